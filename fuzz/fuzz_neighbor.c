@@ -62,15 +62,15 @@ static enum pici_status wire_recv(void *context, int from, void *data, size_t ca
     w->data += m->len;
     w->left -= m->len;
     if (proper && m->len >= MSG_BYTES && r->state == COLL_DATA) {
-        const struct msg_prefix p = {
-            .dtype = (unsigned)r->call.args.dtype,
-            .op = r->call.resolved.said.op,
-            .algorithm = NEIGHBOR_ID,
-            .sequence = r->sequence,
-            .slice = (r->next_post.round * (uint64_t)r->call.resolved.at.window + (uint64_t)r->next_post.run) |
-                     (uint64_t)r->tag << 32,
-            .step = (uint32_t)r->next_post.step,
-            .blocks = (uint32_t)(r->posting.receives ? ((uint8_t *)data)[28] : 0)};
+        const struct msg_prefix p = {.dtype = (unsigned)r->call.args.dtype,
+                                     .op = r->call.resolved.said.op,
+                                     .algorithm = NEIGHBOR_ID,
+                                     .sequence = r->sequence,
+                                     .slice = (r->next_post.round * (uint64_t)r->call.resolved.layout.window +
+                                               (uint64_t)r->next_post.slice_index) |
+                                              (uint64_t)r->tag << 32,
+                                     .step = (uint32_t)r->next_post.step,
+                                     .blocks = (uint32_t)(r->posting.receives ? ((uint8_t *)data)[28] : 0)};
         pici_msg_put(data, &p);
     }
     *request = m;
@@ -154,7 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct neighbor_route *own =
         route == PICI_ROUTE_HALVING ? pici_neighbor_halving(&g, 0, 0, 1) : pici_neighbor_direct(&g, 0);
     require(own != NULL);
-    plan.by[route] = own;
+    plan.routes[route] = own;
     plan.widest[route] = own->counts.widest;
     plan.blocks[route] = own->room_blocks;
     uint8_t *send = memory(n * width), *recv = memory((size_t)sources * n * width);

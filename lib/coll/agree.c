@@ -72,51 +72,51 @@ static uint64_t hash_nodes(const struct pici_comm *comm)
     return mix(hash, comm->paired_only);
 }
 
-static void describe_values(uint8_t *p, const struct values *v)
+static void describe_values(uint8_t *bytes, const struct values *values)
 {
-    p[CALL_CODEC] = (uint8_t)v->codec->id;
-    p[CALL_PHASES] = (uint8_t)v->phases;
-    p[CALL_BITS] = (uint8_t)v->bits;
-    p[CALL_NORM] = (uint8_t)v->norm;
-    p[CALL_ROUNDING] = (uint8_t)v->rounding;
-    store_le32(p + CALL_BUCKET, v->bucket);
-    store_le32(p + CALL_CAST, (uint32_t)v->cast);
-    store_le64(p + CALL_PARAM, double_bits(v->param));
-    store_le64(p + CALL_SEED, v->seed);
-    store_le32(p + CALL_NX, v->nx);
-    store_le32(p + CALL_NY, v->ny);
+    bytes[CALL_CODEC] = (uint8_t)values->codec->id;
+    bytes[CALL_PHASES] = (uint8_t)values->phases;
+    bytes[CALL_BITS] = (uint8_t)values->bits;
+    bytes[CALL_NORM] = (uint8_t)values->norm;
+    bytes[CALL_ROUNDING] = (uint8_t)values->rounding;
+    store_le32(bytes + CALL_BUCKET, values->bucket);
+    store_le32(bytes + CALL_CAST, (uint32_t)values->cast);
+    store_le64(bytes + CALL_PARAM, double_bits(values->parameter));
+    store_le64(bytes + CALL_SEED, values->seed);
+    store_le32(bytes + CALL_NX, values->nx);
+    store_le32(bytes + CALL_NY, values->ny);
 }
 
-static void describe(uint8_t *p, const struct pici_request *r)
+static void describe(uint8_t *bytes, const struct pici_request *request)
 {
-    const struct coll_call *c = &r->call;
-    p[CALL_KIND] = (uint8_t)c->resolved.said.kind;
-    p[CALL_DTYPE] = (uint8_t)c->args.dtype;
-    p[CALL_OP] = (uint8_t)c->args.op;
-    p[CALL_ALGORITHM] = (uint8_t)c->opts.algorithm;
-    p[CALL_WINDOW] = (uint8_t)c->opts.window; /* at most COLL_MAX_WINDOW */
-    p[CALL_ZEROS] = coll_gathers(c->args.kind) && c->resolved.by_value;
-    p[CALL_HISTORY] = c->opts.history != 0;
-    p[CALL_PLAN] = (uint8_t)c->resolved.said.plan;
-    store_le64(p + CALL_COUNT, c->resolved.said.count);
-    store_le64(p + CALL_SLICE, c->opts.slice_bytes);
-    store_le64(p + CALL_SEQUENCE, r->sequence);
-    store_le64(p + CALL_NODES, hash_nodes(r->comm));
-    store_le64(p + CALL_TUNE, c->resolved.basis);
-    store_le64(p + CALL_DENSITY, double_bits(c->opts.density));
-    store_le64(p + CALL_LATENCY, double_bits(c->opts.latency));
-    memset(p + CALL_CODEC, 0, AGREE_CALL_BYTES - CALL_CODEC);
-    if (c->args.kind == PICI_BROADCAST)
-        store_le32(p + CALL_ROOT, (uint32_t)c->args.root);
-    if (c->args.kind == PICI_ALL_GATHERV)
-        store_le64(p + CALL_COUNTS, c->resolved.counts_hash);
-    if (c->opts.values.phases)
-        describe_values(p, &c->opts.values);
+    const struct coll_call *call = &request->call;
+    bytes[CALL_KIND] = (uint8_t)call->resolved.said.kind;
+    bytes[CALL_DTYPE] = (uint8_t)call->args.dtype;
+    bytes[CALL_OP] = (uint8_t)call->args.op;
+    bytes[CALL_ALGORITHM] = (uint8_t)call->opts.algorithm;
+    bytes[CALL_WINDOW] = (uint8_t)call->opts.window; /* at most COLL_MAX_WINDOW */
+    bytes[CALL_ZEROS] = coll_gathers(call->args.kind) && call->resolved.by_value;
+    bytes[CALL_HISTORY] = call->opts.history != 0;
+    bytes[CALL_PLAN] = (uint8_t)call->resolved.said.plan;
+    store_le64(bytes + CALL_COUNT, call->resolved.said.count);
+    store_le64(bytes + CALL_SLICE, call->opts.slice_bytes);
+    store_le64(bytes + CALL_SEQUENCE, request->sequence);
+    store_le64(bytes + CALL_NODES, hash_nodes(request->comm));
+    store_le64(bytes + CALL_TUNE, call->resolved.basis);
+    store_le64(bytes + CALL_DENSITY, double_bits(call->opts.density));
+    store_le64(bytes + CALL_LATENCY, double_bits(call->opts.latency));
+    memset(bytes + CALL_CODEC, 0, AGREE_CALL_BYTES - CALL_CODEC);
+    if (call->args.kind == PICI_BROADCAST)
+        store_le32(bytes + CALL_ROOT, (uint32_t)call->args.root);
+    if (call->args.kind == PICI_ALL_GATHERV)
+        store_le64(bytes + CALL_COUNTS, call->resolved.counts_hash);
+    if (call->opts.values.phases)
+        describe_values(bytes, &call->opts.values);
 }
 
 /* Describe how two calls differ, if that is in a number that is not an integer, or in what the algorithm is chosen
  * from. */
-static void explain_choice(struct pici_comm *comm, const struct coll_agreement *a)
+static void explain_choice(struct pici_comm *comm, const struct coll_agreement *agreement)
 {
     static const struct {
         const char *what;
@@ -124,21 +124,23 @@ static void explain_choice(struct pici_comm *comm, const struct coll_agreement *
     } field[] = {{"option density", CALL_DENSITY},
                  {"option latency", CALL_LATENCY},
                  {"option values: rate or tolerance", CALL_PARAM}};
-    const unsigned long lower = a->low_rank, higher = a->high_rank;
+    const unsigned long lower = agreement->low_rank, higher = agreement->high_rank;
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
-        const uint64_t x = load_le64(a->low + field[i].at), y = load_le64(a->high + field[i].at);
-        if (x != y) {
+        const uint64_t lower_value = load_le64(agreement->low + field[i].at),
+                       higher_value = load_le64(agreement->high + field[i].at);
+        if (lower_value != higher_value) {
             pici_coll_note(comm, "ranks disagree on the %s: %g on rank %lu, %g on rank %lu", field[i].what,
-                           double_of_bits(x), lower, double_of_bits(y), higher);
+                           double_of_bits(lower_value), lower, double_of_bits(higher_value), higher);
             return;
         }
     }
-    const uint64_t x = load_le64(a->low + CALL_TUNE), y = load_le64(a->high + CALL_TUNE);
-    if (x != y)
+    const uint64_t lower_value = load_le64(agreement->low + CALL_TUNE),
+                   higher_value = load_le64(agreement->high + CALL_TUNE);
+    if (lower_value != higher_value)
         pici_coll_note(comm,
                        "ranks %lu and %lu choose algorithms by different tune files (PICI_TUNE), or, without a file, "
                        "by different bandwidths: hashes %016llx and %016llx; 0 is none",
-                       lower, higher, (unsigned long long)x, (unsigned long long)y);
+                       lower, higher, (unsigned long long)lower_value, (unsigned long long)higher_value);
 }
 
 static const char *dtype_name(uint64_t t)
@@ -164,7 +166,7 @@ static const char *algorithm_name(uint64_t a)
 }
 
 /* Describe how two calls differ. */
-static void explain(struct pici_comm *comm, const struct coll_agreement *a)
+static void explain(struct pici_comm *comm, const struct coll_agreement *agreement)
 {
     static const struct {
         const char *what;
@@ -195,205 +197,210 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *a)
                  {"option values: seed", CALL_SEED, 8, NULL, 0},
                  {"option values: nx", CALL_NX, 4, NULL, 0},
                  {"option values: ny", CALL_NY, 4, NULL, 0}};
-    const uint8_t *l = a->low, *h = a->high;
-    if (l[CALL_KIND] != h[CALL_KIND]) {
-        pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)a->low_rank,
-                       pici_coll_name(l[CALL_KIND]), (unsigned long)a->high_rank, pici_coll_name(h[CALL_KIND]));
+    const uint8_t *lower = agreement->low, *higher = agreement->high;
+    if (lower[CALL_KIND] != higher[CALL_KIND]) {
+        pici_coll_note(comm, "rank %lu calls %s, rank %lu calls %s", (unsigned long)agreement->low_rank,
+                       pici_coll_name(lower[CALL_KIND]), (unsigned long)agreement->high_rank,
+                       pici_coll_name(higher[CALL_KIND]));
         return;
     }
     for (size_t i = 0; i < sizeof field / sizeof *field; i++) {
-        uint64_t x = 0, y = 0;
-        if (field[i].kind && field[i].kind != l[CALL_KIND])
+        uint64_t lower_value = 0, higher_value = 0;
+        if (field[i].kind && field[i].kind != lower[CALL_KIND])
             continue;
-        for (int b = field[i].bytes; b--;) {
-            x = x << 8 | l[field[i].at + b];
-            y = y << 8 | h[field[i].at + b];
+        for (int byte = field[i].bytes; byte--;) {
+            lower_value = lower_value << 8 | lower[field[i].at + byte];
+            higher_value = higher_value << 8 | higher[field[i].at + byte];
         }
-        const char *const name_x = field[i].name ? field[i].name(x) : NULL;
-        const char *const name_y = field[i].name ? field[i].name(y) : NULL;
-        if (x != y && name_x && name_y) {
-            pici_coll_note(comm, "ranks disagree on the %s: %s on rank %lu, %s on rank %lu", field[i].what, name_x,
-                           (unsigned long)a->low_rank, name_y, (unsigned long)a->high_rank);
+        const char *const lower_name = field[i].name ? field[i].name(lower_value) : NULL;
+        const char *const higher_name = field[i].name ? field[i].name(higher_value) : NULL;
+        if (lower_value != higher_value && lower_name && higher_name) {
+            pici_coll_note(comm, "ranks disagree on the %s: %s on rank %lu, %s on rank %lu", field[i].what, lower_name,
+                           (unsigned long)agreement->low_rank, higher_name, (unsigned long)agreement->high_rank);
             return;
         }
-        if (x != y) {
+        if (lower_value != higher_value) {
             pici_coll_note(comm, "ranks disagree on the %s: %llu on rank %lu, %llu on rank %lu", field[i].what,
-                           (unsigned long long)x, (unsigned long)a->low_rank, (unsigned long long)y,
-                           (unsigned long)a->high_rank);
+                           (unsigned long long)lower_value, (unsigned long)agreement->low_rank,
+                           (unsigned long long)higher_value, (unsigned long)agreement->high_rank);
             return;
         }
     }
-    explain_choice(comm, a);
+    explain_choice(comm, agreement);
 }
 
-static void write_word(uint8_t *p, const struct pici_request *r, enum msg_kind kind, size_t data)
+static void write_word(uint8_t *message, const struct pici_request *request, enum msg_kind kind, size_t data)
 {
-    const struct coll_agreement *a = &r->agree;
-    struct msg_word w = {.prefix = {.kind = kind,
-                                    .dtype = (unsigned)r->call.args.dtype,
-                                    .op = (unsigned)r->call.args.op,
-                                    .algorithm = (unsigned)r->call.opts.algorithm,
-                                    .sequence = r->sequence,
-                                    .blocks = (uint32_t)data},
-                         .status = (uint32_t)a->status,
-                         .culprit = (uint32_t)a->culprit,
-                         .low_rank = a->low_rank,
-                         .high_rank = a->high_rank,
-                         .can = a->can};
-    memcpy(w.low, a->low, AGREE_CALL_BYTES);
-    memcpy(w.high, a->high, AGREE_CALL_BYTES);
-    memcpy(w.density, a->density, sizeof w.density);
-    pici_msg_put_word(p, &w);
+    const struct coll_agreement *agreement = &request->agree;
+    struct msg_word word = {.prefix = {.kind = kind,
+                                       .dtype = (unsigned)request->call.args.dtype,
+                                       .op = (unsigned)request->call.args.op,
+                                       .algorithm = (unsigned)request->call.opts.algorithm,
+                                       .sequence = request->sequence,
+                                       .blocks = (uint32_t)data},
+                            .status = (uint32_t)agreement->status,
+                            .culprit = (uint32_t)agreement->culprit,
+                            .low_rank = agreement->low_rank,
+                            .high_rank = agreement->high_rank,
+                            .abilities = agreement->abilities};
+    memcpy(word.low, agreement->low, AGREE_CALL_BYTES);
+    memcpy(word.high, agreement->high, AGREE_CALL_BYTES);
+    memcpy(word.density, agreement->density, sizeof word.density);
+    pici_msg_put_word(message, &word);
 }
 
-static void learn(struct coll_agreement *a, enum pici_status s, int culprit)
+static void learn(struct coll_agreement *agreement, enum pici_status status, int culprit)
 {
-    if (s < a->status || (s == a->status && culprit < a->culprit)) {
-        a->status = s;
-        a->culprit = culprit;
+    if (status < agreement->status || (status == agreement->status && culprit < agreement->culprit)) {
+        agreement->status = status;
+        agreement->culprit = culprit;
     }
 }
 
 /* Whether nothing speaks against the call, as far as this rank knows. */
-static int agreed(const struct coll_agreement *a)
+static int agreed(const struct coll_agreement *agreement)
 {
-    return !a->status && memcmp(a->low, a->high, AGREE_CALL_BYTES) == 0;
+    return !agreement->status && memcmp(agreement->low, agreement->high, AGREE_CALL_BYTES) == 0;
 }
 
 /* Combine what a peer knows with what this rank knows. Returns the bytes of data that should follow. */
-static size_t read_word(struct pici_request *r, const uint8_t *p, size_t len, enum msg_kind kind, int peer)
+static size_t read_word(struct pici_request *request, const uint8_t *message, size_t size, enum msg_kind kind, int peer)
 {
-    struct coll_agreement *a = &r->agree;
-    struct msg_word w;
-    enum pici_status s = pici_msg_get_word(&w, p, len, kind);
-    if (s) {
-        if (s == PICI_E_PEER)
-            pici_coll_note(r->comm,
+    struct coll_agreement *agreement = &request->agree;
+    struct msg_word word;
+    enum pici_status status = pici_msg_get_word(&word, message, size, kind);
+    if (status) {
+        if (status == PICI_E_PEER)
+            pici_coll_note(request->comm,
                            "rank %d runs another version of the library: its messages are of version %lu, ours of %d",
-                           peer, (unsigned long)w.version, MSG_VERSION);
+                           peer, (unsigned long)word.version, MSG_VERSION);
         else
-            pici_coll_note(r->comm, "rank %d sent garbage where its %s was due", peer,
+            pici_coll_note(request->comm, "rank %d sent garbage where its %s was due", peer,
                            kind == MSG_HELLO ? "call" : "verdict");
-        learn(a, s, peer);
+        learn(agreement, status, peer);
         return 0;
     }
-    a->can &= w.can;
-    if (w.status)
-        learn(a, pici_msg_status(w.status), (int)(w.culprit & INT_MAX));
+    agreement->abilities &= word.abilities;
+    if (word.status)
+        learn(agreement, pici_msg_status(word.status), (int)(word.culprit & INT_MAX));
     for (int i = 0; i < DENSITIES; i++)
-        a->density[i] = w.density[i] > a->density[i] ? w.density[i] : a->density[i];
-    if (memcmp(w.low, a->low, AGREE_CALL_BYTES) < 0) {
-        memcpy(a->low, w.low, AGREE_CALL_BYTES);
-        a->low_rank = w.low_rank;
+        agreement->density[i] = word.density[i] > agreement->density[i] ? word.density[i] : agreement->density[i];
+    if (memcmp(word.low, agreement->low, AGREE_CALL_BYTES) < 0) {
+        memcpy(agreement->low, word.low, AGREE_CALL_BYTES);
+        agreement->low_rank = word.low_rank;
     }
-    if (memcmp(w.high, a->high, AGREE_CALL_BYTES) > 0) {
-        memcpy(a->high, w.high, AGREE_CALL_BYTES);
-        a->high_rank = w.high_rank;
+    if (memcmp(word.high, agreement->high, AGREE_CALL_BYTES) > 0) {
+        memcpy(agreement->high, word.high, AGREE_CALL_BYTES);
+        agreement->high_rank = word.high_rank;
     }
-    return w.prefix.blocks;
+    return word.prefix.blocks;
 }
 
-void pici_coll_agree_begin(struct pici_request *r, enum msg_kind kind)
+void pici_coll_agree_begin(struct pici_request *request, enum msg_kind kind)
 {
-    struct coll_agreement *a = &r->agree;
-    a->round = a->posted = 0;
-    a->rounds = rounds_of(r->comm->ranks);
-    a->status = r->status;
-    a->culprit = r->culprit;
+    struct coll_agreement *agreement = &request->agree;
+    agreement->round = agreement->posted = 0;
+    agreement->rounds = rounds_of(request->comm->ranks);
+    agreement->status = request->status;
+    agreement->culprit = request->culprit;
     if (kind == MSG_HELLO) {
-        describe(a->low, r);
-        memcpy(a->high, a->low, AGREE_CALL_BYTES);
-        a->low_rank = a->high_rank = (uint32_t)r->comm->rank;
-        a->can = pici_vendor_can(r);
+        describe(agreement->low, request);
+        memcpy(agreement->high, agreement->low, AGREE_CALL_BYTES);
+        agreement->low_rank = agreement->high_rank = (uint32_t)request->comm->rank;
+        agreement->abilities = pici_vendor_can(request);
     }
     for (int i = 0; i < DENSITIES; i++)
-        a->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&r->counted[i]);
-    if (kind == MSG_HELLO && r->call.resolved.hello == HELLO_LONGEST && !r->status) /* else it may be out of range */
-        a->density[DENSITY_ONE] = (double)r->call.args.count / (double)COLL_LONGEST;
+        agreement->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&request->counted[i]);
+    if (kind == MSG_HELLO && request->call.resolved.hello == HELLO_LONGEST &&
+        !request->status) /* else it may be out of range */
+        agreement->density[DENSITY_ONE] = (double)request->call.args.count / (double)COLL_LONGEST;
 }
 
 /* Post the receive of a round, and send its message. */
-static enum pici_status begin_round(struct pici_request *r, enum msg_kind kind)
+static enum pici_status begin_round(struct pici_request *request, enum msg_kind kind)
 {
-    struct pici_comm *comm = r->comm;
-    const struct pici_transport *t = &comm->transport;
-    struct coll_agreement *a = &r->agree;
-    const int p = comm->ranks, far = 1 << a->round, pairs = pici_early_ranks(p);
+    struct pici_comm *comm = request->comm;
+    const struct pici_transport *transport = &comm->transport;
+    struct coll_agreement *agreement = &request->agree;
+    const int p = comm->ranks, far = 1 << agreement->round, pairs = pici_early_ranks(p);
     const int to = pairs ? comm->rank ^ far : (int)(((long)comm->rank + far) % p);
     const int from = pairs ? to : (int)(((long)comm->rank + p - far) % p);
     size_t data = 0;
-    a->in = (struct coll_flight){.peer = from};
-    a->out = (struct coll_flight){.peer = to};
-    a->said = comm->agreements;
-    a->heard = a->said + pici_early_place(comm);
-    if (kind == MSG_HELLO && r->early) {
-        pici_early_make(r);
-        a->said = a->out.buffer->bytes - AGREE_BYTES;
-        a->heard = a->in.buffer->bytes - AGREE_BYTES;
-        data = a->out.buffer->len;
+    agreement->incoming = (struct coll_flight){.peer = from};
+    agreement->outgoing = (struct coll_flight){.peer = to};
+    agreement->said = comm->agreements;
+    agreement->heard = agreement->said + pici_early_place(comm);
+    if (kind == MSG_HELLO && request->early) {
+        pici_early_make(request);
+        agreement->said = agreement->outgoing.buffer->bytes - AGREE_BYTES;
+        agreement->heard = agreement->incoming.buffer->bytes - AGREE_BYTES;
+        data = agreement->outgoing.buffer->size;
     }
     pici_step_receives(comm, 1);
-    enum pici_status s = t->recv(t->context, from, a->heard, pici_early_place(comm), &a->in.request);
-    if (s)
-        return pici_coll_lost(comm, from, s);
-    write_word(a->said, r, kind, data);
+    enum pici_status status = transport->recv(transport->context, from, agreement->heard, pici_early_place(comm),
+                                              &agreement->incoming.request);
+    if (status)
+        return pici_coll_lost(comm, from, status);
+    write_word(agreement->said, request, kind, data);
     pici_step_sends(comm, 1, 0); /* the next message depends on the peer's */
-    s = t->send(t->context, to, a->said, AGREE_BYTES + data, &a->out.request);
-    if (s)
-        return pici_coll_lost(comm, to, s);
-    a->posted = 1;
-    pici_request_sent(r, to, AGREE_BYTES + data);
-    r->stats.dense_bytes += AGREE_BYTES;
+    status = transport->send(transport->context, to, agreement->said, AGREE_BYTES + data, &agreement->outgoing.request);
+    if (status)
+        return pici_coll_lost(comm, to, status);
+    agreement->posted = 1;
+    pici_request_sent(request, to, AGREE_BYTES + data);
+    request->stats.dense_bytes += AGREE_BYTES;
     return PICI_OK;
 }
 
 /* Have the two messages of a round ended? */
-static enum pici_status round_ended(struct pici_request *r, int *moved, int *ended)
+static enum pici_status round_ended(struct pici_request *request, int *progressed, int *ended)
 {
-    struct pici_comm *comm = r->comm;
-    const struct pici_transport *t = &comm->transport;
-    struct coll_flight *flights[] = {&r->agree.in, &r->agree.out};
+    struct pici_comm *comm = request->comm;
+    const struct pici_transport *transport = &comm->transport;
+    struct coll_flight *flights[] = {&request->agree.incoming, &request->agree.outgoing};
     for (int i = 0; i < 2; i++) {
-        struct coll_flight *f = flights[i];
-        if (f->done)
+        struct coll_flight *flight = flights[i];
+        if (flight->done)
             continue;
-        enum pici_status s = t->test(t->context, f->request, &f->done, &f->bytes);
-        if (s == PICI_E_CORRUPT && f->done)
-            f->bytes = 0; /* longer than any version's message: not valid */
-        else if (s)
-            return pici_coll_lost(comm, f->peer, s);
-        *moved |= f->done;
+        enum pici_status status = transport->test(transport->context, flight->request, &flight->done, &flight->bytes);
+        /* longer than any version's message: not valid */
+        if (status == PICI_E_CORRUPT && flight->done)
+            flight->bytes = 0;
+        else if (status)
+            return pici_coll_lost(comm, flight->peer, status);
+        *progressed |= flight->done;
     }
     *ended = flights[0]->done && flights[1]->done;
     return PICI_OK;
 }
 
-enum pici_status pici_coll_agree(struct pici_request *r, enum msg_kind kind, int *moved, int *done)
+enum pici_status pici_coll_agree(struct pici_request *request, enum msg_kind kind, int *progressed, int *done)
 {
-    struct coll_agreement *a = &r->agree;
-    for (; a->round < a->rounds; a->round++, a->posted = 0) {
-        enum pici_status s;
+    struct coll_agreement *agreement = &request->agree;
+    for (; agreement->round < agreement->rounds; agreement->round++, agreement->posted = 0) {
+        enum pici_status status;
         int ended = 0;
-        if (!a->posted) {
-            if ((s = begin_round(r, kind)))
-                return s;
-            *moved = 1;
+        if (!agreement->posted) {
+            if ((status = begin_round(request, kind)))
+                return status;
+            *progressed = 1;
         }
-        if ((s = round_ended(r, moved, &ended)) || !ended)
-            return s;
-        const size_t data = read_word(r, a->heard, a->in.bytes, kind, a->in.peer);
-        if (kind == MSG_HELLO && r->early)
-            pici_early_take(r, data, agreed(a));
+        if ((status = round_ended(request, progressed, &ended)) || !ended)
+            return status;
+        const size_t data =
+            read_word(request, agreement->heard, agreement->incoming.bytes, kind, agreement->incoming.peer);
+        if (kind == MSG_HELLO && request->early)
+            pici_early_take(request, data, agreed(agreement));
     }
-    if (kind == MSG_HELLO && !a->status && !agreed(a)) {
-        explain(r->comm, a);
-        learn(a, PICI_E_PEER, (int)a->high_rank);
+    if (kind == MSG_HELLO && !agreement->status && !agreed(agreement)) {
+        explain(request->comm, agreement);
+        learn(agreement, PICI_E_PEER, (int)agreement->high_rank);
     }
-    if (kind == MSG_HELLO && r->call.resolved.hello == HELLO_LONGEST)
-        r->call.resolved.longest = (uint64_t)(a->density[DENSITY_ONE] * (double)COLL_LONGEST);
-    if (a->status) { /* instead of what this rank alone found in its data */
-        r->status = a->status;
-        r->culprit = a->culprit;
+    if (kind == MSG_HELLO && request->call.resolved.hello == HELLO_LONGEST)
+        request->call.resolved.longest = (uint64_t)(agreement->density[DENSITY_ONE] * (double)COLL_LONGEST);
+    if (agreement->status) { /* instead of what this rank alone found in its data */
+        request->status = agreement->status;
+        request->culprit = agreement->culprit;
     }
     *done = 1;
     return PICI_OK;

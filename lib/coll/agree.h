@@ -8,6 +8,6 @@
 
 /* Begin a round of hello or closing, and make progress; *done = 1 at its end. Returns a failure of the transport. */
 void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
-enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *moved, int *done);
+enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *progressed, int *done);
 
 #endif

@@ -17,71 +17,72 @@
 #include "coll/vendor.h"
 #include "schedule/registry.h"
 
-static size_t scratch_of(struct coll_call *c, const struct pici_comm *comm)
+static size_t scratch_of(struct coll_call *call, const struct pici_comm *comm)
 {
-    if (pici_layout_most(&c->resolved.at, comm, c))
+    if (pici_layout_most(&call->resolved.layout, comm, call))
         return 0;
-    const size_t bytes = pici_layout_scratch(&c->resolved.at);
+    const size_t bytes = pici_layout_scratch(&call->resolved.layout);
     return bytes ? bytes : 1;
 }
 
 /* The most that an all_gatherv needs whose longest contribution is the call's count: as an all-gather by any of the
  * algorithms that it may have. With AUTO, and with split, which gathers as ring or as recursive, that depends on the
  * sum of all contributions. */
-static size_t scratch_of_gatherv(const struct coll_call *c, const struct pici_comm *comm,
-                                 const struct pici_coll_opts *opts)
+static size_t scratch_of_gatherv(const struct coll_call *call, const struct pici_comm *comm,
+                                 const struct pici_coll_opts *options)
 {
     size_t most = 0;
-    struct coll_call as = *c;
-    as.args.kind = PICI_ALL_GATHER;
-    as.args.rules = pici_ordinary_rules(PICI_ALL_GATHER);
-    if (pici_options_resolve(&as, comm, opts, NULL, 0))
+    struct coll_call gather = *call;
+    gather.args.kind = PICI_ALL_GATHER;
+    gather.args.rules = pici_ordinary_rules(PICI_ALL_GATHER);
+    if (pici_options_resolve(&gather, comm, options, NULL, 0))
         return 0;
-    const enum pici_algorithm asked = as.opts.algorithm;
-    as.resolved.basis = 0;
-    for (const struct schedule *s = pici_schedules; s->name; s++) {
-        if (!pici_schedule_may_gather(s, asked))
+    const enum pici_algorithm asked = gather.opts.algorithm;
+    gather.resolved.basis = 0;
+    for (const struct schedule *schedule = pici_schedules; schedule->name; schedule++) {
+        if (!pici_schedule_may_gather(schedule, asked))
             continue;
-        as.opts.algorithm = s->id;
-        const size_t bytes = scratch_of(&as, comm);
+        gather.opts.algorithm = schedule->id;
+        const size_t bytes = scratch_of(&gather, comm);
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
-size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective kind, uint64_t count, enum pici_dtype dtype,
-                         enum pici_op op, const struct pici_coll_opts *opts)
+size_t pici_comm_scratch(const struct pici_comm *comm, enum pici_collective collective, uint64_t count,
+                         enum pici_dtype dtype, enum pici_op op, const struct pici_coll_opts *options)
 {
-    struct pici_coll_opts o;
-    struct coll_call c = {
-        .args = {.rules = pici_ordinary_rules(kind), .kind = kind, .count = count, .dtype = dtype, .op = op}};
-    if (kind < PICI_ALL_GATHER || kind > PICI_ALL_GATHERV || !pici_schedule_for(PICI_ALGO_RING, kind))
+    struct pici_coll_opts checked;
+    struct coll_call call = {
+        .args = {
+            .rules = pici_ordinary_rules(collective), .kind = collective, .count = count, .dtype = dtype, .op = op}};
+    if (collective < PICI_ALL_GATHER || collective > PICI_ALL_GATHERV || !pici_schedule_for(PICI_ALGO_RING, collective))
         return 0;
-    enum pici_status s = pici_options_check(&o, comm, &c.args, opts);
-    if (s && s != PICI_E_BROKEN)
+    enum pici_status status = pici_options_check(&checked, comm, &call.args, options);
+    if (status && status != PICI_E_BROKEN)
         return 0;
-    if (kind == PICI_ALL_GATHERV)
-        return scratch_of_gatherv(&c, comm, &o);
-    return pici_options_resolve(&c, comm, &o, NULL, 0) ? 0 : scratch_of(&c, comm);
+    if (collective == PICI_ALL_GATHERV)
+        return scratch_of_gatherv(&call, comm, &checked);
+    return pici_options_resolve(&call, comm, &checked, NULL, 0) ? 0 : scratch_of(&call, comm);
 }
 
 /* ---- starting */
 
-enum pici_status pici_call_start(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *opts,
+enum pici_status pici_call_start(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *options,
                                  struct pici_request **out)
 {
-    struct pici_coll_opts o;
+    struct pici_coll_opts checked;
     if (!out)
         return PICI_E_ARG;
     *out = NULL;
-    enum pici_status s = pici_options_check(&o, comm, &args, opts);
-    if (s)
-        return s;
-    struct pici_request *r = malloc(sizeof *r);
-    if (!r)
+    enum pici_status status = pici_options_check(&checked, comm, &args, options);
+    if (status)
+        return status;
+    struct pici_request *request = malloc(sizeof *request);
+    if (!request)
         return PICI_E_NOMEM;
-    pici_request_queue(r, &args, comm, &o);
-    *out = r;
+    pici_request_queue(request, &args, comm, &checked);
+    *out = request;
     return PICI_OK;
 }
 
@@ -89,173 +90,174 @@ enum pici_status pici_call_start(struct call_args args, struct pici_comm *comm, 
 
 /* Count nonzeros of a part of this rank's data. The vendor's call counts none, and the next such call is to know
  * whether the data is still dense. An engine that would do it later leaves it out. */
-static void sample(struct pici_request *r)
+static void sample(struct pici_request *request)
 {
-    const struct coll_call *c = &r->call;
-    const uint64_t whole = c->args.kind == PICI_REDUCE_SCATTER ? c->resolved.total : c->args.count,
-                   n = c->resolved.at.slice < whole ? c->resolved.at.slice : whole;
-    const void *src = c->args.send;
-    uint64_t nnz;
-    if (!c->resolved.basis || !c->opts.history || r->engine->asynchronous)
+    const struct coll_call *call = &request->call;
+    const uint64_t whole = call->args.kind == PICI_REDUCE_SCATTER ? call->resolved.total : call->args.count;
+    const uint64_t count = call->resolved.layout.slice < whole ? call->resolved.layout.slice : whole;
+    const void *source = call->args.send;
+    uint64_t nonzeros;
+    if (!call->resolved.basis || !call->opts.history || request->engine->asynchronous)
         return;
-    const struct engine_array elements = {.dtype = c->args.dtype, .by_value = c->resolved.by_value};
-    r->engine->count(NULL, &src, &n, 1, &elements, 1, &nnz);
-    r->counted[DENSITY_ONE] = (struct density_count){n, nnz};
+    const struct engine_array elements = {.dtype = call->args.dtype, .by_value = call->resolved.by_value};
+    request->engine->count(NULL, &source, &count, 1, &elements, 1, &nonzeros);
+    request->counted[DENSITY_ONE] = (struct density_count){count, nonzeros};
 }
 
 /* Record the algorithm that was chosen by predicted time. */
-static void trace_choice(const struct pici_request *r)
+static void trace_choice(const struct pici_request *request)
 {
-    const struct choice *c = &r->call.resolved.at.choice;
-    if (!r->comm->trace || c->seconds < 0)
+    const struct choice *choice = &request->call.resolved.layout.choice;
+    if (!request->comm->trace || choice->seconds < 0)
         return;
     const double now = pici_coll_now();
-    struct trace_event e = pici_trace_event("choose", r->sequence, now, now);
-    e.density = c->density;
-    e.choice = c->candidate.vendor ? "vendor" : r->call.resolved.at.schedule->name;
-    e.dense = c->candidate.dense;
-    e.predicted = c->seconds;
-    pici_trace_add(r->comm->trace, &e);
+    struct trace_event event = pici_trace_event("choose", request->sequence, now, now);
+    event.density = choice->density;
+    event.choice = choice->candidate.vendor ? "vendor" : request->call.resolved.layout.schedule->name;
+    event.dense = choice->candidate.dense;
+    event.predicted = choice->seconds;
+    pici_trace_add(request->comm->trace, &event);
 }
 
 /* The ranks have agreed on the call, or do not before its data: choose its layout and begin with the data. If the path
  * cannot begin on this rank, the other ranks are told by poison. Without a layout this rank cannot even send poison:
  * the communicator is broken. */
-static enum pici_status begin_data(struct pici_request *r)
+static enum pici_status begin_data(struct pici_request *request)
 {
-    struct pici_comm *comm = r->comm;
-    enum pici_status s = r->call.args.rules->prepare(r);
-    if (s)
-        return s;
-    trace_choice(r);
-    pici_request_tables(r);
-    const int vendor = pici_vendor_asked(r) || r->call.resolved.at.choice.candidate.vendor;
+    struct pici_comm *comm = request->comm;
+    enum pici_status status = request->call.args.rules->prepare(request);
+    if (status)
+        return status;
+    trace_choice(request);
+    pici_request_tables(request);
+    const int vendor = pici_vendor_asked(request) || request->call.resolved.layout.choice.candidate.vendor;
     if (vendor)
-        sample(r);
-    r->path = vendor ? &pici_path_vendor : &pici_path_steps;
-    s = r->path->begin(r);
-    if (s) {
-        pici_coll_note(comm, "rank %d: %s", comm->rank, r->engine->error(r->self));
-        pici_coll_fail(r, s, comm->rank);
+        sample(request);
+    request->path = vendor ? &pici_path_vendor : &pici_path_steps;
+    status = request->path->begin(request);
+    if (status) {
+        pici_coll_note(comm, "rank %d: %s", comm->rank, request->engine->error(request->engine_self));
+        pici_coll_fail(request, status, comm->rank);
     }
-    r->state = COLL_DATA;
+    request->state = COLL_DATA;
     return PICI_OK;
 }
 
 /* Make progress on the head without waiting. Returns whether anything moved. */
 static int advance(struct pici_comm *comm)
 {
-    struct pici_request *r = comm->head;
-    enum pici_status s = PICI_OK;
-    int moved = 0, done = 0;
-    switch (r->state) {
+    struct pici_request *request = comm->head;
+    enum pici_status status = PICI_OK;
+    int progressed = 0, done = 0;
+    switch (request->state) {
     case COLL_WAITING:
-        r->begin = comm->trace ? pici_coll_now() : 0;
-        if (r->call.resolved.hello == HELLO_NONE) {
-            if ((s = begin_data(r)))
+        request->begin = comm->trace ? pici_coll_now() : 0;
+        if (request->call.resolved.hello == HELLO_NONE) {
+            if ((status = begin_data(request)))
                 break;
             return 1;
         }
-        if (!r->status && r->call.resolved.hello == HELLO_CALL && (s = pici_request_room(r)))
-            pici_coll_fail(r, s, comm->rank);
-        pici_early_begin(r);
-        pici_coll_agree_begin(r, MSG_HELLO);
-        r->state = COLL_HELLO;
+        if (!request->status && request->call.resolved.hello == HELLO_CALL && (status = pici_request_room(request)))
+            pici_coll_fail(request, status, comm->rank);
+        pici_early_begin(request);
+        pici_coll_agree_begin(request, MSG_HELLO);
+        request->state = COLL_HELLO;
         return 1;
     case COLL_HELLO:
-        s = pici_coll_agree(r, MSG_HELLO, &moved, &done);
-        if (s || !done)
+        status = pici_coll_agree(request, MSG_HELLO, &progressed, &done);
+        if (status || !done)
             break;
-        if (r->agree.status) {
-            pici_early_undo(r);
-            pici_coll_note(comm, "rank %d: %s", r->culprit, pici_strerror(r->status));
-            s = r->status;
+        if (request->agree.status) {
+            pici_early_undo(request);
+            pici_coll_note(comm, "rank %d: %s", request->culprit, pici_strerror(request->status));
+            status = request->status;
             break;
         }
-        if (r->early) { /* the data are through */
-            trace_choice(r);
-            pici_coll_agree_begin(r, MSG_CLOSING);
-            r->state = COLL_CLOSING;
-        } else if ((s = begin_data(r))) {
+        if (request->early) { /* the data are through */
+            trace_choice(request);
+            pici_coll_agree_begin(request, MSG_CLOSING);
+            request->state = COLL_CLOSING;
+        } else if ((status = begin_data(request))) {
             break;
         }
         return 1;
     case COLL_DATA:
-        s = r->path->move(r, &moved, &done);
-        if (s || !done)
+        status = request->path->move(request, &progressed, &done);
+        if (status || !done)
             break;
-        if (!r->call.resolved.closing) {
-            if (r->status) {
-                pici_coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
+        if (!request->call.resolved.closing) {
+            if (request->status) {
+                pici_coll_note(comm, "another rank failed: %s", pici_strerror(request->status));
                 pici_request_failed(comm);
             } else {
                 pici_request_finish(comm);
             }
             return 1;
         }
-        pici_coll_agree_begin(r, MSG_CLOSING);
-        r->state = COLL_CLOSING;
+        pici_coll_agree_begin(request, MSG_CLOSING);
+        request->state = COLL_CLOSING;
         return 1;
     case COLL_CLOSING:
-        s = pici_coll_agree(r, MSG_CLOSING, &moved, &done);
-        if (s || !done)
+        status = pici_coll_agree(request, MSG_CLOSING, &progressed, &done);
+        if (status || !done)
             break;
-        if (r->status) {
-            if (r->culprit == INT_MAX)
-                pici_coll_note(comm, "another rank failed: %s", pici_strerror(r->status));
+        if (request->status) {
+            if (request->culprit == INT_MAX)
+                pici_coll_note(comm, "another rank failed: %s", pici_strerror(request->status));
             else
-                pici_coll_note(comm, "rank %d failed: %s", r->culprit, pici_strerror(r->status));
-            s = r->status;
+                pici_coll_note(comm, "rank %d failed: %s", request->culprit, pici_strerror(request->status));
+            status = request->status;
             break;
         }
         pici_request_finish(comm);
         return 1;
     case COLL_DONE: break;
     }
-    if (s) {
-        pici_coll_note(comm, "%s", pici_strerror(s));
-        pici_coll_break(comm, s, s);
+    if (status) {
+        pici_coll_note(comm, "%s", pici_strerror(status));
+        pici_coll_break(comm, status, status);
         return 1;
     }
-    return moved;
+    return progressed;
 }
 
 /* As advance, with the timeout: breaks the communicator if nothing has moved for too long. If nothing moved, *now is
- * the time, and *left the seconds until then. */
-static int advance_in_time(struct pici_comm *comm, double *now, double *left)
+ * the time, and *remaining the seconds until then. */
+static int advance_in_time(struct pici_comm *comm, double *now, double *remaining)
 {
-    struct pici_request *r = comm->head;
+    struct pici_request *request = comm->head;
     if (advance(comm)) {
-        if (comm->head == r)
-            r->idle = 0;
+        if (comm->head == request)
+            request->idle_since = 0;
         return 1;
     }
     *now = pici_coll_now();
-    if (r->idle == 0)
-        r->idle = *now;
-    *left = r->call.opts.timeout_ms < 0 ? 1 : r->idle + 1e-3 * r->call.opts.timeout_ms - *now;
-    if (*left > 0)
+    if (request->idle_since == 0)
+        request->idle_since = *now;
+    *remaining =
+        request->call.opts.timeout_ms < 0 ? 1 : request->idle_since + 1e-3 * request->call.opts.timeout_ms - *now;
+    if (*remaining > 0)
         return 0;
-    const struct pici_transport *t = &comm->transport;
-    const char *why = t->error ? t->error(t->context) : "";
-    pici_coll_note(comm, "rank %d: nothing moved for %d ms%s%s", comm->rank, r->call.opts.timeout_ms,
-                   why[0] ? ": " : "", why);
+    const struct pici_transport *transport = &comm->transport;
+    const char *reason = transport->error ? transport->error(transport->context) : "";
+    pici_coll_note(comm, "rank %d: nothing moved for %d ms%s%s", comm->rank, request->call.opts.timeout_ms,
+                   reason[0] ? ": " : "", reason);
     pici_coll_break(comm, PICI_E_TIMEOUT, PICI_E_TIMEOUT);
     return 1;
 }
 
 /* Make progress until the request has ended, or until a time (pici_coll_now). */
-static void run(struct pici_request *r, double until)
+static void run(struct pici_request *request, double until)
 {
     /* one event until something moves, however often the transport wakes up */
     struct trace_event waited = pici_trace_event("wait", 0, 0, 0);
-    struct trace *trace = r->comm ? r->comm->trace : NULL;
-    while (r->state != COLL_DONE) {
-        struct pici_comm *comm = r->comm;
+    struct trace *trace = request->comm ? request->comm->trace : NULL;
+    while (request->state != COLL_DONE) {
+        struct pici_comm *comm = request->comm;
         struct pici_request *head = comm->head;
-        const struct pici_transport *t = &comm->transport;
-        double begin, left;
-        if (advance_in_time(comm, &begin, &left)) {
+        const struct pici_transport *transport = &comm->transport;
+        double begin, remaining;
+        if (advance_in_time(comm, &begin, &remaining)) {
             if (waited.begin > 0)
                 pici_trace_add(trace, &waited);
             waited.begin = 0;
@@ -265,9 +267,9 @@ static void run(struct pici_request *r, double until)
         }
         if (begin >= until)
             break;
-        left = until - begin < left ? until - begin : left;
-        if (t->wait && !(head->state == COLL_DATA && head->path->busy(head)))
-            t->wait(t->context, left > 0.1 ? 100 : (int)(left * 1e3) + 1);
+        remaining = until - begin < remaining ? until - begin : remaining;
+        if (transport->wait && !(head->state == COLL_DATA && head->path->busy(head)))
+            transport->wait(transport->context, remaining > 0.1 ? 100 : (int)(remaining * 1e3) + 1);
         else
             sched_yield();
         waited.end = pici_coll_now();
@@ -284,14 +286,14 @@ enum pici_status pici_test(struct pici_request **request, int *done)
 {
     if (!request || !done)
         return PICI_E_ARG;
-    struct pici_request *r = *request;
-    double now, left;
+    struct pici_request *pending = *request;
+    double now, remaining;
     *done = 0;
-    if (r && r->comm && r->comm->generation != pici_coll_generation())
+    if (pending && pending->comm && pending->comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
-    while (r && r->state != COLL_DONE && advance_in_time(r->comm, &now, &left))
+    while (pending && pending->state != COLL_DONE && advance_in_time(pending->comm, &now, &remaining))
         ;
-    *done = !r || r->state == COLL_DONE;
+    *done = !pending || pending->state == COLL_DONE;
     return *done ? pici_wait(request) : PICI_OK;
 }
 
@@ -305,42 +307,42 @@ enum pici_status pici_wait_for(struct pici_request **request, int timeout_ms, in
 {
     if (!request || !done)
         return PICI_E_ARG;
-    struct pici_request *r = *request;
-    *done = !r;
-    if (!r)
+    struct pici_request *pending = *request;
+    *done = !pending;
+    if (!pending)
         return PICI_OK;
-    if (r->comm && r->comm->generation != pici_coll_generation())
+    if (pending->comm && pending->comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
-    if (r->state != COLL_DONE)
-        run(r, timeout_ms < 0 ? HUGE_VAL : pici_coll_now() + 1e-3 * timeout_ms);
-    *done = r->state == COLL_DONE;
+    if (pending->state != COLL_DONE)
+        run(pending, timeout_ms < 0 ? HUGE_VAL : pici_coll_now() + 1e-3 * timeout_ms);
+    *done = pending->state == COLL_DONE;
     if (!*done)
         return PICI_OK;
-    enum pici_status s = r->status;
+    enum pici_status status = pending->status;
     *request = NULL;
-    free(r);
-    return s;
+    free(pending);
+    return status;
 }
 
-enum pici_status pici_call_wait(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *opts)
+enum pici_status pici_call_wait(struct call_args args, struct pici_comm *comm, const struct pici_coll_opts *options)
 {
-    struct pici_coll_opts o;
-    enum pici_status s = pici_options_check(&o, comm, &args, opts);
-    if (s)
-        return s;
+    struct pici_coll_opts checked;
+    enum pici_status status = pici_options_check(&checked, comm, &args, options);
+    if (status)
+        return status;
     args.blocking = 1;
-    pici_request_queue(comm->spare, &args, comm, &o);
+    pici_request_queue(comm->spare, &args, comm, &checked);
     run(comm->spare, HUGE_VAL);
     return comm->spare->status;
 }
 
 /* ---- the public functions */
 
-static struct call_args make_call(enum pici_collective kind, const void *send, void *recv, uint64_t count,
+static struct call_args make_call(enum pici_collective collective, const void *send, void *recv, uint64_t count,
                                   enum pici_dtype dtype, enum pici_op op)
 {
-    return (struct call_args){.rules = pici_ordinary_rules(kind),
-                              .kind = kind,
+    return (struct call_args){.rules = pici_ordinary_rules(collective),
+                              .kind = collective,
                               .send = send,
                               .recv = recv,
                               .count = count,
@@ -350,82 +352,82 @@ static struct call_args make_call(enum pici_collective kind, const void *send, v
 
 static struct call_args make_broadcast(void *buf, uint64_t count, enum pici_dtype dtype, int root)
 {
-    struct call_args a = make_call(PICI_BROADCAST, buf, buf, count, dtype, PICI_SUM);
-    a.root = root;
-    return a;
+    struct call_args args = make_call(PICI_BROADCAST, buf, buf, count, dtype, PICI_SUM);
+    args.root = root;
+    return args;
 }
 
 static struct call_args make_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
                                      const uint64_t *displs, enum pici_dtype dtype)
 {
-    struct call_args a = make_call(PICI_ALL_GATHERV, send, recv, sendcount, dtype, PICI_SUM);
-    a.recvcounts = recvcounts;
-    a.displs = displs;
-    return a;
+    struct call_args args = make_call(PICI_ALL_GATHERV, send, recv, sendcount, dtype, PICI_SUM);
+    args.recvcounts = recvcounts;
+    args.displs = displs;
+    return args;
 }
 
 enum pici_status pici_all_gather_start(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,
-                                       struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                       struct pici_comm *comm, const struct pici_coll_opts *options,
                                        struct pici_request **request)
 {
-    return pici_call_start(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts, request);
+    return pici_call_start(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, options, request);
 }
 
 enum pici_status pici_reduce_scatter_start(const void *send, void *recv, uint64_t recvcount, enum pici_dtype dtype,
-                                           enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts,
-                                           struct pici_request **request)
+                                           enum pici_op op, struct pici_comm *comm,
+                                           const struct pici_coll_opts *options, struct pici_request **request)
 {
-    return pici_call_start(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts, request);
+    return pici_call_start(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, options, request);
 }
 
 enum pici_status pici_all_reduce_start(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,
-                                       enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                       enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *options,
                                        struct pici_request **request)
 {
-    return pici_call_start(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts, request);
+    return pici_call_start(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, options, request);
 }
 
 enum pici_status pici_all_gather(const void *send, void *recv, uint64_t sendcount, enum pici_dtype dtype,
-                                 struct pici_comm *comm, const struct pici_coll_opts *opts)
+                                 struct pici_comm *comm, const struct pici_coll_opts *options)
 {
-    return pici_call_wait(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, opts);
+    return pici_call_wait(make_call(PICI_ALL_GATHER, send, recv, sendcount, dtype, PICI_SUM), comm, options);
 }
 
 enum pici_status pici_reduce_scatter(const void *send, void *recv, uint64_t recvcount, enum pici_dtype dtype,
-                                     enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *opts)
+                                     enum pici_op op, struct pici_comm *comm, const struct pici_coll_opts *options)
 {
-    return pici_call_wait(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, opts);
+    return pici_call_wait(make_call(PICI_REDUCE_SCATTER, send, recv, recvcount, dtype, op), comm, options);
 }
 
 enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op,
-                                 struct pici_comm *comm, const struct pici_coll_opts *opts)
+                                 struct pici_comm *comm, const struct pici_coll_opts *options)
 {
-    return pici_call_wait(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, opts);
+    return pici_call_wait(make_call(PICI_ALL_REDUCE, send, recv, count, dtype, op), comm, options);
 }
 
 enum pici_status pici_broadcast_start(void *buf, uint64_t count, enum pici_dtype dtype, int root,
-                                      struct pici_comm *comm, const struct pici_coll_opts *opts,
+                                      struct pici_comm *comm, const struct pici_coll_opts *options,
                                       struct pici_request **request)
 {
-    return pici_call_start(make_broadcast(buf, count, dtype, root), comm, opts, request);
+    return pici_call_start(make_broadcast(buf, count, dtype, root), comm, options, request);
 }
 
 enum pici_status pici_broadcast(void *buf, uint64_t count, enum pici_dtype dtype, int root, struct pici_comm *comm,
-                                const struct pici_coll_opts *opts)
+                                const struct pici_coll_opts *options)
 {
-    return pici_call_wait(make_broadcast(buf, count, dtype, root), comm, opts);
+    return pici_call_wait(make_broadcast(buf, count, dtype, root), comm, options);
 }
 
 enum pici_status pici_all_gatherv_start(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
                                         const uint64_t *displs, enum pici_dtype dtype, struct pici_comm *comm,
-                                        const struct pici_coll_opts *opts, struct pici_request **request)
+                                        const struct pici_coll_opts *options, struct pici_request **request)
 {
-    return pici_call_start(make_gatherv(send, sendcount, recv, recvcounts, displs, dtype), comm, opts, request);
+    return pici_call_start(make_gatherv(send, sendcount, recv, recvcounts, displs, dtype), comm, options, request);
 }
 
 enum pici_status pici_all_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
                                   const uint64_t *displs, enum pici_dtype dtype, struct pici_comm *comm,
-                                  const struct pici_coll_opts *opts)
+                                  const struct pici_coll_opts *options)
 {
-    return pici_call_wait(make_gatherv(send, sendcount, recv, recvcounts, displs, dtype), comm, opts);
+    return pici_call_wait(make_gatherv(send, sendcount, recv, recvcounts, displs, dtype), comm, options);
 }

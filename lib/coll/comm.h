@@ -41,7 +41,7 @@ struct pici_comm {
     struct coll_call *last_laid; /* the last one that was laid out; its layout's schedule is NULL: there is none */
     void *tables;                /* the head's: its arrays (request.c) */
     size_t tables_bytes;
-    int leak;                         /* the transport may still use memory of a call: it is never freed */
+    int leaks;                        /* the transport may still use memory of a call: it is never freed */
     struct pici_request *head, *tail; /* in the order started; only the head makes progress */
     struct pici_request *spare;       /* a blocking call's */
     struct trace *trace;

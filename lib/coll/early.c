@@ -49,62 +49,65 @@ static uint8_t *copy_of_data(const struct pici_comm *comm)
 }
 
 /* Whether a call has early data, and then its layout. A function of what is the same on all ranks if they agree. */
-static int lay_out(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+static int lay_out(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
 {
-    return c->args.kind == PICI_ALL_REDUCE && comm->in_order &&
-           pici_early_fits(comm->ranks, c->args.dtype, c->resolved.total) && !c->opts.values.phases &&
-           !pici_layout_choose(l, comm, c) && l->schedule->with_hello && l->slices == 1;
+    return call->args.kind == PICI_ALL_REDUCE && comm->in_order &&
+           pici_early_fits(comm->ranks, call->args.dtype, call->resolved.total) && !call->opts.values.phases &&
+           !pici_layout_choose(layout, comm, call) && layout->schedule->with_hello && layout->slices == 1;
 }
 
-void pici_early_begin(struct pici_request *r)
+void pici_early_begin(struct pici_request *request)
 {
-    struct pici_comm *comm = r->comm;
-    struct coll_call *c = &r->call;
-    if (!has_early_data(comm) || r->status || c->opts.vendor || r->engine != comm->engine ||
-        !lay_out(&c->resolved.at, comm, c))
-        return;                             /* the vendor's collective may take the place of data messages */
-    c->resolved.at.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
-    pici_request_tables(r);
-    pici_slice_buffers(r, comm->agreements + AGREE_BYTES, pici_early_place(comm));
-    if (c->args.send == c->args.recv) /* sums are built there, but the call may have to begin anew */
-        c->args.send = memcpy(copy_of_data(comm), c->args.send, (size_t)c->resolved.total * c->resolved.width);
-    r->runs[0].lane = r->lanes[0];
-    r->runs[0].message = -1;
-    pici_slice_begin(r, &r->runs[0], 0);
-    r->early = 1;
+    struct pici_comm *comm = request->comm;
+    struct coll_call *call = &request->call;
+    if (!has_early_data(comm) || request->status || call->opts.vendor || request->engine != comm->engine ||
+        !lay_out(&call->resolved.layout, comm, call))
+        return;                                    /* the vendor's collective may take the place of data messages */
+    call->resolved.layout.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
+    pici_request_tables(request);
+    pici_slice_buffers(request, comm->agreements + AGREE_BYTES, pici_early_place(comm));
+    if (call->args.send == call->args.recv) /* sums are built there, but the call may have to begin anew */
+        call->args.send =
+            memcpy(copy_of_data(comm), call->args.send, (size_t)call->resolved.total * call->resolved.width);
+    request->runs[0].lane = request->lanes[0];
+    request->runs[0].message = -1;
+    pici_slice_begin(request, &request->runs[0], 0);
+    request->early = 1;
 }
 
-void pici_early_make(struct pici_request *r)
+void pici_early_make(struct pici_request *request)
 {
-    struct coll_agreement *a = &r->agree;
-    struct slice_run *run = &r->runs[0];
-    int moved;
-    pici_make_messages(r, run, &moved); /* it is made: the host's engine has finished when a function returns */
-    a->out.buffer = run->out[0];
-    a->in.buffer = pici_slice_take(r);
-    pici_slice_sent(run);
-    r->making--;
+    struct coll_agreement *agreement = &request->agree;
+    struct slice_run *slice_run = &request->runs[0];
+    int progressed;
+    /* it is made: the host's engine has finished when a function returns */
+    pici_make_messages(request, slice_run, &progressed);
+    agreement->outgoing.buffer = slice_run->outgoing[0];
+    agreement->incoming.buffer = pici_slice_take(request);
+    pici_slice_sent(slice_run);
+    request->making--;
 }
 
-void pici_early_take(struct pici_request *r, size_t bytes, int agreed)
+void pici_early_take(struct pici_request *request, size_t bytes, int agreed)
 {
-    struct coll_agreement *a = &r->agree;
-    struct slice_run *run = &r->runs[0];
-    int moved;
+    struct coll_agreement *agreement = &request->agree;
+    struct slice_run *slice_run = &request->runs[0];
+    int progressed;
     if (!bytes || !agreed) {
-        r->early = 0;
+        request->early = 0;
         return;
     }
-    pici_slice_drop(r, a->out.buffer);
-    a->in.bytes -= AGREE_BYTES;
-    a->in.status = a->in.bytes == bytes ? PICI_OK : PICI_E_CORRUPT;
-    (void)pici_take_messages(r, run, &a->in, &moved); /* it has arrived, so the transport cannot fail */
-    pici_end_step(r, run, &a->in);
+    pici_slice_drop(request, agreement->outgoing.buffer);
+    agreement->incoming.bytes -= AGREE_BYTES;
+    agreement->incoming.status = agreement->incoming.bytes == bytes ? PICI_OK : PICI_E_CORRUPT;
+    /* it has arrived, so the transport cannot fail */
+    (void)pici_take_messages(request, slice_run, &agreement->incoming, &progressed);
+    pici_end_step(request, slice_run, &agreement->incoming);
 }
 
-void pici_early_undo(struct pici_request *r)
+void pici_early_undo(struct pici_request *request)
 {
-    struct coll_call *c = &r->call;
-    if (has_early_data(r->comm) && c->args.send == copy_of_data(r->comm))
-        memcpy(c->args.recv, c->args.send, (size_t)c->resolved.total * c->resolved.width);
+    struct coll_call *call = &request->call;
+    if (has_early_data(request->comm) && call->args.send == copy_of_data(request->comm))
+        memcpy(call->args.recv, call->args.send, (size_t)call->resolved.total * call->resolved.width);
 }

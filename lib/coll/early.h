@@ -10,16 +10,16 @@
 size_t pici_early_memory(const struct pici_comm *);
 size_t pici_early_place(const struct pici_comm *);
 
-/* Before hello: lay the call out, and set r->early, if it has early data and this rank can take part. */
+/* Before hello: lay the call out, and set request->early, if it has early data and this rank can take part. */
 void pici_early_begin(struct pici_request *);
 
-/* At the beginning of a round of hello: make its data message. Sets the buffers of r->agree.out and in; the word
- * belongs in the AGREE_BYTES before the data. */
+/* At the beginning of a round of hello: make its data message. Sets the buffers of request->agree.outgoing and
+ * incoming; the word belongs in the AGREE_BYTES before the data. */
 void pici_early_make(struct pici_request *);
 
 /* At the end of the round: take in the data that came with the word, which says that they have so many bytes. agreed:
  * nothing speaks against this call so far. If there are none, or not agreed, the call has no early data any more:
- * r->early = 0. */
+ * request->early = 0. */
 void pici_early_take(struct pici_request *, size_t bytes, int agreed);
 
 /* Hello has failed: an all-reduce in place gets its data back. */

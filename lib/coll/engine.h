@@ -8,7 +8,7 @@
  * errors may still appear: a function returns those that it finds at once, and `ready` returns the others. The host's
  * engine has finished its work when a function returns.
  *
- * Every function may be called with n == 0, and null pointers then. Blocks are untrusted. */
+ * Every function may be called with a count of 0, and null pointers then. Blocks are untrusted. */
 #ifndef PICI_LIB_COLL_ENGINE_H
 #define PICI_LIB_COLL_ENGINE_H
 
@@ -49,8 +49,8 @@ struct engine_room {
 
 /* What widen does with the elements. */
 enum engine_widen {
-    WIDEN_PLACE, /* dst = they */
-    WIDEN_FOLD   /* dst = dst op they */
+    WIDEN_PLACE, /* destination = they */
+    WIDEN_FOLD   /* destination = destination op they */
 };
 
 /* What is counted or encoded: the elements of a message's runs, or an array that a value codec makes of each run. */
@@ -74,9 +74,9 @@ struct pici_engine {
     int asynchronous;  /* work may end after a function has returned */
     double cost_scale; /* time of encoding and decoding as a multiple of the host's in pici_policy_seconds */
 
-    int (*owns)(void *self,
-                const void *p); /* whether p is in memory of the engine's kind; -1: it is, but another device's; -2:
-                                 * the device does not say */
+    /* Whether the address is in memory of the engine's kind; -1: it is, but another device's; -2: the device does not
+     * say */
+    int (*owns)(void *self, const void *address);
     /* enter marks what has been put into the caller's stream so far (*mark; may be NULL). begin lets all lanes wait for
      * that, and frees the mark; with lanes == 0 it only frees it. */
     enum pici_status (*enter)(void *self, void **mark);
@@ -84,9 +84,9 @@ struct pici_engine {
     /* Memory and lanes for a call; those of the last call are used again if they are large enough. PICI_E_NOMEM;
      * PICI_E_SPACE: the caller's scratch is too small; PICI_E_UNSUPPORTED. */
     enum pici_status (*room)(void *self, const struct engine_needs *, struct engine_room *, struct pici_lane **lanes);
-    /* For messages between threads. holds: whether p is in memory that room provided and that is not the host's. move:
-     * copy between any two places, and wait for the end; 0: it failed. */
-    int (*holds)(void *self, const void *p);
+    /* For messages between threads. holds: whether the address is in memory that room provided and that is not the
+     * host's. move: copy between any two places, and wait for the end; 0: it failed. */
+    int (*holds)(void *self, const void *address);
     int (*move)(void *self, void *to, const void *from, size_t bytes);
     int (*halt)(void *self);             /* wait a limited time until all lanes are idle; 1: one is not */
     void (*close)(void *self, int leak); /* leak: others may still read or write messages, so never free these */
@@ -95,65 +95,67 @@ struct pici_engine {
     /* If all work of the lane has ended: *done = 1, and returns the worst status since the last time. */
     enum pici_status (*ready)(struct pici_lane *, int *done);
 
-    void (*copy)(struct pici_lane *, void *dst, const void *src, uint64_t n, enum pici_dtype);
-    /* dst = src, but +0.0 for -0.0; with `quiet` NaNs become quiet too, so dst = (+0) + src. Integers are copied. dst
-     * may be src. */
-    void (*positive_zeros)(struct pici_lane *, void *dst, const void *src, uint64_t n, enum pici_dtype, int quiet);
+    void (*copy)(struct pici_lane *, void *destination, const void *source, uint64_t count, enum pici_dtype);
+    /* destination = source, but +0.0 for -0.0; with `quiet` NaNs become quiet too, so destination = (+0) + source.
+     * Integers are copied. destination may be source. */
+    void (*positive_zeros)(struct pici_lane *, void *destination, const void *source, uint64_t count, enum pici_dtype,
+                           int quiet);
 
-    /* Count the nonzeros of several runs of elements, or of the arrays of each run: src, n and nnz have first all runs
-     * of the first array, then those of the next. */
-    void (*count)(struct pici_lane *, const void *const *src, const uint64_t *n, int runs, const struct engine_array *,
-                  int arrays, uint64_t *nnz);
+    /* Count the nonzeros of several runs of elements, or of the arrays of each run: source, count and nonzeros have
+     * first all runs of the first array, then those of the next. */
+    void (*count)(struct pici_lane *, const void *const *source, const uint64_t *count, int runs,
+                  const struct engine_array *, int arrays, uint64_t *nonzeros);
 
     /* Write the first bytes of a message. Messages are in memory that room provided. */
     void (*prefix)(struct pici_lane *, uint8_t *message, const uint8_t *prefix, size_t bytes);
-    /* Encode each run of elements, or each array of each run, as a block. src, n and len are in the order of count's
-     * arguments. The blocks follow each other from message + at on, within cap bytes of message: all of the first run,
-     * then those of the next. Writes their lengths to len. As pici_compress; formats are not AUTO. by_value: sparse
-     * blocks do not store -0.0, dense ones may. */
-    enum pici_status (*encode)(struct pici_lane *, uint8_t *message, size_t at, size_t cap, size_t *len,
-                               const void *const *src, const uint64_t *n, int runs, const struct engine_array *,
+    /* Encode each run of elements, or each array of each run, as a block. source, count and size are in the order of
+     * count's arguments. The blocks follow each other from message + offset on, within capacity bytes of message: all
+     * of the first run, then those of the next. Writes their lengths to size. As pici_compress; formats are not AUTO.
+     * by_value: sparse blocks do not store -0.0, dense ones may. */
+    enum pici_status (*encode)(struct pici_lane *, uint8_t *message, size_t offset, size_t capacity, size_t *size,
+                               const void *const *source, const uint64_t *count, int runs, const struct engine_array *,
                                int arrays, int checksum);
     /* Copy bytes of one message to another. */
     void (*put)(struct pici_lane *, uint8_t *to, const uint8_t *from, size_t bytes);
 
     /* look makes the prefix of a message, and the headers of its blocks, visible to the host. When the lane is ready,
-     * head returns the prefix (i < 0), or the header of block i, which is at offset `at` of the message; both are valid
+     * head returns the prefix (i < 0), or the header of block i, which is at this offset of the message; both are valid
      * until the lane's next look. */
     void (*look)(struct pici_lane *, const uint8_t *message, size_t bytes, int blocks);
-    const uint8_t *(*head)(struct pici_lane *, int i, size_t at);
+    const uint8_t *(*head)(struct pici_lane *, int i, size_t offset);
 
-    /* Decode a block: b is its parsed header, block its bytes in a message. dst has room for b->count elements and is
-     * part of a result with `output` elements; large results are written with non-temporal stores. */
-    enum pici_status (*decode)(struct pici_lane *, void *dst, const uint8_t *block, const struct pici_block *b,
-                               uint64_t output);
+    /* Decode a block: parsed is its header, block its bytes in a message. destination has room for parsed->count
+     * elements and is part of a result with `output` elements; large results are written with non-temporal stores. */
+    enum pici_status (*decode)(struct pici_lane *, void *destination, const uint8_t *block,
+                               const struct pici_block *parsed, uint64_t output);
 
-    /* dst = dst op block, for each element; elements that the block does not store are +0. SUM and AVG add. Errors as
-     * decode's. temp [temp_elements, at least TILE]: for decoded elements, used by MIN and MAX. */
-    enum pici_status (*fold)(struct pici_lane *, void *dst, const uint8_t *block, const struct pici_block *b,
-                             enum pici_op, void *temp, uint64_t temp_elements);
+    /* destination = destination op block, for each element; elements that the block does not store are +0. SUM and AVG
+     * add. Errors as decode's. temp [temp_elements, at least TILE]: for decoded elements, used by MIN and MAX. */
+    enum pici_status (*fold)(struct pici_lane *, void *destination, const uint8_t *block,
+                             const struct pici_block *parsed, enum pici_op, void *temp, uint64_t temp_elements);
 
-    /* The same for a block of n elements that this engine's encode made, len bytes in a message. */
-    enum pici_status (*fold_own)(struct pici_lane *, void *dst, const uint8_t *block, size_t len, uint64_t n,
-                                 enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
+    /* The same for a block of count elements that this engine's encode made, size bytes in a message. */
+    enum pici_status (*fold_own)(struct pici_lane *, void *destination, const uint8_t *block, size_t size,
+                                 uint64_t count, enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
 
-    /* A value codec's functions, which values/values.h describes. narrow writes arrays; made [VALUES_ARRAYS] is valid
-     * at once. What is lost is added to *loss when the lane is ready, so *loss must stay until then; several calls may
-     * have the same one, with another residual each. widen reads arrays, which are untrusted, and writes n elements, or
-     * adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for widened elements. */
+    /* A value codec's functions, which values/values.h describes. narrow writes arrays; made_counts [VALUES_ARRAYS] is
+     * valid at once. What is lost is added to *loss when the lane is ready, so *loss must stay until then; several
+     * calls may have the same one, with another residual each. widen reads arrays, which are untrusted, and writes
+     * count elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for widened
+     * elements. */
     enum pici_status (*narrow)(struct pici_lane *, const struct values *, const struct values_where *,
-                               void *const out[VALUES_ARRAYS], uint64_t made[VALUES_ARRAYS], const void *src,
-                               uint64_t n, struct values_loss *loss);
-    enum pici_status (*widen)(struct pici_lane *, const struct engine_values *, enum engine_widen, void *dst,
-                              uint64_t n, const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS],
-                              void *temp, size_t temp_bytes);
+                               void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
+                               const void *source, uint64_t count, struct values_loss *loss);
+    enum pici_status (*widen)(struct pici_lane *, const struct engine_values *, enum engine_widen, void *destination,
+                              uint64_t count, const void *const inputs[VALUES_ARRAYS],
+                              const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes);
 
     /* Add the number of tiles of each container in a hybrid block that this rank has made or checked. Adds nothing for
      * other blocks, or if the host does not see messages. Done on return. */
-    void (*containers)(struct pici_lane *, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len);
+    void (*containers)(struct pici_lane *, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size);
 
-    /* dst = dst / ranks, as PICI_AVG divides: a float that becomes zero is +0.0. */
-    void (*divide)(struct pici_lane *, void *dst, uint64_t n, enum pici_dtype, int ranks);
+    /* destination = destination / ranks, as PICI_AVG divides: a float that becomes zero is +0.0. */
+    void (*divide)(struct pici_lane *, void *destination, uint64_t count, enum pici_dtype, int ranks);
 };
 
 /* For elements in the host's memory. `self` is made by pici_engine_host_new (NULL: no memory) and freed by close.

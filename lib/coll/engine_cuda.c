@@ -16,6 +16,7 @@
 
 #include "coll/engine.h"
 #include "coll/engine_cuda.h"
+#include "coll/engine_cuda_piece.h"
 #include "coll/make.h"
 #include "cuda/capture.h"
 #include "cuda/reduce.h"
@@ -58,19 +59,12 @@ struct pici_lane {
     /* what is being made or looked at */
     struct values_loss *loss; /* narrowing */
     int narrowed;             /* of told, those in use */
-    uint64_t *nnz;            /* counting */
-    size_t *len;              /* encoding */
+    uint64_t *nonzeros;       /* counting */
+    size_t *sizes;            /* encoding */
     int runs, arrays, in_slots;
     uint8_t *message;
-    size_t at, cap;
+    size_t offset, capacity;
     const uint8_t *looked;
-};
-
-/* A piece of memory that grows. */
-struct piece {
-    uint8_t *p;
-    size_t bytes;
-    int pinned;
 };
 
 struct gpu {
@@ -84,121 +78,104 @@ struct gpu {
     char error[160];
 };
 
-static enum pici_status status_of(struct gpu *g, cudaError_t e, const char *what)
+static enum pici_status status_of(struct gpu *gpu, cudaError_t error, const char *what)
 {
-    if (e == cudaSuccess)
+    if (error == cudaSuccess)
         return PICI_OK;
-    snprintf(g->error, sizeof g->error, "%s: %s", what, cudaGetErrorString(e));
+    snprintf(gpu->error, sizeof gpu->error, "%s: %s", what, cudaGetErrorString(error));
     (void)cudaGetLastError(); /* reported here, so not to the caller's program too */
-    return e == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
+    return error == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
 }
 
 /* The codec's status of a call. If the CUDA runtime refused, notes the runtime's words. */
-static enum pici_status codec_status(struct gpu *g, enum pici_status s, const char *what)
+static enum pici_status codec_status(struct gpu *gpu, enum pici_status status, const char *what)
 {
-    if (s == PICI_E_DEVICE)
-        (void)status_of(g, cudaGetLastError(), what);
-    return s;
+    if (status == PICI_E_DEVICE)
+        (void)status_of(gpu, cudaGetLastError(), what);
+    return status;
 }
 
 /* Work was begun on a lane, or failed to. */
-static void begun(struct pici_lane *l, enum pici_status s, const char *what)
+static void begun(struct pici_lane *lane, enum pici_status status, const char *what)
 {
-    l->pending = 1;
-    if (s && !l->gpu->error[0])
-        snprintf(l->gpu->error, sizeof l->gpu->error, "%s: %s", what, pici_strerror(s));
-    if (s < l->status)
-        l->status = s;
+    lane->pending = 1;
+    if (status && !lane->gpu->error[0])
+        snprintf(lane->gpu->error, sizeof lane->gpu->error, "%s: %s", what, pici_strerror(status));
+    if (status < lane->status)
+        lane->status = status;
 }
 
-static void gpu_begun(struct pici_lane *l, cudaError_t e, const char *what)
+static void gpu_begun(struct pici_lane *lane, cudaError_t error, const char *what)
 {
-    begun(l, status_of(l->gpu, e, what), what);
+    begun(lane, status_of(lane->gpu, error, what), what);
 }
 
 /* Launch the blocks to read, in one kernel: before any other work of the lane that may use what they are read to. */
-static void launch_reads(struct pici_lane *l)
+static void launch_reads(struct pici_lane *lane)
 {
-    const unsigned count = l->waiting;
-    l->waiting = 0;
+    const unsigned count = lane->waiting;
+    lane->waiting = 0;
     if (count) {
-        const enum pici_status s = pici_cuda_read_cleared(l->reads, count, l->reading, l->adding,
-                                                          l->controls + (l->used - count) * PICI_CUDA_READ_WORKSPACE,
-                                                          count * PICI_CUDA_READ_WORKSPACE, l->stream);
-        if (s)
-            l->used -= count; /* they have no results */
-        begun(l, codec_status(l->gpu, s, "decoding"), "decoding");
+        const enum pici_status status =
+            pici_cuda_read_cleared(lane->reads, count, lane->reading, lane->adding,
+                                   lane->controls + (lane->used - count) * PICI_CUDA_READ_WORKSPACE,
+                                   count * PICI_CUDA_READ_WORKSPACE, lane->stream);
+        /* they have no results */
+        if (status)
+            lane->used -= count;
+        begun(lane, codec_status(lane->gpu, status, "decoding"), "decoding");
     }
 }
 
 /* Copy what no block that waits to be read changes. */
-static void copy_input(struct pici_lane *l, void *to, const void *from, size_t bytes)
+static void copy_input(struct pici_lane *lane, void *to, const void *from, size_t bytes)
 {
     if (bytes)
-        gpu_begun(l, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, l->stream), "cudaMemcpyAsync");
+        gpu_begun(lane, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, lane->stream), "cudaMemcpyAsync");
 }
 
-static void copy_bytes(struct pici_lane *l, void *to, const void *from, size_t bytes)
+static void copy_bytes(struct pici_lane *lane, void *to, const void *from, size_t bytes)
 {
-    launch_reads(l);
-    copy_input(l, to, from, bytes);
+    launch_reads(lane);
+    copy_input(lane, to, from, bytes);
 }
 
 /* ---- memory and lanes ---- */
 
-static int gpu_owns(void *self, const void *p)
+static int gpu_owns(void *self, const void *address)
 {
-    const struct gpu *g = self;
-    struct cudaPointerAttributes a = {.type = cudaMemoryTypeUnregistered};
-    const cudaError_t e = p ? cudaPointerGetAttributes(&a, p) : cudaSuccess;
-    if (e && cudaGetLastError() != cudaErrorInvalidValue)
+    const struct gpu *gpu = self;
+    struct cudaPointerAttributes attributes = {.type = cudaMemoryTypeUnregistered};
+    const cudaError_t error = address ? cudaPointerGetAttributes(&attributes, address) : cudaSuccess;
+    if (error && cudaGetLastError() != cudaErrorInvalidValue)
         return -2;
-    if (a.type == cudaMemoryTypeDevice && a.device != g->device)
+    if (attributes.type == cudaMemoryTypeDevice && attributes.device != gpu->device)
         return -1;
-    return a.type == cudaMemoryTypeDevice || a.type == cudaMemoryTypeManaged;
+    return attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged;
 }
 
-static void piece_free(struct piece *p)
+static enum pici_status grow(struct gpu *gpu, struct piece *piece, size_t bytes, int pinned)
 {
-    const enum cudaStreamCaptureMode mode = capture_relax();
-    if (p->p)
-        (void)(p->pinned ? cudaFreeHost(p->p) : cudaFree(p->p));
-    capture_restore(mode);
-    p->p = NULL;
-    p->bytes = 0;
+    return status_of(gpu, piece_grow(piece, bytes, pinned), pinned ? "cudaHostAlloc" : "cudaMalloc");
 }
 
-static enum pici_status piece_grow(struct gpu *g, struct piece *p, size_t bytes, int pinned)
+static enum pici_status make_lanes(struct gpu *gpu, int lanes)
 {
-    if (p->p && p->bytes >= bytes && p->pinned == pinned)
+    if (lanes <= gpu->lanes)
         return PICI_OK;
-    piece_free(p);
-    p->pinned = pinned;
-    const enum cudaStreamCaptureMode mode = capture_relax();
-    cudaError_t e = pinned ? cudaHostAlloc((void **)&p->p, bytes ? bytes : 1, cudaHostAllocDefault)
-                           : cudaMalloc((void **)&p->p, bytes ? bytes : 1);
-    capture_restore(mode);
-    p->bytes = e ? 0 : bytes;
-    return status_of(g, e, pinned ? "cudaHostAlloc" : "cudaMalloc");
-}
-
-static enum pici_status make_lanes(struct gpu *g, int lanes)
-{
-    if (lanes <= g->lanes)
-        return PICI_OK;
-    struct pici_lane *more = realloc(g->lane, (size_t)lanes * sizeof *more);
+    struct pici_lane *more = realloc(gpu->lane, (size_t)lanes * sizeof *more);
     if (!more) {
-        snprintf(g->error, sizeof g->error, "no memory for %d lanes", lanes);
+        snprintf(gpu->error, sizeof gpu->error, "no memory for %d lanes", lanes);
         return PICI_E_NOMEM;
     }
-    g->lane = more;
-    for (; g->lanes < lanes; g->lanes++) {
-        struct pici_lane *l = &g->lane[g->lanes];
-        memset(l, 0, sizeof *l);
-        enum pici_status s =
-            status_of(g, cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-        if (s)
-            return s;
+    gpu->lane = more;
+    for (; gpu->lanes < lanes; gpu->lanes++) {
+        struct pici_lane *lane = &gpu->lane[gpu->lanes];
+        memset(lane, 0, sizeof *lane);
+        enum pici_status status = status_of(gpu, cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking),
+                                            "cudaStreamCreateWithFlags");
+        if (status)
+            return status;
     }
     return PICI_OK;
 }
@@ -209,44 +186,45 @@ static size_t aligned(size_t bytes)
 }
 
 /* Allocate bytes of a piece of memory; with NULL, only count them. */
-static void *take(uint8_t *piece, size_t *at, size_t bytes)
+static void *take(uint8_t *piece, size_t *offset, size_t bytes)
 {
-    void *p = piece ? piece + *at : NULL;
-    *at += aligned(bytes);
-    return p;
+    void *address = piece ? piece + *offset : NULL;
+    *offset += aligned(bytes);
+    return address;
 }
 
 /* Place the arrays of a lane in GPU memory and in pinned memory; with NULL, only count their bytes. */
-static void give(const struct gpu *g, struct pici_lane *l, uint8_t *work, size_t *at_work, uint8_t *pinned,
+static void give(const struct gpu *gpu, struct pici_lane *lane, uint8_t *work, size_t *at_work, uint8_t *pinned,
                  size_t *at_pinned)
 {
-    const struct engine_needs *n = &g->needs;
-    const size_t blocks = (size_t)n->blocks, results = blocks * sizeof *l->results, counts = blocks * sizeof *l->counts;
-    const int order = n->op == PICI_MIN || n->op == PICI_MAX;
-    l->slots = take(work, at_work, blocks * g->slot);
-    l->workspace = take(work, at_work, blocks * g->workspace);
-    l->temp = take(work, at_work, order ? (size_t)n->slice * pici_dtype_width(n->dtype) : 0);
-    l->scratch = take(work, at_work, 2 * counts);
-    l->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
-    l->losses = take(work, at_work, g->losses);
-    l->results = take(pinned, at_pinned, results);
-    l->counts = take(pinned, at_pinned, counts);
-    l->heads = take(pinned, at_pinned, sizeof *l->heads);
-    l->head = take(pinned, at_pinned, blocks * sizeof *l->head);
-    l->told = take(pinned, at_pinned, blocks * sizeof *l->told);
-    l->bad = take(pinned, at_pinned, sizeof *l->bad);
-    l->prefix = take(pinned, at_pinned, PREFIX);
+    const struct engine_needs *needs = &gpu->needs;
+    const size_t blocks = (size_t)needs->blocks, results = blocks * sizeof *lane->results,
+                 counts = blocks * sizeof *lane->counts;
+    const int order = needs->op == PICI_MIN || needs->op == PICI_MAX;
+    lane->slots = take(work, at_work, blocks * gpu->slot);
+    lane->workspace = take(work, at_work, blocks * gpu->workspace);
+    lane->temp = take(work, at_work, order ? (size_t)needs->slice * pici_dtype_width(needs->dtype) : 0);
+    lane->scratch = take(work, at_work, 2 * counts);
+    lane->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
+    lane->losses = take(work, at_work, gpu->losses);
+    lane->results = take(pinned, at_pinned, results);
+    lane->counts = take(pinned, at_pinned, counts);
+    lane->heads = take(pinned, at_pinned, sizeof *lane->heads);
+    lane->head = take(pinned, at_pinned, blocks * sizeof *lane->head);
+    lane->told = take(pinned, at_pinned, blocks * sizeof *lane->told);
+    lane->bad = take(pinned, at_pinned, sizeof *lane->bad);
+    lane->prefix = take(pinned, at_pinned, PREFIX);
 }
 
 /* What the engine cannot do of a call. */
-static enum pici_status refuse(struct gpu *g, const struct engine_needs *needs)
+static enum pici_status refuse(struct gpu *gpu, const struct engine_needs *needs)
 {
     int device = 0;
     const char *wrong = NULL;
-    const enum pici_status s = status_of(g, cudaGetDevice(&device), "cudaGetDevice");
-    if (device != g->device && !s)
-        snprintf(g->error, sizeof g->error, "device %d is current, the communicator's is %d", device, g->device);
-    if (s || device != g->device)
+    const enum pici_status status = status_of(gpu, cudaGetDevice(&device), "cudaGetDevice");
+    if (device != gpu->device && !status)
+        snprintf(gpu->error, sizeof gpu->error, "device %d is current, the communicator's is %d", device, gpu->device);
+    if (status || device != gpu->device)
         return PICI_E_DEVICE;
     if (needs->arrays && needs->values->codec->id == PICI_VALUES_ZFP)
         wrong = "the value codec ZFP is for buffers in the host's memory";
@@ -254,131 +232,132 @@ static enum pici_status refuse(struct gpu *g, const struct engine_needs *needs)
         wrong = "scratch memory of the caller's is for buffers in the host's";
     else if (needs->checksum)
         wrong = "a GPU makes blocks without checksums";
-    snprintf(g->error, sizeof g->error, "%s", wrong ? wrong : "");
+    snprintf(gpu->error, sizeof gpu->error, "%s", wrong ? wrong : "");
     return wrong ? PICI_E_UNSUPPORTED : PICI_OK;
 }
 
-/* Make slots and workspaces large enough for blocks of n elements. */
-static void fit_blocks(struct gpu *g, enum pici_dtype dtype, uint64_t n)
+/* Make slots and workspaces large enough for blocks of count elements. */
+static void fit_blocks(struct gpu *gpu, enum pici_dtype dtype, uint64_t count)
 {
-    const size_t workspace = aligned(pici_cuda_workspace(dtype, n));
-    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
-        const size_t bytes = aligned(pici_bound((enum pici_format)f, dtype, n));
-        g->slot = bytes > g->slot ? bytes : g->slot;
+    const size_t workspace = aligned(pici_cuda_workspace(dtype, count));
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
+        const size_t bytes = aligned(pici_bound((enum pici_format)format, dtype, count));
+        gpu->slot = bytes > gpu->slot ? bytes : gpu->slot;
     }
-    g->workspace = workspace > g->workspace ? workspace : g->workspace;
+    gpu->workspace = workspace > gpu->workspace ? workspace : gpu->workspace;
 }
 
-static enum pici_status measure(struct gpu *g, const struct engine_needs *needs)
+static enum pici_status measure(struct gpu *gpu, const struct engine_needs *needs)
 {
-    const struct values *v = needs->values;
-    g->needs = *needs;
-    g->needs.values = NULL; /* it may not stay */
-    g->slot = g->workspace = g->losses = 0;
-    fit_blocks(g, needs->dtype, needs->slice);
-    for (int a = 0; needs->arrays && a < v->codec->arrays; a++)
-        fit_blocks(g, v->codec->dtype(v, a), v->codec->most(v, a, needs->slice));
-    return needs->arrays ? status_of(g, pici_cuda_losses_workspace(&g->losses), "cudaDeviceGetAttribute") : PICI_OK;
+    const struct values *values = needs->values;
+    gpu->needs = *needs;
+    gpu->needs.values = NULL; /* it may not stay */
+    gpu->slot = gpu->workspace = gpu->losses = 0;
+    fit_blocks(gpu, needs->dtype, needs->slice);
+    for (int array = 0; needs->arrays && array < values->codec->arrays; array++)
+        fit_blocks(gpu, values->codec->dtype(values, array), values->codec->most(values, array, needs->slice));
+    return needs->arrays ? status_of(gpu, pici_cuda_losses_workspace(&gpu->losses), "cudaDeviceGetAttribute") : PICI_OK;
 }
 
 /* A lane has its memory, and nothing to do but to clear that. */
-static enum pici_status open_lane(struct gpu *g, struct pici_lane *l)
+static enum pici_status open_lane(struct gpu *gpu, struct pici_lane *lane)
 {
-    const size_t blocks = (size_t)g->needs.blocks;
-    l->gpu = g;
-    l->used = l->waiting = 0;
-    l->nnz = NULL;
-    l->len = NULL;
-    l->loss = NULL;
-    l->narrowed = 0;
-    l->status = PICI_OK;
-    l->pending = 1;
-    *l->bad = 0;
-    cudaError_t e = cudaMemsetAsync(l->scratch, 0, blocks * 2 * sizeof *l->scratch, l->stream);
-    if (!e)
-        e = cudaMemsetAsync(l->controls, 0, blocks * PICI_CUDA_READ_WORKSPACE, l->stream);
-    if (!e && g->losses)
-        e = cudaMemsetAsync(l->losses, 0, g->losses, l->stream);
-    return status_of(g, e, "cudaMemsetAsync");
+    const size_t blocks = (size_t)gpu->needs.blocks;
+    lane->gpu = gpu;
+    lane->used = lane->waiting = 0;
+    lane->nonzeros = NULL;
+    lane->sizes = NULL;
+    lane->loss = NULL;
+    lane->narrowed = 0;
+    lane->status = PICI_OK;
+    lane->pending = 1;
+    *lane->bad = 0;
+    cudaError_t error = cudaMemsetAsync(lane->scratch, 0, blocks * 2 * sizeof *lane->scratch, lane->stream);
+    if (!error)
+        error = cudaMemsetAsync(lane->controls, 0, blocks * PICI_CUDA_READ_WORKSPACE, lane->stream);
+    if (!error && gpu->losses)
+        error = cudaMemsetAsync(lane->losses, 0, gpu->losses, lane->stream);
+    return status_of(gpu, error, "cudaMemsetAsync");
 }
 
 static enum pici_status gpu_room(void *self, const struct engine_needs *needs, struct engine_room *room,
                                  struct pici_lane **lanes)
 {
-    struct gpu *g = self;
+    struct gpu *gpu = self;
     struct pici_lane none;
     size_t work = 0, pinned = 0;
-    enum pici_status s = refuse(g, needs);
-    if (s || (s = measure(g, needs)))
-        return s;
+    enum pici_status status = refuse(gpu, needs);
+    if (status || (status = measure(gpu, needs)))
+        return status;
     for (int i = 0; i < needs->lanes; i++)
-        give(g, &none, NULL, &work, NULL, &pinned);
-    if ((s = make_lanes(g, needs->lanes)) || (s = piece_grow(g, &g->work, work, 0)) ||
-        (s = piece_grow(g, &g->results, pinned, 1)) ||
-        (s = piece_grow(g, &g->messages, needs->messages, !needs->device)) ||
-        (s = piece_grow(g, &g->sums, needs->sums, 0)) ||
-        (needs->arrays && (s = piece_grow(g, &g->arrays, needs->arrays, 0))))
-        return s;
+        give(gpu, &none, NULL, &work, NULL, &pinned);
+    if ((status = make_lanes(gpu, needs->lanes)) || (status = grow(gpu, &gpu->work, work, 0)) ||
+        (status = grow(gpu, &gpu->results, pinned, 1)) ||
+        (status = grow(gpu, &gpu->messages, needs->messages, !needs->device)) ||
+        (status = grow(gpu, &gpu->sums, needs->sums, 0)) ||
+        (needs->arrays && (status = grow(gpu, &gpu->arrays, needs->arrays, 0))))
+        return status;
     work = pinned = 0;
-    for (int i = 0; i < needs->lanes && !s; i++) {
-        lanes[i] = &g->lane[i];
-        give(g, lanes[i], g->work.p, &work, g->results.p, &pinned);
-        s = open_lane(g, lanes[i]);
+    for (int i = 0; i < needs->lanes && !status; i++) {
+        lanes[i] = &gpu->lane[i];
+        give(gpu, lanes[i], gpu->work.memory, &work, gpu->results.memory, &pinned);
+        status = open_lane(gpu, lanes[i]);
     }
-    *room = (struct engine_room){.messages = g->messages.p, .sums = g->sums.p, .arrays = g->arrays.p};
-    return s;
+    *room =
+        (struct engine_room){.messages = gpu->messages.memory, .sums = gpu->sums.memory, .arrays = gpu->arrays.memory};
+    return status;
 }
 
 static enum pici_status gpu_enter(void *self, void **mark)
 {
-    struct gpu *g = self;
+    struct gpu *gpu = self;
     cudaEvent_t event;
     enum cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    g->error[0] = '\0';
-    enum pici_status s = status_of(g, cudaStreamIsCapturing(g->caller, &capture), "cudaStreamIsCapturing");
-    if (!s && capture != cudaStreamCaptureStatusNone) {
-        snprintf(g->error, sizeof g->error, "the stream is being captured into a graph");
-        s = PICI_E_DEVICE;
+    gpu->error[0] = '\0';
+    enum pici_status status = status_of(gpu, cudaStreamIsCapturing(gpu->caller, &capture), "cudaStreamIsCapturing");
+    if (!status && capture != cudaStreamCaptureStatusNone) {
+        snprintf(gpu->error, sizeof gpu->error, "the stream is being captured into a graph");
+        status = PICI_E_DEVICE;
     }
-    if (s)
-        return s;
-    s = status_of(g, cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
-    if (s)
-        return s;
-    s = status_of(g, cudaEventRecord(event, g->caller), "cudaEventRecord");
-    if (s)
+    if (status)
+        return status;
+    status = status_of(gpu, cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    if (status)
+        return status;
+    status = status_of(gpu, cudaEventRecord(event, gpu->caller), "cudaEventRecord");
+    if (status)
         (void)cudaEventDestroy(event);
     else
         *mark = event;
-    return s;
+    return status;
 }
 
 static enum pici_status gpu_begin(void *self, void *mark, int lanes)
 {
-    struct gpu *g = self;
-    enum pici_status s = PICI_OK;
-    for (int i = 0; i < lanes && mark && !s; i++) {
-        s = status_of(g, cudaStreamWaitEvent(g->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
-        g->lane[i].pending = 1; /* the wait is work too */
+    struct gpu *gpu = self;
+    enum pici_status status = PICI_OK;
+    for (int i = 0; i < lanes && mark && !status; i++) {
+        status = status_of(gpu, cudaStreamWaitEvent(gpu->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
+        gpu->lane[i].pending = 1; /* the wait is work too */
     }
     if (mark)
         (void)cudaEventDestroy((cudaEvent_t)mark);
-    return s;
+    return status;
 }
 
 /* By comparing addresses: the GPU may be lost. */
-static int gpu_holds(void *self, const void *p)
+static int gpu_holds(void *self, const void *address)
 {
-    const struct gpu *g = self;
-    const uintptr_t at = (uintptr_t)p - (uintptr_t)g->messages.p;
-    return g->messages.p && !g->messages.pinned && at < g->messages.bytes;
+    const struct gpu *gpu = self;
+    const uintptr_t at = (uintptr_t)address - (uintptr_t)gpu->messages.memory;
+    return gpu->messages.memory && !gpu->messages.pinned && at < gpu->messages.bytes;
 }
 
 static int64_t milliseconds(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
 /* Wait for a stream until that time. What is not done by then: cudaErrorNotReady. Looks often at first, since most
@@ -388,363 +367,383 @@ static cudaError_t await(cudaStream_t stream, int64_t end)
     static const struct timespec nap = {0, 50000};
     const enum cudaStreamCaptureMode mode = capture_relax();
     int looks = 0;
-    cudaError_t e;
-    for (; (e = cudaStreamQuery(stream)) == cudaErrorNotReady && milliseconds() < end; looks++)
+    cudaError_t error;
+    for (; (error = cudaStreamQuery(stream)) == cudaErrorNotReady && milliseconds() < end; looks++)
         if (looks >= LOOKS)
             nanosleep(&nap, NULL);
     capture_restore(mode);
-    if (e || looks)
-        (void)cudaGetLastError(); /* cudaErrorNotReady too, which cudaGetLastError would report */
-    return e;
+    /* cudaErrorNotReady too, which cudaGetLastError would report */
+    if (error || looks)
+        (void)cudaGetLastError();
+    return error;
 }
 
-/* The copy's error has no words: g->error belongs to another thread. */
+/* The copy's error has no words: gpu->error belongs to another thread. */
 static int gpu_move(void *self, void *to, const void *from, size_t bytes)
 {
-    struct gpu *g = self;
-    cudaError_t e = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, g->moves);
-    if (e)
+    struct gpu *gpu = self;
+    cudaError_t error = cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, gpu->moves);
+    if (error)
         (void)cudaGetLastError();
-    return !e && await(g->moves, milliseconds() + pici_cuda_move_ms) == cudaSuccess;
+    return !error && await(gpu->moves, milliseconds() + pici_cuda_move_ms) == cudaSuccess;
 }
 
 static int gpu_halt(void *self)
 {
-    struct gpu *g = self;
+    struct gpu *gpu = self;
     const int64_t end = milliseconds() + pici_cuda_halt_ms;
-    int late = await(g->moves, end) == cudaErrorNotReady;
-    for (int i = 0; i < g->lanes; i++)
-        late |= await(g->lane[i].stream, end) == cudaErrorNotReady;
+    int late = await(gpu->moves, end) == cudaErrorNotReady;
+    for (int i = 0; i < gpu->lanes; i++)
+        late |= await(gpu->lane[i].stream, end) == cudaErrorNotReady;
     return late;
 }
 
 static void gpu_close(void *self, int leak)
 {
-    struct gpu *g = self;
+    struct gpu *gpu = self;
     const enum cudaStreamCaptureMode mode = capture_relax();
-    for (int i = 0; i < g->lanes && !leak; i++)
-        (void)cudaStreamDestroy(g->lane[i].stream);
-    (void)cudaStreamDestroy(g->moves);
+    for (int i = 0; i < gpu->lanes && !leak; i++)
+        (void)cudaStreamDestroy(gpu->lane[i].stream);
+    (void)cudaStreamDestroy(gpu->moves);
     capture_restore(mode);
     if (!leak) { /* freeing waits for work in flight, which may never end */
-        piece_free(&g->messages);
-        piece_free(&g->sums);
-        piece_free(&g->arrays);
-        piece_free(&g->work);
-        piece_free(&g->results);
+        piece_free(&gpu->messages);
+        piece_free(&gpu->sums);
+        piece_free(&gpu->arrays);
+        piece_free(&gpu->work);
+        piece_free(&gpu->results);
     }
-    free(g->lane);
-    free(g);
+    free(gpu->lane);
+    free(gpu);
 }
 
 static const char *gpu_error(void *self)
 {
-    const struct gpu *g = self;
-    return g->error;
+    const struct gpu *gpu = self;
+    return gpu->error;
 }
 
 /* ---- a lane's end ---- */
 
 /* The lengths of the blocks are known: begin to copy the blocks to their places in the message, if they are in slots.
  * Returns whether copies were begun. */
-static int place_blocks(struct pici_lane *l)
+static int place_blocks(struct pici_lane *lane)
 {
-    size_t at = l->at;
-    for (int i = 0; i < l->runs * l->arrays && !l->status; i++) {
-        const int k = i % l->arrays * l->runs + i / l->arrays;
-        const struct pici_cuda_result *r = &l->results[k];
-        if (r->status || r->len > l->cap - at) {
-            begun(l, r->status ? (enum pici_status)r->status : PICI_E_SPACE, "a block");
+    size_t offset = lane->offset;
+    for (int i = 0; i < lane->runs * lane->arrays && !lane->status; i++) {
+        const int k = i % lane->arrays * lane->runs + i / lane->arrays;
+        const struct pici_cuda_result *result = &lane->results[k];
+        if (result->status || result->len > lane->capacity - offset) {
+            begun(lane, result->status ? (enum pici_status)result->status : PICI_E_SPACE, "a block");
             break;
         }
-        l->len[k] = (size_t)r->len;
-        if (l->in_slots)
-            copy_bytes(l, l->message + at, l->slots + (size_t)k * l->gpu->slot, l->len[k]);
-        at += l->len[k];
+        lane->sizes[k] = (size_t)result->len;
+        if (lane->in_slots)
+            copy_bytes(lane, lane->message + offset, lane->slots + (size_t)k * lane->gpu->slot, lane->sizes[k]);
+        offset += lane->sizes[k];
     }
-    l->len = NULL;
-    l->used = 0;
-    return l->in_slots;
+    lane->sizes = NULL;
+    lane->used = 0;
+    return lane->in_slots;
 }
 
 /* What kernels of value codecs have found is known. */
-static void end_values(struct pici_lane *l)
+static void end_values(struct pici_lane *lane)
 {
-    for (int i = 0; i < l->narrowed && !l->status; i++) {
-        l->loss->nonfinite += l->told[i].nonfinite;
-        l->loss->squares += l->told[i].squares;
+    for (int i = 0; i < lane->narrowed && !lane->status; i++) {
+        lane->loss->nonfinite += lane->told[i].nonfinite;
+        lane->loss->squares += lane->told[i].squares;
     }
-    l->loss = NULL;
-    l->narrowed = 0;
-    if (*l->bad)
-        begun(l, (enum pici_status)(int32_t)*l->bad, "arrays of a value codec");
-    *l->bad = 0;
+    lane->loss = NULL;
+    lane->narrowed = 0;
+    if (*lane->bad)
+        begun(lane, (enum pici_status)(int32_t)*lane->bad, "arrays of a value codec");
+    *lane->bad = 0;
 }
 
-static enum pici_status gpu_ready(struct pici_lane *l, int *done)
+static enum pici_status gpu_ready(struct pici_lane *lane, int *done)
 {
     *done = 0;
-    launch_reads(l);
-    if (l->pending) {
+    launch_reads(lane);
+    if (lane->pending) {
         const enum cudaStreamCaptureMode mode = capture_relax();
-        const cudaError_t e = cudaStreamQuery(l->stream);
+        const cudaError_t error = cudaStreamQuery(lane->stream);
         capture_restore(mode);
-        if (e == cudaErrorNotReady) {
+        if (error == cudaErrorNotReady) {
             (void)cudaGetLastError(); /* cudaGetLastError would report it */
             return PICI_OK;
         }
-        if (e)
-            gpu_begun(l, e, "the GPU");
-        end_values(l);
-        l->pending = 0;
-        if (l->nnz)
-            memcpy(l->nnz, l->counts, (size_t)l->runs * (size_t)l->arrays * sizeof *l->nnz);
-        l->nnz = NULL;
-        if (l->len && place_blocks(l))
+        if (error)
+            gpu_begun(lane, error, "the GPU");
+        end_values(lane);
+        lane->pending = 0;
+        if (lane->nonzeros)
+            memcpy(lane->nonzeros, lane->counts, (size_t)lane->runs * (size_t)lane->arrays * sizeof *lane->nonzeros);
+        lane->nonzeros = NULL;
+        if (lane->sizes && place_blocks(lane))
             return PICI_OK;
-        for (unsigned i = 0; i < l->used && !e; i++)
-            if (l->results[i].status < l->status)
-                l->status = (enum pici_status)l->results[i].status;
-        l->used = 0;
+        for (unsigned i = 0; i < lane->used && !error; i++)
+            if (lane->results[i].status < lane->status)
+                lane->status = (enum pici_status)lane->results[i].status;
+        lane->used = 0;
     }
     *done = 1;
-    const enum pici_status s = l->status;
-    l->status = PICI_OK;
-    return s;
+    const enum pici_status status = lane->status;
+    lane->status = PICI_OK;
+    return status;
 }
 
 /* ---- what lanes do ---- */
 
-static void gpu_copy(struct pici_lane *l, void *dst, const void *src, uint64_t n, enum pici_dtype dtype)
+static void gpu_copy(struct pici_lane *lane, void *destination, const void *source, uint64_t count,
+                     enum pici_dtype dtype)
 {
-    copy_bytes(l, dst, src, (size_t)n * pici_dtype_width(dtype));
+    copy_bytes(lane, destination, source, (size_t)count * pici_dtype_width(dtype));
 }
 
-static void gpu_positive_zeros(struct pici_lane *l, void *dst, const void *src, uint64_t n, enum pici_dtype dtype,
-                               int quiet)
+static void gpu_positive_zeros(struct pici_lane *lane, void *destination, const void *source, uint64_t count,
+                               enum pici_dtype dtype, int quiet)
 {
-    launch_reads(l);
-    gpu_begun(l, pici_cuda_positive_zeros(dst, src, n, (unsigned)dtype, quiet, l->stream), "clearing signs of zeros");
+    launch_reads(lane);
+    gpu_begun(lane, pici_cuda_positive_zeros(destination, source, count, (unsigned)dtype, quiet, lane->stream),
+              "clearing signs of zeros");
 }
 
-static void gpu_count(struct pici_lane *l, const void *const *src, const uint64_t *n, int runs,
-                      const struct engine_array *array, int arrays, uint64_t *nnz)
+static void gpu_count(struct pici_lane *lane, const void *const *source, const uint64_t *count, int runs,
+                      const struct engine_array *array, int arrays, uint64_t *nonzeros)
 {
     struct pici_cuda_count jobs[32];
-    launch_reads(l);
+    launch_reads(lane);
     for (int i = 0, k; i < runs * arrays; i += k) {
-        const struct engine_array *a = &array[i / runs];
-        const int left = runs - i % runs; /* of this array */
-        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < left; k++)
-            jobs[k] = (struct pici_cuda_count){src[i + k], n[i + k], &l->counts[i + k], &l->scratch[2 * (i + k)]};
-        gpu_begun(l, pici_cuda_count(jobs, (unsigned)k, (unsigned)a->dtype, a->by_value, l->stream), "counting");
+        const struct engine_array *current = &array[i / runs];
+        const int remaining = runs - i % runs; /* of this array */
+        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < remaining; k++)
+            jobs[k] = (struct pici_cuda_count){source[i + k], count[i + k], &lane->counts[i + k],
+                                               &lane->scratch[2 * (i + k)]};
+        gpu_begun(lane, pici_cuda_count(jobs, (unsigned)k, (unsigned)current->dtype, current->by_value, lane->stream),
+                  "counting");
     }
-    l->nnz = nnz;
-    l->runs = runs;
-    l->arrays = arrays;
+    lane->nonzeros = nonzeros;
+    lane->runs = runs;
+    lane->arrays = arrays;
 }
 
-static void gpu_prefix(struct pici_lane *l, uint8_t *message, const uint8_t *prefix, size_t bytes)
+static void gpu_prefix(struct pici_lane *lane, uint8_t *message, const uint8_t *prefix, size_t bytes)
 {
-    if (!l->gpu->needs.device) {
+    if (!lane->gpu->needs.device) {
         memcpy(message, prefix, bytes);
         return;
     }
-    memcpy(l->prefix, prefix, bytes);
-    copy_bytes(l, message, l->prefix, bytes);
+    memcpy(lane->prefix, prefix, bytes);
+    copy_bytes(lane, message, lane->prefix, bytes);
 }
 
-static void gpu_put(struct pici_lane *l, uint8_t *to, const uint8_t *from, size_t bytes)
+static void gpu_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    if (l->gpu->needs.device)
-        copy_bytes(l, to, from, bytes);
+    if (lane->gpu->needs.device)
+        copy_bytes(lane, to, from, bytes);
     else
         memcpy(to, from, bytes);
 }
 
-static enum pici_status gpu_encode(struct pici_lane *l, uint8_t *message, size_t at, size_t cap, size_t *len,
-                                   const void *const *src, const uint64_t *n, int runs,
+static enum pici_status gpu_encode(struct pici_lane *lane, uint8_t *message, size_t offset, size_t capacity,
+                                   size_t *size, const void *const *source, const uint64_t *count, int runs,
                                    const struct engine_array *array, int arrays, int checksum)
 {
-    const struct gpu *g = l->gpu;
+    const struct gpu *gpu = lane->gpu;
     struct pici_cuda_encode jobs[32];
     struct pici_opts opts = PICI_OPTS_INIT;
     (void)checksum; /* room refused it */
-    launch_reads(l);
-    l->in_slots = !(g->needs.device && runs * arrays == 1);
-    enum pici_status s = PICI_OK;
-    for (int i = 0, k; i < runs * arrays && !s; i += k) {
-        const struct engine_array *a = &array[i / runs];
-        const int left = runs - i % runs;
-        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < left; k++)
-            jobs[k] =
-                (struct pici_cuda_encode){.block = l->in_slots ? l->slots + (size_t)(i + k) * g->slot : message + at,
-                                          .cap = l->in_slots ? g->slot : cap - at,
-                                          .result = &l->results[i + k],
-                                          .src = src[i + k],
-                                          .n = n[i + k]};
-        opts.zeros = a->by_value && a->format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
-        s = pici_compress_batch_opts_cuda(jobs, (size_t)k, a->dtype, a->format, &opts,
-                                          l->workspace + (size_t)i * g->workspace, (size_t)k * g->workspace, l->stream);
+    launch_reads(lane);
+    lane->in_slots = !(gpu->needs.device && runs * arrays == 1);
+    enum pici_status status = PICI_OK;
+    for (int i = 0, k; i < runs * arrays && !status; i += k) {
+        const struct engine_array *current = &array[i / runs];
+        const int remaining = runs - i % runs;
+        for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < remaining; k++)
+            jobs[k] = (struct pici_cuda_encode){.block = lane->in_slots ? lane->slots + (size_t)(i + k) * gpu->slot
+                                                                        : message + offset,
+                                                .cap = lane->in_slots ? gpu->slot : capacity - offset,
+                                                .result = &lane->results[i + k],
+                                                .src = source[i + k],
+                                                .n = count[i + k]};
+        opts.zeros = current->by_value && current->format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+        status = pici_compress_batch_opts_cuda(jobs, (size_t)k, current->dtype, current->format, &opts,
+                                               lane->workspace + (size_t)i * gpu->workspace, (size_t)k * gpu->workspace,
+                                               lane->stream);
     }
-    l->pending = 1;
-    if (s)
-        return codec_status(l->gpu, s, "encoding");
-    l->message = message;
-    l->at = at;
-    l->cap = cap;
-    l->len = len;
-    l->runs = runs;
-    l->arrays = arrays;
-    l->used = (unsigned)(runs * arrays);
+    lane->pending = 1;
+    if (status)
+        return codec_status(lane->gpu, status, "encoding");
+    lane->message = message;
+    lane->offset = offset;
+    lane->capacity = capacity;
+    lane->sizes = size;
+    lane->runs = runs;
+    lane->arrays = arrays;
+    lane->used = (unsigned)(runs * arrays);
     return PICI_OK;
 }
 
-static void gpu_look(struct pici_lane *l, const uint8_t *message, size_t bytes, int blocks)
+static void gpu_look(struct pici_lane *lane, const uint8_t *message, size_t bytes, int blocks)
 {
-    l->looked = message;
-    if (!l->gpu->needs.device)
+    lane->looked = message;
+    if (!lane->gpu->needs.device)
         return;
-    launch_reads(l);
-    gpu_begun(l, pici_cuda_look(l->heads, l->head, message, bytes, (unsigned)blocks, l->stream), "looking");
+    launch_reads(lane);
+    gpu_begun(lane, pici_cuda_look(lane->heads, lane->head, message, bytes, (unsigned)blocks, lane->stream), "looking");
 }
 
-static const uint8_t *gpu_head(struct pici_lane *l, int i, size_t at)
+static const uint8_t *gpu_head(struct pici_lane *lane, int i, size_t offset)
 {
     static const uint8_t none[48];
-    if (!l->gpu->needs.device)
-        return l->looked + (i < 0 ? 0 : at);
+    if (!lane->gpu->needs.device)
+        return lane->looked + (i < 0 ? 0 : offset);
     if (i < 0)
-        return l->heads->prefix;
-    return (uint64_t)i <= l->heads->found && l->head[i].at == at ? l->head[i].header : none;
+        return lane->heads->prefix;
+    return (uint64_t)i <= lane->heads->found && lane->head[i].at == offset ? lane->head[i].header : none;
 }
 
 /* A copy of a block that the GPU can read, aligned; or the block itself, if it is. */
-static const void *legible(struct pici_lane *l, const void *block, size_t len)
+static const void *legible(struct pici_lane *lane, const void *block, size_t size)
 {
-    if (l->gpu->needs.device && (uintptr_t)block % 16 == 0)
+    if (lane->gpu->needs.device && (uintptr_t)block % 16 == 0)
         return block;
-    uint8_t *slot = l->slots + l->used * l->gpu->slot;
-    copy_input(l, slot, block, len);
+    uint8_t *slot = lane->slots + lane->used * lane->gpu->slot;
+    copy_input(lane, slot, block, size);
     return slot;
 }
 
-static int apart_from(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
+static int apart_from(const void *one, size_t one_bytes, const void *other, size_t other_bytes)
 {
-    const uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
-    return p < q ? q - p >= a_bytes : p - q >= b_bytes;
+    const uintptr_t one_begin = (uintptr_t)one, other_begin = (uintptr_t)other;
+    return one_begin < other_begin ? other_begin - one_begin >= one_bytes : one_begin - other_begin >= other_bytes;
 }
 
-static enum pici_status read_block(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
-                                   int add)
+static enum pici_status read_block(struct pici_lane *lane, void *destination, const uint8_t *block,
+                                   const struct pici_block *parsed, int add)
 {
-    struct gpu *g = l->gpu;
-    const size_t len = (size_t)b->at.block_bytes;
-    if (len > g->slot || l->used == (unsigned)g->needs.blocks)
-        return PICI_E_CORRUPT; /* longer than any block of a slice */
-    const enum pici_dtype dtype = (enum pici_dtype)b->dtype;
-    const size_t bytes = (size_t)b->count * pici_dtype_width(dtype);
-    int apart = l->waiting < READS && l->adding == add && l->reading == dtype;
-    for (unsigned i = 0; i < l->waiting && apart; i++)
-        apart = apart_from(dst, bytes, l->reads[i].dst, (size_t)l->reads[i].n * pici_dtype_width(dtype));
+    struct gpu *gpu = lane->gpu;
+    const size_t size = (size_t)parsed->at.block_bytes;
+    /* longer than any block of a slice */
+    if (size > gpu->slot || lane->used == (unsigned)gpu->needs.blocks)
+        return PICI_E_CORRUPT;
+    const enum pici_dtype dtype = (enum pici_dtype)parsed->dtype;
+    const size_t bytes = (size_t)parsed->count * pici_dtype_width(dtype);
+    int apart = lane->waiting < READS && lane->adding == add && lane->reading == dtype;
+    for (unsigned i = 0; i < lane->waiting && apart; i++)
+        apart = apart_from(destination, bytes, lane->reads[i].dst, (size_t)lane->reads[i].n * pici_dtype_width(dtype));
     if (!apart)
-        launch_reads(l);
-    const void *from = legible(l, block, len);
-    l->reads[l->waiting++] =
-        (struct pici_cuda_decode){.dst = dst, .n = b->count, .block = from, .len = len, .result = &l->results[l->used]};
-    l->adding = add;
-    l->reading = dtype;
-    l->used++;
-    l->pending = 1;
+        launch_reads(lane);
+    const void *from = legible(lane, block, size);
+    lane->reads[lane->waiting++] = (struct pici_cuda_decode){
+        .dst = destination, .n = parsed->count, .block = from, .len = size, .result = &lane->results[lane->used]};
+    lane->adding = add;
+    lane->reading = dtype;
+    lane->used++;
+    lane->pending = 1;
     return PICI_OK;
 }
 
-static enum pici_status gpu_decode(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
-                                   uint64_t output)
+static enum pici_status gpu_decode(struct pici_lane *lane, void *destination, const uint8_t *block,
+                                   const struct pici_block *parsed, uint64_t output)
 {
     (void)output;
-    return read_block(l, dst, block, b, 0);
+    return read_block(lane, destination, block, parsed, 0);
 }
 
-static enum pici_status gpu_fold(struct pici_lane *l, void *dst, const uint8_t *block, const struct pici_block *b,
-                                 enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status gpu_fold(struct pici_lane *lane, void *destination, const uint8_t *block,
+                                 const struct pici_block *parsed, enum pici_op op, void *temp, uint64_t temp_elements)
 {
     (void)temp;
     (void)temp_elements;
     if (op != PICI_MIN && op != PICI_MAX)
-        return read_block(l, dst, block, b, 1);
-    enum pici_status s = read_block(l, l->temp, block, b, 0);
-    launch_reads(l);
-    if (!s)
-        gpu_begun(l, pici_cuda_order(dst, l->temp, b->count, b->dtype, op == PICI_MAX, l->stream), "comparing");
-    return s;
+        return read_block(lane, destination, block, parsed, 1);
+    enum pici_status status = read_block(lane, lane->temp, block, parsed, 0);
+    launch_reads(lane);
+    if (!status)
+        gpu_begun(lane,
+                  pici_cuda_order(destination, lane->temp, parsed->count, parsed->dtype, op == PICI_MAX, lane->stream),
+                  "comparing");
+    return status;
 }
 
 /* read_block needs no more of the header. */
-static enum pici_status gpu_fold_own(struct pici_lane *l, void *dst, const uint8_t *block, size_t len, uint64_t n,
-                                     enum pici_dtype dtype, enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status gpu_fold_own(struct pici_lane *lane, void *destination, const uint8_t *block, size_t size,
+                                     uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
+                                     uint64_t temp_elements)
 {
-    struct pici_block b = {.dtype = (unsigned)dtype, .count = n};
-    b.at.block_bytes = len;
-    return gpu_fold(l, dst, block, &b, op, temp, temp_elements);
+    struct pici_block parsed = {.dtype = (unsigned)dtype, .count = count};
+    parsed.at.block_bytes = size;
+    return gpu_fold(lane, destination, block, &parsed, op, temp, temp_elements);
 }
 
-static enum pici_status gpu_narrow(struct pici_lane *l, const struct values *v, const struct values_where *where,
-                                   void *const out[VALUES_ARRAYS], uint64_t made[VALUES_ARRAYS], const void *src,
-                                   uint64_t n, struct values_loss *loss)
+static enum pici_status gpu_narrow(struct pici_lane *lane, const struct values *values,
+                                   const struct values_where *context, void *const outputs[VALUES_ARRAYS],
+                                   uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
+                                   struct values_loss *loss)
 {
-    struct pici_cuda_losses to = {.workspace = l->losses};
-    for (int a = 0; a < v->codec->arrays; a++)
-        made[a] = v->codec->most(v, a, n);
-    launch_reads(l);
-    if (!n)
+    struct pici_cuda_losses to = {.workspace = lane->losses};
+    for (int array = 0; array < values->codec->arrays; array++)
+        made_counts[array] = values->codec->most(values, array, count);
+    launch_reads(lane);
+    if (!count)
         return PICI_OK;
     if (loss) {
         to.residual = loss->residual;
         to.times = loss->times;
-        to.told = &l->told[l->narrowed++];
-        l->loss = loss;
+        to.told = &lane->told[lane->narrowed++];
+        lane->loss = loss;
     }
-    gpu_begun(l, pici_cuda_narrow(out, src, n, v, where, loss ? &to : NULL, l->stream), "narrowing");
+    gpu_begun(lane, pici_cuda_narrow(outputs, source, count, values, context, loss ? &to : NULL, lane->stream),
+              "narrowing");
     return PICI_OK;
 }
 
-static enum pici_cuda_widening widening_of(const struct engine_values *e, enum engine_widen how)
+static enum pici_cuda_widening widening_of(const struct engine_values *usage, enum engine_widen widening)
 {
-    if (how == WIDEN_FOLD)
-        return e->op == PICI_MIN ? WIDENED_MIN : e->op == PICI_MAX ? WIDENED_MAX : WIDENED_SUM;
-    return !e->by_value ? WIDENED : e->quiet ? WIDENED_QUIET : WIDENED_POSITIVE;
+    if (widening == WIDEN_FOLD && usage->op == PICI_MIN)
+        return WIDENED_MIN;
+    if (widening == WIDEN_FOLD)
+        return usage->op == PICI_MAX ? WIDENED_MAX : WIDENED_SUM;
+    if (!usage->by_value)
+        return WIDENED;
+    return usage->quiet ? WIDENED_QUIET : WIDENED_POSITIVE;
 }
 
 /* Elements are added by the kernel that widens them, without a place for them. */
-static enum pici_status gpu_widen(struct pici_lane *l, const struct engine_values *e, enum engine_widen how, void *dst,
-                                  uint64_t n, const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS],
-                                  void *temp, size_t temp_bytes)
+static enum pici_status gpu_widen(struct pici_lane *lane, const struct engine_values *usage, enum engine_widen widening,
+                                  void *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
+                                  const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
 {
-    const struct values *v = e->values;
+    const struct values *values = usage->values;
     (void)temp;
     (void)temp_bytes;
-    for (int a = 0; a < v->codec->arrays; a++)
-        if (have[a] != v->codec->most(v, a, n))
+    for (int array = 0; array < values->codec->arrays; array++)
+        if (input_counts[array] != values->codec->most(values, array, count))
             return PICI_E_CORRUPT;
-    launch_reads(l);
-    gpu_begun(l, pici_cuda_widen(dst, n, in, v, widening_of(e, how), l->bad, l->stream), "widening");
+    launch_reads(lane);
+    gpu_begun(
+        lane,
+        pici_cuda_widen(destination, count, inputs, values, widening_of(usage, widening), lane->bad, lane->stream),
+        "widening");
     return PICI_OK;
 }
 
-static void gpu_containers(struct pici_lane *l, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t len)
+static void gpu_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size)
 {
     struct pici_mix mix = PICI_MIX_INIT;
-    if (!l->gpu->needs.device)
-        (void)pici_mix(&mix, block, len); /* without tiles, if the block is not hybrid */
+    /* without tiles, if the block is not hybrid */
+    if (!lane->gpu->needs.device)
+        (void)pici_mix(&mix, block, size);
     for (int i = 0; i < PICI_CONTAINERS; i++)
         tiles[i] += mix.tiles[i];
 }
 
-static void gpu_divide(struct pici_lane *l, void *dst, uint64_t n, enum pici_dtype dtype, int ranks)
+static void gpu_divide(struct pici_lane *lane, void *destination, uint64_t count, enum pici_dtype dtype, int ranks)
 {
-    launch_reads(l);
-    gpu_begun(l, pici_cuda_divide(dst, n, (unsigned)dtype, ranks, l->stream), "dividing");
+    launch_reads(lane);
+    gpu_begun(lane, pici_cuda_divide(destination, count, (unsigned)dtype, ranks, lane->stream), "dividing");
 }
 
 /* cost_scale: from the memory traffic that docs/cuda.md counts, on a GPU of 3 TB/s, beside the host's constants. It is
@@ -785,16 +784,17 @@ enum pici_status pici_comm_cuda(struct pici_comm *comm, cudaStream_t stream)
 {
     if (!comm)
         return PICI_E_ARG;
-    struct gpu *g = calloc(1, sizeof *g);
-    if (!g)
+    struct gpu *gpu = calloc(1, sizeof *gpu);
+    if (!gpu)
         return PICI_E_NOMEM;
-    g->caller = stream;
-    enum pici_status s = status_of(g, cudaGetDevice(&g->device), "cudaGetDevice");
-    if (!s)
-        s = status_of(g, cudaStreamCreateWithFlags(&g->moves, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
-    if (!s && (s = pici_comm_engine(comm, &engine, g)))
-        (void)cudaStreamDestroy(g->moves);
-    if (s)
-        free(g);
-    return s;
+    gpu->caller = stream;
+    enum pici_status status = status_of(gpu, cudaGetDevice(&gpu->device), "cudaGetDevice");
+    if (!status)
+        status =
+            status_of(gpu, cudaStreamCreateWithFlags(&gpu->moves, cudaStreamNonBlocking), "cudaStreamCreateWithFlags");
+    if (!status && (status = pici_comm_engine(comm, &engine, gpu)))
+        (void)cudaStreamDestroy(gpu->moves);
+    if (status)
+        free(gpu);
+    return status;
 }

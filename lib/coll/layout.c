@@ -20,108 +20,123 @@ const char *pici_coll_name(unsigned kind)
 }
 
 /* Whether each rank's buffer holds all of the data. */
-static int is_whole(const struct coll_call *c)
+static int is_whole(const struct coll_call *call)
 {
-    return c->args.kind == PICI_ALL_REDUCE || c->args.kind == PICI_BROADCAST;
+    return call->args.kind == PICI_ALL_REDUCE || call->args.kind == PICI_BROADCAST;
 }
 
 /* ---- who owns what */
 
-const char *pici_coll_null(const struct coll_call *c)
+const char *pici_coll_null(const struct coll_call *call)
 {
-    if (!c->args.send && c->args.count)
+    if (!call->args.send && call->args.count)
         return "the send buffer is null";
-    return !c->args.recv && c->resolved.total ? "the receive buffer is null" : NULL;
+    return !call->args.recv && call->resolved.total ? "the receive buffer is null" : NULL;
 }
 
-int pici_coll_in_place(const struct coll_call *c, const struct pici_comm *comm)
+int pici_coll_in_place(const struct coll_call *call, const struct pici_comm *comm)
 {
-    const struct call_args *a = &c->args;
-    const uint64_t share = (uint64_t)comm->rank * a->count * c->resolved.width;
-    return a->kind == PICI_ALL_GATHER       ? a->send == a->recv + share
-           : a->kind == PICI_REDUCE_SCATTER ? a->recv == a->send + share
-                                            : a->send == a->recv;
+    const struct call_args *args = &call->args;
+    const uint64_t share = (uint64_t)comm->rank * args->count * call->resolved.width;
+    switch (args->kind) {
+    case PICI_ALL_GATHER: return args->send == args->recv + share;
+    case PICI_REDUCE_SCATTER: return args->recv == args->send + share;
+    default: return args->send == args->recv;
+    }
 }
 
-struct coll_span pici_layout_segment(const struct coll_layout *l, const struct pici_comm *comm,
-                                     const struct coll_call *c, int segment)
+struct coll_span pici_layout_segment(const struct coll_layout *layout, const struct pici_comm *comm,
+                                     const struct coll_call *call, int segment)
 {
-    const struct values *v = &c->opts.values;
+    const struct values *values = &call->opts.values;
     const int rank = comm->order[segment];
-    const uint64_t total = c->resolved.total, whole = c->args.kind == PICI_ALL_REDUCE && v->nx ? v->codec->unit(v) : 1,
+    const uint64_t total = call->resolved.total,
+                   whole = call->args.kind == PICI_ALL_REDUCE && values->nx ? values->codec->unit(values) : 1,
                    units = total / whole + (total % whole != 0);
-    struct coll_span s = {(uint64_t)rank * c->args.count, c->args.count};
-    if (l->schedule->undivided)
+    struct coll_span span = {(uint64_t)rank * call->args.count, call->args.count};
+    if (layout->schedule->undivided)
         return (struct coll_span){0, total};
-    if (c->args.kind == PICI_ALL_REDUCE && l->schedule->by_node)
-        pici_schedule_segment_by_node(units, &comm->on_nodes, segment, &s.first, &s.n);
-    else if (is_whole(c))
-        pici_schedule_segment(units, comm->ranks, rank, &s.first, &s.n);
+    if (call->args.kind == PICI_ALL_REDUCE && layout->schedule->by_node)
+        pici_schedule_segment_by_node(units, &comm->on_nodes, segment, &span.first, &span.count);
+    else if (is_whole(call))
+        pici_schedule_segment(units, comm->ranks, rank, &span.first, &span.count);
     if (whole > 1) {
-        s.first = s.first * whole < total ? s.first * whole : total;
-        s.n = s.n * whole < total - s.first ? s.n * whole : total - s.first;
+        span.first = span.first * whole < total ? span.first * whole : total;
+        span.count = span.count * whole < total - span.first ? span.count * whole : total - span.first;
     }
-    return s;
+    return span;
 }
 
-struct coll_span pici_coll_segment(const struct pici_comm *comm, const struct coll_call *c, int segment)
+struct coll_span pici_coll_segment(const struct pici_comm *comm, const struct coll_call *call, int segment)
 {
-    return c->args.rules->segment(&c->resolved.at, comm, c, segment);
+    return call->args.rules->segment(&call->resolved.layout, comm, call, segment);
 }
 
-struct coll_span pici_coll_slice(const struct pici_comm *comm, const struct coll_call *c, int segment, uint64_t slice)
+struct coll_span pici_coll_slice(const struct pici_comm *comm, const struct coll_call *call, int segment,
+                                 uint64_t slice)
 {
-    const struct coll_layout *l = &c->resolved.at;
-    const struct coll_span all = pici_coll_segment(comm, c, segment);
-    uint64_t each = l->slice;
-    if (l->unit) { /* not more than a slice */
-        each = (all.n + l->slices - 1) / l->slices;
-        each = (each + l->unit - 1) / l->unit * l->unit;
+    const struct coll_layout *layout = &call->resolved.layout;
+    const struct coll_span all = pici_coll_segment(comm, call, segment);
+    uint64_t each = layout->slice;
+    if (layout->unit) { /* not more than a slice */
+        each = (all.count + layout->slices - 1) / layout->slices;
+        each = (each + layout->unit - 1) / layout->unit * layout->unit;
     }
-    const uint64_t at = slice * each < all.n ? slice * each : all.n, left = all.n - at;
-    return (struct coll_span){all.first + at, left < each ? left : each};
+    const uint64_t offset = slice * each < all.count ? slice * each : all.count, left = all.count - offset;
+    return (struct coll_span){all.first + offset, left < each ? left : each};
 }
 
 /* ---- the layout */
 
-int pici_layout_window(const struct coll_call *c, uint64_t slices)
+int pici_layout_window(const struct coll_call *call, uint64_t slices)
 {
-    return (uint64_t)c->opts.window <= slices ? c->opts.window : slices ? (int)slices : 1;
+    if ((uint64_t)call->opts.window <= slices)
+        return call->opts.window;
+    return slices ? (int)slices : 1;
 }
 
 /* Elements of a slice, and how many there are. */
-static void cut(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+static void cut(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
 {
-    const uint64_t widest = l->limits.segments ? (uint64_t)l->limits.segments : 1,
-                   unit = c->opts.values.codec->unit(&c->opts.values);
-    uint64_t longest = 0, shortest = UINT64_MAX;
-    for (int i = 0; i < l->segments; i++) {
-        const uint64_t n = c->args.rules->segment(l, comm, c, i).n;
-        longest = n > longest ? n : longest;
-        shortest = n < shortest ? n : shortest;
+    const uint64_t widest = layout->limits.segments ? (uint64_t)layout->limits.segments : 1;
+    const uint64_t unit = call->opts.values.codec->unit(&call->opts.values);
+    uint64_t longest = 0, shortest = UINT64_MAX; /* segments */
+    for (int i = 0; i < layout->segments; i++) {
+        const uint64_t count = call->args.rules->segment(layout, comm, call, i).count;
+        longest = count > longest ? count : longest;
+        shortest = count < shortest ? count : shortest;
     }
-    const uint64_t most = c->opts.slice_bytes / c->resolved.width / widest,
-                   least = LAYOUT_SLICES_WORTH / c->resolved.width / widest;
-    uint64_t fair = longest / (uint64_t)c->opts.window; /* elements for `window` slices a segment */
-    fair = fair > least ? fair : least;
-    l->slice = (most < fair ? most : fair) / unit * unit;
-    l->slice = l->slice ? l->slice : unit;
-    l->slices = !l->steps ? 0 : longest / l->slice + (longest % l->slice != 0);
-    l->window = pici_layout_window(c, l->slices);
+
+    /* a window of slices a segment, unless that makes them too short, or the call wants them shorter */
+    const uint64_t most = call->opts.slice_bytes / call->resolved.width / widest;
+    const uint64_t least = LAYOUT_SLICES_WORTH / call->resolved.width / widest;
+    uint64_t slice = longest / (uint64_t)call->opts.window;
+    slice = slice > least ? slice : least;
+    slice = slice < most ? slice : most;
+    layout->slice = pici_layout_units(slice, unit);
+
+    /* without steps there is nothing to exchange */
+    layout->slices = layout->steps ? longest / layout->slice + (longest % layout->slice != 0) : 0;
+    layout->window = pici_layout_window(call, layout->slices);
+
     /* On uneven nodes, or of all_gatherv. Otherwise the last slices would have only the long ones, and other links
      * would be idle. */
-    l->unit = l->slices > 1 && shortest <= (l->slices - 1) * l->slice ? (c->opts.values.phases ? unit : PART) : 0;
+    const int uneven = layout->slices > 1 && shortest <= (layout->slices - 1) * layout->slice;
+    layout->unit = 0;
+    if (uneven)
+        layout->unit = call->opts.values.phases ? unit : PART;
 }
 
-/* The most bytes that a message has for n elements of a segment, exact or as the arrays of the value codec; 0: more
+/* The most bytes that a message has for count elements of a segment, exact or as the arrays of the value codec; 0: more
  * than size_t holds. */
-static size_t longest_blocks(const struct coll_call *c, uint64_t n)
+static size_t longest_blocks(const struct coll_call *call, uint64_t count)
 {
-    const struct values *v = &c->opts.values;
-    const size_t exact = pici_policy_longest(c->args.dtype, n);
+    const struct values *values = &call->opts.values;
+    const size_t exact = pici_policy_longest(call->args.dtype, count);
     size_t coded = 0;
-    for (int i = 0; i < v->codec->arrays && v->phases && exact; i++) {
-        const size_t block = pici_policy_longest(v->codec->dtype(v, i), v->codec->most(v, i, n));
+    for (int i = 0; i < values->codec->arrays && values->phases && exact; i++) {
+        const size_t block =
+            pici_policy_longest(values->codec->dtype(values, i), values->codec->most(values, i, count));
         if (!block || block > SIZE_MAX / 2 - coded)
             return 0;
         coded += block;
@@ -131,160 +146,167 @@ static size_t longest_blocks(const struct coll_call *c, uint64_t n)
 
 /* Memory for the arrays of the value codec: those that a message of each slice in flight is made of, and those of a
  * segment that is taken in. Returns whether that is more than size_t holds. */
-static int lay_out_arrays(struct coll_layout *l, const struct coll_call *c)
+static int lay_out_arrays(struct coll_layout *layout, const struct coll_call *call)
 {
-    const struct values *v = &c->opts.values;
+    const struct values *values = &call->opts.values;
     uint64_t arrays;
-    l->temp = COLL_TEMP_BYTES;
-    if (!v->phases)
+    layout->temp = COLL_TEMP_BYTES;
+    if (!values->phases)
         return 0;
-    for (int i = 0; i < v->codec->arrays; i++) { /* fits, since a message of them does */
-        l->part[i] =
-            pici_layout_aligned((size_t)v->codec->most(v, i, l->slice) * pici_dtype_width(v->codec->dtype(v, i)));
-        l->parts += l->part[i];
+    for (int i = 0; i < values->codec->arrays; i++) { /* fits, since a message of them does */
+        layout->part[i] = pici_layout_aligned((size_t)values->codec->most(values, i, layout->slice) *
+                                              pici_dtype_width(values->codec->dtype(values, i)));
+        layout->parts += layout->part[i];
     }
-    const uint64_t unit = v->codec->unit(v) * c->resolved.width; /* not more than a slice */
-    l->temp = unit > COLL_TEMP_BYTES ? (size_t)unit : COLL_TEMP_BYTES;
-    if (!fmt_muladd(&arrays, l->parts, ((uint64_t)l->limits.segments + 1) * (uint64_t)l->window, 0) ||
+    const uint64_t unit = values->codec->unit(values) * call->resolved.width; /* not more than a slice */
+    layout->temp = unit > COLL_TEMP_BYTES ? (size_t)unit : COLL_TEMP_BYTES;
+    if (!fmt_muladd(&arrays, layout->parts, ((uint64_t)layout->limits.segments + 1) * (uint64_t)layout->window, 0) ||
         arrays > SIZE_MAX / 4)
         return 1;
-    l->arrays = l->slices ? (size_t)arrays : 0;
+    layout->arrays = layout->slices ? (size_t)arrays : 0;
     return 0;
 }
 
-struct schedule_call pici_layout_shape(const struct pici_comm *comm, const struct coll_call *c)
+struct schedule_call pici_layout_shape(const struct pici_comm *comm, const struct coll_call *call)
 {
     int root = 0;
-    while (c->args.kind == PICI_BROADCAST && comm->order[root] != c->args.root)
+    while (call->args.kind == PICI_BROADCAST && comm->order[root] != call->args.root)
         root++;
-    return (struct schedule_call){.kind = c->args.kind == PICI_ALL_GATHERV ? PICI_ALL_GATHER : c->args.kind,
+    return (struct schedule_call){.kind = call->args.kind == PICI_ALL_GATHERV ? PICI_ALL_GATHER : call->args.kind,
                                   .ranks = comm->ranks,
                                   .position = comm->position,
                                   .root = root,
-                                  .bytes = c->resolved.total * c->resolved.width,
+                                  .bytes = call->resolved.total * call->resolved.width,
                                   .nodes = &comm->on_nodes};
 }
 
-static enum pici_status new_layout(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
-                                   const struct coll_call *c)
+static enum pici_status new_layout(struct coll_layout *layout, const struct schedule *schedule,
+                                   const struct pici_comm *comm, const struct coll_call *call)
 {
-    *l = (struct coll_layout){
-        .schedule = schedule, .segments = schedule->undivided ? 1 : comm->ranks, .shape = pici_layout_shape(comm, c)};
+    *layout = (struct coll_layout){.schedule = schedule,
+                                   .segments = schedule->undivided ? 1 : comm->ranks,
+                                   .shape = pici_layout_shape(comm, call)};
     if (comm->paired_only && !pici_schedule_paired(schedule, comm->ranks))
         return PICI_E_UNSUPPORTED;
-    schedule->limits(schedule, &l->shape, &l->limits);
-    l->steps = schedule->steps(schedule, &l->shape);
-    cut(l, comm, c);
-    const struct schedule_limits *most = &l->limits;
-    const size_t blocks = longest_blocks(c, l->slice); /* of a segment */
-    l->buffers = l->window * (most->receives + most->sends + most->kept);
-    uint64_t message, messages, sums, all;
+    schedule->limits(schedule, &layout->shape, &layout->limits);
+    layout->steps = schedule->steps(schedule, &layout->shape);
+    cut(layout, comm, call);
+    const struct schedule_limits *most = &layout->limits;
+    const size_t blocks = longest_blocks(call, layout->slice); /* of a segment */
+    layout->buffers = layout->window * (most->receives + most->sends + most->kept);
+    uint64_t message, messages, sums, total;
     if (!blocks || !fmt_muladd(&message, blocks, (uint64_t)most->segments, MSG_BYTES + COLL_ALIGN - 1) ||
-        !fmt_muladd(&messages, message &= ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)l->buffers, 0) ||
-        !fmt_muladd(&sums, l->slice * c->resolved.width, (uint64_t)most->sums * (uint64_t)l->window, 0) ||
-        !fmt_muladd(&all, 1, messages, sums) || all > SIZE_MAX / 2 || lay_out_arrays(l, c))
+        !fmt_muladd(&messages, message &= ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)layout->buffers, 0) ||
+        !fmt_muladd(&sums, layout->slice * call->resolved.width, (uint64_t)most->sums * (uint64_t)layout->window, 0) ||
+        !fmt_muladd(&total, 1, messages, sums) || total > SIZE_MAX / 2 || lay_out_arrays(layout, call))
         return PICI_E_ARG;
-    l->message = (size_t)message;
-    l->messages = l->slices ? (size_t)messages : 0;
-    l->sums = l->slices ? (size_t)sums : 0;
+    layout->message = (size_t)message;
+    layout->messages = layout->slices ? (size_t)messages : 0;
+    layout->sums = layout->slices ? (size_t)sums : 0;
     return PICI_OK;
 }
 
 /* Whether slices and arrays have the same lengths. */
-static int same_values(const struct values *a, const struct values *b)
+static int same_values(const struct values *one, const struct values *other)
 {
-    return a->codec == b->codec && a->phases == b->phases && a->cast == b->cast && a->bits == b->bits &&
-           a->bucket == b->bucket && a->param == b->param && a->nx == b->nx && a->ny == b->ny;
+    return one->codec == other->codec && one->phases == other->phases && one->cast == other->cast &&
+           one->bits == other->bits && one->bucket == other->bucket && one->parameter == other->parameter &&
+           one->nx == other->nx && one->ny == other->ny;
 }
 
 /* The last layout is kept: what a small call takes is mostly such work. */
-static enum pici_status lay_out(struct coll_layout *l, const struct schedule *schedule, const struct pici_comm *comm,
-                                const struct coll_call *c)
+static enum pici_status lay_out(struct coll_layout *layout, const struct schedule *schedule,
+                                const struct pici_comm *comm, const struct coll_call *call)
 {
     struct coll_call *last = comm->last_laid;
-    const struct call_args *a = &c->args, *b = &last->args;
-    const struct call_resolved *r = &c->resolved, *q = &last->resolved;
-    if (q->at.schedule == schedule && b->kind == a->kind && b->root == a->root && b->dtype == a->dtype &&
-        q->total == r->total && q->longest == r->longest && q->counts_hash == r->counts_hash &&
-        last->opts.window == c->opts.window && last->opts.slice_bytes == c->opts.slice_bytes &&
-        same_values(&last->opts.values, &c->opts.values)) {
-        *l = q->at;
+    const struct call_args *args = &call->args, *last_args = &last->args;
+    const struct call_resolved *resolved = &call->resolved, *last_resolved = &last->resolved;
+    if (last_resolved->layout.schedule == schedule && last_args->kind == args->kind && last_args->root == args->root &&
+        last_args->dtype == args->dtype && last_resolved->total == resolved->total &&
+        last_resolved->longest == resolved->longest && last_resolved->counts_hash == resolved->counts_hash &&
+        last->opts.window == call->opts.window && last->opts.slice_bytes == call->opts.slice_bytes &&
+        same_values(&last->opts.values, &call->opts.values)) {
+        *layout = last_resolved->layout;
         return PICI_OK;
     }
-    enum pici_status s = new_layout(l, schedule, comm, c);
-    if (!s) {
-        *last = *c;
-        last->resolved.at = *l;
+    enum pici_status status = new_layout(layout, schedule, comm, call);
+    if (!status) {
+        *last = *call;
+        last->resolved.layout = *layout;
     }
-    return s;
+    return status;
 }
 
-size_t pici_layout_scratch(const struct coll_layout *l)
+size_t pici_layout_scratch(const struct coll_layout *layout)
 {
-    return l->messages ? l->messages + l->sums + l->arrays + l->temp + COLL_ALIGN : 0;
+    return layout->messages ? layout->messages + layout->sums + layout->arrays + layout->temp + COLL_ALIGN : 0;
 }
 
 /* AUTO without a prediction. Undivided data that may be divided are one slice, however short the caller wants slices to
  * be. */
-static enum pici_status lay_out_usual(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+static enum pici_status lay_out_usual(struct coll_layout *layout, const struct pici_comm *comm,
+                                      const struct coll_call *call)
 {
-    const struct schedule_call shape = pici_layout_shape(comm, c);
+    const struct schedule_call shape = pici_layout_shape(comm, call);
     if (comm->forced)
-        return lay_out(l, comm->forced, comm, c);
-    if (c->opts.values.phases) /* the fewest encodings, unless links are shared */
-        return lay_out(l, pici_schedule(comm->nodes == comm->ranks ? PICI_ALGO_SPLIT : PICI_ALGO_RING), comm, c);
+        return lay_out(layout, comm->forced, comm, call);
+    if (call->opts.values.phases) /* the fewest encodings, unless links are shared */
+        return lay_out(layout, pici_schedule(comm->nodes == comm->ranks ? PICI_ALGO_SPLIT : PICI_ALGO_RING), comm,
+                       call);
     const struct schedule *usual =
-        pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, !c->resolved.basis), c->args.kind);
+        pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, !call->resolved.basis), call->args.kind);
     if (usual->undivided) {
-        if (!lay_out(l, usual, comm, c) && l->slices <= 1)
+        if (!lay_out(layout, usual, comm, call) && layout->slices <= 1)
             return PICI_OK;
-        usual = pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, 0), c->args.kind);
+        usual = pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, 0), call->args.kind);
     }
-    return lay_out(l, usual, comm, c);
+    return lay_out(layout, usual, comm, call);
 }
 
 /* Whether the algorithm is chosen by predicted time. */
-static int is_predicted(const struct pici_comm *comm, const struct coll_call *c)
+static int is_predicted(const struct pici_comm *comm, const struct coll_call *call)
 {
-    return !c->opts.algorithm && !comm->forced && c->resolved.basis && c->resolved.total && comm->ranks > 1;
+    return !call->opts.algorithm && !comm->forced && call->resolved.basis && call->resolved.total && comm->ranks > 1;
 }
 
-static void predict(struct choice *choice, const struct pici_comm *comm, const struct coll_call *c)
+static void predict(struct choice *choice, const struct pici_comm *comm, const struct coll_call *call)
 {
-    struct choose_call call = {.model = pici_model_call,
-                               .count = c->args.count,
-                               .hint = c->opts.density,
-                               .latency = c->opts.latency,
-                               .bandwidth = {c->opts.bandwidth[POLICY_INTER], c->opts.bandwidth[POLICY_INTRA]},
-                               .history = c->opts.history,
-                               .paired_only = comm->paired_only,
-                               .vendor = c->resolved.vendor};
-    call.model.kind = c->args.kind;
-    call.model.dtype = c->args.dtype;
-    call.model.bytes = c->resolved.total * c->resolved.width;
-    call.model.ranks = comm->ranks;
-    call.model.nodes = &comm->on_nodes;
-    call.model.window = c->opts.window;
-    call.model.slice_bytes = c->opts.slice_bytes;
-    call.model.late = !comm->in_order || c->resolved.vendor || comm->transport.memory == PICI_MEMORY_DEVICE;
-    pici_choose(comm->chooser, &call, &comm->densities, choice);
+    struct choose_call choose = {.model = pici_model_call,
+                                 .count = call->args.count,
+                                 .hint = call->opts.density,
+                                 .latency = call->opts.latency,
+                                 .bandwidth = {call->opts.bandwidth[POLICY_INTER], call->opts.bandwidth[POLICY_INTRA]},
+                                 .history = call->opts.history,
+                                 .paired_only = comm->paired_only,
+                                 .vendor = call->resolved.vendor};
+    choose.model.kind = call->args.kind;
+    choose.model.dtype = call->args.dtype;
+    choose.model.bytes = call->resolved.total * call->resolved.width;
+    choose.model.ranks = comm->ranks;
+    choose.model.nodes = &comm->on_nodes;
+    choose.model.window = call->opts.window;
+    choose.model.slice_bytes = call->opts.slice_bytes;
+    choose.model.late = !comm->in_order || call->resolved.vendor || comm->transport.memory == PICI_MEMORY_DEVICE;
+    pici_choose(comm->chooser, &choose, &comm->densities, choice);
 }
 
-enum pici_status pici_layout_choose(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+enum pici_status pici_layout_choose(struct coll_layout *layout, const struct pici_comm *comm,
+                                    const struct coll_call *call)
 {
-    struct choice choice = {.candidate = {.algorithm = c->opts.algorithm}, .seconds = -1};
-    if (is_predicted(comm, c))
-        predict(&choice, comm, c);
+    struct choice choice = {.candidate = {.algorithm = call->opts.algorithm}, .seconds = -1};
+    if (is_predicted(comm, call))
+        predict(&choice, comm, call);
     const enum pici_algorithm id = choice.candidate.algorithm;
-    enum pici_status s = id ? lay_out(l, pici_schedule_for(id, c->args.kind), comm, c) : lay_out_usual(l, comm, c);
-    l->choice = choice;
-    l->dense = choice.candidate.dense && c->opts.format == PICI_AUTO;
-    return s;
+    enum pici_status status =
+        id ? lay_out(layout, pici_schedule_for(id, call->args.kind), comm, call) : lay_out_usual(layout, comm, call);
+    layout->choice = choice;
+    layout->dense = choice.candidate.dense && call->opts.format == PICI_AUTO;
+    return status;
 }
 
-#define KEEP_MOST(member) most->member = most->member > l->member ? most->member : l->member
+#define KEEP_MOST(member) most->member = most->member > layout->member ? most->member : layout->member
 
-static void keep_most(struct coll_layout *most, const struct coll_layout *l)
+static void keep_most(struct coll_layout *most, const struct coll_layout *layout)
 {
     KEEP_MOST(limits.sends);
     KEEP_MOST(limits.receives);
@@ -302,21 +324,21 @@ static void keep_most(struct coll_layout *most, const struct coll_layout *l)
     KEEP_MOST(temp);
 }
 
-enum pici_status pici_layout_most(struct coll_layout *most, const struct pici_comm *comm, const struct coll_call *c)
+enum pici_status pici_layout_most(struct coll_layout *most, const struct pici_comm *comm, const struct coll_call *call)
 {
     const struct schedule *schedule;
-    if (!is_predicted(comm, c))
-        return pici_layout_choose(most, comm, c);
-    for (int i = 0; (schedule = pici_choose_schedule(i, c->args.kind, comm->ranks, comm->nodes, comm->paired_only));
+    if (!is_predicted(comm, call))
+        return pici_layout_choose(most, comm, call);
+    for (int i = 0; (schedule = pici_choose_schedule(i, call->args.kind, comm->ranks, comm->nodes, comm->paired_only));
          i++) {
-        struct coll_layout l;
-        enum pici_status s = lay_out(&l, schedule, comm, c);
-        if (s)
-            return s;
+        struct coll_layout layout;
+        enum pici_status status = lay_out(&layout, schedule, comm, call);
+        if (status)
+            return status;
         if (i)
-            keep_most(most, &l);
+            keep_most(most, &layout);
         else
-            *most = l;
+            *most = layout;
     }
     return PICI_OK;
 }

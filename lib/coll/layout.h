@@ -14,9 +14,9 @@ struct pici_neighbor_plan;
 
 enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they overlap */ };
 
-/* Elements [first, first + n) of a call's total. */
+/* Elements [first, first + count) of a call's total. */
 struct coll_span {
-    uint64_t first, n;
+    uint64_t first, count;
 };
 
 /* A function of what is the same on all ranks. Counts are elements. */
@@ -102,7 +102,7 @@ struct call_resolved {
     size_t width;   /* bytes of an element */
     uint64_t total; /* elements of all segments */
     int by_value;   /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
-    int lost;       /* options or counts that no layout can be made of */
+    int unusable;   /* options or counts that no layout can be made of */
     int vendor;     /* after hello: all ranks permit the transport library's own collective, and can make it */
     enum call_hello hello;
     int closing; /* the ranks agree at the end */
@@ -111,7 +111,7 @@ struct call_resolved {
     uint64_t longest;       /* where they differ: of all ranks' contributions, elements */
     uint64_t counts_hash;   /* of PICI_ALL_GATHERV: of recvcounts */
     const uint64_t *packed; /* instead of displs, once there are tables */
-    struct coll_layout at;
+    struct coll_layout layout;
 };
 
 struct coll_call {
@@ -121,9 +121,9 @@ struct coll_call {
 };
 
 /* Whether each rank ends with elements as they are in one rank's data, which nothing is added to. */
-static inline int coll_gathers(enum pici_collective kind)
+static inline int coll_gathers(enum pici_collective collective)
 {
-    return kind == PICI_ALL_GATHER || kind == PICI_BROADCAST || kind == PICI_ALL_GATHERV;
+    return collective == PICI_ALL_GATHER || collective == PICI_BROADCAST || collective == PICI_ALL_GATHERV;
 }
 
 /* The name of a collective, or of what is said of one, in errors and traces. */
@@ -146,6 +146,12 @@ enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm
 struct schedule_call pici_layout_shape(const struct pici_comm *, const struct coll_call *);
 int pici_layout_window(const struct coll_call *, uint64_t slices);
 
+/* Elements in whole units: at least one unit, else not more than these. */
+static inline uint64_t pici_layout_units(uint64_t elements, uint64_t unit)
+{
+    return elements < unit ? unit : elements / unit * unit;
+}
+
 static inline size_t pici_layout_aligned(size_t bytes)
 {
     return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
@@ -157,7 +163,7 @@ struct coll_span pici_layout_segment(const struct coll_layout *, const struct pi
                                      int segment);
 struct coll_span pici_layout_contribution(const struct coll_layout *, const struct pici_comm *,
                                           const struct coll_call *, int segment);
-const char *pici_layout_count(struct coll_call *, const struct pici_comm *, char *words, size_t bytes);
+const char *pici_layout_count(struct coll_call *, const struct pici_comm *, char *explanation, size_t bytes);
 const char *pici_layout_slots_wrong(const struct coll_call *, const struct pici_comm *);
 
 /* All_gatherv without displs, whose contributions lie one after the other: the bytes of a table of their places, 0 for

@@ -13,100 +13,103 @@
 
 /* 0 for an empty contribution, whose displacement may be any number. Of contributions that lie one after the other, 0
  * where there is no table yet. */
-static uint64_t first_of(const struct coll_call *c, int rank)
+static uint64_t first_of(const struct coll_call *call, int rank)
 {
-    return !c->args.recvcounts[rank] ? 0
-           : c->args.displs          ? c->args.displs[rank]
-           : c->resolved.packed      ? c->resolved.packed[rank]
-                                     : 0;
+    if (!call->args.recvcounts[rank])
+        return 0;
+    if (call->args.displs)
+        return call->args.displs[rank];
+    return call->resolved.packed ? call->resolved.packed[rank] : 0;
 }
 
-struct coll_span pici_layout_contribution(const struct coll_layout *l, const struct pici_comm *comm,
-                                          const struct coll_call *c, int segment)
+struct coll_span pici_layout_contribution(const struct coll_layout *layout, const struct pici_comm *comm,
+                                          const struct coll_call *call, int segment)
 {
     const int rank = comm->order[segment];
-    (void)l;
-    return (struct coll_span){first_of(c, rank), c->args.recvcounts[rank]};
+    (void)layout;
+    return (struct coll_span){first_of(call, rank), call->args.recvcounts[rank]};
 }
 
-const char *pici_layout_count(struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)
+const char *pici_layout_count(struct coll_call *call, const struct pici_comm *comm, char *explanation, size_t bytes)
 {
-    struct call_resolved *to = &c->resolved;
-    const uint64_t most = SIZE_MAX / 2 / to->width, *counts = c->args.recvcounts;
+    struct call_resolved *resolved = &call->resolved;
+    const uint64_t most = SIZE_MAX / 2 / resolved->width, *counts = call->args.recvcounts;
     int beyond = -1; /* the first such rank */
-    to->total = to->longest = to->counts_hash = 0;
+    resolved->total = resolved->longest = resolved->counts_hash = 0;
     if (!counts)
         return "recvcounts is null";
     for (int i = 0; i < comm->ranks; i++) {
-        const uint64_t n = counts[i], first = first_of(c, i);
+        const uint64_t count = counts[i], first_element = first_of(call, i);
         uint8_t number[8];
-        store_le64(number, n);
-        to->counts_hash = pici_xxh64(number, sizeof number, to->counts_hash);
-        to->longest = n > to->longest ? n : to->longest;
-        if (beyond < 0 && (n > most - to->total || first > most || n > most - first))
+        store_le64(number, count);
+        resolved->counts_hash = pici_xxh64(number, sizeof number, resolved->counts_hash);
+        resolved->longest = count > resolved->longest ? count : resolved->longest;
+        if (beyond < 0 && (count > most - resolved->total || first_element > most || count > most - first_element))
             beyond = i;
-        to->total = beyond < 0 ? to->total + n : 0;
+        resolved->total = beyond < 0 ? resolved->total + count : 0;
     }
-    to->said.count = to->total;
-    if (c->args.count != counts[comm->rank])
-        snprintf(words, bytes, "sendcount is %" PRIu64 ", and this rank's entry of recvcounts is %" PRIu64,
-                 c->args.count, counts[comm->rank]);
+    resolved->said.count = resolved->total;
+    if (call->args.count != counts[comm->rank])
+        snprintf(explanation, bytes, "sendcount is %" PRIu64 ", and this rank's entry of recvcounts is %" PRIu64,
+                 call->args.count, counts[comm->rank]);
     else if (beyond >= 0)
-        snprintf(words, bytes,
+        snprintf(explanation, bytes,
                  "entry %d of recvcounts and displs, %" PRIu64 " elements at %" PRIu64 ", is beyond memory", beyond,
-                 counts[beyond], first_of(c, beyond));
+                 counts[beyond], first_of(call, beyond));
     else
         return NULL;
-    return words;
+    return explanation;
 }
 
 /* Whether slots of the receive buffer overlap. Those of rising displs need one comparison each. */
-static int slots_overlap(const struct call_args *a, int ranks)
+static int slots_overlap(const struct call_args *args, int ranks)
 {
     uint64_t end = 0;
     int rising = 1;
     for (int i = 0; i < ranks; i++) {
-        if (!a->recvcounts[i])
+        if (!args->recvcounts[i])
             continue;
-        rising &= a->displs[i] >= end;
-        end = a->displs[i] + a->recvcounts[i];
+        rising &= args->displs[i] >= end;
+        end = args->displs[i] + args->recvcounts[i];
     }
     for (int i = 0; i < ranks && !rising; i++)
         for (int j = 0; j < i; j++)
-            if (a->recvcounts[i] && a->recvcounts[j] && a->displs[i] < a->displs[j] + a->recvcounts[j] &&
-                a->displs[j] < a->displs[i] + a->recvcounts[i])
+            if (args->recvcounts[i] && args->recvcounts[j] && args->displs[i] < args->displs[j] + args->recvcounts[j] &&
+                args->displs[j] < args->displs[i] + args->recvcounts[i])
                 return 1;
     return 0;
 }
 
-const char *pici_layout_slots_wrong(const struct coll_call *c, const struct pici_comm *comm)
+const char *pici_layout_slots_wrong(const struct coll_call *call, const struct pici_comm *comm)
 {
-    const struct call_args *a = &c->args;
-    const size_t width = c->resolved.width;
+    const struct call_args *args = &call->args;
+    const size_t width = call->resolved.width;
     uint64_t packed = 0;
-    const char *null = pici_coll_null(c);
-    if (null || (a->displs && slots_overlap(a, comm->ranks)))
+    const char *null = pici_coll_null(call);
+    if (null || (args->displs && slots_overlap(args, comm->ranks)))
         return null ? null : "contributions overlap in the receive buffer";
-    for (int i = 0; i < comm->ranks && a->count; packed += a->recvcounts[i++]) {
-        if (!a->recvcounts[i])
+    for (int i = 0; i < comm->ranks && args->count; packed += args->recvcounts[i++]) {
+        if (!args->recvcounts[i])
             continue;
-        const uint8_t *slot = a->recv + (a->displs ? a->displs[i] : packed) * width;
-        if (!(i == comm->rank && a->send == slot) &&
-            pici_overlap(a->send, a->count * width, slot, a->recvcounts[i] * width))
+        const uint8_t *slot = args->recv + (args->displs ? args->displs[i] : packed) * width;
+        if (!(i == comm->rank && args->send == slot) &&
+            pici_overlap(args->send, args->count * width, slot, args->recvcounts[i] * width))
             return "the send and receive buffers overlap, and not in place";
     }
     return NULL;
 }
 
-size_t pici_layout_packed_bytes(const struct coll_call *c, const struct pici_comm *comm)
+size_t pici_layout_packed_bytes(const struct coll_call *call, const struct pici_comm *comm)
 {
-    return c->args.kind == PICI_ALL_GATHERV && !c->args.displs ? (size_t)comm->ranks * sizeof *c->resolved.packed : 0;
+    return call->args.kind == PICI_ALL_GATHERV && !call->args.displs
+               ? (size_t)comm->ranks * sizeof *call->resolved.packed
+               : 0;
 }
 
-void pici_layout_pack(struct coll_call *c, const struct pici_comm *comm, uint64_t *packed)
+void pici_layout_pack(struct coll_call *call, const struct pici_comm *comm, uint64_t *packed)
 {
-    uint64_t first = 0;
-    for (int i = 0; i < comm->ranks; first += c->args.recvcounts[i++])
-        packed[i] = first;
-    c->resolved.packed = packed;
+    uint64_t first_element = 0;
+    for (int i = 0; i < comm->ranks; first_element += call->args.recvcounts[i++])
+        packed[i] = first_element;
+    call->resolved.packed = packed;
 }

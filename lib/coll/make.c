@@ -33,10 +33,10 @@ static void order_ranks(struct pici_comm *comm)
 static void release(struct pici_comm *comm)
 {
     if (comm->engine_self)
-        comm->engine->close(comm->engine_self, comm->leak);
+        comm->engine->close(comm->engine_self, comm->leaks);
     if (comm->other)
-        comm->other->close(comm->other_self, comm->leak);
-    if (!comm->leak)
+        comm->other->close(comm->other_self, comm->leaks);
+    if (!comm->leaks)
         free(comm->agreements);
     pici_chooser_close(comm->chooser);
     free(comm->tables);
@@ -48,86 +48,88 @@ static void release(struct pici_comm *comm)
     free(comm);
 }
 
-static enum pici_status make(struct pici_comm *comm, const struct pici_transport *t)
+static enum pici_status make(struct pici_comm *comm, const struct pici_transport *transport)
 {
-    char why[256];
-    enum pici_status s = pici_settings_read(&comm->settings, why, sizeof why);
-    if (s) {
-        pici_coll_note(NULL, "%s", why);
-        return s;
+    char reason[256];
+    enum pici_status status = pici_settings_read(&comm->settings, reason, sizeof reason);
+    if (status) {
+        pici_coll_note(NULL, "%s", reason);
+        return status;
     }
     comm->engine = &pici_engine_host;
     comm->engine_self = pici_engine_host_new();
-    comm->rank = t->rank;
-    comm->ranks = t->ranks;
+    comm->rank = transport->rank;
+    comm->ranks = transport->ranks;
     comm->generation = pici_coll_generation();
-    comm->order = malloc((size_t)t->ranks * sizeof *comm->order);
-    comm->node_of = calloc((size_t)t->ranks, sizeof *comm->node_of);
-    comm->begin = malloc(((size_t)t->ranks + 1) * sizeof *comm->begin);
+    comm->order = malloc((size_t)transport->ranks * sizeof *comm->order);
+    comm->node_of = calloc((size_t)transport->ranks, sizeof *comm->node_of);
+    comm->begin = malloc(((size_t)transport->ranks + 1) * sizeof *comm->begin);
     comm->spare = malloc(sizeof *comm->spare);
     comm->agreements = malloc(pici_early_memory(comm));
     comm->last_laid = calloc(1, sizeof *comm->last_laid);
     if (!comm->order || !comm->node_of || !comm->begin || !comm->spare || !comm->agreements || !comm->last_laid ||
         !comm->engine_self) {
-        pici_coll_note(NULL, "no memory for a communicator of %d ranks", t->ranks);
+        pici_coll_note(NULL, "no memory for a communicator of %d ranks", transport->ranks);
         return PICI_E_NOMEM;
     }
-    if (t->nodes && (s = t->nodes(t->context, comm->node_of))) {
+    if (transport->nodes && (status = transport->nodes(transport->context, comm->node_of))) {
         pici_coll_note(NULL, "the transport does not say which ranks share a node: %s",
-                       t->error ? t->error(t->context) : pici_strerror(s));
-        return s;
+                       transport->error ? transport->error(transport->context) : pici_strerror(status));
+        return status;
     }
     order_ranks(comm);
-    if (comm->settings.trace && (s = pici_trace_open(&comm->trace, comm->settings.trace, comm->rank)))
+    if (comm->settings.trace && (status = pici_trace_open(&comm->trace, comm->settings.trace, comm->rank)))
         pici_coll_note(NULL, "PICI_TRACE: cannot create %.160s.%d", comm->settings.trace, comm->rank);
-    if (!s && (s = pici_chooser_open(&comm->chooser, comm->settings.tune, comm->settings.tune_verbose && !comm->rank,
-                                     why, sizeof why)))
-        pici_coll_note(NULL, "%s", why);
+    if (!status && (status = pici_chooser_open(&comm->chooser, comm->settings.tune,
+                                               comm->settings.tune_verbose && !comm->rank, reason, sizeof reason)))
+        pici_coll_note(NULL, "%s", reason);
     comm->settings.trace = comm->settings.tune = NULL; /* the environment's memory, as the next three */
     comm->settings.rendezvous = comm->settings.token = comm->settings.interface = NULL;
-    return s;
+    return status;
 }
 
 /* Copy the caller's transport. One with the struct of 0.1 gets paired schedules only. */
-static enum pici_status copy_transport(struct pici_comm *comm, const struct pici_transport *t)
+static enum pici_status copy_transport(struct pici_comm *comm, const struct pici_transport *transport)
 {
     const struct pici_transport none = PICI_TRANSPORT_INIT;
     comm->transport = none;
-    comm->paired_only = t->size < SIZED_THROUGH(struct pici_transport, sends);
-    return sized_read(&comm->transport, sizeof comm->transport, TRANSPORT_FIRST, t);
+    comm->paired_only = transport->size < SIZED_THROUGH(struct pici_transport, sends);
+    return sized_read(&comm->transport, sizeof comm->transport, TRANSPORT_FIRST, transport);
 }
 
-enum pici_status pici_comm_transport(struct pici_comm **out, const struct pici_transport *t)
+enum pici_status pici_comm_transport(struct pici_comm **out, const struct pici_transport *transport)
 {
     pici_coll_note(NULL, "%s", "");
     if (out)
         *out = NULL;
-    if (!t) {
+    if (!transport) {
         pici_coll_note(NULL, "no transport");
         return PICI_E_ARG;
     }
-    enum pici_status s = PICI_E_ARG;
+    enum pici_status status = PICI_E_ARG;
     struct pici_comm *comm = NULL;
     if (!out)
         pici_coll_note(NULL, "no place for the communicator");
-    else if (t->size < TRANSPORT_FIRST || !t->send || !t->recv || !t->test || !t->abandon || !t->close)
+    else if (transport->size < TRANSPORT_FIRST || !transport->send || !transport->recv || !transport->test ||
+             !transport->abandon || !transport->close)
         pici_coll_note(NULL, "the transport's struct lacks a function, or its size is no version's");
-    else if (t->ranks < 1 || t->ranks > COLL_MAX_RANKS || t->rank < 0 || t->rank >= t->ranks)
-        pici_coll_note(NULL, "rank %d of %d", t->rank, t->ranks);
+    else if (transport->ranks < 1 || transport->ranks > COLL_MAX_RANKS || transport->rank < 0 ||
+             transport->rank >= transport->ranks)
+        pici_coll_note(NULL, "rank %d of %d", transport->rank, transport->ranks);
     else if (!(comm = calloc(1, sizeof *comm))) {
         pici_coll_note(NULL, "no memory for a communicator");
-        s = PICI_E_NOMEM;
-    } else if ((s = copy_transport(comm, t))) {
+        status = PICI_E_NOMEM;
+    } else if ((status = copy_transport(comm, transport))) {
         pici_coll_note(NULL, "the transport is made for a later version of the library");
-    } else if ((s = make(comm, t)) == PICI_OK) {
+    } else if ((status = make(comm, transport)) == PICI_OK) {
         *out = comm;
         return PICI_OK;
     }
     if (comm)
         release(comm);
-    if (t->size >= TRANSPORT_FIRST && t->close)
-        t->close(t->context);
-    return s;
+    if (transport->size >= TRANSPORT_FIRST && transport->close)
+        transport->close(transport->context);
+    return status;
 }
 
 enum pici_status pici_comm_tune(struct pici_comm *comm, const struct pici_tune *tune)
@@ -192,8 +194,9 @@ enum pici_status pici_comm_reserve(struct pici_comm *comm, size_t bytes)
         return PICI_E_ARG;
     if (comm->broken || comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
+    /* a collective works in it */
     if (comm->head)
-        return PICI_E_BROKEN; /* a collective works in it */
+        return PICI_E_BROKEN;
     return pici_engine_host_reserve(comm->engine_self, bytes);
 }
 
@@ -201,8 +204,9 @@ void pici_comm_free(struct pici_comm *comm)
 {
     if (!comm)
         return;
+    /* a copy in a child: memory, threads and connections belong to the parent */
     if (comm->generation != pici_coll_generation())
-        return; /* a copy in a child: memory, threads and connections belong to the parent */
+        return;
     if (comm->head)
         pici_coll_break(comm, PICI_E_BROKEN, PICI_E_PEER);
     (void)pici_trace_close(comm->trace); /* nobody is left to report it to */

@@ -21,11 +21,11 @@ struct msg_prefix {
     int32_t status;    /* poison: why; else 0 */
 };
 
-void pici_msg_put(uint8_t p[MSG_BYTES], const struct msg_prefix *);
+void pici_msg_put(uint8_t message[MSG_BYTES], const struct msg_prefix *);
 
-/* Read a prefix from a message of len bytes. PICI_E_CORRUPT if it is too short, or magic or kind are wrong. Nothing
+/* Read a prefix from a message of size bytes. PICI_E_CORRUPT if it is too short, or magic or kind are wrong. Nothing
  * else is checked. */
-enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *p, size_t len);
+enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *message, size_t size);
 
 /* ---- hello and closing */
 
@@ -41,30 +41,30 @@ struct msg_word {
     uint32_t version;
     uint32_t status, culprit;
     uint32_t low_rank, high_rank; /* who made the calls */
-    uint32_t can;                 /* bits: what every rank known of can do in this call */
+    uint32_t abilities;           /* bits: what every rank known of can do in this call */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
     double density[DENSITIES]; /* the largest that a rank counted, 0 to 1; 0: none was counted */
 };
 
 /* Write a message of our version; its version is not read. */
-void pici_msg_put_word(uint8_t p[AGREE_BYTES], const struct msg_word *);
+void pici_msg_put_word(uint8_t message[AGREE_BYTES], const struct msg_word *);
 
-/* Read a message of len bytes, of this kind. If its prefix says that data follow, then what is behind AGREE_BYTES is
+/* Read a message of size bytes, of this kind. If its prefix says that data follow, then what is behind AGREE_BYTES is
  * not looked at. PICI_E_CORRUPT: it is none. PICI_E_PEER: it is one of another version, and only the prefix and the
  * version are set. */
-enum pici_status pici_msg_get_word(struct msg_word *, const uint8_t *p, size_t len, enum msg_kind);
+enum pici_status pici_msg_get_word(struct msg_word *, const uint8_t *message, size_t size, enum msg_kind);
 
 /* A status that a peer sent: itself if it is one of enum pici_status, else PICI_E_CORRUPT. */
 enum pici_status pici_msg_status(uint32_t);
 
-/* Parse the header of a block when `left` bytes of the message remain. The block must hold n elements of dtype and end
- * within the message. Only the header is read, from a copy or from the message; b->bytes points to it.
+/* Parse the header of a block when `remaining` bytes of the message remain. The block must hold count elements of dtype
+ * and end within the message. Only the header is read, from a copy or from the message; parsed->bytes points to it.
  * PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
-enum pici_status pici_msg_block(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
-                                uint64_t n);
+enum pici_status pici_msg_block(struct pici_block *parsed, const uint8_t *header, size_t remaining,
+                                enum pici_dtype dtype, uint64_t count);
 
 /* The same for an array of a value codec, which holds `most` elements at the most. */
-enum pici_status pici_msg_array(struct pici_block *b, const uint8_t *header, size_t left, enum pici_dtype dtype,
-                                uint64_t most);
+enum pici_status pici_msg_array(struct pici_block *parsed, const uint8_t *header, size_t remaining,
+                                enum pici_dtype dtype, uint64_t most);
 
 #endif

@@ -17,9 +17,9 @@ int pici_neighbor_most_halved = NEIGHBOR_HALVED_RANKS;
 /* ---- what all ranks know */
 
 /* Numbers of all ranks, combined by their least or their sum. */
-static enum pici_status combine(struct pici_comm *comm, uint64_t *x, uint64_t n, enum pici_op op)
+static enum pici_status combine(struct pici_comm *comm, uint64_t *numbers, uint64_t count, enum pici_op op)
 {
-    return pici_all_reduce(x, x, n, PICI_U64, op, comm, NULL);
+    return pici_all_reduce(numbers, numbers, count, PICI_U64, op, comm, NULL);
 }
 
 /* ---- arguments */
@@ -38,53 +38,55 @@ static int list_is_wrong(const struct pici_comm *comm, int n, const int *list)
 }
 
 /* What is wrong on this rank alone. */
-static enum pici_status check_own(const struct pici_comm *comm, const struct lists *l, struct pici_neighbor_opts *o,
-                                  const struct pici_neighbor_opts *opts)
+static enum pici_status check_own(const struct pici_comm *comm, const struct lists *lists,
+                                  struct pici_neighbor_opts *checked, const struct pici_neighbor_opts *opts)
 {
-    enum pici_status s = opts ? sized_read(o, sizeof *o, sizeof *o, opts) : PICI_OK;
-    if (s)
-        return s;
-    if (list_is_wrong(comm, l->sources, l->source) || list_is_wrong(comm, l->destinations, l->destination) ||
-        o->leaf < 0 || o->gain < 0 || (unsigned)o->route > PICI_ROUTE_HALVING)
+    enum pici_status status = opts ? sized_read(checked, sizeof *checked, sizeof *checked, opts) : PICI_OK;
+    if (status)
+        return status;
+    if (list_is_wrong(comm, lists->sources, lists->source) ||
+        list_is_wrong(comm, lists->destinations, lists->destination) || checked->leaf < 0 || checked->gain < 0 ||
+        (unsigned)checked->route > PICI_ROUTE_HALVING)
         return PICI_E_ARG;
-    if (comm->paired_only || (o->route == PICI_ROUTE_HALVING && comm->ranks > pici_neighbor_most_halved))
+    if (comm->paired_only || (checked->route == PICI_ROUTE_HALVING && comm->ranks > pici_neighbor_most_halved))
         return PICI_E_UNSUPPORTED;
     return PICI_OK;
 }
 
 /* Whether all ranks can make the plan, with the same options; and the lowest bandwidths. */
 static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_status own,
-                                  const struct pici_neighbor_opts *o)
+                                  const struct pici_neighbor_opts *options)
 {
     enum { STATUS, RANK, INTRA, INTER, OPTIONS, NUMBERS = OPTIONS + 8 };
     struct pici_comm *comm = plan->comm;
-    const uint64_t option[] = {(uint64_t)o->route, o->most_bytes, (uint64_t)o->leaf, (uint64_t)o->gain};
-    uint64_t x[NUMBERS] = {[STATUS] = (uint64_t)(int64_t)own,
-                           [RANK] = own ? (uint64_t)comm->rank : UINT64_MAX,
-                           [INTRA] = double_bits(comm->settings.bandwidth[POLICY_INTRA]),
-                           [INTER] = double_bits(comm->settings.bandwidth[POLICY_INTER])};
-    x[STATUS] = own ? x[STATUS] : UINT64_MAX; /* statuses are negative: below that */
+    const uint64_t option[] = {(uint64_t)options->route, options->most_bytes, (uint64_t)options->leaf,
+                               (uint64_t)options->gain};
+    uint64_t numbers[NUMBERS] = {[STATUS] = (uint64_t)(int64_t)own,
+                                 [RANK] = own ? (uint64_t)comm->rank : UINT64_MAX,
+                                 [INTRA] = double_bits(comm->settings.bandwidth[POLICY_INTRA]),
+                                 [INTER] = double_bits(comm->settings.bandwidth[POLICY_INTER])};
+    numbers[STATUS] = own ? numbers[STATUS] : UINT64_MAX; /* statuses are negative: below that */
     for (int i = 0; i < 4; i++) {
-        x[OPTIONS + 2 * i] = own ? UINT64_MAX : option[i];
-        x[OPTIONS + 2 * i + 1] = own ? UINT64_MAX : ~option[i];
+        numbers[OPTIONS + 2 * i] = own ? UINT64_MAX : option[i];
+        numbers[OPTIONS + 2 * i + 1] = own ? UINT64_MAX : ~option[i];
     }
-    enum pici_status s = combine(comm, x, NUMBERS, PICI_MIN);
-    if (s)
-        return s;
-    if (x[RANK] != UINT64_MAX) {
-        s = (enum pici_status)(int64_t)x[STATUS];
-        pici_coll_note(comm, "rank %llu cannot make this neighbourhood plan: %s", (unsigned long long)x[RANK],
-                       pici_strerror(s));
-        return s;
+    enum pici_status status = combine(comm, numbers, NUMBERS, PICI_MIN);
+    if (status)
+        return status;
+    if (numbers[RANK] != UINT64_MAX) {
+        status = (enum pici_status)(int64_t)numbers[STATUS];
+        pici_coll_note(comm, "rank %llu cannot make this neighbourhood plan: %s", (unsigned long long)numbers[RANK],
+                       pici_strerror(status));
+        return status;
     }
     for (int i = 0; i < 4; i++)
-        if (x[OPTIONS + 2 * i] != ~x[OPTIONS + 2 * i + 1]) {
+        if (numbers[OPTIONS + 2 * i] != ~numbers[OPTIONS + 2 * i + 1]) {
             static const char *const names[] = {"route", "most_bytes", "leaf", "gain"};
             pici_coll_note(comm, "ranks disagree on the option %s of a neighbourhood plan", names[i]);
             return PICI_E_ARG;
         }
-    plan->bandwidth[0] = double_of_bits(x[INTRA]);
-    plan->bandwidth[1] = double_of_bits(x[INTER]);
+    plan->bandwidth[0] = double_of_bits(numbers[INTRA]);
+    plan->bandwidth[1] = double_of_bits(numbers[INTER]);
     return PICI_OK;
 }
 
@@ -92,24 +94,24 @@ static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_sta
 
 static uint64_t hash_edge(uint64_t from, uint64_t to)
 {
-    uint64_t h = (from << 32 | to) + UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
-    h = (h ^ h >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    h = (h ^ h >> 27) * UINT64_C(0x94d049bb133111eb);
-    return h ^ h >> 31;
+    uint64_t hash = (from << 32 | to) + UINT64_C(0x9e3779b97f4a7c15); /* splitmix64 */
+    hash = (hash ^ hash >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    hash = (hash ^ hash >> 27) * UINT64_C(0x94d049bb133111eb);
+    return hash ^ hash >> 31;
 }
 
 /* The edges with ends in two runs of ranks, as one number: those that begin at this rank count positively, those that
  * end here negatively. So over all ranks they cancel out, if both ends state each edge equally often. */
-static uint64_t balance(const struct pici_comm *comm, const struct lists *l, const int from[2], const int to[2])
+static uint64_t balance(const struct pici_comm *comm, const struct lists *lists, const int from[2], const int to[2])
 {
     const int me = comm->rank, begins = me >= from[0] && me < from[1], ends = me >= to[0] && me < to[1];
     uint64_t sum = 0;
-    for (int i = 0; i < l->destinations && begins; i++)
-        if (l->destination[i] >= to[0] && l->destination[i] < to[1])
-            sum += hash_edge((uint64_t)me, (uint64_t)l->destination[i]);
-    for (int i = 0; i < l->sources && ends; i++)
-        if (l->source[i] >= from[0] && l->source[i] < from[1])
-            sum -= hash_edge((uint64_t)l->source[i], (uint64_t)me);
+    for (int i = 0; i < lists->destinations && begins; i++)
+        if (lists->destination[i] >= to[0] && lists->destination[i] < to[1])
+            sum += hash_edge((uint64_t)me, (uint64_t)lists->destination[i]);
+    for (int i = 0; i < lists->sources && ends; i++)
+        if (lists->source[i] >= from[0] && lists->source[i] < from[1])
+            sum -= hash_edge((uint64_t)lists->source[i], (uint64_t)me);
     return sum;
 }
 
@@ -123,28 +125,31 @@ static uint64_t count_in(const int *list, int n, int rank)
 
 /* Some edge is stated unequally often: find the lowest such rank where edges begin, then the lowest where one of its
  * edges ends, by halving runs of ranks. */
-static enum pici_status name_edge(struct pici_comm *comm, const struct lists *l)
+static enum pici_status name_edge(struct pici_comm *comm, const struct lists *lists)
 {
     int run[2][2] = {{0, comm->ranks}, {0, comm->ranks}};
     for (int end = 0; end < 2; end++)
         while (run[end][1] - run[end][0] > 1) {
             const int high = run[end][1], middle = run[end][0] + (high - run[end][0]) / 2;
             run[end][1] = middle;
-            uint64_t sum = balance(comm, l, run[0], run[1]);
-            enum pici_status s = combine(comm, &sum, 1, PICI_SUM);
-            if (s)
-                return s;
+            uint64_t sum = balance(comm, lists, run[0], run[1]);
+            enum pici_status status = combine(comm, &sum, 1, PICI_SUM);
+            if (status)
+                return status;
             if (!sum) {
                 run[end][0] = middle;
                 run[end][1] = high;
             }
         }
     const int from = run[0][0], to = run[1][0];
-    uint64_t times[2] = {comm->rank == from ? count_in(l->destination, l->destinations, to) : 0,
-                         comm->rank == to ? count_in(l->source, l->sources, from) : 0};
-    enum pici_status s = combine(comm, times, 2, PICI_SUM);
-    if (s)
-        return s;
+    uint64_t times[2] = {0, 0};
+    if (comm->rank == from)
+        times[0] = count_in(lists->destination, lists->destinations, to);
+    if (comm->rank == to)
+        times[1] = count_in(lists->source, lists->sources, from);
+    enum pici_status status = combine(comm, times, 2, PICI_SUM);
+    if (status)
+        return status;
     pici_coll_note(comm,
                    "the edge from rank %d to rank %d is %llu times among the destinations of rank %d, and %llu times "
                    "among the sources of rank %d",
@@ -152,12 +157,14 @@ static enum pici_status name_edge(struct pici_comm *comm, const struct lists *l)
     return PICI_E_PEER;
 }
 
-static enum pici_status check_edges(struct pici_comm *comm, const struct lists *l)
+static enum pici_status check_edges(struct pici_comm *comm, const struct lists *lists)
 {
     const int all[2] = {0, comm->ranks};
-    uint64_t sum = balance(comm, l, all, all);
-    enum pici_status s = combine(comm, &sum, 1, PICI_SUM);
-    return s ? s : sum ? name_edge(comm, l) : PICI_OK;
+    uint64_t sum = balance(comm, lists, all, all);
+    enum pici_status status = combine(comm, &sum, 1, PICI_SUM);
+    if (status)
+        return status;
+    return sum ? name_edge(comm, lists) : PICI_OK;
 }
 
 /* ---- the graph */
@@ -173,37 +180,38 @@ static int has_bit(const uint8_t *row, int i)
 }
 
 /* Gather everybody's row, as bits by rank, and turn them into rows by position. */
-static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *l, uint64_t *out, size_t words)
+static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *lists, uint64_t *out, size_t words)
 {
-    const size_t n = (size_t)comm->ranks, row = (n + 7) / 8;
-    uint8_t *own = calloc(1, row), *all = malloc(n * row);
-    int *position = malloc(n * sizeof *position);
+    const size_t count = (size_t)comm->ranks, row = (count + 7) / 8;
+    uint8_t *own = calloc(1, row), *all = malloc(count * row);
+    int *position = malloc(count * sizeof *position);
     uint64_t missing = !own || !all || !position;
-    enum pici_status s = combine(comm, &missing, 1, PICI_SUM);
-    if (!s && missing)
-        s = PICI_E_NOMEM;
-    for (int i = 0; i < l->destinations && !s; i++)
-        if (l->destination[i] != comm->rank)
-            set_bit(own, l->destination[i]);
-    if (!s)
-        s = pici_all_gather(own, all, row, PICI_U8, comm, NULL);
-    for (int i = 0; i < comm->ranks && !s; i++)
+    enum pici_status status = combine(comm, &missing, 1, PICI_SUM);
+    if (!status && missing)
+        status = PICI_E_NOMEM;
+    for (int i = 0; i < lists->destinations && !status; i++)
+        if (lists->destination[i] != comm->rank)
+            set_bit(own, lists->destination[i]);
+    if (!status)
+        status = pici_all_gather(own, all, row, PICI_U8, comm, NULL);
+    for (int i = 0; i < comm->ranks && !status; i++)
         position[comm->order[i]] = i;
-    for (int r = 0; r < comm->ranks && !s; r++)
-        for (int v = 0; v < comm->ranks; v++)
-            if (has_bit(all + (size_t)r * row, v))
-                out[(size_t)position[r] * words + (size_t)position[v] / 64] |= UINT64_C(1) << position[v] % 64;
+    for (int r = 0; r < comm->ranks && !status; r++)
+        for (int destination = 0; destination < comm->ranks; destination++)
+            if (has_bit(all + (size_t)r * row, destination))
+                out[(size_t)position[r] * words + (size_t)position[destination] / 64] |= UINT64_C(1)
+                                                                                         << position[destination] % 64;
     free(own);
     free(all);
     free(position);
-    return s;
+    return status;
 }
 
 /* Rising positions of a list of ranks, without repetitions and without this rank; returns how many. */
-static int compare_ints(const void *a, const void *b)
+static int compare_ints(const void *one, const void *other)
 {
-    const int x = *(const int *)a, y = *(const int *)b;
-    return (x > y) - (x < y);
+    const int first = *(const int *)one, second = *(const int *)other;
+    return (first > second) - (first < second);
 }
 
 static int rising(const struct pici_comm *comm, const int *position, const int *list, int n, int *to)
@@ -222,50 +230,52 @@ static int rising(const struct pici_comm *comm, const int *position, const int *
 
 /* ---- routes */
 
-static void plan_routes(struct pici_neighbor_plan *plan, const struct neighbor_graph *g,
-                        const struct pici_neighbor_opts *o)
+static void plan_routes(struct pici_neighbor_plan *plan, const struct neighbor_graph *graph,
+                        const struct pici_neighbor_opts *options)
 {
     const int position = plan->comm->position;
-    plan->least_inter = pici_neighbor_least(g);
+    plan->least_inter = pici_neighbor_least(graph);
     if (plan->route != PICI_ROUTE_DIRECT)
-        plan->by[PICI_ROUTE_HALVING] = pici_neighbor_halving(g, position, o->leaf, o->gain ? o->gain : 2);
+        plan->routes[PICI_ROUTE_HALVING] =
+            pici_neighbor_halving(graph, position, options->leaf, options->gain ? options->gain : 2);
     if (plan->route != PICI_ROUTE_HALVING)
-        plan->by[PICI_ROUTE_DIRECT] = pici_neighbor_direct(g, position);
+        plan->routes[PICI_ROUTE_DIRECT] = pici_neighbor_direct(graph, position);
 }
 
 /* Beyond what halving is for: a rank knows its own messages only. Counts of all are summed. */
-static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct lists *l)
+static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct lists *lists)
 {
     struct pici_comm *comm = plan->comm;
     int *position = malloc((size_t)comm->ranks * sizeof *position);
-    int *to = malloc(((size_t)l->destinations + 1) * sizeof *to),
-        *from = malloc(((size_t)l->sources + 1) * sizeof *from);
-    struct neighbor_route *r = NULL;
+    int *to = malloc(((size_t)lists->destinations + 1) * sizeof *to),
+        *from = malloc(((size_t)lists->sources + 1) * sizeof *from);
+    struct neighbor_route *route = NULL;
     for (int i = 0; i < comm->ranks && position; i++)
         position[comm->order[i]] = i;
     if (position && to && from)
-        r = pici_neighbor_lists(&comm->on_nodes, comm->ranks, comm->position, to,
-                                rising(comm, position, l->destination, l->destinations, to), from,
-                                rising(comm, position, l->source, l->sources, from));
-    plan->by[PICI_ROUTE_DIRECT] = r;
+        route = pici_neighbor_lists(&comm->on_nodes, comm->ranks, comm->position, to,
+                                    rising(comm, position, lists->destination, lists->destinations, to), from,
+                                    rising(comm, position, lists->source, lists->sources, from));
+    plan->routes[PICI_ROUTE_DIRECT] = route;
     free(position);
     free(to);
     free(from);
-    uint64_t sum[4] = {r ? r->counts.messages : 0, r ? r->counts.inter_messages : 0,
-                       (uint64_t)comm->rank * (r ? r->counts.messages : 0), 0};
-    uint64_t least[1] = {r ? ~r->counts.messages : UINT64_MAX};
-    enum pici_status s = combine(comm, sum, 4, PICI_SUM);
-    s = s ? s : combine(comm, least, 1, PICI_MIN);
-    if (s || !r)
-        return s;
-    r->counts = (struct neighbor_counts){.edges = sum[0],
-                                         .messages = sum[0],
-                                         .inter_messages = sum[1],
-                                         .most_messages = ~least[0],
-                                         .blocks = sum[0],
-                                         .inter_blocks = sum[1],
-                                         .widest = r->counts.widest,
-                                         .hash = hash_edge(sum[0], sum[1]) + sum[2]};
+    const uint64_t messages = route ? route->counts.messages : 0,
+                   inter_messages = route ? route->counts.inter_messages : 0;
+    uint64_t sum[4] = {messages, inter_messages, (uint64_t)comm->rank * messages, 0};
+    uint64_t least[1] = {~messages};
+    enum pici_status status = combine(comm, sum, 4, PICI_SUM);
+    status = status ? status : combine(comm, least, 1, PICI_MIN);
+    if (status || !route)
+        return status;
+    route->counts = (struct neighbor_counts){.edges = sum[0],
+                                             .messages = sum[0],
+                                             .inter_messages = sum[1],
+                                             .most_messages = ~least[0],
+                                             .blocks = sum[0],
+                                             .inter_blocks = sum[1],
+                                             .widest = route->counts.widest,
+                                             .hash = hash_edge(sum[0], sum[1]) + sum[2]};
     return PICI_OK;
 }
 
@@ -274,57 +284,57 @@ static enum pici_status close_routes(struct pici_neighbor_plan *plan)
 {
     enum { MADE, HASH, NOT_HASH, ROUTES, NUMBERS = ROUTES + 4 };
     const int wanted = plan->comm->ranks > pici_neighbor_most_halved || plan->route ? 1 : 2;
-    uint64_t x[NUMBERS] = {0};
+    uint64_t numbers[NUMBERS] = {0};
     int made = 0;
     for (int i = PICI_ROUTE_DIRECT; i <= PICI_ROUTE_HALVING; i++) {
-        const struct neighbor_route *r = plan->by[i];
-        uint64_t *most = &x[ROUTES + 2 * (i - PICI_ROUTE_DIRECT)];
-        made += r != NULL;
-        plan->hash = hash_edge(plan->hash, r ? r->counts.hash : 0) ^ plan->number;
-        most[0] = ~(r ? r->counts.widest : 0);
-        most[1] = ~(r ? r->room_blocks : 0);
+        const struct neighbor_route *route = plan->routes[i];
+        uint64_t *most = &numbers[ROUTES + 2 * (i - PICI_ROUTE_DIRECT)];
+        made += route != NULL;
+        plan->hash = hash_edge(plan->hash, route ? route->counts.hash : 0) ^ plan->number;
+        most[0] = ~(route ? route->counts.widest : 0);
+        most[1] = ~(route ? route->room_blocks : 0);
     }
-    x[MADE] = made == wanted && plan->slots && plan->slot_begin;
-    x[HASH] = plan->hash;
-    x[NOT_HASH] = ~plan->hash;
-    const uint64_t own = x[MADE];
-    enum pici_status s = combine(plan->comm, x, NUMBERS, PICI_MIN);
-    if (s)
-        return s;
-    if (!x[MADE]) {
+    numbers[MADE] = made == wanted && plan->slots && plan->slot_begin;
+    numbers[HASH] = plan->hash;
+    numbers[NOT_HASH] = ~plan->hash;
+    const uint64_t own = numbers[MADE];
+    enum pici_status status = combine(plan->comm, numbers, NUMBERS, PICI_MIN);
+    if (status)
+        return status;
+    if (!numbers[MADE]) {
         pici_coll_note(plan->comm, own ? "another rank has no memory for a neighbourhood plan"
                                        : "no memory for a neighbourhood plan");
         return PICI_E_NOMEM;
     }
-    if (x[HASH] != ~x[NOT_HASH]) {
+    if (numbers[HASH] != ~numbers[NOT_HASH]) {
         pici_coll_note(plan->comm, "ranks made different neighbourhood plans");
         return PICI_E_PEER;
     }
     for (int i = PICI_ROUTE_DIRECT; i <= PICI_ROUTE_HALVING; i++) {
-        plan->widest[i] = ~x[ROUTES + 2 * (i - PICI_ROUTE_DIRECT)];
-        plan->blocks[i] = ~x[ROUTES + 2 * (i - PICI_ROUTE_DIRECT) + 1];
+        plan->widest[i] = ~numbers[ROUTES + 2 * (i - PICI_ROUTE_DIRECT)];
+        plan->blocks[i] = ~numbers[ROUTES + 2 * (i - PICI_ROUTE_DIRECT) + 1];
     }
     return PICI_OK;
 }
 
 /* Which entries of `source` each position's contribution belongs to. */
-static void find_slots(struct pici_neighbor_plan *plan, const struct lists *l)
+static void find_slots(struct pici_neighbor_plan *plan, const struct lists *lists)
 {
     const struct pici_comm *comm = plan->comm;
-    plan->sources = l->sources;
-    plan->slots = malloc(((size_t)l->sources + 1) * sizeof *plan->slots);
+    plan->sources = lists->sources;
+    plan->slots = malloc(((size_t)lists->sources + 1) * sizeof *plan->slots);
     plan->slot_begin = calloc((size_t)comm->ranks + 2, sizeof *plan->slot_begin);
     int *position = malloc((size_t)comm->ranks * sizeof *position);
     if (plan->slots && plan->slot_begin && position) {
         int *next = plan->slot_begin + 1; /* of a position: where its next slot goes; in the end, where they end */
         for (int i = 0; i < comm->ranks; i++)
             position[comm->order[i]] = i;
-        for (int i = 0; i < l->sources; i++)
-            next[position[l->source[i]] + 1]++;
+        for (int i = 0; i < lists->sources; i++)
+            next[position[lists->source[i]] + 1]++;
         for (int i = 1; i <= comm->ranks; i++)
             next[i] += next[i - 1];
-        for (int i = 0; i < l->sources; i++)
-            plan->slots[next[position[l->source[i]]]++] = i;
+        for (int i = 0; i < lists->sources; i++)
+            plan->slots[next[position[lists->source[i]]]++] = i;
     } else {
         free(plan->slots);
         plan->slots = NULL;
@@ -332,31 +342,32 @@ static void find_slots(struct pici_neighbor_plan *plan, const struct lists *l)
     free(position);
 }
 
-static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists *l, const struct pici_neighbor_opts *o)
+static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists *lists,
+                             const struct pici_neighbor_opts *options)
 {
     struct pici_comm *comm = plan->comm;
     const size_t words = pici_neighbor_words(comm->ranks);
-    enum pici_status s;
-    plan->route = o->route;
-    plan->most_bytes = o->most_bytes;
-    if ((s = check_edges(comm, l)))
-        return s;
-    find_slots(plan, l);
+    enum pici_status status;
+    plan->route = options->route;
+    plan->most_bytes = options->most_bytes;
+    if ((status = check_edges(comm, lists)))
+        return status;
+    find_slots(plan, lists);
     if (comm->ranks > pici_neighbor_most_halved) {
-        s = plan_lists(plan, l);
-        return s ? s : close_routes(plan);
+        status = plan_lists(plan, lists);
+        return status ? status : close_routes(plan);
     }
     uint64_t *out = calloc((size_t)comm->ranks * words, sizeof *out), missing = !out;
-    const struct neighbor_graph g = {comm->ranks, words, out, &comm->on_nodes};
-    s = combine(comm, &missing, 1, PICI_SUM);
-    if (!s && missing)
-        s = PICI_E_NOMEM;
-    if (!s && !(s = gather_rows(comm, l, out, words))) {
-        plan_routes(plan, &g, o);
-        s = close_routes(plan);
+    const struct neighbor_graph graph = {comm->ranks, words, out, &comm->on_nodes};
+    status = combine(comm, &missing, 1, PICI_SUM);
+    if (!status && missing)
+        status = PICI_E_NOMEM;
+    if (!status && !(status = gather_rows(comm, lists, out, words))) {
+        plan_routes(plan, &graph, options);
+        status = close_routes(plan);
     }
     free(out);
-    return s;
+    return status;
 }
 
 enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, struct pici_comm *comm, int sources,
@@ -364,24 +375,24 @@ enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, stru
                                            const struct pici_neighbor_opts *opts)
 {
     const double begin = pici_coll_now();
-    const struct lists l = {sources, destinations, source, destination};
-    struct pici_neighbor_opts o = PICI_NEIGHBOR_OPTS_INIT;
+    const struct lists lists = {sources, destinations, source, destination};
+    struct pici_neighbor_opts checked = PICI_NEIGHBOR_OPTS_INIT;
     if (!out || !comm)
         return PICI_E_ARG;
     *out = NULL;
     if (comm->transport.memory == PICI_MEMORY_DEVICE) /* the same on all ranks, which exchange numbers in host memory */
         return PICI_E_UNSUPPORTED;
     struct pici_neighbor_plan *plan = calloc(1, sizeof *plan), none = {.comm = comm};
-    const enum pici_status own = plan ? check_own(comm, &l, &o, opts) : PICI_E_NOMEM;
-    struct pici_neighbor_plan *p = plan ? plan : &none;
-    p->comm = comm;
-    p->number = comm->plans++;
-    enum pici_status s = check_all(p, own, &o);
-    if (!s)
-        s = make(p, &l, &o);
-    if (s) {
+    const enum pici_status own = plan ? check_own(comm, &lists, &checked, opts) : PICI_E_NOMEM;
+    struct pici_neighbor_plan *made = plan ? plan : &none;
+    made->comm = comm;
+    made->number = comm->plans++;
+    enum pici_status status = check_all(made, own, &checked);
+    if (!status)
+        status = make(made, &lists, &checked);
+    if (status) {
         pici_neighbor_plan_free(plan);
-        return s;
+        return status;
     }
     plan->seconds = pici_coll_now() - begin;
     *out = plan;
@@ -393,7 +404,7 @@ void pici_neighbor_plan_free(struct pici_neighbor_plan *plan)
     if (!plan)
         return;
     for (int i = 0; i < 3; i++)
-        pici_neighbor_free(plan->by[i]);
+        pici_neighbor_free(plan->routes[i]);
     free(plan->slots);
     free(plan->slot_begin);
     free(plan);
@@ -406,26 +417,26 @@ enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, 
         return PICI_E_ARG;
     const enum pici_route route =
         pici_neighbor_choose(plan, plan->most_bytes ? plan->most_bytes : AUTO_BYTES, WINDOW, SLICE);
-    const struct neighbor_route *r = plan->by[route];
-    const struct neighbor_counts *c = &r->counts;
+    const struct neighbor_route *chosen = plan->routes[route];
+    const struct neighbor_counts *counts = &chosen->counts;
     struct pici_neighbor_info info = {.size = sizeof info,
                                       .route = route,
-                                      .steps = r->steps,
-                                      .edges = c->edges,
-                                      .messages = c->messages,
-                                      .inter_messages = c->inter_messages,
-                                      .most_messages = c->most_messages,
-                                      .blocks = c->blocks,
-                                      .inter_blocks = c->inter_blocks,
+                                      .steps = chosen->steps,
+                                      .edges = counts->edges,
+                                      .messages = counts->messages,
+                                      .inter_messages = counts->inter_messages,
+                                      .most_messages = counts->most_messages,
+                                      .blocks = counts->blocks,
+                                      .inter_blocks = counts->inter_blocks,
                                       .least_inter = plan->least_inter,
                                       .widest = plan->widest[route],
-                                      .offloads = c->offloads,
+                                      .offloads = counts->offloads,
                                       .hash = plan->hash,
                                       .seconds = plan->seconds};
-    for (int i = 0; i < r->send_begin[r->steps]; i++)
-        if (r->send[i].peer != r->position) {
+    for (int i = 0; i < chosen->send_begin[chosen->steps]; i++)
+        if (chosen->send[i].peer != chosen->position) {
             info.own_messages++;
-            info.own_blocks += (uint64_t)r->send[i].count;
+            info.own_blocks += (uint64_t)chosen->send[i].count;
         }
     return sized_write(to, &info, sizeof info, sizeof info);
 }
@@ -447,62 +458,64 @@ static struct call_args make_call(const struct pici_neighbor_plan *plan, const v
 static struct call_args make_varied(const struct pici_neighbor_plan *plan, const void *send, uint64_t count, void *recv,
                                     const uint64_t *recvcounts, const uint64_t *displs, enum pici_dtype dtype)
 {
-    struct call_args a = make_call(plan, send, recv, count, dtype);
-    a.varied = 1;
-    a.recvcounts = recvcounts;
-    a.displs = displs;
-    return a;
+    struct call_args args = make_call(plan, send, recv, count, dtype);
+    args.varied = 1;
+    args.recvcounts = recvcounts;
+    args.displs = displs;
+    return args;
 }
 
 enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *plan, uint64_t count, enum pici_dtype dtype,
-                                            const struct pici_coll_opts *opts)
+                                            const struct pici_coll_opts *options)
 {
-    struct pici_coll_opts o;
+    struct pici_coll_opts checked;
     if (!plan)
         return PICI_E_ARG;
     struct pici_comm *comm = plan->comm;
-    struct coll_call c = {.args = make_call(plan, NULL, NULL, count, dtype)};
-    enum pici_status s = pici_options_check(&o, comm, &c.args, opts);
-    if (!s && comm->head)
-        s = PICI_E_BROKEN;
-    if (s || (s = pici_options_resolve(&c, comm, &o, NULL, 0)))
-        return s;
-    struct pici_request *r = comm->spare;
-    *r = (struct pici_request){.comm = comm, .call = c, .engine = comm->engine, .self = comm->engine_self};
-    return pici_request_room(r);
+    struct coll_call call = {.args = make_call(plan, NULL, NULL, count, dtype)};
+    enum pici_status status = pici_options_check(&checked, comm, &call.args, options);
+    if (!status && comm->head)
+        status = PICI_E_BROKEN;
+    if (status || (status = pici_options_resolve(&call, comm, &checked, NULL, 0)))
+        return status;
+    struct pici_request *request = comm->spare;
+    *request =
+        (struct pici_request){.comm = comm, .call = call, .engine = comm->engine, .engine_self = comm->engine_self};
+    return pici_request_room(request);
 }
 
 enum pici_status pici_neighbor_all_gather(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,
-                                          struct pici_neighbor_plan *plan, const struct pici_coll_opts *opts)
+                                          struct pici_neighbor_plan *plan, const struct pici_coll_opts *options)
 {
-    return plan ? pici_call_wait(make_call(plan, send, recv, count, dtype), plan->comm, opts) : PICI_E_ARG;
+    return plan ? pici_call_wait(make_call(plan, send, recv, count, dtype), plan->comm, options) : PICI_E_ARG;
 }
 
 enum pici_status pici_neighbor_all_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,
                                            const uint64_t *displs, enum pici_dtype dtype,
-                                           struct pici_neighbor_plan *plan, const struct pici_coll_opts *opts)
+                                           struct pici_neighbor_plan *plan, const struct pici_coll_opts *options)
 {
-    return plan ? pici_call_wait(make_varied(plan, send, sendcount, recv, recvcounts, displs, dtype), plan->comm, opts)
+    return plan ? pici_call_wait(make_varied(plan, send, sendcount, recv, recvcounts, displs, dtype), plan->comm,
+                                 options)
                 : PICI_E_ARG;
 }
 
 enum pici_status pici_neighbor_all_gather_start(const void *send, void *recv, uint64_t count, enum pici_dtype dtype,
-                                                struct pici_neighbor_plan *plan, const struct pici_coll_opts *opts,
+                                                struct pici_neighbor_plan *plan, const struct pici_coll_opts *options,
                                                 struct pici_request **request)
 {
     if (request)
         *request = NULL;
-    return plan ? pici_call_start(make_call(plan, send, recv, count, dtype), plan->comm, opts, request) : PICI_E_ARG;
+    return plan ? pici_call_start(make_call(plan, send, recv, count, dtype), plan->comm, options, request) : PICI_E_ARG;
 }
 
 enum pici_status pici_neighbor_all_gatherv_start(const void *send, uint64_t sendcount, void *recv,
                                                  const uint64_t *recvcounts, const uint64_t *displs,
                                                  enum pici_dtype dtype, struct pici_neighbor_plan *plan,
-                                                 const struct pici_coll_opts *opts, struct pici_request **request)
+                                                 const struct pici_coll_opts *options, struct pici_request **request)
 {
     if (request)
         *request = NULL;
-    return plan ? pici_call_start(make_varied(plan, send, sendcount, recv, recvcounts, displs, dtype), plan->comm, opts,
-                                  request)
+    return plan ? pici_call_start(make_varied(plan, send, sendcount, recv, recvcounts, displs, dtype), plan->comm,
+                                  options, request)
                 : PICI_E_ARG;
 }

@@ -15,10 +15,10 @@ struct pici_neighbor_plan {
     uint32_t number; /* on its communicator */
     uint64_t hash;   /* of the graph's plan, the same on all ranks */
     enum pici_route route;
-    uint64_t most_bytes;           /* as in the options */
-    struct neighbor_route *by[3];  /* by enum pici_route; NULL: it was not made */
-    uint64_t widest[3], blocks[3]; /* of each route, the most of any rank: blocks of a message; route->room_blocks */
-    double bandwidth[2];           /* inside a node and between nodes: the lowest that any rank names */
+    uint64_t most_bytes;              /* as in the options */
+    struct neighbor_route *routes[3]; /* by enum pici_route; NULL: it was not made */
+    uint64_t widest[3], blocks[3];    /* of each route, the most of any rank: blocks of a message; route->room_blocks */
+    double bandwidth[2];              /* inside a node and between nodes: the lowest that any rank names */
     uint64_t least_inter;
     int sources;
     int *slot_begin; /* [ranks + 1] of each position: its first in slots */

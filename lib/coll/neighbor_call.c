@@ -27,79 +27,84 @@ enum {
 
 /* The elements that slot i expects, and the first of them in the receive buffer. An empty slot may be said to be
  * anywhere. */
-static uint64_t slot_of(const struct call_args *a, int i, uint64_t *first)
+static uint64_t slot_of(const struct call_args *args, int i, uint64_t *first_element)
 {
-    const uint64_t n = a->varied ? a->recvcounts[i] : a->count;
-    *first = !n ? 0 : a->varied ? a->displs[i] : (uint64_t)i * a->count;
-    return n;
+    const uint64_t count = args->varied ? args->recvcounts[i] : args->count;
+    *first_element = 0;
+    if (count)
+        *first_element = args->varied ? args->displs[i] : (uint64_t)i * args->count;
+    return count;
 }
 
 /* Where slot i receives this slice, and how many elements. */
-static uint8_t *slice_of_slot(const struct pici_request *r, const struct slice_run *run, int i, uint64_t *n)
+static uint8_t *slice_of_slot(const struct pici_request *request, const struct slice_run *slice_run, int i,
+                              uint64_t *count)
 {
-    const struct call_args *a = &r->call.args;
-    const uint64_t each = layout_of(r)->slice, skip = run->slice * each;
-    uint64_t first, len = slot_of(a, i, &first);
-    const uint64_t at = skip < len ? skip : len;
-    *n = len - at < each ? len - at : each;
-    return a->recv ? a->recv + (first + at) * r->call.resolved.width : NULL;
+    const struct call_args *args = &request->call.args;
+    const uint64_t each = layout_of(request)->slice, skip = slice_run->slice * each;
+    uint64_t first_element, len = slot_of(args, i, &first_element);
+    const uint64_t offset = skip < len ? skip : len;
+    *count = len - offset < each ? len - offset : each;
+    return args->recv ? args->recv + (first_element + offset) * request->call.resolved.width : NULL;
 }
 
 /* ---- before any message */
 
 /* The elements of the receive buffer, whose slots need not follow each other. */
-static const char *count_slots(struct coll_call *c, uint64_t most, char *words, size_t bytes)
+static const char *count_slots(struct coll_call *call, uint64_t most, char *explanation, size_t bytes)
 {
-    const struct call_args *a = &c->args;
-    c->resolved.total = 0;
-    if (a->plan->sources && a->varied && (!a->recvcounts || !a->displs))
-        return a->recvcounts ? "displs is null" : "recvcounts is null";
-    for (int i = 0; i < a->plan->sources; i++) {
-        uint64_t first, end;
-        const uint64_t n = slot_of(a, i, &first);
-        if (!fmt_muladd(&end, 1, first, n) || end > most) {
-            snprintf(words, bytes, "entry %d of the sources, %" PRIu64 " elements at %" PRIu64 ", is beyond memory", i,
-                     n, first);
-            return words;
+    const struct call_args *args = &call->args;
+    call->resolved.total = 0;
+    if (args->plan->sources && args->varied && (!args->recvcounts || !args->displs))
+        return args->recvcounts ? "displs is null" : "recvcounts is null";
+    for (int i = 0; i < args->plan->sources; i++) {
+        uint64_t first_element, end;
+        const uint64_t count = slot_of(args, i, &first_element);
+        if (!fmt_muladd(&end, 1, first_element, count) || end > most) {
+            snprintf(explanation, bytes,
+                     "entry %d of the sources, %" PRIu64 " elements at %" PRIu64 ", is beyond memory", i, count,
+                     first_element);
+            return explanation;
         }
-        c->resolved.total = end > c->resolved.total ? end : c->resolved.total;
+        call->resolved.total = end > call->resolved.total ? end : call->resolved.total;
     }
     return NULL;
 }
 
 /* Also the longest contribution, as far as it is known. */
-static const char *count(struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)
+static const char *count(struct coll_call *call, const struct pici_comm *comm, char *explanation, size_t bytes)
 {
-    const struct call_args *a = &c->args;
-    struct call_resolved *to = &c->resolved;
-    const uint64_t most = SIZE_MAX / 2 / to->width, allowed = a->plan->most_bytes;
+    const struct call_args *args = &call->args;
+    struct call_resolved *resolved = &call->resolved;
+    const uint64_t most = SIZE_MAX / 2 / resolved->width, allowed = args->plan->most_bytes;
     (void)comm;
-    c->opts.scratch = NULL;
-    to->said = (struct call_said){.kind = SAID_NEIGHBOR, .plan = a->plan->number, .op = a->plan->number & NUMBER_MASK};
-    to->hello = !a->varied || allowed ? HELLO_NONE : HELLO_LONGEST;
-    to->closing = c->opts.agree;
-    to->longest = a->varied ? allowed / to->width : a->count;
-    if (a->count > most || a->count > COLL_LONGEST)
-        snprintf(words, bytes, "a count of %" PRIu64 " is beyond memory", a->count);
-    else if (to->longest > most)
-        snprintf(words, bytes, "the plan's most_bytes, %" PRIu64 ", is beyond memory", allowed);
-    else if (a->varied && allowed && a->count > to->longest)
-        snprintf(words, bytes, "sendcount is %" PRIu64 ", and the plan's most_bytes allows %" PRIu64, a->count,
-                 to->longest);
+    call->opts.scratch = NULL;
+    resolved->said =
+        (struct call_said){.kind = SAID_NEIGHBOR, .plan = args->plan->number, .op = args->plan->number & NUMBER_MASK};
+    resolved->hello = !args->varied || allowed ? HELLO_NONE : HELLO_LONGEST;
+    resolved->closing = call->opts.agree;
+    resolved->longest = args->varied ? allowed / resolved->width : args->count;
+    if (args->count > most || args->count > COLL_LONGEST)
+        snprintf(explanation, bytes, "a count of %" PRIu64 " is beyond memory", args->count);
+    else if (resolved->longest > most)
+        snprintf(explanation, bytes, "the plan's most_bytes, %" PRIu64 ", is beyond memory", allowed);
+    else if (args->varied && allowed && args->count > resolved->longest)
+        snprintf(explanation, bytes, "sendcount is %" PRIu64 ", and the plan's most_bytes allows %" PRIu64, args->count,
+                 resolved->longest);
     else
-        return count_slots(c, most, words, bytes);
-    return words;
+        return count_slots(call, most, explanation, bytes);
+    return explanation;
 }
 
-static const char *buffers_wrong(const struct coll_call *c, const struct pici_comm *comm)
+static const char *buffers_wrong(const struct coll_call *call, const struct pici_comm *comm)
 {
-    const struct call_args *a = &c->args;
-    const size_t width = c->resolved.width;
-    const char *null = pici_coll_null(c);
+    const struct call_args *args = &call->args;
+    const size_t width = call->resolved.width;
+    const char *null = pici_coll_null(call);
     (void)comm;
-    for (int i = 0; i < a->plan->sources && a->count && !null; i++) {
-        uint64_t first, n = slot_of(a, i, &first);
-        if (n && pici_overlap(a->send, a->count * width, a->recv + first * width, n * width))
+    for (int i = 0; i < args->plan->sources && args->count && !null; i++) {
+        uint64_t first_element, count = slot_of(args, i, &first_element);
+        if (count && pici_overlap(args->send, args->count * width, args->recv + first_element * width, count * width))
             return "the send and receive buffers overlap";
     }
     return null;
@@ -115,14 +120,14 @@ static double route_seconds(const struct pici_neighbor_plan *plan, enum pici_rou
     double slices = bytes * widest / LAYOUT_SLICES_WORTH;
     slices = slices < window ? slices : window;
     slices = slices * (double)slice_bytes < bytes * widest ? bytes * widest / (double)slice_bytes : slices;
-    return pici_neighbor_seconds(plan->by[route], bytes, slices > 1 ? slices : 1, plan->bandwidth);
+    return pici_neighbor_seconds(plan->routes[route], bytes, slices > 1 ? slices : 1, plan->bandwidth);
 }
 
 enum pici_route pici_neighbor_choose(const struct pici_neighbor_plan *plan, uint64_t bytes, int window,
                                      uint64_t slice_bytes)
 {
-    if (!plan->by[PICI_ROUTE_HALVING] || !plan->by[PICI_ROUTE_DIRECT])
-        return plan->by[PICI_ROUTE_HALVING] ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
+    if (!plan->routes[PICI_ROUTE_HALVING] || !plan->routes[PICI_ROUTE_DIRECT])
+        return plan->routes[PICI_ROUTE_HALVING] ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
     static const double margin = 1.2; /* of the prediction: steps that wait for each other take longer, if anything */
     const double halving = route_seconds(plan, PICI_ROUTE_HALVING, (double)bytes, window, slice_bytes),
                  direct = route_seconds(plan, PICI_ROUTE_DIRECT, (double)bytes, window, slice_bytes);
@@ -130,205 +135,230 @@ enum pici_route pici_neighbor_choose(const struct pici_neighbor_plan *plan, uint
 }
 
 /* Bytes of memory for a message. */
-static size_t room_of(const struct coll_layout *l, const struct neighbor_message *m)
+static size_t room_of(const struct coll_layout *layout, const struct neighbor_message *m)
 {
     const size_t blocks = m->again ? 0 : (size_t)m->count; /* else only poison is ever written there */
-    return pici_layout_aligned(MSG_BYTES + blocks * l->block);
+    return pici_layout_aligned(MSG_BYTES + blocks * layout->block);
 }
 
-/* Slices as for other calls, but shorter, or fewer at a time, if the messages of a rank would take too much memory. All
- * ranks know what the one with the most needs. */
-static enum pici_status lay_out(struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c)
+enum slice_fit { SLICE_FITS, SLICE_TOO_LONG, SLICE_BEYOND_MEMORY };
+
+/* How long slices are at first: for a window of them, unless that makes them shorter than is worth while, or longer
+ * than the call allows. */
+static uint64_t first_slice(const struct coll_call *call, uint64_t widest)
 {
-    const struct pici_neighbor_plan *plan = c->args.plan;
-    const size_t width = c->resolved.width;
-    const uint64_t longest = c->resolved.longest, slice_bytes = c->opts.slice_bytes;
-    const enum pici_route route = pici_neighbor_choose(plan, longest * width, c->opts.window, slice_bytes);
-    const struct neighbor_route *r = plan->by[route];
-    const uint64_t widest = plan->widest[route] ? plan->widest[route] : 1,
-                   unit = c->opts.values.codec->unit(&c->opts.values);
-    const uint64_t least = LAYOUT_SLICES_WORTH / width / widest;
-    *l = (struct coll_layout){.schedule = &pici_schedule_neighbor,
-                              .segments = comm->ranks,
-                              .shape = pici_layout_shape(comm, c),
-                              .choice = {.seconds = -1}};
-    l->shape.route = r;
-    l->limits = r->limits;
-    l->steps = r->steps;
-    l->window = c->opts.window;
-    uint64_t slice = longest / (uint64_t)c->opts.window, messages = 0;
+    const size_t width = call->resolved.width;
+    const uint64_t least = LAYOUT_SLICES_WORTH / width / widest, most = call->opts.slice_bytes / width / widest;
+    uint64_t slice = call->resolved.longest / (uint64_t)call->opts.window;
     slice = slice > least ? slice : least;
-    slice = slice_bytes / width / widest < slice ? slice_bytes / width / widest : slice;
-    for (l->slice = slice / unit * unit;; l->slice = l->slice / 2 / unit * unit) {
-        l->slice = l->slice ? l->slice : unit;
-        l->slices = longest / l->slice + (longest % l->slice != 0);
-        l->window = pici_layout_window(c, l->slices);
-        l->block = pici_policy_longest(c->args.dtype, l->slice < longest ? l->slice : longest);
-        if (!l->block || plan->blocks[route] > UINT64_MAX / COLL_MAX_WINDOW / l->block)
-            return PICI_E_ARG;
-        const uint64_t one = plan->blocks[route] * l->block;
-        if (l->slice * width * widest <= LAYOUT_SLICES_WORTH || l->slice == unit)
-            while (l->window > 1 && one * (uint64_t)l->window > MEMORY)
-                l->window--;
-        if (l->slice == unit && one * (uint64_t)l->window > SIZE_MAX / 4)
-            return PICI_E_ARG;
-        if (l->slice == unit || one * (uint64_t)l->window <= MEMORY)
-            break;
-    }
-    for (int i = 0; i < r->send_begin[r->steps]; i++)
-        messages += room_of(l, &r->send[i]);
-    for (int i = 0; i < r->receive_begin[r->steps]; i++)
-        messages += room_of(l, &r->receive[i]);
-    messages *= (uint64_t)l->window;
+    return most < slice ? most : slice;
+}
+
+/* Cut contributions into slices of layout->slice elements, and see whether the messages of a rank fit into memory. All
+ * ranks know what the one with the most needs. Where shorter slices are not worth while, fewer are in flight. */
+static enum slice_fit try_slice(struct coll_layout *layout, const struct coll_call *call, uint64_t blocks,
+                                uint64_t widest, uint64_t unit)
+{
+    const uint64_t longest = call->resolved.longest;
+    const int shortest = layout->slice == unit;
+    layout->slices = longest / layout->slice + (longest % layout->slice != 0);
+    layout->window = pici_layout_window(call, layout->slices);
+    layout->block = pici_policy_longest(call->args.dtype, layout->slice < longest ? layout->slice : longest);
+    if (!layout->block || blocks > UINT64_MAX / COLL_MAX_WINDOW / layout->block)
+        return SLICE_BEYOND_MEMORY;
+    const uint64_t one = blocks * layout->block;
+    if (shortest || layout->slice * call->resolved.width * widest <= LAYOUT_SLICES_WORTH)
+        while (layout->window > 1 && one * (uint64_t)layout->window > MEMORY)
+            layout->window--;
+    const uint64_t bytes = one * (uint64_t)layout->window;
+    if (shortest)
+        return bytes > SIZE_MAX / 4 ? SLICE_BEYOND_MEMORY : SLICE_FITS;
+    return bytes <= MEMORY ? SLICE_FITS : SLICE_TOO_LONG;
+}
+
+/* Slices as for other calls, but shorter, or fewer at a time, if the messages of a rank would take too much memory. */
+static enum pici_status lay_out(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
+{
+    const struct pici_neighbor_plan *plan = call->args.plan;
+    const size_t width = call->resolved.width;
+    const enum pici_route route =
+        pici_neighbor_choose(plan, call->resolved.longest * width, call->opts.window, call->opts.slice_bytes);
+    const struct neighbor_route *chosen = plan->routes[route];
+    const uint64_t widest = plan->widest[route] ? plan->widest[route] : 1;
+    const uint64_t unit = call->opts.values.codec->unit(&call->opts.values);
+    uint64_t messages = 0;
+    *layout = (struct coll_layout){.schedule = &pici_schedule_neighbor,
+                                   .segments = comm->ranks,
+                                   .shape = pici_layout_shape(comm, call),
+                                   .choice = {.seconds = -1}};
+    layout->shape.route = chosen;
+    layout->limits = chosen->limits;
+    layout->steps = chosen->steps;
+    layout->slice = pici_layout_units(first_slice(call, widest), unit);
+    enum slice_fit fit;
+    while ((fit = try_slice(layout, call, plan->blocks[route], widest, unit)) == SLICE_TOO_LONG)
+        layout->slice = pici_layout_units(layout->slice / 2, unit);
+    if (fit == SLICE_BEYOND_MEMORY)
+        return PICI_E_ARG;
+    for (int i = 0; i < chosen->send_begin[chosen->steps]; i++)
+        messages += room_of(layout, &chosen->send[i]);
+    for (int i = 0; i < chosen->receive_begin[chosen->steps]; i++)
+        messages += room_of(layout, &chosen->receive[i]);
+    messages *= (uint64_t)layout->window;
     if (messages > SIZE_MAX / 2)
         return PICI_E_ARG;
-    l->messages = l->slices ? (size_t)messages : 0;
-    l->buffers = l->window * (r->send_begin[r->steps] + r->receive_begin[r->steps]);
+    layout->messages = layout->slices ? (size_t)messages : 0;
+    layout->buffers = layout->window * (chosen->send_begin[chosen->steps] + chosen->receive_begin[chosen->steps]);
     return PICI_OK;
 }
 
 /* A number in the call's messages that differs if the ranks do not make the same call. */
-static uint32_t tag_of(const struct coll_call *c)
+static uint32_t tag_of(const struct coll_call *call)
 {
-    const struct coll_layout *l = &c->resolved.at;
-    uint8_t p[48];
-    store_le64(p, c->args.plan->hash);
-    store_le64(p + 8, c->args.plan->number);
-    store_le64(p + 16, c->resolved.longest);
-    store_le64(p + 24, l->slice);
-    store_le64(p + 32, (uint64_t)l->window << 32 | (uint64_t)c->args.dtype << 8 | (unsigned)c->args.varied << 1 |
-                           (unsigned)c->opts.agree);
-    store_le64(p + 40, (uint64_t)l->steps);
-    return (uint32_t)pici_xxh64(p, sizeof p, 0);
+    const struct coll_layout *layout = &call->resolved.layout;
+    uint8_t bytes[48];
+    store_le64(bytes, call->args.plan->hash);
+    store_le64(bytes + 8, call->args.plan->number);
+    store_le64(bytes + 16, call->resolved.longest);
+    store_le64(bytes + 24, layout->slice);
+    store_le64(bytes + 32, (uint64_t)layout->window << 32 | (uint64_t)call->args.dtype << 8 |
+                               (unsigned)call->args.varied << 1 | (unsigned)call->opts.agree);
+    store_le64(bytes + 40, (uint64_t)layout->steps);
+    return (uint32_t)pici_xxh64(bytes, sizeof bytes, 0);
 }
 
 /* A rank that is not able to begin cannot even send poison. A source of an all_gatherv cannot send more than the
  * longest contribution; messages do not show that it sends less than expected if its last slice is a whole one, or if
  * nobody sends anything. */
-static enum pici_status prepare(struct pici_request *r)
+static enum pici_status prepare(struct pici_request *request)
 {
-    const struct coll_call *c = &r->call;
-    enum pici_status s = c->resolved.lost ? r->status : pici_request_room(r);
+    const struct coll_call *call = &request->call;
+    enum pici_status s = call->resolved.unusable ? request->status : pici_request_room(request);
     if (s)
         return s;
-    r->tag = tag_of(c);
-    for (int i = 0; i < c->args.plan->sources && c->args.varied && !r->status; i++)
-        if (c->args.recvcounts[i] > c->resolved.longest) {
-            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is more than any rank sends", i, r->comm->rank);
-            pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
+    request->tag = tag_of(call);
+    for (int i = 0; i < call->args.plan->sources && call->args.varied && !request->status; i++)
+        if (call->args.recvcounts[i] > call->resolved.longest) {
+            pici_coll_note(request->comm, "entry %d of recvcounts on rank %d is more than any rank sends", i,
+                           request->comm->rank);
+            pici_coll_fail(request, PICI_E_PEER, request->comm->rank);
         }
     return PICI_OK;
 }
 
 /* A rank that relays a contribution does not know how long it is. */
-static struct coll_span segment(const struct coll_layout *l, const struct pici_comm *comm, const struct coll_call *c,
-                                int segment)
+static struct coll_span segment(const struct coll_layout *layout, const struct pici_comm *comm,
+                                const struct coll_call *call, int segment)
 {
-    (void)l;
-    return (struct coll_span){0, segment == comm->position ? c->args.count : c->resolved.longest};
+    (void)layout;
+    return (struct coll_span){0, segment == comm->position ? call->args.count : call->resolved.longest};
 }
 
 /* ---- buffers: one for each message of each slice in flight, as long as that message may be */
 
 /* The first of the buffers of a step's messages, of which there are *n. */
-static struct coll_buffer *buffers_of(const struct pici_request *r, int run, int step, int receives, int *n)
+static struct coll_buffer *buffers_of(const struct pici_request *request, int run, int step, int receives, int *n)
 {
-    const struct neighbor_route *route = layout_of(r)->shape.route;
+    const struct neighbor_route *route = layout_of(request)->shape.route;
     const int sends = route->send_begin[route->steps], all = sends + route->receive_begin[route->steps];
     const int *begin = receives ? route->receive_begin : route->send_begin;
     *n = begin[step + 1] - begin[step];
-    return r->buffers + run * all + (receives ? sends : 0) + begin[step];
+    return request->buffers + run * all + (receives ? sends : 0) + begin[step];
 }
 
-static void set_buffers(struct pici_request *r, uint8_t *memory)
+static void set_buffers(struct pici_request *request, uint8_t *memory)
 {
-    const struct coll_layout *l = layout_of(r);
-    const struct neighbor_route *route = l->shape.route;
-    struct coll_buffer *b = r->buffers;
-    for (int run = 0; run < l->window; run++)
+    const struct coll_layout *layout = layout_of(request);
+    const struct neighbor_route *route = layout->shape.route;
+    struct coll_buffer *buffer = request->buffers;
+    for (int run = 0; run < layout->window; run++)
         for (int receives = 0; receives < 2; receives++) {
             const struct neighbor_message *m = receives ? route->receive : route->send;
-            for (int i = 0; i < (receives ? route->receive_begin : route->send_begin)[route->steps]; i++, b++) {
-                *b = (struct coll_buffer){.bytes = memory, .room = room_of(l, &m[i])};
-                memory += b->room;
+            for (int i = 0; i < (receives ? route->receive_begin : route->send_begin)[route->steps]; i++, buffer++) {
+                *buffer = (struct coll_buffer){.bytes = memory, .capacity = room_of(layout, &m[i])};
+                memory += buffer->capacity;
             }
         }
 }
 
 /* A buffer may still be in flight, sent on by the slice before. */
-static int has_buffers(const struct pici_request *r, int run, int step, int receives)
+static int has_buffers(const struct pici_request *request, int run, int step, int receives)
 {
     int n, free = 1;
-    const struct coll_buffer *b = buffers_of(r, run, step, receives, &n);
+    const struct coll_buffer *buffer = buffers_of(request, run, step, receives, &n);
     for (int i = 0; i < n; i++)
-        free &= b[i].users == 0;
+        free &= buffer[i].users == 0;
     return free;
 }
 
-static struct coll_buffer *take_buffer(struct pici_request *r, int run, int step, int receives, int message)
+static struct coll_buffer *take_buffer(struct pici_request *request, int run, int step, int receives, int message)
 {
     int n;
-    struct coll_buffer *b = buffers_of(r, run, step, receives, &n) + message;
-    b->users = 1;
-    b->flights = 0;
-    return b;
+    struct coll_buffer *buffer = buffers_of(request, run, step, receives, &n) + message;
+    buffer->users = 1;
+    buffer->flights = 0;
+    return buffer;
 }
 
-static void free_buffer(struct pici_request *r, struct coll_buffer *b)
+static void free_buffer(struct pici_request *request, struct coll_buffer *buffer)
 {
-    (void)r, (void)b; /* it has no users any more: that is all */
+    (void)request, (void)buffer; /* it has no users any more: that is all */
 }
 
 /* ---- elements */
 
-static void place_own(struct pici_request *r, const struct slice_run *run)
+static void place_own(struct pici_request *request, const struct slice_run *slice_run)
 {
-    const struct call_args *a = &r->call.args;
-    const struct pici_neighbor_plan *plan = a->plan;
-    const int own = r->comm->position;
-    const struct coll_span s = pici_coll_slice(r->comm, &r->call, own, run->slice);
+    const struct call_args *args = &request->call.args;
+    const struct pici_neighbor_plan *plan = args->plan;
+    const int own = request->comm->position;
+    const struct coll_span span = pici_coll_slice(request->comm, &request->call, own, slice_run->slice);
     for (int i = plan->slot_begin[own]; i < plan->slot_begin[own + 1]; i++) {
         uint64_t room;
-        uint8_t *slot = slice_of_slot(r, run, plan->slots[i], &room);
-        if (room != s.n) {
-            pici_coll_note(r->comm, "entry %d of recvcounts on rank %d is not its own count", plan->slots[i],
-                           r->comm->rank);
-            pici_coll_fail(r, PICI_E_PEER, r->comm->rank);
+        uint8_t *slot = slice_of_slot(request, slice_run, plan->slots[i], &room);
+        if (room != span.count) {
+            pici_coll_note(request->comm, "entry %d of recvcounts on rank %d is not its own count", plan->slots[i],
+                           request->comm->rank);
+            pici_coll_fail(request, PICI_E_PEER, request->comm->rank);
             return;
         }
-        r->engine->copy(run->lane, slot, a->send + s.first * r->call.resolved.width, s.n, a->dtype);
+        request->engine->copy(slice_run->lane, slot, args->send + span.first * request->call.resolved.width, span.count,
+                              args->dtype);
     }
 }
 
 /* Check the header of a block, and decode the block into all slots of its owner. A relay does not know how long the
  * contributions of an all_gatherv are, nor what is in a block. A buffer for messages that are sent on has room for
  * blocks no longer than those of an encoder. */
-static enum pici_status take_part(struct pici_request *r, struct slice_run *run, enum schedule_action action,
-                                  struct coll_part *p)
+static enum pici_status take_part(struct pici_request *request, struct slice_run *slice_run,
+                                  enum schedule_action action, struct coll_part *part)
 {
-    const struct coll_call *c = &r->call;
-    const struct pici_neighbor_plan *plan = c->args.plan;
-    struct pici_block *b = &p->block[0];
+    const struct coll_call *call = &request->call;
+    const struct pici_neighbor_plan *plan = call->args.plan;
+    struct pici_block *parsed = &part->block[0];
     (void)action;
-    enum pici_status s = pici_block_parse(b, r->engine->head(run->lane, p->number, p->at), p->left, NULL);
-    if (!s &&
-        (b->dtype != (unsigned)c->args.dtype || b->at.block_bytes > p->left ||
-         b->at.block_bytes > layout_of(r)->block || (c->args.varied ? b->count > p->span.n : b->count != p->span.n)))
-        s = PICI_E_CORRUPT;
-    if (!s)
-        p->blocks = (struct coll_blocks){
-            .first = p->bytes, .len = {(size_t)b->at.block_bytes}, .format = {(enum pici_format)b->format}, .count = 1};
-    for (int i = plan->slot_begin[p->segment]; i < plan->slot_begin[p->segment + 1] && !s; i++) {
-        uint64_t n;
-        uint8_t *slot = slice_of_slot(r, run, plan->slots[i], &n);
-        if (b->count != n) {
-            pici_coll_note(r->comm, "rank %d sends another count than entry %d of recvcounts on rank %d",
-                           r->comm->order[p->segment], plan->slots[i], r->comm->rank);
+    enum pici_status status = pici_block_parse(
+        parsed, request->engine->head(slice_run->lane, part->number, part->offset), part->remaining, NULL);
+    if (!status && (parsed->dtype != (unsigned)call->args.dtype || parsed->at.block_bytes > part->remaining ||
+                    parsed->at.block_bytes > layout_of(request)->block ||
+                    (call->args.varied ? parsed->count > part->span.count : parsed->count != part->span.count)))
+        status = PICI_E_CORRUPT;
+    if (!status)
+        part->blocks = (struct coll_blocks){.first = part->bytes,
+                                            .sizes = {(size_t)parsed->at.block_bytes},
+                                            .format = {(enum pici_format)parsed->format},
+                                            .count = 1};
+    for (int i = plan->slot_begin[part->segment]; i < plan->slot_begin[part->segment + 1] && !status; i++) {
+        uint64_t count;
+        uint8_t *slot = slice_of_slot(request, slice_run, plan->slots[i], &count);
+        if (parsed->count != count) {
+            pici_coll_note(request->comm, "rank %d sends another count than entry %d of recvcounts on rank %d",
+                           request->comm->order[part->segment], plan->slots[i], request->comm->rank);
             return PICI_E_PEER;
         }
-        s = r->engine->decode(run->lane, slot, p->bytes, b, c->resolved.total);
+        status = request->engine->decode(slice_run->lane, slot, part->bytes, parsed, call->resolved.total);
     }
-    return s;
+    return status;
 }
 
 const struct call_rules pici_neighbor_rules = {.name = "neighbor-all-gather",

@@ -16,9 +16,9 @@ static _Thread_local char made[sizeof((struct pici_comm *)NULL)->error];
 
 double pici_coll_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
 /* How many times the process forked on the way from the one that first asked. getpid would tell as well, but is a
@@ -48,18 +48,18 @@ void pici_coll_note(struct pici_comm *comm, const char *format, ...)
     char *text = comm ? comm->error : made;
     if (comm && text[0])
         return;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof made, format, args);
-    va_end(args);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof made, format, arguments);
+    va_end(arguments);
 }
 
-enum pici_status pici_coll_lost(struct pici_comm *comm, int peer, enum pici_status s)
+enum pici_status pici_coll_lost(struct pici_comm *comm, int peer, enum pici_status status)
 {
-    const struct pici_transport *t = &comm->transport;
-    const char *why = t->error ? t->error(t->context) : "";
-    pici_coll_note(comm, "exchange with rank %d: %s", peer, why[0] ? why : pici_strerror(s));
-    return s;
+    const struct pici_transport *transport = &comm->transport;
+    const char *reason = transport->error ? transport->error(transport->context) : "";
+    pici_coll_note(comm, "exchange with rank %d: %s", peer, reason[0] ? reason : pici_strerror(status));
+    return status;
 }
 
 const char *pici_comm_error(const struct pici_comm *comm)
@@ -67,7 +67,7 @@ const char *pici_comm_error(const struct pici_comm *comm)
     return comm ? comm->error : made;
 }
 
-void pici_comm_failed(const char *why)
+void pici_comm_failed(const char *reason)
 {
-    pici_coll_note(NULL, "%s", why ? why : "");
+    pici_coll_note(NULL, "%s", reason ? reason : "");
 }

@@ -12,8 +12,8 @@
 __attribute__((format(printf, 2, 3)))
 #endif
 void pici_coll_note(struct pici_comm *, const char *format, ...);
-/* Note that a message from or to a peer failed; returns s. */
-enum pici_status pici_coll_lost(struct pici_comm *, int peer, enum pici_status s);
+/* Note that a message from or to a peer failed; returns status. */
+enum pici_status pici_coll_lost(struct pici_comm *, int peer, enum pici_status status);
 /* Seconds, monotonic. */
 double pici_coll_now(void);
 /* Differs between a process and its children. */

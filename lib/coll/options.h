@@ -6,17 +6,17 @@
 
 #include "coll/layout.h"
 
-/* Check what is wrong in the same way on all ranks, and so is returned at once. *out: the options, with defaults for
- * members that the caller's struct does not have. */
-enum pici_status pici_options_check(struct pici_coll_opts *out, const struct pici_comm *, const struct call_args *,
+/* Check what is wrong in the same way on all ranks, and so is returned at once. *checked: the options, with defaults
+ * for members that the caller's struct does not have. */
+enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct pici_comm *, const struct call_args *,
                                     const struct pici_coll_opts *);
 
 /* Give a caller whose options were checked what the call did. */
 void pici_options_stats(struct pici_coll_stats *theirs, const struct pici_coll_stats *);
 
-/* Resolve a call's options and sizes. PICI_E_ARG: an option or an argument is wrong, perhaps on this rank alone; why
+/* Resolve a call's options and sizes. PICI_E_ARG: an option or an argument is wrong, perhaps on this rank alone; reason
  * [bytes, or NULL and 0] says which. */
 enum pici_status pici_options_resolve(struct coll_call *, const struct pici_comm *, const struct pici_coll_opts *,
-                                      char *why, size_t bytes);
+                                      char *reason, size_t bytes);
 
 #endif

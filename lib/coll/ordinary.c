@@ -15,98 +15,103 @@
 
 /* ---- before the ranks have agreed */
 
-static const char *count_of(struct coll_call *c, uint64_t shares, char *words, size_t bytes)
+static const char *count_of(struct coll_call *call, uint64_t shares, char *explanation, size_t bytes)
 {
-    struct call_resolved *to = &c->resolved;
-    if (fmt_muladd(&to->total, c->args.count, shares, 0) && to->total <= SIZE_MAX / 2 / to->width)
+    struct call_resolved *resolved = &call->resolved;
+    if (fmt_muladd(&resolved->total, call->args.count, shares, 0) && resolved->total <= SIZE_MAX / 2 / resolved->width)
         return NULL;
-    to->total = 0;
-    snprintf(words, bytes, "a count of %" PRIu64 " is beyond memory", c->args.count);
-    return words;
+    resolved->total = 0;
+    snprintf(explanation, bytes, "a count of %" PRIu64 " is beyond memory", call->args.count);
+    return explanation;
 }
 
-static const char *count(struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)
+static const char *count(struct coll_call *call, const struct pici_comm *comm, char *explanation, size_t bytes)
 {
-    return count_of(c, c->args.kind == PICI_ALL_REDUCE ? 1 : (uint64_t)comm->ranks, words, bytes);
+    return count_of(call, call->args.kind == PICI_ALL_REDUCE ? 1 : (uint64_t)comm->ranks, explanation, bytes);
 }
 
-static const char *count_broadcast(struct coll_call *c, const struct pici_comm *comm, char *words, size_t bytes)
+static const char *count_broadcast(struct coll_call *call, const struct pici_comm *comm, char *explanation,
+                                   size_t bytes)
 {
-    const char *why = count_of(c, 1, words, bytes);
-    if (c->args.root >= 0 && c->args.root < comm->ranks)
-        return why;
-    snprintf(words, bytes, "there is no root %d among %d ranks", c->args.root, comm->ranks);
-    return words;
+    const char *reason = count_of(call, 1, explanation, bytes);
+    if (call->args.root >= 0 && call->args.root < comm->ranks)
+        return reason;
+    snprintf(explanation, bytes, "there is no root %d among %d ranks", call->args.root, comm->ranks);
+    return explanation;
 }
 
-static const char *buffers_wrong(const struct coll_call *c, const struct pici_comm *comm)
+static const char *buffers_wrong(const struct coll_call *call, const struct pici_comm *comm)
 {
-    const struct call_args *a = &c->args;
-    const uint64_t one = a->count * c->resolved.width, all = c->resolved.total * c->resolved.width;
-    const uint64_t sent = a->kind == PICI_ALL_GATHER ? one : all, received = a->kind == PICI_REDUCE_SCATTER ? one : all;
-    const uint8_t *residual = c->opts.residual;
-    const char *null = pici_coll_null(c);
-    if (null || !a->count)
+    const struct call_args *args = &call->args;
+    const uint64_t one = args->count * call->resolved.width, total = call->resolved.total * call->resolved.width;
+    const uint64_t sent = args->kind == PICI_ALL_GATHER ? one : total;
+    const uint64_t received = args->kind == PICI_REDUCE_SCATTER ? one : total;
+    const uint8_t *residual = call->opts.residual;
+    const char *null = pici_coll_null(call);
+    if (null || !args->count)
         return null;
-    if (residual && (pici_overlap(residual, sent, a->send, sent) || pici_overlap(residual, sent, a->recv, received)))
+    if (residual &&
+        (pici_overlap(residual, sent, args->send, sent) || pici_overlap(residual, sent, args->recv, received)))
         return "the residual overlaps a buffer";
-    return !pici_coll_in_place(c, comm) && pici_overlap(a->send, sent, a->recv, received)
+    return !pici_coll_in_place(call, comm) && pici_overlap(args->send, sent, args->recv, received)
                ? "the send and receive buffers overlap, and not in place"
                : NULL;
 }
 
 /* ---- the layout */
 
-static enum pici_status prepare(struct pici_request *r)
+static enum pici_status prepare(struct pici_request *request)
 {
-    r->call.resolved.vendor = pici_vendor_allowed(r);
-    return pici_layout_choose(&r->call.resolved.at, r->comm, &r->call);
+    request->call.resolved.vendor = pici_vendor_allowed(request);
+    return pici_layout_choose(&request->call.resolved.layout, request->comm, &request->call);
 }
 
 /* ---- buffers: any message may have any of them */
 
-static void set_buffers(struct pici_request *r, uint8_t *memory)
+static void set_buffers(struct pici_request *request, uint8_t *memory)
 {
-    pici_slice_buffers(r, memory, layout_of(r)->message);
+    pici_slice_buffers(request, memory, layout_of(request)->message);
 }
 
-static int has_buffers(const struct pici_request *r, int run, int step, int receives)
+static int has_buffers(const struct pici_request *request, int run, int step, int receives)
 {
-    (void)r, (void)run, (void)step, (void)receives;
+    (void)request, (void)run, (void)step, (void)receives;
     return 1; /* the layout has as many as may be in use at a time */
 }
 
-static struct coll_buffer *take_buffer(struct pici_request *r, int run, int step, int receives, int message)
+static struct coll_buffer *take_buffer(struct pici_request *request, int run, int step, int receives, int message)
 {
     (void)run, (void)step, (void)receives, (void)message;
-    return pici_slice_take(r);
+    return pici_slice_take(request);
 }
 
-static void free_buffer(struct pici_request *r, struct coll_buffer *b)
+static void free_buffer(struct pici_request *request, struct coll_buffer *buffer)
 {
-    r->free[r->frees++] = b;
+    request->free_buffers[request->free_count++] = buffer;
 }
 
 /* ---- elements */
 
 /* Of a contribution that is gathered. */
-static void place_own(struct pici_request *r, const struct slice_run *run)
+static void place_own(struct pici_request *request, const struct slice_run *slice_run)
 {
-    const int own = r->comm->position;
-    if (!coll_gathers(r->call.args.kind))
+    const int own = request->comm->position;
+    if (!coll_gathers(request->call.args.kind))
         return;
-    const struct coll_span s = pici_coll_slice(r->comm, &r->call, own, run->slice);
-    pici_slice_own(r, run->lane, pici_slice_result(r, own, s.first), pici_slice_contribution(r, s.first), s.n);
+    const struct coll_span span = pici_coll_slice(request->comm, &request->call, own, slice_run->slice);
+    pici_slice_own(request, slice_run->lane, pici_slice_result(request, own, span.first),
+                   pici_slice_contribution(request, span.first), span.count);
 }
 
 /* The root of a broadcast has the data where they belong. By value, their zeros lose their signs there. */
-static void place_root(struct pici_request *r, const struct slice_run *run)
+static void place_root(struct pici_request *request, const struct slice_run *slice_run)
 {
-    const struct coll_call *c = &r->call;
-    for (int i = 0; i < layout_of(r)->segments && c->resolved.by_value && r->comm->rank == c->args.root; i++) {
-        const struct coll_span s = pici_coll_slice(r->comm, c, i, run->slice);
-        uint8_t *at = c->args.recv + s.first * c->resolved.width;
-        pici_slice_own(r, run->lane, at, at, s.n);
+    const struct coll_call *call = &request->call;
+    for (int i = 0;
+         i < layout_of(request)->segments && call->resolved.by_value && request->comm->rank == call->args.root; i++) {
+        const struct coll_span span = pici_coll_slice(request->comm, call, i, slice_run->slice);
+        uint8_t *position = call->args.recv + span.first * call->resolved.width;
+        pici_slice_own(request, slice_run->lane, position, position, span.count);
     }
 }
 
@@ -129,7 +134,11 @@ static const struct call_rules of_gatherv = {OF_ALL, .count = pici_layout_count,
                                              .buffers_wrong = pici_layout_slots_wrong,
                                              .segment = pici_layout_contribution, .place_own = place_own};
 
-const struct call_rules *pici_ordinary_rules(enum pici_collective kind)
+const struct call_rules *pici_ordinary_rules(enum pici_collective collective)
 {
-    return kind == PICI_BROADCAST ? &of_broadcast : kind == PICI_ALL_GATHERV ? &of_gatherv : &rules;
+    switch (collective) {
+    case PICI_BROADCAST: return &of_broadcast;
+    case PICI_ALL_GATHERV: return &of_gatherv;
+    default: return &rules;
+    }
 }

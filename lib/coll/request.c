@@ -11,32 +11,33 @@
 
 /* ---- failure */
 
-void pici_coll_fail(struct pici_request *r, enum pici_status s, int culprit)
+void pici_coll_fail(struct pici_request *request, enum pici_status status, int culprit)
 {
-    if (s < r->status || (s == r->status && culprit < r->culprit)) {
-        r->status = s;
-        r->culprit = culprit;
+    if (status < request->status || (status == request->status && culprit < request->culprit)) {
+        request->status = status;
+        request->culprit = culprit;
     }
 }
 
-const char *pici_request_words(const struct pici_request *r, enum pici_status s)
+const char *pici_request_words(const struct pici_request *request, enum pici_status status)
 {
-    const char *own = r->engine->error(r->self);
-    return s == PICI_E_DEVICE && own[0] ? own : pici_strerror(s);
+    const char *own = request->engine->error(request->engine_self);
+    return status == PICI_E_DEVICE && own[0] ? own : pici_strerror(status);
 }
 
 /* ---- queueing */
 
 /* Choose the engine by where the buffers are. */
-static enum pici_status find_engine(struct pici_request *r)
+static enum pici_status find_engine(struct pici_request *request)
 {
-    struct pici_comm *comm = r->comm;
-    const struct coll_call *c = &r->call;
-    const struct pici_engine *e = comm->other;
-    const int sending = e && c->args.count,
-              receiving = e && c->resolved.total; /* a neighbourhood call may be only one of them */
-    const int sends = sending ? e->owns(comm->other_self, c->args.send) : 0,
-              receives = receiving ? e->owns(comm->other_self, c->args.recv) : 0, owned = sends | receives;
+    struct pici_comm *comm = request->comm;
+    const struct coll_call *call = &request->call;
+    const struct pici_engine *engine = comm->other;
+    /* a neighbourhood call may be only one of them */
+    const int sending = engine && call->args.count, receiving = engine && call->resolved.total;
+    const int sends = sending ? engine->owns(comm->other_self, call->args.send) : 0;
+    const int receives = receiving ? engine->owns(comm->other_self, call->args.recv) : 0;
+    const int owned = sends | receives;
     const char *wrong = NULL;
     if (sends < -1 || receives < -1) {
         pici_coll_note(comm, "rank %d: the GPU does not say whose memory a buffer is in", comm->rank);
@@ -46,14 +47,14 @@ static enum pici_status find_engine(struct pici_request *r)
         wrong = "a buffer is in another GPU's memory than the stream's";
     else if (sending && receiving && sends != receives)
         wrong = "one buffer is in a GPU's memory, the other is not";
-    else if (sending && c->opts.residual && e->owns(comm->other_self, c->opts.residual) != sends)
+    else if (sending && call->opts.residual && engine->owns(comm->other_self, call->opts.residual) != sends)
         wrong = "the residual is not in the same memory as the buffers";
-    else if (((uintptr_t)c->args.send | (uintptr_t)c->args.recv | (uintptr_t)c->opts.residual) %
-             (owned ? c->resolved.width : 1))
+    else if (((uintptr_t)call->args.send | (uintptr_t)call->args.recv | (uintptr_t)call->opts.residual) %
+             (owned ? call->resolved.width : 1))
         wrong = "a buffer in a GPU's memory is not aligned to its elements";
-    else if (owned && c->args.rules->host_only)
-        wrong = c->args.rules->host_only;
-    else if (!owned && (c->args.count || c->resolved.total) && comm->ranks > 1 &&
+    else if (owned && call->args.rules->host_only)
+        wrong = call->args.rules->host_only;
+    else if (!owned && (call->args.count || call->resolved.total) && comm->ranks > 1 &&
              comm->transport.memory == PICI_MEMORY_DEVICE)
         wrong = "buffers in the host's memory, where messages cannot be";
     if (wrong) {
@@ -61,47 +62,48 @@ static enum pici_status find_engine(struct pici_request *r)
         return PICI_E_ARG;
     }
     if (owned) {
-        r->engine = e;
-        r->self = comm->other_self;
+        request->engine = engine;
+        request->engine_self = comm->other_self;
     }
-    enum pici_status s = r->engine->enter(r->self, &r->mark);
-    if (s)
-        pici_coll_note(comm, "rank %d: %s: %s", comm->rank, r->engine->name, r->engine->error(r->self));
-    return s;
+    enum pici_status status = request->engine->enter(request->engine_self, &request->mark);
+    if (status)
+        pici_coll_note(comm, "rank %d: %s: %s", comm->rank, request->engine->name,
+                       request->engine->error(request->engine_self));
+    return status;
 }
 
-void pici_request_queue(struct pici_request *r, const struct call_args *args, struct pici_comm *comm,
-                        const struct pici_coll_opts *o)
+void pici_request_queue(struct pici_request *request, const struct call_args *args, struct pici_comm *comm,
+                        const struct pici_coll_opts *options)
 {
     static const struct pici_coll_stats none = PICI_COLL_STATS_INIT;
-    *r = (struct pici_request){.comm = comm, .call.args = *args, .stats = none, .culprit = INT_MAX};
-    r->sequence = comm->sequence++;
-    r->engine = comm->engine;
-    r->self = comm->engine_self;
-    char words[160];
-    enum pici_status s = pici_options_resolve(&r->call, comm, o, words, sizeof words);
-    r->call.resolved.lost = s != PICI_OK;
-    const char *why = s ? words : args->rules->buffers_wrong(&r->call, comm);
-    if (why) {
-        pici_coll_note(comm, "rank %d: %s", comm->rank, why);
-        pici_coll_fail(r, PICI_E_ARG, comm->rank);
-    } else if ((s = find_engine(r))) {
-        pici_coll_fail(r, s, comm->rank);
+    *request = (struct pici_request){.comm = comm, .call.args = *args, .stats = none, .culprit = INT_MAX};
+    request->sequence = comm->sequence++;
+    request->engine = comm->engine;
+    request->engine_self = comm->engine_self;
+    char explanation[160];
+    enum pici_status status = pici_options_resolve(&request->call, comm, options, explanation, sizeof explanation);
+    request->call.resolved.unusable = status != PICI_OK;
+    const char *reason = status ? explanation : args->rules->buffers_wrong(&request->call, comm);
+    if (reason) {
+        pici_coll_note(comm, "rank %d: %s", comm->rank, reason);
+        pici_coll_fail(request, PICI_E_ARG, comm->rank);
+    } else if ((status = find_engine(request))) {
+        pici_coll_fail(request, status, comm->rank);
     }
     if (comm->failed)
-        pici_coll_fail(r, PICI_E_BROKEN, comm->rank);
+        pici_coll_fail(request, PICI_E_BROKEN, comm->rank);
     if (comm->tail)
-        comm->tail->next = r;
+        comm->tail->next = request;
     else
-        comm->head = r;
-    comm->tail = r;
+        comm->head = request;
+    comm->tail = request;
 }
 
 /* ---- memory */
 
 /* Arrays that follow each other in memory, each aligned. With at == NULL they are only counted. */
 struct tables {
-    uint8_t *at;
+    uint8_t *memory;
     size_t bytes;
 };
 
@@ -111,78 +113,78 @@ static size_t tables_align(size_t bytes)
     return (bytes + ALIGN - 1) & ~(size_t)(ALIGN - 1);
 }
 
-static void *place(struct tables *t, size_t n, size_t each)
+static void *place(struct tables *tables, size_t count, size_t each)
 {
-    uint8_t *p = t->at ? t->at + t->bytes : NULL;
-    t->bytes += tables_align(n * each);
-    return p;
+    uint8_t *placed = tables->memory ? tables->memory + tables->bytes : NULL;
+    tables->bytes += tables_align(count * each);
+    return placed;
 }
 
-static void place_run(struct tables *t, struct slice_run *run, const struct coll_layout *l)
+static void place_run(struct tables *tables, struct slice_run *slice_run, const struct coll_layout *layout)
 {
-    const struct schedule_limits *most = &l->limits;
-    const size_t wide = (size_t)most->segments * VALUES_ARRAYS, all = (size_t)l->segments;
-    void *step = place(t, 1, pici_schedule_step_bytes(most));
-    if (t->at)
-        pici_schedule_step_init(&run->now, most, step);
-    run->out = place(t, (size_t)most->sends, sizeof *run->out);
-    run->n = place(t, wide, sizeof *run->n);
-    run->nnz = place(t, wide, sizeof *run->nnz);
-    run->len = place(t, wide, sizeof *run->len);
-    run->src = place(t, wide, sizeof *run->src);
-    run->slots = place(t, (size_t)most->sums, sizeof *run->slots);
-    run->sum = place(t, all, sizeof *run->sum);
-    run->encoded = most->kept ? place(t, all, sizeof *run->encoded) : NULL;
+    const struct schedule_limits *most = &layout->limits;
+    const size_t wide = (size_t)most->segments * VALUES_ARRAYS, all = (size_t)layout->segments;
+    void *step = place(tables, 1, pici_schedule_step_bytes(most));
+    if (tables->memory)
+        pici_schedule_step_init(&slice_run->messages, most, step);
+    slice_run->outgoing = place(tables, (size_t)most->sends, sizeof *slice_run->outgoing);
+    slice_run->counts = place(tables, wide, sizeof *slice_run->counts);
+    slice_run->nonzeros = place(tables, wide, sizeof *slice_run->nonzeros);
+    slice_run->sizes = place(tables, wide, sizeof *slice_run->sizes);
+    slice_run->sources = place(tables, wide, sizeof *slice_run->sources);
+    slice_run->slots = place(tables, (size_t)most->sums, sizeof *slice_run->slots);
+    slice_run->sum_slot = place(tables, all, sizeof *slice_run->sum_slot);
+    slice_run->encoded = most->kept ? place(tables, all, sizeof *slice_run->encoded) : NULL;
 }
 
-static size_t place_tables(struct pici_request *r, const struct coll_layout *l, uint8_t *memory)
+static size_t place_tables(struct pici_request *request, const struct coll_layout *layout, uint8_t *memory)
 {
-    struct tables t = {memory, 0};
-    const size_t w = (size_t)l->window, buffers = (size_t)l->buffers;
+    struct tables tables = {memory, 0};
+    const size_t window = (size_t)layout->window, buffers = (size_t)layout->buffers;
     struct slice_run none;
-    r->runs = place(&t, w, sizeof *r->runs);
-    r->buffers = place(&t, buffers, sizeof *r->buffers);
-    r->free = place(&t, buffers, sizeof *r->free);
-    r->sends = place(&t, w * (size_t)l->limits.sends, sizeof *r->sends);
-    r->recvs = place(&t, w * (size_t)l->limits.receives, sizeof *r->recvs);
-    void *step = place(&t, 1, pici_schedule_step_bytes(&l->limits));
+    request->runs = place(&tables, window, sizeof *request->runs);
+    request->buffers = place(&tables, buffers, sizeof *request->buffers);
+    request->free_buffers = place(&tables, buffers, sizeof *request->free_buffers);
+    request->sends = place(&tables, window * (size_t)layout->limits.sends, sizeof *request->sends);
+    request->receives = place(&tables, window * (size_t)layout->limits.receives, sizeof *request->receives);
+    void *step = place(&tables, 1, pici_schedule_step_bytes(&layout->limits));
     if (memory)
-        pici_schedule_step_init(&r->posting, &l->limits, step);
-    r->posting_step = -1;
-    for (size_t i = 0; i < w; i++)
-        place_run(&t, memory ? &r->runs[i] : &none, l);
-    return t.bytes;
+        pici_schedule_step_init(&request->posting, &layout->limits, step);
+    request->posting_step = -1;
+    for (size_t i = 0; i < window; i++)
+        place_run(&tables, memory ? &request->runs[i] : &none, layout);
+    return tables.bytes;
 }
 
-void pici_request_tables(struct pici_request *r)
+void pici_request_tables(struct pici_request *request)
 {
-    struct pici_comm *comm = r->comm;
-    const size_t lanes = COLL_MAX_WINDOW * sizeof *r->lanes;
-    uint8_t *at = (uint8_t *)comm->tables + lanes;
-    if (pici_layout_packed_bytes(&r->call, comm))
-        pici_layout_pack(&r->call, comm, (uint64_t *)(void *)at);
-    at += tables_align(pici_layout_packed_bytes(&r->call, comm));
-    memset(at, 0, place_tables(r, &r->call.resolved.at, NULL));
-    (void)place_tables(r, &r->call.resolved.at, at);
-    r->lanes = comm->tables;
-    r->frees = r->sending = r->making = 0;
+    struct pici_comm *comm = request->comm;
+    const size_t lanes = COLL_MAX_WINDOW * sizeof *request->lanes;
+    uint8_t *position = (uint8_t *)comm->tables + lanes;
+    if (pici_layout_packed_bytes(&request->call, comm))
+        pici_layout_pack(&request->call, comm, (uint64_t *)(void *)position);
+    position += tables_align(pici_layout_packed_bytes(&request->call, comm));
+    memset(position, 0, place_tables(request, &request->call.resolved.layout, NULL));
+    (void)place_tables(request, &request->call.resolved.layout, position);
+    request->lanes = comm->tables;
+    request->free_count = request->sending = request->making = 0;
 }
 
-enum pici_status pici_request_room(struct pici_request *r)
+enum pici_status pici_request_room(struct pici_request *request)
 {
-    struct coll_call *c = &r->call;
-    struct pici_comm *comm = r->comm;
-    struct coll_layout *l = &c->resolved.at;
-    enum pici_status s = c->args.rules->lay_out(l, comm, c);
-    if (s) {
+    struct coll_call *call = &request->call;
+    struct pici_comm *comm = request->comm;
+    struct coll_layout *layout = &call->resolved.layout;
+    enum pici_status status = call->args.rules->lay_out(layout, comm, call);
+    if (status) {
         pici_coll_note(comm,
-                       s == PICI_E_ARG ? "rank %d: a count beyond memory"
-                                       : "rank %d: the transport cannot carry this algorithm's messages",
+                       status == PICI_E_ARG ? "rank %d: a count beyond memory"
+                                            : "rank %d: the transport cannot carry this algorithm's messages",
                        comm->rank);
-        return s;
+        return status;
     }
-    const size_t tables =
-        COLL_MAX_WINDOW * sizeof *r->lanes + tables_align(pici_layout_packed_bytes(c, comm)) + place_tables(r, l, NULL);
+    const size_t tables = COLL_MAX_WINDOW * sizeof *request->lanes +
+                          tables_align(pici_layout_packed_bytes(call, comm)) + place_tables(request, layout, NULL);
     if (tables > comm->tables_bytes) {
         void *more = malloc(tables);
         if (!more) {
@@ -193,51 +195,53 @@ enum pici_status pici_request_room(struct pici_request *r)
         comm->tables = more;
         comm->tables_bytes = tables;
     }
-    const struct engine_needs needs = {.dtype = c->args.dtype,
-                                       .op = c->args.op,
-                                       .slice = l->slice,
-                                       .blocks = l->limits.segments * c->opts.values.codec->arrays,
-                                       .lanes = l->window,
-                                       .messages = l->messages,
-                                       .sums = l->sums,
-                                       .arrays = l->arrays,
-                                       .values = &c->opts.values,
-                                       .temp = l->temp,
+    const struct engine_needs needs = {.dtype = call->args.dtype,
+                                       .op = call->args.op,
+                                       .slice = layout->slice,
+                                       .blocks = layout->limits.segments * call->opts.values.codec->arrays,
+                                       .lanes = layout->window,
+                                       .messages = layout->messages,
+                                       .sums = layout->sums,
+                                       .arrays = layout->arrays,
+                                       .values = &call->opts.values,
+                                       .temp = layout->temp,
                                        .device = comm->transport.memory != PICI_MEMORY_HOST,
-                                       .checksum = (unsigned)c->opts.checksum,
-                                       .memory = c->opts.scratch,
-                                       .memory_bytes = c->opts.scratch_bytes};
-    s = r->engine->room(r->self, &needs, &r->room, comm->tables);
-    if (s)
-        pici_coll_note(comm, "rank %d: %s%s%s", comm->rank, r->engine == comm->engine ? "" : r->engine->name,
-                       r->engine == comm->engine ? "" : ": ", r->engine->error(r->self));
-    return s;
+                                       .checksum = (unsigned)call->opts.checksum,
+                                       .memory = call->opts.scratch,
+                                       .memory_bytes = call->opts.scratch_bytes};
+    status = request->engine->room(request->engine_self, &needs, &request->room, comm->tables);
+    const char *why = request->engine->error(request->engine_self);
+    if (status && request->engine == comm->engine)
+        pici_coll_note(comm, "rank %d: %s", comm->rank, why);
+    else if (status)
+        pici_coll_note(comm, "rank %d: %s: %s", comm->rank, request->engine->name, why);
+    return status;
 }
 
-void pici_request_sent(struct pici_request *r, int peer, size_t bytes)
+void pici_request_sent(struct pici_request *request, int peer, size_t bytes)
 {
-    const struct pici_comm *comm = r->comm;
-    r->stats.wire_bytes += bytes;
+    const struct pici_comm *comm = request->comm;
+    request->stats.wire_bytes += bytes;
     if (comm->node_of[peer] != comm->node_of[comm->rank])
-        r->stats.inter_bytes += bytes;
+        request->stats.inter_bytes += bytes;
 }
 
 /* ---- the transport's steps */
 
 void pici_step_receives(struct pici_comm *comm, int n)
 {
-    const struct pici_transport *t = &comm->transport;
-    if (t->receives)
-        t->receives(t->context, n);
+    const struct pici_transport *transport = &comm->transport;
+    if (transport->receives)
+        transport->receives(transport->context, n);
 }
 
 void pici_step_sends(struct pici_comm *comm, int n, int more)
 {
-    const struct pici_transport *t = &comm->transport;
-    if (t->sends)
-        t->sends(t->context, n, more);
-    else if (t->more && n)
-        t->more(t->context, more);
+    const struct pici_transport *transport = &comm->transport;
+    if (transport->sends)
+        transport->sends(transport->context, n, more);
+    else if (transport->more && n)
+        transport->more(transport->context, more);
 }
 
 /* ---- the end */
@@ -250,45 +254,45 @@ void pici_request_failed(struct pici_comm *comm)
 
 void pici_request_finish(struct pici_comm *comm)
 {
-    struct pici_request *r = comm->head;
-    comm->head = r->next;
+    struct pici_request *request = comm->head;
+    comm->head = request->next;
     if (!comm->head)
         comm->tail = NULL;
-    r->next = NULL;
-    if (!r->status && r->call.opts.history)
-        pici_density_keep(&comm->densities, r->call.args.kind, r->call.args.dtype, r->call.args.count,
-                          r->agree.density);
-    r->comm = NULL; /* it may be freed before the caller asks for the status */
-    r->state = COLL_DONE;
-    if (r->call.opts.stats)
-        pici_options_stats(r->call.opts.stats, &r->stats);
-    if (r->mark)
-        (void)r->engine->begin(r->self, r->mark, 0);
-    r->mark = NULL;
-    if (comm->trace && r->begin > 0) {
-        const char *name = r->call.args.rules->name;
-        struct trace_event e =
-            pici_trace_event(name ? name : pici_coll_name(r->call.args.kind), r->sequence, r->begin, pici_coll_now());
-        e.dense_bytes = r->stats.dense_bytes;
-        e.wire_bytes = r->stats.wire_bytes;
-        e.values = r->call.opts.values.phases ? r->call.opts.values.codec->name : NULL;
-        e.events = r->stats.events;
-        e.nonfinite = r->stats.nonfinite;
-        e.lost = r->stats.lost;
-        pici_trace_add(comm->trace, &e);
+    request->next = NULL;
+    if (!request->status && request->call.opts.history)
+        pici_density_keep(&comm->densities, request->call.args.kind, request->call.args.dtype, request->call.args.count,
+                          request->agree.density);
+    request->comm = NULL; /* it may be freed before the caller asks for the status */
+    request->state = COLL_DONE;
+    if (request->call.opts.stats)
+        pici_options_stats(request->call.opts.stats, &request->stats);
+    if (request->mark)
+        (void)request->engine->begin(request->engine_self, request->mark, 0);
+    request->mark = NULL;
+    if (comm->trace && request->begin > 0) {
+        const char *name = request->call.args.rules->name;
+        struct trace_event event = pici_trace_event(name ? name : pici_coll_name(request->call.args.kind),
+                                                    request->sequence, request->begin, pici_coll_now());
+        event.dense_bytes = request->stats.dense_bytes;
+        event.wire_bytes = request->stats.wire_bytes;
+        event.values = request->call.opts.values.phases ? request->call.opts.values.codec->name : NULL;
+        event.events = request->stats.events;
+        event.nonfinite = request->stats.nonfinite;
+        event.lost = request->stats.lost;
+        pici_trace_add(comm->trace, &event);
     }
 }
 
-void pici_coll_break(struct pici_comm *comm, enum pici_status s, enum pici_status why)
+void pici_coll_break(struct pici_comm *comm, enum pici_status status, enum pici_status why)
 {
-    comm->broken = s;
-    if (comm->head && comm->head->engine->halt(comm->head->self))
-        comm->leak = 1;
+    comm->broken = status;
+    if (comm->head && comm->head->engine->halt(comm->head->engine_self))
+        comm->leaks = 1;
     if (comm->transport.abandon(comm->transport.context, why))
-        comm->leak = 1;
+        comm->leaks = 1;
     while (comm->head) {
-        comm->head->status = s;
+        comm->head->status = status;
         pici_request_finish(comm);
-        s = PICI_E_BROKEN; /* requests behind the head have not begun */
+        status = PICI_E_BROKEN; /* requests behind the head have not begun */
     }
 }

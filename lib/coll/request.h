@@ -10,7 +10,7 @@
 /* Memory of a message. Free when it has no users. */
 struct coll_buffer {
     uint8_t *bytes;
-    size_t len, room;
+    size_t size, capacity;
     int segments; /* whose blocks it holds */
     int users;    /* posted receives, sends, and kept blocks */
     int flights;  /* of the users, sends in flight: its bytes must not change */
@@ -19,7 +19,7 @@ struct coll_buffer {
 /* The blocks of a segment in a message: one, or with a value codec one for each of its arrays. */
 struct coll_blocks {
     const uint8_t *first; /* the others follow it */
-    size_t len[VALUES_ARRAYS];
+    size_t sizes[VALUES_ARRAYS];
     enum pici_format format[VALUES_ARRAYS];
     int count;
 };
@@ -47,19 +47,19 @@ enum coll_making { MAKE_BLOCKS, MAKE_FORWARD, MAKE_POISON };
 /* One slice on its way through the steps; there are `window` of them at a time. */
 struct slice_run {
     uint64_t slice;
-    int step, known;          /* the step that it is at; 1: `now` is that step */
-    struct schedule_step now; /* its messages */
-    int sent;                 /* the messages of the step were sent */
-    int message;              /* the one that is being made or taken in; -1: the step has not begun */
+    int step, messages_known;      /* the step that it is at; 1: `messages` are its own */
+    struct schedule_step messages; /* its messages */
+    int sent;                      /* the messages of the step were sent */
+    int message;                   /* the one that is being made or taken in; -1: the step has not begun */
     enum coll_stage stage;
     enum coll_making making;
     struct pici_lane *lane;
-    struct coll_buffer **out; /* [limits.sends] the messages made */
-    uint64_t *n, *nnz;        /* [limits.segments * VALUES_ARRAYS] of a message's blocks, */
-    size_t *len;              /* their bytes, */
-    const void **src;         /* and what they are made of: for each array of the value codec, all segments */
-    int arrays;               /* of the current message, for each segment */
-    int coded;                /* it is made by the value codec; else there is one array, the elements */
+    struct coll_buffer **outgoing; /* [limits.sends] the messages made */
+    uint64_t *counts, *nonzeros;   /* [limits.segments * VALUES_ARRAYS] of a message's blocks, */
+    size_t *sizes;                 /* their bytes, */
+    const void **sources;          /* and what they are made of: for each array of the value codec, all segments */
+    int arrays;                    /* of the current message, for each segment */
+    int coded;                     /* it is made by the value codec; else there is one array, the elements */
     enum pici_format formats[VALUES_ARRAYS];
     enum pici_format format; /* of the last array, for the trace; of the current message like the next five lines */
     double density, begin;
@@ -67,14 +67,14 @@ struct slice_run {
     int by_value;            /* it is sent with contributions to sums, in which -0.0 counts for nothing */
     enum pici_status status; /* of taking it in */
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
-    uint8_t *acc;                 /* [limits.sums] slices */
+    uint8_t *accumulated;         /* [limits.sums] slices */
     uint8_t *narrowed;            /* [limits.segments + 1] places for the arrays of a slice; the last is for received
                                    * ones */
     struct values_loss loss;      /* of the current message's encodings */
     int *slots, free_slots;       /* stack of the slots that are free */
-    int *sum;                     /* [segments] where each one's sum is: SUM_NONE, SUM_IN_RECV, or 1 + its slot */
+    int *sum_slot;                /* [segments] where each one's sum is: SUM_NONE, SUM_IN_RECV, or 1 + its slot */
     struct coll_encoded *encoded; /* [segments] blocks that are kept; NULL if there are never any */
-    struct coll_buffer *apart;    /* the buffer for blocks that are kept apart; NULL: none has room */
+    struct coll_buffer *buffer_apart; /* the buffer for blocks that are kept apart; NULL: none has room */
     struct policy_history history;
 };
 enum { SUM_NONE = 0, SUM_IN_RECV = -1 };
@@ -83,7 +83,7 @@ enum { SUM_NONE = 0, SUM_IN_RECV = -1 };
  * slice. */
 struct coll_place {
     uint64_t round;
-    int step, run;
+    int step, slice_index;
 };
 
 struct coll_flight {
@@ -109,12 +109,12 @@ enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE }
  * round. */
 struct coll_agreement {
     int round, rounds, posted;
-    struct coll_flight out, in;
+    struct coll_flight outgoing, incoming;
     uint8_t *said, *heard;   /* the messages of the round */
     enum pici_status status; /* the worst that any rank knew when its rounds began, as far as it is known here */
     int culprit;
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
-    uint32_t can;                 /* what all ranks known of can do: bits, enum call_can */
+    uint32_t abilities;           /* what all ranks known of can do: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
     double density[DENSITIES]; /* the largest known of */
 };
@@ -129,7 +129,7 @@ struct pici_request {
     uint64_t sequence;
     uint32_t tag; /* in its messages; 0: they have none */
     struct pici_coll_stats stats;
-    double begin, idle; /* seconds; idle: since when nothing has moved, 0: something just did */
+    double begin, idle_since; /* seconds; idle_since: since when nothing has moved, 0: something just did */
 
     struct coll_agreement agree;
     struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
@@ -137,17 +137,17 @@ struct pici_request {
 
     const struct coll_path *path; /* of the data, once the layout is chosen */
     const struct pici_engine *engine;
-    void *self, *mark; /* the engine's */
+    void *engine_self, *mark; /* the engine's */
     struct engine_room room;
 
     /* tables, in the communicator's memory */
     struct pici_lane **lanes; /* [window] */
     struct slice_run *runs;   /* [window] */
     struct coll_buffer *buffers;
-    struct coll_buffer **free; /* stack */
-    int frees;
+    struct coll_buffer **free_buffers; /* stack */
+    int free_count;
     struct coll_flight *sends;    /* [window * limits.sends] */
-    struct coll_flight *recvs;    /* [window][limits.receives]: rows in a ring */
+    struct coll_flight *receives; /* [window][limits.receives]: rows in a ring */
     int sending, making;          /* sends in flight; messages of begun steps that are not sent yet */
     struct schedule_step posting; /* step posting_step of the schedule */
     int posting_step;
@@ -161,7 +161,7 @@ struct pici_request {
 struct coll_path {
     const char *name;
     enum pici_status (*begin)(struct pici_request *);
-    enum pici_status (*move)(struct pici_request *, int *moved, int *done);
+    enum pici_status (*move)(struct pici_request *, int *progressed, int *done);
     int (*busy)(const struct pici_request *);
 };
 

@@ -10,432 +10,459 @@
 #include "format.h"
 
 /* Count a block that is sent, and its tiles, for the call and for its message. */
-static void tally_block(struct pici_request *r, struct slice_run *run, enum pici_format format, const uint8_t *block,
-                        size_t len)
+static void tally_block(struct pici_request *request, struct slice_run *slice_run, enum pici_format format,
+                        const uint8_t *block, size_t size)
 {
     uint64_t own[PICI_CONTAINERS] = {0};
-    r->stats.sends[format]++;
+    request->stats.sends[format]++;
     if (format != PICI_HYBRID)
         return;
-    r->engine->containers(run->lane, own, block, len);
+    request->engine->containers(slice_run->lane, own, block, size);
     for (int i = 0; i < PICI_CONTAINERS; i++) {
-        run->tiles[i] += own[i];
-        r->stats.tiles[i] += own[i];
+        slice_run->tiles[i] += own[i];
+        request->stats.tiles[i] += own[i];
     }
 }
 
 /* Count the blocks of a segment. */
-static void tally(struct pici_request *r, struct slice_run *run, const struct coll_blocks *blocks, int segment)
+static void tally(struct pici_request *request, struct slice_run *slice_run, const struct coll_blocks *blocks,
+                  int segment)
 {
     const uint8_t *block = blocks->first;
-    for (int a = 0; a < blocks->count; a++) {
-        tally_block(r, run, blocks->format[a], block, blocks->len[a]);
-        block += blocks->len[a];
+    for (int array = 0; array < blocks->count; array++) {
+        tally_block(request, slice_run, blocks->format[array], block, blocks->sizes[array]);
+        block += blocks->sizes[array];
     }
-    run->dense_bytes += HDR_BYTES + pici_coll_slice(r->comm, &r->call, segment, run->slice).n * r->call.resolved.width;
+    slice_run->dense_bytes +=
+        HDR_BYTES +
+        pici_coll_slice(request->comm, &request->call, segment, slice_run->slice).count * request->call.resolved.width;
 }
 
 /* segments: whose blocks follow. */
-static void put_prefix(const struct pici_request *r, const struct slice_run *run, struct coll_buffer *b,
-                       enum msg_kind kind, int segments)
+static void put_prefix(const struct pici_request *request, const struct slice_run *slice_run,
+                       struct coll_buffer *buffer, enum msg_kind kind, int segments)
 {
-    const int blocks = segments * run->arrays;
+    const int blocks = segments * slice_run->arrays;
     const struct msg_prefix prefix = {.kind = kind,
-                                      .dtype = (unsigned)r->call.args.dtype,
-                                      .op = r->call.resolved.said.op,
-                                      .algorithm = (unsigned)layout_of(r)->schedule->id,
-                                      .sequence = r->sequence,
-                                      .slice = pici_slice_number(r, run),
-                                      .step = (uint32_t)run->step,
-                                      .status = kind == MSG_POISON ? r->status : 0,
+                                      .dtype = (unsigned)request->call.args.dtype,
+                                      .op = request->call.resolved.said.op,
+                                      .algorithm = (unsigned)layout_of(request)->schedule->id,
+                                      .sequence = request->sequence,
+                                      .slice = pici_slice_number(request, slice_run),
+                                      .step = (uint32_t)slice_run->step,
+                                      .status = kind == MSG_POISON ? request->status : 0,
                                       .blocks = (uint32_t)blocks};
     uint8_t bytes[MSG_BYTES];
     pici_msg_put(bytes, &prefix);
-    r->engine->prefix(run->lane, b->bytes, bytes, MSG_BYTES);
+    request->engine->prefix(slice_run->lane, buffer->bytes, bytes, MSG_BYTES);
 }
 
 /* Begin a message: its buffer and prefix. Its blocks follow. */
-static struct coll_buffer *begin_buffer(struct pici_request *r, struct slice_run *run, enum msg_kind kind, int segments)
+static struct coll_buffer *begin_buffer(struct pici_request *request, struct slice_run *slice_run, enum msg_kind kind,
+                                        int segments)
 {
-    struct coll_buffer *b = run->out[run->message] =
-        r->call.args.rules->take_buffer(r, (int)(run - r->runs), run->step, 0, run->message);
-    put_prefix(r, run, b, kind, segments);
-    b->len = MSG_BYTES;
-    b->segments = segments;
-    return b;
+    struct coll_buffer *buffer = slice_run->outgoing[slice_run->message] = request->call.args.rules->take_buffer(
+        request, (int)(slice_run - request->runs), slice_run->step, 0, slice_run->message);
+    put_prefix(request, slice_run, buffer, kind, segments);
+    buffer->size = MSG_BYTES;
+    buffer->segments = segments;
+    return buffer;
 }
 
-static enum msg_kind kind_of(const struct slice_run *run)
+static enum msg_kind kind_of(const struct slice_run *slice_run)
 {
-    return run->coded ? MSG_CODED : MSG_DATA;
+    return slice_run->coded ? MSG_CODED : MSG_DATA;
 }
 
 /* The link to a peer. A gathered block crosses all links: then the link between nodes counts, if there is one. */
-static enum policy_link link_to(const struct pici_request *r, int position, int gather)
+static enum policy_link link_to(const struct pici_request *request, int position, int gather)
 {
-    const struct pici_comm *comm = r->comm;
+    const struct pici_comm *comm = request->comm;
     const int inter = comm->node_of[comm->order[position]] != comm->node_of[comm->rank];
     return inter || (gather && comm->nodes > 1) ? POLICY_INTER : POLICY_INTRA;
 }
 
-static float threshold_of(const struct pici_request *r, const struct schedule_message *m, int gather)
+static float threshold_of(const struct pici_request *request, const struct schedule_message *message, int gather)
 {
-    return pici_policy_threshold(&r->call.opts.threshold, r->call.opts.format, link_to(r, m->peer, 0), gather);
+    return pici_policy_threshold(&request->call.opts.threshold, request->call.opts.format,
+                                 link_to(request, message->peer, 0), gather);
 }
 
 /* Whether nonzeros are counted though the message goes dense. If the call was chosen to be dense, those of the first
  * slice are, before anything was added and when all was, so that the next such call knows whether the data is still
  * dense. */
-static int sampled(const struct pici_request *r, const struct slice_run *run)
+static int sampled(const struct pici_request *request, const struct slice_run *slice_run)
 {
-    return layout_of(r)->dense && r->call.opts.history && run->slice == 0 &&
-           (run->step == 0 || run->now.phase == PHASE_GATHER);
+    return layout_of(request)->dense && request->call.opts.history && slice_run->slice == 0 &&
+           (slice_run->step == 0 || slice_run->messages.phase == PHASE_GATHER);
 }
 
 /* Choose the format of a message without counting. 0: its nonzeros must be counted first. How dense the arrays of a
  * value codec will be does not follow from those before. */
-static int choose_uncounted(const struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static int choose_uncounted(const struct pici_request *request, struct slice_run *slice_run,
+                            const struct schedule_message *message)
 {
-    const struct coll_call *c = &r->call;
-    const float threshold = threshold_of(r, m, run->now.phase == PHASE_GATHER);
-    run->density = POLICY_UNKNOWN;
-    run->extrapolated = 0;
-    run->format = layout_of(r)->dense ? PICI_DENSE : c->opts.format;
-    if (run->coded && threshold < 1)
-        return run->format == PICI_DENSE;
-    if (run->coded)
-        run->format = PICI_DENSE;
-    if (sampled(r, run))
+    const struct coll_call *call = &request->call;
+    const float threshold = threshold_of(request, message, slice_run->messages.phase == PHASE_GATHER);
+    slice_run->density = POLICY_UNKNOWN;
+    slice_run->extrapolated = 0;
+    slice_run->format = layout_of(request)->dense ? PICI_DENSE : call->opts.format;
+    if (slice_run->coded && threshold < 1)
+        return slice_run->format == PICI_DENSE;
+    if (slice_run->coded)
+        slice_run->format = PICI_DENSE;
+    if (sampled(request, slice_run))
         return 0;
-    if (run->format == PICI_DENSE || (threshold <= 0 && c->opts.format != PICI_AUTO))
-        return 1; /* whatever the density */
-    if (pici_policy_count(&run->history, threshold, m->contributions, &run->density))
+    /* whatever the density */
+    if (slice_run->format == PICI_DENSE || (threshold <= 0 && call->opts.format != PICI_AUTO))
+        return 1;
+    if (pici_policy_count(&slice_run->history, threshold, message->contributions, &slice_run->density))
         return 0;
-    run->extrapolated = run->density >= 0;
-    pici_policy_sent(&run->history, run->density, m->contributions, 1);
-    run->format = PICI_DENSE;
+    slice_run->extrapolated = slice_run->density >= 0;
+    pici_policy_sent(&slice_run->history, slice_run->density, message->contributions, 1);
+    slice_run->format = PICI_DENSE;
     return 1;
 }
 
 /* Add to what the call has counted, if the elements are this rank's own or results. */
-static void tally_density(struct pici_request *r, const struct slice_run *run, const struct schedule_message *m,
-                          uint64_t n, uint64_t nnz)
+static void tally_density(struct pici_request *request, const struct slice_run *slice_run,
+                          const struct schedule_message *message, uint64_t count, uint64_t nonzeros)
 {
-    const int gather = run->now.phase == PHASE_GATHER;
-    const int own = gather ? coll_gathers(r->call.args.kind) : m->contributions == 1;
+    const int gather = slice_run->messages.phase == PHASE_GATHER;
+    const int own = gather ? coll_gathers(request->call.args.kind) : message->contributions == 1;
     if (!own && !gather)
         return;
-    struct density_count *c = &r->counted[own ? DENSITY_ONE : DENSITY_SUM];
-    c->n += n;
-    c->nnz += nnz;
+    struct density_count *counted = &request->counted[own ? DENSITY_ONE : DENSITY_SUM];
+    counted->elements += count;
+    counted->nonzeros += nonzeros;
 }
 
 /* All blocks of the message have the format that was chosen. */
-static void one_format(struct slice_run *run)
+static void one_format(struct slice_run *slice_run)
 {
-    for (int a = 0; a < run->arrays; a++)
-        run->formats[a] = run->format;
+    for (int array = 0; array < slice_run->arrays; array++)
+        slice_run->formats[array] = slice_run->format;
 }
 
 /* Whether -0.0 counts for nothing in an array of a value codec, because widening clears its sign. */
-static int by_value(const struct pici_request *r, enum pici_dtype dtype)
+static int by_value(const struct pici_request *request, enum pici_dtype dtype)
 {
-    return r->call.resolved.by_value && fmt_is_float((unsigned)dtype);
+    return request->call.resolved.by_value && fmt_is_float((unsigned)dtype);
 }
 
-static enum pici_dtype dtype_of(const struct pici_request *r, const struct slice_run *run, int array)
+static enum pici_dtype dtype_of(const struct pici_request *request, const struct slice_run *slice_run, int array)
 {
-    const struct values *v = &r->call.opts.values;
-    return run->coded ? v->codec->dtype(v, array) : r->call.args.dtype;
+    const struct values *values = &request->call.opts.values;
+    return slice_run->coded ? values->codec->dtype(values, array) : request->call.args.dtype;
 }
 
 /* Of an array of a value codec, whose elements are not the call's. coo is not for bytes: positions are longer. */
-static enum pici_format choose_array(const struct pici_request *r, struct slice_run *run, struct policy_auto by,
-                                     const uint64_t *n, const uint64_t *nnz, int segments, enum pici_dtype dtype,
-                                     float threshold)
+static enum pici_format choose_array(const struct pici_request *request, struct slice_run *slice_run,
+                                     struct policy_auto auto_options, const uint64_t *count, const uint64_t *nonzeros,
+                                     int segments, enum pici_dtype dtype, float threshold)
 {
-    enum pici_format format = r->call.opts.format;
-    uint64_t all = 0, nonzeros = 0;
+    enum pici_format format = request->call.opts.format;
+    uint64_t total = 0, all_nonzeros = 0;
     for (int i = 0; i < segments; i++) {
-        all += n[i];
-        nonzeros += nnz[i];
+        total += count[i];
+        all_nonzeros += nonzeros[i];
     }
-    const double sparsity = pici_policy_sparsity(nonzeros, all);
-    run->density = 1 - sparsity;
+    const double sparsity = pici_policy_sparsity(all_nonzeros, total);
+    slice_run->density = 1 - sparsity;
     if (pici_dtype_width(dtype) == 1) {
-        by.formats &= ~(1u << PICI_COO);
+        auto_options.formats &= ~(1u << PICI_COO);
         format = format == PICI_COO ? PICI_AUTO : format;
     }
-    if (pici_policy_dense(sparsity, threshold) || (format == PICI_AUTO && pici_policy_tiny(dtype, n, segments, &by)))
+    if (pici_policy_dense(sparsity, threshold) ||
+        (format == PICI_AUTO && pici_policy_tiny(dtype, count, segments, &auto_options)))
         return PICI_DENSE;
-    return pici_policy_format(format, dtype, n, nnz, segments, &by);
+    return pici_policy_format(format, dtype, count, nonzeros, segments, &auto_options);
 }
 
 /* Choose the format, or that of each array, by the nonzeros counted. */
-static void choose_counted(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void choose_counted(struct pici_request *request, struct slice_run *slice_run,
+                           const struct schedule_message *message)
 {
-    const struct coll_call *c = &r->call;
-    const int gather = run->now.phase == PHASE_GATHER;
-    const struct policy_auto by = {.formats = c->opts.formats,
-                                   .bandwidth = c->opts.bandwidth[link_to(r, m->peer, gather)],
-                                   .gather = gather,
-                                   .cost_scale = r->engine->cost_scale};
-    uint64_t n = 0, nnz = 0;
-    for (int a = 0; a < run->arrays && run->coded; a++) {
-        const int at = a * m->count;
-        run->format = run->formats[a] = choose_array(r, run, by, run->n + at, run->nnz + at, m->count,
-                                                     dtype_of(r, run, a), threshold_of(r, m, gather));
+    const struct coll_call *call = &request->call;
+    const int gather = slice_run->messages.phase == PHASE_GATHER;
+    const struct policy_auto auto_options = {.formats = call->opts.formats,
+                                             .bandwidth = call->opts.bandwidth[link_to(request, message->peer, gather)],
+                                             .gather = gather,
+                                             .cost_scale = request->engine->cost_scale};
+    uint64_t count = 0, nonzeros = 0;
+    for (int array = 0; array < slice_run->arrays && slice_run->coded; array++) {
+        const int at = array * message->count;
+        slice_run->format = slice_run->formats[array] =
+            choose_array(request, slice_run, auto_options, slice_run->counts + at, slice_run->nonzeros + at,
+                         message->count, dtype_of(request, slice_run, array), threshold_of(request, message, gather));
     }
-    if (run->coded)
+    if (slice_run->coded)
         return;
-    for (int i = 0; i < m->count; i++) {
-        n += run->n[i];
-        nnz += run->nnz[i];
+    for (int i = 0; i < message->count; i++) {
+        count += slice_run->counts[i];
+        nonzeros += slice_run->nonzeros[i];
     }
-    tally_density(r, run, m, n, nnz);
-    const double sparsity = pici_policy_sparsity(nnz, n);
-    const int dense = layout_of(r)->dense || pici_policy_dense(sparsity, threshold_of(r, m, gather));
-    run->density = 1 - sparsity;
-    pici_policy_sent(&run->history, run->density, m->contributions, dense);
-    const int tiny = c->opts.format == PICI_AUTO && pici_policy_tiny(c->args.dtype, run->n, m->count, &by);
-    run->format =
-        dense || tiny ? PICI_DENSE : pici_policy_format(c->opts.format, c->args.dtype, run->n, run->nnz, m->count, &by);
-    one_format(run);
+    tally_density(request, slice_run, message, count, nonzeros);
+    const double sparsity = pici_policy_sparsity(nonzeros, count);
+    const int dense = layout_of(request)->dense || pici_policy_dense(sparsity, threshold_of(request, message, gather));
+    slice_run->density = 1 - sparsity;
+    pici_policy_sent(&slice_run->history, slice_run->density, message->contributions, dense);
+    const int tiny = call->opts.format == PICI_AUTO &&
+                     pici_policy_tiny(call->args.dtype, slice_run->counts, message->count, &auto_options);
+    slice_run->format = dense || tiny ? PICI_DENSE
+                                      : pici_policy_format(call->opts.format, call->args.dtype, slice_run->counts,
+                                                           slice_run->nonzeros, message->count, &auto_options);
+    one_format(slice_run);
 }
 
 /* Make poison instead of the message. */
-static void begin_poison(struct pici_request *r, struct slice_run *run)
+static void begin_poison(struct pici_request *request, struct slice_run *slice_run)
 {
-    run->making = MAKE_POISON;
-    run->arrays = 1;
-    (void)begin_buffer(r, run, MSG_POISON, 0);
-    run->stage = STAGE_MAKING;
+    slice_run->making = MAKE_POISON;
+    slice_run->arrays = 1;
+    (void)begin_buffer(request, slice_run, MSG_POISON, 0);
+    slice_run->stage = STAGE_MAKING;
 }
 
-static void fail_encode(struct pici_request *r, struct slice_run *run, enum pici_status s)
+static void fail_encode(struct pici_request *request, struct slice_run *slice_run, enum pici_status status)
 {
-    pici_coll_note(r->comm, "rank %d: cannot encode: %s", r->comm->rank, pici_request_words(r, s));
-    pici_coll_fail(r, s, r->comm->rank);
-    if (run->out[run->message])
-        pici_slice_drop(r, run->out[run->message]);
-    begin_poison(r, run);
+    pici_coll_note(request->comm, "rank %d: cannot encode: %s", request->comm->rank,
+                   pici_request_words(request, status));
+    pici_coll_fail(request, status, request->comm->rank);
+    if (slice_run->outgoing[slice_run->message])
+        pici_slice_drop(request, slice_run->outgoing[slice_run->message]);
+    begin_poison(request, slice_run);
 }
 
 /* What the message is made of: the elements of its segments, or the arrays of the value codec. */
-static void describe(const struct pici_request *r, const struct slice_run *run,
+static void describe(const struct pici_request *request, const struct slice_run *slice_run,
                      struct engine_array arrays[VALUES_ARRAYS])
 {
-    for (int a = 0; a < run->arrays; a++) {
-        const enum pici_dtype dtype = dtype_of(r, run, a);
-        arrays[a] = (struct engine_array){
-            .dtype = dtype, .format = run->formats[a], .by_value = run->coded ? by_value(r, dtype) : run->by_value};
+    for (int array = 0; array < slice_run->arrays; array++) {
+        const enum pici_dtype dtype = dtype_of(request, slice_run, array);
+        arrays[array] =
+            (struct engine_array){.dtype = dtype,
+                                  .format = slice_run->formats[array],
+                                  .by_value = slice_run->coded ? by_value(request, dtype) : slice_run->by_value};
     }
 }
 
 /* Begin to encode a message, whose format is chosen. */
-static void begin_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void begin_encode(struct pici_request *request, struct slice_run *slice_run,
+                         const struct schedule_message *message)
 {
     struct engine_array arrays[VALUES_ARRAYS];
-    struct coll_buffer *b = begin_buffer(r, run, kind_of(run), m->count);
-    run->making = MAKE_BLOCKS;
-    run->stage = STAGE_MAKING;
-    describe(r, run, arrays);
-    const enum pici_status s = r->engine->encode(run->lane, b->bytes, MSG_BYTES, b->room, run->len, run->src, run->n,
-                                                 m->count, arrays, run->arrays, r->call.opts.checksum);
-    if (s)
-        fail_encode(r, run, s);
+    struct coll_buffer *buffer = begin_buffer(request, slice_run, kind_of(slice_run), message->count);
+    slice_run->making = MAKE_BLOCKS;
+    slice_run->stage = STAGE_MAKING;
+    describe(request, slice_run, arrays);
+    const enum pici_status status = request->engine->encode(
+        slice_run->lane, buffer->bytes, MSG_BYTES, buffer->capacity, slice_run->sizes, slice_run->sources,
+        slice_run->counts, message->count, arrays, slice_run->arrays, request->call.opts.checksum);
+    if (status)
+        fail_encode(request, slice_run, status);
 }
 
 /* The blocks are encoded. */
-static void end_encode(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void end_encode(struct pici_request *request, struct slice_run *slice_run,
+                       const struct schedule_message *message)
 {
-    struct coll_buffer *b = run->out[run->message];
-    for (int i = 0; i < m->count; i++) {
-        struct coll_blocks blocks = {.first = b->bytes + b->len, .count = run->arrays};
-        for (int a = 0; a < run->arrays; a++) {
-            blocks.len[a] = run->len[a * m->count + i];
-            blocks.format[a] = run->formats[a];
+    struct coll_buffer *buffer = slice_run->outgoing[slice_run->message];
+    for (int i = 0; i < message->count; i++) {
+        struct coll_blocks blocks = {.first = buffer->bytes + buffer->size, .count = slice_run->arrays};
+        for (int array = 0; array < slice_run->arrays; array++) {
+            blocks.sizes[array] = slice_run->sizes[array * message->count + i];
+            blocks.format[array] = slice_run->formats[array];
         }
-        if (m->keep)
-            pici_slice_keep(r, run, m->segments[i], b, &blocks);
-        else if (run->now.phase == PHASE_REDUCE)
-            pici_slice_pass_on(run, m->segments[i]);
-        tally(r, run, &blocks, m->segments[i]);
-        b->len += pici_slice_bytes(&blocks);
+        if (message->keep)
+            pici_slice_keep(request, slice_run, message->segments[i], buffer, &blocks);
+        else if (slice_run->messages.phase == PHASE_REDUCE)
+            pici_slice_pass_on(slice_run, message->segments[i]);
+        tally(request, slice_run, &blocks, message->segments[i]);
+        buffer->size += pici_slice_bytes(&blocks);
     }
 }
 
 /* The buffer that holds exactly the blocks of a message, in its order, is not in flight, and takes no more blocks; or
  * NULL. */
-static struct coll_buffer *whole_message(const struct slice_run *run, const struct schedule_message *m)
+static struct coll_buffer *whole_message(const struct slice_run *slice_run, const struct schedule_message *message)
 {
-    struct coll_buffer *b = run->encoded[m->segments[0]].message;
-    const uint8_t *at = b ? b->bytes + MSG_BYTES : NULL;
-    if (!b || b->segments != m->count || b->flights || b == run->apart)
+    struct coll_buffer *buffer = slice_run->encoded[message->segments[0]].message;
+    const uint8_t *position = buffer ? buffer->bytes + MSG_BYTES : NULL;
+    if (!buffer || buffer->segments != message->count || buffer->flights || buffer == slice_run->buffer_apart)
         return NULL;
-    for (int i = 0; i < m->count; i++) {
-        const struct coll_encoded *e = &run->encoded[m->segments[i]];
-        if (e->message != b || e->blocks.first != at)
+    for (int i = 0; i < message->count; i++) {
+        const struct coll_encoded *kept = &slice_run->encoded[message->segments[i]];
+        if (kept->message != buffer || kept->blocks.first != position)
             return NULL;
-        at += pici_slice_bytes(&e->blocks);
+        position += pici_slice_bytes(&kept->blocks);
     }
-    return b;
+    return buffer;
 }
 
 /* Begin to make a message of kept blocks: reuse the buffer that they are in if only the prefix differs, else copy
  * them. */
-static void begin_forward(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void begin_forward(struct pici_request *request, struct slice_run *slice_run,
+                          const struct schedule_message *message)
 {
-    struct coll_buffer *b = m->again ? run->out[m->again - 1] : whole_message(run, m), *copy = NULL;
-    run->making = MAKE_FORWARD;
-    run->stage = STAGE_MAKING;
-    run->format = run->encoded[m->segments[0]].blocks.format[run->arrays - 1];
-    run->density = POLICY_UNKNOWN;
-    run->extrapolated = 0;
-    if (b) {
-        b->users++;
-        run->out[run->message] = b;
-        if (!m->again)
-            put_prefix(r, run, b, kind_of(run), m->count);
+    struct coll_buffer *buffer =
+                           message->again ? slice_run->outgoing[message->again - 1] : whole_message(slice_run, message),
+                       *copy = NULL;
+    slice_run->making = MAKE_FORWARD;
+    slice_run->stage = STAGE_MAKING;
+    slice_run->format = slice_run->encoded[message->segments[0]].blocks.format[slice_run->arrays - 1];
+    slice_run->density = POLICY_UNKNOWN;
+    slice_run->extrapolated = 0;
+    if (buffer) {
+        buffer->users++;
+        slice_run->outgoing[slice_run->message] = buffer;
+        if (!message->again)
+            put_prefix(request, slice_run, buffer, kind_of(slice_run), message->count);
     } else {
-        copy = begin_buffer(r, run, kind_of(run), m->count);
+        copy = begin_buffer(request, slice_run, kind_of(slice_run), message->count);
     }
-    for (int i = 0; i < m->count; i++) {
-        const struct coll_blocks *blocks = &run->encoded[m->segments[i]].blocks;
-        const size_t len = pici_slice_bytes(blocks);
+    for (int i = 0; i < message->count; i++) {
+        const struct coll_blocks *blocks = &slice_run->encoded[message->segments[i]].blocks;
+        const size_t size = pici_slice_bytes(blocks);
         if (copy) {
-            r->engine->put(run->lane, copy->bytes + copy->len, blocks->first, len);
-            copy->len += len;
+            request->engine->put(slice_run->lane, copy->bytes + copy->size, blocks->first, size);
+            copy->size += size;
         }
-        tally(r, run, blocks, m->segments[i]);
+        tally(request, slice_run, blocks, message->segments[i]);
     }
 }
 
 /* The elements or arrays of a message are there: choose its format, which may take counting first. */
-static void begin_choosing(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void begin_choosing(struct pici_request *request, struct slice_run *slice_run,
+                           const struct schedule_message *message)
 {
     struct engine_array arrays[VALUES_ARRAYS];
-    if (choose_uncounted(r, run, m)) {
-        one_format(run);
-        begin_encode(r, run, m);
+    if (choose_uncounted(request, slice_run, message)) {
+        one_format(slice_run);
+        begin_encode(request, slice_run, message);
         return;
     }
-    describe(r, run, arrays);
-    r->engine->count(run->lane, run->src, run->n, m->count, arrays, run->arrays, run->nnz);
-    run->stage = STAGE_COUNTING;
+    describe(request, slice_run, arrays);
+    request->engine->count(slice_run->lane, slice_run->sources, slice_run->counts, message->count, arrays,
+                           slice_run->arrays, slice_run->nonzeros);
+    slice_run->stage = STAGE_COUNTING;
 }
 
 /* The value codec has made its arrays. */
-static void end_narrow(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void end_narrow(struct pici_request *request, struct slice_run *slice_run,
+                       const struct schedule_message *message)
 {
-    enum pici_status s = pici_slice_narrowed(r, run, m);
-    if (s)
-        fail_encode(r, run, s);
+    enum pici_status status = pici_slice_narrowed(request, slice_run, message);
+    if (status)
+        fail_encode(request, slice_run, status);
     else
-        begin_choosing(r, run, m);
+        begin_choosing(request, slice_run, message);
 }
 
 /* Begin to make the next message of the step. */
-static void begin_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void begin_message(struct pici_request *request, struct slice_run *slice_run,
+                          const struct schedule_message *message)
 {
-    const struct coll_call *c = &r->call;
-    run->begin = pici_slice_now(r);
-    run->dense_bytes = MSG_BYTES;
-    memset(run->tiles, 0, sizeof run->tiles);
-    run->out[run->message] = NULL;
-    run->coded = pici_slice_coded(r, run);
-    run->arrays = run->coded ? c->opts.values.codec->arrays : 1;
-    if (r->status) {
-        begin_poison(r, run);
+    const struct coll_call *call = &request->call;
+    slice_run->begin = pici_slice_now(request);
+    slice_run->dense_bytes = MSG_BYTES;
+    memset(slice_run->tiles, 0, sizeof slice_run->tiles);
+    slice_run->outgoing[slice_run->message] = NULL;
+    slice_run->coded = pici_slice_coded(request, slice_run);
+    slice_run->arrays = slice_run->coded ? call->opts.values.codec->arrays : 1;
+    if (request->status) {
+        begin_poison(request, slice_run);
         return;
     }
-    if (m->action == SEND_FORWARD) {
-        begin_forward(r, run, m);
+    if (message->action == SEND_FORWARD) {
+        begin_forward(request, slice_run, message);
         return;
     }
-    if (run->coded) {
-        run->stage = STAGE_NARROWING;
-        enum pici_status s = pici_slice_narrow(r, run, m);
-        if (s)
-            fail_encode(r, run, s);
+    if (slice_run->coded) {
+        slice_run->stage = STAGE_NARROWING;
+        enum pici_status status = pici_slice_narrow(request, slice_run, message);
+        if (status)
+            fail_encode(request, slice_run, status);
         return;
     }
-    run->by_value = 0;
-    for (int i = 0; i < m->count; i++) {
-        run->src[i] = pici_slice_source(r, run, m->segments[i], &run->n[i]);
-        run->by_value |= c->resolved.by_value && !coll_gathers(c->args.kind) && run->sum[m->segments[i]] == SUM_NONE;
+    slice_run->by_value = 0;
+    for (int i = 0; i < message->count; i++) {
+        slice_run->sources[i] = pici_slice_source(request, slice_run, message->segments[i], &slice_run->counts[i]);
+        slice_run->by_value |= call->resolved.by_value && !coll_gathers(call->args.kind) &&
+                               slice_run->sum_slot[message->segments[i]] == SUM_NONE;
     }
-    begin_choosing(r, run, m);
+    begin_choosing(request, slice_run, message);
 }
 
 /* A data message is made. */
-static void end_message(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static void end_message(struct pici_request *request, struct slice_run *slice_run,
+                        const struct schedule_message *message)
 {
-    struct coll_buffer *b = run->out[run->message];
-    if (run->making == MAKE_BLOCKS)
-        end_encode(r, run, m);
-    for (int i = 0; i < m->count && run->making == MAKE_FORWARD && !m->keep; i++)
-        pici_slice_let_go(r, run, m->segments[i]);
-    r->stats.encode_s += pici_slice_now(r) - run->begin;
-    r->stats.dense_bytes += run->dense_bytes;
-    pici_slice_trace(r, "send", run, m, b->len, run->tiles);
+    struct coll_buffer *buffer = slice_run->outgoing[slice_run->message];
+    if (slice_run->making == MAKE_BLOCKS)
+        end_encode(request, slice_run, message);
+    for (int i = 0; i < message->count && slice_run->making == MAKE_FORWARD && !message->keep; i++)
+        pici_slice_let_go(request, slice_run, message->segments[i]);
+    request->stats.encode_s += pici_slice_now(request) - slice_run->begin;
+    request->stats.dense_bytes += slice_run->dense_bytes;
+    pici_slice_trace(request, "send", slice_run, message, buffer->size, slice_run->tiles);
 }
 
 /* Begin a step. 0: there are not enough free buffers for its messages yet. */
-static int begin_step(struct pici_request *r, struct slice_run *run)
+static int begin_step(struct pici_request *request, struct slice_run *slice_run)
 {
-    const struct coll_layout *l = layout_of(r);
-    const struct schedule_step *step = pici_slice_step(r, run);
-    if (r->sending + r->making + step->sends > l->window * l->limits.sends ||
-        !r->call.args.rules->has_buffers(r, (int)(run - r->runs), run->step, 0))
+    const struct coll_layout *layout = layout_of(request);
+    const struct schedule_step *step = pici_slice_step(request, slice_run);
+    if (request->sending + request->making + step->sends > layout->window * layout->limits.sends ||
+        !request->call.args.rules->has_buffers(request, (int)(slice_run - request->runs), slice_run->step, 0))
         return 0;
-    r->making += step->sends;
-    run->message = 0;
-    if (run->step == 0 && !r->status)
-        r->call.args.rules->place_own(r, run);
+    request->making += step->sends;
+    slice_run->message = 0;
+    if (slice_run->step == 0 && !request->status)
+        request->call.args.rules->place_own(request, slice_run);
     return 1;
 }
 
-void pici_make_messages(struct pici_request *r, struct slice_run *run, int *moved)
+void pici_make_messages(struct pici_request *request, struct slice_run *slice_run, int *progressed)
 {
-    enum pici_status s;
-    if (run->sent || run->stage > STAGE_MAKING || run->slice >= layout_of(r)->slices)
+    enum pici_status status;
+    if (slice_run->sent || slice_run->stage > STAGE_MAKING || slice_run->slice >= layout_of(request)->slices)
         return;
-    if (run->stage == STAGE_REST && run->message < 0) {
-        if (!begin_step(r, run))
+    if (slice_run->stage == STAGE_REST && slice_run->message < 0) {
+        if (!begin_step(request, slice_run))
             return;
-        *moved = 1;
+        *progressed = 1;
     }
-    while (run->message < run->now.sends) {
-        const struct schedule_message *m = &run->now.send[run->message];
-        if (run->stage == STAGE_REST)
-            begin_message(r, run, m);
-        if (!pici_slice_ready(r, run, &s))
+    while (slice_run->message < slice_run->messages.sends) {
+        const struct schedule_message *message = &slice_run->messages.send[slice_run->message];
+        if (slice_run->stage == STAGE_REST)
+            begin_message(request, slice_run, message);
+        if (!pici_slice_ready(request, slice_run, &status))
             return;
-        *moved = 1;
-        if (run->stage == STAGE_NARROWING && !s) {
-            end_narrow(r, run, m);
+        *progressed = 1;
+        if (slice_run->stage == STAGE_NARROWING && !status) {
+            end_narrow(request, slice_run, message);
             continue;
         }
-        if (run->stage == STAGE_COUNTING || run->stage == STAGE_NARROWING) {
-            if (s) {
-                fail_encode(r, run, s);
+        if (slice_run->stage == STAGE_COUNTING || slice_run->stage == STAGE_NARROWING) {
+            if (status) {
+                fail_encode(request, slice_run, status);
             } else {
-                choose_counted(r, run, m);
-                begin_encode(r, run, m);
+                choose_counted(request, slice_run, message);
+                begin_encode(request, slice_run, message);
             }
             continue;
         }
-        if (run->making != MAKE_POISON && s) {
-            fail_encode(r, run, s);
+        if (slice_run->making != MAKE_POISON && status) {
+            fail_encode(request, slice_run, status);
             continue;
         }
-        if (run->making != MAKE_POISON)
-            end_message(r, run, m);
-        else if (s)
-            pici_coll_fail(r, s, r->comm->rank); /* not even the poison can be made */
-        run->stage = STAGE_REST;
-        run->message++;
+        if (slice_run->making != MAKE_POISON)
+            end_message(request, slice_run, message);
+        else if (status)
+            pici_coll_fail(request, status, request->comm->rank); /* not even the poison can be made */
+        slice_run->stage = STAGE_REST;
+        slice_run->message++;
     }
-    run->stage = STAGE_MADE;
+    slice_run->stage = STAGE_MADE;
 }

@@ -78,34 +78,34 @@ static const char *name_of(enum setting_type type, int i, unsigned *value)
     return i < FORMATS ? pici_format_name(formats[i]) : NULL;
 }
 
-void pici_setting_values(const struct setting *s, char *words, size_t bytes)
+void pici_setting_values(const struct setting *setting, char *explanation, size_t bytes)
 {
-    size_t at = 0;
+    size_t offset = 0;
     unsigned value;
     const char *name, *next;
-    if (s->values) {
-        snprintf(words, bytes, "%s", s->values);
+    if (setting->values) {
+        snprintf(explanation, bytes, "%s", setting->values);
         return;
     }
-    words[0] = '\0';
-    if (s->type == SETTING_FORMATS)
-        at += (size_t)snprintf(words, bytes, "a list, with commas, of ");
-    for (int i = 0; (name = name_of(s->type, i, &value)) && at < bytes; i++) {
-        next = name_of(s->type, i + 1, &value);
-        at += (size_t)snprintf(words + at, bytes - at, "%s%s", name,
-                               !next                             ? ""
-                               : name_of(s->type, i + 2, &value) ? ", "
-                                                                 : " or ");
+    explanation[0] = '\0';
+    if (setting->type == SETTING_FORMATS)
+        offset += (size_t)snprintf(explanation, bytes, "a list, with commas, of ");
+    for (int i = 0; (name = name_of(setting->type, i, &value)) && offset < bytes; i++) {
+        next = name_of(setting->type, i + 1, &value);
+        const char *separator = "";
+        if (next)
+            separator = name_of(setting->type, i + 2, &value) ? ", " : " or ";
+        offset += (size_t)snprintf(explanation + offset, bytes - offset, "%s%s", name, separator);
     }
 }
 
 /* ---- the environment */
 
-static int read_name(enum setting_type type, const char *text, size_t len, unsigned *value)
+static int read_name(enum setting_type type, const char *text, size_t size, unsigned *value)
 {
     const char *name;
     for (int i = 0; (name = name_of(type, i, value)); i++)
-        if (strlen(name) == len && memcmp(name, text, len) == 0)
+        if (strlen(name) == size && memcmp(name, text, size) == 0)
             return 1;
     return 0;
 }
@@ -114,11 +114,11 @@ static int read_names(const char *text, unsigned *set)
 {
     unsigned value;
     for (*set = 0;; text++) {
-        const size_t len = strcspn(text, ",");
-        if (!read_name(SETTING_FORMATS, text, len, &value))
+        const size_t size = strcspn(text, ",");
+        if (!read_name(SETTING_FORMATS, text, size, &value))
             return 0;
         *set |= 1u << value;
-        text += len;
+        text += size;
         if (!*text)
             return 1;
     }
@@ -133,17 +133,17 @@ static int read_integer(const char *text, long long *value)
 }
 
 /* LOW-HIGH */
-static int read_range(const char *text, const struct setting *s, int range[2])
+static int read_range(const char *text, const struct setting *setting, int range[2])
 {
     char low[12];
     long long values[2];
-    const size_t len = strcspn(text, "-");
-    if (len >= sizeof low || !text[len])
+    const size_t size = strcspn(text, "-");
+    if (size >= sizeof low || !text[size])
         return 0;
-    memcpy(low, text, len);
-    low[len] = '\0';
-    if (!read_integer(low, &values[0]) || !read_integer(text + len + 1, &values[1]) || (double)values[0] < s->low ||
-        (double)values[1] > s->high || values[0] > values[1])
+    memcpy(low, text, size);
+    low[size] = '\0';
+    if (!read_integer(low, &values[0]) || !read_integer(text + size + 1, &values[1]) ||
+        (double)values[0] < setting->low || (double)values[1] > setting->high || values[0] > values[1])
         return 0;
     range[0] = (int)values[0];
     range[1] = (int)values[1];
@@ -151,78 +151,79 @@ static int read_range(const char *text, const struct setting *s, int range[2])
 }
 
 /* Store a number of the member's width. */
-static void store(uint8_t *at, const struct setting *s, double real, long long integer)
+static void store(uint8_t *position, const struct setting *setting, double real, long long integer)
 {
-    const float f = (float)real;
+    const float single = (float)real;
     const int i = (int)integer;
-    const uint64_t u = (uint64_t)integer;
-    if (s->type == SETTING_REAL || s->type == SETTING_RATE)
-        memcpy(at, s->bytes == sizeof f ? (const void *)&f : (const void *)&real, s->bytes);
+    const uint64_t wide = (uint64_t)integer;
+    if (setting->type == SETTING_REAL || setting->type == SETTING_RATE)
+        memcpy(position, setting->bytes == sizeof single ? (const void *)&single : (const void *)&real, setting->bytes);
     else
-        memcpy(at, s->bytes == sizeof i ? (const void *)&i : (const void *)&u, s->bytes);
+        memcpy(position, setting->bytes == sizeof i ? (const void *)&i : (const void *)&wide, setting->bytes);
 }
 
 /* Set one variable; 0: its value is invalid. */
-static int set(struct coll_settings *all, const struct setting *s, const char *text)
+static int set(struct coll_settings *settings, const struct setting *setting, const char *text)
 {
-    uint8_t *at = (uint8_t *)all + s->at;
+    uint8_t *position = (uint8_t *)settings + setting->offset;
     double real = 0;
     long long integer = 0;
     unsigned value;
     int range[2];
-    switch (s->type) {
+    switch (setting->type) {
     case SETTING_ALGORITHM:
     case SETTING_FORMAT:
-        if (!read_name(s->type, text, strlen(text), &value))
+        if (!read_name(setting->type, text, strlen(text), &value))
             return 0;
-        memcpy(at, &value, sizeof value); /* enumerations have the type unsigned int here */
+        memcpy(position, &value, sizeof value); /* enumerations have the type unsigned int here */
         return 1;
     case SETTING_FORMATS:
         if (!read_names(text, &value))
             return 0;
-        memcpy(at, &value, sizeof value);
+        memcpy(position, &value, sizeof value);
         return 1;
     case SETTING_REAL:
-        if (!pici_number_read(text, strlen(text), &real) || real < s->low || real > s->high)
+        if (!pici_number_read(text, strlen(text), &real) || real < setting->low || real > setting->high)
             return 0;
         break;
     case SETTING_RATE:
-        if (!pici_number_read(text, strlen(text), &real) || real <= s->low || real > s->high)
+        if (!pici_number_read(text, strlen(text), &real) || real <= setting->low || real > setting->high)
             return 0;
         break;
     case SETTING_INT:
     case SETTING_BYTES:
-        if (!read_integer(text, &integer) || (double)integer < s->low || (double)integer > s->high ||
-            (s->low < 0 && integer == 0))
+        if (!read_integer(text, &integer) || (double)integer < setting->low || (double)integer > setting->high ||
+            (setting->low < 0 && integer == 0))
             return 0;
         break;
     case SETTING_PATH:
     case SETTING_FILE:
-        if (!text[0] && s->type == SETTING_PATH)
+        if (!text[0] && setting->type == SETTING_PATH)
             return 0;
-        memcpy(at, &text, sizeof text);
+        memcpy(position, &text, sizeof text);
         return 1;
     case SETTING_RANGE:
-        if (!read_range(text, s, range))
+        if (!read_range(text, setting, range))
             return 0;
-        memcpy(at, range, sizeof range);
+        memcpy(position, range, sizeof range);
         return 1;
     }
-    store(at, s, real, integer);
+    store(position, setting, real, integer);
     return 1;
 }
 
-enum pici_status pici_settings_read(struct coll_settings *all, char *why, size_t bytes)
+enum pici_status pici_settings_read(struct coll_settings *settings, char *reason, size_t bytes)
 {
     _Static_assert(sizeof(enum pici_algorithm) == sizeof(unsigned) && sizeof(enum pici_format) == sizeof(unsigned),
                    "enumerators are stored as unsigned ints");
-    *all = usual;
-    for (const struct setting *s = pici_settings; s->variable; s++) {
-        const char *text = getenv(s->variable);
-        if (text && !set(all, s, text)) {
+    *settings = usual;
+    for (const struct setting *setting = pici_settings; setting->variable; setting++) {
+        const char *text = getenv(setting->variable);
+        if (text && !set(settings, setting, text)) {
             char values[120];
-            pici_setting_values(s, values, sizeof values);
-            snprintf(why, bytes, "environment variable %s is \"%.80s\", which is not %s", s->variable, text, values);
+            pici_setting_values(setting, values, sizeof values);
+            snprintf(reason, bytes, "environment variable %s is \"%.80s\", which is not %s", setting->variable, text,
+                     values);
             return PICI_E_ARG;
         }
     }
@@ -246,30 +247,31 @@ static int tune_bandwidth(double *ours, double said)
     return said >= 0 && !isinf(said); /* not a NaN */
 }
 
-enum pici_status pici_settings_tune(struct coll_settings *all, const struct pici_tune *theirs)
+enum pici_status pici_settings_tune(struct coll_settings *settings, const struct pici_tune *theirs)
 {
-    struct pici_tune t = PICI_TUNE_INIT;
-    struct coll_settings s = *all;
-    enum pici_status status = theirs ? sized_read(&t, sizeof t, sizeof t, theirs) : PICI_E_ARG;
+    struct pici_tune tune = PICI_TUNE_INIT;
+    struct coll_settings changed = *settings;
+    enum pici_status status = theirs ? sized_read(&tune, sizeof tune, sizeof tune, theirs) : PICI_E_ARG;
     if (status)
         return status;
-    if ((t.algorithm && !pici_schedule(t.algorithm)) || ((unsigned)t.format > PICI_HYBRID && t.format != PICI_AUTO) ||
-        t.formats >> (PICI_HYBRID + 1))
+    if ((tune.algorithm && !pici_schedule(tune.algorithm)) ||
+        ((unsigned)tune.format > PICI_HYBRID && tune.format != PICI_AUTO) || tune.formats >> (PICI_HYBRID + 1))
         return PICI_E_UNSUPPORTED;
-    if (!tune_threshold(&s.threshold.reduce[POLICY_INTER], t.inter_threshold) ||
-        !tune_threshold(&s.threshold.reduce[POLICY_INTRA], t.intra_threshold) ||
-        !tune_threshold(&s.threshold.gather, t.ag_threshold) ||
-        !tune_bandwidth(&s.bandwidth[POLICY_INTER], t.inter_bandwidth) ||
-        !tune_bandwidth(&s.bandwidth[POLICY_INTRA], t.intra_bandwidth) || t.window < 0 || t.window > COLL_MAX_WINDOW)
+    if (!tune_threshold(&changed.threshold.reduce[POLICY_INTER], tune.inter_threshold) ||
+        !tune_threshold(&changed.threshold.reduce[POLICY_INTRA], tune.intra_threshold) ||
+        !tune_threshold(&changed.threshold.gather, tune.ag_threshold) ||
+        !tune_bandwidth(&changed.bandwidth[POLICY_INTER], tune.inter_bandwidth) ||
+        !tune_bandwidth(&changed.bandwidth[POLICY_INTRA], tune.intra_bandwidth) || tune.window < 0 ||
+        tune.window > COLL_MAX_WINDOW)
         return PICI_E_ARG;
-    s.algorithm = t.algorithm ? t.algorithm : s.algorithm;
-    s.format = t.format != PICI_AUTO ? t.format : s.format;
-    s.formats = t.formats ? t.formats : s.formats;
-    s.window = t.window ? t.window : s.window;
-    s.slice_bytes = t.slice_bytes ? t.slice_bytes : s.slice_bytes;
-    s.timeout_ms = t.timeout_ms ? t.timeout_ms : s.timeout_ms;
-    s.checksum = t.checksum ? t.checksum > 0 : s.checksum;
-    s.history = t.history ? t.history > 0 : s.history;
-    *all = s;
+    changed.algorithm = tune.algorithm ? tune.algorithm : changed.algorithm;
+    changed.format = tune.format != PICI_AUTO ? tune.format : changed.format;
+    changed.formats = tune.formats ? tune.formats : changed.formats;
+    changed.window = tune.window ? tune.window : changed.window;
+    changed.slice_bytes = tune.slice_bytes ? tune.slice_bytes : changed.slice_bytes;
+    changed.timeout_ms = tune.timeout_ms ? tune.timeout_ms : changed.timeout_ms;
+    changed.checksum = tune.checksum ? tune.checksum > 0 : changed.checksum;
+    changed.history = tune.history ? tune.history > 0 : changed.history;
+    *settings = changed;
     return PICI_OK;
 }

@@ -46,7 +46,7 @@ struct setting {
     const char *variable;
     const char *option; /* the member of struct pici_coll_opts or struct pici_tune, or NULL */
     enum setting_type type;
-    size_t at, bytes; /* in struct coll_settings */
+    size_t offset, bytes; /* in struct coll_settings */
     double low, high;
     const char *values; /* in words; NULL: the names that the type allows */
     const char *usual;  /* the default, in words */
@@ -56,10 +56,10 @@ struct setting {
 extern const struct setting pici_settings[];
 
 /* The values of a row in words: "auto, ring or split". Writes at most so many bytes. */
-void pici_setting_values(const struct setting *, char *words, size_t bytes);
+void pici_setting_values(const struct setting *, char *explanation, size_t bytes);
 
-/* Set the defaults, then read the environment. PICI_E_ARG: a value is invalid; why [bytes] names the variable. */
-enum pici_status pici_settings_read(struct coll_settings *, char *why, size_t bytes);
+/* Set the defaults, then read the environment. PICI_E_ARG: a value is invalid; reason [bytes] names the variable. */
+enum pici_status pici_settings_read(struct coll_settings *, char *reason, size_t bytes);
 
 /* Change what the caller's struct sets; the rest stays. PICI_E_ARG, _UNSUPPORTED: nothing is changed. */
 enum pici_status pici_settings_tune(struct coll_settings *, const struct pici_tune *);

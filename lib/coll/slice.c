@@ -8,87 +8,89 @@
 
 /* ---- steps */
 
-void pici_slice_step_at(const struct pici_request *r, int step, struct schedule_step *s)
+void pici_slice_step_at(const struct pici_request *request, int step, struct schedule_step *out)
 {
-    const struct coll_layout *l = layout_of(r);
-    l->schedule->step(l->schedule, &l->shape, step, s);
+    const struct coll_layout *layout = layout_of(request);
+    layout->schedule->step(layout->schedule, &layout->shape, step, out);
 }
 
-const struct schedule_step *pici_slice_step(const struct pici_request *r, struct slice_run *run)
+const struct schedule_step *pici_slice_step(const struct pici_request *request, struct slice_run *slice_run)
 {
-    if (!run->known) {
-        pici_slice_step_at(r, run->step, &run->now);
-        run->known = 1;
+    if (!slice_run->messages_known) {
+        pici_slice_step_at(request, slice_run->step, &slice_run->messages);
+        slice_run->messages_known = 1;
     }
-    return &run->now;
+    return &slice_run->messages;
 }
 
 /* ---- buffers of messages */
 
-void pici_slice_buffers(struct pici_request *r, uint8_t *first, size_t pitch)
+void pici_slice_buffers(struct pici_request *request, uint8_t *first, size_t pitch)
 {
-    for (int i = 0; i < layout_of(r)->buffers; i++) {
-        r->buffers[i] = (struct coll_buffer){.bytes = first + (size_t)i * pitch, .room = layout_of(r)->message};
-        r->free[r->frees++] = &r->buffers[i];
+    for (int i = 0; i < layout_of(request)->buffers; i++) {
+        request->buffers[i] =
+            (struct coll_buffer){.bytes = first + (size_t)i * pitch, .capacity = layout_of(request)->message};
+        request->free_buffers[request->free_count++] = &request->buffers[i];
     }
 }
 
-struct coll_buffer *pici_slice_take(struct pici_request *r)
+struct coll_buffer *pici_slice_take(struct pici_request *request)
 {
-    struct coll_buffer *b = r->free[--r->frees];
-    b->users = 1;
-    b->flights = 0;
-    return b;
+    struct coll_buffer *buffer = request->free_buffers[--request->free_count];
+    buffer->users = 1;
+    buffer->flights = 0;
+    return buffer;
 }
 
-void pici_slice_drop(struct pici_request *r, struct coll_buffer *b)
+void pici_slice_drop(struct pici_request *request, struct coll_buffer *buffer)
 {
-    if (--b->users == 0)
-        r->call.args.rules->free_buffer(r, b);
+    if (--buffer->users == 0)
+        request->call.args.rules->free_buffer(request, buffer);
 }
 
-void pici_slice_let_go(struct pici_request *r, struct slice_run *run, int segment)
+void pici_slice_let_go(struct pici_request *request, struct slice_run *slice_run, int segment)
 {
-    struct coll_buffer *b = run->encoded[segment].message;
-    run->encoded[segment].message = NULL;
-    if (b && b->users == 1 && b == run->apart)
-        run->apart = NULL;
-    if (b)
-        pici_slice_drop(r, b);
+    struct coll_buffer *buffer = slice_run->encoded[segment].message;
+    slice_run->encoded[segment].message = NULL;
+    if (buffer && buffer->users == 1 && buffer == slice_run->buffer_apart)
+        slice_run->buffer_apart = NULL;
+    if (buffer)
+        pici_slice_drop(request, buffer);
 }
 
-size_t pici_slice_bytes(const struct coll_blocks *b)
+size_t pici_slice_bytes(const struct coll_blocks *blocks)
 {
     size_t bytes = 0;
-    for (int i = 0; i < b->count; i++)
-        bytes += b->len[i];
+    for (int i = 0; i < blocks->count; i++)
+        bytes += blocks->sizes[i];
     return bytes;
 }
 
-void pici_slice_keep(struct pici_request *r, struct slice_run *run, int segment, struct coll_buffer *b,
+void pici_slice_keep(struct pici_request *request, struct slice_run *slice_run, int segment, struct coll_buffer *buffer,
                      const struct coll_blocks *blocks)
 {
-    b->users++;
-    pici_slice_let_go(r, run, segment);
-    run->encoded[segment] = (struct coll_encoded){.blocks = *blocks, .message = b};
+    buffer->users++;
+    pici_slice_let_go(request, slice_run, segment);
+    slice_run->encoded[segment] = (struct coll_encoded){.blocks = *blocks, .message = buffer};
 }
 
 /* The buffer's users are its segments. It has room for as many as a message has, whatever their lengths. */
-void pici_slice_keep_apart(struct pici_request *r, struct slice_run *run, int segment, const struct coll_blocks *blocks)
+void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice_run, int segment,
+                           const struct coll_blocks *blocks)
 {
     struct coll_blocks copy = *blocks;
-    const size_t len = pici_slice_bytes(blocks);
-    struct coll_buffer *b = run->apart;
-    if (!b || b->segments == layout_of(r)->limits.segments) {
-        b = run->apart = pici_slice_take(r);
-        b->users = b->segments = 0;
-        b->len = MSG_BYTES;
+    const size_t size = pici_slice_bytes(blocks);
+    struct coll_buffer *buffer = slice_run->buffer_apart;
+    if (!buffer || buffer->segments == layout_of(request)->limits.segments) {
+        buffer = slice_run->buffer_apart = pici_slice_take(request);
+        buffer->users = buffer->segments = 0;
+        buffer->size = MSG_BYTES;
     }
-    copy.first = b->bytes + b->len;
-    r->engine->put(run->lane, b->bytes + b->len, blocks->first, len);
-    pici_slice_keep(r, run, segment, b, &copy);
-    b->len += len;
-    b->segments++;
+    copy.first = buffer->bytes + buffer->size;
+    request->engine->put(slice_run->lane, buffer->bytes + buffer->size, blocks->first, size);
+    pici_slice_keep(request, slice_run, segment, buffer, &copy);
+    buffer->size += size;
+    buffer->segments++;
 }
 
 /* ---- sums
@@ -105,147 +107,157 @@ void pici_slice_keep_apart(struct pici_request *r, struct slice_run *run, int se
  * x may be -0.0, which changes nothing. So a contribution may be sent with its -0.0, as dense messages are; sparse
  * ones leave them out, because they are shorter then. */
 
-void pici_slice_begin(const struct pici_request *r, struct slice_run *run, uint64_t slice)
+void pici_slice_begin(const struct pici_request *request, struct slice_run *slice_run, uint64_t slice)
 {
-    const struct coll_layout *l = layout_of(r);
-    run->slice = slice;
-    run->step = run->known = 0;
-    run->apart = NULL;
-    memset(run->sum, 0, (size_t)l->segments * sizeof *run->sum);
-    for (run->free_slots = 0; run->free_slots < l->limits.sums; run->free_slots++)
-        run->slots[run->free_slots] = run->free_slots;
-    pici_policy_begin(&run->history);
+    const struct coll_layout *layout = layout_of(request);
+    slice_run->slice = slice;
+    slice_run->step = slice_run->messages_known = 0;
+    slice_run->buffer_apart = NULL;
+    memset(slice_run->sum_slot, 0, (size_t)layout->segments * sizeof *slice_run->sum_slot);
+    for (slice_run->free_slots = 0; slice_run->free_slots < layout->limits.sums; slice_run->free_slots++)
+        slice_run->slots[slice_run->free_slots] = slice_run->free_slots;
+    pici_policy_begin(&slice_run->history);
 }
 
-static uint8_t *slot_at(const struct pici_request *r, const struct slice_run *run, int slot)
+static uint8_t *slot_at(const struct pici_request *request, const struct slice_run *slice_run, int slot)
 {
-    return run->acc + (size_t)slot * layout_of(r)->slice * r->call.resolved.width;
+    return slice_run->accumulated + (size_t)slot * layout_of(request)->slice * request->call.resolved.width;
 }
 
-uint8_t *pici_slice_result(const struct pici_request *r, int segment, uint64_t first)
+uint8_t *pici_slice_result(const struct pici_request *request, int segment, uint64_t first_element)
 {
-    const struct coll_call *c = &r->call;
-    const uint64_t base = c->args.kind == PICI_REDUCE_SCATTER ? pici_coll_segment(r->comm, c, segment).first : 0;
-    return c->args.recv + (first - base) * c->resolved.width;
+    const struct coll_call *call = &request->call;
+    const uint64_t base =
+        call->args.kind == PICI_REDUCE_SCATTER ? pici_coll_segment(request->comm, call, segment).first : 0;
+    return call->args.recv + (first_element - base) * call->resolved.width;
 }
 
-const uint8_t *pici_slice_contribution(const struct pici_request *r, uint64_t first)
+const uint8_t *pici_slice_contribution(const struct pici_request *request, uint64_t first_element)
 {
-    const struct coll_span own = pici_coll_segment(r->comm, &r->call, r->comm->position);
-    return own.n ? r->call.args.send + (first - own.first) * r->call.resolved.width
-                 : r->call.args.recv; /* of nothing: any valid pointer */
+    const struct coll_span own = pici_coll_segment(request->comm, &request->call, request->comm->position);
+    return own.count ? request->call.args.send + (first_element - own.first) * request->call.resolved.width
+                     : request->call.args.recv; /* of nothing: any valid pointer */
 }
 
-uint64_t pici_slice_number(const struct pici_request *r, const struct slice_run *run)
+uint64_t pici_slice_number(const struct pici_request *request, const struct slice_run *slice_run)
 {
-    return run->slice | (uint64_t)r->tag << 32;
+    return slice_run->slice | (uint64_t)request->tag << 32;
 }
 
 /* Where the sum of a segment's slice is, which exists. */
-static uint8_t *sum_at(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t first)
+static uint8_t *sum_at(const struct pici_request *request, const struct slice_run *slice_run, int segment,
+                       uint64_t first_element)
 {
-    const int where = run->sum[segment];
-    return where == SUM_IN_RECV ? pici_slice_result(r, segment, first) : slot_at(r, run, where - 1);
+    const int where = slice_run->sum_slot[segment];
+    return where == SUM_IN_RECV ? pici_slice_result(request, segment, first_element)
+                                : slot_at(request, slice_run, where - 1);
 }
 
-void pici_slice_own(const struct pici_request *r, struct pici_lane *lane, uint8_t *dst, const uint8_t *src, uint64_t n)
+void pici_slice_own(const struct pici_request *request, struct pici_lane *lane, uint8_t *destination,
+                    const uint8_t *source, uint64_t count)
 {
-    if (r->call.resolved.by_value)
-        r->engine->positive_zeros(lane, dst, src, n, r->call.args.dtype, !coll_gathers(r->call.args.kind));
-    else if (dst != src)
-        r->engine->copy(lane, dst, src, n, r->call.args.dtype);
+    if (request->call.resolved.by_value)
+        request->engine->positive_zeros(lane, destination, source, count, request->call.args.dtype,
+                                        !coll_gathers(request->call.args.kind));
+    else if (destination != source)
+        request->engine->copy(lane, destination, source, count, request->call.args.dtype);
 }
 
-uint8_t *pici_slice_new_sum(const struct pici_request *r, struct slice_run *run, int segment, uint64_t first)
+uint8_t *pici_slice_new_sum(const struct pici_request *request, struct slice_run *slice_run, int segment,
+                            uint64_t first_element)
 {
-    const int in_recv = segment == r->comm->position || layout_of(r)->limits.sums_in_recv;
-    if (run->sum[segment] == SUM_NONE)
-        run->sum[segment] = in_recv ? SUM_IN_RECV : 1 + run->slots[--run->free_slots];
-    return sum_at(r, run, segment, first);
+    const int in_recv = segment == request->comm->position || layout_of(request)->limits.sums_in_recv;
+    if (slice_run->sum_slot[segment] == SUM_NONE)
+        slice_run->sum_slot[segment] = in_recv ? SUM_IN_RECV : 1 + slice_run->slots[--slice_run->free_slots];
+    return sum_at(request, slice_run, segment, first_element);
 }
 
-uint8_t *pici_slice_sum(const struct pici_request *r, struct slice_run *run, int segment, struct coll_span s)
+uint8_t *pici_slice_sum(const struct pici_request *request, struct slice_run *slice_run, int segment,
+                        struct coll_span span)
 {
-    const struct coll_call *c = &r->call;
-    const int new = run->sum[segment] == SUM_NONE;
-    uint8_t *sum = pici_slice_new_sum(r, run, segment, s.first);
+    const struct coll_call *call = &request->call;
+    const int new = slice_run->sum_slot[segment] == SUM_NONE;
+    uint8_t *sum = pici_slice_new_sum(request, slice_run, segment, span.first);
     if (new)
-        pici_slice_own(r, run->lane, sum, c->args.send + s.first * c->resolved.width, s.n);
+        pici_slice_own(request, slice_run->lane, sum, call->args.send + span.first * call->resolved.width, span.count);
     return sum;
 }
 
-void pici_slice_pass_on(struct slice_run *run, int segment)
+void pici_slice_pass_on(struct slice_run *slice_run, int segment)
 {
-    if (run->sum[segment] > 0) {
-        run->slots[run->free_slots++] = run->sum[segment] - 1;
-        run->sum[segment] = SUM_NONE;
+    if (slice_run->sum_slot[segment] > 0) {
+        slice_run->slots[slice_run->free_slots++] = slice_run->sum_slot[segment] - 1;
+        slice_run->sum_slot[segment] = SUM_NONE;
     }
 }
 
-const uint8_t *pici_slice_source(const struct pici_request *r, const struct slice_run *run, int segment, uint64_t *n)
+const uint8_t *pici_slice_source(const struct pici_request *request, const struct slice_run *slice_run, int segment,
+                                 uint64_t *count)
 {
-    const struct coll_call *c = &r->call;
-    const struct coll_span s = pici_coll_slice(r->comm, c, segment, run->slice);
-    const uint64_t first = s.first;
-    *n = s.n;
-    if (c->args.kind == PICI_BROADCAST)
-        return c->args.send + first * c->resolved.width;
-    if (coll_gathers(c->args.kind)) /* by value: what was cleared, in its place in the result */
-        return c->resolved.by_value ? pici_slice_result(r, segment, first) : pici_slice_contribution(r, first);
-    return run->sum[segment] == SUM_NONE ? c->args.send + first * c->resolved.width : sum_at(r, run, segment, first);
+    const struct coll_call *call = &request->call;
+    const struct coll_span span = pici_coll_slice(request->comm, call, segment, slice_run->slice);
+    const uint64_t first_element = span.first;
+    *count = span.count;
+    if (call->args.kind == PICI_BROADCAST)
+        return call->args.send + first_element * call->resolved.width;
+    if (coll_gathers(call->args.kind)) /* by value: what was cleared, in its place in the result */
+        return call->resolved.by_value ? pici_slice_result(request, segment, first_element)
+                                       : pici_slice_contribution(request, first_element);
+    return slice_run->sum_slot[segment] == SUM_NONE ? call->args.send + first_element * call->resolved.width
+                                                    : sum_at(request, slice_run, segment, first_element);
 }
 
 /* ---- tracing */
 
-double pici_slice_now(const struct pici_request *r)
+double pici_slice_now(const struct pici_request *request)
 {
-    return r->call.opts.stats || r->comm->trace ? pici_coll_now() : 0;
+    return request->call.opts.stats || request->comm->trace ? pici_coll_now() : 0;
 }
 
-void pici_slice_trace(struct pici_request *r, const char *name, const struct slice_run *run,
-                      const struct schedule_message *m, size_t wire, const uint64_t *tiles)
+void pici_slice_trace(struct pici_request *request, const char *name, const struct slice_run *slice_run,
+                      const struct schedule_message *message, size_t wire, const uint64_t *tiles)
 {
-    struct pici_comm *comm = r->comm;
+    struct pici_comm *comm = request->comm;
     if (!comm->trace)
         return;
-    const int peer = comm->order[m->peer];
-    struct trace_event e = {.name = name,
-                            .begin = run->begin,
-                            .end = pici_coll_now(),
-                            .sequence = r->sequence,
-                            .phase = (int)run->now.phase,
-                            .step = run->step,
-                            .slice = (int)run->slice,
-                            .peer = peer,
-                            .inter = comm->node_of[peer] != comm->node_of[comm->rank],
-                            .format = (int)run->format,
-                            .density = run->density,
-                            .extrapolated = run->extrapolated,
-                            .dense_bytes = run->dense_bytes,
-                            .wire_bytes = wire,
-                            .values = run->coded ? r->call.opts.values.codec->name : NULL};
+    const int peer = comm->order[message->peer];
+    struct trace_event event = {.name = name,
+                                .begin = slice_run->begin,
+                                .end = pici_coll_now(),
+                                .sequence = request->sequence,
+                                .phase = (int)slice_run->messages.phase,
+                                .step = slice_run->step,
+                                .slice = (int)slice_run->slice,
+                                .peer = peer,
+                                .inter = comm->node_of[peer] != comm->node_of[comm->rank],
+                                .format = (int)slice_run->format,
+                                .density = slice_run->density,
+                                .extrapolated = slice_run->extrapolated,
+                                .dense_bytes = slice_run->dense_bytes,
+                                .wire_bytes = wire,
+                                .values = slice_run->coded ? request->call.opts.values.codec->name : NULL};
     if (tiles)
-        memcpy(e.tiles, tiles, sizeof e.tiles);
-    if (r->call.args.rules->traces_blocks) {
-        e.blocks = m->count;
-        e.segments = m->segments;
-        e.order = comm->order;
+        memcpy(event.tiles, tiles, sizeof event.tiles);
+    if (request->call.args.rules->traces_blocks) {
+        event.blocks = message->count;
+        event.segments = message->segments;
+        event.order = comm->order;
     }
-    pici_trace_add(comm->trace, &e);
+    pici_trace_add(comm->trace, &event);
 }
 
 /* ---- stages */
 
-int pici_slice_ready(const struct pici_request *r, const struct slice_run *run, enum pici_status *s)
+int pici_slice_ready(const struct pici_request *request, const struct slice_run *slice_run, enum pici_status *status)
 {
     int done;
-    *s = r->engine->ready(run->lane, &done);
+    *status = request->engine->ready(slice_run->lane, &done);
     return done;
 }
 
-void pici_slice_sent(struct slice_run *run)
+void pici_slice_sent(struct slice_run *slice_run)
 {
-    run->stage = STAGE_REST;
-    run->sent = 1;
-    run->message = 0;
+    slice_run->stage = STAGE_REST;
+    slice_run->sent = 1;
+    slice_run->message = 0;
 }

@@ -6,9 +6,9 @@
 
 #include "coll/request.h"
 
-static inline const struct coll_layout *layout_of(const struct pici_request *r)
+static inline const struct coll_layout *layout_of(const struct pici_request *request)
 {
-    return &r->call.resolved.at;
+    return &request->call.resolved.layout;
 }
 
 /* ---- steps */
@@ -37,41 +37,44 @@ void pici_slice_keep_apart(struct pici_request *, struct slice_run *, int segmen
 /* The bytes of all blocks of a segment. */
 size_t pici_slice_bytes(const struct coll_blocks *);
 
-/* ---- elements. first: index of the slice's first element in the call's total; n: how many it has */
+/* ---- elements. first_element: index of the slice's first element in the call's total; count: how many it has */
 
 /* Begin a slice: it has no sums yet, and is at the first step. */
 void pici_slice_begin(const struct pici_request *, struct slice_run *, uint64_t slice);
 
 /* Where a segment's result belongs in the receive buffer. */
-uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t first);
+uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t first_element);
 
 /* Elements of this rank's contribution to an all-gather. */
-const uint8_t *pici_slice_contribution(const struct pici_request *, uint64_t first);
+const uint8_t *pici_slice_contribution(const struct pici_request *, uint64_t first_element);
 
 /* The number of a slice in its messages. */
 uint64_t pici_slice_number(const struct pici_request *, const struct slice_run *);
 
-/* Copy n elements of this rank's own contribution to where the call first needs them, which may be where they are. */
-void pici_slice_own(const struct pici_request *, struct pici_lane *, uint8_t *dst, const uint8_t *src, uint64_t n);
+/* Copy count elements of this rank's own contribution to where the call first needs them, which may be where they
+ * are. */
+void pici_slice_own(const struct pici_request *, struct pici_lane *, uint8_t *destination, const uint8_t *source,
+                    uint64_t count);
 
 /* This rank's sum of a segment; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *, struct slice_run *, int segment, struct coll_span);
 
 /* The place of a sum that the caller writes, whatever there was before. */
-uint8_t *pici_slice_new_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first);
+uint8_t *pici_slice_new_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first_element);
 
 /* A sum was sent to another rank: free its memory. Sums in the receive buffer stay. */
 void pici_slice_pass_on(struct slice_run *, int segment);
 
 /* The elements that this rank encodes: its own contribution, a sum, or a result. */
-const uint8_t *pici_slice_source(const struct pici_request *, const struct slice_run *, int segment, uint64_t *n);
+const uint8_t *pici_slice_source(const struct pici_request *, const struct slice_run *, int segment, uint64_t *count);
 
 /* ---- values: slice_values.c */
 
 /* Whether the value codec makes the messages of the slice's step. */
 int pici_slice_coded(const struct pici_request *, const struct slice_run *);
 
-/* Begin to narrow the elements of a message to arrays: sets run->src and run->n. run->arrays is set. */
+/* Begin to narrow the elements of a message to arrays: sets slice_run->sources and
+ * slice_run->counts. slice_run->arrays is set. */
 enum pici_status pici_slice_narrow(struct pici_request *, struct slice_run *, const struct schedule_message *);
 
 /* They are narrowed: count what was lost, and begin to put what receivers will decode in the place of elements with
@@ -79,19 +82,20 @@ enum pici_status pici_slice_narrow(struct pici_request *, struct slice_run *, co
 enum pici_status pici_slice_narrowed(struct pici_request *, struct slice_run *, const struct schedule_message *);
 
 /* Places for the arrays of a received segment. */
-void pici_slice_received(const struct pici_request *, const struct slice_run *, void *out[VALUES_ARRAYS]);
+void pici_slice_received(const struct pici_request *, const struct slice_run *, void *outputs[VALUES_ARRAYS]);
 
-/* Begin to put n elements of arrays at dst, or to add them there: arrays that were received, or those that segment i of
- * the last message made was narrowed to. */
-enum pici_status pici_slice_widen(struct pici_request *, const struct slice_run *, enum engine_widen, uint8_t *dst,
-                                  uint64_t n, const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS]);
+/* Begin to put count elements of arrays at destination, or to add them there: arrays that were received, or those that
+ * segment i of the last message made was narrowed to. */
+enum pici_status pici_slice_widen(struct pici_request *, const struct slice_run *, enum engine_widen,
+                                  uint8_t *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
+                                  const uint64_t input_counts[VALUES_ARRAYS]);
 enum pici_status pici_slice_widen_own(struct pici_request *, const struct slice_run *, const struct schedule_message *,
-                                      int i, enum engine_widen, uint8_t *dst);
+                                      int i, enum engine_widen, uint8_t *destination);
 
 /* ---- progress */
 
-/* Whether the engine has done what the slice's stage began; *s: whether that succeeded. */
-int pici_slice_ready(const struct pici_request *, const struct slice_run *, enum pici_status *s);
+/* Whether the engine has done what the slice's stage began; *status: whether that succeeded. */
+int pici_slice_ready(const struct pici_request *, const struct slice_run *, enum pici_status *status);
 
 /* The time, if anybody wants to know how long messages take; else 0. */
 double pici_slice_now(const struct pici_request *);

@@ -10,129 +10,143 @@
  *   same sum make the same arrays of it, since they draw the same random numbers. */
 #include "coll/slice.h"
 
-int pici_slice_coded(const struct pici_request *r, const struct slice_run *run)
+int pici_slice_coded(const struct pici_request *request, const struct slice_run *slice_run)
 {
-    const struct coll_layout *l = layout_of(r);
-    const int gather = run->now.phase == PHASE_GATHER;
-    if (gather && l->schedule->undivided) /* these ranks have no part in the exchanges, after which all is the same */
+    const struct coll_layout *layout = layout_of(request);
+    const int gather = slice_run->messages.phase == PHASE_GATHER;
+    if (gather &&
+        layout->schedule->undivided) /* these ranks have no part in the exchanges, after which all is the same */
         return 0;
-    return (r->call.opts.values.phases & (gather ? VALUES_GATHERING : VALUES_REDUCING)) != 0;
+    return (request->call.opts.values.phases & (gather ? VALUES_GATHERING : VALUES_REDUCING)) != 0;
 }
 
 /* The places for the arrays of a segment, the number `at` in a message, or of a received one. */
-static void places(const struct pici_request *r, const struct slice_run *run, int at, void *out[VALUES_ARRAYS])
+static void places(const struct pici_request *request, const struct slice_run *slice_run, int at,
+                   void *outputs[VALUES_ARRAYS])
 {
-    const struct coll_layout *l = layout_of(r);
-    uint8_t *next = run->narrowed + (size_t)at * l->parts;
+    const struct coll_layout *layout = layout_of(request);
+    uint8_t *next = slice_run->narrowed + (size_t)at * layout->parts;
     for (int i = 0; i < VALUES_ARRAYS; i++) {
-        out[i] = next;
-        next += l->part[i];
+        outputs[i] = next;
+        next += layout->part[i];
     }
 }
 
-void pici_slice_received(const struct pici_request *r, const struct slice_run *run, void *out[VALUES_ARRAYS])
+void pici_slice_received(const struct pici_request *request, const struct slice_run *slice_run,
+                         void *outputs[VALUES_ARRAYS])
 {
-    places(r, run, layout_of(r)->limits.segments, out);
+    places(request, slice_run, layout_of(request)->limits.segments, outputs);
 }
 
 /* Whether this rank accounts for what the encodings of a message lose. Of ranks that make the same ones it is the
  * lowest. */
-static int accounts(const struct pici_request *r, const struct schedule_message *m)
+static int accounts(const struct pici_request *request, const struct schedule_message *message)
 {
-    return !m->group || m->group == r->comm->position + 1;
+    return !message->group || message->group == request->comm->position + 1;
 }
 
 /* Where in the residual the losses of elements belong; NULL: nowhere. */
-static uint8_t *residual_at(const struct pici_request *r, uint64_t first)
+static uint8_t *residual_at(const struct pici_request *request, uint64_t first_element)
 {
-    const struct coll_call *c = &r->call;
-    const uint64_t base = c->args.kind == PICI_ALL_GATHER ? (uint64_t)r->comm->rank * c->args.count : 0;
-    return c->opts.residual ? c->opts.residual + (first - base) * c->resolved.width : NULL;
+    const struct coll_call *call = &request->call;
+    const uint64_t base = call->args.kind == PICI_ALL_GATHER ? (uint64_t)request->comm->rank * call->args.count : 0;
+    return call->opts.residual ? call->opts.residual + (first_element - base) * call->resolved.width : NULL;
 }
 
 /* Of an average, results are losses of all ranks' sum divided by their number. */
-static int times_of(const struct pici_request *r, const struct slice_run *run)
+static int times_of(const struct pici_request *request, const struct slice_run *slice_run)
 {
-    const int average = r->call.args.kind == PICI_ALL_REDUCE && r->call.args.op == PICI_AVG;
-    return average && run->now.phase == PHASE_GATHER ? r->comm->ranks : 1;
+    const int average = request->call.args.kind == PICI_ALL_REDUCE && request->call.args.op == PICI_AVG;
+    return average && slice_run->messages.phase == PHASE_GATHER ? request->comm->ranks : 1;
 }
 
 /* What tells the random numbers of an encoding from those of others in the phase. Ranks that hold the same sum draw the
  * same. A rank of doubling narrows an element in every step; if it drew the same number each time, its errors would add
  * up. */
-static int origin_of(const struct pici_request *r, const struct slice_run *run, const struct schedule_message *m)
+static int origin_of(const struct pici_request *request, const struct slice_run *slice_run,
+                     const struct schedule_message *message)
 {
-    return m->group ? m->group - 1 + run->step * r->comm->ranks : r->comm->position;
+    return message->group ? message->group - 1 + slice_run->step * request->comm->ranks : request->comm->position;
 }
 
-enum pici_status pici_slice_narrow(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+enum pici_status pici_slice_narrow(struct pici_request *request, struct slice_run *slice_run,
+                                   const struct schedule_message *message)
 {
-    const struct coll_call *c = &r->call;
-    const int wanted = accounts(r, m) && (c->opts.residual || c->opts.stats || r->comm->trace);
-    struct values_where where = {
-        .sequence = r->sequence, .gather = run->now.phase == PHASE_GATHER, .origin = origin_of(r, run, m)};
-    enum pici_status s = PICI_OK;
-    run->loss = (struct values_loss){.times = times_of(r, run)};
-    for (int i = 0; i < m->count && !s; i++) {
-        void *out[VALUES_ARRAYS];
-        uint64_t made[VALUES_ARRAYS] = {0}, n;
-        const uint8_t *src = pici_slice_source(r, run, m->segments[i], &n);
-        where.first = pici_coll_slice(r->comm, c, m->segments[i], run->slice).first;
-        places(r, run, i, out);
-        run->loss.residual = residual_at(r, where.first);
-        s = r->engine->narrow(run->lane, &c->opts.values, &where, out, made, src, n, wanted ? &run->loss : NULL);
-        for (int a = 0; a < run->arrays; a++) {
-            run->src[a * m->count + i] = out[a];
-            run->n[a * m->count + i] = made[a];
+    const struct coll_call *call = &request->call;
+    const int wanted = accounts(request, message) && (call->opts.residual || call->opts.stats || request->comm->trace);
+    struct values_where context = {.sequence = request->sequence,
+                                   .gather = slice_run->messages.phase == PHASE_GATHER,
+                                   .origin = origin_of(request, slice_run, message)};
+    enum pici_status status = PICI_OK;
+    slice_run->loss = (struct values_loss){.times = times_of(request, slice_run)};
+    for (int i = 0; i < message->count && !status; i++) {
+        void *outputs[VALUES_ARRAYS];
+        uint64_t made_counts[VALUES_ARRAYS] = {0}, count;
+        const uint8_t *source = pici_slice_source(request, slice_run, message->segments[i], &count);
+        context.first = pici_coll_slice(request->comm, call, message->segments[i], slice_run->slice).first;
+        places(request, slice_run, i, outputs);
+        slice_run->loss.residual = residual_at(request, context.first);
+        status = request->engine->narrow(slice_run->lane, &call->opts.values, &context, outputs, made_counts, source,
+                                         count, wanted ? &slice_run->loss : NULL);
+        for (int array = 0; array < slice_run->arrays; array++) {
+            slice_run->sources[array * message->count + i] = outputs[array];
+            slice_run->counts[array * message->count + i] = made_counts[array];
         }
-        if (accounts(r, m))
-            r->stats.events += n;
+        if (accounts(request, message))
+            request->stats.events += count;
     }
-    return s;
+    return status;
 }
 
-enum pici_status pici_slice_widen(struct pici_request *r, const struct slice_run *run, enum engine_widen how,
-                                  uint8_t *dst, uint64_t n, const void *const in[VALUES_ARRAYS],
-                                  const uint64_t have[VALUES_ARRAYS])
+enum pici_status pici_slice_widen(struct pici_request *request, const struct slice_run *slice_run,
+                                  enum engine_widen widening, uint8_t *destination, uint64_t count,
+                                  const void *const inputs[VALUES_ARRAYS], const uint64_t input_counts[VALUES_ARRAYS])
 {
-    const struct coll_call *c = &r->call;
-    const struct engine_values e = {.values = &c->opts.values,
-                                    .op = c->args.op,
-                                    .by_value = c->resolved.by_value,
-                                    .quiet = c->args.kind != PICI_ALL_GATHER};
-    const double begin = pici_slice_now(r);
-    enum pici_status s = r->engine->widen(run->lane, &e, how, dst, n, in, have, r->room.temp, layout_of(r)->temp);
-    r->stats.widen_s += pici_slice_now(r) - begin;
-    return s;
+    const struct coll_call *call = &request->call;
+    const struct engine_values usage = {.values = &call->opts.values,
+                                        .op = call->args.op,
+                                        .by_value = call->resolved.by_value,
+                                        .quiet = call->args.kind != PICI_ALL_GATHER};
+    const double begin = pici_slice_now(request);
+    enum pici_status status = request->engine->widen(slice_run->lane, &usage, widening, destination, count, inputs,
+                                                     input_counts, request->room.temp, layout_of(request)->temp);
+    request->stats.widen_s += pici_slice_now(request) - begin;
+    return status;
 }
 
-enum pici_status pici_slice_widen_own(struct pici_request *r, const struct slice_run *run,
-                                      const struct schedule_message *m, int i, enum engine_widen how, uint8_t *dst)
+enum pici_status pici_slice_widen_own(struct pici_request *request, const struct slice_run *slice_run,
+                                      const struct schedule_message *message, int i, enum engine_widen widening,
+                                      uint8_t *destination)
 {
-    const void *in[VALUES_ARRAYS] = {NULL};
-    uint64_t have[VALUES_ARRAYS] = {0};
-    for (int a = 0; a < run->arrays; a++) {
-        in[a] = run->src[a * m->count + i];
-        have[a] = run->n[a * m->count + i];
+    const void *inputs[VALUES_ARRAYS] = {NULL};
+    uint64_t input_counts[VALUES_ARRAYS] = {0};
+    for (int array = 0; array < slice_run->arrays; array++) {
+        inputs[array] = slice_run->sources[array * message->count + i];
+        input_counts[array] = slice_run->counts[array * message->count + i];
     }
-    return pici_slice_widen(r, run, how, dst, pici_coll_slice(r->comm, &r->call, m->segments[i], run->slice).n, in,
-                            have);
+    return pici_slice_widen(
+        request, slice_run, widening, destination,
+        pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).count, inputs,
+        input_counts);
 }
 
 /* Of the two ranks of an exchange, the one whose elements are the second operand keeps its message and adds it to what
  * it receives. */
-enum pici_status pici_slice_narrowed(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+enum pici_status pici_slice_narrowed(struct pici_request *request, struct slice_run *slice_run,
+                                     const struct schedule_message *message)
 {
-    const int gather = run->now.phase == PHASE_GATHER;
-    enum pici_status s = PICI_OK;
-    r->stats.narrow_s += pici_slice_now(r) - run->begin;
-    r->stats.nonfinite += run->loss.nonfinite;
-    r->stats.lost += run->loss.squares;
-    for (int i = 0; i < m->count && !s && (gather || (m->group && !m->keep)); i++) {
-        const uint64_t first = pici_coll_slice(r->comm, &r->call, m->segments[i], run->slice).first;
-        s = pici_slice_widen_own(r, run, m, i, WIDEN_PLACE,
-                                 gather ? pici_slice_result(r, m->segments[i], first)
-                                        : pici_slice_new_sum(r, run, m->segments[i], first));
+    const int gather = slice_run->messages.phase == PHASE_GATHER;
+    enum pici_status status = PICI_OK;
+    request->stats.narrow_s += pici_slice_now(request) - slice_run->begin;
+    request->stats.nonfinite += slice_run->loss.nonfinite;
+    request->stats.lost += slice_run->loss.squares;
+    for (int i = 0; i < message->count && !status && (gather || (message->group && !message->keep)); i++) {
+        const uint64_t first_element =
+            pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).first;
+        status =
+            pici_slice_widen_own(request, slice_run, message, i, WIDEN_PLACE,
+                                 gather ? pici_slice_result(request, message->segments[i], first_element)
+                                        : pici_slice_new_sum(request, slice_run, message->segments[i], first_element));
     }
-    return s;
+    return status;
 }

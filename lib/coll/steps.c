@@ -26,36 +26,36 @@
 
 /* ---- the order of places */
 
-static uint64_t slice_at(const struct pici_request *r, const struct coll_place *at)
+static uint64_t slice_at(const struct pici_request *request, const struct coll_place *place)
 {
-    return at->round * (uint64_t)layout_of(r)->window + (uint64_t)at->run;
+    return place->round * (uint64_t)layout_of(request)->window + (uint64_t)place->slice_index;
 }
 
-static int past_end(const struct pici_request *r, const struct coll_place *at)
+static int past_end(const struct pici_request *request, const struct coll_place *place)
 {
-    return slice_at(r, at) >= layout_of(r)->slices;
+    return slice_at(request, place) >= layout_of(request)->slices;
 }
 
-static void next_place(const struct pici_request *r, struct coll_place *at)
+static void next_place(const struct pici_request *request, struct coll_place *place)
 {
-    at->run++;
-    if (at->run < layout_of(r)->window && !past_end(r, at))
+    place->slice_index++;
+    if (place->slice_index < layout_of(request)->window && !past_end(request, place))
         return;
-    at->run = 0;
-    if (++at->step < layout_of(r)->steps)
+    place->slice_index = 0;
+    if (++place->step < layout_of(request)->steps)
         return;
-    at->step = 0;
-    at->round++;
+    place->step = 0;
+    place->round++;
 }
 
 /* ---- stages */
 
-static int busy(const struct pici_request *r)
+static int busy(const struct pici_request *request)
 {
-    const struct coll_layout *l = layout_of(r);
-    int busy = !l->slices;
-    for (int i = 0; i < l->window && r->engine->asynchronous; i++) {
-        const enum coll_stage stage = r->runs[i].stage;
+    const struct coll_layout *layout = layout_of(request);
+    int busy = !layout->slices;
+    for (int i = 0; i < layout->window && request->engine->asynchronous; i++) {
+        const enum coll_stage stage = request->runs[i].stage;
         busy |= stage == STAGE_NARROWING || stage == STAGE_COUNTING || stage == STAGE_MAKING ||
                 stage == STAGE_LOOKING || stage == STAGE_FIRST || stage == STAGE_TAKING;
     }
@@ -65,62 +65,65 @@ static int busy(const struct pici_request *r)
 /* ---- sending */
 
 /* Send the messages of the next place in the order, if they are made. */
-static enum pici_status try_send(struct pici_request *r, int *moved)
+static enum pici_status try_send(struct pici_request *request, int *progressed)
 {
-    const struct coll_layout *l = layout_of(r);
-    struct pici_comm *comm = r->comm;
-    const struct pici_transport *t = &comm->transport;
-    if (past_end(r, &r->next_send))
+    const struct coll_layout *layout = layout_of(request);
+    struct pici_comm *comm = request->comm;
+    const struct pici_transport *transport = &comm->transport;
+    if (past_end(request, &request->next_send))
         return PICI_OK;
-    struct slice_run *run = &r->runs[r->next_send.run];
-    pici_make_messages(r, run, moved);
-    for (int i = 0; i < l->window && r->engine->asynchronous; i++)
-        pici_make_messages(r, &r->runs[i], moved);
-    if (run->stage != STAGE_MADE)
+    struct slice_run *slice_run = &request->runs[request->next_send.slice_index];
+    pici_make_messages(request, slice_run, progressed);
+    for (int i = 0; i < layout->window && request->engine->asynchronous; i++)
+        pici_make_messages(request, &request->runs[i], progressed);
+    if (slice_run->stage != STAGE_MADE)
         return PICI_OK;
-    const struct coll_place last = r->next_send;
-    next_place(r, &r->next_send);
+    const struct coll_place last = request->next_send;
+    next_place(request, &request->next_send);
     /* If another slice is in flight, the next messages are that slice's and do not depend on what this one receives. */
     int own = 0; /* messages that are only made */
-    for (int i = 0; i < run->now.sends; i++)
-        own += run->now.send[i].peer == comm->position;
-    pici_step_sends(comm, run->now.sends - own,
-                    !past_end(r, &r->next_send) && l->slices - last.round * (uint64_t)l->window > 1 && l->window > 1);
-    for (int i = 0; i < run->now.sends; i++) {
-        if (run->now.send[i].peer == comm->position) {
-            r->making--;
-            pici_slice_drop(r, run->out[i]);
+    for (int i = 0; i < slice_run->messages.sends; i++)
+        own += slice_run->messages.send[i].peer == comm->position;
+    pici_step_sends(comm, slice_run->messages.sends - own,
+                    !past_end(request, &request->next_send) &&
+                        layout->slices - last.round * (uint64_t)layout->window > 1 && layout->window > 1);
+    for (int i = 0; i < slice_run->messages.sends; i++) {
+        if (slice_run->messages.send[i].peer == comm->position) {
+            request->making--;
+            pici_slice_drop(request, slice_run->outgoing[i]);
             continue;
         }
-        struct coll_flight *f = &r->sends[r->sending];
-        *f = (struct coll_flight){.buffer = run->out[i], .peer = comm->order[run->now.send[i].peer]};
-        enum pici_status s = t->send(t->context, f->peer, f->buffer->bytes, f->buffer->len, &f->request);
-        if (s)
-            return pici_coll_lost(comm, f->peer, s);
-        f->buffer->flights++;
-        r->sending++;
-        r->making--;
-        pici_request_sent(r, f->peer, f->buffer->len);
+        struct coll_flight *flight = &request->sends[request->sending];
+        *flight = (struct coll_flight){.buffer = slice_run->outgoing[i],
+                                       .peer = comm->order[slice_run->messages.send[i].peer]};
+        enum pici_status status = transport->send(transport->context, flight->peer, flight->buffer->bytes,
+                                                  flight->buffer->size, &flight->request);
+        if (status)
+            return pici_coll_lost(comm, flight->peer, status);
+        flight->buffer->flights++;
+        request->sending++;
+        request->making--;
+        pici_request_sent(request, flight->peer, flight->buffer->size);
     }
-    pici_slice_sent(run);
-    *moved = 1;
+    pici_slice_sent(slice_run);
+    *progressed = 1;
     return PICI_OK;
 }
 
 /* Free the buffers of sends that have ended. */
-static enum pici_status reap(struct pici_request *r, int *moved)
+static enum pici_status reap(struct pici_request *request, int *progressed)
 {
-    const struct pici_transport *t = &r->comm->transport;
-    for (int i = 0; i < r->sending;) {
+    const struct pici_transport *transport = &request->comm->transport;
+    for (int i = 0; i < request->sending;) {
         int done = 0;
-        enum pici_status s = t->test(t->context, r->sends[i].request, &done, NULL);
-        if (s)
-            return pici_coll_lost(r->comm, r->sends[i].peer, s);
+        enum pici_status status = transport->test(transport->context, request->sends[i].request, &done, NULL);
+        if (status)
+            return pici_coll_lost(request->comm, request->sends[i].peer, status);
         if (done) {
-            r->sends[i].buffer->flights--;
-            pici_slice_drop(r, r->sends[i].buffer);
-            r->sends[i] = r->sends[--r->sending];
-            *moved = 1;
+            request->sends[i].buffer->flights--;
+            pici_slice_drop(request, request->sends[i].buffer);
+            request->sends[i] = request->sends[--request->sending];
+            *progressed = 1;
         } else {
             i++;
         }
@@ -131,104 +134,110 @@ static enum pici_status reap(struct pici_request *r, int *moved)
 /* ---- receiving */
 
 /* The receives of a place: `at` counts places. */
-static struct coll_flight *row(const struct pici_request *r, uint64_t at)
+static struct coll_flight *row(const struct pici_request *request, uint64_t offset)
 {
-    const struct coll_layout *l = layout_of(r);
-    return r->recvs + (size_t)(at % (uint64_t)l->window) * (size_t)l->limits.receives;
+    const struct coll_layout *layout = layout_of(request);
+    return request->receives + (size_t)(offset % (uint64_t)layout->window) * (size_t)layout->limits.receives;
 }
 
 /* Post the receives of the next places, up to `window` ahead. */
-static enum pici_status post(struct pici_request *r, int *moved)
+static enum pici_status post(struct pici_request *request, int *progressed)
 {
-    const struct call_rules *rules = r->call.args.rules;
-    const struct coll_layout *l = layout_of(r);
-    const struct pici_transport *t = &r->comm->transport;
-    while (r->posted - r->folded < (uint64_t)l->window && !past_end(r, &r->next_post)) {
-        if (r->posting_step != r->next_post.step)
-            pici_slice_step_at(r, r->posting_step = r->next_post.step, &r->posting);
-        if (!rules->has_buffers(r, r->next_post.run, r->next_post.step, 1))
+    const struct call_rules *rules = request->call.args.rules;
+    const struct coll_layout *layout = layout_of(request);
+    const struct pici_transport *transport = &request->comm->transport;
+    while (request->posted - request->folded < (uint64_t)layout->window && !past_end(request, &request->next_post)) {
+        if (request->posting_step != request->next_post.step)
+            pici_slice_step_at(request, request->posting_step = request->next_post.step, &request->posting);
+        if (!rules->has_buffers(request, request->next_post.slice_index, request->next_post.step, 1))
             return PICI_OK;
-        pici_step_receives(r->comm, r->posting.receives);
-        for (int i = 0; i < r->posting.receives; i++) {
-            struct coll_flight *f = &row(r, r->posted)[i];
-            *f = (struct coll_flight){.peer = r->comm->order[r->posting.receive[i].peer]};
-            f->buffer = rules->take_buffer(r, r->next_post.run, r->next_post.step, 1, i);
-            enum pici_status s = t->recv(t->context, f->peer, f->buffer->bytes, f->buffer->room, &f->request);
-            if (s)
-                return pici_coll_lost(r->comm, f->peer, s);
+        pici_step_receives(request->comm, request->posting.receives);
+        for (int i = 0; i < request->posting.receives; i++) {
+            struct coll_flight *flight = &row(request, request->posted)[i];
+            *flight = (struct coll_flight){.peer = request->comm->order[request->posting.receive[i].peer]};
+            flight->buffer = rules->take_buffer(request, request->next_post.slice_index, request->next_post.step, 1, i);
+            enum pici_status status = transport->recv(transport->context, flight->peer, flight->buffer->bytes,
+                                                      flight->buffer->capacity, &flight->request);
+            if (status)
+                return pici_coll_lost(request->comm, flight->peer, status);
         }
-        r->posted++;
-        next_place(r, &r->next_post);
-        *moved = 1;
+        request->posted++;
+        next_place(request, &request->next_post);
+        *progressed = 1;
     }
     return PICI_OK;
 }
 
 /* Take in what arrived. Pass the next place in the order if everything there was taken in. */
-static enum pici_status try_receive(struct pici_request *r, int *moved)
+static enum pici_status try_receive(struct pici_request *request, int *progressed)
 {
-    struct coll_place at = r->next_fold;
-    for (uint64_t i = r->folded; i < r->posted; i++, next_place(r, &at)) {
-        struct slice_run *run = &r->runs[at.run];
-        enum pici_status s = PICI_OK;
-        if (run->step == at.step && run->slice == slice_at(r, &at))
-            s = pici_take_messages(r, run, row(r, i), moved);
-        if (s)
-            return s;
-        if (!r->engine->asynchronous)
-            break; /* a synchronous engine takes in messages in the order of places */
+    struct coll_place place = request->next_fold;
+    for (uint64_t i = request->folded; i < request->posted; i++, next_place(request, &place)) {
+        struct slice_run *slice_run = &request->runs[place.slice_index];
+        enum pici_status status = PICI_OK;
+        if (slice_run->step == place.step && slice_run->slice == slice_at(request, &place))
+            status = pici_take_messages(request, slice_run, row(request, i), progressed);
+        if (status)
+            return status;
+        /* a synchronous engine takes in messages in the order of places */
+        if (!request->engine->asynchronous)
+            break;
     }
-    struct slice_run *run = &r->runs[r->next_fold.run];
-    if (r->folded == r->posted || run->stage != STAGE_TAKEN)
+    struct slice_run *slice_run = &request->runs[request->next_fold.slice_index];
+    if (request->folded == request->posted || slice_run->stage != STAGE_TAKEN)
         return PICI_OK;
-    pici_end_step(r, run, row(r, r->folded));
-    next_place(r, &r->next_fold);
-    r->folded++;
-    *moved = 1;
+    pici_end_step(request, slice_run, row(request, request->folded));
+    next_place(request, &request->next_fold);
+    request->folded++;
+    *progressed = 1;
     return PICI_OK;
 }
 
 /* ---- the path */
 
-static enum pici_status begin(struct pici_request *r)
+static enum pici_status begin(struct pici_request *request)
 {
-    const struct coll_call *c = &r->call;
-    const struct coll_layout *l = layout_of(r);
-    const struct pici_engine *e = r->engine;
-    if (l->slices)
-        c->args.rules->set_buffers(r, r->room.messages);
-    for (int i = 0; i < l->window; i++) {
-        struct slice_run *run = &r->runs[i];
-        run->lane = r->lanes[i];
-        run->message = -1;
-        if (r->room.sums)
-            run->acc = r->room.sums + (size_t)i * (size_t)l->limits.sums * l->slice * c->resolved.width;
-        if (l->arrays)
-            run->narrowed = r->room.arrays + (size_t)i * ((size_t)l->limits.segments + 1) * l->parts;
-        pici_slice_begin(r, run, (uint64_t)i);
+    const struct coll_call *call = &request->call;
+    const struct coll_layout *layout = layout_of(request);
+    const struct pici_engine *engine = request->engine;
+    if (layout->slices)
+        call->args.rules->set_buffers(request, request->room.messages);
+    for (int i = 0; i < layout->window; i++) {
+        struct slice_run *slice_run = &request->runs[i];
+        slice_run->lane = request->lanes[i];
+        slice_run->message = -1;
+        if (request->room.sums)
+            slice_run->accumulated =
+                request->room.sums + (size_t)i * (size_t)layout->limits.sums * layout->slice * call->resolved.width;
+        if (layout->arrays)
+            slice_run->narrowed =
+                request->room.arrays + (size_t)i * ((size_t)layout->limits.segments + 1) * layout->parts;
+        pici_slice_begin(request, slice_run, (uint64_t)i);
     }
-    void *mark = r->mark;
-    r->mark = NULL;
-    enum pici_status s = e->begin(r->self, mark, l->window);
-    if (!s && !l->steps && c->args.count) { /* a single rank */
-        const struct coll_span all = pici_coll_segment(r->comm, c, 0);
-        pici_slice_own(r, r->runs[0].lane, pici_slice_result(r, 0, all.first), c->args.send, all.n);
+    void *mark = request->mark;
+    request->mark = NULL;
+    enum pici_status status = engine->begin(request->engine_self, mark, layout->window);
+    if (!status && !layout->steps && call->args.count) { /* a single rank */
+        const struct coll_span all = pici_coll_segment(request->comm, call, 0);
+        pici_slice_own(request, request->runs[0].lane, pici_slice_result(request, 0, all.first), call->args.send,
+                       all.count);
     }
-    return s;
+    return status;
 }
 
-static enum pici_status move(struct pici_request *r, int *moved, int *done)
+static enum pici_status move(struct pici_request *request, int *progressed, int *done)
 {
-    enum pici_status s;
-    if (!layout_of(r)->slices) {
-        s = r->engine->ready(r->runs[0].lane, done);
-        if (s)
-            pici_coll_note(r->comm, "rank %d: %s", r->comm->rank, pici_request_words(r, s));
-        return s;
+    enum pici_status status;
+    if (!layout_of(request)->slices) {
+        status = request->engine->ready(request->runs[0].lane, done);
+        if (status)
+            pici_coll_note(request->comm, "rank %d: %s", request->comm->rank, pici_request_words(request, status));
+        return status;
     }
-    if ((s = post(r, moved)) || (s = try_send(r, moved)) || (s = try_receive(r, moved)) || (s = reap(r, moved)))
-        return s;
-    *done = past_end(r, &r->next_fold) && r->sending == 0;
+    if ((status = post(request, progressed)) || (status = try_send(request, progressed)) ||
+        (status = try_receive(request, progressed)) || (status = reap(request, progressed)))
+        return status;
+    *done = past_end(request, &request->next_fold) && request->sending == 0;
     return PICI_OK;
 }
 

@@ -10,295 +10,309 @@
 #include "coll/rules.h"
 
 /* Check that a prefix belongs to the message that is due. */
-static enum pici_status check_prefix(struct pici_request *r, const struct slice_run *run, const struct msg_prefix *p,
-                                     int blocks, int peer)
+static enum pici_status check_prefix(struct pici_request *request, const struct slice_run *slice_run,
+                                     const struct msg_prefix *prefix, int blocks, int peer)
 {
-    const struct coll_call *c = &r->call;
-    const char *mismatch = c->args.rules->mismatch;
-    const int here =
-        p->sequence == r->sequence && p->slice == pici_slice_number(r, run) && p->step == (uint32_t)run->step;
-    const unsigned algorithm = (unsigned)layout_of(r)->schedule->id;
-    if (mismatch && p->sequence == r->sequence && p->algorithm == algorithm && p->slice >> 32 != r->tag) {
-        pici_coll_note(r->comm, "rank %d makes this call %s", peer, mismatch);
+    const struct coll_call *call = &request->call;
+    const char *mismatch = call->args.rules->mismatch;
+    const int here = prefix->sequence == request->sequence && prefix->slice == pici_slice_number(request, slice_run) &&
+                     prefix->step == (uint32_t)slice_run->step;
+    const unsigned algorithm = (unsigned)layout_of(request)->schedule->id;
+    if (mismatch && prefix->sequence == request->sequence && prefix->algorithm == algorithm &&
+        prefix->slice >> 32 != request->tag) {
+        pici_coll_note(request->comm, "rank %d makes this call %s", peer, mismatch);
         return PICI_E_PEER;
     }
-    if (here && p->kind == MSG_POISON && p->status < 0) {
-        pici_coll_fail(r, pici_msg_status((uint32_t)p->status), INT_MAX);
+    if (here && prefix->kind == MSG_POISON && prefix->status < 0) {
+        pici_coll_fail(request, pici_msg_status((uint32_t)prefix->status), INT_MAX);
         return PICI_OK;
     }
-    if (here && p->kind == (run->coded ? MSG_CODED : MSG_DATA) && p->dtype == (unsigned)c->args.dtype &&
-        p->op == c->resolved.said.op && p->algorithm == algorithm && p->blocks == (uint32_t)blocks)
+    if (here && prefix->kind == (slice_run->coded ? MSG_CODED : MSG_DATA) &&
+        prefix->dtype == (unsigned)call->args.dtype && prefix->op == call->resolved.said.op &&
+        prefix->algorithm == algorithm && prefix->blocks == (uint32_t)blocks)
         return PICI_OK;
-    pici_coll_note(r->comm, "rank %d sent a message that does not belong here", peer);
+    pici_coll_note(request->comm, "rank %d sent a message that does not belong here", peer);
     return PICI_E_CORRUPT;
 }
 
 /* Place elements in the result or in place of a sum, or add them: where, and which, as the schedule says. */
-static uint8_t *destination(struct pici_request *r, struct slice_run *run, enum schedule_action action,
-                            const struct coll_part *p, enum engine_widen *how)
+static uint8_t *destination(struct pici_request *request, struct slice_run *slice_run, enum schedule_action action,
+                            const struct coll_part *part, enum engine_widen *widening)
 {
-    *how = action == TAKE_REDUCE ? WIDEN_FOLD : WIDEN_PLACE;
-    return action == TAKE_PLACE             ? pici_slice_result(r, p->segment, p->span.first)
-           : action == TAKE_REDUCE_REVERSED ? pici_slice_new_sum(r, run, p->segment, p->span.first)
-                                            : pici_slice_sum(r, run, p->segment, p->span);
+    *widening = action == TAKE_REDUCE ? WIDEN_FOLD : WIDEN_PLACE;
+    switch (action) {
+    case TAKE_PLACE: return pici_slice_result(request, part->segment, part->span.first);
+    case TAKE_REDUCE_REVERSED: return pici_slice_new_sum(request, slice_run, part->segment, part->span.first);
+    default: return pici_slice_sum(request, slice_run, part->segment, part->span);
+    }
 }
 
 /* Take in the arrays of a value codec: decode their blocks, then widen them. */
-static enum pici_status take_arrays(struct pici_request *r, struct slice_run *run, enum schedule_action action,
-                                    struct coll_part *p)
+static enum pici_status take_arrays(struct pici_request *request, struct slice_run *slice_run,
+                                    enum schedule_action action, struct coll_part *part)
 {
-    void *out[VALUES_ARRAYS];
-    const void *in[VALUES_ARRAYS] = {NULL};
-    uint64_t have[VALUES_ARRAYS] = {0};
-    const uint8_t *block = p->bytes;
-    enum engine_widen how;
-    enum pici_status s = PICI_OK;
-    pici_slice_received(r, run, out);
-    for (int a = 0; a < run->arrays && !s; a++) {
-        in[a] = out[a];
-        have[a] = p->block[a].count;
-        s = r->engine->decode(run->lane, out[a], block, &p->block[a], have[a]);
-        block += p->blocks.len[a];
+    void *outputs[VALUES_ARRAYS];
+    const void *inputs[VALUES_ARRAYS] = {NULL};
+    uint64_t input_counts[VALUES_ARRAYS] = {0};
+    const uint8_t *block = part->bytes;
+    enum engine_widen widening;
+    enum pici_status status = PICI_OK;
+    pici_slice_received(request, slice_run, outputs);
+    for (int array = 0; array < slice_run->arrays && !status; array++) {
+        inputs[array] = outputs[array];
+        input_counts[array] = part->block[array].count;
+        status =
+            request->engine->decode(slice_run->lane, outputs[array], block, &part->block[array], input_counts[array]);
+        block += part->blocks.sizes[array];
     }
-    if (s)
-        return s;
-    uint8_t *dst = destination(r, run, action, p, &how);
-    return pici_slice_widen(r, run, how, dst, p->span.n, in, have);
+    if (status)
+        return status;
+    uint8_t *elements = destination(request, slice_run, action, part, &widening);
+    return pici_slice_widen(request, slice_run, widening, elements, part->span.count, inputs, input_counts);
 }
 
 /* Add a block, or decode it into the result or in place of a sum, as the schedule says. */
-static enum pici_status take_block(struct pici_request *r, struct slice_run *run, enum schedule_action action,
-                                   struct coll_part *p)
+static enum pici_status take_block(struct pici_request *request, struct slice_run *slice_run,
+                                   enum schedule_action action, struct coll_part *part)
 {
-    const struct coll_call *c = &r->call;
-    const struct pici_engine *e = r->engine;
-    enum engine_widen how;
-    uint8_t *dst = destination(r, run, action, p, &how);
-    if (how == WIDEN_PLACE)
-        return e->decode(run->lane, dst, p->bytes, p->block, c->resolved.total);
-    return e->fold(run->lane, dst, p->bytes, p->block, c->args.op, r->room.temp, COLL_TEMP_BYTES / c->resolved.width);
+    const struct coll_call *call = &request->call;
+    const struct pici_engine *engine = request->engine;
+    enum engine_widen widening;
+    uint8_t *elements = destination(request, slice_run, action, part, &widening);
+    if (widening == WIDEN_PLACE)
+        return engine->decode(slice_run->lane, elements, part->bytes, part->block, call->resolved.total);
+    return engine->fold(slice_run->lane, elements, part->bytes, part->block, call->args.op, request->room.temp,
+                        COLL_TEMP_BYTES / call->resolved.width);
 }
 
 /* Parse the headers of a segment's blocks. Of an array of a value codec, how many elements it should have is checked
  * when it is widened. */
-static enum pici_status parse_blocks(struct pici_request *r, const struct slice_run *run, struct coll_part *p)
+static enum pici_status parse_blocks(struct pici_request *request, const struct slice_run *slice_run,
+                                     struct coll_part *part)
 {
-    const struct values *v = &r->call.opts.values;
-    size_t at = p->at, left = p->left;
-    p->blocks = (struct coll_blocks){.first = p->bytes, .count = run->arrays};
-    for (int a = 0; a < run->arrays; a++) {
-        struct pici_block *b = &p->block[a];
-        const uint8_t *head = r->engine->head(run->lane, p->number * run->arrays + a, at);
-        enum pici_status s = run->coded
-                                 ? pici_msg_array(b, head, left, v->codec->dtype(v, a), v->codec->most(v, a, p->span.n))
-                                 : pici_msg_block(b, head, left, r->call.args.dtype, p->span.n);
-        if (s)
-            return s;
-        p->blocks.len[a] = (size_t)b->at.block_bytes;
-        p->blocks.format[a] = (enum pici_format)b->format;
-        at += p->blocks.len[a];
-        left -= p->blocks.len[a];
+    const struct values *values = &request->call.opts.values;
+    size_t offset = part->offset, remaining = part->remaining;
+    part->blocks = (struct coll_blocks){.first = part->bytes, .count = slice_run->arrays};
+    for (int array = 0; array < slice_run->arrays; array++) {
+        struct pici_block *parsed = &part->block[array];
+        const uint8_t *head = request->engine->head(slice_run->lane, part->number * slice_run->arrays + array, offset);
+        enum pici_status status =
+            slice_run->coded ? pici_msg_array(parsed, head, remaining, values->codec->dtype(values, array),
+                                              values->codec->most(values, array, part->span.count))
+                             : pici_msg_block(parsed, head, remaining, request->call.args.dtype, part->span.count);
+        if (status)
+            return status;
+        part->blocks.sizes[array] = (size_t)parsed->at.block_bytes;
+        part->blocks.format[array] = (enum pici_format)parsed->format;
+        offset += part->blocks.sizes[array];
+        remaining -= part->blocks.sizes[array];
     }
     return PICI_OK;
 }
 
-enum pici_status pici_take_part(struct pici_request *r, struct slice_run *run, enum schedule_action action,
-                                struct coll_part *p)
+enum pici_status pici_take_part(struct pici_request *request, struct slice_run *slice_run, enum schedule_action action,
+                                struct coll_part *part)
 {
-    enum pici_status s = parse_blocks(r, run, p);
-    if (s || action == TAKE_KEEP)
-        return s;
-    return run->coded ? take_arrays(r, run, action, p) : take_block(r, run, action, p);
+    enum pici_status status = parse_blocks(request, slice_run, part);
+    if (status || action == TAKE_KEEP)
+        return status;
+    return slice_run->coded ? take_arrays(request, slice_run, action, part)
+                            : take_block(request, slice_run, action, part);
 }
 
 /* To what was decoded in place of this rank's sums, add what this rank sent in this step. If the first operand is the
  * peer's contribution as it is, it becomes first what a sum begins with. */
-static enum pici_status add_own(struct pici_request *r, struct slice_run *run, const struct schedule_message *m)
+static enum pici_status add_own(struct pici_request *request, struct slice_run *slice_run,
+                                const struct schedule_message *message)
 {
-    const struct coll_call *c = &r->call;
-    const struct pici_engine *e = r->engine;
-    enum pici_status s = PICI_OK;
-    for (int i = 0; i < m->count && !s; i++) {
-        const int segment = m->segments[i];
-        const struct coll_blocks *own = &run->encoded[segment].blocks;
-        const struct coll_span span = pici_coll_slice(r->comm, c, segment, run->slice);
-        uint8_t *sum = pici_slice_new_sum(r, run, segment, span.first);
-        if (run->coded) { /* its message's arrays are still there, and widening has cleared signs of zeros */
-            s = pici_slice_widen_own(r, run, m, i, WIDEN_FOLD, sum);
+    const struct coll_call *call = &request->call;
+    const struct pici_engine *engine = request->engine;
+    enum pici_status status = PICI_OK;
+    for (int i = 0; i < message->count && !status; i++) {
+        const int segment = message->segments[i];
+        const struct coll_blocks *own = &slice_run->encoded[segment].blocks;
+        const struct coll_span span = pici_coll_slice(request->comm, call, segment, slice_run->slice);
+        uint8_t *sum = pici_slice_new_sum(request, slice_run, segment, span.first);
+        if (slice_run->coded) { /* its message's arrays are still there, and widening has cleared signs of zeros */
+            status = pici_slice_widen_own(request, slice_run, message, i, WIDEN_FOLD, sum);
             continue;
         }
-        if (c->resolved.by_value && m->contributions == 1)
-            e->positive_zeros(run->lane, sum, sum, span.n, c->args.dtype, 1);
-        s = e->fold_own(run->lane, sum, own->first, own->len[0], span.n, c->args.dtype, c->args.op, r->room.temp,
-                        COLL_TEMP_BYTES / c->resolved.width);
+        if (call->resolved.by_value && message->contributions == 1)
+            engine->positive_zeros(slice_run->lane, sum, sum, span.count, call->args.dtype, 1);
+        status = engine->fold_own(slice_run->lane, sum, own->first, own->sizes[0], span.count, call->args.dtype,
+                                  call->args.op, request->room.temp, COLL_TEMP_BYTES / call->resolved.width);
     }
-    return s;
+    return status;
 }
 
 /* For an average: divide the sums of this slice that have all contributions after this step. */
-static void complete(struct pici_request *r, struct slice_run *run)
+static void complete(struct pici_request *request, struct slice_run *slice_run)
 {
-    const struct coll_call *c = &r->call;
-    const enum schedule_complete what = c->args.op == PICI_AVG ? run->now.complete : COMPLETE_NONE;
-    for (int i = 0; i < layout_of(r)->segments && what != COMPLETE_NONE; i++) {
-        if (what == COMPLETE_OWN && i != r->comm->position)
+    const struct coll_call *call = &request->call;
+    const enum schedule_complete what = call->args.op == PICI_AVG ? slice_run->messages.complete : COMPLETE_NONE;
+    for (int i = 0; i < layout_of(request)->segments && what != COMPLETE_NONE; i++) {
+        if (what == COMPLETE_OWN && i != request->comm->position)
             continue;
-        const struct coll_span s = pici_coll_slice(r->comm, c, i, run->slice);
-        r->engine->divide(run->lane, pici_slice_sum(r, run, i, s), s.n, c->args.dtype, r->comm->ranks);
+        const struct coll_span span = pici_coll_slice(request->comm, call, i, slice_run->slice);
+        request->engine->divide(slice_run->lane, pici_slice_sum(request, slice_run, i, span), span.count,
+                                call->args.dtype, request->comm->ranks);
     }
 }
 
 /* Begin to take in the message at hand, which the engine has looked at. */
-static enum pici_status begin_take(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
-                                   struct coll_flight *f)
+static enum pici_status begin_take(struct pici_request *request, struct slice_run *slice_run,
+                                   const struct schedule_message *message, struct coll_flight *flight)
 {
-    const struct coll_call *c = &r->call;
-    const int last = run->arrays - 1; /* of a segment: the block that the trace names */
+    const struct coll_call *call = &request->call;
+    const int last = slice_run->arrays - 1; /* of a segment: the block that the trace names */
     struct msg_prefix prefix;
-    struct coll_part p = {.at = MSG_BYTES};
-    uint64_t elements = 0, nnz = 0;
-    enum pici_status s = pici_msg_get(&prefix, r->engine->head(run->lane, -1, 0), f->bytes);
-    if (!s)
-        s = check_prefix(r, run, &prefix, m->count * run->arrays, f->peer);
-    run->dense = 1;
-    run->dense_bytes = MSG_BYTES;
-    for (; p.number < m->count && !s && !r->status; p.number++) {
-        p.segment = m->segments[p.number];
-        p.bytes = f->buffer->bytes + p.at;
-        p.left = f->bytes - p.at;
-        p.span = pici_coll_slice(r->comm, c, p.segment, run->slice);
-        s = c->args.rules->take_part(r, run, m->action, &p);
-        if (s)
+    struct coll_part part = {.offset = MSG_BYTES};
+    uint64_t elements = 0, nonzeros = 0;
+    enum pici_status status = pici_msg_get(&prefix, request->engine->head(slice_run->lane, -1, 0), flight->bytes);
+    if (!status)
+        status = check_prefix(request, slice_run, &prefix, message->count * slice_run->arrays, flight->peer);
+    slice_run->dense = 1;
+    slice_run->dense_bytes = MSG_BYTES;
+    for (; part.number < message->count && !status && !request->status; part.number++) {
+        part.segment = message->segments[part.number];
+        part.bytes = flight->buffer->bytes + part.offset;
+        part.remaining = flight->bytes - part.offset;
+        part.span = pici_coll_slice(request->comm, call, part.segment, slice_run->slice);
+        status = call->args.rules->take_part(request, slice_run, message->action, &part);
+        if (status)
             break;
-        if (m->keep == KEEP_APART)
-            pici_slice_keep_apart(r, run, p.segment, &p.blocks);
-        else if (m->keep)
-            pici_slice_keep(r, run, p.segment, f->buffer, &p.blocks);
-        p.at += pici_slice_bytes(&p.blocks);
-        run->dense_bytes += HDR_BYTES + p.span.n * c->resolved.width;
-        for (int a = 0; a < run->arrays; a++)
-            run->dense &= p.block[a].format == PICI_DENSE;
-        elements += p.block[last].count;
-        nnz += p.block[last].nnz;
+        if (message->keep == KEEP_APART)
+            pici_slice_keep_apart(request, slice_run, part.segment, &part.blocks);
+        else if (message->keep)
+            pici_slice_keep(request, slice_run, part.segment, flight->buffer, &part.blocks);
+        part.offset += pici_slice_bytes(&part.blocks);
+        slice_run->dense_bytes += HDR_BYTES + part.span.count * call->resolved.width;
+        for (int array = 0; array < slice_run->arrays; array++)
+            slice_run->dense &= part.block[array].format == PICI_DENSE;
+        elements += part.block[last].count;
+        nonzeros += part.block[last].nnz;
     }
-    if (!s && !r->status && p.at != f->bytes)
-        s = PICI_E_CORRUPT;
-    f->buffer->len = f->bytes;
-    f->buffer->segments = m->count;
-    run->format = (enum pici_format)p.block[last].format;
-    run->density = run->dense || !elements ? POLICY_UNKNOWN : (double)nnz / (double)elements;
-    run->extrapolated = 0;
-    return s;
+    if (!status && !request->status && part.offset != flight->bytes)
+        status = PICI_E_CORRUPT;
+    flight->buffer->size = flight->bytes;
+    flight->buffer->segments = message->count;
+    slice_run->format = (enum pici_format)part.block[last].format;
+    slice_run->density = slice_run->dense || !elements ? POLICY_UNKNOWN : (double)nonzeros / (double)elements;
+    slice_run->extrapolated = 0;
+    return status;
 }
 
 /* Has a message arrived? */
-static enum pici_status arrived(struct pici_request *r, struct coll_flight *f)
+static enum pici_status arrived(struct pici_request *request, struct coll_flight *flight)
 {
-    const struct pici_transport *t = &r->comm->transport;
-    if (f->done)
+    const struct pici_transport *transport = &request->comm->transport;
+    if (flight->done)
         return PICI_OK;
-    enum pici_status s = t->test(t->context, f->request, &f->done, &f->bytes);
-    if (s && s != PICI_E_CORRUPT)
-        return pici_coll_lost(r->comm, f->peer, s);
-    f->status = s; /* longer than any message can be */
+    enum pici_status status = transport->test(transport->context, flight->request, &flight->done, &flight->bytes);
+    if (status && status != PICI_E_CORRUPT)
+        return pici_coll_lost(request->comm, flight->peer, status);
+    flight->status = status; /* longer than any message can be */
     return PICI_OK;
 }
 
 /* A message is taken in, or failed to be. */
-static void end_take(struct pici_request *r, struct slice_run *run, const struct schedule_message *m,
-                     const struct coll_flight *f, enum pici_status s)
+static void end_take(struct pici_request *request, struct slice_run *slice_run, const struct schedule_message *message,
+                     const struct coll_flight *flight, enum pici_status status)
 {
-    for (int i = 0; i < m->count && m->action == TAKE_REDUCE_REVERSED; i++)
-        pici_slice_let_go(r, run, m->segments[i]); /* only now has the engine added it */
-    s = run->status ? run->status : s;
-    if (s) {
-        pici_coll_note(r->comm, "from rank %d: %s", f->peer, pici_request_words(r, s));
-        pici_coll_fail(r, s, r->comm->rank);
+    for (int i = 0; i < message->count && message->action == TAKE_REDUCE_REVERSED; i++)
+        pici_slice_let_go(request, slice_run, message->segments[i]); /* only now has the engine added it */
+    status = slice_run->status ? slice_run->status : status;
+    if (status) {
+        pici_coll_note(request->comm, "from rank %d: %s", flight->peer, pici_request_words(request, status));
+        pici_coll_fail(request, status, request->comm->rank);
     }
-    if (r->status)
+    if (request->status)
         return;
-    if (run->now.phase == PHASE_REDUCE)
-        pici_policy_received(&run->history, run->dense);
-    r->stats.decode_s += pici_slice_now(r) - run->begin;
-    pici_slice_trace(r, "recv", run, m, f->bytes, NULL);
+    if (slice_run->messages.phase == PHASE_REDUCE)
+        pici_policy_received(&slice_run->history, slice_run->dense);
+    request->stats.decode_s += pici_slice_now(request) - slice_run->begin;
+    pici_slice_trace(request, "recv", slice_run, message, flight->bytes, NULL);
 }
 
-enum pici_status pici_take_messages(struct pici_request *r, struct slice_run *run, struct coll_flight *at, int *moved)
+enum pici_status pici_take_messages(struct pici_request *request, struct slice_run *slice_run,
+                                    struct coll_flight *flights, int *progressed)
 {
-    const struct schedule_step *step = pici_slice_step(r, run);
-    enum pici_status s;
-    if (!run->sent || run->stage == STAGE_TAKEN)
+    const struct schedule_step *step = pici_slice_step(request, slice_run);
+    enum pici_status status;
+    if (!slice_run->sent || slice_run->stage == STAGE_TAKEN)
         return PICI_OK;
-    while (run->message < step->receives) {
-        struct coll_flight *f = &at[run->message];
-        const struct schedule_message *m = &step->receive[run->message];
-        if (run->stage == STAGE_REST) {
-            if ((s = arrived(r, f)) || !f->done)
-                return s;
-            run->begin = pici_slice_now(r);
-            run->stage = STAGE_LOOKING;
-            run->coded = pici_slice_coded(r, run);
-            run->arrays = run->coded ? r->call.opts.values.codec->arrays : 1;
-            if (!r->status && !f->status)
-                r->engine->look(run->lane, f->buffer->bytes, f->bytes, m->count * run->arrays);
-            *moved = 1;
+    while (slice_run->message < step->receives) {
+        struct coll_flight *flight = &flights[slice_run->message];
+        const struct schedule_message *message = &step->receive[slice_run->message];
+        if (slice_run->stage == STAGE_REST) {
+            if ((status = arrived(request, flight)) || !flight->done)
+                return status;
+            slice_run->begin = pici_slice_now(request);
+            slice_run->stage = STAGE_LOOKING;
+            slice_run->coded = pici_slice_coded(request, slice_run);
+            slice_run->arrays = slice_run->coded ? request->call.opts.values.codec->arrays : 1;
+            if (!request->status && !flight->status)
+                request->engine->look(slice_run->lane, flight->buffer->bytes, flight->bytes,
+                                      message->count * slice_run->arrays);
+            *progressed = 1;
         }
-        if (run->stage == STAGE_LOOKING) {
-            if (!pici_slice_ready(r, run, &s))
+        if (slice_run->stage == STAGE_LOOKING) {
+            if (!pici_slice_ready(request, slice_run, &status))
                 return PICI_OK;
-            run->status = f->status ? f->status : s;
-            if (!run->status && !r->status)
-                run->status = begin_take(r, run, m, f);
-            run->stage = STAGE_FIRST;
-            *moved = 1;
+            slice_run->status = flight->status ? flight->status : status;
+            if (!slice_run->status && !request->status)
+                slice_run->status = begin_take(request, slice_run, message, flight);
+            slice_run->stage = STAGE_FIRST;
+            *progressed = 1;
         }
-        if (run->stage == STAGE_FIRST) {
-            if (m->action == TAKE_REDUCE_REVERSED) {
-                if (!pici_slice_ready(r, run, &s))
+        if (slice_run->stage == STAGE_FIRST) {
+            if (message->action == TAKE_REDUCE_REVERSED) {
+                if (!pici_slice_ready(request, slice_run, &status))
                     return PICI_OK;
-                run->status = run->status ? run->status : s;
-                if (!run->status && !r->status)
-                    run->status = add_own(r, run, m);
+                slice_run->status = slice_run->status ? slice_run->status : status;
+                if (!slice_run->status && !request->status)
+                    slice_run->status = add_own(request, slice_run, message);
             }
-            if (run->message + 1 == step->receives && !run->status && !r->status)
-                complete(r, run);
-            run->stage = STAGE_TAKING;
-            *moved = 1;
+            if (slice_run->message + 1 == step->receives && !slice_run->status && !request->status)
+                complete(request, slice_run);
+            slice_run->stage = STAGE_TAKING;
+            *progressed = 1;
         }
-        if (!pici_slice_ready(r, run, &s))
+        if (!pici_slice_ready(request, slice_run, &status))
             return PICI_OK;
-        end_take(r, run, m, f, s);
-        run->stage = STAGE_REST;
-        run->message++;
+        end_take(request, slice_run, message, flight, status);
+        slice_run->stage = STAGE_REST;
+        slice_run->message++;
     }
-    if (!step->receives && !r->status) { /* a sum may be complete before the first message: of a single contribution */
-        if (run->stage == STAGE_REST)
-            complete(r, run);
-        run->stage = STAGE_TAKING;
-        if (!pici_slice_ready(r, run, &s))
+    /* a sum may be complete before the first message: of a single contribution */
+    if (!step->receives && !request->status) {
+        if (slice_run->stage == STAGE_REST)
+            complete(request, slice_run);
+        slice_run->stage = STAGE_TAKING;
+        if (!pici_slice_ready(request, slice_run, &status))
             return PICI_OK;
-        if (s)
-            pici_coll_fail(r, s, r->comm->rank);
+        if (status)
+            pici_coll_fail(request, status, request->comm->rank);
     }
-    run->stage = STAGE_TAKEN;
+    slice_run->stage = STAGE_TAKEN;
     return PICI_OK;
 }
 
-void pici_end_step(struct pici_request *r, struct slice_run *run, struct coll_flight *at)
+void pici_end_step(struct pici_request *request, struct slice_run *slice_run, struct coll_flight *flights)
 {
-    const struct coll_layout *l = layout_of(r);
-    const enum schedule_phase phase = pici_slice_step(r, run)->phase;
-    for (int i = 0; i < run->now.receives; i++)
-        pici_slice_drop(r, at[i].buffer);
-    run->sent = run->known = 0;
-    run->stage = STAGE_REST;
-    run->message = -1;
-    if (++run->step < l->steps) {
-        if (pici_slice_step(r, run)->phase != phase)
-            pici_policy_begin(&run->history);
+    const struct coll_layout *layout = layout_of(request);
+    const enum schedule_phase phase = pici_slice_step(request, slice_run)->phase;
+    for (int i = 0; i < slice_run->messages.receives; i++)
+        pici_slice_drop(request, flights[i].buffer);
+    slice_run->sent = slice_run->messages_known = 0;
+    slice_run->stage = STAGE_REST;
+    slice_run->message = -1;
+    if (++slice_run->step < layout->steps) {
+        if (pici_slice_step(request, slice_run)->phase != phase)
+            pici_policy_begin(&slice_run->history);
         return;
     }
-    for (int i = 0; i < l->segments && run->encoded; i++)
-        pici_slice_let_go(r, run, i);
-    pici_slice_begin(r, run, run->slice + (uint64_t)l->window);
+    for (int i = 0; i < layout->segments && slice_run->encoded; i++)
+        pici_slice_let_go(request, slice_run, i);
+    pici_slice_begin(request, slice_run, slice_run->slice + (uint64_t)layout->window);
 }

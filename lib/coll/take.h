@@ -9,7 +9,7 @@
 /* The blocks of a segment in a received message. */
 struct coll_part {
     const uint8_t *bytes; /* where they begin: at this byte of the message, whose rest has so many */
-    size_t at, left;
+    size_t offset, remaining;
     int number, segment;   /* the segment's number in the message, and in the call */
     struct coll_span span; /* its elements, of the slice */
     struct coll_blocks blocks;
@@ -21,10 +21,11 @@ struct coll_part {
 enum pici_status pici_take_part(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
 
 /* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting; then its stage
- * is STAGE_TAKEN. What is wrong with one is noted. at: its receives. Returns a failure of the transport. */
-enum pici_status pici_take_messages(struct pici_request *, struct slice_run *, struct coll_flight *at, int *moved);
+ * is STAGE_TAKEN. What is wrong with one is noted. flights: its receives. Returns a failure of the transport. */
+enum pici_status pici_take_messages(struct pici_request *, struct slice_run *, struct coll_flight *flights,
+                                    int *progressed);
 
 /* A slice's step has ended: free its buffers and go to the next step, or to the next slice. */
-void pici_end_step(struct pici_request *, struct slice_run *, struct coll_flight *at);
+void pici_end_step(struct pici_request *, struct slice_run *, struct coll_flight *flights);
 
 #endif

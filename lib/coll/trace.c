@@ -21,52 +21,52 @@ struct trace {
 };
 
 /* Only whole events are written, so the file ends with a whole event even if the process is killed. */
-static void flush(struct trace *t)
+static void flush(struct trace *trace)
 {
-    const char *at = t->buffer;
-    while (t->used && !t->status) {
-        ssize_t k = write(t->fd, at, t->used);
-        if (k < 0 && errno == EINTR)
+    const char *at = trace->buffer;
+    while (trace->used && !trace->status) {
+        ssize_t written = write(trace->fd, at, trace->used);
+        if (written < 0 && errno == EINTR)
             continue;
-        if (k <= 0) {
-            t->status = PICI_E_IO;
+        if (written <= 0) {
+            trace->status = PICI_E_IO;
             break;
         }
-        at += k;
-        t->used -= (size_t)k;
+        at += written;
+        trace->used -= (size_t)written;
     }
-    t->used = 0;
+    trace->used = 0;
 }
 
 /* Append to the current event. Numbers are printed as integers, since %f writes the locale's decimal point. */
 #define PUT(t, ...) ((t)->used += (size_t)snprintf((t)->buffer + (t)->used, BUFFER - (t)->used, __VA_ARGS__))
 
 /* Append a number >= 0 with so many decimals. */
-static void put_decimal(struct trace *t, double x, int decimals)
+static void put_decimal(struct trace *trace, double number, int decimals)
 {
     uint64_t unit = 1;
     for (int i = 0; i < decimals; i++)
         unit *= 10;
-    uint64_t all = x > 0 ? (uint64_t)(x * (double)unit + 0.5) : 0;
-    PUT(t, "%" PRIu64 ".%0*" PRIu64, all / unit, decimals, all % unit);
+    uint64_t total = number > 0 ? (uint64_t)(number * (double)unit + 0.5) : 0;
+    PUT(trace, "%" PRIu64 ".%0*" PRIu64, total / unit, decimals, total % unit);
 }
 
 /* Append a number >= 0 of any size. */
-static void put_number(struct trace *t, double x)
+static void put_number(struct trace *trace, double number)
 {
     int exponent = 0;
-    for (; x >= 10 && exponent < 400; exponent++)
-        x /= 10;
-    for (; x > 0 && x < 1; exponent--)
-        x *= 10;
-    put_decimal(t, exponent < 400 ? x : 0, 6);
-    PUT(t, "e%d", exponent);
+    for (; number >= 10 && exponent < 400; exponent++)
+        number /= 10;
+    for (; number > 0 && number < 1; exponent--)
+        number *= 10;
+    put_decimal(trace, exponent < 400 ? number : 0, 6);
+    PUT(trace, "e%d", exponent);
 }
 
-static void put_int(struct trace *t, const char *key, int value)
+static void put_int(struct trace *trace, const char *key, int value)
 {
     if (value >= 0)
-        PUT(t, ",\"%s\":%d", key, value);
+        PUT(trace, ",\"%s\":%d", key, value);
 }
 
 /* What a viewer shows as a thread. */
@@ -75,42 +75,43 @@ static const char *const rows[ROWS] = {"sends", "receives", "waits", "collective
 
 static int row(const char *name)
 {
-    return strcmp(name, "send") == 0   ? SENDS
-           : strcmp(name, "recv") == 0 ? RECEIVES
-           : strcmp(name, "wait") == 0 ? WAITS
-                                       : COLLECTIVES;
+    static const char *const events[] = {[SENDS] = "send", [RECEIVES] = "recv", [WAITS] = "wait"};
+    int i = 0;
+    while (i < COLLECTIVES && strcmp(name, events[i]) != 0)
+        i++;
+    return i;
 }
 
 enum pici_status pici_trace_open(struct trace **trace, const char *path, int rank)
 {
-    enum pici_status s = PICI_E_NOMEM;
+    enum pici_status status = PICI_E_NOMEM;
     *trace = NULL;
-    size_t cap = strlen(path) + 16;
-    char *name = malloc(cap);
-    struct trace *t = malloc(sizeof *t);
-    if (!name || !t)
+    size_t capacity = strlen(path) + 16;
+    char *name = malloc(capacity);
+    struct trace *opened = malloc(sizeof *opened);
+    if (!name || !opened)
         goto fail;
-    snprintf(name, cap, "%s.%d", path, rank);
-    t->fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (t->fd < 0) {
-        s = PICI_E_IO;
+    snprintf(name, capacity, "%s.%d", path, rank);
+    opened->fd = open(name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    if (opened->fd < 0) {
+        status = PICI_E_IO;
         goto fail;
     }
     free(name);
-    t->rank = rank;
-    t->status = PICI_OK;
-    t->used = 0;
-    PUT(t, "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"rank %d\"}}", rank,
+    opened->rank = rank;
+    opened->status = PICI_OK;
+    opened->used = 0;
+    PUT(opened, "[{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":0,\"args\":{\"name\":\"rank %d\"}}", rank,
         rank);
     for (int i = 0; i < ROWS; i++)
-        PUT(t, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", rank, i,
-            rows[i]);
-    *trace = t;
+        PUT(opened, ",\n{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%d,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", rank,
+            i, rows[i]);
+    *trace = opened;
     return PICI_OK;
 fail:
     free(name);
-    free(t);
-    return s;
+    free(opened);
+    return status;
 }
 
 struct trace_event pici_trace_event(const char *name, uint64_t sequence, double begin, double end)
@@ -129,65 +130,65 @@ struct trace_event pici_trace_event(const char *name, uint64_t sequence, double 
                                 .extrapolated = -1};
 }
 
-void pici_trace_add(struct trace *t, const struct trace_event *e)
+void pici_trace_add(struct trace *trace, const struct trace_event *event)
 {
     static const char *const phases[] = {"reduce-scatter", "all-gather"};
-    if (!t || t->status)
+    if (!trace || trace->status)
         return;
-    const int tid = row(e->name);
-    PUT(t, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":", e->name, t->rank, tid);
-    put_decimal(t, e->begin * 1e6, 3);
-    PUT(t, ",\"dur\":");
-    put_decimal(t, (e->end - e->begin) * 1e6, 3);
-    PUT(t, ",\"args\":{\"sequence\":%" PRIu64, e->sequence);
-    if (e->phase == 0 || e->phase == 1)
-        PUT(t, ",\"phase\":\"%s\"", phases[e->phase]);
-    put_int(t, "step", e->step);
-    put_int(t, "slice", e->slice);
-    put_int(t, "peer", e->peer);
-    put_int(t, "inter", e->inter);
-    if (e->format >= 0)
-        PUT(t, ",\"format\":\"%s\"", pici_format_name((enum pici_format)e->format));
-    if (e->density >= 0) {
-        PUT(t, ",\"density\":");
-        put_decimal(t, e->density, 9);
-        put_int(t, "extrapolated", e->extrapolated);
+    const int row_number = row(event->name);
+    PUT(trace, ",\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%d,\"ts\":", event->name, trace->rank, row_number);
+    put_decimal(trace, event->begin * 1e6, 3);
+    PUT(trace, ",\"dur\":");
+    put_decimal(trace, (event->end - event->begin) * 1e6, 3);
+    PUT(trace, ",\"args\":{\"sequence\":%" PRIu64, event->sequence);
+    if (event->phase == 0 || event->phase == 1)
+        PUT(trace, ",\"phase\":\"%s\"", phases[event->phase]);
+    put_int(trace, "step", event->step);
+    put_int(trace, "slice", event->slice);
+    put_int(trace, "peer", event->peer);
+    put_int(trace, "inter", event->inter);
+    if (event->format >= 0)
+        PUT(trace, ",\"format\":\"%s\"", pici_format_name((enum pici_format)event->format));
+    if (event->density >= 0) {
+        PUT(trace, ",\"density\":");
+        put_decimal(trace, event->density, 9);
+        put_int(trace, "extrapolated", event->extrapolated);
     }
-    if (e->choice) {
-        PUT(t, ",\"algorithm\":\"%s\",\"dense\":%d,\"predicted_us\":", e->choice, e->dense);
-        put_decimal(t, e->predicted * 1e6, 3);
+    if (event->choice) {
+        PUT(trace, ",\"algorithm\":\"%s\",\"dense\":%d,\"predicted_us\":", event->choice, event->dense);
+        put_decimal(trace, event->predicted * 1e6, 3);
     }
-    if (e->dense_bytes || e->wire_bytes)
-        PUT(t, ",\"dense_bytes\":%" PRIu64 ",\"wire_bytes\":%" PRIu64, e->dense_bytes, e->wire_bytes);
-    if (e->values)
-        PUT(t, ",\"values\":\"%s\"", e->values);
-    if (e->events) {
-        PUT(t, ",\"events\":%" PRIu64 ",\"nonfinite\":%" PRIu64 ",\"lost\":", e->events, e->nonfinite);
-        put_number(t, e->lost);
+    if (event->dense_bytes || event->wire_bytes)
+        PUT(trace, ",\"dense_bytes\":%" PRIu64 ",\"wire_bytes\":%" PRIu64, event->dense_bytes, event->wire_bytes);
+    if (event->values)
+        PUT(trace, ",\"values\":\"%s\"", event->values);
+    if (event->events) {
+        PUT(trace, ",\"events\":%" PRIu64 ",\"nonfinite\":%" PRIu64 ",\"lost\":", event->events, event->nonfinite);
+        put_number(trace, event->lost);
     }
-    if (e->blocks)
-        PUT(t, ",\"blocks\":%d,\"owners\":", e->blocks);
-    for (int i = 0; i < e->blocks && i < TRACE_OWNERS; i++)
-        PUT(t, "%c%d", i ? ',' : '[', e->order[e->segments[i]]);
-    if (e->blocks)
-        PUT(t, "]");
+    if (event->blocks)
+        PUT(trace, ",\"blocks\":%d,\"owners\":", event->blocks);
+    for (int i = 0; i < event->blocks && i < TRACE_OWNERS; i++)
+        PUT(trace, "%c%d", i ? ',' : '[', event->order[event->segments[i]]);
+    if (event->blocks)
+        PUT(trace, "]");
     for (int i = 0; i < PICI_CONTAINERS; i++)
-        if (e->tiles[i])
-            PUT(t, ",\"%s\":%" PRIu64, pici_container_name((enum pici_container)i), e->tiles[i]);
-    PUT(t, "}}");
-    if (BUFFER - t->used < LINE || tid == COLLECTIVES)
-        flush(t);
+        if (event->tiles[i])
+            PUT(trace, ",\"%s\":%" PRIu64, pici_container_name((enum pici_container)i), event->tiles[i]);
+    PUT(trace, "}}");
+    if (BUFFER - trace->used < LINE || row_number == COLLECTIVES)
+        flush(trace);
 }
 
-enum pici_status pici_trace_close(struct trace *t)
+enum pici_status pici_trace_close(struct trace *trace)
 {
-    if (!t)
+    if (!trace)
         return PICI_OK;
-    PUT(t, "]\n");
-    flush(t);
-    if (close(t->fd) != 0)
-        t->status = PICI_E_IO;
-    enum pici_status s = t->status;
-    free(t);
-    return s;
+    PUT(trace, "]\n");
+    flush(trace);
+    if (close(trace->fd) != 0)
+        trace->status = PICI_E_IO;
+    enum pici_status status = trace->status;
+    free(trace);
+    return status;
 }

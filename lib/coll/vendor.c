@@ -9,106 +9,114 @@
 #include "coll/note.h"
 #include "format.h"
 
-static enum pici_op op_of(const struct coll_call *c)
+static enum pici_op op_of(const struct coll_call *call)
 {
-    return c->args.op == PICI_AVG ? PICI_SUM : c->args.op; /* the division is ours */
+    return call->args.op == PICI_AVG ? PICI_SUM : call->args.op; /* the division is ours */
 }
 
-uint32_t pici_vendor_can(const struct pici_request *r)
+uint32_t pici_vendor_can(const struct pici_request *request)
 {
-    const struct coll_call *c = &r->call;
-    const struct pici_comm *comm = r->comm;
-    const struct pici_transport *t = &comm->transport;
-    if (!c->opts.vendor || !c->args.blocking || r->status || !c->args.count || comm->ranks == 1 || !t->dense ||
-        !t->dense_ready)
+    const struct coll_call *call = &request->call;
+    const struct pici_comm *comm = request->comm;
+    const struct pici_transport *transport = &comm->transport;
+    if (!call->opts.vendor || !call->args.blocking || request->status || !call->args.count || comm->ranks == 1 ||
+        !transport->dense || !transport->dense_ready)
         return 0;
-    if (r->engine != comm->engine && t->memory != PICI_MEMORY_DEVICE)
-        return 0; /* a GPU's memory, of which this transport may not know */
-    if (c->args.op == PICI_AVG && !fmt_is_float((unsigned)c->args.dtype))
-        return 0; /* what a vendor's sum of integers does beyond their range is not ours to promise */
-    if (t->dense_ready(t->context, c->args.kind, c->args.send, c->args.recv, c->args.count, c->args.dtype, op_of(c)))
+    /* a GPU's memory, of which this transport may not know */
+    if (request->engine != comm->engine && transport->memory != PICI_MEMORY_DEVICE)
         return 0;
-    return CAN_VENDOR | (pici_coll_in_place(c, comm) ? CAN_IN_PLACE : CAN_APART) |
-           (c->opts.format == PICI_DENSE && !c->opts.algorithm && !comm->forced ? CAN_ASK_VENDOR : 0);
+    /* what a vendor's sum of integers does beyond their range is not ours to promise */
+    if (call->args.op == PICI_AVG && !fmt_is_float((unsigned)call->args.dtype))
+        return 0;
+    if (transport->dense_ready(transport->context, call->args.kind, call->args.send, call->args.recv, call->args.count,
+                               call->args.dtype, op_of(call)))
+        return 0;
+    uint32_t abilities = CAN_VENDOR;
+    abilities |= pici_coll_in_place(call, comm) ? CAN_IN_PLACE : CAN_APART;
+    if (call->opts.format == PICI_DENSE && !call->opts.algorithm && !comm->forced)
+        abilities |= CAN_ASK_VENDOR;
+    return abilities;
 }
 
-int pici_vendor_allowed(const struct pici_request *r)
+int pici_vendor_allowed(const struct pici_request *request)
 {
-    const uint32_t can = r->agree.can;
+    const uint32_t can = request->agree.abilities;
     return can & CAN_VENDOR && can & (CAN_IN_PLACE | CAN_APART);
 }
 
-int pici_vendor_asked(const struct pici_request *r)
+int pici_vendor_asked(const struct pici_request *request)
 {
-    return pici_vendor_allowed(r) && r->agree.can & CAN_ASK_VENDOR;
+    return pici_vendor_allowed(request) && request->agree.abilities & CAN_ASK_VENDOR;
 }
 
 /* ---- the path */
 
-static enum pici_status begin(struct pici_request *r)
+static enum pici_status begin(struct pici_request *request)
 {
-    void *mark = r->mark;
-    r->mark = NULL;
-    return r->engine->begin(r->self, mark, 1);
+    void *mark = request->mark;
+    request->mark = NULL;
+    return request->engine->begin(request->engine_self, mark, 1);
 }
 
-static void trace_call(struct pici_request *r, double begin)
+static void trace_call(struct pici_request *request, double begin)
 {
-    struct trace_event e = pici_trace_event("vendor", r->sequence, begin, pici_coll_now());
-    e.dense_bytes = r->call.resolved.total * r->call.resolved.width;
-    pici_trace_add(r->comm->trace, &e);
+    struct trace_event event = pici_trace_event("vendor", request->sequence, begin, pici_coll_now());
+    event.dense_bytes = request->call.resolved.total * request->call.resolved.width;
+    pici_trace_add(request->comm->trace, &event);
 }
 
 /* What the vendor's result still lacks: the division of an average, and zeros without signs where they were asked
  * for. */
-static void complete(struct pici_request *r)
+static void complete(struct pici_request *request)
 {
-    const struct coll_call *c = &r->call;
-    if (c->args.op == PICI_AVG)
-        r->engine->divide(r->lanes[0], c->args.recv, c->args.count, c->args.dtype, r->comm->ranks);
-    if (c->args.kind == PICI_ALL_GATHER && c->resolved.by_value)
-        r->engine->positive_zeros(r->lanes[0], c->args.recv, c->args.recv, c->resolved.total, c->args.dtype, 0);
+    const struct coll_call *call = &request->call;
+    if (call->args.op == PICI_AVG)
+        request->engine->divide(request->lanes[0], call->args.recv, call->args.count, call->args.dtype,
+                                request->comm->ranks);
+    if (call->args.kind == PICI_ALL_GATHER && call->resolved.by_value)
+        request->engine->positive_zeros(request->lanes[0], call->args.recv, call->args.recv, call->resolved.total,
+                                        call->args.dtype, 0);
 }
 
 /* Whatever failed on this rank before, it makes the call, which the others may be waiting in. */
-static enum pici_status move(struct pici_request *r, int *moved, int *done)
+static enum pici_status move(struct pici_request *request, int *progressed, int *done)
 {
-    const struct coll_call *c = &r->call;
-    struct pici_comm *comm = r->comm;
-    const struct pici_transport *t = &comm->transport;
+    const struct coll_call *call = &request->call;
+    struct pici_comm *comm = request->comm;
+    const struct pici_transport *transport = &comm->transport;
     int ready = 0;
-    enum pici_status s = r->engine->ready(r->lanes[0], &ready);
-    if (s) {
-        pici_coll_note(comm, "rank %d: %s", comm->rank, pici_request_words(r, s));
-        pici_coll_fail(r, s, comm->rank);
+    enum pici_status status = request->engine->ready(request->lanes[0], &ready);
+    if (status) {
+        pici_coll_note(comm, "rank %d: %s", comm->rank, pici_request_words(request, status));
+        pici_coll_fail(request, status, comm->rank);
     } else if (!ready) {
         return PICI_OK;
     }
-    *moved = 1;
-    *done = r->called;
-    if (r->called)
+    *progressed = 1;
+    *done = request->called;
+    if (request->called)
         return PICI_OK;
-    const double began = pici_coll_now();
-    r->called = 1;
-    s = t->dense(t->context, c->args.kind, c->args.send, c->args.recv, c->args.count, c->args.dtype, op_of(c),
-                 c->opts.timeout_ms);
-    r->stats.wait_s += pici_coll_now() - began;
-    trace_call(r, began);
-    if (s) {
-        const char *why = t->error ? t->error(t->context) : "";
+    const double started = pici_coll_now();
+    request->called = 1;
+    status = transport->dense(transport->context, call->args.kind, call->args.send, call->args.recv, call->args.count,
+                              call->args.dtype, op_of(call), call->opts.timeout_ms);
+    request->stats.wait_s += pici_coll_now() - started;
+    trace_call(request, started);
+    if (status) {
+        const char *reason = transport->error ? transport->error(transport->context) : "";
         pici_coll_note(comm, "rank %d: the dense collective of the transport: %s", comm->rank,
-                       why[0] ? why : pici_strerror(s));
-        pici_coll_fail(r, s, comm->rank);
+                       reason[0] ? reason : pici_strerror(status));
+        pici_coll_fail(request, status, comm->rank);
     }
-    if (!r->status)
-        complete(r);
+    if (!request->status)
+        complete(request);
     return PICI_OK;
 }
 
 /* What is left to wait for is the engine's. */
-static int busy(const struct pici_request *r)
+static int busy(const struct pici_request *request)
 {
-    (void)r;
+    (void)request;
     return 1;
 }
 

@@ -10,54 +10,54 @@
 #include "predict/number.h"
 #include "schedule/registry.h"
 
-enum pici_status pici_chooser_open(struct chooser **out, const char *path, int verbose, char *why, size_t bytes)
+enum pici_status pici_chooser_open(struct chooser **out, const char *path, int verbose, char *reason, size_t bytes)
 {
-    struct chooser *c = calloc(1, sizeof *c);
-    *out = c;
-    if (!c) {
-        snprintf(why, bytes, "no memory for a communicator");
+    struct chooser *chooser = calloc(1, sizeof *chooser);
+    *out = chooser;
+    if (!chooser) {
+        snprintf(reason, bytes, "no memory for a communicator");
         return PICI_E_NOMEM;
     }
-    c->verbose = verbose;
-    c->tuned = path && path[0];
-    if (!c->tuned) {
-        c->tune.machine = pici_model_machine;
-        c->tune.density = TUNE_DENSITY;
-        c->tune.correlation = 1;
+    chooser->verbose = verbose;
+    chooser->tuned = path && path[0];
+    if (!chooser->tuned) {
+        chooser->tune.machine = pici_model_machine;
+        chooser->tune.density = TUNE_DENSITY;
+        chooser->tune.correlation = 1;
         return PICI_OK;
     }
     char wrong[TUNE_WHY];
-    enum pici_status s = pici_tune_open(&c->tune, path, wrong);
-    if (s) {
-        if (s == PICI_E_IO)
-            snprintf(why, bytes, "PICI_TUNE: cannot read %.120s: %s", path, wrong);
+    enum pici_status status = pici_tune_open(&chooser->tune, path, wrong);
+    if (status) {
+        if (status == PICI_E_IO)
+            snprintf(reason, bytes, "PICI_TUNE: cannot read %.120s: %s", path, wrong);
         else
-            snprintf(why, bytes, "PICI_TUNE: %.100s: %s", path, wrong);
-        free(c);
+            snprintf(reason, bytes, "PICI_TUNE: %.100s: %s", path, wrong);
+        free(chooser);
         *out = NULL;
     }
-    return s;
+    return status;
 }
 
-void pici_chooser_close(struct chooser *c)
+void pici_chooser_close(struct chooser *chooser)
 {
-    if (c)
-        pici_tune_free(&c->tune);
-    free(c);
+    if (chooser)
+        pici_tune_free(&chooser->tune);
+    free(chooser);
 }
 
-void pici_chooser_forget(struct chooser *c)
+void pici_chooser_forget(struct chooser *chooser)
 {
-    memset(c->chosen, 0, sizeof c->chosen);
-    c->uses = 0;
+    memset(chooser->chosen, 0, sizeof chooser->chosen);
+    chooser->uses = 0;
 }
 
 /* ---- densities */
 
-static uint64_t bits_of(double x)
+static uint64_t bits_of(double number)
 {
     uint64_t bits;
-    memcpy(&bits, &x, sizeof bits);
+    memcpy(&bits, &number, sizeof bits);
     return bits;
 }
 
@@ -92,70 +92,81 @@ static double correlation_of(double one, double sum, int p)
 static void find_density(const struct chooser *chooser, const struct choose_call *call, const struct densities *known,
                          struct choice *out)
 {
-    const struct density_entry *e =
+    const struct density_entry *entry =
         call->history ? pici_density_find(known, call->model.kind, call->model.dtype, call->count) : NULL;
-    const double one = e ? e->density[DENSITY_ONE] : 0, sum = e ? e->density[DENSITY_SUM] : 0;
-    out->source = one > 0 ? CHOOSE_COUNTED : call->hint > 0 ? CHOOSE_HINT : CHOOSE_ASSUMED;
-    out->density = coarse(one > 0 ? one : call->hint > 0 ? call->hint : chooser->tune.density);
+    const double one = entry ? entry->density[DENSITY_ONE] : 0;
+    const double sum = entry ? entry->density[DENSITY_SUM] : 0;
+    if (one > 0) {
+        out->source = CHOOSE_COUNTED;
+        out->density = coarse(one);
+    } else if (call->hint > 0) {
+        out->source = CHOOSE_HINT;
+        out->density = coarse(call->hint);
+    } else {
+        out->source = CHOOSE_ASSUMED;
+        out->density = coarse(chooser->tune.density);
+    }
     out->correlation = one > 0 && sum > 0 ? correlation_of(one, sum, call->model.ranks) : chooser->tune.correlation;
 }
 
 /* ---- candidates */
 
-const struct schedule *pici_choose_schedule(int i, enum pici_collective kind, int ranks, int nodes, int paired_only)
+const struct schedule *pici_choose_schedule(int i, enum pici_collective collective, int ranks, int nodes,
+                                            int paired_only)
 {
-    for (const struct schedule *s = pici_schedules; s->name; s++)
-        if (s->collectives >> kind & 1 && pici_schedule_distinct(s, ranks, nodes) &&
-            (!paired_only || pici_schedule_paired(s, ranks)) && i-- == 0)
-            return s;
+    for (const struct schedule *schedule = pici_schedules; schedule->name; schedule++)
+        if (schedule->collectives >> collective & 1 && pici_schedule_distinct(schedule, ranks, nodes) &&
+            (!paired_only || pici_schedule_paired(schedule, ranks)) && i-- == 0)
+            return schedule;
     return NULL;
 }
 
 /* The ith: each schedule sparse, then dense; last the vendor's. 0: there are no more. */
-static int candidate(int i, const struct choose_call *call, struct model_candidate *c)
+static int candidate(int i, const struct choose_call *call, struct model_candidate *option)
 {
-    const struct model_call *m = &call->model;
-    const int nodes = m->nodes ? m->nodes->nodes : 1;
-    for (int n = 0;; n++) {
-        const struct schedule *s = pici_choose_schedule(n, m->kind, m->ranks, nodes, call->paired_only);
-        if (s && n == i / 2) {
-            *c = (struct model_candidate){.algorithm = s->id, .dense = i % 2};
+    const struct model_call *model = &call->model;
+    const int nodes = model->nodes ? model->nodes->nodes : 1;
+    for (int row = 0;; row++) {
+        const struct schedule *schedule =
+            pici_choose_schedule(row, model->kind, model->ranks, nodes, call->paired_only);
+        if (schedule && row == i / 2) {
+            *option = (struct model_candidate){.algorithm = schedule->id, .dense = i % 2};
             return 1;
         }
-        if (!s) {
-            *c = (struct model_candidate){.vendor = MODEL_VENDOR, .dense = 1};
-            return call->vendor && i == 2 * n;
+        if (!schedule) {
+            *option = (struct model_candidate){.vendor = MODEL_VENDOR, .dense = 1};
+            return call->vendor && i == 2 * row;
         }
     }
 }
 
-static const char *words(const struct model_candidate *c)
+static const char *words(const struct model_candidate *candidate_of)
 {
-    return c->vendor ? "vendor" : pici_schedule(c->algorithm)->name;
+    return candidate_of->vendor ? "vendor" : pici_schedule(candidate_of->algorithm)->name;
 }
 
 static void print_seconds(double seconds)
 {
-    const double us = seconds * 1e6 + 0.5;
-    fprintf(stderr, "%" PRIu64 " us", us < 1e18 ? (uint64_t)us : UINT64_C(1000000000000000000));
+    const double microseconds = seconds * 1e6 + 0.5;
+    fprintf(stderr, "%" PRIu64 " us", microseconds < 1e18 ? (uint64_t)microseconds : UINT64_C(1000000000000000000));
 }
 
-static void print(struct chooser *chooser, const struct model_call *m, const struct choose_call *call,
+static void print(struct chooser *chooser, const struct model_call *model, const struct choose_call *call,
                   const struct choice *best)
 {
     static const char *const source[] = {"counted", "hint", "assumed"};
     char density[NUMBER_TEXT], correlation[NUMBER_TEXT];
-    struct model_candidate c;
+    struct model_candidate option;
     pici_number_print(density, best->density);
     pici_number_print(correlation, best->correlation);
     fprintf(stderr, "pici: %s %s, %" PRIu64 " bytes, %d ranks on %d nodes, density %s (%s), correlation %s:",
-            pici_model_name(m->kind), pici_dtype_name(m->dtype), m->bytes, m->ranks, m->nodes ? m->nodes->nodes : 1,
-            density, source[best->source], correlation);
-    for (int i = 0; candidate(i, call, &c); i++) {
-        const double seconds = pici_tune_seconds(&chooser->tune, m, &c);
+            pici_model_name(model->kind), pici_dtype_name(model->dtype), model->bytes, model->ranks,
+            model->nodes ? model->nodes->nodes : 1, density, source[best->source], correlation);
+    for (int i = 0; candidate(i, call, &option); i++) {
+        const double seconds = pici_tune_seconds(&chooser->tune, model, &option);
         if (seconds < 0)
             continue;
-        fprintf(stderr, " %s %s ", words(&c), c.dense ? "dense" : "sparse");
+        fprintf(stderr, " %s %s ", words(&option), option.dense ? "dense" : "sparse");
         print_seconds(seconds);
         fputc(',', stderr);
     }
@@ -165,24 +176,24 @@ static void print(struct chooser *chooser, const struct model_call *m, const str
 /* ---- the choice */
 
 /* Without a file: the built-in constants, with the links as the call has them. A node has one link. */
-static void set_links(struct model_machine *m, const struct choose_call *call)
+static void set_links(struct model_machine *machine, const struct choose_call *call)
 {
     for (int i = 0; i < POLICY_LINKS; i++)
-        m->link[i] = (struct model_link){call->latency, 1 / call->bandwidth[i]};
-    m->node_beta = 1 / call->bandwidth[POLICY_INTER];
+        machine->link[i] = (struct model_link){call->latency, 1 / call->bandwidth[i]};
+    machine->node_beta = 1 / call->bandwidth[POLICY_INTER];
 }
 
-static void predict(struct chooser *chooser, const struct model_call *m, const struct choose_call *call,
+static void predict(struct chooser *chooser, const struct model_call *model, const struct choose_call *call,
                     struct choice *best)
 {
-    struct model_candidate c;
+    struct model_candidate option;
     best->seconds = -1;
     best->candidate = (struct model_candidate){.algorithm = PICI_ALGO_RING};
-    for (int i = 0; candidate(i, call, &c); i++) {
-        const double seconds = pici_tune_seconds(&chooser->tune, m, &c);
+    for (int i = 0; candidate(i, call, &option); i++) {
+        const double seconds = pici_tune_seconds(&chooser->tune, model, &option);
         if (seconds >= 0 && (best->seconds < 0 || seconds < best->seconds)) {
             best->seconds = seconds;
-            best->candidate = c;
+            best->candidate = option;
         }
     }
 }
@@ -190,14 +201,14 @@ static void predict(struct chooser *chooser, const struct model_call *m, const s
 /* The entry of such calls, or the one whose last call is longest ago; *known: whether it is of such calls. */
 static struct chosen *entry_of(struct chooser *chooser, const uint64_t key[CHOOSE_KEY], int *known)
 {
-    struct chosen *e = chooser->chosen, *oldest = e;
-    for (; e < chooser->chosen + CHOOSE_CALLS; e++) {
-        if (e->used && memcmp(e->key, key, sizeof e->key) == 0) {
+    struct chosen *entry = chooser->chosen, *oldest = entry;
+    for (; entry < chooser->chosen + CHOOSE_CALLS; entry++) {
+        if (entry->used && memcmp(entry->key, key, sizeof entry->key) == 0) {
             *known = 1;
-            return e;
+            return entry;
         }
-        if (e->used < oldest->used)
-            oldest = e;
+        if (entry->used < oldest->used)
+            oldest = entry;
     }
     *known = 0;
     memcpy(oldest->key, key, sizeof oldest->key);
@@ -218,23 +229,23 @@ void pici_choose(struct chooser *chooser, const struct choose_call *call, const 
                                       bits_of(call->bandwidth[POLICY_INTRA]),
                                       (uint64_t)call->paired_only << 1 | (uint64_t)call->vendor};
     int is_known;
-    struct chosen *e = entry_of(chooser, key, &is_known);
-    const struct choice before = e->choice;
+    struct chosen *entry = entry_of(chooser, key, &is_known);
+    const struct choice before = entry->choice;
     *out = (struct choice){.seconds = -1};
     find_density(chooser, call, known, out);
-    e->used = ++chooser->uses;
+    entry->used = ++chooser->uses;
     if (is_known && before.density == out->density && before.correlation == out->correlation) {
         out->candidate = before.candidate;
         out->seconds = before.seconds;
         return;
     }
-    struct model_call m = call->model;
-    m.density = out->density;
-    m.correlation = out->correlation;
+    struct model_call model = call->model;
+    model.density = out->density;
+    model.correlation = out->correlation;
     if (!chooser->tuned)
         set_links(&chooser->tune.machine, call);
-    predict(chooser, &m, call, out);
+    predict(chooser, &model, call, out);
     if (chooser->verbose && (!is_known || memcmp(&before.candidate, &out->candidate, sizeof before.candidate) != 0))
-        print(chooser, &m, call, out);
-    e->choice = *out;
+        print(chooser, &model, call, out);
+    entry->choice = *out;
 }

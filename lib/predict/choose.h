@@ -45,8 +45,8 @@ struct chooser {
 };
 
 /* path: a tune file; NULL or empty: none. verbose: print choices. The caller closes it. PICI_E_IO, _CORRUPT, _VERSION:
- * the file cannot be read, or is no valid file; why [bytes] says what is wrong. PICI_E_NOMEM. */
-enum pici_status pici_chooser_open(struct chooser **, const char *path, int verbose, char *why, size_t bytes);
+ * the file cannot be read, or is no valid file; reason [bytes] says what is wrong. PICI_E_NOMEM. */
+enum pici_status pici_chooser_open(struct chooser **, const char *path, int verbose, char *reason, size_t bytes);
 void pici_chooser_close(struct chooser *); /* or NULL */
 
 /* Forget earlier choices: the node map has changed. */

@@ -3,39 +3,41 @@
 
 #include <string.h>
 
-double pici_density_of(const struct density_count *c)
+double pici_density_of(const struct density_count *counted)
 {
-    const double least = 0x1p-64, density = c->n ? (double)c->nnz / (double)c->n : 0;
-    return c->n && density < least ? least : density;
+    const double least = 0x1p-64,
+                 density = counted->elements ? (double)counted->nonzeros / (double)counted->elements : 0;
+    return counted->elements && density < least ? least : density;
 }
 
-static int is_of(const struct density_entry *e, enum pici_collective kind, enum pici_dtype dtype, uint64_t count)
+static int is_of(const struct density_entry *entry, enum pici_collective collective, enum pici_dtype dtype,
+                 uint64_t count)
 {
-    return e->kind == kind && e->dtype == dtype && e->count == count;
+    return entry->kind == collective && entry->dtype == dtype && entry->count == count;
 }
 
-void pici_density_keep(struct densities *all, enum pici_collective kind, enum pici_dtype dtype, uint64_t count,
+void pici_density_keep(struct densities *all, enum pici_collective collective, enum pici_dtype dtype, uint64_t count,
                        const double density[DENSITIES])
 {
-    struct density_entry *e = all->entry, *oldest = e;
-    for (; e < all->entry + DENSITY_CALLS && !is_of(e, kind, dtype, count); e++)
-        if (e->used < oldest->used)
-            oldest = e;
-    if (e == all->entry + DENSITY_CALLS) {
-        e = oldest;
-        *e = (struct density_entry){.kind = kind, .dtype = dtype, .count = count};
+    struct density_entry *entry = all->entry, *oldest = entry;
+    for (; entry < all->entry + DENSITY_CALLS && !is_of(entry, collective, dtype, count); entry++)
+        if (entry->used < oldest->used)
+            oldest = entry;
+    if (entry == all->entry + DENSITY_CALLS) {
+        entry = oldest;
+        *entry = (struct density_entry){.kind = collective, .dtype = dtype, .count = count};
     }
-    e->used = ++all->uses;
+    entry->used = ++all->uses;
     for (int i = 0; i < DENSITIES; i++)
         if (density[i] > 0)
-            e->density[i] = density[i];
+            entry->density[i] = density[i];
 }
 
-const struct density_entry *pici_density_find(const struct densities *all, enum pici_collective kind,
+const struct density_entry *pici_density_find(const struct densities *all, enum pici_collective collective,
                                               enum pici_dtype dtype, uint64_t count)
 {
-    for (const struct density_entry *e = all->entry; e < all->entry + DENSITY_CALLS; e++)
-        if (is_of(e, kind, dtype, count))
-            return e;
+    for (const struct density_entry *entry = all->entry; entry < all->entry + DENSITY_CALLS; entry++)
+        if (is_of(entry, collective, dtype, count))
+            return entry;
     return NULL;
 }

@@ -14,7 +14,7 @@ enum { DENSITY_CALLS = 16 };
 
 /* Elements that were counted, and those of them that are not zero. */
 struct density_count {
-    uint64_t n, nnz;
+    uint64_t elements, nonzeros;
 };
 
 /* 0: none were counted. Else in (0, 1]: data that is all zero has a density of 2^-64. */

@@ -27,11 +27,11 @@ const struct model_call pici_model_call = {.kind = PICI_ALL_REDUCE,
                                            .bandwidth = {1.25e8, 5e9},
                                            .cost_scale = 1};
 
-const char *pici_model_name(enum pici_collective kind)
+const char *pici_model_name(enum pici_collective collective)
 {
     static const char *const names[] = {
         [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce"};
-    return (unsigned)kind < sizeof names / sizeof *names ? names[kind] : NULL;
+    return (unsigned)collective < sizeof names / sizeof *names ? names[collective] : NULL;
 }
 
 /* ---- density and codec */
@@ -41,25 +41,27 @@ double pici_model_density(double d, double k, double c)
     const double x = 1 + (k - 1) * c;
     const uint64_t whole = (uint64_t)x;
     double none = 1, power = 1 - d;
-    for (uint64_t e = whole; e; e >>= 1, power *= power)
-        if (e & 1)
+    for (uint64_t exponent = whole; exponent; exponent >>= 1, power *= power)
+        if (exponent & 1)
             none *= power;
     return 1 - none * (1 - d * (x - (double)whole));
 }
 
-double pici_model_codec(const struct model_machine *m, enum pici_format format, enum model_work work,
-                        enum pici_dtype dtype, double n, double density)
+double pici_model_codec(const struct model_machine *machine, enum pici_format format, enum model_work work,
+                        enum pici_dtype dtype, double elements, double density)
 {
-    const struct model_codec *t = &m->codec[work == MODEL_COUNT ? PICI_DENSE : format][work];
-    const double wide = (double)pici_dtype_width(dtype) / 4, narrow = wide < 1 ? wide : 1;
-    double before = 0, at = 0;
+    const struct model_codec *codec = &machine->codec[work == MODEL_COUNT ? PICI_DENSE : format][work];
+    const double width_factor = (double)pici_dtype_width(dtype) / 4,
+                 narrow_factor = width_factor < 1 ? width_factor : 1;
+    double before = 0, density_before = 0;
     int i = 0;
     for (; i < MODEL_POINTS - 1 && density > pici_model_points[i]; i++) {
-        before = t->more[i];
-        at = pici_model_points[i];
+        before = codec->more[i];
+        density_before = pici_model_points[i];
     }
-    const double along = (density - at) / (pici_model_points[i] - at);
-    return 1e-9 * n / TILE * (wide * t->empty + narrow * (before + along * (t->more[i] - before)));
+    const double fraction = (density - density_before) / (pici_model_points[i] - density_before);
+    return 1e-9 * elements / TILE *
+           (width_factor * codec->empty + narrow_factor * (before + fraction * (codec->more[i] - before)));
 }
 
 /* ---- a step of one slice */
@@ -85,71 +87,78 @@ struct cost {
 };
 
 /* The link whose bandwidth and threshold hold for a message: as in send.c. */
-static enum policy_link link_of(const struct model_call *c, enum policy_link link, int gather)
+static enum policy_link link_of(const struct model_call *call, enum policy_link link, int gather)
 {
-    return gather ? (c->nodes && c->nodes->nodes > 1 ? POLICY_INTER : POLICY_INTRA) : link;
+    return gather ? (call->nodes && call->nodes->nodes > 1 ? POLICY_INTER : POLICY_INTRA) : link;
 }
 
-/* The format of a message by the policy. *counted: its nonzeros are counted first. n, nnz: of a block. */
-static enum pici_format choose(struct run *r, enum policy_link link, int gather, int contributions, double density,
-                               uint64_t n, uint64_t nnz, int *counted)
+/* The format of a message by the policy. *counted: its nonzeros are counted first. elements_of_block, nonzeros: of a
+ * block. */
+static enum pici_format choose(struct run *run, enum policy_link link, int gather, int contributions, double density,
+                               uint64_t elements_of_block, uint64_t nonzeros, int *counted)
 {
-    const struct model_call *c = r->call;
-    const struct policy_auto by = {c->formats, c->bandwidth[link_of(c, link, gather)], gather, c->cost_scale};
-    const float threshold = pici_policy_threshold(&c->threshold, c->format, link, gather);
-    struct policy_history *h = &r->history[link];
+    const struct model_call *call = run->call;
+    const struct policy_auto auto_options = {call->formats, call->bandwidth[link_of(call, link, gather)], gather,
+                                             call->cost_scale};
+    const float threshold = pici_policy_threshold(&call->threshold, call->format, link, gather);
+    struct policy_history *history = &run->history[link];
     double predicted;
     *counted = 0;
-    if (r->dense || c->format == PICI_DENSE)
+    if (run->dense || call->format == PICI_DENSE)
         return PICI_DENSE;
-    if (threshold <= 0 && c->format != PICI_AUTO)
-        return c->format;
-    *counted = pici_policy_count(h, threshold, contributions, &predicted);
+    if (threshold <= 0 && call->format != PICI_AUTO)
+        return call->format;
+    *counted = pici_policy_count(history, threshold, contributions, &predicted);
     const int dense = !*counted || pici_policy_dense(1 - density, threshold);
-    pici_policy_sent(h, *counted ? density : predicted, contributions, dense);
-    pici_policy_received(h, dense);
-    return dense ? PICI_DENSE : pici_policy_format(c->format, c->dtype, &n, &nnz, 1, &by);
+    pici_policy_sent(history, *counted ? density : predicted, contributions, dense);
+    pici_policy_received(history, dense);
+    return dense ? PICI_DENSE
+                 : pici_policy_format(call->format, call->dtype, &elements_of_block, &nonzeros, 1, &auto_options);
 }
 
 /* Messages over one class of links. */
-static void add_link(struct cost *cost, struct run *r, const struct traffic_step *s, enum policy_link link,
+static void add_link(struct cost *cost, struct run *run, const struct traffic_step *step, enum policy_link link,
                      int contributions)
 {
-    const struct model_machine *m = r->machine;
-    const struct model_call *c = r->call;
-    const struct traffic_load *t = link == POLICY_INTER ? &s->between : &s->inside;
-    const int gather = s->phase == PHASE_GATHER, sums = c->kind == PICI_ALL_GATHER ? 1 : contributions;
-    if (t->segments <= 0)
+    const struct model_machine *machine = run->machine;
+    const struct model_call *call = run->call;
+    const struct traffic_load *load = link == POLICY_INTER ? &step->between : &step->inside;
+    const int gather = step->phase == PHASE_GATHER, sums = call->kind == PICI_ALL_GATHER ? 1 : contributions;
+    if (load->segments <= 0)
         return;
-    const double density = pici_model_density(c->density, sums, c->correlation);
-    const double elements = t->share * r->elements / r->slices, taken = s->take_share * r->elements / r->slices;
-    const uint64_t n = (uint64_t)(elements / t->segments + 0.5), nnz = (uint64_t)((double)n * density + 0.5);
-    enum pici_format format = r->gathered.format;
+    const double density = pici_model_density(call->density, sums, call->correlation);
+    const double elements = load->share * run->elements / run->slices,
+                 taken = step->take_share * run->elements / run->slices;
+    const uint64_t elements_of_block = (uint64_t)(elements / load->segments + 0.5),
+                   nonzeros = (uint64_t)((double)elements_of_block * density + 0.5);
+    enum pici_format format = run->gathered.format;
     int counted = 0;
-    if (s->encode) {
-        format = choose(r, link, gather, contributions, density, n, nnz, &counted);
-        r->gathered.format = format;
+    if (step->encode) {
+        format = choose(run, link, gather, contributions, density, elements_of_block, nonzeros, &counted);
+        run->gathered.format = format;
     }
-    const double bytes = t->segments * (double)pici_policy_bytes(format, c->dtype, &n, &nnz, 1) + t->messages * PREFIX;
-    double encode = counted ? pici_model_codec(m, PICI_DENSE, MODEL_COUNT, c->dtype, elements, density) : 0;
-    if (s->encode)
-        encode += pici_model_codec(m, format, MODEL_ENCODE, c->dtype, elements, density);
-    double take = pici_model_codec(m, format, gather ? MODEL_DECODE : MODEL_ADD, c->dtype, taken, density);
-    if (s->reversed)
-        take += pici_model_codec(m, format, MODEL_DECODE, c->dtype, taken, density);
-    cost->alpha = model_greater(cost->alpha, m->link[link].alpha);
-    cost->wire = model_greater(cost->wire, bytes * m->link[link].beta);
+    const double bytes =
+        load->segments * (double)pici_policy_bytes(format, call->dtype, &elements_of_block, &nonzeros, 1) +
+        load->messages * PREFIX;
+    double encode = counted ? pici_model_codec(machine, PICI_DENSE, MODEL_COUNT, call->dtype, elements, density) : 0;
+    if (step->encode)
+        encode += pici_model_codec(machine, format, MODEL_ENCODE, call->dtype, elements, density);
+    double take = pici_model_codec(machine, format, gather ? MODEL_DECODE : MODEL_ADD, call->dtype, taken, density);
+    if (step->reversed)
+        take += pici_model_codec(machine, format, MODEL_DECODE, call->dtype, taken, density);
+    cost->alpha = model_greater(cost->alpha, machine->link[link].alpha);
+    cost->wire = model_greater(cost->wire, bytes * machine->link[link].beta);
     if (link == POLICY_INTER)
-        cost->wire = model_greater(cost->wire, bytes * m->node_beta * s->node_share / t->share);
-    cost->encode = model_greater(cost->encode, r->codec_scale * encode);
-    cost->taken = model_greater(cost->taken, r->codec_scale * take);
+        cost->wire = model_greater(cost->wire, bytes * machine->node_beta * step->node_share / load->share);
+    cost->encode = model_greater(cost->encode, run->codec_scale * encode);
+    cost->taken = model_greater(cost->taken, run->codec_scale * take);
 }
 
-static struct cost cost_of(struct run *r, const struct traffic_step *s, int contributions)
+static struct cost cost_of(struct run *run, const struct traffic_step *step, int contributions)
 {
     struct cost cost = {0};
     for (int link = 0; link < POLICY_LINKS; link++)
-        add_link(&cost, r, s, (enum policy_link)link, contributions);
+        add_link(&cost, run, step, (enum policy_link)link, contributions);
     return cost;
 }
 
@@ -157,116 +166,121 @@ static struct cost cost_of(struct run *r, const struct traffic_step *s, int cont
  * long as the busiest resource works on w slices, and at least as long as one slice takes from its encoding to its
  * being taken in. */
 
-static double once(const struct cost *c)
+static double once(const struct cost *cost)
 {
-    return c->alpha + c->encode + c->wire + c->taken;
+    return cost->alpha + cost->encode + cost->wire + cost->taken;
 }
 
-static double busiest(const struct cost *c)
+static double busiest(const struct cost *cost)
 {
-    return model_greater(c->wire, c->encode + c->taken);
+    return model_greater(cost->wire, cost->encode + cost->taken);
 }
 
-static double step_seconds(const struct cost *c, double slices)
+static double step_seconds(const struct cost *cost, double slices)
 {
-    return slices > 0 ? model_greater(slices * busiest(c), once(c)) : 0;
+    return slices > 0 ? model_greater(slices * busiest(cost), once(cost)) : 0;
 }
 
 /* After the last step of the first slice in a round: until the last slice is through. */
-static double rest_seconds(const struct cost *c, double slices)
+static double rest_seconds(const struct cost *cost, double slices)
 {
-    return once(c) + (slices - 1) * busiest(c) - step_seconds(c, slices);
+    return once(cost) + (slices - 1) * busiest(cost) - step_seconds(cost, slices);
 }
 
 /* ---- a call */
 
 /* How many segments as long as the longest one the data would have. */
-static double segments_of(const struct schedule *schedule, const struct schedule_call *c)
+static double segments_of(const struct schedule *schedule, const struct schedule_call *call)
 {
-    int least = c->ranks;
-    if (schedule->undivided || c->kind != PICI_ALL_REDUCE || !schedule->by_node)
-        return schedule->undivided ? 1 : c->ranks;
-    for (int i = 0; i < nodes_of(c); i++)
-        least = nodes_size(c, i) < least ? nodes_size(c, i) : least;
-    return (double)nodes_of(c) * least;
+    int least = call->ranks;
+    if (schedule->undivided || call->kind != PICI_ALL_REDUCE || !schedule->by_node)
+        return schedule->undivided ? 1 : call->ranks;
+    for (int i = 0; i < nodes_of(call); i++)
+        least = nodes_size(call, i) < least ? nodes_size(call, i) : least;
+    return (double)nodes_of(call) * least;
 }
 
 /* Slices of a segment, and how many are in flight: as layout.c cuts them. */
-static void cut(struct run *r, const struct schedule *schedule, const struct schedule_call *shape)
+static void cut(struct run *run, const struct schedule *schedule, const struct schedule_call *shape)
 {
-    const struct model_call *c = r->call;
+    const struct model_call *call = run->call;
     struct schedule_limits limits;
     schedule->limits(schedule, shape, &limits);
-    const double width = (double)pici_dtype_width(c->dtype), widest = limits.segments ? limits.segments : 1;
-    const double longest = r->elements / segments_of(schedule, shape);
-    const double most = (double)c->slice_bytes / width / widest, least = SLICES_WORTH / width / widest;
-    const double fair = model_greater(longest / c->window, least), slice = most < fair ? most : fair;
+    const double width = (double)pici_dtype_width(call->dtype), widest = limits.segments ? limits.segments : 1;
+    const double longest = run->elements / segments_of(schedule, shape);
+    const double most = (double)call->slice_bytes / width / widest, least = SLICES_WORTH / width / widest;
+    const double fair = model_greater(longest / call->window, least), slice = most < fair ? most : fair;
     const uint64_t tiles = (uint64_t)(slice / TILE), each = (tiles ? tiles : 1) * TILE;
     const uint64_t slices = (uint64_t)(longest / (double)each);
-    r->slices = (double)slices * (double)each < longest ? (double)slices + 1 : (double)slices;
-    r->window = r->slices < c->window ? (int)r->slices : c->window;
+    run->slices = (double)slices * (double)each < longest ? (double)slices + 1 : (double)slices;
+    run->window = run->slices < call->window ? (int)run->slices : call->window;
 }
 
 /* Whether the messages travel with those of hello: then they have no latencies of their own. */
-static int is_early(const struct run *r, const struct schedule *schedule)
+static int is_early(const struct run *run, const struct schedule *schedule)
 {
-    const struct model_call *c = r->call;
-    return schedule->with_hello && !c->late && r->slices <= 1 &&
-           pici_early_fits(c->ranks, c->dtype, c->bytes / pici_dtype_width(c->dtype));
+    const struct model_call *call = run->call;
+    return schedule->with_hello && !call->late && run->slices <= 1 &&
+           pici_early_fits(call->ranks, call->dtype, call->bytes / pici_dtype_width(call->dtype));
 }
 
 /* Hello and closing. */
-static double agree_seconds(const struct model_machine *m, int ranks)
+static double agree_seconds(const struct model_machine *machine, int ranks)
 {
-    return ranks > 1 ? m->agree * model_doublings(ranks) / model_doublings(m->agree_ranks > 2 ? m->agree_ranks : 2) : 0;
+    return ranks > 1 ? machine->agree * model_doublings(ranks) /
+                           model_doublings(machine->agree_ranks > 2 ? machine->agree_ranks : 2)
+                     : 0;
 }
 
 /* Ranks of a node that share a core. */
-static double codec_scale(const struct model_machine *m, const struct model_call *c)
+static double codec_scale(const struct model_machine *machine, const struct model_call *call)
 {
-    int most = c->nodes ? 0 : c->ranks;
-    for (int i = 0; c->nodes && i < c->nodes->nodes; i++) {
-        const int size = c->nodes->begin[i + 1] - c->nodes->begin[i];
+    int most = call->nodes ? 0 : call->ranks;
+    for (int i = 0; call->nodes && i < call->nodes->nodes; i++) {
+        const int size = call->nodes->begin[i + 1] - call->nodes->begin[i];
         most = size > most ? size : most;
     }
-    return m->cores > 0 && most > m->cores ? (double)most / m->cores : 1;
+    return machine->cores > 0 && most > machine->cores ? (double)most / machine->cores : 1;
 }
 
-static double ours(const struct model_machine *m, const struct model_call *c, const struct model_candidate *candidate)
+static double ours(const struct model_machine *machine, const struct model_call *call,
+                   const struct model_candidate *candidate)
 {
     const struct schedule *schedule = pici_schedule(candidate->algorithm);
-    const struct schedule_call shape = model_shape(c);
-    struct schedule_traffic t;
-    struct run r = {.machine = m, .call = c, .dense = candidate->dense, .codec_scale = codec_scale(m, c)};
-    if (!schedule || !pici_schedule_traffic(schedule, &shape, &t))
+    const struct schedule_call shape = model_shape(call);
+    struct schedule_traffic traffic;
+    struct run state = {
+        .machine = machine, .call = call, .dense = candidate->dense, .codec_scale = codec_scale(machine, call)};
+    if (!schedule || !pici_schedule_traffic(schedule, &shape, &traffic))
         return -1;
-    r.elements = (double)(c->bytes / pici_dtype_width(c->dtype));
-    if (!t.count)
-        return pici_model_codec(m, PICI_DENSE, MODEL_DECODE, c->dtype, r.elements, 1);
-    double seconds = agree_seconds(m, c->ranks);
-    if (r.elements <= 0)
+    state.elements = (double)(call->bytes / pici_dtype_width(call->dtype));
+    if (!traffic.count)
+        return pici_model_codec(machine, PICI_DENSE, MODEL_DECODE, call->dtype, state.elements, 1);
+    double seconds = agree_seconds(machine, call->ranks);
+    if (state.elements <= 0)
         return seconds;
-    cut(&r, schedule, &shape);
-    const double rounds = (double)(uint64_t)(r.slices / r.window), over = r.slices - rounds * r.window;
-    const int early = is_early(&r, schedule);
+    cut(&state, schedule, &shape);
+    const double rounds = (double)(uint64_t)(state.slices / state.window), over = state.slices - rounds * state.window;
+    const int early = is_early(&state, schedule);
     struct cost cost = {0};
-    for (int i = 0; i < t.count; i++) {
-        const struct traffic_step *s = &t.step[i];
-        if (!i || s->phase != s[-1].phase)
-            r.history[POLICY_INTER] = r.history[POLICY_INTRA] = (struct policy_history){0};
-        for (int k = 0, run; k < s->repeat; k += run) {
-            const int at = s->contributions + k * s->grow;
-            run = !s->grow ? s->repeat : 1 + at / s->grow / SAMPLES;
-            run = k + run < s->repeat ? run : s->repeat - k;
-            cost = cost_of(&r, s, at + (run - 1) / 2 * s->grow);
+    for (int i = 0; i < traffic.count; i++) {
+        const struct traffic_step *step = &traffic.step[i];
+        if (!i || step->phase != step[-1].phase)
+            state.history[POLICY_INTER] = state.history[POLICY_INTRA] = (struct policy_history){0};
+        for (int k = 0, alike; k < step->repeat; k += alike) {
+            const int contributions = step->contributions + k * step->growth;
+            alike = !step->growth ? step->repeat : 1 + contributions / step->growth / SAMPLES;
+            alike = k + alike < step->repeat ? alike : step->repeat - k;
+            cost = cost_of(&state, step, contributions + (alike - 1) / 2 * step->growth);
             cost.alpha = early ? 0 : cost.alpha;
-            seconds += run * (rounds * step_seconds(&cost, r.window) + step_seconds(&cost, over));
+            seconds += alike * (rounds * step_seconds(&cost, state.window) + step_seconds(&cost, over));
         }
     }
-    return seconds + rest_seconds(&cost, over > 0 ? over : r.window);
+    return seconds + rest_seconds(&cost, over > 0 ? over : state.window);
 }
 
-double pici_model_seconds(const struct model_machine *m, const struct model_call *c, const struct model_candidate *what)
+double pici_model_seconds(const struct model_machine *machine, const struct model_call *call,
+                          const struct model_candidate *what)
 {
-    return what->vendor ? pici_model_vendor(m, c, (enum model_vendor)what->vendor) : ours(m, c, what);
+    return what->vendor ? pici_model_vendor(machine, call, (enum model_vendor)what->vendor) : ours(machine, call, what);
 }

@@ -80,9 +80,9 @@ struct model_call {
 };
 
 /* What its schedule depends on. */
-static inline struct schedule_call model_shape(const struct model_call *c)
+static inline struct schedule_call model_shape(const struct model_call *call)
 {
-    const struct schedule_call shape = {c->kind, c->ranks, 0, 0, c->bytes, c->nodes, NULL};
+    const struct schedule_call shape = {call->kind, call->ranks, 0, 0, call->bytes, call->nodes, NULL};
     return shape;
 }
 
@@ -108,27 +108,27 @@ double pici_model_seconds(const struct model_machine *, const struct model_call 
  * interpolated linearly. */
 double pici_model_density(double d, double k, double c);
 
-/* Seconds of work on n elements in a format (counting: any). */
-double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype, double n,
-                        double density);
+/* Seconds of work on so many elements in a format (counting: any). */
+double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype,
+                        double elements, double density);
 
 /* Seconds of another library's dense call (MODEL_VENDOR and up); < 0: it cannot do it. (model_vendor.c) */
 double pici_model_vendor(const struct model_machine *, const struct model_call *, enum model_vendor);
 
 /* ---- for model.c and model_vendor.c */
 
-static inline double model_greater(double a, double b)
+static inline double model_greater(double one, double other)
 {
-    return a > b ? a : b;
+    return one > other ? one : other;
 }
 
 /* ceil(log2 p) */
 static inline int model_doublings(int p)
 {
-    int k = 0;
-    while (p > 1 && (p - 1) >> k)
-        k++;
-    return k;
+    int doublings = 0;
+    while (p > 1 && (p - 1) >> doublings)
+        doublings++;
+    return doublings;
 }
 
 #endif

@@ -6,73 +6,78 @@
 #include "schedule/registry.h"
 
 /* Phases of a collective that a reduce-scatter or an all-gather is one of. */
-static double phases(const struct model_call *c)
+static double phases(const struct model_call *call)
 {
-    return c->kind == PICI_ALL_REDUCE ? 2 : 1;
+    return call->kind == PICI_ALL_REDUCE ? 2 : 1;
 }
 
 /* Our own algorithm's dense bytes, over the machine's links: alpha for each step, and each byte once. */
-static double by_links(const struct model_machine *m, const struct model_call *c, enum pici_algorithm algorithm)
+static double by_links(const struct model_machine *machine, const struct model_call *call,
+                       enum pici_algorithm algorithm)
 {
-    const struct schedule_call shape = model_shape(c);
-    struct schedule_traffic t;
+    const struct schedule_call shape = model_shape(call);
+    struct schedule_traffic traffic;
     double seconds = 0;
-    if (!pici_schedule_traffic(pici_schedule(algorithm), &shape, &t))
+    if (!pici_schedule_traffic(pici_schedule(algorithm), &shape, &traffic))
         return -1;
-    for (int i = 0; i < t.count; i++) {
-        const struct traffic_step *s = &t.step[i];
-        double alpha = 0, wire = (double)c->bytes * s->node_share * m->node_beta;
+    for (int i = 0; i < traffic.count; i++) {
+        const struct traffic_step *step = &traffic.step[i];
+        double alpha = 0, wire = (double)call->bytes * step->node_share * machine->node_beta;
         for (int link = 0; link < POLICY_LINKS; link++) {
-            const struct traffic_load *l = link == POLICY_INTER ? &s->between : &s->inside;
-            wire = model_greater(wire, (double)c->bytes * l->share * m->link[link].beta);
-            alpha = model_greater(alpha, l->segments > 0 ? m->link[link].alpha : 0);
+            const struct traffic_load *load = link == POLICY_INTER ? &step->between : &step->inside;
+            wire = model_greater(wire, (double)call->bytes * load->share * machine->link[link].beta);
+            alpha = model_greater(alpha, load->segments > 0 ? machine->link[link].alpha : 0);
         }
-        seconds += s->repeat * (alpha + wire);
+        seconds += step->repeat * (alpha + wire);
     }
     return seconds;
 }
 
-static double ring(const struct model_machine *m, const struct model_call *c)
+static double ring(const struct model_machine *machine, const struct model_call *call)
 {
-    const double p = c->ranks;
-    if (m->vendor.beta <= 0)
-        return by_links(m, c, PICI_ALGO_RING);
-    return phases(c) * (m->vendor.alpha * (p - 1) + m->vendor.beta * (double)c->bytes * (p - 1) / p);
+    const double p = call->ranks;
+    if (machine->vendor.beta <= 0)
+        return by_links(machine, call, PICI_ALGO_RING);
+    return phases(call) * (machine->vendor.alpha * (p - 1) + machine->vendor.beta * (double)call->bytes * (p - 1) / p);
 }
 
-static double tree(const struct model_machine *m, const struct model_call *c)
+static double tree(const struct model_machine *machine, const struct model_call *call)
 {
-    const struct model_link *l = m->vendor.beta > 0                ? &m->vendor
-                                 : c->nodes && c->nodes->nodes > 1 ? &m->link[POLICY_INTER]
-                                                                   : &m->link[POLICY_INTRA];
-    return c->kind == PICI_ALL_REDUCE ? 2 * (l->alpha * model_doublings(c->ranks) + l->beta * (double)c->bytes) : -1;
+    const int inter = call->nodes && call->nodes->nodes > 1;
+    const struct model_link *link = &machine->link[inter ? POLICY_INTER : POLICY_INTRA];
+    if (machine->vendor.beta > 0)
+        link = &machine->vendor;
+    return call->kind == PICI_ALL_REDUCE
+               ? 2 * (link->alpha * model_doublings(call->ranks) + link->beta * (double)call->bytes)
+               : -1;
 }
 
 /* Recursive between nodes by all ranks at once, ring inside, then a transpose in memory; of equal nodes. */
-static double two_levels(const struct model_machine *m, const struct model_call *c)
+static double two_levels(const struct model_machine *machine, const struct model_call *call)
 {
-    const struct model_link *inter = &m->link[POLICY_INTER], *intra = &m->link[POLICY_INTRA];
-    const int nodes = c->nodes ? c->nodes->nodes : 1;
-    const double n = (double)c->bytes, each = (double)c->ranks / nodes;
-    const double between = model_doublings(nodes) * inter->alpha + inter->beta * n / each * (nodes - 1) / nodes;
-    const double inside = (each - 1) * (intra->alpha + intra->beta * n / each);
-    return phases(c) * (between + inside + 2 * n * m->memory_beta);
+    const struct model_link *inter = &machine->link[POLICY_INTER], *intra = &machine->link[POLICY_INTRA];
+    const int nodes = call->nodes ? call->nodes->nodes : 1;
+    const double bytes = (double)call->bytes, each = (double)call->ranks / nodes;
+    const double between = model_doublings(nodes) * inter->alpha + inter->beta * bytes / each * (nodes - 1) / nodes;
+    const double inside = (each - 1) * (intra->alpha + intra->beta * bytes / each);
+    return phases(call) * (between + inside + 2 * bytes * machine->memory_beta);
 }
 
-double pici_model_vendor(const struct model_machine *m, const struct model_call *c, enum model_vendor what)
+double pici_model_vendor(const struct model_machine *machine, const struct model_call *call, enum model_vendor what)
 {
     switch (what) {
-    case MODEL_RING: return ring(m, c);
-    case MODEL_RABENSEIFNER: return by_links(m, c, PICI_ALGO_RECURSIVE);
-    case MODEL_TREE: return tree(m, c);
-    case MODEL_TWO_LEVELS: return two_levels(m, c);
+    case MODEL_RING: return ring(machine, call);
+    case MODEL_RABENSEIFNER: return by_links(machine, call, PICI_ALGO_RECURSIVE);
+    case MODEL_TREE: return tree(machine, call);
+    case MODEL_TWO_LEVELS: return two_levels(machine, call);
     case MODEL_OURS:
     case MODEL_VENDOR:
     case MODEL_VENDORS: break;
     }
     double least = -1;
-    for (int v = MODEL_RING; v < MODEL_VENDORS && what == MODEL_VENDOR; v++) {
-        const double seconds = m->vendors >> v & 1 ? pici_model_vendor(m, c, (enum model_vendor)v) : -1;
+    for (int vendor = MODEL_RING; vendor < MODEL_VENDORS && what == MODEL_VENDOR; vendor++) {
+        const double seconds =
+            machine->vendors >> vendor & 1 ? pici_model_vendor(machine, call, (enum model_vendor)vendor) : -1;
         if (seconds >= 0 && (least < 0 || seconds < least))
             least = seconds;
     }

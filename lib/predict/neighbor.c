@@ -5,14 +5,14 @@
 static const double LATENCY[2] = {2e-6, 20e-6};
 
 /* Blocks of the steps one after another, less those of the node that has the most in all steps together. */
-static double waits(const struct neighbor_route *r)
+static double waits(const struct neighbor_route *route)
 {
-    const int nodes = r->nodes->nodes;
+    const int nodes = route->nodes->nodes;
     double steps = 0, most = 0;
     for (int part = 0; part < NEIGHBOR_PARTS; part++) {
         uint32_t busiest = 0;
         for (int i = 0; i < 2 * nodes; i++) {
-            const uint32_t blocks = r->part[part * nodes + i / 2][i % 2];
+            const uint32_t blocks = route->part[part * nodes + i / 2][i % 2];
             busiest = blocks > busiest ? blocks : busiest;
         }
         steps += busiest;
@@ -20,31 +20,32 @@ static double waits(const struct neighbor_route *r)
     for (int i = 0; i < 2 * nodes; i++) {
         double all = 0;
         for (int part = 0; part < NEIGHBOR_PARTS; part++)
-            all += r->part[part * nodes + i / 2][i % 2];
+            all += route->part[part * nodes + i / 2][i % 2];
         most = all > most ? all : most;
     }
     return steps - most;
 }
 
-double pici_neighbor_seconds(const struct neighbor_route *r, double bytes, double slices, const double bandwidth[2])
+double pici_neighbor_seconds(const struct neighbor_route *route, double bytes, double slices, const double bandwidth[2])
 {
-    const double wait = r->part ? waits(r) / slices * bytes / bandwidth[1] : 0;
+    const double wait = route->part ? waits(route) / slices * bytes / bandwidth[1] : 0;
     double most = 0;
-    for (int node = 0; node < r->nodes->nodes && r->load; node++) {
-        double out = 0, in = 0;
-        for (int i = r->nodes->begin[node]; i < r->nodes->begin[node + 1]; i++) {
-            const struct neighbor_load *l = &r->load[i];
+    for (int node = 0; node < route->nodes->nodes && route->load; node++) {
+        double sent = 0, received = 0;
+        for (int i = route->nodes->begin[node]; i < route->nodes->begin[node + 1]; i++) {
+            const struct neighbor_load *load = &route->load[i];
             for (int way = 0; way < 2; way++) {
-                double t = 0;
+                double seconds = 0;
                 for (int link = 0; link < 2; link++)
-                    t += l->messages[way][link] * LATENCY[link] + l->blocks[way][link] * bytes / bandwidth[link];
-                most = t > most ? t : most;
+                    seconds +=
+                        load->messages[way][link] * LATENCY[link] + load->blocks[way][link] * bytes / bandwidth[link];
+                most = seconds > most ? seconds : most;
             }
-            out += l->blocks[0][1] * bytes / bandwidth[1];
-            in += l->blocks[1][1] * bytes / bandwidth[1];
+            sent += load->blocks[0][1] * bytes / bandwidth[1];
+            received += load->blocks[1][1] * bytes / bandwidth[1];
         }
-        most = out > most ? out : most;
-        most = in > most ? in : most;
+        most = sent > most ? sent : most;
+        most = received > most ? received : most;
     }
     return most + wait;
 }

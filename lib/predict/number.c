@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int is_digit(char c)
+static int is_digit(char character)
 {
-    return c >= '0' && c <= '9';
+    return character >= '0' && character <= '9';
 }
 
 /* Digits at *text become an integer; one that is too large stays at `most`. Returns how many digits there were. */
@@ -23,22 +23,22 @@ static int read_digits(const char **text, const char *end, int most, int *value)
 
 /* strtod rounds correctly, but the character of its decimal point is the locale's. So it is given the digits without a
  * point, and an exponent that makes up for that. */
-int pici_number_read(const char *text, size_t len, double *value)
+int pici_number_read(const char *text, size_t size, double *value)
 {
     enum { EXPONENT_MOST = 9999 };
     char whole[NUMBER_LONGEST + 16];
-    const char *end = text + len;
-    int n = 0, behind = 0, point = 0, exponent = 0, negative = 0;
-    if (len > NUMBER_LONGEST)
+    const char *end = text + size;
+    int used = 0, behind = 0, point = 0, exponent = 0, negative = 0;
+    if (size > NUMBER_LONGEST)
         return 0;
     for (; text < end && (is_digit(*text) || (*text == '.' && !point)); text++) {
         point |= *text == '.';
         if (is_digit(*text)) {
-            whole[n++] = *text;
+            whole[used++] = *text;
             behind += point;
         }
     }
-    if (!n)
+    if (!used)
         return 0;
     if (text < end) {
         if (*text != 'e' && *text != 'E')
@@ -49,7 +49,7 @@ int pici_number_read(const char *text, size_t len, double *value)
         if (!read_digits(&text, end, EXPONENT_MOST, &exponent) || text < end)
             return 0;
     }
-    snprintf(whole + n, sizeof whole - (size_t)n, "e%d", (negative ? -exponent : exponent) - behind);
+    snprintf(whole + used, sizeof whole - (size_t)used, "e%d", (negative ? -exponent : exponent) - behind);
     *value = strtod(whole, NULL);
     return *value <= 0x1.fffffffffffffp1023;
 }
@@ -64,19 +64,19 @@ void pici_number_print(char text[NUMBER_TEXT], double value)
     }
     for (int digits = 1; digits <= DIGITS_MOST; digits++) {
         double again;
-        int n = 0;
+        int used = 0;
         snprintf(raw, sizeof raw, "%.*e", digits - 1, value);
         /* between the first digit and the second there is the locale's decimal point, of one byte or several */
-        text[n++] = raw[0];
-        const char *at = raw + 1;
+        text[used++] = raw[0];
+        const char *cursor = raw + 1;
         if (digits > 1) {
-            text[n++] = '.';
-            while (!is_digit(*at))
-                at++;
+            text[used++] = '.';
+            while (!is_digit(*cursor))
+                cursor++;
         }
-        while (*at && n < NUMBER_TEXT - 1)
-            text[n++] = *at++;
-        text[n] = '\0';
+        while (*cursor && used < NUMBER_TEXT - 1)
+            text[used++] = *cursor++;
+        text[used] = '\0';
         if (pici_number_read(text, strlen(text), &again) && again == value)
             return;
     }

@@ -8,9 +8,9 @@
 
 enum { NUMBER_TEXT = 32, NUMBER_LONGEST = 64 };
 
-/* A number >= 0 at text [len]: digits with at most one point, then perhaps e or E, a sign, and digits. No spaces, at
+/* A number >= 0 at text [size]: digits with at most one point, then perhaps e or E, a sign, and digits. No spaces, at
  * most NUMBER_LONGEST characters. The nearest double. 0: it is none, or it is too large for a double. */
-int pici_number_read(const char *text, size_t len, double *value);
+int pici_number_read(const char *text, size_t size, double *value);
 
 /* Print a finite number >= 0 with as few digits as read back as the same number. */
 void pici_number_print(char text[NUMBER_TEXT], double value);

@@ -5,20 +5,22 @@
 
 enum { PREFIX = 32 }; /* bytes of a message besides its blocks (formats/message.md) */
 
-float pici_policy_threshold(const struct policy_thresholds *t, enum pici_format format, enum policy_link link,
+float pici_policy_threshold(const struct policy_thresholds *thresholds, enum pici_format format, enum policy_link link,
                             int gather)
 {
     static const struct policy_thresholds pici = {{0.5F, 0.6F}, 0.1F}, coo = {{0.6F, 0.7F}, 0.5F};
     const struct policy_thresholds *usual = format == PICI_COO ? &coo : &pici;
-    const float said = gather ? t->gather : t->reduce[link];
+    const float said = gather ? thresholds->gather : thresholds->reduce[link];
     if (said >= 0)
         return said;
-    return format == PICI_DENSE ? 1 : gather ? usual->gather : usual->reduce[link];
+    if (format == PICI_DENSE)
+        return 1;
+    return gather ? usual->gather : usual->reduce[link];
 }
 
-double pici_policy_sparsity(uint64_t nnz, uint64_t n)
+double pici_policy_sparsity(uint64_t nonzeros, uint64_t elements)
 {
-    return n ? (double)(n - nnz) / (double)n : 1;
+    return elements ? (double)(elements - nonzeros) / (double)elements : 1;
 }
 
 int pici_policy_dense(double sparsity, float threshold)
@@ -26,22 +28,22 @@ int pici_policy_dense(double sparsity, float threshold)
     return threshold > 0 && (float)sparsity <= threshold;
 }
 
-void pici_policy_begin(struct policy_history *h)
+void pici_policy_begin(struct policy_history *history)
 {
-    *h = (struct policy_history){0};
+    *history = (struct policy_history){0};
 }
 
-int pici_policy_count(const struct policy_history *h, float threshold, int contributions, double *density)
+int pici_policy_count(const struct policy_history *history, float threshold, int contributions, double *density)
 {
     *density = POLICY_UNKNOWN;
     if (pici_policy_dense(1, threshold))
         return 0;
-    if (!h->last_dense || h->doubted)
+    if (!history->last_dense || history->doubted)
         return 1;
-    *density = h->last;
-    for (int m = contributions - h->contributions; m > 0 && *density < 1; m--) {
-        const double next =
-            *density + h->first * (1 - *density); /* in this form rounding cannot make the density fall */
+    *density = history->last_density;
+    for (int more = contributions - history->contributions; more > 0 && *density < 1; more--) {
+        /* in this form rounding cannot make the density fall */
+        const double next = *density + history->first_density * (1 - *density);
         if (next == *density)
             break;
         *density = next;
@@ -49,102 +51,103 @@ int pici_policy_count(const struct policy_history *h, float threshold, int contr
     return !pici_policy_dense(1 - *density, threshold);
 }
 
-void pici_policy_sent(struct policy_history *h, double density, int contributions, int dense)
+void pici_policy_sent(struct policy_history *history, double density, int contributions, int dense)
 {
-    h->doubted = 0;
+    history->doubted = 0;
     if (density < 0)
         return;
-    if (!h->sends++)
-        h->first = density;
-    h->last = density;
-    h->contributions = contributions;
-    h->last_dense = dense;
+    if (!history->sends++)
+        history->first_density = density;
+    history->last_density = density;
+    history->contributions = contributions;
+    history->last_dense = dense;
 }
 
-void pici_policy_received(struct policy_history *h, int dense)
+void pici_policy_received(struct policy_history *history, int dense)
 {
-    h->doubted |= !dense;
+    history->doubted |= !dense;
 }
 
 /* ---- bytes ---- */
 
 /* The number of nonzeros of a block; their positions are not known. */
 struct spread {
-    double n, nnz, density;
+    double elements, nonzeros, density;
 };
 
-/* The probability that at least one of len elements is not zero, if positions are independent. */
-static double chance(const struct spread *s, uint64_t len)
+/* The probability that at least one of so many elements is not zero, if positions are independent. */
+static double chance(const struct spread *spread, uint64_t elements)
 {
-    double none = 1, x = 1 - s->density;
-    if ((double)len == s->n)
+    double none = 1, zero_chance = 1 - spread->density;
+    if ((double)elements == spread->elements)
         return 1;
-    for (; len; len >>= 1, x *= x)
-        if (len & 1)
-            none *= x;
+    for (; elements; elements >>= 1, zero_chance *= zero_chance)
+        if (elements & 1)
+            none *= zero_chance;
     return 1 - none;
 }
 
-/* The expected bytes of a tile of len elements. The container is taken to be the one that is cheapest for the expected
- * number of nonzeros. Each tile takes its own cheapest container, so the mean over tiles is at most this, and hardly
- * less. */
-static double tile_bytes(const struct spread *s, uint64_t len, unsigned width)
+/* The expected bytes of a tile of so many elements. The container is taken to be the one that is cheapest for the
+ * expected number of nonzeros. Each tile takes its own cheapest container, so the mean over tiles is at most this, and
+ * hardly less. */
+static double tile_bytes(const struct spread *spread, uint64_t elements, unsigned width)
 {
-    const double m = s->density * (double)len, some = chance(s, len);
-    double where = TILE_BITS_BYTES, zeros = ((double)len - m) * width, descriptor = 2 * some;
-    if (m < OFFSETS12_MOST + 1) {
-        where = 1.5 * m + some * (2 - some) / 4; /* half a byte more if the number is odd */
+    const double nonzeros = spread->density * (double)elements, some = chance(spread, elements);
+    double where = TILE_BITS_BYTES, zeros = ((double)elements - nonzeros) * width, descriptor = 2 * some;
+    if (nonzeros < OFFSETS12_MOST + 1) {
+        where = 1.5 * nonzeros + some * (2 - some) / 4; /* half a byte more if the number is odd */
         descriptor = some;
-    } else if (m <= OFFSETS8_MOST) {
-        where = RUNS + m;
+    } else if (nonzeros <= OFFSETS8_MOST) {
+        where = RUNS + nonzeros;
     }
-    return m * width + (where < zeros ? where : zeros) + descriptor;
+    return nonzeros * width + (where < zeros ? where : zeros) + descriptor;
 }
 
-/* The expected bytes of a group of len elements besides its tiles: occupancy and padding. */
-static double group_bytes(const struct spread *s, uint64_t len, unsigned unit)
+/* The expected bytes of a group of so many elements besides its tiles: occupancy and padding. */
+static double group_bytes(const struct spread *spread, uint64_t elements, unsigned unit)
 {
-    return chance(s, len) * (4 + (unit - 1) / 2.0);
+    return chance(spread, elements) * (4 + (unit - 1) / 2.0);
 }
 
-static double hybrid_bytes(unsigned dtype, uint64_t n, uint64_t nnz)
+static double hybrid_bytes(unsigned dtype, uint64_t elements, uint64_t nonzeros)
 {
-    struct fmt_layout l;
-    (void)fmt_layout_hybrid(&l, FMT_VERSION, dtype, n, 0, 0);
-    if (!nnz)
-        return (double)l.body_offset;
-    const struct spread s = {(double)n, (double)nnz, (double)nnz / (double)n};
-    const unsigned width = 1u << l.width_log2, unit = fmt_unit(l.width_log2);
-    const uint64_t group = (uint64_t)GROUP_TILES * TILE, tiles = n / TILE, groups = n / group;
-    double bytes = (double)l.body_offset + (double)groups * group_bytes(&s, group, unit);
+    struct fmt_layout layout;
+    (void)fmt_layout_hybrid(&layout, FMT_VERSION, dtype, elements, 0, 0);
+    if (!nonzeros)
+        return (double)layout.body_offset;
+    const struct spread spread = {(double)elements, (double)nonzeros, (double)nonzeros / (double)elements};
+    const unsigned width = 1u << layout.width_log2, unit = fmt_unit(layout.width_log2);
+    const uint64_t group = (uint64_t)GROUP_TILES * TILE, tiles = elements / TILE, groups = elements / group;
+    double bytes = (double)layout.body_offset + (double)groups * group_bytes(&spread, group, unit);
     if (tiles)
-        bytes += (double)tiles * tile_bytes(&s, TILE, width);
-    if (n % TILE)
-        bytes += tile_bytes(&s, n % TILE, width);
-    if (n % group)
-        bytes += group_bytes(&s, n % group, unit);
+        bytes += (double)tiles * tile_bytes(&spread, TILE, width);
+    if (elements % TILE)
+        bytes += tile_bytes(&spread, elements % TILE, width);
+    if (elements % group)
+        bytes += group_bytes(&spread, elements % group, unit);
     return bytes;
 }
 
-size_t pici_policy_bytes(enum pici_format format, enum pici_dtype dtype, const uint64_t *n, const uint64_t *nnz,
-                         int blocks)
+size_t pici_policy_bytes(enum pici_format format, enum pici_dtype dtype, const uint64_t *elements,
+                         const uint64_t *nonzeros, int blocks)
 {
     size_t bytes = 0;
     if ((unsigned)format > FMT_HYBRID || fmt_width_log2((unsigned)dtype) < 0)
         return 0;
     for (int i = 0; i < blocks; i++) {
-        struct fmt_layout l;
+        struct fmt_layout layout;
         if (format == PICI_HYBRID) {
-            const double more = hybrid_bytes((unsigned)dtype, n[i], nnz[i]);
+            const double more = hybrid_bytes((unsigned)dtype, elements[i], nonzeros[i]);
             if (more >= (double)(SIZE_MAX - bytes))
                 return 0;
-            l.block_bytes = (uint64_t)(more + 0.5);
-        } else if (!fmt_layout(&l, (unsigned)format, (unsigned)dtype, n[i], format == PICI_DENSE ? n[i] : nnz[i])) {
+            layout.block_bytes = (uint64_t)(more + 0.5);
+        } else if (!fmt_layout(&layout, (unsigned)format, (unsigned)dtype, elements[i],
+                               format == PICI_DENSE ? elements[i] : nonzeros[i])) {
             return 0;
         }
-        if (l.block_bytes > SIZE_MAX - bytes)
+        if (layout.block_bytes > SIZE_MAX - bytes)
             return 0;
-        bytes += (size_t)l.block_bytes;
+        bytes += (size_t)layout.block_bytes;
     }
     return bytes;
 }
@@ -169,72 +172,78 @@ static const struct {
      [FMT_HYBRID] = {1670, {620, 1650, 1870, 1630, 3040}}},
 };
 
-static double coding_ns(unsigned format, unsigned dtype, uint64_t n, uint64_t nnz, int gather)
+static double coding_ns(unsigned format, unsigned dtype, uint64_t elements, uint64_t nonzeros, int gather)
 {
-    const double tiles = (double)n / TILE, m = n ? (double)nnz / tiles : 0;
+    const double tiles = (double)elements / TILE, nonzeros_each = elements ? (double)nonzeros / tiles : 0;
     const double *more = coding[gather][format].more;
-    double before = 0, at = 0;
+    double before = 0, point_before = 0;
     int i = 0;
-    for (; i < POINTS - 1 && m > points[i]; i++) {
+    for (; i < POINTS - 1 && nonzeros_each > points[i]; i++) {
         before = more[i];
-        at = points[i];
+        point_before = points[i];
     }
-    const double along = (m - at) / (points[i] - at);
-    const double wide = (double)(1u << fmt_width_log2(dtype)) / 4, narrow = wide < 1 ? wide : 1;
-    return tiles * (wide * coding[gather][format].empty + narrow * (before + along * (more[i] - before)));
+    const double fraction = (nonzeros_each - point_before) / (points[i] - point_before);
+    const double width_factor = (double)(1u << fmt_width_log2(dtype)) / 4,
+                 narrow_factor = width_factor < 1 ? width_factor : 1;
+    return tiles *
+           (width_factor * coding[gather][format].empty + narrow_factor * (before + fraction * (more[i] - before)));
 }
 
-double pici_policy_seconds(enum pici_format format, enum pici_dtype dtype, const uint64_t *n, const uint64_t *nnz,
-                           int blocks, const struct policy_auto *by)
+double pici_policy_seconds(enum pici_format format, enum pici_dtype dtype, const uint64_t *elements,
+                           const uint64_t *nonzeros, int blocks, const struct policy_auto *auto_options)
 {
-    const size_t bytes = format == PICI_DENSE ? 0 : pici_policy_bytes(format, dtype, n, nnz, blocks);
-    double ns = 0;
+    const size_t bytes = format == PICI_DENSE ? 0 : pici_policy_bytes(format, dtype, elements, nonzeros, blocks);
+    double nanoseconds = 0;
     if (!bytes)
         return -1;
     for (int i = 0; i < blocks; i++)
-        ns += coding_ns((unsigned)format, (unsigned)dtype, n[i], nnz[i], by->gather);
-    return (double)bytes / by->bandwidth + 1e-9 * ns * (by->cost_scale > 0 ? by->cost_scale : 1);
+        nanoseconds += coding_ns((unsigned)format, (unsigned)dtype, elements[i], nonzeros[i], auto_options->gather);
+    return (double)bytes / auto_options->bandwidth +
+           1e-9 * nanoseconds * (auto_options->cost_scale > 0 ? auto_options->cost_scale : 1);
 }
 
-int pici_policy_tiny(enum pici_dtype dtype, const uint64_t *n, int blocks, const struct policy_auto *by)
+int pici_policy_tiny(enum pici_dtype dtype, const uint64_t *elements, int blocks,
+                     const struct policy_auto *auto_options)
 {
     uint64_t all = 0;
-    double least = coding_ns(FMT_PICI, (unsigned)dtype, TILE, 0, by->gather);
+    double least = coding_ns(FMT_PICI, (unsigned)dtype, TILE, 0, auto_options->gather);
     for (int i = 0; i < blocks; i++)
-        all += n[i] < TILE ? n[i] : TILE;
-    for (unsigned f = FMT_COO; f <= FMT_HYBRID; f++) {
-        const double ns = coding_ns(f, (unsigned)dtype, TILE, 0, by->gather);
-        least = ns < least ? ns : least;
+        all += elements[i] < TILE ? elements[i] : TILE;
+    for (unsigned candidate = FMT_COO; candidate <= FMT_HYBRID; candidate++) {
+        const double nanoseconds = coding_ns(candidate, (unsigned)dtype, TILE, 0, auto_options->gather);
+        least = nanoseconds < least ? nanoseconds : least;
     }
-    return all < TILE && (double)(all * pici_dtype_width(dtype)) / by->bandwidth <
-                             1e-9 * least * (by->cost_scale > 0 ? by->cost_scale : 1);
+    return all < TILE && (double)(all * pici_dtype_width(dtype)) / auto_options->bandwidth <
+                             1e-9 * least * (auto_options->cost_scale > 0 ? auto_options->cost_scale : 1);
 }
 
-enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *n,
-                                    const uint64_t *nnz, int blocks, const struct policy_auto *by)
+enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dtype, const uint64_t *elements,
+                                    const uint64_t *nonzeros, int blocks, const struct policy_auto *auto_options)
 {
     if (format != PICI_AUTO)
         return format;
     enum pici_format best = PICI_DENSE;
     double least = -1;
-    for (unsigned f = FMT_PICI; f <= FMT_HYBRID; f++) {
-        const double s =
-            by->formats >> f & 1 ? pici_policy_seconds((enum pici_format)f, dtype, n, nnz, blocks, by) : -1;
-        if (s >= 0 && (least < 0 || s < least)) {
-            least = s;
-            best = (enum pici_format)f;
+    for (unsigned candidate = FMT_PICI; candidate <= FMT_HYBRID; candidate++) {
+        const double seconds =
+            auto_options->formats >> candidate & 1
+                ? pici_policy_seconds((enum pici_format)candidate, dtype, elements, nonzeros, blocks, auto_options)
+                : -1;
+        if (seconds >= 0 && (least < 0 || seconds < least)) {
+            least = seconds;
+            best = (enum pici_format)candidate;
         }
     }
-    const size_t dense = pici_policy_bytes(PICI_DENSE, dtype, n, nnz, blocks);
-    return dense && dense <= pici_policy_bytes(best, dtype, n, nnz, blocks) ? PICI_DENSE : best;
+    const size_t dense = pici_policy_bytes(PICI_DENSE, dtype, elements, nonzeros, blocks);
+    return dense && dense <= pici_policy_bytes(best, dtype, elements, nonzeros, blocks) ? PICI_DENSE : best;
 }
 
-/* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
-size_t pici_policy_longest(enum pici_dtype dtype, uint64_t n)
+/* The bytes of the longest block of so many elements in any format; 0: more than size_t holds. */
+size_t pici_policy_longest(enum pici_dtype dtype, uint64_t elements)
 {
     size_t longest = 0;
-    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
-        const size_t bound = pici_bound((enum pici_format)f, dtype, n);
+    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
+        const size_t bound = pici_bound((enum pici_format)format, dtype, elements);
         if (!bound)
             return 0;
         longest = bound > longest ? bound : longest;
@@ -242,8 +251,8 @@ size_t pici_policy_longest(enum pici_dtype dtype, uint64_t n)
     return longest;
 }
 
-int pici_early_fits(int ranks, enum pici_dtype dtype, uint64_t n)
+int pici_early_fits(int ranks, enum pici_dtype dtype, uint64_t elements)
 {
-    return pici_early_ranks(ranks) && n && n <= EARLY_DATA / pici_dtype_width(dtype) &&
-           pici_policy_longest(dtype, n) <= EARLY_MESSAGE - PREFIX;
+    return pici_early_ranks(ranks) && elements && elements <= EARLY_DATA / pici_dtype_width(dtype) &&
+           pici_policy_longest(dtype, elements) <= EARLY_MESSAGE - PREFIX;
 }

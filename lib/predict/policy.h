@@ -16,8 +16,8 @@ struct policy_thresholds {
 /* The threshold of a message. If it is gathered, the link does not matter. */
 float pici_policy_threshold(const struct policy_thresholds *, enum pici_format, enum policy_link, int gather);
 
-/* Sparsity of n elements of which nnz are not zero; 1 if n is 0. */
-double pici_policy_sparsity(uint64_t nnz, uint64_t n);
+/* Sparsity of so many elements, of which `nonzeros` are not zero; 1 if there are none. */
+double pici_policy_sparsity(uint64_t nonzeros, uint64_t elements);
 
 /* Whether a message of this sparsity is sent dense: threshold > 0 and (float)sparsity <= threshold. */
 int pici_policy_dense(double sparsity, float threshold);
@@ -35,12 +35,12 @@ int pici_policy_dense(double sparsity, float threshold);
  * (segments differ, or zeros are at the same positions on all ranks). A wrong prediction costs no more than a dense
  * message. */
 struct policy_history {
-    double first;      /* density of the first send */
-    double last;       /* of the last send, counted or predicted */
-    int contributions; /* in the last send */
-    int sends;         /* so far, without those whose density is unknown */
-    int last_dense;    /* the last of these was dense */
-    int doubted;       /* a message was received sparse since then */
+    double first_density; /* density of the first send */
+    double last_density;  /* of the last send, counted or predicted */
+    int contributions;    /* in the last send */
+    int sends;            /* so far, without those whose density is unknown */
+    int last_dense;       /* the last of these was dense */
+    int doubted;          /* a message was received sparse since then */
 };
 
 enum { POLICY_UNKNOWN = -1 }; /* a density */
@@ -57,11 +57,12 @@ void pici_policy_sent(struct policy_history *, double density, int contributions
 /* A message was received whose elements go into later ones of this slice: were its blocks dense? */
 void pici_policy_received(struct policy_history *, int dense);
 
-/* Bytes of the blocks of a message if all have this format; n [blocks], nnz [blocks]. 0 if they do not fit in size_t,
- * or if the format is AUTO or unknown. Exact except for hybrid, whose length depends on the positions of the nonzeros:
- * that is the length expected of independent positions, within 2% and 24 bytes for blocks of 300000 elements or more.
- * Nonzeros that cluster only make hybrid blocks shorter. */
-size_t pici_policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks);
+/* Bytes of the blocks of a message if all have this format; elements [blocks], nonzeros [blocks]. 0 if they do not fit
+ * in size_t, or if the format is AUTO or unknown. Exact except for hybrid, whose length depends on the positions of the
+ * nonzeros: that is the length expected of independent positions, within 2% and 24 bytes for blocks of 300000 elements
+ * or more. Nonzeros that cluster only make hybrid blocks shorter. */
+size_t pici_policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *elements, const uint64_t *nonzeros,
+                         int blocks);
 
 /* What AUTO's choice depends on, besides the elements. */
 struct policy_auto {
@@ -73,20 +74,20 @@ struct policy_auto {
 
 /* The expected seconds of a message in this format (pici, coo or hybrid): its bytes over the link, and encoding and
  * decoding. From constants, never from a clock, so that runs can be repeated. < 0 if pici_policy_bytes is 0. */
-double pici_policy_seconds(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz, int blocks,
-                           const struct policy_auto *);
+double pici_policy_seconds(enum pici_format, enum pici_dtype, const uint64_t *elements, const uint64_t *nonzeros,
+                           int blocks, const struct policy_auto *);
 
 /* Whether a message has less than a tile of elements in all, and crosses the link dense in less time than it takes to
  * code an empty tile, which is the least that coding a part of one takes. Then AUTO sends it dense. */
-int pici_policy_tiny(enum pici_dtype, const uint64_t *n, int blocks, const struct policy_auto *);
+int pici_policy_tiny(enum pici_dtype, const uint64_t *elements, int blocks, const struct policy_auto *);
 
 /* The format of a sparse message: `format` itself. For AUTO the one of pici, coo and hybrid with the least expected
  * time (the lowest number of several), or dense if that has no more bytes. */
-enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uint64_t *n, const uint64_t *nnz,
-                                    int blocks, const struct policy_auto *);
+enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uint64_t *elements,
+                                    const uint64_t *nonzeros, int blocks, const struct policy_auto *);
 
-/* The bytes of the longest block of n elements in any format; 0: more than size_t holds. */
-size_t pici_policy_longest(enum pici_dtype, uint64_t n);
+/* The bytes of the longest block of so many elements in any format; 0: more than size_t holds. */
+size_t pici_policy_longest(enum pici_dtype, uint64_t elements);
 
 /* Early data (early.h) of a call that is not larger and whose message is not longer in any format. Up to such lengths
  * the time of a message hardly depends on its length, so what counts is that there are fewer of them. */
@@ -98,7 +99,7 @@ static inline int pici_early_ranks(int ranks)
     return ranks > 1 && (ranks & (ranks - 1)) == 0;
 }
 
-/* Whether the data of an all-reduce of n elements may travel with hello, as far as that follows from numbers. */
-int pici_early_fits(int ranks, enum pici_dtype, uint64_t n);
+/* Whether the data of an all-reduce of so many elements may travel with hello, as far as that follows from numbers. */
+int pici_early_fits(int ranks, enum pici_dtype, uint64_t elements);
 
 #endif

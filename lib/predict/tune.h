@@ -50,22 +50,22 @@ struct tune {
     uint64_t hash;               /* of the file's bytes before its end; the writer sets it too */
 };
 
-/* Read a file of len bytes. Every rule of formats/tune.md is checked. On success the caller frees it with
- * pici_tune_free. PICI_E_CORRUPT: it is no valid file, and why [TUNE_WHY] says in words what is wrong, with the number
- * of the line. PICI_E_VERSION: it has another version. PICI_E_NOMEM. On an error *tune is empty. */
-enum pici_status pici_tune_read(struct tune *, const void *bytes, size_t len, char *why);
+/* Read a file of size bytes. Every rule of formats/tune.md is checked. On success the caller frees it with
+ * pici_tune_free. PICI_E_CORRUPT: it is no valid file, and reason [TUNE_WHY] says in words what is wrong, with the
+ * number of the line. PICI_E_VERSION: it has another version. PICI_E_NOMEM. On an error *tune is empty. */
+enum pici_status pici_tune_read(struct tune *, const void *bytes, size_t size, char *reason);
 
-/* Read a file at a path. PICI_E_IO: it cannot be read, and why says what the system does. */
-enum pici_status pici_tune_open(struct tune *, const char *path, char *why);
+/* Read a file at a path. PICI_E_IO: it cannot be read, and reason says what the system does. */
+enum pici_status pici_tune_open(struct tune *, const char *path, char *reason);
 
-/* Write a file into memory: *out [*len bytes] is the caller's to free. Reading it gives the same numbers, bit for bit.
- * PICI_E_ARG: tune breaks a rule of the format; why [TUNE_WHY]. PICI_E_NOMEM. On an error *out is NULL. */
-enum pici_status pici_tune_write(struct tune *, uint8_t **out, size_t *len, char *why);
+/* Write a file into memory: *out [*size bytes] is the caller's to free. Reading it gives the same numbers, bit for bit.
+ * PICI_E_ARG: tune breaks a rule of the format; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *out is NULL. */
+enum pici_status pici_tune_write(struct tune *, uint8_t **out, size_t *size, char *reason);
 
 /* Join files of one cluster, measured with different numbers of ranks. Links, codec, agreement and assumptions are
  * those of the file with the most nodes, then ranks, then the first. PICI_E_ARG: two of them have a shape in common, or
- * together they have too many points or shapes; why [TUNE_WHY]. PICI_E_NOMEM. On an error *out is empty. */
-enum pici_status pici_tune_merge(struct tune *out, const struct tune *const *files, int count, char *why);
+ * together they have too many points or shapes; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *out is empty. */
+enum pici_status pici_tune_merge(struct tune *out, const struct tune *const *files, int count, char *reason);
 
 /* The file with the shape of the most nodes, then ranks, and that shape; the first of several. NULL: none has a
  * shape. */
@@ -85,6 +85,6 @@ void pici_tune_sort(struct tune *);
 double pici_tune_seconds(struct tune *, const struct model_call *, const struct model_candidate *);
 
 /* The logarithm to base 2 of a normal number above 0, within 1e-12; the same on every CPU. */
-double pici_tune_log2(double x);
+double pici_tune_log2(double number);
 
 #endif

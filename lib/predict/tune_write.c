@@ -14,151 +14,152 @@
 
 /* Text that grows. After a failed allocation at is NULL and nothing is added. */
 struct text {
-    char *at;
-    size_t len, room;
+    char *bytes;
+    size_t size, capacity;
 };
 
-static void put_bytes(struct text *t, const char *bytes, size_t n)
+static void put_bytes(struct text *text, const char *bytes, size_t count)
 {
-    if (!t->at)
+    if (!text->bytes)
         return;
-    if (t->room - t->len < n) {
-        const size_t room = (t->room + n) * 2;
-        char *more = realloc(t->at, room);
+    if (text->capacity - text->size < count) {
+        const size_t room = (text->capacity + count) * 2;
+        char *more = realloc(text->bytes, room);
         if (!more)
-            free(t->at);
-        t->at = more;
-        t->room = room;
+            free(text->bytes);
+        text->bytes = more;
+        text->capacity = room;
         if (!more)
             return;
     }
-    memcpy(t->at + t->len, bytes, n);
-    t->len += n;
+    memcpy(text->bytes + text->size, bytes, count);
+    text->size += count;
 }
 
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))
 #endif
 static void
-put(struct text *t, const char *format, ...)
+put(struct text *text, const char *format, ...)
 {
     char some[512];
-    va_list args;
-    va_start(args, format);
-    const int n = vsnprintf(some, sizeof some, format, args);
-    va_end(args);
-    put_bytes(t, some, n < (int)sizeof some ? (size_t)n : sizeof some - 1);
+    va_list arguments;
+    va_start(arguments, format);
+    const int printed = vsnprintf(some, sizeof some, format, arguments);
+    va_end(arguments);
+    put_bytes(text, some, printed < (int)sizeof some ? (size_t)printed : sizeof some - 1);
 }
 
-static void put_number(struct text *t, double x)
+static void put_number(struct text *text, double value)
 {
     char number[NUMBER_TEXT];
-    pici_number_print(number, x < 0 ? -x : x);
-    put(t, " %s%s", x < 0 ? "-" : "", number);
+    pici_number_print(number, value < 0 ? -value : value);
+    put(text, " %s%s", value < 0 ? "-" : "", number);
 }
 
-static void put_made(struct text *to, const struct tune *t)
+static void put_made(struct text *to, const struct tune *tune)
 {
-    const char *const text[] = {t->pici, t->transport, t->library, t->cpu};
+    const char *const text[] = {tune->pici, tune->transport, tune->library, tune->cpu};
     static const char *const key[] = {"pici", "transport", "library", "cpu"};
-    if (!t->date[0])
+    if (!tune->date[0])
         return;
-    put(to, "made %s", t->date);
+    put(to, "made %s", tune->date);
     for (int i = 0; i < 4; i++)
         if (text[i][0])
             put(to, " %s \"%s\"", key[i], text[i]);
     put(to, "\n");
 }
 
-static void put_shape(struct text *to, const struct tune_shape *s)
+static void put_shape(struct text *to, const struct tune_shape *shape)
 {
-    put(to, "shape ranks %d nodes %d map ", s->ranks, s->nodes.nodes);
-    for (int i = 0; i < s->nodes.nodes; i++)
-        put(to, "%s%d", i ? "," : "", s->nodes.begin[i + 1] - s->nodes.begin[i]);
-    put(to, " cores %d\n", s->cores);
+    put(to, "shape ranks %d nodes %d map ", shape->ranks, shape->nodes.nodes);
+    for (int i = 0; i < shape->nodes.nodes; i++)
+        put(to, "%s%d", i ? "," : "", shape->nodes.begin[i + 1] - shape->nodes.begin[i]);
+    put(to, " cores %d\n", shape->cores);
 }
 
-static void put_machine(struct text *to, const struct model_machine *m)
+static void put_machine(struct text *to, const struct model_machine *machine)
 {
     static const char *const links[] = {"inter", "intra"}, *const works[] = {"count", "encode", "add", "decode"};
     for (int i = 0; i < POLICY_LINKS; i++) {
         put(to, "link %s alpha", links[i]);
-        put_number(to, m->link[i].alpha);
+        put_number(to, machine->link[i].alpha);
         put(to, " beta");
-        put_number(to, m->link[i].beta);
+        put_number(to, machine->link[i].beta);
         if (i == POLICY_INTER) {
             put(to, " node_beta");
-            put_number(to, m->node_beta);
+            put_number(to, machine->node_beta);
         }
         put(to, "\n");
     }
     put(to, "agree");
-    put_number(to, m->agree);
-    put(to, " ranks %d\n", m->agree_ranks);
-    for (int f = 0; f < MODEL_FORMATS; f++)
-        for (int w = f == PICI_DENSE ? MODEL_COUNT : MODEL_ENCODE; w < MODEL_WORKS; w++) {
-            const struct model_codec *c = &m->codec[f][w];
-            put(to, "codec f32 %s %s", pici_format_name((enum pici_format)f), works[w]);
-            put_number(to, c->empty);
+    put_number(to, machine->agree);
+    put(to, " ranks %d\n", machine->agree_ranks);
+    for (int format = 0; format < MODEL_FORMATS; format++)
+        for (int work = format == PICI_DENSE ? MODEL_COUNT : MODEL_ENCODE; work < MODEL_WORKS; work++) {
+            const struct model_codec *codec = &machine->codec[format][work];
+            put(to, "codec f32 %s %s", pici_format_name((enum pici_format)format), works[work]);
+            put_number(to, codec->empty);
             for (int i = 0; i < MODEL_POINTS; i++)
-                put_number(to, c->more[i]);
+                put_number(to, codec->more[i]);
             put(to, "\n");
         }
 }
 
-static void put_point(struct text *to, const struct tune *t, const struct tune_point *p)
+static void put_point(struct text *to, const struct tune *tune, const struct tune_point *point)
 {
-    const struct schedule *schedule = pici_schedule(p->candidate.algorithm);
-    const char *kind = pici_model_name(p->collective), *dtype = pici_dtype_name(p->dtype);
-    const struct tune_shape *s = p->shape >= 0 && p->shape < t->shape_count ? &t->shapes[p->shape] : NULL;
-    put(to, "point %s %s %" PRIu64, kind ? kind : "?", dtype ? dtype : "?", p->bytes);
-    put_number(to, p->density);
-    if (p->candidate.vendor)
-        put(to, " vendor%s%s", p->vendor[0] ? ":" : "", p->vendor);
+    const struct schedule *schedule = pici_schedule(point->candidate.algorithm);
+    const char *kind = pici_model_name(point->collective), *dtype = pici_dtype_name(point->dtype);
+    const struct tune_shape *shape =
+        point->shape >= 0 && point->shape < tune->shape_count ? &tune->shapes[point->shape] : NULL;
+    put(to, "point %s %s %" PRIu64, kind ? kind : "?", dtype ? dtype : "?", point->bytes);
+    put_number(to, point->density);
+    if (point->candidate.vendor)
+        put(to, " vendor%s%s", point->vendor[0] ? ":" : "", point->vendor);
     else
         put(to, " %s", schedule ? schedule->name : "?");
-    put(to, " %s", p->candidate.dense ? "dense" : "sparse");
-    put_number(to, p->seconds);
-    put_number(to, p->spread);
-    put(to, " ranks %d nodes %d\n", s ? s->ranks : 0, s ? s->nodes.nodes : 0);
+    put(to, " %s", point->candidate.dense ? "dense" : "sparse");
+    put_number(to, point->seconds);
+    put_number(to, point->spread);
+    put(to, " ranks %d nodes %d\n", shape ? shape->ranks : 0, shape ? shape->nodes.nodes : 0);
 }
 
-enum pici_status pici_tune_write(struct tune *t, uint8_t **out, size_t *len, char *why)
+enum pici_status pici_tune_write(struct tune *tune, uint8_t **out, size_t *size, char *reason)
 {
-    struct text to = {.at = malloc(4096), .room = 4096};
+    struct text to = {.bytes = malloc(4096), .capacity = 4096};
     struct tune again;
     *out = NULL;
-    *len = 0;
+    *size = 0;
     put(&to, "pici-tune %d\n", TUNE_VERSION);
-    put_made(&to, t);
-    for (int i = 0; i < t->shape_count; i++)
-        put_shape(&to, &t->shapes[i]);
-    put_machine(&to, &t->machine);
+    put_made(&to, tune);
+    for (int i = 0; i < tune->shape_count; i++)
+        put_shape(&to, &tune->shapes[i]);
+    put_machine(&to, &tune->machine);
     put(&to, "assume density");
-    put_number(&to, t->density);
+    put_number(&to, tune->density);
     put(&to, " correlation");
-    put_number(&to, t->correlation);
+    put_number(&to, tune->correlation);
     put(&to, "\n");
-    for (size_t i = 0; i < t->point_count; i++)
-        put_point(&to, t, &t->points[i]);
-    if (!to.at) {
-        snprintf(why, TUNE_WHY, "no memory");
+    for (size_t i = 0; i < tune->point_count; i++)
+        put_point(&to, tune, &tune->points[i]);
+    if (!to.bytes) {
+        snprintf(reason, TUNE_WHY, "no memory");
         return PICI_E_NOMEM;
     }
-    t->hash = pici_xxh64(to.at, to.len, 0);
-    put(&to, "end %016" PRIx64 "\n", t->hash);
-    if (!to.at) {
-        snprintf(why, TUNE_WHY, "no memory");
+    tune->hash = pici_xxh64(to.bytes, to.size, 0);
+    put(&to, "end %016" PRIx64 "\n", tune->hash);
+    if (!to.bytes) {
+        snprintf(reason, TUNE_WHY, "no memory");
         return PICI_E_NOMEM;
     }
     /* The reader has all rules. */
-    enum pici_status s = pici_tune_read(&again, to.at, to.len, why);
-    if (!s) {
+    enum pici_status status = pici_tune_read(&again, to.bytes, to.size, reason);
+    if (!status) {
         pici_tune_free(&again);
-        *out = (uint8_t *)to.at;
-        *len = to.len;
+        *out = (uint8_t *)to.bytes;
+        *size = to.size;
         return PICI_OK;
     }
-    free(to.at);
-    return s == PICI_E_NOMEM ? s : PICI_E_ARG;
+    free(to.bytes);
+    return status == PICI_E_NOMEM ? status : PICI_E_ARG;
 }

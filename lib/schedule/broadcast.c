@@ -6,28 +6,28 @@
 
 static int modulo(int i, int p)
 {
-    const int rest = i % p;
-    return rest < 0 ? rest + p : rest;
+    const int remainder = i % p;
+    return remainder < 0 ? remainder + p : remainder;
 }
 
-static void put(struct schedule_message *m, int peer, int first, int count, int p, enum schedule_action action,
+static void put(struct schedule_message *message, int peer, int first, int count, int p, enum schedule_action action,
                 int keep, int contributions)
 {
-    *m = (struct schedule_message){.peer = peer,
-                                   .segments = m->segments,
-                                   .count = count,
-                                   .action = action,
-                                   .keep = keep ? KEEP_MESSAGE : KEEP_NOT,
-                                   .contributions = contributions};
+    *message = (struct schedule_message){.peer = peer,
+                                         .segments = message->segments,
+                                         .count = count,
+                                         .action = action,
+                                         .keep = keep ? KEEP_MESSAGE : KEEP_NOT,
+                                         .contributions = contributions};
     for (int i = 0; i < count; i++)
-        m->segments[i] = modulo(first + i, p);
+        message->segments[i] = modulo(first + i, p);
 }
 
-static void begin_step(struct schedule_step *s)
+static void begin_step(struct schedule_step *step)
 {
-    s->phase = PHASE_GATHER;
-    s->complete = COMPLETE_NONE;
-    s->sends = s->receives = 0;
+    step->phase = PHASE_GATHER;
+    step->complete = COMPLETE_NONE;
+    step->sends = step->receives = 0;
 }
 
 /* ---- trees */
@@ -38,182 +38,186 @@ struct hop {
     int to, from, again;
 };
 
-static int sends_root(const struct schedule_run *t, int p, int root)
+static int sends_root(const struct schedule_run *run, int p, int root)
 {
-    return modulo(root - t->send_first, p) < t->count;
+    return modulo(root - run->send_first, p) < run->count;
 }
 
 static struct hop hop_of(const struct schedule_pattern *pattern, int p, int r, int root, int k)
 {
-    struct hop h = {-1, -1, 0};
-    struct schedule_run t;
-    pici_pattern_run(&t, pattern, PHASE_GATHER, p, r, k);
-    h.to = sends_root(&t, p, root) ? t.to : -1;
-    h.from = modulo(root - t.recv_first, p) < t.count ? t.from : -1;
-    for (int later = k + 1; (h.to >= 0 || h.from >= 0) && !h.again && later < pici_pattern_steps(pattern, p); later++) {
-        pici_pattern_run(&t, pattern, PHASE_GATHER, p, r, later);
-        h.again = sends_root(&t, p, root);
+    struct hop hop = {-1, -1, 0};
+    struct schedule_run run;
+    pici_pattern_run(&run, pattern, PHASE_GATHER, p, r, k);
+    hop.to = sends_root(&run, p, root) ? run.to : -1;
+    hop.from = modulo(root - run.recv_first, p) < run.count ? run.from : -1;
+    for (int later = k + 1; (hop.to >= 0 || hop.from >= 0) && !hop.again && later < pici_pattern_steps(pattern, p);
+         later++) {
+        pici_pattern_run(&run, pattern, PHASE_GATHER, p, r, later);
+        hop.again = sends_root(&run, p, root);
     }
-    return h;
+    return hop;
 }
 
 /* A tree between nodes, among one position of each, and then one inside each node, from that position. Flat: one
  * node. */
 struct tree {
     const struct schedule_pattern *inside, *between;
-    struct schedule_call c; /* flat: without nodes */
+    struct schedule_call call; /* flat: without nodes */
     int nodes, between_steps, inside_steps;
     int node, first, size, root_node, lane; /* this position's node; the root's, and its number on it */
 };
 
-static struct tree tree_of(const struct schedule *s, const struct schedule_call *c)
+static struct tree tree_of(const struct schedule *schedule, const struct schedule_call *call)
 {
-    struct tree t = {.inside = s->gather, .c = *c};
-    int widest = c->ranks;
-    t.c.nodes = s->by_node ? c->nodes : NULL;
-    t.nodes = nodes_of(&t.c);
-    t.node = pici_schedule_node(t.c.nodes, c->position);
-    t.root_node = pici_schedule_node(t.c.nodes, c->root);
-    if (s->by_node) {
-        t.between = s->gather;
-        t.inside = pici_nodes_inside(c, &widest);
-        t.between_steps = pici_pattern_steps(t.between, t.nodes);
+    struct tree tree = {.inside = schedule->gather, .call = *call};
+    int widest = call->ranks;
+    tree.call.nodes = schedule->by_node ? call->nodes : NULL;
+    tree.nodes = nodes_of(&tree.call);
+    tree.node = pici_schedule_node(tree.call.nodes, call->position);
+    tree.root_node = pici_schedule_node(tree.call.nodes, call->root);
+    if (schedule->by_node) {
+        tree.between = schedule->gather;
+        tree.inside = pici_nodes_inside(call, &widest);
+        tree.between_steps = pici_pattern_steps(tree.between, tree.nodes);
     }
-    t.inside_steps = pici_pattern_steps(t.inside, widest);
-    t.first = nodes_begin(&t.c, t.node);
-    t.size = nodes_size(&t.c, t.node);
-    t.lane = c->root - nodes_begin(&t.c, t.root_node);
-    return t;
+    tree.inside_steps = pici_pattern_steps(tree.inside, widest);
+    tree.first = nodes_begin(&tree.call, tree.node);
+    tree.size = nodes_size(&tree.call, tree.node);
+    tree.lane = call->root - nodes_begin(&tree.call, tree.root_node);
+    return tree;
 }
 
 /* The position that has the data of a node first. */
-static int head_of(const struct tree *t, int node)
+static int head_of(const struct tree *tree, int node)
 {
-    return nodes_begin(&t->c, node) + t->lane % nodes_size(&t->c, node);
+    return nodes_begin(&tree->call, node) + tree->lane % nodes_size(&tree->call, node);
 }
 
-int pici_tree_steps(const struct schedule *s, const struct schedule_call *c)
+int pici_tree_steps(const struct schedule *schedule, const struct schedule_call *call)
 {
-    const struct tree t = tree_of(s, c);
-    return t.between_steps + t.inside_steps;
+    const struct tree tree = tree_of(schedule, call);
+    return tree.between_steps + tree.inside_steps;
 }
 
-void pici_tree_step(const struct schedule *s, const struct schedule_call *c, int k, struct schedule_step *out)
+void pici_tree_step(const struct schedule *schedule, const struct schedule_call *call, int k,
+                    struct schedule_step *step)
 {
-    const struct tree t = tree_of(s, c);
-    const int p = c->ranks, head = head_of(&t, t.node), inside = k - t.between_steps;
-    struct hop h = {-1, -1, 0};
-    begin_step(out);
-    if (inside >= 0 && inside < pici_pattern_steps(t.inside, t.size)) {
-        h = hop_of(t.inside, t.size, c->position - t.first, head - t.first, inside);
-        h.to = h.to < 0 ? -1 : t.first + h.to;
-        h.from = h.from < 0 ? -1 : t.first + h.from;
-    } else if (inside < 0 && c->position == head) {
-        h = hop_of(t.between, t.nodes, t.node, t.root_node, k);
-        h.to = h.to < 0 ? -1 : head_of(&t, h.to);
-        h.from = h.from < 0 ? -1 : head_of(&t, h.from);
-        h.again |= t.size > 1;
+    const struct tree tree = tree_of(schedule, call);
+    const int p = call->ranks, head = head_of(&tree, tree.node), inside = k - tree.between_steps;
+    struct hop hop = {-1, -1, 0};
+    begin_step(step);
+    if (inside >= 0 && inside < pici_pattern_steps(tree.inside, tree.size)) {
+        hop = hop_of(tree.inside, tree.size, call->position - tree.first, head - tree.first, inside);
+        hop.to = hop.to < 0 ? -1 : tree.first + hop.to;
+        hop.from = hop.from < 0 ? -1 : tree.first + hop.from;
+    } else if (inside < 0 && call->position == head) {
+        hop = hop_of(tree.between, tree.nodes, tree.node, tree.root_node, k);
+        hop.to = hop.to < 0 ? -1 : head_of(&tree, hop.to);
+        hop.from = hop.from < 0 ? -1 : head_of(&tree, hop.from);
+        hop.again |= tree.size > 1;
     }
-    out->sends = h.to >= 0;
-    out->receives = h.from >= 0;
-    if (out->sends) /* the root sends in the first step */
-        put(out->send, h.to, 0, 1, p, k == 0 ? SEND_ENCODE : SEND_FORWARD, h.again, p);
-    if (out->receives)
-        put(out->receive, h.from, 0, 1, p, TAKE_PLACE, h.again, p);
+    step->sends = hop.to >= 0;
+    step->receives = hop.from >= 0;
+    if (step->sends) /* the root sends in the first step */
+        put(step->send, hop.to, 0, 1, p, k == 0 ? SEND_ENCODE : SEND_FORWARD, hop.again, p);
+    if (step->receives)
+        put(step->receive, hop.from, 0, 1, p, TAKE_PLACE, hop.again, p);
 }
 
-void pici_tree_limits(const struct schedule *s, const struct schedule_call *c, struct schedule_limits *l)
+void pici_tree_limits(const struct schedule *schedule, const struct schedule_call *call, struct schedule_limits *limits)
 {
-    (void)s;
-    *l = (struct schedule_limits){0};
-    if (c->ranks > 1)
-        *l = (struct schedule_limits){.sends = 1, .receives = 1, .segments = 1, .kept = c->ranks > 2};
+    (void)schedule;
+    *limits = (struct schedule_limits){0};
+    if (call->ranks > 1)
+        *limits = (struct schedule_limits){.sends = 1, .receives = 1, .segments = 1, .kept = call->ranks > 2};
 }
 
 /* ---- scatter and gather. The root takes part in the gather, so that it is the same for all roots. It gets back only
  * what it has to forward, and does not decode that. */
 
-static int scatter_steps(const struct schedule_call *c)
+static int scatter_steps(const struct schedule_call *call)
 {
-    return c->ranks - 1;
+    return call->ranks - 1;
 }
 
 /* Whether two runs of segments have one in common. */
-static int meet(int a, int many, int b, int others, int p)
+static int meet(int one, int many, int other, int others, int p)
 {
-    return modulo(b - a, p) < many || modulo(a - b, p) < others;
+    return modulo(other - one, p) < many || modulo(one - other, p) < others;
 }
 
 static int forwards(const struct schedule_call *, int r, int first, int count, int k);
 
 /* Whether the message that a position sends in step k of the gather is left out: the root has these segments, and
  * forwards none of them. */
-static int left_out(const struct schedule_call *c, const struct schedule_run *t, int k)
+static int left_out(const struct schedule_call *call, const struct schedule_run *run, int k)
 {
-    return t->to == c->root && !forwards(c, c->root, t->send_first, t->count, k);
+    return run->to == call->root && !forwards(call, call->root, run->send_first, run->count, k);
 }
 
 /* Whether position r sends some of these segments after step k of the gather. In a ring that is in the next step. */
-static int forwards(const struct schedule_call *c, int r, int first, int count, int k)
+static int forwards(const struct schedule_call *call, int r, int first, int count, int k)
 {
-    const struct schedule_pattern *pattern = pici_pattern_by_size(c);
-    const int last = pici_pattern_steps(pattern, c->ranks) - 1,
+    const struct schedule_pattern *pattern = pici_pattern_by_size(call);
+    const int last = pici_pattern_steps(pattern, call->ranks) - 1,
               until = pattern->logarithmic || k >= last ? last : k + 1;
     for (int later = k + 1; later <= until; later++) {
-        struct schedule_run t;
-        pici_pattern_run(&t, pattern, PHASE_GATHER, c->ranks, r, later);
-        if (meet(first, count, t.send_first, t.count, c->ranks) && !left_out(c, &t, later))
+        struct schedule_run run;
+        pici_pattern_run(&run, pattern, PHASE_GATHER, call->ranks, r, later);
+        if (meet(first, count, run.send_first, run.count, call->ranks) && !left_out(call, &run, later))
             return 1;
     }
     return 0;
 }
 
-static void gather_step(const struct schedule_call *c, int k, struct schedule_step *out)
+static void gather_step(const struct schedule_call *call, int k, struct schedule_step *step)
 {
-    const int p = c->ranks, r = c->position;
-    struct schedule_run t;
-    pici_pattern_run(&t, pici_pattern_by_size(c), PHASE_GATHER, p, r, k);
-    const int keep = forwards(c, r, t.recv_first, t.count, k);
-    out->sends = !left_out(c, &t, k);
-    out->receives = r != c->root || keep;
-    if (out->sends)
-        put(out->send, t.to, t.send_first, t.count, p, r == c->root && k == 0 ? SEND_ENCODE : SEND_FORWARD,
-            forwards(c, r, t.send_first, t.count, k), p);
-    if (out->receives)
-        put(out->receive, t.from, t.recv_first, t.count, p, r == c->root ? TAKE_KEEP : TAKE_PLACE, keep, p);
+    const int p = call->ranks, r = call->position;
+    struct schedule_run run;
+    pici_pattern_run(&run, pici_pattern_by_size(call), PHASE_GATHER, p, r, k);
+    const int keep = forwards(call, r, run.recv_first, run.count, k);
+    step->sends = !left_out(call, &run, k);
+    step->receives = r != call->root || keep;
+    if (step->sends)
+        put(step->send, run.to, run.send_first, run.count, p, r == call->root && k == 0 ? SEND_ENCODE : SEND_FORWARD,
+            forwards(call, r, run.send_first, run.count, k), p);
+    if (step->receives)
+        put(step->receive, run.from, run.recv_first, run.count, p, r == call->root ? TAKE_KEEP : TAKE_PLACE, keep, p);
 }
 
-int pici_scatter_steps(const struct schedule *s, const struct schedule_call *c)
+int pici_scatter_steps(const struct schedule *schedule, const struct schedule_call *call)
 {
-    (void)s;
-    return scatter_steps(c) + pici_pattern_steps(pici_pattern_by_size(c), c->ranks);
+    (void)schedule;
+    return scatter_steps(call) + pici_pattern_steps(pici_pattern_by_size(call), call->ranks);
 }
 
-void pici_scatter_step(const struct schedule *s, const struct schedule_call *c, int k, struct schedule_step *out)
+void pici_scatter_step(const struct schedule *schedule, const struct schedule_call *call, int k,
+                       struct schedule_step *step)
 {
-    const int p = c->ranks, to = modulo(c->root + 1 + k, p);
-    (void)s;
-    begin_step(out);
-    if (k >= scatter_steps(c)) {
-        gather_step(c, k - scatter_steps(c), out);
+    const int p = call->ranks, to = modulo(call->root + 1 + k, p);
+    (void)schedule;
+    begin_step(step);
+    if (k >= scatter_steps(call)) {
+        gather_step(call, k - scatter_steps(call), step);
         return;
     }
-    out->sends = c->position == c->root;
-    out->receives = c->position == to;
-    if (out->sends)
-        put(out->send, to, to, 1, p, SEND_ENCODE, 0, p);
-    if (out->receives)
-        put(out->receive, c->root, to, 1, p, TAKE_PLACE, forwards(c, to, to, 1, -1), p);
+    step->sends = call->position == call->root;
+    step->receives = call->position == to;
+    if (step->sends)
+        put(step->send, to, to, 1, p, SEND_ENCODE, 0, p);
+    if (step->receives)
+        put(step->receive, call->root, to, 1, p, TAKE_PLACE, forwards(call, to, to, 1, -1), p);
 }
 
-void pici_scatter_limits(const struct schedule *s, const struct schedule_call *c, struct schedule_limits *l)
+void pici_scatter_limits(const struct schedule *schedule, const struct schedule_call *call,
+                         struct schedule_limits *limits)
 {
-    const struct schedule_pattern *pattern = pici_pattern_by_size(c);
-    (void)s;
-    *l = (struct schedule_limits){0};
-    if (c->ranks > 1)
-        *l = (struct schedule_limits){.sends = 1,
-                                      .receives = 1,
-                                      .segments = pici_pattern_widest(pattern, c->ranks),
-                                      .kept = pattern->logarithmic ? pici_pattern_steps(pattern, c->ranks) : 1};
+    const struct schedule_pattern *pattern = pici_pattern_by_size(call);
+    (void)schedule;
+    *limits = (struct schedule_limits){0};
+    if (call->ranks > 1)
+        *limits = (struct schedule_limits){.sends = 1,
+                                           .receives = 1,
+                                           .segments = pici_pattern_widest(pattern, call->ranks),
+                                           .kept = pattern->logarithmic ? pici_pattern_steps(pattern, call->ranks) : 1};
 }

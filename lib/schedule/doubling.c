@@ -16,133 +16,140 @@ struct shape {
 
 static struct shape shape_of(int p)
 {
-    struct shape s = {0, 0};
-    while (p >> s.exchanges > 1)
-        s.exchanges++;
-    s.rem = p - (1 << s.exchanges);
-    return s;
+    struct shape shape = {0, 0};
+    while (p >> shape.exchanges > 1)
+        shape.exchanges++;
+    shape.rem = p - (1 << shape.exchanges);
+    return shape;
 }
 
 /* The number of a position, or -1; and the position of a number. */
-static int number_of(const struct shape *s, int position)
+static int number_of(const struct shape *shape, int position)
 {
-    if (position >= 2 * s->rem)
-        return position - s->rem;
+    if (position >= 2 * shape->rem)
+        return position - shape->rem;
     return position % 2 ? position / 2 : -1;
 }
 
-static int position_of(const struct shape *s, int v)
+static int position_of(const struct shape *shape, int v)
 {
-    return v < s->rem ? 2 * v + 1 : v + s->rem;
+    return v < shape->rem ? 2 * v + 1 : v + shape->rem;
 }
 
 /* The contributions in the sum of v before exchange t: those of the 2^t numbers that differ from v in the lowest t bits
  * only; each number below rem has two. */
-static int contributions(const struct shape *s, int v, int t)
+static int contributions(const struct shape *shape, int v, int t)
 {
-    const int group = 1 << t, pairs = s->rem - (v >> t << t);
-    return group + (pairs < 0 ? 0 : pairs < group ? pairs : group);
+    const int group = 1 << t, pairs = shape->rem - (v >> t << t);
+    if (pairs < 0)
+        return group;
+    return group + (pairs < group ? pairs : group);
 }
 
-static void put(struct schedule_message *m, int peer, enum schedule_action action, int contributions)
+static void put(struct schedule_message *message, int peer, enum schedule_action action, int contributions)
 {
-    *m = (struct schedule_message){
-        .peer = peer, .segments = m->segments, .count = 1, .action = action, .contributions = contributions};
-    m->segments[0] = 0;
+    *message = (struct schedule_message){
+        .peer = peer, .segments = message->segments, .count = 1, .action = action, .contributions = contributions};
+    message->segments[0] = 0;
 }
 
 /* A message from the even to the odd position of each pair, or back. */
-static void within_pair(const struct shape *s, int position, int to_odd, enum schedule_action take, int contributions,
-                        struct schedule_step *out)
+static void within_pair(const struct shape *shape, int position, int to_odd, enum schedule_action take,
+                        int contributions, struct schedule_step *step)
 {
-    if (position >= 2 * s->rem)
+    if (position >= 2 * shape->rem)
         return;
-    out->sends = position % 2 != to_odd;
-    out->receives = !out->sends;
-    put(out->sends ? out->send : out->receive, position ^ 1, out->sends ? SEND_ENCODE : take, contributions);
+    step->sends = position % 2 != to_odd;
+    step->receives = !step->sends;
+    if (step->sends)
+        put(step->send, position ^ 1, SEND_ENCODE, contributions);
+    else
+        put(step->receive, position ^ 1, take, contributions);
 }
 
-int pici_doubling_steps(const struct schedule *schedule, const struct schedule_call *c)
+int pici_doubling_steps(const struct schedule *schedule, const struct schedule_call *call)
 {
-    const struct shape s = shape_of(c->ranks);
+    const struct shape shape = shape_of(call->ranks);
     (void)schedule;
-    return s.exchanges + (s.rem ? 2 : 0);
+    return shape.exchanges + (shape.rem ? 2 : 0);
 }
 
-void pici_doubling_step(const struct schedule *schedule, const struct schedule_call *c, int k,
-                        struct schedule_step *out)
+void pici_doubling_step(const struct schedule *schedule, const struct schedule_call *call, int k,
+                        struct schedule_step *step)
 {
-    const struct shape s = shape_of(c->ranks);
-    const int v = number_of(&s, c->position), t = k - (s.rem > 0);
+    const struct shape shape = shape_of(call->ranks);
+    const int v = number_of(&shape, call->position), t = k - (shape.rem > 0);
     (void)schedule;
-    out->phase = t < s.exchanges ? PHASE_REDUCE : PHASE_GATHER;
-    out->complete = COMPLETE_NONE;
-    out->sends = out->receives = 0;
+    step->phase = t < shape.exchanges ? PHASE_REDUCE : PHASE_GATHER;
+    step->complete = COMPLETE_NONE;
+    step->sends = step->receives = 0;
     if (t < 0) {
-        within_pair(&s, c->position, 1, TAKE_REDUCE, 1, out);
-    } else if (t == s.exchanges) {
-        within_pair(&s, c->position, 0, TAKE_PLACE, c->ranks, out);
+        within_pair(&shape, call->position, 1, TAKE_REDUCE, 1, step);
+    } else if (t == shape.exchanges) {
+        within_pair(&shape, call->position, 0, TAKE_PLACE, call->ranks, step);
     } else if (v >= 0) {
         const int other = v ^ 1 << t, lower = v < other;
-        out->sends = out->receives = 1;
-        put(out->send, position_of(&s, other), SEND_ENCODE, contributions(&s, v, t));
-        put(out->receive, position_of(&s, other), lower ? TAKE_REDUCE : TAKE_REDUCE_REVERSED,
-            contributions(&s, other, t));
-        out->send->keep = lower ? KEEP_NOT : KEEP_MESSAGE;
-        out->send->group = 1 + position_of(&s, v >> t << t);
-        out->complete = t + 1 == s.exchanges ? COMPLETE_ALL : COMPLETE_NONE;
+        step->sends = step->receives = 1;
+        put(step->send, position_of(&shape, other), SEND_ENCODE, contributions(&shape, v, t));
+        put(step->receive, position_of(&shape, other), lower ? TAKE_REDUCE : TAKE_REDUCE_REVERSED,
+            contributions(&shape, other, t));
+        step->send->keep = lower ? KEEP_NOT : KEEP_MESSAGE;
+        step->send->group = 1 + position_of(&shape, v >> t << t);
+        step->complete = t + 1 == shape.exchanges ? COMPLETE_ALL : COMPLETE_NONE;
     }
 }
 
-void pici_doubling_limits(const struct schedule *schedule, const struct schedule_call *c, struct schedule_limits *l)
+void pici_doubling_limits(const struct schedule *schedule, const struct schedule_call *call,
+                          struct schedule_limits *limits)
 {
     (void)schedule;
-    *l = (struct schedule_limits){0};
-    if (c->ranks > 1)
-        *l = (struct schedule_limits){.sends = 1, .receives = 1, .segments = 1, .kept = 1, .sums_in_recv = 1};
+    *limits = (struct schedule_limits){0};
+    if (call->ranks > 1)
+        *limits = (struct schedule_limits){.sends = 1, .receives = 1, .segments = 1, .kept = 1, .sums_in_recv = 1};
 }
 
 /* ---- what is sent */
 
 /* The position that one sends to in exchange t; before all (t < 0) in the fold, after all in the unfold. < 0: none. */
-static int peer_of(const struct shape *s, int position, int t)
+static int peer_of(const struct shape *shape, int position, int t)
 {
-    const int v = number_of(s, position);
-    if (t < 0 || t == s->exchanges)
-        return position >= 2 * s->rem || position % 2 != (t >= 0) ? -1 : position ^ 1;
-    return v < 0 ? -1 : position_of(s, v ^ 1 << t);
+    const int v = number_of(shape, position);
+    if (t < 0 || t == shape->exchanges)
+        return position >= 2 * shape->rem || position % 2 != (t >= 0) ? -1 : position ^ 1;
+    return v < 0 ? -1 : position_of(shape, v ^ 1 << t);
 }
 
-static void send_whole(const struct schedule_call *c, const struct shape *s, int t, struct traffic_step *to)
+static void send_whole(const struct schedule_call *call, const struct shape *shape, int t, struct traffic_step *step)
 {
-    for (int i = 0; i < nodes_of(c); i++) {
-        const int begin = nodes_begin(c, i), end = nodes_begin(c, i + 1);
-        int out = 0, in = 0;
-        for (int r = begin; r < end; r++) {
-            const int peer = peer_of(s, r, t), inside = peer >= begin && peer < end;
-            out += peer >= 0 && !inside;
-            in += inside;
+    for (int i = 0; i < nodes_of(call); i++) {
+        const int begin = nodes_begin(call, i), end = nodes_begin(call, i + 1);
+        int between_sends = 0, inside_sends = 0;
+        for (int position = begin; position < end; position++) {
+            const int peer = peer_of(shape, position, t), inside = peer >= begin && peer < end;
+            between_sends += peer >= 0 && !inside;
+            inside_sends += inside;
         }
-        if (out)
-            pici_traffic_send(&to->between, 1, 1, 1);
-        if (in)
-            pici_traffic_send(&to->inside, 1, 1, 1);
-        traffic_most(&to->node_share, out);
+        if (between_sends)
+            pici_traffic_send(&step->between, 1, 1, 1);
+        if (inside_sends)
+            pici_traffic_send(&step->inside, 1, 1, 1);
+        traffic_most(&step->node_share, between_sends);
     }
-    to->take_share = 1;
+    step->take_share = 1;
 }
 
-void pici_doubling_traffic(const struct schedule *schedule, const struct schedule_call *c, struct schedule_traffic *t)
+void pici_doubling_traffic(const struct schedule *schedule, const struct schedule_call *call,
+                           struct schedule_traffic *traffic)
 {
-    const struct shape s = shape_of(c->ranks);
+    const struct shape shape = shape_of(call->ranks);
     (void)schedule;
-    if (s.rem)
-        send_whole(c, &s, -1, pici_traffic_add(t, PHASE_REDUCE, 1, 0, 1));
-    for (int i = 0; i < s.exchanges; i++) {
-        struct traffic_step *step = pici_traffic_add(t, PHASE_REDUCE, contributions(&s, 0, i), 0, 1);
+    if (shape.rem)
+        send_whole(call, &shape, -1, pici_traffic_add(traffic, PHASE_REDUCE, 1, 0, 1));
+    for (int i = 0; i < shape.exchanges; i++) {
+        struct traffic_step *step = pici_traffic_add(traffic, PHASE_REDUCE, contributions(&shape, 0, i), 0, 1);
         step->reversed = 1;
-        send_whole(c, &s, i, step);
+        send_whole(call, &shape, i, step);
     }
-    if (s.rem)
-        send_whole(c, &s, s.exchanges, pici_traffic_add(t, PHASE_GATHER, c->ranks, 0, 1));
+    if (shape.rem)
+        send_whole(call, &shape, shape.exchanges, pici_traffic_add(traffic, PHASE_GATHER, call->ranks, 0, 1));
 }

@@ -9,7 +9,7 @@
 enum { NOBODY = -1 };
 
 struct planner {
-    const struct neighbor_graph *g;
+    const struct neighbor_graph *graph;
     struct neighbor_route *route;
     int position, leaf, gain;
     int halvings;   /* the depth of the deepest cut */
@@ -32,126 +32,126 @@ struct range {
     int low, high;
 };
 
-static int size_of(struct range r)
+static int size_of(struct range range)
 {
-    return r.high - r.low;
+    return range.high - range.low;
 }
 
-static int has(struct range r, int position)
+static int has(struct range range, int position)
 {
-    return position >= r.low && position < r.high;
+    return position >= range.low && position < range.high;
 }
 
-static const uint64_t *row(const struct planner *p, int o)
+static const uint64_t *row(const struct planner *planner, int owner)
 {
-    return p->g->out + (size_t)o * p->g->words;
+    return planner->graph->rows + (size_t)owner * planner->graph->words;
 }
 
 /* The words of a row in which a range has bits, and which bits of such a word are the range's. */
-static size_t first_word(struct range r)
+static size_t first_word(struct range range)
 {
-    return (size_t)r.low / 64;
+    return (size_t)range.low / 64;
 }
 
-static size_t words_of(struct range r)
+static size_t words_of(struct range range)
 {
-    return (size_t)(r.high - 1) / 64 - first_word(r) + 1;
+    return (size_t)(range.high - 1) / 64 - first_word(range) + 1;
 }
 
-static uint64_t mask(struct range r, size_t word)
+static uint64_t mask(struct range range, size_t word)
 {
-    uint64_t m = ~UINT64_C(0);
-    if (word == (size_t)r.low / 64)
-        m &= ~UINT64_C(0) << r.low % 64;
-    if (word == (size_t)(r.high - 1) / 64)
-        m &= ~UINT64_C(0) >> (63 - (r.high - 1) % 64);
-    return m;
+    uint64_t bits = ~UINT64_C(0);
+    if (word == (size_t)range.low / 64)
+        bits &= ~UINT64_C(0) << range.low % 64;
+    if (word == (size_t)(range.high - 1) / 64)
+        bits &= ~UINT64_C(0) >> (63 - (range.high - 1) % 64);
+    return bits;
 }
 
-static int lowest_bit(uint64_t x)
+static int lowest_bit(uint64_t bits)
 {
 #if defined __GNUC__
-    return __builtin_ctzll(x);
+    return __builtin_ctzll(bits);
 #else
     int n = 0;
-    for (; !(x & 1); x >>= 1)
+    for (; !(bits & 1); bits >>= 1)
         n++;
     return n;
 #endif
 }
 
-static unsigned count_bits(uint64_t x)
+static unsigned count_bits(uint64_t bits)
 {
-    x -= x >> 1 & UINT64_C(0x5555555555555555);
-    x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
-    x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    return (unsigned)(x * UINT64_C(0x0101010101010101) >> 56);
+    bits -= bits >> 1 & UINT64_C(0x5555555555555555);
+    bits = (bits & UINT64_C(0x3333333333333333)) + (bits >> 2 & UINT64_C(0x3333333333333333));
+    bits = (bits + (bits >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    return (unsigned)(bits * UINT64_C(0x0101010101010101) >> 56);
 }
 
 /* ---- messages */
 
 /* Add a message's block to the hash of the plan. */
-static void hash_add(struct planner *p, uint64_t x)
+static void hash_add(struct planner *planner, uint64_t block)
 {
-    uint64_t *h = &p->route->counts.hash;
-    *h = (*h ^ x) * UINT64_C(0x9e3779b97f4a7c15);
-    *h ^= *h >> 29;
+    uint64_t *hash = &planner->route->counts.hash;
+    *hash = (*hash ^ block) * UINT64_C(0x9e3779b97f4a7c15);
+    *hash ^= *hash >> 29;
 }
 
 /* A block goes from one position to another; first: as the first of its message. */
-static void pass(struct planner *p, int step, int from, int to, int block, int first)
+static void pass(struct planner *planner, int step, int from, int to, int block, int first)
 {
-    struct neighbor_counts *c = &p->route->counts;
-    const int inter = p->node_of[from] != p->node_of[to];
-    struct neighbor_load *sender = &p->route->load[from], *receiver = &p->route->load[to];
-    c->blocks++;
-    c->inter_blocks += (uint64_t)inter;
+    struct neighbor_counts *counts = &planner->route->counts;
+    const int inter = planner->node_of[from] != planner->node_of[to];
+    struct neighbor_load *sender = &planner->route->load[from], *receiver = &planner->route->load[to];
+    counts->blocks++;
+    counts->inter_blocks += (uint64_t)inter;
     sender->blocks[0][inter]++;
     receiver->blocks[1][inter]++;
     if (inter) {
-        const int part = step < NEIGHBOR_PARTS - 1    ? step
-                         : step == NEIGHBOR_LAST_STEP ? NEIGHBOR_PARTS - 1
-                                                      : NEIGHBOR_PARTS - 2;
-        uint32_t(*node)[2] = p->route->part + part * p->g->nodes->nodes;
-        node[p->node_of[from]][0]++;
-        node[p->node_of[to]][1]++;
+        int part = step < NEIGHBOR_PARTS - 1 ? step : NEIGHBOR_PARTS - 2;
+        if (step == NEIGHBOR_LAST_STEP)
+            part = NEIGHBOR_PARTS - 1;
+        uint32_t(*node)[2] = planner->route->part + part * planner->graph->nodes->nodes;
+        node[planner->node_of[from]][0]++;
+        node[planner->node_of[to]][1]++;
     }
     if (first) {
-        c->messages++;
-        c->inter_messages += (uint64_t)inter;
+        counts->messages++;
+        counts->inter_messages += (uint64_t)inter;
         sender->messages[0][inter]++;
         receiver->messages[1][inter]++;
     }
-    hash_add(p, (uint64_t)(unsigned)step << 48 ^ (uint64_t)(unsigned)from << 32 ^ (uint64_t)(unsigned)to << 16 ^
-                    (uint64_t)(unsigned)block);
-    if (from == p->position)
-        pici_neighbor_entry(&p->sent, step, to, block);
-    if (to == p->position)
-        pici_neighbor_entry(&p->received, step, from, block);
+    hash_add(planner, (uint64_t)(unsigned)step << 48 ^ (uint64_t)(unsigned)from << 32 ^ (uint64_t)(unsigned)to << 16 ^
+                          (uint64_t)(unsigned)block);
+    if (from == planner->position)
+        pici_neighbor_entry(&planner->sent, step, to, block);
+    if (to == planner->position)
+        pici_neighbor_entry(&planner->received, step, from, block);
 }
 
 /* A block goes from its holder to those of its destinations that are in a range, but for the holder, in the last
  * step. */
-static void finish(struct planner *p, int holder, int block, struct range r)
+static void finish(struct planner *planner, int holder, int block, struct range range)
 {
-    const uint64_t *out = row(p, block);
-    uint64_t *seen = p->seen + (size_t)holder * p->g->words;
-    for (size_t i = 0, w = first_word(r); i < words_of(r); i++, w++)
-        for (uint64_t left = out[w] & mask(r, w); left; left &= left - 1) {
-            const int to = (int)(64 * w) + lowest_bit(left);
+    const uint64_t *out = row(planner, block);
+    uint64_t *seen = planner->seen + (size_t)holder * planner->graph->words;
+    for (size_t i = 0, word = first_word(range); i < words_of(range); i++, word++)
+        for (uint64_t left = out[word] & mask(range, word); left; left &= left - 1) {
+            const int to = (int)(64 * word) + lowest_bit(left);
             const uint64_t bit = UINT64_C(1) << to % 64;
             if (to == holder || to == block)
                 continue;
-            pass(p, NEIGHBOR_LAST_STEP, holder, to, block, !(seen[w] & bit));
-            seen[w] |= bit;
+            pass(planner, NEIGHBOR_LAST_STEP, holder, to, block, !(seen[word] & bit));
+            seen[word] |= bit;
         }
 }
 
-static int owes_into(const struct planner *p, int block, struct range r)
+static int owes_into(const struct planner *planner, int block, struct range range)
 {
-    const uint64_t *out = row(p, block);
-    for (size_t i = 0, w = first_word(r); i < words_of(r); i++, w++)
-        if (out[w] & mask(r, w))
+    const uint64_t *out = row(planner, block);
+    for (size_t i = 0, word = first_word(range); i < words_of(range); i++, word++)
+        if (out[word] & mask(range, word))
             return 1;
     return 0;
 }
@@ -159,59 +159,60 @@ static int owes_into(const struct planner *p, int block, struct range r)
 /* ---- matching */
 
 /* Make room for two halves. */
-static int grow(struct planner *p, struct range from, struct range to)
+static int grow(struct planner *planner, struct range from, struct range to)
 {
     const size_t most = (size_t)(size_of(from) > size_of(to) ? size_of(from) : size_of(to));
     const size_t words = words_of(from) > words_of(to) ? words_of(from) : words_of(to);
-    if (most * words > p->debts) {
-        free(p->owes);
-        free(p->owes_anyway);
-        p->debts = most * words;
-        p->owes = malloc(p->debts * sizeof *p->owes);
-        p->owes_anyway = malloc(p->debts * sizeof *p->owes_anyway);
+    if (most * words > planner->debts) {
+        free(planner->owes);
+        free(planner->owes_anyway);
+        planner->debts = most * words;
+        planner->owes = malloc(planner->debts * sizeof *planner->owes);
+        planner->owes_anyway = malloc(planner->debts * sizeof *planner->owes_anyway);
     }
-    if (most * most > p->pairs) {
-        free(p->weight);
-        free(p->order);
-        p->pairs = most * most;
-        p->weight = malloc(p->pairs * sizeof *p->weight);
-        p->order = malloc(p->pairs * sizeof *p->order);
+    if (most * most > planner->pairs) {
+        free(planner->weight);
+        free(planner->order);
+        planner->pairs = most * most;
+        planner->weight = malloc(planner->pairs * sizeof *planner->weight);
+        planner->order = malloc(planner->pairs * sizeof *planner->order);
     }
-    return p->owes && p->owes_anyway && p->weight && p->order;
+    return planner->owes && planner->owes_anyway && planner->weight && planner->order;
 }
 
 /* What the holders of each half owe to positions of `to`. */
-static void find_debts(struct planner *p, struct range from, struct range to, const int *holder)
+static void find_debts(struct planner *planner, struct range from, struct range to, const int *holder)
 {
     const size_t words = words_of(to);
-    memset(p->owes, 0, (size_t)size_of(from) * words * sizeof *p->owes);
-    memset(p->owes_anyway, 0, (size_t)size_of(to) * words * sizeof *p->owes_anyway);
-    for (int o = 0; o < p->g->ranks; o++) {
-        if (!has(from, holder[o]) && !has(to, holder[o]))
+    memset(planner->owes, 0, (size_t)size_of(from) * words * sizeof *planner->owes);
+    memset(planner->owes_anyway, 0, (size_t)size_of(to) * words * sizeof *planner->owes_anyway);
+    for (int owner = 0; owner < planner->graph->ranks; owner++) {
+        if (!has(from, holder[owner]) && !has(to, holder[owner]))
             continue;
-        uint64_t *debt = has(from, holder[o]) ? p->owes + (size_t)(holder[o] - from.low) * words
-                                              : p->owes_anyway + (size_t)(holder[o] - to.low) * words;
-        const uint64_t *out = row(p, o) + first_word(to);
-        for (size_t w = 0; w < words; w++)
-            debt[w] |= out[w] & mask(to, first_word(to) + w);
+        uint64_t *debt = has(from, holder[owner]) ? planner->owes + (size_t)(holder[owner] - from.low) * words
+                                                  : planner->owes_anyway + (size_t)(holder[owner] - to.low) * words;
+        const uint64_t *out = row(planner, owner) + first_word(to);
+        for (size_t word = 0; word < words; word++)
+            debt[word] |= out[word] & mask(to, first_word(to) + word);
     }
-    for (int x = to.low; x < to.high; x++)
-        p->owes_anyway[(size_t)(x - to.low) * words + (size_t)x / 64 - first_word(to)] &= ~(UINT64_C(1) << x % 64);
+    for (int receiver = to.low; receiver < to.high; receiver++)
+        planner->owes_anyway[(size_t)(receiver - to.low) * words + (size_t)receiver / 64 - first_word(to)] &=
+            ~(UINT64_C(1) << receiver % 64);
 }
 
-static unsigned weigh(const struct planner *p, struct range from, struct range to, int a, int x)
+static unsigned weigh(const struct planner *planner, struct range from, struct range to, int a, int x)
 {
     const size_t words = words_of(to);
-    const uint64_t *d = p->owes + (size_t)(a - from.low) * words;
-    const uint64_t *e = p->owes_anyway + (size_t)(x - to.low) * words;
-    unsigned w = (unsigned)(d[(size_t)x / 64 - first_word(to)] >> x % 64 & 1);
+    const uint64_t *owed = planner->owes + (size_t)(a - from.low) * words;
+    const uint64_t *owed_anyway = planner->owes_anyway + (size_t)(x - to.low) * words;
+    unsigned weight = (unsigned)(owed[(size_t)x / 64 - first_word(to)] >> x % 64 & 1);
     for (size_t i = 0; i < words; i++)
-        w += count_bits(d[i] & e[i]);
-    return w;
+        weight += count_bits(owed[i] & owed_anyway[i]);
+    return weight;
 }
 
 /* Give agents in `to` to positions of `from`: pairs by falling weight, then by rising distance, then by rising a. */
-static void match(struct planner *p, struct range from, struct range to)
+static void match(struct planner *planner, struct range from, struct range to)
 {
     const int most = size_of(from) > size_of(to) ? size_of(from) : size_of(to);
     const int capacity = (size_of(from) + size_of(to) - 1) / size_of(to);
@@ -221,213 +222,214 @@ static void match(struct planner *p, struct range from, struct range to)
     for (size_t k = 0; k < pairs; k++) {
         const int a = (int)(k % (size_t)size_of(from)),
                   x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
-        const unsigned w = x < size_of(to) ? weigh(p, from, to, from.low + a, to.low + x) : 0;
-        p->weight[k] = (uint16_t)(w >= (unsigned)p->gain ? w : 0);
-        begin[p->weight[k]]++;
+        const unsigned weight = x < size_of(to) ? weigh(planner, from, to, from.low + a, to.low + x) : 0;
+        planner->weight[k] = (uint16_t)(weight >= (unsigned)planner->gain ? weight : 0);
+        begin[planner->weight[k]]++;
     }
-    uint32_t at = 0;
-    for (int w = NEIGHBOR_HALVED_RANKS; w > 0; w--) {
-        const uint32_t n = begin[w];
-        begin[w] = at;
-        at += n;
+    uint32_t matched = 0;
+    for (int weight = NEIGHBOR_HALVED_RANKS; weight > 0; weight--) {
+        const uint32_t pairs_of_weight = begin[weight];
+        begin[weight] = matched;
+        matched += pairs_of_weight;
     }
     for (size_t k = 0; k < pairs; k++)
-        if (p->weight[k])
-            p->order[begin[p->weight[k]]++] = (uint32_t)k;
+        if (planner->weight[k])
+            planner->order[begin[planner->weight[k]]++] = (uint32_t)k;
     for (int i = from.low; i < from.high; i++)
-        p->agent[i] = NOBODY;
+        planner->agent[i] = NOBODY;
     for (int i = to.low; i < to.high; i++)
-        p->origins[i] = 0;
-    for (uint32_t i = 0; i < at; i++) {
-        const size_t k = p->order[i];
+        planner->origins[i] = 0;
+    for (uint32_t i = 0; i < matched; i++) {
+        const size_t k = planner->order[i];
         const int a = (int)(k % (size_t)size_of(from)),
                   x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
-        if (p->agent[from.low + a] != NOBODY || p->origins[to.low + x] == capacity)
+        if (planner->agent[from.low + a] != NOBODY || planner->origins[to.low + x] == capacity)
             continue;
-        p->agent[from.low + a] = to.low + x;
-        p->origins[to.low + x]++;
-        p->route->counts.offloads++;
+        planner->agent[from.low + a] = to.low + x;
+        planner->origins[to.low + x]++;
+        planner->route->counts.offloads++;
     }
 }
 
 /* ---- halving */
 
 /* What `from` owes to `to`, at this depth. before: the holders in both; after: those in `to`, from now on. */
-static void hand_over(struct planner *p, int depth, struct range from, struct range to, const int *before, int *after)
+static void hand_over(struct planner *planner, int depth, struct range from, struct range to, const int *before,
+                      int *after)
 {
-    find_debts(p, from, to, before);
-    match(p, from, to);
+    find_debts(planner, from, to, before);
+    match(planner, from, to);
     for (int i = from.low; i < from.high; i++)
-        p->passed[i] = 0;
-    for (int o = 0; o < p->g->ranks; o++) {
-        const int a = before[o];
-        if (!has(from, a) || !owes_into(p, o, to))
+        planner->passed[i] = 0;
+    for (int owner = 0; owner < planner->graph->ranks; owner++) {
+        const int holder = before[owner];
+        if (!has(from, holder) || !owes_into(planner, owner, to))
             continue;
-        if (p->agent[a] == NOBODY) {
-            finish(p, a, o, to);
+        if (planner->agent[holder] == NOBODY) {
+            finish(planner, holder, owner, to);
             continue;
         }
-        pass(p, depth, a, p->agent[a], o, !p->passed[a]);
-        p->passed[a]++;
-        after[o] = p->agent[a];
+        pass(planner, depth, holder, planner->agent[holder], owner, !planner->passed[holder]);
+        planner->passed[holder]++;
+        after[owner] = planner->agent[holder];
     }
 }
 
 /* Where a range is cut: at the boundary of a node that is nearest to its middle, or at the middle. */
-static int cut(const struct schedule_nodes *n, struct range r)
+static int cut(const struct schedule_nodes *nodes, struct range range)
 {
-    const int low = pici_schedule_node(n, r.low), high = pici_schedule_node(n, r.high - 1);
+    const int low = pici_schedule_node(nodes, range.low), high = pici_schedule_node(nodes, range.high - 1);
     int best = 0, distance = 0;
     for (int node = low + 1; node <= high; node++) {
-        const int d = abs(2 * n->begin[node] - r.low - r.high);
-        if (node == low + 1 || d < distance) {
-            best = n->begin[node];
-            distance = d;
+        const int from_middle = abs(2 * nodes->begin[node] - range.low - range.high);
+        if (node == low + 1 || from_middle < distance) {
+            best = nodes->begin[node];
+            distance = from_middle;
         }
     }
-    return low < high ? best : r.low + size_of(r) / 2;
+    return low < high ? best : range.low + size_of(range) / 2;
 }
 
-static int is_leaf(const struct planner *p, struct range r)
+static int is_leaf(const struct planner *planner, struct range range)
 {
-    if (size_of(r) <= (p->leaf ? p->leaf : 1))
+    if (size_of(range) <= (planner->leaf ? planner->leaf : 1))
         return 1;
-    return !p->leaf && p->node_of[r.low] == p->node_of[r.high - 1];
+    return !planner->leaf && planner->node_of[range.low] == planner->node_of[range.high - 1];
 }
 
-static void halve(struct planner *p, int depth, struct range r, const int *holder)
+static void halve(struct planner *planner, int depth, struct range range, const int *holder)
 {
-    const int ranks = p->g->ranks;
-    if (is_leaf(p, r)) {
-        for (int o = 0; o < ranks; o++)
-            if (has(r, holder[o]))
-                finish(p, holder[o], o, r);
+    const int ranks = planner->graph->ranks;
+    if (is_leaf(planner, range)) {
+        for (int owner = 0; owner < ranks; owner++)
+            if (has(range, holder[owner]))
+                finish(planner, holder[owner], owner, range);
         return;
     }
-    const int middle = cut(p->g->nodes, r);
-    const struct range a = {r.low, middle}, b = {middle, r.high};
-    int *in_a = malloc(2 * (size_t)ranks * sizeof *in_a);
-    if (p->failed || !in_a || !grow(p, a, b)) {
-        p->failed = 1;
-        free(in_a);
+    const int middle = cut(planner->graph->nodes, range);
+    const struct range low_half = {range.low, middle}, high_half = {middle, range.high};
+    int *in_low = malloc(2 * (size_t)ranks * sizeof *in_low);
+    if (planner->failed || !in_low || !grow(planner, low_half, high_half)) {
+        planner->failed = 1;
+        free(in_low);
         return;
     }
-    int *in_b = in_a + ranks;
-    for (int o = 0; o < ranks; o++) {
-        in_a[o] = has(a, holder[o]) ? holder[o] : NOBODY;
-        in_b[o] = has(b, holder[o]) ? holder[o] : NOBODY;
+    int *in_high = in_low + ranks;
+    for (int owner = 0; owner < ranks; owner++) {
+        in_low[owner] = has(low_half, holder[owner]) ? holder[owner] : NOBODY;
+        in_high[owner] = has(high_half, holder[owner]) ? holder[owner] : NOBODY;
     }
-    p->halvings = depth + 1 > p->halvings ? depth + 1 : p->halvings;
-    hand_over(p, depth, a, b, holder, in_b);
-    hand_over(p, depth, b, a, holder, in_a);
-    halve(p, depth + 1, a, in_a);
-    halve(p, depth + 1, b, in_b);
-    free(in_a);
+    planner->halvings = depth + 1 > planner->halvings ? depth + 1 : planner->halvings;
+    hand_over(planner, depth, low_half, high_half, holder, in_high);
+    hand_over(planner, depth, high_half, low_half, holder, in_low);
+    halve(planner, depth + 1, low_half, in_low);
+    halve(planner, depth + 1, high_half, in_high);
+    free(in_low);
 }
 
 /* ---- all of it */
 
-static uint64_t count_edges(const struct neighbor_graph *g)
+static uint64_t count_edges(const struct neighbor_graph *graph)
 {
     uint64_t edges = 0;
-    for (int o = 0; o < g->ranks; o++) {
-        const uint64_t *out = g->out + (size_t)o * g->words;
-        for (size_t w = 0; w < g->words; w++)
-            edges += count_bits(out[w]);
-        edges -= out[o / 64] >> o % 64 & 1;
+    for (int owner = 0; owner < graph->ranks; owner++) {
+        const uint64_t *out = graph->rows + (size_t)owner * graph->words;
+        for (size_t word = 0; word < graph->words; word++)
+            edges += count_bits(out[word]);
+        edges -= out[owner / 64] >> owner % 64 & 1;
     }
     return edges;
 }
 
-static void plan_directly(struct planner *p)
+static void plan_directly(struct planner *planner)
 {
-    const struct range all = {0, p->g->ranks};
-    for (int o = 0; o < p->g->ranks; o++)
-        finish(p, o, o, all);
+    const struct range all = {0, planner->graph->ranks};
+    for (int owner = 0; owner < planner->graph->ranks; owner++)
+        finish(planner, owner, owner, all);
 }
 
-static void plan_by_halves(struct planner *p)
+static void plan_by_halves(struct planner *planner)
 {
-    const size_t n = (size_t)p->g->ranks;
-    int *own = malloc(n * sizeof *own);
-    p->agent = malloc(n * sizeof *p->agent);
-    p->origins = malloc(n * sizeof *p->origins);
-    p->passed = malloc(n * sizeof *p->passed);
-    if (own && p->agent && p->origins && p->passed) {
-        for (int o = 0; o < p->g->ranks; o++)
-            own[o] = o;
-        halve(p, 0, (struct range){0, p->g->ranks}, own);
+    const size_t ranks = (size_t)planner->graph->ranks;
+    int *own = malloc(ranks * sizeof *own);
+    planner->agent = malloc(ranks * sizeof *planner->agent);
+    planner->origins = malloc(ranks * sizeof *planner->origins);
+    planner->passed = malloc(ranks * sizeof *planner->passed);
+    if (own && planner->agent && planner->origins && planner->passed) {
+        for (int owner = 0; owner < planner->graph->ranks; owner++)
+            own[owner] = owner;
+        halve(planner, 0, (struct range){0, planner->graph->ranks}, own);
     } else {
-        p->failed = 1;
+        planner->failed = 1;
     }
     free(own);
-    free(p->agent);
-    free(p->origins);
-    free(p->passed);
-    free(p->owes);
-    free(p->owes_anyway);
-    free(p->weight);
-    free(p->order);
+    free(planner->agent);
+    free(planner->origins);
+    free(planner->passed);
+    free(planner->owes);
+    free(planner->owes_anyway);
+    free(planner->weight);
+    free(planner->order);
 }
 
-static struct neighbor_route *plan(struct planner *p, void (*by)(struct planner *))
+static struct neighbor_route *plan(struct planner *planner, void (*by)(struct planner *))
 {
-    const size_t n = (size_t)p->g->ranks;
-    struct neighbor_route *route = p->route = calloc(1, sizeof *route);
-    p->node_of = malloc(n * sizeof *p->node_of);
-    p->seen = calloc(n * p->g->words, sizeof *p->seen);
+    const size_t ranks = (size_t)planner->graph->ranks;
+    struct neighbor_route *route = planner->route = calloc(1, sizeof *route);
+    planner->node_of = malloc(ranks * sizeof *planner->node_of);
+    planner->seen = calloc(ranks * planner->graph->words, sizeof *planner->seen);
     if (route) {
-        route->load = calloc(n, sizeof *route->load);
-        route->part = calloc((size_t)NEIGHBOR_PARTS * (size_t)p->g->nodes->nodes, sizeof *route->part);
+        route->load = calloc(ranks, sizeof *route->load);
+        route->part = calloc((size_t)NEIGHBOR_PARTS * (size_t)planner->graph->nodes->nodes, sizeof *route->part);
     }
-    if (route && route->load && route->part && p->node_of && p->seen) {
-        for (int i = 0; i < p->g->ranks; i++)
-            p->node_of[i] = pici_schedule_node(p->g->nodes, i);
-        route->position = p->position;
-        route->ranks = p->g->ranks;
-        route->nodes = p->g->nodes;
-        by(p);
-        route->steps = p->halvings + 1;
-        route->counts.edges = count_edges(p->g);
-        for (int i = 0; i < p->g->ranks; i++) {
+    if (route && route->load && route->part && planner->node_of && planner->seen) {
+        for (int i = 0; i < planner->graph->ranks; i++)
+            planner->node_of[i] = pici_schedule_node(planner->graph->nodes, i);
+        route->position = planner->position;
+        route->ranks = planner->graph->ranks;
+        route->nodes = planner->graph->nodes;
+        by(planner);
+        route->steps = planner->halvings + 1;
+        route->counts.edges = count_edges(planner->graph);
+        for (int i = 0; i < planner->graph->ranks; i++) {
             const uint64_t sent = (uint64_t)route->load[i].messages[0][0] + route->load[i].messages[0][1];
             route->counts.most_messages = sent > route->counts.most_messages ? sent : route->counts.most_messages;
         }
     } else {
-        p->failed = 1;
+        planner->failed = 1;
     }
-    free(p->node_of);
-    free(p->seen);
-    if (!pici_neighbor_make_lists(p->failed ? NULL : route, &p->sent, &p->received)) {
+    free(planner->node_of);
+    free(planner->seen);
+    if (!pici_neighbor_make_lists(planner->failed ? NULL : route, &planner->sent, &planner->received)) {
         pici_neighbor_free(route);
         return NULL;
     }
     return route;
 }
 
-struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *g, int position, int leaf, int gain)
+struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *graph, int position, int leaf, int gain)
 {
-    struct planner p = {.g = g, .position = position, .leaf = leaf, .gain = gain};
-    return plan(&p, plan_by_halves);
+    struct planner planner = {.graph = graph, .position = position, .leaf = leaf, .gain = gain};
+    return plan(&planner, plan_by_halves);
 }
 
-struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *g, int position)
+struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *graph, int position)
 {
-    struct planner p = {.g = g, .position = position};
-    return plan(&p, plan_directly);
+    struct planner planner = {.graph = graph, .position = position};
+    return plan(&planner, plan_directly);
 }
 
-uint64_t pici_neighbor_least(const struct neighbor_graph *g)
+uint64_t pici_neighbor_least(const struct neighbor_graph *graph)
 {
     uint64_t least = 0;
-    for (int o = 0; o < g->ranks; o++) {
-        const uint64_t *out = g->out + (size_t)o * g->words;
-        const int home = pici_schedule_node(g->nodes, o);
-        for (int node = 0; node < g->nodes->nodes; node++) {
-            const struct range r = {g->nodes->begin[node], g->nodes->begin[node + 1]};
+    for (int owner = 0; owner < graph->ranks; owner++) {
+        const uint64_t *out = graph->rows + (size_t)owner * graph->words;
+        const int home = pici_schedule_node(graph->nodes, owner);
+        for (int node = 0; node < graph->nodes->nodes; node++) {
+            const struct range range = {graph->nodes->begin[node], graph->nodes->begin[node + 1]};
             int wanted = 0;
-            for (size_t i = 0, w = first_word(r); i < words_of(r); i++, w++)
-                wanted |= (out[w] & mask(r, w)) != 0;
+            for (size_t i = 0, word = first_word(range); i < words_of(range); i++, word++)
+                wanted |= (out[word] & mask(range, word)) != 0;
             least += node != home && wanted;
         }
     }

@@ -27,8 +27,8 @@ enum { NEIGHBOR_PARTS = 16 };          /* steps of which loads are counted, the 
 /* Rows of bits: bit v of row o says that position o sends to position v. Bits of the diagonal are ignored. */
 struct neighbor_graph {
     int ranks;
-    size_t words;        /* of a row */
-    const uint64_t *out; /* [ranks * words] */
+    size_t words;         /* of a row */
+    const uint64_t *rows; /* [ranks * words] */
     const struct schedule_nodes *nodes;
 };
 
@@ -96,8 +96,8 @@ struct neighbor_entry {
 };
 
 struct neighbor_entries {
-    struct neighbor_entry *at;
-    size_t n, room;
+    struct neighbor_entry *list;
+    size_t count, room;
     int failed; /* no memory */
 };
 

@@ -18,145 +18,157 @@ enum { RING_UP_TO = 8 }; /* ranks of the widest node: with more, few steps matte
 
 /* ---- nodes */
 
-const struct schedule_pattern *pici_nodes_inside(const struct schedule_call *c, int *widest)
+const struct schedule_pattern *pici_nodes_inside(const struct schedule_call *call, int *widest)
 {
     *widest = 0;
-    for (int i = 0; i < nodes_of(c); i++)
-        *widest = nodes_size(c, i) > *widest ? nodes_size(c, i) : *widest;
+    for (int i = 0; i < nodes_of(call); i++)
+        *widest = nodes_size(call, i) > *widest ? nodes_size(call, i) : *widest;
     return *widest <= RING_UP_TO ? &pici_pattern_ring : &pici_pattern_recursive;
 }
 
-struct nodes_levels pici_nodes_levels(const struct schedule *s, const struct schedule_call *c)
+struct nodes_levels pici_nodes_levels(const struct schedule *schedule, const struct schedule_call *call)
 {
-    struct nodes_levels v = {
-        .c = c, .between = s->reduce, .nodes = nodes_of(c), .node = pici_schedule_node(c->nodes, c->position)};
-    for (int i = 0, most = 0; i < v.nodes; i++) {
-        const int size = nodes_size(c, i);
-        v.second = size > most ? most : size > v.second ? size : v.second;
-        most = size > most ? size : most;
+    struct nodes_levels levels = {.call = call,
+                                  .between = schedule->reduce,
+                                  .nodes = nodes_of(call),
+                                  .node = pici_schedule_node(call->nodes, call->position)};
+    for (int i = 0, most = 0; i < levels.nodes; i++) {
+        const int size = nodes_size(call, i);
+        if (size > most) {
+            levels.second = most;
+            most = size;
+        } else if (size > levels.second) {
+            levels.second = size;
+        }
     }
-    v.inside = pici_nodes_inside(c, &v.lanes);
-    v.inside_steps = pici_pattern_steps(v.inside, v.lanes);
-    v.between_steps = pici_pattern_steps(v.between, v.nodes);
-    v.first = nodes_begin(c, v.node);
-    v.size = nodes_size(c, v.node);
-    v.local = c->position - v.first;
-    return v;
+    levels.inside = pici_nodes_inside(call, &levels.lanes);
+    levels.inside_steps = pici_pattern_steps(levels.inside, levels.lanes);
+    levels.between_steps = pici_pattern_steps(levels.between, levels.nodes);
+    levels.first = nodes_begin(call, levels.node);
+    levels.size = nodes_size(call, levels.node);
+    levels.local = call->position - levels.first;
+    return levels;
 }
 
 /* ---- steps */
 
-static int phases_of(const struct schedule_call *c)
+static int phases_of(const struct schedule_call *call)
 {
-    return c->kind == PICI_ALL_REDUCE ? 2 : 1;
+    return call->kind == PICI_ALL_REDUCE ? 2 : 1;
 }
 
-int pici_nodes_steps(const struct schedule *s, const struct schedule_call *c)
+int pici_nodes_steps(const struct schedule *schedule, const struct schedule_call *call)
 {
-    const struct nodes_levels v = pici_nodes_levels(s, c);
-    return phases_of(c) * (v.inside_steps + v.between_steps);
+    const struct nodes_levels levels = pici_nodes_levels(schedule, call);
+    return phases_of(call) * (levels.inside_steps + levels.between_steps);
 }
 
 /* Put the segments of all lanes that the ranks first, first + 1, ... of this node carry into a message to one of
  * them. */
-static void put_inside(const struct nodes_levels *v, struct schedule_message *m, int peer, int first, int count)
+static void put_inside(const struct nodes_levels *levels, struct schedule_message *message, int peer, int first,
+                       int count)
 {
-    m->peer = v->first + peer;
-    m->count = 0;
+    message->peer = levels->first + peer;
+    message->count = 0;
     for (int i = 0; i < count; i++)
-        for (int lane = (first + i) % v->size; lane < v->lanes; lane += v->size)
-            for (int node = 0; node < v->nodes; node++)
-                if (lane < nodes_size(v->c, node))
-                    m->segments[m->count++] = nodes_begin(v->c, node) + lane;
+        for (int lane = (first + i) % levels->size; lane < levels->lanes; lane += levels->size)
+            for (int node = 0; node < levels->nodes; node++)
+                if (lane < nodes_size(levels->call, node))
+                    message->segments[message->count++] = nodes_begin(levels->call, node) + lane;
 }
 
-static void step_inside(const struct nodes_levels *v, int k, struct schedule_step *s)
+static void step_inside(const struct nodes_levels *levels, int k, struct schedule_step *step)
 {
-    struct schedule_run t;
-    const int p = v->c->ranks;
-    if (k >= pici_pattern_steps(v->inside, v->size))
+    struct schedule_run run;
+    const int p = levels->call->ranks;
+    if (k >= pici_pattern_steps(levels->inside, levels->size))
         return;
-    pici_pattern_run(&t, v->inside, s->phase, v->size, v->local, k);
-    s->sends = s->receives = 1;
-    put_inside(v, s->send, t.to, t.send_first, t.count);
-    put_inside(v, s->receive, t.from, t.recv_first, t.count);
-    if (s->phase == PHASE_REDUCE) {
-        s->send->action = SEND_ENCODE;
-        s->receive->action = TAKE_REDUCE;
-        s->send->contributions = v->inside->sum(NULL, v->size, v->local, k, t.send_first);
-        s->receive->contributions = v->inside->sum(NULL, v->size, t.from, k, t.recv_first);
+    pici_pattern_run(&run, levels->inside, step->phase, levels->size, levels->local, k);
+    step->sends = step->receives = 1;
+    put_inside(levels, step->send, run.to, run.send_first, run.count);
+    put_inside(levels, step->receive, run.from, run.recv_first, run.count);
+    if (step->phase == PHASE_REDUCE) {
+        step->send->action = SEND_ENCODE;
+        step->receive->action = TAKE_REDUCE;
+        step->send->contributions = levels->inside->sum(NULL, levels->size, levels->local, k, run.send_first);
+        step->receive->contributions = levels->inside->sum(NULL, levels->size, run.from, k, run.recv_first);
     } else {
-        s->send->action = k == 0 && v->nodes == 1 ? SEND_ENCODE : SEND_FORWARD;
-        s->receive->action = TAKE_PLACE;
-        s->send->contributions = s->receive->contributions = p;
+        step->send->action = k == 0 && levels->nodes == 1 ? SEND_ENCODE : SEND_FORWARD;
+        step->receive->action = TAKE_PLACE;
+        step->send->contributions = step->receive->contributions = p;
     }
-    s->send->keep = t.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
-    s->receive->keep = t.keep_received ? KEEP_MESSAGE : KEEP_NOT;
+    step->send->keep = run.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
+    step->receive->keep = run.keep_received ? KEEP_MESSAGE : KEEP_NOT;
 }
 
 /* The message of a list with this peer; if there is none, a new one. */
-static struct schedule_message *message_with(struct schedule_message *list, int *n, int peer)
+static struct schedule_message *message_with(struct schedule_message *list, int *messages, int peer)
 {
-    for (int i = 0; i < *n; i++)
+    for (int i = 0; i < *messages; i++)
         if (list[i].peer == peer)
             return &list[i];
-    list[*n] = (struct schedule_message){.peer = peer, .segments = list[*n].segments};
-    return &list[(*n)++];
+    list[*messages] = (struct schedule_message){.peer = peer, .segments = list[*messages].segments};
+    return &list[(*messages)++];
 }
 
 /* Put the segments of nodes first, first + 1, ... in the lanes that this rank carries into messages with the carriers
  * on another node. Returns how many messages there are. In the first lane of a message are all nodes that are in any
  * lane of it; of the segments of a run, the sum of the first has the most contributions, among which are those of each
  * other. */
-static int put_between(const struct nodes_levels *v, struct schedule_message *list, int peer, int sender, int first,
-                       int count, enum schedule_phase phase, int k)
+static int put_between(const struct nodes_levels *levels, struct schedule_message *list, int peer, int sender,
+                       int first, int count, enum schedule_phase phase, int k)
 {
-    const struct schedule_call *c = v->c;
-    int n = 0;
-    for (int lane = v->local; lane < v->lanes; lane += v->size) {
-        const int carrier = nodes_begin(c, peer) + lane % nodes_size(c, peer);
+    const struct schedule_call *call = levels->call;
+    int messages = 0;
+    for (int lane = levels->local; lane < levels->lanes; lane += levels->size) {
+        const int carrier = nodes_begin(call, peer) + lane % nodes_size(call, peer);
         for (int i = 0; i < count; i++) {
-            const int node = (first + i) % v->nodes;
-            if (lane >= nodes_size(c, node))
+            const int node = (first + i) % levels->nodes;
+            if (lane >= nodes_size(call, node))
                 continue;
-            struct schedule_message *m = message_with(list, &n, carrier);
-            if (!m->count)
-                m->contributions =
-                    phase == PHASE_REDUCE ? v->between->sum(c->nodes->begin, v->nodes, sender, k, node) : c->ranks;
-            m->segments[m->count++] = nodes_begin(c, node) + lane;
+            struct schedule_message *message = message_with(list, &messages, carrier);
+            if (!message->count)
+                message->contributions = phase == PHASE_REDUCE
+                                             ? levels->between->sum(call->nodes->begin, levels->nodes, sender, k, node)
+                                             : call->ranks;
+            message->segments[message->count++] = nodes_begin(call, node) + lane;
         }
     }
-    return n;
+    return messages;
 }
 
-static void step_between(const struct nodes_levels *v, int k, struct schedule_step *s)
+static void step_between(const struct nodes_levels *levels, int k, struct schedule_step *step)
 {
-    const int gathers = s->phase == PHASE_GATHER, inside = gathers && v->size > 1; /* forwarded inside the node later */
-    struct schedule_run t;
-    pici_pattern_run(&t, v->between, s->phase, v->nodes, v->node, k);
-    s->sends = put_between(v, s->send, t.to, v->node, t.send_first, t.count, s->phase, k);
-    s->receives = put_between(v, s->receive, t.from, t.from, t.recv_first, t.count, s->phase, k);
-    for (int i = 0; i < s->sends; i++) {
-        s->send[i].action = gathers && k > 0 ? SEND_FORWARD : SEND_ENCODE;
-        s->send[i].keep = inside || t.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
+    /* forwarded inside the node later */
+    const int gathers = step->phase == PHASE_GATHER, inside = gathers && levels->size > 1;
+    struct schedule_run run;
+    pici_pattern_run(&run, levels->between, step->phase, levels->nodes, levels->node, k);
+    step->sends = put_between(levels, step->send, run.to, levels->node, run.send_first, run.count, step->phase, k);
+    step->receives = put_between(levels, step->receive, run.from, run.from, run.recv_first, run.count, step->phase, k);
+    for (int i = 0; i < step->sends; i++) {
+        step->send[i].action = gathers && k > 0 ? SEND_FORWARD : SEND_ENCODE;
+        step->send[i].keep = inside || run.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
     }
-    for (int i = 0; i < s->receives; i++) {
-        s->receive[i].action = gathers ? TAKE_PLACE : TAKE_REDUCE;
-        s->receive[i].keep = !inside && !t.keep_received ? KEEP_NOT : v->lanes > 1 ? KEEP_APART : KEEP_MESSAGE;
+    for (int i = 0; i < step->receives; i++) {
+        step->receive[i].action = gathers ? TAKE_PLACE : TAKE_REDUCE;
+        step->receive[i].keep = levels->lanes > 1 ? KEEP_APART : KEEP_MESSAGE;
+        if (!inside && !run.keep_received)
+            step->receive[i].keep = KEEP_NOT;
     }
 }
 
-void pici_nodes_step(const struct schedule *s, const struct schedule_call *c, int k, struct schedule_step *out)
+void pici_nodes_step(const struct schedule *schedule, const struct schedule_call *call, int k,
+                     struct schedule_step *step)
 {
-    const struct nodes_levels v = pici_nodes_levels(s, c);
-    const int steps = v.inside_steps + v.between_steps, reducing = c->kind == PICI_ALL_GATHER ? 0 : steps;
-    out->phase = k < reducing ? PHASE_REDUCE : PHASE_GATHER;
-    out->complete = k + 1 == reducing ? COMPLETE_OWN : COMPLETE_NONE;
-    out->sends = out->receives = 0;
+    const struct nodes_levels levels = pici_nodes_levels(schedule, call);
+    const int steps = levels.inside_steps + levels.between_steps, reducing = call->kind == PICI_ALL_GATHER ? 0 : steps;
+    step->phase = k < reducing ? PHASE_REDUCE : PHASE_GATHER;
+    step->complete = k + 1 == reducing ? COMPLETE_OWN : COMPLETE_NONE;
+    step->sends = step->receives = 0;
     k -= k < reducing ? 0 : reducing;
-    const int before = out->phase == PHASE_REDUCE ? v.inside_steps : v.between_steps;
-    if ((k < before) == (out->phase == PHASE_REDUCE))
-        step_inside(&v, out->phase == PHASE_REDUCE ? k : k - before, out);
+    const int before = step->phase == PHASE_REDUCE ? levels.inside_steps : levels.between_steps;
+    if ((k < before) == (step->phase == PHASE_REDUCE))
+        step_inside(&levels, step->phase == PHASE_REDUCE ? k : k - before, step);
     else
-        step_between(&v, out->phase == PHASE_REDUCE ? k - before : k, out);
+        step_between(&levels, step->phase == PHASE_REDUCE ? k - before : k, step);
 }

@@ -19,7 +19,7 @@ void pici_nodes_traffic(const struct schedule *, const struct schedule_call *, s
 
 /* A schedule at work: its patterns and what they are applied to. */
 struct nodes_levels {
-    const struct schedule_call *c;
+    const struct schedule_call *call;
     const struct schedule_pattern *inside, *between;
     int nodes, lanes, second;        /* lanes: ranks of the widest node; second: of the next, perhaps as wide */
     int inside_steps, between_steps; /* of a phase */

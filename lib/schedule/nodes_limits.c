@@ -10,128 +10,138 @@ static void raise(int *limit, int64_t to, int most)
     *limit = to > *limit ? (int)to : *limit;
 }
 
-static int64_t shares(int n, int64_t of)
+static int64_t shares(int lanes, int64_t each)
 {
-    return (n + of - 1) / of;
+    return (lanes + each - 1) / each;
 }
 
-static int divisor(int a, int b)
+static int divisor(int one, int other)
 {
-    while (b) {
-        const int rest = a % b;
-        a = b;
-        b = rest;
+    while (other) {
+        const int remainder = one % other;
+        one = other;
+        other = remainder;
     }
-    return a;
+    return one;
 }
 
 /* Segments of a message inside a node of so many ranks: those of the lanes of as many ranks as the pattern's messages
  * have segments. The first ranks carry the most lanes. */
-static int64_t most_inside(const struct nodes_levels *v, int size)
+static int64_t most_inside(const struct nodes_levels *levels, int size)
 {
-    const int ranks = pici_pattern_widest(v->inside, size);
+    const int ranks = pici_pattern_widest(levels->inside, size);
     int64_t segments = 0;
-    for (int i = 0; i < v->nodes; i++) {
-        const int lanes = nodes_size(v->c, i), rest = lanes % size;
-        segments += (int64_t)(lanes / size) * ranks + (rest < ranks ? rest : ranks);
+    for (int i = 0; i < levels->nodes; i++) {
+        const int lanes = nodes_size(levels->call, i), remainder = lanes % size;
+        segments += (int64_t)(lanes / size) * ranks + (remainder < ranks ? remainder : ranks);
     }
     return segments;
 }
 
 /* Ranks of the nodes first, first + 1, ..., which may wrap around; first may be negative. */
-static int ranks_of_run(const struct nodes_levels *v, int first, int count)
+static int ranks_of_run(const struct nodes_levels *levels, int first, int count)
 {
-    const int from = (first + v->nodes) % v->nodes, end = from + count;
-    return end <= v->nodes ? nodes_begin(v->c, end) - nodes_begin(v->c, from)
-                           : v->c->ranks - nodes_begin(v->c, from) + nodes_begin(v->c, end - v->nodes);
+    const int from = (first + levels->nodes) % levels->nodes, end = from + count;
+    return end <= levels->nodes
+               ? nodes_begin(levels->call, end) - nodes_begin(levels->call, from)
+               : levels->call->ranks - nodes_begin(levels->call, from) + nodes_begin(levels->call, end - levels->nodes);
 }
 
-static void limits_inside(const struct nodes_levels *v, struct schedule_limits *l, int reduces)
+static void limits_inside(const struct nodes_levels *levels, struct schedule_limits *limits, int reduces)
 {
-    for (int i = 0; i < v->nodes; i++) {
-        const int size = nodes_size(v->c, i);
+    for (int i = 0; i < levels->nodes; i++) {
+        const int size = nodes_size(levels->call, i);
         int seen = 0;
-        while (nodes_size(v->c, seen) != size)
+        while (nodes_size(levels->call, seen) != size)
             seen++;
+        /* as another, or alone */
         if (seen < i || size == 1)
-            continue; /* as another, or alone */
-        const int64_t segments = most_inside(v, size);
-        l->sends = l->receives = 1;
-        raise(&l->segments, segments, v->c->ranks);
+            continue;
+        const int64_t segments = most_inside(levels, size);
+        limits->sends = limits->receives = 1;
+        raise(&limits->segments, segments, levels->call->ranks);
         if (reduces)
-            raise(&l->sums, segments, v->c->ranks);
+            raise(&limits->sums, segments, levels->call->ranks);
     }
 }
 
 /* Ranks of the widest node but this one. */
-static int widest_but(const struct nodes_levels *v, int node)
+static int widest_but(const struct nodes_levels *levels, int node)
 {
-    return nodes_size(v->c, node) == v->lanes ? v->second : v->lanes;
+    return nodes_size(levels->call, node) == levels->lanes ? levels->second : levels->lanes;
 }
 
 /* The messages of a step between two nodes. `count` nodes have segments in them, in so many lanes at the most. A rank
  * of the one node and a rank of the other share the lanes at distances of the least common multiple of the sizes. */
-static void limits_of_pair(const struct nodes_levels *v, struct schedule_limits *l, int from, int to, int count,
-                           int lanes)
+static void limits_of_pair(const struct nodes_levels *levels, struct schedule_limits *limits, int from, int to,
+                           int count, int lanes)
 {
-    const int m = nodes_size(v->c, from), n = nodes_size(v->c, to), common = divisor(m, n), p = v->c->ranks;
-    const int64_t sends = shares(lanes, m), receives = shares(lanes, n);
-    raise(&l->sends, sends < n / common ? sends : n / common, p);
-    raise(&l->receives, receives < m / common ? receives : m / common, p);
-    raise(&l->segments, count * shares(lanes, (int64_t)m * (n / common)), p);
+    const int from_ranks = nodes_size(levels->call, from), to_ranks = nodes_size(levels->call, to),
+              common = divisor(from_ranks, to_ranks), p = levels->call->ranks;
+    const int64_t sends = shares(lanes, from_ranks), receives = shares(lanes, to_ranks);
+    raise(&limits->sends, sends < to_ranks / common ? sends : to_ranks / common, p);
+    raise(&limits->receives, receives < from_ranks / common ? receives : from_ranks / common, p);
+    raise(&limits->segments, count * shares(lanes, (int64_t)from_ranks * (to_ranks / common)), p);
 }
 
-static void limits_between(const struct nodes_levels *v, struct schedule_limits *l, enum schedule_phase phase)
+static void limits_between(const struct nodes_levels *levels, struct schedule_limits *limits, enum schedule_phase phase)
 {
-    struct schedule_run t;
-    const int different = v->between->logarithmic ? v->between_steps : 1; /* a ring has the same pairs in all steps */
-    for (int i = 0; i < v->nodes && v->nodes > 1; i++)
+    struct schedule_run run;
+    /* a ring has the same pairs in all steps */
+    const int different = levels->between->logarithmic ? levels->between_steps : 1;
+    for (int i = 0; i < levels->nodes && levels->nodes > 1; i++)
         for (int k = 0; k < different; k++) {
-            v->between->run(&t, v->nodes, i, k); /* all-gather has the same pairs */
-            limits_of_pair(v, l, i, t.to, t.count, widest_but(v, phase == PHASE_REDUCE ? i : t.to));
+            levels->between->run(&run, levels->nodes, i, k); /* all-gather has the same pairs */
+            limits_of_pair(levels, limits, i, run.to, run.count,
+                           widest_but(levels, phase == PHASE_REDUCE ? i : run.to));
         }
 }
 
 /* Sums of a rank that is alone on its node, and blocks that it keeps apart. With the ring it has those of one node at a
  * time: not of the node before, which sends the sums, nor of the next one, to which the blocks are forwarded. */
-static void limits_alone(const struct nodes_levels *v, int *sums, int *kept)
+static void limits_alone(const struct nodes_levels *levels, int *sums, int *kept)
 {
-    const int each = v->between->logarithmic, widest_run = pici_pattern_widest(v->between, v->nodes), n = v->nodes;
-    const int nearest = (n + 1) / 2 - 1; /* forwarded in the last step, besides its own */
+    const int each = levels->between->logarithmic, widest_run = pici_pattern_widest(levels->between, levels->nodes),
+              nodes = levels->nodes;
+    const int nearest = (nodes + 1) / 2 - 1; /* forwarded in the last step, besides its own */
     *sums = *kept = 0;
-    for (int i = 0; i < n && n > 1; i++) {
-        if (nodes_size(v->c, i) > 1)
+    for (int i = 0; i < nodes && nodes > 1; i++) {
+        if (nodes_size(levels->call, i) > 1)
             continue;
-        raise(sums, each ? ranks_of_run(v, i, widest_run) : widest_but(v, (i + n - 1) % n), v->c->ranks);
-        raise(kept, each ? ranks_of_run(v, i - nearest, nearest) : widest_but(v, (i + 1) % n), v->c->ranks);
+        raise(sums, each ? ranks_of_run(levels, i, widest_run) : widest_but(levels, (i + nodes - 1) % nodes),
+              levels->call->ranks);
+        raise(kept, each ? ranks_of_run(levels, i - nearest, nearest) : widest_but(levels, (i + 1) % nodes),
+              levels->call->ranks);
     }
 }
 
-void pici_nodes_limits(const struct schedule *s, const struct schedule_call *c, struct schedule_limits *l)
+void pici_nodes_limits(const struct schedule *schedule, const struct schedule_call *call,
+                       struct schedule_limits *limits)
 {
-    const struct nodes_levels v = pici_nodes_levels(s, c);
-    const int reduces = c->kind != PICI_ALL_GATHER, gathers = c->kind != PICI_REDUCE_SCATTER;
+    const struct nodes_levels levels = pici_nodes_levels(schedule, call);
+    const int reduces = call->kind != PICI_ALL_GATHER, gathers = call->kind != PICI_REDUCE_SCATTER;
     int sums, kept;
-    *l = (struct schedule_limits){0};
-    if (c->ranks == 1)
+    *limits = (struct schedule_limits){0};
+    if (call->ranks == 1)
         return;
-    limits_inside(&v, l, reduces);
+    limits_inside(&levels, limits, reduces);
     if (reduces)
-        limits_between(&v, l, PHASE_REDUCE);
+        limits_between(&levels, limits, PHASE_REDUCE);
     if (gathers)
-        limits_between(&v, l, PHASE_GATHER);
-    limits_alone(&v, &sums, &kept);
+        limits_between(&levels, limits, PHASE_GATHER);
+    limits_alone(&levels, &sums, &kept);
     if (reduces)
-        raise(&l->sums, sums, c->ranks);
+        raise(&limits->sums, sums, call->ranks);
     if (!gathers)
         return;
-    const int inside = v.inside->logarithmic ? v.inside_steps : 1; /* messages inside a node, its own one too */
-    if (v.nodes == 1)
-        l->kept = inside;
-    else if (v.lanes == 1)
-        l->kept = v.between->logarithmic ? v.between_steps : 1;
+    /* messages inside a node, its own one too */
+    const int inside = levels.inside->logarithmic ? levels.inside_steps : 1;
+    if (levels.nodes == 1)
+        limits->kept = inside;
+    else if (levels.lanes == 1)
+        limits->kept = levels.between->logarithmic ? levels.between_steps : 1;
     else /* the rank's own message, others' blocks, and messages inside; a ring's are kept when those were forwarded */
-        l->kept = 1 + inside;
-    if (v.lanes > 1)
-        raise(&l->kept, 1 + shares(kept, l->segments), c->ranks);
+        limits->kept = 1 + inside;
+    if (levels.lanes > 1)
+        raise(&limits->kept, 1 + shares(kept, limits->segments), call->ranks);
 }

@@ -12,130 +12,139 @@ enum {
 };
 
 struct levels {
-    struct nodes_levels v;
+    struct nodes_levels base;
     int looked; /* nodes that are looked at; 1: all are alike */
     int fair;   /* each node owns the same share; else each rank */
 };
 
 /* The share of one segment of a node. */
-static double share_of(const struct levels *n, int node)
+static double share_of(const struct levels *levels, int node)
 {
-    return n->fair ? 1.0 / ((double)n->v.nodes * nodes_size(n->v.c, node)) : 1.0 / n->v.c->ranks;
+    return levels->fair ? 1.0 / ((double)levels->base.nodes * nodes_size(levels->base.call, node))
+                        : 1.0 / levels->base.call->ranks;
 }
 
-/* Add up the segments of those lanes l for which l mod m < count. */
-static void lanes(const struct levels *n, int m, int count, double *share, double *segments)
+/* Add up the segments of those lanes l for which l mod carriers < count. */
+static void lanes(const struct levels *levels, int carriers, int count, double *share, double *segments)
 {
     *share = *segments = 0;
-    for (int i = 0; i < n->looked; i++) {
-        const int size = nodes_size(n->v.c, i), rest = size % m,
-                  carried = size / m * count + (rest < count ? rest : count);
-        const double times = n->looked == 1 ? n->v.nodes : 1;
-        *share += times * carried * share_of(n, i);
+    for (int i = 0; i < levels->looked; i++) {
+        const int size = nodes_size(levels->base.call, i), remainder = size % carriers,
+                  carried = size / carriers * count + (remainder < count ? remainder : count);
+        const double times = levels->looked == 1 ? levels->base.nodes : 1;
+        *share += times * carried * share_of(levels, i);
         *segments += times * carried;
     }
 }
 
 /* Step k inside nodes, on all that have so many steps. */
-static void inner_step(const struct levels *n, int k, struct traffic_step *s)
+static void inner_step(const struct levels *levels, int k, struct traffic_step *step)
 {
-    struct schedule_run t;
+    struct schedule_run run;
     double share, segments;
-    for (int i = 0, last = 0; i < n->v.nodes; i++) {
-        const int m = nodes_size(n->v.c, i);
-        if (m == last || pici_pattern_steps(n->v.inside, m) <= k)
-            continue; /* a node like the one before, or one that is idle */
-        last = m;
-        pici_pattern_run(&t, n->v.inside, s->phase, m, 0, k);
-        lanes(n, m, t.count, &share, &segments);
-        pici_traffic_send(&s->inside, share, segments, 1);
-        traffic_most(&s->take_share, share);
+    for (int i = 0, last = 0; i < levels->base.nodes; i++) {
+        const int node_ranks = nodes_size(levels->base.call, i);
+        /* a node like the one before, or one that is idle */
+        if (node_ranks == last || pici_pattern_steps(levels->base.inside, node_ranks) <= k)
+            continue;
+        last = node_ranks;
+        pici_pattern_run(&run, levels->base.inside, step->phase, node_ranks, 0, k);
+        lanes(levels, node_ranks, run.count, &share, &segments);
+        pici_traffic_send(&step->inside, share, segments, 1);
+        traffic_most(&step->take_share, share);
     }
 }
 
 /* What a rank of node i carries of the segments of `count` nodes from `first` on, and what the node does. */
-static void outer_run(const struct levels *n, int i, int first, int count, struct traffic_load *rank, double *node)
+static void outer_run(const struct levels *levels, int i, int first, int count, struct traffic_load *rank_load,
+                      double *node)
 {
-    const int m = nodes_size(n->v.c, i);
-    *rank = (struct traffic_load){0};
+    const int node_ranks = nodes_size(levels->base.call, i);
+    *rank_load = (struct traffic_load){0};
     *node = 0;
-    if (n->looked == 1) {
-        rank->share = (double)count / n->v.c->ranks;
-        rank->segments = count;
-        *node = rank->share * m;
+    if (levels->looked == 1) {
+        rank_load->share = (double)count / levels->base.call->ranks;
+        rank_load->segments = count;
+        *node = rank_load->share * node_ranks;
         return;
     }
     for (int j = 0; j < count; j++) {
-        const int at = (first + j) % n->v.nodes, size = nodes_size(n->v.c, at), own = (size + m - 1) / m;
-        rank->share += own * share_of(n, at);
-        rank->segments += own;
-        *node += size * share_of(n, at);
+        const int other = (first + j) % levels->base.nodes, size = nodes_size(levels->base.call, other),
+                  own = (size + node_ranks - 1) / node_ranks;
+        rank_load->share += own * share_of(levels, other);
+        rank_load->segments += own;
+        *node += size * share_of(levels, other);
     }
 }
 
 /* Step k between nodes. */
-static void outer_step(const struct levels *n, int k, struct traffic_step *s)
+static void outer_step(const struct levels *levels, int k, struct traffic_step *step)
 {
-    struct schedule_run t;
-    struct traffic_load rank;
+    struct schedule_run run;
+    struct traffic_load rank_load;
     double node;
-    pici_pattern_run(&t, n->v.between, s->phase, n->v.nodes, 0, k);
-    for (int i = 0; i < n->looked; i += 1 + n->v.nodes / NODES) {
-        const int m = nodes_size(n->v.c, i);
-        outer_run(n, i, i + t.send_first, t.count, &rank, &node);
-        pici_traffic_send(&s->between, rank.share, rank.segments, (n->v.lanes + m - 1) / m);
-        traffic_most(&s->node_share, node);
-        outer_run(n, i, i + t.recv_first, t.count, &rank, &node);
-        traffic_most(&s->take_share, rank.share);
+    pici_pattern_run(&run, levels->base.between, step->phase, levels->base.nodes, 0, k);
+    for (int i = 0; i < levels->looked; i += 1 + levels->base.nodes / NODES) {
+        const int node_ranks = nodes_size(levels->base.call, i);
+        outer_run(levels, i, i + run.send_first, run.count, &rank_load, &node);
+        pici_traffic_send(&step->between, rank_load.share, rank_load.segments,
+                          (levels->base.lanes + node_ranks - 1) / node_ranks);
+        traffic_most(&step->node_share, node);
+        outer_run(levels, i, i + run.recv_first, run.count, &rank_load, &node);
+        traffic_most(&step->take_share, rank_load.share);
     }
 }
 
 /* Contributions, of as many positions, in the sum that a position sends first in step k of a reduce-scatter. */
-static int summed(const struct schedule_pattern *a, int p, int k)
+static int summed(const struct schedule_pattern *pattern, int p, int k)
 {
-    struct schedule_run t;
-    a->run(&t, p, 0, k);
-    return a->sum(NULL, p, 0, k, t.send_first);
+    struct schedule_run run;
+    pattern->run(&run, p, 0, k);
+    return pattern->sum(NULL, p, 0, k, run.send_first);
 }
 
-static void inner_phase(const struct levels *n, enum schedule_phase phase, struct schedule_traffic *t)
+static void inner_phase(const struct levels *levels, enum schedule_phase phase, struct schedule_traffic *traffic)
 {
-    for (int k = 0; k < n->v.inside_steps; k++)
-        inner_step(n, k,
-                   pici_traffic_add(t, phase,
-                                    phase == PHASE_REDUCE ? summed(n->v.inside, n->v.lanes, k) : n->v.c->ranks, 0, 1));
+    for (int k = 0; k < levels->base.inside_steps; k++)
+        inner_step(levels, k,
+                   pici_traffic_add(traffic, phase,
+                                    phase == PHASE_REDUCE ? summed(levels->base.inside, levels->base.lanes, k)
+                                                          : levels->base.call->ranks,
+                                    0, 1));
 }
 
-static void outer_phase(const struct levels *n, enum schedule_phase phase, struct schedule_traffic *t)
+static void outer_phase(const struct levels *levels, enum schedule_phase phase, struct schedule_traffic *traffic)
 {
-    const struct schedule_pattern *a = n->v.between;
-    const int nodes = n->v.nodes, p = n->v.c->ranks, steps = n->v.between_steps;
+    const struct schedule_pattern *pattern = levels->base.between;
+    const int nodes = levels->base.nodes, p = levels->base.call->ranks, steps = levels->base.between_steps;
     const int each = (p + nodes - 1) / nodes; /* contributions that a node has, on average */
     for (int k = 0, alike; k < steps; k += alike) {
-        const int most = n->looked == 1 ? steps : (steps + LOOKS - 1) / LOOKS;
+        const int most = levels->looked == 1 ? steps : (steps + LOOKS - 1) / LOOKS;
         int sum = p, grow = 0;
-        alike = a->alike(nodes, k);
+        alike = pattern->alike(nodes, k);
         alike = alike < most ? alike : most;
         alike = k + alike < steps ? alike : steps - k;
         if (phase == PHASE_REDUCE) {
-            sum = summed(a, nodes, k) < nodes ? summed(a, nodes, k) * each : p;
-            grow = alike > 1 ? (a->contributions(nodes, k + 1) - a->contributions(nodes, k)) * each : 0;
+            sum = summed(pattern, nodes, k) < nodes ? summed(pattern, nodes, k) * each : p;
+            grow = alike > 1 ? (pattern->contributions(nodes, k + 1) - pattern->contributions(nodes, k)) * each : 0;
         }
-        outer_step(n, k + alike / 2, pici_traffic_add(t, phase, sum, grow, alike));
+        outer_step(levels, k + alike / 2, pici_traffic_add(traffic, phase, sum, grow, alike));
     }
 }
 
-void pici_nodes_traffic(const struct schedule *s, const struct schedule_call *c, struct schedule_traffic *t)
+void pici_nodes_traffic(const struct schedule *schedule, const struct schedule_call *call,
+                        struct schedule_traffic *traffic)
 {
-    struct schedule_call first = *c;
+    struct schedule_call first = *call;
     first.position = 0;
-    const struct levels n = {pici_nodes_levels(s, &first), pici_traffic_nodes(c), c->kind == PICI_ALL_REDUCE};
-    if (c->kind != PICI_ALL_GATHER) {
-        inner_phase(&n, PHASE_REDUCE, t);
-        outer_phase(&n, PHASE_REDUCE, t);
+    const struct levels levels = {pici_nodes_levels(schedule, &first), pici_traffic_nodes(call),
+                                  call->kind == PICI_ALL_REDUCE};
+    if (call->kind != PICI_ALL_GATHER) {
+        inner_phase(&levels, PHASE_REDUCE, traffic);
+        outer_phase(&levels, PHASE_REDUCE, traffic);
     }
-    if (c->kind != PICI_REDUCE_SCATTER) {
-        outer_phase(&n, PHASE_GATHER, t);
-        inner_phase(&n, PHASE_GATHER, t);
+    if (call->kind != PICI_REDUCE_SCATTER) {
+        outer_phase(&levels, PHASE_GATHER, traffic);
+        inner_phase(&levels, PHASE_GATHER, traffic);
     }
 }

@@ -22,9 +22,9 @@ struct schedule_pattern {
     void (*run)(struct schedule_run *, int p, int r, int k); /* of reduce-scatter; keep_* are not written */
     int (*alike)(int p, int k);                              /* how many steps from k on send alike, or nearly */
     int (*contributions)(int p, int k);                      /* the most that a sum in a message of step k can have */
-    /* Contributions in the sum of segment g that position r sends in step k of reduce-scatter, if position i begins
+    /* Contributions in the sum of the segment that position r sends in step k of reduce-scatter, if position i begins
      * with begin[i + 1] - begin[i] contributions; begin NULL: with one each. */
-    int (*sum)(const int *begin, int p, int r, int k, int g);
+    int (*sum)(const int *begin, int p, int r, int k, int segment);
 };
 
 extern const struct schedule_pattern pici_pattern_ring, pici_pattern_recursive, pici_pattern_split;

@@ -129,11 +129,11 @@ const struct schedule pici_broadcasts[] = {
 
 _Static_assert(sizeof pici_schedules / sizeof *pici_schedules <= SCHEDULES_MOST + 1, "room in lists of algorithms");
 
-static const struct schedule *find(const struct schedule *s, enum pici_algorithm id)
+static const struct schedule *find(const struct schedule *schedule, enum pici_algorithm id)
 {
-    while (s->name && s->id != id)
-        s++;
-    return s->name ? s : NULL;
+    while (schedule->name && schedule->id != id)
+        schedule++;
+    return schedule->name ? schedule : NULL;
 }
 
 const struct schedule *pici_schedule(enum pici_algorithm id)
@@ -141,10 +141,10 @@ const struct schedule *pici_schedule(enum pici_algorithm id)
     return find(pici_schedules, id);
 }
 
-const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective kind)
+const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective collective)
 {
-    const struct schedule *s = find(kind == PICI_BROADCAST ? pici_broadcasts : pici_schedules, id);
-    return s && s->collectives >> kind & 1 ? s : NULL;
+    const struct schedule *schedule = find(collective == PICI_BROADCAST ? pici_broadcasts : pici_schedules, id);
+    return schedule && schedule->collectives >> collective & 1 ? schedule : NULL;
 }
 
 /* Whether doubling is for an all-reduce of so many bytes. A rank sends them log2 p times, where by the recursive
@@ -154,7 +154,7 @@ static int is_small(uint64_t bytes, int p)
     uint64_t times = 0; /* p log2 p */
     if (p < 2 || (p & (p - 1)) != 0 || bytes > DOUBLING_UP_TO)
         return 0;
-    for (int q = p; q > 1; q /= 2)
+    for (int power = p; power > 1; power /= 2)
         times += (uint64_t)p;
     return (times - 2 * (uint64_t)(p - 1)) * bytes <= (uint64_t)p * DOUBLING_MORE_UP_TO;
 }
@@ -169,39 +169,44 @@ static int has_two_levels(int ranks, int nodes)
  * data the recursive algorithm, which has few steps; else the ring, whose messages go to neighbours, so that a dense
  * run reaches the links' speed. A broadcast of much data where links are not shared is divided, so that no rank has to
  * send all of it several times; where they are, it passes from node to node. */
-enum pici_algorithm pici_schedule_usual(const struct schedule_call *c, int paired_only, int undivided)
+enum pici_algorithm pici_schedule_usual(const struct schedule_call *call, int paired_only, int undivided)
 {
-    const uint64_t few = (uint64_t)c->ranks * FEW_STEPS_BELOW;
-    const int nodes = c->nodes ? c->nodes->nodes : 1;
-    if (undivided && c->kind == PICI_ALL_REDUCE && is_small(c->bytes, c->ranks))
+    const uint64_t few = (uint64_t)call->ranks * FEW_STEPS_BELOW;
+    const int nodes = call->nodes ? call->nodes->nodes : 1;
+    if (undivided && call->kind == PICI_ALL_REDUCE && is_small(call->bytes, call->ranks))
         return PICI_ALGO_DOUBLING;
-    if (has_two_levels(c->ranks, nodes) && c->bytes >= few && !paired_only)
-        return c->kind == PICI_BROADCAST ? PICI_ALGO_NODES_RING : PICI_ALGO_NODES_RECURSIVE;
-    if (c->kind == PICI_BROADCAST && c->bytes > few)
+    if (has_two_levels(call->ranks, nodes) && call->bytes >= few && !paired_only)
+        return call->kind == PICI_BROADCAST ? PICI_ALGO_NODES_RING : PICI_ALGO_NODES_RECURSIVE;
+    if (call->kind == PICI_BROADCAST && call->bytes > few)
         return PICI_ALGO_SPLIT;
-    return c->bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
+    return call->bytes <= few ? PICI_ALGO_RECURSIVE : PICI_ALGO_RING;
 }
 
-int pici_schedule_may_gather(const struct schedule *s, enum pici_algorithm asked)
+int pici_schedule_may_gather(const struct schedule *schedule, enum pici_algorithm asked)
 {
-    const struct schedule *a = pici_schedule(asked);
-    if (!a)
-        return s->usual >> PICI_ALL_GATHER & 1;
-    return a->gathers_as[0] ? s->id == a->gathers_as[0] || s->id == a->gathers_as[1] : s == a;
+    const struct schedule *asked_for = pici_schedule(asked);
+    if (!asked_for)
+        return schedule->usual >> PICI_ALL_GATHER & 1;
+    return asked_for->gathers_as[0]
+               ? schedule->id == asked_for->gathers_as[0] || schedule->id == asked_for->gathers_as[1]
+               : schedule == asked_for;
 }
 
-int pici_schedule_paired(const struct schedule *s, int ranks)
+int pici_schedule_paired(const struct schedule *schedule, int ranks)
 {
-    return s->paired == PAIRED_ALWAYS || (s->paired == PAIRED_AT_POWERS_OF_TWO && (ranks & (ranks - 1)) == 0);
+    return schedule->paired == PAIRED_ALWAYS ||
+           (schedule->paired == PAIRED_AT_POWERS_OF_TWO && (ranks & (ranks - 1)) == 0);
 }
 
-int pici_schedule_distinct(const struct schedule *s, int ranks, int nodes)
+int pici_schedule_distinct(const struct schedule *schedule, int ranks, int nodes)
 {
-    return !s->by_node || has_two_levels(ranks, nodes);
+    return !schedule->by_node || has_two_levels(ranks, nodes);
 }
 
 const char *pici_algorithm_name(enum pici_algorithm id)
 {
-    const struct schedule *s = pici_schedule(id);
-    return s ? s->name : id == PICI_ALGO_AUTO ? "auto" : NULL;
+    const struct schedule *schedule = pici_schedule(id);
+    if (id == PICI_ALGO_AUTO)
+        return "auto";
+    return schedule ? schedule->name : NULL;
 }

@@ -38,19 +38,21 @@ struct schedule_call {
 };
 
 /* How many nodes a call has; the first position of a node, and how many ranks it has. */
-static inline int nodes_of(const struct schedule_call *c)
+static inline int nodes_of(const struct schedule_call *call)
 {
-    return c->nodes ? c->nodes->nodes : 1;
+    return call->nodes ? call->nodes->nodes : 1;
 }
 
-static inline int nodes_begin(const struct schedule_call *c, int node)
+static inline int nodes_begin(const struct schedule_call *call, int node)
 {
-    return c->nodes ? c->nodes->begin[node] : node ? c->ranks : 0;
+    if (call->nodes)
+        return call->nodes->begin[node];
+    return node ? call->ranks : 0;
 }
 
-static inline int nodes_size(const struct schedule_call *c, int node)
+static inline int nodes_size(const struct schedule_call *call, int node)
 {
-    return nodes_begin(c, node + 1) - nodes_begin(c, node);
+    return nodes_begin(call, node + 1) - nodes_begin(call, node);
 }
 
 /* What is done with a message's blocks. */
@@ -142,13 +144,13 @@ struct schedule {
 size_t pici_schedule_step_bytes(const struct schedule_limits *);
 void pici_schedule_step_init(struct schedule_step *, const struct schedule_limits *, void *memory);
 
-/* Segment i of n elements: [*first, *first + *len). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a
+/* Segment i of n elements: [*first, *first + *count). Cut at floor(i*n/p); for n >= 64*4096*p that is rounded down to a
  * multiple of 4096 (the last ends at n). Any n. */
-void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *len);
+void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *count);
 
 /* The same where each node owns an equal segment, which is cut in the same way for its positions, in their order. */
 void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *, int position, uint64_t *first,
-                                   uint64_t *len);
+                                   uint64_t *count);
 
 /* The node of a position; nodes NULL: 0. */
 int pici_schedule_node(const struct schedule_nodes *, int position);

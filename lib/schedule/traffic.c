@@ -3,54 +3,55 @@
 
 #include <string.h>
 
-struct traffic_step *pici_traffic_add(struct schedule_traffic *t, enum schedule_phase phase, int contributions,
+struct traffic_step *pici_traffic_add(struct schedule_traffic *traffic, enum schedule_phase phase, int contributions,
                                       int grow, int repeat)
 {
-    struct traffic_step *s = &t->step[t->count++];
-    *s = (struct traffic_step){
-        .phase = phase, .encode = 1, .contributions = contributions, .grow = grow, .repeat = repeat};
-    return s;
+    struct traffic_step *step = &traffic->step[traffic->count++];
+    *step = (struct traffic_step){
+        .phase = phase, .encode = 1, .contributions = contributions, .growth = grow, .repeat = repeat};
+    return step;
 }
 
-void pici_traffic_send(struct traffic_load *l, double share, double segments, double messages)
+void pici_traffic_send(struct traffic_load *load, double share, double segments, double messages)
 {
-    traffic_most(&l->share, share);
-    traffic_most(&l->segments, segments);
-    traffic_most(&l->messages, messages);
+    traffic_most(&load->share, share);
+    traffic_most(&load->segments, segments);
+    traffic_most(&load->messages, messages);
 }
 
-int pici_traffic_nodes(const struct schedule_call *c)
+int pici_traffic_nodes(const struct schedule_call *call)
 {
-    for (int i = 1; i < nodes_of(c); i++)
-        if (nodes_size(c, i) != nodes_size(c, 0))
-            return nodes_of(c);
+    for (int i = 1; i < nodes_of(call); i++)
+        if (nodes_size(call, i) != nodes_size(call, 0))
+            return nodes_of(call);
     return 1;
 }
 
 /* Of the gather phase, which begins at step `from`, only the first step encodes. */
-static void encode_once(struct schedule_traffic *t, int from)
+static void encode_once(struct schedule_traffic *traffic, int from)
 {
-    struct traffic_step *s = &t->step[from];
-    if (from == t->count)
+    struct traffic_step *step = &traffic->step[from];
+    if (from == traffic->count)
         return;
-    if (s->repeat > 1) {
-        memmove(s + 1, s, (size_t)(t->count++ - from) * sizeof *s);
-        s->repeat = 1;
-        s[1].repeat--;
+    if (step->repeat > 1) {
+        memmove(step + 1, step, (size_t)(traffic->count++ - from) * sizeof *step);
+        step->repeat = 1;
+        step[1].repeat--;
     }
-    for (s++; s < t->step + t->count; s++)
-        s->encode = 0;
+    for (step++; step < traffic->step + traffic->count; step++)
+        step->encode = 0;
 }
 
-int pici_schedule_traffic(const struct schedule *s, const struct schedule_call *c, struct schedule_traffic *t)
+int pici_schedule_traffic(const struct schedule *schedule, const struct schedule_call *call,
+                          struct schedule_traffic *traffic)
 {
     int from = 0;
-    t->count = 0;
-    if (!(s->collectives >> c->kind & 1) || !s->traffic)
+    traffic->count = 0;
+    if (!(schedule->collectives >> call->kind & 1) || !schedule->traffic)
         return 0;
-    s->traffic(s, c, t);
-    while (from < t->count && t->step[from].phase != PHASE_GATHER)
+    schedule->traffic(schedule, call, traffic);
+    while (from < traffic->count && traffic->step[from].phase != PHASE_GATHER)
         from++;
-    encode_once(t, from);
+    encode_once(traffic, from);
     return 1;
 }

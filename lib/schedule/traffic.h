@@ -21,7 +21,7 @@ struct traffic_step {
     int encode;                          /* elements are encoded; 0: blocks are forwarded */
     int reversed;                        /* the receiver decodes, and then adds what it sent itself */
     int contributions;                   /* in a message of the first of the steps, at the most; gathering: all */
-    int grow;                            /* how many more in each of the following ones */
+    int growth;                          /* how many more in each of the following ones */
     int repeat;                          /* how many steps */
     struct traffic_load between, inside; /* to other nodes, in the node: of the rank that sends most over such links */
     double node_share;                   /* elements out of the busiest node */

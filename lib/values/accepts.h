@@ -16,58 +16,66 @@ enum {
 };
 
 /* A unit of one tile, for codecs of single elements or of buckets; and an array with an element for each. */
-static inline uint64_t values_tile(const struct values *v)
+static inline uint64_t values_tile(const struct values *values)
 {
-    (void)v;
+    (void)values;
     return TILE;
 }
 
-static inline uint64_t values_each(const struct values *v, int array, uint64_t n)
+static inline uint64_t values_each(const struct values *values, int array, uint64_t count)
 {
-    (void)v;
+    (void)values;
     (void)array;
-    return n;
+    return count;
 }
 
-static inline enum pici_status values_cast_accepts(struct values *v, const struct pici_values *asked, enum pici_op op)
+static inline enum pici_status values_cast_accepts(struct values *values, const struct pici_values *requested,
+                                                   enum pici_op op)
 {
     (void)op;
-    switch (v->dtype) {
+    switch (values->dtype) {
     case PICI_F32:
-        v->cast = asked->cast ? asked->cast : PICI_BF16;
-        return v->cast == PICI_BF16 || v->cast == PICI_F16 ? PICI_OK : PICI_E_ARG;
-    case PICI_F64: v->cast = asked->cast ? asked->cast : PICI_F32; return v->cast == PICI_F32 ? PICI_OK : PICI_E_ARG;
+        values->cast = requested->cast ? requested->cast : PICI_BF16;
+        return values->cast == PICI_BF16 || values->cast == PICI_F16 ? PICI_OK : PICI_E_ARG;
+    case PICI_F64:
+        values->cast = requested->cast ? requested->cast : PICI_F32;
+        return values->cast == PICI_F32 ? PICI_OK : PICI_E_ARG;
     default: return PICI_E_UNSUPPORTED;
     }
 }
 
-static inline enum pici_status values_qsgd_accepts(struct values *v, const struct pici_values *asked, enum pici_op op)
+static inline enum pici_status values_qsgd_accepts(struct values *values, const struct pici_values *requested,
+                                                   enum pici_op op)
 {
-    if ((v->dtype != PICI_F32 && v->dtype != PICI_F16 && v->dtype != PICI_BF16 && v->dtype != PICI_F64) ||
+    if ((values->dtype != PICI_F32 && values->dtype != PICI_F16 && values->dtype != PICI_BF16 &&
+         values->dtype != PICI_F64) ||
         (op != PICI_SUM && op != PICI_AVG))
         return PICI_E_UNSUPPORTED;
-    v->bits = asked->bits ? asked->bits : 8;
-    v->bucket = asked->bucket ? asked->bucket : 1024;
-    v->norm = (int)asked->norm;
-    v->rounding = (int)asked->rounding;
-    v->seed = v->rounding == PICI_ROUND_RANDOM ? asked->seed : 0;
-    if ((v->bits != 2 && v->bits != 4 && v->bits != 8) || v->bucket < QSGD_BUCKET_LEAST ||
-        v->bucket > QSGD_BUCKET_MOST || v->bucket & (v->bucket - 1) ||
-        (v->norm != PICI_NORM_MAX && v->norm != PICI_NORM_L2) ||
-        (v->rounding != PICI_ROUND_RANDOM && v->rounding != PICI_ROUND_NEAREST))
+    values->bits = requested->bits ? requested->bits : 8;
+    values->bucket = requested->bucket ? requested->bucket : 1024;
+    values->norm = (int)requested->norm;
+    values->rounding = (int)requested->rounding;
+    values->seed = values->rounding == PICI_ROUND_RANDOM ? requested->seed : 0;
+    if ((values->bits != 2 && values->bits != 4 && values->bits != 8) || values->bucket < QSGD_BUCKET_LEAST ||
+        values->bucket > QSGD_BUCKET_MOST || values->bucket & (values->bucket - 1) ||
+        (values->norm != PICI_NORM_MAX && values->norm != PICI_NORM_L2) ||
+        (values->rounding != PICI_ROUND_RANDOM && values->rounding != PICI_ROUND_NEAREST))
         return PICI_E_ARG;
     return PICI_OK;
 }
 
-static inline uint64_t values_qsgd_most(const struct values *v, int array, uint64_t n)
+static inline uint64_t values_qsgd_most(const struct values *values, int array, uint64_t count)
 {
-    const uint64_t codes = 8 / (unsigned)v->bits; /* of a byte */
-    return array == QSGD_SCALES ? n / v->bucket + (n % v->bucket != 0) : n / codes + (n % codes != 0);
+    const uint64_t codes = 8 / (unsigned)values->bits; /* of a byte */
+    return array == QSGD_SCALES ? count / values->bucket + (count % values->bucket != 0)
+                                : count / codes + (count % codes != 0);
 }
 
-static inline enum pici_dtype values_qsgd_dtype(const struct values *v, int array)
+static inline enum pici_dtype values_qsgd_dtype(const struct values *values, int array)
 {
-    return array == QSGD_CODES ? PICI_U8 : v->dtype == PICI_F64 ? PICI_F64 : PICI_F32;
+    if (array == QSGD_CODES)
+        return PICI_U8;
+    return values->dtype == PICI_F64 ? PICI_F64 : PICI_F32;
 }
 
 #endif

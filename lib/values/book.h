@@ -9,9 +9,9 @@
 
 enum { VALUES_PIECE = TILE }; /* elements that are booked at once */
 
-/* Book that n elements of src, which begin at number `at` of the residual, became those of back. Adds to *nonfinite,
- * unless it is NULL, how many are not finite in either. */
-void pici_values_book(const struct values *, struct values_loss *, uint64_t at, const void *src, const void *back,
-                      uint64_t n, uint64_t *nonfinite);
+/* Book that count elements of source, which begin at number `offset` of the residual, became those of decoded. Adds to
+ * *nonfinite, unless it is NULL, how many are not finite in either. */
+void pici_values_book(const struct values *, struct values_loss *, uint64_t offset, const void *source,
+                      const void *decoded, uint64_t count, uint64_t *nonfinite);
 
 #endif

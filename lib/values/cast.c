@@ -6,49 +6,52 @@
 #include "values/accepts.h"
 #include "values/book.h"
 
-static enum pici_dtype dtype(const struct values *v, int array)
+static enum pici_dtype dtype(const struct values *values, int array)
 {
     (void)array;
-    return v->cast;
+    return values->cast;
 }
 
 /* Which of the kernel's casts it is. */
-static int which(const struct values *v)
+static int which(const struct values *values)
 {
-    return v->cast == PICI_F16;
+    return values->cast == PICI_F16;
 }
 
-static enum pici_status narrow(const struct values *v, const struct values_where *where, void *const out[VALUES_ARRAYS],
-                               uint64_t made[VALUES_ARRAYS], const void *src, uint64_t n, struct values_loss *loss)
+static enum pici_status narrow(const struct values *values, const struct values_where *context,
+                               void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
+                               const void *source, uint64_t count, struct values_loss *loss)
 {
-    const struct pici_values_kernels *k = pici_isa()->values[v->dtype];
-    const size_t wide = pici_dtype_width(v->dtype), width = pici_dtype_width(v->cast);
-    (void)where;
-    made[0] = n;
+    const struct pici_values_kernels *kernels = pici_isa()->values[values->dtype];
+    const size_t wide = pici_dtype_width(values->dtype), width = pici_dtype_width(values->cast);
+    (void)context;
+    made_counts[0] = count;
     if (!loss) {
-        k->cast[which(v)](out[0], src, (size_t)n, v->positive);
+        kernels->cast[which(values)](outputs[0], source, (size_t)count, values->positive);
         return PICI_OK;
     }
-    for (uint64_t at = 0, now; at < n; at += now) {
-        uint8_t back[VALUES_PIECE * sizeof(double)];
-        uint8_t *const to = (uint8_t *)out[0] + at * width;
-        const uint8_t *const from = (const uint8_t *)src + at * wide;
-        now = n - at < VALUES_PIECE ? n - at : VALUES_PIECE;
-        k->cast[which(v)](to, from, (size_t)now, v->positive);
-        k->uncast[which(v)](back, to, (size_t)now);
-        pici_values_book(v, loss, at, from, back, now, &loss->nonfinite);
+    for (uint64_t offset = 0, taken; offset < count; offset += taken) {
+        uint8_t decoded[VALUES_PIECE * sizeof(double)];
+        uint8_t *const output = (uint8_t *)outputs[0] + offset * width;
+        const uint8_t *const input = (const uint8_t *)source + offset * wide;
+        taken = count - offset < VALUES_PIECE ? count - offset : VALUES_PIECE;
+        kernels->cast[which(values)](output, input, (size_t)taken, values->positive);
+        kernels->uncast[which(values)](decoded, output, (size_t)taken);
+        pici_values_book(values, loss, offset, input, decoded, taken, &loss->nonfinite);
     }
     return PICI_OK;
 }
 
-static enum pici_status widen(const struct values *v, void *dst, uint64_t first, uint64_t n, uint64_t total,
-                              const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS])
+static enum pici_status widen(const struct values *values, void *destination, uint64_t first_element, uint64_t count,
+                              uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
+                              const uint64_t input_counts[VALUES_ARRAYS])
 {
-    if (have[0] != total)
+    if (input_counts[0] != total_count)
         return PICI_E_CORRUPT;
-    const uint8_t *const from = in[0];
-    if (n)
-        pici_isa()->values[v->dtype]->uncast[which(v)](dst, from + first * pici_dtype_width(v->cast), (size_t)n);
+    const uint8_t *const input = inputs[0];
+    if (count)
+        pici_isa()->values[values->dtype]->uncast[which(values)](
+            destination, input + first_element * pici_dtype_width(values->cast), (size_t)count);
     return PICI_OK;
 }
 

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "values/accepts.h"
 
-static enum pici_status accepts(struct values *v, const struct pici_values *asked, enum pici_op op)
+static enum pici_status accepts(struct values *values, const struct pici_values *requested, enum pici_op op)
 {
-    (void)asked;
+    (void)requested;
     (void)op;
-    return pici_dtype_width(v->dtype) ? PICI_OK : PICI_E_UNSUPPORTED;
+    return pici_dtype_width(values->dtype) ? PICI_OK : PICI_E_UNSUPPORTED;
 }
 
-static enum pici_dtype dtype(const struct values *v, int array)
+static enum pici_dtype dtype(const struct values *values, int array)
 {
     (void)array;
-    return v->dtype;
+    return values->dtype;
 }
 
 const struct pici_codec pici_codec_exact = {.name = "exact",

@@ -8,58 +8,68 @@
 
 enum { SCALES = QSGD_SCALES, CODES = QSGD_CODES, GATHER_SHIFT = 31 };
 
-static size_t scale_bytes(const struct values *v)
+static size_t scale_bytes(const struct values *values)
 {
-    return pici_dtype_width(values_qsgd_dtype(v, SCALES));
+    return pici_dtype_width(values_qsgd_dtype(values, SCALES));
 }
 
-static enum pici_status narrow(const struct values *v, const struct values_where *where, void *const out[VALUES_ARRAYS],
-                               uint64_t made[VALUES_ARRAYS], const void *src, uint64_t n, struct values_loss *loss)
+static enum pici_status narrow(const struct values *values, const struct values_where *context,
+                               void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
+                               const void *source, uint64_t count, struct values_loss *loss)
 {
-    const struct pici_values_kernels *k = pici_isa()->values[v->dtype];
-    const size_t width = pici_dtype_width(v->dtype);
-    struct pici_quantize a = {
-        .bucket = v->bucket,
-        .bits = (unsigned)v->bits,
-        .l2 = v->norm == PICI_NORM_L2,
-        .nearest = v->rounding == PICI_ROUND_NEAREST,
-        .seed = v->seed,
-        .counter = {(uint32_t)where->sequence, (uint32_t) !!where->gather << GATHER_SHIFT | (uint32_t)where->origin}};
-    made[SCALES] = values_qsgd_most(v, SCALES, n);
-    made[CODES] = values_qsgd_most(v, CODES, n);
-    for (uint64_t at = 0, now; at < n; at += now) {
-        uint8_t back[VALUES_PIECE * sizeof(double)];
-        now = !loss || n - at < VALUES_PIECE ? n - at : VALUES_PIECE;
-        a.src = (const uint8_t *)src + at * width;
-        a.n = (size_t)now;
-        a.first = where->first + at;
-        a.scale = (uint8_t *)out[SCALES] + at / v->bucket * scale_bytes(v);
-        a.code = (uint8_t *)out[CODES] + at * a.bits / 8;
-        const uint64_t nonfinite = k->quantize(&a);
+    const struct pici_values_kernels *kernels = pici_isa()->values[values->dtype];
+    const size_t width = pici_dtype_width(values->dtype);
+    struct pici_quantize quantize = {
+        .bucket = values->bucket,
+        .bits = (unsigned)values->bits,
+        .l2 = values->norm == PICI_NORM_L2,
+        .nearest = values->rounding == PICI_ROUND_NEAREST,
+        .seed = values->seed,
+        .counter = {(uint32_t)context->sequence,
+                    (uint32_t) !!context->gather << GATHER_SHIFT | (uint32_t)context->origin}};
+    made_counts[SCALES] = values_qsgd_most(values, SCALES, count);
+    made_counts[CODES] = values_qsgd_most(values, CODES, count);
+    for (uint64_t offset = 0, taken; offset < count; offset += taken) {
+        uint8_t decoded[VALUES_PIECE * sizeof(double)];
+        taken = !loss || count - offset < VALUES_PIECE ? count - offset : VALUES_PIECE;
+        quantize.src = (const uint8_t *)source + offset * width;
+        quantize.n = (size_t)taken;
+        quantize.first = context->first + offset;
+        quantize.scale = (uint8_t *)outputs[SCALES] + offset / values->bucket * scale_bytes(values);
+        quantize.code = (uint8_t *)outputs[CODES] + offset * quantize.bits / 8;
+        const uint64_t nonfinite = kernels->quantize(&quantize);
         if (loss) {
-            const struct pici_dequantize b = {back, a.n, a.bucket, a.bits, a.scale, a.code};
-            k->dequantize(&b);
-            pici_values_book(v, loss, at, a.src, back, now, NULL);
+            const struct pici_dequantize dequantize = {decoded,       quantize.n,     quantize.bucket,
+                                                       quantize.bits, quantize.scale, quantize.code};
+            kernels->dequantize(&dequantize);
+            pici_values_book(values, loss, offset, quantize.src, decoded, taken, NULL);
             loss->nonfinite += nonfinite;
         }
     }
     return PICI_OK;
 }
 
-static enum pici_status widen(const struct values *v, void *dst, uint64_t first, uint64_t n, uint64_t total,
-                              const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS])
+static enum pici_status widen(const struct values *values, void *destination, uint64_t first_element, uint64_t count,
+                              uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
+                              const uint64_t input_counts[VALUES_ARRAYS])
 {
-    const unsigned bits = (unsigned)v->bits, last = (unsigned)(total % 8) * bits % 8; /* bits of the last byte */
-    const uint8_t *const scale = in[SCALES], *const code = in[CODES];
-    if (have[SCALES] != values_qsgd_most(v, SCALES, total) || have[CODES] != values_qsgd_most(v, CODES, total))
+    /* bits of the last byte */
+    const unsigned bits = (unsigned)values->bits, last = (unsigned)(total_count % 8) * bits % 8;
+    const uint8_t *const scale = inputs[SCALES], *const code = inputs[CODES];
+    if (input_counts[SCALES] != values_qsgd_most(values, SCALES, total_count) ||
+        input_counts[CODES] != values_qsgd_most(values, CODES, total_count))
         return PICI_E_CORRUPT;
-    if (!n)
+    if (!count)
         return PICI_OK;
-    if (first + n == total && last && code[have[CODES] - 1] >> last)
+    if (first_element + count == total_count && last && code[input_counts[CODES] - 1] >> last)
         return PICI_E_CORRUPT;
-    const struct pici_dequantize a = {
-        dst, (size_t)n, v->bucket, bits, scale + first / v->bucket * scale_bytes(v), code + first * bits / 8};
-    return pici_isa()->values[v->dtype]->dequantize(&a) ? PICI_E_CORRUPT : PICI_OK;
+    const struct pici_dequantize dequantize = {destination,
+                                               (size_t)count,
+                                               values->bucket,
+                                               bits,
+                                               scale + first_element / values->bucket * scale_bytes(values),
+                                               code + first_element * bits / 8};
+    return pici_isa()->values[values->dtype]->dequantize(&dequantize) ? PICI_E_CORRUPT : PICI_OK;
 }
 
 const struct pici_codec pici_codec_qsgd = {.name = "qsgd",

@@ -7,30 +7,31 @@
 static const struct pici_codec *const codecs[] = {&pici_codec_exact, &pici_codec_cast, &pici_codec_qsgd,
                                                   &pici_codec_zfp};
 
-enum pici_status pici_values_settle(struct values *v, const struct pici_values *asked, enum pici_dtype dtype,
+enum pici_status pici_values_settle(struct values *values, const struct pici_values *asked, enum pici_dtype dtype,
                                     enum pici_op op)
 {
-    struct pici_values mine = PICI_VALUES_INIT;
+    struct pici_values requested = PICI_VALUES_INIT;
     const struct values exact = {.codec = &pici_codec_exact, .dtype = dtype};
-    *v = exact;
-    enum pici_status s = asked ? sized_read(&mine, sizeof mine, sizeof mine, asked) : PICI_OK;
-    if (s)
-        return s;
-    if ((unsigned)mine.codec >= sizeof codecs / sizeof *codecs)
+    *values = exact;
+    enum pici_status status = asked ? sized_read(&requested, sizeof requested, sizeof requested, asked) : PICI_OK;
+    if (status)
+        return status;
+    if ((unsigned)requested.codec >= sizeof codecs / sizeof *codecs)
         return PICI_E_UNSUPPORTED;
-    if (mine.phases > (VALUES_REDUCING | VALUES_GATHERING))
+    if (requested.phases > (VALUES_REDUCING | VALUES_GATHERING))
         return PICI_E_ARG;
-    v->codec = codecs[mine.codec];
-    if (mine.codec != PICI_VALUES_EXACT)
-        v->phases = mine.phases ? mine.phases : VALUES_REDUCING | VALUES_GATHERING;
-    s = v->codec->accepts(v, &mine, op);
-    if (s)
-        *v = exact;
-    return s;
+    values->codec = codecs[requested.codec];
+    if (requested.codec != PICI_VALUES_EXACT)
+        values->phases = requested.phases ? requested.phases : VALUES_REDUCING | VALUES_GATHERING;
+    status = values->codec->accepts(values, &requested, op);
+    if (status)
+        *values = exact;
+    return status;
 }
 
-enum pici_status pici_values_count(const struct values *v, uint64_t count)
+enum pici_status pici_values_count(const struct values *values, uint64_t count)
 {
-    const uint64_t row = v->nx ? v->nx : 1, plane = v->ny ? row * v->ny : row;
+    const uint64_t row = values->nx ? values->nx : 1;
+    const uint64_t plane = values->ny ? row * values->ny : row;
     return count % plane ? PICI_E_ARG : PICI_OK;
 }

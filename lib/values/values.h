@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Value codecs: what represents n elements in a message. A codec turns the elements of a segment's slice into arrays of
- * existing dtypes, and each array is sent as an ordinary lossless block. A codec knows nothing of blocks, messages or
- * nonzero positions. There is one codec in each file, and all ranks of a collective use the same one. formats/values.md
- * specifies the arrays. */
+ * Value codecs: what represents the elements in a message. A codec turns the elements of a segment's slice into arrays
+ * of existing dtypes, and each array is sent as an ordinary lossless block. A codec knows nothing of blocks, messages
+ * or nonzero positions. There is one codec in each file, and all ranks of a collective use the same one.
+ * formats/values.md specifies the arrays. */
 #ifndef PICI_LIB_VALUES_VALUES_H
 #define PICI_LIB_VALUES_VALUES_H
 
@@ -30,7 +30,7 @@ struct values {
     int rounding; /* enum pici_rounding */
     uint32_t bucket;
     uint64_t seed;
-    double param; /* ZFP: rate or tolerance */
+    double parameter; /* ZFP: rate or tolerance */
     uint32_t nx, ny;
 };
 
@@ -54,33 +54,36 @@ struct pici_codec {
     const char *name;
     enum pici_value_codec id;
     int arrays; /* in the order in which their blocks stand in a message */
-    /* Fill in parameters from those requested (NULL: all are defaults), for elements of v->dtype. PICI_OK if the codec
-     * can carry these elements for this operation; else PICI_E_UNSUPPORTED or PICI_E_ARG. */
-    enum pici_status (*accepts)(struct values *v, const struct pici_values *asked, enum pici_op);
+    /* Fill in parameters from those requested (NULL: all are defaults), for elements of values->dtype. PICI_OK if the
+     * codec can carry these elements for this operation; else PICI_E_UNSUPPORTED or PICI_E_ARG. */
+    enum pici_status (*accepts)(struct values *values, const struct pici_values *asked, enum pici_op);
     /* A slice, counted from its segment's first element, is a multiple of so many elements. */
     uint64_t (*unit)(const struct values *);
-    /* For each array: the most elements that represent n elements, and their dtype. */
-    uint64_t (*most)(const struct values *, int array, uint64_t n);
+    /* For each array: the most elements that represent `count` elements, and their dtype. */
+    uint64_t (*most)(const struct values *, int array, uint64_t count);
     enum pici_dtype (*dtype)(const struct values *, int array);
     /* The two functions are pure: their results depend on their arguments alone, and are the same on every CPU. Both
-     * are NULL if the one array is the elements themselves. No buffers may overlap; any alignment; n may be 0.
+     * are NULL if the one array is the elements themselves. No buffers may overlap; any alignment; count may be 0.
      *
-     * Narrow n elements, which begin at a multiple of the unit, to arrays. made[]: elements of each. loss: NULL if
-     * nobody wants to know. PICI_E_NOMEM. */
-    enum pici_status (*narrow)(const struct values *, const struct values_where *, void *const out[VALUES_ARRAYS],
-                               uint64_t made[VALUES_ARRAYS], const void *src, uint64_t n, struct values_loss *loss);
-    /* Widen elements [first, first + n) of the `total` elements that the arrays represent, have[] elements in each.
-     * first: a multiple of the unit; n too, unless it reaches the total. The arrays are untrusted: PICI_E_CORRUPT if
-     * they break a rule that concerns these elements. PICI_E_NOMEM. */
-    enum pici_status (*widen)(const struct values *, void *dst, uint64_t first, uint64_t n, uint64_t total,
-                              const void *const in[VALUES_ARRAYS], const uint64_t have[VALUES_ARRAYS]);
+     * Narrow `count` elements, which begin at a multiple of the unit, to arrays. made_counts[]: elements of each. loss:
+     * NULL if nobody wants to know. PICI_E_NOMEM. */
+    enum pici_status (*narrow)(const struct values *, const struct values_where *, void *const outputs[VALUES_ARRAYS],
+                               uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
+                               struct values_loss *loss);
+    /* Widen elements [first_element, first_element + count) of the total_count elements that the arrays represent,
+     * input_counts[] elements in each. first_element: a multiple of the unit; count too, unless it reaches the total.
+     * The arrays are untrusted: PICI_E_CORRUPT if they break a rule that concerns these elements. PICI_E_NOMEM. */
+    enum pici_status (*widen)(const struct values *, void *destination, uint64_t first_element, uint64_t count,
+                              uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
+                              const uint64_t input_counts[VALUES_ARRAYS]);
 };
 
 extern const struct pici_codec pici_codec_exact, pici_codec_cast, pici_codec_qsgd, pici_codec_zfp;
 
 /* The codec and the parameters of a call with elements of this dtype. asked: the caller's, or NULL for exact; only as
- * much is read of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *v is exact. */
-enum pici_status pici_values_settle(struct values *v, const struct pici_values *asked, enum pici_dtype, enum pici_op);
+ * much is read of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *values is exact. */
+enum pici_status pici_values_settle(struct values *values, const struct pici_values *asked, enum pici_dtype,
+                                    enum pici_op);
 
 /* PICI_E_ARG if a call may not have so many elements, because they are not whole rows or planes. */
 enum pici_status pici_values_count(const struct values *, uint64_t count);

@@ -177,8 +177,8 @@ static void call_tapped(void *context, int rank)
     t->info[rank] = (struct pici_neighbor_info)PICI_NEIGHBOR_INFO_INIT;
     (void)pici_neighbor_plan_info(plan, &t->info[rank]);
     if (plan) { /* keep its lists */
-        x->route[rank] = plan->by[t->info[rank].route];
-        plan->by[t->info[rank].route] = NULL;
+        x->route[rank] = plan->routes[t->info[rank].route];
+        plan->routes[t->info[rank].route] = NULL;
     }
     pici_neighbor_plan_free(plan);
 }

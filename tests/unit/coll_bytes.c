@@ -111,8 +111,8 @@ static uint64_t slices_of(const struct team *t)
     if (t->kind == PICI_REDUCE_SCATTER)
         c.args.count /= (uint64_t)t->p;
     cr_assert_eq(pici_options_resolve(&c, t->comm[0], &t->opts, NULL, 0), PICI_OK);
-    cr_assert_eq(pici_layout_choose(&c.resolved.at, t->comm[0], &c), PICI_OK);
-    return c.resolved.at.slices;
+    cr_assert_eq(pici_layout_choose(&c.resolved.layout, t->comm[0], &c), PICI_OK);
+    return c.resolved.layout.slices;
 }
 
 /* One call. The statistics say what the transport saw. steps: not 0, each rank sends a message of each slice in so many

@@ -487,8 +487,8 @@ Test(coll_choose, small)
             all_ok(&j);
             for (int r = 0; r < RANKS; r++) {
                 const struct pici_request *q = j.comm[r]->spare;
-                cr_expect_eq(q->call.resolved.at.schedule->id, PICI_ALGO_DOUBLING);
-                cr_expect_eq(q->call.resolved.at.dense, i == 1);
+                cr_expect_eq(q->call.resolved.layout.schedule->id, PICI_ALGO_DOUBLING);
+                cr_expect_eq(q->call.resolved.layout.dense, i == 1);
                 cr_expect(q->early, "the data travel with hello");
                 cr_expect_eq(q->agree.density[DENSITY_ONE], 1, "counted by all, dense or not");
             }
@@ -541,7 +541,7 @@ static void with_vendor(void *context, int r)
     for (int i = 0; i < j->calls && !j->status[r]; i++) {
         fill(send, j->density[i], r);
         j->status[r] = pici_all_reduce(send, recv, N, PICI_F32, PICI_SUM, j->comm[r], &j->opts[r]);
-        j->took[r][i] = j->comm[r]->spare->call.resolved.at.choice.candidate;
+        j->took[r][i] = j->comm[r]->spare->call.resolved.layout.choice.candidate;
     }
     free(send);
     free(recv);

@@ -149,7 +149,7 @@ static void check_steps(const struct schedule *s, enum pici_collective kind, con
     for (int i = 0; i < t.count; i++)
         for (int j = 0; j < t.step[i].repeat; j++, k++) {
             struct traffic_step closed = t.step[i];
-            closed.contributions += j * closed.grow;
+            closed.contributions += j * closed.growth;
             const struct traffic_step w = walked(s, &call, m, share, k);
             cr_assert(same_step(&closed, &w, even),
                       "%s, kind %d, %d ranks, %d nodes from %d: step %d: encode %d %d, out %g %g, inter %g %g (%g %g), "

@@ -388,18 +388,19 @@ Test(coll_nodes, slices_of_uneven_nodes)
         .args = {
             .rules = pici_ordinary_rules(PICI_ALL_REDUCE), .kind = PICI_ALL_REDUCE, .dtype = PICI_F32, .count = COUNT}};
     cr_assert_eq(pici_options_resolve(&c, comm[0], &opts, NULL, 0), PICI_OK);
-    cr_assert_eq(pici_layout_choose(&c.resolved.at, comm[0], &c), PICI_OK);
-    cr_assert(c.resolved.at.schedule->by_node && c.resolved.at.slices > 4);
+    cr_assert_eq(pici_layout_choose(&c.resolved.layout, comm[0], &c), PICI_OK);
+    cr_assert(c.resolved.layout.schedule->by_node && c.resolved.layout.slices > 4);
     for (int i = 0; i < P; i++) {
         const struct coll_span all = pici_coll_segment(comm[0], &c, i);
-        const uint64_t end = all.first + all.n;
+        const uint64_t end = all.first + all.count;
         uint64_t next = all.first;
-        for (uint64_t s = 0; s < c.resolved.at.slices; s++) {
+        for (uint64_t s = 0; s < c.resolved.layout.slices; s++) {
             const struct coll_span part = pici_coll_slice(comm[0], &c, i, s);
-            cr_expect(part.first == next && part.n <= c.resolved.at.slice && part.n < all.n / c.resolved.at.slices + 64,
+            cr_expect(part.first == next && part.count <= c.resolved.layout.slice &&
+                          part.count < all.count / c.resolved.layout.slices + 64,
                       "segment %d, slice %ju", i, (uintmax_t)s);
-            next += part.n;
-            cr_expect(next == end || (part.n && part.n % 64 == 0), "segment %d, slice %ju", i, (uintmax_t)s);
+            next += part.count;
+            cr_expect(next == end || (part.count && part.count % 64 == 0), "segment %d, slice %ju", i, (uintmax_t)s);
         }
         cr_expect_eq(next, end);
     }

@@ -216,7 +216,7 @@ Test(coll_policy, leaves_dense_with_gain_only)
                 threshold = (float)rng_below(&rng, 1001) / 1000;
                 pici_policy_received(&c, (int)rng_below(&rng, 2));
             }
-            double last = c.last;
+            double last = c.last_density;
             int count = pici_policy_count(&c, threshold, k + 1, &taken);
             cr_assert(!(steady && went_dense && count));
             cr_assert(count || threshold >= 1 ||

@@ -36,7 +36,7 @@ Test(values, defaults)
     cr_assert_eq(pici_values_settle(&v, &asked, PICI_F16, PICI_AVG), PICI_OK);
     cr_assert(v.codec == &pici_codec_qsgd && v.bits == 8 && v.bucket == 1024 && v.norm == PICI_NORM_MAX &&
               v.rounding == PICI_ROUND_RANDOM && v.phases == 3 && v.dtype == PICI_F16);
-    cr_assert(!v.cast && v.param == 0);
+    cr_assert(!v.cast && v.parameter == 0);
     asked = asking(PICI_VALUES_CAST);
     asked.bits = 3; /* is ignored */
     asked.phases = 2;
