@@ -13,8 +13,8 @@
 enum { ADDRESS_HOST = 256, ADDRESS_PORT = 6, ADDRESS_WORDS = 64 };
 
 struct address {
-    struct sockaddr_storage at;
-    socklen_t len;
+    struct sockaddr_storage storage;
+    socklen_t size;
 };
 
 /* Take "HOST:PORT" apart; an IPv6 address is in brackets. Returns 0 if it is not that. */
@@ -38,11 +38,11 @@ struct place pici_address_place(const struct address *);
 struct address pici_address_at(const struct place *, const struct address *near);
 
 /* "10.0.0.1:29500" */
-void pici_address_words(const struct place *, char words[ADDRESS_WORDS]);
+void pici_address_words(const struct place *, char address_text[ADDRESS_WORDS]);
 
-/* Listen at an address; *at becomes the one that the socket has. ports: the lowest and the highest port, of which the
- * first free one from `start` on, cyclically, is taken; {0, 0}: the port of the address, of which 0 is any. */
-int pici_address_listen(struct address *at, const int ports[2], int start);
+/* Listen at an address; *address becomes the one that the socket has. ports: the lowest and the highest port, of which
+ * the first free one from `start` on, cyclically, is taken; {0, 0}: the port of the address, of which 0 is any. */
+int pici_address_listen(struct address *address, const int ports[2], int start);
 
 /* errno is ETIMEDOUT at the deadline. */
 int pici_address_connect(const struct address *, int64_t deadline);

@@ -31,27 +31,27 @@ enum { AT_FAMILY = 0, AT_PORT = 4, AT_ADDRESS = 8 };
 
 /* ---- places */
 
-void pici_place_put(uint8_t p[PLACE_BYTES], const struct place *place)
+void pici_place_put(uint8_t bytes[PLACE_BYTES], const struct place *place)
 {
-    store_le32(p + AT_FAMILY, (uint32_t)place->family);
-    store_le32(p + AT_PORT, (uint32_t)place->port);
-    memcpy(p + AT_ADDRESS, place->address, sizeof place->address);
+    store_le32(bytes + AT_FAMILY, (uint32_t)place->family);
+    store_le32(bytes + AT_PORT, (uint32_t)place->port);
+    memcpy(bytes + AT_ADDRESS, place->address, sizeof place->address);
 }
 
-enum pici_status pici_place_get(struct place *place, const uint8_t p[PLACE_BYTES])
+enum pici_status pici_place_get(struct place *place, const uint8_t bytes[PLACE_BYTES])
 {
     static const uint8_t zeros[PLACE_BYTES];
-    const uint32_t family = load_le32(p + AT_FAMILY), port = load_le32(p + AT_PORT);
-    if (memcmp(p, zeros, sizeof zeros) == 0) {
+    const uint32_t family = load_le32(bytes + AT_FAMILY), port = load_le32(bytes + AT_PORT);
+    if (memcmp(bytes, zeros, sizeof zeros) == 0) {
         *place = (struct place){0};
         return PICI_OK;
     }
     if ((family != 4 && family != 6) || port < 1 || port > MAX_PORT ||
-        (family == 4 && memcmp(p + AT_ADDRESS + 4, zeros, 12) != 0))
+        (family == 4 && memcmp(bytes + AT_ADDRESS + 4, zeros, 12) != 0))
         return PICI_E_CORRUPT;
     place->family = (int)family;
     place->port = (int)port;
-    memcpy(place->address, p + AT_ADDRESS, sizeof place->address);
+    memcpy(place->address, bytes + AT_ADDRESS, sizeof place->address);
     return PICI_OK;
 }
 
@@ -77,73 +77,74 @@ struct greeting pici_greeting(enum greeting_kind kind, int rank, int ranks, int 
                              .peer = (uint32_t)peer};
 }
 
-void pici_greeting_put(uint8_t p[GREETING_BYTES], const struct greeting *g)
+void pici_greeting_put(uint8_t bytes[GREETING_BYTES], const struct greeting *greeting)
 {
-    memset(p, 0, GREETING_BYTES);
-    memcpy(p, greeting_magic, MAGIC_BYTES);
-    store_le32(p + AT_VERSION, g->version);
-    store_le32(p + AT_MESSAGES, g->messages);
-    store_le32(p + AT_KIND, (uint32_t)g->kind);
-    store_le32(p + AT_RANK, g->rank);
-    store_le32(p + AT_RANKS, g->ranks);
-    store_le32(p + AT_PEER, g->peer);
-    pici_place_put(p + AT_PLACE, &g->place);
-    memcpy(p + AT_TOKEN, g->token, sizeof g->token);
-    memcpy(p + AT_HOST, g->host, sizeof g->host);
+    memset(bytes, 0, GREETING_BYTES);
+    memcpy(bytes, greeting_magic, MAGIC_BYTES);
+    store_le32(bytes + AT_VERSION, greeting->version);
+    store_le32(bytes + AT_MESSAGES, greeting->messages);
+    store_le32(bytes + AT_KIND, (uint32_t)greeting->kind);
+    store_le32(bytes + AT_RANK, greeting->rank);
+    store_le32(bytes + AT_RANKS, greeting->ranks);
+    store_le32(bytes + AT_PEER, greeting->peer);
+    pici_place_put(bytes + AT_PLACE, &greeting->place);
+    memcpy(bytes + AT_TOKEN, greeting->token, sizeof greeting->token);
+    memcpy(bytes + AT_HOST, greeting->host, sizeof greeting->host);
 }
 
-enum pici_status pici_greeting_get(struct greeting *g, const uint8_t p[GREETING_BYTES])
+enum pici_status pici_greeting_get(struct greeting *greeting, const uint8_t bytes[GREETING_BYTES])
 {
     static const uint8_t zeros[GREETING_BYTES - AT_REST];
-    const uint32_t kind = load_le32(p + AT_KIND);
-    *g = (struct greeting){0};
-    if (memcmp(p, greeting_magic, MAGIC_BYTES) != 0 || kind < GREETING_JOIN || kind > GREETING_MEET)
+    const uint32_t kind = load_le32(bytes + AT_KIND);
+    *greeting = (struct greeting){0};
+    if (memcmp(bytes, greeting_magic, MAGIC_BYTES) != 0 || kind < GREETING_JOIN || kind > GREETING_MEET)
         return PICI_E_CORRUPT;
-    g->version = load_le32(p + AT_VERSION);
-    g->messages = load_le32(p + AT_MESSAGES);
-    g->kind = (enum greeting_kind)kind;
-    g->rank = load_le32(p + AT_RANK);
-    g->ranks = load_le32(p + AT_RANKS);
-    g->peer = load_le32(p + AT_PEER);
-    memcpy(g->token, p + AT_TOKEN, sizeof g->token);
-    if (g->version != GREETING_VERSION)
+    greeting->version = load_le32(bytes + AT_VERSION);
+    greeting->messages = load_le32(bytes + AT_MESSAGES);
+    greeting->kind = (enum greeting_kind)kind;
+    greeting->rank = load_le32(bytes + AT_RANK);
+    greeting->ranks = load_le32(bytes + AT_RANKS);
+    greeting->peer = load_le32(bytes + AT_PEER);
+    memcpy(greeting->token, bytes + AT_TOKEN, sizeof greeting->token);
+    if (greeting->version != GREETING_VERSION)
         return PICI_OK;
-    memcpy(g->host, p + AT_HOST, sizeof g->host);
-    if (memcmp(p + AT_REST, zeros, sizeof zeros) != 0)
+    memcpy(greeting->host, bytes + AT_HOST, sizeof greeting->host);
+    if (memcmp(bytes + AT_REST, zeros, sizeof zeros) != 0)
         return PICI_E_CORRUPT;
-    return pici_place_get(&g->place, p + AT_PLACE);
+    return pici_place_get(&greeting->place, bytes + AT_PLACE);
 }
 
-int pici_greeting_token(const char a[GREETING_TOKEN], const char b[GREETING_TOKEN])
+int pici_greeting_token(const char one[GREETING_TOKEN], const char other[GREETING_TOKEN])
 {
     volatile unsigned differ = 0; /* the compiler may not leave the loop early */
     for (int i = 0; i < GREETING_TOKEN; i++)
-        differ |= (unsigned)(unsigned char)(a[i] ^ b[i]);
+        differ |= (unsigned)(unsigned char)(one[i] ^ other[i]);
     return differ == 0;
 }
 
-int pici_greeting_wrong(const struct greeting *g, const struct greeting *own, int from, char *words, size_t bytes)
+int pici_greeting_wrong(const struct greeting *greeting, const struct greeting *own, int sender, char *explanation,
+                        size_t bytes)
 {
-    const unsigned long rank = g->rank, ranks = g->ranks, own_ranks = own->ranks;
-    if (g->version != own->version || g->messages != own->messages)
-        snprintf(words, bytes,
+    const unsigned long rank = greeting->rank, ranks = greeting->ranks, own_ranks = own->ranks;
+    if (greeting->version != own->version || greeting->messages != own->messages)
+        snprintf(explanation, bytes,
                  "rank %lu runs another version of the library: its messages are of version %lu.%lu, ours of %lu.%lu",
-                 rank, (unsigned long)g->version, (unsigned long)g->messages, (unsigned long)own->version,
+                 rank, (unsigned long)greeting->version, (unsigned long)greeting->messages, (unsigned long)own->version,
                  (unsigned long)own->messages);
-    else if (g->kind != own->kind)
-        snprintf(words, bytes, "rank %lu is at another point of the rendezvous", rank);
+    else if (greeting->kind != own->kind)
+        snprintf(explanation, bytes, "rank %lu is at another point of the rendezvous", rank);
     else if (ranks != own_ranks)
-        snprintf(words, bytes, "rank %lu is one of %lu ranks, rank %lu is one of %lu", rank, ranks,
+        snprintf(explanation, bytes, "rank %lu is one of %lu ranks, rank %lu is one of %lu", rank, ranks,
                  (unsigned long)own->rank, own_ranks);
     else if (rank >= ranks)
-        snprintf(words, bytes, "there is a rank %lu of %lu", rank, ranks);
-    else if (from >= 0 && rank != (unsigned long)from)
-        snprintf(words, bytes, "the socket for rank %d leads to rank %lu", from, rank);
+        snprintf(explanation, bytes, "there is a rank %lu of %lu", rank, ranks);
+    else if (sender >= 0 && rank != (unsigned long)sender)
+        snprintf(explanation, bytes, "the socket for rank %d leads to rank %lu", sender, rank);
     else if (rank == own->rank)
-        snprintf(words, bytes, "two processes are rank %lu", rank);
-    else if (g->peer != own->rank)
-        snprintf(words, bytes, "rank %lu has a socket for rank %lu that leads to rank %lu", rank,
-                 (unsigned long)g->peer, (unsigned long)own->rank);
+        snprintf(explanation, bytes, "two processes are rank %lu", rank);
+    else if (greeting->peer != own->rank)
+        snprintf(explanation, bytes, "rank %lu has a socket for rank %lu that leads to rank %lu", rank,
+                 (unsigned long)greeting->peer, (unsigned long)own->rank);
     else
         return 0;
     return 1;
@@ -151,21 +152,21 @@ int pici_greeting_wrong(const struct greeting *g, const struct greeting *own, in
 
 /* ---- verdicts */
 
-void pici_verdict_put(uint8_t p[VERDICT_BYTES], const struct greeting_verdict *v)
+void pici_verdict_put(uint8_t bytes[VERDICT_BYTES], const struct greeting_verdict *verdict)
 {
-    memset(p, 0, VERDICT_BYTES);
-    memcpy(p, verdict_magic, MAGIC_BYTES);
-    store_le32(p + AT_STATUS, (uint32_t)v->status);
-    store_le32(p + AT_FINDER, v->rank);
-    memcpy(p + AT_WORDS, v->words, strnlen(v->words, VERDICT_WORDS - 1));
+    memset(bytes, 0, VERDICT_BYTES);
+    memcpy(bytes, verdict_magic, MAGIC_BYTES);
+    store_le32(bytes + AT_STATUS, (uint32_t)verdict->status);
+    store_le32(bytes + AT_FINDER, verdict->rank);
+    memcpy(bytes + AT_WORDS, verdict->words, strnlen(verdict->words, VERDICT_WORDS - 1));
 }
 
-/* The bytes of the character of UTF-8 at s. 0 if it must not reach a terminal: a control (C1 ones are two bytes), an
+/* The bytes of the character of UTF-8 at text. 0 if it must not reach a terminal: a control (C1 ones are two bytes), an
  * invisible or reordering character, or bytes that are not UTF-8. */
-static int printable(const char *s)
+static int printable(const char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length */
-    const uint8_t first = (uint8_t)s[0];
+    const uint8_t first = (uint8_t)text[0];
     if (first < 0x80)
         return first >= ' ' && first != 0x7f;
     int bytes = 0;
@@ -177,9 +178,9 @@ static int printable(const char *s)
         bytes = 4;
     uint32_t code = first & (0x7fU >> bytes);
     for (int i = 1; i < bytes; i++) {
-        if (((uint8_t)s[i] & 0xc0) != 0x80) /* the terminating zero too */
+        if (((uint8_t)text[i] & 0xc0) != 0x80) /* the terminating zero too */
             return 0;
-        code = code << 6 | ((uint8_t)s[i] & 0x3f);
+        code = code << 6 | ((uint8_t)text[i] & 0x3f);
     }
     const int surrogate = code >= 0xd800 && code < 0xe000, format = code >= 0x2000 && code < 0x2070;
     if (code < least[bytes] || code < 0xa0 || surrogate || format || code == 0xfeff || code >= 0xe0000)
@@ -187,19 +188,19 @@ static int printable(const char *s)
     return bytes;
 }
 
-enum pici_status pici_verdict_get(struct greeting_verdict *v, const uint8_t p[VERDICT_BYTES])
+enum pici_status pici_verdict_get(struct greeting_verdict *verdict, const uint8_t message[VERDICT_BYTES])
 {
-    *v = (struct greeting_verdict){.status = PICI_OK};
-    if (memcmp(p, verdict_magic, MAGIC_BYTES) != 0 || p[VERDICT_BYTES - 1])
+    *verdict = (struct greeting_verdict){.status = PICI_OK};
+    if (memcmp(message, verdict_magic, MAGIC_BYTES) != 0 || message[VERDICT_BYTES - 1])
         return PICI_E_CORRUPT;
-    v->status = pici_msg_status(load_le32(p + AT_STATUS));
-    v->rank = load_le32(p + AT_FINDER);
-    memcpy(v->words, p + AT_WORDS, sizeof v->words);
-    for (char *c = v->words; *c;) {
-        const int bytes = printable(c);
+    verdict->status = pici_msg_status(load_le32(message + AT_STATUS));
+    verdict->rank = load_le32(message + AT_FINDER);
+    memcpy(verdict->words, message + AT_WORDS, sizeof verdict->words);
+    for (char *cursor = verdict->words; *cursor;) {
+        const int bytes = printable(cursor);
         if (bytes == 0)
-            *c = '?';
-        c += bytes ? bytes : 1;
+            *cursor = '?';
+        cursor += bytes ? bytes : 1;
     }
     return PICI_OK;
 }

@@ -71,29 +71,30 @@ struct greeting_verdict {
 /* A greeting of this version of the library: no place, no token, no host. */
 struct greeting pici_greeting(enum greeting_kind, int rank, int ranks, int peer);
 
-void pici_greeting_put(uint8_t p[GREETING_BYTES], const struct greeting *);
+void pici_greeting_put(uint8_t bytes[GREETING_BYTES], const struct greeting *);
 
 /* PICI_E_CORRUPT: not a greeting. Of another version only the bytes before the token are looked at. Whether it is the
  * one that is due, pici_greeting_wrong says. */
-enum pici_status pici_greeting_get(struct greeting *, const uint8_t p[GREETING_BYTES]);
+enum pici_status pici_greeting_get(struct greeting *, const uint8_t bytes[GREETING_BYTES]);
 
 /* Whether two tokens are equal. Takes the same time wherever they differ. */
-int pici_greeting_token(const char a[GREETING_TOKEN], const char b[GREETING_TOKEN]);
+int pici_greeting_token(const char one[GREETING_TOKEN], const char other[GREETING_TOKEN]);
 
-/* What is wrong with a greeting that was received where the greeting `own` was sent, or would be; from: the rank that
- * must have sent it, or -1. Returns 0 if nothing is wrong; else words [bytes] says what. */
-int pici_greeting_wrong(const struct greeting *, const struct greeting *own, int from, char *words, size_t bytes);
+/* What is wrong with a greeting that was received where the greeting `own` was sent, or would be; sender: the rank that
+ * must have sent it, or -1. Returns 0 if nothing is wrong; else explanation [bytes] says what. */
+int pici_greeting_wrong(const struct greeting *, const struct greeting *own, int sender, char *explanation,
+                        size_t bytes);
 
-void pici_verdict_put(uint8_t p[VERDICT_BYTES], const struct greeting_verdict *);
+void pici_verdict_put(uint8_t bytes[VERDICT_BYTES], const struct greeting_verdict *);
 
 /* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT in it, and what is no printable character of
  * UTF-8 in the words becomes question marks. */
-enum pici_status pici_verdict_get(struct greeting_verdict *, const uint8_t p[VERDICT_BYTES]);
+enum pici_status pici_verdict_get(struct greeting_verdict *, const uint8_t message[VERDICT_BYTES]);
 
-void pici_place_put(uint8_t p[PLACE_BYTES], const struct place *);
+void pici_place_put(uint8_t bytes[PLACE_BYTES], const struct place *);
 
 /* PICI_E_CORRUPT: not a place. */
-enum pici_status pici_place_get(struct place *, const uint8_t p[PLACE_BYTES]);
+enum pici_status pici_place_get(struct place *, const uint8_t bytes[PLACE_BYTES]);
 
 /* Whether a place can be reached from its own host only. */
 int pici_place_loopback(const struct place *);

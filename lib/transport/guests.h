@@ -18,7 +18,7 @@ enum {
 struct guest {
     int fd;
     int64_t until;
-    size_t got;
+    size_t received;
     uint8_t bytes[GREETING_BYTES];
 };
 
@@ -28,7 +28,7 @@ struct guests {
     int error; /* errno, if a connection waits and cannot be accepted. Until the caller sets it to 0, none is accepted,
                 * and the listener is not polled */
     char token[GREETING_TOKEN]; /* that they must know */
-    int n, strangers;           /* waiting now; turned away so far */
+    int waiting, strangers;     /* waiting now; turned away so far */
     struct guest guest[GUESTS];
 };
 

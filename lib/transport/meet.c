@@ -12,9 +12,9 @@ enum { STEP_MS = 1000 };
 
 int64_t pici_meet_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
 int64_t pici_meet_deadline(int timeout_ms)
@@ -24,78 +24,85 @@ int64_t pici_meet_deadline(int timeout_ms)
 
 int pici_meet_left(int64_t deadline)
 {
-    const int64_t left = deadline == INT64_MAX ? STEP_MS : deadline - pici_meet_now();
-    return left < 0 ? 0 : left > STEP_MS ? STEP_MS : (int)left;
+    const int64_t remaining = deadline == INT64_MAX ? STEP_MS : deadline - pici_meet_now();
+    if (remaining < 0)
+        return 0;
+    return remaining > STEP_MS ? STEP_MS : (int)remaining;
 }
 
-static void end(struct meet_side *s, enum pici_status status)
+static void end(struct meet_side *side, enum pici_status status)
 {
-    s->status = status;
-    s->ended = 1;
+    side->status = status;
+    side->ended = 1;
 }
 
-/* Whether a call that returned n <= 0 is to be made again later. */
-static int later(ssize_t n)
+/* Whether a call that returned moved <= 0 is to be made again later. */
+static int later(ssize_t moved)
 {
-    return n < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK);
+    return moved < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK);
 }
 
-static void move(struct meet_side *s)
+static void move(struct meet_side *side)
 {
-    while (s->sent < s->out_bytes && !s->deaf) {
-        const ssize_t n = send(s->fd, s->out + s->sent, s->out_bytes - s->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (later(n))
+    while (side->sent < side->out_bytes && !side->deaf) {
+        const ssize_t moved =
+            send(side->fd, side->outgoing + side->sent, side->out_bytes - side->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (later(moved))
             break;
-        if (n <= 0)
-            s->deaf = 1; /* what it has sent before may still be read */
+        /* what it has sent before may still be read */
+        if (moved <= 0)
+            side->deaf = 1;
         else
-            s->sent += (size_t)n;
+            side->sent += (size_t)moved;
     }
-    while (s->got < s->in_bytes) {
-        const ssize_t n = recv(s->fd, s->in + s->got, s->in_bytes - s->got, MSG_DONTWAIT);
-        if (later(n))
+    while (side->received < side->in_bytes) {
+        const ssize_t moved =
+            recv(side->fd, side->incoming + side->received, side->in_bytes - side->received, MSG_DONTWAIT);
+        if (later(moved))
             return;
-        if (n <= 0) {
-            s->error = n < 0 ? errno : 0;
-            end(s, n == 0 || errno == ECONNRESET || errno == EPIPE ? PICI_E_PEER : PICI_E_TRANSPORT);
+        if (moved <= 0) {
+            side->error = moved < 0 ? errno : 0;
+            end(side, moved == 0 || errno == ECONNRESET || errno == EPIPE ? PICI_E_PEER : PICI_E_TRANSPORT);
             return;
         }
-        s->got += (size_t)n;
+        side->received += (size_t)moved;
     }
-    if (s->sent == s->out_bytes || s->deaf)
-        end(s, s->deaf && !s->in_bytes ? PICI_E_PEER : PICI_OK);
+    if (side->sent == side->out_bytes || side->deaf)
+        end(side, side->deaf && !side->in_bytes ? PICI_E_PEER : PICI_OK);
 }
 
 /* Returns how many sides have not ended. */
-static int wait_for(struct meet_side *side, int n, struct pollfd *polls, int timeout_ms)
+static int wait_for(struct meet_side *side, int count, struct pollfd *polls, int timeout_ms)
 {
     int open = 0;
-    for (int i = 0; i < n; i++) {
-        const struct meet_side *s = &side[i];
-        const int sends = s->sent < s->out_bytes && !s->deaf, receives = s->got < s->in_bytes;
-        if (!s->ended)
+    for (int i = 0; i < count; i++) {
+        const struct meet_side *current = &side[i];
+        const int sends = current->sent < current->out_bytes && !current->deaf,
+                  receives = current->received < current->in_bytes;
+        if (!current->ended)
             polls[open++] =
-                (struct pollfd){.fd = s->fd, .events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0))};
+                (struct pollfd){.fd = current->fd, .events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0))};
     }
+    /* if it fails, all are tried */
     if (open)
-        (void)poll(polls, (nfds_t)open, timeout_ms); /* if it fails, all are tried */
+        (void)poll(polls, (nfds_t)open, timeout_ms);
     return open;
 }
 
-enum pici_status pici_meet(struct meet_side *side, int n, int64_t deadline, int grace_ms)
+enum pici_status pici_meet(struct meet_side *side, int count, int64_t deadline, int grace_ms)
 {
-    struct pollfd *polls = calloc((size_t)n + 1, sizeof *polls);
+    struct pollfd *polls = calloc((size_t)count + 1, sizeof *polls);
     if (!polls)
         return PICI_E_NOMEM;
-    for (int i = 0; i < n; i++) {
-        side[i].sent = side[i].got = 0;
+    for (int i = 0; i < count; i++) {
+        side[i].sent = side[i].received = 0;
         side[i].deaf = side[i].error = 0;
         side[i].ended = side[i].fd < 0;
         side[i].status = PICI_OK;
     }
     for (int late = 0;;) {
         int failed = 0;
-        for (int i = 0; i < n; i++) {
+        for (int i = 0; i < count; i++) {
             if (!side[i].ended)
                 move(&side[i]);
             failed |= side[i].status != PICI_OK;
@@ -103,11 +110,11 @@ enum pici_status pici_meet(struct meet_side *side, int n, int64_t deadline, int 
         if (failed && !late && pici_meet_deadline(grace_ms) < deadline)
             deadline = pici_meet_deadline(grace_ms);
         late = failed;
-        const int left = pici_meet_left(deadline);
-        if (!wait_for(side, n, polls, left))
+        const int remaining = pici_meet_left(deadline);
+        if (!wait_for(side, count, polls, remaining))
             break;
-        if (left == 0)
-            for (int i = 0; i < n; i++)
+        if (remaining == 0)
+            for (int i = 0; i < count; i++)
                 if (!side[i].ended)
                     end(&side[i], PICI_E_TIMEOUT);
     }

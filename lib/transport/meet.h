@@ -16,20 +16,21 @@ int64_t pici_meet_deadline(int timeout_ms);
 int pici_meet_left(int64_t deadline);
 
 struct meet_side {
-    int fd;             /* -1: this side is left out */
-    const uint8_t *out; /* [out_bytes] to send */
-    uint8_t *in;        /* [in_bytes] to receive: never more are read */
+    int fd;                  /* -1: this side is left out */
+    const uint8_t *outgoing; /* [out_bytes] to send */
+    uint8_t *incoming;       /* [in_bytes] to receive: never more are read */
     size_t out_bytes, in_bytes;
 
-    size_t sent, got;
+    size_t sent, received;
     enum pici_status status; /* how it ended: PICI_OK, PICI_E_PEER (closed), PICI_E_TIMEOUT or PICI_E_TRANSPORT */
     int error;               /* errno of PICI_E_TRANSPORT */
     int deaf;                /* the peer takes no more bytes */
     int ended;               /* for pici_meet */
 };
 
-/* Exchange the bytes of n sides. One that fails does not stop the others, but from then on they have at most grace_ms.
- * A peer that closes after it has sent all is PICI_OK, unless nothing is due from it. PICI_E_NOMEM: no memory. */
-enum pici_status pici_meet(struct meet_side *, int n, int64_t deadline, int grace_ms);
+/* Exchange the bytes of count sides. One that fails does not stop the others, but from then on they have at most
+ * grace_ms. A peer that closes after it has sent all is PICI_OK, unless nothing is due from it. PICI_E_NOMEM: no
+ * memory. */
+enum pici_status pici_meet(struct meet_side *, int count, int64_t deadline, int grace_ms);
 
 #endif

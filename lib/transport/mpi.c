@@ -32,8 +32,8 @@ struct request {
     MPI_Request mpi; /* of the piece in flight; MPI_REQUEST_NULL: not in use */
     int sends, peer, tag;
     uint8_t *data;
-    size_t bytes, at; /* length or capacity; bytes of pieces that have ended */
-    int piece;        /* bytes of the piece in flight, at most if it is received */
+    size_t bytes, offset; /* length or capacity; bytes of pieces that have ended */
+    int piece;            /* bytes of the piece in flight, at most if it is received */
 #ifdef PICI_SMPI
     int ended; /* found by mpi_wait and not tested since */
     MPI_Status got;
@@ -56,16 +56,20 @@ struct mpi {
 };
 
 /* MPI's return code as a status; what failed is noted in words. */
-static enum pici_status status_of(struct mpi *m, int rc, const char *what)
+static enum pici_status status_of(struct mpi *mpi, int rc, const char *what)
 {
     if (rc == MPI_SUCCESS)
         return PICI_OK;
-    int class = MPI_ERR_UNKNOWN, len = 0;
+    int class = MPI_ERR_UNKNOWN, size = 0;
     char text[MPI_MAX_ERROR_STRING] = "";
     MPI_Error_class(rc, &class);
-    MPI_Error_string(rc, text, &len);
-    snprintf(m->error, sizeof m->error, "%s: %s", what, text);
-    return class == MPI_ERR_TRUNCATE ? PICI_E_CORRUPT : class == MPI_ERR_NO_MEM ? PICI_E_NOMEM : PICI_E_TRANSPORT;
+    MPI_Error_string(rc, text, &size);
+    snprintf(mpi->error, sizeof mpi->error, "%s: %s", what, text);
+    switch (class) {
+    case MPI_ERR_TRUNCATE: return PICI_E_CORRUPT;
+    case MPI_ERR_NO_MEM: return PICI_E_NOMEM;
+    default: return PICI_E_TRANSPORT;
+    }
 }
 
 /* MPI_Test. Open MPI raises its errors on the communicator of the request. MPICH raises them on MPI_COMM_WORLD, where
@@ -93,122 +97,124 @@ static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
 
 /* ---- Requests ---- */
 
-static void request_end(struct mpi *m, struct request *q)
+static void request_end(struct mpi *mpi, struct request *request)
 {
-    q->mpi = MPI_REQUEST_NULL;
-    pool_give(&m->requests, &q->item);
+    request->mpi = MPI_REQUEST_NULL;
+    pool_give(&mpi->requests, &request->item);
 }
 
-/* Begin the piece at q->at. */
-static enum pici_status begin(struct mpi *m, struct request *q)
+/* Begin the piece at request->offset. */
+static enum pici_status begin(struct mpi *mpi, struct request *request)
 {
-    const size_t left = q->bytes - q->at;
-    q->piece = left < (size_t)pici_mpi_piece ? (int)left : pici_mpi_piece;
-    uint8_t *data = q->at ? q->data + q->at : q->data; /* it may be null */
-    const int rc = q->sends ? MPI_Isend(data, q->piece, MPI_BYTE, q->peer, q->tag, m->comm, &q->mpi)
-                            : MPI_Irecv(data, q->piece, MPI_BYTE, q->peer, q->tag, m->comm, &q->mpi);
-    return status_of(m, rc, q->sends ? "MPI_Isend" : "MPI_Irecv");
+    const size_t left = request->bytes - request->offset;
+    request->piece = left < (size_t)pici_mpi_piece ? (int)left : pici_mpi_piece;
+    uint8_t *data = request->offset ? request->data + request->offset : request->data; /* it may be null */
+    const int rc =
+        request->sends
+            ? MPI_Isend(data, request->piece, MPI_BYTE, request->peer, request->tag, mpi->comm, &request->mpi)
+            : MPI_Irecv(data, request->piece, MPI_BYTE, request->peer, request->tag, mpi->comm, &request->mpi);
+    return status_of(mpi, rc, request->sends ? "MPI_Isend" : "MPI_Irecv");
 }
 
-static enum pici_status start(struct mpi *m, struct request like, uint16_t *messages, void **request)
+static enum pici_status start(struct mpi *mpi, struct request like, uint16_t *messages, void **request)
 {
-    struct request *q = pool_take(&m->requests, sizeof *q);
-    if (!q)
+    struct request *pending = pool_take(&mpi->requests, sizeof *pending);
+    if (!pending)
         return PICI_E_NOMEM;
-    like.item = q->item;
+    like.item = pending->item;
     like.mpi = MPI_REQUEST_NULL;
     like.tag = *messages;
     *messages = (uint16_t)((*messages + 1) % TAGS);
-    *q = like;
-    enum pici_status s = begin(m, q);
-    if (s)
-        request_end(m, q);
+    *pending = like;
+    enum pici_status status = begin(mpi, pending);
+    if (status)
+        request_end(mpi, pending);
     else
-        *request = q;
-    return s;
+        *request = pending;
+    return status;
 }
 
 /* ---- What a communicator calls ---- */
 
-static enum pici_status mpi_send(void *context, int to, const void *data, size_t bytes, void **request)
+static enum pici_status mpi_send(void *context, int receiver, const void *data, size_t bytes, void **request)
 {
-    struct mpi *m = context;
-    struct request like = {.sends = 1, .peer = to, .data = (uint8_t *)data, .bytes = bytes};
-    return start(m, like, &m->sent[to], request);
+    struct mpi *mpi = context;
+    struct request like = {.sends = 1, .peer = receiver, .data = (uint8_t *)data, .bytes = bytes};
+    return start(mpi, like, &mpi->sent[receiver], request);
 }
 
-static enum pici_status mpi_recv(void *context, int from, void *data, size_t cap, void **request)
+static enum pici_status mpi_recv(void *context, int sender, void *data, size_t capacity, void **request)
 {
-    struct mpi *m = context;
-    struct request like = {.peer = from, .data = data, .bytes = cap};
-    return start(m, like, &m->received[from], request);
+    struct mpi *mpi = context;
+    struct request like = {.peer = sender, .data = data, .bytes = capacity};
+    return start(mpi, like, &mpi->received[sender], request);
 }
 
 /* Whether the piece in flight has ended. */
-static int piece_ended(struct request *q, int *ended, MPI_Status *got)
+static int piece_ended(struct request *request, int *ended, MPI_Status *got)
 {
 #ifdef PICI_SMPI
-    if (q->ended) {
+    if (request->ended) {
         *ended = 1;
-        *got = q->got;
-        q->ended = 0;
+        *got = request->got;
+        request->ended = 0;
         return MPI_SUCCESS;
     }
 #endif
-    return test_request(&q->mpi, ended, got);
+    return test_request(&request->mpi, ended, got);
 }
 
 static enum pici_status mpi_test(void *context, void *request, int *done, size_t *bytes)
 {
-    struct mpi *m = context;
-    struct request *q = request;
+    struct mpi *mpi = context;
+    struct request *pending = request;
     MPI_Status got;
-    int ended = 0, len = q->piece;
+    int ended = 0, size = pending->piece;
     *done = 0;
-    enum pici_status s = status_of(m, piece_ended(q, &ended, &got), "MPI_Test");
-    if (!s && !ended)
+    enum pici_status status = status_of(mpi, piece_ended(pending, &ended, &got), "MPI_Test");
+    if (!status && !ended)
         return PICI_OK;
-    m->looks = 0;
-    if (!s && !q->sends)
-        s = status_of(m, MPI_Get_count(&got, MPI_BYTE, &len), "MPI_Get_count");
-    if (!s) {
-        q->at += (size_t)len;
-        if (len == pici_mpi_piece) {
-            s = begin(m, q);
-            if (!s)
+    mpi->looks = 0;
+    if (!status && !pending->sends)
+        status = status_of(mpi, MPI_Get_count(&got, MPI_BYTE, &size), "MPI_Get_count");
+    if (!status) {
+        pending->offset += (size_t)size;
+        if (size == pici_mpi_piece) {
+            status = begin(mpi, pending);
+            if (!status)
                 return PICI_OK;
         }
     }
     *done = 1;
     if (bytes)
-        *bytes = s ? 0 : q->at;
-    request_end(m, q);
-    return s;
+        *bytes = status ? 0 : pending->offset;
+    request_end(mpi, pending);
+    return status;
 }
 
 #ifdef PICI_SMPI
 /* SimGrid's MPI, which simulates time: there, polling would make a wait last until the next poll. Wait until a request
  * ends, without a timeout: if none ever does, SimGrid reports a deadlock. 0: there is nothing to wait for. */
-static int wait_any(struct mpi *m)
+static int wait_any(struct mpi *mpi)
 {
-    int requests = 0, n = 0, which = MPI_UNDEFINED;
-    for (struct pool_item *item = m->requests.all; item; item = item->older)
+    int requests = 0, count = 0, which = MPI_UNDEFINED;
+    for (struct pool_item *item = mpi->requests.all; item; item = item->older)
         requests++;
-    struct request *of[requests + 1];
+    struct request *requests_of[requests + 1];
     MPI_Request live[requests + 1];
     MPI_Status got;
-    for (struct pool_item *item = m->requests.all; item; item = item->older) {
-        struct request *q = (struct request *)item;
-        if (q->mpi == MPI_REQUEST_NULL) /* also those that an earlier wait has found */
+    for (struct pool_item *item = mpi->requests.all; item; item = item->older) {
+        struct request *request = (struct request *)item;
+        if (request->mpi == MPI_REQUEST_NULL) /* also those that an earlier wait has found */
             continue;
-        of[n] = q;
-        live[n++] = q->mpi;
+        requests_of[count] = request;
+        live[count++] = request->mpi;
     }
-    if (MPI_Waitany(n, live, &which, &got) != MPI_SUCCESS || which == MPI_UNDEFINED)
+    if (MPI_Waitany(count, live, &which, &got) != MPI_SUCCESS || which == MPI_UNDEFINED)
         return 0;
-    of[which]->mpi = live[which];
-    of[which]->ended = 1;
-    of[which]->got = got;
+    requests_of[which]->mpi = live[which];
+    requests_of[which]->ended = 1;
+    requests_of[which]->got = got;
     return 1;
 }
 #endif
@@ -216,29 +222,29 @@ static int wait_any(struct mpi *m)
 /* MPI makes progress only while it is called, and has no wait with a timeout. */
 static void mpi_wait(void *context, int timeout_ms)
 {
-    struct mpi *m = context;
+    struct mpi *mpi = context;
 #ifdef PICI_SMPI
-    if (wait_any(m))
+    if (wait_any(mpi))
         return;
 #endif
-    pici_transport_nap(&m->looks, m->cores, timeout_ms);
+    pici_transport_nap(&mpi->looks, mpi->cores, timeout_ms);
 }
 
 /* MPI can neither cancel a send nor stop a receive that a message has begun to fill. */
-static int mpi_abandon(void *context, enum pici_status why)
+static int mpi_abandon(void *context, enum pici_status reason)
 {
-    struct mpi *m = context;
+    struct mpi *mpi = context;
     int in_use = 0;
-    (void)why; /* the peers have a timeout of their own */
-    m->abandoned = 1;
-    for (struct pool_item *item = m->requests.all; item; item = item->older) {
-        struct request *q = (struct request *)item;
-        if (q->mpi == MPI_REQUEST_NULL)
+    (void)reason; /* the peers have a timeout of their own */
+    mpi->abandoned = 1;
+    for (struct pool_item *item = mpi->requests.all; item; item = item->older) {
+        struct request *request = (struct request *)item;
+        if (request->mpi == MPI_REQUEST_NULL)
             continue;
         int ended = 0;
-        if (!q->sends)
-            MPI_Cancel(&q->mpi);
-        if (test_request(&q->mpi, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && !ended)
+        if (!request->sends)
+            MPI_Cancel(&request->mpi);
+        if (test_request(&request->mpi, &ended, MPI_STATUS_IGNORE) == MPI_SUCCESS && !ended)
             in_use = 1;
     }
     return in_use;
@@ -248,55 +254,56 @@ static int mpi_abandon(void *context, enum pici_status why)
  * same number would receive that. */
 static void mpi_close(void *context)
 {
-    struct mpi *m = context;
+    struct mpi *mpi = context;
     int finalized = 0;
-    if (m->kept)
+    if (mpi->kept)
         return;
     MPI_Finalized(&finalized);
-    if (!finalized && !m->abandoned && m->comm != MPI_COMM_NULL)
-        MPI_Comm_free(&m->comm);
-    pool_free(&m->requests);
-    free(m->sent);
-    free(m->received);
-    free(m->node_of);
-    free(m->dense.room);
-    free(m);
+    if (!finalized && !mpi->abandoned && mpi->comm != MPI_COMM_NULL)
+        MPI_Comm_free(&mpi->comm);
+    pool_free(&mpi->requests);
+    free(mpi->sent);
+    free(mpi->received);
+    free(mpi->node_of);
+    free(mpi->dense.room);
+    free(mpi);
 }
 
 static enum pici_status mpi_nodes(void *context, int *node_of)
 {
-    struct mpi *m = context;
-    memcpy(node_of, m->node_of, (size_t)m->ranks * sizeof *node_of);
-    return m->no_nodes;
+    struct mpi *mpi = context;
+    memcpy(node_of, mpi->node_of, (size_t)mpi->ranks * sizeof *node_of);
+    return mpi->no_nodes;
 }
 
 static const char *mpi_error(void *context)
 {
-    struct mpi *m = context;
-    return m->error;
+    struct mpi *mpi = context;
+    return mpi->error;
 }
 
-static enum pici_status mpi_dense_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
-                                        uint64_t count, enum pici_dtype dtype, enum pici_op op)
+static enum pici_status mpi_dense_ready(void *context, enum pici_collective collective, const void *send,
+                                        const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
-    struct mpi *m = context;
-    m->dense.piece = pici_mpi_piece;
-    return pici_mpi_dense_ready(&m->dense, kind, send, recv, count, dtype, op);
+    struct mpi *mpi = context;
+    mpi->dense.piece = pici_mpi_piece;
+    return pici_mpi_dense_ready(&mpi->dense, collective, send, recv, count, dtype, op);
 }
 
-static enum pici_status mpi_dense(void *context, enum pici_collective kind, const void *send, void *recv,
+static enum pici_status mpi_dense(void *context, enum pici_collective collective, const void *send, void *recv,
                                   uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
-    struct mpi *m = context;
+    struct mpi *mpi = context;
     (void)timeout_ms;
-    m->looks = 0;
-    return status_of(m, pici_mpi_dense(&m->dense, kind, send, recv, count, dtype, op), "a dense collective of MPI");
+    mpi->looks = 0;
+    return status_of(mpi, pici_mpi_dense(&mpi->dense, collective, send, recv, count, dtype, op),
+                     "a dense collective of MPI");
 }
 
 /* ---- Making one ---- */
 
-/* Returns the worst status of all ranks on all ranks, with the words of the first rank that has it. */
-static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char words[WORDS])
+/* Returns the worst status of all ranks on all ranks, with the explanation of the first rank that has it. */
+static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char explanation[WORDS])
 {
     struct {
         int status, rank;
@@ -305,8 +312,8 @@ static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char words[W
     worst = own;
     if (MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MINLOC, comm) != MPI_SUCCESS)
         return mine ? mine : PICI_E_TRANSPORT;
-    if (worst.status && MPI_Bcast(words, WORDS, MPI_CHAR, worst.rank, comm) != MPI_SUCCESS)
-        words[0] = '\0';
+    if (worst.status && MPI_Bcast(explanation, WORDS, MPI_CHAR, worst.rank, comm) != MPI_SUCCESS)
+        explanation[0] = '\0';
     return (enum pici_status)worst.status;
 }
 
@@ -327,95 +334,98 @@ static int duplicate(MPI_Comm comm, MPI_Comm *dup)
 }
 
 /* Whether messages may be in a GPU's memory: PICI_MPI_CUDA tells, or else this MPI. */
-static enum pici_status find_memory(enum pici_memory *memory, char words[WORDS])
+static enum pici_status find_memory(enum pici_memory *memory, char explanation[WORDS])
 {
     const char *said = getenv("PICI_MPI_CUDA");
-    int yes = 0;
+    int supported = 0;
     if (said && strcmp(said, "0") != 0 && strcmp(said, "1") != 0) {
-        snprintf(words, WORDS, "environment variable PICI_MPI_CUDA is \"%.80s\", which is not 0 or 1", said);
+        snprintf(explanation, WORDS, "environment variable PICI_MPI_CUDA is \"%.80s\", which is not 0 or 1", said);
         return PICI_E_ARG;
     }
     if (said)
-        yes = said[0] == '1';
+        supported = said[0] == '1';
     else {
 #if defined MPIX_GPU_SUPPORT_CUDA /* MPICH, from version 4 on */
-        if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &yes) != MPI_SUCCESS)
-            yes = 0;
+        if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) != MPI_SUCCESS)
+            supported = 0;
 #elif defined MPIX_CUDA_AWARE_SUPPORT /* Open MPI: defined, as 0 or 1, if there is the extension */
-        yes = MPIX_Query_cuda_support();
+        supported = MPIX_Query_cuda_support();
 #endif
     }
-    *memory = yes ? PICI_MEMORY_ANY : PICI_MEMORY_HOST;
+    *memory = supported ? PICI_MEMORY_ANY : PICI_MEMORY_HOST;
     return PICI_OK;
 }
 
 /* The number of a node is the lowest rank on it. */
-static enum pici_status find_nodes(struct mpi *m)
+static enum pici_status find_nodes(struct mpi *mpi)
 {
     MPI_Comm node = MPI_COMM_NULL;
-    int lowest = m->rank, ranks;
-    int rc = MPI_Comm_split_type(m->comm, MPI_COMM_TYPE_SHARED, m->rank, MPI_INFO_NULL, &node);
-    enum pici_status s = status_of(m, rc, "MPI_Comm_split_type");
-    if (s)
-        return s;
+    int lowest = mpi->rank, ranks;
+    int rc = MPI_Comm_split_type(mpi->comm, MPI_COMM_TYPE_SHARED, mpi->rank, MPI_INFO_NULL, &node);
+    enum pici_status status = status_of(mpi, rc, "MPI_Comm_split_type");
+    if (status)
+        return status;
     if (MPI_Comm_size(node, &ranks) == MPI_SUCCESS)
-        m->cores = pici_transport_cores(ranks);
-    s = status_of(m, MPI_Allreduce(&m->rank, &lowest, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
-    if (!s)
-        s = status_of(m, MPI_Allgather(&lowest, 1, MPI_INT, m->node_of, 1, MPI_INT, m->comm), "MPI_Allgather");
+        mpi->cores = pici_transport_cores(ranks);
+    status = status_of(mpi, MPI_Allreduce(&mpi->rank, &lowest, 1, MPI_INT, MPI_MIN, node), "MPI_Allreduce");
+    if (!status)
+        status =
+            status_of(mpi, MPI_Allgather(&lowest, 1, MPI_INT, mpi->node_of, 1, MPI_INT, mpi->comm), "MPI_Allgather");
     MPI_Comm_free(&node);
-    return s;
+    return status;
 }
 
-enum pici_status pici_transport_mpi(struct pici_transport *t, MPI_Comm comm)
+enum pici_status pici_transport_mpi(struct pici_transport *transport, MPI_Comm comm)
 {
     int initialized = 0, finalized = 0, inter = 0;
-    char words[WORDS] = "no memory for a transport over MPI";
+    char explanation[WORDS] = "no memory for a transport over MPI";
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (!initialized || finalized || comm == MPI_COMM_NULL || MPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS ||
         inter) {
-        pici_comm_failed(!initialized ? "MPI is not initialized"
-                         : finalized  ? "MPI is finalized"
-                         : inter      ? "an intercommunicator"
-                                      : "not an MPI communicator");
+        const char *wrong = inter ? "an intercommunicator" : "not an MPI communicator";
+        if (finalized)
+            wrong = "MPI is finalized";
+        if (!initialized)
+            wrong = "MPI is not initialized";
+        pici_comm_failed(wrong);
         return PICI_E_ARG;
     }
-    struct mpi none = {.comm = MPI_COMM_NULL}, *m = NULL;
-    enum pici_status s = status_of(&none, duplicate(comm, &none.comm), "MPI_Comm_dup");
-    if (s) {
+    struct mpi none = {.comm = MPI_COMM_NULL}, *mpi = NULL;
+    enum pici_status status = status_of(&none, duplicate(comm, &none.comm), "MPI_Comm_dup");
+    if (status) {
         pici_comm_failed(none.error);
-        return s;
+        return status;
     }
     MPI_Comm_rank(none.comm, &none.rank);
     MPI_Comm_size(none.comm, &none.ranks);
-    m = malloc(sizeof *m);
-    if (m) {
-        *m = none;
-        m->sent = calloc((size_t)m->ranks, sizeof *m->sent);
-        m->received = calloc((size_t)m->ranks, sizeof *m->received);
-        m->node_of = calloc((size_t)m->ranks, sizeof *m->node_of);
+    mpi = malloc(sizeof *mpi);
+    if (mpi) {
+        *mpi = none;
+        mpi->sent = calloc((size_t)mpi->ranks, sizeof *mpi->sent);
+        mpi->received = calloc((size_t)mpi->ranks, sizeof *mpi->received);
+        mpi->node_of = calloc((size_t)mpi->ranks, sizeof *mpi->node_of);
     }
     enum pici_memory memory = PICI_MEMORY_HOST;
-    s = PICI_E_NOMEM;
-    if (m && m->sent && m->received && m->node_of)
-        s = find_memory(&memory, words);
-    s = agree(none.comm, s, words);
-    if (s) {
-        if (m)
-            mpi_close(m);
+    status = PICI_E_NOMEM;
+    if (mpi && mpi->sent && mpi->received && mpi->node_of)
+        status = find_memory(&memory, explanation);
+    status = agree(none.comm, status, explanation);
+    if (status) {
+        if (mpi)
+            mpi_close(mpi);
         else
             MPI_Comm_free(&none.comm);
-        pici_comm_failed(words);
-        return s;
+        pici_comm_failed(explanation);
+        return status;
     }
-    m->no_nodes = find_nodes(m);
-    m->dense = (struct mpi_dense){.comm = m->comm, .rank = m->rank, .ranks = m->ranks};
-    *t = (struct pici_transport){
-        .size = sizeof *t,
-        .context = m,
-        .rank = m->rank,
-        .ranks = m->ranks,
+    mpi->no_nodes = find_nodes(mpi);
+    mpi->dense = (struct mpi_dense){.comm = mpi->comm, .rank = mpi->rank, .ranks = mpi->ranks};
+    *transport = (struct pici_transport){
+        .size = sizeof *transport,
+        .context = mpi,
+        .rank = mpi->rank,
+        .ranks = mpi->ranks,
         .send = mpi_send,
         .recv = mpi_recv,
         .test = mpi_test,
@@ -433,27 +443,27 @@ enum pici_status pici_transport_mpi(struct pici_transport *t, MPI_Comm comm)
 
 enum pici_status pici_comm_mpi(struct pici_comm **out, MPI_Comm comm)
 {
-    struct pici_transport t;
+    struct pici_transport transport;
     if (out)
         *out = NULL;
-    enum pici_status s = pici_transport_mpi(&t, comm);
-    if (s)
-        return s;
-    struct mpi *m = t.context;
-    char words[WORDS];
-    m->kept = 1; /* if this fails, agree still needs the duplicate */
-    s = pici_comm_transport(out, &t);
-    m->kept = 0;
-    snprintf(words, sizeof words, "rank %d: %.300s", m->rank, pici_comm_error(NULL));
-    const enum pici_status all = agree(m->comm, s, words);
+    enum pici_status status = pici_transport_mpi(&transport, comm);
+    if (status)
+        return status;
+    struct mpi *mpi = transport.context;
+    char explanation[WORDS];
+    mpi->kept = 1; /* if this fails, agree still needs the duplicate */
+    status = pici_comm_transport(out, &transport);
+    mpi->kept = 0;
+    snprintf(explanation, sizeof explanation, "rank %d: %.300s", mpi->rank, pici_comm_error(NULL));
+    const enum pici_status all = agree(mpi->comm, status, explanation);
     if (!all)
         return PICI_OK;
-    if (s)
-        mpi_close(m);
+    if (status)
+        mpi_close(mpi);
     else {
         pici_comm_free(*out);
         *out = NULL;
     }
-    pici_comm_failed(words);
+    pici_comm_failed(explanation);
     return all;
 }

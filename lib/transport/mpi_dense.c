@@ -26,71 +26,78 @@ static MPI_Datatype type_of(enum pici_dtype dtype)
 
 static MPI_Op op_of(enum pici_op op)
 {
-    return op == PICI_MIN ? MPI_MIN : op == PICI_MAX ? MPI_MAX : MPI_SUM;
+    switch (op) {
+    case PICI_MIN: return MPI_MIN;
+    case PICI_MAX: return MPI_MAX;
+    default: return MPI_SUM;
+    }
 }
 
-static uint64_t least(uint64_t a, uint64_t b)
+static uint64_t least(uint64_t one, uint64_t other)
 {
-    return a < b ? a : b;
+    return one < other ? one : other;
 }
 
 /* The elements of each rank (of all-reduce: of the vector) in one call of MPI. 0: not even one. */
-static uint64_t elements_at_once(const struct mpi_dense *d, enum pici_collective kind, uint64_t count, size_t width)
+static uint64_t elements_at_once(const struct mpi_dense *dense, enum pici_collective collective, uint64_t count,
+                                 size_t width)
 {
-    const uint64_t each = width * (kind == PICI_ALL_REDUCE ? 1 : (uint64_t)d->ranks);
-    const uint64_t most = (uint64_t)d->piece / each;
-    if (kind != PICI_REDUCE_SCATTER || count <= most)
+    const uint64_t each = width * (collective == PICI_ALL_REDUCE ? 1 : (uint64_t)dense->ranks);
+    const uint64_t most = (uint64_t)dense->piece / each;
+    if (collective != PICI_REDUCE_SCATTER || count <= most)
         return least(most, count);
     return most ? least(most, PACKED_BYTES / each ? PACKED_BYTES / each : 1) : 0;
 }
 
-static int reserve(struct mpi_dense *d, uint64_t bytes)
+static int reserve(struct mpi_dense *dense, uint64_t bytes)
 {
-    if (bytes <= d->room_bytes)
+    if (bytes <= dense->room_bytes)
         return 1;
     uint8_t *more = bytes <= SIZE_MAX ? malloc((size_t)bytes) : NULL;
     if (!more)
         return 0;
-    free(d->room);
-    d->room = more;
-    d->room_bytes = (size_t)bytes;
+    free(dense->room);
+    dense->room = more;
+    dense->room_bytes = (size_t)bytes;
     return 1;
 }
 
-static int scatters_in_place(const struct mpi_dense *d, const uint8_t *send, const uint8_t *recv, uint64_t bytes)
+static int scatters_in_place(const struct mpi_dense *dense, const uint8_t *send, const uint8_t *recv, uint64_t bytes)
 {
-    return recv == send + (uint64_t)d->rank * bytes;
+    return recv == send + (uint64_t)dense->rank * bytes;
 }
 
-enum pici_status pici_mpi_dense_ready(struct mpi_dense *d, enum pici_collective kind, const void *send,
+enum pici_status pici_mpi_dense_ready(struct mpi_dense *dense, enum pici_collective collective, const void *send,
                                       const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
     const size_t width = pici_dtype_width(dtype);
-    const uint64_t n = elements_at_once(d, kind, count, width);
+    const uint64_t piece = elements_at_once(dense, collective, count, width);
     (void)op;
-    if (!n || (kind != PICI_ALL_GATHER && type_of(dtype) == MPI_DATATYPE_NULL))
+    if (!piece || (collective != PICI_ALL_GATHER && type_of(dtype) == MPI_DATATYPE_NULL))
         return PICI_E_UNSUPPORTED;
-    if (kind != PICI_REDUCE_SCATTER)
+    if (collective != PICI_REDUCE_SCATTER)
         return PICI_OK;
-    const uint64_t bytes = n < count                                         ? n * width * (uint64_t)d->ranks
-                           : scatters_in_place(d, send, recv, count * width) ? n * width
-                                                                             : 0;
-    return reserve(d, bytes) ? PICI_OK : PICI_E_NOMEM;
+    uint64_t packed = 0;
+    if (piece < count)
+        packed = piece * width * (uint64_t)dense->ranks;
+    else if (scatters_in_place(dense, send, recv, count * width))
+        packed = piece * width;
+    return reserve(dense, packed) ? PICI_OK : PICI_E_NOMEM;
 }
 
-static int all_reduce(const struct mpi_dense *d, const uint8_t *send, uint8_t *recv, uint64_t count, uint64_t n,
+static int all_reduce(const struct mpi_dense *dense, const uint8_t *send, uint8_t *recv, uint64_t count, uint64_t piece,
                       enum pici_dtype dtype, enum pici_op op)
 {
     const size_t width = pici_dtype_width(dtype);
     int rc = MPI_SUCCESS;
-    for (uint64_t at = 0; at < count && rc == MPI_SUCCESS; at += n)
-        rc = MPI_Allreduce(send == recv ? MPI_IN_PLACE : send + at * width, recv + at * width,
-                           (int)least(n, count - at), type_of(dtype), op_of(op), d->comm);
+    for (uint64_t offset = 0; offset < count && rc == MPI_SUCCESS; offset += piece)
+        rc = MPI_Allreduce(send == recv ? MPI_IN_PLACE : send + offset * width, recv + offset * width,
+                           (int)least(piece, count - offset), type_of(dtype), op_of(op), dense->comm);
     return rc;
 }
 
 /* One piece of each rank's block: `bytes` bytes in front of `recv`, whose blocks are `apart` bytes apart. */
-static int gather_piece(const struct mpi_dense *d, const void *send, void *recv, uint64_t bytes, uint64_t apart)
+static int gather_piece(const struct mpi_dense *dense, const void *send, void *recv, uint64_t bytes, uint64_t apart)
 {
     MPI_Datatype piece = MPI_DATATYPE_NULL, spaced = MPI_DATATYPE_NULL;
     int rc = MPI_Type_contiguous((int)bytes, MPI_BYTE, &piece);
@@ -99,7 +106,7 @@ static int gather_piece(const struct mpi_dense *d, const void *send, void *recv,
     if (rc == MPI_SUCCESS)
         rc = MPI_Type_commit(&spaced);
     if (rc == MPI_SUCCESS)
-        rc = MPI_Allgather(send, (int)bytes, MPI_BYTE, recv, 1, spaced, d->comm);
+        rc = MPI_Allgather(send, (int)bytes, MPI_BYTE, recv, 1, spaced, dense->comm);
     if (spaced != MPI_DATATYPE_NULL)
         MPI_Type_free(&spaced);
     if (piece != MPI_DATATYPE_NULL)
@@ -107,49 +114,52 @@ static int gather_piece(const struct mpi_dense *d, const void *send, void *recv,
     return rc;
 }
 
-static int all_gather(const struct mpi_dense *d, const uint8_t *send, uint8_t *recv, uint64_t bytes, uint64_t n)
+static int all_gather(const struct mpi_dense *dense, const uint8_t *send, uint8_t *recv, uint64_t bytes, uint64_t piece)
 {
-    const int in_place = send == recv + (uint64_t)d->rank * bytes;
+    const int in_place = send == recv + (uint64_t)dense->rank * bytes;
     int rc = MPI_SUCCESS;
-    if (n == bytes)
-        return MPI_Allgather(in_place ? MPI_IN_PLACE : send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE, d->comm);
-    for (uint64_t at = 0; at < bytes && rc == MPI_SUCCESS; at += n)
-        rc = gather_piece(d, in_place ? MPI_IN_PLACE : send + at, recv + at, least(n, bytes - at), bytes);
+    if (piece == bytes)
+        return MPI_Allgather(in_place ? MPI_IN_PLACE : send, (int)bytes, MPI_BYTE, recv, (int)bytes, MPI_BYTE,
+                             dense->comm);
+    for (uint64_t offset = 0; offset < bytes && rc == MPI_SUCCESS; offset += piece)
+        rc = gather_piece(dense, in_place ? MPI_IN_PLACE : send + offset, recv + offset, least(piece, bytes - offset),
+                          bytes);
     return rc;
 }
 
 /* MPI's own "in place" would overwrite the send buffer, so here the result is copied. Pieces are packed. */
-static int reduce_scatter(const struct mpi_dense *d, const uint8_t *send, uint8_t *recv, uint64_t count, uint64_t n,
-                          enum pici_dtype dtype, enum pici_op op)
+static int reduce_scatter(const struct mpi_dense *dense, const uint8_t *send, uint8_t *recv, uint64_t count,
+                          uint64_t piece, enum pici_dtype dtype, enum pici_op op)
 {
     const size_t width = pici_dtype_width(dtype);
     const uint64_t bytes = count * width;
     int rc = MPI_SUCCESS;
-    if (n == count) {
-        uint8_t *to = scatters_in_place(d, send, recv, bytes) ? d->room : recv;
-        rc = MPI_Reduce_scatter_block(send, to, (int)n, type_of(dtype), op_of(op), d->comm);
+    if (piece == count) {
+        uint8_t *to = scatters_in_place(dense, send, recv, bytes) ? dense->room : recv;
+        rc = MPI_Reduce_scatter_block(send, to, (int)piece, type_of(dtype), op_of(op), dense->comm);
         if (rc == MPI_SUCCESS && to != recv)
             memcpy(recv, to, (size_t)bytes);
         return rc;
     }
-    for (uint64_t at = 0; at < count && rc == MPI_SUCCESS; at += n) {
-        const uint64_t some = least(n, count - at);
-        for (int i = 0; i < d->ranks; i++)
-            memcpy(d->room + (uint64_t)i * some * width, send + (uint64_t)i * bytes + at * width,
-                   (size_t)(some * width));
-        rc = MPI_Reduce_scatter_block(d->room, recv + at * width, (int)some, type_of(dtype), op_of(op), d->comm);
+    for (uint64_t offset = 0; offset < count && rc == MPI_SUCCESS; offset += piece) {
+        const uint64_t piece_now = least(piece, count - offset);
+        for (int i = 0; i < dense->ranks; i++)
+            memcpy(dense->room + (uint64_t)i * piece_now * width, send + (uint64_t)i * bytes + offset * width,
+                   (size_t)(piece_now * width));
+        rc = MPI_Reduce_scatter_block(dense->room, recv + offset * width, (int)piece_now, type_of(dtype), op_of(op),
+                                      dense->comm);
     }
     return rc;
 }
 
-int pici_mpi_dense(const struct mpi_dense *d, enum pici_collective kind, const void *send, void *recv, uint64_t count,
-                   enum pici_dtype dtype, enum pici_op op)
+int pici_mpi_dense(const struct mpi_dense *dense, enum pici_collective collective, const void *send, void *recv,
+                   uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
     const size_t width = pici_dtype_width(dtype);
-    const uint64_t n = elements_at_once(d, kind, count, width);
-    if (kind == PICI_ALL_GATHER)
-        return all_gather(d, send, recv, count * width, n * width);
-    if (kind == PICI_REDUCE_SCATTER)
-        return reduce_scatter(d, send, recv, count, n, dtype, op);
-    return all_reduce(d, send, recv, count, n, dtype, op);
+    const uint64_t piece = elements_at_once(dense, collective, count, width);
+    if (collective == PICI_ALL_GATHER)
+        return all_gather(dense, send, recv, count * width, piece * width);
+    if (collective == PICI_REDUCE_SCATTER)
+        return reduce_scatter(dense, send, recv, count, piece, dtype, op);
+    return all_reduce(dense, send, recv, count, piece, dtype, op);
 }

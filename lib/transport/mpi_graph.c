@@ -5,95 +5,96 @@
 
 #include "pici/mpi.h"
 
-static int *room(int n)
+static int *room(int count)
 {
-    return calloc((size_t)n + 1, sizeof(int));
+    return calloc((size_t)count + 1, sizeof(int));
 }
 
-static int has_room(struct mpi_graph *g, int sources, int destinations)
+static int has_room(struct mpi_graph *graph, int sources, int destinations)
 {
-    g->listed = g->sources = sources;
-    g->destinations = destinations;
-    g->source = room(sources);
-    g->place = room(sources);
-    g->destination = room(destinations);
-    return g->source && g->place && g->destination;
+    graph->listed = graph->sources = sources;
+    graph->destinations = destinations;
+    graph->source = room(sources);
+    graph->place = room(sources);
+    graph->destination = room(destinations);
+    return graph->source && graph->place && graph->destination;
 }
 
-static int read_dist_graph(struct mpi_graph *g, MPI_Comm comm)
+static int read_dist_graph(struct mpi_graph *graph, MPI_Comm comm)
 {
-    int in = 0, out = 0, weighted = 0;
-    if (MPI_Dist_graph_neighbors_count(comm, &in, &out, &weighted) != MPI_SUCCESS || !has_room(g, in, out))
+    int sources = 0, destinations = 0, weighted = 0;
+    if (MPI_Dist_graph_neighbors_count(comm, &sources, &destinations, &weighted) != MPI_SUCCESS ||
+        !has_room(graph, sources, destinations))
         return 0;
-    int *in_weights = room(in), *out_weights = room(out);
-    const int good =
-        in_weights && out_weights &&
-        MPI_Dist_graph_neighbors(comm, in, g->source, in_weights, out, g->destination, out_weights) == MPI_SUCCESS;
+    int *in_weights = room(sources), *out_weights = room(destinations);
+    const int good = in_weights && out_weights &&
+                     MPI_Dist_graph_neighbors(comm, sources, graph->source, in_weights, destinations,
+                                              graph->destination, out_weights) == MPI_SUCCESS;
     free(in_weights);
     free(out_weights);
     return good;
 }
 
-static int read_graph(struct mpi_graph *g, MPI_Comm comm, int rank)
+static int read_graph(struct mpi_graph *graph, MPI_Comm comm, int rank)
 {
-    int n = 0;
-    return MPI_Graph_neighbors_count(comm, rank, &n) == MPI_SUCCESS && has_room(g, n, n) &&
-           MPI_Graph_neighbors(comm, rank, n, g->source) == MPI_SUCCESS &&
-           MPI_Graph_neighbors(comm, rank, n, g->destination) == MPI_SUCCESS;
+    int neighbors = 0;
+    return MPI_Graph_neighbors_count(comm, rank, &neighbors) == MPI_SUCCESS && has_room(graph, neighbors, neighbors) &&
+           MPI_Graph_neighbors(comm, rank, neighbors, graph->source) == MPI_SUCCESS &&
+           MPI_Graph_neighbors(comm, rank, neighbors, graph->destination) == MPI_SUCCESS;
 }
 
 /* Of each dimension the neighbour below, then the one above. */
-static int read_cartesian(struct mpi_graph *g, MPI_Comm comm)
+static int read_cartesian(struct mpi_graph *graph, MPI_Comm comm)
 {
     int dimensions = 0,
-        good = MPI_Cartdim_get(comm, &dimensions) == MPI_SUCCESS && has_room(g, 2 * dimensions, 2 * dimensions);
-    for (int d = 0; good && d < dimensions; d++) {
-        int *two = g->source + 2 * d;
-        good = MPI_Cart_shift(comm, d, 1, &two[0], &two[1]) == MPI_SUCCESS;
-        g->destination[2 * d] = two[0];
-        g->destination[2 * d + 1] = two[1];
+        good = MPI_Cartdim_get(comm, &dimensions) == MPI_SUCCESS && has_room(graph, 2 * dimensions, 2 * dimensions);
+    for (int dimension = 0; good && dimension < dimensions; dimension++) {
+        int *two = graph->source + 2 * dimension;
+        good = MPI_Cart_shift(comm, dimension, 1, &two[0], &two[1]) == MPI_SUCCESS;
+        graph->destination[2 * dimension] = two[0];
+        graph->destination[2 * dimension + 1] = two[1];
     }
     return good;
 }
 
 /* MPI_PROC_NULL is the only rank below 0. */
-static void drop_nulls(struct mpi_graph *g)
+static void drop_nulls(struct mpi_graph *graph)
 {
     int sources = 0, destinations = 0;
-    for (int i = 0; i < g->sources; i++)
-        if (g->source[i] >= 0) {
-            g->place[sources] = i;
-            g->source[sources++] = g->source[i];
+    for (int i = 0; i < graph->sources; i++)
+        if (graph->source[i] >= 0) {
+            graph->place[sources] = i;
+            graph->source[sources++] = graph->source[i];
         }
-    for (int i = 0; i < g->destinations; i++)
-        if (g->destination[i] >= 0)
-            g->destination[destinations++] = g->destination[i];
-    g->sources = sources;
-    g->destinations = destinations;
+    for (int i = 0; i < graph->destinations; i++)
+        if (graph->destination[i] >= 0)
+            graph->destination[destinations++] = graph->destination[i];
+    graph->sources = sources;
+    graph->destinations = destinations;
 }
 
-int pici_mpi_graph(struct mpi_graph *g, MPI_Comm comm)
+int pici_mpi_graph(struct mpi_graph *graph, MPI_Comm comm)
 {
     int topology = MPI_UNDEFINED, rank = 0, good = 0;
-    *g = (struct mpi_graph){0};
+    *graph = (struct mpi_graph){0};
     if (MPI_Comm_rank(comm, &rank) != MPI_SUCCESS || MPI_Topo_test(comm, &topology) != MPI_SUCCESS)
         return 0;
     if (topology == MPI_DIST_GRAPH)
-        good = read_dist_graph(g, comm);
+        good = read_dist_graph(graph, comm);
     else if (topology == MPI_GRAPH)
-        good = read_graph(g, comm, rank);
+        good = read_graph(graph, comm, rank);
     else if (topology == MPI_CART)
-        good = read_cartesian(g, comm);
+        good = read_cartesian(graph, comm);
     if (good)
-        drop_nulls(g);
+        drop_nulls(graph);
     return good;
 }
 
-void pici_mpi_graph_free(struct mpi_graph *g)
+void pici_mpi_graph_free(struct mpi_graph *graph)
 {
-    free(g->source);
-    free(g->place);
-    free(g->destination);
+    free(graph->source);
+    free(graph->place);
+    free(graph->destination);
 }
 
 /* ---- the public function */
@@ -111,15 +112,15 @@ static int fits(const struct pici_comm *comm, MPI_Comm graph)
 enum pici_status pici_neighbor_plan_mpi(struct pici_neighbor_plan **plan, struct pici_comm *comm, MPI_Comm graph,
                                         const struct pici_neighbor_opts *opts)
 {
-    struct mpi_graph g = {0};
+    struct mpi_graph lists = {0};
     if (plan)
         *plan = NULL;
     if (!plan || !comm)
         return PICI_E_ARG;
-    const int good = fits(comm, graph) && pici_mpi_graph(&g, graph);
+    const int good = fits(comm, graph) && pici_mpi_graph(&lists, graph);
     /* with a list that cannot be, the other ranks learn of it */
-    const enum pici_status s =
-        pici_neighbor_plan_create(plan, comm, good ? g.sources : -1, g.source, g.destinations, g.destination, opts);
-    pici_mpi_graph_free(&g);
-    return s;
+    const enum pici_status status = pici_neighbor_plan_create(plan, comm, good ? lists.sources : -1, lists.source,
+                                                              lists.destinations, lists.destination, opts);
+    pici_mpi_graph_free(&lists);
+    return status;
 }

@@ -54,8 +54,8 @@ struct request {
     struct pool_item item;
     struct request *next; /* of the same side */
     uint8_t *data;
-    size_t bytes; /* to send; or capacity, then the length received */
-    size_t at;    /* in host memory: where its bytes are staged in the step's room */
+    size_t bytes;  /* to send; or capacity, then the length received */
+    size_t offset; /* in host memory: where its bytes are staged in the step's room */
     int peer, on_device, done;
     enum pici_status status;
 };
@@ -83,7 +83,7 @@ struct room {
 };
 
 struct step {
-    struct side *out, *in;
+    struct side *outgoing, *incoming;
     struct room *room; /* lengths to send, lengths received, then messages in host memory */
     cudaEvent_t header, payload;
     int has_header, has_payload; /* the event is recorded: the operation is not empty */
@@ -112,35 +112,35 @@ struct nccl {
 
 /* ---- Failure ---- */
 
-__attribute__((format(printf, 2, 3))) static void say(struct nccl *n, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void say(struct nccl *nccl, const char *format, ...)
 {
-    va_list args;
-    va_start(args, format);
-    vsnprintf(n->error, sizeof n->error, format, args);
-    va_end(args);
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(nccl->error, sizeof nccl->error, format, arguments);
+    va_end(arguments);
 }
 
 /* Whether a call of CUDA succeeded. Its error is cleared, so the program's next call does not report it again. The
  * first failure ends the transport: what follows in the order cannot be done. */
-static int cuda_good(struct nccl *n, cudaError_t e, const char *what)
+static int cuda_good(struct nccl *nccl, cudaError_t error, const char *what)
 {
-    if (e == cudaSuccess)
+    if (error == cudaSuccess)
         return 1;
     (void)cudaGetLastError();
-    if (!n->broken) {
-        n->broken = e == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
-        say(n, "%s: %s", what, cudaGetErrorString(e));
+    if (!nccl->broken) {
+        nccl->broken = error == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
+        say(nccl, "%s: %s", what, cudaGetErrorString(error));
     }
     return 0;
 }
 
-static int nccl_good(struct nccl *n, ncclResult_t r, const char *what)
+static int nccl_good(struct nccl *nccl, ncclResult_t result, const char *what)
 {
-    if (r == ncclSuccess || r == ncclInProgress)
+    if (result == ncclSuccess || result == ncclInProgress)
         return 1;
-    if (!n->broken) {
-        n->broken = PICI_E_TRANSPORT;
-        say(n, "%s: %s: %s", what, ncclGetErrorString(r), ncclGetLastError(n->comm));
+    if (!nccl->broken) {
+        nccl->broken = PICI_E_TRANSPORT;
+        say(nccl, "%s: %s: %s", what, ncclGetErrorString(result), ncclGetLastError(nccl->comm));
     }
     return 0;
 }
@@ -149,22 +149,23 @@ static int nccl_good(struct nccl *n, ncclResult_t r, const char *what)
 
 /* A room stays until close, even if a larger one replaces it: freeing memory of the device would wait for all that the
  * device does. NULL: no memory. */
-static struct room *room_new(struct nccl *n, size_t bytes)
+static struct room *room_new(struct nccl *nccl, size_t bytes)
 {
-    struct room *r = calloc(1, sizeof *r);
-    if (!r) {
-        say(n, "no memory for messages in host memory");
-        n->broken = PICI_E_NOMEM;
+    struct room *room = calloc(1, sizeof *room);
+    if (!room) {
+        say(nccl, "no memory for messages in host memory");
+        nccl->broken = PICI_E_NOMEM;
         return NULL;
     }
-    r->older = n->rooms;
-    n->rooms = r;
-    r->bytes = bytes;
+    room->older = nccl->rooms;
+    nccl->rooms = room;
+    room->bytes = bytes;
     const enum cudaStreamCaptureMode mode = capture_relax();
-    const int made = cuda_good(n, cudaHostAlloc((void **)&r->pinned, bytes, cudaHostAllocDefault), "cudaHostAlloc") &&
-                     cuda_good(n, cudaMalloc((void **)&r->device, bytes), "cudaMalloc");
+    const int made =
+        cuda_good(nccl, cudaHostAlloc((void **)&room->pinned, bytes, cudaHostAllocDefault), "cudaHostAlloc") &&
+        cuda_good(nccl, cudaMalloc((void **)&room->device, bytes), "cudaMalloc");
     capture_restore(mode);
-    return made ? r : NULL;
+    return made ? room : NULL;
 }
 
 enum { ROOM_ALIGN = 16, ROOM_LEAST = ROOM_ALIGN + 2 * HOST_BYTES }; /* as an agreement round needs */
@@ -176,470 +177,473 @@ static size_t round_up(size_t bytes)
 
 /* Give each message in host memory its place behind the lengths, and the step a room that has them all. 0: no
  * memory. */
-static int make_room(struct nccl *n, struct step *x)
+static int make_room(struct nccl *nccl, struct step *step)
 {
-    const struct side *sides[] = {x->out, x->in};
-    size_t at = round_up(((size_t)x->out->messages + (size_t)x->in->messages) * sizeof(uint64_t));
+    const struct side *sides[] = {step->outgoing, step->incoming};
+    size_t offset = round_up(((size_t)step->outgoing->messages + (size_t)step->incoming->messages) * sizeof(uint64_t));
     for (int i = 0; i < 2; i++)
-        for (struct request *q = sides[i]->first; q; q = q->next)
-            if (!q->on_device) {
-                q->at = at;
-                at += round_up(q->bytes);
+        for (struct request *request = sides[i]->first; request; request = request->next)
+            if (!request->on_device) {
+                request->offset = offset;
+                offset += round_up(request->bytes);
             }
-    if (at <= x->room->bytes)
+    if (offset <= step->room->bytes)
         return 1;
-    struct room *larger = room_new(n, at > 2 * x->room->bytes ? at : 2 * x->room->bytes);
+    struct room *larger = room_new(nccl, offset > 2 * step->room->bytes ? offset : 2 * step->room->bytes);
     if (larger)
-        x->room = larger;
+        step->room = larger;
     return larger != NULL;
 }
 
-static int copy(struct nccl *n, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
+static int copy(struct nccl *nccl, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind)
 {
-    return !bytes || cuda_good(n, cudaMemcpyAsync(to, from, bytes, kind, n->stream), "cudaMemcpyAsync");
+    return !bytes || cuda_good(nccl, cudaMemcpyAsync(to, from, bytes, kind, nccl->stream), "cudaMemcpyAsync");
 }
 
-static int to_device(struct nccl *n, const struct room *r, size_t at, size_t bytes)
+static int to_device(struct nccl *nccl, const struct room *room, size_t offset, size_t bytes)
 {
-    return copy(n, r->device + at, r->pinned + at, bytes, cudaMemcpyHostToDevice);
+    return copy(nccl, room->device + offset, room->pinned + offset, bytes, cudaMemcpyHostToDevice);
 }
 
-static int to_pinned(struct nccl *n, const struct room *r, size_t at, size_t bytes)
+static int to_pinned(struct nccl *nccl, const struct room *room, size_t offset, size_t bytes)
 {
-    return copy(n, r->pinned + at, r->device + at, bytes, cudaMemcpyDeviceToHost);
+    return copy(nccl, room->pinned + offset, room->device + offset, bytes, cudaMemcpyDeviceToHost);
 }
 
 /* Where the lengths of received messages are in a step's room; those of sent ones are at its beginning. */
-static size_t lengths_received(const struct step *x)
+static size_t lengths_received(const struct step *step)
 {
-    return (size_t)x->out->messages * sizeof(uint64_t);
+    return (size_t)step->outgoing->messages * sizeof(uint64_t);
 }
 
 /* ---- Operations ---- */
 
 /* One send and one receive of a group; of no bytes: none. */
-static void send_part(struct nccl *n, const void *data, size_t bytes, int to)
+static void send_part(struct nccl *nccl, const void *data, size_t bytes, int receiver)
 {
     if (bytes)
-        nccl_good(n, ncclSend(data, bytes, ncclUint8, to, n->comm, n->stream), "ncclSend");
+        nccl_good(nccl, ncclSend(data, bytes, ncclUint8, receiver, nccl->comm, nccl->stream), "ncclSend");
 }
 
-static void recv_part(struct nccl *n, void *data, size_t bytes, int from)
+static void recv_part(struct nccl *nccl, void *data, size_t bytes, int sender)
 {
     if (bytes)
-        nccl_good(n, ncclRecv(data, bytes, ncclUint8, from, n->comm, n->stream), "ncclRecv");
+        nccl_good(nccl, ncclRecv(data, bytes, ncclUint8, sender, nccl->comm, nccl->stream), "ncclRecv");
 }
 
-static struct step *step_at(struct nccl *n, uint64_t k)
+static struct step *step_at(struct nccl *nccl, uint64_t number)
 {
-    return &n->step[k % LIVE];
+    return &nccl->step[number % LIVE];
 }
 
-static struct side *dequeue(struct queue *q)
+static struct side *dequeue(struct queue *queue)
 {
-    struct side *s = q->first;
-    q->first = s->next;
-    if (!q->first)
-        q->end = &q->first;
-    return s;
+    struct side *side = queue->first;
+    queue->first = side->next;
+    if (!queue->first)
+        queue->end = &queue->first;
+    return side;
 }
 
-static void issue_header(struct nccl *n)
+static void issue_header(struct nccl *nccl)
 {
-    struct step *x = step_at(n, n->headers);
-    x->out = dequeue(&n->sends);
-    x->in = dequeue(&n->recvs);
-    x->has_header = x->out->messages || x->in->messages;
-    if (!x->has_header) {
-        n->headers++;
+    struct step *step = step_at(nccl, nccl->headers);
+    step->outgoing = dequeue(&nccl->sends);
+    step->incoming = dequeue(&nccl->recvs);
+    step->has_header = step->outgoing->messages || step->incoming->messages;
+    if (!step->has_header) {
+        nccl->headers++;
         return;
     }
-    if (!make_room(n, x))
+    if (!make_room(nccl, step))
         return;
-    uint64_t *length = (uint64_t *)x->room->pinned;
-    for (const struct request *q = x->out->first; q; q = q->next)
-        *length++ = q->bytes;
-    if (to_device(n, x->room, 0, lengths_received(x)) && nccl_good(n, ncclGroupStart(), "ncclGroupStart")) {
-        uint8_t *at = x->room->device;
-        for (const struct request *q = x->out->first; q; q = q->next, at += sizeof(uint64_t))
-            send_part(n, at, sizeof(uint64_t), q->peer);
-        for (const struct request *q = x->in->first; q; q = q->next, at += sizeof(uint64_t))
-            recv_part(n, at, sizeof(uint64_t), q->peer);
-        nccl_good(n, ncclGroupEnd(), "ncclGroupEnd"); /* after any failure: this thread's group must end */
+    uint64_t *length = (uint64_t *)step->room->pinned;
+    for (const struct request *request = step->outgoing->first; request; request = request->next)
+        *length++ = request->bytes;
+    if (to_device(nccl, step->room, 0, lengths_received(step)) && nccl_good(nccl, ncclGroupStart(), "ncclGroupStart")) {
+        uint8_t *length_at = step->room->device;
+        for (const struct request *request = step->outgoing->first; request;
+             request = request->next, length_at += sizeof(uint64_t))
+            send_part(nccl, length_at, sizeof(uint64_t), request->peer);
+        for (const struct request *request = step->incoming->first; request;
+             request = request->next, length_at += sizeof(uint64_t))
+            recv_part(nccl, length_at, sizeof(uint64_t), request->peer);
+        nccl_good(nccl, ncclGroupEnd(), "ncclGroupEnd"); /* after any failure: this thread's group must end */
     }
-    n->launching = HEADER;
+    nccl->launching = HEADER;
 }
 
 /* Take the lengths that came. 0: a message is too long for its receive. Then the transport ends: the peer's payload
  * cannot be received. */
-static int take_lengths(struct nccl *n, const struct step *x)
+static int take_lengths(struct nccl *nccl, const struct step *step)
 {
-    const uint64_t *length = (const uint64_t *)(x->room->pinned + lengths_received(x));
-    for (struct request *q = x->in->first; q; q = q->next, length++) {
-        if (*length > q->bytes) {
-            if (!n->broken)
-                say(n, "rank %d announced %llu bytes where there is room for %zu", q->peer, (unsigned long long)*length,
-                    q->bytes);
-            n->broken = PICI_E_TRANSPORT;
-            q->status = PICI_E_CORRUPT;
-            q->done = 1;
+    const uint64_t *length = (const uint64_t *)(step->room->pinned + lengths_received(step));
+    for (struct request *request = step->incoming->first; request; request = request->next, length++) {
+        if (*length > request->bytes) {
+            if (!nccl->broken)
+                say(nccl, "rank %d announced %llu bytes where there is room for %zu", request->peer,
+                    (unsigned long long)*length, request->bytes);
+            nccl->broken = PICI_E_TRANSPORT;
+            request->status = PICI_E_CORRUPT;
+            request->done = 1;
         }
-        q->bytes = q->done ? 0 : (size_t)*length;
+        request->bytes = request->done ? 0 : (size_t)*length;
     }
-    return !n->broken;
+    return !nccl->broken;
 }
 
 /* The bytes of a message that the operation reads or writes. */
-static uint8_t *bytes_of(const struct step *x, const struct request *q)
+static uint8_t *bytes_of(const struct step *step, const struct request *request)
 {
-    return q->on_device ? q->data : x->room->device + q->at;
+    return request->on_device ? request->data : step->room->device + request->offset;
 }
 
-static void issue_payload(struct nccl *n)
+static void issue_payload(struct nccl *nccl)
 {
-    struct step *x = step_at(n, n->payloads);
-    x->has_payload = 0;
-    if (x->has_header && !take_lengths(n, x))
+    struct step *step = step_at(nccl, nccl->payloads);
+    step->has_payload = 0;
+    if (step->has_header && !take_lengths(nccl, step))
         return;
-    for (const struct request *q = x->out->first; q; q = q->next) {
-        x->has_payload |= q->bytes > 0;
-        if (q->on_device || !q->bytes)
+    for (const struct request *request = step->outgoing->first; request; request = request->next) {
+        step->has_payload |= request->bytes > 0;
+        if (request->on_device || !request->bytes)
             continue;
-        memcpy(x->room->pinned + q->at, q->data, q->bytes);
-        to_device(n, x->room, q->at, q->bytes);
+        memcpy(step->room->pinned + request->offset, request->data, request->bytes);
+        to_device(nccl, step->room, request->offset, request->bytes);
     }
-    for (const struct request *q = x->in->first; q; q = q->next)
-        x->has_payload |= q->bytes > 0;
-    if (!x->has_payload) {
-        n->payloads++;
+    for (const struct request *request = step->incoming->first; request; request = request->next)
+        step->has_payload |= request->bytes > 0;
+    if (!step->has_payload) {
+        nccl->payloads++;
         return;
     }
-    if (!n->broken && nccl_good(n, ncclGroupStart(), "ncclGroupStart")) {
-        for (const struct request *q = x->out->first; q; q = q->next)
-            send_part(n, bytes_of(x, q), q->bytes, q->peer);
-        for (const struct request *q = x->in->first; q; q = q->next)
-            recv_part(n, bytes_of(x, q), q->bytes, q->peer);
-        nccl_good(n, ncclGroupEnd(), "ncclGroupEnd");
+    if (!nccl->broken && nccl_good(nccl, ncclGroupStart(), "ncclGroupStart")) {
+        for (const struct request *request = step->outgoing->first; request; request = request->next)
+            send_part(nccl, bytes_of(step, request), request->bytes, request->peer);
+        for (const struct request *request = step->incoming->first; request; request = request->next)
+            recv_part(nccl, bytes_of(step, request), request->bytes, request->peer);
+        nccl_good(nccl, ncclGroupEnd(), "ncclGroupEnd");
     }
-    n->launching = PAYLOAD;
+    nccl->launching = PAYLOAD;
 }
 
 /* NCCL has put into the stream what it was given: add what comes after it there. */
-static void launched(struct nccl *n)
+static void launched(struct nccl *nccl)
 {
-    const struct step *x;
-    switch (n->launching) {
+    const struct step *step;
+    switch (nccl->launching) {
     case NOTHING: break;
     case HOSTS:
-        to_pinned(n, n->names, sizeof(uint64_t), (size_t)n->ranks * sizeof(uint64_t));
-        cuda_good(n, cudaEventRecord(n->hosts, n->stream), "cudaEventRecord");
+        to_pinned(nccl, nccl->names, sizeof(uint64_t), (size_t)nccl->ranks * sizeof(uint64_t));
+        cuda_good(nccl, cudaEventRecord(nccl->hosts, nccl->stream), "cudaEventRecord");
         break;
     case HEADER:
-        x = step_at(n, n->headers++);
-        to_pinned(n, x->room, lengths_received(x), (size_t)x->in->messages * sizeof(uint64_t));
-        cuda_good(n, cudaEventRecord(x->header, n->stream), "cudaEventRecord");
+        step = step_at(nccl, nccl->headers++);
+        to_pinned(nccl, step->room, lengths_received(step), (size_t)step->incoming->messages * sizeof(uint64_t));
+        cuda_good(nccl, cudaEventRecord(step->header, nccl->stream), "cudaEventRecord");
         break;
     case PAYLOAD:
-        x = step_at(n, n->payloads++);
-        for (const struct request *q = x->in->first; q; q = q->next)
-            if (!q->on_device)
-                to_pinned(n, x->room, q->at, q->bytes);
-        cuda_good(n, cudaEventRecord(x->payload, n->stream), "cudaEventRecord");
+        step = step_at(nccl, nccl->payloads++);
+        for (const struct request *request = step->incoming->first; request; request = request->next)
+            if (!request->on_device)
+                to_pinned(nccl, step->room, request->offset, request->bytes);
+        cuda_good(nccl, cudaEventRecord(step->payload, nccl->stream), "cudaEventRecord");
         break;
     }
-    n->launching = NOTHING;
+    nccl->launching = NOTHING;
 }
 
 /* Whether the stream is past an event. If not, CUDA reports an error, which the program's next call must not see. */
-static int past(struct nccl *n, cudaEvent_t event)
+static int past(struct nccl *nccl, cudaEvent_t event)
 {
     const enum cudaStreamCaptureMode mode = capture_relax();
-    const cudaError_t e = cudaEventQuery(event);
+    const cudaError_t error = cudaEventQuery(event);
     capture_restore(mode);
-    if (e == cudaErrorNotReady)
+    if (error == cudaErrorNotReady)
         (void)cudaGetLastError();
-    return e != cudaErrorNotReady && cuda_good(n, e, "cudaEventQuery");
+    return error != cudaErrorNotReady && cuda_good(nccl, error, "cudaEventQuery");
 }
 
-static int header_ended(struct nccl *n)
+static int header_ended(struct nccl *nccl)
 {
-    const struct step *x = step_at(n, n->headers_ended);
-    return !x->has_header || past(n, x->header);
+    const struct step *step = step_at(nccl, nccl->headers_ended);
+    return !step->has_header || past(nccl, step->header);
 }
 
-static int payload_ended(struct nccl *n)
+static int payload_ended(struct nccl *nccl)
 {
-    const struct step *x = step_at(n, n->payloads_ended);
-    return !x->has_payload || past(n, x->payload);
+    const struct step *step = step_at(nccl, nccl->payloads_ended);
+    return !step->has_payload || past(nccl, step->payload);
 }
 
-static void end_step(struct nccl *n)
+static void end_step(struct nccl *nccl)
 {
-    const struct step *x = step_at(n, n->payloads_ended++);
-    struct side *sides[] = {x->out, x->in};
-    for (const struct request *q = x->in->first; q; q = q->next)
-        if (!q->on_device && q->bytes)
-            memcpy(q->data, x->room->pinned + q->at, q->bytes);
+    const struct step *step = step_at(nccl, nccl->payloads_ended++);
+    struct side *sides[] = {step->outgoing, step->incoming};
+    for (const struct request *request = step->incoming->first; request; request = request->next)
+        if (!request->on_device && request->bytes)
+            memcpy(request->data, step->room->pinned + request->offset, request->bytes);
     for (int i = 0; i < 2; i++) {
-        for (struct request *q = sides[i]->first; q; q = q->next)
-            q->done = 1;
-        pool_give(&n->sides, &sides[i]->item);
+        for (struct request *request = sides[i]->first; request; request = request->next)
+            request->done = 1;
+        pool_give(&nccl->sides, &sides[i]->item);
     }
-    n->looks = 0;
+    nccl->looks = 0;
 }
 
 /* Whether all messages of the first side were begun. */
-static int complete(const struct queue *q)
+static int complete(const struct queue *queue)
 {
-    return q->first && q->first->begun == q->first->messages;
+    return queue->first && queue->first->begun == queue->first->messages;
 }
 
 /* Issue the next operation of the order, if all that it needs is there. */
-static int issue(struct nccl *n)
+static int issue(struct nccl *nccl)
 {
-    const int more = n->headers > n->payloads && step_at(n, n->payloads)->out->more;
-    if (pici_nccl_header_next(n->headers, n->payloads, more)) {
-        if (n->headers == n->payloads_ended + LIVE || !complete(&n->sends) || !complete(&n->recvs))
+    const int more = nccl->headers > nccl->payloads && step_at(nccl, nccl->payloads)->outgoing->more;
+    if (pici_nccl_header_next(nccl->headers, nccl->payloads, more)) {
+        if (nccl->headers == nccl->payloads_ended + LIVE || !complete(&nccl->sends) || !complete(&nccl->recvs))
             return 0;
-        issue_header(n);
+        issue_header(nccl);
     } else {
-        if (n->payloads == n->headers_ended)
+        if (nccl->payloads == nccl->headers_ended)
             return 0;
-        issue_payload(n);
+        issue_payload(nccl);
     }
     return 1;
 }
 
 /* Do all that can be done without waiting. */
-static void advance(struct nccl *n)
+static void advance(struct nccl *nccl)
 {
-    int moved = n->stream != NULL;
-    while (moved && !n->broken) {
-        ncclResult_t r = ncclSuccess;
+    int moved = nccl->stream != NULL;
+    while (moved && !nccl->broken) {
+        ncclResult_t result = ncclSuccess;
         moved = 0;
-        if (!nccl_good(n, ncclCommGetAsyncError(n->comm, &r), "ncclCommGetAsyncError") || !nccl_good(n, r, "NCCL"))
+        if (!nccl_good(nccl, ncclCommGetAsyncError(nccl->comm, &result), "ncclCommGetAsyncError") ||
+            !nccl_good(nccl, result, "NCCL"))
             return;
-        if (n->launching) {
-            if (r == ncclInProgress)
+        if (nccl->launching) {
+            if (result == ncclInProgress)
                 return;
-            launched(n);
+            launched(nccl);
         }
-        if (!n->hosts_known)
-            n->hosts_known = past(n, n->hosts);
+        if (!nccl->hosts_known)
+            nccl->hosts_known = past(nccl, nccl->hosts);
         /* headers first: once a header has ended, so have the payloads before it */
-        for (; n->headers_ended < n->headers && header_ended(n); moved = 1)
-            n->headers_ended++;
-        for (; n->payloads_ended < n->payloads && payload_ended(n); moved = 1)
-            end_step(n);
-        if (!n->broken)
-            moved |= issue(n);
+        for (; nccl->headers_ended < nccl->headers && header_ended(nccl); moved = 1)
+            nccl->headers_ended++;
+        for (; nccl->payloads_ended < nccl->payloads && payload_ended(nccl); moved = 1)
+            end_step(nccl);
+        if (!nccl->broken)
+            moved |= issue(nccl);
     }
 }
 
 /* ---- What a communicator calls ---- */
 
 /* Begin a side of a step, of so many messages. */
-static void announce(struct nccl *n, struct queue *to, int messages, int more)
+static void announce(struct nccl *nccl, struct queue *to, int messages, int more)
 {
-    if (n->broken || (n->ranks == 1 && !messages))
+    if (nccl->broken || (nccl->ranks == 1 && !messages))
         return;
     if (messages < 0 || to->open) {
-        say(n, "a step of %d messages begins where %d of the one before are missing", messages,
+        say(nccl, "a step of %d messages begins where %d of the one before are missing", messages,
             to->open ? to->open->messages - to->open->begun : 0);
-        n->broken = PICI_E_ARG;
+        nccl->broken = PICI_E_ARG;
         return;
     }
-    struct side *s = pool_take(&n->sides, sizeof *s);
-    if (!s) {
-        say(n, "no memory for a step");
-        n->broken = PICI_E_NOMEM;
+    struct side *side = pool_take(&nccl->sides, sizeof *side);
+    if (!side) {
+        say(nccl, "no memory for a step");
+        nccl->broken = PICI_E_NOMEM;
         return;
     }
-    s->messages = messages;
-    s->more = more;
-    s->end = &s->first;
-    *to->end = s;
-    to->end = &s->next;
-    to->open = messages ? s : NULL;
+    side->messages = messages;
+    side->more = more;
+    side->end = &side->first;
+    *to->end = side;
+    to->end = &side->next;
+    to->open = messages ? side : NULL;
 }
 
 static void nccl_receives(void *context, int messages)
 {
-    struct nccl *n = context;
-    announce(n, &n->recvs, messages, 0);
+    struct nccl *nccl = context;
+    announce(nccl, &nccl->recvs, messages, 0);
 }
 
 static void nccl_sends(void *context, int messages, int more)
 {
-    struct nccl *n = context;
-    announce(n, &n->sends, messages, more);
+    struct nccl *nccl = context;
+    announce(nccl, &nccl->sends, messages, more);
     if (!messages)
-        advance(n);
+        advance(nccl);
 }
 
 static void nccl_more(void *context, int more)
 {
-    struct nccl *n = context;
-    n->more = more;
+    struct nccl *nccl = context;
+    nccl->more = more;
 }
 
 /* Add a message of so many bytes, or none, to the step that was announced; without one to a step of its own. */
-static enum pici_status begin(struct nccl *n, struct queue *to, int peer, void *data, size_t bytes, int more,
+static enum pici_status begin(struct nccl *nccl, struct queue *to, int peer, void *data, size_t bytes, int more,
                               void **request)
 {
     struct cudaPointerAttributes where = {.type = cudaMemoryTypeDevice};
-    if (n->broken || (bytes && !cuda_good(n, cudaPointerGetAttributes(&where, data), "cudaPointerGetAttributes")))
-        return n->broken;
+    if (nccl->broken || (bytes && !cuda_good(nccl, cudaPointerGetAttributes(&where, data), "cudaPointerGetAttributes")))
+        return nccl->broken;
     const int on_device = where.type == cudaMemoryTypeDevice || where.type == cudaMemoryTypeManaged;
     if (!on_device && bytes > HOST_BYTES) {
-        say(n, "a message of up to %zu bytes in host memory, where NCCL takes the GPU's", bytes);
+        say(nccl, "a message of up to %zu bytes in host memory, where NCCL takes the GPU's", bytes);
         return PICI_E_ARG;
     }
-    struct request *q = pool_take(&n->requests, sizeof *q);
-    if (!q)
+    struct request *pending = pool_take(&nccl->requests, sizeof *pending);
+    if (!pending)
         return PICI_E_NOMEM;
     if (!to->open)
-        announce(n, to, 1, more);
-    if (n->broken) {
-        pool_give(&n->requests, &q->item);
-        return n->broken;
+        announce(nccl, to, 1, more);
+    if (nccl->broken) {
+        pool_give(&nccl->requests, &pending->item);
+        return nccl->broken;
     }
-    q->data = data;
-    q->bytes = bytes;
-    q->peer = peer;
-    q->on_device = on_device;
-    struct side *s = to->open;
-    *s->end = q;
-    s->end = &q->next;
-    if (++s->begun == s->messages)
+    pending->data = data;
+    pending->bytes = bytes;
+    pending->peer = peer;
+    pending->on_device = on_device;
+    struct side *side = to->open;
+    *side->end = pending;
+    side->end = &pending->next;
+    if (++side->begun == side->messages)
         to->open = NULL;
-    *request = q;
+    *request = pending;
     return PICI_OK;
 }
 
-static enum pici_status nccl_send(void *context, int to, const void *data, size_t bytes, void **request)
+static enum pici_status nccl_send(void *context, int receiver, const void *data, size_t bytes, void **request)
 {
-    struct nccl *n = context;
-    enum pici_status s = begin(n, &n->sends, to, (void *)data, bytes, n->more, request);
-    if (s)
-        return s;
-    n->more = 0; /* until the caller tells it of the next */
-    advance(n);
+    struct nccl *nccl = context;
+    enum pici_status status = begin(nccl, &nccl->sends, receiver, (void *)data, bytes, nccl->more, request);
+    if (status)
+        return status;
+    nccl->more = 0; /* until the caller tells it of the next */
+    advance(nccl);
     return PICI_OK;
 }
 
-static enum pici_status nccl_recv(void *context, int from, void *data, size_t cap, void **request)
+static enum pici_status nccl_recv(void *context, int sender, void *data, size_t capacity, void **request)
 {
-    struct nccl *n = context;
-    return begin(n, &n->recvs, from, data, cap, 0, request);
+    struct nccl *nccl = context;
+    return begin(nccl, &nccl->recvs, sender, data, capacity, 0, request);
 }
 
 static enum pici_status nccl_test(void *context, void *request, int *done, size_t *bytes)
 {
-    struct nccl *n = context;
-    struct request *q = request;
-    if (!q->done)
-        advance(n);
-    if (!q->done && n->broken) {
-        q->status = n->broken;
-        q->bytes = 0;
-        q->done = 1;
+    struct nccl *nccl = context;
+    struct request *pending = request;
+    if (!pending->done)
+        advance(nccl);
+    if (!pending->done && nccl->broken) {
+        pending->status = nccl->broken;
+        pending->bytes = 0;
+        pending->done = 1;
     }
-    *done = q->done;
-    if (!q->done)
+    *done = pending->done;
+    if (!pending->done)
         return PICI_OK;
-    const enum pici_status s = q->status;
+    const enum pici_status status = pending->status;
     if (bytes)
-        *bytes = q->bytes;
-    pool_give(&n->requests, &q->item);
-    return s;
+        *bytes = pending->bytes;
+    pool_give(&nccl->requests, &pending->item);
+    return status;
 }
 
 static void nccl_wait(void *context, int timeout_ms)
 {
-    struct nccl *n = context;
-    pici_transport_nap(&n->looks, 0, timeout_ms);
+    struct nccl *nccl = context;
+    pici_transport_nap(&nccl->looks, 0, timeout_ms);
 }
 
 /* Whether an operation is in flight. While one is, freeing memory of the device waits for it, even if no message's
  * buffer is in use. */
-static int busy(const struct nccl *n)
+static int busy(const struct nccl *nccl)
 {
-    if (!n->stream)
+    if (!nccl->stream)
         return 0;
     const enum cudaStreamCaptureMode mode = capture_relax();
-    const cudaError_t e = cudaStreamQuery(n->stream);
+    const cudaError_t error = cudaStreamQuery(nccl->stream);
     capture_restore(mode);
-    if (e != cudaSuccess)
+    if (error != cudaSuccess)
         (void)cudaGetLastError();
-    return n->launching || e != cudaSuccess;
+    return nccl->launching || error != cudaSuccess;
 }
 
 /* Only the end of the NCCL communicator would stop its operations, and that is the caller's. The peers have a timeout
  * of their own. */
-static int nccl_abandon(void *context, enum pici_status why)
+static int nccl_abandon(void *context, enum pici_status reason)
 {
-    struct nccl *n = context;
-    (void)why;
-    n->given_up = 1;
-    return busy(n);
+    struct nccl *nccl = context;
+    (void)reason;
+    nccl->given_up = 1;
+    return busy(nccl);
 }
 
 static void nccl_close(void *context)
 {
-    struct nccl *n = context;
-    if (!busy(n)) { /* else NCCL may still use all of it, and freeing some would wait */
+    struct nccl *nccl = context;
+    if (!busy(nccl)) { /* else NCCL may still use all of it, and freeing some would wait */
         const enum cudaStreamCaptureMode mode = capture_relax();
         for (int i = 0; i < LIVE; i++) {
-            if (n->step[i].header)
-                cudaEventDestroy(n->step[i].header);
-            if (n->step[i].payload)
-                cudaEventDestroy(n->step[i].payload);
+            if (nccl->step[i].header)
+                cudaEventDestroy(nccl->step[i].header);
+            if (nccl->step[i].payload)
+                cudaEventDestroy(nccl->step[i].payload);
         }
-        if (n->hosts)
-            cudaEventDestroy(n->hosts);
-        if (n->stream)
-            cudaStreamDestroy(n->stream);
+        if (nccl->hosts)
+            cudaEventDestroy(nccl->hosts);
+        if (nccl->stream)
+            cudaStreamDestroy(nccl->stream);
         /* after a failure the GPU may hang in another stream, which freeing would wait for */
-        for (const struct room *r = n->given_up ? NULL : n->rooms; r; r = r->older) {
-            cudaFreeHost(r->pinned);
-            cudaFree(r->device);
+        for (const struct room *room = nccl->given_up ? NULL : nccl->rooms; room; room = room->older) {
+            cudaFreeHost(room->pinned);
+            cudaFree(room->device);
         }
         capture_restore(mode);
     }
-    for (struct room *r = n->rooms, *older; r; r = older) {
-        older = r->older;
-        free(r);
+    for (struct room *room = nccl->rooms, *older; room; room = older) {
+        older = room->older;
+        free(room);
     }
-    pool_free(&n->requests);
-    pool_free(&n->sides);
-    free(n);
+    pool_free(&nccl->requests);
+    pool_free(&nccl->sides);
+    free(nccl);
 }
 
 static int64_t seconds(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec;
 }
 
 /* The number of a node is the lowest rank on it. */
 static enum pici_status nccl_nodes(void *context, int *node_of)
 {
-    struct nccl *n = context;
+    struct nccl *nccl = context;
     const int64_t end = seconds() + pici_nccl_seconds;
-    n->looks = 0;
-    for (advance(n); n->stream && !n->hosts_known; advance(n)) {
-        if (!n->broken && seconds() > end) {
-            say(n, "some rank did not make its communicator within %d s", pici_nccl_seconds);
-            n->broken = PICI_E_TIMEOUT;
+    nccl->looks = 0;
+    for (advance(nccl); nccl->stream && !nccl->hosts_known; advance(nccl)) {
+        if (!nccl->broken && seconds() > end) {
+            say(nccl, "some rank did not make its communicator within %d s", pici_nccl_seconds);
+            nccl->broken = PICI_E_TIMEOUT;
         }
-        if (n->broken)
-            return n->broken;
-        pici_transport_nap(&n->looks, 0, 1);
+        if (nccl->broken)
+            return nccl->broken;
+        pici_transport_nap(&nccl->looks, 0, 1);
     }
-    const uint64_t *host = n->stream ? (const uint64_t *)n->names->pinned + 1 : NULL;
-    for (int r = 0; r < n->ranks; r++) {
+    const uint64_t *host = nccl->stream ? (const uint64_t *)nccl->names->pinned + 1 : NULL;
+    for (int r = 0; r < nccl->ranks; r++) {
         node_of[r] = 0;
         while (host && host[node_of[r]] != host[r])
             node_of[r]++;
@@ -649,109 +653,114 @@ static enum pici_status nccl_nodes(void *context, int *node_of)
 
 static const char *nccl_error(void *context)
 {
-    struct nccl *n = context;
-    return n->error;
+    struct nccl *nccl = context;
+    return nccl->error;
 }
 
-static enum pici_status nccl_dense_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
-                                         uint64_t count, enum pici_dtype dtype, enum pici_op op)
+static enum pici_status nccl_dense_ready(void *context, enum pici_collective collective, const void *send,
+                                         const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
-    const struct nccl *n = context;
+    const struct nccl *nccl = context;
     (void)send, (void)recv, (void)count, (void)op;
-    return n->broken ? n->broken : pici_nccl_dense_can(kind, dtype) ? PICI_OK : PICI_E_UNSUPPORTED;
+    if (!nccl->broken && !pici_nccl_dense_can(collective, dtype))
+        return PICI_E_UNSUPPORTED;
+    return nccl->broken; /* 0, PICI_OK, if all is well */
 }
 
 /* No message is in flight, so all operations issued before have ended, on this rank; and those of peers that have not
  * are before this one in the same order. */
-static enum pici_status nccl_dense(void *context, enum pici_collective kind, const void *send, void *recv,
+static enum pici_status nccl_dense(void *context, enum pici_collective collective, const void *send, void *recv,
                                    uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
-    struct nccl *n = context;
+    struct nccl *nccl = context;
     cudaError_t cuda;
-    if (n->broken)
-        return n->broken;
-    const ncclResult_t r = pici_nccl_dense(n->comm, n->stream, kind, send, recv, count, dtype, op, timeout_ms, &cuda);
-    n->looks = 0;
-    if (r == ncclInProgress) { /* what comes after it in the stream would wait for it */
-        n->broken = PICI_E_TIMEOUT;
-        n->launching = PAYLOAD; /* it may not be in the stream yet, so an idle stream would mean nothing */
-        say(n, "a collective of NCCL took more than %d ms", timeout_ms);
+    if (nccl->broken)
+        return nccl->broken;
+    const ncclResult_t result =
+        pici_nccl_dense(nccl->comm, nccl->stream, collective, send, recv, count, dtype, op, timeout_ms, &cuda);
+    nccl->looks = 0;
+    if (result == ncclInProgress) { /* what comes after it in the stream would wait for it */
+        nccl->broken = PICI_E_TIMEOUT;
+        nccl->launching = PAYLOAD; /* it may not be in the stream yet, so an idle stream would mean nothing */
+        say(nccl, "a collective of NCCL took more than %d ms", timeout_ms);
     }
-    if (nccl_good(n, r, "a collective of NCCL"))
-        cuda_good(n, cuda, "cudaStreamQuery");
-    return n->broken; /* 0, PICI_OK, if all is well */
+    if (nccl_good(nccl, result, "a collective of NCCL"))
+        cuda_good(nccl, cuda, "cudaStreamQuery");
+    return nccl->broken; /* 0, PICI_OK, if all is well */
 }
 
 /* ---- Making one ---- */
 
-static int event_new(struct nccl *n, cudaEvent_t *event)
+static int event_new(struct nccl *nccl, cudaEvent_t *event)
 {
-    return cuda_good(n, cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
+    return cuda_good(nccl, cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
 }
 
 /* Make all that needs a GPU. */
-static void prepare(struct nccl *n)
+static void prepare(struct nccl *nccl)
 {
-    if (!cuda_good(n, cudaStreamCreateWithFlags(&n->stream, cudaStreamNonBlocking), "cudaStreamCreateWithFlags") ||
-        !event_new(n, &n->hosts) || !(n->names = room_new(n, ((size_t)n->ranks + 1) * sizeof(uint64_t))))
+    if (!cuda_good(nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking),
+                   "cudaStreamCreateWithFlags") ||
+        !event_new(nccl, &nccl->hosts) || !(nccl->names = room_new(nccl, ((size_t)nccl->ranks + 1) * sizeof(uint64_t))))
         return;
     for (int i = 0; i < LIVE; i++)
-        if (!event_new(n, &n->step[i].header) || !event_new(n, &n->step[i].payload) ||
-            !(n->step[i].room = room_new(n, ROOM_LEAST)))
+        if (!event_new(nccl, &nccl->step[i].header) || !event_new(nccl, &nccl->step[i].payload) ||
+            !(nccl->step[i].room = room_new(nccl, ROOM_LEAST)))
             return;
     const uint64_t own = pici_nccl_host();
-    uint8_t *names = n->names->device;
-    memcpy(n->names->pinned, &own, sizeof own);
-    if (to_device(n, n->names, 0, sizeof own) &&
-        nccl_good(n, ncclAllGather(names, names + sizeof own, 1, ncclUint64, n->comm, n->stream), "ncclAllGather"))
-        n->launching = HOSTS;
-    advance(n);
+    uint8_t *names = nccl->names->device;
+    memcpy(nccl->names->pinned, &own, sizeof own);
+    if (to_device(nccl, nccl->names, 0, sizeof own) &&
+        nccl_good(nccl, ncclAllGather(names, names + sizeof own, 1, ncclUint64, nccl->comm, nccl->stream),
+                  "ncclAllGather"))
+        nccl->launching = HOSTS;
+    advance(nccl);
 }
 
 /* Find rank, ranks and device; or what is wrong. */
-static enum pici_status look(struct nccl *n)
+static enum pici_status look(struct nccl *nccl)
 {
     int theirs = -1, current = -1;
-    if (!nccl_good(n, ncclCommCount(n->comm, &n->ranks), "ncclCommCount") ||
-        !nccl_good(n, ncclCommUserRank(n->comm, &n->rank), "ncclCommUserRank") ||
-        !nccl_good(n, ncclCommCuDevice(n->comm, &theirs), "ncclCommCuDevice") ||
-        !cuda_good(n, cudaGetDevice(&current), "cudaGetDevice"))
-        return n->broken;
+    if (!nccl_good(nccl, ncclCommCount(nccl->comm, &nccl->ranks), "ncclCommCount") ||
+        !nccl_good(nccl, ncclCommUserRank(nccl->comm, &nccl->rank), "ncclCommUserRank") ||
+        !nccl_good(nccl, ncclCommCuDevice(nccl->comm, &theirs), "ncclCommCuDevice") ||
+        !cuda_good(nccl, cudaGetDevice(&current), "cudaGetDevice"))
+        return nccl->broken;
     if (theirs == current)
         return PICI_OK;
-    say(n, "the communicator is of device %d, the current device is %d", theirs, current);
+    say(nccl, "the communicator is of device %d, the current device is %d", theirs, current);
     return PICI_E_ARG;
 }
 
-enum pici_status pici_transport_nccl(struct pici_transport *t, ncclComm_t comm)
+enum pici_status pici_transport_nccl(struct pici_transport *transport, ncclComm_t comm)
 {
-    if (!t || !comm) {
+    if (!transport || !comm) {
         pici_comm_failed("no NCCL communicator");
         return PICI_E_ARG;
     }
-    struct nccl *n = calloc(1, sizeof *n);
-    if (!n) {
+    struct nccl *nccl = calloc(1, sizeof *nccl);
+    if (!nccl) {
         pici_comm_failed("no memory for a transport over NCCL");
         return PICI_E_NOMEM;
     }
-    n->comm = comm;
-    n->sends.end = &n->sends.first;
-    n->recvs.end = &n->recvs.first;
-    enum pici_status s = look(n);
-    if (!s && n->ranks > 1) {
-        prepare(n);
-        s = n->broken;
+    nccl->comm = comm;
+    nccl->sends.end = &nccl->sends.first;
+    nccl->recvs.end = &nccl->recvs.first;
+    enum pici_status status = look(nccl);
+    if (!status && nccl->ranks > 1) {
+        prepare(nccl);
+        status = nccl->broken;
     }
-    if (s) {
-        pici_comm_failed(n->error);
-        nccl_close(n);
-        return s;
+    if (status) {
+        pici_comm_failed(nccl->error);
+        nccl_close(nccl);
+        return status;
     }
-    *t = (struct pici_transport){
-        .size = sizeof *t,
-        .context = n,
-        .rank = n->rank,
-        .ranks = n->ranks,
+    *transport = (struct pici_transport){
+        .size = sizeof *transport,
+        .context = nccl,
+        .rank = nccl->rank,
+        .ranks = nccl->ranks,
         .send = nccl_send,
         .recv = nccl_recv,
         .test = nccl_test,
@@ -772,20 +781,20 @@ enum pici_status pici_transport_nccl(struct pici_transport *t, ncclComm_t comm)
 
 enum pici_status pici_comm_nccl(struct pici_comm **out, ncclComm_t comm, cudaStream_t stream)
 {
-    struct pici_transport t;
+    struct pici_transport transport;
     if (!out) {
         pici_comm_failed("no place for the communicator");
         return PICI_E_ARG;
     }
     *out = NULL;
-    enum pici_status s = pici_transport_nccl(&t, comm);
-    if (s || (s = pici_comm_transport(out, &t)))
-        return s;
-    s = pici_comm_cuda(*out, stream);
-    if (s) {
-        pici_comm_failed(pici_strerror(s)); /* pici_comm_transport succeeded and left no words */
+    enum pici_status status = pici_transport_nccl(&transport, comm);
+    if (status || (status = pici_comm_transport(out, &transport)))
+        return status;
+    status = pici_comm_cuda(*out, stream);
+    if (status) {
+        pici_comm_failed(pici_strerror(status)); /* pici_comm_transport succeeded and left no words */
         pici_comm_free(*out);
         *out = NULL;
     }
-    return s;
+    return status;
 }

@@ -25,17 +25,17 @@ static int type_of(enum pici_dtype dtype, ncclDataType_t *type)
     }
 }
 
-int pici_nccl_dense_can(enum pici_collective kind, enum pici_dtype dtype)
+int pici_nccl_dense_can(enum pici_collective collective, enum pici_dtype dtype)
 {
     ncclDataType_t type;
-    return kind == PICI_ALL_GATHER || type_of(dtype, &type);
+    return collective == PICI_ALL_GATHER || type_of(dtype, &type);
 }
 
 static int64_t milliseconds(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
 /* Wait until NCCL has put the operation into the stream, if it does that later, and the stream is past it.
@@ -45,11 +45,11 @@ static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms,
     const int64_t end = timeout_ms < 0 ? INT64_MAX : milliseconds() + timeout_ms;
     for (int looks = 0, late = 0; !late; pici_transport_nap(&looks, 0, 1)) {
         late = milliseconds() > end; /* and then a last look */
-        ncclResult_t r = ncclSuccess;
-        const ncclResult_t asked = ncclCommGetAsyncError(comm, &r);
-        if (asked != ncclSuccess || (r != ncclSuccess && r != ncclInProgress))
-            return asked != ncclSuccess ? asked : r;
-        if (r == ncclInProgress)
+        ncclResult_t result = ncclSuccess;
+        const ncclResult_t asked = ncclCommGetAsyncError(comm, &result);
+        if (asked != ncclSuccess || (result != ncclSuccess && result != ncclInProgress))
+            return asked != ncclSuccess ? asked : result;
+        if (result == ncclInProgress)
             continue;
         const enum cudaStreamCaptureMode mode = capture_relax();
         *cuda = cudaStreamQuery(stream);
@@ -62,22 +62,24 @@ static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms,
     return ncclInProgress;
 }
 
-ncclResult_t pici_nccl_dense(ncclComm_t comm, cudaStream_t stream, enum pici_collective kind, const void *send,
+ncclResult_t pici_nccl_dense(ncclComm_t comm, cudaStream_t stream, enum pici_collective collective, const void *send,
                              void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms,
                              cudaError_t *cuda)
 {
-    const ncclRedOp_t how = op == PICI_MIN ? ncclMin : op == PICI_MAX ? ncclMax : ncclSum;
+    ncclRedOp_t how = op == PICI_MAX ? ncclMax : ncclSum;
+    if (op == PICI_MIN)
+        how = ncclMin;
     ncclDataType_t type = ncclUint8;
-    ncclResult_t r;
+    ncclResult_t result;
     *cuda = cudaSuccess;
-    if (kind == PICI_ALL_GATHER) {
-        r = ncclAllGather(send, recv, (size_t)count * pici_dtype_width(dtype), ncclUint8, comm, stream);
+    if (collective == PICI_ALL_GATHER) {
+        result = ncclAllGather(send, recv, (size_t)count * pici_dtype_width(dtype), ncclUint8, comm, stream);
     } else if (!type_of(dtype, &type)) {
         return ncclInvalidArgument;
-    } else if (kind == PICI_REDUCE_SCATTER) {
-        r = ncclReduceScatter(send, recv, (size_t)count, type, how, comm, stream);
+    } else if (collective == PICI_REDUCE_SCATTER) {
+        result = ncclReduceScatter(send, recv, (size_t)count, type, how, comm, stream);
     } else {
-        r = ncclAllReduce(send, recv, (size_t)count, type, how, comm, stream);
+        result = ncclAllReduce(send, recv, (size_t)count, type, how, comm, stream);
     }
-    return r == ncclSuccess || r == ncclInProgress ? finish(comm, stream, timeout_ms, cuda) : r;
+    return result == ncclSuccess || result == ncclInProgress ? finish(comm, stream, timeout_ms, cuda) : result;
 }

@@ -7,26 +7,26 @@
 #include <unistd.h>
 
 /* FNV-1a. */
-static uint64_t hash(uint64_t h, const char *text)
+static uint64_t hash(uint64_t hashed, const char *text)
 {
     for (; *text; text++)
-        h = (h ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
-    return h;
+        hashed = (hashed ^ (uint8_t)*text) * UINT64_C(0x100000001b3);
+    return hashed;
 }
 
 uint64_t pici_nccl_host(void)
 {
     char name[256] = "", boot[64] = "";
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    uint64_t hashed = UINT64_C(0xcbf29ce484222325);
     const char *said = getenv("NCCL_HOSTID");
     if (said && said[0])
-        return hash(h, said);
+        return hash(hashed, said);
     gethostname(name, sizeof name - 1);
-    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
-    if (f) {
-        if (!fgets(boot, sizeof boot, f))
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    if (file) {
+        if (!fgets(boot, sizeof boot, file))
             boot[0] = '\0';
-        fclose(f);
+        fclose(file);
     }
-    return hash(hash(h, name), boot);
+    return hash(hash(hashed, name), boot);
 }

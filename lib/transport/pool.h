@@ -19,36 +19,36 @@ struct pool {
 };
 
 /* An object of so many bytes, the same in every call; zero but for its item. NULL: no memory. */
-static inline void *pool_take(struct pool *p, size_t bytes)
+static inline void *pool_take(struct pool *pool, size_t bytes)
 {
-    struct pool_item *item = p->idle;
+    struct pool_item *item = pool->idle;
     if (item)
-        p->idle = item->idle;
+        pool->idle = item->idle;
     else {
         item = malloc(bytes);
         if (!item)
             return NULL;
-        item->older = p->all;
-        p->all = item;
+        item->older = pool->all;
+        pool->all = item;
     }
     memset(item + 1, 0, bytes - sizeof *item);
     return item;
 }
 
-static inline void pool_give(struct pool *p, struct pool_item *item)
+static inline void pool_give(struct pool *pool, struct pool_item *item)
 {
-    item->idle = p->idle;
-    p->idle = item;
+    item->idle = pool->idle;
+    pool->idle = item;
 }
 
 /* Free all objects, in use or not. */
-static inline void pool_free(struct pool *p)
+static inline void pool_free(struct pool *pool)
 {
-    for (struct pool_item *item = p->all, *older; item; item = older) {
+    for (struct pool_item *item = pool->all, *older; item; item = older) {
         older = item->older;
         free(item);
     }
-    *p = (struct pool){NULL, NULL};
+    *pool = (struct pool){NULL, NULL};
 }
 
 #endif

@@ -61,8 +61,8 @@ struct request {
     enum pici_status status;
     uint8_t length[LENGTH_BYTES]; /* of a send */
     uint8_t *data;
-    size_t bytes; /* of data; of a receive the capacity until the length is known */
-    size_t at;    /* bytes sent, with those of the length; bytes of data received */
+    size_t bytes;  /* of data; of a receive the capacity until the length is known */
+    size_t offset; /* bytes sent, with those of the length; bytes of data received */
 };
 
 struct queue {
@@ -74,9 +74,9 @@ struct queue {
 struct peer {
     int fd;                /* -1: this rank itself, or gone */
     enum pici_status gone; /* not PICI_OK: why nothing can be exchanged any more */
-    struct queue out, in;
-    uint8_t *buffer; /* [BUFFER] */
-    size_t from, to; /* what is in it and not yet taken */
+    struct queue outgoing, incoming;
+    uint8_t *buffer;                 /* [BUFFER] */
+    size_t filled_begin, filled_end; /* what is in it and not yet taken */
 };
 
 struct node {
@@ -94,67 +94,70 @@ struct node {
     char error[160], waits[96]; /* words */
 };
 
-static void finish_first(struct node *me, struct queue *q, enum pici_status s)
+static void finish_first(struct node *me, struct queue *queue, enum pici_status status)
 {
-    struct request *r = q->first;
-    q->first = r->next;
-    q->blocked = NULL;
-    r->status = s;
-    r->done = 1;
+    struct request *request = queue->first;
+    queue->first = request->next;
+    queue->blocked = NULL;
+    request->status = status;
+    request->done = 1;
     me->ended = 1;
 }
 
-static int number(const struct node *me, const struct peer *p)
+static int number(const struct node *me, const struct peer *peer)
 {
-    return (int)(p - me->peers);
+    return (int)(peer - me->peers);
 }
 
 /* End all requests of a peer, with which nothing can be exchanged any more because of `culprit`. */
-static void lose(struct node *me, struct peer *p, enum pici_status s, int culprit, const char *words)
+static void lose(struct node *me, struct peer *peer, enum pici_status status, int culprit, const char *explanation)
 {
     if (me->culprit < 0) {
         me->culprit = culprit;
-        snprintf(me->error, sizeof me->error, "%s", words);
+        snprintf(me->error, sizeof me->error, "%s", explanation);
     }
-    p->gone = s;
-    close(p->fd);
-    p->fd = -1;
-    while (p->out.first)
-        finish_first(me, &p->out, s);
-    while (p->in.first)
-        finish_first(me, &p->in, s);
+    peer->gone = status;
+    close(peer->fd);
+    peer->fd = -1;
+    while (peer->outgoing.first)
+        finish_first(me, &peer->outgoing, status);
+    while (peer->incoming.first)
+        finish_first(me, &peer->incoming, status);
 }
 
 /* A peer said goodbye. */
-static void take_goodbye(struct node *me, struct peer *p, uint64_t word)
+static void take_goodbye(struct node *me, struct peer *peer, uint64_t word)
 {
-    const int from = number(me, p), named = (int)(word >> 32 & 0x7fffffff), culprit = named < me->ranks ? named : from;
-    const enum pici_status s = pici_msg_status((uint32_t)word);
-    char words[128];
-    if (!s)
-        snprintf(words, sizeof words, "rank %d has freed its communicator", from);
+    const int from = number(me, peer), named = (int)(word >> 32 & 0x7fffffff),
+              culprit = named < me->ranks ? named : from;
+    const enum pici_status status = pici_msg_status((uint32_t)word);
+    char explanation[128];
+    if (!status)
+        snprintf(explanation, sizeof explanation, "rank %d has freed its communicator", from);
     else if (culprit == from)
-        snprintf(words, sizeof words, "rank %d gave up: %s", from, pici_strerror(s));
+        snprintf(explanation, sizeof explanation, "rank %d gave up: %s", from, pici_strerror(status));
     else
-        snprintf(words, sizeof words, "rank %d gave up because of rank %d: %s", from, culprit, pici_strerror(s));
-    lose(me, p, s ? s : PICI_E_PEER, culprit, words);
+        snprintf(explanation, sizeof explanation, "rank %d gave up because of rank %d: %s", from, culprit,
+                 pici_strerror(status));
+    lose(me, peer, status ? status : PICI_E_PEER, culprit, explanation);
 }
 
-/* A call on a socket returned n <= 0. Returns whether to call again. */
-static int again(struct node *me, struct peer *p, ssize_t n)
+/* A call on a socket returned moved <= 0. Returns whether to call again. */
+static int again(struct node *me, struct peer *peer, ssize_t moved)
 {
-    char words[128];
-    const int error = n < 0 ? errno : 0;
+    char explanation[128];
+    const int error = moved < 0 ? errno : 0;
     if (error == EINTR)
         return 1;
     if (error == EAGAIN || error == EWOULDBLOCK)
         return 0;
-    if (n == 0 || error == EPIPE || error == ECONNRESET) {
-        snprintf(words, sizeof words, "rank %d has closed its connection: it ended or was killed", number(me, p));
-        lose(me, p, PICI_E_PEER, number(me, p), words);
+    if (moved == 0 || error == EPIPE || error == ECONNRESET) {
+        snprintf(explanation, sizeof explanation, "rank %d has closed its connection: it ended or was killed",
+                 number(me, peer));
+        lose(me, peer, PICI_E_PEER, number(me, peer), explanation);
     } else {
-        snprintf(words, sizeof words, "rank %d: %s", number(me, p), strerror(error));
-        lose(me, p, PICI_E_TRANSPORT, number(me, p), words);
+        snprintf(explanation, sizeof explanation, "rank %d: %s", number(me, peer), strerror(error));
+        lose(me, peer, PICI_E_TRANSPORT, number(me, peer), explanation);
     }
     return 0;
 }
@@ -162,150 +165,156 @@ static int again(struct node *me, struct peer *p, ssize_t n)
 /* ---- receiving */
 
 /* Read into the buffer. Returns whether something came. */
-static int fill(struct node *me, struct peer *p)
+static int fill(struct node *me, struct peer *peer)
 {
-    if (p->from) {
-        memmove(p->buffer, p->buffer + p->from, p->to - p->from);
-        p->to -= p->from;
-        p->from = 0;
+    if (peer->filled_begin) {
+        memmove(peer->buffer, peer->buffer + peer->filled_begin, peer->filled_end - peer->filled_begin);
+        peer->filled_end -= peer->filled_begin;
+        peer->filled_begin = 0;
     }
     for (;;) {
-        const ssize_t n = recv(p->fd, p->buffer + p->to, BUFFER - p->to, MSG_DONTWAIT);
-        if (n > 0) {
-            p->to += (size_t)n;
+        const ssize_t moved = recv(peer->fd, peer->buffer + peer->filled_end, BUFFER - peer->filled_end, MSG_DONTWAIT);
+        if (moved > 0) {
+            peer->filled_end += (size_t)moved;
             return 1;
         }
-        if (!again(me, p, n))
+        if (!again(me, peer, moved))
             return 0;
     }
 }
 
 /* Read what is still missing of the first receive's data, and what follows at once. Returns whether something came. */
-static int fill_data(struct node *me, struct peer *p, struct request *r)
+static int fill_data(struct node *me, struct peer *peer, struct request *request)
 {
-    const size_t missing = r->bytes - r->at, wanted = missing < most_bytes ? missing : most_bytes;
-    struct iovec at[2] = {{r->data + r->at, wanted}, {p->buffer, BUFFER}};
-    struct msghdr message = {.msg_iov = at, .msg_iovlen = wanted == missing ? 2 : 1};
-    p->from = p->to = 0; /* it was empty */
+    const size_t missing = request->bytes - request->offset, wanted = missing < most_bytes ? missing : most_bytes;
+    struct iovec parts[2] = {{request->data + request->offset, wanted}, {peer->buffer, BUFFER}};
+    struct msghdr message = {.msg_iov = parts, .msg_iovlen = wanted == missing ? 2 : 1};
+    peer->filled_begin = peer->filled_end = 0; /* it was empty */
     for (;;) {
-        const ssize_t n = recvmsg(p->fd, &message, MSG_DONTWAIT);
-        if (n > 0) {
-            const size_t of_data = (size_t)n < wanted ? (size_t)n : wanted;
-            r->at += of_data;
-            p->to = (size_t)n - of_data;
+        const ssize_t moved = recvmsg(peer->fd, &message, MSG_DONTWAIT);
+        if (moved > 0) {
+            const size_t of_data = (size_t)moved < wanted ? (size_t)moved : wanted;
+            request->offset += of_data;
+            peer->filled_end = (size_t)moved - of_data;
             return 1;
         }
-        if (!again(me, p, n))
+        if (!again(me, peer, moved))
             return 0;
     }
 }
 
 /* Take the length of the first receive's message from the buffer. Returns 0 if the peer is gone now. */
-static int take_length(struct node *me, struct peer *p, struct request *r)
+static int take_length(struct node *me, struct peer *peer, struct request *request)
 {
-    const uint64_t length = load_le64(p->buffer + p->from);
-    p->from += LENGTH_BYTES;
+    const uint64_t length = load_le64(peer->buffer + peer->filled_begin);
+    peer->filled_begin += LENGTH_BYTES;
     if (length & goodbye) {
-        take_goodbye(me, p, length);
+        take_goodbye(me, peer, length);
         return 0;
     }
-    if (length > r->bytes) {
-        char words[128];
-        snprintf(words, sizeof words, "rank %d sent a message of %llu bytes where %llu are the most", number(me, p),
-                 (unsigned long long)length, (unsigned long long)r->bytes);
-        lose(me, p, PICI_E_CORRUPT, number(me, p), words);
+    if (length > request->bytes) {
+        char explanation[128];
+        snprintf(explanation, sizeof explanation, "rank %d sent a message of %llu bytes where %llu are the most",
+                 number(me, peer), (unsigned long long)length, (unsigned long long)request->bytes);
+        lose(me, peer, PICI_E_CORRUPT, number(me, peer), explanation);
         return 0;
     }
-    r->known = 1;
-    r->bytes = (size_t)length;
-    r->at = r->bytes < p->to - p->from ? r->bytes : p->to - p->from;
-    if (r->at)
-        memcpy(r->data, p->buffer + p->from, r->at);
-    p->from += r->at;
+    request->known = 1;
+    request->bytes = (size_t)length;
+    request->offset =
+        request->bytes < peer->filled_end - peer->filled_begin ? request->bytes : peer->filled_end - peer->filled_begin;
+    if (request->offset)
+        memcpy(request->data, peer->buffer + peer->filled_begin, request->offset);
+    peer->filled_begin += request->offset;
     return 1;
 }
 
 /* End receives as far as their messages have come. Without `reads`, those that are in the buffer. */
-static void pump_in(struct node *me, struct peer *p, int reads)
+static void pump_in(struct node *me, struct peer *peer, int reads)
 {
-    struct request *r;
-    while ((r = p->in.first)) {
-        if (!r->known) {
-            if (p->to - p->from < LENGTH_BYTES) {
-                if (!reads || !fill(me, p))
+    struct request *request;
+    while ((request = peer->incoming.first)) {
+        if (!request->known) {
+            if (peer->filled_end - peer->filled_begin < LENGTH_BYTES) {
+                if (!reads || !fill(me, peer))
                     return;
                 continue;
             }
-            if (!take_length(me, p, r))
+            if (!take_length(me, peer, request))
                 return;
         }
-        if (r->at < r->bytes) {
-            if (!reads || !fill_data(me, p, r))
+        if (request->offset < request->bytes) {
+            if (!reads || !fill_data(me, peer, request))
                 return;
             continue;
         }
-        finish_first(me, &p->in, PICI_OK);
+        finish_first(me, &peer->incoming, PICI_OK);
     }
 }
 
 /* ---- sending */
 
 /* A send failed: the peer has closed its socket. What it said before says more. */
-static void hear_goodbye(struct node *me, struct peer *p, ssize_t n)
+static void hear_goodbye(struct node *me, struct peer *peer, ssize_t moved)
 {
     const int error = errno;
-    if (p->in.first)
-        pump_in(me, p, 1);
-    else if (p->to - p->from < LENGTH_BYTES)
-        (void)fill(me, p);
-    if (p->gone)
+    if (peer->incoming.first)
+        pump_in(me, peer, 1);
+    else if (peer->filled_end - peer->filled_begin < LENGTH_BYTES)
+        (void)fill(me, peer);
+    if (peer->gone)
         return;
-    if (!p->in.first && p->to - p->from >= LENGTH_BYTES && load_le64(p->buffer + p->from) & goodbye) {
-        take_goodbye(me, p, load_le64(p->buffer + p->from));
+    if (!peer->incoming.first && peer->filled_end - peer->filled_begin >= LENGTH_BYTES &&
+        load_le64(peer->buffer + peer->filled_begin) & goodbye) {
+        take_goodbye(me, peer, load_le64(peer->buffer + peer->filled_begin));
         return;
     }
     errno = error;
-    (void)again(me, p, n);
+    (void)again(me, peer, moved);
 }
 
 /* The bytes of the first sends that the socket has not taken: arrays for a system call. Returns how many. */
-static size_t gather(const struct queue *q, struct iovec at[2 * TOGETHER])
+static size_t gather(const struct queue *queue, struct iovec parts[2 * TOGETHER])
 {
-    size_t n = 0, bytes = 0;
-    for (struct request *r = q->first; r && n <= 2 * TOGETHER - 2 && bytes < most_bytes; r = r->next) {
-        const size_t sent = r->at > LENGTH_BYTES ? r->at - LENGTH_BYTES : 0, of_data = r->bytes - sent;
-        if (r->at < LENGTH_BYTES)
-            at[n++] = (struct iovec){r->length + r->at, LENGTH_BYTES - r->at};
+    size_t count = 0, bytes = 0;
+    for (struct request *request = queue->first; request && count <= 2 * TOGETHER - 2 && bytes < most_bytes;
+         request = request->next) {
+        const size_t sent = request->offset > LENGTH_BYTES ? request->offset - LENGTH_BYTES : 0,
+                     of_data = request->bytes - sent;
+        if (request->offset < LENGTH_BYTES)
+            parts[count++] = (struct iovec){request->length + request->offset, LENGTH_BYTES - request->offset};
         if (of_data)
-            at[n++] = (struct iovec){r->data + sent, of_data < most_bytes - bytes ? of_data : most_bytes - bytes};
+            parts[count++] =
+                (struct iovec){request->data + sent, of_data < most_bytes - bytes ? of_data : most_bytes - bytes};
         bytes += of_data;
     }
-    return n;
+    return count;
 }
 
-static void pump_out(struct node *me, struct peer *p)
+static void pump_out(struct node *me, struct peer *peer)
 {
-    struct request *r;
-    while (p->out.first) {
-        struct iovec at[2 * TOGETHER];
-        struct msghdr message = {.msg_iov = at, .msg_iovlen = gather(&p->out, at)};
-        const ssize_t n = sendmsg(p->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (n < 0 && (errno == EPIPE || errno == ECONNRESET)) {
-            hear_goodbye(me, p, n);
+    struct request *request;
+    while (peer->outgoing.first) {
+        struct iovec parts[2 * TOGETHER];
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(&peer->outgoing, parts)};
+        const ssize_t moved = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        if (moved < 0 && (errno == EPIPE || errno == ECONNRESET)) {
+            hear_goodbye(me, peer, moved);
             return;
         }
-        if (n <= 0) {
-            if (!again(me, p, n))
+        if (moved <= 0) {
+            if (!again(me, peer, moved))
                 return;
             continue;
         }
-        for (size_t taken = (size_t)n; taken;) {
-            r = p->out.first;
-            const size_t missing = LENGTH_BYTES + r->bytes - r->at, step = taken < missing ? taken : missing;
-            r->at += step;
+        for (size_t taken = (size_t)moved; taken;) {
+            request = peer->outgoing.first;
+            const size_t missing = LENGTH_BYTES + request->bytes - request->offset,
+                         step = taken < missing ? taken : missing;
+            request->offset += step;
             taken -= step;
             if (step == missing)
-                finish_first(me, &p->out, PICI_OK);
+                finish_first(me, &peer->outgoing, PICI_OK);
         }
     }
 }
@@ -314,114 +323,114 @@ static void pump_out(struct node *me, struct peer *p)
 
 static enum pici_status post(struct node *me, int number_of_peer, int sends, void *data, size_t bytes, void **request)
 {
-    struct peer *p = &me->peers[number_of_peer];
-    struct queue *q = sends ? &p->out : &p->in;
-    if (p->gone)
-        return p->gone;
-    struct request *r = pool_take(&me->requests, sizeof *r);
-    if (!r) {
+    struct peer *peer = &me->peers[number_of_peer];
+    struct queue *queue = sends ? &peer->outgoing : &peer->incoming;
+    if (peer->gone)
+        return peer->gone;
+    struct request *pending = pool_take(&me->requests, sizeof *pending);
+    if (!pending) {
         if (!me->error[0])
             snprintf(me->error, sizeof me->error, "no memory for a message");
         return PICI_E_NOMEM;
     }
-    r->peer = p;
-    r->sends = sends;
-    r->data = data;
-    r->bytes = bytes;
-    store_le64(r->length, bytes);
-    if (q->first)
-        q->last->next = r;
+    pending->peer = peer;
+    pending->sends = sends;
+    pending->data = data;
+    pending->bytes = bytes;
+    store_le64(pending->length, bytes);
+    if (queue->first)
+        queue->last->next = pending;
     else
-        q->first = r;
-    q->last = r;
-    *request = r;
-    if (q->first != r)
+        queue->first = pending;
+    queue->last = pending;
+    *request = pending;
+    if (queue->first != pending)
         return PICI_OK;
     if (sends)
-        pump_out(me, p);
+        pump_out(me, peer);
     else
-        pump_in(me, p, 0);
-    if (sends && q->first)
-        q->blocked = r;
+        pump_in(me, peer, 0);
+    if (sends && queue->first)
+        queue->blocked = pending;
     return PICI_OK;
 }
 
-static enum pici_status socket_send(void *context, int to, const void *data, size_t bytes, void **request)
+static enum pici_status socket_send(void *context, int receiver, const void *data, size_t bytes, void **request)
 {
-    return post(context, to, 1, (void *)data, bytes, request); /* which is only read */
+    return post(context, receiver, 1, (void *)data, bytes, request); /* which is only read */
 }
 
-static enum pici_status socket_recv(void *context, int from, void *data, size_t cap, void **request)
+static enum pici_status socket_recv(void *context, int sender, void *data, size_t capacity, void **request)
 {
-    return post(context, from, 0, data, cap, request);
+    return post(context, sender, 0, data, capacity, request);
 }
 
 /* Try to move a request's queue. A queue that was found blocked is tried again by the request that found it so, and
  * after some tests of others: a caller tests all its requests in turn, and one try for all of them is enough. */
-static void try_queue(struct node *me, const struct request *r)
+static void try_queue(struct node *me, const struct request *request)
 {
-    struct peer *p = r->peer;
-    struct queue *q = r->sends ? &p->out : &p->in;
-    if (q->blocked && q->blocked != r && ++q->skipped < SKIPPED)
+    struct peer *peer = request->peer;
+    struct queue *queue = request->sends ? &peer->outgoing : &peer->incoming;
+    if (queue->blocked && queue->blocked != request && ++queue->skipped < SKIPPED)
         return;
-    q->skipped = 0;
-    if (r->sends)
-        pump_out(me, p);
+    queue->skipped = 0;
+    if (request->sends)
+        pump_out(me, peer);
     else
-        pump_in(me, p, 1);
-    if (q->first)
-        q->blocked = r;
+        pump_in(me, peer, 1);
+    if (queue->first)
+        queue->blocked = request;
 }
 
 static enum pici_status socket_test(void *context, void *request, int *done, size_t *bytes)
 {
     struct node *me = context;
-    struct request *r = request;
-    if (!r->done)
-        try_queue(me, r);
-    *done = r->done;
-    if (!r->done)
+    struct request *pending = request;
+    if (!pending->done)
+        try_queue(me, pending);
+    *done = pending->done;
+    if (!pending->done)
         return PICI_OK;
-    const enum pici_status s = r->status;
+    const enum pici_status status = pending->status;
     if (bytes)
-        *bytes = s ? 0 : r->bytes;
-    pool_give(&me->requests, &r->item);
-    return s;
+        *bytes = status ? 0 : pending->bytes;
+    pool_give(&me->requests, &pending->item);
+    return status;
 }
 
 /* Move all queues that can move, after waiting for that. Without a timeout, few queues are tried at once: that takes
  * fewer system calls than to ask which of them can move. Returns how many sockets were ready, as far as known. */
 static int look(struct node *me, int timeout_ms)
 {
-    nfds_t n = 0;
+    nfds_t polled = 0;
     int queues = 0, ready = 0;
     for (int i = 0; i < me->ranks; i++) {
-        struct peer *p = &me->peers[i];
-        if (!p->out.first && !p->in.first)
+        struct peer *peer = &me->peers[i];
+        if (!peer->outgoing.first && !peer->incoming.first)
             continue;
-        const int sends = p->out.first != NULL, receives = p->in.first != NULL;
+        const int sends = peer->outgoing.first != NULL, receives = peer->incoming.first != NULL;
         queues += sends + receives;
-        me->polls[n].fd = p->fd;
-        me->polls[n].events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
-        me->polled[n++] = p;
+        me->polls[polled].fd = peer->fd;
+        me->polls[polled].events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
+        me->polled[polled++] = peer;
     }
     const int blindly = timeout_ms == 0 && queues <= BLINDLY;
     if (!blindly)
-        ready = poll(me->polls, n, timeout_ms);
-    for (nfds_t i = 0; i < n && (blindly || ready > 0); i++) {
-        struct peer *p = me->polled[i];
+        ready = poll(me->polls, polled, timeout_ms);
+    for (nfds_t i = 0; i < polled && (blindly || ready > 0); i++) {
+        struct peer *peer = me->polled[i];
         const int events = blindly ? POLLIN | POLLOUT : me->polls[i].revents;
         const int over = events & (POLLERR | POLLHUP | POLLNVAL);
-        if (p->in.first && (events & POLLIN || over))
-            pump_in(me, p, 1);
-        if (p->out.first && (events & POLLOUT || over))
-            pump_out(me, p);
+        if (peer->incoming.first && (events & POLLIN || over))
+            pump_in(me, peer, 1);
+        if (peer->outgoing.first && (events & POLLOUT || over))
+            pump_out(me, peer);
     }
-    for (nfds_t i = 0; i < n; i++) {
-        struct peer *p = me->polled[i];
-        p->in.blocked = p->in.first ? me : NULL;
-        p->out.blocked = p->out.first ? me : NULL;
-        p->in.skipped = p->out.skipped = 0;
+    for (nfds_t i = 0; i < polled; i++) {
+        struct peer *peer = me->polled[i];
+        peer->incoming.blocked = peer->incoming.first ? me : NULL;
+        peer->outgoing.blocked = peer->outgoing.first ? me : NULL;
+        peer->incoming.skipped = peer->outgoing.skipped = 0;
     }
     return ready;
 }
@@ -440,9 +449,9 @@ static void relax(void)
 
 static int64_t milliseconds(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
 /* A test of one request may have ended others: then do not sleep. A short message mostly comes before the system call
@@ -467,21 +476,21 @@ static void socket_wait(void *context, int timeout_ms)
 /* ---- the end */
 
 /* Whether a part of a message was sent, so that the peer waits for the rest. */
-static int half_sent(const struct peer *p)
+static int half_sent(const struct peer *peer)
 {
-    return p->fd >= 0 && p->out.first && p->out.first->at > 0;
+    return peer->fd >= 0 && peer->outgoing.first && peer->outgoing.first->offset > 0;
 }
 
 /* Send more of it, but nothing of the messages behind it. */
-static void send_rest(struct node *me, struct peer *p)
+static void send_rest(struct node *me, struct peer *peer)
 {
-    struct request *behind = p->out.first->next;
-    p->out.first->next = NULL;
-    pump_out(me, p);
-    if (p->out.first)
-        p->out.first->next = behind;
+    struct request *behind = peer->outgoing.first->next;
+    peer->outgoing.first->next = NULL;
+    pump_out(me, peer);
+    if (peer->outgoing.first)
+        peer->outgoing.first->next = behind;
     else
-        p->out.first = behind;
+        peer->outgoing.first = behind;
 }
 
 /* A message that is half sent would swallow the goodbye: end it, if the peer takes it soon. */
@@ -489,68 +498,69 @@ static void end_messages(struct node *me)
 {
     const int64_t end = milliseconds() + LAST_MS;
     for (;;) {
-        nfds_t n = 0;
+        nfds_t polled = 0;
         for (int i = 0; i < me->ranks; i++)
             if (half_sent(&me->peers[i]))
                 send_rest(me, &me->peers[i]);
         for (int i = 0; i < me->ranks; i++)
             if (half_sent(&me->peers[i]))
-                me->polls[n++] = (struct pollfd){.fd = me->peers[i].fd, .events = POLLOUT};
+                me->polls[polled++] = (struct pollfd){.fd = me->peers[i].fd, .events = POLLOUT};
         const int64_t rest = end - milliseconds();
-        if (!n || rest <= 0)
+        if (!polled || rest <= 0)
             return;
-        (void)poll(me->polls, n, (int)rest);
+        (void)poll(me->polls, polled, (int)rest);
     }
 }
 
 /* Say goodbye to a peer, and close its socket. What it has sent is read: else closing would reset the connection, and
  * the peer might lose what it has not read. */
-static void part(struct peer *p, uint64_t word, int drains)
+static void part(struct peer *peer, uint64_t word, int drains)
 {
     uint8_t length[LENGTH_BYTES];
     store_le64(length, word);
-    if (!half_sent(p))
-        (void)!send(p->fd, length, sizeof length, MSG_DONTWAIT | MSG_NOSIGNAL); /* else it learns by the end */
-    shutdown(p->fd, SHUT_WR);
+    /* else it learns by the end */
+    if (!half_sent(peer))
+        (void)!send(peer->fd, length, sizeof length, MSG_DONTWAIT | MSG_NOSIGNAL);
+    shutdown(peer->fd, SHUT_WR);
     for (int i = 0; i < DRAINED && drains; i++)
-        if (recv(p->fd, p->buffer, BUFFER, MSG_DONTWAIT) <= 0)
+        if (recv(peer->fd, peer->buffer, BUFFER, MSG_DONTWAIT) <= 0)
             break;
-    close(p->fd);
-    p->fd = -1;
+    close(peer->fd);
+    peer->fd = -1;
 }
 
 /* The next rank from `from` on of which a message is due; with `sends`, which does not take one. -1: none. */
 static int awaited(const struct node *me, int from, int sends)
 {
-    while (from < me->ranks && !(sends ? me->peers[from].out.first : me->peers[from].in.first))
+    while (from < me->ranks && !(sends ? me->peers[from].outgoing.first : me->peers[from].incoming.first))
         from++;
     return from < me->ranks ? from : -1;
 }
 
 /* The system has copied what was sent, so no buffer is in use afterwards. */
-static int socket_abandon(void *context, enum pici_status why)
+static int socket_abandon(void *context, enum pici_status reason)
 {
     struct node *me = context;
     int culprit = me->culprit;
     if (me->abandoned)
         return 0;
     me->abandoned = 1;
-    if (culprit < 0 && why == PICI_E_TIMEOUT)
+    if (culprit < 0 && reason == PICI_E_TIMEOUT)
         culprit = awaited(me, 0, awaited(me, 0, 0) < 0);
     if (culprit < 0)
         culprit = me->rank;
-    if (!why)
-        why = PICI_E_PEER;
+    if (!reason)
+        reason = PICI_E_PEER;
     end_messages(me);
     for (int i = 0; i < me->ranks; i++) {
-        struct peer *p = &me->peers[i];
-        if (p->fd >= 0)
-            part(p, goodbye | (uint64_t)culprit << 32 | (uint32_t)why, 1);
-        p->gone = why;
-        while (p->out.first)
-            finish_first(me, &p->out, why);
-        while (p->in.first)
-            finish_first(me, &p->in, why);
+        struct peer *peer = &me->peers[i];
+        if (peer->fd >= 0)
+            part(peer, goodbye | (uint64_t)culprit << 32 | (uint32_t)reason, 1);
+        peer->gone = reason;
+        while (peer->outgoing.first)
+            finish_first(me, &peer->outgoing, reason);
+        while (peer->incoming.first)
+            finish_first(me, &peer->incoming, reason);
     }
     return 0;
 }
@@ -584,18 +594,17 @@ static const char *socket_error(void *context)
 {
     struct node *me = context;
     const int sends = awaited(me, 0, 0) < 0;
-    int at = 0, left = NAMED, i;
+    int offset = 0, remaining = NAMED, i;
     if (me->error[0])
         return me->error;
     me->waits[0] = '\0';
-    for (i = awaited(me, 0, sends); i >= 0 && left; i = awaited(me, i + 1, sends), left--)
-        at += snprintf(me->waits + at, sizeof me->waits - (size_t)at, "%s%d",
-                       at      ? ", "
-                       : sends ? "data is not taken by rank "
-                               : "no message from rank ",
-                       i);
+    const char *before = sends ? "data is not taken by rank " : "no message from rank ";
+    for (i = awaited(me, 0, sends); i >= 0 && remaining; i = awaited(me, i + 1, sends), remaining--) {
+        offset += snprintf(me->waits + offset, sizeof me->waits - (size_t)offset, "%s%d", before, i);
+        before = ", ";
+    }
     if (i >= 0)
-        snprintf(me->waits + at, sizeof me->waits - (size_t)at, ", ...");
+        snprintf(me->waits + offset, sizeof me->waits - (size_t)offset, ", ...");
     return me->waits;
 }
 
@@ -614,21 +623,21 @@ static void set_options(int fd, int near)
         (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &(int){NEAR_BUFFER}, sizeof(int));
 }
 
-enum pici_status pici_transport_sockets(struct pici_transport *t, const int *fds, const int *node_of, int rank,
+enum pici_status pici_transport_sockets(struct pici_transport *transport, const int *fds, const int *node_of, int rank,
                                         int ranks)
 {
-    const size_t n = (size_t)ranks;
+    const size_t count = (size_t)ranks;
     struct node *me = calloc(1, sizeof *me);
     if (!me)
         return PICI_E_NOMEM;
     me->rank = rank;
     me->ranks = ranks;
     me->culprit = -1;
-    me->peers = calloc(n, sizeof *me->peers);
-    me->buffers = n <= SIZE_MAX / BUFFER ? malloc(n * BUFFER) : NULL;
-    me->polls = calloc(n, sizeof *me->polls);
-    me->polled = calloc(n, sizeof *me->polled);
-    me->node_of = calloc(n, sizeof *me->node_of);
+    me->peers = calloc(count, sizeof *me->peers);
+    me->buffers = count <= SIZE_MAX / BUFFER ? malloc(count * BUFFER) : NULL;
+    me->polls = calloc(count, sizeof *me->polls);
+    me->polled = calloc(count, sizeof *me->polled);
+    me->node_of = calloc(count, sizeof *me->node_of);
     if (!me->peers || !me->buffers || !me->polls || !me->polled || !me->node_of) {
         me->ranks = 0; /* nothing to close */
         socket_close(me);
@@ -644,8 +653,8 @@ enum pici_status pici_transport_sockets(struct pici_transport *t, const int *fds
             set_options(fds[i], node_of[i] == node_of[rank]);
     }
     me->cores = pici_transport_cores(here);
-    *t = (struct pici_transport){
-        .size = sizeof *t,
+    *transport = (struct pici_transport){
+        .size = sizeof *transport,
         .context = me,
         .rank = rank,
         .ranks = ranks,
@@ -661,7 +670,7 @@ enum pici_status pici_transport_sockets(struct pici_transport *t, const int *fds
     return PICI_OK;
 }
 
-void pici_transport_sockets_keep(const struct pici_transport *t, int keep)
+void pici_transport_sockets_keep(const struct pici_transport *transport, int keep)
 {
-    ((struct node *)t->context)->kept = keep;
+    ((struct node *)transport->context)->kept = keep;
 }

@@ -53,24 +53,30 @@ struct circle {
     int *node_of;            /* [ranks] */
     struct meet_side *sides; /* [ranks] */
     struct greeting *greetings;
-    uint8_t *out, *in;           /* [ranks * VERDICT_BYTES], which is more than a greeting has */
-    struct greeting_verdict own; /* the weightiest that this rank has found */
+    uint8_t *outgoing, *incoming; /* [ranks * VERDICT_BYTES], which is more than a greeting has */
+    struct greeting_verdict own;  /* the weightiest that this rank has found */
 };
 
 /* How likely a failure is the cause of others: what a rank found in its own arguments and memory is; that another rank
  * has closed its socket, or says nothing, may follow from it. */
-static int weight(enum pici_status s)
+static int weight(enum pici_status status)
 {
-    return s == PICI_OK ? 0 : s == PICI_E_TIMEOUT ? 1 : s == PICI_E_TRANSPORT ? 2 : s == PICI_E_PEER ? 3 : 4;
+    switch (status) {
+    case PICI_OK: return 0;
+    case PICI_E_TIMEOUT: return 1;
+    case PICI_E_TRANSPORT: return 2;
+    case PICI_E_PEER: return 3;
+    default: return 4;
+    }
 }
 
 /* Note what is wrong. Of findings that weigh the same the first stays. */
-static void find_fault(struct circle *c, enum pici_status s, const char *words)
+static void find_fault(struct circle *circle, enum pici_status status, const char *explanation)
 {
-    if (weight(s) <= weight(c->own.status))
+    if (weight(status) <= weight(circle->own.status))
         return;
-    c->own.status = s;
-    snprintf(c->own.words, sizeof c->own.words, "%.*s", (int)sizeof c->own.words - 1, words);
+    circle->own.status = status;
+    snprintf(circle->own.words, sizeof circle->own.words, "%.*s", (int)sizeof circle->own.words - 1, explanation);
 }
 
 static int is_stream(int fd)
@@ -80,139 +86,147 @@ static int is_stream(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM;
 }
 
-/* What is wrong with a socket that the caller gave: a status and words, or PICI_OK. */
-static enum pici_status look_at_socket(const int *fds, int i, int rank, int ranks, char *words, size_t bytes)
+/* What is wrong with a socket that the caller gave: a status and an explanation, or PICI_OK. */
+static enum pici_status look_at_socket(const int *fds, int i, int rank, int ranks, char *explanation, size_t bytes)
 {
     if (!is_stream(fds[i])) {
-        snprintf(words, bytes, "fds[%d] (%d) is not a stream socket", i, fds[i]);
+        snprintf(explanation, bytes, "fds[%d] (%d) is not a stream socket", i, fds[i]);
         return PICI_E_ARG;
     }
     for (int k = i + 1; k < ranks; k++)
         if (k != rank && fds[k] == fds[i]) {
-            snprintf(words, bytes, "fds[%d] and fds[%d] are the same socket", i, k);
+            snprintf(explanation, bytes, "fds[%d] and fds[%d] are the same socket", i, k);
             return PICI_E_ARG;
         }
     return PICI_OK;
 }
 
 /* Tell everyone who this rank is, and hear who they are. */
-static enum pici_status greet(struct circle *c, char host[GREETING_HOST])
+static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
 {
-    char words[VERDICT_WORDS];
-    for (int i = 0; i < c->ranks; i++) {
-        struct greeting g = pici_greeting(GREETING_MEET, c->rank, c->ranks, i);
-        uint8_t *out = c->out + (size_t)i * VERDICT_BYTES, *in = c->in + (size_t)i * VERDICT_BYTES;
-        memcpy(g.host, host, sizeof g.host);
-        pici_greeting_put(out, &g);
-        c->sides[i] = (struct meet_side){
-            .fd = c->fds[i], .out = out, .in = in, .out_bytes = GREETING_BYTES, .in_bytes = GREETING_BYTES};
+    char explanation[VERDICT_WORDS];
+    for (int i = 0; i < circle->ranks; i++) {
+        struct greeting greeting = pici_greeting(GREETING_MEET, circle->rank, circle->ranks, i);
+        uint8_t *out = circle->outgoing + (size_t)i * VERDICT_BYTES, *in = circle->incoming + (size_t)i * VERDICT_BYTES;
+        memcpy(greeting.host, host, sizeof greeting.host);
+        pici_greeting_put(out, &greeting);
+        circle->sides[i] = (struct meet_side){.fd = circle->fds[i],
+                                              .outgoing = out,
+                                              .incoming = in,
+                                              .out_bytes = GREETING_BYTES,
+                                              .in_bytes = GREETING_BYTES};
     }
-    const enum pici_status s = pici_meet(c->sides, c->ranks, pici_meet_deadline(c->timeout_ms), GRACE_MS);
-    if (s)
-        return s;
-    for (int i = 0; i < c->ranks; i++) {
-        const struct meet_side *side = &c->sides[i];
-        const struct greeting own = pici_greeting(GREETING_MEET, c->rank, c->ranks, i);
-        if (c->fds[i] < 0)
+    const enum pici_status status =
+        pici_meet(circle->sides, circle->ranks, pici_meet_deadline(circle->timeout_ms), GRACE_MS);
+    if (status)
+        return status;
+    for (int i = 0; i < circle->ranks; i++) {
+        const struct meet_side *side = &circle->sides[i];
+        const struct greeting own = pici_greeting(GREETING_MEET, circle->rank, circle->ranks, i);
+        if (circle->fds[i] < 0)
             continue;
         if (side->status)
             continue;
-        if (pici_greeting_get(&c->greetings[i], side->in)) {
-            snprintf(words, sizeof words, "the socket for rank %d leads to something that is no rank", i);
-            find_fault(c, PICI_E_PEER, words);
-        } else if (pici_greeting_wrong(&c->greetings[i], &own, i, words, sizeof words))
-            find_fault(c, PICI_E_PEER, words);
+        if (pici_greeting_get(&circle->greetings[i], side->incoming)) {
+            snprintf(explanation, sizeof explanation, "the socket for rank %d leads to something that is no rank", i);
+            find_fault(circle, PICI_E_PEER, explanation);
+        } else if (pici_greeting_wrong(&circle->greetings[i], &own, i, explanation, sizeof explanation))
+            find_fault(circle, PICI_E_PEER, explanation);
     }
-    for (int i = 0; i < c->ranks; i++) { /* after the others, since what these found may be the cause */
-        const struct meet_side *side = &c->sides[i];
+    for (int i = 0; i < circle->ranks; i++) { /* after the others, since what these found may be the cause */
+        const struct meet_side *side = &circle->sides[i];
         if (!side->status)
             continue;
         if (side->status == PICI_E_PEER)
-            snprintf(words, sizeof words, "rank %d closed its connection before it said who it is", i);
+            snprintf(explanation, sizeof explanation, "rank %d closed its connection before it said who it is", i);
         else if (side->status == PICI_E_TIMEOUT)
-            snprintf(words, sizeof words, "rank %d did not say who it is", i);
+            snprintf(explanation, sizeof explanation, "rank %d did not say who it is", i);
         else
-            snprintf(words, sizeof words, "the socket for rank %d: %s", i, strerror(side->error));
-        find_fault(c, side->status, words);
+            snprintf(explanation, sizeof explanation, "the socket for rank %d: %s", i, strerror(side->error));
+        find_fault(circle, side->status, explanation);
     }
     return PICI_OK;
 }
 
 /* The number of a node is the lowest rank on it. */
-static void find_nodes(struct circle *c, const char host[GREETING_HOST])
+static void find_nodes(struct circle *circle, const char host[GREETING_HOST])
 {
-    memcpy(c->greetings[c->rank].host, host, GREETING_HOST);
-    for (int i = 0; i < c->ranks; i++) {
+    memcpy(circle->greetings[circle->rank].host, host, GREETING_HOST);
+    for (int i = 0; i < circle->ranks; i++) {
         int k = 0;
-        while (memcmp(c->greetings[k].host, c->greetings[i].host, GREETING_HOST) != 0)
+        while (memcmp(circle->greetings[k].host, circle->greetings[i].host, GREETING_HOST) != 0)
             k++;
-        c->node_of[i] = k;
+        circle->node_of[i] = k;
     }
 }
 
 /* Tell everyone whether this rank can go on, and hear whether they can. The verdict becomes the weightiest of all; of
  * those that weigh the same, that of the lowest rank. Ranks that did not greet are told, but not listened to. */
-static enum pici_status judge(struct circle *c)
+static enum pici_status judge(struct circle *circle)
 {
-    char words[VERDICT_WORDS];
-    struct greeting_verdict worst = c->own;
-    for (int i = 0; i < c->ranks; i++) {
-        struct meet_side *side = &c->sides[i];
-        const int deaf = side->status != PICI_OK || c->greetings[i].version != GREETING_VERSION;
-        uint8_t *out = c->out + (size_t)i * VERDICT_BYTES, *in = c->in + (size_t)i * VERDICT_BYTES;
-        pici_verdict_put(out, &c->own);
-        *side = (struct meet_side){
-            .fd = c->fds[i], .out = out, .in = in, .out_bytes = VERDICT_BYTES, .in_bytes = deaf ? 0 : VERDICT_BYTES};
+    char explanation[VERDICT_WORDS];
+    struct greeting_verdict worst = circle->own;
+    for (int i = 0; i < circle->ranks; i++) {
+        struct meet_side *side = &circle->sides[i];
+        const int deaf = side->status != PICI_OK || circle->greetings[i].version != GREETING_VERSION;
+        uint8_t *out = circle->outgoing + (size_t)i * VERDICT_BYTES, *in = circle->incoming + (size_t)i * VERDICT_BYTES;
+        pici_verdict_put(out, &circle->own);
+        *side = (struct meet_side){.fd = circle->fds[i],
+                                   .outgoing = out,
+                                   .incoming = in,
+                                   .out_bytes = VERDICT_BYTES,
+                                   .in_bytes = deaf ? 0 : VERDICT_BYTES};
     }
-    const enum pici_status s = pici_meet(c->sides, c->ranks, pici_meet_deadline(c->timeout_ms), GRACE_MS);
-    if (s)
-        return s;
-    for (int i = 0; i < c->ranks; i++) {
-        const struct meet_side *side = &c->sides[i];
-        struct greeting_verdict v;
-        if (c->fds[i] < 0 || !side->in_bytes)
+    const enum pici_status status =
+        pici_meet(circle->sides, circle->ranks, pici_meet_deadline(circle->timeout_ms), GRACE_MS);
+    if (status)
+        return status;
+    for (int i = 0; i < circle->ranks; i++) {
+        const struct meet_side *side = &circle->sides[i];
+        struct greeting_verdict verdict;
+        if (circle->fds[i] < 0 || !side->in_bytes)
             continue;
-        v.rank = (uint32_t)c->rank;
-        if (side->status || pici_verdict_get(&v, side->in)) {
-            snprintf(words, sizeof words,
+        verdict.rank = (uint32_t)circle->rank;
+        if (side->status || pici_verdict_get(&verdict, side->incoming)) {
+            snprintf(explanation, sizeof explanation,
                      side->status == PICI_E_PEER ? "rank %d closed its connection before the communicator was made"
                                                  : "rank %d did not say whether its communicator is made",
                      i);
-            v = (struct greeting_verdict){.status = side->status ? side->status : PICI_E_CORRUPT,
-                                          .rank = (uint32_t)c->rank};
-            memcpy(v.words, words, sizeof v.words);
+            verdict = (struct greeting_verdict){.status = side->status ? side->status : PICI_E_CORRUPT,
+                                                .rank = (uint32_t)circle->rank};
+            memcpy(verdict.words, explanation, sizeof verdict.words);
         }
-        if (weight(v.status) > weight(worst.status) ||
-            (v.status && weight(v.status) == weight(worst.status) && v.rank < worst.rank))
-            worst = v;
+        if (weight(verdict.status) > weight(worst.status) ||
+            (verdict.status && weight(verdict.status) == weight(worst.status) && verdict.rank < worst.rank))
+            worst = verdict;
     }
-    c->own = worst;
+    circle->own = worst;
     return PICI_OK;
 }
 
-static void circle_free(struct circle *c)
+static void circle_free(struct circle *circle)
 {
-    free(c->fds);
-    free(c->node_of);
-    free(c->sides);
-    free(c->greetings);
-    free(c->out);
-    free(c->in);
+    free(circle->fds);
+    free(circle->node_of);
+    free(circle->sides);
+    free(circle->greetings);
+    free(circle->outgoing);
+    free(circle->incoming);
 }
 
-static int circle_init(struct circle *c, int rank, int ranks)
+static int circle_init(struct circle *circle, int rank, int ranks)
 {
-    const size_t n = (size_t)ranks;
-    *c = (struct circle){.rank = rank, .ranks = ranks, .own.rank = (uint32_t)rank};
-    c->fds = malloc(n * sizeof *c->fds);
-    c->node_of = calloc(n, sizeof *c->node_of);
-    c->sides = calloc(n, sizeof *c->sides);
-    c->greetings = calloc(n, sizeof *c->greetings);
-    c->out = calloc(n, VERDICT_BYTES);
-    c->in = calloc(n, VERDICT_BYTES);
-    if (c->fds && c->node_of && c->sides && c->greetings && c->out && c->in)
+    const size_t count = (size_t)ranks;
+    *circle = (struct circle){.rank = rank, .ranks = ranks, .own.rank = (uint32_t)rank};
+    circle->fds = malloc(count * sizeof *circle->fds);
+    circle->node_of = calloc(count, sizeof *circle->node_of);
+    circle->sides = calloc(count, sizeof *circle->sides);
+    circle->greetings = calloc(count, sizeof *circle->greetings);
+    circle->outgoing = calloc(count, VERDICT_BYTES);
+    circle->incoming = calloc(count, VERDICT_BYTES);
+    if (circle->fds && circle->node_of && circle->sides && circle->greetings && circle->outgoing && circle->incoming)
         return 1;
-    circle_free(c);
+    circle_free(circle);
     return 0;
 }
 
@@ -226,96 +240,102 @@ static void close_all(const int *fds, int rank, int ranks)
 
 /* Where all ranks share a node, messages are copied from cache to cache: then slices are as long as caches are, unless
  * the environment says otherwise. All ranks have the same node map. */
-static void tune(const struct circle *c, struct pici_comm *comm)
+static void tune(const struct circle *circle, struct pici_comm *comm)
 {
-    struct pici_tune t = PICI_TUNE_INIT;
-    int one = c->slice_bytes == 0;
-    for (int i = 0; i < c->ranks; i++)
-        one &= c->node_of[i] == 0;
-    t.slice_bytes = SLICE;
+    struct pici_tune tuned = PICI_TUNE_INIT;
+    int one = circle->slice_bytes == 0;
+    for (int i = 0; i < circle->ranks; i++)
+        one &= circle->node_of[i] == 0;
+    tuned.slice_bytes = SLICE;
+    /* cannot fail: the communicator is new */
     if (one)
-        (void)pici_comm_tune(comm, &t); /* cannot fail: the communicator is new */
+        (void)pici_comm_tune(comm, &tuned);
 }
 
 /* All ranks go through the same rounds, whatever they find. */
-static enum pici_status make(struct pici_comm **out, struct circle *c)
+static enum pici_status make(struct pici_comm **out, struct circle *circle)
 {
-    struct pici_transport t;
+    struct pici_transport transport;
     char host[GREETING_HOST];
     int kept = 0;
     find_host(host);
-    enum pici_status s = greet(c, host);
-    if (!s && !c->own.status) {
-        find_nodes(c, host);
-        s = pici_transport_sockets(&t, c->fds, c->node_of, c->rank, c->ranks);
-        if (!s) {
+    enum pici_status status = greet(circle, host);
+    if (!status && !circle->own.status) {
+        find_nodes(circle, host);
+        status = pici_transport_sockets(&transport, circle->fds, circle->node_of, circle->rank, circle->ranks);
+        if (!status) {
             kept = 1; /* if this fails, the verdict still needs the sockets */
-            pici_transport_sockets_keep(&t, 1);
-            s = pici_comm_transport(out, &t);
-            if (s)
-                find_fault(c, s, pici_comm_error(NULL));
+            pici_transport_sockets_keep(&transport, 1);
+            status = pici_comm_transport(out, &transport);
+            if (status)
+                find_fault(circle, status, pici_comm_error(NULL));
             else
-                tune(c, *out);
-            s = PICI_OK;
+                tune(circle, *out);
+            status = PICI_OK;
         }
     }
-    if (s)
-        find_fault(c, s, "no memory for a communicator");
-    s = judge(c);
-    if (s)
-        find_fault(c, s, "no memory for a communicator");
+    if (status)
+        find_fault(circle, status, "no memory for a communicator");
+    status = judge(circle);
+    if (status)
+        find_fault(circle, status, "no memory for a communicator");
     if (kept)
-        pici_transport_sockets_keep(&t, 0);
-    if (!c->own.status)
+        pici_transport_sockets_keep(&transport, 0);
+    if (!circle->own.status)
         return PICI_OK;
     if (*out)
         pici_comm_free(*out);
     else if (kept)
-        t.close(t.context);
+        transport.close(transport.context);
     else
-        close_all(c->fds, c->rank, c->ranks);
+        close_all(circle->fds, circle->rank, circle->ranks);
     *out = NULL;
-    return c->own.status;
+    return circle->own.status;
 }
 
 enum pici_status pici_comm_sockets(struct pici_comm **out, const int *fds, int rank, int ranks)
 {
     struct coll_settings settings;
-    struct circle c;
-    char words[VERDICT_WORDS + 32];
+    struct circle circle;
+    char explanation[VERDICT_WORDS + 32];
     if (out)
         *out = NULL;
     if (!out || !fds || ranks < 1 || ranks > COLL_MAX_RANKS || rank < 0 || rank >= ranks) {
-        snprintf(words, sizeof words, "rank %d of %d", rank, ranks);
-        pici_comm_failed(!out ? "no place for the communicator" : !fds ? "no sockets" : words);
+        snprintf(explanation, sizeof explanation, "rank %d of %d", rank, ranks);
+        if (!out)
+            snprintf(explanation, sizeof explanation, "no place for the communicator");
+        else if (!fds)
+            snprintf(explanation, sizeof explanation, "no sockets");
+        pici_comm_failed(explanation);
         if (fds && ranks >= 1 && ranks <= COLL_MAX_RANKS)
             close_all(fds, rank, ranks);
         return PICI_E_ARG;
     }
-    if (!circle_init(&c, rank, ranks)) {
-        snprintf(words, sizeof words, "no memory for %d ranks", ranks);
-        pici_comm_failed(words);
+    if (!circle_init(&circle, rank, ranks)) {
+        snprintf(explanation, sizeof explanation, "no memory for %d ranks", ranks);
+        pici_comm_failed(explanation);
         close_all(fds, rank, ranks);
         return PICI_E_NOMEM;
     }
-    c.timeout_ms = 60000; /* as long as the settings are not known */
-    if (pici_settings_read(&settings, words, sizeof words))
-        find_fault(&c, PICI_E_ARG, words);
+    circle.timeout_ms = 60000; /* as long as the settings are not known */
+    if (pici_settings_read(&settings, explanation, sizeof explanation))
+        find_fault(&circle, PICI_E_ARG, explanation);
     else {
-        c.timeout_ms = settings.timeout_ms;
-        c.slice_bytes = settings.slice_bytes;
+        circle.timeout_ms = settings.timeout_ms;
+        circle.slice_bytes = settings.slice_bytes;
     }
     for (int i = 0; i < ranks; i++) {
-        const enum pici_status s = i == rank ? PICI_E_ARG : look_at_socket(fds, i, rank, ranks, words, sizeof words);
-        c.fds[i] = s ? -1 : fds[i];
-        if (s && i != rank)
-            find_fault(&c, s, words);
+        const enum pici_status status =
+            i == rank ? PICI_E_ARG : look_at_socket(fds, i, rank, ranks, explanation, sizeof explanation);
+        circle.fds[i] = status ? -1 : fds[i];
+        if (status && i != rank)
+            find_fault(&circle, status, explanation);
     }
-    const enum pici_status s = make(out, &c);
-    if (s) {
-        snprintf(words, sizeof words, "rank %lu: %s", (unsigned long)c.own.rank, c.own.words);
-        pici_comm_failed(words);
+    const enum pici_status status = make(out, &circle);
+    if (status) {
+        snprintf(explanation, sizeof explanation, "rank %lu: %s", (unsigned long)circle.own.rank, circle.own.words);
+        pici_comm_failed(explanation);
     }
-    circle_free(&c);
-    return s;
+    circle_free(&circle);
+    return status;
 }

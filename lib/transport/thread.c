@@ -44,7 +44,7 @@ struct request {
     size_t bytes;            /* sent, or received */
     struct message *arrived; /* this and the next three: of a receive */
     uint8_t *into;
-    size_t cap;
+    size_t capacity;
     int from;
     struct message message; /* of a send of a large message */
 };
@@ -53,24 +53,24 @@ struct rank {
     struct group *group;
     int number;
     struct pool requests;
-    struct request *posted;  /* receives without a message, oldest first */
-    unsigned long long seen; /* events before the last wait ended */
-    uint64_t *sent;          /* [ranks] messages, for faults */
-    struct pici_mover mover; /* owns is NULL: all memory is the host's */
-    int stuck;               /* a mover gave up a copy that may still go on in this rank's memory */
-    struct message *spare;   /* small messages that this rank has received, for those that it sends; at most SPARE */
+    struct request *posted;         /* receives without a message, oldest first */
+    unsigned long long events_seen; /* events before the last wait ended */
+    uint64_t *sent;                 /* [ranks] messages, for faults */
+    struct pici_mover mover;        /* owns is NULL: all memory is the host's */
+    int stuck;                      /* a mover gave up a copy that may still go on in this rank's memory */
+    struct message *spare; /* small messages that this rank has received, for those that it sends; at most SPARE */
     int spares;
     int silent; /* stalled by a fault */
     int gave_up;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_ullong events;  /* counts what may end a request of this rank; each signals `changed` */
-    enum pici_status left; /* not PICI_OK: this rank takes no more messages, and why */
+    atomic_ullong events;         /* counts what may end a request of this rank; each signals `changed` */
+    enum pici_status left_status; /* not PICI_OK: this rank takes no more messages, and why */
     struct link {
         struct message *first, *last;
         enum pici_status ended; /* not PICI_OK: no message follows, and why */
-    } * from;                   /* [ranks] */
+    } * links;                  /* [ranks] */
 };
 
 struct group {
@@ -84,9 +84,9 @@ struct group {
 
 static int64_t now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
 /* Leave the core's units to another thread on it for a moment. */
@@ -98,10 +98,10 @@ static inline void relax(void)
 }
 
 /* Report an event to a rank that may wait for it. Its lock is held. */
-static void wake(struct rank *r)
+static void wake(struct rank *rank)
 {
-    r->events++;
-    pthread_cond_signal(&r->changed);
+    rank->events++;
+    pthread_cond_signal(&rank->changed);
 }
 
 /* ---- Faults ---- */
@@ -109,39 +109,39 @@ static void wake(struct rank *r)
 enum chance { DROP, DELAY, TRUNCATE, FLIP, STALL, REFUSE, HOW_LATE, HOW_SHORT, WHICH_BIT };
 
 /* 64 pseudo-random bits for a message: SplitMix64's finalizer over the seed, the link, the message and the fault. */
-static uint64_t draw(const struct rank *me, int to, uint64_t number, enum chance what)
+static uint64_t draw(const struct rank *me, int receiver, uint64_t number, enum chance what)
 {
-    const uint64_t parts[] = {me->group->faults.seed, (uint64_t)me->number, (uint64_t)to, number, what};
-    uint64_t x = 0;
+    const uint64_t parts[] = {me->group->faults.seed, (uint64_t)me->number, (uint64_t)receiver, number, what};
+    uint64_t bits = 0;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        x = (x ^ parts[i]) + UINT64_C(0x9e3779b97f4a7c15);
-        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-        x ^= x >> 31;
+        bits = (bits ^ parts[i]) + UINT64_C(0x9e3779b97f4a7c15);
+        bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+        bits ^= bits >> 31;
     }
-    return x;
+    return bits;
 }
 
-static int happens(const struct rank *me, int to, uint64_t number, enum chance what, double probability)
+static int happens(const struct rank *me, int receiver, uint64_t number, enum chance what, double probability)
 {
-    return (double)(draw(me, to, number, what) >> 11) * 0x1p-53 < probability;
+    return (double)(draw(me, receiver, number, what) >> 11) * 0x1p-53 < probability;
 }
 
 /* Apply faults to the next message to `to`: change it, or set *lost. PICI_E_NOMEM: it is refused. */
-static enum pici_status misfortune(struct rank *me, int to, struct message *m, int *lost)
+static enum pici_status misfortune(struct rank *me, int receiver, struct message *message, int *lost)
 {
-    const struct pici_thread_faults *f = &me->group->faults;
-    const uint64_t number = me->sent[to]++;
-    if (happens(me, to, number, REFUSE, f->refuse))
+    const struct pici_thread_faults *faults = &me->group->faults;
+    const uint64_t number = me->sent[receiver]++;
+    if (happens(me, receiver, number, REFUSE, faults->refuse))
         return PICI_E_NOMEM;
-    me->silent |= happens(me, to, number, STALL, f->stall);
-    *lost = me->silent || happens(me, to, number, DROP, f->drop);
-    if (m->bytes && happens(me, to, number, TRUNCATE, f->truncate))
-        m->bytes = (size_t)(draw(me, to, number, HOW_SHORT) % m->bytes);
-    if (m->bytes && happens(me, to, number, FLIP, f->flip))
-        m->flip = draw(me, to, number, WHICH_BIT) % (8 * (uint64_t)m->bytes);
-    if (f->delay_ms > 0 && happens(me, to, number, DELAY, f->delay))
-        m->due = now() + (int64_t)(draw(me, to, number, HOW_LATE) % ((uint64_t)f->delay_ms * 1000000));
+    me->silent |= happens(me, receiver, number, STALL, faults->stall);
+    *lost = me->silent || happens(me, receiver, number, DROP, faults->drop);
+    if (message->bytes && happens(me, receiver, number, TRUNCATE, faults->truncate))
+        message->bytes = (size_t)(draw(me, receiver, number, HOW_SHORT) % message->bytes);
+    if (message->bytes && happens(me, receiver, number, FLIP, faults->flip))
+        message->flip = draw(me, receiver, number, WHICH_BIT) % (8 * (uint64_t)message->bytes);
+    if (faults->delay_ms > 0 && happens(me, receiver, number, DELAY, faults->delay))
+        message->due = now() + (int64_t)(draw(me, receiver, number, HOW_LATE) % ((uint64_t)faults->delay_ms * 1000000));
     return PICI_OK;
 }
 
@@ -149,223 +149,226 @@ static enum pici_status misfortune(struct rank *me, int to, struct message *m, i
 
 static struct request *request_new(struct rank *me)
 {
-    struct request *q = pool_take(&me->requests, sizeof *q);
-    if (q)
-        q->owner = me;
-    return q;
+    struct request *request = pool_take(&me->requests, sizeof *request);
+    if (request)
+        request->owner = me;
+    return request;
 }
 
-static void request_end(struct request *q)
+static void request_end(struct request *request)
 {
-    pool_give(&q->owner->requests, &q->item);
+    pool_give(&request->owner->requests, &request->item);
 }
 
 /* The rank's mover if the memory is of the mover's kind, else NULL. */
-static const struct pici_mover *mover_of(const struct rank *r, const void *p)
+static const struct pici_mover *mover_of(const struct rank *rank, const void *address)
 {
-    return r->mover.owns && r->mover.owns(r->mover.self, p) ? &r->mover : NULL;
+    return rank->mover.owns && rank->mover.owns(rank->mover.self, address) ? &rank->mover : NULL;
 }
 
 /* Memory of a small message: of one that was received, if there is any. */
 static struct message *small_message(struct rank *me)
 {
-    struct message *m = me->spare;
-    if (!m)
-        return malloc(sizeof *m + SMALL);
-    me->spare = m->next;
+    struct message *message = me->spare;
+    if (!message)
+        return malloc(sizeof *message + SMALL);
+    me->spare = message->next;
     me->spares--;
-    return m;
+    return message;
 }
 
 /* A small message was received. */
-static void spare_message(struct rank *me, struct message *m)
+static void spare_message(struct rank *me, struct message *message)
 {
     if (me->spares == SPARE) {
-        free(m);
+        free(message);
         return;
     }
-    m->next = me->spare;
-    me->spare = m;
+    message->next = me->spare;
+    me->spare = message;
     me->spares++;
 }
 
 /* The message of a send: the request's own if it is large or not in host memory, else a copy. NULL: no memory. */
-static struct message *message_new(struct request *q, const void *data, size_t bytes)
+static struct message *message_new(struct request *request, const void *data, size_t bytes)
 {
-    struct message *m = &q->message;
-    const struct pici_mover *mover = mover_of(q->owner, data);
+    struct message *message = &request->message;
+    const struct pici_mover *mover = mover_of(request->owner, data);
     const int small = bytes <= SMALL && !mover;
     if (small) {
-        m = small_message(q->owner);
-        if (!m)
+        message = small_message(request->owner);
+        if (!message)
             return NULL;
         if (bytes)
-            memcpy(m + 1, data, bytes);
-        data = m + 1;
+            memcpy(message + 1, data, bytes);
+        data = message + 1;
     }
-    *m = (struct message){.mover = mover, .sender = small ? NULL : q, .data = data, .bytes = bytes, .flip = NO_FLIP};
-    q->done = small;
-    return m;
+    *message = (struct message){
+        .mover = mover, .sender = small ? NULL : request, .data = data, .bytes = bytes, .flip = NO_FLIP};
+    request->done = small;
+    return message;
 }
 
 /* A message was received, or never will be: free it, or end its sender's request. */
-static void message_end(struct message *m, enum pici_status status)
+static void message_end(struct message *message, enum pici_status status)
 {
-    struct request *q = m->sender;
-    if (!q) {
-        free(m);
+    struct request *request = message->sender;
+    if (!request) {
+        free(message);
         return;
     }
-    pthread_mutex_lock(&q->owner->lock);
-    q->status = status;
-    q->done = 1;
-    wake(q->owner);
-    pthread_mutex_unlock(&q->owner->lock);
+    pthread_mutex_lock(&request->owner->lock);
+    request->status = status;
+    request->done = 1;
+    wake(request->owner);
+    pthread_mutex_unlock(&request->owner->lock);
 }
 
-static void stick(struct rank *r)
+static void stick(struct rank *rank)
 {
-    pthread_mutex_lock(&r->lock);
-    r->stuck = 1;
-    pthread_mutex_unlock(&r->lock);
+    pthread_mutex_lock(&rank->lock);
+    rank->stuck = 1;
+    pthread_mutex_unlock(&rank->lock);
 }
 
 /* A mover gave up the copy of a message, which may go on: neither side may free its buffer. */
-static enum pici_status give_up_copy(struct rank *me, const struct message *m)
+static enum pici_status give_up_copy(struct rank *me, const struct message *message)
 {
     stick(me);
-    if (m->sender)
-        stick(m->sender->owner);
+    if (message->sender)
+        stick(message->sender->owner);
     return PICI_E_TRANSPORT;
 }
 
 /* Copy the message that arrived for a receive to the receive's buffer. */
-static void take(struct request *q)
+static void take(struct request *request)
 {
-    const struct message *m = q->arrived;
-    const struct pici_mover *into = mover_of(q->owner, q->into), *mover = m->mover ? m->mover : into;
-    if (m->bytes > q->cap)
-        q->status = PICI_E_CORRUPT;
+    const struct message *message = request->arrived;
+    const struct pici_mover *into = mover_of(request->owner, request->into),
+                            *mover = message->mover ? message->mover : into;
+    if (message->bytes > request->capacity)
+        request->status = PICI_E_CORRUPT;
     else {
-        if (mover && m->bytes && !mover->move(mover->self, q->into, m->data, m->bytes))
-            q->status = give_up_copy(q->owner, m);
-        else if (!mover && m->bytes)
-            memcpy(q->into, m->data, m->bytes);
-        if (m->flip != NO_FLIP && !into)
-            q->into[m->flip / 8] ^= (uint8_t)(1 << m->flip % 8);
-        q->bytes = m->bytes;
+        if (mover && message->bytes && !mover->move(mover->self, request->into, message->data, message->bytes))
+            request->status = give_up_copy(request->owner, message);
+        else if (!mover && message->bytes)
+            memcpy(request->into, message->data, message->bytes);
+        if (message->flip != NO_FLIP && !into)
+            request->into[message->flip / 8] ^= (uint8_t)(1 << message->flip % 8);
+        request->bytes = message->bytes;
     }
-    if (m->sender)
-        message_end(q->arrived, q->status == PICI_E_TRANSPORT ? q->status : PICI_OK);
-    else if (q->status != PICI_E_TRANSPORT)
-        spare_message(q->owner, q->arrived);
+    if (message->sender)
+        message_end(request->arrived, request->status == PICI_E_TRANSPORT ? request->status : PICI_OK);
+    else if (request->status != PICI_E_TRANSPORT)
+        spare_message(request->owner, request->arrived);
 }
 
 /* End posted receives whose messages have arrived. */
 static void progress(struct rank *me)
 {
-    struct request *ready = NULL, **ready_end = &ready, *q;
+    struct request *ready = NULL, **ready_end = &ready, *request;
     if (!me->posted)
         return;
     const int64_t time = me->group->faulty ? now() : 0; /* one time for all receives keeps the order */
     pthread_mutex_lock(&me->lock);
-    for (struct request **at = &me->posted; (q = *at);) {
-        struct link *l = &me->from[q->from];
-        struct message *m = l->first;
-        if (m ? m->due > time : !l->ended) {
-            at = &q->next;
+    for (struct request **at = &me->posted; (request = *at);) {
+        struct link *link = &me->links[request->from];
+        struct message *message = link->first;
+        if (message ? message->due > time : !link->ended) {
+            at = &request->next;
             continue;
         }
-        q->arrived = m;
-        if (m)
-            l->first = m->next;
+        request->arrived = message;
+        if (message)
+            link->first = message->next;
         else
-            q->status = l->ended;
-        *at = q->next;
-        *ready_end = q;
-        ready_end = &q->next;
+            request->status = link->ended;
+        *at = request->next;
+        *ready_end = request;
+        ready_end = &request->next;
     }
     pthread_mutex_unlock(&me->lock);
     *ready_end = NULL;
-    for (q = ready; q; q = q->next) {
-        if (q->arrived)
-            take(q);
-        q->done = 1;
+    for (request = ready; request; request = request->next) {
+        if (request->arrived)
+            take(request);
+        request->done = 1;
     }
 }
 
 /* ---- What a communicator calls ---- */
 
-static enum pici_status thread_send(void *context, int to, const void *data, size_t bytes, void **request)
+static enum pici_status thread_send(void *context, int receiver, const void *data, size_t bytes, void **request)
 {
-    struct rank *me = context, *peer = &me->group->rank[to];
-    struct request *q = request_new(me);
-    struct message *m = q ? message_new(q, data, bytes) : NULL;
-    enum pici_status s = m ? PICI_OK : PICI_E_NOMEM;
+    struct rank *me = context, *peer = &me->group->rank[receiver];
+    struct request *pending = request_new(me);
+    struct message *message = pending ? message_new(pending, data, bytes) : NULL;
+    enum pici_status s = message ? PICI_OK : PICI_E_NOMEM;
     int lost = 0;
     if (!s && me->group->faulty)
-        s = misfortune(me, to, m, &lost);
+        s = misfortune(me, receiver, message, &lost);
     if (!s && !lost) {
         pthread_mutex_lock(&peer->lock);
-        s = peer->left;
+        s = peer->left_status;
         if (!s) {
-            struct link *l = &peer->from[me->number];
-            if (l->first)
-                l->last->next = m;
+            struct link *link = &peer->links[me->number];
+            if (link->first)
+                link->last->next = message;
             else
-                l->first = m;
-            l->last = m;
-            m = NULL;
+                link->first = message;
+            link->last = message;
+            message = NULL;
             wake(peer);
         }
         pthread_mutex_unlock(&peer->lock);
     }
-    if (m)
-        message_end(m, PICI_OK); /* not sent; or lost, which the sender does not learn */
+    /* not sent; or lost, which the sender does not learn */
+    if (message)
+        message_end(message, PICI_OK);
     if (s) {
-        if (q)
-            request_end(q);
+        if (pending)
+            request_end(pending);
         return s;
     }
-    q->sends = 1;
-    q->bytes = bytes;
-    *request = q;
+    pending->sends = 1;
+    pending->bytes = bytes;
+    *request = pending;
     return PICI_OK;
 }
 
-static enum pici_status thread_recv(void *context, int from, void *data, size_t cap, void **request)
+static enum pici_status thread_recv(void *context, int sender, void *data, size_t capacity, void **request)
 {
     struct rank *me = context;
-    struct request *q = request_new(me), **at = &me->posted;
-    if (!q)
+    struct request *pending = request_new(me), **at = &me->posted;
+    if (!pending)
         return PICI_E_NOMEM;
-    q->from = from;
-    q->into = data;
-    q->cap = cap;
+    pending->from = sender;
+    pending->into = data;
+    pending->capacity = capacity;
     while (*at)
         at = &(*at)->next;
-    *at = q;
-    *request = q;
+    *at = pending;
+    *request = pending;
     return PICI_OK;
 }
 
 static enum pici_status thread_test(void *context, void *request, int *done, size_t *bytes)
 {
     struct rank *me = context;
-    struct request *q = request;
+    struct request *pending = request;
     progress(me);
-    if (q->sends)
+    if (pending->sends)
         pthread_mutex_lock(&me->lock);
-    const enum pici_status s = q->status;
-    *done = q->done;
-    if (q->sends)
+    const enum pici_status status = pending->status;
+    *done = pending->done;
+    if (pending->sends)
         pthread_mutex_unlock(&me->lock);
     if (!*done)
         return PICI_OK;
     if (bytes)
-        *bytes = q->bytes;
-    request_end(q);
-    return s;
+        *bytes = pending->bytes;
+    request_end(pending);
+    return status;
 }
 
 /* A test may or may not have seen the events since the last wait ended, so sleep only if there were none. A short
@@ -374,30 +377,30 @@ static void thread_wait(void *context, int timeout_ms)
 {
     struct rank *me = context;
     for (int i = 0; i < SPINS && me->group->cores; i++) {
-        if (atomic_load_explicit(&me->events, memory_order_relaxed) != me->seen)
+        if (atomic_load_explicit(&me->events, memory_order_relaxed) != me->events_seen)
             break;
         relax();
     }
     int64_t until = now() + (int64_t)timeout_ms * 1000000;
     pthread_mutex_lock(&me->lock);
-    for (const struct request *q = me->posted; q; q = q->next) {
-        const struct message *m = me->from[q->from].first;
-        if (m && m->due && m->due < until)
-            until = m->due;
+    for (const struct request *request = me->posted; request; request = request->next) {
+        const struct message *message = me->links[request->from].first;
+        if (message && message->due && message->due < until)
+            until = message->due;
     }
     const struct timespec deadline = {(time_t)(until / 1000000000), (long)(until % 1000000000)};
-    while (me->events == me->seen && pthread_cond_timedwait(&me->changed, &me->lock, &deadline) == 0)
+    while (me->events == me->events_seen && pthread_cond_timedwait(&me->changed, &me->lock, &deadline) == 0)
         ;
-    me->seen = me->events;
+    me->events_seen = me->events;
     pthread_mutex_unlock(&me->lock);
 }
 
 /* Remove this rank's messages from a peer's mailbox, from the first large one on: the small ones before it do not need
  * this rank's memory. Returns the list of those removed. This rank sends no more to the peer. */
-static struct message *withdraw(const struct rank *me, struct rank *peer, enum pici_status why)
+static struct message *withdraw(const struct rank *me, struct rank *peer, enum pici_status reason)
 {
-    struct link *l = &peer->from[me->number];
-    struct message **at = &l->first, *cut, *last = NULL;
+    struct link *link = &peer->links[me->number];
+    struct message **at = &link->first, *cut, *last = NULL;
     pthread_mutex_lock(&peer->lock);
     while (*at && !(*at)->sender) {
         last = *at;
@@ -405,56 +408,56 @@ static struct message *withdraw(const struct rank *me, struct rank *peer, enum p
     }
     cut = *at;
     *at = NULL;
-    l->last = last;
+    link->last = last;
     if (!me->silent) {
-        l->ended = why;
+        link->ended = reason;
         wake(peer);
     }
     pthread_mutex_unlock(&peer->lock);
     return cut;
 }
 
-static void end_all(struct message *m, enum pici_status status)
+static void end_all(struct message *message, enum pici_status status)
 {
-    for (struct message *next; m; m = next) {
-        next = m->next;
-        message_end(m, status);
+    for (struct message *next; message; message = next) {
+        next = message->next;
+        message_end(message, status);
     }
 }
 
 /* No other rank uses a buffer of this rank afterwards, unless a copy was given up. The peers of a stalled rank do not
  * learn that it gave up. */
-static int thread_abandon(void *context, enum pici_status why)
+static int thread_abandon(void *context, enum pici_status reason)
 {
     struct rank *me = context;
     const int ranks = me->group->ranks;
     if (me->gave_up)
         return me->stuck;
-    if (!why)
-        why = PICI_E_PEER;
+    if (!reason)
+        reason = PICI_E_PEER;
     me->gave_up = 1;
     for (int r = 0; r < ranks; r++)
         if (r != me->number)
-            end_all(withdraw(me, &me->group->rank[r], why), why);
+            end_all(withdraw(me, &me->group->rank[r], reason), reason);
 
     /* The sends that have not ended are being copied by peers at this moment. */
     pthread_mutex_lock(&me->lock);
     for (struct pool_item *item = me->requests.all; item; item = item->older) {
-        const struct request *q = (const struct request *)item;
-        while (q->sends && !q->done)
+        const struct request *request = (const struct request *)item;
+        while (request->sends && !request->done)
             pthread_cond_wait(&me->changed, &me->lock);
     }
     if (!me->silent)
-        me->left = why;
+        me->left_status = reason;
     pthread_mutex_unlock(&me->lock);
 
     /* No peer adds a message any more. */
     for (int r = 0; r < ranks && !me->silent; r++) {
         pthread_mutex_lock(&me->lock);
-        struct message *m = me->from[r].first;
-        me->from[r].first = NULL;
+        struct message *message = me->links[r].first;
+        me->links[r].first = NULL;
         pthread_mutex_unlock(&me->lock);
-        end_all(m, why);
+        end_all(message, reason);
     }
     return me->stuck; /* no peer takes a message of this rank any more, so none sets it */
 }
@@ -465,22 +468,22 @@ static void thread_mover(void *context, const struct pici_mover *mover)
     me->mover = *mover;
 }
 
-static void group_free(struct group *g, int ranks)
+static void group_free(struct group *group, int ranks)
 {
     for (int i = 0; i < ranks; i++) {
-        struct rank *r = &g->rank[i];
-        for (int from = 0; from < g->ranks; from++)
-            end_all(r->from[from].first, PICI_E_PEER);
-        pthread_cond_destroy(&r->changed);
-        pthread_mutex_destroy(&r->lock);
-        for (struct message *m = r->spare, *next; m; m = next) {
-            next = m->next;
-            free(m);
+        struct rank *rank = &group->rank[i];
+        for (int from = 0; from < group->ranks; from++)
+            end_all(rank->links[from].first, PICI_E_PEER);
+        pthread_cond_destroy(&rank->changed);
+        pthread_mutex_destroy(&rank->lock);
+        for (struct message *message = rank->spare, *next; message; message = next) {
+            next = message->next;
+            free(message);
         }
-        free(r->from);
-        free(r->sent);
+        free(rank->links);
+        free(rank->sent);
     }
-    free(g);
+    free(group);
 }
 
 static void thread_close(void *context)
@@ -494,25 +497,25 @@ static void thread_close(void *context)
 
 /* ---- Making a group ---- */
 
-static int rank_init(struct rank *r, struct group *g, int number)
+static int rank_init(struct rank *rank, struct group *group, int number)
 {
     pthread_condattr_t attr;
     int failed = 1;
-    r->group = g;
-    r->number = number;
-    r->from = calloc((size_t)g->ranks, sizeof *r->from);
-    r->sent = calloc((size_t)g->ranks, sizeof *r->sent);
-    if (r->from && r->sent && pthread_condattr_init(&attr) == 0) {
-        failed = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) || pthread_cond_init(&r->changed, &attr);
+    rank->group = group;
+    rank->number = number;
+    rank->links = calloc((size_t)group->ranks, sizeof *rank->links);
+    rank->sent = calloc((size_t)group->ranks, sizeof *rank->sent);
+    if (rank->links && rank->sent && pthread_condattr_init(&attr) == 0) {
+        failed = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) || pthread_cond_init(&rank->changed, &attr);
         pthread_condattr_destroy(&attr);
-        if (!failed && pthread_mutex_init(&r->lock, NULL)) {
-            pthread_cond_destroy(&r->changed);
+        if (!failed && pthread_mutex_init(&rank->lock, NULL)) {
+            pthread_cond_destroy(&rank->changed);
             failed = 1;
         }
     }
     if (failed) {
-        free(r->from);
-        free(r->sent);
+        free(rank->links);
+        free(rank->sent);
     }
     return failed;
 }
@@ -523,21 +526,21 @@ enum pici_status pici_transport_threads(struct pici_transport *transports, int r
         return PICI_E_ARG;
     if ((size_t)ranks > (SIZE_MAX - sizeof(struct group)) / sizeof(struct rank))
         return PICI_E_NOMEM;
-    struct group *g = calloc(1, sizeof *g + (size_t)ranks * sizeof *g->rank);
-    if (!g)
+    struct group *group = calloc(1, sizeof *group + (size_t)ranks * sizeof *group->rank);
+    if (!group)
         return PICI_E_NOMEM;
-    g->ranks = ranks;
-    g->cores = pici_transport_cores(ranks);
-    atomic_init(&g->open, ranks);
+    group->ranks = ranks;
+    group->cores = pici_transport_cores(ranks);
+    atomic_init(&group->open, ranks);
     for (int i = 0; i < ranks; i++)
-        if (rank_init(&g->rank[i], g, i)) {
-            group_free(g, i);
+        if (rank_init(&group->rank[i], group, i)) {
+            group_free(group, i);
             return PICI_E_NOMEM;
         }
     for (int i = 0; i < ranks; i++)
         transports[i] = (struct pici_transport){
             .size = sizeof *transports,
-            .context = &g->rank[i],
+            .context = &group->rank[i],
             .rank = i,
             .ranks = ranks,
             .send = thread_send,
@@ -551,46 +554,46 @@ enum pici_status pici_transport_threads(struct pici_transport *transports, int r
     return PICI_OK;
 }
 
-void pici_transport_threads_faults(struct pici_transport *t, const struct pici_thread_faults *faults)
+void pici_transport_threads_faults(struct pici_transport *transport, const struct pici_thread_faults *faults)
 {
-    struct rank *r = t->context;
-    r->group->faults = *faults;
-    r->group->faulty = 1;
+    struct rank *rank = transport->context;
+    rank->group->faults = *faults;
+    rank->group->faulty = 1;
 }
 
 /* ---- Communicators ---- */
 
 enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
 {
-    char why[256];
+    char reason[256];
     if (!comms || ranks < 1 || ranks > MAX_RANKS) {
-        snprintf(why, sizeof why, "%d ranks", ranks);
-        pici_comm_failed(comms ? why : "no place for the communicators");
+        snprintf(reason, sizeof reason, "%d ranks", ranks);
+        pici_comm_failed(comms ? reason : "no place for the communicators");
         return PICI_E_ARG;
     }
     for (int i = 0; i < ranks; i++)
         comms[i] = NULL;
-    struct pici_transport *t = calloc((size_t)ranks, sizeof *t);
-    enum pici_status s = t ? pici_transport_threads(t, ranks) : PICI_E_NOMEM;
-    if (s) {
-        snprintf(why, sizeof why, "no memory for %d ranks", ranks);
-        pici_comm_failed(why);
-        free(t);
-        return s;
+    struct pici_transport *transports = calloc((size_t)ranks, sizeof *transports);
+    enum pici_status status = transports ? pici_transport_threads(transports, ranks) : PICI_E_NOMEM;
+    if (status) {
+        snprintf(reason, sizeof reason, "no memory for %d ranks", ranks);
+        pici_comm_failed(reason);
+        free(transports);
+        return status;
     }
     int i = 0;
-    for (; i < ranks && s == PICI_OK; i++)
-        s = pici_comm_transport(&comms[i], &t[i]); /* closes the transport if it fails */
-    if (s) {
-        snprintf(why, sizeof why, "%s", pici_comm_error(NULL));
+    for (; i < ranks && status == PICI_OK; i++)
+        status = pici_comm_transport(&comms[i], &transports[i]); /* closes the transport if it fails */
+    if (status) {
+        snprintf(reason, sizeof reason, "%s", pici_comm_error(NULL));
         for (; i < ranks; i++)
-            t[i].close(t[i].context);
+            transports[i].close(transports[i].context);
         for (i = 0; i < ranks; i++) {
             pici_comm_free(comms[i]);
             comms[i] = NULL;
         }
-        pici_comm_failed(why);
+        pici_comm_failed(reason);
     }
-    free(t);
-    return s;
+    free(transports);
+    return status;
 }

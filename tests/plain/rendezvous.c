@@ -686,7 +686,7 @@ static void addresses(void)
                   {{6, 9, {[10] = 255, [11] = 255, [12] = 127}}, "[::ffff:127.0.0.0]:9", 1}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
         char words[ADDRESS_WORDS];
-        const struct address none = {.len = 0}, a = pici_address_at(&places[i].place, &none);
+        const struct address none = {.size = 0}, a = pici_address_at(&places[i].place, &none);
         const struct place back = pici_address_place(&a);
         pici_address_words(&places[i].place, words);
         expect(strcmp(words, places[i].words) == 0 && pici_place_loopback(&back) == places[i].loopback &&
