@@ -24,26 +24,26 @@ void pmpi_say(MPI_Comm comm, atomic_flag *said, const char *format, ...)
 
 static double now_s(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-static void say_waiting(MPI_Comm comm, enum function f)
+static void say_waiting(MPI_Comm comm, enum function function)
 {
-    const char *also = f == NEIGHBOR_ALLGATHER ? " Do all ranks give the same count, as MPI demands?" : "";
+    const char *also = function == NEIGHBOR_ALLGATHER ? " Do all ranks give the same count, as MPI demands?" : "";
     int rank = 0;
     PMPI_Comm_rank(comm, &rank);
     fprintf(
         stderr,
         "pici: rank %d has waited %d s for other ranks in %s; did every host get LD_PRELOAD, and the same PICI_PMPI "
         "variables?%s\n",
-        rank, pmpi_settings()->wait_s, pmpi_function_name(f), also);
+        rank, pmpi_settings()->wait_s, pmpi_function_name(function), also);
 }
 
 /* The nonblocking collective does not match the blocking one of a rank that has not loaded this library: that rank
  * waits too, instead of receiving our words as its data. */
-int pmpi_agree(MPI_Comm comm, enum function f, uint64_t words[PMPI_WORDS], MPI_Op op)
+int pmpi_agree(MPI_Comm comm, enum function function, uint64_t words[PMPI_WORDS], MPI_Op op)
 {
     static const struct timespec nap = {0, 50000};
     uint64_t own[PMPI_WORDS];
@@ -61,7 +61,7 @@ int pmpi_agree(MPI_Comm comm, enum function f, uint64_t words[PMPI_WORDS], MPI_O
         else
             nanosleep(&nap, NULL);
         if (!said && now_s() - start > pmpi_settings()->wait_s) {
-            say_waiting(comm, f);
+            say_waiting(comm, function);
             said = 1;
         }
     }

@@ -29,76 +29,84 @@ struct plan {
     const char *failure;      /* of a call that failed; NULL: pici_comm_error says why */
 };
 
-static int is_neighbor(const struct call *c)
+static int is_neighbor(const struct call *call)
 {
-    return c->function == NEIGHBOR_ALLGATHER || c->function == NEIGHBOR_ALLGATHERV;
+    return call->function == NEIGHBOR_ALLGATHER || call->function == NEIGHBOR_ALLGATHERV;
 }
 
 /* ---- by MPI */
 
 #if MPI_VERSION >= 4
-static int by_mpi_large(const struct call *c)
+static int by_mpi_large(const struct call *call)
 {
-    switch (c->function) {
-    case ALLREDUCE: return PMPI_Allreduce_c(c->send, c->recv, c->count, c->type, c->op, c->comm);
-    case REDUCE_SCATTER_BLOCK: return PMPI_Reduce_scatter_block_c(c->send, c->recv, c->count, c->type, c->op, c->comm);
-    case REDUCE_SCATTER: return PMPI_Reduce_scatter_c(c->send, c->recv, c->counts, c->type, c->op, c->comm);
+    switch (call->function) {
+    case ALLREDUCE: return PMPI_Allreduce_c(call->send, call->recv, call->count, call->type, call->op, call->comm);
+    case REDUCE_SCATTER_BLOCK:
+        return PMPI_Reduce_scatter_block_c(call->send, call->recv, call->count, call->type, call->op, call->comm);
+    case REDUCE_SCATTER:
+        return PMPI_Reduce_scatter_c(call->send, call->recv, call->counts, call->type, call->op, call->comm);
     case NEIGHBOR_ALLGATHER:
-        return PMPI_Neighbor_allgather_c(c->send, c->sendcount, c->sendtype, c->recv, c->count, c->type, c->comm);
+        return PMPI_Neighbor_allgather_c(call->send, call->sendcount, call->sendtype, call->recv, call->count,
+                                         call->type, call->comm);
     case NEIGHBOR_ALLGATHERV:
-        return PMPI_Neighbor_allgatherv_c(c->send, c->sendcount, c->sendtype, c->recv, c->counts, c->displs, c->type,
-                                          c->comm);
-    default: return PMPI_Allgather_c(c->send, c->sendcount, c->sendtype, c->recv, c->count, c->type, c->comm);
+        return PMPI_Neighbor_allgatherv_c(call->send, call->sendcount, call->sendtype, call->recv, call->counts,
+                                          call->displs, call->type, call->comm);
+    default:
+        return PMPI_Allgather_c(call->send, call->sendcount, call->sendtype, call->recv, call->count, call->type,
+                                call->comm);
     }
 }
 #endif
 
-static int by_mpi(const struct call *c)
+static int by_mpi(const struct call *call)
 {
 #if MPI_VERSION >= 4
-    if (c->large)
-        return by_mpi_large(c);
+    if (call->large)
+        return by_mpi_large(call);
 #endif
-    switch (c->function) {
-    case ALLREDUCE: return PMPI_Allreduce(c->send, c->recv, (int)c->count, c->type, c->op, c->comm);
+    switch (call->function) {
+    case ALLREDUCE: return PMPI_Allreduce(call->send, call->recv, (int)call->count, call->type, call->op, call->comm);
     case REDUCE_SCATTER_BLOCK:
-        return PMPI_Reduce_scatter_block(c->send, c->recv, (int)c->count, c->type, c->op, c->comm);
-    case REDUCE_SCATTER: return PMPI_Reduce_scatter(c->send, c->recv, c->counts, c->type, c->op, c->comm);
+        return PMPI_Reduce_scatter_block(call->send, call->recv, (int)call->count, call->type, call->op, call->comm);
+    case REDUCE_SCATTER:
+        return PMPI_Reduce_scatter(call->send, call->recv, call->counts, call->type, call->op, call->comm);
     case NEIGHBOR_ALLGATHER:
-        return PMPI_Neighbor_allgather(c->send, (int)c->sendcount, c->sendtype, c->recv, (int)c->count, c->type,
-                                       c->comm);
+        return PMPI_Neighbor_allgather(call->send, (int)call->sendcount, call->sendtype, call->recv, (int)call->count,
+                                       call->type, call->comm);
     case NEIGHBOR_ALLGATHERV:
-        return PMPI_Neighbor_allgatherv(c->send, (int)c->sendcount, c->sendtype, c->recv, c->counts, c->displs, c->type,
-                                        c->comm);
-    default: return PMPI_Allgather(c->send, (int)c->sendcount, c->sendtype, c->recv, (int)c->count, c->type, c->comm);
+        return PMPI_Neighbor_allgatherv(call->send, (int)call->sendcount, call->sendtype, call->recv, call->counts,
+                                        call->displs, call->type, call->comm);
+    default:
+        return PMPI_Allgather(call->send, (int)call->sendcount, call->sendtype, call->recv, (int)call->count,
+                              call->type, call->comm);
     }
 }
 
 /* ---- the decision */
 
-static MPI_Count count_of(const struct call *c, int rank)
+static MPI_Count count_of(const struct call *call, int rank)
 {
-    return c->function != REDUCE_SCATTER ? c->count
-           : c->large                    ? ((const MPI_Count *)c->counts)[rank]
-                                         : ((const int *)c->counts)[rank];
+    if (call->function != REDUCE_SCATTER)
+        return call->count;
+    return call->large ? ((const MPI_Count *)call->counts)[rank] : ((const int *)call->counts)[rank];
 }
 
-static int counts_are_equal(const struct call *c, int ranks)
+static int counts_are_equal(const struct call *call, int ranks)
 {
-    for (int r = 1; c->function == REDUCE_SCATTER && r < ranks; r++)
-        if (count_of(c, r) != count_of(c, 0))
+    for (int r = 1; call->function == REDUCE_SCATTER && r < ranks; r++)
+        if (count_of(call, r) != count_of(call, 0))
             return 0;
     return 1;
 }
 
 /* Elements of the vector of all ranks. 0 also if there are more than can be. */
-static uint64_t elements(const struct call *c, int ranks)
+static uint64_t elements(const struct call *call, int ranks)
 {
     uint64_t sum = 0;
-    const int parts = c->function == ALLREDUCE ? 1 : ranks;
+    const int parts = call->function == ALLREDUCE ? 1 : ranks;
     for (int r = 0; r < parts; r++) {
-        const MPI_Count n = count_of(c, r);
-        if (n < 0 || __builtin_add_overflow(sum, (uint64_t)n, &sum))
+        const MPI_Count count = count_of(call, r);
+        if (count < 0 || __builtin_add_overflow(sum, (uint64_t)count, &sum))
             return 0;
     }
     return sum;
@@ -106,154 +114,168 @@ static uint64_t elements(const struct call *c, int ranks)
 
 static int find_op(MPI_Op op, enum pici_op *found)
 {
-    *found = op == MPI_SUM ? PICI_SUM : op == MPI_MIN ? PICI_MIN : PICI_MAX;
-    return op == MPI_SUM || op == MPI_MIN || op == MPI_MAX;
+    const MPI_Op ops[] = {MPI_SUM, MPI_MIN, MPI_MAX};
+    static const enum pici_op same[] = {PICI_SUM, PICI_MIN, PICI_MAX};
+    for (int i = 0; i < 3; i++)
+        if (ops[i] == op) {
+            *found = same[i];
+            return 1;
+        }
+    return 0;
 }
 
-static enum reason decide_type(const struct call *c, struct plan *p)
+static enum reason decide_type(const struct call *call, struct plan *plan)
 {
-    struct basic b;
+    struct basic basic;
     int plain, each;
-    if (!pmpi_basic(c->type, &b, &plain))
+    if (!pmpi_basic(call->type, &basic, &plain))
         return TYPE;
-    if (c->function != ALLGATHER) {
+    if (call->function != ALLGATHER) {
         /* MPI allows no derived types here, and says so itself. */
-        if (!plain || !pmpi_dtype_reduced(&b, p->op == PICI_SUM, &p->dtype, &each))
+        if (!plain || !pmpi_dtype_reduced(&basic, plan->op == PICI_SUM, &plan->dtype, &each))
             return TYPE;
-    } else if (!pmpi_dtype_gathered(&b, &p->dtype, &each))
+    } else if (!pmpi_dtype_gathered(&basic, &plan->dtype, &each))
         return TYPE;
-    const size_t width = pici_dtype_width(p->dtype);
-    p->packed = !plain;
-    p->bytes = (size_t)count_of(c, 0) * (size_t)pmpi_type_size(c->type);
-    p->count = p->bytes / width;
+    const size_t width = pici_dtype_width(plan->dtype);
+    plan->packed = !plain;
+    plan->bytes = (size_t)count_of(call, 0) * (size_t)pmpi_type_size(call->type);
+    plan->count = plan->bytes / width;
     return OURS;
 }
 
-static int wrong(const struct call *c)
+static int wrong(const struct call *call)
 {
-    return c->comm == MPI_COMM_NULL || c->type == MPI_DATATYPE_NULL || c->count < 0 ||
-           (c->function == REDUCE_SCATTER && !c->counts) ||
-           (is_neighbor(c) && (c->send == MPI_IN_PLACE || c->sendtype == MPI_DATATYPE_NULL || c->sendcount < 0));
+    return call->comm == MPI_COMM_NULL || call->type == MPI_DATATYPE_NULL || call->count < 0 ||
+           (call->function == REDUCE_SCATTER && !call->counts) ||
+           (is_neighbor(call) &&
+            (call->send == MPI_IN_PLACE || call->sendtype == MPI_DATATYPE_NULL || call->sendcount < 0));
 }
 
 /* Also counts calls that are eligible, and makes the communicator when it is time to. *rc: MPI has failed. */
-static enum reason decide(const struct call *c, struct plan *p, int *rc)
+static enum reason decide(const struct call *call, struct plan *plan, int *rc)
 {
-    const struct settings *set = pmpi_settings();
+    const struct settings *settings = pmpi_settings();
     uint64_t bytes;
-    p->state = pmpi_state(c->comm, c->function, rc);
-    if (!p->state)
+    plan->state = pmpi_state(call->comm, call->function, rc);
+    if (!plan->state)
         return OFF;
-    if (p->state->reason == INTER || p->state->reason == ONE_RANK)
-        return p->state->reason;
-    if (is_neighbor(c))
-        return pmpi_neighbors_decide(c, p->state, &p->exchange, rc);
-    if (PMPI_Comm_size(c->comm, &p->ranks) != MPI_SUCCESS)
+    if (plan->state->reason == INTER || plan->state->reason == ONE_RANK)
+        return plan->state->reason;
+    if (is_neighbor(call))
+        return pmpi_neighbors_decide(call, plan->state, &plan->exchange, rc);
+    if (PMPI_Comm_size(call->comm, &plan->ranks) != MPI_SUCCESS)
         return OFF;
-    bytes = elements(c, p->ranks);
-    if (__builtin_mul_overflow(bytes, (uint64_t)pmpi_type_size(c->type), &bytes) || bytes < set->min_bytes || !bytes)
+    bytes = elements(call, plan->ranks);
+    if (__builtin_mul_overflow(bytes, (uint64_t)pmpi_type_size(call->type), &bytes) || bytes < settings->min_bytes ||
+        !bytes)
         return SMALL;
-    if (p->state->reason != OURS)
-        return p->state->reason;
-    if (!(set->functions & 1u << c->function))
+    if (plan->state->reason != OURS)
+        return plan->state->reason;
+    if (!(settings->functions & 1u << call->function))
         return SWITCHED_OFF;
-    if (c->function != ALLGATHER && !find_op(c->op, &p->op))
+    if (call->function != ALLGATHER && !find_op(call->op, &plan->op))
         return OP;
-    if (!counts_are_equal(c, p->ranks))
+    if (!counts_are_equal(call, plan->ranks))
         return COUNTS;
-    const enum reason why = decide_type(c, p);
-    if (why)
-        return why;
-    if (!p->state->comm) {
-        if (p->state->eligible++ < set->after)
+    const enum reason reason = decide_type(call, plan);
+    if (reason)
+        return reason;
+    if (!plan->state->comm) {
+        if (plan->state->eligible++ < settings->after)
             return FIRST;
-        *rc = pmpi_state_make(p->state, c->comm, c->function);
+        *rc = pmpi_state_make(plan->state, call->comm, call->function);
     }
-    return p->state->reason;
+    return plan->state->reason;
 }
 
 /* ---- by pici */
 
 /* The same buffer twice is an error. Open MPI takes it for in place, and so do we. Under MPICH the rank refuses the
  * call, of which all ranks learn, and MPI says what is wrong. */
-static int aliased(const struct call *c)
+static int aliased(const struct call *call)
 {
 #if defined OPEN_MPI
-    (void)c;
+    (void)call;
     return 0;
 #else
-    return c->send == c->recv;
+    return call->send == call->recv;
 #endif
 }
 
-static enum pici_status all_reduce(const struct call *c, const struct plan *p, int refuse,
+static enum pici_status all_reduce(const struct call *call, const struct plan *plan, int refuse,
                                    const struct pici_coll_opts *opts)
 {
-    refuse |= aliased(c);
-    const void *send = c->send == MPI_IN_PLACE ? c->recv : c->send;
-    return pici_all_reduce(refuse ? NULL : send, refuse ? NULL : c->recv, p->count, p->dtype, p->op, p->state->comm,
-                           opts);
+    refuse |= aliased(call);
+    const void *send = call->send == MPI_IN_PLACE ? call->recv : call->send;
+    void *recv = call->recv;
+    if (refuse)
+        send = recv = NULL;
+    return pici_all_reduce(send, recv, plan->count, plan->dtype, plan->op, plan->state->comm, opts);
 }
 
 /* In place, MPI has the result in the first block, and leaves the rest as it was; ours would be in the rank's own. */
-static enum pici_status reduce_scatter(const struct call *c, const struct plan *p, int refuse,
+static enum pici_status reduce_scatter(const struct call *call, const struct plan *plan, int refuse,
                                        const struct pici_coll_opts *opts)
 {
-    const int in_place = c->send == MPI_IN_PLACE;
-    void *own = in_place && !refuse ? malloc(p->bytes) : NULL;
-    void *recv = in_place ? own : c->recv;
-    const void *send = in_place ? c->recv : c->send;
-    const enum pici_status s = pici_reduce_scatter(refuse ? NULL : send, refuse ? NULL : recv, p->count, p->dtype,
-                                                   p->op, p->state->comm, opts);
-    if (in_place && s == PICI_OK)
-        memcpy(c->recv, own, p->bytes);
+    const int in_place = call->send == MPI_IN_PLACE;
+    void *own = in_place && !refuse ? malloc(plan->bytes) : NULL;
+    void *recv = in_place ? own : call->recv;
+    const void *send = in_place ? call->recv : call->send;
+    if (refuse)
+        send = recv = NULL;
+    const enum pici_status status =
+        pici_reduce_scatter(send, recv, plan->count, plan->dtype, plan->op, plan->state->comm, opts);
+    if (in_place && status == PICI_OK)
+        memcpy(call->recv, own, plan->bytes);
     free(own);
-    return s;
+    return status;
 }
 
 /* Where an all-gather has what a rank sent. The buffer may be at 0, with absolute addresses in its datatype. */
-static void *block(const struct call *c, int rank, MPI_Aint extent)
+static void *block(const struct call *call, int rank, MPI_Aint extent)
 {
-    return (void *)((uintptr_t)c->recv + (uintptr_t)rank * (uintptr_t)c->count * (uintptr_t)extent);
+    return (void *)((uintptr_t)call->recv + (uintptr_t)rank * (uintptr_t)call->count * (uintptr_t)extent);
 }
 
 /* Datatypes of either side may be any that have the signature, and differ between ranks. What is not plain in memory is
  * packed. This rank's memory for that is not there: it calls with a null buffer, which all ranks learn before any data
  * are sent. */
-static enum pici_status all_gather(const struct call *c, struct plan *p, int refuse, const struct pici_coll_opts *opts)
+static enum pici_status all_gather(const struct call *call, struct plan *plan, int refuse,
+                                   const struct pici_coll_opts *opts)
 {
-    const int in_place = c->send == MPI_IN_PLACE;
-    struct basic b;
+    const int in_place = call->send == MPI_IN_PLACE;
+    struct basic basic;
     int sends_plain = 1, rank = 0;
-    MPI_Aint lower, extent = 0;
-    uint8_t *out = NULL, *in = c->recv;
-    PMPI_Comm_rank(c->comm, &rank);
-    PMPI_Type_get_extent(c->type, &lower, &extent);
-    const void *send = in_place ? block(c, rank, extent) : c->send;
-    const MPI_Datatype type = in_place ? c->type : c->sendtype;
-    const MPI_Count count = in_place ? c->count : c->sendcount;
-    refuse |= type == MPI_DATATYPE_NULL || count < 0 || (uint64_t)count * (uint64_t)pmpi_type_size(type) != p->bytes;
-    if (!refuse && p->packed) {
-        in = malloc(p->bytes * (size_t)p->ranks);
+    MPI_Aint lower_bound, extent = 0;
+    uint8_t *out = NULL, *in = call->recv;
+    PMPI_Comm_rank(call->comm, &rank);
+    PMPI_Type_get_extent(call->type, &lower_bound, &extent);
+    const void *send = in_place ? block(call, rank, extent) : call->send;
+    const MPI_Datatype type = in_place ? call->type : call->sendtype;
+    const MPI_Count count = in_place ? call->count : call->sendcount;
+    refuse |= type == MPI_DATATYPE_NULL || count < 0 || (uint64_t)count * (uint64_t)pmpi_type_size(type) != plan->bytes;
+    if (!refuse && plan->packed) {
+        in = malloc(plan->bytes * (size_t)plan->ranks);
         refuse = !in;
     }
-    if (!refuse && (!pmpi_basic(type, &b, &sends_plain) || !sends_plain)) {
-        out = malloc(p->bytes);
-        refuse = !out || !pmpi_pack(send, count, type, out, c->comm);
+    if (!refuse && (!pmpi_basic(type, &basic, &sends_plain) || !sends_plain)) {
+        out = malloc(plan->bytes);
+        refuse = !out || !pmpi_pack(send, count, type, out, call->comm);
         send = out;
     }
-    enum pici_status s =
-        pici_all_gather(refuse ? NULL : send, refuse ? NULL : in, p->count, p->dtype, p->state->comm, opts);
-    for (int r = 0; p->packed && s == PICI_OK && r < p->ranks; r++) {
-        if (!pmpi_unpack(in + (size_t)r * p->bytes, block(c, r, extent), c->count, c->type, c->comm)) {
-            p->failure = PMPI_UNPACKING;
-            s = PICI_E_TRANSPORT;
+    const void *sent = refuse ? NULL : send;
+    void *received = refuse ? NULL : in;
+    enum pici_status status = pici_all_gather(sent, received, plan->count, plan->dtype, plan->state->comm, opts);
+    for (int r = 0; plan->packed && status == PICI_OK && r < plan->ranks; r++) {
+        if (!pmpi_unpack(in + (size_t)r * plan->bytes, block(call, r, extent), call->count, call->type, call->comm)) {
+            plan->failure = PMPI_UNPACKING;
+            status = PICI_E_TRANSPORT;
         }
     }
-    if (p->packed && in != c->recv)
+    if (plan->packed && in != call->recv)
         free(in);
     free(out);
-    return s;
+    return status;
 }
 
 static double seconds_since(const struct timespec *start)
@@ -263,76 +285,80 @@ static double seconds_since(const struct timespec *start)
     return (double)(now.tv_sec - start->tv_sec) + 1e-9 * (double)(now.tv_nsec - start->tv_nsec);
 }
 
-static enum pici_status by_pici(const struct call *c, struct plan *p)
+static enum pici_status by_pici(const struct call *call, struct plan *plan)
 {
     struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     struct timespec start;
     opts.stats = &stats;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    const int refuse = !is_neighbor(c) && pmpi_gpu(); /* since the ranks agreed */
-    const enum pici_status s = is_neighbor(c) ? pmpi_neighbors(c, p->state, &p->exchange, &opts, &p->failure)
-                               : c->function == ALLREDUCE ? all_reduce(c, p, refuse, &opts)
-                               : c->function == ALLGATHER ? all_gather(c, p, refuse, &opts)
-                                                          : reduce_scatter(c, p, refuse, &opts);
-    pmpi_count_ours(c->function, stats.dense_bytes, stats.wire_bytes, seconds_since(&start));
-    return s;
+    const int refuse = !is_neighbor(call) && pmpi_gpu(); /* since the ranks agreed */
+    enum pici_status status = PICI_OK;
+    switch (call->function) {
+    case ALLREDUCE: status = all_reduce(call, plan, refuse, &opts); break;
+    case ALLGATHER: status = all_gather(call, plan, refuse, &opts); break;
+    case NEIGHBOR_ALLGATHER:
+    case NEIGHBOR_ALLGATHERV: status = pmpi_neighbors(call, plan->state, &plan->exchange, &opts, &plan->failure); break;
+    default: status = reduce_scatter(call, plan, refuse, &opts); break;
+    }
+    pmpi_count_ours(call->function, stats.dense_bytes, stats.wire_bytes, seconds_since(&start));
+    return status;
 }
 
 /* ---- failure */
 
 /* Of a neighbourhood call, whose ranks need not have the same status, always the same. */
-static int code_of(const struct call *c, enum pici_status s)
+static int code_of(const struct call *call, enum pici_status status)
 {
-    return s == PICI_E_NOMEM && !is_neighbor(c) ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
+    return status == PICI_E_NOMEM && !is_neighbor(call) ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
 }
 
 /* PICI_E_ARG is found before any data move, so that MPI finds in place what was there. A neighbourhood call has begun
  * on other ranks. */
-static int can_be_repeated(const struct call *c, enum pici_status s)
+static int can_be_repeated(const struct call *call, enum pici_status status)
 {
-    if (is_neighbor(c))
+    if (is_neighbor(call))
         return 0;
-    const int in_place = c->send == MPI_IN_PLACE || c->send == c->recv;
-    return s == PICI_E_ARG || ((s == PICI_E_NOMEM || s == PICI_E_SPACE) && !in_place);
+    const int in_place = call->send == MPI_IN_PLACE || call->send == call->recv;
+    return status == PICI_E_ARG || ((status == PICI_E_NOMEM || status == PICI_E_SPACE) && !in_place);
 }
 
-static int failed(const struct call *c, const struct plan *p, enum pici_status s)
+static int failed(const struct call *call, const struct plan *plan, enum pici_status status)
 {
     int rank = 0;
-    PMPI_Comm_rank(c->comm, &rank);
-    if (can_be_repeated(c, s)) {
+    PMPI_Comm_rank(call->comm, &rank);
+    if (can_be_repeated(call, status)) {
         if (!rank)
-            fprintf(stderr, "pici: %s: %s; this communicator is MPI's from now on\n", pmpi_function_name(c->function),
-                    pici_comm_error(p->state->comm));
-        pmpi_state_off(p->state, OFF);
-        pmpi_count(c->function, OFF);
-        return by_mpi(c);
+            fprintf(stderr, "pici: %s: %s; this communicator is MPI's from now on\n",
+                    pmpi_function_name(call->function), pici_comm_error(plan->state->comm));
+        pmpi_state_off(plan->state, OFF);
+        pmpi_count(call->function, OFF);
+        return by_mpi(call);
     }
-    fprintf(stderr, "pici: rank %d: %s: %s\n", rank, pmpi_function_name(c->function),
-            p->failure ? p->failure : pici_comm_error(p->state->comm));
-    pmpi_count(c->function, OURS);
-    PMPI_Comm_call_errhandler(c->comm, code_of(c, s));
-    return code_of(c, s);
+    fprintf(stderr, "pici: rank %d: %s: %s\n", rank, pmpi_function_name(call->function),
+            plan->failure ? plan->failure : pici_comm_error(plan->state->comm));
+    pmpi_count(call->function, OURS);
+    PMPI_Comm_call_errhandler(call->comm, code_of(call, status));
+    return code_of(call, status);
 }
 
-int pmpi_call(const struct call *c)
+int pmpi_call(const struct call *call)
 {
-    struct plan p = {0};
+    struct plan plan = {0};
     int rc = MPI_SUCCESS;
-    if (!pmpi_begun() || wrong(c))
-        return by_mpi(c);
-    const enum reason why = decide(c, &p, &rc);
+    if (!pmpi_begun() || wrong(call))
+        return by_mpi(call);
+    const enum reason reason = decide(call, &plan, &rc);
     if (rc != MPI_SUCCESS)
         return rc;
-    if (why) {
-        pmpi_count(c->function, why);
-        return by_mpi(c);
+    if (reason) {
+        pmpi_count(call->function, reason);
+        return by_mpi(call);
     }
-    const enum pici_status s = by_pici(c, &p);
-    if (s)
-        return failed(c, &p, s);
-    pmpi_count(c->function, OURS);
+    const enum pici_status status = by_pici(call, &plan);
+    if (status)
+        return failed(call, &plan, status);
+    pmpi_count(call->function, OURS);
     return MPI_SUCCESS;
 }
 

@@ -28,7 +28,9 @@ SENTINEL(bottom, BOTTOM)
 
 static void *address(void *p)
 {
-    return is_in_place(p) ? MPI_IN_PLACE : is_bottom(p) ? MPI_BOTTOM : p;
+    if (is_in_place(p))
+        return MPI_IN_PLACE;
+    return is_bottom(p) ? MPI_BOTTOM : p;
 }
 
 /* All names of a function: those of Fortran compilers, and those that Open MPI's modules call. */
@@ -62,10 +64,10 @@ static void answer(MPI_Fint *error, int rc)
         *error = (MPI_Fint)rc;
 }
 
-static struct call reduction(enum function f, void *send, void *recv, const MPI_Fint *type, const MPI_Fint *op,
+static struct call reduction(enum function function, void *send, void *recv, const MPI_Fint *type, const MPI_Fint *op,
                              const MPI_Fint *comm)
 {
-    return (struct call){.function = f,
+    return (struct call){.function = function,
                          .send = address(send),
                          .recv = address(recv),
                          .type = PMPI_Type_f2c(*type),
@@ -76,48 +78,48 @@ static struct call reduction(enum function f, void *send, void *recv, const MPI_
 void ompi_allreduce_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                       MPI_Fint *error)
 {
-    struct call c = reduction(ALLREDUCE, send, recv, type, op, comm);
-    c.count = *count;
-    answer(error, pmpi_call(&c));
+    struct call call = reduction(ALLREDUCE, send, recv, type, op, comm);
+    call.count = *count;
+    answer(error, pmpi_call(&call));
 }
 
 void ompi_reduce_scatter_block_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                                  MPI_Fint *error)
 {
-    struct call c = reduction(REDUCE_SCATTER_BLOCK, send, recv, type, op, comm);
-    c.count = *count;
-    answer(error, pmpi_call(&c));
+    struct call call = reduction(REDUCE_SCATTER_BLOCK, send, recv, type, op, comm);
+    call.count = *count;
+    answer(error, pmpi_call(&call));
 }
 
 /* A list as C has it, where Fortran's integers have another width: *copy, to be freed. Without memory the list is null,
  * which MPI refuses. */
-static const void *list(const MPI_Fint *of, int n, int **copy)
+static const void *list(const MPI_Fint *given, int count, int **copy)
 {
     *copy = NULL;
-    if (sizeof *of == sizeof **copy)
-        return of;
-    *copy = calloc((size_t)n + 1, sizeof **copy);
-    for (int i = 0; *copy && i < n; i++)
-        (*copy)[i] = (int)of[i];
+    if (sizeof *given == sizeof **copy)
+        return given;
+    *copy = calloc((size_t)count + 1, sizeof **copy);
+    for (int i = 0; *copy && i < count; i++)
+        (*copy)[i] = (int)given[i];
     return *copy;
 }
 
 void ompi_reduce_scatter_f(void *send, void *recv, MPI_Fint *counts, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                            MPI_Fint *error)
 {
-    struct call c = reduction(REDUCE_SCATTER, send, recv, type, op, comm);
+    struct call call = reduction(REDUCE_SCATTER, send, recv, type, op, comm);
     int *copy, ranks = 0;
-    if (c.comm != MPI_COMM_NULL)
-        PMPI_Comm_size(c.comm, &ranks);
-    c.counts = list(counts, ranks, &copy);
-    answer(error, pmpi_call(&c));
+    if (call.comm != MPI_COMM_NULL)
+        PMPI_Comm_size(call.comm, &ranks);
+    call.counts = list(counts, ranks, &copy);
+    answer(error, pmpi_call(&call));
     free(copy);
 }
 
-static struct call gather(enum function f, void *send, const MPI_Fint *sendcount, const MPI_Fint *sendtype, void *recv,
-                          const MPI_Fint *type, const MPI_Fint *comm)
+static struct call gather(enum function function, void *send, const MPI_Fint *sendcount, const MPI_Fint *sendtype,
+                          void *recv, const MPI_Fint *type, const MPI_Fint *comm)
 {
-    return (struct call){.function = f,
+    return (struct call){.function = function,
                          .send = address(send),
                          .sendcount = *sendcount,
                          .sendtype = PMPI_Type_f2c(*sendtype),
@@ -129,29 +131,29 @@ static struct call gather(enum function f, void *send, const MPI_Fint *sendcount
 void ompi_allgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count, MPI_Fint *type,
                       MPI_Fint *comm, MPI_Fint *error)
 {
-    struct call c = gather(ALLGATHER, send, sendcount, sendtype, recv, type, comm);
-    c.count = *count;
-    answer(error, pmpi_call(&c));
+    struct call call = gather(ALLGATHER, send, sendcount, sendtype, recv, type, comm);
+    call.count = *count;
+    answer(error, pmpi_call(&call));
 }
 
 void ompi_neighbor_allgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count,
                                MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
 {
-    struct call c = gather(NEIGHBOR_ALLGATHER, send, sendcount, sendtype, recv, type, comm);
-    c.count = *count;
-    answer(error, pmpi_call(&c));
+    struct call call = gather(NEIGHBOR_ALLGATHER, send, sendcount, sendtype, recv, type, comm);
+    call.count = *count;
+    answer(error, pmpi_call(&call));
 }
 
 void ompi_neighbor_allgatherv_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *counts,
                                 MPI_Fint *displs, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error)
 {
-    struct call c = gather(NEIGHBOR_ALLGATHERV, send, sendcount, sendtype, recv, type, comm);
-    const int copies = sizeof *counts != sizeof(int) && c.comm != MPI_COMM_NULL,
-              sources = copies ? pmpi_sources(c.comm) : 0;
+    struct call call = gather(NEIGHBOR_ALLGATHERV, send, sendcount, sendtype, recv, type, comm);
+    const int copies = sizeof *counts != sizeof(int) && call.comm != MPI_COMM_NULL,
+              sources = copies ? pmpi_sources(call.comm) : 0;
     int *count_copy, *displ_copy;
-    c.counts = list(counts, sources, &count_copy);
-    c.displs = list(displs, sources, &displ_copy);
-    answer(error, pmpi_call(&c));
+    call.counts = list(counts, sources, &count_copy);
+    call.displs = list(displs, sources, &displ_copy);
+    answer(error, pmpi_call(&call));
     free(count_copy);
     free(displ_copy);
 }

@@ -3,13 +3,13 @@
 
 #include <stdlib.h>
 
-static void count_others(struct graph *g, int rank)
+static void count_others(struct graph *graph, int rank)
 {
-    for (int i = 0; i < g->lists.sources; i++)
-        g->others += g->lists.source[i] != rank;
-    g->alone = !g->others;
-    for (int i = 0; i < g->lists.destinations; i++)
-        g->alone &= g->lists.destination[i] == rank;
+    for (int i = 0; i < graph->lists.sources; i++)
+        graph->others += graph->lists.source[i] != rank;
+    graph->alone = !graph->others;
+    for (int i = 0; i < graph->lists.destinations; i++)
+        graph->alone &= graph->lists.destination[i] == rank;
 }
 
 int pmpi_has_graph(MPI_Comm comm)
@@ -20,39 +20,39 @@ int pmpi_has_graph(MPI_Comm comm)
 
 struct graph *pmpi_graph(MPI_Comm comm)
 {
-    struct graph *g = calloc(1, sizeof *g);
+    struct graph *graph = calloc(1, sizeof *graph);
     int rank = 0;
-    if (!g)
+    if (!graph)
         return NULL;
-    if (PMPI_Comm_rank(comm, &rank) != MPI_SUCCESS || !pici_mpi_graph(&g->lists, comm)) {
-        pmpi_graph_free(g);
+    if (PMPI_Comm_rank(comm, &rank) != MPI_SUCCESS || !pici_mpi_graph(&graph->lists, comm)) {
+        pmpi_graph_free(graph);
         return NULL;
     }
-    count_others(g, rank);
-    return g;
+    count_others(graph, rank);
+    return graph;
 }
 
-void pmpi_graph_unplan(struct graph *g)
+void pmpi_graph_unplan(struct graph *graph)
 {
-    if (!g)
+    if (!graph)
         return;
-    pici_neighbor_plan_free(g->plan);
-    g->plan = NULL;
+    pici_neighbor_plan_free(graph->plan);
+    graph->plan = NULL;
 }
 
-void pmpi_graph_free(struct graph *g)
+void pmpi_graph_free(struct graph *graph)
 {
-    if (!g)
+    if (!graph)
         return;
-    pmpi_graph_unplan(g);
-    pici_mpi_graph_free(&g->lists);
-    free(g);
+    pmpi_graph_unplan(graph);
+    pici_mpi_graph_free(&graph->lists);
+    free(graph);
 }
 
 int pmpi_sources(MPI_Comm comm)
 {
-    struct graph *g = pmpi_has_graph(comm) ? pmpi_graph(comm) : NULL;
-    const int n = g ? g->lists.listed : 0;
-    pmpi_graph_free(g);
-    return n;
+    struct graph *graph = pmpi_has_graph(comm) ? pmpi_graph(comm) : NULL;
+    const int listed = graph ? graph->lists.listed : 0;
+    pmpi_graph_free(graph);
+    return listed;
 }

@@ -17,34 +17,36 @@ enum {
 
 /* ---- the arguments */
 
-static int varied(const struct call *c)
+static int varied(const struct call *call)
 {
-    return c->function == NEIGHBOR_ALLGATHERV;
+    return call->function == NEIGHBOR_ALLGATHERV;
 }
 
 /* Entry i of MPI's list. */
-static MPI_Count count_of(const struct call *c, int i)
+static MPI_Count count_of(const struct call *call, int i)
 {
-    return !varied(c) ? c->count : c->large ? ((const MPI_Count *)c->counts)[i] : ((const int *)c->counts)[i];
+    if (!varied(call))
+        return call->count;
+    return call->large ? ((const MPI_Count *)call->counts)[i] : ((const int *)call->counts)[i];
 }
 
 /* Where its slot is, in items from the receive buffer. */
-static MPI_Aint place_of(const struct call *c, int i)
+static MPI_Aint place_of(const struct call *call, int i)
 {
-    return !varied(c) ? (MPI_Aint)i * (MPI_Aint)c->count
-           : c->large ? ((const MPI_Aint *)c->displs)[i]
-                      : ((const int *)c->displs)[i];
+    if (!varied(call))
+        return (MPI_Aint)i * (MPI_Aint)call->count;
+    return call->large ? ((const MPI_Aint *)call->displs)[i] : ((const int *)call->displs)[i];
 }
 
 /* In bytes from the receive buffer; may be negative. */
-static MPI_Aint offset_of(const struct call *c, int i, MPI_Aint extent)
+static MPI_Aint offset_of(const struct call *call, int i, MPI_Aint extent)
 {
-    return (MPI_Aint)((uintptr_t)place_of(c, i) * (uintptr_t)extent);
+    return (MPI_Aint)((uintptr_t)place_of(call, i) * (uintptr_t)extent);
 }
 
-static void *slot_of(const struct call *c, int i, MPI_Aint extent)
+static void *slot_of(const struct call *call, int i, MPI_Aint extent)
 {
-    return (void *)((uintptr_t)c->recv + (uintptr_t)offset_of(c, i, extent));
+    return (void *)((uintptr_t)call->recv + (uintptr_t)offset_of(call, i, extent));
 }
 
 /* Bytes of a count of items; 0 and *refused if there are too many. */
@@ -62,10 +64,10 @@ static size_t bytes_of(MPI_Count count, MPI_Datatype type, int *refused)
 /* Elements of other types are bytes, as MPI packs them. */
 static size_t width_of(MPI_Datatype type, int *plain)
 {
-    struct basic b;
+    struct basic basic;
     enum pici_dtype dtype;
     int each;
-    if (pmpi_basic(type, &b, plain) && pmpi_dtype_gathered(&b, &dtype, &each))
+    if (pmpi_basic(type, &basic, plain) && pmpi_dtype_gathered(&basic, &dtype, &each))
         return pici_dtype_width(dtype);
     *plain = 0;
     return 1;
@@ -73,125 +75,131 @@ static size_t width_of(MPI_Datatype type, int *plain)
 
 static MPI_Aint extent_of(MPI_Datatype type)
 {
-    MPI_Aint lower, extent = 0;
-    PMPI_Type_get_extent(type, &lower, &extent);
+    MPI_Aint lower_bound, extent = 0;
+    PMPI_Type_get_extent(type, &lower_bound, &extent);
     return extent;
 }
 
 /* ---- this rank's part of a call */
 
-static void free_exchange(struct exchange *x)
+static void free_exchange(struct exchange *exchange)
 {
-    free(x->out);
-    free(x->in);
-    free(x->count);
-    free(x->at);
-    *x = (struct exchange){0};
+    free(exchange->send_buffer);
+    free(exchange->receive_buffer);
+    free(exchange->counts);
+    free(exchange->offsets);
+    *exchange = (struct exchange){0};
 }
 
 /* The bytes that go over each edge, as far as this rank knows. */
-static void measure(const struct call *c, const struct graph *g, struct exchange *x)
+static void measure(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
-    x->sent = g->lists.destinations ? bytes_of(c->sendcount, c->sendtype, &x->refused) : 0;
-    x->send_width = x->sent ? width_of(c->sendtype, &x->sends_plain) : 0;
-    if (varied(c)) {
-        x->refused |= g->lists.sources && (!c->counts || !c->displs);
-        for (int i = 0; i < g->lists.sources && !x->refused; i++)
-            x->refused |=
-                __builtin_add_overflow(x->all, bytes_of(count_of(c, g->lists.place[i]), c->type, &x->refused), &x->all);
-    } else if (g->lists.sources) {
-        x->received = bytes_of(c->count, c->type, &x->refused);
-        x->refused |= __builtin_mul_overflow(x->received, (size_t)g->lists.sources, &x->all);
+    exchange->sent = graph->lists.destinations ? bytes_of(call->sendcount, call->sendtype, &exchange->refused) : 0;
+    exchange->send_width = exchange->sent ? width_of(call->sendtype, &exchange->sends_plain) : 0;
+    if (varied(call)) {
+        exchange->refused |= graph->lists.sources && (!call->counts || !call->displs);
+        for (int i = 0; i < graph->lists.sources && !exchange->refused; i++)
+            exchange->refused |= __builtin_add_overflow(
+                exchange->total, bytes_of(count_of(call, graph->lists.place[i]), call->type, &exchange->refused),
+                &exchange->total);
+    } else if (graph->lists.sources) {
+        exchange->received = bytes_of(call->count, call->type, &exchange->refused);
+        exchange->refused |= __builtin_mul_overflow(exchange->received, (size_t)graph->lists.sources, &exchange->total);
     }
-    x->width = x->all ? width_of(c->type, &x->receives_plain) : 0;
+    exchange->width = exchange->total ? width_of(call->type, &exchange->receives_plain) : 0;
 }
 
 /* The slots of MPI_Neighbor_allgatherv, where elements are in order; from the lowest one on, since an offset of MPI's
  * may be negative. */
-static void find_slots(const struct call *c, const struct graph *g, struct exchange *x)
+static void find_slots(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
-    const MPI_Aint extent = extent_of(c->type);
+    const MPI_Aint extent = extent_of(call->type);
     MPI_Aint lowest = 0;
     size_t all = 0;
     int found = 0;
-    for (int i = 0; i < g->lists.sources; i++) {
-        const MPI_Aint offset = offset_of(c, g->lists.place[i], extent);
-        x->count[i] = bytes_of(count_of(c, g->lists.place[i]), c->type, &x->refused);
-        x->at[i] = x->in ? all : x->count[i] ? (uint64_t)offset : 0;
-        all += x->count[i];
-        if (x->count[i] && (!found++ || offset < lowest))
+    for (int i = 0; i < graph->lists.sources; i++) {
+        const MPI_Aint offset = offset_of(call, graph->lists.place[i], extent);
+        exchange->counts[i] = bytes_of(count_of(call, graph->lists.place[i]), call->type, &exchange->refused);
+        if (exchange->receive_buffer)
+            exchange->offsets[i] = all;
+        else
+            exchange->offsets[i] = exchange->counts[i] ? (uint64_t)offset : 0;
+        all += exchange->counts[i];
+        if (exchange->counts[i] && (!found++ || offset < lowest))
             lowest = offset;
     }
-    if (x->in)
+    if (exchange->receive_buffer)
         return;
-    for (int i = 0; i < g->lists.sources; i++)
-        x->at[i] -= x->count[i] ? (uint64_t)lowest : 0;
-    x->recv = (uint8_t *)((uintptr_t)c->recv + (uintptr_t)lowest);
+    for (int i = 0; i < graph->lists.sources; i++)
+        exchange->offsets[i] -= exchange->counts[i] ? (uint64_t)lowest : 0;
+    exchange->recv = (uint8_t *)((uintptr_t)call->recv + (uintptr_t)lowest);
 }
 
-static int overlaps(const struct graph *g, const struct exchange *x)
+static int overlaps(const struct graph *graph, const struct exchange *exchange)
 {
-    const uintptr_t send = (uintptr_t)x->send, recv = (uintptr_t)x->recv;
-    for (int i = 0; x->sent && i < g->lists.sources; i++) {
-        const uintptr_t slot = recv + (x->count ? x->at[i] : (size_t)i * x->received),
-                        bytes = x->count ? x->count[i] : x->received;
-        if (bytes && send < slot + bytes && slot < send + x->sent)
+    const uintptr_t send = (uintptr_t)exchange->send, recv = (uintptr_t)exchange->recv;
+    for (int i = 0; exchange->sent && i < graph->lists.sources; i++) {
+        const uintptr_t slot = recv + (exchange->counts ? exchange->offsets[i] : (size_t)i * exchange->received);
+        const uintptr_t bytes = exchange->counts ? exchange->counts[i] : exchange->received;
+        if (bytes && send < slot + bytes && slot < send + exchange->sent)
             return 1;
     }
     return 0;
 }
 
 /* MPI takes null, or another count, from a rank that sends to nobody; pici wants a buffer of the count of all ranks. */
-static void send_nothing(const struct call *c, const struct graph *g, struct exchange *x)
+static void send_nothing(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
     static const uint8_t nothing;
-    x->send = &nothing;
-    if (!g->lists.sources || varied(c))
+    exchange->send = &nothing;
+    if (!graph->lists.sources || varied(call))
         return;
-    x->out = calloc(1, x->received + 1);
-    x->refused |= !x->out;
-    x->send = x->out;
+    exchange->send_buffer = calloc(1, exchange->received + 1);
+    exchange->refused |= !exchange->send_buffer;
+    exchange->send = exchange->send_buffer;
 }
 
-static void prepare_send(const struct call *c, const struct graph *g, struct exchange *x)
+static void prepare_send(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
-    x->send = c->send;
-    if (!g->lists.destinations) {
-        send_nothing(c, g, x);
-    } else if (x->sent && !x->sends_plain) {
-        x->out = malloc(x->sent);
-        x->refused |= !x->out || !pmpi_pack(c->send, c->sendcount, c->sendtype, x->out, c->comm);
-        x->send = x->out;
+    exchange->send = call->send;
+    if (!graph->lists.destinations) {
+        send_nothing(call, graph, exchange);
+    } else if (exchange->sent && !exchange->sends_plain) {
+        exchange->send_buffer = malloc(exchange->sent);
+        exchange->refused |= !exchange->send_buffer ||
+                             !pmpi_pack(call->send, call->sendcount, call->sendtype, exchange->send_buffer, call->comm);
+        exchange->send = exchange->send_buffer;
     }
-    x->refused |= x->sent && !x->send;
+    exchange->refused |= exchange->sent && !exchange->send;
 }
 
-static void prepare_receive(const struct call *c, const struct graph *g, struct exchange *x)
+static void prepare_receive(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
-    x->recv = c->recv;
+    exchange->recv = call->recv;
     /* the slots of MPI_PROC_NULL are left alone */
-    if (x->all && (!x->receives_plain || (!varied(c) && g->lists.sources < g->lists.listed))) {
-        x->recv = x->in = malloc(x->all);
-        x->refused |= !x->in;
+    if (exchange->total &&
+        (!exchange->receives_plain || (!varied(call) && graph->lists.sources < graph->lists.listed))) {
+        exchange->recv = exchange->receive_buffer = malloc(exchange->total);
+        exchange->refused |= !exchange->receive_buffer;
     }
-    if (varied(c) && !x->refused) {
-        x->count = calloc((size_t)g->lists.sources + 1, sizeof *x->count);
-        x->at = calloc((size_t)g->lists.sources + 1, sizeof *x->at);
-        x->refused |= !x->count || !x->at;
-        if (!x->refused)
-            find_slots(c, g, x);
+    if (varied(call) && !exchange->refused) {
+        exchange->counts = calloc((size_t)graph->lists.sources + 1, sizeof *exchange->counts);
+        exchange->offsets = calloc((size_t)graph->lists.sources + 1, sizeof *exchange->offsets);
+        exchange->refused |= !exchange->counts || !exchange->offsets;
+        if (!exchange->refused)
+            find_slots(call, graph, exchange);
     }
-    x->refused |= x->all && !x->recv;
+    exchange->refused |= exchange->total && !exchange->recv;
 }
 
-static void prepare(const struct call *c, const struct graph *g, struct exchange *x)
+static void prepare(const struct call *call, const struct graph *graph, struct exchange *exchange)
 {
-    x->refused |= g->failed || pmpi_gpu(); /* since the ranks agreed on the communicator */
-    if (!x->refused)
-        prepare_send(c, g, x);
-    if (!x->refused)
-        prepare_receive(c, g, x);
-    x->refused |= !x->refused && overlaps(g, x);
+    exchange->refused |= graph->failed || pmpi_gpu(); /* since the ranks agreed on the communicator */
+    if (!exchange->refused)
+        prepare_send(call, graph, exchange);
+    if (!exchange->refused)
+        prepare_receive(call, graph, exchange);
+    exchange->refused |= !exchange->refused && overlaps(graph, exchange);
 }
 
 /* ---- what all ranks agree on */
@@ -211,230 +219,248 @@ static int same(uint64_t most, uint64_t most_not)
 }
 
 /* By the mean of what a rank receives. */
-static int too_little(const struct graph *g, uint64_t bytes, int ranks)
+static int too_little(const struct graph *graph, uint64_t bytes, int ranks)
 {
-    return !bytes || (double)bytes * (double)g->edges < (double)pmpi_settings()->min_bytes * ranks;
+    return !bytes || (double)bytes * (double)graph->edges < (double)pmpi_settings()->min_bytes * ranks;
 }
 
 /* Let more and more calls pass before the ranks agree on one again. */
-static void pause_calls(struct graph *g)
+static void pause_calls(struct graph *graph)
 {
-    g->last_pause = !g->last_pause ? 1 : g->last_pause < MOST_PAUSE ? 2 * g->last_pause : MOST_PAUSE;
-    g->pause = g->last_pause;
+    if (!graph->last_pause)
+        graph->last_pause = 1;
+    else
+        graph->last_pause = graph->last_pause < MOST_PAUSE ? 2 * graph->last_pause : MOST_PAUSE;
+    graph->pause = graph->last_pause;
 }
 
-static enum reason agree_on_call(const struct call *c, struct state *s, struct exchange *x, int ranks, int *rc)
+static enum reason agree_on_call(const struct call *call, struct state *state, struct exchange *exchange, int ranks,
+                                 int *rc)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
     enum { BYTES, BYTES_NOT, WIDTH, WIDTH_NOT, REFUSED };
-    struct graph *g = s->graph;
-    uint64_t words[PMPI_WORDS] = {[REFUSED] = (uint64_t)x->refused};
-    if (g->lists.destinations && !x->refused)
-        note_size(&words[BYTES], &words[BYTES_NOT], x->sent);
-    if (g->lists.sources && !varied(c) && !x->refused)
-        note_size(&words[BYTES], &words[BYTES_NOT], x->received);
-    if (x->sent)
-        note_size(&words[WIDTH], &words[WIDTH_NOT], x->send_width);
-    if (x->all)
-        note_size(&words[WIDTH], &words[WIDTH_NOT], x->width);
-    *rc = pmpi_agree(c->comm, c->function, words, MPI_MAX);
+    struct graph *graph = state->graph;
+    uint64_t words[PMPI_WORDS] = {[REFUSED] = (uint64_t)exchange->refused};
+    if (graph->lists.destinations && !exchange->refused)
+        note_size(&words[BYTES], &words[BYTES_NOT], exchange->sent);
+    if (graph->lists.sources && !varied(call) && !exchange->refused)
+        note_size(&words[BYTES], &words[BYTES_NOT], exchange->received);
+    if (exchange->sent)
+        note_size(&words[WIDTH], &words[WIDTH_NOT], exchange->send_width);
+    if (exchange->total)
+        note_size(&words[WIDTH], &words[WIDTH_NOT], exchange->width);
+    *rc = pmpi_agree(call->comm, call->function, words, MPI_MAX);
     if (*rc != MPI_SUCCESS)
         return OFF;
     if (words[REFUSED]) {
-        pmpi_say(c->comm, &said,
+        pmpi_say(call->comm, &said,
                  "%s: a rank cannot take part: no memory, a GPU, overlapping buffers, or an earlier error; the "
                  "neighbourhoods of this communicator are MPI's from now on",
-                 pmpi_function_name(c->function));
-        g->reason = OFF;
+                 pmpi_function_name(call->function));
+        graph->reason = OFF;
         return OFF;
     }
-    if (too_little(g, words[BYTES], ranks)) {
-        pause_calls(g);
+    if (too_little(graph, words[BYTES], ranks)) {
+        pause_calls(graph);
         return SMALL;
     }
-    g->last_pause = 0;
-    x->longest = words[BYTES];
-    if (!varied(c) && !same(words[BYTES], words[BYTES_NOT]))
+    graph->last_pause = 0;
+    exchange->longest = words[BYTES];
+    if (!varied(call) && !same(words[BYTES], words[BYTES_NOT]))
         return COUNTS;
-    x->width = same(words[WIDTH], words[WIDTH_NOT]) ? (size_t)words[WIDTH] : 1;
-    if (!varied(c))
-        x->received = x->sent = (size_t)words[BYTES]; /* also where there are no neighbours */
-    for (int i = 0; x->count && i < g->lists.sources; i++) {
-        x->count[i] /= x->width;
-        x->at[i] /= x->width;
+    exchange->width = same(words[WIDTH], words[WIDTH_NOT]) ? (size_t)words[WIDTH] : 1;
+    /* also where there are no neighbours */
+    if (!varied(call))
+        exchange->received = exchange->sent = (size_t)words[BYTES];
+    for (int i = 0; exchange->counts && i < graph->lists.sources; i++) {
+        exchange->counts[i] /= exchange->width;
+        exchange->offsets[i] /= exchange->width;
     }
     return OURS;
 }
 
 /* The first time on a communicator: what all ranks have to know of its graph. */
-static int agree_on_graph(const struct call *c, struct state *s, int ranks)
+static int agree_on_graph(const struct call *call, struct state *state, int ranks)
 {
     enum { LACKING, EDGES, ALONE };
-    const struct settings *set = pmpi_settings();
-    struct graph *g = pmpi_graph(c->comm);
-    uint64_t words[PMPI_WORDS] = {
-        [LACKING] = !g, [EDGES] = g ? (uint64_t)g->others : 0, [ALONE] = g ? (uint64_t)g->alone : 0};
-    const int rc = pmpi_agree(c->comm, c->function, words, MPI_SUM);
+    const struct settings *settings = pmpi_settings();
+    struct graph *graph = pmpi_graph(call->comm);
+    uint64_t words[PMPI_WORDS] = {[LACKING] = !graph};
+    if (graph) {
+        words[EDGES] = (uint64_t)graph->others;
+        words[ALONE] = (uint64_t)graph->alone;
+    }
+    const int rc = pmpi_agree(call->comm, call->function, words, MPI_SUM);
     if (rc != MPI_SUCCESS || words[LACKING]) {
-        pmpi_graph_free(g);
-        pmpi_state_off(s, OFF);
+        pmpi_graph_free(graph);
+        pmpi_state_off(state, OFF);
         return rc;
     }
-    g->edges = words[EDGES];
-    g->some_alone = words[ALONE] > 0;
-    g->reason = g->edges < (set->route ? 1 : (uint64_t)ranks * AUTO_DEGREE) ? FEW_NEIGHBORS : OURS;
-    s->graph = g;
+    graph->edges = words[EDGES];
+    graph->some_alone = words[ALONE] > 0;
+    const uint64_t least = settings->route ? 1 : (uint64_t)ranks * AUTO_DEGREE;
+    graph->reason = graph->edges < least ? FEW_NEIGHBORS : OURS;
+    state->graph = graph;
     return MPI_SUCCESS;
 }
 
 /* ---- the plan */
 
 /* All ranks have the same status, unless pici's communicator has failed: so they agree once more. */
-static int make_plan(const struct call *c, struct state *s)
+static int make_plan(const struct call *call, struct state *state)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    struct graph *g = s->graph;
+    struct graph *graph = state->graph;
     struct pici_neighbor_opts opts = PICI_NEIGHBOR_OPTS_INIT;
     opts.route = pmpi_settings()->route;
-    const enum pici_status made = pici_neighbor_plan_create(&g->plan, s->comm, g->lists.sources, g->lists.source,
-                                                            g->lists.destinations, g->lists.destination, &opts);
+    const enum pici_status made =
+        pici_neighbor_plan_create(&graph->plan, state->comm, graph->lists.sources, graph->lists.source,
+                                  graph->lists.destinations, graph->lists.destination, &opts);
     uint64_t words[PMPI_WORDS] = {made != PICI_OK};
-    const int rc = pmpi_agree(c->comm, c->function, words, MPI_MAX);
+    const int rc = pmpi_agree(call->comm, call->function, words, MPI_MAX);
     if (rc == MPI_SUCCESS && !words[0])
         return rc;
-    pmpi_say(c->comm, &said, "%s: off: no plan for a communicator's neighbourhoods: %s",
-             pmpi_function_name(c->function), made ? pici_comm_error(s->comm) : "another rank failed");
-    pmpi_graph_unplan(g);
-    g->reason = OFF;
+    pmpi_say(call->comm, &said, "%s: off: no plan for a communicator's neighbourhoods: %s",
+             pmpi_function_name(call->function), made ? pici_comm_error(state->comm) : "another rank failed");
+    pmpi_graph_unplan(graph);
+    graph->reason = OFF;
     return rc;
 }
 
 static enum pici_dtype dtype_of(size_t width)
 {
-    return width == 8 ? PICI_U64 : width == 4 ? PICI_U32 : width == 2 ? PICI_U16 : PICI_U8;
+    switch (width) {
+    case 8: return PICI_U64;
+    case 4: return PICI_U32;
+    case 2: return PICI_U16;
+    default: return PICI_U8;
+    }
 }
 
 /* A rank that has no memory for a call when that has begun leaves others waiting. So for each length the ranks first
  * see whether all have it. The communicator keeps that memory. */
-static int reserve(const struct call *c, struct state *s, const struct exchange *x)
+static int reserve(const struct call *call, struct state *state, const struct exchange *exchange)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    struct graph *g = s->graph;
-    const uint64_t count = x->longest / x->width;
-    for (unsigned i = 0; i < PMPI_LENGTHS && i < g->lengths; i++)
-        if (g->length[i].count == count && g->length[i].width == x->width)
+    struct graph *graph = state->graph;
+    const uint64_t count = exchange->longest / exchange->width;
+    for (unsigned i = 0; i < PMPI_LENGTHS && i < graph->lengths; i++)
+        if (graph->length[i].count == count && graph->length[i].width == exchange->width)
             return MPI_SUCCESS;
-    uint64_t words[PMPI_WORDS] = {pici_neighbor_plan_reserve(g->plan, count, dtype_of(x->width), NULL) != PICI_OK};
-    const int rc = pmpi_agree(c->comm, c->function, words, MPI_MAX);
+    uint64_t words[PMPI_WORDS] = {pici_neighbor_plan_reserve(graph->plan, count, dtype_of(exchange->width), NULL) !=
+                                  PICI_OK};
+    const int rc = pmpi_agree(call->comm, call->function, words, MPI_MAX);
     if (rc != MPI_SUCCESS || words[0]) {
-        pmpi_say(c->comm, &said,
+        pmpi_say(call->comm, &said,
                  "%s: a rank has no memory for the call; the neighbourhoods of this communicator are MPI's from now on",
-                 pmpi_function_name(c->function));
-        pmpi_graph_unplan(g);
-        g->reason = OFF;
+                 pmpi_function_name(call->function));
+        pmpi_graph_unplan(graph);
+        graph->reason = OFF;
         return rc;
     }
-    g->length[g->lengths % PMPI_LENGTHS].count = count;
-    g->length[g->lengths % PMPI_LENGTHS].width = x->width;
-    g->lengths++;
+    graph->length[graph->lengths % PMPI_LENGTHS].count = count;
+    graph->length[graph->lengths % PMPI_LENGTHS].width = exchange->width;
+    graph->lengths++;
     return MPI_SUCCESS;
 }
 
-static enum reason make_ready(const struct call *c, struct state *s, const struct exchange *x, int *rc)
+static enum reason make_ready(const struct call *call, struct state *state, const struct exchange *exchange, int *rc)
 {
-    struct graph *g = s->graph;
-    if (!g->plan && g->eligible++ < pmpi_settings()->after)
+    struct graph *graph = state->graph;
+    if (!graph->plan && graph->eligible++ < pmpi_settings()->after)
         return FIRST;
-    if (!s->comm)
-        *rc = pmpi_state_make(s, c->comm, c->function);
-    if (*rc == MPI_SUCCESS && s->reason == OURS && !g->plan)
-        *rc = make_plan(c, s);
-    if (*rc == MPI_SUCCESS && s->reason == OURS && g->reason == OURS)
-        *rc = reserve(c, s, x);
-    return s->reason ? s->reason : g->reason;
+    if (!state->comm)
+        *rc = pmpi_state_make(state, call->comm, call->function);
+    if (*rc == MPI_SUCCESS && state->reason == OURS && !graph->plan)
+        *rc = make_plan(call, state);
+    if (*rc == MPI_SUCCESS && state->reason == OURS && graph->reason == OURS)
+        *rc = reserve(call, state, exchange);
+    return state->reason ? state->reason : graph->reason;
 }
 
 /* ---- the decision */
 
 /* MPI makes the count of MPI_Neighbor_allgather the same on all ranks, but nobody notices what a rank without
  * neighbours says; that of MPI_Neighbor_allgatherv is each rank's own. */
-static int own_size_tells(const struct call *c, const struct graph *g)
+static int own_size_tells(const struct call *call, const struct graph *graph)
 {
-    return !varied(c) && !g->some_alone;
+    return !varied(call) && !graph->some_alone;
 }
 
-static enum reason decide(const struct call *c, struct state *s, struct exchange *x, int *rc)
+static enum reason decide(const struct call *call, struct state *state, struct exchange *exchange, int *rc)
 {
-    const struct settings *set = pmpi_settings();
+    const struct settings *settings = pmpi_settings();
     int ranks = 0;
-    if (s->reason != OURS)
-        return s->reason;
-    if (!set->neighbors || !(set->functions & 1u << c->function))
+    if (state->reason != OURS)
+        return state->reason;
+    if (!settings->neighbors || !(settings->functions & 1u << call->function))
         return SWITCHED_OFF;
-    if (PMPI_Comm_size(c->comm, &ranks) != MPI_SUCCESS || !pmpi_has_graph(c->comm))
+    if (PMPI_Comm_size(call->comm, &ranks) != MPI_SUCCESS || !pmpi_has_graph(call->comm))
         return NO_TOPOLOGY;
-    if (ranks < (set->route ? LEAST_RANKS : AUTO_RANKS))
+    if (ranks < (settings->route ? LEAST_RANKS : AUTO_RANKS))
         return FEW_RANKS;
-    if (!s->graph)
-        *rc = agree_on_graph(c, s, ranks);
-    struct graph *g = s->graph;
-    if (!g || g->reason != OURS)
-        return g ? g->reason : OFF;
-    measure(c, g, x);
-    if (own_size_tells(c, g)) {
-        if (too_little(g, g->lists.sources ? x->received : x->sent, ranks))
+    if (!state->graph)
+        *rc = agree_on_graph(call, state, ranks);
+    struct graph *graph = state->graph;
+    if (!graph || graph->reason != OURS)
+        return graph ? graph->reason : OFF;
+    measure(call, graph, exchange);
+    if (own_size_tells(call, graph)) {
+        if (too_little(graph, graph->lists.sources ? exchange->received : exchange->sent, ranks))
             return SMALL;
-    } else if (g->pause) {
-        g->pause--;
+    } else if (graph->pause) {
+        graph->pause--;
         return SMALL;
     }
-    prepare(c, g, x);
-    const enum reason why = agree_on_call(c, s, x, ranks, rc);
-    return why ? why : make_ready(c, s, x, rc);
+    prepare(call, graph, exchange);
+    const enum reason reason = agree_on_call(call, state, exchange, ranks, rc);
+    return reason ? reason : make_ready(call, state, exchange, rc);
 }
 
-enum reason pmpi_neighbors_decide(const struct call *c, struct state *s, struct exchange *x, int *rc)
+enum reason pmpi_neighbors_decide(const struct call *call, struct state *state, struct exchange *exchange, int *rc)
 {
-    *x = (struct exchange){0};
-    const enum reason why = decide(c, s, x, rc);
-    if (why || *rc != MPI_SUCCESS)
-        free_exchange(x);
-    return why;
+    *exchange = (struct exchange){0};
+    const enum reason reason = decide(call, state, exchange, rc);
+    if (reason || *rc != MPI_SUCCESS)
+        free_exchange(exchange);
+    return reason;
 }
 
 /* ---- the call */
 
 /* Put what was received in order where the program wants it. */
-static int spread(const struct call *c, const struct graph *g, const struct exchange *x)
+static int spread(const struct call *call, const struct graph *graph, const struct exchange *exchange)
 {
-    const MPI_Aint extent = extent_of(c->type);
+    const MPI_Aint extent = extent_of(call->type);
     int good = 1;
-    for (int i = 0; i < g->lists.sources && good; i++) {
-        const size_t bytes = x->count ? x->count[i] * x->width : x->received;
-        const uint8_t *from = x->in + (x->at ? x->at[i] * x->width : (size_t)i * x->received);
-        if (x->receives_plain && bytes)
-            memcpy(slot_of(c, g->lists.place[i], extent), from, bytes);
+    for (int i = 0; i < graph->lists.sources && good; i++) {
+        const size_t bytes = exchange->counts ? exchange->counts[i] * exchange->width : exchange->received;
+        const uint8_t *from = exchange->receive_buffer + (exchange->offsets ? exchange->offsets[i] * exchange->width
+                                                                            : (size_t)i * exchange->received);
+        if (exchange->receives_plain && bytes)
+            memcpy(slot_of(call, graph->lists.place[i], extent), from, bytes);
         else if (bytes)
-            good = pmpi_unpack(from, slot_of(c, g->lists.place[i], extent), count_of(c, g->lists.place[i]), c->type,
-                               c->comm);
+            good = pmpi_unpack(from, slot_of(call, graph->lists.place[i], extent),
+                               count_of(call, graph->lists.place[i]), call->type, call->comm);
     }
     return good;
 }
 
-enum pici_status pmpi_neighbors(const struct call *c, struct state *s, struct exchange *x,
+enum pici_status pmpi_neighbors(const struct call *call, struct state *state, struct exchange *exchange,
                                 const struct pici_coll_opts *opts, const char **failure)
 {
-    struct graph *g = s->graph;
-    const enum pici_dtype dtype = dtype_of(x->width);
-    const uint64_t count = x->sent / x->width;
+    struct graph *graph = state->graph;
+    const enum pici_dtype dtype = dtype_of(exchange->width);
+    const uint64_t count = exchange->sent / exchange->width;
     enum pici_status status =
-        varied(c) ? pici_neighbor_all_gatherv(x->send, count, x->recv, x->count, x->at, dtype, g->plan, opts)
-                  : pici_neighbor_all_gather(x->send, x->recv, count, dtype, g->plan, opts);
-    if (status == PICI_OK && x->in && !spread(c, g, x)) {
+        varied(call) ? pici_neighbor_all_gatherv(exchange->send, count, exchange->recv, exchange->counts,
+                                                 exchange->offsets, dtype, graph->plan, opts)
+                     : pici_neighbor_all_gather(exchange->send, exchange->recv, count, dtype, graph->plan, opts);
+    if (status == PICI_OK && exchange->receive_buffer && !spread(call, graph, exchange)) {
         *failure = PMPI_UNPACKING;
         status = PICI_E_TRANSPORT;
     }
-    g->failed |= status != PICI_OK;
-    free_exchange(x);
+    graph->failed |= status != PICI_OK;
+    free_exchange(exchange);
     return status;
 }

@@ -12,24 +12,24 @@
 /* A call on this rank, in elements of one dtype for all ranks. */
 struct exchange {
     size_t sent, received;    /* bytes that this rank contributes; bytes from each source, unless counts differ */
-    size_t all;               /* bytes from all sources */
+    size_t total;             /* bytes from all sources */
     size_t send_width, width; /* of the basic types, 0 without data; of the elements of the call */
-    int sends_plain, receives_plain; /* contiguous in memory */
-    const void *send;                /* what pici sends */
-    uint8_t *recv;                   /* where it writes */
-    uint8_t *out, *in;               /* memory of this call for that, or NULL */
-    uint64_t *count, *at; /* [sources] of MPI_Neighbor_allgatherv: of each slot, in bytes, then in elements */
-    uint64_t longest;     /* bytes of the longest contribution; the same on all ranks */
-    int refused;          /* this rank cannot take part */
+    int sends_plain, receives_plain;       /* contiguous in memory */
+    const void *send;                      /* what pici sends */
+    uint8_t *recv;                         /* where it writes */
+    uint8_t *send_buffer, *receive_buffer; /* memory of this call for that, or NULL */
+    uint64_t *counts, *offsets; /* [sources] of MPI_Neighbor_allgatherv: of each slot, in bytes, then in elements */
+    uint64_t longest;           /* bytes of the longest contribution; the same on all ranks */
+    int refused;                /* this rank cannot take part */
 };
 
 /* Decide whether a call on an intracommunicator is ours. The ranks agree on each call that seems to be: their counts
  * and types may differ, and a rank that cannot take part has to say so before the others wait for its messages. Makes
- * pici's communicator and its plan when it is time to. OURS: *x is for pmpi_neighbors. *rc: MPI has failed. */
-enum reason pmpi_neighbors_decide(const struct call *, struct state *, struct exchange *x, int *rc);
+ * pici's communicator and its plan when it is time to. OURS: *exchange is for pmpi_neighbors. *rc: MPI has failed. */
+enum reason pmpi_neighbors_decide(const struct call *, struct state *, struct exchange *exchange, int *rc);
 
-/* Make the call, and free the memory of *x. *failure: what failed, if that was not pici's. */
-enum pici_status pmpi_neighbors(const struct call *, struct state *, struct exchange *x, const struct pici_coll_opts *,
-                                const char **failure);
+/* Make the call, and free the memory of *exchange. *failure: what failed, if that was not pici's. */
+enum pici_status pmpi_neighbors(const struct call *, struct state *, struct exchange *exchange,
+                                const struct pici_coll_opts *, const char **failure);
 
 #endif

@@ -24,16 +24,16 @@ static const struct {
 
 static struct settings settings;
 
-const char *pmpi_function_name(enum function f)
+const char *pmpi_function_name(enum function function)
 {
-    return FUNCTION[f].mpi;
+    return FUNCTION[function].mpi;
 }
 
 uint64_t pmpi_hash(uint64_t hash, const void *data, unsigned long bytes)
 {
-    const uint8_t *p = data;
+    const uint8_t *byte = data;
     for (unsigned long i = 0; i < bytes; i++)
-        hash = (hash ^ p[i]) * 0x100000001b3u;
+        hash = (hash ^ byte[i]) * 0x100000001b3u;
     return hash;
 }
 
@@ -51,12 +51,12 @@ static uint64_t number(const char *name, uint64_t or_else, uint64_t most, const 
     if (!text)
         return or_else;
     errno = 0;
-    const unsigned long long n = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
-    if (!end || *end || errno || n > most) {
+    const unsigned long long value = text[0] >= '0' && text[0] <= '9' ? strtoull(text, &end, 10) : 0;
+    if (!end || *end || errno || value > most) {
         invalid(name, text, values);
         return or_else;
     }
-    return n;
+    return value;
 }
 
 static unsigned functions(void)
@@ -66,20 +66,21 @@ static unsigned functions(void)
     unsigned bits = 0;
     if (!text)
         return (1u << FUNCTIONS) - 1;
-    for (const char *at = text;; at++) {
-        const size_t len = strcspn(at, ",");
-        int f = 0;
-        while (f < FUNCTIONS && (strlen(FUNCTION[f].word) != len || memcmp(FUNCTION[f].word, at, len) != 0))
-            f++;
-        if (f == FUNCTIONS) {
+    for (const char *cursor = text;; cursor++) {
+        const size_t size = strcspn(cursor, ",");
+        int function = 0;
+        while (function < FUNCTIONS &&
+               (strlen(FUNCTION[function].word) != size || memcmp(FUNCTION[function].word, cursor, size) != 0))
+            function++;
+        if (function == FUNCTIONS) {
             invalid(name, text,
                     "a list, with commas, of allreduce, reduce_scatter_block, reduce_scatter, allgather, "
                     "neighbor_allgather, neighbor_allgatherv");
             return (1u << FUNCTIONS) - 1;
         }
-        bits |= 1u << f;
-        at += len;
-        if (!*at)
+        bits |= 1u << function;
+        cursor += size;
+        if (!*cursor)
             return bits;
     }
 }
@@ -116,22 +117,22 @@ static uint64_t hash_of_library(uint64_t hash)
 
 static void read_environment(void)
 {
-    struct settings *s = &settings;
-    s->on = (int)number("PICI_PMPI", 1, 1, "0 or 1");
-    s->intra = (int)number("PICI_PMPI_INTRA", 0, 1, "0 or 1");
-    s->stats = (int)number("PICI_PMPI_STATS", 0, 2, "0, 1 or 2");
-    s->comms = (int)number("PICI_PMPI_COMMS", 16, INT_MAX, "a number");
-    s->wait_s = (int)number("PICI_PMPI_WAIT", 30, INT_MAX, "a number of seconds");
-    s->min_bytes = number("PICI_PMPI_MIN_BYTES", 131072, UINT64_MAX, "a number of bytes");
-    s->after = number("PICI_PMPI_AFTER", 1, UINT64_MAX, "a number");
-    s->functions = functions();
+    struct settings *read = &settings;
+    read->enabled = (int)number("PICI_PMPI", 1, 1, "0 or 1");
+    read->intra = (int)number("PICI_PMPI_INTRA", 0, 1, "0 or 1");
+    read->stats = (int)number("PICI_PMPI_STATS", 0, 2, "0, 1 or 2");
+    read->comms = (int)number("PICI_PMPI_COMMS", 16, INT_MAX, "a number");
+    read->wait_s = (int)number("PICI_PMPI_WAIT", 30, INT_MAX, "a number of seconds");
+    read->min_bytes = number("PICI_PMPI_MIN_BYTES", 131072, UINT64_MAX, "a number of bytes");
+    read->after = number("PICI_PMPI_AFTER", 1, UINT64_MAX, "a number");
+    read->functions = functions();
     read_route();
-    s->own_timeout = getenv("PICI_TIMEOUT_MS") != NULL;
-    s->own_history = getenv("PICI_TUNE_HISTORY") != NULL;
-    const uint64_t same[] = {(uint64_t)s->intra, s->functions,           s->min_bytes,
-                             s->after,           (uint64_t)s->neighbors, (uint64_t)s->route};
+    read->own_timeout = getenv("PICI_TIMEOUT_MS") != NULL;
+    read->own_history = getenv("PICI_TUNE_HISTORY") != NULL;
+    const uint64_t same[] = {(uint64_t)read->intra, read->functions,           read->min_bytes,
+                             read->after,           (uint64_t)read->neighbors, (uint64_t)read->route};
     const char *version = pici_version();
-    s->hash = hash_of_library(pmpi_hash(pmpi_hash(PMPI_HASH, same, sizeof same), version, strlen(version)));
+    read->hash = hash_of_library(pmpi_hash(pmpi_hash(PMPI_HASH, same, sizeof same), version, strlen(version)));
 }
 
 const struct settings *pmpi_settings(void)

@@ -23,7 +23,7 @@ enum function {
 const char *pmpi_function_name(enum function);
 
 struct settings {
-    int on;                /* PICI_PMPI */
+    int enabled;           /* PICI_PMPI */
     int intra;             /* PICI_PMPI_INTRA: also on one node */
     int stats;             /* PICI_PMPI_STATS: 0 none, 1 rank 0, 2 all ranks */
     int comms;             /* PICI_PMPI_COMMS: communicators at a time */

@@ -27,36 +27,36 @@ static struct state nothing = {.reason = OFF};
 
 /* ---- freeing */
 
-static void free_comm(struct state *s)
+static void free_comm(struct state *state)
 {
-    struct pici_comm *comm = s->comm;
+    struct pici_comm *comm = state->comm;
     if (!comm)
         return;
-    pmpi_graph_unplan(s->graph);
+    pmpi_graph_unplan(state->graph);
     pthread_mutex_lock(&lock);
-    *s->link = s->next;
-    if (s->next)
-        s->next->link = s->link;
+    *state->link = state->next;
+    if (state->next)
+        state->next->link = state->link;
     places--;
-    s->comm = NULL;
+    state->comm = NULL;
     pthread_mutex_unlock(&lock);
     pici_comm_free(comm);
 }
 
-void pmpi_state_off(struct state *s, enum reason why)
+void pmpi_state_off(struct state *state, enum reason reason)
 {
-    free_comm(s);
-    s->reason = why;
+    free_comm(state);
+    state->reason = reason;
 }
 
 static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
 {
-    struct state *s = value;
+    struct state *state = value;
     (void)comm, (void)key, (void)extra;
-    if (s != &nothing) {
-        free_comm(s);
-        pmpi_graph_free(s->graph);
-        free(s);
+    if (state != &nothing) {
+        free_comm(state);
+        pmpi_graph_free(state->graph);
+        free(state);
     }
     return MPI_SUCCESS;
 }
@@ -86,7 +86,7 @@ static int initialized(void)
 
 static int begin(void)
 {
-    if (!pmpi_settings()->on)
+    if (!pmpi_settings()->enabled)
         return 2;
     if (!initialized())
         return 0;
@@ -117,16 +117,17 @@ int pmpi_begun(void)
 static uint64_t hash_of_host(void)
 {
     char name[MPI_MAX_PROCESSOR_NAME];
-    int len = 0;
-    return PMPI_Get_processor_name(name, &len) == MPI_SUCCESS ? pmpi_hash(PMPI_HASH, name, (unsigned long)len) : 0;
+    int size = 0;
+    return PMPI_Get_processor_name(name, &size) == MPI_SUCCESS ? pmpi_hash(PMPI_HASH, name, (unsigned long)size) : 0;
 }
 
 static enum reason judge(MPI_Comm comm, const uint64_t words[PMPI_WORDS])
 {
     static atomic_flag settings_said = ATOMIC_FLAG_INIT, gpu_said = ATOMIC_FLAG_INIT;
-    const struct settings *set = pmpi_settings();
+    const struct settings *settings = pmpi_settings();
     if (words[INVALID]) {
-        pmpi_say(comm, &settings_said, "off: %s", set->fault[0] ? set->fault : "a variable of another rank is invalid");
+        pmpi_say(comm, &settings_said, "off: %s",
+                 settings->fault[0] ? settings->fault : "a variable of another rank is invalid");
         return OFF;
     }
     if (words[SETTINGS] != ~words[SETTINGS_NOT]) {
@@ -137,50 +138,50 @@ static enum reason judge(MPI_Comm comm, const uint64_t words[PMPI_WORDS])
         pmpi_say(comm, &gpu_said, "off: a rank uses a GPU, whose memory this library cannot read");
         return OFF;
     }
-    return words[HOST] == ~words[HOST_NOT] && !set->intra ? ONE_NODE : OURS;
+    return words[HOST] == ~words[HOST_NOT] && !settings->intra ? ONE_NODE : OURS;
 }
 
-static int agree_on_state(struct state *s, MPI_Comm comm, enum function f, int lacking)
+static int agree_on_state(struct state *state, MPI_Comm comm, enum function function, int lacking)
 {
-    const struct settings *set = pmpi_settings();
-    uint64_t words[PMPI_WORDS] = {[SETTINGS] = set->hash,
-                                  [SETTINGS_NOT] = ~set->hash,
+    const struct settings *settings = pmpi_settings();
+    uint64_t words[PMPI_WORDS] = {[SETTINGS] = settings->hash,
+                                  [SETTINGS_NOT] = ~settings->hash,
                                   [HOST] = hash_of_host(),
-                                  [INVALID] = set->fault[0] || lacking,
+                                  [INVALID] = settings->fault[0] || lacking,
                                   [GPU] = (uint64_t)pmpi_gpu()};
     words[HOST_NOT] = ~words[HOST];
-    const int rc = pmpi_agree(comm, f, words, MPI_MAX);
-    s->reason = rc == MPI_SUCCESS ? judge(comm, words) : OFF;
+    const int rc = pmpi_agree(comm, function, words, MPI_MAX);
+    state->reason = rc == MPI_SUCCESS ? judge(comm, words) : OFF;
     return rc;
 }
 
-struct state *pmpi_state(MPI_Comm comm, enum function f, int *rc)
+struct state *pmpi_state(MPI_Comm comm, enum function function, int *rc)
 {
-    struct state *s = NULL;
+    struct state *state = NULL;
     int found = 0, inter = 0, ranks = 0;
-    *rc = PMPI_Comm_get_attr(comm, keyval, &s, &found);
+    *rc = PMPI_Comm_get_attr(comm, keyval, &state, &found);
     if (*rc != MPI_SUCCESS)
         return NULL;
     if (found)
-        return s;
+        return state;
     if ((*rc = PMPI_Comm_test_inter(comm, &inter)) != MPI_SUCCESS ||
         (*rc = PMPI_Comm_size(comm, &ranks)) != MPI_SUCCESS)
         return NULL;
-    s = calloc(1, sizeof *s);
-    const int lacking = !s;
+    state = calloc(1, sizeof *state);
+    const int lacking = !state;
     if (lacking)
-        s = &nothing;
-    *rc = PMPI_Comm_set_attr(comm, keyval, s);
+        state = &nothing;
+    *rc = PMPI_Comm_set_attr(comm, keyval, state);
     if (*rc != MPI_SUCCESS) {
         if (!lacking)
-            free(s);
+            free(state);
         return NULL;
     }
     if (inter || ranks < 2)
-        s->reason = inter ? INTER : ONE_RANK;
+        state->reason = inter ? INTER : ONE_RANK;
     else
-        *rc = agree_on_state(s, comm, f, lacking);
-    return *rc == MPI_SUCCESS ? s : NULL;
+        *rc = agree_on_state(state, comm, function, lacking);
+    return *rc == MPI_SUCCESS ? state : NULL;
 }
 
 /* ---- making a communicator */
@@ -201,14 +202,14 @@ static void give_place(void)
     pthread_mutex_unlock(&lock);
 }
 
-static void keep(struct state *s)
+static void keep(struct state *state)
 {
     pthread_mutex_lock(&lock);
-    s->next = made;
-    s->link = &made;
+    state->next = made;
+    state->link = &made;
     if (made)
-        made->link = &s->next;
-    made = s;
+        made->link = &state->next;
+    made = state;
     pthread_mutex_unlock(&lock);
 }
 
@@ -216,41 +217,41 @@ static void keep(struct state *s)
  * have another algorithm, and sums with other bits, than in a program that is resumed in between. */
 static enum pici_status change_defaults(struct pici_comm *comm)
 {
-    const struct settings *set = pmpi_settings();
+    const struct settings *settings = pmpi_settings();
     struct pici_tune tune = PICI_TUNE_INIT;
-    tune.timeout_ms = set->own_timeout ? 0 : -1;
-    tune.history = set->own_history ? 0 : -1;
+    tune.timeout_ms = settings->own_timeout ? 0 : -1;
+    tune.history = settings->own_history ? 0 : -1;
     return pici_comm_tune(comm, &tune);
 }
 
-static void make(struct state *s, MPI_Comm comm)
+static void make(struct state *state, MPI_Comm comm)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (pici_comm_mpi(&s->comm, comm) != PICI_OK || change_defaults(s->comm) != PICI_OK) {
+    if (pici_comm_mpi(&state->comm, comm) != PICI_OK || change_defaults(state->comm) != PICI_OK) {
         pmpi_say(comm, &said, "off: no communicator: %s", pici_comm_error(NULL));
-        pici_comm_free(s->comm);
-        s->comm = NULL;
-        s->reason = OFF;
+        pici_comm_free(state->comm);
+        state->comm = NULL;
+        state->reason = OFF;
     }
 }
 
-int pmpi_state_make(struct state *s, MPI_Comm comm, enum function f)
+int pmpi_state_make(struct state *state, MPI_Comm comm, enum function function)
 {
-    const struct settings *set = pmpi_settings();
+    const struct settings *settings = pmpi_settings();
     const int place = take_place();
-    uint64_t words[PMPI_WORDS] = {[SETTINGS] = set->hash,
-                                  [SETTINGS_NOT] = ~set->hash,
+    uint64_t words[PMPI_WORDS] = {[SETTINGS] = settings->hash,
+                                  [SETTINGS_NOT] = ~settings->hash,
                                   [HOST_NOT] = 0,
                                   [GPU] = (uint64_t)pmpi_gpu(),
                                   [FULL] = !place};
-    const int rc = pmpi_agree(comm, f, words, MPI_MAX);
-    s->reason = rc != MPI_SUCCESS ? OFF : judge(comm, words);
-    if (s->reason == OURS && words[FULL])
-        s->reason = LIMIT;
-    if (s->reason == OURS)
-        make(s, comm);
-    if (s->comm)
-        keep(s);
+    const int rc = pmpi_agree(comm, function, words, MPI_MAX);
+    state->reason = rc != MPI_SUCCESS ? OFF : judge(comm, words);
+    if (state->reason == OURS && words[FULL])
+        state->reason = LIMIT;
+    if (state->reason == OURS)
+        make(state, comm);
+    if (state->comm)
+        keep(state);
     else if (place)
         give_place();
     return rc;

@@ -51,107 +51,109 @@ static const char *const PASSED_NAME[PASSED] = {
 static _Atomic uint64_t calls[FUNCTIONS][REASONS], passed[PASSED];
 static _Atomic uint64_t dense_bytes[FUNCTIONS], sent_bytes[FUNCTIONS], nanoseconds[FUNCTIONS];
 
-static void add(_Atomic uint64_t *to, uint64_t n)
+static void add(_Atomic uint64_t *to, uint64_t more)
 {
-    atomic_fetch_add_explicit(to, n, memory_order_relaxed);
+    atomic_fetch_add_explicit(to, more, memory_order_relaxed);
 }
 
-void pmpi_count(enum function f, enum reason why)
+void pmpi_count(enum function function, enum reason reason)
 {
-    add(&calls[f][why], 1);
+    add(&calls[function][reason], 1);
 }
 
-void pmpi_count_passed(enum passed p)
+void pmpi_count_passed(enum passed which)
 {
-    add(&passed[p], 1);
+    add(&passed[which], 1);
 }
 
-void pmpi_count_ours(enum function f, uint64_t dense, uint64_t sent, double seconds)
+void pmpi_count_ours(enum function function, uint64_t dense, uint64_t sent, double seconds)
 {
-    add(&dense_bytes[f], dense);
-    add(&sent_bytes[f], sent);
-    add(&nanoseconds[f], (uint64_t)(seconds * 1e9));
+    add(&dense_bytes[function], dense);
+    add(&sent_bytes[function], sent);
+    add(&nanoseconds[function], (uint64_t)(seconds * 1e9));
 }
 
 /* A line that is printed at once, so that those of several ranks do not mix. */
 struct line {
     char text[2048];
-    size_t len;
+    size_t size;
 };
 
-__attribute__((format(printf, 2, 3))) static void append(struct line *l, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void append(struct line *line, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);
-    const int n = vsnprintf(l->text + l->len, sizeof l->text - l->len, format, arguments);
+    const int printed = vsnprintf(line->text + line->size, sizeof line->text - line->size, format, arguments);
     va_end(arguments);
-    if (n > 0)
-        l->len = l->len + (size_t)n < sizeof l->text ? l->len + (size_t)n : sizeof l->text - 1;
+    if (printed > 0)
+        line->size =
+            line->size + (size_t)printed < sizeof line->text ? line->size + (size_t)printed : sizeof line->text - 1;
 }
 
-static void begin(struct line *l, int rank)
+static void begin(struct line *line, int rank)
 {
-    l->len = 0;
-    append(l, "pici: ");
+    line->size = 0;
+    append(line, "pici: ");
     if (rank >= 0)
-        append(l, "rank %d: ", rank);
+        append(line, "rank %d: ", rank);
 }
 
 /* In a unit that leaves two or three digits. */
-static void append_bytes(struct line *l, uint64_t bytes)
+static void append_bytes(struct line *line, uint64_t bytes)
 {
     static const char *const UNIT[] = {"B", "kB", "MB", "GB", "TB", "PB"};
-    double n = (double)bytes;
+    double number = (double)bytes;
     int unit = 0;
-    for (; n >= 999.5 && unit < 5; unit++)
-        n /= 1000;
-    append(l, unit && n < 9.95 ? "%.1f %s" : "%.0f %s", n, UNIT[unit]);
+    for (; number >= 999.5 && unit < 5; unit++)
+        number /= 1000;
+    append(line, unit && number < 9.95 ? "%.1f %s" : "%.0f %s", number, UNIT[unit]);
 }
 
-static void print_function(enum function f, int rank)
+static void print_function(enum function function, int rank)
 {
-    struct line l;
+    struct line line;
     uint64_t all = 0;
-    for (int why = 0; why < REASONS; why++)
-        all += calls[f][why];
+    for (int reason = 0; reason < REASONS; reason++)
+        all += calls[function][reason];
     if (!all)
         return;
-    begin(&l, rank);
-    append(&l, "%s %" PRIu64 " of %" PRIu64 " calls", pmpi_function_name(f), (uint64_t)calls[f][OURS], all);
-    if (calls[f][OURS]) {
-        append(&l, ", ");
-        append_bytes(&l, dense_bytes[f]);
-        append(&l, " dense, ");
-        append_bytes(&l, sent_bytes[f]);
-        append(&l, " sent, %.2g s", (double)nanoseconds[f] / 1e9);
+    begin(&line, rank);
+    append(&line, "%s %" PRIu64 " of %" PRIu64 " calls", pmpi_function_name(function), (uint64_t)calls[function][OURS],
+           all);
+    if (calls[function][OURS]) {
+        append(&line, ", ");
+        append_bytes(&line, dense_bytes[function]);
+        append(&line, " dense, ");
+        append_bytes(&line, sent_bytes[function]);
+        append(&line, " sent, %.2g s", (double)nanoseconds[function] / 1e9);
     }
     const char *before = "; not ours: ";
-    for (int why = OURS + 1; why < REASONS; why++)
-        if (calls[f][why]) {
-            append(&l, "%s%" PRIu64 " %s", before, (uint64_t)calls[f][why], REASON[why]);
+    for (int reason = OURS + 1; reason < REASONS; reason++)
+        if (calls[function][reason]) {
+            append(&line, "%s%" PRIu64 " %s", before, (uint64_t)calls[function][reason], REASON[reason]);
             before = ", ";
         }
-    fprintf(stderr, "%s\n", l.text);
+    fprintf(stderr, "%s\n", line.text);
 }
 
 static void print_passed(int rank)
 {
-    struct line l;
+    struct line line;
     const char *before = "never ours: ";
-    begin(&l, rank);
-    const size_t empty = l.len;
-    for (int p = 0; p < PASSED; p++)
-        if (passed[p]) {
-            append(&l, "%s%" PRIu64 " %s", before, (uint64_t)passed[p], PASSED_NAME[p]);
+    begin(&line, rank);
+    const size_t empty = line.size;
+    for (int which = 0; which < PASSED; which++)
+        if (passed[which]) {
+            append(&line, "%s%" PRIu64 " %s", before, (uint64_t)passed[which], PASSED_NAME[which]);
             before = ", ";
         }
-    if (l.len > empty)
-        fprintf(stderr, "%s\n", l.text);
+    if (line.size > empty)
+        fprintf(stderr, "%s\n", line.text);
 }
 
 void pmpi_print_stats(int rank)
 {
-    for (int f = 0; f < FUNCTIONS; f++)
-        print_function((enum function)f, rank);
+    for (int function = 0; function < FUNCTIONS; function++)
+        print_function((enum function)function, rank);
     print_passed(rank);
 }

@@ -73,36 +73,38 @@ struct made {
 };
 
 #if MPI_VERSION >= 4 /* the old functions refuse types that were made of large counts */
-static int get_envelope(MPI_Datatype type, struct made *m)
+static int get_envelope(MPI_Datatype type, struct made *made)
 {
-    return PMPI_Type_get_envelope_c(type, &m->integers, &m->addresses, &m->counts, &m->types, &m->combiner);
+    return PMPI_Type_get_envelope_c(type, &made->integers, &made->addresses, &made->counts, &made->types,
+                                    &made->combiner);
 }
 
-static int get_contents(MPI_Datatype type, const struct made *m, int *integers, MPI_Aint *addresses, MPI_Count *counts,
-                        MPI_Datatype *types)
+static int get_contents(MPI_Datatype type, const struct made *made, int *integers, MPI_Aint *addresses,
+                        MPI_Count *counts, MPI_Datatype *types)
 {
-    return PMPI_Type_get_contents_c(type, m->integers, m->addresses, m->counts, m->types, integers, addresses, counts,
-                                    types);
+    return PMPI_Type_get_contents_c(type, made->integers, made->addresses, made->counts, made->types, integers,
+                                    addresses, counts, types);
 }
 #else
-static int get_envelope(MPI_Datatype type, struct made *m)
+static int get_envelope(MPI_Datatype type, struct made *made)
 {
     int integers, addresses, types;
-    const int rc = PMPI_Type_get_envelope(type, &integers, &addresses, &types, &m->combiner);
+    const int rc = PMPI_Type_get_envelope(type, &integers, &addresses, &types, &made->combiner);
     if (rc == MPI_SUCCESS) {
-        m->integers = integers;
-        m->addresses = addresses;
-        m->counts = 0;
-        m->types = types;
+        made->integers = integers;
+        made->addresses = addresses;
+        made->counts = 0;
+        made->types = types;
     }
     return rc;
 }
 
-static int get_contents(MPI_Datatype type, const struct made *m, int *integers, MPI_Aint *addresses, MPI_Count *counts,
-                        MPI_Datatype *types)
+static int get_contents(MPI_Datatype type, const struct made *made, int *integers, MPI_Aint *addresses,
+                        MPI_Count *counts, MPI_Datatype *types)
 {
     (void)counts;
-    return PMPI_Type_get_contents(type, (int)m->integers, (int)m->addresses, (int)m->types, integers, addresses, types);
+    return PMPI_Type_get_contents(type, (int)made->integers, (int)made->addresses, (int)made->types, integers,
+                                  addresses, types);
 }
 #endif
 
@@ -112,12 +114,12 @@ MPI_Count pmpi_type_size(MPI_Datatype type)
     return PMPI_Type_size_x(type, &size) == MPI_SUCCESS && size > 0 ? size : 0;
 }
 
-static int named(MPI_Datatype type, struct basic *b)
+static int named(MPI_Datatype type, struct basic *basic)
 {
     for (size_t i = 0; i < sizeof NAMED / sizeof *NAMED; i++)
         if (NAMED[i].type == type) {
-            *b = (struct basic){NAMED[i].kind, (size_t)pmpi_type_size(type)};
-            return b->bytes > 0;
+            *basic = (struct basic){NAMED[i].kind, (size_t)pmpi_type_size(type)};
+            return basic->bytes > 0;
         }
     return 0;
 }
@@ -133,12 +135,12 @@ static const struct {
     {MPI_2DOUBLE_PRECISION, FLOAT},
 };
 
-static int pair(MPI_Datatype type, struct basic *b)
+static int pair(MPI_Datatype type, struct basic *basic)
 {
     for (size_t i = 0; i < sizeof PAIRS / sizeof *PAIRS; i++)
         if (PAIRS[i].type == type) {
-            *b = (struct basic){PAIRS[i].kind, (size_t)pmpi_type_size(type) / 2};
-            return b->bytes > 0;
+            *basic = (struct basic){PAIRS[i].kind, (size_t)pmpi_type_size(type) / 2};
+            return basic->bytes > 0;
         }
     return 0;
 }
@@ -149,59 +151,61 @@ static int predefined(int combiner)
            combiner == MPI_COMBINER_F90_REAL || combiner == MPI_COMBINER_F90_COMPLEX;
 }
 
-static int parametrized(MPI_Datatype type, int combiner, struct basic *b)
+static int parametrized(MPI_Datatype type, int combiner, struct basic *basic)
 {
-    *b = (struct basic){combiner == MPI_COMBINER_F90_INTEGER ? SIGNED
-                        : combiner == MPI_COMBINER_F90_REAL  ? FLOAT
-                                                             : COMPLEX,
-                        (size_t)pmpi_type_size(type)};
-    return b->bytes > 0;
+    *basic = (struct basic){.kind = COMPLEX, .bytes = (size_t)pmpi_type_size(type)};
+    if (combiner == MPI_COMBINER_F90_INTEGER)
+        basic->kind = SIGNED;
+    else if (combiner == MPI_COMBINER_F90_REAL)
+        basic->kind = FLOAT;
+    return basic->bytes > 0;
 }
 
-/* Memory for n of them, also for none. */
-static void *room(MPI_Count n, size_t bytes)
+/* Memory for count of them, also for none. */
+static void *room(MPI_Count count, size_t bytes)
 {
-    return calloc((size_t)n + 1, bytes);
+    return calloc((size_t)count + 1, bytes);
 }
 
 /* A member of a struct may occur no times. Of any other combiner, a type that occurs no times has no size, and the
  * caller has asked for that. */
-static int occurs(const struct made *m, const int *integers, const MPI_Count *counts, MPI_Count i)
+static int occurs(const struct made *made, const int *integers, const MPI_Count *counts, MPI_Count i)
 {
-    if (m->combiner != MPI_COMBINER_STRUCT)
+    if (made->combiner != MPI_COMBINER_STRUCT)
         return 1;
-    return m->counts > 0 ? counts[i + 1] > 0 : integers[i + 1] > 0;
+    return made->counts > 0 ? counts[i + 1] > 0 : integers[i + 1] > 0;
 }
 
 static int unfold(MPI_Datatype type, struct basic *b, int *plain, int depth);
 
 /* One basic type for all of a derived type's members that occur. */
-static int unfold_members(const struct made *m, const int *integers, const MPI_Count *counts, const MPI_Datatype *types,
-                          struct basic *b, int *plain, int depth)
+static int unfold_members(const struct made *made, const int *integers, const MPI_Count *counts,
+                          const MPI_Datatype *types, struct basic *basic, int *plain, int depth)
 {
     int members = 0, good = 1;
-    for (MPI_Count i = 0; good && i < m->types; i++) {
+    for (MPI_Count i = 0; good && i < made->types; i++) {
         struct basic one;
-        if (!occurs(m, integers, counts, i) || !pmpi_type_size(types[i]))
+        if (!occurs(made, integers, counts, i) || !pmpi_type_size(types[i]))
             continue;
-        good = unfold(types[i], &one, plain, depth + 1) && (!members || (one.kind == b->kind && one.bytes == b->bytes));
-        *b = one;
+        good = unfold(types[i], &one, plain, depth + 1) &&
+               (!members || (one.kind == basic->kind && one.bytes == basic->bytes));
+        *basic = one;
         members++;
     }
     return good && members;
 }
 
-static int unfold_derived(MPI_Datatype type, const struct made *m, struct basic *b, int *plain, int depth)
+static int unfold_derived(MPI_Datatype type, const struct made *made, struct basic *basic, int *plain, int depth)
 {
-    int *integers = room(m->integers, sizeof *integers);
-    MPI_Aint *addresses = room(m->addresses, sizeof *addresses);
-    MPI_Count *counts = room(m->counts, sizeof *counts);
-    MPI_Datatype *types = room(m->types, sizeof *types);
+    int *integers = room(made->integers, sizeof *integers);
+    MPI_Aint *addresses = room(made->addresses, sizeof *addresses);
+    MPI_Count *counts = room(made->counts, sizeof *counts);
+    MPI_Datatype *types = room(made->types, sizeof *types);
     int good = integers && addresses && counts && types &&
-               get_contents(type, m, integers, addresses, counts, types) == MPI_SUCCESS;
+               get_contents(type, made, integers, addresses, counts, types) == MPI_SUCCESS;
     if (good) {
-        good = unfold_members(m, integers, counts, types, b, plain, depth);
-        for (MPI_Count i = 0; i < m->types; i++) {
+        good = unfold_members(made, integers, counts, types, basic, plain, depth);
+        for (MPI_Count i = 0; i < made->types; i++) {
             struct made of_member;
             if (get_envelope(types[i], &of_member) == MPI_SUCCESS && !predefined(of_member.combiner))
                 PMPI_Type_free(&types[i]);
@@ -216,59 +220,60 @@ static int unfold_derived(MPI_Datatype type, const struct made *m, struct basic 
 
 static int extent_is_size(MPI_Datatype type)
 {
-    MPI_Aint lower = 0, extent = 0;
-    return PMPI_Type_get_extent(type, &lower, &extent) == MPI_SUCCESS && !lower && extent == pmpi_type_size(type);
+    MPI_Aint lower_bound = 0, extent = 0;
+    return PMPI_Type_get_extent(type, &lower_bound, &extent) == MPI_SUCCESS && !lower_bound &&
+           extent == pmpi_type_size(type);
 }
 
-static int unfold(MPI_Datatype type, struct basic *b, int *plain, int depth)
+static int unfold(MPI_Datatype type, struct basic *basic, int *plain, int depth)
 {
-    struct made m;
-    if (named(type, b))
+    struct made made;
+    if (named(type, basic))
         return 1;
-    if (pair(type, b)) {
+    if (pair(type, basic)) {
         *plain = 0; /* MPI_SUM, MPI_MIN and MPI_MAX do not take pairs */
         return 1;
     }
-    if (depth > DEEPEST || get_envelope(type, &m) != MPI_SUCCESS || m.combiner == MPI_COMBINER_NAMED)
+    if (depth > DEEPEST || get_envelope(type, &made) != MPI_SUCCESS || made.combiner == MPI_COMBINER_NAMED)
         return 0;
-    if (predefined(m.combiner))
-        return parametrized(type, m.combiner, b);
-    const int simple =
-        m.combiner == MPI_COMBINER_DUP || m.combiner == MPI_COMBINER_CONTIGUOUS || m.combiner == MPI_COMBINER_RESIZED;
-    const int good = unfold_derived(type, &m, b, plain, depth);
+    if (predefined(made.combiner))
+        return parametrized(type, made.combiner, basic);
+    const int simple = made.combiner == MPI_COMBINER_DUP || made.combiner == MPI_COMBINER_CONTIGUOUS ||
+                       made.combiner == MPI_COMBINER_RESIZED;
+    const int good = unfold_derived(type, &made, basic, plain, depth);
     *plain = *plain && simple && extent_is_size(type);
     return good;
 }
 
-int pmpi_basic(MPI_Datatype type, struct basic *b, int *plain)
+int pmpi_basic(MPI_Datatype type, struct basic *basic, int *plain)
 {
     int is_plain = 1;
-    const int good = unfold(type, b, &is_plain, 0);
+    const int good = unfold(type, basic, &is_plain, 0);
     if (plain)
         *plain = is_plain;
     return good;
 }
 
-int pmpi_dtype_reduced(const struct basic *b, int sums, enum pici_dtype *dtype, int *each)
+int pmpi_dtype_reduced(const struct basic *basic, int sums, enum pici_dtype *dtype, int *each)
 {
     static const enum pici_dtype OF_WIDTH[][9] = {
         [SIGNED] = {[1] = PICI_I8, [2] = PICI_I16, [4] = PICI_I32, [8] = PICI_I64},
         [UNSIGNED] = {[1] = PICI_U8, [2] = PICI_U16, [4] = PICI_U32, [8] = PICI_U64},
         [FLOAT] = {[2] = PICI_F16, [4] = PICI_F32, [8] = PICI_F64},
     };
-    const int pairs = b->kind == COMPLEX;
-    const size_t width = pairs ? b->bytes / 2 : b->bytes;
-    if (b->kind == RAW || width > 8 || (pairs && !sums))
+    const int pairs = basic->kind == COMPLEX;
+    const size_t width = pairs ? basic->bytes / 2 : basic->bytes;
+    if (basic->kind == RAW || width > 8 || (pairs && !sums))
         return 0;
-    *dtype = OF_WIDTH[pairs ? FLOAT : b->kind][width];
+    *dtype = OF_WIDTH[pairs ? FLOAT : basic->kind][width];
     *each = pairs ? 2 : 1;
     return *dtype != 0;
 }
 
-int pmpi_dtype_gathered(const struct basic *b, enum pici_dtype *dtype, int *each)
+int pmpi_dtype_gathered(const struct basic *basic, enum pici_dtype *dtype, int *each)
 {
-    *each = b->kind == COMPLEX ? 2 : 1;
-    switch (b->bytes / (size_t)*each) {
+    *each = basic->kind == COMPLEX ? 2 : 1;
+    switch (basic->bytes / (size_t)*each) {
     case 1: *dtype = PICI_U8; return 1;
     case 2: *dtype = PICI_U16; return 1;
     case 4: *dtype = PICI_U32; return 1;
@@ -280,58 +285,60 @@ int pmpi_dtype_gathered(const struct basic *b, enum pici_dtype *dtype, int *each
 /* Items in memory, of which MPI, whose counts of bytes are an int, may pack `most` at once. */
 struct items {
     MPI_Datatype type;
-    uintptr_t at; /* of the first */
+    uintptr_t address; /* of the first */
     MPI_Aint extent;
     MPI_Count size, most;
     int own_type;
 };
 
 /* The buffer may be at 0, with absolute addresses in the datatype, which MPICH refuses to pack: then both are moved. */
-static int move_from_zero(struct items *s)
+static int move_from_zero(struct items *items)
 {
     enum { AWAY = 64 };
     const MPI_Aint back = -AWAY;
     const int one = 1;
-    if (PMPI_Type_create_hindexed(1, &one, &back, s->type, &s->type) != MPI_SUCCESS)
+    if (PMPI_Type_create_hindexed(1, &one, &back, items->type, &items->type) != MPI_SUCCESS)
         return 0;
-    s->own_type = 1;
-    s->at = AWAY;
-    return PMPI_Type_commit(&s->type) == MPI_SUCCESS;
+    items->own_type = 1;
+    items->address = AWAY;
+    return PMPI_Type_commit(&items->type) == MPI_SUCCESS;
 }
 
-static int open_items(struct items *s, const void *buffer, MPI_Datatype type)
+static int open_items(struct items *items, const void *buffer, MPI_Datatype type)
 {
-    MPI_Aint lower;
-    *s = (struct items){.type = type, .at = (uintptr_t)buffer, .size = pmpi_type_size(type)};
-    s->most = s->size ? AT_ONCE / s->size : 0;
-    return s->most && PMPI_Type_get_extent(type, &lower, &s->extent) == MPI_SUCCESS && (buffer || move_from_zero(s));
+    MPI_Aint lower_bound;
+    *items = (struct items){.type = type, .address = (uintptr_t)buffer, .size = pmpi_type_size(type)};
+    items->most = items->size ? AT_ONCE / items->size : 0;
+    return items->most && PMPI_Type_get_extent(type, &lower_bound, &items->extent) == MPI_SUCCESS &&
+           (buffer || move_from_zero(items));
 }
 
-static void close_items(struct items *s)
+static void close_items(struct items *items)
 {
-    if (s->own_type)
-        PMPI_Type_free(&s->type);
+    if (items->own_type)
+        PMPI_Type_free(&items->type);
 }
 
 /* Extents may be negative. */
-static void *item(const struct items *s, MPI_Count i)
+static void *item(const struct items *items, MPI_Count i)
 {
-    return (void *)(s->at + (uintptr_t)i * (uintptr_t)s->extent);
+    return (void *)(items->address + (uintptr_t)i * (uintptr_t)items->extent);
 }
 
 static int copy(const void *buffer, MPI_Count count, MPI_Datatype type, uint8_t *packed, int unpacks, MPI_Comm comm)
 {
-    struct items s;
-    int good = open_items(&s, buffer, type);
-    for (MPI_Count i = 0; good && i < count; i += s.most) {
-        const int n = (int)(count - i < s.most ? count - i : s.most), bytes = (int)(n * s.size);
-        uint8_t *const here = packed + i * s.size;
-        int at = 0;
-        const int rc = unpacks ? PMPI_Unpack(here, bytes, &at, item(&s, i), n, s.type, comm)
-                               : PMPI_Pack(item(&s, i), n, s.type, here, bytes, &at, comm);
-        good = rc == MPI_SUCCESS && at == bytes;
+    struct items items;
+    int good = open_items(&items, buffer, type);
+    for (MPI_Count i = 0; good && i < count; i += items.most) {
+        const int items_now = (int)(count - i < items.most ? count - i : items.most),
+                  bytes = (int)(items_now * items.size);
+        uint8_t *const packed_at = packed + i * items.size;
+        int position = 0;
+        const int rc = unpacks ? PMPI_Unpack(packed_at, bytes, &position, item(&items, i), items_now, items.type, comm)
+                               : PMPI_Pack(item(&items, i), items_now, items.type, packed_at, bytes, &position, comm);
+        good = rc == MPI_SUCCESS && position == bytes;
     }
-    close_items(&s);
+    close_items(&items);
     return good;
 }
 
