@@ -2,19 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Names that other files rely on: each tests/unit/SUITE.c has the suite SUITE alone (make test T=SUITE runs that file),
 # and the files that tests/mutants damages are there.
-set -u
-passed=0 failed=0
-
-is() { # WHAT COMMAND...: it finds nothing
-    what=$1
-    shift
-    if found=$("$@") && [ -z "$found" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        printf 'FAIL %s:\n%s\n' "$what" "$found"
-    fi
-}
+. tests/util/script
 
 other_suites() {
     awk 'match($0, /^ *(ParameterizedTest|Test|Theory)(Suite|Parameters)?\(/) {
@@ -34,7 +22,8 @@ no_such_file() {
     done
 }
 
-is "a suite with another name than its file" other_suites
-is "a file to be damaged that is not there" no_such_file
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+for what in other_suites no_such_file; do
+    found=$($what)
+    is "$what: $found" [ -z "$found" ]
+done
+finish

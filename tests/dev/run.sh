@@ -1,10 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # tests/run on a tree with tests of its own: which it chooses, what it says of each, how it ends.
-set -u
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0
+. tests/util/script
 unset EXCEPT TALLY AGAIN JOBS QUICK PICI_CPU PICI_TEST_FULL
 
 mkdir -p "$tmp/tests/cli" "$tmp/tests/unit" "$tmp/tests/plain" "$tmp/b"
@@ -15,28 +12,15 @@ program() { # FILE, whose lines are standard input
     { echo '#!/bin/sh' && cat; } >"$1" && chmod +x "$1"
 }
 
-run() { # STATUS ARGUMENTS...: output to $tmp/out
-    want=$1 status=0
+run() { # STATUS ARGUMENTS...
+    want=$1
     shift
-    tests/run b "$@" >"$tmp/out" 2>&1 || status=$?
-    if [ $status = "$want" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL $*: exit status $status, not $want"
-        cat "$tmp/out"
-    fi
+    check "$want" "$*" tests/run b "$@"
 }
 
 says() { # PATTERN...: a line each
     for pattern; do
-        if grep -qx -e "$pattern" "$tmp/out"; then
-            passed=$((passed + 1))
-        else
-            failed=$((failed + 1))
-            echo "FAIL no line $pattern in:"
-            cat "$tmp/out"
-        fi
+        is "no line $pattern in: $(cat "$out" "$err")" grep -qx -e "$pattern" "$out" "$err"
     done
 }
 
@@ -66,13 +50,13 @@ export MAKE
 
 run 0 list
 says plain/sums unit/ring cli/good.sh cli/other.sh
-[ "$(wc -l <out)" = 4 ] || { failed=$((failed + 1)); echo "FAIL other names: $(cat out)"; }
+is "other names: $(cat out)" [ "$(wc -l <out)" = 4 ]
 
 JOBS=2 TALLY=tally run 0
 says ' *ok *plain/sums *7 passed, 0 failed, 0 skipped, . s' ' *ok *unit/ring *3 passed, 0 failed, .*' \
     ' *ok *cli/good.sh *2 passed, 0 failed, 1 skipped, .*' ' *skip *cli/other.sh *0 passed, 0 failed, 1 skipped, .*' \
     'make check: 12 passed, 0 failed, 2 skipped' '  - cli/good.sh: the moon' '  - cli/other.sh: skipped itself'
-[ "$(cat tally)" = '12 0 2' ] || { failed=$((failed + 1)); echo "FAIL tally: $(cat tally)"; }
+is "the tally" grep -qx '12 0 2' tally
 
 rm met.*
 EXCEPT='cli/o* unit/* good' run 1 # a pattern is of the whole name; what waits for the other ends
@@ -84,7 +68,7 @@ run 0 only ring
 [ -e b/check/kept.log ] || { failed=$((failed + 1)); echo "FAIL the logs of another run are gone"; }
 [ -e b/test/unit_ring.log ] || { failed=$((failed + 1)); echo "FAIL no log in b/test: $(ls -R b)"; }
 says "ran    b/tests --jobs 1 --filter 'ring/\*'" 'again: make BUILD=b test T=ring' 'make test: 3 passed, 0 failed, .*'
-grep -qx -e "-j[0-9]* BUILD=b b/tests" made || { failed=$((failed + 1)); echo "FAIL made: $(cat made)"; }
+is "only what is needed is made: $(cat made)" grep -qx -e "-j[0-9]* BUILD=b b/tests" made
 PICI_CPU=scalar AGAIN='make X=1 test' run 0 only plain_sums ring/one
 says 'ran    b/plain_sums' "ran    b/tests --filter 'ring/one'" \
     "again: PICI_CPU=scalar make X=1 test T='plain_sums ring/one'"
@@ -103,5 +87,4 @@ echo '[====] Synthesis: Tested: 3 | Passing: 1 | Failing: 2 | Crashing: 1'; exit
 END
 run 1 only ring
 says ' *FAIL *unit/ring *1 passed, 2 failed, .*'
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

@@ -1,22 +1,11 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # tools/trace-merge, on traces written by hand.
-set -eu
+. tests/util/script
+set -e
 merge=$PWD/tools/trace-merge
-command -v python3 >/dev/null 2>&1 || { echo "skip: trace-merge: no python3"; exit 77; }
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+command -v python3 >/dev/null 2>&1 || skip_all "trace-merge: no python3"
 cd "$tmp"
-passed=0
-
-ok() {
-    passed=$((passed + 1))
-}
-
-fail() {
-    echo "FAIL $1" >&2
-    exit 1
-}
 
 event() { # RANK ROW NAME TS DUR SEQUENCE
     printf ',\n{"name":"%s","ph":"X","pid":%d,"tid":%d,"ts":%s,"dur":%s,"args":{"sequence":%d}}' \
@@ -37,30 +26,30 @@ order() { # each event's rank, name and time, in the order of the file
 
 "$merge" t.1 t.0 >out
 rank_0='0 all-reduce 0; 0 send 0.5; 0 all-reduce 20; '
-[ "$(order out)" = "${rank_0}1 all-reduce 5000; 1 wait 5001; 1 all-reduce 5020.25; " ] || fail "merged: $(order out)"
-[ "$(grep -c process_name out)" = 2 ] || fail "names of ranks"
-python3 -c 'import json; json.load(open("out"))' || fail "not JSON"
-ok
+[ "$(order out)" = "${rank_0}1 all-reduce 5000; 1 wait 5001; 1 all-reduce 5020.25; " ] || die "merged: $(order out)"
+[ "$(grep -c process_name out)" = 2 ] || die "names of ranks"
+python3 -c 'import json; json.load(open("out"))' || die "not JSON"
+pass
 
 "$merge" --align -o aligned t.0 t.1
 aligned='0 all-reduce 0.0; 1 all-reduce 0.0; 0 send 0.5; 1 wait 1.0; 0 all-reduce 20.0; 1 all-reduce 20.25; '
-[ "$(order aligned)" = "$aligned" ] || fail "aligned: $(order aligned)"
-ok
+[ "$(order aligned)" = "$aligned" ] || die "aligned: $(order aligned)"
+pass
 
 # cut in the middle of an event, as a full disk leaves it
 head -c 300 t.0 >cut.0
 "$merge" cut.0 >out
-[ "$(order out)" = '0 all-reduce 0; 0 send 0.5; ' ] || fail "cut: $(order out)"
-ok
+[ "$(order out)" = '0 all-reduce 0; 0 send 0.5; ' ] || die "cut: $(order out)"
+pass
 
 refuse() { # WHAT ARGS...
     what=$1
     shift
     if "$merge" "$@" >out 2>err; then
-        fail "accepted: $what"
+        die "accepted: $what"
     fi
-    [ "$(wc -l <err)" = 1 ] && grep -q '^trace-merge: ' err || fail "$what: $(cat err)"
-    ok
+    [ "$(wc -l <err)" = 1 ] && grep -q '^trace-merge: ' err || die "$what: $(cat err)"
+    pass
 }
 
 echo '{"a":1}' >object
@@ -76,6 +65,6 @@ refuse "an empty file" empty
 refuse "bytes" binary
 refuse "its own input as output" -o t.0 t.0 t.1
 refuse "nothing to align by" --align t.0 idle
-"$merge" --help | grep -q PICI_TRACE || fail "--help"
-ok
-echo "$passed passed"
+"$merge" --help | grep -q PICI_TRACE || die "--help"
+pass
+finish

@@ -2,21 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The script that runs tests and benchmarks on a GPU in stages (tests/gpu/stages), with scripts in place of programs:
 # what passes, fails, hangs or is missing is in the table and in the JSON, and nothing takes longer than its stage.
-set -u
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0
+. tests/util/script
 
 check() { # WHAT COMMAND...
     what=$1
     shift
-    if "$@" >/dev/null 2>&1; then
-        passed=$((passed + 1))
-    else
-        echo "FAIL $what"
-        cat "$tmp/log"
-        exit 1
-    fi
+    "$@" >/dev/null 2>&1 && pass || { cat "$tmp/log"; die "$what"; }
 }
 
 program() { # NAME SCRIPT
@@ -151,4 +142,4 @@ if command -v python3 >/dev/null 2>&1; then
     check "a library of a wheel" stages 0 right
     check "is found" grep -q '^| right | nccl_link | ok ' "$tmp/log"
 fi
-echo "$passed passed"
+finish

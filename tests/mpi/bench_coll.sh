@@ -2,39 +2,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The benchmark of the collectives: its results are right, its records are JSON, its plots are XML; what it refuses.
 # Speed is not looked at.
-set -u
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
-case ${SANITIZE:-} in *thread*) echo "skip: bench_coll under ThreadSanitizer"; exit 77 ;; esac
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0
-
-# check STATUS WHAT COMMAND...: output to $tmp/out
-check() {
-    want=$1 what=$2
-    shift 2
-    "$@" >"$tmp/out" 2>&1 </dev/null
-    status=$?
-    if [ $status = "$want" ]; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL $what: exit status $status, not $want"
-        tail -n 20 "$tmp/out"
-    fi
-}
+. tests/util/script
+no_threads_sanitizer bench_coll
 
 says() { # PATTERN: in what the last command put out
-    if grep -q "$1" "$tmp/out"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL no '$1' in:"
-        tail -n 20 "$tmp/out"
-    fi
+    is "$check_what: no '$1' in: $(tail -n 20 "$out" "$err")" grep -q -e "$1" "$out" "$err"
 }
 
-check 0 build "$make" -s BUILD="$build" CC="$cc" SANITIZE="${SANITIZE:-}" "$build/bench_coll"
+make_target SANITIZE="${SANITIZE:-}" "$build/bench_coll"
 bench=$build/bench_coll
 small='-b 48K -e 200K -f 4 -n 1 --screen 64K --sparsity 0,90,99'
 
@@ -86,7 +61,7 @@ check 0 'uneven nodes' "$bench" -b 4M -n 1 -w 0 -t 4 --nodes 3,1 --by-node --spa
 says 'us; ranks 0,1,2$'
 check 0 'one dense' "$bench" -b 48K -n 1 -t 3 --dense split --sparsity 99 --collective all_reduce
 says ' pici split dense '
-cp "$tmp/out" "$tmp/dense"
+cp "$out" "$tmp/dense"
 check 1 "no other dense" grep "ring dense" "$tmp/dense"
 # shellcheck disable=SC2086
 check 0 sockets "$bench" $small -t 3 --sockets --nodes 2,1 --algorithm ring,nodes-ring
@@ -140,23 +115,18 @@ check 1 'no CUDA' "$bench" --cuda
 says 'make bench-coll-cuda'
 check 1 'no such file' "$bench" -b 4K -n 1 -t 2 --sparsity 0 --json="$tmp/none/x.json"
 
-if command -v mpirun.openmpi >/dev/null 2>&1; then
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+if find_mpi openmpi; then
     export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI leaks
     # shellcheck disable=SC2086
-    check 0 mpirun timeout 120 mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 \
-        "$bench" $small --screen 0 --json="$tmp/mpi.json"
+    check 0 mpirun timeout 120 $mpirun -n 3 "$bench" $small --screen 0 --json="$tmp/mpi.json"
     says '^# wrong elements: 0$'
     says 'allreduce segmented_ring'
     # shellcheck disable=SC2086
-    check 0 'mpirun, all_gatherv and broadcast' timeout 120 mpirun.openmpi --oversubscribe --bind-to none \
-        --mca mpi_yield_when_idle 1 -n 3 "$bench" $small --screen 0 --collective all_gatherv,broadcast
+    check 0 'mpirun, all_gatherv and broadcast' timeout 120 $mpirun -n 3 "$bench" $small --screen 0 \
+        --collective all_gatherv,broadcast
     says '^# wrong elements: 0$'
     says 'allgatherv default' # Open MPI lets nobody force another
     says 'bcast binomial'
-else
-    echo "skip: no Open MPI: bench_coll under mpirun not run"
 fi
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

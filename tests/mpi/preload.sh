@@ -7,19 +7,11 @@
 #   tests/mpi/preload.sh sanitized      the same with AddressSanitizer and UBSan in preload/, in the transport over MPI
 #                                       and in the programs, by make check-preload-sanitized (minutes); the rest of
 #                                       libpici is as it is
-set -u
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build} sanitized=
-if [ -n "${SANITIZE:-}" ]; then
-    echo "skip: preloading a sanitizer build (make check-preload-sanitized has sanitizers for it)"
-    exit 77
-fi
+. tests/util/script
+sanitized=
+[ -z "${SANITIZE:-}" ] ||
+    skip_all "preloading a sanitizer build (make check-preload-sanitized has sanitizers for it)"
 [ "${1:-}" != sanitized ] || sanitized=-sanitized
-if ! command -v mpirun >/dev/null 2>&1 && ! command -v mpiexec >/dev/null 2>&1; then
-    echo "skip: no MPI (libopenmpi-dev openmpi-bin, libmpich-dev mpich): no MPI program to preload a library into"
-    exit 77
-fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-passed=0 failed=0
 case $build in /*) here=$build ;; *) here=$PWD/$build ;; esac
 all_of=$here/preload$sanitized # with a folder for each MPI
 rm -rf "$all_of"
@@ -35,8 +27,7 @@ if [ -n "$sanitized" ]; then
 fi
 
 ok() {
-    passed=$((passed + 1))
-    echo "ok $mpi, $1"
+    pass "$mpi, $1"
 }
 
 fail() {
@@ -54,11 +45,7 @@ launch() {
     ranks=$1
     shift
     # shellcheck disable=SC2086 # words
-    set -- env $extra "$@"
-    case $mpi in
-    openmpi) set -- "$run" --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" "$@" ;;
-    mpich) set -- "$run" -n "$ranks" "$@" ;;
-    esac
+    set -- $mpirun -n "$ranks" env $extra "$@"
     timeout -k 5 "${LIMIT:-120}" "$@" >"$log" 2>&1 </dev/null
     status=$?
     grep -e 'runtime error:' -e 'ERROR: AddressSanitizer' "$log" >>"$dir/reported"
@@ -303,7 +290,7 @@ bits() { # RANKS
     extra="$forced PICI_PMPI_AFTER=0"
     attempt "the bits of pici_all_reduce" "$1" bits -- 'MPI_Allreduce 2 of 5 .*3 small$' \
         'MPI_Reduce_scatter_block 2 of 2 '
-    extra=${yield:+LD_PRELOAD=$yield}
+    extra=
     launch "$1" "$dir/bits"
     says "other bits without the library" 'bits differ'
 }
@@ -387,37 +374,23 @@ refusals() {
     fi
 }
 
-# Debian has both side by side, under these names; elsewhere there is one, with the plain names.
-find_mpi() { # NAME WORDS: sets suffix and run, of the MPI whose launcher's version has the words
-    for suffix in ".$1" ''; do
-        run=mpirun$suffix
-        if command -v "$run" >/dev/null 2>&1 && command -v "mpicc$suffix" >/dev/null 2>&1 &&
-            "$run" --version 2>/dev/null | grep -q "$2"; then
-            return 0
-        fi
-    done
-    echo "skip: no $1"
-    return 1
-}
-
 build_all() {
     library=$here/$mpi$sanitized/libpici_pmpi-$mpi.so
-    OMPI_CC=$cc MPICH_CC=$cc
-    export OMPI_CC MPICH_CC
+    export OMPI_CC="$cc" MPICH_CC="$cc"
     rm -f "$library"
     preloaded=$runtime$library$yield
     # shellcheck disable=SC2086 # flags
-    "$make" -s BUILD="$build" MPIDIR="$build/$mpi$sanitized" MPICC="mpicc$suffix${flags:+ $flags}" CC="$cc" WERROR=1 \
+    "$make" -s BUILD="$build" MPIDIR="$build/$mpi$sanitized" MPICC="$mpicc${flags:+ $flags}" CC="$cc" WERROR=1 \
         pmpi mpi && [ -e "$library" ] || return
     for program in calls failures neighbors; do
         # shellcheck disable=SC2086 # flags
-        "mpicc$suffix" -O1 -Wall -Wextra -pthread $flags -o "$dir/$program" "$tests/$program.c" -ldl -lm || return
+        "$mpicc" -O1 -Wall -Wextra -pthread $flags -o "$dir/$program" "$tests/$program.c" -ldl -lm || return
     done
     # shellcheck disable=SC2086 # flags
-    "mpicc$suffix" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits" "$tests/bits.c" \
+    "$mpicc" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits" "$tests/bits.c" \
         "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici_coll.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} \
         -lm || return
-    for library_of in "mpicc$suffix nodes" "mpicc$suffix failing" "$cc host" "$cc yield"; do
+    for library_of in "$mpicc nodes" "$mpicc failing" "$cc host"; do
         ${library_of% *} -Wall -shared -fPIC -o "$dir/${library_of#* }.so" "$tests/${library_of#* }.c" || return
     done
     $cc -shared -fPIC -Wl,-soname,libcuda.so.1 -o "$dir/libcuda.so.1" "$tests/driver.c" || return
@@ -429,13 +402,14 @@ zstd=
 [ "${ZSTD:-}" != 1 ] || zstd=1
 zfp=
 [ "${ZFP:-}" != 1 ] || zfp=1
-for pair in 'openmpi:Open MPI' 'mpich:HYDRA'; do
-    mpi=${pair%%:*} some=3 yield=
+for mpi in openmpi mpich; do
+    some=3 yield=
     dir=$all_of/$mpi log=$all_of/$mpi/output
     case " ${MPIS:-openmpi mpich} " in *" $mpi "*) ;; *) continue ;; esac
-    find_mpi "$mpi" "${pair#*:}" || continue
+    find_mpi "$mpi" || continue
+    run=${mpirun%% *}
     mkdir "$dir"
-    [ "$mpi" = openmpi ] || some=2 yield=:$dir/yield.so
+    [ "$mpi" = openmpi ] || some=2 yield=:$tmp/yield.so
     [ -z "$sanitized" ] || export ASAN_OPTIONS="verify_asan_link_order=0:fast_unwind_on_malloc=0:\
 log_path=$dir/report:stack_trace_format=#%n_%p_%F_%L_(%m)"
     if ! build_all >"$log" 2>&1; then
@@ -449,7 +423,7 @@ log_path=$dir/report:stack_trace_format=#%n_%p_%F_%L_(%m)"
         neighbors
         wrong
         bits 5
-        fortran 3 "mpif90$suffix"
+        fortran 3 "mpif90${mpicc#mpicc}"
         # The rest is of the script, and of a library that others may have.
         if [ -n "$sanitized" ]; then
             reports
@@ -470,5 +444,4 @@ for said in "$all_of"/*/said; do
 done
 dir=$all_of log=$all_of/output
 [ -n "$sanitized" ] || refusals
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

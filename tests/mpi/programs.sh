@@ -3,18 +3,8 @@
 # The programs tests/mpi/*.c, and cuda.cu over an emulator of GPUs, under mpirun, with each MPI that is here: Open MPI
 # at many numbers of ranks, and MPICH at few but for mpi_coll. Their ranks yield when they wait: MPICH's by
 # tests/mpi/preload/yield.c. A program gets --full with PICI_TEST_FULL=1, and --quick where it would take forever.
-set -u
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
-case ${SANITIZE:-} in *thread*)
-    echo "skip: MPI under ThreadSanitizer, which does not know what MPI does between processes"
-    exit 77
-    ;;
-esac
-if ! command -v mpirun >/dev/null 2>&1 && ! command -v mpiexec >/dev/null 2>&1; then
-    echo "skip: no MPI (libopenmpi-dev openmpi-bin, libmpich-dev mpich): nothing over MPI built or run"
-    exit 77
-fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+. tests/util/script
+no_threads_sanitizer MPI
 # MPI leaks, as does a communicator that failed.
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0:verify_asan_link_order=0"
 full=${PICI_TEST_FULL:-}
@@ -22,32 +12,18 @@ all=$full
 if [ -z "${SANITIZE:-}" ] && [ "$cc" != clang ]; then
     all=1
 fi
-passed=0 failed=0
-log=$build/check/mpi.output
-mkdir -p "$build/check"
-yield=$(cd "$build/check" && pwd)/yield.so
-
-# launch NAME RANKS PROGRAM [FLAG]: its output is in $log
-launch() {
-    name=$1 ranks=$2
-    shift 2
-    case $name in
-    openmpi) set -- "$openmpi_run" --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$ranks" "$@" ;;
-    mpich) set -- "$mpich_run" -genv LD_PRELOAD "$yield" -n "$ranks" "$@" ;;
-    esac
-    timeout "${LIMIT:-300}" "$@" >"$log" 2>&1 </dev/null
-}
+log=$tmp/log
 
 attempt() { # NAME RANKS PROGRAM [FLAG]
-    # shellcheck disable=SC2086 # no word or one
-    if launch "$1" "$2" "$build/$1/$3" ${4:-} && grep -q '[1-9][0-9]* passed' "$log"; then
+    # shellcheck disable=SC2086 # words
+    if timeout "${LIMIT:-300}" $mpirun -n "$2" "$build/$1/$3" ${4:-} >"$log" 2>&1 </dev/null &&
+        grep -q '[1-9][0-9]* passed' "$log"; then
         passed=$((passed + $(sed -n 's/^\([0-9][0-9]*\) passed.*/\1/p' "$log" | tail -n 1)))
         echo "ok $3, $1, $2 ranks: $(grep ' passed' "$log" | tail -n 1)"
         grep -i '^skip' "$log"
     else
-        failed=$((failed + 1))
         tail -n 40 "$log"
-        echo "FAIL $3, $1, $2 ranks"
+        fail "$3, $1, $2 ranks"
     fi
 }
 
@@ -59,43 +35,22 @@ try() { # NAME RANKS [FLAG [EXCEPT]]
 }
 
 # On buffers in a GPU's memory, over the emulator of tests/gpu/emulator.sh; in the build that goes through everything.
-emulated() { # NAME COMPILER
-    [ -z "$all" ] || ! command -v "$cxx" >/dev/null 2>&1 || ! compile "$1" "$2" mpi-cuda-emu && return
+emulated() { # NAME
+    [ -z "$all" ] || ! command -v "$cxx" >/dev/null 2>&1 || ! compile "$1" mpi-cuda-emu && return
     for ranks in 1 2 3; do
         attempt "$1" "$ranks" mpi_cuda
     done
 }
 
-compile() { # NAME COMPILER TARGET
-    "$make" -s -j"$(nproc)" BUILD="$build" MPIDIR="$build/$1" MPICC="$2" CC="$cc" SANITIZE="${SANITIZE:-}" "$3" \
+compile() { # NAME TARGET
+    "$make" -s -j"$(nproc)" BUILD="$build" MPIDIR="$build/$1" MPICC="$mpicc" CC="$cc" SANITIZE="${SANITIZE:-}" "$2" \
         >"$log" 2>&1 && return
     cat "$log"
-    failed=$((failed + 1))
-    echo "FAIL $1: $3 does not build"
+    fail "$1: $2 does not build"
     return 1
 }
 
-# Debian has both side by side, under these names; elsewhere there is one, with the plain names.
-find_mpi() { # COMPILER LAUNCHER WORDS: prints "compiler launcher" of the MPI whose launcher's version has the words
-    for suffix in "$1" ''; do
-        run=mpirun${suffix:+.$suffix} compiler=mpicc${suffix:+.$suffix}
-        if command -v "$run" >/dev/null 2>&1 && command -v "$compiler" >/dev/null 2>&1 &&
-            "$run" --version 2>/dev/null | grep -q "$2"; then
-            echo "$compiler $run"
-            return
-        fi
-    done
-}
-
-found=$(find_mpi openmpi 'Open MPI')
-openmpi_cc=${found% *} openmpi_run=${found#* }
-found=$(find_mpi mpich HYDRA)
-mpich_cc=${found% *} mpich_run=${found#* }
-cxx=$("$make" -s BUILD="$build" CC="$cc" print-cxx)
-
-if [ -z "$openmpi_cc" ]; then
-    echo "skip: no Open MPI (libopenmpi-dev, openmpi-bin)"
-elif compile openmpi "$openmpi_cc" mpi-tests; then
+if find_mpi openmpi && compile openmpi mpi-tests; then
     for ranks in 2 3 5; do
         try openmpi "$ranks" ${full:+--full}
     done
@@ -112,11 +67,9 @@ elif compile openmpi "$openmpi_cc" mpi-tests; then
             attempt openmpi "$ranks" mpi_neighbor --quick
         done
     fi
-    emulated openmpi "$openmpi_cc"
+    emulated openmpi
 fi
-if [ -z "$mpich_cc" ]; then
-    echo "skip: no MPICH (libmpich-dev, mpich)"
-elif compile mpich "$mpich_cc" mpi-tests && $cc -shared -fPIC -o "$yield" tests/mpi/preload/yield.c; then
+if find_mpi mpich && compile mpich mpi-tests; then
     for ranks in 1 2; do
         [ "$ranks$all" = 1 ] || try mpich "$ranks" ${full:+--full}
     done
@@ -130,11 +83,10 @@ elif compile mpich "$mpich_cc" mpi-tests && $cc -shared -fPIC -o "$yield" tests/
             attempt mpich "$ranks" mpi_coll --quick
         fi
     done
-    emulated mpich "$mpich_cc"
+    emulated mpich
 fi
 if [ -z "$all" ] || ! command -v "$cxx" >/dev/null 2>&1; then
     echo "skip: collectives over MPI on an emulated GPU's memory: no C++ compiler, or not this compiler's to test"
 fi
 echo "skip: an MPI that takes a GPU's memory: to the one here, the emulator's was ordinary memory"
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

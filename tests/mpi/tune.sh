@@ -2,56 +2,23 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # pici-tune: measures in seconds, and reads what it wrote; a program takes its file; files are merged; a report on a
 # file with known answers; what it refuses.
-set -u
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
-case ${SANITIZE:-} in *thread*)
-    echo "skip: MPI under ThreadSanitizer, which does not know what MPI does between processes"
-    exit 77
-    ;;
-esac
-run=mpirun.openmpi compiler=mpicc.openmpi
-if ! command -v $run >/dev/null 2>&1 || ! command -v $compiler >/dev/null 2>&1; then
-    echo "skip: no Open MPI (libopenmpi-dev openmpi-bin): pici-tune not run"
-    exit 77
-fi
-export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+. tests/util/script
+no_threads_sanitizer MPI
+find_mpi openmpi || exit 77
 export ASAN_OPTIONS="${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0" # MPI leaks
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0
-"$make" -s -j"$(nproc)" BUILD="$build" MPIDIR="$build/openmpi" MPICC=$compiler CC="$cc" SANITIZE="${SANITIZE:-}" \
-    mpi mpi-examples >"$tmp/log" 2>&1 || {
-    cat "$tmp/log"
-    echo "FAIL pici-tune does not build"
-    exit 1
-}
+make_target MPIDIR="$build/openmpi" MPICC="$mpicc" SANITIZE="${SANITIZE:-}" mpi mpi-examples
 tune=$build/openmpi/pici-tune
 core=$(taskset -cp $$ | sed 's/.*: \([0-9]*\).*/\1/') # the first that this may run on
-
-is() { # WHAT COMMAND...: it succeeds
-    what=$1
-    shift
-    if "$@"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        tail -n 20 "$tmp/out" "$tmp/err"
-        echo "FAIL $what"
-    fi
-}
 
 try() { # WANT COMMAND...: runs with this exit status
     want=$1
     shift
-    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-    got=$?
-    is "exit status $got, not $want: $*" [ $got = "$want" ]
+    check "$want" "$*" "$@"
 }
 
 ranks() { # N COMMAND...
-    n=$1
-    shift
-    timeout "${LIMIT:-120}" $run --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n "$n" "$@"
+    # shellcheck disable=SC2086 # a launcher and its options
+    timeout "${LIMIT:-120}" $mpirun -n "$@"
 }
 
 sealed() { # FILE: put the right line end behind it
@@ -65,8 +32,8 @@ sealed() { # FILE: put the right line end behind it
 short="--minutes 0.03 --max 64K --noise 100000"
 # shellcheck disable=SC2086 # words
 try 0 ranks 2 "$tune" $short --vendor -o "$tmp/2.tune"
-is "progress" grep -q '^hello and closing among 2 ranks: ' "$tmp/out"
-is "the variable" grep -q "export PICI_TUNE=$tmp/2.tune" "$tmp/out"
+is "progress" grep -q '^hello and closing among 2 ranks: ' "$out"
+is "the variable" grep -q "export PICI_TUNE=$tmp/2.tune" "$out"
 is "the shape" grep -q '^shape .*ranks 2 nodes 1 map 2 ' "$tmp/2.tune"
 is "codec" grep -q '^codec f32 hybrid encode ' "$tmp/2.tune"
 is "points" grep -q '^point all_gather f32 4096 ' "$tmp/2.tune"
@@ -90,7 +57,7 @@ done
 
 # ---- a program takes the file
 try 0 ranks 2 -x PICI_TUNE="$tmp/2.tune" -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64
-is "the choice is printed" grep -q 'pici: all_reduce f32, .* takes ' "$tmp/err"
+is "the choice is printed" grep -q 'pici: all_reduce f32, .* takes ' "$err"
 try 0 ranks 2 -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64
 is "no choice without a file" sh -c "! grep -q ' takes ' '$tmp/err'"
 
@@ -110,7 +77,7 @@ sealed "$tmp/vendor.tune"
 for permit in 0 1; do
     try 0 ranks 2 -x PICI_TUNE="$tmp/vendor.tune" -x PICI_TUNE_VERBOSE=1 -x PICI_VENDOR=$permit \
         "$build/openmpi/train" -s 4 -b 16 -u 64
-    taken=$(grep -c ' takes vendor dense' "$tmp/err")
+    taken=$(grep -c ' takes vendor dense' "$err")
     is "the vendor's, permitted: $permit, taken: $taken" [ $((taken > 0)) = $permit ]
 done
 
@@ -119,7 +86,7 @@ try 0 "$tune" --merge -o "$tmp/all.tune" "$tmp/2.tune" "$tmp/4.tune"
 is "both shapes" [ "$(grep -c '^shape ' "$tmp/all.tune")" = 2 ]
 is "all points" [ "$(cat "$tmp/2.tune" "$tmp/4.tune" | grep -c '^point ')" = "$(grep -c '^point ' "$tmp/all.tune")" ]
 try 0 ranks 2 -x PICI_TUNE="$tmp/all.tune" -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64
-is "a merged file" grep -q ' takes ' "$tmp/err"
+is "a merged file" grep -q ' takes ' "$err"
 try 1 "$tune" --merge -o "$tmp/twice.tune" "$tmp/2.tune" "$tmp/2.tune"
 is "the same shape twice" [ ! -e "$tmp/twice.tune" ]
 
@@ -145,40 +112,40 @@ try 0 "$tune" --report "$tmp/made.tune"
 row() { # RULE FASTEST MEAN WORST: of its row
     is "the report on: $1" awk -v rule="$1" -v f="$2%" -v m="$3%" -v w="$4%" '
         index($0, rule) == 1 { sub(rule, ""); good = $1 > 1 && $2 == f && $3 == m && $5 == w }
-        END { exit !good }' "$tmp/out"
+        END { exit !good }' "$out"
 }
 row 'this file' 100.0 0.0 0.0
 row 'nearest measured call' 100.0 0.0 0.0
 row 'AUTO without a file' 100.0 0.0 0.0
 row 'always ring' 100.0 0.0 0.0
 row "always the vendor's" 0.0 200.0 200.0
-is "the report on dense calls" grep -q 'call, of 12 by this file: mean 0.0%, 95% below 0.0%, worst 0.0%$' "$tmp/out"
+is "the report on dense calls" grep -q 'call, of 12 by this file: mean 0.0%, 95% below 0.0%, worst 0.0%$' "$out"
 # 1 MiB, which is held out: a dense call of 1 ms, where the file takes the ring, with 1048576 * 1.5e-8 s
 sed '/^end /d; s/ 1048576 1 vendor dense .*/ 1048576 1 vendor dense 0.001 0/' "$tmp/made.tune" >"$tmp/dense.tune"
 sealed "$tmp/dense.tune"
 try 0 "$tune" --report "$tmp/dense.tune"
-is "the report on a faster dense call" grep -q 'fastest dense call, of [1-9].* worst 1472.9%$' "$tmp/out"
+is "the report on a faster dense call" grep -q 'fastest dense call, of [1-9].* worst 1472.9%$' "$out"
 sed '/^end /d; s/ ring / split /; s/ recursive / ring /' "$tmp/made.tune" >"$tmp/split.tune"
 sealed "$tmp/split.tune"
 try 0 "$tune" --report "$tmp/split.tune"
 row 'this file' 100.0 0.0 0.0
 row 'always ring' 0.0 100.0 100.0
 try 1 "$tune" --report "$tmp/4.tune.missing"
-is "a missing file" grep -q 'missing: No such file' "$tmp/err"
+is "a missing file" grep -q 'missing: No such file' "$err"
 sed 's/^shape.*/shape/' "$tmp/made.tune" >"$tmp/bad.tune"
 try 1 "$tune" --report "$tmp/bad.tune"
-is "a damaged file" grep -q 'bad.tune: line 2: ' "$tmp/err"
+is "a damaged file" grep -q 'bad.tune: line 2: ' "$err"
 printf 'pici-tune 1\nshape ranks 2 nodes 1 map 2 cores 2\n' >"$tmp/none.tune"
 sealed "$tmp/none.tune"
 try 1 "$tune" --report "$tmp/none.tune"
-is "a file without points" grep -q 'too few' "$tmp/err"
+is "a file without points" grep -q 'too few' "$err"
 
 # ---- what it refuses
 refused() { # WORDS ARGUMENTS...: wrong usage
     words=$1
     shift
     try 2 "$tune" "$@"
-    is "'$words': $*" grep -q -e "$words" "$tmp/err"
+    is "'$words': $*" grep -q -e "$words" "$err"
 }
 refused 'FILE is missing'
 refused '--minutes takes' -o "$tmp/x" --minutes soon
@@ -191,19 +158,18 @@ refused 'two files or more' --merge -o "$tmp/x" "$tmp/2.tune"
 refused 'one file' --report "$tmp/2.tune" "$tmp/4.tune"
 refused 'unrecognized option' --slowly
 try 1 "$tune" -o "$tmp/x"
-is "one rank" grep -q 'mpirun -n RANKS' "$tmp/err"
+is "one rank" grep -q 'mpirun -n RANKS' "$err"
 try 1 ranks 2 "$tune" -o "$tmp/x" --nodes 0
-is "too few nodes" grep -q -e '--nodes takes a number for each of 2 ranks' "$tmp/err"
+is "too few nodes" grep -q -e '--nodes takes a number for each of 2 ranks' "$err"
 is "no file of these" [ ! -e "$tmp/x" ]
 # shellcheck disable=SC2086 # words
 try 1 ranks 2 "$tune" $short -o "$tmp/no/such/folder/x"
-is "no such folder" grep -q 'No such file' "$tmp/err"
+is "no such folder" grep -q 'No such file' "$err"
 try 0 "$tune" --help
-is "help" grep -q '^usage: mpirun' "$tmp/out"
+is "help" grep -q '^usage: mpirun' "$out"
 for option in $("$tune" --help | sed -n 's/^ *\(-o, \|-h, \)*--\([a-z]*\) .*/\2/p'); do
     is "--$option in the manual" grep -q -e "Fl Fl $option" tools/tune/pici-tune.1
 done
 try 0 "$tune" --version
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

@@ -2,14 +2,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Ranks over sockets on three hosts, which are network namespaces (bench/net): they train, and agree. A rank that is
 # killed, and a host whose link is cut, end all ranks, and the errors say which rank it was.
-set -u
-build=${BUILD:-build}
-case ${SANITIZE:-} in *thread*) echo "skip: ranks on several hosts under ThreadSanitizer"; exit 77 ;; esac
+. tests/util/script
+no_threads_sanitizer "ranks on several hosts"
 BENCH_NET=t$(echo $$ | tail -c 6 | tr 0-9 a-j) # a network of its own
 export BENCH_NET
-tmp=$(mktemp -d)
 export tmp build
-passed=0 failed=0 job=
+job=
 
 # shellcheck disable=SC2317 # called by the trap
 clean() {
@@ -21,23 +19,13 @@ trap clean EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-ok() {
-    passed=$((passed + 1))
-}
-
-fail() {
-    failed=$((failed + 1))
-    echo "FAIL $*"
-}
-
 if ! bench/net up 3 none >"$tmp/out" 2>&1; then
-    echo "skip: no hosts: $(tail -n 1 "$tmp/out")"
-    exit 77
+    skip_all "no hosts: $(tail -n 1 "$tmp/out")"
 fi
 
 # Two ranks on each host, with an algorithm for which it counts which ranks share one
 PICI_ALGORITHM=nodes-ring timeout 100 bench/net start 6 "$build/train" -o 2 -s 8 -b 16 >"$tmp/out" 2>&1 &&
-    grep -q '^6 ranks (sockets)' "$tmp/out" && ok || fail "train on three hosts: $(tail -n 5 "$tmp/out")"
+    grep -q '^6 ranks (sockets)' "$tmp/out" && pass || fail "train on three hosts: $(tail -n 5 "$tmp/out")"
 
 sent() { # bytes that the first host has sent
     ip netns exec "${BENCH_NET}1" cat /sys/class/net/eth0/statistics/tx_bytes
@@ -70,7 +58,7 @@ end() {
         status=$(sed -n "s/^$rank \([0-9]*\) .*/\1/p" "$tmp/ends") at=$(sed -n "s/^$rank .* //p" "$tmp/ends")
         [ -n "$at" ] || { fail "$1: rank $rank does not end"; continue; }
         took=$(((at - start) / 1000000))
-        [ "$status" = 1 ] && [ $took -le "$2" ] && ok || fail "$1: rank $rank: status $status after $took ms"
+        [ "$status" = 1 ] && [ $took -le "$2" ] && pass || fail "$1: rank $rank: status $status after $took ms"
         echo "$1: rank $rank after $took ms: $(tail -n 1 "$tmp/err.$rank")"
     done
     kill $job 2>/dev/null
@@ -80,7 +68,7 @@ end() {
 
 names() { # WHAT RANKS PATTERN: in what these ranks said
     for rank in $2; do
-        grep -Eq "$3" "$tmp/err.$rank" && ok || fail "$1: rank $rank says: $(tail -n 1 "$tmp/err.$rank")"
+        grep -Eq "$3" "$tmp/err.$rank" && pass || fail "$1: rank $rank says: $(tail -n 1 "$tmp/err.$rank")"
     done
 }
 
@@ -99,8 +87,7 @@ ip -n "${BENCH_NET}2" link set eth0 down
 end 'a link is cut' 6000 '0 1 2 3'
 names 'a link is cut' '1' 'timed out \(rank 1: nothing moved for 1000 ms: (no message from|.* not taken by) rank [023]'
 names 'a link is cut' '0 2 3' 'timed out \((exchange with )?rank [0-3]'
-grep -Eq 'timed out \(.* rank ([023], )*1' "$tmp"/err.[023] && ok ||
+grep -Eq 'timed out \(.* rank ([023], )*1' "$tmp"/err.[023] && pass ||
     fail "a link is cut: nobody names rank 1: $(cat "$tmp"/err.*)"
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

@@ -3,43 +3,23 @@
 # find_package(pici): programs in C and C++ against what make install installed and what was then moved elsewhere, with
 # the shared and the static libraries and over MPI; components and versions that are not there. FetchContent: the
 # libraries built from the sources by another project's CMake.
-set -eu
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
-if [ -n "${SANITIZE:-}" ]; then
-    echo "skip: find_package(pici), with sanitizers"
-    exit 77
-fi
-command -v cmake >/dev/null 2>&1 || { echo "skip: find_package(pici): no cmake"; exit 77; }
-cxx=$(printf '%s\n' "$cc" | sed 's/clang$/clang++/; s/clang-\([0-9]*\)$/clang++-\1/; s/gcc/g++/; s/^cc$/c++/')
-command -v "$cxx" >/dev/null 2>&1 || { echo "skip: find_package(pici): no $cxx"; exit 77; }
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-moved="$tmp/a place to move to" passed=0
-
-ok() {
-    passed=$((passed + 1))
-    echo "ok $1"
-}
-
-fail() {
-    echo "FAIL $1" >&2
-    exit 1
-}
+. tests/util/script
+set -e
+[ -z "${SANITIZE:-}" ] || skip_all "find_package(pici), with sanitizers"
+command -v cmake >/dev/null 2>&1 || skip_all "find_package(pici): no cmake"
+command -v "$cxx" >/dev/null 2>&1 || skip_all "find_package(pici): no $cxx"
+moved="$tmp/a place to move to"
 
 # MPI's library is added later.
 with_mpi=
 if command -v mpicc >/dev/null 2>&1; then
     with_mpi=mpi
-    "$make" -s BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make mpi"; }
+    make_target mpi
 fi
-"$make" -s BUILD="$build" CC="$cc" DESTDIR="$tmp/root" PREFIX=/opt/pici \
-    MPIDIR="$tmp/none" CUDADIR="$tmp/none" NCCLDIR="$tmp/none" install >"$tmp/log" 2>&1 || {
-    cat "$tmp/log"
-    fail "make install"
-}
+make_target DESTDIR="$tmp/root" PREFIX=/opt/pici MPIDIR="$tmp/none" CUDADIR="$tmp/none" NCCLDIR="$tmp/none" install
 mv "$tmp/root/opt/pici" "$moved"
 lib="$moved/lib"
-! grep -r '/opt/pici\|@' "$lib/cmake" || fail "an absolute path, or a variable that was not replaced"
+! grep -r '/opt/pici\|@' "$lib/cmake" || die "an absolute path, or a variable that was not replaced"
 
 version=$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
 series=${version%.*}
@@ -157,44 +137,44 @@ configure() { # CASE ARGUMENTS: in one folder, so that the compilers are looked 
 }
 
 need() { # CASE ARGUMENTS
-    configure "$@" || { cat "$tmp/$1.log"; fail "cmake: $1"; }
+    configure "$@" || { cat "$tmp/$1.log"; die "cmake: $1"; }
 }
 
 made() { # CASE
-    cmake --build "$tmp/made" >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "cmake --build: $1"; }
+    cmake --build "$tmp/made" >"$tmp/log" 2>&1 || { cat "$tmp/log"; die "cmake --build: $1"; }
 }
 
 need programs -DSERIES="$series"
 made programs
 for program in c_pici c_shared c_static cxx_pici cxx_shared cxx_static c_coll c_coll_shared c_coll_static; do
-    "$tmp/made/$program" || fail "$program: exit status $?"
-    ok "$program"
+    "$tmp/made/$program" || die "$program: exit status $?"
+    pass "$program"
 done
 if command -v readelf >/dev/null 2>&1; then
-    readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*\[libpici\.so\.0\]' || fail "pici::pici is not the shared library"
-    ! readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*libpici_coll' || fail "pici::pici brings libpici_coll"
-    readelf -d "$tmp/made/c_coll" | grep -q 'NEEDED.*\[libpici_coll\.so\.0\]' || fail "pici::coll is not shared"
+    readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*\[libpici\.so\.0\]' || die "pici::pici is not the shared library"
+    ! readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*libpici_coll' || die "pici::pici brings libpici_coll"
+    readelf -d "$tmp/made/c_coll" | grep -q 'NEEDED.*\[libpici_coll\.so\.0\]' || die "pici::coll is not shared"
     for of in c_static c_coll_static; do
-        ! readelf -d "$tmp/made/$of" | grep -q 'NEEDED.*libpici' || fail "$of has a shared library"
+        ! readelf -d "$tmp/made/$of" | grep -q 'NEEDED.*libpici' || die "$of has a shared library"
     done
-    ok "what is linked"
+    pass "what is linked"
 fi
 
 need versions -DWRONG="${version%.*}.99;${version%%.*}.99;99" -DRIGHT="$version;$series"
-ok "versions"
+pass "versions"
 
 if configure required; then
-    fail "a missing component was found"
+    die "a missing component was found"
 fi
 says() { # CASE WORDS, on lines that cmake broke where it likes
-    tr -s ' \n' ' ' <"$tmp/$1.log" | grep -q "$2" || { cat "$tmp/$1.log"; fail "cmake does not say: $2"; }
+    tr -s ' \n' ' ' <"$tmp/$1.log" | grep -q "$2" || { cat "$tmp/$1.log"; die "cmake does not say: $2"; }
 }
 says required 'component cuda: .*libpici_cuda.a is not installed (make cuda install)'
-ok "a component that is required, and missing"
+pass "a component that is required, and missing"
 need optional
 grep -q 'found: \(1\|TRUE\) FALSE FALSE FALSE' "$tmp/optional.log" && grep -q 'nonsense: there is no such component' \
-    "$tmp/optional.log" || { cat "$tmp/optional.log"; fail "optional components"; }
-ok "components that are optional, and missing"
+    "$tmp/optional.log" || { cat "$tmp/optional.log"; die "optional components"; }
+pass "components that are optional, and missing"
 
 # The sources in another project, without optimization, which takes less time.
 mkdir "$tmp/fetched"
@@ -214,19 +194,19 @@ if(TARGET picitool)
 endif()
 CMAKE
 CC=$cc cmake -S "$tmp/fetched" -B "$tmp/fetched/made" -DPICI="$PWD" -DCMAKE_BUILD_TYPE=Debug >"$tmp/log" 2>&1 &&
-    cmake --build "$tmp/fetched/made" -j"$(nproc)" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "FetchContent"; }
+    cmake --build "$tmp/fetched/made" -j"$(nproc)" >>"$tmp/log" 2>&1 || { cat "$tmp/log"; die "FetchContent"; }
 for program in codec collective; do
-    "$tmp/fetched/made/$program" || fail "$program, of fetched sources: exit status $?"
-    ok "$program, of fetched sources"
+    "$tmp/fetched/made/$program" || die "$program, of fetched sources: exit status $?"
+    pass "$program, of fetched sources"
 done
 
 if [ -n "$with_mpi" ]; then
     cp "$build/mpi/libpici_mpi.a" "$lib/"
     need mpi
-    made mpi
+    make_target mpi
     OMPI_MCA_btl=self OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$tmp/made/over_mpi" >"$tmp/log" 2>&1 ||
-        { cat "$tmp/log"; fail "the program over MPI"; }
-    ok "pici::mpi"
+        { cat "$tmp/log"; die "the program over MPI"; }
+    pass "pici::mpi"
 else
     echo "skip: pici::mpi: no mpicc"
 fi
@@ -235,12 +215,12 @@ fi
 rm "$lib"/libpici.so*
 need static
 made static
-"$tmp/made/alone" && "$tmp/made/alone_coll" || fail "with the static libraries alone: exit status $?"
-ok "the static libraries alone"
+"$tmp/made/alone" && "$tmp/made/alone_coll" || die "with the static libraries alone: exit status $?"
+pass "the static libraries alone"
 rm -r "$moved/include"
 if configure required; then
-    fail "pici was found without its headers"
+    die "pici was found without its headers"
 fi
 says required 'there is no .*/pici/pici.h'
-ok "without headers"
-echo "$passed passed"
+pass "without headers"
+finish

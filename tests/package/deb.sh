@@ -2,31 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # What packaging/debian says of the tree, without building packages (make check-deb does): versions, the list of
 # symbols, and which package each installed file goes to.
-set -eu
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
+. tests/util/script
+set -e
 debian=packaging/debian
-if [ -n "${SANITIZE:-}" ]; then
-    echo "skip: Debian's packages, of a sanitizer build"
-    exit 77
-fi
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0
-
-ok() {
-    passed=$((passed + 1))
-    echo "ok $1"
-}
-
-fail() {
-    echo "FAIL $1" >&2
-    exit 1
-}
+[ -z "${SANITIZE:-}" ] || skip_all "Debian's packages, of a sanitizer build"
 
 version=$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)
 packaged=$(sed -n '1s/^pici (\(.*\)-[^-]*) .*/\1/p' $debian/changelog)
-[ "$version" = "$packaged" ] || fail "$debian/changelog begins with $packaged, and pici.h has $version"
-ok "version"
+[ "$version" = "$packaged" ] || die "$debian/changelog begins with $packaged, and pici.h has $version"
+pass "version"
 
 # make deb removes what OUT has from another run, and nothing else. It stops before it builds: no program is found.
 mkdir "$tmp/bin" "$tmp/docs" "$tmp/made"
@@ -36,19 +20,19 @@ done
 echo precious >"$tmp/docs/file"
 touch "$tmp/made/.pici-deb"
 made() { # OUT
-    PATH="$tmp/bin" tools/dev/deb "$1" >"$tmp/log" 2>&1 && fail "make deb without programs"
+    PATH="$tmp/bin" tools/dev/deb "$1" >"$tmp/log" 2>&1 && die "make deb without programs"
     return 0
 }
 for out in "$tmp/docs" "$tmp/docs/file"; do
     made "$out"
-    grep -q "deb: $out is not a folder that this program made" "$tmp/log" || fail "make deb takes $out"
+    grep -q "deb: $out is not a folder that this program made" "$tmp/log" || die "make deb takes $out"
 done
-[ "$(cat "$tmp/docs/file")" = precious ] || fail "make deb removes files of others"
+[ "$(cat "$tmp/docs/file")" = precious ] || die "make deb removes files of others"
 for out in "$tmp/made" "$tmp/new"; do
     made "$out"
-    grep -q 'deb: no dpkg-buildpackage' "$tmp/log" || fail "make deb refuses $out"
+    grep -q 'deb: no dpkg-buildpackage' "$tmp/log" || die "make deb refuses $out"
 done
-ok "folder of make deb"
+pass "folder of make deb"
 
 if command -v nm >/dev/null 2>&1; then
     for of in libpici:libpici0 libpici_coll:libpici-coll0; do
@@ -58,9 +42,9 @@ if command -v nm >/dev/null 2>&1; then
         sed -n 's/^ \([A-Za-z0-9_]*@[A-Z0-9_]*\) .*/\1/p' "$debian/$list" | LC_ALL=C sort -u >"$tmp/listed"
         diff "$tmp/listed" "$tmp/exported" >"$tmp/diff" || {
             sed -n "s/^> \(.*\)/    add to $list: \" \1 $version\"/p; s/^< /    remove from it: /p" "$tmp/diff"
-            fail "$debian/$list is not what the library exports"
+            die "$debian/$list is not what the library exports"
         }
-        ok "symbols: $(wc -l <"$tmp/listed") in $list"
+        pass "symbols: $(wc -l <"$tmp/listed") in $list"
     done
 else
     echo "skip: the list of symbols: no nm"
@@ -69,11 +53,11 @@ fi
 # As debian/rules installs.
 "$make" -s BUILD="$build" CC="$cc" DESTDIR="$tmp/root" PREFIX=/usr LIBDIR=/usr/lib/some-machine \
     ZSHDIR=/usr/share/zsh/vendor-completions MPIDIR="$tmp/none" CUDADIR="$tmp/none" NCCLDIR="$tmp/none" install \
-    >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make install"; }
+    >"$tmp/log" 2>&1 || { cat "$tmp/log"; die "make install"; }
 (cd "$tmp/root" && find . -type f -o -type l) | sed 's|^\./||' | sort >"$tmp/files"
 sed -n 's/^Package: //p' $debian/control >"$tmp/packages"
 for package in $(cat "$tmp/packages"); do
-    [ -s "$debian/$package.install" ] || fail "$package has no $debian/$package.install"
+    [ -s "$debian/$package.install" ] || die "$package has no $debian/$package.install"
     grep -v '^#' "$debian/$package.install" >>"$tmp/patterns"
 done
 while read -r f; do
@@ -82,7 +66,7 @@ while read -r f; do
         # shellcheck disable=SC2254 # patterns
         case $f in $pattern | $pattern/*) n=$((n + 1)) ;; esac
     done <"$tmp/patterns"
-    [ $n = 1 ] || fail "$f is in $n packages"
+    [ $n = 1 ] || die "$f is in $n packages"
 done <"$tmp/files"
 while read -r pattern; do
     found=
@@ -91,12 +75,12 @@ while read -r pattern; do
         case $f in $pattern | $pattern/*) found=1 ;; esac
     done <"$tmp/files"
     case $pattern in usr/lib/python3*) continue ;; esac # which setup.py installs
-    [ -n "$found" ] || fail "$pattern is not installed"
+    [ -n "$found" ] || die "$pattern is not installed"
 done <"$tmp/patterns"
-ok "each of $(wc -l <"$tmp/files") files is in one of $(wc -l <"$tmp/packages") packages"
+pass "each of $(wc -l <"$tmp/files") files is in one of $(wc -l <"$tmp/packages") packages"
 
 for f in $(cat $debian/*.docs $debian/*.examples | grep -v '^#'); do
-    [ -e "$f" ] || fail "there is no $f"
+    [ -e "$f" ] || die "there is no $f"
 done
-ok "documents and examples"
-echo "$passed passed"
+pass "documents and examples"
+finish

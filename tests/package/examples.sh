@@ -2,41 +2,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The training example: dense and sparse runs agree on any number of ranks; what it refuses, and how. The training and
 # spmm (whose own test is spmm.sh) over MPI.
-set -u
-build=${BUILD:-build}
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-passed=0 failed=0
+. tests/util/script
 
-# run STATUS WHAT COMMAND...: output to $tmp/out and $tmp/err; a status of 1 comes with one line that says why
+# run STATUS WHAT COMMAND...: output to $out and $err; a status of 1 comes with one line that says why
 run() {
-    want=$1 what=$2
-    shift 2
-    "$@" >"$tmp/out" 2>"$tmp/err" </dev/null
-    status=$?
-    if [ $status != "$want" ]; then
-        failed=$((failed + 1))
-        echo "FAIL $what: exit status $status, not $want: $(head -c 500 "$tmp/err")"
-    elif [ "$want" = 1 ] && { [ "$(grep -c '^train: ' "$tmp/err")" != 1 ] || [ "$(wc -l <"$tmp/err")" != 1 ]; }; then
-        failed=$((failed + 1))
-        echo "FAIL $what: on stderr: $(head -c 500 "$tmp/err")"
-    else
-        passed=$((passed + 1))
-    fi
+    check "$@"
+    [ "$1" != 1 ] || is "$2: on stderr: $(head -c 500 "$err")" one_line
 }
 
-says() { # WHAT PATTERN FILE
-    if grep -Eq -e "$2" "$3"; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL $1: no '$2' in: $(head -c 2000 "$3")"
-    fi
+one_line() {
+    [ "$(grep -c '^train: ' "$err")" = 1 ] && [ "$(wc -l <"$err")" = 1 ]
 }
 
 train() { # ARGUMENTS: a short training that must agree with itself
     run 0 "train $*" "$build/train" -s 8 -b 16 -u 64 "$@"
-    says "train $*" 'The same bit for bit: 8 losses' "$tmp/out"
+    says "train $*" 'The same bit for bit: 8 losses'
 }
 
 for ranks in 1 2 3 4 7; do
@@ -52,36 +32,23 @@ done
 
 # The gradients of the wide model are sparse enough to send a quarter at the most.
 train -t 4
-share=$(awk '$1 == "sparse" && NF > 5 { sub(/%/, "", $5); print int($5) }' "$tmp/out")
-if [ "${share:-100}" -le 25 ]; then
-    passed=$((passed + 1))
-else
-    failed=$((failed + 1))
-    echo "FAIL a wide model sends $share% of the dense bytes"
-fi
+share=$(awk '$1 == "sparse" && NF > 5 { sub(/%/, "", $5); print int($5) }' "$out")
+is "a wide model sends $share% of the dense bytes" [ "${share:-100}" -le 25 ]
 
 # The formats have rows and columns of their own: blocks of the format or dense ones, and the bytes of the column.
-if awk '$1 == "pici" && NF > 9 { pici = $4; other = $8 + $9; of_pici = $7 } $1 ~ /^[0-9]+$/ { p = $(NF - 1); h = $NF }
+is "rows of pici and hybrid, and no other blocks: $(cat "$out")" awk '
+    $1 == "pici" && NF > 9 { pici = $4; other = $8 + $9; of_pici = $7 } $1 ~ /^[0-9]+$/ { p = $(NF - 1); h = $NF }
     $1 == "hybrid" && NF > 9 { hybrid = $4; other += $7 + $8; of_hybrid = $9 }
     END { exit !(of_pici > 0 && of_hybrid > 0 && other == 0 && hybrid < pici && p > 0 && p <= pici && h > 0 &&
-        h <= hybrid) }' "$tmp/out"; then
-    passed=$((passed + 1))
-else
-    failed=$((failed + 1))
-    echo "FAIL no rows of pici and hybrid, or of other blocks: $(cat "$tmp/out")"
-fi
-[ "$(awk '{ print length($0) }' "$tmp/out" | sort -n | tail -n 1)" -le 80 ] && passed=$((passed + 1)) ||
-    { failed=$((failed + 1)); echo "FAIL train prints lines of more than 80 columns"; }
+        h <= hybrid) }' "$out"
+is "train prints lines of more than 80 columns" awk 'length($0) > 80 { exit 1 }' "$out"
 
 # All but the seconds is the same in every run.
-sed '/^  \(dense\|sparse\|pici\|hybrid\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" >"$tmp/first"
-train -t 4
-if sed '/^  \(dense\|sparse\|pici\|hybrid\) /s/ *[0-9.]* *[0-9.]*$//' "$tmp/out" | cmp -s - "$tmp/first"; then
-    passed=$((passed + 1))
-else
-    failed=$((failed + 1))
-    echo "FAIL two runs print different things"
-fi
+for run in first second; do
+    train -t 4
+    sed '/^  \(dense\|sparse\|pici\|hybrid\) /s/ *[0-9.]* *[0-9.]*$//' "$out" >"$tmp/$run"
+done
+is "two runs print different things" cmp "$tmp/first" "$tmp/second"
 
 for f in ../shared/data/libsvm/agaricus.txt.train ../shared/data/libsvm/angel_a9a_123d_train.libsvm; do
     if [ -e "$f" ]; then
@@ -97,7 +64,7 @@ for f in fuzz/corpus/libsvm/*; do
     run 1 "$f" "$build/train" "$f"
 done
 run 1 "no file" "$build/train" "$tmp/none"
-says "no file" 'No such file' "$tmp/err"
+says "no file" 'No such file' "$err"
 run 1 "a directory" "$build/train" "$tmp"
 awk 'BEGIN { for (i = 0; i < 60; i++) print i % 3, i % 7 + 1 ":1" }' >"$tmp/three"
 run 1 "three classes" "$build/train" "$tmp/three"
@@ -106,26 +73,22 @@ run 1 "too many weights" "$build/train" "$tmp/wide"
 run 0 "many weights" "$build/train" -o 1 -s 2 "$tmp/wide"
 awk 'BEGIN { for (i = 0; i < 60; i++) print i % 2, "1:3e38 2:3e38" }' >"$tmp/diverges"
 run 1 "a loss that is not finite" "$build/train" "$tmp/diverges"
-says "a loss that is not finite" 'not finite' "$tmp/err"
+says "a loss that is not finite" 'not finite' "$err"
 
 # Value codecs: what is sent differs, and all ranks have the same weights.
 lossy='-s 20 -b 16 -m network -u 64 --topk 1 --values q4,bf16'
 # shellcheck disable=SC2086 # a list of words
 run 0 "train with value codecs" "$build/train" $lossy --curves "$tmp/curves.svg"
-says "train with value codecs" 'All 4 ranks have the same weights after each run' "$tmp/out"
+says "train with value codecs" 'All 4 ranks have the same weights after each run'
 for name in dense topk q4 bf16 'topk[+]q4' 'topk[+]bf16'; do
-    says "train with value codecs" "^  $name  *0\.[0-9]* " "$tmp/out"
+    says "train with value codecs" "^  $name  *0\.[0-9]* "
     says "the curves of training" ">$name: [0-9.]*% right, " "$tmp/curves.svg"
 done
-if awk '$1 == "q4" && NF > 6 { fewer = $5 < 20 } END { exit !fewer }' "$tmp/out"; then
-    passed=$((passed + 1))
-else
-    failed=$((failed + 1))
-    echo "FAIL values of 4 bits take a fifth of the bytes or more"
-fi
+is "values of 4 bits take a fifth of the bytes or more" \
+    awk '$1 == "q4" && NF > 6 { fewer = $5 < 20 } END { exit !fewer }' "$out"
 # shellcheck disable=SC2086
 run 0 "processes with value codecs" "$build/pici-run" -n 4 "$build/train" $lossy
-says "processes with value codecs" 'All 4 ranks have the same weights after each run' "$tmp/out"
+says "processes with value codecs" 'All 4 ranks have the same weights after each run'
 for bad in 'q3' 'q4,' '' 'q4,q8,q2,bf16,f16' 'q4 -S'; do
     # shellcheck disable=SC2086
     run 2 "train --values $bad" "$build/train" -s 1 --values $bad
@@ -133,17 +96,16 @@ done
 
 # Fine-tuning, with a second process and, where there is one, zstd
 run 0 "finetune" "$build/finetune" -s 3 -u 64
-says "finetune" 'The other process had the very bytes after each of 3 steps' "$tmp/out"
+says "finetune" 'The other process had the very bytes after each of 3 steps'
 run 0 "finetune without zstd" env PATH=/nonexistent "$build/finetune" -s 1 -u 16
-says "finetune without zstd" 'SKIPPED: no zstd' "$tmp/out"
+says "finetune without zstd" 'SKIPPED: no zstd'
 command -v zstd >/dev/null 2>&1 || echo "skip finetune beside zstd --patch-from: no zstd"
 for bad in '-s 0' '-u x' '-r 0' '-r 2' '-q' 'a b'; do
     # shellcheck disable=SC2086 # two words
     run 2 "finetune $bad" "$build/finetune" $bad
 done
-"$build/finetune" "$tmp/none" >"$tmp/out" 2>"$tmp/err"
-[ $? = 1 ] && passed=$((passed + 1)) || { failed=$((failed + 1)); echo "FAIL finetune: no file"; }
-says "finetune: no file" '^finetune: .*No such file' "$tmp/err"
+check 1 "finetune: no file" "$build/finetune" "$tmp/none"
+says "finetune: no file" '^finetune: .*No such file' "$err"
 
 # Usage
 for bad in '-t 0' '-t 257' '-t 1.5' '-s -1' '-s 1e9' '-k 0' '-k 101' '-k nan' '-o 4' '-b x' '-r -1' '-u 0' \
@@ -152,56 +114,47 @@ for bad in '-t 0' '-t 257' '-t 1.5' '-s -1' '-s 1e9' '-k 0' '-k 101' '-k nan' '-
     run 2 "train $bad" "$build/train" $bad
 done
 run 0 "train --help" "$build/train" --help
-says "train --help" '^usage: train' "$tmp/out"
+says "train --help" '^usage: train'
 PICI_ALGORITHM=tree run 1 "an environment variable that makes no sense" "$build/train"
-says "an environment variable that makes no sense" 'PICI_ALGORITHM' "$tmp/err"
+says "an environment variable that makes no sense" 'PICI_ALGORITHM' "$err"
 run 1 "a full disk" sh -c "exec '$build/train' -s 1 >/dev/full"
 
 # The demonstration shows hybrid beside pici, and which of the formats AUTO takes.
 if [ -n "${SANITIZE:-}" ]; then
     echo "skip make demo, with sanitizers"
 else
-    run 0 "demo" "$build/demo" "${PICITOOL:-$build/picitool}" "$tmp/demo"
+    run 0 "demo" "$build/demo" "$build/picitool" "$tmp/demo"
     size='[0-9.]+ KiB( +[0-9.]+ \( *[0-9.]+\)){3}'
-    says "demo: hybrid" "^   hybrid +$size" "$tmp/out"
-    says "demo: pici" "^   pici +$size" "$tmp/out"
-    says "demo: what AUTO takes" "^   (hybrid|pici|coo) +$size +AUTO$" "$tmp/out"
-    if sed -n '/^3\. /,$p' "$tmp/out" | awk 'length($0) > 80 { exit 1 }'; then
-        passed=$((passed + 1))
-    else
-        failed=$((failed + 1))
-        echo "FAIL demo prints lines of more than 80 columns"
-    fi
+    says "demo: hybrid" "^   hybrid +$size"
+    says "demo: pici" "^   pici +$size"
+    says "demo: what AUTO takes" "^   (hybrid|pici|coo) +$size +AUTO$"
+    is "demo prints lines of more than 80 columns" awk '/^3\. / { on = 1 } on && length($0) > 80 { exit 1 }' "$out"
 fi
 
 # Over MPI the same comes out as between as many threads.
 if [ -n "${SANITIZE:-}" ]; then
     echo "skip the training over MPI, with sanitizers"
-elif ! command -v mpicc.openmpi >/dev/null 2>&1; then
-    echo "skip the training over MPI: no mpicc.openmpi"
-else
-    run 0 "make mpi-examples" "${MAKE:-make}" -s BUILD="$build" MPICC=mpicc.openmpi MPIDIR="$build/openmpi" mpi-examples
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+elif find_mpi openmpi; then
+    make_target MPICC="$mpicc" MPIDIR="$build/openmpi" mpi-examples
     train -t 3
-    grep bit "$tmp/out" >"$tmp/threads"
-    run 0 "train, over MPI" mpirun.openmpi --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 -n 3 \
-        "$build/openmpi/train" -s 8 -b 16 -u 64
-    says "train, over MPI" "$(sed 's/[()]/./g' "$tmp/threads")" "$tmp/out"
+    grep bit "$out" >"$tmp/threads"
+    # shellcheck disable=SC2086 # a launcher and its options, here and below
+    run 0 "train, over MPI" $mpirun -n 3 "$build/openmpi/train" -s 8 -b 16 -u 64
+    says "train, over MPI" "$(sed 's/[()]/./g' "$tmp/threads")"
     # Rounded values too: every loss and every byte, so the very picture. Seconds are in the table only.
     for model in network logistic; do
         lossy="-s 20 -b 16 -m $model -u 64 --topk 1 --values q4,bf16"
         # shellcheck disable=SC2086
         run 0 "$model with value codecs" "$build/train" -t 3 $lossy --curves "$tmp/threads.svg"
         # shellcheck disable=SC2086
-        run 0 "$model with value codecs, over MPI" mpirun.openmpi --oversubscribe --bind-to none \
-            --mca mpi_yield_when_idle 1 -n 3 "$build/openmpi/train" $lossy --curves "$tmp/mpi.svg"
-        says "$model with value codecs, over MPI" 'All 3 ranks have the same weights after each run' "$tmp/out"
+        run 0 "$model with value codecs, over MPI" $mpirun -n 3 "$build/openmpi/train" $lossy --curves "$tmp/mpi.svg"
+        says "$model with value codecs, over MPI" 'All 3 ranks have the same weights after each run'
         run 0 "the curves of $model, over MPI" cmp "$tmp/threads.svg" "$tmp/mpi.svg"
         says "the curves of $model" '>topk[+]q4: [0-9.]*% right, ' "$tmp/mpi.svg"
     done
-    mpirun.openmpi --oversubscribe --bind-to none -n 2 "$build/openmpi/train" "$tmp/none" \
-        >"$tmp/out" 2>"$tmp/err" </dev/null
-    says "no file, over MPI" 'train: .*No such file' "$tmp/err"
+    # shellcheck disable=SC2086
+    $mpirun -n 2 "$build/openmpi/train" "$tmp/none" >"$out" 2>"$err" </dev/null
+    says "no file, over MPI" 'train: .*No such file' "$err"
 fi
 
 # spmm over each MPI. In the last run rank 0 has another Y than the others expect: it and rank 1 fail after the first
@@ -212,31 +165,25 @@ for mpi in openmpi mpich; do
     if [ -n "${SANITIZE:-}" ]; then
         echo "skip spmm over $mpi, with sanitizers"
         continue
-    elif ! command -v mpicc.$mpi >/dev/null 2>&1; then
-        echo "skip spmm over MPI: no mpicc.$mpi"
-        continue
     fi
-    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
-    spmm=$build/$mpi/spmm start="mpirun.$mpi" several='1 3 5'
-    [ $mpi = mpich ] || start="$start --oversubscribe --bind-to none --mca mpi_yield_when_idle 1"
-    [ $mpi = openmpi ] || several=3 # its ranks wait busily
-    run 0 "make spmm, $mpi" "${MAKE:-make}" -s BUILD="$build" MPICC=mpicc.$mpi MPIDIR="$build/$mpi" "$spmm"
-    for ranks in $several; do
+    find_mpi $mpi || continue
+    spmm=$build/$mpi/spmm
+    make_target MPICC="$mpicc" MPIDIR="$build/$mpi" "$spmm"
+    for ranks in 1 3 5; do
         # shellcheck disable=SC2086 # a launcher and its options
-        run 0 "spmm, $mpi, $ranks ranks" timeout 120 $start -n $ranks "$spmm" -n 2 -c 3 -r 1
-        says "spmm, $mpi, $ranks ranks" 'field: .* Z is right' "$tmp/out"
+        run 0 "spmm, $mpi, $ranks ranks" timeout 120 $mpirun -n $ranks "$spmm" -n 2 -c 3 -r 1
+        says "spmm, $mpi, $ranks ranks" 'field: .* Z is right'
         "$build/spmm" -t $ranks -n 2 -c 3 -r 1 >"$tmp/threads"
         sed 's/,[^,]*$//' "$tmp/threads" >"$tmp/counts"
-        sed 's/,[^,]*$//' "$tmp/out" >"$tmp/threads" # but for seconds
+        sed 's/,[^,]*$//' "$out" >"$tmp/threads" # but for seconds
         run 0 "spmm, $mpi, $ranks ranks: messages and bytes as among threads" cmp "$tmp/counts" "$tmp/threads"
     done
     # shellcheck disable=SC2086
-    timeout 60 $start -n 1 "$spmm" -n 1 -r 1 -z 50 "$tmp/two.mtx" : -n 2 "$spmm" -n 1 -r 1 "$tmp/two.mtx" \
-        >"$tmp/out" 2>"$tmp/err" </dev/null
-    echo "exit status $?" >>"$tmp/err"
-    says "spmm, $mpi: one rank's Y is another" '^exit status 1$' "$tmp/err"
-    says "spmm, $mpi: one rank's Y is another" 'Z differs from the product of one rank' "$tmp/err"
+    timeout 60 $mpirun -n 1 "$spmm" -n 1 -r 1 -z 50 "$tmp/two.mtx" : -n 2 "$spmm" -n 1 -r 1 "$tmp/two.mtx" \
+        >"$out" 2>"$err" </dev/null
+    echo "exit status $?" >>"$err"
+    says "spmm, $mpi: one rank's Y is another" '^exit status 1$' "$err"
+    says "spmm, $mpi: one rank's Y is another" 'Z differs from the product of one rank' "$err"
 done
 
-echo "$passed passed, $failed failed"
-[ $failed = 0 ]
+finish

@@ -3,31 +3,15 @@
 # make install into an empty root, then programs outside the tree against what was installed: by pkg-config, shared and
 # static, as C and as C++, with libpici alone and with libpici_coll; what the shared libraries export and what they are
 # called; uninstall leaves nothing.
-set -eu
-make=${MAKE:-make} cc=${CC:-cc} build=${BUILD:-build}
-if [ -n "${SANITIZE:-}" ]; then
-    echo "skip: installing a sanitizer build"
-    exit 77
-fi
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
+. tests/util/script
+set -e
+[ -z "${SANITIZE:-}" ] || skip_all "installing a sanitizer build"
 root=$tmp/root
-passed=0
-
-ok() {
-    passed=$((passed + 1))
-    echo "ok $1"
-}
-
-fail() {
-    echo "FAIL $1" >&2
-    exit 1
-}
 
 install() {
     "$make" -s -j"$(nproc)" BUILD="$build" DESTDIR="$root" PREFIX=/usr/local "$1" >"$tmp/log" 2>&1 || {
         cat "$tmp/log"
-        fail "$1"
+        die "$1"
     }
 }
 
@@ -40,25 +24,25 @@ for f in lib/libpici.a lib/libpici.so lib/libpici.so.0 lib/pkgconfig/pici.pc lib
     share/bash-completion/completions/picitool share/zsh/site-functions/_picitool \
     share/fish/vendor_completions.d/picitool.fish share/file/magic/pici lib/cmake/pici/pici-config.cmake \
     lib/cmake/pici/pici-config-version.cmake; do
-    [ -e "$root/usr/local/$f" ] || fail "not installed: $f"
+    [ -e "$root/usr/local/$f" ] || die "not installed: $f"
 done
-[ "$("$root/usr/local/bin/picitool" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || fail "the installed picitool"
-[ "$("$root/usr/local/bin/pici-run" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || fail "the installed pici-run"
-ok "make install"
+[ "$("$root/usr/local/bin/picitool" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || die "the installed picitool"
+[ "$("$root/usr/local/bin/pici-run" --version | grep -c '[0-9]\.[0-9]')" = 1 ] || die "the installed pici-run"
+pass "make install"
 
 if command -v readelf >/dev/null 2>&1; then
     # Exactly the functions that its public headers mark PICI_API, without the private symbols of another library.
     exports() { # LIBRARY HEADERS...
         library=$1
         shift
-        readelf -d "$lib/$library.so" | grep -q "SONAME.*\[$library\.so\.0\]" || fail "soname of $library"
+        readelf -d "$lib/$library.so" | grep -q "SONAME.*\[$library\.so\.0\]" || die "soname of $library"
         (cd include/pici && cat "$@") |
             sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' |
             sort -u >"$tmp/declared"
         nm -D --with-symbol-versions --defined-only "$lib/$library.so" |
             awk '$2 != "A" && $3 !~ /PICI_PRIVATE/ { sub(/@.*/, "", $3); print $3 }' | sort -u >"$tmp/exported"
-        diff -u "$tmp/declared" "$tmp/exported" || fail "symbols that $library exports are not those of the headers"
-        ok "$library exports $(wc -l <"$tmp/exported") symbols, those of the headers"
+        diff -u "$tmp/declared" "$tmp/exported" || die "symbols that $library exports are not those of the headers"
+        pass "$library exports $(wc -l <"$tmp/exported") symbols, those of the headers"
     }
     collectives="coll.h neighbor.h socket.h transport.h"
     others=
@@ -72,9 +56,9 @@ if command -v readelf >/dev/null 2>&1; then
     # What libpici exports for libpici_coll, that one uses, and libpici uses nothing of that one.
     nm -D --with-symbol-versions "$lib/libpici.so" | sed -n 's/.* T \([a-z0-9_]*\)@@*PICI_PRIVATE$/\1/p' >"$tmp/given"
     nm -D --with-symbol-versions "$lib/libpici_coll.so" | sed -n 's/.* U \(.*\)@PICI_PRIVATE$/\1/p' >"$tmp/used"
-    [ -s "$tmp/given" ] && diff -u "$tmp/given" "$tmp/used" || fail "private symbols that libpici_coll does not use"
-    ! readelf -d "$lib/libpici.so" | grep 'NEEDED.*pici' || fail "libpici needs another library of ours"
-    ok "$(wc -l <"$tmp/given") private symbols, all of which libpici_coll uses"
+    [ -s "$tmp/given" ] && diff -u "$tmp/given" "$tmp/used" || die "private symbols that libpici_coll does not use"
+    ! readelf -d "$lib/libpici.so" | grep 'NEEDED.*pici' || die "libpici needs another library of ours"
+    pass "$(wc -l <"$tmp/given") private symbols, all of which libpici_coll uses"
 else
     echo "skip: soname and exports: no readelf"
 fi
@@ -124,35 +108,35 @@ if command -v pkg-config >/dev/null 2>&1; then
     # The root moves our paths; a dependency's stay, if it is found in the system's.
     flags() { installed "$@" | sed "s|-I$root/usr/include|-I/usr/include|g; s|-L$root/usr/lib|-L/usr/lib|g"; }
     [ "$(installed --modversion pici)" = "$(sed -n 's/.*define PICI_VERSION "\(.*\)"/\1/p' include/pici/pici.h)" ] ||
-        fail "pkg-config --modversion"
+        die "pkg-config --modversion"
     cd "$tmp"
     # shellcheck disable=SC2046 # flags are words
     $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared program.c $(flags --cflags --libs pici) ||
-        fail "shared link"
-    LD_LIBRARY_PATH="$lib" ./shared >/dev/null || fail "the program with the shared library"
-    ok "C, shared"
+        die "shared link"
+    LD_LIBRARY_PATH="$lib" ./shared >/dev/null || die "the program with the shared library"
+    pass "C, shared"
     # shellcheck disable=SC2046
     $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o static program.c $(flags --cflags pici) "$lib/libpici.a" \
-        $(flags --static --libs pici | tr ' ' '\n' | grep -v -x -e -lpici) || fail "static link"
-    ./static >/dev/null || fail "the program with the static library"
-    ok "C, static"
-    ! readelf -d shared 2>/dev/null | grep 'NEEDED.*pici_coll' || fail "libpici alone brings libpici_coll"
+        $(flags --static --libs pici | tr ' ' '\n' | grep -v -x -e -lpici) || die "static link"
+    ./static >/dev/null || die "the program with the static library"
+    pass "C, static"
+    ! readelf -d shared 2>/dev/null | grep 'NEEDED.*pici_coll' || die "libpici alone brings libpici_coll"
     # shellcheck disable=SC2046
     $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o shared collective.c $(flags --cflags --libs pici-coll) ||
-        fail "shared link with libpici_coll"
-    LD_LIBRARY_PATH="$lib" ./shared >/dev/null || fail "the program with the shared libpici_coll"
+        die "shared link with libpici_coll"
+    LD_LIBRARY_PATH="$lib" ./shared >/dev/null || die "the program with the shared libpici_coll"
     # shellcheck disable=SC2046
     $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -o static collective.c $(flags --cflags pici-coll) \
         "$lib/libpici_coll.a" "$lib/libpici.a" \
-        $(flags --static --libs pici-coll | tr ' ' '\n' | grep -v -x -e -lpici -e -lpici_coll) || fail "static link"
-    ./static >/dev/null || fail "the program with the static libpici_coll"
-    ok "C, with libpici_coll, shared and static"
+        $(flags --static --libs pici-coll | tr ' ' '\n' | grep -v -x -e -lpici -e -lpici_coll) || die "static link"
+    ./static >/dev/null || die "the program with the static libpici_coll"
+    pass "C, with libpici_coll, shared and static"
     cxx=$(printf '%s\n' "$cc" | sed 's/clang$/clang++/; s/clang-\([0-9]*\)$/clang++-\1/; s/gcc/g++/; s/^cc$/c++/')
     if command -v "$cxx" >/dev/null 2>&1; then
         # shellcheck disable=SC2046
-        $cxx -Wall -Wextra -Wpedantic -Werror -o cxx program.cc $(flags --cflags --libs pici) || fail "C++ link"
-        LD_LIBRARY_PATH="$lib" ./cxx >/dev/null || fail "the C++ program"
-        ok "C++, shared"
+        $cxx -Wall -Wextra -Wpedantic -Werror -o cxx program.cc $(flags --cflags --libs pici) || die "C++ link"
+        LD_LIBRARY_PATH="$lib" ./cxx >/dev/null || die "the C++ program"
+        pass "C++, shared"
     else
         echo "skip: C++: no $cxx"
     fi
@@ -160,10 +144,10 @@ if command -v pkg-config >/dev/null 2>&1; then
 
     # libpici_mpi, by its own .pc file and through mpicc; over one rank, which needs no mpirun
     if command -v mpicc >/dev/null 2>&1; then
-        "$make" -s -j"$(nproc)" BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "make mpi"; }
+        "$make" -s -j"$(nproc)" BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; die "make mpi"; }
         install install
-        "$root/usr/local/bin/pici-tune" --version | grep -q '[0-9]\.[0-9]' || fail "the installed pici-tune"
-        [ -e "$root/usr/local/share/man/man1/pici-tune.1" ] || fail "the manual of pici-tune"
+        "$root/usr/local/bin/pici-tune" --version | grep -q '[0-9]\.[0-9]' || die "the installed pici-tune"
+        [ -e "$root/usr/local/share/man/man1/pici-tune.1" ] || die "the manual of pici-tune"
         cat >"$tmp/mpi.c" <<'C'
 #include <pici/mpi.h>
 
@@ -181,11 +165,11 @@ C
         cd "$tmp"
         # shellcheck disable=SC2046
         OMPI_CC=$cc MPICH_CC=$cc mpicc -std=c11 -Wall -Wextra -Werror -o mpi mpi.c $(flags --cflags --libs pici_mpi) ||
-            fail "MPI link"
+            die "MPI link"
         OMPI_MCA_btl=self OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 LD_LIBRARY_PATH="$lib" ./mpi \
-            >"$tmp/log" 2>&1 || { cat "$tmp/log"; fail "the program over MPI"; }
+            >"$tmp/log" 2>&1 || { cat "$tmp/log"; die "the program over MPI"; }
         cd - >/dev/null
-        ok "C, MPI"
+        pass "C, MPI"
     else
         echo "skip: installing libpici_mpi: no mpicc"
     fi
@@ -195,6 +179,6 @@ fi
 
 install uninstall
 left=$(find "$root" -type f -o -type l | head)
-[ -z "$left" ] || fail "left by make uninstall: $left"
-ok "make uninstall"
-echo "$passed passed"
+[ -z "$left" ] || die "left by make uninstall: $left"
+pass "make uninstall"
+finish
