@@ -28,11 +28,12 @@ says "no format" 'not one of auto, dense, pici, coo, hybrid' "$err"
 absent "no format" x.pici
 expect 2 "an option that is none" "$tool" compress --frob a.npy
 says "an option that is none: hint" 'see picitool compress --help' "$err"
-for verb in '' compress decompress test list inspect report extract 'block encode' 'block decode' block bench; do
+{ echo && verbs; } >verbs
+while read -r verb; do
     # shellcheck disable=SC2086
     expect 0 "picitool $verb --help" "$tool" $verb --help
     says "picitool $verb --help" "Usage: picitool ${verb:-VERB}" "$out"
-done
+done <verbs
 expect 0 "--version" "$tool" --version
 says "--version" '^picitool [0-9]+\.[0-9]+\.[0-9]+$' "$out"
 

@@ -146,13 +146,14 @@ fi
 
 # ---- the manual names every option of every verb
 if [ -r "$root/tools/picitool.1" ]; then
-    for verb in compress decompress test list inspect report extract 'block encode' 'block decode' bench; do
+    verbs >verbs
+    while read -r verb; do
         says "the manual: $verb" "^\.Cm $verb$" "$root/tools/picitool.1"
         # shellcheck disable=SC2086
         for option in $("$tool" $verb --help | sed -n 's/^  .*--\([a-z-]*\).*/\1/p'); do
             says "the manual: --$option" "Fl Fl $option( |$)" "$root/tools/picitool.1"
         done
-    done
+    done <verbs
     if command -v mandoc >/dev/null 2>&1; then
         mandoc -Tlint -W warning "$root/tools/picitool.1" >"$out" 2>&1 && pass || fail "the manual: $(cat "$out")"
     else
