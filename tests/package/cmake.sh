@@ -203,7 +203,7 @@ done
 if [ -n "$with_mpi" ]; then
     cp "$build/mpi/libpici_mpi.a" "$lib/"
     need mpi
-    make_target mpi
+    made mpi
     OMPI_MCA_btl=self OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 "$tmp/made/over_mpi" >"$tmp/log" 2>&1 ||
         { cat "$tmp/log"; die "the program over MPI"; }
     pass "pici::mpi"
