@@ -410,13 +410,13 @@ class _OutFolder:
     """A folder that appears at its path at commit(), or not at all."""
 
     def __init__(self, path: Path, like: _P, overwrite: bool, names: Iterable[str], read: Optional[_P] = None) -> None:
-        """names: of the files that it gets; read: the folder that it is made of, if that is not `like`."""
+        """names: of the files that it gets; read: another folder that it is made of, besides `like`."""
         self.path = _P(os.fsdecode(path))
         self.like = like
         below = {str(above) for name in names for above in PurePosixPath(name).parents}
         self.below = sorted(below - {"."})
-        source = (like if read is None else read).resolve()
-        if self.path.resolve() != source and source in self.path.resolve().parents:
+        inside = {like.resolve(), (read or like).resolve()} & set(self.path.resolve().parents)
+        if inside:
             raise ValueError(f"{self.path} is in the folder that is read: write it elsewhere")
         self.mode = stat.S_IMODE(like.stat().st_mode) & 0o777 | 0o700
         self.replace = os.path.lexists(self.path)
@@ -649,7 +649,7 @@ def diff_folders(
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
     c.refuse_names()
     removed = [t for name, t in old.tensors.items() if name not in c.tensors]
-    with _OutFolder(delta, c.path, overwrite, c.files) as to:
+    with _OutFolder(delta, c.path, overwrite, c.files, old.path) as to:
 
         def shard(name: str, each: int) -> _Stored:
             opts = diff_opts(small, format, each, zstd)

@@ -268,6 +268,10 @@ class Folders(unittest.TestCase):
             pici.decompress_folder(self.made, self.dir / "back", overwrite=True)
         with self.assertRaisesRegex(ValueError, "is in the folder that is read"):
             pici.compress_folder(self.dir / "a", self.dir / "a" / "vae" / "x")
+        with self.assertRaisesRegex(ValueError, "is in the folder that is read"):
+            pici.diff_folders(self.dir / "a", self.dir / "b", self.dir / "a" / "d")
+        with self.assertRaisesRegex(ValueError, "is in the folder that is read"):
+            pici.apply_folders(self.dir / "a", self.dir / "delta", out=self.dir / "a" / "d")
         if "PICITOOL" in os.environ:
             for made, verb in ((self.made, ["compress"]), (self.dir / "delta", ["diff", self.dir / "a"])):
                 last = self.dir / ("a" if verb == ["compress"] else "b")

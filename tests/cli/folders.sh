@@ -177,6 +177,13 @@ for to in one/sub one/x.pici ./one/../one/y; do
 done
 [ "$(ls -A one)" = "$(printf 'config.json\nmodel.safetensors')" ] && pass || fail "into the source: $(ls -A one)"
 
+expect 2 "a delta into the base" "$tool" diff -o one/d one two
+says "a delta into the base" 'one/d: is in the folder that is read' "$err"
+expect 0 "a delta" "$tool" diff --force -o x.delta one two
+expect 2 "a result into the base" "$tool" apply -o one/d one x.delta
+expect 2 "a result into the delta" "$tool" apply -o x.delta/d one x.delta
+absent "into the base" one/d
+
 mkdir none
 echo 1 >none/notes
 expect 1 "nothing to compress" "$tool" compress none

@@ -108,8 +108,7 @@ static int end_folder(const struct folder_make *m, const char *name)
     return status;
 }
 
-/* Refuses an output in the input, which would then have it. */
-static int check_place(const char *in, const char *out)
+int folder_refuse_inside(const char *in, const char *out)
 {
     char *const copy = strdup(out);
     size_t len = copy ? strlen(copy) : 0;
@@ -159,7 +158,7 @@ int folder_make(struct folder_make *m, const char *out, struct results *sum)
     struct outfolder to;
     if (folder_same(out, m->from->path))
         return tool_usage(out, "is the input");
-    TRY(check_place(m->from->path, out));
+    TRY(folder_refuse_inside(m->from->path, out));
     TRY(outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place,
                        m->in_place ? NULL : &m->list));
     const int status = make_all(m, &to, out, sum);

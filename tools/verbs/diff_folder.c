@@ -133,6 +133,7 @@ int diff_folders(const struct tool_options *o, delta_maker *make)
     TRY(folder_refuse_options(o->args[1], o));
     if (folder_same(o->args[0], o->out))
         return tool_usage(o->out, "is the base");
+    TRY(folder_refuse_inside(o->args[0], o->out));
     const int status = open_and_make(&j, &m);
     folder_list_free(&m.list);
     checkpoint_close(&j.next);
