@@ -78,36 +78,36 @@ struct gpu {
     char error[160];
 };
 
-static enum pici_status status_of(struct gpu *gpu, cudaError_t error, const char *what)
+static enum pici_status status_of(struct gpu *gpu, cudaError_t error, const char *operation)
 {
     if (error == cudaSuccess)
         return PICI_OK;
-    snprintf(gpu->error, sizeof gpu->error, "%s: %s", what, cudaGetErrorString(error));
+    snprintf(gpu->error, sizeof gpu->error, "%s: %s", operation, cudaGetErrorString(error));
     (void)cudaGetLastError(); /* reported here, so not to the caller's program too */
     return error == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
 }
 
 /* The codec's status of a call. If the CUDA runtime refused, notes the runtime's words. */
-static enum pici_status codec_status(struct gpu *gpu, enum pici_status status, const char *what)
+static enum pici_status codec_status(struct gpu *gpu, enum pici_status status, const char *operation)
 {
     if (status == PICI_E_DEVICE)
-        (void)status_of(gpu, cudaGetLastError(), what);
+        (void)status_of(gpu, cudaGetLastError(), operation);
     return status;
 }
 
 /* Work was begun on a lane, or failed to. */
-static void begun(struct pici_lane *lane, enum pici_status status, const char *what)
+static void begun(struct pici_lane *lane, enum pici_status status, const char *operation)
 {
     lane->pending = 1;
     if (status && !lane->gpu->error[0])
-        snprintf(lane->gpu->error, sizeof lane->gpu->error, "%s: %s", what, pici_strerror(status));
+        snprintf(lane->gpu->error, sizeof lane->gpu->error, "%s: %s", operation, pici_strerror(status));
     if (status < lane->status)
         lane->status = status;
 }
 
-static void gpu_begun(struct pici_lane *lane, cudaError_t error, const char *what)
+static void gpu_begun(struct pici_lane *lane, cudaError_t error, const char *operation)
 {
-    begun(lane, status_of(lane->gpu, error, what), what);
+    begun(lane, status_of(lane->gpu, error, operation), operation);
 }
 
 /* Launch the blocks to read, in one kernel: before any other work of the lane that may use what they are read to. */

@@ -133,11 +133,11 @@ static enum pici_status reap(struct pici_request *request, int *progressed)
 
 /* ---- receiving */
 
-/* The receives of a place: `at` counts places. */
-static struct coll_flight *row(const struct pici_request *request, uint64_t offset)
+/* The receives of a place, whose number is counted from the first. */
+static struct coll_flight *row(const struct pici_request *request, uint64_t number)
 {
     const struct coll_layout *layout = layout_of(request);
-    return request->receives + (size_t)(offset % (uint64_t)layout->window) * (size_t)layout->limits.receives;
+    return request->receives + (size_t)(number % (uint64_t)layout->window) * (size_t)layout->limits.receives;
 }
 
 /* Post the receives of the next places, up to `window` ahead. */

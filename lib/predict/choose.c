@@ -140,9 +140,9 @@ static int candidate(int i, const struct choose_call *call, struct model_candida
     }
 }
 
-static const char *words(const struct model_candidate *candidate_of)
+static const char *words(const struct model_candidate *given)
 {
-    return candidate_of->vendor ? "vendor" : pici_schedule(candidate_of->algorithm)->name;
+    return given->vendor ? "vendor" : pici_schedule(given->algorithm)->name;
 }
 
 static void print_seconds(double seconds)

@@ -89,13 +89,15 @@ struct cost {
 /* The link whose bandwidth and threshold hold for a message: as in send.c. */
 static enum policy_link link_of(const struct model_call *call, enum policy_link link, int gather)
 {
-    return gather ? (call->nodes && call->nodes->nodes > 1 ? POLICY_INTER : POLICY_INTRA) : link;
+    if (!gather)
+        return link;
+    return call->nodes && call->nodes->nodes > 1 ? POLICY_INTER : POLICY_INTRA;
 }
 
-/* The format of a message by the policy. *counted: its nonzeros are counted first. elements_of_block, nonzeros: of a
+/* The format of a message by the policy. *counted: its nonzeros are counted first. block_elements, nonzeros: of a
  * block. */
 static enum pici_format choose(struct run *run, enum policy_link link, int gather, int contributions, double density,
-                               uint64_t elements_of_block, uint64_t nonzeros, int *counted)
+                               uint64_t block_elements, uint64_t nonzeros, int *counted)
 {
     const struct model_call *call = run->call;
     const struct policy_auto auto_options = {call->formats, call->bandwidth[link_of(call, link, gather)], gather,
@@ -113,7 +115,7 @@ static enum pici_format choose(struct run *run, enum policy_link link, int gathe
     pici_policy_sent(history, *counted ? density : predicted, contributions, dense);
     pici_policy_received(history, dense);
     return dense ? PICI_DENSE
-                 : pici_policy_format(call->format, call->dtype, &elements_of_block, &nonzeros, 1, &auto_options);
+                 : pici_policy_format(call->format, call->dtype, &block_elements, &nonzeros, 1, &auto_options);
 }
 
 /* Messages over one class of links. */
@@ -129,16 +131,16 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
     const double density = pici_model_density(call->density, sums, call->correlation);
     const double elements = load->share * run->elements / run->slices,
                  taken = step->take_share * run->elements / run->slices;
-    const uint64_t elements_of_block = (uint64_t)(elements / load->segments + 0.5),
-                   nonzeros = (uint64_t)((double)elements_of_block * density + 0.5);
+    const uint64_t block_elements = (uint64_t)(elements / load->segments + 0.5),
+                   nonzeros = (uint64_t)((double)block_elements * density + 0.5);
     enum pici_format format = run->gathered.format;
     int counted = 0;
     if (step->encode) {
-        format = choose(run, link, gather, contributions, density, elements_of_block, nonzeros, &counted);
+        format = choose(run, link, gather, contributions, density, block_elements, nonzeros, &counted);
         run->gathered.format = format;
     }
     const double bytes =
-        load->segments * (double)pici_policy_bytes(format, call->dtype, &elements_of_block, &nonzeros, 1) +
+        load->segments * (double)pici_policy_bytes(format, call->dtype, &block_elements, &nonzeros, 1) +
         load->messages * PREFIX;
     double encode = counted ? pici_model_codec(machine, PICI_DENSE, MODEL_COUNT, call->dtype, elements, density) : 0;
     if (step->encode)
@@ -249,34 +251,35 @@ static double ours(const struct model_machine *machine, const struct model_call 
     const struct schedule *schedule = pici_schedule(candidate->algorithm);
     const struct schedule_call shape = model_shape(call);
     struct schedule_traffic traffic;
-    struct run state = {
+    struct run progress = {
         .machine = machine, .call = call, .dense = candidate->dense, .codec_scale = codec_scale(machine, call)};
     if (!schedule || !pici_schedule_traffic(schedule, &shape, &traffic))
         return -1;
-    state.elements = (double)(call->bytes / pici_dtype_width(call->dtype));
+    progress.elements = (double)(call->bytes / pici_dtype_width(call->dtype));
     if (!traffic.count)
-        return pici_model_codec(machine, PICI_DENSE, MODEL_DECODE, call->dtype, state.elements, 1);
+        return pici_model_codec(machine, PICI_DENSE, MODEL_DECODE, call->dtype, progress.elements, 1);
     double seconds = agree_seconds(machine, call->ranks);
-    if (state.elements <= 0)
+    if (progress.elements <= 0)
         return seconds;
-    cut(&state, schedule, &shape);
-    const double rounds = (double)(uint64_t)(state.slices / state.window), over = state.slices - rounds * state.window;
-    const int early = is_early(&state, schedule);
+    cut(&progress, schedule, &shape);
+    const double rounds = (double)(uint64_t)(progress.slices / progress.window),
+                 over = progress.slices - rounds * progress.window;
+    const int early = is_early(&progress, schedule);
     struct cost cost = {0};
     for (int i = 0; i < traffic.count; i++) {
         const struct traffic_step *step = &traffic.step[i];
         if (!i || step->phase != step[-1].phase)
-            state.history[POLICY_INTER] = state.history[POLICY_INTRA] = (struct policy_history){0};
+            progress.history[POLICY_INTER] = progress.history[POLICY_INTRA] = (struct policy_history){0};
         for (int k = 0, alike; k < step->repeat; k += alike) {
             const int contributions = step->contributions + k * step->growth;
             alike = !step->growth ? step->repeat : 1 + contributions / step->growth / SAMPLES;
             alike = k + alike < step->repeat ? alike : step->repeat - k;
-            cost = cost_of(&state, step, contributions + (alike - 1) / 2 * step->growth);
+            cost = cost_of(&progress, step, contributions + (alike - 1) / 2 * step->growth);
             cost.alpha = early ? 0 : cost.alpha;
-            seconds += alike * (rounds * step_seconds(&cost, state.window) + step_seconds(&cost, over));
+            seconds += alike * (rounds * step_seconds(&cost, progress.window) + step_seconds(&cost, over));
         }
     }
-    return seconds + rest_seconds(&cost, over > 0 ? over : state.window);
+    return seconds + rest_seconds(&cost, over > 0 ? over : progress.window);
 }
 
 double pici_model_seconds(const struct model_machine *machine, const struct model_call *call,

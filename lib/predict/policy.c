@@ -209,8 +209,8 @@ int pici_policy_tiny(enum pici_dtype dtype, const uint64_t *elements, int blocks
     double least = coding_ns(FMT_PICI, (unsigned)dtype, TILE, 0, auto_options->gather);
     for (int i = 0; i < blocks; i++)
         all += elements[i] < TILE ? elements[i] : TILE;
-    for (unsigned candidate = FMT_COO; candidate <= FMT_HYBRID; candidate++) {
-        const double nanoseconds = coding_ns(candidate, (unsigned)dtype, TILE, 0, auto_options->gather);
+    for (unsigned sparse_format = FMT_COO; sparse_format <= FMT_HYBRID; sparse_format++) {
+        const double nanoseconds = coding_ns(sparse_format, (unsigned)dtype, TILE, 0, auto_options->gather);
         least = nanoseconds < least ? nanoseconds : least;
     }
     return all < TILE && (double)(all * pici_dtype_width(dtype)) / auto_options->bandwidth <
@@ -224,14 +224,14 @@ enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dty
         return format;
     enum pici_format best = PICI_DENSE;
     double least = -1;
-    for (unsigned candidate = FMT_PICI; candidate <= FMT_HYBRID; candidate++) {
+    for (unsigned sparse_format = FMT_PICI; sparse_format <= FMT_HYBRID; sparse_format++) {
         const double seconds =
-            auto_options->formats >> candidate & 1
-                ? pici_policy_seconds((enum pici_format)candidate, dtype, elements, nonzeros, blocks, auto_options)
+            auto_options->formats >> sparse_format & 1
+                ? pici_policy_seconds((enum pici_format)sparse_format, dtype, elements, nonzeros, blocks, auto_options)
                 : -1;
         if (seconds >= 0 && (least < 0 || seconds < least)) {
             least = seconds;
-            best = (enum pici_format)candidate;
+            best = (enum pici_format)sparse_format;
         }
     }
     const size_t dense = pici_policy_bytes(PICI_DENSE, dtype, elements, nonzeros, blocks);

@@ -172,8 +172,8 @@ static int is_nearer(const struct tune *tune, struct range one, struct range oth
     return (one_off < 0 ? -one_off : one_off) < (other_off < 0 ? -other_off : other_off);
 }
 
-/* At points that are alike in all before `by`; at: the call's place in each. Only the nearest points are compared with
- * the model. */
+/* At points that are alike in all before `by`; places: the call's place in each. Only the nearest points are compared
+ * with the model. */
 static double residual_at(const struct tune *tune, struct range all, int by, const double places[WAYS], double nodes)
 {
     struct range range, below = {NULL, NULL}, above = {NULL, NULL};

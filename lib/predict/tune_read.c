@@ -82,7 +82,7 @@ static int is_control(char character)
     return ((unsigned char)character < ' ' && character != '\t') || character == 0x7f;
 }
 
-/* One word at *at, which is no space; *at moves behind it. */
+/* One word at *position, which is no space; *position moves behind it. */
 static enum pici_status read_word(struct reader *reader, const char **position, const char *end)
 {
     struct word *word = &reader->word[reader->words++];

@@ -134,24 +134,24 @@ static void pass(struct planner *planner, int step, int from, int to, int block,
  * step. */
 static void finish(struct planner *planner, int holder, int block, struct range range)
 {
-    const uint64_t *out = row(planner, block);
-    uint64_t *seen = planner->seen + (size_t)holder * planner->graph->words;
+    const uint64_t *destinations = row(planner, block);
+    uint64_t *seen_row = planner->seen + (size_t)holder * planner->graph->words;
     for (size_t i = 0, word = first_word(range); i < words_of(range); i++, word++)
-        for (uint64_t left = out[word] & mask(range, word); left; left &= left - 1) {
-            const int to = (int)(64 * word) + lowest_bit(left);
-            const uint64_t bit = UINT64_C(1) << to % 64;
-            if (to == holder || to == block)
+        for (uint64_t left = destinations[word] & mask(range, word); left; left &= left - 1) {
+            const int destination = (int)(64 * word) + lowest_bit(left);
+            const uint64_t bit = UINT64_C(1) << destination % 64;
+            if (destination == holder || destination == block)
                 continue;
-            pass(planner, NEIGHBOR_LAST_STEP, holder, to, block, !(seen[word] & bit));
-            seen[word] |= bit;
+            pass(planner, NEIGHBOR_LAST_STEP, holder, destination, block, !(seen_row[word] & bit));
+            seen_row[word] |= bit;
         }
 }
 
 static int owes_into(const struct planner *planner, int block, struct range range)
 {
-    const uint64_t *out = row(planner, block);
+    const uint64_t *destinations = row(planner, block);
     for (size_t i = 0, word = first_word(range); i < words_of(range); i++, word++)
-        if (out[word] & mask(range, word))
+        if (destinations[word] & mask(range, word))
             return 1;
     return 0;
 }
@@ -191,9 +191,9 @@ static void find_debts(struct planner *planner, struct range from, struct range 
             continue;
         uint64_t *debt = has(from, holder[owner]) ? planner->owes + (size_t)(holder[owner] - from.low) * words
                                                   : planner->owes_anyway + (size_t)(holder[owner] - to.low) * words;
-        const uint64_t *out = row(planner, owner) + first_word(to);
+        const uint64_t *destinations = row(planner, owner) + first_word(to);
         for (size_t word = 0; word < words; word++)
-            debt[word] |= out[word] & mask(to, first_word(to) + word);
+            debt[word] |= destinations[word] & mask(to, first_word(to) + word);
     }
     for (int receiver = to.low; receiver < to.high; receiver++)
         planner->owes_anyway[(size_t)(receiver - to.low) * words + (size_t)receiver / 64 - first_word(to)] &=
@@ -333,10 +333,10 @@ static uint64_t count_edges(const struct neighbor_graph *graph)
 {
     uint64_t edges = 0;
     for (int owner = 0; owner < graph->ranks; owner++) {
-        const uint64_t *out = graph->rows + (size_t)owner * graph->words;
+        const uint64_t *destinations = graph->rows + (size_t)owner * graph->words;
         for (size_t word = 0; word < graph->words; word++)
-            edges += count_bits(out[word]);
-        edges -= out[owner / 64] >> owner % 64 & 1;
+            edges += count_bits(destinations[word]);
+        edges -= destinations[owner / 64] >> owner % 64 & 1;
     }
     return edges;
 }
@@ -423,13 +423,13 @@ uint64_t pici_neighbor_least(const struct neighbor_graph *graph)
 {
     uint64_t least = 0;
     for (int owner = 0; owner < graph->ranks; owner++) {
-        const uint64_t *out = graph->rows + (size_t)owner * graph->words;
+        const uint64_t *destinations = graph->rows + (size_t)owner * graph->words;
         const int home = pici_schedule_node(graph->nodes, owner);
         for (int node = 0; node < graph->nodes->nodes; node++) {
             const struct range range = {graph->nodes->begin[node], graph->nodes->begin[node + 1]};
             int wanted = 0;
             for (size_t i = 0, word = first_word(range); i < words_of(range); i++, word++)
-                wanted |= (out[word] & mask(range, word)) != 0;
+                wanted |= (destinations[word] & mask(range, word)) != 0;
             least += node != home && wanted;
         }
     }

@@ -52,7 +52,8 @@ static int is_same(const struct neighbor_route *route, const struct neighbor_mes
                                                 (size_t)one->count * sizeof *route->segments) == 0;
 }
 
-/* Put the messages of sorted entries into an array, and their segments from *at on. begin: where each step begins. */
+/* Put the messages of sorted entries into an array, and their segments from *segments_used on. begin: where each step
+ * begins. */
 static void list(struct neighbor_route *route, const struct neighbor_entries *entries,
                  struct neighbor_message *messages, int *begin, int *segments_used)
 {

@@ -207,7 +207,7 @@ int pici_address_connect(const struct address *to, int64_t deadline)
         return -1;
     if (connect(fd, (const struct sockaddr *)&to->storage, to->size)) {
         int error = errno;
-        socklen_t len = sizeof error;
+        socklen_t size = sizeof error;
         struct pollfd poll_entry = {.fd = fd, .events = POLLOUT};
         if (error != EINPROGRESS && error != EINTR)
             return give_up(fd);
@@ -222,7 +222,7 @@ int pici_address_connect(const struct address *to, int64_t deadline)
                 return give_up(fd);
             }
         }
-        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) || error) {
+        if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) || error) {
             errno = error;
             return give_up(fd);
         }

@@ -56,7 +56,7 @@ struct mpi {
 };
 
 /* MPI's return code as a status; what failed is noted in words. */
-static enum pici_status status_of(struct mpi *mpi, int rc, const char *what)
+static enum pici_status status_of(struct mpi *mpi, int rc, const char *operation)
 {
     if (rc == MPI_SUCCESS)
         return PICI_OK;
@@ -64,7 +64,7 @@ static enum pici_status status_of(struct mpi *mpi, int rc, const char *what)
     char text[MPI_MAX_ERROR_STRING] = "";
     MPI_Error_class(rc, &class);
     MPI_Error_string(rc, text, &size);
-    snprintf(mpi->error, sizeof mpi->error, "%s: %s", what, text);
+    snprintf(mpi->error, sizeof mpi->error, "%s: %s", operation, text);
     switch (class) {
     case MPI_ERR_TRUNCATE: return PICI_E_CORRUPT;
     case MPI_ERR_NO_MEM: return PICI_E_NOMEM;

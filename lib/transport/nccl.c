@@ -122,25 +122,25 @@ __attribute__((format(printf, 2, 3))) static void say(struct nccl *nccl, const c
 
 /* Whether a call of CUDA succeeded. Its error is cleared, so the program's next call does not report it again. The
  * first failure ends the transport: what follows in the order cannot be done. */
-static int cuda_good(struct nccl *nccl, cudaError_t error, const char *what)
+static int cuda_good(struct nccl *nccl, cudaError_t error, const char *operation)
 {
     if (error == cudaSuccess)
         return 1;
     (void)cudaGetLastError();
     if (!nccl->broken) {
         nccl->broken = error == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
-        say(nccl, "%s: %s", what, cudaGetErrorString(error));
+        say(nccl, "%s: %s", operation, cudaGetErrorString(error));
     }
     return 0;
 }
 
-static int nccl_good(struct nccl *nccl, ncclResult_t result, const char *what)
+static int nccl_good(struct nccl *nccl, ncclResult_t result, const char *operation)
 {
     if (result == ncclSuccess || result == ncclInProgress)
         return 1;
     if (!nccl->broken) {
         nccl->broken = PICI_E_TRANSPORT;
-        say(nccl, "%s: %s: %s", what, ncclGetErrorString(result), ncclGetLastError(nccl->comm));
+        say(nccl, "%s: %s: %s", operation, ncclGetErrorString(result), ncclGetLastError(nccl->comm));
     }
     return 0;
 }

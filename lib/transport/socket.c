@@ -94,42 +94,42 @@ struct node {
     char error[160], waits[96]; /* words */
 };
 
-static void finish_first(struct node *me, struct queue *queue, enum pici_status status)
+static void finish_first(struct node *node, struct queue *queue, enum pici_status status)
 {
     struct request *request = queue->first;
     queue->first = request->next;
     queue->blocked = NULL;
     request->status = status;
     request->done = 1;
-    me->ended = 1;
+    node->ended = 1;
 }
 
-static int number(const struct node *me, const struct peer *peer)
+static int number(const struct node *node, const struct peer *peer)
 {
-    return (int)(peer - me->peers);
+    return (int)(peer - node->peers);
 }
 
 /* End all requests of a peer, with which nothing can be exchanged any more because of `culprit`. */
-static void lose(struct node *me, struct peer *peer, enum pici_status status, int culprit, const char *explanation)
+static void lose(struct node *node, struct peer *peer, enum pici_status status, int culprit, const char *explanation)
 {
-    if (me->culprit < 0) {
-        me->culprit = culprit;
-        snprintf(me->error, sizeof me->error, "%s", explanation);
+    if (node->culprit < 0) {
+        node->culprit = culprit;
+        snprintf(node->error, sizeof node->error, "%s", explanation);
     }
     peer->gone = status;
     close(peer->fd);
     peer->fd = -1;
     while (peer->outgoing.first)
-        finish_first(me, &peer->outgoing, status);
+        finish_first(node, &peer->outgoing, status);
     while (peer->incoming.first)
-        finish_first(me, &peer->incoming, status);
+        finish_first(node, &peer->incoming, status);
 }
 
 /* A peer said goodbye. */
-static void take_goodbye(struct node *me, struct peer *peer, uint64_t word)
+static void take_goodbye(struct node *node, struct peer *peer, uint64_t word)
 {
-    const int from = number(me, peer), named = (int)(word >> 32 & 0x7fffffff),
-              culprit = named < me->ranks ? named : from;
+    const int from = number(node, peer), named = (int)(word >> 32 & 0x7fffffff),
+              culprit = named < node->ranks ? named : from;
     const enum pici_status status = pici_msg_status((uint32_t)word);
     char explanation[128];
     if (!status)
@@ -139,11 +139,11 @@ static void take_goodbye(struct node *me, struct peer *peer, uint64_t word)
     else
         snprintf(explanation, sizeof explanation, "rank %d gave up because of rank %d: %s", from, culprit,
                  pici_strerror(status));
-    lose(me, peer, status ? status : PICI_E_PEER, culprit, explanation);
+    lose(node, peer, status ? status : PICI_E_PEER, culprit, explanation);
 }
 
 /* A call on a socket returned moved <= 0. Returns whether to call again. */
-static int again(struct node *me, struct peer *peer, ssize_t moved)
+static int again(struct node *node, struct peer *peer, ssize_t moved)
 {
     char explanation[128];
     const int error = moved < 0 ? errno : 0;
@@ -153,11 +153,11 @@ static int again(struct node *me, struct peer *peer, ssize_t moved)
         return 0;
     if (moved == 0 || error == EPIPE || error == ECONNRESET) {
         snprintf(explanation, sizeof explanation, "rank %d has closed its connection: it ended or was killed",
-                 number(me, peer));
-        lose(me, peer, PICI_E_PEER, number(me, peer), explanation);
+                 number(node, peer));
+        lose(node, peer, PICI_E_PEER, number(node, peer), explanation);
     } else {
-        snprintf(explanation, sizeof explanation, "rank %d: %s", number(me, peer), strerror(error));
-        lose(me, peer, PICI_E_TRANSPORT, number(me, peer), explanation);
+        snprintf(explanation, sizeof explanation, "rank %d: %s", number(node, peer), strerror(error));
+        lose(node, peer, PICI_E_TRANSPORT, number(node, peer), explanation);
     }
     return 0;
 }
@@ -165,7 +165,7 @@ static int again(struct node *me, struct peer *peer, ssize_t moved)
 /* ---- receiving */
 
 /* Read into the buffer. Returns whether something came. */
-static int fill(struct node *me, struct peer *peer)
+static int fill(struct node *node, struct peer *peer)
 {
     if (peer->filled_begin) {
         memmove(peer->buffer, peer->buffer + peer->filled_begin, peer->filled_end - peer->filled_begin);
@@ -178,13 +178,13 @@ static int fill(struct node *me, struct peer *peer)
             peer->filled_end += (size_t)moved;
             return 1;
         }
-        if (!again(me, peer, moved))
+        if (!again(node, peer, moved))
             return 0;
     }
 }
 
 /* Read what is still missing of the first receive's data, and what follows at once. Returns whether something came. */
-static int fill_data(struct node *me, struct peer *peer, struct request *request)
+static int fill_data(struct node *node, struct peer *peer, struct request *request)
 {
     const size_t missing = request->bytes - request->offset, wanted = missing < most_bytes ? missing : most_bytes;
     struct iovec parts[2] = {{request->data + request->offset, wanted}, {peer->buffer, BUFFER}};
@@ -198,25 +198,25 @@ static int fill_data(struct node *me, struct peer *peer, struct request *request
             peer->filled_end = (size_t)moved - of_data;
             return 1;
         }
-        if (!again(me, peer, moved))
+        if (!again(node, peer, moved))
             return 0;
     }
 }
 
 /* Take the length of the first receive's message from the buffer. Returns 0 if the peer is gone now. */
-static int take_length(struct node *me, struct peer *peer, struct request *request)
+static int take_length(struct node *node, struct peer *peer, struct request *request)
 {
     const uint64_t length = load_le64(peer->buffer + peer->filled_begin);
     peer->filled_begin += LENGTH_BYTES;
     if (length & goodbye) {
-        take_goodbye(me, peer, length);
+        take_goodbye(node, peer, length);
         return 0;
     }
     if (length > request->bytes) {
         char explanation[128];
         snprintf(explanation, sizeof explanation, "rank %d sent a message of %llu bytes where %llu are the most",
-                 number(me, peer), (unsigned long long)length, (unsigned long long)request->bytes);
-        lose(me, peer, PICI_E_CORRUPT, number(me, peer), explanation);
+                 number(node, peer), (unsigned long long)length, (unsigned long long)request->bytes);
+        lose(node, peer, PICI_E_CORRUPT, number(node, peer), explanation);
         return 0;
     }
     request->known = 1;
@@ -230,47 +230,47 @@ static int take_length(struct node *me, struct peer *peer, struct request *reque
 }
 
 /* End receives as far as their messages have come. Without `reads`, those that are in the buffer. */
-static void pump_in(struct node *me, struct peer *peer, int reads)
+static void pump_in(struct node *node, struct peer *peer, int reads)
 {
     struct request *request;
     while ((request = peer->incoming.first)) {
         if (!request->known) {
             if (peer->filled_end - peer->filled_begin < LENGTH_BYTES) {
-                if (!reads || !fill(me, peer))
+                if (!reads || !fill(node, peer))
                     return;
                 continue;
             }
-            if (!take_length(me, peer, request))
+            if (!take_length(node, peer, request))
                 return;
         }
         if (request->offset < request->bytes) {
-            if (!reads || !fill_data(me, peer, request))
+            if (!reads || !fill_data(node, peer, request))
                 return;
             continue;
         }
-        finish_first(me, &peer->incoming, PICI_OK);
+        finish_first(node, &peer->incoming, PICI_OK);
     }
 }
 
 /* ---- sending */
 
 /* A send failed: the peer has closed its socket. What it said before says more. */
-static void hear_goodbye(struct node *me, struct peer *peer, ssize_t moved)
+static void hear_goodbye(struct node *node, struct peer *peer, ssize_t moved)
 {
     const int error = errno;
     if (peer->incoming.first)
-        pump_in(me, peer, 1);
+        pump_in(node, peer, 1);
     else if (peer->filled_end - peer->filled_begin < LENGTH_BYTES)
-        (void)fill(me, peer);
+        (void)fill(node, peer);
     if (peer->gone)
         return;
     if (!peer->incoming.first && peer->filled_end - peer->filled_begin >= LENGTH_BYTES &&
         load_le64(peer->buffer + peer->filled_begin) & goodbye) {
-        take_goodbye(me, peer, load_le64(peer->buffer + peer->filled_begin));
+        take_goodbye(node, peer, load_le64(peer->buffer + peer->filled_begin));
         return;
     }
     errno = error;
-    (void)again(me, peer, moved);
+    (void)again(node, peer, moved);
 }
 
 /* The bytes of the first sends that the socket has not taken: arrays for a system call. Returns how many. */
@@ -291,7 +291,7 @@ static size_t gather(const struct queue *queue, struct iovec parts[2 * TOGETHER]
     return count;
 }
 
-static void pump_out(struct node *me, struct peer *peer)
+static void pump_out(struct node *node, struct peer *peer)
 {
     struct request *request;
     while (peer->outgoing.first) {
@@ -299,11 +299,11 @@ static void pump_out(struct node *me, struct peer *peer)
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(&peer->outgoing, parts)};
         const ssize_t moved = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (moved < 0 && (errno == EPIPE || errno == ECONNRESET)) {
-            hear_goodbye(me, peer, moved);
+            hear_goodbye(node, peer, moved);
             return;
         }
         if (moved <= 0) {
-            if (!again(me, peer, moved))
+            if (!again(node, peer, moved))
                 return;
             continue;
         }
@@ -314,23 +314,23 @@ static void pump_out(struct node *me, struct peer *peer)
             request->offset += step;
             taken -= step;
             if (step == missing)
-                finish_first(me, &peer->outgoing, PICI_OK);
+                finish_first(node, &peer->outgoing, PICI_OK);
         }
     }
 }
 
 /* ---- what a communicator calls */
 
-static enum pici_status post(struct node *me, int number_of_peer, int sends, void *data, size_t bytes, void **request)
+static enum pici_status post(struct node *node, int number_of_peer, int sends, void *data, size_t bytes, void **request)
 {
-    struct peer *peer = &me->peers[number_of_peer];
+    struct peer *peer = &node->peers[number_of_peer];
     struct queue *queue = sends ? &peer->outgoing : &peer->incoming;
     if (peer->gone)
         return peer->gone;
-    struct request *pending = pool_take(&me->requests, sizeof *pending);
+    struct request *pending = pool_take(&node->requests, sizeof *pending);
     if (!pending) {
-        if (!me->error[0])
-            snprintf(me->error, sizeof me->error, "no memory for a message");
+        if (!node->error[0])
+            snprintf(node->error, sizeof node->error, "no memory for a message");
         return PICI_E_NOMEM;
     }
     pending->peer = peer;
@@ -347,9 +347,9 @@ static enum pici_status post(struct node *me, int number_of_peer, int sends, voi
     if (queue->first != pending)
         return PICI_OK;
     if (sends)
-        pump_out(me, peer);
+        pump_out(node, peer);
     else
-        pump_in(me, peer, 0);
+        pump_in(node, peer, 0);
     if (sends && queue->first)
         queue->blocked = pending;
     return PICI_OK;
@@ -367,7 +367,7 @@ static enum pici_status socket_recv(void *context, int sender, void *data, size_
 
 /* Try to move a request's queue. A queue that was found blocked is tried again by the request that found it so, and
  * after some tests of others: a caller tests all its requests in turn, and one try for all of them is enough. */
-static void try_queue(struct node *me, const struct request *request)
+static void try_queue(struct node *node, const struct request *request)
 {
     struct peer *peer = request->peer;
     struct queue *queue = request->sends ? &peer->outgoing : &peer->incoming;
@@ -375,61 +375,61 @@ static void try_queue(struct node *me, const struct request *request)
         return;
     queue->skipped = 0;
     if (request->sends)
-        pump_out(me, peer);
+        pump_out(node, peer);
     else
-        pump_in(me, peer, 1);
+        pump_in(node, peer, 1);
     if (queue->first)
         queue->blocked = request;
 }
 
 static enum pici_status socket_test(void *context, void *request, int *done, size_t *bytes)
 {
-    struct node *me = context;
+    struct node *node = context;
     struct request *pending = request;
     if (!pending->done)
-        try_queue(me, pending);
+        try_queue(node, pending);
     *done = pending->done;
     if (!pending->done)
         return PICI_OK;
     const enum pici_status status = pending->status;
     if (bytes)
         *bytes = status ? 0 : pending->bytes;
-    pool_give(&me->requests, &pending->item);
+    pool_give(&node->requests, &pending->item);
     return status;
 }
 
 /* Move all queues that can move, after waiting for that. Without a timeout, few queues are tried at once: that takes
  * fewer system calls than to ask which of them can move. Returns how many sockets were ready, as far as known. */
-static int look(struct node *me, int timeout_ms)
+static int look(struct node *node, int timeout_ms)
 {
     nfds_t polled = 0;
     int queues = 0, ready = 0;
-    for (int i = 0; i < me->ranks; i++) {
-        struct peer *peer = &me->peers[i];
+    for (int i = 0; i < node->ranks; i++) {
+        struct peer *peer = &node->peers[i];
         if (!peer->outgoing.first && !peer->incoming.first)
             continue;
         const int sends = peer->outgoing.first != NULL, receives = peer->incoming.first != NULL;
         queues += sends + receives;
-        me->polls[polled].fd = peer->fd;
-        me->polls[polled].events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
-        me->polled[polled++] = peer;
+        node->polls[polled].fd = peer->fd;
+        node->polls[polled].events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
+        node->polled[polled++] = peer;
     }
     const int blindly = timeout_ms == 0 && queues <= BLINDLY;
     if (!blindly)
-        ready = poll(me->polls, polled, timeout_ms);
+        ready = poll(node->polls, polled, timeout_ms);
     for (nfds_t i = 0; i < polled && (blindly || ready > 0); i++) {
-        struct peer *peer = me->polled[i];
-        const int events = blindly ? POLLIN | POLLOUT : me->polls[i].revents;
+        struct peer *peer = node->polled[i];
+        const int events = blindly ? POLLIN | POLLOUT : node->polls[i].revents;
         const int over = events & (POLLERR | POLLHUP | POLLNVAL);
         if (peer->incoming.first && (events & POLLIN || over))
-            pump_in(me, peer, 1);
+            pump_in(node, peer, 1);
         if (peer->outgoing.first && (events & POLLOUT || over))
-            pump_out(me, peer);
+            pump_out(node, peer);
     }
     for (nfds_t i = 0; i < polled; i++) {
-        struct peer *peer = me->polled[i];
-        peer->incoming.blocked = peer->incoming.first ? me : NULL;
-        peer->outgoing.blocked = peer->outgoing.first ? me : NULL;
+        struct peer *peer = node->polled[i];
+        peer->incoming.blocked = peer->incoming.first ? node : NULL;
+        peer->outgoing.blocked = peer->outgoing.first ? node : NULL;
         peer->incoming.skipped = peer->outgoing.skipped = 0;
     }
     return ready;
@@ -458,19 +458,19 @@ static int64_t milliseconds(void)
  * that sleeps would have begun. */
 static void socket_wait(void *context, int timeout_ms)
 {
-    struct node *me = context;
-    for (int i = 0; i < GLANCES && me->cores && !me->ended && timeout_ms > 0; i++) {
-        (void)look(me, 0);
-        if (!me->ended)
+    struct node *node = context;
+    for (int i = 0; i < GLANCES && node->cores && !node->ended && timeout_ms > 0; i++) {
+        (void)look(node, 0);
+        if (!node->ended)
             relax();
     }
-    if (!me->ended) {
+    if (!node->ended) {
         const int64_t end = milliseconds() + timeout_ms;
         int64_t rest = timeout_ms;
-        while (look(me, rest < 0 ? 0 : (int)rest) > 0 && !me->ended && rest > 0)
+        while (look(node, rest < 0 ? 0 : (int)rest) > 0 && !node->ended && rest > 0)
             rest = end - milliseconds();
     }
-    me->ended = 0;
+    node->ended = 0;
 }
 
 /* ---- the end */
@@ -482,11 +482,11 @@ static int half_sent(const struct peer *peer)
 }
 
 /* Send more of it, but nothing of the messages behind it. */
-static void send_rest(struct node *me, struct peer *peer)
+static void send_rest(struct node *node, struct peer *peer)
 {
     struct request *behind = peer->outgoing.first->next;
     peer->outgoing.first->next = NULL;
-    pump_out(me, peer);
+    pump_out(node, peer);
     if (peer->outgoing.first)
         peer->outgoing.first->next = behind;
     else
@@ -494,21 +494,21 @@ static void send_rest(struct node *me, struct peer *peer)
 }
 
 /* A message that is half sent would swallow the goodbye: end it, if the peer takes it soon. */
-static void end_messages(struct node *me)
+static void end_messages(struct node *node)
 {
     const int64_t end = milliseconds() + LAST_MS;
     for (;;) {
         nfds_t polled = 0;
-        for (int i = 0; i < me->ranks; i++)
-            if (half_sent(&me->peers[i]))
-                send_rest(me, &me->peers[i]);
-        for (int i = 0; i < me->ranks; i++)
-            if (half_sent(&me->peers[i]))
-                me->polls[polled++] = (struct pollfd){.fd = me->peers[i].fd, .events = POLLOUT};
+        for (int i = 0; i < node->ranks; i++)
+            if (half_sent(&node->peers[i]))
+                send_rest(node, &node->peers[i]);
+        for (int i = 0; i < node->ranks; i++)
+            if (half_sent(&node->peers[i]))
+                node->polls[polled++] = (struct pollfd){.fd = node->peers[i].fd, .events = POLLOUT};
         const int64_t rest = end - milliseconds();
         if (!polled || rest <= 0)
             return;
-        (void)poll(me->polls, polled, (int)rest);
+        (void)poll(node->polls, polled, (int)rest);
     }
 }
 
@@ -530,82 +530,82 @@ static void part(struct peer *peer, uint64_t word, int drains)
 }
 
 /* The next rank from `from` on of which a message is due; with `sends`, which does not take one. -1: none. */
-static int awaited(const struct node *me, int from, int sends)
+static int awaited(const struct node *node, int from, int sends)
 {
-    while (from < me->ranks && !(sends ? me->peers[from].outgoing.first : me->peers[from].incoming.first))
+    while (from < node->ranks && !(sends ? node->peers[from].outgoing.first : node->peers[from].incoming.first))
         from++;
-    return from < me->ranks ? from : -1;
+    return from < node->ranks ? from : -1;
 }
 
 /* The system has copied what was sent, so no buffer is in use afterwards. */
 static int socket_abandon(void *context, enum pici_status reason)
 {
-    struct node *me = context;
-    int culprit = me->culprit;
-    if (me->abandoned)
+    struct node *node = context;
+    int culprit = node->culprit;
+    if (node->abandoned)
         return 0;
-    me->abandoned = 1;
+    node->abandoned = 1;
     if (culprit < 0 && reason == PICI_E_TIMEOUT)
-        culprit = awaited(me, 0, awaited(me, 0, 0) < 0);
+        culprit = awaited(node, 0, awaited(node, 0, 0) < 0);
     if (culprit < 0)
-        culprit = me->rank;
+        culprit = node->rank;
     if (!reason)
         reason = PICI_E_PEER;
-    end_messages(me);
-    for (int i = 0; i < me->ranks; i++) {
-        struct peer *peer = &me->peers[i];
+    end_messages(node);
+    for (int i = 0; i < node->ranks; i++) {
+        struct peer *peer = &node->peers[i];
         if (peer->fd >= 0)
             part(peer, goodbye | (uint64_t)culprit << 32 | (uint32_t)reason, 1);
         peer->gone = reason;
         while (peer->outgoing.first)
-            finish_first(me, &peer->outgoing, reason);
+            finish_first(node, &peer->outgoing, reason);
         while (peer->incoming.first)
-            finish_first(me, &peer->incoming, reason);
+            finish_first(node, &peer->incoming, reason);
     }
     return 0;
 }
 
 static void socket_close(void *context)
 {
-    struct node *me = context;
-    if (me->kept)
+    struct node *node = context;
+    if (node->kept)
         return;
-    for (int i = 0; i < me->ranks; i++)
-        if (me->peers[i].fd >= 0)
-            part(&me->peers[i], goodbye | (uint64_t)me->rank << 32, 0);
-    pool_free(&me->requests);
-    free(me->peers);
-    free(me->buffers);
-    free(me->polls);
-    free(me->polled);
-    free(me->node_of);
-    free(me);
+    for (int i = 0; i < node->ranks; i++)
+        if (node->peers[i].fd >= 0)
+            part(&node->peers[i], goodbye | (uint64_t)node->rank << 32, 0);
+    pool_free(&node->requests);
+    free(node->peers);
+    free(node->buffers);
+    free(node->polls);
+    free(node->polled);
+    free(node->node_of);
+    free(node);
 }
 
 static enum pici_status socket_nodes(void *context, int *node_of)
 {
-    const struct node *me = context;
-    memcpy(node_of, me->node_of, (size_t)me->ranks * sizeof *node_of);
+    const struct node *node = context;
+    memcpy(node_of, node->node_of, (size_t)node->ranks * sizeof *node_of);
     return PICI_OK;
 }
 
 /* Without a failure: for whom this rank waits, since a call that times out asks for the words. */
 static const char *socket_error(void *context)
 {
-    struct node *me = context;
-    const int sends = awaited(me, 0, 0) < 0;
+    struct node *node = context;
+    const int sends = awaited(node, 0, 0) < 0;
     int offset = 0, remaining = NAMED, i;
-    if (me->error[0])
-        return me->error;
-    me->waits[0] = '\0';
+    if (node->error[0])
+        return node->error;
+    node->waits[0] = '\0';
     const char *before = sends ? "data is not taken by rank " : "no message from rank ";
-    for (i = awaited(me, 0, sends); i >= 0 && remaining; i = awaited(me, i + 1, sends), remaining--) {
-        offset += snprintf(me->waits + offset, sizeof me->waits - (size_t)offset, "%s%d", before, i);
+    for (i = awaited(node, 0, sends); i >= 0 && remaining; i = awaited(node, i + 1, sends), remaining--) {
+        offset += snprintf(node->waits + offset, sizeof node->waits - (size_t)offset, "%s%d", before, i);
         before = ", ";
     }
     if (i >= 0)
-        snprintf(me->waits + offset, sizeof me->waits - (size_t)offset, ", ...");
-    return me->waits;
+        snprintf(node->waits + offset, sizeof node->waits - (size_t)offset, ", ...");
+    return node->waits;
 }
 
 /* ---- making one */
@@ -627,35 +627,35 @@ enum pici_status pici_transport_sockets(struct pici_transport *transport, const 
                                         int ranks)
 {
     const size_t count = (size_t)ranks;
-    struct node *me = calloc(1, sizeof *me);
-    if (!me)
+    struct node *node = calloc(1, sizeof *node);
+    if (!node)
         return PICI_E_NOMEM;
-    me->rank = rank;
-    me->ranks = ranks;
-    me->culprit = -1;
-    me->peers = calloc(count, sizeof *me->peers);
-    me->buffers = count <= SIZE_MAX / BUFFER ? malloc(count * BUFFER) : NULL;
-    me->polls = calloc(count, sizeof *me->polls);
-    me->polled = calloc(count, sizeof *me->polled);
-    me->node_of = calloc(count, sizeof *me->node_of);
-    if (!me->peers || !me->buffers || !me->polls || !me->polled || !me->node_of) {
-        me->ranks = 0; /* nothing to close */
-        socket_close(me);
+    node->rank = rank;
+    node->ranks = ranks;
+    node->culprit = -1;
+    node->peers = calloc(count, sizeof *node->peers);
+    node->buffers = count <= SIZE_MAX / BUFFER ? malloc(count * BUFFER) : NULL;
+    node->polls = calloc(count, sizeof *node->polls);
+    node->polled = calloc(count, sizeof *node->polled);
+    node->node_of = calloc(count, sizeof *node->node_of);
+    if (!node->peers || !node->buffers || !node->polls || !node->polled || !node->node_of) {
+        node->ranks = 0; /* nothing to close */
+        socket_close(node);
         return PICI_E_NOMEM;
     }
     int here = 0;
     for (int i = 0; i < ranks; i++) {
-        me->peers[i].fd = i == rank ? -1 : fds[i];
-        me->peers[i].buffer = me->buffers + (size_t)i * BUFFER;
-        me->node_of[i] = node_of[i];
+        node->peers[i].fd = i == rank ? -1 : fds[i];
+        node->peers[i].buffer = node->buffers + (size_t)i * BUFFER;
+        node->node_of[i] = node_of[i];
         here += node_of[i] == node_of[rank];
         if (i != rank)
             set_options(fds[i], node_of[i] == node_of[rank]);
     }
-    me->cores = pici_transport_cores(here);
+    node->cores = pici_transport_cores(here);
     *transport = (struct pici_transport){
         .size = sizeof *transport,
-        .context = me,
+        .context = node,
         .rank = rank,
         .ranks = ranks,
         .send = socket_send,

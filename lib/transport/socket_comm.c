@@ -82,8 +82,8 @@ static void find_fault(struct circle *circle, enum pici_status status, const cha
 static int is_stream(int fd)
 {
     int type = 0;
-    socklen_t len = sizeof type;
-    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM;
+    socklen_t size = sizeof type;
+    return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
 /* What is wrong with a socket that the caller gave: a status and an explanation, or PICI_OK. */

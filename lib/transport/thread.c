@@ -127,7 +127,7 @@ static int happens(const struct rank *me, int receiver, uint64_t number, enum ch
     return (double)(draw(me, receiver, number, what) >> 11) * 0x1p-53 < probability;
 }
 
-/* Apply faults to the next message to `to`: change it, or set *lost. PICI_E_NOMEM: it is refused. */
+/* Apply faults to the next message to the receiver: change it, or set *lost. PICI_E_NOMEM: it is refused. */
 static enum pici_status misfortune(struct rank *me, int receiver, struct message *message, int *lost)
 {
     const struct pici_thread_faults *faults = &me->group->faults;

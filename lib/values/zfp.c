@@ -218,7 +218,7 @@ static void copy_raw(const struct values *values, uint8_t *output, const uint8_t
     }
 }
 
-/* One unit to its length and its bytes at `to`; returns how many bytes. */
+/* One unit to its length and its bytes at `output`; returns how many bytes. */
 static enum pici_status narrow_unit(const struct unit_coder *coder, uint32_t *length, uint8_t *output, size_t *bytes,
                                     const uint8_t *source, uint64_t count, int *finite)
 {
