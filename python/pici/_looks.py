@@ -70,3 +70,9 @@ def words(first: bytes) -> Optional[str]:
     if _is_json(text):
         return f"a JSON text, as a server's error, not a file of tensors: {_AGAIN}"
     return "a .safetensors file: pici.load() reads it" if is_safetensors(first) else None
+
+
+def stands_in(first: bytes) -> bool:
+    """Whether a file is there in place of another: a pointer of Git LFS, or what a server sends for an error."""
+    found = words(first) or ""
+    return "not the file itself" in found or "not a file of tensors" in found

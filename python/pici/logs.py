@@ -77,7 +77,7 @@ class DeltaLog:
         missing; FileExistsError if it is a log already."""
         if not isinstance(state, Mapping):
             first = _looks.first_of(os.fsdecode(state))
-            if first.startswith((b"PK\x03\x04", b"version https://git-lfs.")):
+            if first.startswith(b"PK\x03\x04") or _looks.stands_in(first):
                 raise ValueError(
                     f"{os.fsdecode(state)} is {_looks.words(first)}; a log is of .safetensors, .npy and raw files"
                 )

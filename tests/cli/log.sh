@@ -156,6 +156,7 @@ while [ $i -lt 10 ]; do
     same "two inits" $made.npy probe
 done
 
+: >x.pt
 expect 2 "init of a .pt" "$tool" log init zip x.pt
 says "init of a .pt" 'x\.pt: log is not for \.pt files' "$err"
 absent "init of a .pt" zip
@@ -265,4 +266,13 @@ while [ $i -lt $points ]; do
     rm -f .pici-*
 done
 kills_spread append apply compact
+
+# ---- a base that is nothing that log append takes
+printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n' >lfs.safetensors
+expect 1 "init with a pointer of Git LFS" "$tool" log init none lfs.safetensors
+says "init with a pointer of Git LFS" 'lfs.safetensors: is a Git LFS pointer, not the file itself' "$err"
+{ printf 'PK\003\004'; zeros 22; le 2 16; le 2 0; printf 'archive/data.pkl....'; } >model.bin
+expect 2 "init with a file of torch" "$tool" log init none model.bin
+says "init with a file of torch" 'model.bin: log is not for .pt files' "$err"
+absent "init with what cannot be appended to" none
 finish

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "input/looks.h"
 #include "input/tensors.h"
 #include "output/output.h"
 #include "pici/delta_log.h"
@@ -20,14 +21,26 @@ static int failed(const char *name, enum pici_status s, const char *why)
     return s ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s)) : TOOL_OK;
 }
 
+/* Finds the type of the base, and refuses what log append would. */
+static int check_base(const char *path, const struct tool_options *o)
+{
+    struct input in;
+    enum tool_type type = TYPE_RAW;
+    TRY(input_open(&in, path));
+    int status = looks_type(&in, path, o, &type);
+    if (!status && o->type != TYPE_RAW)
+        status = looks_refuse(&in);
+    input_close(&in);
+    TRY(status);
+    return tool_type_is_zip(type) ? tool_usage(path, "log is not for .%s files", tool_type_name(type)) : TOOL_OK;
+}
+
 int verb_log_init(const struct tool_options *o)
 {
-    const enum tool_type type = o->type ? o->type : tool_type_of(o->args[1]);
     const char *extension = tool_extension(o->args[1]);
     char why[PICI_WHY_BYTES];
     struct pici_state *state;
-    if (tool_type_is_zip(type)) /* as log append would */
-        return tool_usage(o->args[1], "log is not for .%s files", tool_type_name(type));
+    TRY(check_base(o->args[1], o));
     enum pici_status s = pici_state_open(&state, o->args[1], PICI_STATE_RAW, PICI_U8, why);
     if (s)
         return failed(o->args[1], s, why);
