@@ -119,15 +119,18 @@ static int hear_all(struct guests *guests, int *fd, struct greeting *greeting)
 
 int pici_guests_next(struct guests *guests, int *fd, struct greeting *greeting)
 {
-    int gone;
     for (int i = 0; i < GUESTS_TURN && !guests->error; i++) {
+        int handed_out = 0, gone = 0;
         const int next = let_in(guests);
         if (next < 0)
             break;
-        if (guests->waiting == GUESTS)
-            turn_away(guests, 0);
+        if (guests->waiting == GUESTS) { /* its greeting may have come since it was accepted */
+            handed_out = hear(guests, 0, fd, greeting, &gone);
+            if (!gone)
+                turn_away(guests, 0);
+        }
         guests->guest[guests->waiting++] = (struct guest){.fd = next, .until = pici_meet_deadline(GUEST_MS)};
-        if (hear(guests, guests->waiting - 1, fd, greeting, &gone)) /* a rank sends its greeting at once */
+        if (handed_out || hear(guests, guests->waiting - 1, fd, greeting, &gone)) /* a rank greets at once */
             return 1;
     }
     return hear_all(guests, fd, greeting);

@@ -11,7 +11,7 @@
 #include "transport/greeting.h"
 
 enum {
-    GUESTS = 64,     /* that have not said who they are; one more, and the oldest is dropped */
+    GUESTS = 64,     /* that have not said who they are; one more, and the oldest is read once more, or dropped */
     GUESTS_TURN = 64 /* connections that are accepted in a turn */
 };
 

@@ -18,6 +18,7 @@
 #include "tests/util/socket.h"
 #include "transport/address.h"
 #include "transport/greeting.h"
+#include "transport/guests.h"
 
 enum { WATCHDOG_S = 600 };
 
@@ -400,6 +401,39 @@ static void dropped(void)
     pici_comm_free(comm[1]);
 }
 
+/* In a crowd: the oldest connection has said nothing when it is accepted, and greets before its place is taken. */
+static void slow_in_a_crowd(void)
+{
+    static int crowd[GUESTS + 1];
+    static struct guests guests;
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t bytes = sizeof at;
+    struct greeting mine = pici_greeting(GREETING_JOIN, 1, 2, 0), theirs;
+    uint8_t greeting[GREETING_BYTES];
+    int fd = -1, listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (listener < 0 || bind(listener, (struct sockaddr *)&at, bytes) || listen(listener, GUESTS + 1) ||
+        getsockname(listener, (struct sockaddr *)&at, &bytes))
+        abort();
+    memcpy(mine.token, "tk", 2);
+    pici_greeting_put(greeting, &mine);
+    pici_guests_open(&guests, listener, mine.token);
+    for (int i = 0; i <= GUESTS; i++) {
+        crowd[i] = socket(AF_INET, SOCK_STREAM, 0);
+        if (crowd[i] < 0 || connect(crowd[i], (struct sockaddr *)&at, sizeof at))
+            abort();
+        if (i < GUESTS - 1)
+            continue;
+        expect(!pici_guests_next(&guests, &fd, &theirs) == (i < GUESTS), "a rank that greets late in a crowd", i);
+        if (i < GUESTS)
+            expect(send(crowd[0], greeting, sizeof greeting, 0) == sizeof greeting, "a greeting is sent", i);
+    }
+    expect(fd >= 0 && theirs.rank == 1, "the rank of the late greeting", fd);
+    close(fd);
+    for (int i = 0; i <= GUESTS; i++)
+        close(crowd[i]);
+    pici_guests_close(&guests);
+}
+
 /* ---- too few descriptors */
 
 enum { FEW = 4 };
@@ -707,6 +741,7 @@ int main(void)
     crowded();
     flooded();
     dropped();
+    slow_in_a_crowd();
     turned_away();
     wrong_ones();
     printf("%d passed, %d failed\n", passed, failed);
