@@ -176,7 +176,7 @@ static int occurs(const struct made *made, const int *integers, const MPI_Count 
     return made->counts > 0 ? counts[i + 1] > 0 : integers[i + 1] > 0;
 }
 
-static int unfold(MPI_Datatype type, struct basic *b, int *plain, int depth);
+static int unfold(MPI_Datatype type, struct basic *basic, int *plain, int depth);
 
 /* One basic type for all of a derived type's members that occur. */
 static int unfold_members(const struct made *made, const int *integers, const MPI_Count *counts,

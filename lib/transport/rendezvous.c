@@ -208,7 +208,7 @@ static int welcome_all(struct party *party, const struct greeting *own, int *mos
     return came;
 }
 
-static enum pici_status answer(struct party *p);
+static enum pici_status answer(struct party *party);
 
 /* No connection can be accepted, for want of descriptors. Those that are there are told and closed, so that there are
  * descriptors again, for the rest to be told. Returns how many were closed. */

@@ -120,15 +120,20 @@ def limit(max_bytes: Limit, stored: int) -> Optional[int]:
     return max(_LEAST_LIMIT, _RATIO * stored) if max_bytes == "auto" else max_bytes
 
 
-def empty(d: DType, count: int, most: Optional[int], threads: int) -> Storage:
-    """A new array for `count` stored elements, a number that comes from untrusted bytes: LimitError if they take more
-    than `most` bytes. None: no limit. threads: how many will write to it."""
+def bounded(d: DType, count: int, most: Optional[int]) -> None:
+    """LimitError if so many stored elements take more than `most` bytes; None: no limit."""
     need = count * d.storage.itemsize
     if most is not None and need > most:
         raise LimitError(
             f"{count} elements of {d.name} take {need} bytes, more than max_bytes allows, {most}: pass "
             f"max_bytes={need}, or None for no limit, if you trust the source"
         )
+
+
+def empty(d: DType, count: int, most: Optional[int], threads: int) -> Storage:
+    """A new array for `count` stored elements, a number that comes from untrusted bytes: LimitError if they take more
+    than `most` bytes. None: no limit. threads: how many will write to it."""
+    bounded(d, count, most)
     return _memory.empty(count, d.storage, threads)
 
 

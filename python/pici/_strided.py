@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _abi, _arrays
 from ._abi import lib
-from ._dtypes import BOOL, BY_CODE, DType, numpy_dtype
+from ._dtypes import BOOL, BY_CODE, COMPLEX32, DType, numpy_dtype
 
 _BIG = sys.byteorder == "big"
 
@@ -57,14 +57,26 @@ def _start(v: _abi.View, d: DType, stored: Stored) -> int:
     return int(v.offset) * d.storage.itemsize - stored.first * stored.elements.itemsize
 
 
-def _resolved(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
-    """A row-major copy, with the signs that the view gives."""
-    out = _arrays.empty(d, v.count, most, 1)
+def run(v: _abi.View, d: DType, first: int, count: int, stored: Stored, most: Optional[int]) -> _arrays.Storage:
+    """A copy of elements [first, first + count) of the view, row-major, as they are stored, with the view's signs."""
+    out = _arrays.empty(d, d.parts * count, most, 1)
     needed = _abi.View()
     ctypes.memmove(ctypes.addressof(needed), ctypes.addressof(v), ctypes.sizeof(v))
     needed.stored_first = stored.first
-    status = lib.pici_view_copy(needed, stored.elements.ctypes.data, 0, v.count, out.ctypes.data)
+    status = lib.pici_view_copy(needed, stored.elements.ctypes.data, d.parts * first, d.parts * count, out.ctypes.data)
     assert status == 0
+    return out
+
+
+def steps(v: _abi.View) -> list[int]:
+    """The strides; 0 where no second index uses one, which may be any number."""
+    shape = v.shape[: v.rank]
+    return [s if n > 1 and v.count else 0 for n, s in zip(shape, v.strides[: v.rank])]
+
+
+def _resolved(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
+    """A row-major copy, with the signs that the view gives."""
+    out = run(v, d, 0, v.count // d.parts, stored, most)
     return _arrays.shaped(out, d, shape)
 
 
@@ -77,7 +89,7 @@ def _array(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most:
     if math.prod(shape) == 0:
         return np.empty(shape, dtype)
     item = d.storage.itemsize
-    strides = tuple(s * item for s in v.strides[: len(shape)])
+    strides = tuple(s * item for s in steps(v)[: len(shape)])
     return np.ndarray(shape, dtype, stored.elements.data, _start(v, d, stored), strides)
 
 
@@ -121,6 +133,8 @@ def deliver(
     most: Optional[int],
 ) -> Any:
     """The elements of a view of dtype d and this shape, as `to` asks for. view: None, if it is all that is stored."""
+    if view is not None and d in (BOOL, COMPLEX32) and view.count > view.stored_count:  # which are looked at, or copied
+        _arrays.bounded(d, view.count, most)
     mixed = _BIG and stored.elements.itemsize != d.storage.itemsize
     if to != "torch" or mixed or (view is not None and view.conjugate and d.parts == 1):
         if view is None:
@@ -130,5 +144,5 @@ def deliver(
         return _arrays.delivery(d, to)(array)
     if view is None:
         return _tensor(d, shape, _usual(shape, order), 0, stored, None)
-    strides = tuple(s // d.parts for s in view.strides[: len(shape)])
+    strides = tuple(s // d.parts for s in steps(view)[: len(shape)])
     return _tensor(d, shape, strides, _start(view, d, stored), stored, view)

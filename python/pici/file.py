@@ -182,9 +182,9 @@ class Tensor:
         at = 0
         if self._view is not None:
             if not _strided.is_run(self._view):
-                flat: _arrays.Storage = self._of(self._needed(), "bits").reshape(-1)
-                return flat[first : first + count].reshape(shape)
-            at = self._view.offset
+                run = _strided.run(self._view, d, first, count, self._needed(), self._file.max_bytes)
+                return _arrays.shaped(run, d, shape, order)
+            at = self._view.offset if count else 0  # of none, it may be beyond the storage
         out = _arrays.empty(d, d.parts * count, self._file.max_bytes, self._file.threads)
         self._file._read_range(self._index, at + d.parts * first, d.parts * count, out.ctypes.data)
         return _arrays.shaped(out, d, shape, order)
@@ -197,7 +197,8 @@ class Tensor:
     @property
     def _is_copied(self) -> bool:
         """Whether reading makes elements besides those of the storage."""
-        return self._view is not None and bool(self._view.conjugate or self._view.negative)
+        v = self._view
+        return v is not None and bool(v.conjugate or v.negative or self._d.name == "complex32")
 
     def _storage_bytes(self, whole: bool) -> int:
         """Bytes of the stored elements that are read."""
@@ -373,8 +374,11 @@ class File(Mapping[str, Tensor]):
         self._check(lib.pici_reader_count(r, n))
         for i in range(n.value):
             self._check(lib.pici_reader_tensor(r, i, info))
-            name = _text(ctypes.string_at(info.name, info.name_len))
-            if not self._is_unnamed(name):
+            key = ctypes.string_at(info.name, info.name_len)
+            name, shadowed = _text(key), ctypes.c_int(0)
+            if self._views:  # a name that a view has too means the view
+                self._check(lib.pici_reader_find_view(r, key, len(key), view, shadowed))
+            if not shadowed.value and not self._is_unnamed(name):
                 names.append(name)
             while at < (self._views or 0):
                 self._check(lib.pici_reader_view(r, at, view))

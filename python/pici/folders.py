@@ -99,10 +99,14 @@ def _sum(path: _P) -> _Sum:
         return _sum_of(held)
 
 
-def _sum_of_bytes(text: bytes) -> int:
+def _sum_of_mapped(data: Any) -> _Sum:
     with _State("the list", _RAW) as state:
-        state.add("data", "u8", _U8, (len(text),), np.frombuffer(text, np.uint8))
-        return _sum_of(state).hash
+        state.add("data", "u8", _U8, data.shape, data)
+        return _sum_of(state)
+
+
+def _sum_of_bytes(text: bytes) -> int:
+    return _sum_of_mapped(np.frombuffer(text, np.uint8)).hash
 
 
 def _plain(name: str) -> bool:
@@ -312,7 +316,9 @@ def _files(path: _P) -> dict[str, int]:
     def look(at: str, prefix: str, depth: int) -> None:
         if depth > _DEPTH_MOST:
             raise ValueError(f"{at} has too many folders in one another")
-        for entry in os.scandir(at):
+        with os.scandir(at) as scan:
+            entries = list(scan)
+        for entry in entries:
             if entry.is_dir() and entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
@@ -409,24 +415,32 @@ def _once(folder: _P, where: dict[str, str], name: str, shard: str) -> None:
 class _OutFolder:
     """A folder that appears at its path at commit(), or not at all."""
 
-    def __init__(self, path: Path, like: _P, overwrite: bool, names: Iterable[str], read: Optional[_P] = None) -> None:
+    def __init__(self, path: Path, like: _P, overwrite: bool, names: Iterable[str], read: Optional[_P] = None,
+                 in_place: bool = False) -> None:
         """names: of the files that it gets; read: another folder that it is made of, besides `like`."""
         self.path = _P(os.fsdecode(path))
         self.like = like
         below = {str(above) for name in names for above in PurePosixPath(name).parents}
         self.below = sorted(below - {"."})
-        inside = {like.resolve(), (read or like).resolve()} & set(self.path.resolve().parents)
-        if inside:
+        made, sources = self.path.resolve(), {like.resolve(), (read or like).resolve()}
+        if sources & set(made.parents):
             raise ValueError(f"{self.path} is in the folder that is read: write it elsewhere")
+        if made in sources - ({like.resolve()} if in_place else set()) or any(made in s.parents for s in sources):
+            raise ValueError(f"{self.path} is, or has in it, a folder that is read: write it elsewhere")
         self.mode = stat.S_IMODE(like.stat().st_mode) & 0o777 | 0o700
         self.replace = os.path.lexists(self.path)
         if self.replace:
             self._may_replace(overwrite)
             self.path = self.path.resolve()
         self.temp = self.path.parent / f".pici-{os.getpid()}-{threading.get_ident():x}-{os.urandom(6).hex()}"
+        self.keep = False  # temp is the folder before, which may come back after a power failure
         self.temp.mkdir(0o700)
-        for name in self.below:
-            (self.temp / name).mkdir(0o700)
+        try:
+            for name in self.below:
+                (self.temp / name).mkdir(0o700)
+        except BaseException:
+            shutil.rmtree(self.temp)
+            raise
 
     def _may_replace(self, overwrite: bool) -> None:
         if not overwrite:
@@ -460,11 +474,13 @@ class _OutFolder:
             self._rename(_EXCHANGE)
         else:
             self._rename(_NO_REPLACE)
+        self.keep = True
         fd = os.open(self.path.parent, os.O_RDONLY)
         try:
             os.fsync(fd)
         finally:
             os.close(fd)
+        self.keep = False
 
     @staticmethod
     def _end(path: _P, mode: int) -> None:
@@ -496,7 +512,7 @@ class _OutFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.temp.is_dir():  # of a failed call, or what was replaced
+        if not self.keep and self.temp.is_dir():  # of a failed call, or what was replaced
             shutil.rmtree(self.temp)
 
 
@@ -568,11 +584,11 @@ def compress_folder(
                 return _Stored("file", found, found)
             path = to.temp / f"{name}.pici"
             if name in c.shards:
-                tensors = c.shards[name].tensors
+                whole, tensors = c.shards[name].whole, c.shards[name].tensors
                 attrs = {"source.type": b"safetensors", "source.head": c.shards[name].head}
             else:
-                data = np.asarray(_Mapped(c.path / name))
-                tensors, attrs = [_Tensor("data", "u8", _U8, data.shape, data)], {
+                whole = np.asarray(_Mapped(c.path / name))
+                tensors, attrs = [_Tensor("data", "u8", _U8, whole.shape, whole)], {
                     "source.type": b"raw",
                     "source.unnamed": b"tail",
                 }
@@ -583,7 +599,7 @@ def compress_folder(
                         piece = t.data[at : at + _PIECE]
                         w._append(piece if sys.byteorder == "little" else _swapped(piece, t.dtype), t.dtype)
             os.chmod(path, stat.S_IMODE((c.path / name).stat().st_mode) & 0o777)
-            return _Stored("shard", _sum(c.path / name), _sum(path))
+            return _Stored("shard", _sum_of_mapped(whole), _sum(path))
 
         made = _each(c.files, one, len(c.names) + len(c.raw), threads)
         _write_list(to.temp, "compressed", dict(zip(c.files, made)))
@@ -701,7 +717,7 @@ def apply_folders(
         if all(_sum(old.path / name) == m.files[name].original for name in short):
             return
     where = old.path if out is None else out
-    with _OutFolder(where, old.path, overwrite or out is None, m.files, m.path) as to:
+    with _OutFolder(where, old.path, overwrite or out is None, m.files, m.path, out is None) as to:
 
         def one(name: str, each: int) -> None:
             want, path = m.files[name], to.temp / name

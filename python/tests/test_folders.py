@@ -238,6 +238,23 @@ class Folders(unittest.TestCase):
     def tree(self, folder):
         return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
+    def test_output_is_no_source(self):
+        pici.compress_folder(self.old, self.made)
+        delta = self.dir / "delta"
+        pici.diff_folders(self.old, self.new, delta)
+        calls = [
+            lambda: pici.compress_folder(self.old, self.old, overwrite=True),
+            lambda: pici.decompress_folder(self.made, self.made, overwrite=True),
+            lambda: pici.diff_folders(self.old, self.new, self.old, overwrite=True),
+            lambda: pici.diff_folders(self.old, self.new, self.new, overwrite=True),
+            lambda: pici.apply_folders(self.old, delta, out=delta, overwrite=True),
+            lambda: pici.compress_folder(self.old, self.dir, overwrite=True),
+        ]
+        before = files(self.old), files(self.new), files(self.made), files(delta)
+        for call in calls:
+            self.assertRaisesRegex(ValueError, "a folder that is read", call)
+        self.assertEqual(before, (files(self.old), files(self.new), files(self.made), files(delta)))
+
     def test_folders_below_and_no_index(self):
         """Models of one file, of several parts with the same names, and distributed checkpoints."""
         for step, root in enumerate((self.dir / "a", self.dir / "b")):

@@ -10,7 +10,7 @@ import numpy as np
 
 import pici
 
-CODES = {"f32": 1, "i16": 9, "u8": 8, "bf16": 4}
+CODES = {"f32": 1, "f16": 3, "i16": 9, "u8": 8, "bf16": 4}
 
 
 def row(tensor, name, dtype, shape, strides, offset=0, flags=0, word=""):
@@ -103,6 +103,34 @@ class Views(unittest.TestCase):
             self.assertNotIn(name, f)
             self.assertRaises(pici.NoTensorError, f.__getitem__, name)
         self.assertRaisesRegex(pici.NoTensorError, "did you mean 'permuted'", f.__getitem__, "permute")
+
+    def test_few_elements_of_many(self):
+        f = pici.open(io.BytesIO(made([row(0, "v", "f32", (1 << 29, 2), (0, 2))], {"zip": FLOATS})))
+        self.same(f["v"][1 << 28], FLOATS[:3:2])
+        self.assertRaises(pici.LimitError, f["v"].read, 0, 1 << 30)
+        for dtype, word in (("u8", "bool"), ("f16", "complex32")):
+            shape, strides = ((1 << 29, 2), (0, 1)) if word == "complex32" else ((1 << 40,), (0,))
+            storage = {"zip": np.zeros(4, np.float16 if word == "complex32" else np.uint8)}
+            data = made([row(0, "v", dtype, shape, strides, 0, 0, word)], storage)
+            self.assertRaises(pici.LimitError, pici.load, io.BytesIO(data))
+
+    def test_halves_in_pairs(self):
+        halves = np.arange(12, dtype=np.float16)
+        f = pici.open(io.BytesIO(made([row(0, "v", "f16", (2, 3, 2), (2, 4, 1), 0, 0, "complex32")], {"zip": halves})))
+        want = halves.reshape(3, 2, 2).transpose(1, 0, 2).reshape(-1)
+        np.testing.assert_array_equal(np.asarray(f["v"].read(0, 4)).reshape(-1), want[:8])
+
+    def test_any_stride_of_one(self):
+        rows = [row(0, "v", "f32", (1, 3), (1 << 63, 1)), row(0, "e", "f32", (0,), (1 << 63,), 1 << 40)]
+        data = made(rows, {"zip": FLOATS})
+        got, f = pici.load(io.BytesIO(data)), pici.open(io.BytesIO(data))
+        self.same(got["v"], FLOATS[:3].reshape(1, 3))
+        self.same(f["e"][...], np.empty(0, np.float32))
+
+    def test_a_tensor_of_a_views_name(self):
+        f = pici.open(io.BytesIO(made([row(1, "a", "f32", (4,), (2,))], {"a": FLOATS, "b": -FLOATS}, b"zip")))
+        self.assertEqual(list(f).count("a"), 1)
+        self.same(f["a"].read(), -FLOATS[:8:2])
 
     def test_some_names(self):
         got = pici.load(io.BytesIO(self.data), names=["permuted", "neg"])

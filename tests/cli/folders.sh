@@ -172,7 +172,7 @@ judge 0 "compress .." $?
 rmdir one/sub
 for to in one/sub one/x.pici ./one/../one/y; do
     expect 2 "into the source: $to" "$tool" compress -o $to one
-    says "into the source: $to" "$to: is in the folder that is read: write it elsewhere" "$err"
+    says "into the source: $to" "$to: is in the folder that is read: it must be elsewhere" "$err"
     absent "into the source" $to
 done
 [ "$(ls -A one)" = "$(printf 'config.json\nmodel.safetensors')" ] && pass || fail "into the source: $(ls -A one)"
@@ -180,6 +180,11 @@ done
 expect 2 "a delta into the base" "$tool" diff -o one/d one two
 says "a delta into the base" 'one/d: is in the folder that is read' "$err"
 expect 0 "a delta" "$tool" diff --force -o x.delta one two
+cp -r one with-delta
+cp -r x.delta with-delta/delta
+expect 2 "apply in place of a delta in the base" "$tool" apply --in-place with-delta with-delta/delta
+[ -d with-delta/delta ] && pass || fail "apply in place removes the delta that it reads"
+rm -r with-delta
 expect 2 "a result into the base" "$tool" apply -o one/d one x.delta
 expect 2 "a result into the delta" "$tool" apply -o x.delta/d one x.delta
 absent "into the base" one/d

@@ -125,7 +125,14 @@ int folder_refuse_inside(const char *in, const char *out)
     free(copy);
     free(from);
     free(above);
-    return inside ? tool_usage(out, "is in the folder that is read: write it elsewhere") : TOOL_OK;
+    return inside ? tool_usage(out, "is in the folder that is read: it must be elsewhere") : TOOL_OK;
+}
+
+/* How many files to make at a time: each has up to four descriptors, and pici_files_kept leaves three quarters. */
+static size_t files_most(void)
+{
+    const long most = sysconf(_SC_OPEN_MAX);
+    return most < 0 ? SIZE_MAX : most < 16 ? 1 : (size_t)most / 8;
 }
 
 static int make_all(struct folder_make *m, struct outfolder *to, const char *out, struct results *sum)
@@ -135,7 +142,8 @@ static int make_all(struct folder_make *m, struct outfolder *to, const char *out
     m->to = to->path;
     for (size_t i = 0; i < m->list.files; i++)
         large += m->list.file[i].kind == FOLDER_SHARD;
-    const unsigned at_a_time = jobs_at_a_time(large, tool_threads(m->o->threads), &m->each.threads);
+    const unsigned at_a_time =
+        jobs_at_a_time(large < files_most() ? large : files_most(), tool_threads(m->o->threads), &m->each.threads);
     const double start = term_now(); /* a question may have been asked before */
     TRY(each_folder(m, begin_folder));
     progress_all_start(m->from->path, folder_original_bytes(m->from));

@@ -185,6 +185,9 @@ static int rename_tensors(struct archive *a, struct archive_name *names, size_t 
             key.len = of->len + (size_t)snprintf(a->renamed + at + of->len, ARCHIVE_NUMBER_ROOM, "~%" PRIu64, k++);
             taken = find_name(names, n, &key);
         } while (taken);
+        if (key.len > PICI_NAME_MAX)
+            return tool_bad(a->in->name, "two tensors have one name, of %zu bytes, which leaves no room for a suffix",
+                            of->len);
         if (!twice++)
             snprintf(shown, sizeof shown, "%s", pici_parse_printable(other, sizeof other, key.p, key.len));
         t->name = key.p;
@@ -251,7 +254,7 @@ static uint8_t *put_view(uint8_t *p, const struct torch_tensor *t, uint32_t part
     uint8_t *const end = p + view_bytes(t);
     memset(p, 0, (size_t)(end - p));
     store_le64(p + PICI_VIEW_TENSOR, part);
-    store_le64(p + PICI_VIEW_OFFSET, t->offset * t->item_elements);
+    store_le64(p + PICI_VIEW_OFFSET, t->items ? t->offset * t->item_elements : 0);
     p[PICI_VIEW_DTYPE] = (uint8_t)t->dtype;
     p[PICI_VIEW_RANK] = (uint8_t)rank;
     p[PICI_VIEW_FLAGS] = (uint8_t)((t->conjugate ? PICI_VIEW_CONJUGATE : 0) | (t->negative ? PICI_VIEW_NEGATIVE : 0));

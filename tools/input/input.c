@@ -139,7 +139,17 @@ int input_wake(struct input *in)
 {
     if (in->fd < 0)
         in->fd = open_again(in);
-    return in->fd < 0 ? tool_bad(in->name, "%s", strerror(errno)) : TOOL_OK;
+    if (in->fd >= 0)
+        return TOOL_OK;
+    return tool_bad(in->again, "%s", errno == ESTALE ? "has changed since it was opened" : strerror(errno));
+}
+
+int input_expect_unchanged(const struct input *in, const char *name)
+{
+    struct stat st;
+    if (fstat(in->fd, &st) < 0)
+        return tool_bad(name, "%s", strerror(errno));
+    return is_unchanged(in, &st) ? TOOL_OK : tool_bad(name, "has changed while it was read");
 }
 
 /* Reads n bytes at an offset. Returns 0 or errno. */

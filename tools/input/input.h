@@ -60,6 +60,9 @@ int input_take(void *ctx, void *p, size_t cap, size_t *got);
 int input_rest(struct input *in, const char *path, size_t others);
 int input_wake(struct input *in);
 
+/* Refuse a file that has changed since it was opened: what was read of it at two times may not belong together. */
+int input_expect_unchanged(const struct input *in, const char *name);
+
 /* A pici_read_at_fn whose ctx is a regular input. Errors as for input_take. in->at becomes the offset. Does not move
  * the place from which input_take reads. */
 int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);

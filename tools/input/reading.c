@@ -315,6 +315,11 @@ int reading_views(struct reading *r, const struct pici_tensor_info *t, struct re
     enum pici_status s = pici_reader_view_count(r->reader, &views);
     if (!s)
         s = pici_reader_is_unnamed(r->reader, t->name, t->name_len, &unnamed);
+    if (!s && !unnamed) { /* a name that a view has too means the view */
+        v = (struct pici_view)PICI_VIEW_INIT;
+        s = pici_reader_find_view(r->reader, t->name, t->name_len, &v, &unnamed);
+        s = s == PICI_E_ARG ? PICI_OK : s; /* forward: of a tensor that comes later */
+    }
     if (s)
         return reading_failed(r, s);
     *of = (struct reading_views){of->first + of->n, 0, unnamed != 0};

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "parse/crc32.h"
+#include "parse/parse.h"
 #include "tool.h"
 
 /* The length and the CRC-32 of an entry follow its data, since they are not known before. Lengths have 64 bits. */
@@ -32,6 +33,15 @@ static int write_record(struct zipout *z, const struct record *r)
     return output_write(z->out, r->p, r->len);
 }
 
+/* Flags: readers refuse a whole archive for one name that is said to be UTF-8 and is not. */
+static unsigned flags_of(const char *name)
+{
+    const uint8_t *p = (const uint8_t *)name, *const end = p + strlen(name);
+    for (size_t k = 1; p < end && k; p += k)
+        k = pici_parse_utf8(p, end);
+    return p == end ? LATER | UTF8 : LATER;
+}
+
 int zipout_begin(struct zipout *z, const char *name)
 {
     struct record r = {.len = 0};
@@ -52,7 +62,7 @@ int zipout_begin(struct zipout *z, const char *name)
                         UINT16_MAX);
     put(&r, 4, 0x04034b50);
     put(&r, 2, VERSION);
-    put(&r, 2, LATER | UTF8);
+    put(&r, 2, flags_of(name));
     put(&r, 4, 0); /* method: stored; time */
     put(&r, 2, DATE);
     put(&r, 4, 0); /* CRC-32 */
@@ -94,7 +104,7 @@ static int write_entry(struct zipout *z, const struct zipout_entry *e)
     put(&r, 4, 0x02014b50);
     put(&r, 2, VERSION);
     put(&r, 2, VERSION);
-    put(&r, 2, LATER | UTF8);
+    put(&r, 2, flags_of(e->name));
     put(&r, 4, 0);
     put(&r, 2, DATE);
     put(&r, 4, e->crc);

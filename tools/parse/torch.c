@@ -244,6 +244,17 @@ static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct ki
     return true;
 }
 
+/* Whether a node is no dict, or one of few keys: many tensors may share it, and each looks at all of them. */
+static bool is_short(const struct walker *w, uint32_t n)
+{
+    unsigned keys = 0;
+    if (pickle_type_of(&w->pickle, n) != PICKLE_DICT)
+        return true;
+    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO && keys <= TORCH_MAX_METADATA; keys++)
+        c = w->pickle.cells[c].next;
+    return keys <= TORCH_MAX_METADATA;
+}
+
 /* Whether a dict has True under a key. */
 static bool is_set(const struct walker *w, uint32_t n, const char *key)
 {
@@ -281,6 +292,8 @@ static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype, unsigne
     if (!kind)
         return bad(w, "has a dtype that is not known");
     const uint32_t bits = metadata ? pickle_item(&w->pickle, args, metadata) : PICKLE_NO;
+    if (!is_short(w, bits))
+        return bad(w, "has more metadata than torch writes");
     t.conjugate = kind->item_elements > 1 && is_set(w, bits, "conj");
     t.negative = is_set(w, bits, "neg");
     if (t.negative && !kind_is_float(kind))

@@ -10,6 +10,7 @@
 
 enum {
     TORCH_MAX_RANK = 64,         /* as in torch */
+    TORCH_MAX_METADATA = 64,     /* keys of what says which of a tensor's bits are set */
     TORCH_MAX_DEPTH = 100,       /* of containers in one another */
     TORCH_MAX_MEMORY = 128 << 20 /* bytes of all names, shapes and strides */
 };

@@ -216,8 +216,7 @@ int apply_folders(const struct tool_options *o, delta_applier *apply)
         if (!folder_is(o->args[i]))
             return tool_usage(o->args[i], "is a file, and %s is a folder", o->args[!i]);
     TRY(folder_refuse_options(o->args[1], o));
-    if (!o->in_place)
-        TRY(folder_refuse_inside(o->args[0], o->out));
+    TRY(folder_refuse_inside(o->args[0], o->in_place ? o->args[1] : o->out)); /* in place, the delta would be removed */
     const int status = open_and_apply(&j, o);
     folder_close(&j.delta);
     checkpoint_close(&j.base);

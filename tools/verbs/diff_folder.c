@@ -57,6 +57,7 @@ static int make_shard(struct shard *k, struct folder_make *m, struct folder_file
     k->out.limit = limit_of(&m->each, f->original.bytes + j->base.bytes, 0);
     output_hash(&k->out);
     TRY(j->make(&k->out, k->from, k->next, f->name, f->original.bytes, &m->each));
+    TRY(input_expect_unchanged(in, in->again ? in->again : in->name)); /* it was hashed before */
     TRY(output_commit(&k->out));
     f->stored = folder_output_sum(&k->out);
     return TOOL_OK;

@@ -19,7 +19,8 @@
 
 /* What is extracted: a tensor of the file, or a view of one. */
 struct what {
-    const char *name;
+    const char *name; /* [name_len] */
+    size_t name_len;
     enum pici_dtype dtype;
     unsigned rank;
     uint64_t shape[PICI_RANK_MAX];
@@ -76,6 +77,7 @@ static int no_tensor(struct reading *r, const struct tool_options *o, uint64_t t
 static void take_tensor(struct what *w)
 {
     w->name = w->t.name;
+    w->name_len = w->t.name_len;
     w->dtype = w->t.dtype;
     w->rank = w->t.rank;
     w->count = w->t.count;
@@ -85,6 +87,7 @@ static void take_tensor(struct what *w)
 static int take_view(struct reading *r, struct what *w)
 {
     w->name = w->v.name;
+    w->name_len = w->v.name_len;
     w->dtype = w->v.dtype;
     w->rank = w->v.rank;
     w->count = w->v.count;
@@ -147,14 +150,15 @@ static int find(struct reading *r, const struct tool_options *o, struct what *w)
 }
 
 /* Reads what a view needs of its storage, unless its elements are read as they lie there. */
-static int read_storage(struct reading *r, struct what *w, const struct limit *limit)
+static int read_storage(struct reading *r, struct what *w, const struct limit *limit, uint64_t *read)
 {
     const size_t width = pici_dtype_width(w->t.dtype);
     const uint64_t bytes = w->v.stored_count * width;
     if (!w->v.name || is_run(&w->v))
         return TOOL_OK;
-    if (bytes > limit_now(limit))
-        return limit_refused(limit, r->in->name, bytes);
+    *read += bytes; /* many views may need all of one storage, each for few elements */
+    if (*read > limit_now(limit))
+        return limit_refused(limit, r->in->name, *read);
     w->stored = malloc((size_t)bytes + 1);
     if (!w->stored)
         return tool_nomem(r->in->name, "the storage of the tensor");
@@ -264,6 +268,7 @@ struct job {
     const char *folder; /* that the files of all tensors are in; NULL: there is none */
     struct sink to;
     uint64_t stored;  /* bytes of all files that are read */
+    uint64_t read;    /* bytes of storages, for views; at most the output's limit */
     uint64_t tensors; /* that have been extracted */
 };
 
@@ -289,7 +294,7 @@ static int write_what(struct job *j, struct reading *r, struct what *w, const ch
     const uint64_t bytes = (o->range.last - o->range.first) * width;
     if (path)
         TRY(open_output(j, r, path, bytes));
-    TRY(read_storage(r, w, &j->to.out.limit));
+    TRY(read_storage(r, w, &j->to.out.limit, &j->read));
     if (j->npy || j->all)
         TRY(write_npy_header(r, w, o, &j->to));
     return copy(r, w, o, &j->to, bytes);
@@ -300,6 +305,8 @@ static int write_named(struct job *j, struct reading *r, struct what *w)
 {
     const char *why;
     const size_t len = strlen(w->name);
+    if (len != w->name_len)
+        return tool_bad(r->in->name, "tensor '%s' has a zero byte in its name, and no file or entry can", w->name);
     char *const name = malloc(len + 5);
     if (!name)
         return tool_nomem(r->in->name, "the name of a tensor");
@@ -344,7 +351,8 @@ static int write_all(struct job *j, struct reading *r)
             } else {
                 take_tensor(&one);
             }
-            if (!j->o.tensor || strcmp(j->o.tensor, one.name) == 0)
+            if (!j->o.tensor ||
+                (strlen(j->o.tensor) == one.name_len && memcmp(j->o.tensor, one.name, one.name_len) == 0))
                 status = write_named(j, r, &one);
             free(one.stored);
             TRY(status);
