@@ -415,8 +415,15 @@ def _once(folder: _P, where: dict[str, str], name: str, shard: str) -> None:
 class _OutFolder:
     """A folder that appears at its path at commit(), or not at all."""
 
-    def __init__(self, path: Path, like: _P, overwrite: bool, names: Iterable[str], read: Optional[_P] = None,
-                 in_place: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        like: _P,
+        overwrite: bool,
+        names: Iterable[str],
+        read: Optional[_P] = None,
+        in_place: bool = False,
+    ) -> None:
         """names: of the files that it gets; read: another folder that it is made of, besides `like`."""
         self.path = _P(os.fsdecode(path))
         self.like = like
