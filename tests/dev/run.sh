@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests/run on a tree with tests of its own: which it chooses, what it says of each, how it ends.
 . tests/util/script
-unset EXCEPT TALLY AGAIN JOBS QUICK PICI_CPU PICI_TEST_FULL
+unset EXCEPT TALLY AGAIN JOBS QUICK PICI_CPU PICI_TEST_FULL MAKEFLAGS
 
 mkdir -p "$tmp/tests/cli" "$tmp/tests/unit" "$tmp/tests/plain" "$tmp/b"
 cp tests/run "$tmp/tests/run"
