@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "file/reader.h"
+#include "format.h"
 #include "sized.h"
 #include "view_format.h"
 
@@ -48,11 +49,6 @@ static int place(struct pici_view *v, enum pici_dtype dtype, uint64_t count)
     return last <= count;
 }
 
-static int is_float(enum pici_dtype d)
-{
-    return d == PICI_F32 || d == PICI_F64 || d == PICI_F16 || d == PICI_BF16 || d == PICI_F8E4M3 || d == PICI_F8E5M2;
-}
-
 /* Parses the view at p, without its pointers into the tensor. *used: its length. 0: malformed. */
 static int parse(struct pici_view *v, const uint8_t *p, size_t left, size_t *used)
 {
@@ -84,7 +80,7 @@ static int parse(struct pici_view *v, const uint8_t *p, size_t left, size_t *use
     v->word = (const char *)p + name + 1;
     if (p[name] || memchr(v->word, 0, word) || !pici_all_zero(p + name + 1 + word, text - name - 1 - word))
         return 0;
-    if (!pici_dtype_width(v->dtype) || ((v->conjugate || v->negative) && !is_float(v->dtype)))
+    if (!pici_dtype_width(v->dtype) || ((v->conjugate || v->negative) && !fmt_is_float(v->dtype)))
         return 0;
     return (!v->conjugate || (rank && v->shape[rank - 1] == 2)) && measure(v);
 }

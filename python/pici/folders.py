@@ -18,21 +18,17 @@ it is empty, or one of these folders; else FileExistsError.
 from __future__ import annotations
 
 import ctypes
-import errno
 import json
 import math
 import mmap
 import os
-import shutil
 import stat
 import sys
-import threading
 import warnings
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path as _P
-from pathlib import PurePosixPath
 from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
@@ -41,17 +37,16 @@ from . import _abi, _arrays
 from ._abi import lib
 from ._arrays import Limit
 from ._dtypes import BY_NAME, DType
+from ._outfolder import INDEX, LIST, OutFolder, ends
 from ._streams import Path
 from .deltas import SAFETENSORS, WRITE_FILE, WORD_TYPES, Held, Out, Row, arrays_of, check, diff_opts, new_why
 from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
 from .file import File, Tensor, create
 
-_LIST, _INDEX = "pici-folder", ".safetensors.index.json"
 _NAME_MOST, _DEPTH_MOST = 240, 16
 _RAW = 1  # PICI_STATE_RAW
 _PIECE = 1 << 26  # bytes
 _U8 = BY_NAME["u8"]
-_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # of renameat2(2)
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
@@ -118,12 +113,6 @@ def _plain(name: str) -> bool:
     hidden = any(not c.isprintable() for c in name)
     whole = all(part not in ("", ".", "..") and not part.startswith(".pici-") for part in name.split("/"))
     return 0 < size <= _NAME_MOST and whole and not hidden  # temporary files begin with .pici-
-
-
-def _ends(name: str, extension: str) -> bool:
-    """Whether a file has the extension, in capitals or not, and something before it."""
-    base = name.rpartition("/")[2]
-    return len(base) > len(extension) and base.lower().endswith(extension)
 
 
 class _State(Held):
@@ -219,11 +208,11 @@ class _Checkpoint:
     def __init__(self, path: _P) -> None:
         self.path = path
         self.files = _files(path)
-        if _LIST in self.files:
+        if LIST in self.files:
             raise ValueError(f"{path} is a folder that compress_folder() or diff_folders() made, not a checkpoint")
-        self.names = [name for name in self.files if _ends(name, ".safetensors")]
+        self.names = [name for name in self.files if ends(name, ".safetensors")]
         #: those of torch's distributed checkpoints, of which the bytes are compressed
-        self.raw = [name for name, size in self.files.items() if _ends(name, ".distcp") and size]
+        self.raw = [name for name, size in self.files.items() if ends(name, ".distcp") and size]
         if not self.names + self.raw:
             raise ValueError(f"{path} has no .safetensors or .distcp files")
         self.shards = {name: _Shard(path / name) for name in self.names}
@@ -235,7 +224,7 @@ class _Checkpoint:
             for t in shard.tensors:
                 self.tensors.setdefault(t.name, t)
         for name in self.files:
-            if _ends(name, _INDEX):
+            if ends(name, INDEX):
                 self._compare(name)
 
     def refuse_twice(self, names: Iterable[str]) -> None:
@@ -338,39 +327,39 @@ class _Made:
     def __init__(self, path: _P, kind: str) -> None:
         self.path = path
         files = _files(path)
-        if _LIST not in files:
-            raise ValueError(f"{path} has no {_LIST}: it is not what compress_folder() or diff_folders() made")
-        text = (path / _LIST).read_bytes()
+        if LIST not in files:
+            raise ValueError(f"{path} has no {LIST}: it is not what compress_folder() or diff_folders() made")
+        text = (path / LIST).read_bytes()
         body, end = text[:-21], text[-21:]
         if end != b"end %016x\n" % (_sum_of_bytes(body) if body else 0):
-            raise CorruptError(f"{path / _LIST} is incomplete or damaged")
+            raise CorruptError(f"{path / LIST} is incomplete or damaged")
         first, *lines = body.removesuffix(b"\n").split(b"\n")
         if first.removeprefix(b"pici-folder ") not in (b"1 compressed", b"1 delta", b"2 compressed", b"2 delta"):
-            raise CorruptError(f"{path / _LIST} is no list of this version")
+            raise CorruptError(f"{path / LIST} is no list of this version")
         found = first.decode().split()[2]
         if found != kind:
             raise ValueError(f"{path} is {found}, not {kind}")
         self.files: dict[str, _Stored] = {}
-        stored = {_LIST}
+        stored = {LIST}
         last = b""
         for line in lines:
             name, f = self._line(line)
-            own, at = name == _LIST, name + ".pici" * (f.kind == "shard")
+            own, at = name == LIST, name + ".pici" * (f.kind == "shard")
             if not _plain(name) or name.encode() <= last or own or f.kind == "same" and kind != "delta":
-                raise CorruptError(f"{path / _LIST}: a malformed line: {line!r}")
+                raise CorruptError(f"{path / LIST}: a malformed line: {line!r}")
             last = name.encode()
             self.files[name] = f
             if f.kind != "same":
                 stored.add(at)
                 if files.get(at) != f.stored.bytes:
-                    raise CorruptError(f"{path / at} is missing, or has not the length that {_LIST} says")
+                    raise CorruptError(f"{path / at} is missing, or has not the length that {LIST} says")
         for name, f in self.files.items():
             if f.kind == "shard" and f"{name}.pici" in self.files:
-                raise CorruptError(f"{path / _LIST}: another file has the name of the .pici file of {name}")
+                raise CorruptError(f"{path / LIST}: another file has the name of the .pici file of {name}")
         if _list_text(kind, self.files) != text:  # numbers in another form
-            raise CorruptError(f"{path / _LIST}: a malformed line")
+            raise CorruptError(f"{path / LIST}: a malformed line")
         for more in files.keys() - stored:
-            raise CorruptError(f"{path / more} is not in {_LIST}: move it elsewhere")
+            raise CorruptError(f"{path / more} is not in {LIST}: move it elsewhere")
 
     def _line(self, line: bytes) -> tuple[str, _Stored]:
         try:
@@ -382,7 +371,7 @@ class _Made:
             if kind not in ("file", "shard", "same"):
                 raise ValueError
         except (ValueError, TypeError):
-            raise CorruptError(f"{self.path / _LIST}: a malformed line: {line!r}") from None
+            raise CorruptError(f"{self.path / LIST}: a malformed line: {line!r}") from None
         return word[-1], _Stored(kind, original, stored)
 
     def shard(self, name: str, threads: int = 1) -> File:
@@ -394,7 +383,7 @@ class _Made:
         found: dict[str, Tensor] = {}
         where: dict[str, str] = {}
         for name, stored in self.files.items():
-            if stored.kind == "shard" and _ends(name, ".safetensors"):
+            if stored.kind == "shard" and ends(name, ".safetensors"):
                 with self.shard(name) as f:
                     for t in f.values():
                         _once(self.path, where, t.name, name)
@@ -412,117 +401,6 @@ def _once(folder: _P, where: dict[str, str], name: str, shard: str) -> None:
 # ---- Making folders
 
 
-class _OutFolder:
-    """A folder that appears at its path at commit(), or not at all."""
-
-    def __init__(
-        self,
-        path: Path,
-        like: _P,
-        overwrite: bool,
-        names: Iterable[str],
-        read: Optional[_P] = None,
-        in_place: bool = False,
-    ) -> None:
-        """names: of the files that it gets; read: another folder that it is made of, besides `like`."""
-        self.path = _P(os.fsdecode(path))
-        self.like = like
-        below = {str(above) for name in names for above in PurePosixPath(name).parents}
-        self.below = sorted(below - {"."})
-        made, sources = self.path.resolve(), {like.resolve(), (read or like).resolve()}
-        if sources & set(made.parents):
-            raise ValueError(f"{self.path} is in the folder that is read: write it elsewhere")
-        if made in sources - ({like.resolve()} if in_place else set()) or any(made in s.parents for s in sources):
-            raise ValueError(f"{self.path} is, or has in it, a folder that is read: write it elsewhere")
-        self.mode = stat.S_IMODE(like.stat().st_mode) & 0o777 | 0o700
-        self.replace = os.path.lexists(self.path)
-        if self.replace:
-            self._may_replace(overwrite)
-            self.path = self.path.resolve()
-        self.temp = self.path.parent / f".pici-{os.getpid()}-{threading.get_ident():x}-{os.urandom(6).hex()}"
-        self.keep = False  # temp is the folder before, which may come back after a power failure
-        self.temp.mkdir(0o700)
-        try:
-            for name in self.below:
-                (self.temp / name).mkdir(0o700)
-        except BaseException:
-            shutil.rmtree(self.temp)
-            raise
-
-    def _may_replace(self, overwrite: bool) -> None:
-        if not overwrite:
-            raise FileExistsError(17, os.strerror(17), str(self.path))
-        known = False
-        if not self.path.is_symlink() and self.path.is_dir():
-            entries = 0
-            for at, folders, files in os.walk(self.path):
-                for name in folders:
-                    inner = os.path.relpath(os.path.join(at, name), self.path)
-                    own = self.path.resolve() == self.like.resolve() and not name.startswith(".")
-                    if inner not in self.below and not own and not os.path.islink(os.path.join(at, name)):
-                        raise ValueError(
-                            f"{self.path} has folders in it that the new one has not, as {inner}, so it is not "
-                            "replaced: remove it first"
-                        )
-                entries += len(files) + len(folders)
-                known = known or any(
-                    f == _LIST or any(_ends(f, e) for e in (_INDEX, ".safetensors", ".distcp")) for f in files
-                )
-            known = known or not entries
-        if not known:
-            raise ValueError(f"{self.path} is not a checkpoint, so it is not replaced: remove it first")
-
-    def commit(self) -> None:
-        for name in self.below:
-            was = self.like / name
-            self._end(self.temp / name, stat.S_IMODE(was.stat().st_mode) & 0o777 | 0o700 if was.is_dir() else 0o700)
-        self._end(self.temp, self.mode)
-        if self.replace:
-            self._rename(_EXCHANGE)
-        else:
-            self._rename(_NO_REPLACE)
-        self.keep = True
-        fd = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        self.keep = False
-
-    @staticmethod
-    def _end(path: _P, mode: int) -> None:
-        fd = os.open(path, os.O_RDONLY)
-        try:
-            os.fchmod(fd, mode)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-
-    def _rename(self, flag: int) -> None:
-        """rename(2) replaces an empty folder, also one that somebody else has just made."""
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        code = errno.ENOSYS
-        if rename is not None:
-            if not rename(_AT_FDCWD, os.fsencode(self.temp), _AT_FDCWD, os.fsencode(self.path), flag):
-                return
-            code = ctypes.get_errno()
-        if code in (errno.ENOSYS, errno.EINVAL):  # the system or the file system has neither
-            if flag == _EXCHANGE:
-                raise OSError(code, "two folders cannot be exchanged here: remove the old one first", str(self.path))
-            if not os.path.lexists(self.path):
-                os.rename(self.temp, self.path)
-                return
-            code = errno.EEXIST
-        raise OSError(code, os.strerror(code), str(self.path))
-
-    def __enter__(self) -> _OutFolder:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self.keep and self.temp.is_dir():  # of a failed call, or what was replaced
-            shutil.rmtree(self.temp)
-
-
 def _list_text(kind: str, files: dict[str, _Stored]) -> bytes:
     lines = [f"pici-folder {2 if any('/' in name for name in files) else 1} {kind}"]
     for name, f in files.items():
@@ -533,7 +411,7 @@ def _list_text(kind: str, files: dict[str, _Stored]) -> bytes:
 
 
 def _write_list(folder: _P, kind: str, files: dict[str, _Stored]) -> None:
-    with Out(folder / _LIST, False) as out:
+    with Out(folder / LIST, False) as out:
         _put(out, _list_text(kind, files))
         out.commit()
 
@@ -583,7 +461,7 @@ def compress_folder(
     """Compress a checkpoint. format, zstd: as for create()."""
     c = _Checkpoint(_P(os.fsdecode(folder)))
     c.refuse_names()
-    with _OutFolder(out, c.path, overwrite, c.files) as to:
+    with OutFolder(out, c.path, overwrite, c.files) as to:
 
         def one(name: str, each: int) -> _Stored:
             if name not in c.shards and name not in c.raw:
@@ -632,7 +510,7 @@ def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: b
     """Restore the checkpoint of which compress_folder() or picitool made a folder: all of its files, with their
     bytes."""
     m = _Made(_P(os.fsdecode(folder)), "compressed")
-    with _OutFolder(out, m.path, overwrite, m.files) as to:
+    with OutFolder(out, m.path, overwrite, m.files) as to:
 
         def one(name: str, each: int) -> None:
             want, path = m.files[name], to.temp / name
@@ -645,7 +523,7 @@ def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: b
                 for piece in _pieces(f):
                     written += len(piece)
                     if written > want.original.bytes:
-                        raise CorruptError(f"{stored} is longer than {_LIST} says")
+                        raise CorruptError(f"{stored} is longer than {LIST} says")
                     _put(o, piece)
                 o.commit()
             os.chmod(path, stat.S_IMODE(stored.stat().st_mode) & 0o777)
@@ -672,7 +550,7 @@ def diff_folders(
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
     c.refuse_names()
     removed = [t for name, t in old.tensors.items() if name not in c.tensors]
-    with _OutFolder(delta, c.path, overwrite, c.files, old.path) as to:
+    with OutFolder(delta, c.path, overwrite, c.files, old.path) as to:
 
         def shard(name: str, each: int) -> _Stored:
             opts = diff_opts(small, format, each, zstd)
@@ -724,7 +602,7 @@ def apply_folders(
         if all(_sum(old.path / name) == m.files[name].original for name in short):
             return
     where = old.path if out is None else out
-    with _OutFolder(where, old.path, overwrite or out is None, m.files, m.path, out is None) as to:
+    with OutFolder(where, old.path, overwrite or out is None, m.files, m.path, out is None) as to:
 
         def one(name: str, each: int) -> None:
             want, path = m.files[name], to.temp / name
@@ -745,7 +623,7 @@ def _apply(old: _Checkpoint, shard: str, delta: _P, path: _P, want: _Sum, thread
     with ExitStack() as stack:
         row = stack.enter_context(Row((delta,), threads))
         if row.info.type != SAFETENSORS or row.info.bytes != want.bytes:
-            raise CorruptError(f"{delta} is not the delta that {_LIST} describes")
+            raise CorruptError(f"{delta} is not the delta that {LIST} describes")
         before = stack.enter_context(_State(str(old.path)))
         for name in stack.enter_context(File(delta)):
             found = old.find(name, shard)
@@ -765,7 +643,7 @@ def load_folder(
     folder = _P(os.fsdecode(path))
     wanted = None if names is None else list(names)
     found: dict[str, Any] = {}
-    if not (folder / _LIST).exists():
+    if not (folder / LIST).exists():
         c = _Checkpoint(folder)
         _some(folder, wanted, c.tensors)
         c.refuse_twice(c.tensors if wanted is None else wanted)
@@ -797,7 +675,7 @@ def list_folder(path: Path) -> dict[str, ShardTensor]:
     """The tensors of a checkpoint in shards, or of what compress_folder() made of one, by name, in the order of the
     shards. Their data are not read."""
     folder = _P(os.fsdecode(path))
-    if not (folder / _LIST).exists():
+    if not (folder / LIST).exists():
         c = _Checkpoint(folder)
         c.refuse_twice(c.tensors)
         return {t.name: t.listed(name) for name, shard in c.shards.items() for t in shard.tensors}

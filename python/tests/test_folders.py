@@ -411,7 +411,7 @@ class Folders(unittest.TestCase):
 
     def test_what_appears_meanwhile(self):
         """A folder that somebody makes after the last look is not replaced, even if it is empty."""
-        with pici.folders._OutFolder(self.made, self.old, False, ()) as to:
+        with pici._outfolder.OutFolder(self.made, self.old, False, ()) as to:
             self.made.mkdir()
             with mock.patch("os.path.lexists", return_value=False), self.assertRaises(FileExistsError):
                 to.commit()

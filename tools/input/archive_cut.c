@@ -94,13 +94,18 @@ int archive_number_unnamed(struct archive *a)
     return TOOL_OK;
 }
 
-int archive_by_name(const void *a, const void *b)
+int archive_same_name(const void *a, const void *b)
 {
     const struct archive_name *x = a, *y = b;
     const int order = memcmp(x->p, y->p, x->len < y->len ? x->len : y->len);
-    if (order || x->len != y->len)
-        return order ? order : x->len > y->len ? 1 : -1;
-    return (x->number > y->number) - (x->number < y->number);
+    return order ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+int archive_by_name(const void *a, const void *b)
+{
+    const struct archive_name *x = a, *y = b;
+    const int order = archive_same_name(a, b);
+    return order ? order : (x->number > y->number) - (x->number < y->number);
 }
 
 int cut_open(struct cut *c, struct input *in, enum tool_type type)

@@ -50,7 +50,8 @@ struct archive_name {
     size_t len, number;
 };
 
-/* For qsort and bsearch. */
+/* For qsort and bsearch: by the name alone; by name, then by number. */
+int archive_same_name(const void *, const void *);
 int archive_by_name(const void *, const void *);
 
 #endif

@@ -133,25 +133,6 @@ static void forget_names(struct archive *a)
 
 /* ---- names */
 
-/* A name among n sorted ones, or NULL. */
-static const struct archive_name *find_name(const struct archive_name *names, size_t n, const struct archive_name *key)
-{
-    size_t lo = 0, hi = n;
-    while (lo < hi) {
-        const size_t mid = lo + (hi - lo) / 2;
-        const size_t least = names[mid].len < key->len ? names[mid].len : key->len;
-        const int order = memcmp(names[mid].p, key->p, least);
-        const int len = (names[mid].len > key->len) - (names[mid].len < key->len);
-        if (!order && !len)
-            return &names[mid];
-        if (order ? order < 0 : len < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return NULL;
-}
-
 /* Gives each tensor but the first of those of one name another: the name, a tilde and the least number from 2 on that
  * makes a new one. names: [n] all, of tensors and of the storages that are called after their entries, sorted. */
 static int rename_tensors(struct archive *a, struct archive_name *names, size_t n)
@@ -159,8 +140,7 @@ static int rename_tensors(struct archive *a, struct archive_name *names, size_t 
     size_t room = 1, at = 0, twice = 0;
     char shown[64], other[64];
     for (size_t i = 1; i < n; i++)
-        if (names[i].number < a->torch.count && names[i].len == names[i - 1].len &&
-            memcmp(names[i].p, names[i - 1].p, names[i].len) == 0)
+        if (names[i].number < a->torch.count && archive_same_name(&names[i], &names[i - 1]) == 0)
             room += names[i].len + ARCHIVE_NUMBER_ROOM;
     if (room == 1)
         return TOOL_OK;
@@ -170,7 +150,7 @@ static int rename_tensors(struct archive *a, struct archive_name *names, size_t 
     const struct archive_name *of = &names[0];
     uint64_t k = 2;
     for (size_t i = 1; i < n; i++) {
-        const bool same = names[i].len == of->len && memcmp(names[i].p, of->p, of->len) == 0;
+        const bool same = archive_same_name(&names[i], of) == 0;
         if (!same) {
             of = &names[i];
             k = 2;
@@ -179,11 +159,11 @@ static int rename_tensors(struct archive *a, struct archive_name *names, size_t 
             continue;
         struct torch_tensor *t = &a->torch.tensors[names[i].number];
         struct archive_name key = {a->renamed + at, 0, 0};
-        const struct archive_name *taken = NULL;
+        bool taken;
         memcpy(a->renamed + at, of->p, of->len);
         do {
             key.len = of->len + (size_t)snprintf(a->renamed + at + of->len, ARCHIVE_NUMBER_ROOM, "~%" PRIu64, k++);
-            taken = find_name(names, n, &key);
+            taken = bsearch(&key, names, n, sizeof *names, archive_same_name) != NULL;
         } while (taken);
         if (key.len > PICI_NAME_MAX)
             return tool_bad(a->in->name, "two tensors have one name, of %zu bytes, which leaves no room for a suffix",

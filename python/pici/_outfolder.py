@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A folder of files that is made whole or not at all."""
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Iterable
+from pathlib import Path as _P
+from pathlib import PurePosixPath
+from typing import Optional
+
+from ._streams import Path
+
+LIST, INDEX = "pici-folder", ".safetensors.index.json"
+_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # of renameat2(2)
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def ends(name: str, extension: str) -> bool:
+    """Whether a file has the extension, in capitals or not, and something before it."""
+    base = name.rpartition("/")[2]
+    return len(base) > len(extension) and base.lower().endswith(extension)
+
+
+class OutFolder:
+    """A folder that appears at its path at commit(), or not at all."""
+
+    def __init__(
+        self,
+        path: Path,
+        like: _P,
+        overwrite: bool,
+        names: Iterable[str],
+        read: Optional[_P] = None,
+        in_place: bool = False,
+    ) -> None:
+        """names: of the files that it gets; read: another folder that it is made of, besides `like`."""
+        self.path = _P(os.fsdecode(path))
+        self.like = like
+        below = {str(above) for name in names for above in PurePosixPath(name).parents}
+        self.below = sorted(below - {"."})
+        made, sources = self.path.resolve(), {like.resolve(), (read or like).resolve()}
+        if sources & set(made.parents):
+            raise ValueError(f"{self.path} is in the folder that is read: write it elsewhere")
+        if made in sources - ({like.resolve()} if in_place else set()) or any(made in s.parents for s in sources):
+            raise ValueError(f"{self.path} is, or has in it, a folder that is read: write it elsewhere")
+        self.mode = stat.S_IMODE(like.stat().st_mode) & 0o777 | 0o700
+        self.replace = os.path.lexists(self.path)
+        if self.replace:
+            self._may_replace(overwrite)
+            self.path = self.path.resolve()
+        self.temp = self.path.parent / f".pici-{os.getpid()}-{threading.get_ident():x}-{os.urandom(6).hex()}"
+        self.keep = False  # temp is the folder before, which may come back after a power failure
+        self.temp.mkdir(0o700)
+        try:
+            for name in self.below:
+                (self.temp / name).mkdir(0o700)
+        except BaseException:
+            shutil.rmtree(self.temp)
+            raise
+
+    def _may_replace(self, overwrite: bool) -> None:
+        if not overwrite:
+            raise FileExistsError(17, os.strerror(17), str(self.path))
+        known = False
+        if not self.path.is_symlink() and self.path.is_dir():
+            entries = 0
+            for at, folders, files in os.walk(self.path):
+                for name in folders:
+                    inner = os.path.relpath(os.path.join(at, name), self.path)
+                    own = self.path.resolve() == self.like.resolve() and not name.startswith(".")
+                    if inner not in self.below and not own and not os.path.islink(os.path.join(at, name)):
+                        raise ValueError(
+                            f"{self.path} has folders in it that the new one has not, as {inner}, so it is not "
+                            "replaced: remove it first"
+                        )
+                entries += len(files) + len(folders)
+                known = known or any(
+                    f == LIST or any(ends(f, e) for e in (INDEX, ".safetensors", ".distcp")) for f in files
+                )
+            known = known or not entries
+        if not known:
+            raise ValueError(f"{self.path} is not a checkpoint, so it is not replaced: remove it first")
+
+    def commit(self) -> None:
+        for name in self.below:
+            was = self.like / name
+            self._end(self.temp / name, stat.S_IMODE(was.stat().st_mode) & 0o777 | 0o700 if was.is_dir() else 0o700)
+        self._end(self.temp, self.mode)
+        if self.replace:
+            self._rename(_EXCHANGE)
+        else:
+            self._rename(_NO_REPLACE)
+        self.keep = True
+        fd = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        self.keep = False
+
+    @staticmethod
+    def _end(path: _P, mode: int) -> None:
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            os.fchmod(fd, mode)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def _rename(self, flag: int) -> None:
+        """rename(2) replaces an empty folder, also one that somebody else has just made."""
+        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+        code = errno.ENOSYS
+        if rename is not None:
+            if not rename(_AT_FDCWD, os.fsencode(self.temp), _AT_FDCWD, os.fsencode(self.path), flag):
+                return
+            code = ctypes.get_errno()
+        if code in (errno.ENOSYS, errno.EINVAL):  # the system or the file system has neither
+            if flag == _EXCHANGE:
+                raise OSError(code, "two folders cannot be exchanged here: remove the old one first", str(self.path))
+            if not os.path.lexists(self.path):
+                os.rename(self.temp, self.path)
+                return
+            code = errno.EEXIST
+        raise OSError(code, os.strerror(code), str(self.path))
+
+    def __enter__(self) -> OutFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.keep and self.temp.is_dir():  # of a failed call, or what was replaced
+            shutil.rmtree(self.temp)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Files that are written tensor by tensor: what is refused, and what a failure leaves."""
+import errno
+import os
+
+import numpy as np
+
+import pici
+from test_codec import sparse
+from test_file import Files
+
+
+class Writing(Files):
+    def test_pieces(self):
+        x = sparse("f32", 50000).reshape(500, 100)
+        pici.save(self.path, {"x": x}, chunk_elements=777)
+        with pici.create(self.dir / "pieces", chunk_elements=777) as w:
+            w.begin("x", (500, 100), "f32")
+            for i in range(0, 500, 50):
+                w.append(x[i : i + 50])
+        self.assertEqual((self.dir / "pieces").read_bytes(), self.path.read_bytes())
+
+    def test_zeros_by_value(self):
+        x = np.where(np.arange(9000) % 2, -0.0, 0.0).astype(np.float32)
+        x[::100] = 1
+        pici.save(self.path, {"x": x, "i": np.array([-(2**31)], np.int32)}, zeros="value")
+        f = self.open()
+        np.testing.assert_array_equal(f["x"].read(), x)
+        self.assertFalse(np.signbit(f["x"].read()).any())
+        self.assertEqual(f["i"].read().tolist(), [-(2**31)])
+        pici.save(self.dir / "exact", {"x": x})
+        self.assertEqual(pici.load(self.dir / "exact")["x"].tobytes(), x.tobytes())
+        self.assertLess(f["x"].stored_bytes, pici.open(self.dir / "exact")["x"].stored_bytes)
+        self.assertRaisesRegex(ValueError, "pass 'exact'", pici.create, self.dir / "z", zeros=1)
+
+    def test_same_bytes_at_any_thread_count(self):
+        x = sparse("bf16", 50000)
+        made = []
+        for threads in (0, 1, 2, 5):
+            with pici.create(self.path, threads=threads, chunk_elements=1000, overwrite=True) as w:
+                w.add("x", x, dtype="bf16")
+            made.append(self.path.read_bytes())
+        self.assertEqual(made, made[:1] * 4)
+
+    def test_threads_take_turns(self):
+        with pici.create(self.path) as w:
+            w.begin("x", (4000,), "u8")
+            self.one_at_a_time("pici_writer_data", lambda k: [w.append(bytes([k]) * 50) for _ in range(20)])
+        pieces = self.open()["x"][...].reshape(80, 50)
+        self.assertTrue((pieces == pieces[:, :1]).all())
+        self.assertEqual(np.bincount(pieces[:, 0]).tolist(), [20] * 4)
+
+    def test_zstd(self):
+        x = np.tile(np.arange(1, 101, dtype=np.float32), 100)
+        try:
+            pici.save(self.path, {"x": x}, zstd=3)
+        except pici.UnsupportedError:
+            self.skipTest("libpici without zstd: frames in files")
+        self.assertLess(self.path.stat().st_size, x.nbytes // 4)
+        self.assertEqual(self.open()["x"][...].tobytes(), x.tobytes())
+
+    def test_whole_or_not_at_all(self):
+        x = np.ones(10)
+        with self.assertRaises(ZeroDivisionError):
+            with pici.create(self.path) as w:
+                w.add("x", x)
+                1 / 0
+        self.assertEqual(os.listdir(self.dir), [])
+        w = pici.create(self.path)
+        w.add("x", x)
+        self.assertFalse(self.path.exists())
+        del w
+        self.assertEqual(os.listdir(self.dir), [])
+        w = pici.create(self.path)
+        w.begin("x", (3,), "f64")
+        with self.assertRaisesRegex(pici.ArgumentError, "missing"):
+            w.close()
+        self.assertEqual(os.listdir(self.dir), [])
+        self.assertRaisesRegex(ValueError, "closed", w.add, "y", x)
+        w.close()
+        w.abort()
+
+    def test_existing(self):
+        self.path.write_bytes(b"precious")
+        with self.assertRaisesRegex(FileExistsError, "; pass overwrite=True to replace it: ") as caught:
+            pici.save(self.path, {})
+        self.assertIsInstance(caught.exception, pici.IoError)
+        self.assertEqual(self.path.read_bytes(), b"precious")
+        pici.save(self.path, {}, overwrite=True)
+        self.assertEqual(list(self.open()), [])
+        with pici.create(self.dir / "late") as w:
+            (self.dir / "late").write_bytes(b"precious")
+            self.assertRaises(FileExistsError, w.close)
+        self.assertEqual((self.dir / "late").read_bytes(), b"precious")
+        self.assertRaises(FileNotFoundError, pici.create, self.dir / "no" / "folder")
+
+    def test_refusals(self):
+        with pici.create(self.path) as w:
+            w.add("x", np.ones(3))
+            self.assertRaises(pici.ArgumentError, w.add, "x", np.ones(3))
+            self.assertRaises(TypeError, w.add, "z", np.ones(3, object))
+            self.assertRaisesRegex(TypeError, r"pass str\(5\)", w.add, 5, np.ones(3))
+            w.begin("y", (4,), "i8")
+            self.assertRaises(TypeError, w.append, np.ones(4))
+            self.assertRaises(pici.ArgumentError, w.append, np.ones(5, np.int8))
+            self.assertRaises(pici.ArgumentError, w.add, "z", np.ones(3))
+            w.append(np.ones(4, np.int8))
+            self.assertRaises(ValueError, w.begin, "z", (-1,), "i8")
+            self.assertRaises(ValueError, w.begin, "z", (1,) * 33, "i8")
+            self.assertRaises(ValueError, w.begin, "z", (1,), "int7")
+            self.assertRaises(pici.ArgumentError, w.begin, "z", (2**62, 2), "i8")
+            self.assertRaises(ValueError, w.begin, "z", (1,), "i8", attrs={"a\0b": b""})
+            self.assertRaises(pici.ArgumentError, w.begin, "z", (1,), "i8", attrs={"k" * 256: b""})
+        self.assertEqual(list(self.open()), ["x", "y"])
+        for wrong in (
+            {"chunk_elements": 0},
+            {"chunk_elements": 2**22 + 1},
+            {"threads": -1},
+            {"format": "zip"},
+            {"zstd": -1},
+        ):
+            self.assertRaises(ValueError, pici.create, self.dir / "wrong", **wrong)
+        for attrs, error, says in (
+            ({"": b""}, pici.ArgumentError, "0 bytes: pass 1 to 255"),
+            ({"run": "7"}, TypeError, r"attrs\['run'\] is str, and attributes are bytes: pass value.encode\(\)"),
+            ({"run": 7}, TypeError, r"is int, and attributes are bytes: pass its bytes"),
+            ({7: b""}, TypeError, r"the key of an attribute is a str, not int: pass str\(7\)"),
+        ):
+            self.assertRaisesRegex(error, says, pici.create, self.dir / "wrong", attrs=attrs)
+        self.assertEqual(os.listdir(self.dir), ["x.pici"])
+
+    def test_full_device(self):
+        for n in (3, 1 << 20):  # written at the end, and before
+            with self.assertRaisesRegex(pici.IoError, "free some space") as caught:
+                with pici.create("/dev/full") as w:
+                    w.add("x", np.ones(n))
+            self.assertEqual((caught.exception.errno, caught.exception.filename), (errno.ENOSPC, "/dev/full"))
