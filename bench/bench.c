@@ -23,7 +23,7 @@
 enum { MAX_ISAS = 8, MAX_THREADS = 64, MAX_REPS = 1000 };
 enum { RESIDENT_BYTES = 16 << 20, UNRELATED_BYTES = 64 << 20 }; /* see measure() */
 enum op { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS };
-static const enum pici_format formats[] = {PICI_PICI, PICI_HYBRID};
+static const enum pici_format formats[] = {PICI_BITMAP, PICI_HYBRID};
 enum { FORMATS = COUNT_OF(formats), KINDS = FORMATS * OPS }; /* rows of an ISA: each op for each format */
 static const char op_letter[] = "CDA";
 static const char *const op_name[] = {"compress", "decompress", "scatter_add"};
@@ -102,7 +102,7 @@ static double target(const struct section *s, int threads, size_t row, double sp
 {
     const struct pici_isa *isa = row_isa(row);
     const enum op op = row_op(row);
-    if (formats[row_format(row)] != PICI_PICI || s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 ||
+    if (formats[row_format(row)] != PICI_BITMAP || s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 ||
         s->pattern != UNIFORM || threads != 1 || s->checksum || s->huge)
         return 0;
     for (size_t i = 0; i < COUNT_OF(floors); i++)
@@ -380,9 +380,9 @@ static void print_tables(const struct section *s, int threads, double t[][MAX_CO
         printf("  %zu of %zu targets missed (!)\n", missed, targets);
 
     /* target: at most a tenth slower than pici, and faster from 99% zeros on; none for scatter-add */
-    heading("hybrid, times pici", s);
+    heading("hybrid, times bitmap", s);
     for (size_t row = YARDSTICKS; row < rows; row++) {
-        if (formats[row_format(row)] == PICI_PICI)
+        if (formats[row_format(row)] == PICI_BITMAP)
             continue;
         row_label(label, sizeof label, row);
         printf("  %-32s", label);

@@ -336,7 +336,7 @@ static void must(enum pici_status s)
 template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double sparsity, size_t l2)
 {
     const uint64_t n = bytes / sizeof(T);
-    const size_t cap = pici_bound(PICI_COO, DTYPE, n) + 16, pici_cap = pici_bound(PICI_PICI, DTYPE, n) + 16;
+    const size_t cap = pici_bound(PICI_COO, DTYPE, n) + 16, pici_cap = pici_bound(PICI_BITMAP, DTYPE, n) + 16;
     const size_t space = std::max(pici_cuda_workspace(DTYPE, n), two_pass_workspace(n));
     const unsigned count = (unsigned)std::min<size_t>(4 * l2 / bytes + 1, 256);
     table t = {sizeof(T) == 4 ? "f32" : "bf16", bytes, sparsity, 0};
@@ -366,7 +366,8 @@ template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double
         CUDA(cudaMemsetAsync(b.block[i], 0, pici_cap, stream));
         CUDA(cudaMemsetAsync(block2, 0, pici_cap, stream));
         CUDA(cudaMemsetAsync(b.dst[i], 0xa5, bytes, stream));
-        must(pici_compress_cuda(b.block[i], pici_cap, result, b.src[i], n, DTYPE, PICI_PICI, workspace, space, stream));
+        must(pici_compress_cuda(b.block[i], pici_cap, result, b.src[i], n, DTYPE, PICI_BITMAP, workspace, space,
+                                stream));
         const uint64_t len = fetch(result, "compress").len;
         lens.push_back(len);
         CUDA(two_pass_compress<T>(block2, pici_cap, result, b.src[i], n, DTYPE, workspace, stream));
@@ -399,7 +400,7 @@ template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double
     row(t, "compress", "pici",
         time_of(count, bytes,
                 [&](unsigned i) {
-                    must(pici_compress_cuda(b.block[i], pici_cap, result, b.src[i], n, DTYPE, PICI_PICI, workspace,
+                    must(pici_compress_cuda(b.block[i], pici_cap, result, b.src[i], n, DTYPE, PICI_BITMAP, workspace,
                                             space, stream));
                 }),
         least);

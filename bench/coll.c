@@ -37,7 +37,7 @@ static const char
         ", or all of them; auto\n"
         "  --dense LIST               those of which a dense run takes part; all\n"
         "  --order turn|near          ranks are dealt out to the nodes in turn, or neighbours share one; both\n"
-        "  --format LIST              auto, pici, coo, hybrid, dense; or several joined by +, which is auto among "
+        "  --format LIST              auto, bitmap, coo, hybrid, dense; or several joined by +, which is auto among "
         "these; "
         "auto\n"
         "  --values LIST              exact, q2, q4, q8, bf16, f16, f32, zfp:RATE, zfp~TOLERANCE; exact\n"

@@ -77,7 +77,7 @@ static struct figures figures_of(const struct world *w, const struct settings *s
     return f;
 }
 
-/* "pici+coo" */
+/* "bitmap+coo" */
 static void format_words(int format, char *words, size_t bytes)
 {
     size_t at = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici blocks the simple way: count each tile, scan the counts with CUB, read the elements again and place them. What
+ * bitmap blocks the simple way: count each tile, scan the counts with CUB, read the elements again and place them. What
  * the library does in one pass must come out the same, and faster. */
 #ifndef PICI_BENCH_CUDA_TWO_PASS_CUH
 #define PICI_BENCH_CUDA_TWO_PASS_CUH
@@ -66,11 +66,11 @@ static cudaError_t two_pass_compress(void *block, size_t cap, struct pici_cuda_r
 {
     const uint64_t tiles = pici::tiles_of(n);
     const unsigned warps = TWO_PASS_THREADS / 32, blocks = (unsigned)((tiles + warps - 1) / warps);
-    const unsigned shared = pici::MAKE_BYTES<T>(PICI_PICI, TWO_PASS_THREADS);
+    const unsigned shared = pici::MAKE_BYTES<T>(PICI_BITMAP, TWO_PASS_THREADS);
     size_t scan = two_pass_workspace(n) - tiles * 8;
     uint64_t *counts = (uint64_t *)((uint8_t *)workspace + scan);
     pici::making<T> m = {src, (uint8_t *)block, cap, pici::block_view()};
-    m.to.format = PICI_PICI;
+    m.to.format = PICI_BITMAP;
     m.to.dtype = (uint32_t)dtype;
     m.to.count = n;
     layout(m.to);

@@ -83,7 +83,7 @@ static const struct method {
     decode_fn *decode;
     int parameter;
 } methods[] = {
-    {"pici", pici_encode, pici_decode, PICI_PICI},
+    {"bitmap", pici_encode, pici_decode, PICI_BITMAP},
     {"coo", pici_encode, pici_decode, PICI_COO},
     {"auto", pici_encode, pici_decode, PICI_AUTO},
     {"zstd -1", zstd_encode, zstd_decode, 1},

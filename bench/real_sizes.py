@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 DATA = pathlib.Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "nn"
-FORMATS = ["pici", "coo", "dense", "hybrid"]
+FORMATS = ["bitmap", "coo", "dense", "hybrid"]
 
 
 def main():

@@ -11,7 +11,7 @@
 #include "common.h"
 
 enum { SIZES_N = 1 << 22 };
-static const enum pici_format sizes_format[] = {PICI_PICI, PICI_COO, PICI_DENSE, PICI_HYBRID};
+static const enum pici_format sizes_format[] = {PICI_BITMAP, PICI_COO, PICI_DENSE, PICI_HYBRID};
 static const double sizes_density[] = {0.01, 0.1, 1, 5, 10, 20, 50, 90, 100}; /* percent */
 
 /* The project's limits for hybrid, as a multiple of the bound: at 0.01%, where headers weigh, and above. */

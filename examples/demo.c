@@ -321,7 +321,7 @@ int main(int argc, char **argv)
            "                  block      compress    decompress    scatter-add\n"
            "   memcpy                %5.1f\n",
            REPETITIONS, mib, copy);
-    static const enum pici_format formats[] = {PICI_HYBRID, PICI_PICI, PICI_COO};
+    static const enum pici_format formats[] = {PICI_HYBRID, PICI_BITMAP, PICI_COO};
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         w.format = formats[i];
         const double c = speed(do_compress, &w), d = speed(do_decompress, &w);

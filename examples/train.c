@@ -447,7 +447,7 @@ static bool print_table(const struct job *j, const struct run *run)
         const uint64_t sent = x->row[x->rows - 1].sent;
         printf("  %-6s %.5f %6.2f%% %7.2f %6.1f %6llu %5llu %5llu %6llu  %6.2f %6.2f\n", j->o.run[k].name, x->held_loss,
                100 * x->held_right, mib(sent), whole ? 100 * (double)sent / (double)whole : 100.0,
-               (unsigned long long)x->sends[PICI_DENSE], (unsigned long long)x->sends[PICI_PICI],
+               (unsigned long long)x->sends[PICI_DENSE], (unsigned long long)x->sends[PICI_BITMAP],
                (unsigned long long)x->sends[PICI_COO], (unsigned long long)x->sends[PICI_HYBRID], x->seconds_coll,
                x->seconds);
     }

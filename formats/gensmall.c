@@ -8,7 +8,7 @@
 
 static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i8",
                                           "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
-static const char *const format_names[] = {"dense", "pici", "coo", "hybrid"};
+static const char *const format_names[] = {"dense", "bitmap", "coo", "hybrid"};
 
 /* What a case is made of: n elements that are the base, and what follows them. */
 struct pair {
@@ -145,7 +145,7 @@ static void put_patterns(void)
         {"zeros", REF_F32, 500, 100, 900, 500, 100, UINT64_C(0x358637bd)},
         {"far", REF_F32, 400, 125, 10, 700, 1 << 30, UINT64_C(0x358637bd)},
         {"none", REF_BF16, 300, 122, 50, 0, 1, 0},
-        {"pici", REF_I32, 300, 12, 50, 100, 9, 0},
+        {"bitmap", REF_I32, 300, 12, 50, 100, 9, 0},
         {"seven", REF_U8, 7, 0, 0, 500, 9, 0},
         {"five", REF_F64, 5, 9, 0, 500, 9, 0},
     };

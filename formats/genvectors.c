@@ -7,7 +7,7 @@
 
 static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i8",
                                           "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
-static const char *const format_names[] = {"dense", "pici", "coo", "hybrid"};
+static const char *const format_names[] = {"dense", "bitmap", "coo", "hybrid"};
 
 /* ---- roundtrip.txt ---- */
 

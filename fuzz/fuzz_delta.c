@@ -60,7 +60,7 @@ static void as_block(const uint8_t *block, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    static const enum pici_format formats[5] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
+    static const enum pici_format formats[5] = {PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID, PICI_AUTO};
     uint8_t *copy = memory(len);
     if (len)
         memcpy(copy, data, len);

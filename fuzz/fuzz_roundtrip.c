@@ -47,7 +47,7 @@ static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum 
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    static const enum pici_format formats[5] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
+    static const enum pici_format formats[5] = {PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID, PICI_AUTO};
     if (len < 2)
         return 0;
     const enum pici_format format = formats[(data[0] & 3) + (data[0] >> 3 & 1)];

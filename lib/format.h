@@ -36,6 +36,9 @@ enum {
     HDR_BYTES = 48
 };
 
+/* The name of the format bitmap until version 0.3: accepted wherever a user or a file names a format. */
+#define FMT_BITMAP_ALIAS "pici"
+
 enum {
     FMT_VERSION = 1,
     FMT_VERSION_SIGNS = 2 /* hybrid, a tile of which keeps signs */

@@ -44,7 +44,7 @@ const char *pici_dtype_name(enum pici_dtype t)
 
 const char *pici_format_name(enum pici_format f)
 {
-    static const char names[][8] = {"dense", "pici", "coo", "hybrid"};
+    static const char names[][8] = {"dense", "bitmap", "coo", "hybrid"};
     return f == PICI_AUTO ? "auto" : (unsigned)f <= PICI_HYBRID ? names[f] : NULL;
 }
 

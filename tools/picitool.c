@@ -80,7 +80,7 @@ static const struct {
     bool value_optional;
     const char *help;
 } options[OPTIONS] = {
-    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, pici, coo or hybrid"},
+    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, bitmap, coo or hybrid"},
     [OPT_DTYPE] =
         {'d', "dtype", "DTYPE", false,
          "type of raw elements and of unnamed storages in a .pt: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 "

@@ -67,17 +67,23 @@ static int parse_word(const char *option, const char *s, const char *(*word)(int
     return tool_usage(NULL, "--%s %s: not one of %s%s", option, s, all, suggest_hint(&near, "", hint));
 }
 
+/* "pici" is what the format bitmap was called until version 0.3. */
+static const char *new_format_word(const char *word)
+{
+    return strcmp(word, "pici") == 0 ? pici_format_name(PICI_BITMAP) : word;
+}
+
 bool value_is_format(const char *s)
 {
     for (int i = 0; value_format_word(i); i++)
-        if (strcmp(s, value_format_word(i)) == 0)
+        if (strcmp(new_format_word(s), value_format_word(i)) == 0)
             return true;
     return false;
 }
 
 int value_format(const char *s, struct tool_options *o)
 {
-    int i, status = parse_word("format", s, value_format_word, &i);
+    int i, status = parse_word("format", new_format_word(s), value_format_word, &i);
     o->format = i ? (enum pici_format)(i - 1) : PICI_AUTO;
     return status;
 }

@@ -94,10 +94,10 @@ struct pici_coll_stats {
  *   A threshold of 1 or more makes all messages dense; a threshold of 0 makes none dense by this rule. Defaults of
  *   inter, intra and ag: 0.6, 0.7, 0.5 for format COO, else 0.5, 0.6, 0.1.
  *
- *   A message that is not dense by this rule has the format asked for. With AUTO it has the format among pici, coo and
- *   hybrid for which the estimated time is least: bytes divided by the link's bandwidth, plus an estimate of the time
- *   to encode and decode so many elements with so many nonzeros. If dense takes no more bytes than that format, AUTO
- *   sends it dense. */
+ *   A message that is not dense by this rule has the format asked for. With AUTO it has the format among bitmap, coo
+ *   and hybrid for which the estimated time is least: bytes divided by the link's bandwidth, plus an estimate of the
+ *   time to encode and decode so many elements with so many nonzeros. If dense takes no more bytes than that format,
+ *   AUTO sends it dense. */
 struct pici_tune {
     size_t size; /* PICI_TUNE_INIT */
 

@@ -115,12 +115,12 @@ PICI_DEV_HOST int layout(block_view &v)
 {
     const bool hybrid = v.format == PICI_HYBRID;
     const uint64_t said = hybrid ? v.values_offset : 0;
-    v.tiles = v.format == PICI_PICI || hybrid ? tiles_of(v.count) : 0;
+    v.tiles = v.format == PICI_BITMAP || hybrid ? tiles_of(v.count) : 0;
     v.index_width = v.format == PICI_DENSE ? 0u : v.count > UINT64_C(1) << 32 ? 8u : 4u;
     v.width_log2 = (uint32_t)width_log2(v.dtype);
     v.index_offset = HEADER_BYTES + (hybrid ? 0 : v.tiles * TILE_BITS_BYTES);
     v.index_end = v.body_offset = v.values_offset = v.block_bytes = 0;
-    const uint64_t groups = groups_of(v.tiles), entries = hybrid ? groups : v.format == PICI_PICI ? v.tiles : v.nnz;
+    const uint64_t groups = groups_of(v.tiles), entries = hybrid ? groups : v.format == PICI_BITMAP ? v.tiles : v.nnz;
     if (!muladd(&v.index_end, entries, v.index_width, v.index_offset) || v.index_end > UINT64_MAX - 15)
         return 0;
     v.body_offset = v.format == PICI_DENSE ? (uint64_t)HEADER_BYTES : (v.index_end + 15) & ~UINT64_C(15);
@@ -309,7 +309,7 @@ PICI_DEV finding explain(const block_view &v, uint64_t f)
     } else if (part == FAULT_PADDING) {
         x.rule = RULE_PADDING;
         x.at = v.index_end + order;
-    } else if (v.format == PICI_PICI) {
+    } else if (v.format == PICI_BITMAP) {
         const uint64_t t = order >> 14, sub = order & 4095;
         const unsigned stage = order >> 12 & 3;
         x.rule = stage == TILE_PAST_END ? RULE_PAST_END : stage == TILE_ZERO ? RULE_STORED_ZERO : RULE_TILE_INDEX;

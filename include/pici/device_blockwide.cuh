@@ -28,10 +28,10 @@ template <class T> constexpr unsigned READ_BYTES(unsigned threads)
 
 template <class T> constexpr unsigned MAKE_BYTES(unsigned format, unsigned threads)
 {
-    return (unsigned)sizeof(block_memory) + (format == PICI_HYBRID ? GROUP_TILES * (unsigned)sizeof(made_tile)
-                                             : format == PICI_COO  ? threads / LANES * COO_STAGE_BYTES<T>
-                                             : format == PICI_PICI ? threads / LANES * STAGE_BYTES<T>
-                                                                   : 0);
+    return (unsigned)sizeof(block_memory) + (format == PICI_HYBRID   ? GROUP_TILES * (unsigned)sizeof(made_tile)
+                                             : format == PICI_COO    ? threads / LANES * COO_STAGE_BYTES<T>
+                                             : format == PICI_BITMAP ? threads / LANES * STAGE_BYTES<T>
+                                                                     : 0);
 }
 
 PICI_DEV unsigned warps()
@@ -146,7 +146,7 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
         c = tile_columns(h);
         before = tile_offset(c);
         nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
-        if (FORMAT == PICI_PICI)
+        if (FORMAT == PICI_BITMAP)
             put_columns(m.block + HEADER_BYTES, t, c);
     }
     if (lane == 0)
@@ -397,7 +397,7 @@ PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t s
             if (warp_hash(v.bytes, v.block_bytes) != v.checksum)
                 wrong = fault(FAULT_CHECKSUM, 0);
     }
-    if (v.format == PICI_PICI) {
+    if (v.format == PICI_BITMAP) {
         if constexpr (DO == VERIFY) {
             for (uint64_t t = share; t < v.tiles; t += shares)
                 wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, dst, stage));
@@ -457,7 +457,7 @@ struct carry {
     }
 };
 
-/* Encode n elements as one block. FORMAT: PICI_DENSE, PICI_PICI, PICI_COO or PICI_HYBRID. T is as wide as dtype.
+/* Encode n elements as one block. FORMAT: PICI_DENSE, PICI_BITMAP, PICI_COO or PICI_HYBRID. T is as wide as dtype.
  *   block   out, [cap bytes]   aligned to 16. If the encoded block does not fit, this does not begin with a valid
  *                              header
  *   src     [n elements]       aligned to their width
@@ -491,7 +491,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
             nnz += hw::get((const uint64_t *)(shared + 1) + w);
         hw::syncthreads();
     }
-    m.to.nnz = FORMAT == PICI_PICI || FORMAT == PICI_HYBRID ? 0 : nnz;
+    m.to.nnz = FORMAT == PICI_BITMAP || FORMAT == PICI_HYBRID ? 0 : nnz;
     bool fits = layout(m.to) && m.to.block_bytes <= cap;
     if (fits) {
         if constexpr (FORMAT == PICI_DENSE) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading a tile of a pici block by a warp, and the bits and entries of its next tile meanwhile. Part of
+ * Reading a tile of a bitmap block by a warp, and the bits and entries of its next tile meanwhile. Part of
  * pici/device.cuh. */
 #ifndef PICI_DEVICE_READ_CUH
 #define PICI_DEVICE_READ_CUH
@@ -24,8 +24,8 @@ PICI_DEV tile_head head_of(const block_view &v, uint64_t t)
 /* Shared memory for the bits of a tile, and after them its entry of the index and the next. */
 enum : uint32_t { AHEAD_BYTES = TILE_BITS_BYTES + 16 };
 
-/* Begin to copy the bits and the entries of tile t of a pici block to `to`, which is aligned to 16. Needs no registers
- * until the copy is used. */
+/* Begin to copy the bits and the entries of tile t of a bitmap block to `to`, which is aligned to 16. Needs no
+ * registers until the copy is used. */
 PICI_DEV void tile_ahead(uint8_t *to, const block_view &v, uint64_t t)
 {
     const unsigned lane = hw::lane();
@@ -57,7 +57,7 @@ PICI_DEV tile_head tile_arrived(const uint8_t *from, const block_view &v, uint64
     return h;
 }
 
-/* Check all rules of tile t of a pici block, and its part of the index; if the tile itself is valid, decode it or
+/* Check all rules of tile t of a bitmap block, and its part of the index; if the tile itself is valid, decode it or
  * add it to dst, as DO says. SUM: arith<dtype> or arith_xor<T> for ADD. Returns a fault. stage may be used again at
  * once. */
 template <reading DO, class SUM, class T>

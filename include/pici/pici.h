@@ -101,17 +101,18 @@ PICI_API const char *pici_dtype_name(enum pici_dtype);
 
 enum pici_format {
     PICI_DENSE = 0,  /* all elements */
-    PICI_PICI = 1,   /* a bitvector in tiles of 64 x 64 bits, a prefix sum for each tile, and the nonzero values */
+    PICI_BITMAP = 1, /* a bitvector in tiles of 64 x 64 bits, a prefix sum for each tile, and the nonzero values */
     PICI_COO = 2,    /* the positions and the values of the nonzeros */
     PICI_HYBRID = 3, /* for each tile of 4096 elements the smallest of: offsets, a bitvector, all elements */
-    PICI_AUTO = 255  /* the format with the shortest block; if several are shortest, the one with the lowest number.
+    PICI_PICI = PICI_BITMAP, /* deprecated: the name until version 0.3 */
+    PICI_AUTO = 255 /* the format with the shortest block; if several are shortest, the one with the lowest number.
                       * Later versions may choose differently */
 };
 
 /* Formats that an array of a struct has room for; those that there are not are 0. */
 #define PICI_FORMATS_ROOM 8
 
-/* "dense", "pici", "coo", "hybrid", "auto". Static. NULL for an unknown format. */
+/* "dense", "bitmap", "coo", "hybrid", "auto". Static. NULL for an unknown format. */
 PICI_API const char *pici_format_name(enum pici_format);
 
 /* Which elements an encoder takes for zeros. */

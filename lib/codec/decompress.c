@@ -69,7 +69,7 @@ static int unpack_part(const struct job *j, uint8_t *dst, uint64_t first, size_t
     return 1;
 }
 
-/* Elements [first, first + n) of a pici block. */
+/* Elements [first, first + n) of a bitmap block. */
 static int unpack_pici(const struct job *j, uint8_t *dst, uint64_t first, size_t n)
 {
     const struct pici_block *b = j->b;

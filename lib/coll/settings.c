@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "coll/engine.h"
+#include "format.h"
 #include "predict/number.h"
 #include "schedule/registry.h"
 #include "sized.h"
@@ -60,7 +61,7 @@ static const struct coll_settings usual = {.format = PICI_AUTO,
 
 /* ---- words */
 
-static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+static const enum pici_format formats[] = {PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* The ith name that a type allows, and its value; NULL after the last. */
@@ -107,7 +108,8 @@ static int read_name(enum setting_type type, const char *text, size_t size, unsi
     for (int i = 0; (name = name_of(type, i, value)); i++)
         if (strlen(name) == size && memcmp(name, text, size) == 0)
             return 1;
-    return 0;
+    *value = PICI_BITMAP;
+    return type != SETTING_ALGORITHM && size == strlen(FMT_BITMAP_ALIAS) && memcmp(FMT_BITMAP_ALIAS, text, size) == 0;
 }
 
 static int read_names(const char *text, unsigned *set)

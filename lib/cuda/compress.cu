@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding pici blocks in one pass over the elements, and dense blocks. In a pici block, where values begin depends
+ * Encoding bitmap blocks in one pass over the elements, and dense blocks. In a bitmap block, where values begin depends
  * on n alone, so a partition can place its values as soon as it knows how many precede them. */
 #include "encode.cuh"
 
@@ -11,7 +11,7 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
     PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(jobs, PICI_PICI);
+    making<T> m = making_of<T>(jobs, PICI_BITMAP);
     layout(m.to);
     const uint64_t parts = partitions(m.to.count);
     if (parts == 0) {
@@ -20,7 +20,7 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
         return;
     }
     claim_partitions(job, shared, parts, [&](look_back &prefix) {
-        const uint64_t nnz = make_partition<PICI_PICI>(m, prefix.part, shared, prefix);
+        const uint64_t nnz = make_partition<PICI_BITMAP>(m, prefix.part, shared, prefix);
         if (prefix.part + 1 == parts && warp() == 0)
             finish_block(m, nnz, job.call.result);
     });
@@ -42,7 +42,7 @@ static cudaError_t launch_encode(const pici_cuda_encode_jobs *jobs, unsigned cou
 {
     constexpr unsigned threads = ENCODE_THREADS<T>;
     return launch_jobs(encode_kernel<T>, (tiles_of(n) + threads / 32 - 1) / (threads / 32), count, threads,
-                       MAKE_BYTES<T>(PICI_PICI, threads), ENCODE_BLOCKS<T>, *jobs, stream);
+                       MAKE_BYTES<T>(PICI_BITMAP, threads), ENCODE_BLOCKS<T>, *jobs, stream);
 }
 
 template <class T>

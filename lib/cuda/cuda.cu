@@ -12,7 +12,7 @@
 /* pici/device_block.cuh does not include format.h, so its constants are compared here. */
 static_assert((int)pici::HEADER_BYTES == HDR_BYTES && (int)pici::CHECKSUM_AT == HDR_CHECKSUM &&
                   (int)pici::FLAG_INDEX64 == FLAG_INDEX64 && (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM &&
-                  (int)PICI_DENSE == FMT_DENSE && (int)PICI_PICI == FMT_PICI && (int)PICI_COO == FMT_COO &&
+                  (int)PICI_DENSE == FMT_DENSE && (int)PICI_BITMAP == FMT_PICI && (int)PICI_COO == FMT_COO &&
                   (int)PICI_HYBRID == FMT_HYBRID && (int)pici::VERSION_SIGNS == FMT_VERSION_SIGNS,
               "device_block.cuh and format.h must agree");
 static_assert(
@@ -121,7 +121,7 @@ static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t
         return PICI_E_ARG;
     if (format == PICI_AUTO)
         return PICI_E_UNSUPPORTED;
-    if (format != PICI_DENSE && format != PICI_PICI && format != PICI_COO && format != PICI_HYBRID)
+    if (format != PICI_DENSE && format != PICI_BITMAP && format != PICI_COO && format != PICI_HYBRID)
         return PICI_E_ARG;
     for (size_t i = 0; i < count; i++) {
         const enum pici_status s = check_encode(jobs + i, diff, (unsigned)dtype, (unsigned)format);
@@ -159,7 +159,7 @@ static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t
         }
         of.dtype = (unsigned)dtype;
         of.by_value = by_value && pici::is_float((unsigned)dtype);
-        e = (format == PICI_PICI     ? pici_cuda_launch_encode
+        e = (format == PICI_BITMAP   ? pici_cuda_launch_encode
              : format == PICI_COO    ? pici_cuda_launch_coo
              : format == PICI_HYBRID ? pici_cuda_launch_hybrid
                                      : pici_cuda_launch_dense)(&of, k, most, stream);

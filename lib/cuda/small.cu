@@ -307,7 +307,7 @@ static size_t workspace_of(uint64_t n, unsigned at_once, uint64_t slot, uint64_t
 
 static bool is_format(unsigned format)
 {
-    return format == PICI_DENSE || format == PICI_PICI || format == PICI_COO || format == PICI_HYBRID;
+    return format == PICI_DENSE || format == PICI_BITMAP || format == PICI_COO || format == PICI_HYBRID;
 }
 
 size_t pici_diff_small_cuda_workspace(enum pici_format format, enum pici_dtype dtype, uint64_t n, unsigned at_once)
@@ -390,7 +390,7 @@ template <class T> static cudaError_t launch_xor_of(const small_job &job, unsign
 {
     switch (job.format) {
     case PICI_DENSE: return launch_xor<T, PICI_DENSE>(job, blocks, stream);
-    case PICI_PICI: return launch_xor<T, PICI_PICI>(job, blocks, stream);
+    case PICI_BITMAP: return launch_xor<T, PICI_BITMAP>(job, blocks, stream);
     case PICI_COO: return launch_xor<T, PICI_COO>(job, blocks, stream);
     default: return launch_xor<T, PICI_HYBRID>(job, blocks, stream);
     }

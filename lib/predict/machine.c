@@ -10,10 +10,10 @@
 #define CPU_CODEC                                                                                                      \
     {                                                                                                                  \
         [PICI_DENSE] = {{600, {0}}, {400, {0}}, {1200, {0}}, {1350, {0}}},                                             \
-        [PICI_PICI] = {{0},                                                                                            \
-                       {370, {0, 90, 210, 300, 400}},                                                                  \
-                       {40, {200, 940, 1050, 1200, 1820}},                                                             \
-                       {640, {0, 90, 1950, 2030, 2560}}},                                                              \
+        [PICI_BITMAP] = {{0},                                                                                          \
+                         {370, {0, 90, 210, 300, 400}},                                                                \
+                         {40, {200, 940, 1050, 1200, 1820}},                                                           \
+                         {640, {0, 90, 1950, 2030, 2560}}},                                                            \
         [PICI_COO] = {{0},                                                                                             \
                       {200, {670, 530, 700, 1030, 2700}},                                                              \
                       {0, {250, 980, 1100, 1350, 5090}},                                                               \
@@ -55,7 +55,7 @@ const struct model_machine pici_model_machine = ETHERNET(50e-6, 1.25e8);
 #define GPU_CODEC(reduce, decode, memory)                                                                              \
     {                                                                                                                  \
         [PICI_DENSE] = {{0.2 * NS(reduce), {0}}, {2 * NS(memory), {0}}, {3 * NS(memory), {0}}, {2 * NS(memory), {0}}}, \
-        [PICI_PICI] = SPARSE_ON_GPU(reduce, decode), [PICI_COO] = SPARSE_ON_GPU(reduce, decode),                       \
+        [PICI_BITMAP] = SPARSE_ON_GPU(reduce, decode), [PICI_COO] = SPARSE_ON_GPU(reduce, decode),                     \
         [PICI_HYBRID] = SPARSE_ON_GPU(reduce, decode)                                                                  \
     }
 

@@ -8,8 +8,8 @@ enum { PREFIX = 32 }; /* bytes of a message besides its blocks (formats/message.
 float pici_policy_threshold(const struct policy_thresholds *thresholds, enum pici_format format, enum policy_link link,
                             int gather)
 {
-    static const struct policy_thresholds pici = {{0.5F, 0.6F}, 0.1F}, coo = {{0.6F, 0.7F}, 0.5F};
-    const struct policy_thresholds *usual = format == PICI_COO ? &coo : &pici;
+    static const struct policy_thresholds bitmap = {{0.5F, 0.6F}, 0.1F}, coo = {{0.6F, 0.7F}, 0.5F};
+    const struct policy_thresholds *usual = format == PICI_COO ? &coo : &bitmap;
     const float said = gather ? thresholds->gather : thresholds->reduce[link];
     if (said >= 0)
         return said;

@@ -72,7 +72,7 @@ struct policy_auto {
     double cost_scale; /* time of encoding and decoding on this engine / on the host; 0 means 1 */
 };
 
-/* The expected seconds of a message in this format (pici, coo or hybrid): its bytes over the link, and encoding and
+/* The expected seconds of a message in this format (bitmap, coo or hybrid): its bytes over the link, and encoding and
  * decoding. From constants, never from a clock, so that runs can be repeated. < 0 if pici_policy_bytes is 0. */
 double pici_policy_seconds(enum pici_format, enum pici_dtype, const uint64_t *elements, const uint64_t *nonzeros,
                            int blocks, const struct policy_auto *);
@@ -81,7 +81,7 @@ double pici_policy_seconds(enum pici_format, enum pici_dtype, const uint64_t *el
  * code an empty tile, which is the least that coding a part of one takes. Then AUTO sends it dense. */
 int pici_policy_tiny(enum pici_dtype, const uint64_t *elements, int blocks, const struct policy_auto *);
 
-/* The format of a sparse message: `format` itself. For AUTO the one of pici, coo and hybrid with the least expected
+/* The format of a sparse message: `format` itself. For AUTO the one of bitmap, coo and hybrid with the least expected
  * time (the lowest number of several), or dense if that has no more bytes. */
 enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uint64_t *elements,
                                     const uint64_t *nonzeros, int blocks, const struct policy_auto *);

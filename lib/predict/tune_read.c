@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "format.h"
 #include "predict/machine.h"
 #include "predict/number.h"
 #include "predict/tune.h"
@@ -408,9 +409,12 @@ static const char *const work_names[] = {"count", "encode", "add", "decode", NUL
 static enum pici_status read_codec(struct reader *reader)
 {
     static const char *const dtypes[] = {"f32", NULL};
-    const char *const formats[] = {pici_format_name(PICI_DENSE), pici_format_name(PICI_PICI),
+    const char *const formats[] = {pici_format_name(PICI_DENSE), pici_format_name(PICI_BITMAP),
                                    pici_format_name(PICI_COO), pici_format_name(PICI_HYBRID), NULL};
-    const int format = find(reader, 2, formats), work = find(reader, 3, work_names);
+    const int work = find(reader, 3, work_names);
+    int format = find(reader, 2, formats);
+    if (format < 0 && reader->words > 2 && is(&reader->word[2], FMT_BITMAP_ALIAS))
+        format = PICI_BITMAP;
     if (find(reader, 1, dtypes) < 0)
         return FAIL(reader, "the dtype of a codec line is f32");
     if (format < 0)

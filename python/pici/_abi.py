@@ -37,7 +37,8 @@ KEY_MAX = 255  # PICI_KEY_MAX
 
 ZEROS = {"exact": 0, "value": 1}  # enum pici_zeros
 SELECT = {"bucket": 0, "global": 1, "sampled": 2}  # enum pici_select
-FORMATS = {"dense": 0, "pici": 1, "coo": 2, "hybrid": 3, "auto": 255}
+FORMATS = {"dense": 0, "bitmap": 1, "coo": 2, "hybrid": 3, "auto": 255}
+ALIASES = {"pici": "bitmap"}  # names until version 0.3, still accepted
 OPS = {"sum": 0, "avg": 1, "min": 2, "max": 3}  # enum pici_op
 VALUE_CODECS = {"exact": 0, "cast": 1, "qsgd": 2, "zfp": 3}  # enum pici_value_codec
 ALL_GATHER, REDUCE_SCATTER, ALL_REDUCE, BROADCAST, ALL_GATHERV = 1, 2, 3, 5, 6  # enum pici_collective

@@ -72,7 +72,7 @@ def stats_of(of: Any, last: bool) -> Stats:
 
 
 def choice(name: str, value: Any, choices: dict[str, int]) -> int:
-    code = choices.get(value)
+    code = choices.get(_abi.ALIASES.get(value, value))
     if code is None:
         raise ValueError(f"{name}={value!r}: pass one of {', '.join(repr(choice) for choice in choices)}")
     return code

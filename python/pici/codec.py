@@ -84,7 +84,7 @@ def _head(block: Union[bytes, Storage]) -> tuple[int, int, int, int, int]:
 
 def format_code(name: str) -> int:
     try:
-        return _abi.FORMATS[name]
+        return _abi.FORMATS[_abi.ALIASES.get(name, name)]
     except KeyError:
         raise ValueError(f"no format {name!r}: pass one of {', '.join(_abi.FORMATS)}") from None
 
@@ -195,7 +195,7 @@ def compress(
 ) -> Union[bytes, memoryview]:
     """Encode all elements of array, in row-major order, as one block. The block does not store the shape.
 
-    format: "dense", "pici", "coo", "hybrid", or "auto", the one with the shortest block.
+    format: "dense", "bitmap", "coo", "hybrid", or "auto", the one with the shortest block.
     checksum: store an XXH64 of the block, which decoders check.
     zeros: "exact", or "value": of floats, -0.0 is stored as +0.0, which saves much where a mask was multiplied with.
     out: a writable buffer (bytearray, array of uint8) in which the block is made; bound() says how long it must be. The

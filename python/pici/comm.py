@@ -27,7 +27,7 @@ Options of the calls, which are the same on all ranks but for timeout and format
     op         "sum", "avg", "min", "max"
     dtype      the dtype of the elements, if their type does not say it: "bf16" for an array of uint16
     algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune())
-    format     of sparse messages: "pici", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
+    format     of sparse messages: "bitmap", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
     timeout    seconds without progress after which the call fails, or a timedelta; math.inf: none
     density    a hint: the share of elements of one rank that are not zero
     latency    a hint: seconds that a short message takes

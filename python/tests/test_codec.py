@@ -15,7 +15,7 @@ import pici
 from pici import _arrays, _dtypes
 from vectors import roundtrips
 
-FORMATS = ["dense", "pici", "coo", "hybrid", "auto"]
+FORMATS = ["dense", "bitmap", "coo", "hybrid", "auto"]
 LENGTHS = [0, 1, 63, 64, 65, 4095, 4096, 4097, 3 * 4096 + 5, 70 * 4096]
 
 
@@ -143,7 +143,7 @@ class Roundtrip(unittest.TestCase):
             self.assertEqual(into.view(np.uint8).tolist(), [0, 1])
             write(into.view(np.uint8), seven)
         with self.assertRaises(pici.CorruptError):  # of the block, not of what it left
-            pici.decompress_into(np.zeros(9000, bool), pici.compress(np.full(9000, 7, np.uint8), format="pici")[:-1])
+            pici.decompress_into(np.zeros(9000, bool), pici.compress(np.full(9000, 7, np.uint8), format="bitmap")[:-1])
 
     def test_complex(self):
         for kind, part in ((np.complex64, "f32"), (np.complex128, "f64")):
@@ -417,7 +417,7 @@ class Delta(unittest.TestCase):
     def test_damaged(self):
         base = np.zeros(5000, np.int16)
         for checksum, error in ((False, pici.CorruptError), (True, pici.ChecksumError)):
-            delta = bytearray(pici.diff(base, np.arange(5000, dtype=np.int16), format="pici", checksum=checksum))
+            delta = bytearray(pici.diff(base, np.arange(5000, dtype=np.int16), format="bitmap", checksum=checksum))
             delta[-1:] = delta[-2:-1] = b"\0"
             with self.assertRaises(error) as caught:
                 pici.apply(base.copy(), delta)

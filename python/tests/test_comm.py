@@ -263,14 +263,14 @@ class Arrays(unittest.TestCase):
             for option in ({"format": "dense"}, {"format": "coo"}, {"format": "hybrid"}):
                 comm.all_reduce(x, **option)
                 sent.append({name for name, n in comm.stats.sends.items() if n})
-            comm.tune(format="pici", checksum=True, window=2, timeout=LONG, formats=["pici"], history=False)
+            comm.tune(format="bitmap", checksum=True, window=2, timeout=LONG, formats=["bitmap"], history=False)
             comm.tune(inter_threshold=0.5, intra_bandwidth=1e9, slice_bytes=1 << 20, algorithm="ring")
             comm.all_reduce(x)
             sent.append({name for name, n in comm.stats.sends.items() if n})
             return sent
 
         for sent in checked(together(pici.Comm.threads(2), work)):
-            self.assertEqual(sent, [{"dense"}, {"coo"}, {"hybrid"}, {"pici"}])
+            self.assertEqual(sent, [{"dense"}, {"coo"}, {"hybrid"}, {"bitmap"}])
         comms = pici.Comm.threads(2)
         begin = time.monotonic()
         self.assertRaises(pici.TimedOutError, comms[0].all_reduce, x, timeout=0.2)

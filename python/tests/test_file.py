@@ -58,7 +58,7 @@ class Files(unittest.TestCase):
 class Reading(Files):
     def test_roundtrip(self):
         arrays = {d.name: sparse(d.name, 30000).reshape(3, 100, 100) for d in _dtypes.ALL}
-        for options in ({}, {"threads": 2, "chunk_elements": 1000}, {"format": "pici"}):
+        for options in ({}, {"threads": 2, "chunk_elements": 1000}, {"format": "bitmap"}):
             with pici.create(self.path, overwrite=True, **options) as w:
                 for name, x in arrays.items():
                     w.add(name, x, dtype=name)

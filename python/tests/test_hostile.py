@@ -60,7 +60,7 @@ class Damage(unittest.TestCase):
         return x, pici.compress(x, format=form, checksum=True)
 
     def test_every_byte(self):
-        for form in ("dense", "pici", "coo", "hybrid"):
+        for form in ("dense", "bitmap", "coo", "hybrid"):
             x, block = self.block(form)
             for at in range(len(block)):
                 bad = bytearray(block)
@@ -71,7 +71,7 @@ class Damage(unittest.TestCase):
                     self.assertIsNotNone(error.fault, (form, at))
 
     def test_every_length(self):
-        for form in ("pici", "coo", "hybrid"):
+        for form in ("bitmap", "coo", "hybrid"):
             _, block = self.block(form)
             for n in range(len(block)):
                 error = error_of(pici.decompress, block[:n])
@@ -82,7 +82,7 @@ class Damage(unittest.TestCase):
     def test_outputs_are_not_overrun(self):
         """Random bytes after valid headers: whatever the result, the memory around the output does not change."""
         rng = np.random.default_rng(3)
-        for form in ("pici", "coo", "hybrid"):
+        for form in ("bitmap", "coo", "hybrid"):
             x, block = self.block(form)
             block = bytearray(pici.compress(x, format=form))
             for _ in range(200):

@@ -13,8 +13,8 @@ header() { # FORMAT DTYPE FLAGS COUNT NNZ INDEX VALUES
 { header 0 10 0 5 5 48 48; cat five.raw; } >dense.blk
 { header 2 10 0 5 2 48 64; le 4 1; le 4 4; zeros 8; byte 1 2 255 128; } >coo.blk
 # columns 1 and 4 have bit 0; the index is one entry, 0, and padding
-{ header 1 10 0 5 2 560 576; zeros 8; le 8 1; zeros 16; le 8 1; zeros 472; zeros 16; byte 1 2 255 128; } >pici.blk
-for format in dense coo pici; do
+{ header 1 10 0 5 2 560 576; zeros 8; le 8 1; zeros 16; le 8 1; zeros 472; zeros 16; byte 1 2 255 128; } >bitmap.blk
+for format in dense coo bitmap; do
     expect 0 "encode $format" "$tool" block encode -f $format --dtype u16 five.raw x.blk
     same "encode $format" $format.blk x.blk
     expect 0 "decode $format" "$tool" block decode $format.blk x.raw
@@ -28,11 +28,16 @@ for format in dense coo pici; do
     rm -f x.blk x.raw
 done
 
+# The name of bitmap until version 0.3
+expect 0 "encode pici" "$tool" block encode -f pici --dtype u16 five.raw x.blk
+same "encode pici" bitmap.blk x.blk
+rm -f x.blk
+
 # every dtype and format, with a checksum and threads, of several tiles
 numbers 300 >n1200
 { zeros 30000; cat n1200; zeros 7000; cat n1200 n1200; zeros 60000; } >long
 for dtype in f32 f64 f16 bf16 f8e4m3 f8e5m2 i8 u8 i16 u16 i32 u32 i64 u64; do
-    for format in auto dense pici coo hybrid; do
+    for format in auto dense bitmap coo hybrid; do
         expect 0 "encode $dtype $format" "$tool" block encode -f $format --dtype $dtype -T 2 --checksum long x.blk
         expect 0 "decode $dtype $format" "$tool" block decode -T 2 x.blk x.raw
         same "decode $dtype $format" long x.raw

@@ -52,7 +52,7 @@ offers() { # WHAT WANTED-FIRST-COLUMN ARGUMENTS...
 offers "verbs" "compress " com
 offers "a verb of two words" "decode " block d
 offers "options" "--type --threads --tensor " inspect --t
-offers "formats" "pici " compress -f p
+offers "formats" "bitmap " compress -f b
 offers "dtypes" "f8e4m3 f8e5m2 " block encode --dtype f8
 offers "types" "safetensors " compress --type s
 offers "tensors of a .pici file" "layer 1.weight bias " extract m.safetensors.pici --tensor ''

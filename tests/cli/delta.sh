@@ -52,7 +52,7 @@ for dtype in f32 f16 bf16 i16; do
     both n9600 m9600 --dtype $dtype --small
     both n9600 m9600 --dtype $dtype --fast
 done
-for format in dense pici coo hybrid; do
+for format in dense bitmap coo hybrid; do
     both n9600 m9600 --dtype bf16 -f $format -T 2
 done
 

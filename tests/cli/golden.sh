@@ -51,7 +51,7 @@ done
 
 for file in "$data"/nn/*.npy; do
     [ -e "$file" ] || continue
-    for format in pici coo dense; do
+    for format in bitmap coo dense; do
         restored "$file" npy -f $format -T 2
     done
 done

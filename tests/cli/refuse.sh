@@ -24,7 +24,7 @@ for args in '' frob --frob compress 'compress -o x a b' 'compress --frob a.npy' 
     expect 2 "picitool $args" "$tool" $args
 done
 expect 2 "no format" "$tool" compress -f hybrids a.npy -o x.pici
-says "no format" 'not one of auto, dense, pici, coo, hybrid' "$err"
+says "no format" 'not one of auto, dense, bitmap, coo, hybrid' "$err"
 absent "no format" x.pici
 expect 2 "an option that is none" "$tool" compress --frob a.npy
 says "an option that is none: hint" 'see picitool compress --help' "$err"

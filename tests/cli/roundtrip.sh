@@ -31,7 +31,7 @@ for n in 0 1 7 8 9 15; do
     head -c $n n1200 >raw.bin
     round raw.bin raw --dtype f64
 done
-for format in auto dense pici coo hybrid; do
+for format in auto dense bitmap coo hybrid; do
     round n9600 raw --dtype f32 -f $format
 done
 
@@ -141,7 +141,7 @@ byte 0 0 0 128 0 0 0 0 0 0 128 127 1 0 0 128 0 0 0 128 0 0 0 128 128 >signed
 byte 0 0 0 0 0 0 0 0 0 0 128 127 1 0 0 128 0 0 0 0 0 0 0 0 128 >plain # f32; f16 if its elements are read so
 round signed raw --dtype f32 --zeros exact
 round signed raw --dtype i32 --zeros value
-for format in auto dense pici coo hybrid; do
+for format in auto dense bitmap coo hybrid; do
     expect 0 "compress by value" "$tool" compress --force --dtype f32 --zeros=value -f $format -o v.pici signed
     expect 0 "decompress by value" "$tool" decompress --force -o v.back v.pici
     same "by value, as $format" plain v.back

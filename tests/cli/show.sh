@@ -57,7 +57,7 @@ expect 0 "bench of a file" "$tool" bench --reps 1 -f pici a.npy
 says "bench of a file" 'a.npy, tensor data: f32, 1.17 KiB' "$out"
 
 # the sizes that inspect predicts are those of the blocks
-for format in dense pici coo hybrid; do
+for format in dense bitmap coo hybrid; do
     "$tool" block encode -f $format --dtype f32 n1200 $format.blk
     "$tool" inspect --json c.blk >c.json
     says "size as $format" "\"$format\": $(wc -c <$format.blk),?$" c.json
@@ -91,7 +91,7 @@ t = json.load(open("test.json", encoding="utf-8"))
 assert [x["ok"] for x in t] == [True, False, False, True] and t[1]["file"] == "no\n\ufffdfile"
 assert "offset" in t[2]["error"] and "error" not in t[0]
 b = json.load(open("bench.json"))
-assert [r["format"] for r in b["results"]] == ["dense", "pici", "coo", "hybrid"] and b["bytes"] == 65536
+assert [r["format"] for r in b["results"]] == ["dense", "bitmap", "coo", "hybrid"] and b["bytes"] == 65536
 assert all(v > 0 for r in b["results"] for v in r["gb_per_second"].values()) and b["results"][0]["sparsity"] == 0.999
 END
     [ $? = 0 ] && pass || fail "JSON: $(cat "$out")"

@@ -57,8 +57,8 @@ template <class T> PICI_KERNEL(1024, 1) blockwide_compress(const blockwide b)
     uint64_t len = 0;
     if (b.format == PICI_DENSE)
         len = pici::block_compress<PICI_DENSE>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
-    else if (b.format == PICI_PICI)
-        len = pici::block_compress<PICI_PICI>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
+    else if (b.format == PICI_BITMAP)
+        len = pici::block_compress<PICI_BITMAP>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
     else if (b.format == PICI_COO)
         len = pici::block_compress<PICI_COO>(b.block, b.cap, src, b.n, b.dtype, memory, base, b.by_value);
     else
@@ -387,7 +387,7 @@ static void check_hostile(const uint8_t *block, size_t len, const char *what)
     struct ref_fault want;
 #ifdef PICI_DEVICE_HW
     /* positions of an invalid coo block may repeat: several threads then add to an element, of no meaning */
-    emu::watch_races(len < 6 || block[5] == PICI_PICI || block[5] == PICI_HYBRID);
+    emu::watch_races(len < 6 || block[5] == PICI_BITMAP || block[5] == PICI_HYBRID);
 #endif
     struct ref_header h;
     const int header = ref_header(&h, block, len, NULL), status = ref_verify(block, len, &want);
@@ -464,7 +464,7 @@ static void check_damaged(unsigned times)
         void *src = test_alloc((size_t)n * pici_dtype_width(dtype));
         size_t len;
         pattern_fill(src, n, dtype, i % 2 ? PATTERN_3 : PATTERN_RUNS, &rng);
-        const enum pici_format format = i % 5 < 2 ? PICI_PICI : i % 5 == 2 ? PICI_COO : PICI_HYBRID;
+        const enum pici_format format = i % 5 < 2 ? PICI_BITMAP : i % 5 == 2 ? PICI_COO : PICI_HYBRID;
         uint8_t *block = ref_encode(&len, src, n, dtype, format, i % 8 == 0);
         /* in hybrid each record has metadata, then values */
         const uint64_t values = format == PICI_HYBRID ? 48 + (len - 48) / 4 : ref_get(block + 32, 8);
@@ -589,7 +589,7 @@ static void check_batch(enum pici_dtype dtype, enum pici_format format, bool dif
 static void check_arguments(void)
 {
     enum { N = 100 };
-    const size_t cap = pici_bound(PICI_PICI, PICI_F32, N), space = pici_cuda_workspace(PICI_F32, N);
+    const size_t cap = pici_bound(PICI_BITMAP, PICI_F32, N), space = pici_cuda_workspace(PICI_F32, N);
     std::vector<uint8_t> zero(4 * N);
     buffer src(4 * N, 0, zero.data()), out(cap + 16), workspace(space + 16), dst(4 * N), at(16);
     result_buffer result;
@@ -597,28 +597,28 @@ static void check_arguments(void)
     struct pici_cuda_result *to = result.to();
 #define COMPRESS(b, c, r, s, n, t, f, w, ws) pici_compress_cuda(b, c, r, s, n, t, f, w, ws, stream)
 #define REFUSES(what, call) tally((call) == what, "%s", #call)
-    REFUSES(PICI_E_ARG, COMPRESS(NULL, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at + 8, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, NULL, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, NULL, N, PICI_F32, PICI_PICI, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at + 2, N - 1, PICI_F32, PICI_PICI, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, (enum pici_dtype)15, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(NULL, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at + 8, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, NULL, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, NULL, N, PICI_F32, PICI_BITMAP, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at + 2, N - 1, PICI_F32, PICI_BITMAP, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, (enum pici_dtype)15, PICI_BITMAP, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, (enum pici_format)4, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, NULL, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at + 8, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space - 1));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, UINT64_MAX / 2, PICI_F32, PICI_PICI, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, out.at + 16, 4, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, NULL, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at + 8, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space - 1));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, UINT64_MAX / 2, PICI_F32, PICI_BITMAP, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, out.at + 16, 4, PICI_F32, PICI_BITMAP, workspace.at, space));
     REFUSES(PICI_E_UNSUPPORTED, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_AUTO, workspace.at, space));
     /* the workspace overlaps the block, the elements, the result */
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, out.at + 48, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, out.at + 48, space));
     REFUSES(PICI_E_ARG, COMPRESS(workspace.at, cap, to, src.at, N, PICI_F32, PICI_DENSE, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, workspace.at + 16, 4, PICI_F32, PICI_COO, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, (struct pici_cuda_result *)(workspace.at + space - 8), src.at, N,
                                  PICI_F32, PICI_HYBRID, workspace.at, space));
     struct pici_opts opts = PICI_OPTS_INIT;
 #define OPTS()                                                                                                         \
-    pici_compress_opts_cuda(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, &opts, workspace.at, space, stream)
+    pici_compress_opts_cuda(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, &opts, workspace.at, space, stream)
     REFUSES(PICI_OK, OPTS());
     opts.size = offsetof(struct pici_opts, zeros);
     opts.zeros = (enum pici_zeros)77; /* beyond the struct of 0.1.0 */
@@ -634,7 +634,7 @@ static void check_arguments(void)
     opts = PICI_OPTS_INIT;
     opts.checksum = 1;
     REFUSES(PICI_E_UNSUPPORTED, OPTS());
-#define DIFF(b, r, base, s, n, w, ws) pici_diff_cuda(b, cap, r, base, s, n, PICI_F32, PICI_PICI, w, ws, stream)
+#define DIFF(b, r, base, s, n, w, ws) pici_diff_cuda(b, cap, r, base, s, n, PICI_F32, PICI_BITMAP, w, ws, stream)
     REFUSES(PICI_E_ARG, DIFF(out.at, to, NULL, src.at, N, workspace.at, space));
     REFUSES(PICI_E_ARG, DIFF(out.at, to, src.at, NULL, N, workspace.at, space));
     REFUSES(PICI_E_ARG, DIFF(out.at, to, src.at + 2, src.at, N - 1, workspace.at, space));
@@ -643,12 +643,12 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, DIFF(out.at, (struct pici_cuda_result *)src.at, src.at, dst.at, N, workspace.at, space));
     REFUSES(PICI_OK, DIFF(out.at, to, NULL, NULL, 0, workspace.at, space));
     REFUSES(PICI_OK, DIFF(out.at, to, src.at, src.at, N, workspace.at, space));
-    REFUSES(PICI_E_SPACE, COMPRESS(out.at, 48 + 512 + 15, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_E_SPACE, COMPRESS(out.at, 48 + 512 + 15, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space));
     REFUSES(PICI_E_SPACE, COMPRESS(out.at, 63, to, src.at, N, PICI_F32, PICI_HYBRID, workspace.at, space));
     REFUSES(PICI_OK, COMPRESS(out.at, 64, to, src.at, N, PICI_F32, PICI_HYBRID, workspace.at, space));
     REFUSES(PICI_E_SPACE, COMPRESS(out.at, 47, to, src.at, N, PICI_F32, PICI_COO, workspace.at, space));
     REFUSES(PICI_E_SPACE, COMPRESS(out.at, 48 + 4 * N - 1, to, src.at, N, PICI_F32, PICI_DENSE, workspace.at, space));
-    REFUSES(PICI_OK, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_PICI, workspace.at, space));
+    REFUSES(PICI_OK, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space));
     const struct pici_cuda_result r = result.read();
     tally(!r.status && r.len == 48 + 512 + 16, "compress of zeros: %d, %zu", r.status, (size_t)r.len);
     const size_t len = (size_t)r.len;
@@ -733,7 +733,7 @@ int main(int argc, char **argv)
         printf("skip: 2^32 elements in hybrid, which take the emulator minutes\n");
     check_damaged(thorough ? 2000 : 400);
     for (int diff = 0; diff <= 1; diff++) {
-        check_batch(PICI_F32, PICI_PICI, diff);
+        check_batch(PICI_F32, PICI_BITMAP, diff);
         check_batch(PICI_BF16, PICI_COO, diff);
         check_batch(PICI_U8, PICI_DENSE, diff);
         check_batch(PICI_F32, PICI_HYBRID, diff);
@@ -741,7 +741,7 @@ int main(int argc, char **argv)
 #ifndef PICI_DEVICE_HW
     for (int format = PICI_DENSE; thorough && format <= PICI_HYBRID; format++)
         check_long((enum pici_format)format);
-    check_streams(PICI_PICI);
+    check_streams(PICI_BITMAP);
     check_streams(PICI_HYBRID);
     cudaStreamDestroy(stream);
 #endif

@@ -167,7 +167,7 @@ static struct coll some_case(int ranks)
                                              PICI_F16, PICI_F8E4M3, PICI_U8,  PICI_I64};
     static const enum pattern patterns[] = {PATTERN_ZERO, PATTERN_FULL, PATTERN_1,
                                             PATTERN_30,   PATTERN_90,   PATTERN_TILES};
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_AUTO, PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
     static const uint64_t counts[] = {0, 1, 3, 100, 4096, 4097, 9000, 20000};
     struct coll c = {};
     const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
@@ -337,7 +337,7 @@ static void other_device(void)
     std::vector<struct pici_request *> requests(2);
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
     int done;
-    o.format = PICI_PICI;
+    o.format = PICI_BITMAP;
     o.inter_threshold = o.intra_threshold = o.ag_threshold = 0;
     for (size_t i = 0; i < 2; i++)
         pici_all_reduce_start(b.at[i], b.at[i], N, PICI_F32, PICI_SUM, t.comms[i], &o, &requests[i]);

@@ -116,7 +116,7 @@ static unsigned changed(const struct values_case *c, size_t step)
 
 static void hostile(bool quick)
 {
-    static const enum pici_format formats[] = {PICI_DENSE, PICI_HYBRID, PICI_PICI};
+    static const enum pici_format formats[] = {PICI_DENSE, PICI_HYBRID, PICI_BITMAP};
     const size_t step = thorough ? 1 : quick ? 29 : 5;
     unsigned fine = 0;
     for (int i = 0; i < codecs(); i++) {

@@ -23,7 +23,7 @@ static void watch(bool on)
 }
 #endif
 
-static const enum pici_format formats[] = {PICI_PICI, PICI_HYBRID, PICI_DENSE, PICI_COO};
+static const enum pici_format formats[] = {PICI_BITMAP, PICI_HYBRID, PICI_DENSE, PICI_COO};
 
 /* The elements of one case, and their delta by the host. */
 struct sample {
@@ -171,8 +171,8 @@ static void several(void)
 
 static void arguments(void)
 {
-    const struct sample s = sample_of(PICI_BF16, PICI_PICI, 1000, STEP_USUAL);
-    const size_t made = pici_diff_small_cuda_workspace(PICI_PICI, PICI_BF16, s.n, 0),
+    const struct sample s = sample_of(PICI_BF16, PICI_BITMAP, 1000, STEP_USUAL);
+    const size_t made = pici_diff_small_cuda_workspace(PICI_BITMAP, PICI_BF16, s.n, 0),
                  read = pici_apply_small_cuda_workspace(PICI_BF16, s.n, 0);
     buffer base(2000, 0, s.base.data()), src(2000, 0, s.src.data()), delta(4000), workspace(made > read ? made : read);
     result_buffer result;
@@ -184,16 +184,16 @@ static void arguments(void)
     const auto apply = [&](uint8_t *to, enum pici_dtype dtype, const uint8_t *from, size_t space) {
         return pici_apply_small_cuda(to, s.n, dtype, from, 4000, NULL, result.to(), workspace.at, space, stream);
     };
-    tally(diff(NULL, 4000, base.at, PICI_BF16, PICI_PICI, made) == PICI_E_ARG, "diff to null");
-    tally(diff(delta.at + 8, 3000, base.at, PICI_BF16, PICI_PICI, made) == PICI_E_ARG, "diff to an odd address");
-    tally(diff(delta.at, 4000, delta.at, PICI_BF16, PICI_PICI, made) == PICI_E_ARG, "diff in place");
-    tally(diff(delta.at, 4000, NULL, PICI_BF16, PICI_PICI, made) == PICI_E_ARG, "diff without a base");
-    tally(diff(delta.at, 4000, base.at + 1, PICI_BF16, PICI_PICI, made) == PICI_E_ARG, "a base that is not aligned");
-    tally(diff(delta.at, 4000, base.at, (enum pici_dtype)15, PICI_PICI, made) == PICI_E_ARG, "diff of no dtype");
+    tally(diff(NULL, 4000, base.at, PICI_BF16, PICI_BITMAP, made) == PICI_E_ARG, "diff to null");
+    tally(diff(delta.at + 8, 3000, base.at, PICI_BF16, PICI_BITMAP, made) == PICI_E_ARG, "diff to an odd address");
+    tally(diff(delta.at, 4000, delta.at, PICI_BF16, PICI_BITMAP, made) == PICI_E_ARG, "diff in place");
+    tally(diff(delta.at, 4000, NULL, PICI_BF16, PICI_BITMAP, made) == PICI_E_ARG, "diff without a base");
+    tally(diff(delta.at, 4000, base.at + 1, PICI_BF16, PICI_BITMAP, made) == PICI_E_ARG, "a base that is not aligned");
+    tally(diff(delta.at, 4000, base.at, (enum pici_dtype)15, PICI_BITMAP, made) == PICI_E_ARG, "diff of no dtype");
     tally(diff(delta.at, 4000, base.at, PICI_BF16, (enum pici_format)9, made) == PICI_E_ARG, "diff in no format");
     tally(diff(delta.at, 4000, base.at, PICI_BF16, PICI_AUTO, made) == PICI_E_UNSUPPORTED, "diff in the shortest");
-    tally(diff(delta.at, 4000, base.at, PICI_BF16, PICI_PICI, made - 16) == PICI_E_ARG, "diff in too little memory");
-    tally(diff(delta.at, 35, base.at, PICI_BF16, PICI_PICI, made) == PICI_E_SPACE, "diff to too few bytes");
+    tally(diff(delta.at, 4000, base.at, PICI_BF16, PICI_BITMAP, made - 16) == PICI_E_ARG, "diff in too little memory");
+    tally(diff(delta.at, 35, base.at, PICI_BF16, PICI_BITMAP, made) == PICI_E_SPACE, "diff to too few bytes");
     tally(apply(NULL, PICI_BF16, delta.at, read) == PICI_E_ARG, "apply to null");
     tally(apply(base.at, PICI_BF16, NULL, read) == PICI_E_ARG, "apply null");
     tally(apply(delta.at, PICI_BF16, delta.at, read) == PICI_E_ARG, "apply to itself");
@@ -201,7 +201,7 @@ static void arguments(void)
     tally(apply(base.at, (enum pici_dtype)0, delta.at, read) == PICI_E_ARG, "apply of no dtype");
     tally(apply(base.at, PICI_BF16, delta.at, read - 16) == PICI_E_ARG, "apply in too little memory");
     tally(!pici_diff_small_cuda_workspace(PICI_AUTO, PICI_F32, 10, 0) &&
-              !pici_diff_small_cuda_workspace(PICI_PICI, (enum pici_dtype)0, 10, 0) &&
+              !pici_diff_small_cuda_workspace(PICI_BITMAP, (enum pici_dtype)0, 10, 0) &&
               !pici_apply_small_cuda_workspace((enum pici_dtype)15, 10, 0) &&
               !pici_diff_small_cuda_workspace(PICI_COO, PICI_F32, UINT64_MAX / 8, 0),
           "no workspace");

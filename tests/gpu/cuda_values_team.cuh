@@ -183,7 +183,7 @@ static inline int codecs(void)
 static inline struct values_case some_case(int codec, int p)
 {
     static const enum pici_collective kinds[] = {PICI_ALL_REDUCE, PICI_REDUCE_SCATTER, PICI_ALL_GATHER};
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
     const uint64_t counts[] = {0, 1, (uint64_t)p - 1, 700, 4097, 9001};
     struct values_case c = {};
     c.values = values_codec(codec, &c.dtype);

@@ -114,17 +114,17 @@ static void check_pici(uint64_t before)
 {
     far f;
     space block(48 + 520 * (FIRST + WARPS) + 64 + before + f.nnz);
-    making<uint8_t> m = made_in<PICI_PICI>(f, block.at, 0);
+    making<uint8_t> m = made_in<PICI_BITMAP>(f, block.at, 0);
     uint64_t end = 0;
     bool good = run(
         [&] {
             carry prefix = {before};
             const uint64_t e =
-                make_partition<PICI_PICI>(m, FIRST / WARPS, (block_memory *)emu::shared_memory(), prefix);
+                make_partition<PICI_BITMAP>(m, FIRST / WARPS, (block_memory *)emu::shared_memory(), prefix);
             if (hw::thread() == 0)
                 end = e;
         },
-        MAKE_BYTES<uint8_t>(PICI_PICI, THREADS));
+        MAKE_BYTES<uint8_t>(PICI_BITMAP, THREADS));
     say(good && end == before + f.nnz, "pici", "encoding");
     const block_view v = view_of(m, before + f.nnz);
     uint64_t fault = 0;
@@ -293,7 +293,7 @@ static void check_conflicts(bool table)
                 const auto each = [&](auto zero) {
                     typedef decltype(zero) T;
                     if (f == 0)
-                        measure<T, PICI_PICI>(t, type.dtype, (enum pattern)p);
+                        measure<T, PICI_BITMAP>(t, type.dtype, (enum pattern)p);
                     else if (f == 1)
                         measure<T, PICI_COO>(t, type.dtype, (enum pattern)p);
                     else

@@ -70,7 +70,7 @@ static void begin(ranks *t)
     o.slice_bytes = 1;
     o.timeout_ms = TIMEOUT_MS;
     o.algorithm = PICI_ALGO_RING;
-    o.format = PICI_PICI;
+    o.format = PICI_BITMAP;
     for (int r = 0; r < RANKS; r++) {
         cudaSetDevice(r);
         tally(!pici_all_reduce_start(t->at[r], t->at[r], N, PICI_F32, PICI_SUM, t->comms[r], &o, &t->requests[r]),

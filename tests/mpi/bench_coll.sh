@@ -14,7 +14,7 @@ bench=$build/bench_coll
 small='-b 48K -e 200K -f 4 -n 1 --screen 64K --sparsity 0,90,99'
 
 # shellcheck disable=SC2086 # a list of words
-check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo,hybrid,pici+coo \
+check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo,hybrid,bitmap+coo \
     --pattern uniform,identical,clustered,block,zipf,smooth
 says '^# wrong elements: 0$'
 says ' pici ring hybrid  *99% '

@@ -97,7 +97,7 @@ static void one(enum pici_dtype t, enum pici_format f, uint64_t n, unsigned per_
 
 int main(void)
 {
-    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
+    static const enum pici_format formats[] = {PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID, PICI_AUTO};
     static const uint64_t lengths[] = {0, 1, 65, 4097, 20003};
     static const unsigned thousandths[] = {0, 2, 40, 300, 1000};
     printf("%s %s\n", pici_version(), pici_strerror(PICI_E_CORRUPT));

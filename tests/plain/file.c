@@ -166,7 +166,7 @@ static int refused(struct memory *m)
 
 int main(void)
 {
-    static const enum pici_format formats[] = {PICI_PICI, PICI_COO, PICI_DENSE};
+    static const enum pici_format formats[] = {PICI_BITMAP, PICI_COO, PICI_DENSE};
     size_t cap = TENSORS * (ELEMENTS * 12 + 4096);
     struct memory m = {.p = test_alloc(cap), .cap = cap}, again = {.p = test_alloc(cap), .cap = cap};
     void *want = test_alloc(ELEMENTS * 8), *data = test_alloc(ELEMENTS * 8);

@@ -127,7 +127,7 @@ static void large(unsigned w)
     uint8_t *src = test_alloc(bytes);
     size_t len = 0;
     pattern_fill(src, n, dtype[w], PATTERN_TILES, &rig.rng);
-    for (int format = PICI_PICI; format <= PICI_HYBRID; format += PICI_HYBRID - PICI_PICI) {
+    for (int format = PICI_BITMAP; format <= PICI_HYBRID; format += PICI_HYBRID - PICI_BITMAP) {
         const size_t cap = pici_bound((enum pici_format)format, dtype[w], n);
         uint8_t *block = test_alloc(cap), *out = test_alloc(bytes + 256);
         const enum pici_status made = pici_compress(block, cap, &len, src, n, dtype[w], (enum pici_format)format, NULL);
@@ -222,7 +222,7 @@ int main(int argc, char **argv)
             void *src = test_alloc((size_t)s.n << w);
             pattern_fill(src, s.n, s.dtype, patterns[i], &rig.rng);
             s.src = src;
-            for (int format = PICI_PICI; format <= PICI_HYBRID; format += PICI_HYBRID - PICI_PICI) {
+            for (int format = PICI_BITMAP; format <= PICI_HYBRID; format += PICI_HYBRID - PICI_BITMAP) {
                 s.format = (enum pici_format)format;
                 tally("large", check_codec(&rig, &s));
             }

@@ -63,7 +63,7 @@ static void *change(void *unused)
 
 static void block(struct rng *rng, const char *isa)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
     const enum pici_dtype t = (enum pici_dtype)(1 + rng_below(rng, 14));
     const enum pici_format f = formats[rng_below(rng, 5)];
     const uint64_t n = BYTES / pici_dtype_width(t);

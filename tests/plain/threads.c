@@ -85,7 +85,7 @@ static void discard(struct call *c)
 
 static void callers(void)
 {
-    static const enum pici_format formats[CALLERS] = {PICI_PICI, PICI_COO, PICI_PICI, PICI_AUTO};
+    static const enum pici_format formats[CALLERS] = {PICI_BITMAP, PICI_COO, PICI_BITMAP, PICI_AUTO};
     struct call calls[CALLERS];
     pthread_t threads[CALLERS];
     memset(calls, 0, sizeof calls);
@@ -194,7 +194,7 @@ int main(void)
             src[i] = (uint16_t)(random >> 8 | 1);
     }
     callers();
-    threads_of_a_call(PICI_PICI);
+    threads_of_a_call(PICI_BITMAP);
     threads_of_a_call(PICI_COO);
     threads_of_a_call(PICI_DENSE);
     files();

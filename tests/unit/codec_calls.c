@@ -18,7 +18,7 @@ static void set_up(void)
 {
     for (unsigned i = 0; i < 500; i += 3)
         src[i] = (float)i + 1;
-    cr_assert_eq(pici_compress(block, sizeof block, &block_len, src, 500, PICI_F32, PICI_PICI, NULL), PICI_OK);
+    cr_assert_eq(pici_compress(block, sizeof block, &block_len, src, 500, PICI_F32, PICI_BITMAP, NULL), PICI_OK);
 }
 
 TestSuite(codec_calls, .init = set_up);
@@ -55,7 +55,7 @@ Test(codec_calls, compress_unknown_dtype_or_format)
     static const int dtypes[] = {0, 15, 16, 255, 256 + PICI_F32, -1, INT_MAX, INT_MIN};
     static const int formats[] = {4, 5, 254, 256, 257, -1, INT_MAX, INT_MIN};
     for (unsigned i = 0; i < 8; i++) {
-        refuse(PICI_E_ARG, out, sizeof out, src, 100, dtypes[i], PICI_PICI, NULL);
+        refuse(PICI_E_ARG, out, sizeof out, src, 100, dtypes[i], PICI_BITMAP, NULL);
         refuse(PICI_E_ARG, out, sizeof out, src, 0, dtypes[i], PICI_DENSE, NULL);
         refuse(PICI_E_ARG, out, sizeof out, src, 100, PICI_F32, formats[i], NULL);
     }
@@ -64,7 +64,7 @@ Test(codec_calls, compress_unknown_dtype_or_format)
 Test(codec_calls, compress_beyond_memory)
 {
     static uint8_t out[4096];
-    static const int formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
+    static const int formats[] = {PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID, PICI_AUTO};
     for (unsigned f = 0; f < 5; f++) {
         refuse(PICI_E_ARG, out, sizeof out, src, UINT64_MAX, PICI_F32, formats[f], NULL);
         refuse(PICI_E_ARG, out, sizeof out, src, UINT64_C(1) << 62, PICI_F32, formats[f], NULL);
@@ -111,14 +111,14 @@ Test(codec_calls, options)
         {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)3},
     };
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        refuse(PICI_E_ARG, out, sizeof out, src, 500, PICI_F32, PICI_PICI, &wrong[i]);
+        refuse(PICI_E_ARG, out, sizeof out, src, 500, PICI_F32, PICI_BITMAP, &wrong[i]);
         cr_expect_eq(pici_decompress(back, 500, block, block_len, &wrong[i]), PICI_E_ARG, "%u", i);
         cr_expect_eq(pici_decompress_range(back, 0, 500, block, block_len, &wrong[i]), PICI_E_ARG, "%u", i);
         cr_expect_eq(pici_scatter_add(back, 500, block, block_len, &wrong[i]), PICI_E_ARG, "%u", i);
     }
     const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT};
     size_t len;
-    cr_expect_eq(pici_compress(out, sizeof out, &len, src, 500, PICI_F32, PICI_PICI, &many), PICI_OK);
+    cr_expect_eq(pici_compress(out, sizeof out, &len, src, 500, PICI_F32, PICI_BITMAP, &many), PICI_OK);
     cr_expect_arr_eq(out, block, block_len);
     cr_expect_eq(pici_decompress(back, 500, block, block_len, &many), PICI_OK);
     cr_expect_arr_eq(back, src, sizeof src);
@@ -198,7 +198,7 @@ Test(codec_calls, decode_wrong)
     size_t len;
     enum pici_status (*const decode[])(void *, uint64_t, const void *, size_t,
                                        const struct pici_opts *) = {pici_decompress, pici_scatter_add};
-    cr_assert_eq(pici_compress(empty, 48, &len, NULL, 0, PICI_F32, PICI_PICI, NULL), PICI_OK);
+    cr_assert_eq(pici_compress(empty, 48, &len, NULL, 0, PICI_F32, PICI_BITMAP, NULL), PICI_OK);
     for (unsigned i = 0; i < 2; i++) {
         cr_expect_eq(decode[i](NULL, 500, block, block_len, NULL), PICI_E_ARG);
         cr_expect_eq(decode[i](out, 500, NULL, block_len, NULL), PICI_E_ARG);
@@ -223,7 +223,7 @@ Test(codec_calls, inspect)
 {
     struct pici_info info = PICI_INFO_INIT;
     cr_expect_eq(pici_inspect(&info, block, 48), PICI_OK); /* the header is enough */
-    cr_expect_eq(info.format, PICI_PICI);
+    cr_expect_eq(info.format, PICI_BITMAP);
     cr_expect_eq(info.dtype, PICI_F32);
     cr_expect_eq(info.count, 500u);
     cr_expect_eq(info.nnz, 167u);
@@ -259,10 +259,10 @@ Test(codec_calls, bound)
 {
     cr_expect_eq(pici_bound(PICI_DENSE, PICI_F32, 100), 448u);
     cr_expect_eq(pici_bound(PICI_AUTO, PICI_F32, 100), 448u);
-    cr_expect_eq(pici_bound(PICI_PICI, PICI_F32, 100), 48u + 512 + 16 + 400);
-    cr_expect_eq(pici_bound(PICI_PICI, PICI_F64, 5 * 4096 + 1), 48u + 6 * 512 + 32 + 8 * (5 * 4096 + 1));
+    cr_expect_eq(pici_bound(PICI_BITMAP, PICI_F32, 100), 48u + 512 + 16 + 400);
+    cr_expect_eq(pici_bound(PICI_BITMAP, PICI_F64, 5 * 4096 + 1), 48u + 6 * 512 + 32 + 8 * (5 * 4096 + 1));
     cr_expect_eq(pici_bound(PICI_COO, PICI_I16, 101), 48u + 416 + 202);
-    static const enum pici_format formats[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID, PICI_AUTO};
+    static const enum pici_format formats[] = {PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID, PICI_AUTO};
     for (unsigned f = 0; f < 5; f++) {
         cr_expect_eq(pici_bound(formats[f], PICI_U8, 0), 48u);
         cr_expect_eq(pici_bound(formats[f], PICI_F64, UINT64_MAX), 0u);
@@ -298,7 +298,7 @@ Test(codec_calls, widths_and_names)
     }
     for (int f = -2; f < 300; f++) {
         const char *name = pici_format_name((enum pici_format)f);
-        static const char *const formats[] = {"dense", "pici", "coo", "hybrid"};
+        static const char *const formats[] = {"dense", "bitmap", "coo", "hybrid"};
         if (f >= 0 && f <= 3)
             cr_expect_str_eq(name, formats[f]);
         else if (f == PICI_AUTO)

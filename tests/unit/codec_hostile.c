@@ -39,9 +39,9 @@ static const struct shape {
     int checksum;
 } shapes[] = {
     {3, PICI_F64, PICI_DENSE, PATTERN_FULL, 0},    {20, PICI_I8, PICI_DENSE, PATTERN_50, 1},
-    {0, PICI_F32, PICI_PICI, PATTERN_ZERO, 0},     {70, PICI_F32, PICI_PICI, PATTERN_30, 0},
-    {130, PICI_U8, PICI_PICI, PATTERN_12, 1},      {4095, PICI_BF16, PICI_PICI, PATTERN_0_1, 0},
-    {4096, PICI_F64, PICI_PICI, PATTERN_0_1, 0},   {4097, PICI_I16, PICI_PICI, PATTERN_0_1, 0},
+    {0, PICI_F32, PICI_BITMAP, PATTERN_ZERO, 0},   {70, PICI_F32, PICI_BITMAP, PATTERN_30, 0},
+    {130, PICI_U8, PICI_BITMAP, PATTERN_12, 1},    {4095, PICI_BF16, PICI_BITMAP, PATTERN_0_1, 0},
+    {4096, PICI_F64, PICI_BITMAP, PATTERN_0_1, 0}, {4097, PICI_I16, PICI_BITMAP, PATTERN_0_1, 0},
     {0, PICI_U64, PICI_COO, PATTERN_ZERO, 0},      {70, PICI_F16, PICI_COO, PATTERN_30, 0},
     {5000, PICI_F8E5M2, PICI_COO, PATTERN_0_1, 1}, {200, PICI_I64, PICI_COO, PATTERN_8, 0},
     {0, PICI_F32, PICI_HYBRID, PATTERN_ZERO, 0},   {70, PICI_F32, PICI_HYBRID, PATTERN_30, 0},
@@ -216,7 +216,7 @@ static void try_random(uint64_t seed, int format)
 
 Test(codec_hostile, mutations_of_pici)
 {
-    try_random(4, PICI_PICI);
+    try_random(4, PICI_BITMAP);
 }
 
 Test(codec_hostile, mutations_of_coo)
@@ -267,7 +267,7 @@ Test(codec_hostile, faults_in_pici_are_located)
     enum { N = 20 * 4096 + 100, T = 21 };
     struct rng rng = {7};
     size_t len;
-    uint8_t *block = make(&rng, &len, N, PICI_F32, PICI_PICI, PATTERN_3, 0);
+    uint8_t *block = make(&rng, &len, N, PICI_F32, PICI_BITMAP, PATTERN_3, 0);
     const uint64_t index = ref_get(block + 24, 8), values = ref_get(block + 32, 8), nnz = ref_get(block + 16, 8);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
         pici_isa_force(*isa);
@@ -336,7 +336,7 @@ Test(codec_hostile, threads_find_every_fault)
     struct rng rng = {9};
     size_t len;
     uint32_t *out = test_alloc(N * 4);
-    uint8_t *block = make(&rng, &len, N, PICI_F32, PICI_PICI, PATTERN_1, 0);
+    uint8_t *block = make(&rng, &len, N, PICI_F32, PICI_BITMAP, PATTERN_1, 0);
     const uint64_t index = ref_get(block + 24, 8), values = ref_get(block + 32, 8), nnz = ref_get(block + 16, 8);
     memset(out, 0, N * 4);
     for (int round = 0; round < 60; round++) {

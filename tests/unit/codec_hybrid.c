@@ -228,7 +228,7 @@ Test(codec_hybrid, mix)
     m.size = 8;
     cr_expect_eq(pici_mix(&m, block, len), PICI_E_ARG);
     m.size = sizeof m;
-    cr_expect_eq(pici_mix(&m, block, length(PICI_PICI, block, sizeof block, src, 10, PICI_F32)), PICI_E_ARG);
+    cr_expect_eq(pici_mix(&m, block, length(PICI_BITMAP, block, sizeof block, src, 10, PICI_F32)), PICI_E_ARG);
 }
 
 /* A range reads directory entries and the records of its groups, but no record of another group. */

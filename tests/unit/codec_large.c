@@ -86,7 +86,7 @@ Test(codec_large, pici_beyond_32_bits)
 {
     static const int threads[] = {1, 3};
     if (!test_full()) {
-        printf("skip: a pici block of 2^32 + 5 elements (PICI_TEST_FULL=1 has it)\n");
+        printf("skip: a bitmap block of 2^32 + 5 elements (PICI_TEST_FULL=1 has it)\n");
         return;
     }
     const uint64_t tiles = (UINT64_C(1) << 20) + 1, index = 48 + 512 * tiles, values = index + 8 * (tiles + 1);
@@ -98,7 +98,7 @@ Test(codec_large, pici_beyond_32_bits)
         const struct pici_opts opts = {sizeof opts, threads[t], 0, PICI_ZEROS_EXACT};
         size_t len = 0;
         memset(block, 0xee, 48);
-        cr_expect_eq(pici_compress(block, (size_t)bytes, &len, src, wide, PICI_U8, PICI_PICI, &opts), PICI_OK);
+        cr_expect_eq(pici_compress(block, (size_t)bytes, &len, src, wide, PICI_U8, PICI_BITMAP, &opts), PICI_OK);
         cr_expect_eq(len, bytes);
         cr_expect_eq(block[7], 1);
         cr_expect_eq(ref_get(block + index + 8, 8), 2u);
@@ -117,12 +117,12 @@ Test(codec_large, threads_without_end)
 {
     const uint64_t n = UINT64_C(300) * 64 * 4096 + 100;
     const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT};
-    size_t len, again, cap = pici_bound(PICI_PICI, PICI_U8, n);
+    size_t len, again, cap = pici_bound(PICI_BITMAP, PICI_U8, n);
     uint8_t *src = zeros(n), *one = zeros(cap), *all = zeros(cap);
     cr_assert(src && one && all);
     for (uint64_t i = 0; i < n; i += 1000)
         src[i] = (uint8_t)(i / 1000 | 1);
-    for (int format = PICI_PICI; format <= PICI_HYBRID; format++) {
+    for (int format = PICI_BITMAP; format <= PICI_HYBRID; format++) {
         cr_expect_eq(pici_compress(one, cap, &len, src, n, PICI_U8, (enum pici_format)format, NULL), PICI_OK);
         cr_expect_eq(pici_compress(all, cap, &again, src, n, PICI_U8, (enum pici_format)format, &many), PICI_OK);
         cr_expect_eq(len, again);
@@ -223,7 +223,7 @@ Test(codec_large, without_memory)
     static const int threads[] = {1, 7};
     struct rng rng = {1};
     uint32_t *src = test_alloc(N * 4), *out = test_alloc(N * 4);
-    const size_t cap = pici_bound(PICI_PICI, PICI_U32, N);
+    const size_t cap = pici_bound(PICI_BITMAP, PICI_U32, N);
     uint8_t *block = test_alloc(cap);
     pattern_fill(src, N, PICI_U32, PATTERN_TILES, &rng);
     enum pici_status status[2][4];
@@ -239,7 +239,7 @@ Test(codec_large, without_memory)
     cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
     for (unsigned t = 0; t < 2; t++) {
         const struct pici_opts opts = {sizeof opts, threads[t], 1, PICI_ZEROS_EXACT};
-        status[t][0] = pici_compress(block, cap, &len, src, N, PICI_U32, PICI_PICI, &opts);
+        status[t][0] = pici_compress(block, cap, &len, src, N, PICI_U32, PICI_BITMAP, &opts);
         status[t][1] = pici_verify(block, len);
         status[t][2] = pici_decompress(out, N, block, len, &opts);
         same[t] = memcmp(out, src, N * 4) == 0;

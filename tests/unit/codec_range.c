@@ -112,7 +112,7 @@ Test(codec_range, knows_its_tiles_only)
     uint32_t *src = test_alloc(N * 4), *out = test_alloc(N * 4);
     size_t len;
     pattern_fill(src, N, PICI_U32, PATTERN_30, &rng);
-    uint8_t *block = ref_encode(&len, src, N, PICI_U32, PICI_PICI, 1);
+    uint8_t *block = ref_encode(&len, src, N, PICI_U32, PICI_BITMAP, 1);
     uint64_t index = ref_get(block + 24, 8), values = ref_get(block + 32, 8);
     block[48 + 5 * 512] ^= 1;                                          /* tile 5 */
     ref_put(block + index + 4 * 7, 4, 0);                              /* tile 7 */
@@ -145,7 +145,7 @@ Test(codec_range, touches_its_tiles_only)
     uint64_t *src = test_alloc(N * 8), *out = test_alloc(4096 * 8);
     size_t len;
     pattern_fill(src, N, PICI_U64, PATTERN_90, &rng);
-    uint8_t *block = ref_encode(&len, src, N, PICI_U64, PICI_PICI, 0);
+    uint8_t *block = ref_encode(&len, src, N, PICI_U64, PICI_BITMAP, 0);
     guard_init(&g, len);
     uint8_t *in = guard_place(&g, len, GUARD_START, 0);
     memcpy(in, block, len);

@@ -111,7 +111,7 @@ static void try_counts(enum pici_dtype dtype)
     rig_init(&rig, 2 * 4096 * 8, dtype);
     void *src = test_alloc(2 * 4096 * 8);
     for (uint64_t nnz = 0; nnz <= 4096; nnz += nnz < 140 || nnz > 4070 ? 1 : test_full() ? 13 : 37) {
-        struct subject s = {.src = src, .n = n, .dtype = dtype, .format = PICI_PICI, .threads = 1};
+        struct subject s = {.src = src, .n = n, .dtype = dtype, .format = PICI_BITMAP, .threads = 1};
         if (left_out(&rig.rng))
             continue;
         memset(src, 0, (size_t)n * width);
@@ -159,7 +159,7 @@ static void try_positions(enum pici_dtype dtype, unsigned every)
         if (left_out(&rig.rng))
             continue;
         ref_store(src, i, width, UINT64_C(1) << rng_below(&rig.rng, 8 * width)); /* with a single bit set */
-        for (int format = PICI_PICI; format <= PICI_HYBRID; format++) {
+        for (int format = PICI_BITMAP; format <= PICI_HYBRID; format++) {
             s.format = (enum pici_format)format;
             const char *bad = check_codec(&rig, &s);
             cr_expect_null(bad, "at %d: %s", (int)i, bad);
@@ -224,13 +224,13 @@ static void try_threads(enum pici_dtype dtype, enum pattern pattern)
     pattern_fill(src, n, dtype, pattern, &rig.rng);
     for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t len;
-        uint8_t *block = ref_encode(&len, src, n, dtype, (unsigned)format, format == PICI_PICI);
-        const unsigned step = format == PICI_PICI && !left_out(&rig.rng) ? 1 : 3;
+        uint8_t *block = ref_encode(&len, src, n, dtype, (unsigned)format, format == PICI_BITMAP);
+        const unsigned step = format == PICI_BITMAP && !left_out(&rig.rng) ? 1 : 3;
         for (unsigned i = 0; i < sizeof threads / sizeof *threads; i += step) {
             if (i && left_out(&rig.rng))
                 continue;
             struct subject s = {
-                src, n, dtype, (enum pici_format)format, format == PICI_PICI, threads[i], PICI_ZEROS_EXACT};
+                src, n, dtype, (enum pici_format)format, format == PICI_BITMAP, threads[i], PICI_ZEROS_EXACT};
             const char *bad = check_block(&rig, &s, block, len);
             cr_expect_null(bad, "%s: %s", pattern_name(pattern), bad);
         }
@@ -260,11 +260,11 @@ static void *call(void *context)
     const uint64_t n = 3 * 4096 + 11;
     struct rng rng = {(uintptr_t)context};
     uint8_t *src = test_alloc((size_t)n * 4), *out = test_alloc((size_t)n * 4);
-    size_t cap = pici_bound(PICI_PICI, PICI_F32, n), len, wrong = 0;
+    size_t cap = pici_bound(PICI_BITMAP, PICI_F32, n), len, wrong = 0;
     uint8_t *block = test_alloc(cap);
     for (int i = 0; i < CALLS; i++) {
         pattern_fill(src, n, PICI_F32, (enum pattern)rng_below(&rng, PATTERNS), &rng);
-        wrong += pici_compress(block, cap, &len, src, n, PICI_F32, PICI_PICI, NULL) ||
+        wrong += pici_compress(block, cap, &len, src, n, PICI_F32, PICI_BITMAP, NULL) ||
                  pici_decompress(out, n, block, len, NULL) || memcmp(out, src, (size_t)n * 4) != 0;
     }
     free(src);
@@ -321,7 +321,7 @@ static void try_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dty
         negative += ref_load(src, i, width) == UINT64_C(1) << (8 * width - 1);
     }
     unsigned best = PICI_DENSE;
-    for (unsigned f = PICI_PICI; f <= PICI_COO; f++)
+    for (unsigned f = PICI_BITMAP; f <= PICI_COO; f++)
         if (bytes_of(f, dtype, n, nnz) < bytes_of(best, dtype, n, nnz))
             best = f;
     size_t want_len, hybrid_len;
@@ -405,7 +405,7 @@ Test(codec_roundtrip, auto_ties)
     for (unsigned w = 0; w < 4; w++) {
         const unsigned width = ref_width(widths[w]);
         for (unsigned pair = 0; pair < 3; pair++) {
-            const unsigned a = pair == 2 ? PICI_PICI : PICI_DENSE, b = pair == 0 ? PICI_PICI : PICI_COO;
+            const unsigned a = pair == 2 ? PICI_BITMAP : PICI_DENSE, b = pair == 0 ? PICI_BITMAP : PICI_COO;
             for (uint64_t n = 0; n <= 4096; n += n < 40 ? 1 : 338)
                 for (uint64_t nnz = 0; nnz <= n; nnz++) {
                     size_t x = bytes_of(a, widths[w], n, nnz), y = bytes_of(b, widths[w], n, nnz);

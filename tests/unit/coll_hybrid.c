@@ -138,10 +138,10 @@ Test(coll_hybrid, wire_bytes)
                 g.opts.formats = 0;
                 const double with = group_run(&g), expected = expected_bytes(&g);
                 for (int r = 0; r < RANKS; r++)
-                    cr_expect(g.stats[r].sends[PICI_HYBRID] && !g.stats[r].sends[PICI_PICI] &&
+                    cr_expect(g.stats[r].sends[PICI_HYBRID] && !g.stats[r].sends[PICI_BITMAP] &&
                                   !g.stats[r].sends[PICI_COO] && !g.stats[r].sends[PICI_DENSE],
                               "%g: not all was hybrid", cases[i].density);
-                g.opts.formats = 1u << PICI_PICI | 1u << PICI_COO;
+                g.opts.formats = 1u << PICI_BITMAP | 1u << PICI_COO;
                 const double without = group_run(&g);
                 cr_expect_eq(with, expected, "%g, gather %d: %g bytes, not %g", cases[i].density, gather, with,
                              expected);
@@ -224,7 +224,7 @@ Test(coll_hybrid, containers)
     group_free(&g);
     group_init(&g);
     g.collective = PICI_ALL_REDUCE;
-    g.opts.format = PICI_PICI;
+    g.opts.format = PICI_BITMAP;
     group_fill(&g, 0.01, 1);
     group_run(&g);
     for (int r = 0; r < RANKS; r++)
@@ -251,16 +251,17 @@ Test(coll_hybrid, formats_of_auto)
         for (int r = 0; r < RANKS; r++) {
             cr_expect_eq(g.stats[r].sends[PICI_HYBRID] + g.stats[r].sends[PICI_DENSE], 0u);
             cr_expect_eq(g.stats[r].sends[PICI_COO] > 0, densities[i] < 0.03, "coo wins below 3.2%%");
-            cr_expect_eq(g.stats[r].sends[PICI_PICI] > 0, densities[i] > 0.01);
+            cr_expect_eq(g.stats[r].sends[PICI_BITMAP] > 0, densities[i] > 0.01);
         }
         g.opts.formats = 1u << PICI_HYBRID;
         group_run(&g);
         for (int r = 0; r < RANKS; r++)
-            cr_expect_eq(g.stats[r].sends[PICI_DENSE] + g.stats[r].sends[PICI_PICI] + g.stats[r].sends[PICI_COO], 0u);
+            cr_expect_eq(g.stats[r].sends[PICI_DENSE] + g.stats[r].sends[PICI_BITMAP] + g.stats[r].sends[PICI_COO], 0u);
         g.opts.formats = 1u << PICI_DENSE;
         group_run(&g);
         for (int r = 0; r < RANKS; r++)
-            cr_expect_eq(g.stats[r].sends[PICI_HYBRID] + g.stats[r].sends[PICI_PICI] + g.stats[r].sends[PICI_COO], 0u);
+            cr_expect_eq(g.stats[r].sends[PICI_HYBRID] + g.stats[r].sends[PICI_BITMAP] + g.stats[r].sends[PICI_COO],
+                         0u);
     }
     group_free(&g);
 }

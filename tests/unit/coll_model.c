@@ -443,20 +443,20 @@ Test(coll_model, shape_of_all_gather)
     }
 }
 
-/* SpCCL's ring: pici blocks, a codec of 5.25 times the link's rate to decode and 2.5 times to count, encode and add,
+/* SpCCL's ring: bitmap blocks, a codec of 5.25 times the link's rate to decode and 2.5 times to count, encode and add,
  * which overlaps with the link. Its speedup over a dense run. */
 static double spccl(enum pici_collective kind, int ranks, double zeros)
 {
     static struct map m;
     const double tile = 16384;
     struct model_machine k = {.link = {{0, 1e-9}, {0, 1e-9}}, .node_beta = 1e-9, .agree_ranks = 2};
-    k.codec[PICI_PICI][MODEL_ENCODE].empty = tile / 2.5 / 2;
-    k.codec[PICI_PICI][MODEL_ADD].empty = tile / 2.5 / 2;
-    k.codec[PICI_PICI][MODEL_DECODE].empty = tile / 5.25;
+    k.codec[PICI_BITMAP][MODEL_ENCODE].empty = tile / 2.5 / 2;
+    k.codec[PICI_BITMAP][MODEL_ADD].empty = tile / 2.5 / 2;
+    k.codec[PICI_BITMAP][MODEL_DECODE].empty = tile / 5.25;
     map_even(&m, ranks, 1);
     struct model_call c = call_of(kind, &m, UINT64_C(1) << 31);
     c.density = 1 - zeros / 100;
-    c.format = PICI_PICI;
+    c.format = PICI_BITMAP;
     const double dense = pici_model_seconds(&k, &c, &(struct model_candidate){PICI_ALGO_RING, 1, 0});
     return dense / pici_model_seconds(&k, &c, &(struct model_candidate){PICI_ALGO_RING, 0, 0});
 }

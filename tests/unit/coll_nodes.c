@@ -212,7 +212,7 @@ static double leaves(const struct schedule *s, const struct map *m, double densi
         const double of_sum = 1 - pow(1 - density, k);
         const uint64_t n = N, nnz = (uint64_t)(of_sum * N + 0.5);
         bytes[k] = (double)pici_policy_bytes(PICI_DENSE, PICI_F32, &n, &n, 1);
-        for (int f = PICI_PICI; f <= PICI_HYBRID; f++)
+        for (int f = PICI_BITMAP; f <= PICI_HYBRID; f++)
             bytes[k] = fmin(bytes[k], (double)pici_policy_bytes((enum pici_format)f, PICI_F32, &n, &nnz, 1));
     }
     for (int i = 0; i < p * p; i++)

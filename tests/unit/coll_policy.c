@@ -15,7 +15,7 @@ Test(coll_policy, defaults)
     static const struct {
         enum pici_format format;
         float inter, intra, ag;
-    } cases[] = {{PICI_PICI, 0.5F, 0.6F, 0.1F},
+    } cases[] = {{PICI_BITMAP, 0.5F, 0.6F, 0.1F},
                  {PICI_AUTO, 0.5F, 0.6F, 0.1F},
                  {PICI_COO, 0.6F, 0.7F, 0.5F},
                  {PICI_HYBRID, 0.5F, 0.6F, 0.1F},
@@ -231,7 +231,7 @@ Test(coll_policy, leaves_dense_with_gain_only)
 
 /* ---- formats ---- */
 
-enum { OLD = 1u << PICI_PICI | 1u << PICI_COO, ALL = OLD | 1u << PICI_HYBRID };
+enum { OLD = 1u << PICI_BITMAP | 1u << PICI_COO, ALL = OLD | 1u << PICI_HYBRID };
 
 /* Over a link so slow that bytes alone count. */
 static enum pici_format by_bytes(enum pici_dtype t, const uint64_t *n, const uint64_t *nnz, int blocks,
@@ -249,10 +249,11 @@ Test(coll_policy, format_of_a_tile)
         uint64_t nnz;
         enum pici_format format;
         size_t bytes;
-    } cases[] = {{0, PICI_COO, 48},           {128, PICI_COO, 560 + 512}, /* pici 576 + 512 */
-                 {129, PICI_PICI, 576 + 516},                             /* coo too: a tie */
-                 {3963, PICI_PICI, 16428},                                /* 576 + 4 * 3963 */
-                 {3964, PICI_DENSE, 16432},                               /* pici too: a tie */
+    } cases[] = {{0, PICI_COO, 48},
+                 {128, PICI_COO, 560 + 512},    /* pici 576 + 512 */
+                 {129, PICI_BITMAP, 576 + 516}, /* coo too: a tie */
+                 {3963, PICI_BITMAP, 16428},    /* 576 + 4 * 3963 */
+                 {3964, PICI_DENSE, 16432},     /* pici too: a tie */
                  {4096, PICI_DENSE, 16432}};
     const uint64_t n = 4096;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -261,12 +262,12 @@ Test(coll_policy, format_of_a_tile)
         cr_expect_eq(pici_policy_bytes(f, PICI_F32, &n, &cases[i].nnz, 1), cases[i].bytes);
     }
     cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F32, &n, &cases[2].nnz, 1), 576 + 516);
-    cr_expect_eq(pici_policy_bytes(PICI_PICI, PICI_F32, &n, &cases[4].nnz, 1), 16432);
+    cr_expect_eq(pici_policy_bytes(PICI_BITMAP, PICI_F32, &n, &cases[4].nnz, 1), 16432);
 
     /* hybrid: the directory ends at 64; a group of 4 bytes, 2 of descriptor, 16 + nnz, and padding to 8 */
     cr_expect_eq(by_bytes(PICI_F32, &n, &cases[0].nnz, 1, ALL), PICI_COO); /* 48 bytes, not 64 */
     cr_expect_eq(by_bytes(PICI_F32, &n, &cases[1].nnz, 1, ALL), PICI_HYBRID);
-    cr_expect_eq(by_bytes(PICI_F32, &n, &cases[3].nnz, 1, ALL), PICI_PICI); /* a bitvector either way */
+    cr_expect_eq(by_bytes(PICI_F32, &n, &cases[3].nnz, 1, ALL), PICI_BITMAP); /* a bitvector either way */
     cr_expect_eq(by_bytes(PICI_F32, &n, &cases[5].nnz, 1, ALL), PICI_DENSE);
     cr_expect_leq(llabs((long long)pici_policy_bytes(PICI_HYBRID, PICI_F32, &n, &cases[1].nnz, 1) -
                         (64 + 4 + 2 + 16 + 128 + 512 + 2)),
@@ -279,10 +280,10 @@ Test(coll_policy, format_of_several_blocks)
      * 576 + 576 + 16384 = 17536, coo 48 + 16432 + 16384 = 32864; hybrid 64 + 64 + 16384 and a few bytes. */
     const uint64_t n[] = {4096, 4096}, nnz[] = {0, 4096};
     cr_expect_eq(pici_policy_bytes(PICI_DENSE, PICI_F32, n, nnz, 2), 32864);
-    cr_expect_eq(pici_policy_bytes(PICI_PICI, PICI_F32, n, nnz, 2), 17536);
+    cr_expect_eq(pici_policy_bytes(PICI_BITMAP, PICI_F32, n, nnz, 2), 17536);
     cr_expect_eq(pici_policy_bytes(PICI_COO, PICI_F32, n, nnz, 2), 32864);
     cr_expect_leq(llabs((long long)pici_policy_bytes(PICI_HYBRID, PICI_F32, n, nnz, 2) - (128 + 16384 + 8)), 4);
-    cr_expect_eq(by_bytes(PICI_F32, n, nnz, 2, OLD), PICI_PICI);
+    cr_expect_eq(by_bytes(PICI_F32, n, nnz, 2, OLD), PICI_BITMAP);
     cr_expect_eq(by_bytes(PICI_F32, n, nnz, 2, ALL), PICI_HYBRID);
 
     /* Empty blocks are 48 bytes in each format. */
@@ -291,7 +292,7 @@ Test(coll_policy, format_of_several_blocks)
     cr_expect_eq(pici_policy_bytes(PICI_HYBRID, PICI_F64, none, none, 3), 144);
     cr_expect_eq(by_bytes(PICI_F64, none, none, 3, ALL), PICI_DENSE);
 
-    static const enum pici_format given[] = {PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    static const enum pici_format given[] = {PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
     const struct policy_auto by = {.formats = OLD, .bandwidth = 1};
     for (int i = 0; i < 4; i++)
         cr_expect_eq(pici_policy_format(given[i], PICI_F32, n, nnz, 2, &by), given[i]);
@@ -313,7 +314,7 @@ Test(coll_policy, bytes_beyond_memory)
     cr_expect_eq(pici_policy_bytes(PICI_HYBRID, (enum pici_dtype)15, n, nnz, 1), 0);
     cr_expect_lt(pici_policy_seconds(PICI_DENSE, PICI_F32, nnz, nnz, 1, &by), 0);
     cr_expect_lt(pici_policy_seconds(PICI_AUTO, PICI_F32, nnz, nnz, 1, &by), 0);
-    cr_expect_lt(pici_policy_seconds(PICI_PICI, PICI_F64, n, n, 2, &by), 0);
+    cr_expect_lt(pici_policy_seconds(PICI_BITMAP, PICI_F64, n, n, 2, &by), 0);
 }
 
 /* The codec's own lengths; and its own choice, where lengths are exact. */
@@ -408,7 +409,7 @@ Test(coll_policy, time)
                     const struct policy_auto by = {ALL, bandwidth, gather, 0};
                     const enum pici_format f = pici_policy_format(PICI_AUTO, (enum pici_dtype)t, &n, &nnz, 1, &by);
                     const size_t now = pici_policy_bytes(f, (enum pici_dtype)t, &n, &nnz, 1);
-                    for (int g = PICI_PICI; g <= PICI_HYBRID; g++) {
+                    for (int g = PICI_BITMAP; g <= PICI_HYBRID; g++) {
                         const double s = pici_policy_seconds((enum pici_format)g, (enum pici_dtype)t, &n, &nnz, 1, &by);
                         cr_assert(s > 0 && (!before[g] || s < before[g]));
                         before[g] = s;

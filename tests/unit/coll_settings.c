@@ -102,7 +102,7 @@ Test(coll_settings, environment)
         setenv(all[i][0], all[i][1], 1);
     cr_assert_eq(pici_settings_read(&s, why, sizeof why), PICI_OK);
     cr_expect(s.algorithm == PICI_ALGO_SPLIT && s.format == PICI_COO &&
-              s.formats == (1u << PICI_PICI | 1u << PICI_HYBRID));
+              s.formats == (1u << PICI_BITMAP | 1u << PICI_HYBRID));
     cr_expect(s.bandwidth[POLICY_INTER] == 25e6 && s.bandwidth[POLICY_INTRA] == 1e9);
     cr_expect(s.threshold.reduce[POLICY_INTER] == 0.25F && s.threshold.reduce[POLICY_INTRA] == 0.125F &&
               s.threshold.gather == 1);
@@ -132,7 +132,8 @@ Test(coll_settings, environment)
     setenv("PICI_AG_THRESHOLD", "1", 1);
     setenv("PICI_FORMAT", "zip", 1);
     cr_expect_eq(pici_settings_read(&s, why, sizeof why), PICI_E_ARG);
-    cr_expect_str_eq(why, "environment variable PICI_FORMAT is \"zip\", which is not auto, dense, pici, coo or hybrid");
+    cr_expect_str_eq(why,
+                     "environment variable PICI_FORMAT is \"zip\", which is not auto, dense, bitmap, coo or hybrid");
 }
 
 /* Where the decimal point is a comma, settings still have a point. */
@@ -222,7 +223,7 @@ static void rank(void *context, int r)
     if (!t->status[r])
         t->status[r] = pici_all_reduce(send, recv, 20000, PICI_F32, PICI_SUM, t->comm[r], &o);
     o.stats = &t->overridden[r];
-    o.format = PICI_PICI;
+    o.format = PICI_BITMAP;
     if (!t->status[r])
         t->status[r] = pici_all_reduce_start(send, recv, 20000, PICI_F32, PICI_SUM, t->comm[r], &o, &q);
     t->busy[r] = pici_comm_tune(t->comm[r], &tune);
@@ -239,8 +240,8 @@ Test(coll_settings, tune)
     for (int r = 0; r < 2; r++) {
         cr_expect_eq(t.status[r], PICI_OK, "%s", pici_comm_error(t.comm[r]));
         cr_expect_eq(t.busy[r], PICI_E_BROKEN, "not while a request is in flight");
-        cr_expect(t.tuned[r].sends[PICI_COO] > 2 && !t.tuned[r].sends[PICI_PICI] && !t.tuned[r].sends[PICI_DENSE]);
-        cr_expect(t.overridden[r].sends[PICI_PICI] == t.tuned[r].sends[PICI_COO] && !t.overridden[r].sends[PICI_COO]);
+        cr_expect(t.tuned[r].sends[PICI_COO] > 2 && !t.tuned[r].sends[PICI_BITMAP] && !t.tuned[r].sends[PICI_DENSE]);
+        cr_expect(t.overridden[r].sends[PICI_BITMAP] == t.tuned[r].sends[PICI_COO] && !t.overridden[r].sends[PICI_COO]);
         pici_comm_free(t.comm[r]);
     }
 }

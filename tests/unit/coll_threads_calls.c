@@ -619,7 +619,7 @@ Test(coll_threads_calls, environment)
         const char *name, *bad[6], *fine[4];
     } variables[] = {
         {"PICI_ALGORITHM", {"", "rings", "1", "RING", "ring "}, {"auto", "ring", "recursive", "split"}},
-        {"PICI_FORMAT", {"", "hybrids", "5", "pici,coo", "\xff"}, {"dense", "pici", "coo", "hybrid"}},
+        {"PICI_FORMAT", {"", "hybrids", "5", "bitmap,coo", "\xff"}, {"pici", "bitmap", "coo", "hybrid"}},
         {"PICI_INTER_THRESHOLD", {"", "x", "-0.1", "1.1", "nan", "0.5x"}, {"0", "1", "0.25", "1e-3"}},
         {"PICI_INTRA_THRESHOLD", {"", "x", "-1", "2", "inf", "0,5"}, {"0", "1", "0.25"}},
         {"PICI_AG_THRESHOLD", {"", "x", "-1", "2", "NAN", "0.5 0.6"}, {"0", "1", "0.25"}},
@@ -667,17 +667,17 @@ static enum pici_status formats_sent(struct step *s, int rank)
     struct pici_coll_opts o = defaults;
     o.stats = &stats;
     enum pici_status status = sum(s, rank, &o);
-    if (status || stats.sends[PICI_COO] == 0 || stats.sends[PICI_PICI] || stats.sends[PICI_DENSE])
+    if (status || stats.sends[PICI_COO] == 0 || stats.sends[PICI_BITMAP] || stats.sends[PICI_DENSE])
         return status ? status : PICI_E_ARG;
-    o.format = PICI_PICI;
+    o.format = PICI_BITMAP;
     status = sum(s, rank, &o);
-    if (status || stats.sends[PICI_PICI] == 0 || stats.sends[PICI_COO] || stats.sends[PICI_DENSE])
+    if (status || stats.sends[PICI_BITMAP] == 0 || stats.sends[PICI_COO] || stats.sends[PICI_DENSE])
         return status ? status : PICI_E_SPACE;
     o.inter_threshold = o.intra_threshold = o.ag_threshold = 1;
     status = sum(s, rank, &o);
-    return status                                                                         ? status
-           : stats.sends[PICI_DENSE] && !stats.sends[PICI_PICI] && !stats.sends[PICI_COO] ? PICI_OK
-                                                                                          : PICI_E_CORRUPT;
+    return status                                                                           ? status
+           : stats.sends[PICI_DENSE] && !stats.sends[PICI_BITMAP] && !stats.sends[PICI_COO] ? PICI_OK
+                                                                                            : PICI_E_CORRUPT;
 }
 
 Test(coll_threads_calls, environment_then_options)

@@ -209,7 +209,7 @@ Test(coll_threads_flight, threshold_of_all_gather)
     t.collective = PICI_ALL_GATHER;
     t.send = send;
     t.n = 5000;
-    t.opts.format = PICI_PICI;
+    t.opts.format = PICI_BITMAP;
     t.opts.inter_threshold = t.opts.intra_threshold = 0.3f; /* not asked */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set(send, 5000, 1000, cases[i].nnz);
@@ -220,7 +220,7 @@ Test(coll_threads_flight, threshold_of_all_gather)
             /* 5000 elements may be one slice or two */
             cr_expect_eq(s->sends[PICI_DENSE] > 0, cases[i].dense, "threshold %g, %d nonzeros", cases[i].threshold,
                          (int)cases[i].nnz);
-            cr_expect_eq(s->sends[PICI_PICI] > 0, !cases[i].dense);
+            cr_expect_eq(s->sends[PICI_BITMAP] > 0, !cases[i].dense);
             cr_expect_eq(s->sends[PICI_COO] + s->sends[PICI_HYBRID], 0u);
         }
     }
@@ -232,7 +232,7 @@ Test(coll_threads_flight, thresholds_of_all_reduce)
 {
     static uint16_t send[8000];
     for (int one_node = 0; one_node < 2; one_node++)
-        for (int format = PICI_PICI; format <= PICI_HYBRID; format++)
+        for (int format = PICI_BITMAP; format <= PICI_HYBRID; format++)
             for (int at = 0; at < 2; at++) {
                 struct told t;
                 told_init(&t, one_node);
@@ -269,8 +269,9 @@ Test(coll_threads_flight, wire_bytes)
     static const struct {
         uint64_t part, nnz;
         enum pici_format best[2]; /* of all; of pici and coo */
-    } cases[] = {
-        {4096, 2, {PICI_HYBRID, PICI_COO}}, {100, 10, {PICI_HYBRID, PICI_PICI}}, {100, 100, {PICI_DENSE, PICI_DENSE}}};
+    } cases[] = {{4096, 2, {PICI_HYBRID, PICI_COO}},
+                 {100, 10, {PICI_HYBRID, PICI_BITMAP}},
+                 {100, 100, {PICI_DENSE, PICI_DENSE}}};
     struct told t;
     told_init(&t, 0);
     t.collective = PICI_ALL_GATHER;
@@ -300,7 +301,7 @@ Test(coll_threads_flight, wire_bytes)
             }
             t.opts.format = PICI_AUTO;
             for (int some = 0; some < 2; some++) {
-                t.opts.formats = some ? 1u << PICI_PICI | 1u << PICI_COO : 0;
+                t.opts.formats = some ? 1u << PICI_BITMAP | 1u << PICI_COO : 0;
                 tell(&t);
                 for (int f = PICI_DENSE; f <= PICI_COO; f++)
                     cr_expect_leq(t.stats[0].wire_bytes, wire[f], "n %d, %s is smaller", n,
@@ -358,7 +359,7 @@ Test(coll_threads_flight, trace)
     told_free(&t);
     for (int r = 0; r < 2; r++) {
         const uint64_t *s = t.stats[r].sends;
-        const int blocks = (int)(s[PICI_DENSE] + s[PICI_PICI] + s[PICI_COO] + s[PICI_HYBRID]);
+        const int blocks = (int)(s[PICI_DENSE] + s[PICI_BITMAP] + s[PICI_COO] + s[PICI_HYBRID]);
         snprintf(file, sizeof file, "%s.%d", path, r);
         FILE *f = fopen(file, "rb");
         cr_assert_not_null(f);

@@ -231,7 +231,7 @@ static void *reduce_half_zero(void *comm)
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     float *x = calloc(n, sizeof *x);
     opts.algorithm = PICI_ALGO_RING;
-    opts.format = PICI_PICI;
+    opts.format = PICI_BITMAP;
     for (uint64_t i = 0; i < n; i += 2)
         x[i] = 1;
     enum pici_status s = pici_all_reduce(x, x, n, PICI_F32, PICI_SUM, comm, &opts);

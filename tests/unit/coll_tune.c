@@ -93,6 +93,14 @@ Test(coll_tune, order_is_free)
     pici_tune_free(&t);
 }
 
+Test(coll_tune, old_name_of_bitmap)
+{
+    struct tune t = read_lines(SHAPE "codec f32 pici add 1 2 3 4 5 6\n");
+    cr_expect(t.machine.codec[PICI_BITMAP][MODEL_ADD].empty == 1 &&
+              t.machine.codec[PICI_BITMAP][MODEL_ADD].more[4] == 6);
+    pici_tune_free(&t);
+}
+
 /* ---- what is wrong: a line, and what is said about it. The line is the third one of the file ---- */
 
 static void refuse(const char *line, const char *words)

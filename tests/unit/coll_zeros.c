@@ -126,7 +126,7 @@ static uint64_t negative_zeros(const void *p, uint64_t n, enum pici_dtype t)
  * the negative zeros in the results of all ranks. */
 static uint64_t check(struct coll_team *team, struct coll_case *c, struct rng *r)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_PICI, PICI_COO, PICI_HYBRID};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_BITMAP, PICI_COO, PICI_HYBRID};
     static const float thresholds[] = {1, 0, 0.5f};
     uint64_t found = 0;
     for (int i = 0; i < 3; i++) {

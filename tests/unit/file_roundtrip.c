@@ -38,7 +38,7 @@ static int have_zstd(void)
 /* Every dtype, in every format, over a chunk's edges and inside one. */
 Test(file_roundtrip, dtypes_and_formats)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
     static const enum pattern patterns[] = {PATTERN_ZERO, PATTERN_1, PATTERN_50, PATTERN_FULL};
     struct rng rng = {1};
     for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++)

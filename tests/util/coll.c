@@ -62,7 +62,7 @@ enum pici_algorithm coll_algorithm(uint64_t i, enum pici_collective collective)
 
 void coll_case_options(struct coll_case *c, struct rng *r, int p)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_HYBRID, PICI_PICI, PICI_COO, PICI_AUTO, PICI_DENSE};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_HYBRID, PICI_BITMAP, PICI_COO, PICI_AUTO, PICI_DENSE};
     static const double bandwidths[] = {0, 1, 1e9, 1e18};
     static const float thresholds[] = {-1, 0, 1, 0.5f};
     static const uint64_t slices[] = {0, 1, 16384, 20000, 65536};
@@ -71,7 +71,7 @@ void coll_case_options(struct coll_case *c, struct rng *r, int p)
     *o = (struct pici_coll_opts)PICI_COLL_OPTS_INIT;
     o->algorithm = algorithm;
     o->format = formats[rng_below(r, 6)];
-    o->formats = rng_chance(r, 500000) ? 0 : 1u << PICI_PICI << rng_below(r, 3) | (unsigned)rng_below(r, 16);
+    o->formats = rng_chance(r, 500000) ? 0 : 1u << PICI_BITMAP << rng_below(r, 3) | (unsigned)rng_below(r, 16);
     o->inter_bandwidth = bandwidths[rng_below(r, 4)];
     o->intra_bandwidth = bandwidths[rng_below(r, 4)];
     o->inter_threshold = thresholds[rng_below(r, 4)];

@@ -126,7 +126,7 @@ static const char *differ(struct coll_rank *k, const char *what, const struct co
 static const char *judge_stats(const struct coll_case *c, const struct pici_coll_stats *s, int p)
 {
     const struct pici_coll_opts *o = &c->opts;
-    const uint64_t sparse = s->sends[PICI_PICI] + s->sends[PICI_COO] + s->sends[PICI_HYBRID],
+    const uint64_t sparse = s->sends[PICI_BITMAP] + s->sends[PICI_COO] + s->sends[PICI_HYBRID],
                    all = sparse + s->sends[PICI_DENSE];
     const int gathers = c->collective != PICI_REDUCE_SCATTER, reduces = !coll_is_gather(c->collective);
     const int some = c->collective != PICI_BROADCAST && c->collective != PICI_ALL_GATHERV; /* sent by each rank */
@@ -152,7 +152,7 @@ static const char *judge_stats(const struct coll_case *c, const struct pici_coll
         return "not all was dense";
     if (o->format != PICI_AUTO && o->format != PICI_DENSE && never && s->sends[PICI_DENSE])
         return "something was dense";
-    for (unsigned f = PICI_PICI; f <= PICI_HYBRID; f++)
+    for (unsigned f = PICI_BITMAP; f <= PICI_HYBRID; f++)
         if (s->sends[f] && (o->format == PICI_AUTO ? o->formats && !(o->formats >> f & 1) : o->format != f))
             return "another format than was asked for";
     uint64_t tiles = 0;

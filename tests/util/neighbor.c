@@ -9,7 +9,7 @@ void neighbor_case_random(struct neighbor_case *c, struct rng *r, int p, uint64_
 {
     static const uint32_t densities[] = {0, 50000, 100000, 200000, 300000, 500000, 700000, 1000000};
     static const uint64_t counts[] = {0, 1, 2, 4095, 4096, 4097};
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_AUTO, PICI_HYBRID, PICI_PICI, PICI_COO, PICI_DENSE};
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_AUTO, PICI_HYBRID, PICI_BITMAP, PICI_COO, PICI_DENSE};
     static const float thresholds[] = {-1, 0, 1};
     static const uint64_t slices[] = {0, 1, 20000, 65536};
     const uint32_t density = densities[rng_below(r, 8)];

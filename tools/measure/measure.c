@@ -96,7 +96,7 @@ static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t
     /* pici_bound is the length of a block without zeros. A pici block is shorter by the values of its zeros. A coo
      * block of nnz values is as long as one of nnz elements without zeros: positions have 32 bits at either count. */
     bytes[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, n);
-    bytes[PICI_PICI] = pici_bound(PICI_PICI, dtype, n) - (n - nnz) * pici_dtype_width(dtype);
+    bytes[PICI_BITMAP] = pici_bound(PICI_BITMAP, dtype, n) - (n - nnz) * pici_dtype_width(dtype);
     bytes[PICI_COO] = pici_bound(PICI_COO, dtype, nnz);
     bytes[PICI_HYBRID] = mix_bytes(mix);
     uint64_t best = UINT64_MAX;

@@ -12,7 +12,7 @@
 #include "measure/grid.h"
 #include "pici/pici.h"
 
-enum { FORMATS = 4 }; /* PICI_DENSE, PICI_PICI, PICI_COO, PICI_HYBRID */
+enum { FORMATS = 4 }; /* PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID */
 
 /* The size and the times of one of two compressors that are compared, summed over chunks. */
 struct rival {

@@ -294,7 +294,7 @@ static void put_sizes(const struct extent *e, const struct sizes *s, uint64_t st
 {
     char text[TERM_TEXT];
     printf("  %7s", term_percent(text, s->nnz, s->elements));
-    for (int f = e->dense ? PICI_DENSE : PICI_PICI; f < FORMATS; f++)
+    for (int f = e->dense ? PICI_DENSE : PICI_BITMAP; f < FORMATS; f++)
         printf("  %8s", term_bytes(text, s->bytes[f]));
     if (e->stored)
         printf("  %8s", stored ? term_bytes(text, stored) : "-");

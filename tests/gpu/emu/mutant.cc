@@ -162,13 +162,13 @@ template <class T> static void check_warp()
 /* Decode a block tile by tile with a single warp, which uses the stage again at once. */
 template <class T, unsigned DTYPE> static void check_tiles(uint64_t n)
 {
-    const size_t cap = pici_bound(PICI_PICI, (enum pici_dtype)DTYPE, n);
+    const size_t cap = pici_bound(PICI_BITMAP, (enum pici_dtype)DTYPE, n);
     std::vector<uint8_t> block(cap);
     std::vector<T> src(n), back(n);
     size_t len;
     for (T &x : src)
         x = rand() % 2 ? (T)0 : (T)(rand() % 250 + 1);
-    if (pici_compress(block.data(), cap, &len, src.data(), n, (enum pici_dtype)DTYPE, PICI_PICI, NULL))
+    if (pici_compress(block.data(), cap, &len, src.data(), n, (enum pici_dtype)DTYPE, PICI_BITMAP, NULL))
         abort();
     uint64_t fault = 0;
     const bool ran = emu::launch(1, 1, 32, pici::READ_STAGE_BYTES<T>, [&] {
@@ -193,15 +193,15 @@ int main(void)
     check_warp<uint64_t>();
     for (uint64_t n : sizes)
         for (unsigned percent : {2, 50}) {
-            check<uint8_t, PICI_U8, PICI_PICI>(n, percent);
-            check<uint32_t, PICI_U32, PICI_PICI>(n, percent);
+            check<uint8_t, PICI_U8, PICI_BITMAP>(n, percent);
+            check<uint32_t, PICI_U32, PICI_BITMAP>(n, percent);
             check<uint16_t, PICI_U16, PICI_COO>(n, percent);
             check<uint64_t, PICI_U64, PICI_COO>(n, percent);
             check<uint32_t, PICI_F32, PICI_DENSE>(n, percent);
         }
     /* one tile in 21 ends at a quad and inside a word, which the next of its warp would hide */
     for (unsigned percent = 3; percent <= 10; percent++)
-        check<uint8_t, PICI_U8, PICI_PICI>(4096 * 7, percent);
+        check<uint8_t, PICI_U8, PICI_BITMAP>(4096 * 7, percent);
     for (uint64_t n : {4096 * 32 + 778, 4096 * 6}) {
         check<uint16_t, PICI_U16, PICI_HYBRID>(n, MIXED);
         check<uint32_t, PICI_U32, PICI_HYBRID>(n, MIXED);
@@ -210,12 +210,12 @@ int main(void)
     check<uint16_t, PICI_BF16, PICI_HYBRID>(4096 * 32 + 778, MIXED, 10);
     check<uint32_t, PICI_F32, PICI_HYBRID>(4096 * 6, MIXED, 50);
     for (unsigned percent : {2, 50}) {
-        check_by_value<uint8_t, PICI_F8E4M3, PICI_PICI>(4096 * 4 + 778, percent);
-        check_by_value<uint32_t, PICI_F32, PICI_PICI>(4096 * 4, percent);
+        check_by_value<uint8_t, PICI_F8E4M3, PICI_BITMAP>(4096 * 4 + 778, percent);
+        check_by_value<uint32_t, PICI_F32, PICI_BITMAP>(4096 * 4, percent);
         check_by_value<uint16_t, PICI_BF16, PICI_COO>(4096 * 4 + 778, percent);
         check_by_value<uint64_t, PICI_F64, PICI_COO>(4096 * 4, percent);
         check_by_value<uint16_t, PICI_F16, PICI_DENSE>(4096 * 4 + 778, percent);
-        check_by_value<uint32_t, PICI_I32, PICI_PICI>(4096, percent);
+        check_by_value<uint32_t, PICI_I32, PICI_BITMAP>(4096, percent);
     }
     check_by_value<uint32_t, PICI_F32, PICI_HYBRID>(4096 * 32 + 778, MIXED);
     check<uint8_t, PICI_U8, PICI_HYBRID>(4096 * 7 + 5, MIXED);

@@ -86,7 +86,7 @@ template <class T> static void check(enum pici_dtype dtype, enum pici_format for
 static void check_batch()
 {
     enum { JOBS = 5, N = 4096 * 9 + 77 };
-    const size_t cap = pici_bound(PICI_PICI, PICI_F32, N), space = JOBS * pici_cuda_workspace(PICI_F32, N);
+    const size_t cap = pici_bound(PICI_BITMAP, PICI_F32, N), space = JOBS * pici_cuda_workspace(PICI_F32, N);
     std::vector<uint32_t> src[JOBS];
     buffer workspace(space), to(2 * JOBS * sizeof(struct pici_cuda_result));
     struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
@@ -103,7 +103,7 @@ static void check_batch()
         make[i] = {all[3 * i + 1]->at, cap, result + i, all[3 * i]->at, N, nullptr};
         read[i] = {all[3 * i + 2]->at, N, all[3 * i + 1]->at, cap, &result[i].len, result + JOBS + i};
     }
-    expect(!pici_compress_batch_cuda(make, JOBS, PICI_U32, PICI_PICI, workspace.at, space, NULL) &&
+    expect(!pici_compress_batch_cuda(make, JOBS, PICI_U32, PICI_BITMAP, workspace.at, space, NULL) &&
                !pici_decompress_batch_cuda(read, JOBS, PICI_U32, workspace.at, space, NULL),
            "a batch");
     for (unsigned i = 0; i < JOBS; i++)
@@ -154,8 +154,8 @@ int main(void)
         srand(seed);
         emu::seed(seed);
         emu::resident(1 + 2 * seed);
-        check<uint8_t>(PICI_U8, PICI_PICI, 4096 * 21 + 5, 30);
-        check<uint32_t>(PICI_U32, PICI_PICI, 4096 * 21 + 5, 5);
+        check<uint8_t>(PICI_U8, PICI_BITMAP, 4096 * 21 + 5, 30);
+        check<uint32_t>(PICI_U32, PICI_BITMAP, 4096 * 21 + 5, 5);
         check<uint16_t>(PICI_U16, PICI_COO, 4096 * 14, 20);
         check<uint32_t>(PICI_U32, PICI_HYBRID, 4096 * 130 + 99, 2);
         emu::multiprocessors(64); /* so that this is encoded by tiles, by many warps at once */
@@ -166,10 +166,10 @@ int main(void)
         emu::resident(1 + 2 * seed);
         check<uint64_t>(PICI_U64, PICI_DENSE, 4096 * 2 + 1, 100);
         check_batch();
-        check_small(PICI_PICI, 700, 30000, 700, 1);
+        check_small(PICI_BITMAP, 700, 30000, 700, 1);
         check_small(PICI_HYBRID, 700, 5000, 700, 1);
-        check_small(PICI_PICI, 9000, 0, 0, 1);
+        check_small(PICI_BITMAP, 9000, 0, 0, 1);
     }
-    check_small(PICI_PICI, (2 << 19) + 5000, 3000, 1 << 19, 2);
+    check_small(PICI_BITMAP, (2 << 19) + 5000, 3000, 1 << 19, 2);
     return wrong != 0;
 }

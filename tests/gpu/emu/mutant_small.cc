@@ -69,10 +69,10 @@ template <unsigned DTYPE> static void check(uint32_t n, step s, unsigned damages
     of = name;
     std::vector<T> base(n), src(n);
     fill<K>(base, src, s);
-    const size_t cap = pici_diff_small_bound(PICI_PICI, dtype, n);
+    const size_t cap = pici_diff_small_bound(PICI_BITMAP, dtype, n);
     std::vector<uint8_t> delta(cap);
     size_t len = 0;
-    if (pici_diff_small(delta.data(), cap, &len, base.data(), src.data(), n, dtype, PICI_PICI, NULL))
+    if (pici_diff_small(delta.data(), cap, &len, base.data(), src.data(), n, dtype, PICI_BITMAP, NULL))
         abort();
     uint32_t entry;
     memcpy(&entry, delta.data() + 32, 4);
