@@ -23,7 +23,7 @@
 #include "coll/settings.h"
 #include "pici/transport.h"
 #include "transport/address.h"
-#include "transport/guests.h"
+#include "transport/pending.h"
 #include "transport/meet.h"
 
 enum {
@@ -49,7 +49,7 @@ struct party {
     int unexpected_count;
     int unread;                  /* rank 0 has closed the connection before it read what this rank sent */
     struct address zero_address; /* this end of the connection to rank 0; of rank 0 itself, where it listens */
-    struct guests guests;
+    struct pending pending;
     struct greeting_verdict fault;
 };
 
@@ -111,7 +111,7 @@ static enum pici_status listen_as_zero(struct party *party, const char *host, co
     if (fd < 0)
         return fail(party, PICI_E_TRANSPORT, "cannot listen at %.100s: %s", party->address, strerror(error));
     party->places[0] = pici_address_place(&party->zero_address);
-    pici_guests_open(&party->guests, fd, party->token);
+    pici_pending_open(&party->pending, fd, party->token);
     return PICI_OK;
 }
 
@@ -159,13 +159,13 @@ static int has_left(int fd)
     return received >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Wait until a guest moves, or one of so many sockets. Returns 0 without memory. */
+/* Wait until an unauthenticated peer moves, or one of so many sockets. Returns 0 without memory. */
 static int wait_for(const struct party *party, const int *fds, int count, int timeout_ms)
 {
-    struct pollfd *polls = calloc((size_t)count + GUESTS + 1, sizeof *polls);
+    struct pollfd *polls = calloc((size_t)count + PENDING + 1, sizeof *polls);
     if (!polls)
         return 0;
-    int polled = pici_guests_polls(&party->guests, polls);
+    int polled = pici_pending_polls(&party->pending, polls);
     for (int i = 0; i < count; i++)
         if (fds[i] >= 0)
             polls[polled++] = (struct pollfd){.fd = fds[i], .events = POLLIN | POLLRDHUP};
@@ -189,7 +189,7 @@ static void name_missing(struct party *party, int first)
     if (missing > NAMED)
         snprintf(list + offset, sizeof list - offset, " and %d more", missing - NAMED);
     (void)fail(party, PICI_E_TIMEOUT, "rank%s %s of %d did not come in %d ms; connections without the token: %d",
-               missing > 1 ? "s" : "", list, party->ranks, party->timeout_ms, party->guests.strangers);
+               missing > 1 ? "s" : "", list, party->ranks, party->timeout_ms, party->pending.rejected);
 }
 
 /* Take in those that wait. Returns how many others than before have come; *most is how many anybody says there are. */
@@ -197,7 +197,7 @@ static int welcome_all(struct party *party, const struct greeting *own, int *mos
 {
     struct greeting greeting;
     int fd, came = 0;
-    while (pici_guests_next(&party->guests, &fd, &greeting)) {
+    while (pici_pending_next(&party->pending, &fd, &greeting)) {
         /* a second process as a rank is none that is missing */
         came += greeting.rank >= (uint32_t)party->ranks || party->fds[greeting.rank] < 0;
         if (!welcome(party, fd, &greeting, own))
@@ -215,7 +215,7 @@ static enum pici_status answer(struct party *party);
 static int make_room(struct party *party)
 {
     int closed = party->unexpected_count;
-    (void)fail(party, PICI_E_TRANSPORT, "cannot accept another connection: %s", strerror(party->guests.error));
+    (void)fail(party, PICI_E_TRANSPORT, "cannot accept another connection: %s", strerror(party->pending.error));
     (void)answer(party);
     for (int i = 1; i < party->ranks; i++)
         if (party->fds[i] >= 0) {
@@ -226,7 +226,7 @@ static int make_room(struct party *party)
     for (int i = 0; i < party->unexpected_count; i++)
         close(party->unexpected[i]);
     party->unexpected_count = 0;
-    return closed + pici_guests_give_up_spare(&party->guests);
+    return closed + pici_pending_give_up_spare(&party->pending);
 }
 
 /* Let all others join, or as many as come in time. After a fault, wait a little for the rest: as many as anybody says
@@ -238,10 +238,10 @@ static enum pici_status let_join(struct party *party)
     int came = 0, most = party->ranks - 1;
     while (came < most && pici_meet_left(deadline)) {
         came += welcome_all(party, &own, &most);
-        /* a guest that has only just come keeps its descriptor for now */
-        const int stuck = party->guests.error && (party->guests.waiting || !make_room(party));
+        /* a peer that has only just come keeps its descriptor for now */
+        const int stuck = party->pending.error && (party->pending.waiting || !make_room(party));
         if (!stuck)
-            party->guests.error = 0;
+            party->pending.error = 0;
         for (int i = 1; i < party->ranks; i++)
             if (party->fds[i] >= 0 && has_left(party->fds[i])) {
                 (void)fail(party, PICI_E_PEER, "rank %d came, but left before all others were there", i);
@@ -254,7 +254,7 @@ static enum pici_status let_join(struct party *party)
         if (came < most &&
             !wait_for(party, party->fds, party->ranks, stuck && remaining > NAP_MOST_MS ? NAP_MOST_MS : remaining))
             return fail(party, PICI_E_NOMEM, "no memory for %d ranks", party->ranks);
-        party->guests.error = 0;
+        party->pending.error = 0;
     }
     came += welcome_all(party, &own, &most); /* a second process as a rank that has joined */
     if (came < most)
@@ -311,7 +311,7 @@ static enum pici_status be_zero(struct party *party, const char *host, const cha
         return status;
     if (!let_join(party))
         look_at_places(party);
-    pici_guests_close(&party->guests); /* before anybody goes on: the next rendezvous may be at the same address */
+    pici_pending_close(&party->pending); /* before anybody goes on: the next rendezvous may be at the same address */
     return answer(party);
 }
 
@@ -381,7 +381,7 @@ static enum pici_status listen_as_other(struct party *party)
     if (fd < 0)
         return fail(party, PICI_E_TRANSPORT, "cannot listen: %s", strerror(errno));
     party->places[party->rank] = pici_address_place(&address);
-    pici_guests_open(&party->guests, fd, party->token);
+    pici_pending_open(&party->pending, fd, party->token);
     return PICI_OK;
 }
 
@@ -416,8 +416,8 @@ static enum pici_status with_zero(struct party *party, const uint8_t *out, size_
     return PICI_OK;
 }
 
-/* Greet rank 0, and receive its verdict. In a crowd of strangers it drops the oldest connections of which it has read
- * nothing yet, and one of them may be this rank's: connect again. */
+/* Greet rank 0, and receive its verdict. In a crowd of unauthenticated peers it drops the oldest connections of which
+ * it has read nothing yet, and one of them may be this rank's: connect again. */
 static enum pici_status greet_zero(struct party *party, const char *host, const char *port, uint8_t *verdict)
 {
     const struct greeting own = greeting_of(party, GREETING_JOIN, 0);
@@ -513,7 +513,7 @@ static enum pici_status let_link(struct party *party)
         struct greeting greeting;
         struct pollfd zero = {.fd = party->fds[0], .events = POLLRDHUP};
         int fd;
-        while (pici_guests_next(&party->guests, &fd, &greeting)) {
+        while (pici_pending_next(&party->pending, &fd, &greeting)) {
             if (greeting.rank <= (uint32_t)party->rank || !welcome(party, fd, &greeting, &own)) {
                 (void)fail(party, PICI_E_PEER, "rank %lu connected to rank %d", (unsigned long)greeting.rank,
                            party->rank);
@@ -523,15 +523,16 @@ static enum pici_status let_link(struct party *party)
         }
         if (missing <= 0)
             break;
-        if (party->guests.error && !party->guests.waiting)
-            return fail(party, PICI_E_TRANSPORT, "cannot accept another connection: %s", strerror(party->guests.error));
+        if (party->pending.error && !party->pending.waiting)
+            return fail(party, PICI_E_TRANSPORT, "cannot accept another connection: %s",
+                        strerror(party->pending.error));
         if (poll(&zero, 1, 0) > 0)
             return hear_zero(party);
         /* rank 0 may say something already, so its socket is not one to wait for */
         const int remaining = pici_meet_left(party->deadline);
         if (!wait_for(party, NULL, 0, remaining < NAP_MOST_MS ? remaining : NAP_MOST_MS))
             return fail(party, PICI_E_NOMEM, "no memory for %d ranks", party->ranks);
-        party->guests.error = 0;
+        party->pending.error = 0;
     }
     if (missing && !party->fault.status)
         name_missing(party, party->rank + 1);
@@ -550,7 +551,7 @@ static enum pici_status be_other(struct party *party, const char *host, const ch
         status = link_to(party, i);
     if (!status)
         status = let_link(party);
-    pici_guests_close(&party->guests);
+    pici_pending_close(&party->pending);
     return status;
 }
 
@@ -618,7 +619,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *addres
         free(party);
         return out ? PICI_E_NOMEM : PICI_E_ARG;
     }
-    party->guests.listener = party->guests.spare = -1;
+    party->pending.listener = party->pending.spare = -1;
     enum pici_status status = pici_settings_read(&party->settings, explanation, sizeof explanation);
     if (status) {
         pici_comm_failed(explanation);

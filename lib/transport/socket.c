@@ -8,10 +8,10 @@
  * what follows at once: so a short message takes one system call. Nothing is read from a socket before a receive is
  * posted, so a message that is early waits in the socket.
  *
- * A length whose highest bit is set says goodbye. Its low 32 bits are a status: PICI_OK, the rank closes its transport;
- * or why it gave up. The 31 bits between are the rank that it lost, or its own. A socket that ends without goodbye is
- * that of a rank that died. Who loses a peer gives up, and says so to all others; so all ranks learn of it that wait
- * for each other. */
+ * A length whose highest bit is set is a shutdown message. Its low 32 bits are a status: PICI_OK, the rank closes its
+ * transport; or why it gave up. The 31 bits between are the rank that it lost, or its own. A socket that ends without
+ * it is that of a rank that died. Who loses a peer gives up, and says so to all others; so all ranks learn of it that
+ * wait for each other. */
 #define _GNU_SOURCE
 #include "transport/socket.h"
 
@@ -50,7 +50,7 @@ enum {
 /* Bytes in a system call: less than a ssize_t has on 32-bit machines. */
 static const size_t most_bytes = (size_t)1 << 30;
 
-static const uint64_t goodbye = UINT64_C(1) << 63;
+static const uint64_t shutdown_bit = UINT64_C(1) << 63;
 
 struct request {
     struct pool_item item;
@@ -125,8 +125,8 @@ static void lose(struct node *node, struct peer *peer, enum pici_status status, 
         finish_first(node, &peer->incoming, status);
 }
 
-/* A peer said goodbye. */
-static void take_goodbye(struct node *node, struct peer *peer, uint64_t word)
+/* A peer sent its shutdown message. */
+static void take_shutdown(struct node *node, struct peer *peer, uint64_t word)
 {
     const int from = number(node, peer), named = (int)(word >> 32 & 0x7fffffff),
               culprit = named < node->ranks ? named : from;
@@ -208,8 +208,8 @@ static int take_length(struct node *node, struct peer *peer, struct request *req
 {
     const uint64_t length = load_le64(peer->buffer + peer->filled_begin);
     peer->filled_begin += LENGTH_BYTES;
-    if (length & goodbye) {
-        take_goodbye(node, peer, length);
+    if (length & shutdown_bit) {
+        take_shutdown(node, peer, length);
         return 0;
     }
     if (length > request->bytes) {
@@ -255,7 +255,7 @@ static void pump_in(struct node *node, struct peer *peer, int reads)
 /* ---- sending */
 
 /* A send failed: the peer has closed its socket. What it said before says more. */
-static void hear_goodbye(struct node *node, struct peer *peer, ssize_t moved)
+static void read_shutdown(struct node *node, struct peer *peer, ssize_t moved)
 {
     const int error = errno;
     if (peer->incoming.first)
@@ -265,8 +265,8 @@ static void hear_goodbye(struct node *node, struct peer *peer, ssize_t moved)
     if (peer->gone)
         return;
     if (!peer->incoming.first && peer->filled_end - peer->filled_begin >= LENGTH_BYTES &&
-        load_le64(peer->buffer + peer->filled_begin) & goodbye) {
-        take_goodbye(node, peer, load_le64(peer->buffer + peer->filled_begin));
+        load_le64(peer->buffer + peer->filled_begin) & shutdown_bit) {
+        take_shutdown(node, peer, load_le64(peer->buffer + peer->filled_begin));
         return;
     }
     errno = error;
@@ -299,7 +299,7 @@ static void pump_out(struct node *node, struct peer *peer)
         struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(&peer->outgoing, parts)};
         const ssize_t moved = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (moved < 0 && (errno == EPIPE || errno == ECONNRESET)) {
-            hear_goodbye(node, peer, moved);
+            read_shutdown(node, peer, moved);
             return;
         }
         if (moved <= 0) {
@@ -493,7 +493,7 @@ static void send_rest(struct node *node, struct peer *peer)
         peer->outgoing.first = behind;
 }
 
-/* A message that is half sent would swallow the goodbye: end it, if the peer takes it soon. */
+/* A message that is half sent would swallow the shutdown message: end it, if the peer takes it soon. */
 static void end_messages(struct node *node)
 {
     const int64_t end = milliseconds() + LAST_MS;
@@ -512,8 +512,8 @@ static void end_messages(struct node *node)
     }
 }
 
-/* Say goodbye to a peer, and close its socket. What it has sent is read: else closing would reset the connection, and
- * the peer might lose what it has not read. */
+/* Send a shutdown message to a peer, and close its socket. What it has sent is read: else closing would reset the
+ * connection, and the peer might lose what it has not read. */
 static void part(struct peer *peer, uint64_t word, int drains)
 {
     uint8_t length[LENGTH_BYTES];
@@ -555,7 +555,7 @@ static int socket_abandon(void *context, enum pici_status reason)
     for (int i = 0; i < node->ranks; i++) {
         struct peer *peer = &node->peers[i];
         if (peer->fd >= 0)
-            part(peer, goodbye | (uint64_t)culprit << 32 | (uint32_t)reason, 1);
+            part(peer, shutdown_bit | (uint64_t)culprit << 32 | (uint32_t)reason, 1);
         peer->gone = reason;
         while (peer->outgoing.first)
             finish_first(node, &peer->outgoing, reason);
@@ -572,7 +572,7 @@ static void socket_close(void *context)
         return;
     for (int i = 0; i < node->ranks; i++)
         if (node->peers[i].fd >= 0)
-            part(&node->peers[i], goodbye | (uint64_t)node->rank << 32, 0);
+            part(&node->peers[i], shutdown_bit | (uint64_t)node->rank << 32, 0);
     pool_free(&node->requests);
     free(node->peers);
     free(node->buffers);

@@ -265,7 +265,7 @@ def _answered(meeting: _Meeting, peer: int, s: socket.socket, token: bytes) -> N
 
 
 class _Door:
-    """Accepts the higher ranks, and closes the connections of strangers."""
+    """Accepts the higher ranks, and closes the connections of unauthenticated peers."""
 
     def __init__(self, meeting: _Meeting, listener: socket.socket, places: list[_Place]) -> None:
         self.meeting, self.listener, self.places = meeting, listener, places
@@ -343,7 +343,7 @@ class _Door:
             raise PeerError(f"rank {peer} closed its connection to rank {self.meeting.rank}: {e}") from e
 
     def peer(self, greeting: bytes) -> Optional[int]:
-        """The rank that sent a greeting; None: a stranger."""
+        """The rank that sent a greeting; None: an unauthenticated peer."""
         if len(greeting) != GREETING.size:
             return None
         magic, token, peer = GREETING.unpack(greeting)

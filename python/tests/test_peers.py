@@ -177,7 +177,7 @@ class Peers(unittest.TestCase):
             self.assertIn("rank 1 wrote", str(results[0]))
             self.assertIn("another version", str(results[0]))
 
-    def test_strangers(self):
+    def test_impostors(self):
         """Connections with another greeting, or with none, do not disturb the ranks that come."""
         store, results = Store(), [None, None]
 
@@ -190,16 +190,16 @@ class Peers(unittest.TestCase):
         first = threading.Thread(target=one, args=(0,))
         first.start()
         host, port, token = store.waited("0").rsplit(":", 2)
-        strangers = []
+        impostors = []
         for words in (b"", b"GET / HTTP/1.1\r\n\r\n" * 10, b"x", _peers.GREETING.pack(_peers.MAGIC, b"x" * 16, 1)):
             s = socket.create_connection((host, int(port)))
             s.sendall(words)
-            strangers.append(s)
+            impostors.append(s)
         own = bytes.fromhex(token)
         for rank in (0, 2, 2**32 - 1):  # with the token, but of a rank that is not awaited
             s = socket.create_connection((host, int(port)))
             s.sendall(_peers.GREETING.pack(_peers.MAGIC, own, rank))
-            strangers.append(s)
+            impostors.append(s)
         second = threading.Thread(target=one, args=(1,))
         second.start()
         first.join(30)
@@ -209,7 +209,7 @@ class Peers(unittest.TestCase):
         self.assertIsInstance(results[1], list, results[1])
         os.write(results[1][0], b"hello")
         self.assertEqual(os.read(results[0][1], 9), b"hello")
-        for s in strangers:
+        for s in impostors:
             s.settimeout(10)
             try:
                 self.assertEqual(s.recv(1), b"")
@@ -217,7 +217,7 @@ class Peers(unittest.TestCase):
                 pass
             s.close()
 
-    def test_a_stranger_in_place_of_a_lower_rank(self):
+    def test_an_impostor_in_place_of_a_lower_rank(self):
         """What answers without this rank's token is no rank."""
         server = socket.create_server(("127.0.0.1", 0))
         self.addCleanup(server.close)

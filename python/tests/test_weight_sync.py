@@ -42,7 +42,7 @@ class Token(unittest.TestCase):
         self.assertEqual(len(token), 32)
         self.assertNotIn(token, " ".join(command))
 
-    def test_strangers(self):
+    def test_impostors(self):
         """One says something else, one the right token but too slowly; the server comes after them."""
         sync, token = example(), bytes(range(16))
         sync.GREETING = 0.5

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators by a rendezvous over TCP on loopback: ranks that come in any order; the environment; strangers; ranks
- * that are wrong in some way. Needs libc alone. */
+ * Communicators by a rendezvous over TCP on loopback: ranks that come in any order; the environment; unauthenticated
+ * peers; ranks that are wrong in some way. Needs libc alone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <netinet/in.h>
@@ -18,7 +18,7 @@
 #include "tests/util/socket.h"
 #include "transport/address.h"
 #include "transport/greeting.h"
-#include "transport/guests.h"
+#include "transport/pending.h"
 
 enum { WATCHDOG_S = 600 };
 
@@ -221,7 +221,7 @@ static void environment(void)
     expect(pici_comm_rendezvous(&comm, "127.0.0.1:1", 2, 2, "") == PICI_E_ARG, "rank 2 of 2", 0);
 }
 
-/* ---- strangers */
+/* ---- unauthenticated peers */
 
 static int dial(int port)
 {
@@ -253,7 +253,7 @@ static int stopped(struct crowd *c)
 
 /* Connect again and again: and say nothing, something else, half a greeting, or a greeting without the token. None is
  * answered. */
-static void *stranger(void *arg)
+static void *impostor(void *arg)
 {
     struct crowd *c = arg;
     enum { OPEN = 90 };
@@ -300,16 +300,16 @@ static void crowded(void)
     pthread_t thread;
     team_at(&t, 3, fresh_address(0), "the token");
     c.port = atoi(strrchr(address, ':') + 1);
-    if (pthread_create(&thread, NULL, stranger, &c))
+    if (pthread_create(&thread, NULL, impostor, &c))
         abort();
     coll_threads(3, late_rank, &t); /* rank 0 listens after a while */
-    expect(socket_team_all(&t, PICI_OK, ""), "a rendezvous among strangers", 3);
+    expect(socket_team_all(&t, PICI_OK, ""), "a rendezvous among unauthenticated peers", 3);
     usleep(20000);
     pthread_mutex_lock(&c.lock);
     c.stop = 1;
     pthread_mutex_unlock(&c.lock);
     pthread_join(thread, NULL);
-    expect(c.connected >= 0, "strangers that were answered", -c.connected);
+    expect(c.connected >= 0, "unauthenticated peers that were answered", -c.connected);
     socket_team_free(&t);
 }
 
@@ -404,34 +404,34 @@ static void dropped(void)
 /* In a crowd: the oldest connection has said nothing when it is accepted, and greets before its place is taken. */
 static void slow_in_a_crowd(void)
 {
-    static int crowd[GUESTS + 1];
-    static struct guests guests;
+    static int crowd[PENDING + 1];
+    static struct pending pending;
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof at;
     struct greeting mine = pici_greeting(GREETING_JOIN, 1, 2, 0), theirs;
     uint8_t greeting[GREETING_BYTES];
     int fd = -1, listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    if (listener < 0 || bind(listener, (struct sockaddr *)&at, bytes) || listen(listener, GUESTS + 1) ||
+    if (listener < 0 || bind(listener, (struct sockaddr *)&at, bytes) || listen(listener, PENDING + 1) ||
         getsockname(listener, (struct sockaddr *)&at, &bytes))
         abort();
     memcpy(mine.token, "tk", 2);
     pici_greeting_put(greeting, &mine);
-    pici_guests_open(&guests, listener, mine.token);
-    for (int i = 0; i <= GUESTS; i++) {
+    pici_pending_open(&pending, listener, mine.token);
+    for (int i = 0; i <= PENDING; i++) {
         crowd[i] = socket(AF_INET, SOCK_STREAM, 0);
         if (crowd[i] < 0 || connect(crowd[i], (struct sockaddr *)&at, sizeof at))
             abort();
-        if (i < GUESTS - 1)
+        if (i < PENDING - 1)
             continue;
-        expect(!pici_guests_next(&guests, &fd, &theirs) == (i < GUESTS), "a rank that greets late in a crowd", i);
-        if (i < GUESTS)
+        expect(!pici_pending_next(&pending, &fd, &theirs) == (i < PENDING), "a rank that greets late in a crowd", i);
+        if (i < PENDING)
             expect(send(crowd[0], greeting, sizeof greeting, 0) == sizeof greeting, "a greeting is sent", i);
     }
     expect(fd >= 0 && theirs.rank == 1, "the rank of the late greeting", fd);
     close(fd);
-    for (int i = 0; i <= GUESTS; i++)
+    for (int i = 0; i <= PENDING; i++)
         close(crowd[i]);
-    pici_guests_close(&guests);
+    pici_pending_close(&pending);
 }
 
 /* ---- too few descriptors */
@@ -516,7 +516,8 @@ static void printable_words(void)
     }
 }
 
-/* What one stranger says, and how its connection ends: without an answer; reset if what it said was not all read. */
+/* What one unauthenticated peer sends, and how its connection ends: without an answer; reset if what it said was not
+ * all read. */
 struct caller {
     int port, bytes, token;
     int ends, reset; /* out */
@@ -543,7 +544,8 @@ static void *calls(void *arg)
     return NULL;
 }
 
-/* Of strangers no byte behind a greeting is read: the system resets a connection that is closed with bytes unread. */
+/* Of unauthenticated peers no byte behind a greeting is read: the system resets a connection that is closed with bytes
+ * unread. */
 static void turned_away(void)
 {
     struct socket_team t;
@@ -564,7 +566,8 @@ static void turned_away(void)
     unsetenv("PICI_TIMEOUT_MS");
     for (int i = 0; i < CALLERS; i++) {
         pthread_join(thread[i], NULL);
-        expect(c[i].ends && c[i].reset == (c[i].bytes > GREETING_BYTES), "how a stranger's connection ends", i);
+        expect(c[i].ends && c[i].reset == (c[i].bytes > GREETING_BYTES),
+               "how an unauthenticated peer's connection ends", i);
     }
 }
 

@@ -287,7 +287,8 @@ static void slow(void)
     expect(finish(&t, request, &got) == PICI_OK && got == BYTES && data[BYTES - 1] == 5, "a slow peer", 0);
     t.close(t.context);
     uint8_t word[LENGTH];
-    expect(recv(fd, word, sizeof word, MSG_WAITALL) == LENGTH && load_le64(word) == UINT64_C(1) << 63, "goodbye", 0);
+    expect(recv(fd, word, sizeof word, MSG_WAITALL) == LENGTH && load_le64(word) == UINT64_C(1) << 63,
+           "shutdown message", 0);
     expect(recv(fd, word, 1, 0) == 0, "the end", 0);
     close(fd);
 }
@@ -349,7 +350,7 @@ static void gives_up(void)
     free(data);
     t.close(t.context);
     pthread_join(reader, &wrong);
-    expect(!wrong, "a message half sent, and goodbye", 0);
+    expect(!wrong, "a message half sent, and shutdown message", 0);
     close(fd);
 
     const struct pici_transport deaf = opposite(&fd); /* and if the peer does not read, it does not last */
@@ -688,7 +689,7 @@ static void bad_arguments(void)
 }
 
 /* Ranks 0 and 1 are ours; the other ends of rank 2's sockets say these bytes, and close after them or not. */
-static void stranger(const uint8_t *bytes, size_t n, int closes, enum pici_status s, const char *phrase)
+static void impostor(const uint8_t *bytes, size_t n, int closes, enum pici_status s, const char *phrase)
 {
     struct socket_team t;
     int fds[9];
@@ -719,36 +720,36 @@ static void stranger(const uint8_t *bytes, size_t n, int closes, enum pici_statu
     socket_team_free(&t);
 }
 
-static void strangers(void)
+static void impostors(void)
 {
     uint8_t wire[GREETING_BYTES + VERDICT_BYTES] = {0};
     struct greeting g = pici_greeting(GREETING_MEET, 2, 3, 0);
     struct greeting_verdict v = {.status = PICI_OK, .rank = 2};
-    stranger(wire, 0, 0, PICI_E_TIMEOUT, "rank 2 did not say who it is");
-    stranger(wire, 0, 1, PICI_E_PEER, "rank 2 closed its connection before it said who it is");
-    stranger(wire, sizeof wire, 0, PICI_E_PEER, "the socket for rank 2 leads to something that is no rank");
+    impostor(wire, 0, 0, PICI_E_TIMEOUT, "rank 2 did not say who it is");
+    impostor(wire, 0, 1, PICI_E_PEER, "rank 2 closed its connection before it said who it is");
+    impostor(wire, sizeof wire, 0, PICI_E_PEER, "the socket for rank 2 leads to something that is no rank");
     pici_greeting_put(wire, &g);
     for (size_t n = 1; n < GREETING_BYTES; n += 37)
-        stranger(wire, n, 1, PICI_E_PEER, "rank 2 closed its connection before it said who it is");
+        impostor(wire, n, 1, PICI_E_PEER, "rank 2 closed its connection before it said who it is");
     g.messages++;
     pici_greeting_put(wire, &g);
-    stranger(wire, GREETING_BYTES, 1, PICI_E_PEER,
+    impostor(wire, GREETING_BYTES, 1, PICI_E_PEER,
              "rank 2 runs another version of the library: its messages are of version");
     g.version++;
     pici_greeting_put(wire, &g);
-    stranger(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 runs another version");
+    impostor(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 runs another version");
     g = pici_greeting(GREETING_MEET, 2, 4, 0);
     pici_greeting_put(wire, &g);
-    stranger(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 is one of 4 ranks");
+    impostor(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 is one of 4 ranks");
 
     /* it greets rank 0 as it should, and rank 1 as if that were rank 0; and then it leaves without a verdict */
     g = pici_greeting(GREETING_MEET, 2, 3, 0);
     pici_greeting_put(wire, &g);
-    stranger(wire, GREETING_BYTES, 1, PICI_E_PEER, "rank 2 ");
+    impostor(wire, GREETING_BYTES, 1, PICI_E_PEER, "rank 2 ");
     snprintf(v.words, sizeof v.words, "it is out of order");
     v.status = PICI_E_DEVICE;
     pici_verdict_put(wire + GREETING_BYTES, &v);
-    stranger(wire, sizeof wire, 0, PICI_E_DEVICE, "rank 2: it is out of order");
+    impostor(wire, sizeof wire, 0, PICI_E_DEVICE, "rank 2: it is out of order");
 }
 
 int main(void)
@@ -781,7 +782,7 @@ int main(void)
     idle();
     bad_arguments();
     wrong_ones();
-    strangers();
+    impostors();
     static const int sizes[] = {1, 2, 3, 4, 5, 8, 16};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         collectives(sizes[i], &rng);

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Accepting connections of which only some are those of ranks. An unauthenticated peer is one that has not sent the
+ * token yet. At most a greeting's bytes are read from it, for at most some seconds, and nothing is sent to it. A turn
+ * is a bounded amount of work, however many peers connect meanwhile: the caller looks at its deadline between turns. */
+#ifndef PICI_LIB_TRANSPORT_PENDING_H
+#define PICI_LIB_TRANSPORT_PENDING_H
+
+#include <poll.h>
+
+#include "transport/greeting.h"
+
+enum {
+    PENDING = 64,     /* that have not said who they are; one more, and the oldest is read once more, or dropped */
+    PENDING_TURN = 64 /* connections that are accepted in a turn */
+};
+
+struct pending_peer {
+    int fd;
+    int64_t until;
+    size_t received;
+    uint8_t bytes[GREETING_BYTES];
+};
+
+struct pending {
+    int listener;
+    int spare; /* a descriptor to give up when there are no more */
+    int error; /* errno, if a connection waits and cannot be accepted. Until the caller sets it to 0, none is accepted,
+                * and the listener is not polled */
+    char token[GREETING_TOKEN]; /* that they must know */
+    int waiting, rejected;      /* waiting now; rejected so far: no greeting in time, or another token */
+    struct pending_peer peer[PENDING];
+};
+
+void pici_pending_open(struct pending *, int listener, const char token[GREETING_TOKEN]);
+
+/* Entries for poll: at most PENDING + 1. Returns how many. */
+int pici_pending_polls(const struct pending *, struct pollfd *);
+
+/* A turn: accept connections, and read what has come, without waiting. A peer that knows the token ends it and is
+ * handed out: its socket, which the caller owns then, and its greeting. Returns 0 if there was none; more connections
+ * may wait to be accepted. */
+int pici_pending_next(struct pending *, int *fd, struct greeting *);
+
+/* Returns whether there was one. */
+int pici_pending_give_up_spare(struct pending *);
+
+/* Drop those that wait, and close the listening socket. */
+void pici_pending_close(struct pending *);
+
+#endif
