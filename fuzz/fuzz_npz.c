@@ -54,7 +54,7 @@ static int put_tensor(struct source *s, const struct source_tensor *t, struct ag
     const char *digits = t->before;
     uint64_t before;
     int status = TOOL_OK;
-    require(tool_parse_digits(&digits, &before) && !*digits && before <= s->head_len - *head_at);
+    require(tool_parse_digits(&digits, &before) && !*digits && before <= s->head_size - *head_at);
     if (t->deflate[0]) {
         require(deflated_parse(&d, t->deflate, strlen(t->deflate), t->count * width) && d.header <= before);
         deflater = deflater_new((int)d.level);
@@ -86,7 +86,7 @@ static int put_tensor(struct source *s, const struct source_tensor *t, struct ag
 /* Begins a .pici file with the views of an archive. */
 static struct pici_writer *begin_views(struct source *s, struct made *to)
 {
-    const struct pici_attr views = {PICI_ATTR_VIEWS, s->archive.views, s->archive.views_len};
+    const struct pici_attr views = {PICI_ATTR_VIEWS, s->archive.views, s->archive.views_size};
     struct pici_writer *w = NULL;
     if (s->archive.views)
         require(pici_writer_open(&w, append, to, &views, 1, NULL) == PICI_OK);
@@ -145,12 +145,12 @@ static bool read_file(const uint8_t *file, size_t len, enum tool_type type)
         status = source_next(&s, &t, &more);
         if (status || !more)
             break;
-        require(t.name[t.name_len] == 0 && t.title[t.title_len] == 0);
+        require(t.name[t.name_size] == 0 && t.title[t.title_size] == 0);
         whole = whole && w && add_like(w, &t);
         status = put_tensor(&s, &t, &a, &head_at);
     }
     if (status == TOOL_OK) {
-        put(&a, s.head + head_at, s.head_len - head_at);
+        put(&a, s.head + head_at, s.head_size - head_at);
         require(a.at == len);
         if (w && whole)
             end_views(w, &views);

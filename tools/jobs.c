@@ -34,9 +34,9 @@ static void *run(void *arg)
     return NULL;
 }
 
-int jobs_run(size_t n, unsigned threads, bool go_on, int (*one)(void *ctx, size_t i), void *ctx)
+int jobs_run(size_t n, unsigned threads, bool go_on, int (*one)(void *ctx, size_t i), void *context)
 {
-    struct work w = {.n = n, .go_on = go_on, .one = one, .ctx = ctx};
+    struct work w = {.n = n, .go_on = go_on, .one = one, .ctx = context};
     const size_t more = n < threads ? (n ? n - 1 : 0) : threads - 1;
     pthread_t *const thread = calloc(more + 1, sizeof *thread);
     size_t started = 0;

@@ -7,10 +7,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Run one(ctx, 0) to one(ctx, n - 1) on so many threads, of which this one is the first. They return exit statuses.
- * Returns the worst. go_on: also after one that fails; else no other is begun then, and those that run are told by
- * jobs_stopped. The other threads take no signals. */
-int jobs_run(size_t n, unsigned threads, bool go_on, int (*one)(void *ctx, size_t i), void *ctx);
+/* Run one(context, 0) to one(context, n - 1) on so many threads, of which this one is the first. They return exit
+ * statuses. Returns the worst. go_on: also after one that fails; else no other is begun then, and those that run are
+ * told by jobs_stopped. The other threads take no signals. */
+int jobs_run(size_t n, unsigned threads, bool go_on, int (*one)(void *ctx, size_t i), void *context);
 
 /* Whether a job has failed, and the others are to end. */
 bool jobs_stopped(void);

@@ -336,58 +336,58 @@ static void print_verb_help(const struct verb *v)
 
 /* ---- the command line */
 
-static int take_option(enum option_id id, const char *value, struct tool_options *o)
+static int take_option(enum option_id id, const char *value, struct tool_options *chosen)
 {
     switch (id) {
-    case OPT_FORMAT: return value_format(value, o);
-    case OPT_DTYPE: return value_dtype(value, o);
-    case OPT_TYPE: return value_type(value, o);
-    case OPT_THREADS: return value_int("threads", value, 0, 4096, &o->threads);
-    case OPT_ZSTD: o->zstd = ZSTD_DEFAULT; return value ? value_int("zstd", value, 1, 22, &o->zstd) : TOOL_OK;
-    case OPT_ZEROS: return value_zeros(value, o);
+    case OPT_FORMAT: return value_format(value, chosen);
+    case OPT_DTYPE: return value_dtype(value, chosen);
+    case OPT_TYPE: return value_type(value, chosen);
+    case OPT_THREADS: return value_int("threads", value, 0, 4096, &chosen->threads);
+    case OPT_ZSTD: chosen->zstd = ZSTD_DEFAULT; return value ? value_int("zstd", value, 1, 22, &chosen->zstd) : TOOL_OK;
+    case OPT_ZEROS: return value_zeros(value, chosen);
     case OPT_OUT:
-        o->out = value;
+        chosen->out = value;
         return *value ? TOOL_OK : tool_usage(NULL, "the name after --output is empty: - is standard output");
     case OPT_OUT_DIR:
-        o->out_dir = value;
+        chosen->out_dir = value;
         return *value ? TOOL_OK : tool_usage(NULL, "the name after --output-dir-flat is empty");
-    case OPT_RECURSE: o->recurse = true; return TOOL_OK;
-    case OPT_ULTRA: o->ultra = true; return TOOL_OK;
-    case OPT_NO_PROGRESS: o->no_progress = true; return TOOL_OK;
-    case OPT_FORCE: o->force = true; return TOOL_OK;
-    case OPT_JSON: o->json = true; return TOOL_OK;
-    case OPT_TENSOR: o->tensor = value; return TOOL_OK;
-    case OPT_RANGE: return value_range(value, o);
-    case OPT_HEATMAP: return value_heatmap(value, o);
-    case OPT_PNG: o->png = value; return TOOL_OK;
-    case OPT_SVG: o->svg = value; return TOOL_OK;
+    case OPT_RECURSE: chosen->recurse = true; return TOOL_OK;
+    case OPT_ULTRA: chosen->ultra = true; return TOOL_OK;
+    case OPT_NO_PROGRESS: chosen->no_progress = true; return TOOL_OK;
+    case OPT_FORCE: chosen->force = true; return TOOL_OK;
+    case OPT_JSON: chosen->json = true; return TOOL_OK;
+    case OPT_TENSOR: chosen->tensor = value; return TOOL_OK;
+    case OPT_RANGE: return value_range(value, chosen);
+    case OPT_HEATMAP: return value_heatmap(value, chosen);
+    case OPT_PNG: chosen->png = value; return TOOL_OK;
+    case OPT_SVG: chosen->svg = value; return TOOL_OK;
     case OPT_COMPARE:
-        o->compare = ZSTD_DEFAULT;
-        return value ? value_int("compare", value, 1, 22, &o->compare) : TOOL_OK;
-    case OPT_CHECKSUM: o->checksum = true; return TOOL_OK;
-    case OPT_KEEP_GOING: o->keep_going = true; return TOOL_OK;
-    case OPT_MAX_SIZE: return value_max_size(value, o);
-    case OPT_NO_SPARSE: o->no_sparse = true; return TOOL_OK;
-    case OPT_SIZE: o->bench_bytes_set = true; return value_bytes("size", value, &o->bench_bytes);
-    case OPT_SPARSITY: return value_sparsity(value, o);
-    case OPT_BASE: o->base = value; return TOOL_OK;
-    case OPT_SMALL: o->delta = DELTA_SMALLEST; return TOOL_OK;
-    case OPT_FAST: o->delta = DELTA_FASTEST; return TOOL_OK;
-    case OPT_IN_PLACE: o->in_place = true; return TOOL_OK;
-    case OPT_REPS: return value_int("reps", value, 1, 10000, &o->reps);
-    case OPT_MACHINE: o->predict.machine = value; return TOOL_OK;
-    case OPT_TUNE: o->predict.tune = value; return TOOL_OK;
-    case OPT_COLLECTIVE: o->predict.collective = value; return TOOL_OK;
-    case OPT_RANKS: o->predict.ranks = value; return TOOL_OK;
-    case OPT_PER_NODE: o->predict.per_node = value; return TOOL_OK;
-    case OPT_BYTES: o->predict.bytes = value; return TOOL_OK;
-    case OPT_DENSITY: o->predict.density = value; return TOOL_OK;
-    case OPT_PLOT: o->predict.plot = value; return TOOL_OK;
-    case OPT_STDOUT: o->to_stdout = true; return TOOL_OK;
-    case OPT_KEEP: o->remove = false; return TOOL_OK;
-    case OPT_RM: o->remove = true; return TOOL_OK;
-    case OPT_QUIET: o->talk = o->talk < 0 ? TERM_SILENT : TERM_QUIET; return TOOL_OK;
-    case OPT_VERBOSE: o->talk = TERM_VERBOSE; return TOOL_OK;
+        chosen->compare = ZSTD_DEFAULT;
+        return value ? value_int("compare", value, 1, 22, &chosen->compare) : TOOL_OK;
+    case OPT_CHECKSUM: chosen->checksum = true; return TOOL_OK;
+    case OPT_KEEP_GOING: chosen->keep_going = true; return TOOL_OK;
+    case OPT_MAX_SIZE: return value_max_size(value, chosen);
+    case OPT_NO_SPARSE: chosen->no_sparse = true; return TOOL_OK;
+    case OPT_SIZE: chosen->bench_bytes_set = true; return value_bytes("size", value, &chosen->bench_bytes);
+    case OPT_SPARSITY: return value_sparsity(value, chosen);
+    case OPT_BASE: chosen->base = value; return TOOL_OK;
+    case OPT_SMALL: chosen->delta = DELTA_SMALLEST; return TOOL_OK;
+    case OPT_FAST: chosen->delta = DELTA_FASTEST; return TOOL_OK;
+    case OPT_IN_PLACE: chosen->in_place = true; return TOOL_OK;
+    case OPT_REPS: return value_int("reps", value, 1, 10000, &chosen->reps);
+    case OPT_MACHINE: chosen->predict.machine = value; return TOOL_OK;
+    case OPT_TUNE: chosen->predict.tune = value; return TOOL_OK;
+    case OPT_COLLECTIVE: chosen->predict.collective = value; return TOOL_OK;
+    case OPT_RANKS: chosen->predict.ranks = value; return TOOL_OK;
+    case OPT_PER_NODE: chosen->predict.per_node = value; return TOOL_OK;
+    case OPT_BYTES: chosen->predict.bytes = value; return TOOL_OK;
+    case OPT_DENSITY: chosen->predict.density = value; return TOOL_OK;
+    case OPT_PLOT: chosen->predict.plot = value; return TOOL_OK;
+    case OPT_STDOUT: chosen->to_stdout = true; return TOOL_OK;
+    case OPT_KEEP: chosen->remove = false; return TOOL_OK;
+    case OPT_RM: chosen->remove = true; return TOOL_OK;
+    case OPT_QUIET: chosen->talk = chosen->talk < 0 ? TERM_SILENT : TERM_QUIET; return TOOL_OK;
+    case OPT_VERBOSE: chosen->talk = TERM_VERBOSE; return TOOL_OK;
     case OPT_DECOMPRESS:
     case OPT_COMPRESS:
     case OPT_TEST:
@@ -427,7 +427,7 @@ static int no_option(const struct verb *v, const char *word)
 }
 
 /* "-19": the digit that getopt has found, and the rest of its word, of which what follows the digits is parsed next. */
-static int parse_level(int digit, char **argv, struct tool_options *o)
+static int parse_level(int digit, char **argv, struct tool_options *chosen)
 {
     char *rest = optarg;
     int level = digit - '0';
@@ -437,25 +437,25 @@ static int parse_level(int digit, char **argv, struct tool_options *o)
         *--rest = '-';
         argv[--optind] = rest;
     }
-    o->zstd = level;
-    o->zstd_short = true;
+    chosen->zstd = level;
+    chosen->zstd_short = true;
     return TOOL_OK;
 }
 
 /* Lowers a level given as -N to the highest that there is, as zstd does. */
-static void cap_level(struct tool_options *o)
+static void cap_level(struct tool_options *chosen)
 {
-    const int most = o->ultra ? 22 : 19;
-    if (!o->zstd_short || o->zstd <= most)
+    const int most = chosen->ultra ? 22 : 19;
+    if (!chosen->zstd_short || chosen->zstd <= most)
         return;
-    tool_warn(NULL, "level %d is above the highest, so %d is taken%s", o->zstd, most,
-              o->ultra ? "" : "; --ultra allows up to 22");
-    o->zstd = most;
+    tool_warn(NULL, "level %d is above the highest, so %d is taken%s", chosen->zstd, most,
+              chosen->ultra ? "" : "; --ultra allows up to 22");
+    chosen->zstd = most;
 }
 
 /* Parse what follows the verb; argv[0] is the last word of the verb. *given: the options. *mode: the last of those that
  * stand for a verb, if there is one. */
-static int parse_options(const struct verb *v, int argc, char **argv, struct tool_options *o, uint64_t *given,
+static int parse_options(const struct verb *v, int argc, char **argv, struct tool_options *chosen, uint64_t *given,
                          int *mode)
 {
     char letters[3 * (OPTIONS + 9) + 2] = ":";
@@ -498,76 +498,76 @@ static int parse_options(const struct verb *v, int argc, char **argv, struct too
         if (c == 'f' && id == OPT_FORMAT && !value_is_format(optarg) && access(optarg, F_OK) == 0)
             return wrong(v, "-f is --format here, and %s is a file; --force overwrites outputs", optarg);
         const char *const value = id == OPT_THREADS && optarg && *optarg == '=' ? optarg + 1 : optarg; /* -T=2 */
-        TRY(c >= '1' && c <= '9' ? parse_level(c, argv, o) : take_option((enum option_id)id, value, o));
-        o->zstd_short = o->zstd_short && !(c == 256 + OPT_ZSTD);
+        TRY(c >= '1' && c <= '9' ? parse_level(c, argv, chosen) : take_option((enum option_id)id, value, chosen));
+        chosen->zstd_short = chosen->zstd_short && !(c == 256 + OPT_ZSTD);
     }
-    o->args = argv + optind;
-    o->nargs = argc - optind;
-    if (o->to_stdout && o->out && strcmp(o->out, "-") != 0 && !(*given & BIT(OPT_HELP)))
-        return wrong(v, "either --stdout or -o %s", o->out);
-    if (o->to_stdout)
-        o->out = "-";
+    chosen->args = argv + optind;
+    chosen->nargs = argc - optind;
+    if (chosen->to_stdout && chosen->out && strcmp(chosen->out, "-") != 0 && !(*given & BIT(OPT_HELP)))
+        return wrong(v, "either --stdout or -o %s", chosen->out);
+    if (chosen->to_stdout)
+        chosen->out = "-";
     return TOOL_OK;
 }
 
 static const struct tool_options defaults = {
     .format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7};
 
-static int run_parsed(const struct verb *v, const struct tool_options *o)
+static int run_parsed(const struct verb *v, const struct tool_options *chosen)
 {
-    term_set_talk(o->talk);
-    term_set_progress(!o->no_progress);
-    return v->run(o);
+    term_set_talk(chosen->talk);
+    term_set_progress(!chosen->no_progress);
+    return v->run(chosen);
 }
 
 /* Runs a verb with the files below folders in their place. */
-static int run_recursive(const struct verb *v, struct tool_options *o)
+static int run_recursive(const struct verb *v, struct tool_options *chosen)
 {
     struct recursed r;
-    int status = recurse(&r, o, v->run == verb_compress);
+    int status = recurse(&r, chosen, v->run == verb_compress);
     if (!status) {
-        o->args = r.args;
-        o->nargs = r.nargs;
-        status = r.nargs ? run_parsed(v, o) : tool_bad(NULL, "no files are found in the folders");
+        chosen->args = r.args;
+        chosen->nargs = r.nargs;
+        status = r.nargs ? run_parsed(v, chosen) : tool_bad(NULL, "no files are found in the folders");
     }
     recurse_free(&r);
     return status;
 }
 
 /* Checks the operands, takes standard input for a missing one if it is no terminal, and runs a verb. */
-static int run_operands(const struct verb *v, const struct verb *as, struct tool_options *o)
+static int run_operands(const struct verb *v, const struct verb *as, struct tool_options *chosen)
 {
     static char dash[] = "-", *standard_input[] = {dash, NULL};
-    struct stat st;
-    if (!o->nargs && as->most == INT32_MAX && as->least <= 1) {
-        if (fstat(STDIN_FILENO, &st) != 0 || S_ISCHR(st.st_mode))
+    struct stat info;
+    if (!chosen->nargs && as->most == INT32_MAX && as->least <= 1) {
+        if (fstat(STDIN_FILENO, &info) != 0 || S_ISCHR(info.st_mode))
             return wrong(as, "no file is given, and standard input is %s",
                          isatty(STDIN_FILENO) ? "a terminal" : "no file and no pipe");
-        o->args = standard_input;
-        o->nargs = 1;
+        chosen->args = standard_input;
+        chosen->nargs = 1;
     }
-    if (o->nargs < as->least)
+    if (chosen->nargs < as->least)
         return wrong(as, "operands are missing: %s", as->operands);
-    if (o->nargs > as->most)
-        return wrong(as, "one operand too many: %s", o->args[as->most]);
-    if (o->out && o->out_dir)
-        return wrong(as, "either -o %s or --output-dir-flat %s", o->out, o->out_dir);
-    term_set_talk(o->talk);
-    cap_level(o);
-    return o->recurse ? run_recursive(v, o) : run_parsed(v, o);
+    if (chosen->nargs > as->most)
+        return wrong(as, "one operand too many: %s", chosen->args[as->most]);
+    if (chosen->out && chosen->out_dir)
+        return wrong(as, "either -o %s or --output-dir-flat %s", chosen->out, chosen->out_dir);
+    term_set_talk(chosen->talk);
+    cap_level(chosen);
+    return chosen->recurse ? run_recursive(v, chosen) : run_parsed(v, chosen);
 }
 
 static int run_verb(const struct verb *v, int argc, char **argv)
 {
-    struct tool_options o = defaults;
+    struct tool_options chosen = defaults;
     uint64_t given = 0;
     int mode = -1;
-    TRY(parse_options(v, argc, argv, &o, &given, &mode));
+    TRY(parse_options(v, argc, argv, &chosen, &given, &mode));
     if (given & BIT(OPT_HELP)) {
         print_verb_help(v);
         return TOOL_OK;
     }
-    return run_operands(v, v, &o);
+    return run_operands(v, v, &chosen);
 }
 
 static const struct verb *verb_of(const char *name)
@@ -581,21 +581,21 @@ static const struct verb *verb_of(const char *name)
 /* A command line without a verb. */
 static int run_bare(int argc, char **argv)
 {
-    struct tool_options o = defaults;
+    struct tool_options chosen = defaults;
     uint64_t given = 0;
     int mode = OPT_COMPRESS;
-    TRY(parse_options(&bare, argc, argv, &o, &given, &mode));
+    TRY(parse_options(&bare, argc, argv, &chosen, &given, &mode));
     if (given & BIT(OPT_HELP)) {
         print_verb_help(&bare);
         return TOOL_OK;
     }
     const struct verb *v = verb_of(options[mode].name);
-    if (o.zstd_short && !takes(v, OPT_ZSTD)) /* as -df9: zstd has no use for a level there either */
+    if (chosen.zstd_short && !takes(v, OPT_ZSTD)) /* as -df9: zstd has no use for a level there either */
         given &= ~(BIT(OPT_ZSTD) | BIT(OPT_ULTRA));
     for (int i = 0; i < OPTIONS; i++)
         if ((given & ~VERB_BITS) >> i & 1 && !takes(v, i))
             return wrong(v, "no option --%s", options[i].name);
-    return run_operands(v, &bare, &o);
+    return run_operands(v, &bare, &chosen);
 }
 
 static int run_group(const char *group, int argc, char **argv)
@@ -724,8 +724,8 @@ static bool is_path(const char *word)
 
 static int run(int argc, char **argv)
 {
-    struct stat st;
-    if (argc < 2 && (fstat(STDIN_FILENO, &st) != 0 || S_ISCHR(st.st_mode)))
+    struct stat info;
+    if (argc < 2 && (fstat(STDIN_FILENO, &info) != 0 || S_ISCHR(info.st_mode)))
         return tool_usage(NULL, "needs a verb; see picitool --help");
     if (argc < 2)
         return run_bare(argc, argv);

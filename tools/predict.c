@@ -47,11 +47,11 @@ bool predict_set_machine(struct predict *p, const char *name)
 _Static_assert((int)PREDICT_WHY == (int)TUNE_WHY, "room for the reader's words");
 _Static_assert((int)PREDICT_OURS >= (int)SCHEDULES_MOST && PREDICT_OTHERS >= MODEL_VENDORS - 1, "room for candidates");
 
-bool predict_set_tune(struct predict *p, const char *name, const void *bytes, size_t len, char *why)
+bool predict_set_tune(struct predict *p, const char *name, const void *bytes, size_t size, char *why)
 {
     struct tune *t = calloc(1, sizeof *t);
     struct tune_shape largest = {.ranks = 0};
-    if (!t || pici_tune_read(t, bytes, len, why) != PICI_OK) {
+    if (!t || pici_tune_read(t, bytes, size, why) != PICI_OK) {
         if (!t)
             snprintf(why, PREDICT_WHY, "out of memory");
         free(t);

@@ -40,21 +40,21 @@ static int look(struct recursed *r, const char *folder, bool compress, int depth
         return tool_bad(folder, "%s", depth > DEPTH_MOST ? "too many folders in one another" : strerror(errno));
     int status = TOOL_OK;
     for (int i = 0; i < n; i++) {
-        const size_t cap = strlen(folder) + strlen(entry[i]->d_name) + 2;
-        char *const path = status ? NULL : malloc(cap);
-        struct stat st;
+        const size_t capacity = strlen(folder) + strlen(entry[i]->d_name) + 2;
+        char *const path = status ? NULL : malloc(capacity);
+        struct stat info;
         if (path)
-            snprintf(path, cap, "%s/%s", folder, entry[i]->d_name);
+            snprintf(path, capacity, "%s/%s", folder, entry[i]->d_name);
         else if (!status)
             status = tool_nomem(folder, "the list of files");
         free(entry[i]);
-        const bool there = path && lstat(path, &st) == 0;
-        if (there && S_ISREG(st.st_mode) &&
+        const bool there = path && lstat(path, &info) == 0;
+        if (there && S_ISREG(info.st_mode) &&
             (compress ? tool_type_of(path) != TYPE_RAW : tool_has_extension(path, ".pici"))) {
             status = add(r, path);
             continue;
         }
-        if (there && S_ISDIR(st.st_mode))
+        if (there && S_ISDIR(info.st_mode))
             status = look(r, path, compress, depth + 1);
         free(path);
     }
@@ -62,16 +62,16 @@ static int look(struct recursed *r, const char *folder, bool compress, int depth
     return status;
 }
 
-int recurse(struct recursed *r, const struct tool_options *o, bool compress)
+int recurse(struct recursed *r, const struct tool_options *options, bool compress)
 {
     *r = (struct recursed){.args = NULL};
-    for (int i = 0; i < o->nargs; i++) {
-        struct stat st;
-        if (stat(o->args[i], &st) == 0 && S_ISDIR(st.st_mode)) {
-            TRY(look(r, o->args[i], compress, 0));
+    for (int i = 0; i < options->nargs; i++) {
+        struct stat info;
+        if (stat(options->args[i], &info) == 0 && S_ISDIR(info.st_mode)) {
+            TRY(look(r, options->args[i], compress, 0));
             continue;
         }
-        char *const copy = strdup(o->args[i]);
+        char *const copy = strdup(options->args[i]);
         if (!copy)
             return tool_nomem(NULL, "the list of files");
         TRY(add(r, copy));

@@ -53,10 +53,10 @@ void suggest_word(struct suggest *s, const char *word)
     memcpy(s->best, word, n + 1);
 }
 
-const char *suggest_hint(const struct suggest *s, const char *prefix, char buf[SUGGEST_HINT])
+const char *suggest_hint(const struct suggest *s, const char *prefix, char buffer[SUGGEST_HINT])
 {
-    buf[0] = 0;
+    buffer[0] = 0;
     if (s->best[0])
-        snprintf(buf, SUGGEST_HINT, "; did you mean %s%s?", prefix, s->best);
-    return buf;
+        snprintf(buffer, SUGGEST_HINT, "; did you mean %s%s?", prefix, s->best);
+    return buffer;
 }

@@ -20,7 +20,7 @@ void suggest_start(struct suggest *, const char *typed);
 /* Consider a word. Of equally near words the first is kept. */
 void suggest_word(struct suggest *, const char *word);
 
-/* "; did you mean WORD?", or "" if no word is near. prefix: what goes before the word, as "--". Returns buf. */
-const char *suggest_hint(const struct suggest *, const char *prefix, char buf[SUGGEST_HINT]);
+/* "; did you mean WORD?", or "" if no word is near. prefix: what goes before the word, as "--". Returns buffer. */
+const char *suggest_hint(const struct suggest *, const char *prefix, char buffer[SUGGEST_HINT]);
 
 #endif

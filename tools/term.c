@@ -14,7 +14,7 @@
 
 #include "parse/parse.h"
 
-const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes)
+const char *term_bytes(char buffer[TERM_TEXT], uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     double v = (double)bytes;
@@ -24,48 +24,48 @@ const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes)
         u++;
     }
     if (u == 0)
-        snprintf(buf, TERM_TEXT, "%u B", (unsigned)bytes);
+        snprintf(buffer, TERM_TEXT, "%u B", (unsigned)bytes);
     else
-        snprintf(buf, TERM_TEXT, v < 10 ? "%.2f %s" : v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
-    return buf;
+        snprintf(buffer, TERM_TEXT, v < 10 ? "%.2f %s" : v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return buffer;
 }
 
-const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole)
+const char *term_percent(char buffer[TERM_TEXT], uint64_t part, uint64_t whole)
 {
     double v = whole ? 100 * (double)part / (double)whole : 0;
     if (!whole)
-        snprintf(buf, TERM_TEXT, "-");
+        snprintf(buffer, TERM_TEXT, "-");
     else if (part == 0 || part == whole)
-        snprintf(buf, TERM_TEXT, "%s", part ? "100%" : "0%");
+        snprintf(buffer, TERM_TEXT, "%s", part ? "100%" : "0%");
     else if (v >= 99.95) /* must not look like 100% */
-        snprintf(buf, TERM_TEXT, v < 99.995 ? "%.2f%%" : "~100%%", v);
+        snprintf(buffer, TERM_TEXT, v < 99.995 ? "%.2f%%" : "~100%%", v);
     else
-        snprintf(buf, TERM_TEXT, v >= 10 ? "%.1f%%" : v >= 1 ? "%.2f%%" : "%.2g%%", v);
-    return buf;
+        snprintf(buffer, TERM_TEXT, v >= 10 ? "%.1f%%" : v >= 1 ? "%.2f%%" : "%.2g%%", v);
+    return buffer;
 }
 
-const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned dims)
+const char *term_shape(char *buffer, size_t capacity, const uint64_t *shape, unsigned dims)
 {
-    size_t at = (size_t)snprintf(buf, cap, "[");
+    size_t at = (size_t)snprintf(buffer, capacity, "[");
     for (unsigned i = 0; i < dims; i++) {
         char number[TERM_TEXT];
         int k = snprintf(number, sizeof number, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
-        if (at + (size_t)k + sizeof ", ...]" > cap) { /* keep room for the ellipsis */
-            at += (size_t)snprintf(buf + at, cap - at, "%s...", i ? ", " : "");
+        if (at + (size_t)k + sizeof ", ...]" > capacity) { /* keep room for the ellipsis */
+            at += (size_t)snprintf(buffer + at, capacity - at, "%s...", i ? ", " : "");
             break;
         }
-        at += (size_t)snprintf(buf + at, cap - at, "%s", number);
+        at += (size_t)snprintf(buffer + at, capacity - at, "%s", number);
     }
-    snprintf(buf + at, cap - at, "]");
-    return buf;
+    snprintf(buffer + at, capacity - at, "]");
+    return buffer;
 }
 
 /* Writes the next character of s to out, escaped if need be, with a NUL. Returns how many bytes of s it took. */
-static size_t harmless(const char *s, size_t len, char out[8])
+static size_t harmless(const char *s, size_t size, char out[8])
 {
     const uint8_t *p = (const uint8_t *)s;
     uint32_t c;
-    size_t k = pici_parse_char(p, p + len, &c);
+    size_t k = pici_parse_char(p, p + size, &c);
     if (k == 0 || pici_parse_hidden(c) || (k > 1 && !term_utf8())) {
         snprintf(out, 8, "\\x%02x", p[0]);
         return 1; /* the other bytes of the sequence are no UTF-8 by themselves: each gets its own \xNN */
@@ -80,12 +80,12 @@ static size_t columns_of(const char *shown)
     return shown[0] == '\\' && shown[1] == 'x' ? 4 : 1;
 }
 
-size_t term_text(FILE *f, const char *s, size_t len)
+size_t term_text(FILE *f, const char *s, size_t size)
 {
     size_t columns = 0;
-    for (size_t i = 0; i < len;) {
+    for (size_t i = 0; i < size;) {
         char shown[8];
-        i += harmless(s + i, len - i, shown);
+        i += harmless(s + i, size - i, shown);
         columns += columns_of(shown);
         if (f)
             fputs(shown, f);
@@ -100,15 +100,15 @@ size_t term_puts(FILE *f, const char *s)
 
 void term_column(FILE *f, const char *s, size_t width, bool cut)
 {
-    size_t all = term_puts(NULL, s), columns = 0, len = strlen(s);
+    size_t all = term_puts(NULL, s), columns = 0, size = strlen(s);
     if (all <= width || !cut || !width) {
         columns = term_puts(f, s);
     } else { /* leave out the middle: names differ at their ends */
         size_t head = (width - 1) / 2, tail = width - 1 - head, at = 0;
         bool gap = false;
-        for (size_t i = 0; i < len;) {
+        for (size_t i = 0; i < size;) {
             char shown[8];
-            i += harmless(s + i, len - i, shown);
+            i += harmless(s + i, size - i, shown);
             size_t next = at + columns_of(shown);
             if (next <= head || at >= all - tail) {
                 fputs(shown, f);
@@ -156,7 +156,7 @@ bool term_utf8(void)
     return strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
 }
 
-const char *term_speed(char buf[TERM_TEXT], uint64_t bytes, double seconds)
+const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds)
 {
     static const char *const units[] = {"kB/s", "MB/s", "GB/s", "TB/s"};
     double v = (double)bytes / (seconds > 1e-9 ? seconds : 1e-9) / 1000;
@@ -165,8 +165,8 @@ const char *term_speed(char buf[TERM_TEXT], uint64_t bytes, double seconds)
         v /= 1000;
         u++;
     }
-    snprintf(buf, TERM_TEXT, v < 9.995 ? "%.2f %s" : v < 99.95 ? "%.1f %s" : "%.0f %s", v, units[u]);
-    return buf;
+    snprintf(buffer, TERM_TEXT, v < 9.995 ? "%.2f %s" : v < 99.95 ? "%.1f %s" : "%.0f %s", v, units[u]);
+    return buffer;
 }
 
 static int talk = TERM_NORMAL;
@@ -195,7 +195,7 @@ bool term_can_ask(void)
 bool term_ask(const char *file, const char *question)
 {
     char first[4] = "", c;
-    size_t len = 0;
+    size_t size = 0;
     ssize_t k;
     progress_wipe();
     fflush(stdout);
@@ -205,13 +205,13 @@ bool term_ask(const char *file, const char *question)
     fflush(stderr);
     /* One byte at a time, so that what follows the line is left for later questions. */
     while (((k = read(STDIN_FILENO, &c, 1)) == 1 && c != '\n') || (k < 0 && errno == EINTR)) {
-        if (k == 1 && len < sizeof first)
-            first[len] = c;
-        len += k == 1;
+        if (k == 1 && size < sizeof first)
+            first[size] = c;
+        size += k == 1;
     }
     if (k <= 0)
         putc('\n', stderr);
-    return (len == 1 && strchr("yY", first[0])) || (len == 3 && strncasecmp(first, "yes", 3) == 0);
+    return (size == 1 && strchr("yY", first[0])) || (size == 3 && strncasecmp(first, "yes", 3) == 0);
 }
 
 static pthread_mutex_t lock = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
@@ -264,9 +264,9 @@ static void draw(struct progress *p, uint64_t done, uint64_t dense)
     if (lasted < 1 || (p->drawn && now - p->shown < 0.1))
         return;
     char bytes[TERM_TEXT], speed[TERM_TEXT];
-    size_t width = term_width(stderr), name = term_puts(NULL, p->what), room = width > 60 ? width - 50 : 10;
+    size_t width = term_width(stderr), name = term_puts(NULL, p->what), capacity = width > 60 ? width - 50 : 10;
     putc('\r', stderr);
-    term_column(stderr, p->what, name < room ? name : room, true);
+    term_column(stderr, p->what, name < capacity ? name : capacity, true);
     fprintf(stderr, "  %s  %s/s", term_bytes(bytes, dense), term_bytes(speed, (uint64_t)((double)dense / lasted)));
     if (done && done < p->total) {
         double part = (double)done / (double)p->total;

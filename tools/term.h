@@ -11,19 +11,19 @@
 
 enum { TERM_TEXT = 32 }; /* room that the short texts below need */
 
-/* "0 B", "1023 B", "4.77 MiB". Returns buf. */
-const char *term_bytes(char buf[TERM_TEXT], uint64_t bytes);
+/* "0 B", "1023 B", "4.77 MiB". Returns buffer. */
+const char *term_bytes(char buffer[TERM_TEXT], uint64_t bytes);
 
-/* part of whole as "33.6%", "0.024%", "100%"; "-" if whole is 0. Returns buf. */
-const char *term_percent(char buf[TERM_TEXT], uint64_t part, uint64_t whole);
+/* part of whole as "33.6%", "0.024%", "100%"; "-" if whole is 0. Returns buffer. */
+const char *term_percent(char buffer[TERM_TEXT], uint64_t part, uint64_t whole);
 
-/* "[3, 224, 224]", cut to what fits in cap bytes; "[]" for a scalar. Returns buf. */
-const char *term_shape(char *buf, size_t cap, const uint64_t *shape, unsigned dims);
+/* "[3, 224, 224]", cut to what fits in capacity bytes; "[]" for a scalar. Returns buffer. */
+const char *term_shape(char *buffer, size_t capacity, const uint64_t *shape, unsigned dims);
 
 /* Write an untrusted string to f: characters that parse_hidden names and bytes that are not UTF-8 become \xNN. Returns
  * the columns it takes, counting a code point as one. f may be NULL: only count. Whatever comes from a file, and names
  * of files, reaches a terminal through this function; the others here use it. */
-size_t term_text(FILE *f, const char *s, size_t len);
+size_t term_text(FILE *f, const char *s, size_t size);
 size_t term_puts(FILE *f, const char *s); /* up to its NUL */
 
 /* As term_puts, padded to width columns; if cut, also cut to them, with an ellipsis in the middle. */
@@ -43,8 +43,8 @@ void term_off(FILE *f);
 /* Whether the locale's characters are UTF-8. */
 bool term_utf8(void);
 
-/* A number of bytes a second, in powers of ten, as figures of memory are: "2.10 GB/s". Returns buf. */
-const char *term_speed(char buf[TERM_TEXT], uint64_t bytes, double seconds);
+/* A number of bytes a second, in powers of ten, as figures of memory are: "2.10 GB/s". Returns buffer. */
+const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds);
 
 /* How much is said on stderr. Set once, before a verb begins. */
 enum term_talk {

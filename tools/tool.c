@@ -153,10 +153,10 @@ char *tool_output_name(const char *in, const char *extension, const char *dir)
 {
     const bool stream = strcmp(in, "-") == 0;
     const char *const slash = dir && !stream ? strrchr(in, '/') : NULL, *const name = slash ? slash + 1 : in;
-    size_t cap = strlen(name) + strlen(extension) + 2 + (dir ? strlen(dir) : 0);
-    char *out = malloc(cap);
+    size_t capacity = strlen(name) + strlen(extension) + 2 + (dir ? strlen(dir) : 0);
+    char *out = malloc(capacity);
     if (out)
-        snprintf(out, cap, "%s%s%s%s", dir && !stream ? dir : "", dir && !stream ? "/" : "", name,
+        snprintf(out, capacity, "%s%s%s%s", dir && !stream ? dir : "", dir && !stream ? "/" : "", name,
                  stream ? "" : extension);
     return out;
 }
@@ -173,19 +173,19 @@ enum tool_type tool_type_of(const char *path)
 
 bool tool_has_extension(const char *path, const char *extension)
 {
-    const size_t len = strlen(path), tail = strlen(extension);
-    return len > tail && strcasecmp(path + len - tail, extension) == 0 && path[len - tail - 1] != '/';
+    const size_t size = strlen(path), tail = strlen(extension);
+    return size > tail && strcasecmp(path + size - tail, extension) == 0 && path[size - tail - 1] != '/';
 }
 
-bool tool_parse_digits(const char **s, uint64_t *v)
+bool tool_parse_digits(const char **s, uint64_t *value)
 {
     if (**s < '0' || **s > '9')
         return false;
-    for (*v = 0; **s >= '0' && **s <= '9'; ++*s) {
+    for (*value = 0; **s >= '0' && **s <= '9'; ++*s) {
         unsigned digit = (unsigned)(**s - '0');
-        if (*v > (UINT64_MAX - digit) / 10)
+        if (*value > (UINT64_MAX - digit) / 10)
             return false;
-        *v = *v * 10 + digit;
+        *value = *value * 10 + digit;
     }
     return true;
 }
@@ -193,19 +193,19 @@ bool tool_parse_digits(const char **s, uint64_t *v)
 bool tool_parse_bytes(const char *s, uint64_t *bytes)
 {
     static const char suffixes[] = "KMGT";
-    uint64_t v;
-    if (!tool_parse_digits(&s, &v))
+    uint64_t value;
+    if (!tool_parse_digits(&s, &value))
         return false;
     const char *suffix = *s ? strchr(suffixes, *s >= 'a' ? *s - 'a' + 'A' : *s) : NULL;
     if (suffix) {
         unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);
-        if (v > UINT64_MAX >> shift)
+        if (value > UINT64_MAX >> shift)
             return false;
-        v <<= shift;
+        value <<= shift;
         s++;
         if (strcmp(s, "iB") == 0)
             s += 2;
     }
-    *bytes = v;
+    *bytes = value;
     return *s == 0;
 }

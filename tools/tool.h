@@ -84,8 +84,8 @@ int verb_log_apply(const struct tool_options *);
 int verb_log_compact(const struct tool_options *);
 int verb_log_list(const struct tool_options *);
 
-/* inspect --base: print one delta beside its bound. ctx: a struct inputs (show/inputs.h). */
-int inspect_delta(const char *path, const struct tool_options *, void *ctx);
+/* inspect --base: print one delta beside its bound. context: a struct inputs (show/inputs.h). */
+int inspect_delta(const char *path, const struct tool_options *, void *context);
 
 /* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL.
  * Nothing with --quiet twice. Returns TOOL_BAD. */
@@ -143,6 +143,6 @@ enum tool_type tool_type_of(const char *path);
 bool tool_parse_bytes(const char *s, uint64_t *bytes);
 
 /* Parse the digits at *s and advance *s past them. False if there are none or they need more than 64 bits. */
-bool tool_parse_digits(const char **s, uint64_t *v);
+bool tool_parse_digits(const char **s, uint64_t *value);
 
 #endif

@@ -14,7 +14,7 @@ const char *value_type_word(int i);
 const char *value_zeros_word(int i);
 const char *value_machine_word(int i);
 
-bool value_is_format(const char *word);
+bool value_is_format(const char *s);
 
 /* The value of an option, without its dashes. */
 int value_int(const char *option, const char *s, long least, long most, int *out);
@@ -26,7 +26,7 @@ int value_dtype(const char *s, struct tool_options *);
 int value_type(const char *s, struct tool_options *);
 int value_zeros(const char *s, struct tool_options *);
 int value_max_size(const char *s, struct tool_options *);
-int value_heatmap(const char *s, struct tool_options *);
+int value_heatmap(const char *value, struct tool_options *);
 int value_range(const char *s, struct tool_options *);
 int value_sparsity(const char *s, struct tool_options *); /* the list is static */
 

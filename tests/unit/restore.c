@@ -107,7 +107,7 @@ static int restore(struct bytes *out, float *elements, const char *before, const
     cr_assert_eq(r.lost, status == TOOL_OK && keep_going);
     restore_close(&restore);
     reading_close(&r);
-    out->len = (size_t)to.at;
+    out->len = (size_t)to.position;
     cr_assert(pread(to.fd, out->p, out->len, 0) == (ssize_t)out->len);
     close(in.fd);
     close(to.fd);

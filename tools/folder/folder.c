@@ -18,172 +18,173 @@ enum { QUOTE = 96, ENTRIES_MOST = 1 << 20, FOLDER_DEPTH_MOST = 16 };
 
 bool folder_is(const char *path)
 {
-    struct stat st;
-    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 /* Prints "FOLDER/NAME: what". Returns TOOL_BAD. */
-static int bad_file(const struct folder *f, const char *name, const char *what)
+static int bad_file(const struct folder *folder, const char *name, const char *what)
 {
-    char *const path = folder_path(f->path, name, "");
+    char *const path = folder_path(folder->path, name, "");
     if (path)
         tool_bad(path, "%s", what);
     free(path);
     return TOOL_BAD;
 }
 
-static int add(struct folder *f, const char *name, uint64_t bytes)
+static int add(struct folder *folder, const char *name, uint64_t bytes)
 {
-    if (f->entries == ENTRIES_MOST)
-        return tool_bad(f->path, "has more than %d files", ENTRIES_MOST);
-    if (f->entries == f->room) {
-        const size_t room = 2 * f->room + 64;
-        struct folder_entry *const bigger = realloc(f->entry, room * sizeof *bigger);
+    if (folder->entries == ENTRIES_MOST)
+        return tool_bad(folder->path, "has more than %d files", ENTRIES_MOST);
+    if (folder->entries == folder->room) {
+        const size_t capacity = 2 * folder->room + 64;
+        struct folder_entry *const bigger = realloc(folder->entry, capacity * sizeof *bigger);
         if (!bigger)
-            return tool_nomem(f->path, "the list of files");
-        f->entry = bigger;
-        f->room = room;
+            return tool_nomem(folder->path, "the list of files");
+        folder->entry = bigger;
+        folder->room = capacity;
     }
     char *const copy = strdup(name);
     if (!copy)
-        return tool_nomem(f->path, "the list of files");
-    f->entry[f->entries].name = copy;
-    f->entry[f->entries++].bytes = bytes;
+        return tool_nomem(folder->path, "the list of files");
+    folder->entry[folder->entries].name = copy;
+    folder->entry[folder->entries++].bytes = bytes;
     return TOOL_OK;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_name(const void *left, const void *right)
 {
-    const struct folder_entry *x = a, *y = b;
+    const struct folder_entry *x = left, *y = right;
     return strcmp(x->name, y->name);
 }
 
-const struct folder_entry *folder_find(const struct folder *f, const char *name)
+const struct folder_entry *folder_find(const struct folder *folder, const char *name)
 {
     const struct folder_entry wanted = {.name = name};
-    return f->entries ? bsearch(&wanted, f->entry, f->entries, sizeof *f->entry, by_name) : NULL;
+    return folder->entries ? bsearch(&wanted, folder->entry, folder->entries, sizeof *folder->entry, by_name) : NULL;
 }
 
-static int scan_at(struct folder *f, int at, const char *name, const char *prefix, unsigned depth);
+static int scan_at(struct folder *folder, int at, const char *name, const char *prefix, unsigned depth);
 
 /* Takes an entry of the folder d, unless it is one to be left out. name: with the folders that it is in */
-static int take_named(struct folder *f, DIR *d, const char *entry, const char *name, unsigned depth)
+static int take_named(struct folder *folder, DIR *d, const char *entry, const char *name, unsigned depth)
 {
-    struct stat st, followed;
+    struct stat info, followed;
     const char *why;
-    if (fstatat(dirfd(d), entry, &st, AT_SYMLINK_NOFOLLOW) != 0 || fstatat(dirfd(d), entry, &followed, 0) != 0)
-        return bad_file(f, name, strerror(errno));
+    if (fstatat(dirfd(d), entry, &info, AT_SYMLINK_NOFOLLOW) != 0 || fstatat(dirfd(d), entry, &followed, 0) != 0)
+        return bad_file(folder, name, strerror(errno));
     if (S_ISDIR(followed.st_mode) && entry[0] == '.') /* as .git and .cache are */
         return TOOL_OK;
-    if (S_ISDIR(followed.st_mode) && !S_ISDIR(st.st_mode))
-        return bad_file(f, name, "is a folder by a link: of links, those to files are taken");
-    if (S_ISDIR(st.st_mode))
-        return scan_at(f, dirfd(d), entry, name, depth + 1);
+    if (S_ISDIR(followed.st_mode) && !S_ISDIR(info.st_mode))
+        return bad_file(folder, name, "is a folder by a link: of links, those to files are taken");
+    if (S_ISDIR(info.st_mode))
+        return scan_at(folder, dirfd(d), entry, name, depth + 1);
     if (!S_ISREG(followed.st_mode))
-        return bad_file(f, name, "is not a regular file");
+        return bad_file(folder, name, "is not a regular file");
     if (!shards_path_is_plain(name, strlen(name), &why))
-        return bad_file(f, name, why);
-    return add(f, name, (uint64_t)followed.st_size);
+        return bad_file(folder, name, why);
+    return add(folder, name, (uint64_t)followed.st_size);
 }
 
-static int take(struct folder *f, DIR *d, const char *entry, const char *prefix, unsigned depth)
+static int take(struct folder *folder, DIR *d, const char *entry, const char *prefix, unsigned depth)
 {
     if (strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0)
         return TOOL_OK;
     char *const name = prefix ? folder_path(prefix, entry, "") : strdup(entry);
-    const int status = name ? take_named(f, d, entry, name, depth) : tool_nomem(f->path, "the list of files");
+    const int status = name ? take_named(folder, d, entry, name, depth) : tool_nomem(folder->path, "the list of files");
     free(name);
     return status;
 }
 
-/* Takes what is in the folder `name` in the folder `at`. prefix: its path in f, or NULL: it is f */
-static int scan_at(struct folder *f, int at, const char *name, const char *prefix, unsigned depth)
+/* Takes what is in the folder `name` in the folder `at`. prefix: its path in folder, or NULL: it is folder */
+static int scan_at(struct folder *folder, int at, const char *name, const char *prefix, unsigned depth)
 {
-    struct stat st;
+    struct stat info;
     const char *const shown = prefix ? prefix : "";
     if (depth > FOLDER_DEPTH_MOST)
-        return bad_file(f, shown, "has too many folders in one another");
+        return bad_file(folder, shown, "has too many folders in one another");
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (prefix ? O_NOFOLLOW : 0));
     DIR *const d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d || fstat(fd, &st) != 0) {
-        const int err = errno;
+    if (!d || fstat(fd, &info) != 0) {
+        const int error = errno;
         if (d)
             closedir(d);
         else if (fd >= 0)
             close(fd);
-        return prefix ? bad_file(f, prefix, strerror(err)) : tool_bad(f->path, "%s", strerror(err));
+        return prefix ? bad_file(folder, prefix, strerror(error)) : tool_bad(folder->path, "%s", strerror(error));
     }
     if (!prefix)
-        f->mode = st.st_mode;
+        folder->mode = info.st_mode;
     int status = TOOL_OK;
     for (struct dirent *e; !status && (errno = 0, e = readdir(d));)
-        status = take(f, d, e->d_name, prefix, depth);
+        status = take(folder, d, e->d_name, prefix, depth);
     if (!status && errno)
-        status = tool_bad(f->path, "%s", strerror(errno));
+        status = tool_bad(folder->path, "%s", strerror(errno));
     closedir(d);
     return status;
 }
 
-static int scan(struct folder *f)
+static int scan(struct folder *folder)
 {
-    const int status = scan_at(f, AT_FDCWD, f->path, NULL, 0);
-    if (f->entries)
-        qsort(f->entry, f->entries, sizeof *f->entry, by_name);
+    const int status = scan_at(folder, AT_FDCWD, folder->path, NULL, 0);
+    if (folder->entries)
+        qsort(folder->entry, folder->entries, sizeof *folder->entry, by_name);
     return status;
 }
 
 /* Reads a file of the folder that has at most so many bytes. The caller frees *text. */
-static int slurp(const struct folder *f, const char *name, uint64_t most, uint8_t **text, size_t *len)
+static int slurp(const struct folder *folder, const char *name, uint64_t most, uint8_t **text, size_t *size)
 {
-    char *const path = folder_path(f->path, name, "");
-    const int status = path ? input_slurp_path(path, most, text, len) : TOOL_BAD;
+    char *const path = folder_path(folder->path, name, "");
+    const int status = path ? input_slurp_path(path, most, text, size) : TOOL_BAD;
     free(path);
     return status;
 }
 
-static int parse_failed(const struct folder *f, const char *name, const struct parse_error *err)
+static int parse_failed(const struct folder *folder, const char *name, const struct parse_error *error)
 {
-    char *const path = folder_path(f->path, name, "");
+    char *const path = folder_path(folder->path, name, "");
     if (path)
-        tool_bad_at(path, err->offset, "%s", err->what);
+        tool_bad_at(path, error->offset, "%s", error->what);
     free(path);
     return TOOL_BAD;
 }
 
 /* Reads the list of a folder that picitool made, and looks for its files. */
-static int read_list(struct folder *f)
+static int read_list(struct folder *folder)
 {
-    struct parse_error err;
+    struct parse_error error;
     uint8_t *text;
-    size_t len, stored = 0;
+    size_t size, stored = 0;
     char name[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
-    TRY(slurp(f, FOLDER_LIST_NAME, FOLDER_LIST_MOST, &text, &len));
-    f->made = folder_list_parse(&f->list, (const char *)text, len, &err);
+    TRY(slurp(folder, FOLDER_LIST_NAME, FOLDER_LIST_MOST, &text, &size));
+    folder->made = folder_list_parse(&folder->list, (const char *)text, size, &error);
     free(text);
-    if (!f->made)
-        return parse_failed(f, FOLDER_LIST_NAME, &err);
-    for (size_t i = 0; i < f->list.files; i++) {
-        const struct folder_file *const file = &f->list.file[i];
+    if (!folder->made)
+        return parse_failed(folder, FOLDER_LIST_NAME, &error);
+    for (size_t i = 0; i < folder->list.files; i++) {
+        const struct folder_file *const file = &folder->list.file[i];
         if (file->kind == FOLDER_SAME)
             continue;
         snprintf(name, sizeof name, "%s%s", file->name, file->kind == FOLDER_SHARD ? FOLDER_EXTENSION : "");
-        const struct folder_entry *const e = folder_find(f, name);
+        const struct folder_entry *const e = folder_find(folder, name);
         if (!e)
-            return bad_file(f, name, "is missing: " FOLDER_LIST_NAME " names it");
+            return bad_file(folder, name, "is missing: " FOLDER_LIST_NAME " names it");
         if (e->bytes != file->stored.bytes)
-            return bad_file(f, name, "has not the length that " FOLDER_LIST_NAME " says: it is incomplete or another");
+            return bad_file(folder, name,
+                            "has not the length that " FOLDER_LIST_NAME " says: it is incomplete or another");
         stored++;
     }
-    for (size_t i = 0; stored + 1 < f->entries && i < f->entries; i++) {
-        const char *const is = f->entry[i].name;
+    for (size_t i = 0; stored + 1 < folder->entries && i < folder->entries; i++) {
+        const char *const is = folder->entry[i].name;
         const size_t n = strlen(is), tail = strlen(FOLDER_EXTENSION);
-        const struct folder_file *file = folder_list_find(&f->list, is);
+        const struct folder_file *file = folder_list_find(&folder->list, is);
         if (strcmp(is, FOLDER_LIST_NAME) == 0 || (file && file->kind == FOLDER_COPY))
             continue;
         snprintf(name, sizeof name, "%.*s", (int)(n > tail ? n - tail : 0), is);
-        file = folder_list_find(&f->list, name);
+        file = folder_list_find(&folder->list, name);
         if (!tool_has_extension(is, FOLDER_EXTENSION) || !file || file->kind != FOLDER_SHARD)
-            return bad_file(f, is, "is not in " FOLDER_LIST_NAME ": move it elsewhere");
+            return bad_file(folder, is, "is not in " FOLDER_LIST_NAME ": move it elsewhere");
     }
     return TOOL_OK;
 }
@@ -196,34 +197,35 @@ enum tool_type folder_part_type(const struct folder_entry *e)
 }
 
 /* Finds the shards of a checkpoint. */
-static int find_shards(struct folder *f)
+static int find_shards(struct folder *folder)
 {
     size_t raw = 0, made = 0;
-    f->index.shard = malloc((f->entries + 1) * sizeof *f->index.shard);
-    f->text = calloc(f->entries + 1, sizeof *f->text);
-    if (!f->index.shard || !f->text)
-        return tool_nomem(f->path, "the list of shards");
-    for (size_t i = 0; i < f->entries; i++) {
-        const enum tool_type type = folder_part_type(&f->entry[i]);
+    folder->index.shard = malloc((folder->entries + 1) * sizeof *folder->index.shard);
+    folder->text = calloc(folder->entries + 1, sizeof *folder->text);
+    if (!folder->index.shard || !folder->text)
+        return tool_nomem(folder->path, "the list of shards");
+    for (size_t i = 0; i < folder->entries; i++) {
+        const enum tool_type type = folder_part_type(&folder->entry[i]);
         if (type == TYPE_SAFETENSORS)
-            f->index.shard[f->index.shards++] = f->entry[i].name;
+            folder->index.shard[folder->index.shards++] = folder->entry[i].name;
         raw += type == TYPE_RAW;
-        made += tool_has_extension(f->entry[i].name, SHARDS_EXTENSION FOLDER_EXTENSION);
+        made += tool_has_extension(folder->entry[i].name, SHARDS_EXTENSION FOLDER_EXTENSION);
     }
-    if (!f->index.shards && !raw && made)
-        return bad_file(f, FOLDER_LIST_NAME, "is missing: the folder has files that were compressed");
-    return f->index.shards || raw ? TOOL_OK
-                                  : tool_bad(f->path, "is a directory without " SHARDS_EXTENSION " or .distcp files");
+    if (!folder->index.shards && !raw && made)
+        return bad_file(folder, FOLDER_LIST_NAME, "is missing: the folder has files that were compressed");
+    return folder->index.shards || raw
+               ? TOOL_OK
+               : tool_bad(folder->path, "is a directory without " SHARDS_EXTENSION " or .distcp files");
 }
 
-int folder_open(struct folder *f, const char *path)
+int folder_open(struct folder *folder, const char *path)
 {
-    *f = (struct folder){.path = path};
-    int status = scan(f);
+    *folder = (struct folder){.path = path};
+    int status = scan(folder);
     if (!status)
-        status = folder_find(f, FOLDER_LIST_NAME) ? read_list(f) : find_shards(f);
+        status = folder_find(folder, FOLDER_LIST_NAME) ? read_list(folder) : find_shards(folder);
     if (status)
-        folder_close(f);
+        folder_close(folder);
     return status;
 }
 
@@ -232,9 +234,9 @@ static int by_bytes(const void *name, const void *shard)
     return strcmp(name, *(const char *const *)shard);
 }
 
-size_t folder_shard(const struct folder *f, const char *name)
+size_t folder_shard(const struct folder *folder, const char *name)
 {
-    const struct shards *const x = &f->index;
+    const struct shards *const x = &folder->index;
     const char **const found = x->shards ? bsearch(name, x->shard, x->shards, sizeof *x->shard, by_bytes) : NULL;
     return found ? (size_t)(found - x->shard) : x->shards;
 }
@@ -242,24 +244,24 @@ size_t folder_shard(const struct folder *f, const char *name)
 /* ---- the tensors of the shards, and the indexes that say where they are */
 
 /* Adds the tensors of shard i. */
-static int add_tensors(struct folder *f, const struct tensors *t, size_t i)
+static int add_tensors(struct folder *folder, const struct tensors *t, size_t i)
 {
-    struct shards *const x = &f->index;
+    struct shards *const x = &folder->index;
     size_t bytes = 1;
-    for (size_t k = 0; k < t->n; k++)
-        bytes += t->tensor[k].name_len + 1;
-    struct shards_tensor *const bigger = realloc(x->tensor, (x->tensors + t->n + 1) * sizeof *bigger);
+    for (size_t k = 0; k < t->count; k++)
+        bytes += t->tensor[k].name_size + 1;
+    struct shards_tensor *const bigger = realloc(x->tensor, (x->tensors + t->count + 1) * sizeof *bigger);
     if (bigger)
         x->tensor = bigger;
-    char *p = f->text[i] = bigger ? malloc(bytes) : NULL;
+    char *p = folder->text[i] = bigger ? malloc(bytes) : NULL;
     if (!p)
-        return tool_nomem(f->path, "the list of tensors");
-    for (size_t k = 0; k < t->n; k++) {
-        const size_t len = t->tensor[k].name_len;
-        memcpy(p, t->tensor[k].name, len);
-        p[len] = 0;
-        x->tensor[x->tensors++] = (struct shards_tensor){.name = p, .name_len = len, .shard = (uint32_t)i};
-        p += len + 1;
+        return tool_nomem(folder->path, "the list of tensors");
+    for (size_t k = 0; k < t->count; k++) {
+        const size_t size = t->tensor[k].name_size;
+        memcpy(p, t->tensor[k].name, size);
+        p[size] = 0;
+        x->tensor[x->tensors++] = (struct shards_tensor){.name = p, .name_len = size, .shard = (uint32_t)i};
+        p += size + 1;
     }
     return TOOL_OK;
 }
@@ -272,22 +274,22 @@ struct checked {
     uint64_t *bytes; /* [index.shards] of the tensors of each */
 };
 
-static int check_opened(struct folder *f, struct checked *c, size_t i, struct tensors *t, const char *path)
+static int check_opened(struct folder *folder, struct checked *c, size_t i, struct tensors *t, const char *path)
 {
-    TRY(add_tensors(f, t, i));
-    c->bytes[i] = t->in.bytes - t->source.head_len;
-    t->in.name = f->index.shard[i]; /* path is freed */
-    return c->shard ? c->keep(c->ctx, &t->in, path) : TOOL_OK;
+    TRY(add_tensors(folder, t, i));
+    c->bytes[i] = t->input.bytes - t->source.head_size;
+    t->input.name = folder->index.shard[i]; /* path is freed */
+    return c->shard ? c->keep(c->ctx, &t->input, path) : TOOL_OK;
 }
 
-static int check_one(struct folder *f, struct checked *c, size_t i)
+static int check_one(struct folder *folder, struct checked *c, size_t i)
 {
-    const struct tool_options o = {.type = TYPE_SAFETENSORS};
-    struct tensors one = {.in.fd = -1}, *const t = c->shard ? &c->shard[i] : &one;
-    char *const path = folder_path(f->path, f->index.shard[i], "");
-    int status = path ? tensors_open(t, path, &o) : TOOL_BAD;
+    const struct tool_options options = {.type = TYPE_SAFETENSORS};
+    struct tensors one = {.input.fd = -1}, *const t = c->shard ? &c->shard[i] : &one;
+    char *const path = folder_path(folder->path, folder->index.shard[i], "");
+    int status = path ? tensors_open(t, path, &options) : TOOL_BAD;
     if (!status)
-        status = check_opened(f, c, i, t, path);
+        status = check_opened(folder, c, i, t, path);
     tensors_close(&one);
     free(path);
     return status;
@@ -334,111 +336,113 @@ static int compare_there(struct compared *c)
 
 static int compare_opened(struct compared *c, const uint64_t *bytes)
 {
-    const struct folder *const f = c->f;
+    const struct folder *const folder = c->f;
     const char *const slash = strrchr(c->name, '/');
     const size_t prefix = slash ? (size_t)(slash - c->name) + 1 : 0;
     char shard[2 * SHARDS_NAME_MOST + 2];
     for (size_t i = 0; i < c->index.shards; i++) {
         snprintf(shard, sizeof shard, "%.*s%s", (int)prefix, c->name, c->index.shard[i]);
-        c->shard[i] = folder_shard(f, shard);
-        if (c->shard[i] == f->index.shards)
+        c->shard[i] = folder_shard(folder, shard);
+        if (c->shard[i] == folder->index.shards)
             continue;
         c->named[c->shard[i]] = true;
         c->bytes += bytes[c->shard[i]];
     }
     TRY(compare_there(c));
-    for (size_t i = 0; !c->told && i < f->index.tensors; i++) {
-        const struct shards_tensor *const t = &f->index.tensor[i];
+    for (size_t i = 0; !c->told && i < folder->index.tensors; i++) {
+        const struct shards_tensor *const t = &folder->index.tensor[i];
         if (c->named[t->shard] && !shards_find(&c->index, t->name, t->name_len))
-            tell_stale(c, t, "also in", f->index.shard[t->shard]);
+            tell_stale(c, t, "also in", folder->index.shard[t->shard]);
     }
     if (!c->told && c->index.has_total && c->index.total != c->bytes)
-        tool_warn(f->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, c->name,
+        tool_warn(folder->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, c->name,
                   c->index.total, c->bytes);
     return TOOL_OK;
 }
 
 /* Compares an index with the shards. An index that is out of date is no error: what is stored is the files. */
-static int compare_index(const struct folder *f, const char *name, const uint64_t *bytes)
+static int compare_index(const struct folder *folder, const char *name, const uint64_t *bytes)
 {
-    struct compared c = {.f = f, .name = name};
-    struct parse_error err;
+    struct compared c = {.f = folder, .name = name};
+    struct parse_error error;
     uint8_t *text;
-    size_t len;
-    TRY(slurp(f, name, SHARDS_TEXT_MOST, &text, &len));
-    const bool good = shards_parse(&c.index, text, len, &err);
+    size_t size;
+    TRY(slurp(folder, name, SHARDS_TEXT_MOST, &text, &size));
+    const bool good = shards_parse(&c.index, text, size, &error);
     free(text);
     if (!good) {
-        char *const path = folder_path(f->path, name, "");
+        char *const path = folder_path(folder->path, name, "");
         if (path)
-            tool_warn(path, "is no index of shards: offset %" PRIu64 ": %s; it is kept as it is", err.offset, err.what);
+            tool_warn(path, "is no index of shards: offset %" PRIu64 ": %s; it is kept as it is", error.offset,
+                      error.what);
         free(path);
         return TOOL_OK;
     }
     c.shard = malloc((c.index.shards + 1) * sizeof *c.shard);
-    c.named = calloc(f->index.shards + 1, sizeof *c.named);
-    const int status = c.shard && c.named ? compare_opened(&c, bytes) : tool_nomem(f->path, "the list of tensors");
+    c.named = calloc(folder->index.shards + 1, sizeof *c.named);
+    const int status = c.shard && c.named ? compare_opened(&c, bytes) : tool_nomem(folder->path, "the list of tensors");
     free(c.shard);
     free(c.named);
     shards_free(&c.index);
     return status;
 }
 
-static int check_all(struct folder *f, struct checked *c)
+static int check_all(struct folder *folder, struct checked *c)
 {
-    for (size_t i = 0; i < f->index.shards; i++)
-        TRY(check_one(f, c, i));
-    shards_sort(&f->index);
-    for (size_t i = 0; i < f->entries; i++)
-        if (tool_has_extension(f->entry[i].name, SHARDS_INDEX))
-            TRY(compare_index(f, f->entry[i].name, c->bytes));
+    for (size_t i = 0; i < folder->index.shards; i++)
+        TRY(check_one(folder, c, i));
+    shards_sort(&folder->index);
+    for (size_t i = 0; i < folder->entries; i++)
+        if (tool_has_extension(folder->entry[i].name, SHARDS_INDEX))
+            TRY(compare_index(folder, folder->entry[i].name, c->bytes));
     return TOOL_OK;
 }
 
-int folder_check(struct folder *f, struct tensors *shard, folder_keep *keep, void *ctx)
+int folder_check(struct folder *folder, struct tensors *shard, folder_keep *keep, void *context)
 {
-    struct checked c = {shard, keep, ctx, calloc(f->index.shards + 1, sizeof *c.bytes)};
-    const int status = c.bytes ? check_all(f, &c) : tool_nomem(f->path, "the list of tensors");
+    struct checked c = {shard, keep, context, calloc(folder->index.shards + 1, sizeof *c.bytes)};
+    const int status = c.bytes ? check_all(folder, &c) : tool_nomem(folder->path, "the list of tensors");
     free(c.bytes);
     return status;
 }
 
-uint64_t folder_original_bytes(const struct folder *f)
+uint64_t folder_original_bytes(const struct folder *folder)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; !f->made && i < f->entries; i++)
-        bytes += f->entry[i].bytes;
-    for (size_t i = 0; f->made && i < f->list.files; i++)
-        bytes =
-            bytes > UINT64_MAX - f->list.file[i].original.bytes ? UINT64_MAX : bytes + f->list.file[i].original.bytes;
+    for (size_t i = 0; !folder->made && i < folder->entries; i++)
+        bytes += folder->entry[i].bytes;
+    for (size_t i = 0; folder->made && i < folder->list.files; i++)
+        bytes = bytes > UINT64_MAX - folder->list.file[i].original.bytes ? UINT64_MAX
+                                                                         : bytes + folder->list.file[i].original.bytes;
     return bytes;
 }
 
-int folder_expect_checkpoint(const struct folder *f)
+int folder_expect_checkpoint(const struct folder *folder)
 {
-    return !f->made ? TOOL_OK
-                    : tool_usage(f->path, f->list.delta ? "is a delta: picitool apply applies it"
-                                                        : "is compressed: picitool decompress restores it");
+    return !folder->made
+               ? TOOL_OK
+               : tool_usage(folder->path, folder->list.delta ? "is a delta: picitool apply applies it"
+                                                             : "is compressed: picitool decompress restores it");
 }
 
-int folder_expect_made(const struct folder *f, bool delta)
+int folder_expect_made(const struct folder *folder, bool delta)
 {
-    if (!f->made)
-        return tool_usage(f->path, "is a checkpoint as it is, not %s of one",
+    if (!folder->made)
+        return tool_usage(folder->path, "is a checkpoint as it is, not %s of one",
                           delta ? "the delta" : "a compressed folder");
-    return f->list.delta == delta ? TOOL_OK
-           : delta                ? tool_usage(f->path, "is compressed, not a delta")
-                                  : tool_bad(f->path, "a delta, which needs its base: use picitool apply");
+    return folder->list.delta == delta ? TOOL_OK
+           : delta                     ? tool_usage(folder->path, "is compressed, not a delta")
+                                       : tool_bad(folder->path, "a delta, which needs its base: use picitool apply");
 }
 
-struct folder_sum folder_input_sum(const struct input *in)
+struct folder_sum folder_input_sum(const struct input *input)
 {
-    return (struct folder_sum){in->at, pici_xxh64_digest(&in->hash)};
+    return (struct folder_sum){input->position, pici_xxh64_digest(&input->hash)};
 }
 
-struct folder_sum folder_output_sum(const struct output *out)
+struct folder_sum folder_output_sum(const struct output *output)
 {
-    return (struct folder_sum){out->at, pici_xxh64_digest(&out->hash)};
+    return (struct folder_sum){output->position, pici_xxh64_digest(&output->hash)};
 }
 
 /* A file that is read, and copied if there is a `to`. */
@@ -466,7 +470,7 @@ static int copy(struct copy *c, const char *path, const char *to, struct folder_
         TRY(input_read(&c->in, c->piece, PIECE, &got));
         if (to)
             TRY(output_write(&c->out, c->piece, got));
-        progress_at(&c->progress, c->in.at, c->in.at);
+        progress_at(&c->progress, c->in.position, c->in.position);
     }
     *sum = folder_input_sum(&c->in);
     progress_end(&c->progress);
@@ -501,15 +505,15 @@ int folder_match(const char *path, const struct folder_sum *is, const struct fol
                     is->bytes, is->hash, want->bytes, want->hash);
 }
 
-void folder_close(struct folder *f)
+void folder_close(struct folder *folder)
 {
-    for (size_t i = 0; f->text && i < f->entries; i++)
-        free(f->text[i]);
-    free(f->text);
-    for (size_t i = 0; i < f->entries; i++)
-        free((void *)f->entry[i].name);
-    free(f->entry);
-    folder_list_free(&f->list);
-    shards_free(&f->index);
-    *f = (struct folder){0};
+    for (size_t i = 0; folder->text && i < folder->entries; i++)
+        free(folder->text[i]);
+    free(folder->text);
+    for (size_t i = 0; i < folder->entries; i++)
+        free((void *)folder->entry[i].name);
+    free(folder->entry);
+    folder_list_free(&folder->list);
+    shards_free(&folder->index);
+    *folder = (struct folder){0};
 }

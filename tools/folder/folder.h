@@ -52,7 +52,7 @@ typedef int folder_keep(void *ctx, struct input *in, const char *path);
  * something else is a warning; it is an error if no shard has the tensors of a file that it names and that is missing.
  * shard [index.shards]: the shards, which the caller closes with tensors_close also after an error; or NULL. Then there
  * is no `keep` either. */
-int folder_check(struct folder *, struct tensors *shard, folder_keep *keep, void *ctx);
+int folder_check(struct folder *, struct tensors *shard, folder_keep *keep, void *context);
 
 /* The bytes of all original files. */
 uint64_t folder_original_bytes(const struct folder *);

@@ -13,28 +13,28 @@
 #include "jobs.h"
 #include "term.h"
 
-static int make_one(void *ctx, size_t i)
+static int make_one(void *context, size_t i)
 {
-    struct folder_make *const m = ctx;
+    struct folder_make *const m = context;
     return m->one(m, &m->list.file[i]);
 }
 
-static int write_text(struct output *out, const char *path, const char *text, size_t len)
+static int write_text(struct output *output, const char *path, const char *text, size_t size)
 {
-    TRY(output_open(out, path, NULL, false));
-    TRY(output_write(out, text, len));
-    return output_commit(out);
+    TRY(output_open(output, path, NULL, false));
+    TRY(output_write(output, text, size));
+    return output_commit(output);
 }
 
 static int write_list(const struct folder_make *m)
 {
-    struct output out = {.fd = -1};
-    size_t len;
-    char *const path = folder_path(m->to, FOLDER_LIST_NAME, ""), *const text = folder_list_text(&m->list, &len);
+    struct output output = {.fd = -1};
+    size_t size;
+    char *const path = folder_path(m->to, FOLDER_LIST_NAME, ""), *const text = folder_list_text(&m->list, &size);
     const int status = !path   ? TOOL_BAD
                        : !text ? tool_nomem(m->to, "the list of files")
-                               : write_text(&out, path, text, len);
-    output_discard(&out);
+                               : write_text(&output, path, text, size);
+    output_discard(&output);
     free(path);
     free(text);
     return status;
@@ -48,7 +48,7 @@ static void tell(const struct folder_make *m, const char *out, struct results *s
         original += m->list.file[i].original.bytes;
         stored += m->list.file[i].kind == FOLDER_SAME ? 0 : m->list.file[i].stored.bytes;
     }
-    const struct output made = {.name = out, .at = m->restored ? original : stored};
+    const struct output made = {.name = out, .position = m->restored ? original : stored};
     result_print(m->from->path, m->restored ? stored : original, &made, m->restored, seconds);
     if (sum) {
         sum->done++;
@@ -91,16 +91,16 @@ static int begin_folder(const struct folder_make *m, const char *name)
 /* Gives a folder the permissions of the one of the same name, and writes its entries to the disk. */
 static int end_folder(const struct folder_make *m, const char *name)
 {
-    struct stat st = {.st_mode = 0};
+    struct stat info = {.st_mode = 0};
     char *const path = folder_path(m->to, name, ""), *const was = folder_path(m->from->path, name, "");
     int status = path && was ? TOOL_OK : TOOL_BAD;
     const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (was)
-        (void)stat(was, &st); /* if there is none, its owner alone may read it */
-    if (!status && (fd < 0 || fchmod(fd, (st.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
+        (void)stat(was, &info); /* if there is none, its owner alone may read it */
+    if (!status && (fd < 0 || fchmod(fd, (info.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
         status = tool_bad(path, "%s", strerror(errno));
-    if (!status && st.st_mode)
-        (void)futimens(fd, (struct timespec[]){st.st_atim, st.st_mtim});
+    if (!status && info.st_mode)
+        (void)futimens(fd, (struct timespec[]){info.st_atim, info.st_mtim});
     if (fd >= 0)
         close(fd);
     free(path);
@@ -111,11 +111,11 @@ static int end_folder(const struct folder_make *m, const char *name)
 int folder_refuse_inside(const char *in, const char *out)
 {
     char *const copy = strdup(out);
-    size_t len = copy ? strlen(copy) : 0;
+    size_t size = copy ? strlen(copy) : 0;
     if (!copy)
         return tool_nomem(out, "a path");
-    while (len > 1 && copy[len - 1] == '/')
-        copy[--len] = 0;
+    while (size > 1 && copy[size - 1] == '/')
+        copy[--size] = 0;
     char *const slash = strrchr(copy, '/');
     if (slash)
         slash[slash == copy] = 0;
@@ -153,9 +153,9 @@ static int make_all(struct folder_make *m, struct outfolder *to, const char *out
     TRY(each_folder(m, end_folder));
     if (m->with_list)
         TRY(write_list(m));
-    struct stat st;
-    if (!m->mode && stat(m->from->path, &st) == 0) /* one folder is made of another, not of two */
-        (void)futimens(to->fd, (struct timespec[]){st.st_atim, st.st_mtim});
+    struct stat info;
+    if (!m->mode && stat(m->from->path, &info) == 0) /* one folder is made of another, not of two */
+        (void)futimens(to->fd, (struct timespec[]){info.st_atim, info.st_mtim});
     TRY(outfolder_commit(to));
     tell(m, out, sum, term_now() - start);
     return TOOL_OK;
@@ -180,33 +180,33 @@ bool folder_same(const char *a, const char *b)
     return stat(a, &x) == 0 && stat(b, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
 }
 
-int folder_refuse_options(const char *path, const struct tool_options *o)
+int folder_refuse_options(const char *path, const struct tool_options *options)
 {
-    if (o->out && strcmp(o->out, "-") == 0)
+    if (options->out && strcmp(options->out, "-") == 0)
         return tool_usage(path, "is a folder, and so is what is made of it: it cannot go to standard output");
-    return o->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
+    return options->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
 }
 
-int folder_list_of(struct folder_list *l, const struct folder *f, bool all)
+int folder_list_of(struct folder_list *l, const struct folder *folder, bool all)
 {
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
-    *l = (struct folder_list){.file = calloc(f->entries, sizeof *l->file), .files = f->entries};
+    *l = (struct folder_list){.file = calloc(folder->entries, sizeof *l->file), .files = folder->entries};
     if (!l->file)
-        return tool_nomem(f->path, "the list of files");
-    for (size_t i = 0; i < f->entries; i++) {
-        const char *const name = f->entry[i].name;
-        const enum tool_type type = folder_part_type(&f->entry[i]);
+        return tool_nomem(folder->path, "the list of files");
+    for (size_t i = 0; i < folder->entries; i++) {
+        const char *const name = folder->entry[i].name;
+        const enum tool_type type = folder_part_type(&folder->entry[i]);
         const bool shard = type == TYPE_SAFETENSORS || (all && type != TYPE_UNSET);
         l->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
         snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, name);
         if (shard && strlen(stored) > SHARDS_NAME_MOST) {
             folder_list_free(l);
-            return tool_bad(f->path, "has %s, stored as " FOLDER_EXTENSION " under a name of %zu bytes: rename it",
+            return tool_bad(folder->path, "has %s, stored as " FOLDER_EXTENSION " under a name of %zu bytes: rename it",
                             name, strlen(stored));
         }
-        if (shard && folder_find(f, stored)) {
+        if (shard && folder_find(folder, stored)) {
             folder_list_free(l);
-            return tool_bad(f->path, "has %s, and a file of the name that %s is stored under", name, stored);
+            return tool_bad(folder->path, "has %s, and a file of the name that %s is stored under", name, stored);
         }
     }
     return TOOL_OK;
@@ -214,19 +214,19 @@ int folder_list_of(struct folder_list *l, const struct folder *f, bool all)
 
 char *folder_output_name(const char *path, const char *extension)
 {
-    size_t len = strlen(path);
-    char *const out = malloc(len + strlen(extension) + 1);
+    size_t size = strlen(path);
+    char *const out = malloc(size + strlen(extension) + 1);
     if (!out) {
         tool_nomem(path, "the output's name");
         return NULL;
     }
-    while (len > 1 && path[len - 1] == '/')
-        len--;
-    memcpy(out, path, len);
-    out[len] = 0;
+    while (size > 1 && path[size - 1] == '/')
+        size--;
+    memcpy(out, path, size);
+    out[size] = 0;
     const char *const slash = strrchr(out, '/'), *const base = slash ? slash + 1 : out;
     if (strcmp(base, ".") != 0 && strcmp(base, "..") != 0) {
-        strcpy(out + len, extension);
+        strcpy(out + size, extension);
         return out;
     }
     free(out); /* it has a name in the folder above */

@@ -31,7 +31,7 @@ int folder_refuse_inside(const char *in, const char *out);
 bool folder_same(const char *, const char *);
 
 /* Refuse options that are not for folders: standard output, and the removal of the input. */
-int folder_refuse_options(const char *path, const struct tool_options *o);
+int folder_refuse_options(const char *path, const struct tool_options *options);
 
 /* Make the list of the files of a checkpoint: its .safetensors files, or if all, all that is compressed, as shards, and
  * copies of the others. Unless this fails, free it with folder_list_free. The names are the folder's. */

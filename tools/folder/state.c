@@ -3,11 +3,11 @@
 
 #include <stdlib.h>
 
-static int keep(void *ctx, struct input *in, const char *path)
+static int keep(void *context, struct input *input, const char *path)
 {
-    struct checkpoint *const c = ctx;
-    TRY(output_perms(&c->perms, in->name, in->fd));
-    return input_rest(in, path, c->rest ? SIZE_MAX : c->opened++);
+    struct checkpoint *const c = context;
+    TRY(output_perms(&c->perms, input->name, input->fd));
+    return input_rest(input, path, c->rest ? SIZE_MAX : c->opened++);
 }
 
 static int open_all(struct checkpoint *c, const char *path)
@@ -22,7 +22,7 @@ static int open_all(struct checkpoint *c, const char *path)
     TRY(folder_check(&c->f, c->shard, keep, c));
     for (size_t i = 0; i < n; i++) {
         c->start[i] = c->bytes;
-        c->bytes += c->shard[i].in.bytes;
+        c->bytes += c->shard[i].input.bytes;
     }
     return TOOL_OK;
 }
@@ -37,9 +37,9 @@ int checkpoint_open(struct checkpoint *c, const char *path, bool rest)
 }
 
 /* A pici_read_at_fn of all shards as one file. No tensor is in two. */
-static int read_at(void *ctx, void *p, size_t n, uint64_t offset)
+static int read_at(void *context, void *p, size_t n, uint64_t offset)
 {
-    const struct checkpoint *const c = ctx;
+    const struct checkpoint *const c = context;
     size_t i = 0;
     for (size_t above = c->f.index.shards; above - i > 1;) {
         const size_t middle = i + (above - i) / 2;
@@ -48,8 +48,8 @@ static int read_at(void *ctx, void *p, size_t n, uint64_t offset)
         else
             above = middle;
     }
-    struct input in = c->shard[i].in; /* whose position changes */
-    return input_read_at(&in, p, n, offset - c->start[i]);
+    struct input input = c->shard[i].input; /* whose position changes */
+    return input_read_at(&input, p, n, offset - c->start[i]);
 }
 
 int checkpoint_state(struct checkpoint *c, struct pici_state **s)
@@ -59,27 +59,27 @@ int checkpoint_state(struct checkpoint *c, struct pici_state **s)
                : TOOL_OK;
 }
 
-int checkpoint_add(const struct checkpoint *c, struct pici_state *s, const char *name, size_t len, const char *file)
+int checkpoint_add(const struct checkpoint *c, struct pici_state *s, const char *name, size_t size, const char *file)
 {
-    const struct shards_tensor *const at = shards_find_in(&c->f.index, name, len, folder_shard(&c->f, file));
+    const struct shards_tensor *const at = shards_find_in(&c->f.index, name, size, folder_shard(&c->f, file));
     struct pici_attr attrs[SOURCE_ATTRS];
     if (!at)
         return TOOL_OK;
-    const struct tensor_at *const t = tensors_find(&c->shard[at->shard], name, len);
+    const struct tensor_at *const t = tensors_find(&c->shard[at->shard], name, size);
     const struct source_tensor source = tensors_source(t);
     const struct pici_tensor out = source_describe(&source, attrs);
-    const enum pici_status failed = pici_state_add(s, &out, NULL, c->start[at->shard] + t->at);
+    const enum pici_status failed = pici_state_add(s, &out, NULL, c->start[at->shard] + t->offset);
     return failed == PICI_E_NOMEM ? tool_nomem(c->f.path, "the list of tensors")
            : failed               ? tool_bad(c->f.path, "%s", pici_strerror(failed))
                                   : TOOL_OK;
 }
 
-int checkpoint_output(const struct checkpoint *c, struct output *out, const char *to, int fd)
+int checkpoint_output(const struct checkpoint *c, struct output *output, const char *to, int fd)
 {
     struct pici_perms perms = {0};
     TRY(output_perms(&perms, to, fd));
     pici_perms_narrow(&perms, &c->perms);
-    const int status = output_open_as(out, to, NULL, &perms, false);
+    const int status = output_open_as(output, to, NULL, &perms, false);
     pici_perms_free(&perms);
     return status;
 }

@@ -24,14 +24,14 @@ struct checkpoint {
 int checkpoint_open(struct checkpoint *, const char *path, bool rest);
 
 /* Open the file `to` for what is made of the checkpoint and of another file, which is open at fd. */
-int checkpoint_output(const struct checkpoint *, struct output *out, const char *to, int fd);
+int checkpoint_output(const struct checkpoint *, struct output *output, const char *to, int fd);
 
 /* A state without tensors, for checkpoint_add. The caller frees it. */
 int checkpoint_state(struct checkpoint *, struct pici_state **);
 
 /* Add the tensor of this name, if the checkpoint has one, to a state. Of several, the one in the shard that is called
  * as the file, or else in the first. */
-int checkpoint_add(const struct checkpoint *, struct pici_state *, const char *name, size_t len, const char *file);
+int checkpoint_add(const struct checkpoint *, struct pici_state *, const char *name, size_t size, const char *file);
 
 void checkpoint_close(struct checkpoint *);
 

@@ -8,108 +8,110 @@
 
 #include "term.h"
 
-int archive_refuse(const struct archive *a)
+int archive_refuse(const struct archive *archive)
 {
-    return tool_bad_at(a->in->name, a->err.offset, "%s", a->err.what);
+    return tool_bad_at(archive->input->name, archive->error.offset, "%s", archive->error.what);
 }
 
-const char *archive_name(struct archive *a, const struct archive_part *p, size_t *len)
+const char *archive_name(struct archive *archive, const struct archive_part *part, size_t *size)
 {
-    if (p->unnamed) {
-        a->stem[a->stem_len] = 0;
-        if (p->place)
-            snprintf(a->stem + a->stem_len, ARCHIVE_NUMBER_ROOM, ".%" PRIu32, p->place);
-        *len = strlen(a->stem);
-        return a->stem;
+    if (part->unnamed) {
+        archive->stem[archive->stem_size] = 0;
+        if (part->unnamed_number)
+            snprintf(archive->stem + archive->stem_size, ARCHIVE_NUMBER_ROOM, ".%" PRIu32, part->unnamed_number);
+        *size = strlen(archive->stem);
+        return archive->stem;
     }
-    return archive_title(a, p, len);
+    return archive_title(archive, part, size);
 }
 
-const char *archive_title(struct archive *a, const struct archive_part *p, size_t *len)
+const char *archive_title(struct archive *archive, const struct archive_part *part, size_t *size)
 {
-    if (p->kind == ARCHIVE_FILLER)
-        return archive_name(a, p, len);
-    if (p->tensor != ARCHIVE_NONE) {
-        *len = a->torch.tensors[p->tensor].name_len;
-        return a->torch.tensors[p->tensor].name;
+    if (part->kind == ARCHIVE_FILLER)
+        return archive_name(archive, part, size);
+    if (part->tensor != ARCHIVE_NONE) {
+        *size = archive->torch.tensors[part->tensor].name_len;
+        return archive->torch.tensors[part->tensor].name;
     }
-    *len = a->zip.entries[p->number].name_len;
-    return a->zip.entries[p->number].name;
+    *size = archive->zip.entries[part->number].name_len;
+    return archive->zip.entries[part->number].name;
 }
 
-void archive_stop_unzipping(struct archive *a)
+void archive_stop_unzipping(struct archive *archive)
 {
-    if (a->unzipping)
-        unzip_close(&a->unzip);
-    a->unzipping = false;
+    if (archive->unzipping)
+        unzip_close(&archive->unzip);
+    archive->unzipping = false;
 }
 
-int archive_skip(struct archive *a, uint64_t bytes)
+int archive_skip(struct archive *archive, uint64_t bytes)
 {
     uint8_t scratch[4096];
-    bool ok = true;
-    for (size_t n; ok && bytes; bytes -= n) {
-        n = bytes < sizeof scratch ? (size_t)bytes : sizeof scratch;
-        ok = unzip_take(&a->unzip, scratch, n);
+    bool complete = true;
+    for (size_t step; complete && bytes; bytes -= step) {
+        step = bytes < sizeof scratch ? (size_t)bytes : sizeof scratch;
+        complete = unzip_take(&archive->unzip, scratch, step);
     }
-    return ok ? TOOL_OK : archive_refuse(a);
+    return complete ? TOOL_OK : archive_refuse(archive);
 }
 
 /* ---- reading */
 
-static int read_at(struct archive *a, void *buf, size_t bytes, uint64_t at)
+static int read_at(struct archive *archive, void *buffer, size_t bytes, uint64_t offset)
 {
-    const int err = bytes ? input_read_at(a->in, buf, bytes, at) : 0;
-    return err ? tool_bad_at(a->in->name, at, "cannot be read") : TOOL_OK;
+    const int error = bytes ? input_read_at(archive->input, buffer, bytes, offset) : 0;
+    return error ? tool_bad_at(archive->input->name, offset, "cannot be read") : TOOL_OK;
 }
 
 /* Whether a part's bytes are read through unzip, which checks them. */
-static bool is_checked(const struct archive *a, const struct archive_part *p)
+static bool is_checked(const struct archive *archive, const struct archive_part *part)
 {
-    const bool filler = p->kind == ARCHIVE_FILLER, stored = !filler && a->zip.entries[p->number].stored;
-    return p->kind == ARCHIVE_ARRAY || (p->kind == ARCHIVE_KEPT && stored) || (p->kind == ARCHIVE_STORAGE && !stored);
+    const bool filler = part->kind == ARCHIVE_FILLER, stored = !filler && archive->zip.entries[part->number].stored;
+    return part->kind == ARCHIVE_ARRAY || (part->kind == ARCHIVE_KEPT && stored) ||
+           (part->kind == ARCHIVE_STORAGE && !stored);
 }
 
 /* Checks the entry's end, once the part has been taken. */
-static int end_part(struct archive *a)
+static int end_part(struct archive *archive)
 {
-    const int status = a->unzip.left ? archive_skip(a, a->unzip.left) : TOOL_OK;
-    archive_stop_unzipping(a);
+    const int status = archive->unzip.left ? archive_skip(archive, archive->unzip.left) : TOOL_OK;
+    archive_stop_unzipping(archive);
     return status;
 }
 
-int archive_begin(struct archive *a, const struct archive_part *p)
+int archive_begin(struct archive *archive, const struct archive_part *part)
 {
-    archive_stop_unzipping(a);
-    if (!is_checked(a, p))
+    archive_stop_unzipping(archive);
+    if (!is_checked(archive, part))
         return TOOL_OK;
-    if (!unzip_open(&a->unzip, &a->zip.entries[p->number], input_read_at, a->in, &a->err))
-        return archive_refuse(a);
-    a->unzipping = true;
-    TRY(archive_skip(a, p->header));
-    return p->bytes ? TOOL_OK : end_part(a);
+    if (!unzip_open(&archive->unzip, &archive->zip.entries[part->number], input_read_at, archive->input,
+                    &archive->error))
+        return archive_refuse(archive);
+    archive->unzipping = true;
+    TRY(archive_skip(archive, part->header));
+    return part->bytes ? TOOL_OK : end_part(archive);
 }
 
-int archive_take(struct archive *a, const struct archive_part *p, void *buf, size_t bytes, uint64_t left)
+int archive_take(struct archive *archive, const struct archive_part *part, void *buffer, size_t bytes, uint64_t left)
 {
-    if (!a->unzipping)
-        return read_at(a, buf, bytes, p->at + (p->bytes - left));
-    if (!unzip_take(&a->unzip, buf, bytes))
-        return archive_refuse(a);
-    return bytes == left ? end_part(a) : TOOL_OK;
+    if (!archive->unzipping)
+        return read_at(archive, buffer, bytes, part->offset + (part->bytes - left));
+    if (!unzip_take(&archive->unzip, buffer, bytes))
+        return archive_refuse(archive);
+    return bytes == left ? end_part(archive) : TOOL_OK;
 }
 
-void archive_close(struct archive *a)
+void archive_close(struct archive *archive)
 {
-    archive_stop_unzipping(a);
-    zip_free(&a->zip);
-    torch_free(&a->torch);
-    free(a->pickle);
-    free(a->part_of);
-    free(a->head);
-    free(a->part);
-    free(a->stem);
-    free(a->renamed);
-    free(a->views);
-    *a = (struct archive){.in = a->in};
+    archive_stop_unzipping(archive);
+    zip_free(&archive->zip);
+    torch_free(&archive->torch);
+    free(archive->pickle);
+    free(archive->part_of);
+    free(archive->head);
+    free(archive->part);
+    free(archive->stem);
+    free(archive->renamed);
+    free(archive->views);
+    *archive = (struct archive){.input = archive->input};
 }

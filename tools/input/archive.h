@@ -33,41 +33,41 @@ enum { ARCHIVE_NUMBER_ROOM = 24 /* characters of a suffix of a name */ };
 #define ARCHIVE_NONE UINT32_MAX
 
 struct archive_part {
-    uint64_t at;     /* where its bytes begin in the file; of a deflated array, where the deflated data do */
-    uint64_t bytes;  /* of it, inflated */
-    uint64_t before; /* bytes of the head that precede it */
-    uint32_t number; /* of its entry; not of a filler */
-    uint32_t header; /* bytes of its .npy header, the last ones of before */
-    uint32_t tensor; /* of a storage, the number of the tensor that it is described by, or ARCHIVE_NONE */
-    uint32_t place;  /* of a part without a name, its number among these */
-    uint8_t kind;    /* enum archive_kind */
-    uint8_t level;   /* at which zlib makes the entry's bytes again; 0: not deflated, or not tried */
-    uint32_t crc;    /* CRC-32 of those bytes */
-    bool unnamed;    /* it is not a tensor, but a filler or a storage that views see */
-    bool whole;      /* that tensor is all of the storage, in some order */
-    bool fortran;    /* and its first index is the fastest */
+    uint64_t offset;         /* where its bytes begin in the file; of a deflated array, where the deflated data do */
+    uint64_t bytes;          /* of it, inflated */
+    uint64_t head_before;    /* bytes of the head that precede it */
+    uint32_t number;         /* of its entry; not of a filler */
+    uint32_t header;         /* bytes of its .npy header, the last ones of head_before */
+    uint32_t tensor;         /* of a storage, the number of the tensor that it is described by, or ARCHIVE_NONE */
+    uint32_t unnamed_number; /* of a part without a name, its number among these */
+    uint8_t kind;            /* enum archive_kind */
+    uint8_t level;           /* at which zlib makes the entry's bytes again; 0: not deflated, or not tried */
+    uint32_t crc;            /* CRC-32 of those bytes */
+    bool unnamed;            /* it is not a tensor, but a filler or a storage that views see */
+    bool whole;              /* that tensor is all of the storage, in some order */
+    bool fortran;            /* and its first index is the fastest */
 };
 
 struct archive {
-    struct input *in;
+    struct input *input;
     struct zip zip;
     struct torch torch; /* none if the pickle could not be read */
     uint8_t *pickle;
     uint32_t *part_of; /* [torch.count] the part of each tensor's storage, or ARCHIVE_NONE */
     bool big_endian;   /* the storages' elements */
-    uint8_t *head;     /* [head_len] */
-    size_t head_len, head_room;
+    uint8_t *head;     /* [head_size] */
+    size_t head_size, head_capacity;
     struct archive_part *part; /* [parts] in the order of the file */
-    size_t parts, room;
-    char *stem; /* [stem_len] of the names of parts without one, room for a number after it */
-    size_t stem_len;
+    size_t parts, capacity;
+    char *stem; /* [stem_size] of the names of parts without one, room for a number after it */
+    size_t stem_size;
     char *renamed;  /* names of tensors whose names another has */
-    uint8_t *views; /* [views_len] of .pt, the table that formats/file.md specifies; or NULL */
-    size_t views_len;
+    uint8_t *views; /* [views_size] of .pt, the table that formats/file.md specifies; or NULL */
+    size_t views_size;
 
     struct unzip unzip; /* of the current part, if unzipping */
     bool unzipping;
-    struct parse_error err;
+    struct parse_error error;
 };
 
 /* exact: NULL; or the file is to be restored from what is read: then deflated arrays are inflated and deflated again at
@@ -79,21 +79,21 @@ int archive_open_pt(struct archive *, struct input *, const struct limit *exact)
 
 /* The name of a part, then a NUL; lives until the next call. archive_title: for people, of a storage without a name,
  * that of the tensor that it is described by. */
-const char *archive_name(struct archive *, const struct archive_part *, size_t *len);
-const char *archive_title(struct archive *, const struct archive_part *, size_t *len);
+const char *archive_name(struct archive *, const struct archive_part *, size_t *size);
+const char *archive_title(struct archive *, const struct archive_part *, size_t *size);
 
 /* Go to the first byte of a part. */
 int archive_begin(struct archive *, const struct archive_part *);
 
 /* Read the next bytes of the part. With the last ones, the entry's CRC-32 is checked, except that of storages of a .pt
  * file that are not deflated, which nothing checks. */
-int archive_take(struct archive *, const struct archive_part *, void *buf, size_t bytes, uint64_t left);
+int archive_take(struct archive *, const struct archive_part *, void *buffer, size_t bytes, uint64_t left);
 
 /* How tensor i of torch lies in its storage, in words: "strides [1, 3]", "from 12 of embed.weight"; "" if it is all of
- * the storage, in row-major order, and the one that the storage is described by. Returns buf. */
-const char *archive_view(struct archive *, size_t i, char *buf, size_t cap);
+ * the storage, in row-major order, and the one that the storage is described by. Returns buffer. */
+const char *archive_view(struct archive *, size_t index, char *buffer, size_t capacity);
 
-/* Print a->err. Returns TOOL_BAD. */
+/* Print archive->error. Returns TOOL_BAD. */
 int archive_refuse(const struct archive *);
 
 /* Take bytes of the entry that is unzipped; end that. */

@@ -14,161 +14,165 @@ enum {
     SPARE_FACTOR = 32        /* and so many for each byte of the file */
 };
 
-static int read_at(struct archive *a, void *buf, size_t bytes, uint64_t at)
+static int read_at(struct archive *archive, void *buffer, size_t bytes, uint64_t offset)
 {
-    const int err = bytes ? input_read_at(a->in, buf, bytes, at) : 0;
-    return err ? tool_bad_at(a->in->name, at, "cannot be read") : TOOL_OK;
+    const int error = bytes ? input_read_at(archive->input, buffer, bytes, offset) : 0;
+    return error ? tool_bad_at(archive->input->name, offset, "cannot be read") : TOOL_OK;
 }
 
-uint8_t *archive_more_head(struct archive *a, size_t bytes)
+uint8_t *archive_more_head(struct archive *archive, size_t bytes)
 {
-    if (a->head_room - a->head_len < bytes) {
-        const size_t room = a->head_len + bytes + a->head_room / 2 + SCRATCH;
-        uint8_t *bigger = realloc(a->head, room);
+    if (archive->head_capacity - archive->head_size < bytes) {
+        const size_t capacity = archive->head_size + bytes + archive->head_capacity / 2 + SCRATCH;
+        uint8_t *bigger = realloc(archive->head, capacity);
         if (!bigger)
             return NULL;
-        a->head = bigger;
-        a->head_room = room;
+        archive->head = bigger;
+        archive->head_capacity = capacity;
     }
-    return a->head + a->head_len;
+    return archive->head + archive->head_size;
 }
 
-int cut_part(struct cut *c, struct archive_part part)
+int cut_part(struct cut *cut, struct archive_part part)
 {
-    struct archive *a = c->a;
-    if (a->parts == a->room) {
-        const size_t room = a->room + a->room / 2 + 16;
-        struct archive_part *bigger = realloc(a->part, room * sizeof *bigger);
+    struct archive *archive = cut->archive;
+    if (archive->parts == archive->capacity) {
+        const size_t capacity = archive->capacity + archive->capacity / 2 + 16;
+        struct archive_part *bigger = realloc(archive->part, capacity * sizeof *bigger);
         if (!bigger)
-            return tool_nomem(a->in->name, "the list of tensors");
-        a->part = bigger;
-        a->room = room;
+            return tool_nomem(archive->input->name, "the list of tensors");
+        archive->part = bigger;
+        archive->capacity = capacity;
     }
-    part.before = c->pending;
-    a->part[a->parts++] = part;
-    c->pending = 0;
+    part.head_before = cut->pending;
+    archive->part[archive->parts++] = part;
+    cut->pending = 0;
     return TOOL_OK;
 }
 
-int cut_gap(struct cut *c, uint64_t to)
+int cut_gap(struct cut *cut, uint64_t end)
 {
-    struct archive *a = c->a;
-    const uint64_t bytes = to - c->done;
-    if (bytes > ARCHIVE_GAP_MOST || bytes > ARCHIVE_HEAD_MOST - a->head_len) {
+    struct archive *archive = cut->archive;
+    const uint64_t bytes = end - cut->done;
+    if (bytes > ARCHIVE_GAP_MOST || bytes > ARCHIVE_HEAD_MOST - archive->head_size) {
         TRY(cut_part(
-            c, (struct archive_part){
-                   .at = c->done, .bytes = bytes, .kind = ARCHIVE_FILLER, .unnamed = true, .tensor = ARCHIVE_NONE}));
+            cut,
+            (struct archive_part){
+                .offset = cut->done, .bytes = bytes, .kind = ARCHIVE_FILLER, .unnamed = true, .tensor = ARCHIVE_NONE}));
     } else if (bytes) {
-        uint8_t *p = archive_more_head(a, (size_t)bytes);
-        if (!p)
-            return tool_nomem(a->in->name, "the bytes around the tensors");
-        TRY(read_at(a, p, (size_t)bytes, c->done));
-        a->head_len += (size_t)bytes;
-        c->pending += bytes;
+        uint8_t *head_end = archive_more_head(archive, (size_t)bytes);
+        if (!head_end)
+            return tool_nomem(archive->input->name, "the bytes around the tensors");
+        TRY(read_at(archive, head_end, (size_t)bytes, cut->done));
+        archive->head_size += (size_t)bytes;
+        cut->pending += bytes;
     }
-    c->done = to;
+    cut->done = end;
     return TOOL_OK;
 }
 
-int archive_number_unnamed(struct archive *a)
+int archive_number_unnamed(struct archive *archive)
 {
     static const char stem[] = "zip";
     size_t plus = 0;
     uint32_t unnamed = 0;
-    for (size_t i = 0; i < a->parts; i++) {
-        size_t len;
-        if (a->part[i].unnamed) {
-            a->part[i].place = unnamed++;
+    for (size_t i = 0; i < archive->parts; i++) {
+        size_t size;
+        if (archive->part[i].unnamed) {
+            archive->part[i].unnamed_number = unnamed++;
             continue;
         }
-        const char *name = archive_name(a, &a->part[i], &len);
+        const char *name = archive_name(archive, &archive->part[i], &size);
         const size_t run = strncmp(name, stem, 3) == 0 ? strspn(name + 3, "+") + 1 : 0;
         plus = run > plus ? run : plus;
     }
-    a->stem_len = 3 + plus;
-    a->stem = malloc(a->stem_len + ARCHIVE_NUMBER_ROOM);
-    if (!a->stem)
-        return tool_nomem(a->in->name, "the names of tensors");
-    memset(a->stem, '+', a->stem_len);
-    memcpy(a->stem, stem, 3);
+    archive->stem_size = 3 + plus;
+    archive->stem = malloc(archive->stem_size + ARCHIVE_NUMBER_ROOM);
+    if (!archive->stem)
+        return tool_nomem(archive->input->name, "the names of tensors");
+    memset(archive->stem, '+', archive->stem_size);
+    memcpy(archive->stem, stem, 3);
     return TOOL_OK;
 }
 
-int archive_same_name(const void *a, const void *b)
+int archive_same_name(const void *left, const void *right)
 {
-    const struct archive_name *x = a, *y = b;
-    const int order = memcmp(x->p, y->p, x->len < y->len ? x->len : y->len);
-    return order ? order : (x->len > y->len) - (x->len < y->len);
+    const struct archive_name *first = left, *second = right;
+    const int order = memcmp(first->text, second->text, first->size < second->size ? first->size : second->size);
+    return order ? order : (first->size > second->size) - (first->size < second->size);
 }
 
-int archive_by_name(const void *a, const void *b)
+int archive_by_name(const void *left, const void *right)
 {
-    const struct archive_name *x = a, *y = b;
-    const int order = archive_same_name(a, b);
-    return order ? order : (x->number > y->number) - (x->number < y->number);
+    const struct archive_name *first = left, *second = right;
+    const int order = archive_same_name(left, right);
+    return order ? order : (first->number > second->number) - (first->number < second->number);
 }
 
-int cut_open(struct cut *c, struct input *in, enum tool_type type)
+int cut_open(struct cut *cut, struct input *input, enum tool_type type)
 {
-    struct archive *const a = c->a;
+    struct archive *const archive = cut->archive;
     char looks[LOOKS_TEXT];
-    *a = (struct archive){.in = in};
-    c->effort.spare = SPARE_LEAST + SPARE_FACTOR * in->bytes;
-    if (!in->regular)
-        return tool_usage(in->name, "is empty or cannot be read at random: a zip file cannot come through a pipe");
-    if (zip_open(&a->zip, input_read_at, in, in->bytes, &a->err))
+    *archive = (struct archive){.input = input};
+    cut->effort.spare = SPARE_LEAST + SPARE_FACTOR * input->bytes;
+    if (!input->regular)
+        return tool_usage(input->name, "is empty or cannot be read at random: a zip file cannot come through a pipe");
+    if (zip_open(&archive->zip, input_read_at, input, input->bytes, &archive->error))
         return TOOL_OK;
-    return tool_bad_at(in->name, a->err.offset, "%s%s", a->err.what, looks_after(in, NULL, 0, type, looks));
+    return tool_bad_at(input->name, archive->error.offset, "%s%s", archive->error.what,
+                       looks_after(input, NULL, 0, type, looks));
 }
 
 /* ---- deflated entries, and those that are kept */
 
-int cut_deflated(struct cut *c, const struct zip_entry *e, int *level, uint32_t *crc, bool *is)
+int cut_deflated(struct cut *cut, const struct zip_entry *entry, int *level, uint32_t *crc, bool *is_readable)
 {
-    struct archive *a = c->a;
-    if (!c->exact || e->method != ZIP_DEFLATED || (!*is && !unzip_inflates()))
+    struct archive *archive = cut->archive;
+    if (!cut->exact || entry->method != ZIP_DEFLATED || (!*is_readable && !unzip_inflates()))
         return TOOL_OK;
-    c->inflated = e->bytes <= UINT64_MAX - c->inflated ? c->inflated + e->bytes : UINT64_MAX;
-    if (c->inflated > limit_now(c->exact))
-        return limit_refused(c->exact, a->in->name, c->inflated);
-    if (!*is) {
-        const struct parse_error why = a->err;
-        if (!unzip_open(&a->unzip, e, input_read_at, a->in, &a->err))
-            return archive_refuse(a);
-        a->unzipping = true;
-        const int status = archive_skip(a, a->unzip.left);
-        archive_stop_unzipping(a);
-        a->err = status ? a->err : why;
+    cut->inflated = entry->bytes <= UINT64_MAX - cut->inflated ? cut->inflated + entry->bytes : UINT64_MAX;
+    if (cut->inflated > limit_now(cut->exact))
+        return limit_refused(cut->exact, archive->input->name, cut->inflated);
+    if (!*is_readable) {
+        const struct parse_error kept_reason = archive->error;
+        if (!unzip_open(&archive->unzip, entry, input_read_at, archive->input, &archive->error))
+            return archive_refuse(archive);
+        archive->unzipping = true;
+        const int status = archive_skip(archive, archive->unzip.left);
+        archive_stop_unzipping(archive);
+        archive->error = status ? archive->error : kept_reason;
         return status;
     }
-    if (!unzip_level(level, crc, &c->effort, e, input_read_at, a->in, &a->err))
-        return archive_refuse(a);
+    if (!unzip_level(level, crc, &cut->effort, entry, input_read_at, archive->input, &archive->error))
+        return archive_refuse(archive);
     if (!*level)
-        *is = pici_parse_fail(&a->err, 0, "zlib %s does not make the same deflated bytes again", unzip_version());
+        *is_readable =
+            pici_parse_fail(&archive->error, 0, "zlib %s does not make the same deflated bytes again", unzip_version());
     return TOOL_OK;
 }
 
-int cut_kept(struct cut *c, uint32_t number)
+int cut_kept(struct cut *cut, uint32_t number)
 {
-    const struct zip_entry *e = &c->a->zip.entries[number];
-    if (!c->kept++) {
-        c->first = number;
-        c->why = c->a->err;
+    const struct zip_entry *entry = &cut->archive->zip.entries[number];
+    if (!cut->kept++) {
+        cut->first_kept = number;
+        cut->kept_reason = cut->archive->error;
     }
-    c->done = e->end;
-    return cut_part(c, (struct archive_part){.at = e->begin,
-                                             .bytes = e->end - e->begin,
-                                             .number = number,
-                                             .tensor = ARCHIVE_NONE,
-                                             .kind = ARCHIVE_KEPT});
+    cut->done = entry->end;
+    return cut_part(cut, (struct archive_part){.offset = entry->begin,
+                                               .bytes = entry->end - entry->begin,
+                                               .number = number,
+                                               .tensor = ARCHIVE_NONE,
+                                               .kind = ARCHIVE_KEPT});
 }
 
-void cut_tell_kept(const struct cut *c)
+void cut_tell_kept(const struct cut *cut)
 {
     char name[64];
-    const struct zip_entry *e = &c->a->zip.entries[c->first];
-    if (c->exact && c->kept)
-        tool_warn(c->a->in->name, "%zu of %zu entries %s kept as %s: '%s': %s", c->kept, c->a->zip.count,
-                  c->kept == 1 ? "is" : "are", c->kept == 1 ? "it is" : "they are, the first",
-                  pici_parse_printable(name, sizeof name, e->name, e->name_len), c->why.what);
+    const struct zip_entry *entry = &cut->archive->zip.entries[cut->first_kept];
+    if (cut->exact && cut->kept)
+        tool_warn(cut->archive->input->name, "%zu of %zu entries %s kept as %s: '%s': %s", cut->kept,
+                  cut->archive->zip.count, cut->kept == 1 ? "is" : "are",
+                  cut->kept == 1 ? "it is" : "they are, the first",
+                  pici_parse_printable(name, sizeof name, entry->name, entry->name_len), cut->kept_reason.what);
 }

@@ -9,15 +9,15 @@
 
 /* What has been taken of the file while it is cut into parts. */
 struct cut {
-    struct archive *a;
+    struct archive *archive;
     const struct limit *exact; /* as archive_open_npz has it */
     uint64_t done;             /* bytes of the file in parts and head */
     uint64_t pending;          /* of the head, since the last part */
     struct unzip_effort effort;
-    uint64_t inflated;      /* bytes of all deflated entries so far */
-    size_t kept;            /* entries */
-    uint32_t first;         /* of those */
-    struct parse_error why; /* it was kept */
+    uint64_t inflated;              /* bytes of all deflated entries so far */
+    size_t kept;                    /* entries */
+    uint32_t first_kept;            /* of those */
+    struct parse_error kept_reason; /* it was kept */
 };
 
 /* Open the zip file. */
@@ -29,13 +29,14 @@ uint8_t *archive_more_head(struct archive *, size_t bytes);
 int cut_part(struct cut *, struct archive_part);
 
 /* Take the bytes from done up to an offset, which are in no tensor. */
-int cut_gap(struct cut *, uint64_t to);
+int cut_gap(struct cut *, uint64_t end);
 
-/* If the file is to be restored from what is read: find the level of an entry, which is deflated, or, unless *is, check
- * it. *is becomes false, and a->err says why, if no level makes its bytes again. */
-int cut_deflated(struct cut *, const struct zip_entry *, int *level, uint32_t *crc, bool *is);
+/* If the file is to be restored from what is read: find the level of an entry, which is deflated, or, unless
+ * *is_readable, check it. *is_readable becomes false, and archive->error says why, if no level makes its bytes
+ * again. */
+int cut_deflated(struct cut *, const struct zip_entry *, int *level, uint32_t *crc, bool *is_readable);
 
-/* Keep an entry: a part of its bytes as they are. a->err says why. */
+/* Keep an entry: a part of its bytes as they are. archive->error says why. */
 int cut_kept(struct cut *, uint32_t number);
 
 /* Tell of entries that are kept. */
@@ -46,8 +47,8 @@ void cut_tell_kept(const struct cut *);
 int archive_number_unnamed(struct archive *);
 
 struct archive_name {
-    const char *p; /* [len] */
-    size_t len, number;
+    const char *text; /* [size] */
+    size_t size, number;
 };
 
 /* For qsort and bsearch: by the name alone; by name, then by number. */

@@ -12,146 +12,146 @@ struct arrays {
     uint8_t *header; /* [NPY_MAX_HEADER_BYTES] */
 };
 
-static bool ends_in_npy(const struct zip_entry *e)
+static bool ends_in_npy(const struct zip_entry *entry)
 {
-    return e->name_len > 4 && memcmp(e->name + e->name_len - 4, ".npy", 4) == 0;
+    return entry->name_len > 4 && memcmp(entry->name + entry->name_len - 4, ".npy", 4) == 0;
 }
 
-/* Reads the .npy header of an entry. *is: it has one, and what follows it can be read as an array; else err says why
- * not. */
-static int read_header(struct arrays *s, const struct zip_entry *e, struct npy *npy, bool *is)
+/* Reads the .npy header of an entry. *is_array: it has one, and what follows it can be read as an array; else err says
+ * why not. */
+static int read_header(struct arrays *arrays, const struct zip_entry *entry, struct npy *npy, bool *is_array)
 {
-    struct archive *a = s->cut.a;
+    struct archive *archive = arrays->cut.archive;
     uint64_t need = NPY_PREFIX_BYTES;
-    *is = false;
-    if (!ends_in_npy(e) || e->bytes < need)
-        return pici_parse_fail(&a->err, 0, "it is no .npy file"), TOOL_OK;
-    if (e->method != ZIP_STORED && e->method != ZIP_DEFLATED)
-        return pici_parse_fail(&a->err, 0, "method %u of compression is not read", e->method), TOOL_OK;
-    if (!unzip_open(&a->unzip, e, input_read_at, a->in, &a->err))
-        return archive_refuse(a);
-    a->unzipping = true;
-    if (!unzip_take(&a->unzip, s->header, (size_t)need))
-        return archive_refuse(a);
-    if (!pici_npy_header_bytes(&need, s->header, NPY_PREFIX_BYTES, &a->err))
+    *is_array = false;
+    if (!ends_in_npy(entry) || entry->bytes < need)
+        return pici_parse_fail(&archive->error, 0, "it is no .npy file"), TOOL_OK;
+    if (entry->method != ZIP_STORED && entry->method != ZIP_DEFLATED)
+        return pici_parse_fail(&archive->error, 0, "method %u of compression is not read", entry->method), TOOL_OK;
+    if (!unzip_open(&archive->unzip, entry, input_read_at, archive->input, &archive->error))
+        return archive_refuse(archive);
+    archive->unzipping = true;
+    if (!unzip_take(&archive->unzip, arrays->header, (size_t)need))
+        return archive_refuse(archive);
+    if (!pici_npy_header_bytes(&need, arrays->header, NPY_PREFIX_BYTES, &archive->error))
         return TOOL_OK;
-    if (need > e->bytes)
-        return pici_parse_fail(&a->err, 0, "it ends inside its header"), TOOL_OK;
-    if (!unzip_take(&a->unzip, s->header + NPY_PREFIX_BYTES, (size_t)need - NPY_PREFIX_BYTES))
-        return archive_refuse(a);
-    *is = pici_npy_parse(npy, s->header, (size_t)need, e->bytes, &a->err);
-    if (*is && e->method == ZIP_DEFLATED && npy->trailing_bytes)
-        *is = pici_parse_fail(&a->err, 0, "bytes follow its array");
-    if (*is && need > ARCHIVE_HEAD_MOST - a->head_len)
-        *is = pici_parse_fail(&a->err, 0, "the headers before it are too long");
+    if (need > entry->bytes)
+        return pici_parse_fail(&archive->error, 0, "it ends inside its header"), TOOL_OK;
+    if (!unzip_take(&archive->unzip, arrays->header + NPY_PREFIX_BYTES, (size_t)need - NPY_PREFIX_BYTES))
+        return archive_refuse(archive);
+    *is_array = pici_npy_parse(npy, arrays->header, (size_t)need, entry->bytes, &archive->error);
+    if (*is_array && entry->method == ZIP_DEFLATED && npy->trailing_bytes)
+        *is_array = pici_parse_fail(&archive->error, 0, "bytes follow its array");
+    if (*is_array && need > ARCHIVE_HEAD_MOST - archive->head_size)
+        *is_array = pici_parse_fail(&archive->error, 0, "the headers before it are too long");
     return TOOL_OK;
 }
 
-static int take_array(struct arrays *s, uint32_t number, const struct npy *npy, int level, uint32_t crc)
+static int take_array(struct arrays *arrays, uint32_t number, const struct npy *npy, int level, uint32_t crc)
 {
-    struct archive *a = s->cut.a;
-    const struct zip_entry *e = &a->zip.entries[number];
+    struct archive *archive = arrays->cut.archive;
+    const struct zip_entry *entry = &archive->zip.entries[number];
     const size_t header = (size_t)npy->data_offset;
-    uint8_t *p = archive_more_head(a, header);
-    if (!p)
-        return tool_nomem(a->in->name, "the headers of the arrays");
-    memcpy(p, s->header, header);
-    a->head_len += header;
-    s->cut.pending += header;
-    s->cut.done = e->stored ? e->begin + header + npy->data_bytes : e->end;
-    return cut_part(&s->cut, (struct archive_part){.at = e->stored ? e->begin + header : e->begin,
-                                                   .bytes = npy->data_bytes,
-                                                   .number = number,
-                                                   .header = (uint32_t)header,
-                                                   .tensor = ARCHIVE_NONE,
-                                                   .kind = ARCHIVE_ARRAY,
-                                                   .level = (uint8_t)level,
-                                                   .crc = crc});
+    uint8_t *head_end = archive_more_head(archive, header);
+    if (!head_end)
+        return tool_nomem(archive->input->name, "the headers of the arrays");
+    memcpy(head_end, arrays->header, header);
+    archive->head_size += header;
+    arrays->cut.pending += header;
+    arrays->cut.done = entry->stored ? entry->begin + header + npy->data_bytes : entry->end;
+    return cut_part(&arrays->cut, (struct archive_part){.offset = entry->stored ? entry->begin + header : entry->begin,
+                                                        .bytes = npy->data_bytes,
+                                                        .number = number,
+                                                        .header = (uint32_t)header,
+                                                        .tensor = ARCHIVE_NONE,
+                                                        .kind = ARCHIVE_ARRAY,
+                                                        .level = (uint8_t)level,
+                                                        .crc = crc});
 }
 
-static int take_entry(struct arrays *s, uint32_t number)
+static int take_entry(struct arrays *arrays, uint32_t number)
 {
-    struct archive *a = s->cut.a;
-    const struct zip_entry *e = &a->zip.entries[number];
+    struct archive *archive = arrays->cut.archive;
+    const struct zip_entry *entry = &archive->zip.entries[number];
     struct npy npy;
-    bool is;
+    bool is_array;
     uint32_t crc = 0;
     int level = 0;
-    TRY(cut_gap(&s->cut, e->begin));
-    if (e->begin == e->end)
+    TRY(cut_gap(&arrays->cut, entry->begin));
+    if (entry->begin == entry->end)
         return TOOL_OK;
-    const int status = read_header(s, e, &npy, &is);
-    archive_stop_unzipping(a);
+    const int status = read_header(arrays, entry, &npy, &is_array);
+    archive_stop_unzipping(archive);
     TRY(status);
-    TRY(cut_deflated(&s->cut, e, &level, &crc, &is));
-    return is ? take_array(s, number, &npy, level, crc) : cut_kept(&s->cut, number);
+    TRY(cut_deflated(&arrays->cut, entry, &level, &crc, &is_array));
+    return is_array ? take_array(arrays, number, &npy, level, crc) : cut_kept(&arrays->cut, number);
 }
 
 /* Takes .npy from the names of arrays, or puts it back. */
-static void shorten(struct archive *a, bool shorter)
+static void shorten(struct archive *archive, bool shorter)
 {
-    for (size_t i = 0; i < a->parts; i++) {
-        if (a->part[i].kind != ARCHIVE_ARRAY)
+    for (size_t i = 0; i < archive->parts; i++) {
+        if (archive->part[i].kind != ARCHIVE_ARRAY)
             continue;
-        struct zip_entry *e = &a->zip.entries[a->part[i].number];
-        char *dot = a->zip.names + (e->name - a->zip.names) + e->name_len - (shorter ? 4 : 0);
+        struct zip_entry *entry = &archive->zip.entries[archive->part[i].number];
+        char *dot = archive->zip.names + (entry->name - archive->zip.names) + entry->name_len - (shorter ? 4 : 0);
         *dot = shorter ? 0 : '.';
-        e->name_len = (size_t)(dot - e->name) + (shorter ? 0 : 4);
+        entry->name_len = (size_t)(dot - entry->name) + (shorter ? 0 : 4);
     }
 }
 
 /* Whether two parts with names have one name. */
-static int find_duplicates(struct archive *a, bool *there)
+static int find_duplicates(struct archive *archive, bool *found)
 {
-    struct archive_name *names = malloc((a->parts + 1) * sizeof *names);
-    size_t n = 0;
-    *there = false;
+    struct archive_name *names = malloc((archive->parts + 1) * sizeof *names);
+    size_t count = 0;
+    *found = false;
     if (!names)
-        return tool_nomem(a->in->name, "the names of tensors");
-    for (size_t i = 0; i < a->parts; i++)
-        if (!a->part[i].unnamed) {
-            names[n].number = 0;
-            names[n].p = archive_name(a, &a->part[i], &names[n].len);
-            n++;
+        return tool_nomem(archive->input->name, "the names of tensors");
+    for (size_t i = 0; i < archive->parts; i++)
+        if (!archive->part[i].unnamed) {
+            names[count].number = 0;
+            names[count].text = archive_name(archive, &archive->part[i], &names[count].size);
+            count++;
         }
-    qsort(names, n, sizeof *names, archive_by_name);
-    for (size_t i = 1; i < n && !*there; i++)
-        *there = archive_by_name(&names[i - 1], &names[i]) == 0;
+    qsort(names, count, sizeof *names, archive_by_name);
+    for (size_t i = 1; i < count && !*found; i++)
+        *found = archive_by_name(&names[i - 1], &names[i]) == 0;
     free(names);
     return TOOL_OK;
 }
 
-static int name_arrays(struct archive *a)
+static int name_arrays(struct archive *archive)
 {
     bool twice;
-    shorten(a, true);
-    TRY(find_duplicates(a, &twice));
+    shorten(archive, true);
+    TRY(find_duplicates(archive, &twice));
     if (twice)
-        shorten(a, false);
-    return archive_number_unnamed(a);
+        shorten(archive, false);
+    return archive_number_unnamed(archive);
 }
 
-static int take_arrays(struct arrays *s)
+static int take_arrays(struct arrays *arrays)
 {
-    struct archive *const a = s->cut.a;
-    s->header = malloc(NPY_MAX_HEADER_BYTES);
-    if (!s->header)
-        return tool_nomem(a->in->name, "the headers of the arrays");
-    for (size_t i = 0; i < a->zip.count; i++)
-        TRY(take_entry(s, (uint32_t)i));
-    TRY(cut_gap(&s->cut, a->in->bytes));
-    TRY(name_arrays(a));
-    cut_tell_kept(&s->cut);
+    struct archive *const archive = arrays->cut.archive;
+    arrays->header = malloc(NPY_MAX_HEADER_BYTES);
+    if (!arrays->header)
+        return tool_nomem(archive->input->name, "the headers of the arrays");
+    for (size_t i = 0; i < archive->zip.count; i++)
+        TRY(take_entry(arrays, (uint32_t)i));
+    TRY(cut_gap(&arrays->cut, archive->input->bytes));
+    TRY(name_arrays(archive));
+    cut_tell_kept(&arrays->cut);
     return TOOL_OK;
 }
 
-int archive_open_npz(struct archive *a, struct input *in, const struct limit *exact)
+int archive_open_npz(struct archive *archive, struct input *input, const struct limit *exact)
 {
-    struct arrays s = {.cut = {.a = a, .exact = exact}};
-    TRY(cut_open(&s.cut, in, TYPE_NPZ));
-    const int status = take_arrays(&s);
-    free(s.header);
+    struct arrays arrays = {.cut = {.archive = archive, .exact = exact}};
+    TRY(cut_open(&arrays.cut, input, TYPE_NPZ));
+    const int status = take_arrays(&arrays);
+    free(arrays.header);
     if (status)
-        archive_close(a);
+        archive_close(archive);
     return status;
 }

@@ -16,189 +16,194 @@
 
 /* The storages of a .pt while it is opened: entries PREFIX/data/KEY, by name. */
 struct storages {
-    const struct zip_entry **entry; /* [n] */
-    uint32_t *part;                 /* [n] of the archive, by number of the entry */
-    size_t n;
-    size_t prefix_len; /* of the entry PREFIX/data.pkl */
+    const struct zip_entry **entry; /* [count] */
+    uint32_t *part;                 /* [count] of the archive, by number of the entry */
+    size_t count;
+    size_t prefix_size; /* of the entry PREFIX/data.pkl */
 };
 
 /* Whether an entry is a storage as torch.save names them: PREFIX/data/NUMBER. */
-static bool is_storage(const struct zip_entry *e)
+static bool is_storage(const struct zip_entry *entry)
 {
-    const char *number = strrchr(e->name, '/');
-    return number && number - e->name > 5 && memcmp(number - 5, "/data", 5) == 0 && number[1] &&
+    const char *number = strrchr(entry->name, '/');
+    return number && number - entry->name > 5 && memcmp(number - 5, "/data", 5) == 0 && number[1] &&
            strspn(number + 1, "0123456789") == strlen(number + 1);
 }
 
 /* The entry PREFIX/name, whose PREFIX has no slash. NULL: there is none. */
-static const struct zip_entry *find_entry(const struct zip *z, const char *name)
+static const struct zip_entry *find_entry(const struct zip *zip, const char *name)
 {
-    const size_t len = strlen(name);
-    for (size_t i = 0; i < z->count; i++) {
-        const struct zip_entry *e = &z->entries[i];
-        const size_t prefix = e->name_len > len ? e->name_len - len : 0;
-        if (prefix && e->name[prefix - 1] == '/' && !memchr(e->name, '/', prefix - 1) &&
-            memcmp(e->name + prefix, name, len) == 0)
-            return e;
+    const size_t size = strlen(name);
+    for (size_t i = 0; i < zip->count; i++) {
+        const struct zip_entry *entry = &zip->entries[i];
+        const size_t prefix = entry->name_len > size ? entry->name_len - size : 0;
+        if (prefix && entry->name[prefix - 1] == '/' && !memchr(entry->name, '/', prefix - 1) &&
+            memcmp(entry->name + prefix, name, size) == 0)
+            return entry;
     }
     return NULL;
 }
 
-static int by_entry_name(const void *a, const void *b)
+static int by_entry_name(const void *left, const void *right)
 {
-    return strcmp((*(const struct zip_entry *const *)a)->name, (*(const struct zip_entry *const *)b)->name);
+    return strcmp((*(const struct zip_entry *const *)left)->name, (*(const struct zip_entry *const *)right)->name);
 }
 
 /* The part of the storage of a key; ARCHIVE_NONE if there is none. */
-static uint32_t part_of_key(const struct archive *a, const struct storages *s, const char *prefix,
-                            const struct torch_tensor *t)
+static uint32_t part_of_key(const struct archive *archive, const struct storages *storages, const char *prefix,
+                            const struct torch_tensor *tensor)
 {
     char name[512];
     struct zip_entry wanted = {.name = name};
     const struct zip_entry *key = &wanted;
-    const size_t len = s->prefix_len + 5 + t->storage_len;
-    if (len >= sizeof name || !s->n)
+    const size_t size = storages->prefix_size + 5 + tensor->storage_len;
+    if (size >= sizeof name || !storages->count)
         return ARCHIVE_NONE;
-    memcpy(name, prefix, s->prefix_len);
-    memcpy(name + s->prefix_len, "data/", 5);
-    memcpy(name + s->prefix_len + 5, t->storage, t->storage_len);
-    name[len] = 0;
-    const struct zip_entry *const *found = bsearch(&key, s->entry, s->n, sizeof *s->entry, by_entry_name);
-    return found ? s->part[*found - a->zip.entries] : ARCHIVE_NONE;
+    memcpy(name, prefix, storages->prefix_size);
+    memcpy(name + storages->prefix_size, "data/", 5);
+    memcpy(name + storages->prefix_size + 5, tensor->storage, tensor->storage_len);
+    name[size] = 0;
+    const struct zip_entry *const *found =
+        bsearch(&key, storages->entry, storages->count, sizeof *storages->entry, by_entry_name);
+    return found ? storages->part[*found - archive->zip.entries] : ARCHIVE_NONE;
 }
 
 /* Whether a tensor is all of a storage of so many bytes, in its order. */
-static bool is_whole(const struct torch_tensor *t, uint64_t bytes)
+static bool is_whole(const struct torch_tensor *tensor, uint64_t bytes)
 {
     unsigned order[TORCH_MAX_RANK];
-    return bytes == t->items * pici_dtype_width(t->dtype) * t->item_elements && torch_is_dense(t, order);
+    return bytes == tensor->items * pici_dtype_width(tensor->dtype) * tensor->item_elements &&
+           torch_is_dense(tensor, order);
 }
 
 /* Whether the first index of a tensor that is all of its storage is the fastest, the last the slowest. */
-static bool is_reversed(const struct torch_tensor *t)
+static bool is_reversed(const struct torch_tensor *tensor)
 {
     unsigned order[TORCH_MAX_RANK];
-    bool reversed = t->rank > 1 && torch_is_dense(t, order);
-    for (unsigned i = 0; reversed && i < t->rank; i++)
-        reversed = order[i] == t->rank - 1 - i;
+    bool reversed = tensor->rank > 1 && torch_is_dense(tensor, order);
+    for (unsigned i = 0; reversed && i < tensor->rank; i++)
+        reversed = order[i] == tensor->rank - 1 - i;
     return reversed;
 }
 
 /* How well a tensor describes a storage: 2, by its shape; 1, by its shape with the first index the fastest; 0: the
  * storage has another shape, or other numbers. */
-static int rank_of(const struct torch_tensor *t, uint64_t bytes)
+static int rank_of(const struct torch_tensor *tensor, uint64_t bytes)
 {
-    const bool as_is =
-        is_whole(t, bytes) && !t->conjugate && !t->negative && t->rank + (t->item_elements > 1) <= PICI_RANK_MAX;
-    return !as_is ? 0 : t->row_major ? 2 : is_reversed(t);
+    const bool as_is = is_whole(tensor, bytes) && !tensor->conjugate && !tensor->negative &&
+                       tensor->rank + (tensor->item_elements > 1) <= PICI_RANK_MAX;
+    return !as_is ? 0 : tensor->row_major ? 2 : is_reversed(tensor);
 }
 
 /* Sets which tensor each storage is called after: the first of those that describe it best. */
-static bool match(struct archive *a, const struct storages *s, const char *prefix)
+static bool match(struct archive *archive, const struct storages *storages, const char *prefix)
 {
     char name[64];
-    for (size_t i = 0; i < a->torch.count; i++) {
-        const struct torch_tensor *t = &a->torch.tensors[i];
-        const uint32_t number = a->part_of[i] = part_of_key(a, s, prefix, t);
+    for (size_t i = 0; i < archive->torch.count; i++) {
+        const struct torch_tensor *tensor = &archive->torch.tensors[i];
+        const uint32_t number = archive->part_of[i] = part_of_key(archive, storages, prefix, tensor);
         if (number == ARCHIVE_NONE)
             continue;
-        struct archive_part *p = &a->part[number];
-        const uint64_t item = pici_dtype_width(t->dtype) * t->item_elements;
-        if (t->extent > p->bytes / item)
-            return pici_parse_fail(&a->err, p->at, "tensor '%s' goes beyond its storage",
-                                   pici_parse_printable(name, sizeof name, t->name, t->name_len));
-        if (p->tensor != ARCHIVE_NONE && rank_of(t, p->bytes) <= rank_of(&a->torch.tensors[p->tensor], p->bytes))
+        struct archive_part *part = &archive->part[number];
+        const uint64_t item = pici_dtype_width(tensor->dtype) * tensor->item_elements;
+        if (tensor->extent > part->bytes / item)
+            return pici_parse_fail(&archive->error, part->offset, "tensor '%s' goes beyond its storage",
+                                   pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len));
+        if (part->tensor != ARCHIVE_NONE &&
+            rank_of(tensor, part->bytes) <= rank_of(&archive->torch.tensors[part->tensor], part->bytes))
             continue;
-        p->tensor = (uint32_t)i;
+        part->tensor = (uint32_t)i;
     }
-    for (size_t i = 0; i < a->parts; i++) {
-        struct archive_part *p = &a->part[i];
-        const struct torch_tensor *t = p->tensor == ARCHIVE_NONE ? NULL : &a->torch.tensors[p->tensor];
-        p->whole = t && is_whole(t, p->bytes);
-        p->unnamed = p->unnamed || (t && !rank_of(t, p->bytes));
-        p->fortran = t && rank_of(t, p->bytes) == 1;
+    for (size_t i = 0; i < archive->parts; i++) {
+        struct archive_part *part = &archive->part[i];
+        const struct torch_tensor *tensor = part->tensor == ARCHIVE_NONE ? NULL : &archive->torch.tensors[part->tensor];
+        part->whole = tensor && is_whole(tensor, part->bytes);
+        part->unnamed = part->unnamed || (tensor && !rank_of(tensor, part->bytes));
+        part->fortran = tensor && rank_of(tensor, part->bytes) == 1;
     }
     return true;
 }
 
-static void forget_names(struct archive *a)
+static void forget_names(struct archive *archive)
 {
-    torch_free(&a->torch);
-    for (size_t i = 0; i < a->parts; i++) {
-        a->part[i].tensor = ARCHIVE_NONE;
-        a->part[i].unnamed = a->part[i].kind == ARCHIVE_FILLER;
-        a->part[i].whole = a->part[i].fortran = false;
+    torch_free(&archive->torch);
+    for (size_t i = 0; i < archive->parts; i++) {
+        archive->part[i].tensor = ARCHIVE_NONE;
+        archive->part[i].unnamed = archive->part[i].kind == ARCHIVE_FILLER;
+        archive->part[i].whole = archive->part[i].fortran = false;
     }
 }
 
 /* ---- names */
 
 /* Gives each tensor but the first of those of one name another: the name, a tilde and the least number from 2 on that
- * makes a new one. names: [n] all, of tensors and of the storages that are called after their entries, sorted. */
-static int rename_tensors(struct archive *a, struct archive_name *names, size_t n)
+ * makes a new one. names: [count] all, of tensors and of the storages that are called after their entries, sorted. */
+static int rename_tensors(struct archive *archive, struct archive_name *names, size_t count)
 {
-    size_t room = 1, at = 0, twice = 0;
+    size_t capacity = 1, position = 0, twice = 0;
     char shown[64], other[64];
-    for (size_t i = 1; i < n; i++)
-        if (names[i].number < a->torch.count && archive_same_name(&names[i], &names[i - 1]) == 0)
-            room += names[i].len + ARCHIVE_NUMBER_ROOM;
-    if (room == 1)
+    for (size_t i = 1; i < count; i++)
+        if (names[i].number < archive->torch.count && archive_same_name(&names[i], &names[i - 1]) == 0)
+            capacity += names[i].size + ARCHIVE_NUMBER_ROOM;
+    if (capacity == 1)
         return TOOL_OK;
-    a->renamed = malloc(room);
-    if (!a->renamed)
-        return tool_nomem(a->in->name, "the names of tensors");
-    const struct archive_name *of = &names[0];
-    uint64_t k = 2;
-    for (size_t i = 1; i < n; i++) {
-        const bool same = archive_same_name(&names[i], of) == 0;
+    archive->renamed = malloc(capacity);
+    if (!archive->renamed)
+        return tool_nomem(archive->input->name, "the names of tensors");
+    const struct archive_name *original = &names[0];
+    uint64_t suffix = 2;
+    for (size_t i = 1; i < count; i++) {
+        const bool same = archive_same_name(&names[i], original) == 0;
         if (!same) {
-            of = &names[i];
-            k = 2;
+            original = &names[i];
+            suffix = 2;
         }
-        if (!same || names[i].number >= a->torch.count)
+        if (!same || names[i].number >= archive->torch.count)
             continue;
-        struct torch_tensor *t = &a->torch.tensors[names[i].number];
-        struct archive_name key = {a->renamed + at, 0, 0};
+        struct torch_tensor *tensor = &archive->torch.tensors[names[i].number];
+        struct archive_name key = {archive->renamed + position, 0, 0};
         bool taken;
-        memcpy(a->renamed + at, of->p, of->len);
+        memcpy(archive->renamed + position, original->text, original->size);
         do {
-            key.len = of->len + (size_t)snprintf(a->renamed + at + of->len, ARCHIVE_NUMBER_ROOM, "~%" PRIu64, k++);
-            taken = bsearch(&key, names, n, sizeof *names, archive_same_name) != NULL;
+            key.size = original->size + (size_t)snprintf(archive->renamed + position + original->size,
+                                                         ARCHIVE_NUMBER_ROOM, "~%" PRIu64, suffix++);
+            taken = bsearch(&key, names, count, sizeof *names, archive_same_name) != NULL;
         } while (taken);
-        if (key.len > PICI_NAME_MAX)
-            return tool_bad(a->in->name, "two tensors have one name, of %zu bytes, which leaves no room for a suffix",
-                            of->len);
+        if (key.size > PICI_NAME_MAX)
+            return tool_bad(archive->input->name,
+                            "two tensors have one name, of %zu bytes, which leaves no room for a suffix",
+                            original->size);
         if (!twice++)
-            snprintf(shown, sizeof shown, "%s", pici_parse_printable(other, sizeof other, key.p, key.len));
-        t->name = key.p;
-        t->name_len = key.len;
-        at += key.len + 1;
+            snprintf(shown, sizeof shown, "%s", pici_parse_printable(other, sizeof other, key.text, key.size));
+        tensor->name = key.text;
+        tensor->name_len = key.size;
+        position += key.size + 1;
     }
-    tool_warn(a->in->name, "%zu tensor%s the name of another and get%s another, the first '%s'", twice,
+    tool_warn(archive->input->name, "%zu tensor%s the name of another and get%s another, the first '%s'", twice,
               twice == 1 ? " has" : "s have", twice == 1 ? "s" : "", shown);
     return TOOL_OK;
 }
 
 /* Makes the names of all tensors, and of the storages that are called after their entries, differ. */
-static int settle_names(struct archive *a)
+static int settle_names(struct archive *archive)
 {
-    size_t n = a->torch.count;
-    struct archive_name *names = malloc((n + a->parts + 1) * sizeof *names);
+    size_t count = archive->torch.count;
+    struct archive_name *names = malloc((count + archive->parts + 1) * sizeof *names);
     if (!names)
-        return tool_nomem(a->in->name, "the names of tensors");
-    for (size_t i = 0; i < n; i++)
-        names[i] = (struct archive_name){a->torch.tensors[i].name, a->torch.tensors[i].name_len, i};
-    for (size_t i = 0; i < a->parts; i++) {
-        const struct archive_part *p = &a->part[i];
-        if (p->unnamed || p->tensor != ARCHIVE_NONE)
+        return tool_nomem(archive->input->name, "the names of tensors");
+    for (size_t i = 0; i < count; i++)
+        names[i] = (struct archive_name){archive->torch.tensors[i].name, archive->torch.tensors[i].name_len, i};
+    for (size_t i = 0; i < archive->parts; i++) {
+        const struct archive_part *part = &archive->part[i];
+        if (part->unnamed || part->tensor != ARCHIVE_NONE)
             continue;
-        names[n].p = archive_name(a, p, &names[n].len);
-        names[n].number = SIZE_MAX;
-        n++;
+        names[count].text = archive_name(archive, part, &names[count].size);
+        names[count].number = SIZE_MAX;
+        count++;
     }
-    if (n)
-        qsort(names, n, sizeof *names, archive_by_name);
-    const int status = n ? rename_tensors(a, names, n) : TOOL_OK;
+    if (count)
+        qsort(names, count, sizeof *names, archive_by_name);
+    const int status = count ? rename_tensors(archive, names, count) : TOOL_OK;
     free(names);
     return status;
 }
@@ -209,218 +214,224 @@ struct view_of {
     uint32_t part, tensor;
 };
 
-static int by_part(const void *a, const void *b)
+static int by_part(const void *left, const void *right)
 {
-    const struct view_of *x = a, *y = b;
-    return x->part != y->part ? (x->part > y->part) - (x->part < y->part)
-                              : (x->tensor > y->tensor) - (x->tensor < y->tensor);
+    const struct view_of *first = left, *second = right;
+    return first->part != second->part ? (first->part > second->part) - (first->part < second->part)
+                                       : (first->tensor > second->tensor) - (first->tensor < second->tensor);
 }
 
-static unsigned view_rank(const struct torch_tensor *t)
+static unsigned view_rank(const struct torch_tensor *tensor)
 {
-    return t->rank + (t->item_elements > 1);
+    return tensor->rank + (tensor->item_elements > 1);
 }
 
-static size_t view_bytes(const struct torch_tensor *t)
+static size_t view_bytes(const struct torch_tensor *tensor)
 {
-    return PICI_VIEW_FIXED + 16 * (size_t)view_rank(t) + ((t->name_len + 1 + strlen(t->source_dtype)) | 7) + 1;
+    return PICI_VIEW_FIXED + 16 * (size_t)view_rank(tensor) +
+           ((tensor->name_len + 1 + strlen(tensor->source_dtype)) | 7) + 1;
 }
 
 /* Writes a view as formats/file.md has it. */
-static uint8_t *put_view(uint8_t *p, const struct torch_tensor *t, uint32_t part)
+static uint8_t *put_view(uint8_t *target, const struct torch_tensor *tensor, uint32_t part)
 {
-    const unsigned rank = view_rank(t);
-    const size_t word = strlen(t->source_dtype);
-    uint8_t *const end = p + view_bytes(t);
-    memset(p, 0, (size_t)(end - p));
-    store_le64(p + PICI_VIEW_TENSOR, part);
-    store_le64(p + PICI_VIEW_OFFSET, t->items ? t->offset * t->item_elements : 0);
-    p[PICI_VIEW_DTYPE] = (uint8_t)t->dtype;
-    p[PICI_VIEW_RANK] = (uint8_t)rank;
-    p[PICI_VIEW_FLAGS] = (uint8_t)((t->conjugate ? PICI_VIEW_CONJUGATE : 0) | (t->negative ? PICI_VIEW_NEGATIVE : 0));
-    p[PICI_VIEW_WORD] = (uint8_t)word;
-    store_le32(p + PICI_VIEW_NAME, (uint32_t)t->name_len);
-    p += PICI_VIEW_FIXED;
-    for (unsigned i = 0; i < t->rank; i++) {
-        store_le64(p + 8 * (size_t)i, t->shape[i]);
-        store_le64(p + 8 * ((size_t)rank + i), t->items && t->shape[i] > 1 ? t->strides[i] * t->item_elements : 0);
+    const unsigned rank = view_rank(tensor);
+    const size_t word_size = strlen(tensor->source_dtype);
+    uint8_t *const end = target + view_bytes(tensor);
+    memset(target, 0, (size_t)(end - target));
+    store_le64(target + PICI_VIEW_TENSOR, part);
+    store_le64(target + PICI_VIEW_OFFSET, tensor->items ? tensor->offset * tensor->item_elements : 0);
+    target[PICI_VIEW_DTYPE] = (uint8_t)tensor->dtype;
+    target[PICI_VIEW_RANK] = (uint8_t)rank;
+    target[PICI_VIEW_FLAGS] =
+        (uint8_t)((tensor->conjugate ? PICI_VIEW_CONJUGATE : 0) | (tensor->negative ? PICI_VIEW_NEGATIVE : 0));
+    target[PICI_VIEW_WORD] = (uint8_t)word_size;
+    store_le32(target + PICI_VIEW_NAME, (uint32_t)tensor->name_len);
+    target += PICI_VIEW_FIXED;
+    for (unsigned i = 0; i < tensor->rank; i++) {
+        store_le64(target + 8 * (size_t)i, tensor->shape[i]);
+        store_le64(target + 8 * ((size_t)rank + i),
+                   tensor->items && tensor->shape[i] > 1 ? tensor->strides[i] * tensor->item_elements : 0);
     }
-    if (rank > t->rank) {
-        store_le64(p + 8 * (size_t)t->rank, t->item_elements);
-        store_le64(p + 8 * ((size_t)rank + t->rank), 1);
+    if (rank > tensor->rank) {
+        store_le64(target + 8 * (size_t)tensor->rank, tensor->item_elements);
+        store_le64(target + 8 * ((size_t)rank + tensor->rank), 1);
     }
-    p += 16 * (size_t)rank;
-    memcpy(p, t->name, t->name_len);
-    memcpy(p + t->name_len + 1, t->source_dtype, word);
+    target += 16 * (size_t)rank;
+    memcpy(target, tensor->name, tensor->name_len);
+    memcpy(target + tensor->name_len + 1, tensor->source_dtype, word_size);
     return end;
 }
 
 /* Makes the table of tensors that are not a stored tensor themselves. */
-static int make_views(struct archive *a)
+static int make_views(struct archive *archive)
 {
-    struct view_of *views = malloc((a->torch.count + 1) * sizeof *views);
-    size_t n = 0, bytes = PICI_VIEWS_HEADER;
+    struct view_of *views = malloc((archive->torch.count + 1) * sizeof *views);
+    size_t count = 0, bytes = PICI_VIEWS_HEADER;
     if (!views)
-        return tool_nomem(a->in->name, "the list of views");
-    for (size_t i = 0; i < a->torch.count; i++) {
-        const struct torch_tensor *t = &a->torch.tensors[i];
-        const uint32_t part = a->part_of[i];
-        if (part == ARCHIVE_NONE || (a->part[part].tensor == i && !a->part[part].unnamed))
+        return tool_nomem(archive->input->name, "the list of views");
+    for (size_t i = 0; i < archive->torch.count; i++) {
+        const struct torch_tensor *tensor = &archive->torch.tensors[i];
+        const uint32_t part = archive->part_of[i];
+        if (part == ARCHIVE_NONE || (archive->part[part].tensor == i && !archive->part[part].unnamed))
             continue;
-        if (view_rank(t) > PICI_RANK_MAX) {
+        if (view_rank(tensor) > PICI_RANK_MAX) {
             char name[64];
-            tool_warn(a->in->name, "tensor '%s' has more than %u dimensions: its elements have no name",
-                      pici_parse_printable(name, sizeof name, t->name, t->name_len), PICI_RANK_MAX);
+            tool_warn(archive->input->name, "tensor '%s' has more than %u dimensions: its elements have no name",
+                      pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len), PICI_RANK_MAX);
             continue;
         }
-        views[n++] = (struct view_of){part, (uint32_t)i};
-        bytes += view_bytes(t);
+        views[count++] = (struct view_of){part, (uint32_t)i};
+        bytes += view_bytes(tensor);
     }
-    if (n) {
-        qsort(views, n, sizeof *views, by_part);
-        a->views = malloc(bytes);
+    if (count) {
+        qsort(views, count, sizeof *views, by_part);
+        archive->views = malloc(bytes);
     }
-    uint8_t *p = a->views ? a->views + PICI_VIEWS_HEADER : NULL;
-    if (p)
-        store_le64(a->views, n);
-    for (size_t i = 0; p && i < n; i++)
-        p = put_view(p, &a->torch.tensors[views[i].tensor], views[i].part);
-    a->views_len = p ? bytes : 0;
+    uint8_t *position = archive->views ? archive->views + PICI_VIEWS_HEADER : NULL;
+    if (position)
+        store_le64(archive->views, count);
+    for (size_t i = 0; position && i < count; i++)
+        position = put_view(position, &archive->torch.tensors[views[i].tensor], views[i].part);
+    archive->views_size = position ? bytes : 0;
     free(views);
-    return p || !n ? TOOL_OK : tool_nomem(a->in->name, "the list of views");
+    return position || !count ? TOOL_OK : tool_nomem(archive->input->name, "the list of views");
 }
 
 /* Reads a whole entry. Nothing checks the CRC-32 of one that is not deflated. */
-static bool read_entry(struct archive *a, const struct zip_entry *e, void *to)
+static bool read_entry(struct archive *archive, const struct zip_entry *entry, void *target)
 {
-    if (e->stored)
-        return !e->bytes || !input_read_at(a->in, to, (size_t)e->bytes, e->begin) ||
-               pici_parse_fail(&a->err, e->begin, "entry '%s' cannot be read", e->name);
-    if (!unzip_open(&a->unzip, e, input_read_at, a->in, &a->err))
+    if (entry->stored)
+        return !entry->bytes || !input_read_at(archive->input, target, (size_t)entry->bytes, entry->begin) ||
+               pici_parse_fail(&archive->error, entry->begin, "entry '%s' cannot be read", entry->name);
+    if (!unzip_open(&archive->unzip, entry, input_read_at, archive->input, &archive->error))
         return false;
-    const bool ok = unzip_take(&a->unzip, to, (size_t)e->bytes);
-    unzip_close(&a->unzip);
-    return ok;
+    const bool complete = unzip_take(&archive->unzip, target, (size_t)entry->bytes);
+    unzip_close(&archive->unzip);
+    return complete;
 }
 
-/* Reads the entry data.pkl into new memory. False, with a->err set: there is none that can be read. */
-static bool read_pickle(struct archive *a, const struct zip_entry *e)
+/* Reads the entry data.pkl into new memory. False, with archive->err set: there is none that can be read. */
+static bool read_pickle(struct archive *archive, const struct zip_entry *entry)
 {
-    if (!e)
-        return pici_parse_fail(&a->err, 0, "it has no entry data.pkl");
-    if (e->bytes > PICKLE_MAX_BYTES)
-        return pici_parse_fail(&a->err, e->begin, "the pickle has %" PRIu64 " bytes, too many", e->bytes);
-    a->pickle = malloc((size_t)e->bytes + 1);
-    if (!a->pickle)
-        return pici_parse_fail(&a->err, e->begin, "out of memory for the pickle");
-    if (!read_entry(a, e, a->pickle))
+    if (!entry)
+        return pici_parse_fail(&archive->error, 0, "it has no entry data.pkl");
+    if (entry->bytes > PICKLE_MAX_BYTES)
+        return pici_parse_fail(&archive->error, entry->begin, "the pickle has %" PRIu64 " bytes, too many",
+                               entry->bytes);
+    archive->pickle = malloc((size_t)entry->bytes + 1);
+    if (!archive->pickle)
+        return pici_parse_fail(&archive->error, entry->begin, "out of memory for the pickle");
+    if (!read_entry(archive, entry, archive->pickle))
         return false;
-    return torch_parse(&a->torch, a->pickle, (size_t)e->bytes, e->begin, &a->err);
+    return torch_parse(&archive->torch, archive->pickle, (size_t)entry->bytes, entry->begin, &archive->error);
 }
 
-static bool read_byte_order(struct archive *a)
+static bool read_byte_order(struct archive *archive)
 {
-    const struct zip_entry *e = find_entry(&a->zip, "byteorder");
+    const struct zip_entry *entry = find_entry(&archive->zip, "byteorder");
     char word[4] = "";
-    if (e && e->bytes == 3 && !read_entry(a, e, word))
+    if (entry && entry->bytes == 3 && !read_entry(archive, entry, word))
         return false;
-    a->big_endian = strcmp(word, "big") == 0;
+    archive->big_endian = strcmp(word, "big") == 0;
     return true;
 }
 
 /* Reads the pickle and names the storages by it. */
-static int name_storages(struct archive *a, struct storages *s)
+static int name_storages(struct archive *archive, struct storages *storages)
 {
-    const struct zip_entry *e = find_entry(&a->zip, "data.pkl");
-    bool ok = read_pickle(a, e) && read_byte_order(a);
-    if (ok) {
-        s->prefix_len = e->name_len - strlen("data.pkl");
-        a->part_of = malloc((a->torch.count + 1) * sizeof *a->part_of);
-        if (!a->part_of)
-            return tool_nomem(a->in->name, "the names of tensors");
-        if (s->n)
-            qsort(s->entry, s->n, sizeof *s->entry, by_entry_name);
-        ok = match(a, s, e->name);
+    const struct zip_entry *entry = find_entry(&archive->zip, "data.pkl");
+    bool readable = read_pickle(archive, entry) && read_byte_order(archive);
+    if (readable) {
+        storages->prefix_size = entry->name_len - strlen("data.pkl");
+        archive->part_of = malloc((archive->torch.count + 1) * sizeof *archive->part_of);
+        if (!archive->part_of)
+            return tool_nomem(archive->input->name, "the names of tensors");
+        if (storages->count)
+            qsort(storages->entry, storages->count, sizeof *storages->entry, by_entry_name);
+        readable = match(archive, storages, entry->name);
     }
-    if (!ok) {
-        forget_names(a);
-        tool_warn(a->in->name, "offset %" PRIu64 ": %s; storages are named after their entries", a->err.offset,
-                  a->err.what);
+    if (!readable) {
+        forget_names(archive);
+        tool_warn(archive->input->name, "offset %" PRIu64 ": %s; storages are named after their entries",
+                  archive->error.offset, archive->error.what);
     }
-    TRY(settle_names(a));
-    TRY(make_views(a));
-    return archive_number_unnamed(a);
+    TRY(settle_names(archive));
+    TRY(make_views(archive));
+    return archive_number_unnamed(archive);
 }
 
 /* Takes the storage that entry i is. */
-static int take_storage(struct cut *c, struct storages *s, uint32_t i)
+static int take_storage(struct cut *cut, struct storages *storages, uint32_t number)
 {
-    struct archive *const a = c->a;
-    const struct zip_entry *e = &a->zip.entries[i];
-    bool is = e->stored || (e->method == ZIP_DEFLATED && unzip_inflates());
+    struct archive *const archive = cut->archive;
+    const struct zip_entry *entry = &archive->zip.entries[number];
+    bool is_readable = entry->stored || (entry->method == ZIP_DEFLATED && unzip_inflates());
     uint32_t crc = 0;
     int level = 0;
-    if (!is && e->method == ZIP_DEFLATED)
-        pici_parse_fail(&a->err, 0, "this build has no zlib");
-    else if (!is)
-        pici_parse_fail(&a->err, 0, "method %u of compression is not read", e->method);
-    TRY(cut_gap(c, e->begin));
-    TRY(cut_deflated(c, e, &level, &crc, &is));
-    if (!is)
-        return cut_kept(c, i);
-    s->entry[s->n++] = e;
-    s->part[i] = (uint32_t)a->parts;
-    c->done = e->end;
-    return cut_part(c, (struct archive_part){.at = e->begin,
-                                             .bytes = e->bytes,
-                                             .number = i,
-                                             .tensor = ARCHIVE_NONE,
-                                             .kind = ARCHIVE_STORAGE,
-                                             .level = (uint8_t)level,
-                                             .crc = crc});
+    if (!is_readable && entry->method == ZIP_DEFLATED)
+        pici_parse_fail(&archive->error, 0, "this build has no zlib");
+    else if (!is_readable)
+        pici_parse_fail(&archive->error, 0, "method %u of compression is not read", entry->method);
+    TRY(cut_gap(cut, entry->begin));
+    TRY(cut_deflated(cut, entry, &level, &crc, &is_readable));
+    if (!is_readable)
+        return cut_kept(cut, number);
+    storages->entry[storages->count++] = entry;
+    storages->part[number] = (uint32_t)archive->parts;
+    cut->done = entry->end;
+    return cut_part(cut, (struct archive_part){.offset = entry->begin,
+                                               .bytes = entry->bytes,
+                                               .number = number,
+                                               .tensor = ARCHIVE_NONE,
+                                               .kind = ARCHIVE_STORAGE,
+                                               .level = (uint8_t)level,
+                                               .crc = crc});
 }
 
-static int take_storages(struct cut *c, struct storages *s)
+static int take_storages(struct cut *cut, struct storages *storages)
 {
-    struct archive *const a = c->a;
-    s->entry = malloc((a->zip.count + 1) * sizeof *s->entry);
-    s->part = malloc((a->zip.count + 1) * sizeof *s->part);
-    if (!s->entry || !s->part)
-        return tool_nomem(a->in->name, "the list of storages");
-    for (size_t i = 0; i < a->zip.count; i++)
-        if (is_storage(&a->zip.entries[i]))
-            TRY(take_storage(c, s, (uint32_t)i));
-    TRY(cut_gap(c, a->in->bytes));
-    cut_tell_kept(c);
-    return name_storages(a, s);
+    struct archive *const archive = cut->archive;
+    storages->entry = malloc((archive->zip.count + 1) * sizeof *storages->entry);
+    storages->part = malloc((archive->zip.count + 1) * sizeof *storages->part);
+    if (!storages->entry || !storages->part)
+        return tool_nomem(archive->input->name, "the list of storages");
+    for (size_t i = 0; i < archive->zip.count; i++)
+        if (is_storage(&archive->zip.entries[i]))
+            TRY(take_storage(cut, storages, (uint32_t)i));
+    TRY(cut_gap(cut, archive->input->bytes));
+    cut_tell_kept(cut);
+    return name_storages(archive, storages);
 }
 
-int archive_open_pt(struct archive *a, struct input *in, const struct limit *exact)
+int archive_open_pt(struct archive *archive, struct input *input, const struct limit *exact)
 {
-    struct cut c = {.a = a, .exact = exact};
-    struct storages s = {0};
-    TRY(cut_open(&c, in, TYPE_PT));
-    const int status = take_storages(&c, &s);
-    free(s.entry);
-    free(s.part);
+    struct cut cut = {.archive = archive, .exact = exact};
+    struct storages storages = {0};
+    TRY(cut_open(&cut, input, TYPE_PT));
+    const int status = take_storages(&cut, &storages);
+    free(storages.entry);
+    free(storages.part);
     if (status)
-        archive_close(a);
+        archive_close(archive);
     return status;
 }
 
-const char *archive_view(struct archive *a, size_t i, char *buf, size_t cap)
+const char *archive_view(struct archive *archive, size_t index, char *buffer, size_t capacity)
 {
-    const struct torch_tensor *t = &a->torch.tensors[i];
-    const struct archive_part *p = a->part_of[i] == ARCHIVE_NONE ? NULL : &a->part[a->part_of[i]];
-    const bool part = p && p->tensor != ARCHIVE_NONE && (p->tensor != i || !p->whole);
-    const struct torch_tensor *after = part && p->tensor != i ? &a->torch.tensors[p->tensor] : NULL;
-    return view_text(buf, cap,
-                     &(struct view_words){.rank = t->rank,
-                                          .strides = t->row_major ? NULL : t->strides,
-                                          .is_part = part,
-                                          .offset = t->offset,
+    const struct torch_tensor *tensor = &archive->torch.tensors[index];
+    const struct archive_part *stored =
+        archive->part_of[index] == ARCHIVE_NONE ? NULL : &archive->part[archive->part_of[index]];
+    const bool is_part = stored && stored->tensor != ARCHIVE_NONE && (stored->tensor != index || !stored->whole);
+    const struct torch_tensor *after =
+        is_part && stored->tensor != index ? &archive->torch.tensors[stored->tensor] : NULL;
+    return view_text(buffer, capacity,
+                     &(struct view_words){.rank = tensor->rank,
+                                          .strides = tensor->row_major ? NULL : tensor->strides,
+                                          .is_part = is_part,
+                                          .offset = tensor->offset,
                                           .of = after ? after->name : NULL,
-                                          .of_len = after ? after->name_len : 0,
-                                          .conjugate = t->conjugate,
-                                          .negative = t->negative});
+                                          .of_size = after ? after->name_len : 0,
+                                          .conjugate = tensor->conjugate,
+                                          .negative = tensor->negative});
 }

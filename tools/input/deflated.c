@@ -9,26 +9,27 @@
 
 enum { RATIO_MOST = 1032 /* no byte of deflated data makes more */ };
 
-size_t deflated_format(char text[DEFLATED_TEXT], const struct deflated *d)
+size_t deflated_format(char text[DEFLATED_TEXT], const struct deflated *deflated)
 {
-    return (size_t)snprintf(text, DEFLATED_TEXT, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s", d->level,
-                            d->header, d->bytes, d->crc, d->version);
+    return (size_t)snprintf(text, DEFLATED_TEXT, "%" PRIu64 " %" PRIu64 " %" PRIu64 " %" PRIu64 " %s", deflated->level,
+                            deflated->header, deflated->bytes, deflated->crc, deflated->version);
 }
 
-bool deflated_parse(struct deflated *d, const void *value, size_t len, uint64_t dense)
+bool deflated_parse(struct deflated *deflated, const void *value, size_t size, uint64_t dense)
 {
     char text[DEFLATED_TEXT];
-    const char *p = text;
-    uint64_t *const to[] = {&d->level, &d->header, &d->bytes, &d->crc};
-    if (len >= sizeof text || memchr(value, 0, len))
+    const char *rest = text;
+    uint64_t *const fields[] = {&deflated->level, &deflated->header, &deflated->bytes, &deflated->crc};
+    if (size >= sizeof text || memchr(value, 0, size))
         return false;
-    memcpy(text, value, len);
-    text[len] = 0;
+    memcpy(text, value, size);
+    text[size] = 0;
     for (int i = 0; i < 4; i++)
-        if (!tool_parse_digits(&p, to[i]) || *p++ != ' ')
+        if (!tool_parse_digits(&rest, fields[i]) || *rest++ != ' ')
             return false;
-    if (strlen(p) >= sizeof d->version)
+    if (strlen(rest) >= sizeof deflated->version)
         return false;
-    memcpy(d->version, p, strlen(p) + 1);
-    return d->level >= 1 && d->level <= 9 && d->crc <= UINT32_MAX && dense / RATIO_MOST <= d->bytes;
+    memcpy(deflated->version, rest, strlen(rest) + 1);
+    return deflated->level >= 1 && deflated->level <= 9 && deflated->crc <= UINT32_MAX &&
+           dense / RATIO_MOST <= deflated->bytes;
 }

@@ -24,6 +24,6 @@ size_t deflated_format(char text[DEFLATED_TEXT], const struct deflated *);
 
 /* Parse such a value. dense: bytes of the tensor. False: malformed, or deflated data of that length cannot hold
  * them. */
-bool deflated_parse(struct deflated *, const void *value, size_t len, uint64_t dense);
+bool deflated_parse(struct deflated *, const void *value, size_t size, uint64_t dense);
 
 #endif

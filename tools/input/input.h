@@ -20,62 +20,62 @@ enum { INPUT_PEEK = 512 };
 struct input {
     const char *name; /* to show */
     int fd;
-    uint64_t at;  /* bytes taken */
-    bool regular; /* a regular file, not empty, opened at its first byte: its length is known and it can seek */
+    uint64_t position; /* bytes taken */
+    bool regular;      /* a regular file, not empty, opened at its first byte: its length is known and it can seek */
     uint64_t bytes;
-    dev_t dev;
-    ino_t ino;
+    dev_t device;
+    ino_t inode;
     off_t size; /* and time of the last change, when it was opened */
     struct timespec changed;
-    int err;                    /* errno of a failed input_take */
+    int error;                  /* errno of a failed input_take */
     struct progress *progress;  /* told how much has been taken; or NULL */
-    uint8_t peeked[INPUT_PEEK]; /* [peek_len] bytes read but not taken yet, from peek_at on */
-    unsigned peek_at, peek_len;
-    char *again; /* the path to open it by while it rests; or NULL */
-    bool hashed; /* by input_hash */
+    uint8_t peeked[INPUT_PEEK]; /* [peek_size] bytes read but not taken yet, from peek_position on */
+    unsigned peek_position, peek_size;
+    char *reopen_path; /* the path to open it by while it rests; or NULL */
+    bool hashed;       /* by input_hash */
     struct pici_xxh64 hash;
 };
 
 /* path "-": standard input. A directory is refused. */
-int input_open(struct input *in, const char *path);
+int input_open(struct input *input, const char *path);
 
-/* Copy the next bytes, at most INPUT_PEEK, without taking them. *got < len only at the end of the file. */
-int input_peek(struct input *in, uint8_t *buf, size_t len, size_t *got);
+/* Copy the next bytes, at most INPUT_PEEK, without taking them. *got < size only at the end of the file. */
+int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *got);
 
-/* Read len bytes, or fewer only at the end of the file. */
-int input_read(struct input *in, void *buf, size_t len, size_t *got);
+/* Read size bytes, or fewer only at the end of the file. */
+int input_read(struct input *input, void *buffer, size_t size, size_t *got);
 
 /* Read everything that is left into new memory. The caller frees *data, which is set if this does not fail. */
-int input_slurp(struct input *in, uint8_t **data, size_t *len);
+int input_slurp(struct input *input, uint8_t **data, size_t *size);
 
 /* The same of the file at path, which must not be longer than most bytes. */
-int input_slurp_path(const char *path, uint64_t most, uint8_t **data, size_t *len);
+int input_slurp_path(const char *path, uint64_t most, uint8_t **data, size_t *size);
 
-/* A pici_read_fn whose ctx is an input. Prints nothing; returns errno and keeps it in in->err. */
-int input_take(void *ctx, void *p, size_t cap, size_t *got);
+/* A pici_read_fn whose context is an input. Prints nothing; returns errno and keeps it in input->error. */
+int input_take(void *context, void *buffer, size_t capacity, size_t *got);
 
 /* Let a regular input, opened at path, rest, unless few others (pici_files_kept) are open: its descriptor is closed,
  * and input_read_at opens the file for each call until input_wake. The file must not change meanwhile. Standard input
  * does not rest. */
-int input_rest(struct input *in, const char *path, size_t others);
-int input_wake(struct input *in);
+int input_rest(struct input *input, const char *path, size_t others);
+int input_wake(struct input *input);
 
 /* Refuse a file that has changed since it was opened: what was read of it at two times may not belong together. */
-int input_expect_unchanged(const struct input *in, const char *name);
+int input_expect_unchanged(const struct input *input, const char *name);
 
-/* A pici_read_at_fn whose ctx is a regular input. Errors as for input_take. in->at becomes the offset. Does not move
- * the place from which input_take reads. */
-int input_read_at(void *ctx, void *p, size_t n, uint64_t offset);
+/* A pici_read_at_fn whose context is a regular input. Errors as for input_take. input->position becomes the offset.
+ * Does not move the place from which input_take reads. */
+int input_read_at(void *context, void *buffer, size_t size, uint64_t offset);
 
 /* Go to an offset of a regular input, from which input_take then reads. */
-int input_seek(struct input *in, uint64_t offset);
+int input_seek(struct input *input, uint64_t offset);
 
 /* Hash what is taken from now on, before the first byte is. */
-void input_hash(struct input *in);
+void input_hash(struct input *input);
 
-/* Whether path, or the file of which st is the status, is the regular file that in has open. in may be NULL. */
-bool input_is(const struct input *in, const char *path);
-bool input_is_file(const struct input *in, const struct stat *st);
+/* Whether path, or the file of which info is the status, is the regular file that input has open. input may be NULL. */
+bool input_is(const struct input *input, const char *path);
+bool input_is_file(const struct input *input, const struct stat *info);
 
 /* Whether standard input is, or was, an input, so that no answers can be read from it. */
 bool input_took_stdin(void);
@@ -84,15 +84,15 @@ bool input_took_stdin(void);
 void input_widen_pipe(int fd);
 
 /* Bytes of the input: its length, or what has been taken of a stream. */
-uint64_t input_length(const struct input *in);
+uint64_t input_length(const struct input *input);
 
-/* Remove the file that in was opened from at path. Refuses anything but this regular file, unchanged since it was
+/* Remove the file that input was opened from at path. Refuses anything but this regular file, unchanged since it was
  * opened, under its own name and not a symbolic link to it. Standard input, "-", stays and is no error. */
-int input_remove(const struct input *in, const char *path);
+int input_remove(const struct input *input, const char *path);
 
 /* The limit on what is made of the input, which must stay open as long as the limit is used. */
-struct limit input_limit(const struct input *in, const struct tool_options *o);
+struct limit input_limit(const struct input *input, const struct tool_options *options);
 
-void input_close(struct input *in);
+void input_close(struct input *input);
 
 #endif

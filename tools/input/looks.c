@@ -8,107 +8,108 @@
 #include "parse/sniff.h"
 
 /* Sets *what and *advice of a file that begins as a .pici file. */
-static void look_inside(struct input *in, const char **what, const char **advice)
+static void look_inside(struct input *input, const char **what, const char **advice)
 {
-    struct pici_reader *r = NULL;
+    struct pici_reader *reader = NULL;
     bool is_delta = false;
     *advice = "picitool decompress restores it";
-    if (!in->regular)
+    if (!input->regular)
         return;
-    if (pici_reader_open_at(&r, input_read_at, in, in->bytes, NULL) != PICI_OK) {
+    if (pici_reader_open_at(&reader, input_read_at, input, input->bytes, NULL) != PICI_OK) {
         *what = "a .pici file that is cut short or damaged";
         *advice = "picitool test says where";
-    } else if (pici_delta_is(r, &is_delta) == PICI_OK && is_delta) {
+    } else if (pici_delta_is(reader, &is_delta) == PICI_OK && is_delta) {
         *what = "a delta of picitool";
         *advice = "picitool apply applies it";
     }
-    pici_reader_close(r);
+    pici_reader_close(reader);
 }
 
 /* What the input looks like. Its position, which may be anywhere, does not change. inside: a .pici file is opened. */
-static struct sniff look(struct input *in, const uint8_t *head, size_t len, bool inside, const char **advice)
+static struct sniff look(struct input *input, const uint8_t *head, size_t size, bool inside, const char **advice)
 {
-    const struct input was = *in;
+    const struct input saved = *input;
     uint8_t first[SNIFF_BYTES];
-    if (in->regular) {
-        len = in->bytes < sizeof first ? (size_t)in->bytes : sizeof first;
-        if (input_read_at(in, first, len, 0))
-            len = 0;
+    if (input->regular) {
+        size = input->bytes < sizeof first ? (size_t)input->bytes : sizeof first;
+        if (input_read_at(input, first, size, 0))
+            size = 0;
         head = first;
     }
-    struct sniff s = sniff(head, len);
-    *advice = s.advice;
-    if (s.kind == SNIFF_PICI && inside)
-        look_inside(in, &s.what, advice);
-    else if (s.kind == SNIFF_BLOCK)
+    struct sniff sniffed = sniff(head, size);
+    *advice = sniffed.advice;
+    if (sniffed.kind == SNIFF_PICI && inside)
+        look_inside(input, &sniffed.what, advice);
+    else if (sniffed.kind == SNIFF_BLOCK)
         *advice = "picitool block decode decodes it";
-    else if (s.kind == SNIFF_PICI_CUT)
+    else if (sniffed.kind == SNIFF_PICI_CUT)
         *advice = "it is cut short";
-    *in = was;
-    return s;
+    *input = saved;
+    return sniffed;
 }
 
-const char *looks(struct input *in, const uint8_t *head, size_t len, enum tool_type taken, char buf[LOOKS_TEXT])
+const char *looks(struct input *input, const uint8_t *head, size_t size, enum tool_type taken, char buffer[LOOKS_TEXT])
 {
     const char *advice;
     char word[32] = "";
-    const struct sniff s = look(in, head, len, taken != TYPE_UNSET, &advice);
-    const bool as_taken = taken == TYPE_UNSET ? s.kind == SNIFF_PICI || s.kind == SNIFF_PICI_CUT
-                                              : s.type && strcmp(s.type, tool_type_name(taken)) == 0;
-    buf[0] = 0;
-    if (!s.what || as_taken)
-        return buf;
-    if (s.type && tool_type_exists(s.type)) {
-        snprintf(word, sizeof word, "--type %s", s.type);
+    const struct sniff sniffed = look(input, head, size, taken != TYPE_UNSET, &advice);
+    const bool as_taken = taken == TYPE_UNSET ? sniffed.kind == SNIFF_PICI || sniffed.kind == SNIFF_PICI_CUT
+                                              : sniffed.type && strcmp(sniffed.type, tool_type_name(taken)) == 0;
+    buffer[0] = 0;
+    if (!sniffed.what || as_taken)
+        return buffer;
+    if (sniffed.type && tool_type_exists(sniffed.type)) {
+        snprintf(word, sizeof word, "--type %s", sniffed.type);
         advice = taken == TYPE_UNSET ? "picitool compress makes a .pici file of it" : word;
     }
-    snprintf(buf, LOOKS_TEXT, "looks like %s%s%s", s.what, advice ? ": " : "", advice ? advice : "");
-    return buf;
+    snprintf(buffer, LOOKS_TEXT, "looks like %s%s%s", sniffed.what, advice ? ": " : "", advice ? advice : "");
+    return buffer;
 }
 
 /* What the first bytes of the input look like, of which none have been taken. */
-static int peek(struct input *in, struct sniff *s)
+static int peek(struct input *input, struct sniff *sniffed)
 {
     uint8_t first[SNIFF_BYTES];
-    size_t got = in->bytes < sizeof first ? (size_t)in->bytes : sizeof first;
-    if (!in->regular) {
-        TRY(input_peek(in, first, sizeof first, &got));
+    size_t got = input->bytes < sizeof first ? (size_t)input->bytes : sizeof first;
+    if (!input->regular) {
+        TRY(input_peek(input, first, sizeof first, &got));
     } else { /* it may be at rest */
-        const struct input was = *in;
-        if (input_read_at(in, first, got, 0))
+        const struct input saved = *input;
+        if (input_read_at(input, first, got, 0))
             got = 0;
-        *in = was;
+        *input = saved;
     }
-    *s = sniff(first, got);
+    *sniffed = sniff(first, got);
     return TOOL_OK;
 }
 
-int looks_type(struct input *in, const char *path, const struct tool_options *o, enum tool_type *type)
+int looks_type(struct input *input, const char *path, const struct tool_options *options, enum tool_type *type)
 {
-    struct sniff s;
-    *type = o->type ? o->type : tool_type_of(path);
-    if (o->type || o->dtype || *type != TYPE_RAW)
+    struct sniff sniffed;
+    *type = options->type ? options->type : tool_type_of(path);
+    if (options->type || options->dtype || *type != TYPE_RAW)
         return TOOL_OK;
-    TRY(peek(in, &s));
-    for (int t = TYPE_NPY; s.type && t < TYPES; t++)
-        if (strcmp(s.type, tool_type_name((enum tool_type)t)) == 0)
-            *type = (enum tool_type)t;
+    TRY(peek(input, &sniffed));
+    for (int candidate = TYPE_NPY; sniffed.type && candidate < TYPES; candidate++)
+        if (strcmp(sniffed.type, tool_type_name((enum tool_type)candidate)) == 0)
+            *type = (enum tool_type)candidate;
     return TOOL_OK;
 }
 
-int looks_refuse(struct input *in)
+int looks_refuse(struct input *input)
 {
-    struct sniff s;
-    TRY(peek(in, &s));
-    return s.kind == SNIFF_STAND_IN ? tool_bad(in->name, "is %s: %s", s.what, s.advice) : TOOL_OK;
+    struct sniff sniffed;
+    TRY(peek(input, &sniffed));
+    return sniffed.kind == SNIFF_STAND_IN ? tool_bad(input->name, "is %s: %s", sniffed.what, sniffed.advice) : TOOL_OK;
 }
 
-const char *looks_after(struct input *in, const uint8_t *head, size_t len, enum tool_type taken, char buf[LOOKS_TEXT])
+const char *looks_after(struct input *input, const uint8_t *head, size_t size, enum tool_type taken,
+                        char buffer[LOOKS_TEXT])
 {
     char text[LOOKS_TEXT];
-    if (*looks(in, head, len, taken, text))
-        snprintf(buf, LOOKS_TEXT, "; it %.*s", LOOKS_TEXT - 8, text);
+    if (*looks(input, head, size, taken, text))
+        snprintf(buffer, LOOKS_TEXT, "; it %.*s", LOOKS_TEXT - 8, text);
     else
-        buf[0] = 0;
-    return buf;
+        buffer[0] = 0;
+    return buffer;
 }

@@ -10,10 +10,10 @@
 
 /* What a file is, by its first bytes, or else by its name (path) if that ends in .pici or .blk. */
 enum reading_kind { READING_OTHER, READING_FILE, READING_BLOCK };
-int reading_kind(struct input *in, const char *path, enum reading_kind *kind);
+int reading_kind(struct input *input, const char *path, enum reading_kind *kind);
 
 struct reading {
-    struct input *in;
+    struct input *input;
     struct pici_reader *reader;
     bool at_random;
     bool keep_going;    /* report what is lost, replace it by zeros, and continue */
@@ -21,60 +21,62 @@ struct reading {
     uint64_t lost;      /* how many losses have been reported */
     uint64_t fill_most; /* limit on the zeros that replace the rest of a tensor, in bytes */
     void *piece;        /* elements of a tensor */
-    size_t piece_cap;
+    size_t piece_capacity;
     unsigned threads;
 };
 
 /* at_random: read by the index at the end if the input can seek, else forward. Forward reading checks the whole file;
  * random access checks only what is read. */
-int reading_open(struct reading *r, struct input *in, int threads, bool at_random);
+int reading_open(struct reading *reading, struct input *input, int threads, bool at_random);
 
 /* The same for restoring what can be restored from a damaged file. If the index is intact, only damaged chunks are
  * lost. Else the file is read forward, and everything from the first error on is lost; the rest of that tensor becomes
  * zeros, at most fill_most bytes. The functions below then report losses and succeed. */
-int reading_salvage(struct reading *r, struct input *in, int threads, uint64_t fill_most);
+int reading_salvage(struct reading *reading, struct input *input, int threads, uint64_t fill_most);
 
 /* Go to the next tensor. *more is false after the last; a file read forward is then known to be complete. */
-int reading_next(struct reading *r, struct pici_tensor_info *t, bool *more);
+int reading_next(struct reading *reading, struct pici_tensor_info *tensor, bool *more);
 
-/* Read the next elements of tensor t, from element *done on: *n of them, at r->piece. *n is 0 at the tensor's end.
- * Advances *done. */
-int reading_piece(struct reading *r, const struct pici_tensor_info *t, uint64_t *done, uint64_t *n);
+/* Read the next elements of `tensor`, from element *done on: *count of them, at reading->piece. *count is 0 at the
+ * tensor's end. Advances *done. */
+int reading_piece(struct reading *reading, const struct pici_tensor_info *tensor, uint64_t *done, uint64_t *count);
 
-/* The same for elements [first, last): *n of them from first on. A forward reader must continue where it stopped. */
-int reading_range(struct reading *r, const struct pici_tensor_info *t, uint64_t first, uint64_t last, uint64_t *n);
+/* The same for elements [first, last): *count of them from first on. A forward reader must continue where it
+ * stopped. */
+int reading_range(struct reading *reading, const struct pici_tensor_info *tensor, uint64_t first, uint64_t last,
+                  uint64_t *count);
 
-/* Get an attribute of tensor i or of PICI_FILE. a->key is NULL if there is none. */
-int reading_attr(struct reading *r, uint64_t i, const char *key, struct pici_attr *a);
+/* Get an attribute of tensor i or of PICI_FILE. attr->key is NULL if there is none. */
+int reading_attr(struct reading *reading, uint64_t index, const char *key, struct pici_attr *attr);
 
 /* Whether the attributes of tensor i can be read. If not, and with keep_going, that is one loss; its line ends with the
  * consequence, so. */
-int reading_has_attrs(struct reading *r, uint64_t i, const char *so, bool *has);
+int reading_has_attrs(struct reading *reading, uint64_t index, const char *consequence, bool *has);
 
 /* Whether an attribute exists and has this value. */
-int reading_attr_is(struct reading *r, uint64_t i, const char *key, const char *value, bool *is);
+int reading_attr_is(struct reading *reading, uint64_t index, const char *key, const char *value, bool *matches);
 
 /* Whether the file is a delta. */
-int reading_is_delta(const struct reading *r, bool *is);
+int reading_is_delta(const struct reading *reading, bool *is_delta);
 
-/* Read the tables of a delta, with random access. Unless that fails, free d with pici_delta_close. */
-int reading_delta(const struct reading *r, struct delta *d);
+/* Read the tables of a delta, with random access. Unless that fails, free delta with pici_delta_close. */
+int reading_delta(const struct reading *reading, struct delta *delta);
 
-/* The views of a tensor: numbers [first, first + n). Zero before the first tensor. */
+/* The views of a tensor: numbers [first, first + count). Zero before the first tensor. */
 struct reading_views {
-    uint64_t first, n;
+    uint64_t first, count;
     bool unnamed; /* the tensor is a storage of which views alone have names, or bytes between tensors */
 };
 
 /* Find the views of the next tensor, in the order of the file, that is looked at. */
-int reading_views(struct reading *r, const struct pici_tensor_info *t, struct reading_views *of);
+int reading_views(struct reading *reading, const struct pici_tensor_info *tensor, struct reading_views *views);
 
 /* View i. */
-int reading_view(struct reading *r, uint64_t i, struct pici_view *v);
+int reading_view(struct reading *reading, uint64_t index, struct pici_view *view);
 
 /* Print the reader's error. Returns TOOL_BAD. */
-int reading_failed(const struct reading *r, enum pici_status s);
+int reading_failed(const struct reading *reading, enum pici_status status);
 
-void reading_close(struct reading *r);
+void reading_close(struct reading *reading);
 
 #endif

@@ -23,10 +23,10 @@
 #include "tool.h"
 
 struct source_tensor {
-    const char *name; /* [name_len bytes], then a NUL; lives until the next source_next */
-    size_t name_len;
+    const char *name; /* [name_size bytes], then a NUL; lives until the next source_next */
+    size_t name_size;
     const char *title; /* for people: the name, or of a storage without one, that of a tensor in it; lives as long */
-    size_t title_len;
+    size_t title_size;
     const char *dtype_text; /* the file's own word, as "<f4" or "BF16" */
     enum pici_dtype dtype;
     unsigned rank;
@@ -37,17 +37,18 @@ struct source_tensor {
     bool fortran;                  /* the first index is the fastest */
     bool filler;                   /* bytes outside all tensors of the file */
     const char *view;              /* how the original sees these elements, in words; "" or NULL: as they are */
-    const char *npy; /* [npy_len] its type in .npy, a literal, if elements do not say it; lives as long as name. NULL */
-    size_t npy_len;
+    const char
+        *npy; /* [npy_size] its type in .npy, a literal, if elements do not say it; lives as long as name. NULL */
+    size_t npy_size;
     char before[24];             /* how many bytes of the head precede it, in digits; "": all of them */
     char deflate[DEFLATED_TEXT]; /* the attribute of deflated.h; "": not deflated */
 };
 
 struct source {
-    struct input *in;
+    struct input *input;
     enum tool_type type;
-    uint8_t *head; /* [head_len] */
-    size_t head_len;
+    uint8_t *head; /* [head_size] */
+    size_t head_size;
     uint64_t tensors; /* how many; 0: not known */
 
     /* the position */
@@ -58,52 +59,52 @@ struct source {
     struct safetensors safetensors;
     struct archive archive;
     const struct archive_part *archived; /* the current tensor of archive; NULL: not of an archive */
-    size_t head_at;                      /* bytes of the head before it */
+    size_t head_position;                /* bytes of the head before it */
     char view[512];
     char *literal; /* of the current array's type */
     uint64_t left; /* bytes of the current tensor not read */
-    uint8_t *part; /* [part_len] what was read ahead of a stream of unknown length */
-    size_t part_len, part_at;
+    uint8_t *part; /* [part_size] what was read ahead of a stream of unknown length */
+    size_t part_size, part_position;
     bool from_part;    /* source_take takes from part */
     bool part_is_last; /* the stream has ended in part */
     size_t swap_width; /* 1, or the width of the current tensor's elements if they are not in host order */
     char name[40];
 };
 
-/* Determine the type, by o->type or else by the name (raw if that tells nothing), and read the head. */
-int source_open(struct source *s, struct input *in, const char *path, const struct tool_options *o);
+/* Determine the type, by options->type or else by the name (raw if that tells nothing), and read the head. */
+int source_open(struct source *source, struct input *input, const char *path, const struct tool_options *options);
 
 /* The same for making a file from which the original can be restored: each deflated tensor is also deflated again, to
  * see whether the same bytes come out, unless all of them have more bytes than the limit allows. */
-int source_open_exact(struct source *s, struct input *in, const char *path, const struct tool_options *o,
+int source_open_exact(struct source *source, struct input *input, const char *path, const struct tool_options *options,
                       const struct limit *);
 
 /* Go to the next tensor. *more is false after the last. The previous one must have been read completely. */
-int source_next(struct source *s, struct source_tensor *t, bool *more);
+int source_next(struct source *source, struct source_tensor *tensor, bool *more);
 
-/* Read bytes of the current tensor, whole elements, to buf in host byte order. */
-int source_take(struct source *s, void *buf, size_t bytes);
+/* Read bytes of the current tensor, whole elements, to buffer in host byte order. */
+int source_take(struct source *source, void *buffer, size_t bytes);
 
-/* The same without a copy where possible: *p is buf, or where the bytes already are until the next call. */
-int source_give(struct source *s, void *buf, size_t bytes, const uint8_t **p);
+/* The same without a copy where possible: *elements is buffer, or where the bytes already are until the next call. */
+int source_give(struct source *source, void *buffer, size_t bytes, const uint8_t **elements);
 
-void source_close(struct source *s);
+void source_close(struct source *source);
 
 /* How the tensors are called that are no tensors of the original: the attribute source.unnamed of a .pici file; or
  * NULL, if there are none. Valid until the next source_next. */
-const char *source_unnamed(const struct source *s);
+const char *source_unnamed(const struct source *source);
 
 /* Describe the tensor for a .pici file. Its attributes, at most SOURCE_ATTRS, are put at attrs. The result shares t's
  * pointers. */
 enum { SOURCE_ATTRS = 6 };
-struct pici_tensor source_describe(const struct source_tensor *t, struct pici_attr attrs[SOURCE_ATTRS]);
+struct pici_tensor source_describe(const struct source_tensor *tensor, struct pici_attr attrs[SOURCE_ATTRS]);
 
 bool source_host_is_big_endian(void);
 
 /* Reverse the bytes of each element of width bytes: 1, 2, 4 or 8. */
-void source_swap(void *p, size_t bytes, size_t width);
+void source_swap(void *elements, size_t bytes, size_t width);
 
 /* The same if the host is not little-endian, as raw files are. */
-void source_swap_raw(void *p, size_t bytes, size_t width);
+void source_swap_raw(void *elements, size_t bytes, size_t width);
 
 #endif

@@ -11,10 +11,10 @@
 /* What a file says of a tensor, in little memory: there may be millions of them. */
 struct tensor_at {
     uint64_t *shape;  /* [rank] */
-    const char *name; /* [name_len], then a NUL; in the memory of shape */
-    size_t name_len;
+    const char *name; /* [name_size], then a NUL; in the memory of shape */
+    size_t name_size;
     const char *dtype_text;
-    uint64_t at, bytes; /* of the file; at is not set in a zip file */
+    uint64_t offset, bytes; /* of the file; offset is not set in a zip file */
     uint64_t count;
     enum pici_dtype dtype;
     uint8_t rank, width;
@@ -22,28 +22,29 @@ struct tensor_at {
 };
 
 struct tensors {
-    struct input in;
+    struct input input;
     struct source source;
-    struct tensor_at *tensor; /* [n] in the order of the file */
-    size_t n, room;
-    struct tensor_at **by_name; /* [n] */
+    struct tensor_at *tensor; /* [count] in the order of the file */
+    size_t count, capacity;
+    struct tensor_at **by_name; /* [count] */
 };
 
 /* Open a file and read the descriptions of its tensors. Refuses what is not a regular file, and an empty one. */
-int tensors_open(struct tensors *, const char *path, const struct tool_options *o);
+int tensors_open(struct tensors *, const char *path, const struct tool_options *options);
 
 /* Open the two files of a diff, of paths[2], which must be of one type that has deltas. On an error too, both are to be
  * closed; *base and *next were {.in.fd = -1}. */
-int tensors_open_pair(struct tensors *base, struct tensors *next, char *const *paths, const struct tool_options *o);
+int tensors_open_pair(struct tensors *base, struct tensors *next, char *const *paths,
+                      const struct tool_options *options);
 
 /* The options of a diff, but for its progress. */
-struct pici_diff_opts tensors_diff_opts(const struct tool_options *o);
+struct pici_diff_opts tensors_diff_opts(const struct tool_options *options);
 
 /* The tensor of this name, or NULL. */
-const struct tensor_at *tensors_find(const struct tensors *, const char *name, size_t len);
+const struct tensor_at *tensors_find(const struct tensors *, const char *name, size_t size);
 
 /* Bytes [from, from + bytes) of a tensor, as they are in the file. */
-int tensors_read(struct tensors *, const struct tensor_at *, uint64_t from, void *buf, size_t bytes);
+int tensors_read(struct tensors *, const struct tensor_at *, uint64_t from, void *buffer, size_t bytes);
 
 /* The file as a state for pici_diff_states and pici_apply_deltas, to which the list of tensors moves. It reads from the
  * file, which must stay open until the state is freed. */
@@ -53,7 +54,7 @@ int tensors_state(struct tensors *, struct pici_state **);
 struct source_tensor tensors_source(const struct tensor_at *);
 
 /* Swap the bytes of each element of width bytes, if it is not in host order. */
-void tensor_swap(bool big_endian, size_t width, void *buf, size_t bytes);
+void tensor_swap(bool big_endian, size_t width, void *buffer, size_t bytes);
 
 void tensors_close(struct tensors *);
 

@@ -8,56 +8,59 @@
 #include "parse/parse.h"
 #include "term.h"
 
-/* Appends words to buf, after a space unless it is empty. */
-static char *next_words(char *buf, size_t cap, size_t *room)
+/* Appends words to buffer, after a space unless it is empty. */
+static char *next_words(char *buffer, size_t capacity, size_t *remaining)
 {
-    const size_t n = strlen(buf), space = n && n + 1 < cap;
+    const size_t used = strlen(buffer), space = used && used + 1 < capacity;
     if (space)
-        memcpy(buf + n, " ", 2);
-    *room = cap - n - space;
-    return buf + n + space;
+        memcpy(buffer + used, " ", 2);
+    *remaining = capacity - used - space;
+    return buffer + used + space;
 }
 
-const char *view_text(char *buf, size_t cap, const struct view_words *v)
+const char *view_text(char *buffer, size_t capacity, const struct view_words *words)
 {
     char dims[240], of[128];
-    size_t room;
-    buf[0] = 0;
-    if (v->strides)
-        snprintf(buf, cap, "strides %s", term_shape(dims, sizeof dims, v->strides, v->rank));
-    if (v->is_part) {
-        char *const p = next_words(buf, cap, &room);
-        snprintf(p, room, "from %" PRIu64 " of %s", v->offset,
-                 v->of ? pici_parse_printable(of, sizeof of, v->of, v->of_len) : "its storage");
+    size_t remaining;
+    buffer[0] = 0;
+    if (words->strides)
+        snprintf(buffer, capacity, "strides %s", term_shape(dims, sizeof dims, words->strides, words->rank));
+    if (words->is_part) {
+        char *const next = next_words(buffer, capacity, &remaining);
+        snprintf(next, remaining, "from %" PRIu64 " of %s", words->offset,
+                 words->of ? pici_parse_printable(of, sizeof of, words->of, words->of_size) : "its storage");
     }
-    if (v->conjugate || v->negative) {
-        char *const p = next_words(buf, cap, &room);
-        snprintf(p, room, "%s", !v->conjugate ? "negative" : v->negative ? "negative conjugate" : "conjugate");
+    if (words->conjugate || words->negative) {
+        char *const next = next_words(buffer, capacity, &remaining);
+        snprintf(next, remaining, "%s",
+                 !words->conjugate ? "negative"
+                 : words->negative ? "negative conjugate"
+                                   : "conjugate");
     }
-    return buf;
+    return buffer;
 }
 
-static bool is_row_major(const struct pici_view *v)
+static bool is_row_major(const struct pici_view *view)
 {
-    uint64_t row = 1;
-    bool is = true;
-    for (unsigned i = v->rank; v->count && i-- > 0; row *= v->shape[i])
-        is = is && (v->shape[i] == 1 || v->strides[i] == row);
-    return is;
+    uint64_t stride = 1;
+    bool matches = true;
+    for (unsigned i = view->rank; view->count && i-- > 0; stride *= view->shape[i])
+        matches = matches && (view->shape[i] == 1 || view->strides[i] == stride);
+    return matches;
 }
 
-const char *view_text_of(char *buf, size_t cap, const struct pici_view *v, const struct pici_tensor_info *t,
-                         bool unnamed)
+const char *view_text_of(char *buffer, size_t capacity, const struct pici_view *view,
+                         const struct pici_tensor_info *stored, bool unnamed)
 {
-    const bool whole =
-        v->stored_count == t->count && v->count * pici_dtype_width(v->dtype) == t->count * pici_dtype_width(t->dtype);
-    return view_text(buf, cap,
-                     &(struct view_words){.rank = v->rank,
-                                          .strides = is_row_major(v) ? NULL : v->strides,
+    const bool whole = view->stored_count == stored->count &&
+                       view->count * pici_dtype_width(view->dtype) == stored->count * pici_dtype_width(stored->dtype);
+    return view_text(buffer, capacity,
+                     &(struct view_words){.rank = view->rank,
+                                          .strides = is_row_major(view) ? NULL : view->strides,
                                           .is_part = !unnamed || !whole,
-                                          .offset = v->offset,
-                                          .of = t->name,
-                                          .of_len = t->name_len,
-                                          .conjugate = v->conjugate != 0,
-                                          .negative = v->negative != 0});
+                                          .offset = view->offset,
+                                          .of = stored->name,
+                                          .of_size = stored->name_len,
+                                          .conjugate = view->conjugate != 0,
+                                          .negative = view->negative != 0});
 }

@@ -15,16 +15,16 @@ struct view_words {
     const uint64_t *strides; /* [rank]; or NULL: row-major */
     bool is_part;            /* the storage has also other elements, or is called after another tensor */
     uint64_t offset;
-    const char *of; /* [of_len] what the storage is called after; NULL: nothing else */
-    size_t of_len;
+    const char *of; /* [of_size] what the storage is called after; NULL: nothing else */
+    size_t of_size;
     bool conjugate, negative;
 };
 
-/* "strides [1, 3]", "from 12 of embed.weight", "conjugate"; "" if there is nothing to say. Returns buf. */
-const char *view_text(char *buf, size_t cap, const struct view_words *);
+/* "strides [1, 3]", "from 12 of embed.weight", "conjugate"; "" if there is nothing to say. Returns buffer. */
+const char *view_text(char *buffer, size_t capacity, const struct view_words *);
 
-/* The same of a view of a .pici file, whose storage is t. unnamed: t is called after nothing else. */
-const char *view_text_of(char *buf, size_t cap, const struct pici_view *, const struct pici_tensor_info *t,
+/* The same of a view of a .pici file, whose storage is stored. unnamed: stored is called after nothing else. */
+const char *view_text_of(char *buffer, size_t capacity, const struct pici_view *, const struct pici_tensor_info *stored,
                          bool unnamed);
 
 #endif

@@ -60,14 +60,14 @@ static void add_16(struct bound *b, const uint8_t *from, const uint8_t *to, uint
 static void add_f32(struct bound *b, const uint8_t *from, const uint8_t *to, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
-        uint32_t u, v;
+        uint32_t u, value;
         memcpy(&u, from + 4 * i, 4);
-        memcpy(&v, to + 4 * i, 4);
+        memcpy(&value, to + 4 * i, 4);
         const unsigned e = u >> 23 & 255;
         b->n[e]++;
-        if (u == v)
+        if (u == value)
             continue;
-        const uint32_t d = (v >> 31 ? v ^ 0x7fffffff : v) - (u >> 31 ? u ^ 0x7fffffff : u);
+        const uint32_t d = (value >> 31 ? value ^ 0x7fffffff : value) - (u >> 31 ? u ^ 0x7fffffff : u);
         const uint32_t magnitude = d >> 31 ? 0 - d : d;
         unsigned length = 0; /* of the bits after the first */
         while (length < 31 && magnitude >> (length + 1))

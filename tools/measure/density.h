@@ -19,7 +19,7 @@ struct density {
 void density_init(struct density *d);
 
 /* Count n more elements of width 1, 2, 4 or 8 bytes, at any alignment. Returns how many of them are nonzero. */
-uint64_t density_add(struct density *d, const void *p, uint64_t n, size_t width);
+uint64_t density_add(struct density *d, const void *elements, uint64_t n, size_t width);
 
 /* The number of cells in use. */
 size_t density_cells(const struct density *d);

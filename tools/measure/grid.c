@@ -163,26 +163,26 @@ void grid_part(const struct grid *g, unsigned y, unsigned high, unsigned x, unsi
     }
 }
 
-const char *grid_fold_text(char buf[GRID_TEXT], const struct grid *g, const uint64_t *shape, unsigned rank)
+const char *grid_fold_text(char buffer[GRID_TEXT], const struct grid *g, const uint64_t *shape, unsigned rank)
 {
     char rows[GRID_TEXT / 2 - 10], columns[GRID_TEXT / 2 - 10];
-    buf[0] = 0;
+    buffer[0] = 0;
     if (g->wrapped && g->rows > 1)
-        snprintf(buf, GRID_TEXT, "wrapped, %" PRIu64 " elements a row", g->columns);
+        snprintf(buffer, GRID_TEXT, "wrapped, %" PRIu64 " elements a row", g->columns);
     else if (!g->wrapped && g->elements && rank > 2)
-        snprintf(buf, GRID_TEXT, "rows %s, columns %s", term_shape(rows, sizeof rows, shape, g->split),
+        snprintf(buffer, GRID_TEXT, "rows %s, columns %s", term_shape(rows, sizeof rows, shape, g->split),
                  term_shape(columns, sizeof columns, shape + g->split, rank - g->split));
-    return buf;
+    return buffer;
 }
 
-const char *grid_cell_text(char buf[GRID_TEXT], const struct grid *g)
+const char *grid_cell_text(char buffer[GRID_TEXT], const struct grid *g)
 {
-    buf[0] = 0;
+    buffer[0] = 0;
     if (g->wrapped && g->column_per > 1)
-        snprintf(buf, GRID_TEXT, "a cell: %" PRIu64 " elements", g->column_per);
+        snprintf(buffer, GRID_TEXT, "a cell: %" PRIu64 " elements", g->column_per);
     else if (g->row_per > 1 || g->column_per > 1)
-        snprintf(buf, GRID_TEXT, "a cell: %" PRIu64 " x %" PRIu64 " elements", g->row_per, g->column_per);
-    return buf;
+        snprintf(buffer, GRID_TEXT, "a cell: %" PRIu64 " x %" PRIu64 " elements", g->row_per, g->column_per);
+    return buffer;
 }
 
 void grid_free(struct grid *g)

@@ -37,7 +37,7 @@ struct grid {
 bool grid_init(struct grid *g, const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran, unsigned side);
 
 /* Count n more elements of width 1, 2, 4 or 8 bytes, at any alignment. */
-void grid_add(struct grid *g, const void *p, uint64_t n, size_t width);
+void grid_add(struct grid *g, const void *elements, uint64_t n, size_t width);
 
 /* Nonzeros and elements of a part of the grid, once all elements have been counted: part y of high from the top, part
  * x of wide from the left; high <= g->high, wide <= g->wide. Without elements a part lies beyond the end of a wrapped
@@ -45,11 +45,11 @@ void grid_add(struct grid *g, const void *p, uint64_t n, size_t width);
 void grid_part(const struct grid *g, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nnz,
                uint64_t *elements);
 
-/* How the tensor became a matrix, as "rows [12, 64], columns [768]"; "" for one that is a matrix. Returns buf. */
-const char *grid_fold_text(char buf[GRID_TEXT], const struct grid *g, const uint64_t *shape, unsigned rank);
+/* How the tensor became a matrix, as "rows [12, 64], columns [768]"; "" for one that is a matrix. Returns buffer. */
+const char *grid_fold_text(char buffer[GRID_TEXT], const struct grid *g, const uint64_t *shape, unsigned rank);
 
-/* What a cell is, as "a cell: 16 x 43 elements"; "" for one element. Returns buf. */
-const char *grid_cell_text(char buf[GRID_TEXT], const struct grid *g);
+/* What a cell is, as "a cell: 16 x 43 elements"; "" for one element. Returns buffer. */
+const char *grid_cell_text(char buffer[GRID_TEXT], const struct grid *g);
 
 void grid_free(struct grid *g);
 

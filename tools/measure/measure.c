@@ -20,14 +20,14 @@ bool scratch_fit(struct scratch *t, size_t n)
 bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, const void *elements, uint64_t n,
                  enum pici_zeros zeros)
 {
-    struct pici_opts opts = PICI_OPTS_INIT;
-    opts.zeros = zeros;
-    const size_t cap = pici_bound(PICI_HYBRID, dtype, n);
-    size_t len;
+    struct pici_opts codec_options = PICI_OPTS_INIT;
+    codec_options.zeros = zeros;
+    const size_t capacity = pici_bound(PICI_HYBRID, dtype, n);
+    size_t size;
     *mix = (struct pici_mix)PICI_MIX_INIT;
-    return cap && scratch_fit(t, cap) &&
-           pici_compress(t->p, cap, &len, elements, n, dtype, PICI_HYBRID, &opts) == PICI_OK &&
-           pici_mix(mix, t->p, len) == PICI_OK;
+    return capacity && scratch_fit(t, capacity) &&
+           pici_compress(t->p, capacity, &size, elements, n, dtype, PICI_HYBRID, &codec_options) == PICI_OK &&
+           pici_mix(mix, t->p, size) == PICI_OK;
 }
 
 static bool is_float(enum pici_dtype dtype)
@@ -159,39 +159,40 @@ enum pici_format sizes_best(const struct sizes *s)
     return (enum pici_format)best;
 }
 
-struct measured *report_add(struct report *r, const char *name, size_t name_len)
+struct measured *report_add(struct report *report, const char *name, size_t name_len)
 {
-    if (r->tensors == r->room) {
-        size_t room = r->room ? 2 * r->room : 16;
-        struct measured *bigger = room <= SIZE_MAX / sizeof *bigger ? realloc(r->tensor, room * sizeof *bigger) : NULL;
+    if (report->tensors == report->room) {
+        size_t capacity = report->room ? 2 * report->room : 16;
+        struct measured *bigger =
+            capacity <= SIZE_MAX / sizeof *bigger ? realloc(report->tensor, capacity * sizeof *bigger) : NULL;
         if (!bigger)
             return NULL;
-        r->tensor = bigger;
-        r->room = room;
+        report->tensor = bigger;
+        report->room = capacity;
     }
-    struct measured *m = &r->tensor[r->tensors];
-    *m = (struct measured){.name = malloc(name_len + 1), .name_len = name_len};
-    if (!m->name)
+    struct measured *measured = &report->tensor[report->tensors];
+    *measured = (struct measured){.name = malloc(name_len + 1), .name_len = name_len};
+    if (!measured->name)
         return NULL;
-    memcpy(m->name, name, name_len);
-    m->name[name_len] = 0;
-    r->tensors++;
-    return m;
+    memcpy(measured->name, name, name_len);
+    measured->name[name_len] = 0;
+    report->tensors++;
+    return measured;
 }
 
-void report_free(struct report *r)
+void report_free(struct report *report)
 {
-    for (size_t i = 0; i < r->tensors; i++) {
-        free(r->tensor[i].name);
-        free(r->tensor[i].dtype_text);
-        free(r->tensor[i].shape);
-        free(r->tensor[i].sizes);
-        free(r->tensor[i].spark);
-        free(r->tensor[i].view);
+    for (size_t i = 0; i < report->tensors; i++) {
+        free(report->tensor[i].name);
+        free(report->tensor[i].dtype_text);
+        free(report->tensor[i].shape);
+        free(report->tensor[i].sizes);
+        free(report->tensor[i].spark);
+        free(report->tensor[i].view);
     }
-    free(r->tensor);
-    free(r->map);
-    if (r->grid)
-        grid_free(r->grid);
-    free(r->grid);
+    free(report->tensor);
+    free(report->map);
+    if (report->grid)
+        grid_free(report->grid);
+    free(report->grid);
 }

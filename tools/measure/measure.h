@@ -102,8 +102,8 @@ struct report {
 };
 
 /* Append a tensor to the report, zeroed except for its name. NULL: no memory. */
-struct measured *report_add(struct report *r, const char *name, size_t name_len);
+struct measured *report_add(struct report *report, const char *name, size_t name_len);
 
-void report_free(struct report *r);
+void report_free(struct report *report);
 
 #endif

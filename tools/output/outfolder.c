@@ -37,10 +37,10 @@ bool outfolder_is_open(void)
 
 char *folder_path(const char *folder, const char *name, const char *extension)
 {
-    const size_t cap = strlen(folder) + strlen(name) + strlen(extension) + 2;
-    char *const path = malloc(cap);
+    const size_t capacity = strlen(folder) + strlen(name) + strlen(extension) + 2;
+    char *const path = malloc(capacity);
     if (path)
-        snprintf(path, cap, "%s/%s%s", folder, name, extension);
+        snprintf(path, capacity, "%s/%s%s", folder, name, extension);
     else
         tool_nomem(folder, "a path");
     return path;
@@ -59,19 +59,19 @@ struct entry {
  * not. */
 static int remove_folder(int parent, const char *name, unsigned depth)
 {
-    _Alignas(8) char buf[2048];
+    _Alignas(8) char buffer[2048];
     for (int tries = 0; tries < 1000; tries++) {
         long got;
         const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             return errno == ENOENT ? 0 : errno;
-        while ((got = syscall(SYS_getdents64, fd, buf, sizeof buf)) > 0)
+        while ((got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
             for (long at = 0; at < got;) {
-                const struct entry *const e = (const void *)(buf + at);
-                if (strcmp(e->name, ".") != 0 && strcmp(e->name, "..") != 0 && unlinkat(fd, e->name, 0) != 0 &&
-                    errno == EISDIR && depth < DEPTH_MOST)
-                    remove_folder(fd, e->name, depth + 1);
-                at += e->length;
+                const struct entry *const entry = (const void *)(buffer + at);
+                if (strcmp(entry->name, ".") != 0 && strcmp(entry->name, "..") != 0 &&
+                    unlinkat(fd, entry->name, 0) != 0 && errno == EISDIR && depth < DEPTH_MOST)
+                    remove_folder(fd, entry->name, depth + 1);
+                at += entry->length;
             }
         close(fd);
         if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
@@ -82,10 +82,10 @@ static int remove_folder(int parent, const char *name, unsigned depth)
 
 void outfolder_unlink(void)
 {
-    const int e = errno;
+    const int saved_errno = errno;
     if (temporary.exists)
         remove_folder(temporary.parent, temporary.name, 0);
-    errno = e;
+    errno = saved_errno;
 }
 
 static void hold_signals(sigset_t *old)
@@ -95,60 +95,61 @@ static void hold_signals(sigset_t *old)
     pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-/* Makes the temporary folder in `in`, which o->parent is, unless something has its name. Signals are held. */
-static int make_temporary(struct outfolder *o, const char *path, const char *in, unsigned tries)
+/* Makes the temporary folder in `parent_path`, which folder->parent is, unless something has its name. Signals are
+ * held. */
+static int make_temporary(struct outfolder *folder, const char *path, const char *parent_path, unsigned tries)
 {
     struct timespec now;
     char name[sizeof temporary.name];
     clock_gettime(CLOCK_REALTIME, &now);
     snprintf(name, sizeof name, ".pici-%ld-%lx%08lx-%u", (long)getpid(), (unsigned long)now.tv_sec,
              (unsigned long)now.tv_nsec, tries);
-    if (mkdirat(o->parent, name, 0700) != 0)
+    if (mkdirat(folder->parent, name, 0700) != 0)
         return errno == EEXIST && tries < 100 ? TOOL_OK : tool_bad(path, "%s", strerror(errno));
     memcpy(temporary.name, name, sizeof name);
-    temporary.parent = o->parent;
+    temporary.parent = folder->parent;
     temporary.exists = 1;
-    o->fd = openat(o->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (o->fd < 0)
+    folder->fd = openat(folder->parent, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->fd < 0)
         return tool_bad(path, "%s", strerror(errno));
-    o->path = folder_path(in, name, "");
-    return o->path ? TOOL_OK : TOOL_BAD;
+    folder->path = folder_path(parent_path, name, "");
+    return folder->path ? TOOL_OK : TOOL_BAD;
 }
 
 /* Finds the folder that the new one is to be in, and its name there. dir: path without slashes at its end; changed */
-static int place_at(struct outfolder *o, const char *path, char *dir)
+static int place_at(struct outfolder *folder, const char *path, char *dir)
 {
     char *const slash = strrchr(dir, '/');
     const char *const base = slash ? slash + 1 : dir, *const in = slash ? dir : ".";
     if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
         return tool_usage(path, "is not the name of a new folder");
-    o->base = strdup(base);
-    if (!o->base)
+    folder->base_name = strdup(base);
+    if (!folder->base_name)
         return tool_nomem(path, "a path");
     if (slash)
         slash[slash == dir] = 0;
-    o->parent = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (o->parent < 0)
+    folder->parent = open(in, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->parent < 0)
         return tool_bad(path, "%s: %s", in, strerror(errno));
-    for (unsigned tries = 0; o->fd < 0; tries++) {
+    for (unsigned tries = 0; folder->fd < 0; tries++) {
         sigset_t old;
         hold_signals(&old);
-        const int status = make_temporary(o, path, in, tries);
+        const int status = make_temporary(folder, path, in, tries);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
         TRY(status);
     }
     return TOOL_OK;
 }
 
-static int place(struct outfolder *o, const char *path)
+static int place(struct outfolder *folder, const char *path)
 {
     char *const dir = strdup(path);
-    size_t len = dir ? strlen(dir) : 0;
+    size_t size = dir ? strlen(dir) : 0;
     if (!dir)
         return tool_nomem(path, "a path");
-    while (len > 1 && dir[len - 1] == '/')
-        dir[--len] = 0;
-    const int status = place_at(o, path, dir);
+    while (size > 1 && dir[size - 1] == '/')
+        dir[--size] = 0;
+    const int status = place_at(folder, path, dir);
     free(dir);
     return status;
 }
@@ -157,7 +158,7 @@ static int place(struct outfolder *o, const char *path)
 struct replaced {
     const char *path;               /* to show */
     const struct folder_list *list; /* of the new one; NULL: the old one is the input */
-    bool known, any;                /* it has a file of a checkpoint, or anything */
+    bool is_known, has_any;         /* it has a file of a checkpoint, or anything */
 };
 
 /* Whether a file of the list is in the folder. */
@@ -170,24 +171,25 @@ static bool is_in_list(const struct folder_list *l, const char *folder)
     return i < l->files;
 }
 
-static int look_through(struct replaced *r, const char *folder);
+static int look_through(struct replaced *replaced, const char *folder);
 
-static int look_at(struct replaced *r, const char *folder, DIR *d, const char *name)
+static int look_at(struct replaced *replaced, const char *folder, DIR *d, const char *name)
 {
-    struct stat st;
+    struct stat info;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return TOOL_OK;
-    r->any = true;
-    if (fstatat(dirfd(d), name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(st.st_mode)) {
-        r->known = r->known || strcmp(name, FOLDER_LIST_NAME) == 0 || tool_has_extension(name, SHARDS_INDEX) ||
-                   tool_has_extension(name, SHARDS_EXTENSION) || tool_has_extension(name, ".distcp");
+    replaced->has_any = true;
+    if (fstatat(dirfd(d), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode)) {
+        replaced->is_known = replaced->is_known || strcmp(name, FOLDER_LIST_NAME) == 0 ||
+                             tool_has_extension(name, SHARDS_INDEX) || tool_has_extension(name, SHARDS_EXTENSION) ||
+                             tool_has_extension(name, ".distcp");
         return TOOL_OK;
     }
     char *const path = *folder ? folder_path(folder, name, "") : strdup(name);
-    const bool may = !path ? false : r->list ? is_in_list(r->list, path) : name[0] != '.';
-    const int status = !path ? tool_nomem(r->path, "a path")
-                       : may ? look_through(r, path)
-                             : tool_usage(r->path,
+    const bool may = !path ? false : replaced->list ? is_in_list(replaced->list, path) : name[0] != '.';
+    const int status = !path ? tool_nomem(replaced->path, "a path")
+                       : may ? look_through(replaced, path)
+                             : tool_usage(replaced->path,
                                           "has folders in it that the new one has not, as %s, "
                                           "so it is not replaced: remove it first",
                                           name);
@@ -195,14 +197,14 @@ static int look_at(struct replaced *r, const char *folder, DIR *d, const char *n
     return status;
 }
 
-/* Looks at all that is in a folder below r->path, or "". */
-static int look_through(struct replaced *r, const char *folder)
+/* Looks at all that is in a folder below replaced->path, or "". */
+static int look_through(struct replaced *replaced, const char *folder)
 {
-    char *const path = folder_path(r->path, folder, "");
+    char *const path = folder_path(replaced->path, folder, "");
     DIR *const d = path ? opendir(path) : NULL;
     int status = !path ? TOOL_BAD : !d ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
     for (struct dirent *e; !status && (e = readdir(d));)
-        status = look_at(r, folder, d, e->d_name);
+        status = look_at(replaced, folder, d, e->d_name);
     if (d)
         closedir(d);
     free(path);
@@ -212,40 +214,41 @@ static int look_through(struct replaced *r, const char *folder)
 /* Whether what is in an existing folder may be removed. */
 static int check_replaced(const char *path, const struct folder_list *list)
 {
-    struct stat st;
-    struct replaced r = {.path = path, .list = list};
-    if (lstat(path, &st) != 0 || !S_ISDIR(st.st_mode))
+    struct stat info;
+    struct replaced replaced = {.path = path, .list = list};
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
         return tool_usage(path, "exists and is not a folder");
-    TRY(look_through(&r, ""));
-    return r.known || !r.any ? TOOL_OK
-                             : tool_usage(path, "is not a checkpoint, so it is not replaced: remove it first");
+    TRY(look_through(&replaced, ""));
+    return replaced.is_known || !replaced.has_any
+               ? TOOL_OK
+               : tool_usage(path, "is not a checkpoint, so it is not replaced: remove it first");
 }
 
-static int replace(struct outfolder *o, const char *path, const struct folder_list *list)
+static int replace(struct outfolder *folder, const char *path, const struct folder_list *list)
 {
     TRY(check_replaced(path, list));
     char *const real = realpath(path, NULL);
     if (!real)
         return tool_bad(path, "%s", strerror(errno));
-    const int status = place(o, real);
+    const int status = place(folder, real);
     free(real);
     return status;
 }
 
-int outfolder_open(struct outfolder *o, const char *path, mode_t mode, bool force, const struct folder_list *list)
+int outfolder_open(struct outfolder *folder, const char *path, mode_t mode, bool force, const struct folder_list *list)
 {
-    struct stat st;
-    *o = (struct outfolder){.name = path, .parent = -1, .fd = -1, .mode = (mode & 0777) | 0700};
-    o->replace = lstat(path, &st) == 0;
-    if (o->replace && !force) {
+    struct stat info;
+    *folder = (struct outfolder){.name = path, .parent = -1, .fd = -1, .mode = (mode & 0777) | 0700};
+    folder->replaces = lstat(path, &info) == 0;
+    if (folder->replaces && !force) {
         if (!term_can_ask())
             return tool_usage(path, "exists; --force overwrites it");
         if (!term_ask(path, "exists; overwrite it?"))
             return tool_usage(path, "exists and is kept");
     }
-    const int status = o->replace ? replace(o, path, list) : place(o, path);
+    const int status = folder->replaces ? replace(folder, path, list) : place(folder, path);
     if (status)
-        outfolder_discard(o);
+        outfolder_discard(folder);
     return status;
 }
 
@@ -258,10 +261,10 @@ int outfolder_sync(int fd)
     return bad && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
-static int rename_with(const struct outfolder *o, unsigned flags)
+static int rename_with(const struct outfolder *folder, unsigned flags)
 {
 #ifdef SYS_renameat2
-    return (int)syscall(SYS_renameat2, o->parent, temporary.name, o->parent, o->base, flags);
+    return (int)syscall(SYS_renameat2, folder->parent, temporary.name, folder->parent, folder->base_name, flags);
 #else
     (void)flags;
     errno = ENOSYS;
@@ -270,37 +273,37 @@ static int rename_with(const struct outfolder *o, unsigned flags)
 }
 
 /* Gives the folder its name, unless something else has it. rename(2) replaces nothing but an empty folder. */
-static int name_new(const struct outfolder *o)
+static int name_new(const struct outfolder *folder)
 {
-    struct stat st;
-    if (rename_with(o, NO_REPLACE) == 0)
+    struct stat info;
+    if (rename_with(folder, NO_REPLACE) == 0)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -1;
-    if (fstatat(o->parent, o->base, &st, AT_SYMLINK_NOFOLLOW) == 0)
+    if (fstatat(folder->parent, folder->base_name, &info, AT_SYMLINK_NOFOLLOW) == 0)
         errno = EEXIST;
-    return errno == ENOENT ? renameat(o->parent, temporary.name, o->parent, o->base) : -1;
+    return errno == ENOENT ? renameat(folder->parent, temporary.name, folder->parent, folder->base_name) : -1;
 }
 
-int outfolder_commit(struct outfolder *o)
+int outfolder_commit(struct outfolder *folder)
 {
     sigset_t old;
     int status = TOOL_OK;
-    if (fchmod(o->fd, o->mode) != 0 || outfolder_sync(o->fd) != 0)
-        return tool_bad(o->name, "%s", strerror(errno));
+    if (fchmod(folder->fd, folder->mode) != 0 || outfolder_sync(folder->fd) != 0)
+        return tool_bad(folder->name, "%s", strerror(errno));
     hold_signals(&old);
-    if ((o->replace ? rename_with(o, EXCHANGE) : name_new(o)) != 0) {
+    if ((folder->replaces ? rename_with(folder, EXCHANGE) : name_new(folder)) != 0) {
         status = errno == EEXIST || errno == ENOTEMPTY
-                     ? tool_usage(o->name, "appeared meanwhile; --force overwrites it")
-                 : o->replace && (errno == EINVAL || errno == ENOSYS)
-                     ? tool_bad(o->name, "the file system cannot exchange two folders: remove this one first")
-                     : tool_bad(o->name, "%s", strerror(errno));
+                     ? tool_usage(folder->name, "appeared meanwhile; --force overwrites it")
+                 : folder->replaces && (errno == EINVAL || errno == ENOSYS)
+                     ? tool_bad(folder->name, "the file system cannot exchange two folders: remove this one first")
+                     : tool_bad(folder->name, "%s", strerror(errno));
     } else {
-        temporary.exists = o->replace; /* the old one has the temporary name now */
-        if (outfolder_sync(o->parent) != 0) {
-            status = tool_bad(o->name, "written, but perhaps not on the disk: %s", strerror(errno));
+        temporary.exists = folder->replaces; /* the old one has the temporary name now */
+        if (outfolder_sync(folder->parent) != 0) {
+            status = tool_bad(folder->name, "written, but perhaps not on the disk: %s", strerror(errno));
             if (temporary.exists) /* after a power failure it may have its name again */
-                tool_warn(o->name, "the folder before is kept as %s", temporary.name);
+                tool_warn(folder->name, "the folder before is kept as %s", temporary.name);
             temporary.exists = 0;
         }
     }
@@ -308,22 +311,22 @@ int outfolder_commit(struct outfolder *o)
     return status;
 }
 
-void outfolder_discard(struct outfolder *o)
+void outfolder_discard(struct outfolder *folder)
 {
     sigset_t old;
     hold_signals(&old);
-    if (temporary.exists && temporary.parent == o->parent) {
-        const int err = remove_folder(o->parent, temporary.name, 0);
-        if (err)
-            tool_warn(o->name, "%s is left behind: %s", temporary.name, strerror(err));
+    if (temporary.exists && temporary.parent == folder->parent) {
+        const int error = remove_folder(folder->parent, temporary.name, 0);
+        if (error)
+            tool_warn(folder->name, "%s is left behind: %s", temporary.name, strerror(error));
         temporary.exists = 0;
     }
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (o->fd >= 0)
-        close(o->fd);
-    if (o->parent >= 0)
-        close(o->parent);
-    free(o->base);
-    free(o->path);
-    *o = (struct outfolder){.parent = -1, .fd = -1};
+    if (folder->fd >= 0)
+        close(folder->fd);
+    if (folder->parent >= 0)
+        close(folder->parent);
+    free(folder->base_name);
+    free(folder->path);
+    *folder = (struct outfolder){.parent = -1, .fd = -1};
 }

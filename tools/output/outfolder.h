@@ -13,10 +13,10 @@
 
 struct outfolder {
     const char *name; /* to show */
-    char *base;       /* its name in parent */
+    char *base_name;  /* its name in parent */
     char *path;       /* of the temporary folder */
     int parent, fd;   /* descriptors of both folders; -1: closed */
-    bool replace;     /* a folder of this name is replaced */
+    bool replaces;    /* a folder of this name is replaced */
     mode_t mode;      /* that the folder gets */
 };
 

@@ -99,22 +99,22 @@ static int refuse_terminal(const char *name)
     return tool_usage(name, "is a terminal, and the output is binary: use -o FILE or a pipe");
 }
 
-static int open_stdout(struct output *out, const struct input *in)
+static int open_stdout(struct output *output, const struct input *input)
 {
-    struct stat st;
-    out->name = "standard output";
-    out->is_stdout = true;
-    if (fstat(STDOUT_FILENO, &st) < 0)
-        return tool_bad(out->name, "%s", strerror(errno));
+    struct stat info;
+    output->name = "standard output";
+    output->is_stdout = true;
+    if (fstat(STDOUT_FILENO, &info) < 0)
+        return tool_bad(output->name, "%s", strerror(errno));
     if (isatty(STDOUT_FILENO))
-        return refuse_terminal(out->name);
-    if (input_is_file(in, &st))
-        return tool_usage(out->name, "is the input file");
-    if (S_ISFIFO(st.st_mode))
+        return refuse_terminal(output->name);
+    if (input_is_file(input, &info))
+        return tool_usage(output->name, "is the input file");
+    if (S_ISFIFO(info.st_mode))
         input_widen_pipe(STDOUT_FILENO);
     /* A copy, since output_commit closes it to learn of late errors, and another output may follow. */
-    out->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    return out->fd < 0 ? tool_bad(out->name, "%s", strerror(errno)) : TOOL_OK;
+    output->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    return output->fd < 0 ? tool_bad(output->name, "%s", strerror(errno)) : TOOL_OK;
 }
 
 /* The regular files that this run has committed, but for those in a folder. */
@@ -126,11 +126,11 @@ static size_t made_count, made_room;
 
 static bool is_made(const char *path)
 {
-    struct stat st;
-    if (!made_count || stat(path, &st) < 0)
+    struct stat info;
+    if (!made_count || stat(path, &info) < 0)
         return false;
     for (size_t i = 0; i < made_count; i++)
-        if (made[i].ino == st.st_ino && made[i].dev == st.st_dev)
+        if (made[i].ino == info.st_ino && made[i].dev == info.st_dev)
             return true;
     return false;
 }
@@ -140,22 +140,22 @@ static bool room_for_made(void)
 {
     if (outfolder_is_open() || made_room - made_count >= OUTPUTS)
         return true;
-    const size_t room = 2 * made_room + OUTPUTS;
-    struct made *bigger = realloc(made, room * sizeof *made);
+    const size_t capacity = 2 * made_room + OUTPUTS;
+    struct made *bigger = realloc(made, capacity * sizeof *made);
     if (!bigger)
         return false;
     made = bigger;
-    made_room = room;
+    made_room = capacity;
     return true;
 }
 
-int output_open(struct output *out, const char *path, const struct input *in, bool force)
+int output_open(struct output *output, const char *path, const struct input *input, bool force)
 {
     struct pici_perms perms = {0};
-    *out = (struct output){.name = path, .fd = -1};
-    if (in)
-        TRY(output_perms(&perms, path, in->fd));
-    const int status = output_open_as(out, path, in, &perms, force);
+    *output = (struct output){.name = path, .fd = -1};
+    if (input)
+        TRY(output_perms(&perms, path, input->fd));
+    const int status = output_open_as(output, path, input, &perms, force);
     pici_perms_free(&perms);
     return status;
 }
@@ -165,191 +165,192 @@ int output_perms(struct pici_perms *perms, const char *path, int fd)
     return pici_perms_add(perms, fd) ? tool_nomem(path, "its permissions") : TOOL_OK;
 }
 
-int output_open_as(struct output *out, const char *path, const struct input *in, const struct pici_perms *perms,
+int output_open_as(struct output *output, const char *path, const struct input *input, const struct pici_perms *perms,
                    bool force)
 {
-    *out = (struct output){.name = path, .fd = -1};
+    *output = (struct output){.name = path, .fd = -1};
     if (strcmp(path, "-") == 0)
-        return open_stdout(out, in);
-    if (input_is(in, path))
+        return open_stdout(output, input);
+    if (input_is(input, path))
         return tool_usage(path, "is the input file");
     if (is_made(path))
         return tool_usage(path, "is another output of this run");
     if (!room_for_made())
         return tool_nomem(path, "the list of outputs");
-    struct stat st;
-    if (stat(path, &st) == 0 && S_ISFIFO(st.st_mode)) {
+    struct stat info;
+    if (stat(path, &info) == 0 && S_ISFIFO(info.st_mode)) {
         /* waits for a reader, and a signal may end that */
-        out->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-        return out->fd < 0 ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
+        output->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+        return output->fd < 0 ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
     }
     sigset_t old;
     hold_signals(&old);
-    enum pici_status s = pici_outfile_open_as(&out->file, path, force, perms);
-    int err = errno;
-    if (s == PICI_OK)
-        replace_unfinished(NULL, out->file);
+    enum pici_status status = pici_outfile_open_as(&output->file, path, force, perms);
+    int error = errno;
+    if (status == PICI_OK)
+        replace_unfinished(NULL, output->file);
     pthread_sigmask(SIG_SETMASK, &old, NULL);
-    if (s == PICI_E_IO && err == EEXIST) {
+    if (status == PICI_E_IO && error == EEXIST) {
         if (input_took_stdin() || !term_can_ask())
             return tool_usage(path, "exists; --force overwrites it");
         if (!term_ask(path, "exists; overwrite it?"))
             return tool_usage(path, "exists and is kept");
-        return output_open_as(out, path, in, perms, true);
+        return output_open_as(output, path, input, perms, true);
     }
-    if (s != PICI_OK)
-        return tool_bad(path, "%s", s == PICI_E_IO ? strerror(err) : pici_strerror(s));
-    out->fd = pici_outfile_fd(out->file);
-    out->lasting = !pici_outfile_is_stream(out->file) && fstat(out->fd, &st) == 0 && S_ISREG(st.st_mode);
-    if (out->lasting && perms && perms->files) /* those of the file that it replaces may permit more */
-        (void)pici_perms_set(perms, out->fd);
-    out->dev = out->lasting ? st.st_dev : 0;
-    out->ino = out->lasting ? st.st_ino : 0;
-    if (isatty(out->fd)) {
-        output_discard(out);
+    if (status != PICI_OK)
+        return tool_bad(path, "%s", status == PICI_E_IO ? strerror(error) : pici_strerror(status));
+    output->fd = pici_outfile_fd(output->file);
+    output->lasting = !pici_outfile_is_stream(output->file) && fstat(output->fd, &info) == 0 && S_ISREG(info.st_mode);
+    if (output->lasting && perms && perms->files) /* those of the file that it replaces may permit more */
+        (void)pici_perms_set(perms, output->fd);
+    output->device = output->lasting ? info.st_dev : 0;
+    output->inode = output->lasting ? info.st_ino : 0;
+    if (isatty(output->fd)) {
+        output_discard(output);
         return refuse_terminal(path);
     }
     return TOOL_OK;
 }
 
-void output_sparse(struct output *out)
+void output_sparse(struct output *output)
 {
-    out->block = out->lasting ? sparse_block(out->fd) : 0;
+    output->block = output->lasting ? sparse_block(output->fd) : 0;
 }
 
-int output_claim(struct output *out, const char *from, uint64_t claimed)
+int output_claim(struct output *output, const char *from, uint64_t claimed)
 {
-    out->claimed = claimed;
-    if (!out->block)
-        return claimed > limit_now(&out->limit) ? limit_refused(&out->limit, from, claimed) : TOOL_OK;
+    output->claimed = claimed;
+    if (!output->block)
+        return claimed > limit_now(&output->limit) ? limit_refused(&output->limit, from, claimed) : TOOL_OK;
     /* Making the file that long, all hole, shows at once whether the file system allows it. */
-    int err = sparse_resize(out->fd, claimed);
-    if (!err)
-        err = sparse_resize(out->fd, 0);
-    return err ? tool_bad(out->name, "a file of %" PRIu64 " bytes: %s", claimed, strerror(err)) : TOOL_OK;
+    int error = sparse_resize(output->fd, claimed);
+    if (!error)
+        error = sparse_resize(output->fd, 0);
+    return error ? tool_bad(output->name, "a file of %" PRIu64 " bytes: %s", claimed, strerror(error)) : TOOL_OK;
 }
 
 /* Writes bytes that are not a hole. Returns 0 or errno. */
-static int store(struct output *out, const uint8_t *p, size_t len)
+static int store(struct output *output, const uint8_t *bytes, size_t size)
 {
-    if (len > limit_now(&out->limit) - out->stored) {
-        out->over = true;
+    if (size > limit_now(&output->limit) - output->stored) {
+        output->over_limit = true;
         return EFBIG;
     }
-    while (len) {
-        const size_t n = len < IO_MOST ? len : IO_MOST;
-        ssize_t k = out->block ? pwrite(out->fd, p, n, (off_t)out->at) : write(out->fd, p, n);
-        if (k < 0 && errno == EINTR)
+    while (size) {
+        const size_t step = size < IO_MOST ? size : IO_MOST;
+        ssize_t written =
+            output->block ? pwrite(output->fd, bytes, step, (off_t)output->position) : write(output->fd, bytes, step);
+        if (written < 0 && errno == EINTR)
             continue;
-        if (k < 0)
+        if (written < 0)
             return errno;
-        p += k;
-        len -= (size_t)k;
-        out->at += (uint64_t)k;
-        out->stored += (uint64_t)k;
+        bytes += written;
+        size -= (size_t)written;
+        output->position += (uint64_t)written;
+        output->stored += (uint64_t)written;
     }
     return 0;
 }
 
-int output_put(void *ctx, const void *data, size_t len)
+int output_put(void *context, const void *data, size_t size)
 {
-    struct output *out = ctx;
-    const uint8_t *p = data;
+    struct output *output = context;
+    const uint8_t *bytes = data;
     if (jobs_stopped())
-        return out->err = ECANCELED;
-    if (out->hashed)
-        pici_xxh64_update(&out->hash, p, len);
-    while (len) {
+        return output->error = ECANCELED;
+    if (output->hashed)
+        pici_xxh64_update(&output->hash, bytes, size);
+    while (size) {
         bool hole = false;
-        const size_t n = out->block ? sparse_run(p, len, out->at, out->block, &hole) : len;
+        const size_t step = output->block ? sparse_run(bytes, size, output->position, output->block, &hole) : size;
         if (hole)
-            out->at += n;
-        else if ((out->err = store(out, p, n)) != 0)
-            return out->err;
-        p += n;
-        len -= n;
+            output->position += step;
+        else if ((output->error = store(output, bytes, step)) != 0)
+            return output->error;
+        bytes += step;
+        size -= step;
     }
     return 0;
 }
 
-int output_failed(const struct output *out)
+int output_failed(const struct output *output)
 {
-    if (out->err == ECANCELED)
+    if (output->error == ECANCELED)
         return TOOL_BAD; /* another job has said why */
-    if (out->over)
-        return limit_reached(&out->limit, out->name, out->claimed);
-    return tool_bad_at(out->name, out->at, "%s", strerror(out->err));
+    if (output->over_limit)
+        return limit_reached(&output->limit, output->name, output->claimed);
+    return tool_bad_at(output->name, output->position, "%s", strerror(output->error));
 }
 
-void output_times(struct output *out, const struct input *in)
+void output_times(struct output *output, const struct input *input)
 {
-    struct stat st;
-    out->timed = out->lasting && in->fd >= 0 && fstat(in->fd, &st) == 0 && S_ISREG(st.st_mode);
-    if (out->timed) {
-        out->times[0] = st.st_atim;
-        out->times[1] = st.st_mtim;
+    struct stat info;
+    output->timed = output->lasting && input->fd >= 0 && fstat(input->fd, &info) == 0 && S_ISREG(info.st_mode);
+    if (output->timed) {
+        output->times[0] = info.st_atim;
+        output->times[1] = info.st_mtim;
     }
 }
 
-void output_hash(struct output *out)
+void output_hash(struct output *output)
 {
-    out->hashed = true;
-    pici_xxh64_init(&out->hash, 0);
+    output->hashed = true;
+    pici_xxh64_init(&output->hash, 0);
 }
 
-int output_writer_failed(const struct output *out, const struct pici_writer *w, enum pici_status s)
+int output_writer_failed(const struct output *output, const struct pici_writer *writer, enum pici_status status)
 {
-    if (s == PICI_E_IO && out->err)
-        return output_failed(out);
-    tool_bad(out->name, "%s", w ? pici_writer_error(w) : pici_strerror(s));
-    return s == PICI_E_UNSUPPORTED ? TOOL_USAGE : TOOL_BAD;
+    if (status == PICI_E_IO && output->error)
+        return output_failed(output);
+    tool_bad(output->name, "%s", writer ? pici_writer_error(writer) : pici_strerror(status));
+    return status == PICI_E_UNSUPPORTED ? TOOL_USAGE : TOOL_BAD;
 }
 
-int output_write(struct output *out, const void *p, size_t len)
+int output_write(struct output *output, const void *data, size_t size)
 {
-    return output_put(out, p, len) ? output_failed(out) : TOOL_OK;
+    return output_put(output, data, size) ? output_failed(output) : TOOL_OK;
 }
 
-int output_commit(struct output *out)
+int output_commit(struct output *output)
 {
-    int err = 0, unsynced = 0;
-    if (out->block && (out->err = sparse_resize(out->fd, out->at)) != 0) /* a hole at the end */
-        return output_failed(out);
-    if (out->timed)
-        (void)futimens(out->fd, out->times);
-    if (out->file) {
+    int error = 0, unsynced = 0;
+    if (output->block && (output->error = sparse_resize(output->fd, output->position)) != 0) /* a hole at the end */
+        return output_failed(output);
+    if (output->timed)
+        (void)futimens(output->fd, output->times);
+    if (output->file) {
         sigset_t old;
         hold_signals(&old);
-        replace_unfinished(out->file, NULL);
-        enum pici_status s = pici_outfile_commit(out->file);
-        err = s == PICI_OK ? 0 : errno;
-        unsynced = s == PICI_E_SYNC;
-        if (s == PICI_OK && out->lasting && !outfolder_is_open())
-            made[made_count++] = (struct made){out->dev, out->ino};
+        replace_unfinished(output->file, NULL);
+        enum pici_status status = pici_outfile_commit(output->file);
+        error = status == PICI_OK ? 0 : errno;
+        unsynced = status == PICI_E_SYNC;
+        if (status == PICI_OK && output->lasting && !outfolder_is_open())
+            made[made_count++] = (struct made){output->device, output->inode};
         pthread_sigmask(SIG_SETMASK, &old, NULL);
-        out->file = NULL;
-    } else if (close(out->fd) < 0 && errno != EINTR) { /* some file systems report a full disk only here */
-        err = errno;
+        output->file = NULL;
+    } else if (close(output->fd) < 0 && errno != EINTR) { /* some file systems report a full disk only here */
+        error = errno;
     }
-    out->fd = -1;
+    output->fd = -1;
     if (unsynced)
-        return tool_bad(out->name, "written, but perhaps not on the disk: %s", strerror(err));
-    if (err == EEXIST)
-        return tool_usage(out->name, "appeared meanwhile; --force overwrites it");
-    return err ? tool_bad(out->name, "%s", strerror(err)) : TOOL_OK;
+        return tool_bad(output->name, "written, but perhaps not on the disk: %s", strerror(error));
+    if (error == EEXIST)
+        return tool_usage(output->name, "appeared meanwhile; --force overwrites it");
+    return error ? tool_bad(output->name, "%s", strerror(error)) : TOOL_OK;
 }
 
-void output_discard(struct output *out)
+void output_discard(struct output *output)
 {
-    if (out->file) {
+    if (output->file) {
         sigset_t old;
         hold_signals(&old);
-        replace_unfinished(out->file, NULL);
-        pici_outfile_abort(out->file);
+        replace_unfinished(output->file, NULL);
+        pici_outfile_abort(output->file);
         pthread_sigmask(SIG_SETMASK, &old, NULL);
-    } else if (out->fd > STDERR_FILENO) {
-        close(out->fd);
+    } else if (output->fd > STDERR_FILENO) {
+        close(output->fd);
     }
-    out->file = NULL;
-    out->fd = -1;
+    output->file = NULL;
+    output->fd = -1;
 }

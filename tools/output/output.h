@@ -22,17 +22,17 @@ struct output {
     const char *name;          /* to show */
     struct pici_outfile *file; /* NULL: standard output */
     int fd;                    /* -1: closed */
-    uint64_t at;               /* bytes written, holes among them */
-    int err;                   /* errno of a failed output_put */
+    uint64_t position;         /* bytes written, holes among them */
+    int error;                 /* errno of a failed output_put */
     bool is_stdout;
     bool lasting; /* a regular file, which appears when it is complete */
-    dev_t dev;    /* of that file */
-    ino_t ino;
+    dev_t device; /* of that file */
+    ino_t inode;
     unsigned block;     /* aligned blocks of so many zeros become holes; 0: none do */
     struct limit limit; /* on bytes that are not holes */
     uint64_t stored;    /* bytes written that are not holes */
     uint64_t claimed;   /* the length that the output will have; 0: not known */
-    bool over;          /* output_put failed because of the limit */
+    bool over_limit;    /* output_put failed because of the limit */
     bool timed;         /* it gets the times of last access and change */
     struct timespec times[2];
     bool hashed; /* by output_hash */
@@ -40,49 +40,50 @@ struct output {
 };
 
 /* path "-": standard output. Refuses, with TOOL_USAGE, an existing file unless force or the user, asked on a terminal,
- * agrees, the file that in reads (in may be NULL), an output that this run has committed, and a terminal. Devices and
- * pipes are written in place. A new file gets the permissions of the file that in reads. */
-int output_open(struct output *out, const char *path, const struct input *in, bool force);
+ * agrees, the file that input reads (input may be NULL), an output that this run has committed, and a terminal. Devices
+ * and pipes are written in place. A new file gets the permissions of the file that input reads. */
+int output_open(struct output *output, const char *path, const struct input *input, bool force);
 
 /* The same; a new file gets these permissions. */
-int output_open_as(struct output *out, const char *path, const struct input *in, const struct pici_perms *, bool force);
+int output_open_as(struct output *output, const char *path, const struct input *input, const struct pici_perms *,
+                   bool force);
 
 /* Narrow permissions to those of a file, which is open. */
 int output_perms(struct pici_perms *, const char *path, int fd);
 
 /* Leave holes in place of zeros, if the output is a new regular file on a file system that keeps holes. Call it before
  * the first byte is written. Has no effect on standard output, since other processes may write to the same file. */
-void output_sparse(struct output *out);
+void output_sparse(struct output *output);
 
 /* Say how long the output will be, according to the file from. Call it before the first byte is written. Refuses a
  * length above the limit, unless zeros become holes, and a length that the file system does not allow. */
-int output_claim(struct output *out, const char *from, uint64_t claimed);
+int output_claim(struct output *output, const char *from, uint64_t claimed);
 
 /* Give the output, when it is committed, the times of the input, if both are regular files. */
-void output_times(struct output *out, const struct input *in);
+void output_times(struct output *output, const struct input *input);
 
 /* Hash what is written, before the first byte is. */
-void output_hash(struct output *out);
+void output_hash(struct output *output);
 
-int output_write(struct output *out, const void *p, size_t len);
+int output_write(struct output *output, const void *data, size_t size);
 
-/* A pici_write_fn whose ctx is an output. Prints nothing; returns errno and keeps it in out->err. Returns EFBIG, and
- * writes nothing, if out->limit would be exceeded, and ECANCELED if another job has failed (jobs.h), of which
- * output_failed prints nothing. */
-int output_put(void *ctx, const void *p, size_t len);
+/* A pici_write_fn whose context is an output. Prints nothing; returns errno and keeps it in output->error. Returns
+ * EFBIG, and writes nothing, if output->limit would be exceeded, and ECANCELED if another job has failed (jobs.h), of
+ * which output_failed prints nothing. */
+int output_put(void *context, const void *data, size_t size);
 
 /* Print why output_put failed. Returns TOOL_BAD. */
-int output_failed(const struct output *out);
+int output_failed(const struct output *output);
 
-/* Print why a writer to this output failed: the output's own error if it has one. w may be NULL. Returns an exit
+/* Print why a writer to this output failed: the output's own error if it has one. writer may be NULL. Returns an exit
  * status. */
-int output_writer_failed(const struct output *out, const struct pici_writer *w, enum pici_status);
+int output_writer_failed(const struct output *output, const struct pici_writer *writer, enum pici_status);
 
 /* Give the complete output its name. */
-int output_commit(struct output *out);
+int output_commit(struct output *output);
 
 /* Remove what was written. Does nothing after output_commit and after a failed output_open. */
-void output_discard(struct output *out);
+void output_discard(struct output *output);
 
 /* Set up signals and standard descriptors; call it once, before anything else. SIGINT, SIGTERM, SIGHUP and SIGPIPE
  * remove temporary files before they end the process, unless they were ignored when it started. SIGXFSZ is ignored, so

@@ -10,10 +10,10 @@
 #include "term.h"
 
 struct restore {
-    struct reading *r;
-    struct output *out;
-    uint8_t *head; /* [head_len] */
-    size_t head_len, head_at;
+    struct reading *reading;
+    struct output *output;
+    uint8_t *head; /* [head_size] */
+    size_t head_size, head_position;
     bool head_lost; /* it is damaged, which has been reported */
     bool in_parts;  /* each tensor has a part of the head before it: the original is a zip file */
 };

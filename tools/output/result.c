@@ -9,29 +9,29 @@
 
 #include "term.h"
 
-int results_check(const struct tool_options *o, const char *verb)
+int results_check(const struct tool_options *options, const char *verb)
 {
     int streams = 0;
-    for (int i = 0; i < o->nargs; i++)
-        streams += strcmp(o->args[i], "-") == 0;
+    for (int i = 0; i < options->nargs; i++)
+        streams += strcmp(options->args[i], "-") == 0;
     if (streams > 1)
         return tool_usage(NULL, "%s: standard input, -, can be read only once", verb);
-    if (o->nargs > 1 && o->out && strcmp(o->out, "-") != 0)
+    if (options->nargs > 1 && options->out && strcmp(options->out, "-") != 0)
         return tool_usage(NULL, "%s: -o %s is one output, and there are %d inputs: without -o each has its own", verb,
-                          o->out, o->nargs);
-    if (o->remove && o->out && strcmp(o->out, "-") == 0)
+                          options->out, options->nargs);
+    if (options->remove && options->out && strcmp(options->out, "-") == 0)
         return tool_usage(NULL, "%s: --rm needs an output that is a file, not standard output", verb);
-    if (o->remove && o->zeros == PICI_ZEROS_BY_VALUE)
+    if (options->remove && options->zeros == PICI_ZEROS_BY_VALUE)
         return tool_usage(NULL, "%s: --rm with --zeros=value: the signs of zeros could not be restored", verb);
     return TOOL_OK;
 }
 
-int results_each(const struct tool_options *o, int (*one)(const char *path, const struct tool_options *o, void *ctx),
-                 void *ctx)
+int results_each(const struct tool_options *options,
+                 int (*one)(const char *path, const struct tool_options *o, void *ctx), void *context)
 {
     int worst = TOOL_OK;
-    for (int i = 0; i < o->nargs; i++) {
-        int status = one(o->args[i], o, ctx);
+    for (int i = 0; i < options->nargs; i++) {
+        int status = one(options->args[i], options, context);
         worst = status > worst ? status : worst;
     }
     return worst;
@@ -80,40 +80,41 @@ void result_tensor(const char *name, enum pici_dtype dtype, const uint64_t *shap
     term_unlock();
 }
 
-void result_print(const char *name, uint64_t bytes, const struct output *out, bool restored, double seconds)
+void result_print(const char *name, uint64_t bytes, const struct output *output, bool restored, double seconds)
 {
-    if (shown(out->is_stdout))
-        line(name, restored ? out->at : bytes, restored ? bytes : out->at, restored, seconds, out->name);
+    if (shown(output->is_stdout))
+        line(name, restored ? output->position : bytes, restored ? bytes : output->position, restored, seconds,
+             output->name);
 }
 
-int result_done(struct results *sum, const struct tool_options *o, const char *path, const struct input *in,
-                const struct output *out, bool restored, double seconds)
+int result_done(struct results *results, const struct tool_options *options, const char *path,
+                const struct input *input, const struct output *output, bool restored, double seconds)
 {
-    const uint64_t bytes = input_length(in);
-    result_print(in->name, bytes, out, restored, seconds);
-    if (!restored && out->at > bytes) {
+    const uint64_t bytes = input_length(input);
+    result_print(input->name, bytes, output, restored, seconds);
+    if (!restored && output->position > bytes) {
         char from[TERM_TEXT], to[TERM_TEXT];
-        tool_warn(in->name, "the output is larger than the input (%s -> %s)", term_bytes(from, bytes),
-                  term_bytes(to, out->at));
+        tool_warn(input->name, "the output is larger than the input (%s -> %s)", term_bytes(from, bytes),
+                  term_bytes(to, output->position));
     }
-    if (sum) {
-        sum->done++;
-        sum->dense += restored ? out->at : bytes;
-        sum->compressed += restored ? bytes : out->at;
-        sum->seconds += seconds;
+    if (results) {
+        results->done++;
+        results->dense += restored ? output->position : bytes;
+        results->compressed += restored ? bytes : output->position;
+        results->seconds += seconds;
     }
-    if (!o->remove || strcmp(path, "-") == 0) /* standard input has no name to remove */
+    if (!options->remove || strcmp(path, "-") == 0) /* standard input has no name to remove */
         return TOOL_OK;
-    if (!out->lasting)
-        return tool_bad(in->name, "not removed: the output, %s, is not a file", out->name);
-    return input_remove(in, path);
+    if (!output->lasting)
+        return tool_bad(input->name, "not removed: the output, %s, is not a file", output->name);
+    return input_remove(input, path);
 }
 
-void results_print(const struct results *sum, const struct tool_options *o, bool restored)
+void results_print(const struct results *results, const struct tool_options *options, bool restored)
 {
     char files[48];
-    if (o->nargs < 2 || !sum->done || !shown(o->out != NULL))
+    if (options->nargs < 2 || !results->done || !shown(options->out != NULL))
         return;
-    snprintf(files, sizeof files, "%" PRIu64 " of %d files", sum->done, o->nargs);
-    line(files, sum->dense, sum->compressed, restored, sum->seconds, NULL);
+    snprintf(files, sizeof files, "%" PRIu64 " of %d files", results->done, options->nargs);
+    line(files, results->dense, results->compressed, restored, results->seconds, NULL);
 }

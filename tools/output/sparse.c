@@ -13,38 +13,38 @@ enum { BLOCK_LEAST = 4096, BLOCK_MOST = 65536, TRIED = 16 /* blocks */, SECTOR =
 
 int sparse_resize(int fd, uint64_t bytes)
 {
-    int err = bytes > INT64_MAX ? EFBIG : 0;
-    while (!err && ftruncate(fd, (off_t)bytes) != 0)
+    int error = bytes > INT64_MAX ? EFBIG : 0;
+    while (!error && ftruncate(fd, (off_t)bytes) != 0)
         if (errno != EINTR)
-            err = errno;
-    return err;
+            error = errno;
+    return error;
 }
 
 unsigned sparse_block(int fd)
 {
-    struct stat st;
-    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != 0)
+    struct stat info;
+    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || info.st_size != 0)
         return 0;
     unsigned block = BLOCK_LEAST;
-    while (block < BLOCK_MOST && block < (uint64_t)st.st_blksize)
+    while (block < BLOCK_MOST && block < (uint64_t)info.st_blksize)
         block *= 2;
     const uint64_t tried = (uint64_t)block * TRIED;
-    const bool grew = sparse_resize(fd, tried) == 0 && fstat(fd, &st) == 0;
-    const bool hole = grew && (uint64_t)st.st_blocks * SECTOR < tried;
+    const bool grew = sparse_resize(fd, tried) == 0 && fstat(fd, &info) == 0;
+    const bool hole = grew && (uint64_t)info.st_blocks * SECTOR < tried;
     return sparse_resize(fd, 0) || hole ? block : 0; /* a file that stays too long gets its length at the end */
 }
 
-static bool is_zero(const uint8_t *p, size_t len)
+static bool is_zero(const uint8_t *bytes, size_t size)
 {
-    return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
+    return bytes[0] == 0 && memcmp(bytes, bytes + 1, size - 1) == 0;
 }
 
-size_t sparse_run(const uint8_t *p, size_t len, uint64_t at, unsigned block, bool *hole)
+size_t sparse_run(const uint8_t *bytes, size_t size, uint64_t offset, unsigned block, bool *hole)
 {
     size_t run = 0;
-    while (run < len) {
-        const size_t left = block - (size_t)((at + run) % block), part = left < len - run ? left : len - run;
-        const bool zero = is_zero(p + run, part);
+    while (run < size) {
+        const size_t left = block - (size_t)((offset + run) % block), part = left < size - run ? left : size - run;
+        const bool zero = is_zero(bytes + run, part);
         if (run == 0)
             *hole = zero;
         else if (zero != *hole)

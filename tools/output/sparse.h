@@ -16,8 +16,8 @@ int sparse_resize(int fd, uint64_t bytes);
  * the end. */
 unsigned sparse_block(int fd);
 
-/* The length of the run at the start of the len bytes at p, len > 0, which belong at offset at of the file. Either all
- * of it is zero and need not be written (*hole), or it is to be written. Runs meet where a block begins. */
-size_t sparse_run(const uint8_t *p, size_t len, uint64_t at, unsigned block, bool *hole);
+/* The length of the run at the start of the size bytes at bytes, size > 0, which belong at offset of the file.
+ * Either all of it is zero and need not be written (*hole), or it is to be written. Runs meet where a block begins. */
+size_t sparse_run(const uint8_t *bytes, size_t size, uint64_t offset, unsigned block, bool *hole);
 
 #endif

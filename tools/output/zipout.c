@@ -18,145 +18,145 @@ enum {
 };
 
 struct record {
-    uint8_t p[128];
-    size_t len;
+    uint8_t bytes[128];
+    size_t size;
 };
 
-static void put(struct record *r, unsigned bytes, uint64_t v)
+static void put(struct record *record, unsigned bytes, uint64_t value)
 {
     for (unsigned i = 0; i < bytes; i++)
-        r->p[r->len++] = (uint8_t)(v >> 8 * i);
+        record->bytes[record->size++] = (uint8_t)(value >> 8 * i);
 }
 
-static int write_record(struct zipout *z, const struct record *r)
+static int write_record(struct zipout *zip, const struct record *record)
 {
-    return output_write(z->out, r->p, r->len);
+    return output_write(zip->output, record->bytes, record->size);
 }
 
 /* Flags: readers refuse a whole archive for one name that is said to be UTF-8 and is not. */
 static unsigned flags_of(const char *name)
 {
-    const uint8_t *p = (const uint8_t *)name, *const end = p + strlen(name);
-    for (size_t k = 1; p < end && k; p += k)
-        k = pici_parse_utf8(p, end);
-    return p == end ? LATER | UTF8 : LATER;
+    const uint8_t *position = (const uint8_t *)name, *const end = position + strlen(name);
+    for (size_t step = 1; position < end && step; position += step)
+        step = pici_parse_utf8(position, end);
+    return position == end ? LATER | UTF8 : LATER;
 }
 
-int zipout_begin(struct zipout *z, const char *name)
+int zipout_begin(struct zipout *zip, const char *name)
 {
-    struct record r = {.len = 0};
-    if (z->entries == z->room) {
-        const size_t room = 2 * z->room + 16;
-        struct zipout_entry *const bigger = realloc(z->entry, room * sizeof *bigger);
+    struct record record = {.size = 0};
+    if (zip->entries == zip->capacity) {
+        const size_t capacity = 2 * zip->capacity + 16;
+        struct zipout_entry *const bigger = realloc(zip->entry, capacity * sizeof *bigger);
         if (!bigger)
-            return tool_nomem(z->out->name, "the list of its entries");
-        z->entry = bigger;
-        z->room = room;
+            return tool_nomem(zip->output->name, "the list of its entries");
+        zip->entry = bigger;
+        zip->capacity = capacity;
     }
     char *const copy = strdup(name);
     if (!copy)
-        return tool_nomem(z->out->name, "the list of its entries");
-    z->entry[z->entries++] = (struct zipout_entry){.name = copy, .at = z->out->at};
+        return tool_nomem(zip->output->name, "the list of its entries");
+    zip->entry[zip->entries++] = (struct zipout_entry){.name = copy, .offset = zip->output->position};
     if (strlen(name) > UINT16_MAX)
-        return tool_bad(z->out->name, "an entry has a name of %zu bytes, and %d can be stored", strlen(name),
+        return tool_bad(zip->output->name, "an entry has a name of %zu bytes, and %d can be stored", strlen(name),
                         UINT16_MAX);
-    put(&r, 4, 0x04034b50);
-    put(&r, 2, VERSION);
-    put(&r, 2, flags_of(name));
-    put(&r, 4, 0); /* method: stored; time */
-    put(&r, 2, DATE);
-    put(&r, 4, 0); /* CRC-32 */
-    put(&r, 8, UINT64_MAX);
-    put(&r, 2, strlen(name));
-    put(&r, 2, 20);
-    TRY(write_record(z, &r));
-    TRY(output_write(z->out, name, strlen(name)));
-    r.len = 0;
-    put(&r, 2, 1); /* lengths of 64 bits */
-    put(&r, 2, 16);
-    put(&r, 8, 0);
-    put(&r, 8, 0);
-    return write_record(z, &r);
+    put(&record, 4, 0x04034b50);
+    put(&record, 2, VERSION);
+    put(&record, 2, flags_of(name));
+    put(&record, 4, 0); /* method: stored; time */
+    put(&record, 2, DATE);
+    put(&record, 4, 0); /* CRC-32 */
+    put(&record, 8, UINT64_MAX);
+    put(&record, 2, strlen(name));
+    put(&record, 2, 20);
+    TRY(write_record(zip, &record));
+    TRY(output_write(zip->output, name, strlen(name)));
+    record.size = 0;
+    put(&record, 2, 1); /* lengths of 64 bits */
+    put(&record, 2, 16);
+    put(&record, 8, 0);
+    put(&record, 8, 0);
+    return write_record(zip, &record);
 }
 
-int zipout_write(struct zipout *z, const void *p, size_t n)
+int zipout_write(struct zipout *zip, const void *data, size_t size)
 {
-    struct zipout_entry *const e = &z->entry[z->entries - 1];
-    e->crc = parse_crc32(e->crc, p, n);
-    e->bytes += n;
-    return output_write(z->out, p, n);
+    struct zipout_entry *const entry = &zip->entry[zip->entries - 1];
+    entry->crc = parse_crc32(entry->crc, data, size);
+    entry->bytes += size;
+    return output_write(zip->output, data, size);
 }
 
-int zipout_end(struct zipout *z)
+int zipout_end(struct zipout *zip)
 {
-    const struct zipout_entry *const e = &z->entry[z->entries - 1];
-    struct record r = {.len = 0};
-    put(&r, 4, 0x08074b50);
-    put(&r, 4, e->crc);
-    put(&r, 8, e->bytes);
-    put(&r, 8, e->bytes);
-    return write_record(z, &r);
+    const struct zipout_entry *const entry = &zip->entry[zip->entries - 1];
+    struct record record = {.size = 0};
+    put(&record, 4, 0x08074b50);
+    put(&record, 4, entry->crc);
+    put(&record, 8, entry->bytes);
+    put(&record, 8, entry->bytes);
+    return write_record(zip, &record);
 }
 
-static int write_entry(struct zipout *z, const struct zipout_entry *e)
+static int write_entry(struct zipout *zip, const struct zipout_entry *entry)
 {
-    struct record r = {.len = 0};
-    put(&r, 4, 0x02014b50);
-    put(&r, 2, VERSION);
-    put(&r, 2, VERSION);
-    put(&r, 2, flags_of(e->name));
-    put(&r, 4, 0);
-    put(&r, 2, DATE);
-    put(&r, 4, e->crc);
-    put(&r, 8, UINT64_MAX);
-    put(&r, 2, strlen(e->name));
-    put(&r, 2, 28);
-    put(&r, 8, 0); /* comment, disk, attributes */
-    put(&r, 2, 0);
-    put(&r, 4, UINT32_MAX);
-    TRY(write_record(z, &r));
-    TRY(output_write(z->out, e->name, strlen(e->name)));
-    r.len = 0;
-    put(&r, 2, 1);
-    put(&r, 2, 24);
-    put(&r, 8, e->bytes);
-    put(&r, 8, e->bytes);
-    put(&r, 8, e->at);
-    return write_record(z, &r);
+    struct record record = {.size = 0};
+    put(&record, 4, 0x02014b50);
+    put(&record, 2, VERSION);
+    put(&record, 2, VERSION);
+    put(&record, 2, flags_of(entry->name));
+    put(&record, 4, 0);
+    put(&record, 2, DATE);
+    put(&record, 4, entry->crc);
+    put(&record, 8, UINT64_MAX);
+    put(&record, 2, strlen(entry->name));
+    put(&record, 2, 28);
+    put(&record, 8, 0); /* comment, disk, attributes */
+    put(&record, 2, 0);
+    put(&record, 4, UINT32_MAX);
+    TRY(write_record(zip, &record));
+    TRY(output_write(zip->output, entry->name, strlen(entry->name)));
+    record.size = 0;
+    put(&record, 2, 1);
+    put(&record, 2, 24);
+    put(&record, 8, entry->bytes);
+    put(&record, 8, entry->bytes);
+    put(&record, 8, entry->offset);
+    return write_record(zip, &record);
 }
 
-int zipout_finish(struct zipout *z)
+int zipout_finish(struct zipout *zip)
 {
-    const uint64_t at = z->out->at;
-    for (size_t i = 0; i < z->entries; i++)
-        TRY(write_entry(z, &z->entry[i]));
-    const uint64_t end = z->out->at;
-    struct record r = {.len = 0};
-    put(&r, 4, 0x06064b50); /* the end of the directory, in 64 bits, */
-    put(&r, 8, 44);
-    put(&r, 2, VERSION);
-    put(&r, 2, VERSION);
-    put(&r, 8, 0);
-    put(&r, 8, z->entries);
-    put(&r, 8, z->entries);
-    put(&r, 8, end - at);
-    put(&r, 8, at);
-    put(&r, 4, 0x07064b50); /* where that is, */
-    put(&r, 4, 0);
-    put(&r, 8, end);
-    put(&r, 4, 1);
-    put(&r, 4, 0x06054b50); /* and the end that all readers look for */
-    put(&r, 4, 0);
-    put(&r, 4, UINT32_MAX);
-    put(&r, 8, UINT64_MAX);
-    put(&r, 2, 0);
-    return write_record(z, &r);
+    const uint64_t directory = zip->output->position;
+    for (size_t i = 0; i < zip->entries; i++)
+        TRY(write_entry(zip, &zip->entry[i]));
+    const uint64_t end = zip->output->position;
+    struct record record = {.size = 0};
+    put(&record, 4, 0x06064b50); /* the end of the directory, in 64 bits, */
+    put(&record, 8, 44);
+    put(&record, 2, VERSION);
+    put(&record, 2, VERSION);
+    put(&record, 8, 0);
+    put(&record, 8, zip->entries);
+    put(&record, 8, zip->entries);
+    put(&record, 8, end - directory);
+    put(&record, 8, directory);
+    put(&record, 4, 0x07064b50); /* where that is, */
+    put(&record, 4, 0);
+    put(&record, 8, end);
+    put(&record, 4, 1);
+    put(&record, 4, 0x06054b50); /* and the end that all readers look for */
+    put(&record, 4, 0);
+    put(&record, 4, UINT32_MAX);
+    put(&record, 8, UINT64_MAX);
+    put(&record, 2, 0);
+    return write_record(zip, &record);
 }
 
-void zipout_free(struct zipout *z)
+void zipout_free(struct zipout *zip)
 {
-    for (size_t i = 0; i < z->entries; i++)
-        free(z->entry[i].name);
-    free(z->entry);
-    *z = (struct zipout){.out = NULL};
+    for (size_t i = 0; i < zip->entries; i++)
+        free(zip->entry[i].name);
+    free(zip->entry);
+    *zip = (struct zipout){.output = NULL};
 }

@@ -9,19 +9,19 @@
 
 struct zipout_entry {
     char *name;
-    uint64_t at, bytes; /* of its header; of its data */
+    uint64_t offset, bytes; /* of its header; of its data */
     uint32_t crc;
 };
 
 struct zipout {
-    struct output *out; /* that the caller opens and commits */
+    struct output *output; /* that the caller opens and commits */
     struct zipout_entry *entry;
-    size_t entries, room;
+    size_t entries, capacity;
 };
 
 /* Begin an entry, which the file has not; write its data with zipout_write; end it. */
 int zipout_begin(struct zipout *, const char *name);
-int zipout_write(struct zipout *, const void *p, size_t n);
+int zipout_write(struct zipout *, const void *data, size_t size);
 int zipout_end(struct zipout *);
 
 /* Write the directory, after the last entry. */

@@ -22,7 +22,7 @@ static void make_tables(void)
             table[k][i] = table[k - 1][i] >> 8 ^ table[0][table[k - 1][i] & 255];
 }
 
-uint32_t parse_crc32(uint32_t crc, const void *bytes, size_t len)
+uint32_t parse_crc32(uint32_t crc, const void *bytes, size_t size)
 {
     static bool made;
     const uint8_t *p = bytes;
@@ -30,13 +30,13 @@ uint32_t parse_crc32(uint32_t crc, const void *bytes, size_t len)
         make_tables();
     made = true;
     crc = ~crc;
-    for (; len >= SLICES; len -= SLICES, p += SLICES) {
+    for (; size >= SLICES; size -= SLICES, p += SLICES) {
         uint32_t next = 0;
         for (int k = 0; k < 4; k++)
             next ^= table[7 - k][(p[k] ^ crc >> 8 * k) & 255] ^ table[3 - k][p[4 + k]];
         crc = next;
     }
-    for (; len; len--)
+    for (; size; size--)
         crc = crc >> 8 ^ table[0][(crc ^ *p++) & 255];
     return ~crc;
 }

@@ -8,6 +8,6 @@
 #include <stdint.h>
 
 /* The CRC-32 of bytes whose beginning has the CRC-32 crc (0 for none) and is followed by these. */
-uint32_t parse_crc32(uint32_t crc, const void *bytes, size_t len);
+uint32_t parse_crc32(uint32_t crc, const void *bytes, size_t size);
 
 #endif

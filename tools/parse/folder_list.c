@@ -38,10 +38,10 @@ static void print_line(char line[LINE], const struct folder_file *f, const char 
     snprintf(line + n, LINE - (size_t)n, " %s\n", name);
 }
 
-char *folder_list_text(const struct folder_list *l, size_t *len)
+char *folder_list_text(const struct folder_list *l, size_t *size)
 {
     char *text = NULL, line[LINE];
-    FILE *const f = open_memstream(&text, len);
+    FILE *const f = open_memstream(&text, size);
     if (!f)
         return NULL;
     fputs(heads[has_folders(l)][l->delta], f);
@@ -50,23 +50,23 @@ char *folder_list_text(const struct folder_list *l, size_t *len)
         fputs(line, f);
     }
     fflush(f);
-    fprintf(f, "end %016" PRIx64 "\n", pici_xxh64(text, *len, 0));
+    fprintf(f, "end %016" PRIx64 "\n", pici_xxh64(text, *size, 0));
     if (fclose(f) == 0)
         return text;
     free(text);
     return NULL;
 }
 
-/* Reads a line of len bytes, a newline the last: scans it, prints what was read, and compares, so that a list has one
+/* Reads a line of size bytes, a newline the last: scans it, prints what was read, and compares, so that a list has one
  * form. The newline becomes a NUL, which ends the name. */
-static bool take_line(struct folder_file *f, char *text, size_t len)
+static bool take_line(struct folder_file *f, char *text, size_t size)
 {
     char line[LINE], again[LINE], kind[8];
     int at = 0;
-    if (len >= LINE || memchr(text, 0, len))
+    if (size >= LINE || memchr(text, 0, size))
         return false;
-    memcpy(line, text, len);
-    line[len] = 0;
+    memcpy(line, text, size);
+    line[size] = 0;
     *f = (struct folder_file){.kind = FOLDER_COPY};
     if (sscanf(line, "%7s", kind) != 1)
         return false;
@@ -83,17 +83,17 @@ static bool take_line(struct folder_file *f, char *text, size_t len)
             return false;
         at += more;
     }
-    if (line[at] != ' ' || (size_t)at + 2 >= len)
+    if (line[at] != ' ' || (size_t)at + 2 >= size)
         return false;
-    text[len - 1] = 0;
+    text[size - 1] = 0;
     f->name = text + at + 1;
     print_line(again, f, f->name);
     return strcmp(again, line) == 0;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_name(const void *left, const void *right)
 {
-    const struct folder_file *x = a, *y = b;
+    const struct folder_file *x = left, *y = right;
     return strcmp(x->name, y->name);
 }
 
@@ -125,7 +125,7 @@ static bool check_names(const struct folder_list *l, const char **why)
     return true;
 }
 
-bool folder_list_parse(struct folder_list *l, const char *text, size_t len, struct parse_error *err)
+bool folder_list_parse(struct folder_list *l, const char *text, size_t size, struct parse_error *error)
 {
     char end[32];
     const char *why;
@@ -136,22 +136,22 @@ bool folder_list_parse(struct folder_list *l, const char *text, size_t len, stru
         at = strlen(heads[i / 2][i % 2]);
         folders = i / 2;
         l->delta = i % 2;
-        known = len >= at + END && memcmp(text, heads[i / 2][i % 2], at) == 0;
+        known = size >= at + END && memcmp(text, heads[i / 2][i % 2], at) == 0;
     }
     if (!known)
-        return pici_parse_fail(err, 0, "not the list of a folder, of a later version, or cut off");
-    snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, len - END, 0));
-    if (memcmp(text + len - END, end, END) != 0)
-        return pici_parse_fail(err, len - END, "the list is incomplete or damaged");
-    const size_t most = len - END;
-    size_t room = 1;
+        return pici_parse_fail(error, 0, "not the list of a folder, of a later version, or cut off");
+    snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, size - END, 0));
+    if (memcmp(text + size - END, end, END) != 0)
+        return pici_parse_fail(error, size - END, "the list is incomplete or damaged");
+    const size_t most = size - END;
+    size_t capacity = 1;
     for (size_t i = at; i < most; i++)
-        room += text[i] == '\n';
-    l->file = calloc(room, sizeof *l->file);
+        capacity += text[i] == '\n';
+    l->file = calloc(capacity, sizeof *l->file);
     l->text = malloc(most);
     if (!l->file || !l->text) {
         folder_list_free(l);
-        return pici_parse_fail(err, 0, "out of memory for the list of files");
+        return pici_parse_fail(error, 0, "out of memory for the list of files");
     }
     memcpy(l->text, text, most);
     while (at < most) {
@@ -159,7 +159,7 @@ bool folder_list_parse(struct folder_list *l, const char *text, size_t len, stru
         const size_t n = line_end ? (size_t)(line_end - text) - at + 1 : 0;
         if (!n || !take_line(&l->file[l->files], l->text + at, n)) {
             folder_list_free(l);
-            return pici_parse_fail(err, at, "a malformed line of a file");
+            return pici_parse_fail(error, at, "a malformed line of a file");
         }
         l->files++;
         at += n;
@@ -170,7 +170,7 @@ bool folder_list_parse(struct folder_list *l, const char *text, size_t len, stru
         why = folders ? "none is in a folder, and the version is 2" : "one is in a folder, and the version is 1";
     }
     folder_list_free(l);
-    return pici_parse_fail(err, 0, "the name of a file is not valid: %s", why);
+    return pici_parse_fail(error, 0, "the name of a file is not valid: %s", why);
 }
 
 void folder_list_free(struct folder_list *l)

@@ -102,13 +102,13 @@ static bool make_room(const struct machine *m, void **p, uint32_t *room, uint32_
     return true;
 }
 
-static bool append(const struct machine *m, struct grown *g, uint32_t v)
+static bool append(const struct machine *m, struct grown *g, uint32_t value)
 {
     void *p = g->p;
     const bool ok = make_room(m, &p, &g->room, g->n + 1, sizeof *g->p, PICKLE_MAX_STACK);
     g->p = p;
     if (ok)
-        g->p[g->n++] = v;
+        g->p[g->n++] = value;
     return ok;
 }
 
@@ -182,9 +182,9 @@ static bool take_cells(struct machine *m, uint32_t to, uint32_t n, bool pairs)
 {
     if (pairs && n % 2)
         return fail(m, "has a key without a value");
-    const uint32_t *v = m->stack.p + m->stack.n - n;
+    const uint32_t *value = m->stack.p + m->stack.n - n;
     for (uint32_t i = 0; i < n; i += pairs ? 2 : 1)
-        if (!add_cell(m, to, pairs ? v[i] : PICKLE_NO, v[i + pairs]))
+        if (!add_cell(m, to, pairs ? value[i] : PICKLE_NO, value[i + pairs]))
             return false;
     m->stack.n -= n;
     return true;
@@ -285,20 +285,20 @@ static bool left(const struct machine *m, uint64_t n)
 }
 
 /* Reads a little-endian number of so many bytes. */
-static bool number(struct machine *m, unsigned bytes, uint64_t *v)
+static bool number(struct machine *m, unsigned bytes, uint64_t *value)
 {
     if (!left(m, bytes))
         return false;
-    *v = 0;
+    *value = 0;
     for (unsigned i = 0; i < bytes; i++)
-        *v |= (uint64_t)m->bytes[m->at + i] << 8 * i;
+        *value |= (uint64_t)m->bytes[m->at + i] << 8 * i;
     m->at += bytes;
     return true;
 }
 
-static bool push_text(struct machine *m, enum pickle_type type, size_t start, size_t len)
+static bool push_text(struct machine *m, enum pickle_type type, size_t start, size_t size)
 {
-    return push(m, (struct pickle_node){.type = (uint8_t)type, .is.text = {(uint32_t)start, (uint32_t)len}});
+    return push(m, (struct pickle_node){.type = (uint8_t)type, .is.text = {(uint32_t)start, (uint32_t)size}});
 }
 
 /* Reads a length of so many bytes, and then that many bytes. */
@@ -314,16 +314,16 @@ static bool counted(struct machine *m, enum pickle_type type, unsigned bytes)
 /* Reads a signed number of so many bytes. */
 static bool small_int(struct machine *m, unsigned bytes)
 {
-    uint64_t v;
-    if (!number(m, bytes, &v))
+    uint64_t value;
+    if (!number(m, bytes, &value))
         return false;
-    return push_number(m, PICKLE_INT, bytes == 4 ? (int32_t)(uint32_t)v : (int64_t)v);
+    return push_number(m, PICKLE_INT, bytes == 4 ? (int32_t)(uint32_t)value : (int64_t)value);
 }
 
 /* Reads a two's complement number of any length. */
 static bool long_int(struct machine *m, unsigned length_bytes)
 {
-    uint64_t n, v = 0;
+    uint64_t n, value = 0;
     if (!number(m, length_bytes, &n) || !left(m, n))
         return false;
     const uint8_t *p = m->bytes + m->at;
@@ -331,10 +331,10 @@ static bool long_int(struct machine *m, unsigned length_bytes)
     if (n > 8)
         return push_type(m, PICKLE_BIG);
     if (n && p[n - 1] & 0x80)
-        v = UINT64_MAX;
+        value = UINT64_MAX;
     for (size_t i = (size_t)n; i-- > 0;)
-        v = v << 8 | p[i];
-    return push_number(m, PICKLE_INT, (int64_t)v);
+        value = value << 8 | p[i];
+    return push_number(m, PICKLE_INT, (int64_t)value);
 }
 
 /* Reads a line as a text. */
@@ -410,8 +410,8 @@ static bool persistent(struct machine *m)
 
 static bool protocol(struct machine *m)
 {
-    uint64_t v;
-    return number(m, 1, &v) && ((v >= 2 && v <= 5) || fail(m, "is of a protocol other than 2 to 5"));
+    uint64_t value;
+    return number(m, 1, &value) && ((value >= 2 && value <= 5) || fail(m, "is of a protocol other than 2 to 5"));
 }
 
 static bool discard(struct machine *m)
@@ -434,8 +434,8 @@ static bool discard_to_mark(struct machine *m)
 
 static bool skip_bytes(struct machine *m, unsigned bytes)
 {
-    uint64_t v;
-    return number(m, bytes, &v);
+    uint64_t value;
+    return number(m, bytes, &value);
 }
 
 static bool unknown(const struct machine *m, uint8_t op)
@@ -504,12 +504,12 @@ static bool run(struct machine *m, uint8_t op)
     return unknown(m, op);
 }
 
-bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t len, uint64_t base, struct parse_error *err)
+bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t size, uint64_t base, struct parse_error *error)
 {
-    struct machine m = {.out = out, .bytes = bytes, .len = len, .base = base, .err = err};
+    struct machine m = {.out = out, .bytes = bytes, .len = size, .base = base, .err = error};
     *out = (struct pickle){.bytes = bytes, .root = PICKLE_NO};
-    bool ok = len <= PICKLE_MAX_BYTES ||
-              pici_parse_fail(err, base, "the pickle has %zu bytes, above the limit of %d", len, PICKLE_MAX_BYTES);
+    bool ok = size <= PICKLE_MAX_BYTES ||
+              pici_parse_fail(error, base, "the pickle has %zu bytes, above the limit of %d", size, PICKLE_MAX_BYTES);
     for (bool more = true; ok && more;) {
         m.op = m.at;
         ok = left(&m, 1);

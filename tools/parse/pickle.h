@@ -71,11 +71,11 @@ struct pickle {
 
 /* Read a pickle. Containers may hold themselves, and one value may be in several places.
  *   out    freed by the caller with pickle_free; needs none after false
- *   bytes  [len], must outlive out. What follows the opcode STOP is ignored, as Python does
+ *   bytes  [size], must outlive out. What follows the opcode STOP is ignored, as Python does
  *   base   the pickle's offset in the file, for errors
- * Memory is proportional to len, and limited by the constants above. False, with *err set: an opcode that is not read,
- * malformed, a limit is passed, or out of memory. */
-bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t len, uint64_t base, struct parse_error *err);
+ * Memory is proportional to size, and limited by the constants above. False, with *error set: an opcode that is not
+ * read, malformed, a limit is passed, or out of memory. */
+bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t size, uint64_t base, struct parse_error *error);
 
 void pickle_free(struct pickle *);
 

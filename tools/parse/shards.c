@@ -25,17 +25,17 @@ struct parser {
     bool has_map;
 };
 
-bool shards_name_is_plain(const char *name, size_t len, const char **why)
+bool shards_name_is_plain(const char *name, size_t size, const char **why)
 {
-    const uint8_t *p = (const uint8_t *)name, *const end = p + len;
+    const uint8_t *p = (const uint8_t *)name, *const end = p + size;
     uint32_t c;
-    *why = !len                     ? "it is empty"
-           : len > SHARDS_NAME_MOST ? "it is too long"
-           : memchr(name, '/', len) ? "it has a slash"
-                                    : NULL;
-    if (!*why && name[0] == '.' && (len == 1 || (len == 2 && name[1] == '.')))
+    *why = !size                     ? "it is empty"
+           : size > SHARDS_NAME_MOST ? "it is too long"
+           : memchr(name, '/', size) ? "it has a slash"
+                                     : NULL;
+    if (!*why && name[0] == '.' && (size == 1 || (size == 2 && name[1] == '.')))
         *why = "it is a folder";
-    if (!*why && len >= 6 && memcmp(name, ".pici-", 6) == 0)
+    if (!*why && size >= 6 && memcmp(name, ".pici-", 6) == 0)
         *why = "temporary files begin so";
     for (size_t k; !*why && p < end; p += k) {
         k = pici_parse_char(p, end, &c);
@@ -47,12 +47,12 @@ bool shards_name_is_plain(const char *name, size_t len, const char **why)
     return !*why;
 }
 
-bool shards_path_is_plain(const char *name, size_t len, const char **why)
+bool shards_path_is_plain(const char *name, size_t size, const char **why)
 {
-    *why = len > SHARDS_NAME_MOST ? "it is too long" : NULL;
-    for (size_t at = 0, n; !*why && at <= len; at += n + 1) {
-        const char *const slash = at < len ? memchr(name + at, '/', len - at) : NULL;
-        n = slash ? (size_t)(slash - name) - at : len - at;
+    *why = size > SHARDS_NAME_MOST ? "it is too long" : NULL;
+    for (size_t at = 0, n; !*why && at <= size; at += n + 1) {
+        const char *const slash = at < size ? memchr(name + at, '/', size - at) : NULL;
+        n = slash ? (size_t)(slash - name) - at : size - at;
         (void)shards_name_is_plain(name + at, n, why);
     }
     return !*why;
@@ -78,11 +78,11 @@ static bool skip_from(struct parser *p, struct json_token t)
 }
 
 /* Copies a key or string, with its escapes resolved and a NUL. */
-static const char *keep(struct parser *p, struct json_token t, size_t *len)
+static const char *keep(struct parser *p, struct json_token t, size_t *size)
 {
     const char *const text = p->end;
-    *len = pici_json_string(&p->json, t, p->end);
-    p->end += *len;
+    *size = pici_json_string(&p->json, t, p->end);
+    p->end += *size;
     *p->end++ = 0; /* the quotes leave room for it */
     return text;
 }
@@ -111,12 +111,12 @@ static bool parse_entry(struct parser *p, struct json_token key)
     if (!pici_json_expect(&p->json, JSON_STRING, "a tensor's file in 'weight_map' is not a string", &t))
         return false;
     if (p->count == p->room) {
-        const size_t room = p->room ? 2 * p->room : 64;
-        struct entry *const bigger = realloc(p->entry, room * sizeof *bigger);
+        const size_t capacity = p->room ? 2 * p->room : 64;
+        struct entry *const bigger = realloc(p->entry, capacity * sizeof *bigger);
         if (!bigger)
             return no_memory(p);
         p->entry = bigger;
-        p->room = room;
+        p->room = capacity;
     }
     struct entry *const e = &p->entry[p->count++];
     *e = (struct entry){.offset = key.start - 1};
@@ -168,29 +168,29 @@ static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
     return order ? order : (a_len > b_len) - (a_len < b_len);
 }
 
-static int by_file(const void *a, const void *b)
+static int by_file(const void *left, const void *right)
 {
-    const struct entry *x = a, *y = b;
+    const struct entry *x = left, *y = right;
     return compare(x->file, x->file_len, y->file, y->file_len);
 }
 
-static int by_name(const void *a, const void *b)
+static int by_name(const void *left, const void *right)
 {
-    const struct shards_tensor *x = a, *y = b;
+    const struct shards_tensor *x = left, *y = right;
     return compare(x->name, x->name_len, y->name, y->name_len);
 }
 
-static int by_name_and_shard(const void *a, const void *b)
+static int by_name_and_shard(const void *left, const void *right)
 {
-    const struct shards_tensor *x = a, *y = b;
+    const struct shards_tensor *x = left, *y = right;
     const int order = by_name(x, y);
     return order ? order : (x->shard > y->shard) - (x->shard < y->shard);
 }
 
 /* Of duplicates, the one that comes last in the text is reported. */
-static int by_name_and_place(const void *a, const void *b)
+static int by_name_and_place(const void *left, const void *right)
 {
-    const struct entry *x = a, *y = b;
+    const struct entry *x = left, *y = right;
     const int order = by_name(&x->tensor, &y->tensor);
     return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
 }
@@ -222,14 +222,14 @@ static bool arrange(struct parser *p)
     return true;
 }
 
-bool shards_parse(struct shards *out, const void *text, size_t len, struct parse_error *err)
+bool shards_parse(struct shards *out, const void *text, size_t size, struct parse_error *error)
 {
-    struct parser p = {.err = err, .out = out};
+    struct parser p = {.err = error, .out = out};
     *out = (struct shards){0};
-    if (len > SHARDS_TEXT_MOST)
-        return pici_parse_fail(err, 0, "an index of %zu bytes, above the limit of %d", len, SHARDS_TEXT_MOST);
-    pici_json_init(&p.json, text, len, 0, err);
-    p.end = out->text = malloc(len + 1);
+    if (size > SHARDS_TEXT_MOST)
+        return pici_parse_fail(error, 0, "an index of %zu bytes, above the limit of %d", size, SHARDS_TEXT_MOST);
+    pici_json_init(&p.json, text, size, 0, error);
+    p.end = out->text = malloc(size + 1);
     const bool ok = (out->text || no_memory(&p)) && parse_index(&p) && arrange(&p);
     free(p.entry);
     if (!ok)
@@ -237,9 +237,9 @@ bool shards_parse(struct shards *out, const void *text, size_t len, struct parse
     return ok;
 }
 
-const struct shards_tensor *shards_find(const struct shards *s, const char *name, size_t len)
+const struct shards_tensor *shards_find(const struct shards *s, const char *name, size_t size)
 {
-    const struct shards_tensor key = {.name = name, .name_len = len};
+    const struct shards_tensor key = {.name = name, .name_len = size};
     size_t low = 0;
     for (size_t high = s->tensors; low < high;) {
         const size_t middle = low + (high - low) / 2;
@@ -251,9 +251,9 @@ const struct shards_tensor *shards_find(const struct shards *s, const char *name
     return low < s->tensors && by_name(&s->tensor[low], &key) == 0 ? &s->tensor[low] : NULL;
 }
 
-const struct shards_tensor *shards_find_in(const struct shards *s, const char *name, size_t len, size_t shard)
+const struct shards_tensor *shards_find_in(const struct shards *s, const char *name, size_t size, size_t shard)
 {
-    const struct shards_tensor *const first = shards_find(s, name, len), *const end = s->tensor + s->tensors;
+    const struct shards_tensor *const first = shards_find(s, name, size), *const end = s->tensor + s->tensors;
     for (const struct shards_tensor *t = first; t && t < end && by_name(t, first) == 0; t++)
         if (t->shard == shard)
             return t;

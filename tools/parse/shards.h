@@ -38,19 +38,19 @@ struct shards {
 /* Whether the name is that of a file in a folder, which nothing need be escaped in: 1 to SHARDS_NAME_MOST bytes of
  * UTF-8 without '/' and hidden characters; not "." or "..", and not beginning with ".pici-", as temporary files do.
  * *why: what is wrong, in words, or NULL. */
-bool shards_name_is_plain(const char *name, size_t len, const char **why);
+bool shards_name_is_plain(const char *name, size_t size, const char **why);
 
 /* Whether the name is that of a file in a folder or in folders below it: at most SHARDS_NAME_MOST bytes, of which each
  * part between slashes is as shards_name_is_plain wants it. */
-bool shards_path_is_plain(const char *name, size_t len, const char **why);
+bool shards_path_is_plain(const char *name, size_t size, const char **why);
 
-/* Parse text of len bytes, which may be freed afterwards. Memory is proportional to len. False, with *err set: a rule
- * is broken, or out of memory; out needs no shards_free then. */
-bool shards_parse(struct shards *out, const void *text, size_t len, struct parse_error *err);
+/* Parse text of size bytes, which may be freed afterwards. Memory is proportional to size. False, with *error set: a
+ * rule is broken, or out of memory; out needs no shards_free then. */
+bool shards_parse(struct shards *out, const void *text, size_t size, struct parse_error *error);
 
 /* The first tensor of this name, or NULL. Of several, the one in the shard, if there is one. */
-const struct shards_tensor *shards_find(const struct shards *, const char *name, size_t len);
-const struct shards_tensor *shards_find_in(const struct shards *, const char *name, size_t len, size_t shard);
+const struct shards_tensor *shards_find(const struct shards *, const char *name, size_t size);
+const struct shards_tensor *shards_find_in(const struct shards *, const char *name, size_t size, size_t shard);
 
 /* Sort tensors by name, and those of one name by shard, for the functions above. */
 void shards_sort(struct shards *);

@@ -58,28 +58,28 @@ static unsigned le16(const uint8_t *p)
     return (unsigned)(p[0] | p[1] << 8);
 }
 
-/* Whether the len bytes at p have the text somewhere. */
-static bool has(const uint8_t *p, size_t len, const char *text)
+/* Whether the size bytes at p have the text somewhere. */
+static bool has(const uint8_t *p, size_t size, const char *text)
 {
     const size_t n = strlen(text);
-    for (size_t i = 0; i + n <= len; i++)
+    for (size_t i = 0; i + n <= size; i++)
         if (memcmp(p + i, text, n) == 0)
             return true;
     return false;
 }
 
 /* The name of the first entry of a zip archive tells which program wrote it. */
-static struct sniff zip(const uint8_t *p, size_t len)
+static struct sniff zip(const uint8_t *p, size_t size)
 {
     static const struct sniff of_numpy = {SNIFF_OTHER, "a zip archive of .npy files, as numpy.savez writes", "npz",
                                           UNPACK},
                               of_torch = {SNIFF_OTHER, "a zip archive of torch.save", "pt", NULL},
                               other = {SNIFF_OTHER, "a zip archive: torch or npz? --type says which", NULL, NULL};
     enum { LOCAL = 30 }; /* bytes of an entry's header before its name */
-    if (len <= LOCAL)
+    if (size <= LOCAL)
         return other;
     const uint8_t *name = p + LOCAL;
-    const size_t name_len = le16(p + 26) < len - LOCAL ? le16(p + 26) : len - LOCAL;
+    const size_t name_len = le16(p + 26) < size - LOCAL ? le16(p + 26) : size - LOCAL;
     if (name_len >= 4 && memcmp(name + name_len - 4, ".npy", 4) == 0)
         return of_numpy;
     if (has(name, name_len, "/data.pkl") || has(name, name_len, "/data/") || has(name, name_len, "/version") ||
@@ -89,17 +89,17 @@ static struct sniff zip(const uint8_t *p, size_t len)
 }
 
 /* Whether a .safetensors file may begin so: the length of its header, and the header, which is JSON. */
-static bool is_safetensors(const uint8_t *p, size_t len)
+static bool is_safetensors(const uint8_t *p, size_t size)
 {
-    return len >= 10 && p[4] == 0 && p[5] == 0 && p[6] == 0 && p[7] == 0 && p[8] == '{' &&
+    return size >= 10 && p[4] == 0 && p[5] == 0 && p[6] == 0 && p[7] == 0 && p[8] == '{' &&
            (p[9] == '"' || p[9] == '}' || p[9] == ' ' || p[9] == '\n');
 }
 
 /* Whether text begins with a word, in lower case, which may be in capitals there. */
-static bool begins(const uint8_t *p, size_t len, const char *word)
+static bool begins(const uint8_t *p, size_t size, const char *word)
 {
     const size_t n = strlen(word);
-    if (len < n)
+    if (size < n)
         return false;
     for (size_t i = 0; i < n; i++)
         if ((p[i] >= 'A' && p[i] <= 'Z' ? p[i] + 'a' - 'A' : p[i]) != (uint8_t)word[i])
@@ -108,7 +108,7 @@ static bool begins(const uint8_t *p, size_t len, const char *word)
 }
 
 /* What a server sends in place of a file. NULL: it is nothing like that. */
-static const struct sniff *page(const uint8_t *p, size_t len)
+static const struct sniff *page(const uint8_t *p, size_t size)
 {
     static const struct sniff html = {SNIFF_STAND_IN, "an HTML page, not the file itself", NULL,
                                       "download it again, and sign in if it asks for that"},
@@ -116,70 +116,70 @@ static const struct sniff *page(const uint8_t *p, size_t len)
                                      "download it again"},
                               json = {SNIFF_STAND_IN, "a JSON text, as a server's error, not a file of tensors", NULL,
                                       "download it again"};
-    if (begins(p, len, "\xef\xbb\xbf"))
-        p += 3, len -= 3;
-    while (len && strchr(" \t\r\n", *p) && *p)
-        p++, len--;
-    if (begins(p, len, "<!doctype html") || begins(p, len, "<html") || begins(p, len, "<head"))
+    if (begins(p, size, "\xef\xbb\xbf"))
+        p += 3, size -= 3;
+    while (size && strchr(" \t\r\n", *p) && *p)
+        p++, size--;
+    if (begins(p, size, "<!doctype html") || begins(p, size, "<html") || begins(p, size, "<head"))
         return &html;
-    if (begins(p, len, "<?xml"))
+    if (begins(p, size, "<?xml"))
         return &xml;
     const uint8_t *q = p + 1;
-    while (len && q < p + len && strchr(" \t\r\n", *q) && *q)
+    while (size && q < p + size && strchr(" \t\r\n", *q) && *q)
         q++;
-    return len && q < p + len && ((*p == '{' && (*q == '"' || *q == '}')) || (*p == '[' && *q && strchr("{\"[]", *q)))
+    return size && q < p + size && ((*p == '{' && (*q == '"' || *q == '}')) || (*p == '[' && *q && strchr("{\"[]", *q)))
                ? &json
                : NULL;
 }
 
 /* UTF-8 without controls. A character may be cut at the end. */
-static bool is_text(const uint8_t *p, size_t len)
+static bool is_text(const uint8_t *p, size_t size)
 {
-    for (size_t i = 0, k; i < len; i += k) {
-        k = pici_parse_utf8(p + i, p + len);
-        if (k == 0 && len - i < 4)
+    for (size_t i = 0, k; i < size; i += k) {
+        k = pici_parse_utf8(p + i, p + size);
+        if (k == 0 && size - i < 4)
             break;
         if (k == 0 || (p[i] < ' ' && !strchr("\n\r\t\f", p[i])) || p[i] == 0 || p[i] == 0x7f)
             return false;
     }
-    return len >= 4;
+    return size >= 4;
 }
 
-static struct sniff text(const uint8_t *p, size_t len)
+static struct sniff text(const uint8_t *p, size_t size)
 {
     static const struct sniff csv = {SNIFF_OTHER, "text with columns, as CSV", NULL, EXPORT},
                               plain = {SNIFF_OTHER, "text", NULL, NULL};
     size_t line = 0;
-    while (line < len && p[line] != '\n')
+    while (line < size && p[line] != '\n')
         line++;
     return memchr(p, ',', line) || memchr(p, '\t', line) || memchr(p, ';', line) ? csv : plain;
 }
 
 /* A pickle of protocol 2 to 5: the protocol, and then an opcode that such files begin with. */
-static bool is_pickle(const uint8_t *p, size_t len)
+static bool is_pickle(const uint8_t *p, size_t size)
 {
-    return len >= 3 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 && p[2] && strchr("\x95}]()Nc\x8a\x8c\x58KJMGU", p[2]);
+    return size >= 3 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 && p[2] && strchr("\x95}]()Nc\x8a\x8c\x58KJMGU", p[2]);
 }
 
-struct sniff sniff(const uint8_t *p, size_t len)
+struct sniff sniff(const uint8_t *p, size_t size)
 {
     static const struct sniff nothing = {SNIFF_OTHER, NULL, NULL, NULL},
                               cut = {SNIFF_PICI_CUT, "the beginning of a .pici file", NULL, NULL},
                               safetensors = {SNIFF_OTHER, "a .safetensors file", "safetensors", NULL},
                               pickle = {SNIFF_OTHER, "a pickle", NULL, EXPORT};
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
-        if (len >= magics[i].at + magics[i].len && memcmp(p + magics[i].at, magics[i].bytes, magics[i].len) == 0)
+        if (size >= magics[i].at + magics[i].len && memcmp(p + magics[i].at, magics[i].bytes, magics[i].len) == 0)
             return magics[i].is;
-    if (len >= 2 && len < magics[0].len && memcmp(p, magics[0].bytes, len) == 0)
+    if (size >= 2 && size < magics[0].len && memcmp(p, magics[0].bytes, size) == 0)
         return cut;
-    if (len >= 4 && (memcmp(p, "PK\3\4", 4) == 0 || memcmp(p, "PK\5\6", 4) == 0))
-        return zip(p, len);
-    if (is_safetensors(p, len))
+    if (size >= 4 && (memcmp(p, "PK\3\4", 4) == 0 || memcmp(p, "PK\5\6", 4) == 0))
+        return zip(p, size);
+    if (is_safetensors(p, size))
         return safetensors;
-    if (is_pickle(p, len))
+    if (is_pickle(p, size))
         return pickle;
-    if (!is_text(p, len))
+    if (!is_text(p, size))
         return nothing;
-    const struct sniff *const stand_in = page(p, len);
-    return stand_in ? *stand_in : text(p, len);
+    const struct sniff *const stand_in = page(p, size);
+    return stand_in ? *stand_in : text(p, size);
 }

@@ -74,17 +74,17 @@ static bool nomem(const struct walker *w)
     return pici_parse_fail(w->err, w->base, "out of memory for the pickle's tensors");
 }
 
-/* Room for n more elements of width bytes at p, which has *room and uses used. NULL: no memory. */
-static void *more_room(void *p, size_t *room, size_t used, size_t n, size_t width)
+/* Room for n more elements of width bytes at p, which has *capacity and uses used. NULL: no memory. */
+static void *more_room(void *p, size_t *capacity, size_t used, size_t n, size_t width)
 {
-    if (n <= *room - used)
+    if (n <= *capacity - used)
         return p;
-    size_t all = *room + *room / 2 + 64;
+    size_t all = *capacity + *capacity / 2 + 64;
     if (all - used < n)
         all = used + n;
     void *bigger = all <= SIZE_MAX / width ? realloc(p, all * width) : NULL;
     if (bigger)
-        *room = all;
+        *capacity = all;
     return bigger;
 }
 
@@ -94,33 +94,34 @@ static void *more_room(void *p, size_t *room, size_t used, size_t n, size_t widt
  * them, or a part of it that is more than PICI_NAME_MAX. */
 static size_t path_name(const struct path *path, char *name, size_t most)
 {
-    size_t len = 0;
-    for (size_t i = 0; i < path->keys && len <= PICI_NAME_MAX; i++) {
+    size_t size = 0;
+    for (size_t i = 0; i < path->keys && size <= PICI_NAME_MAX; i++) {
         const struct key *key = &path->key[i];
-        if (len && len < most)
-            name[len] = '.';
-        len += len != 0;
-        if (len < most)
-            memcpy(name + len, key->word ? key->word : key->digits, key->len < most - len ? key->len : most - len);
-        len += key->len <= PICI_NAME_MAX ? key->len : PICI_NAME_MAX + 1;
+        if (size && size < most)
+            name[size] = '.';
+        size += size != 0;
+        if (size < most)
+            memcpy(name + size, key->word ? key->word : key->digits, key->len < most - size ? key->len : most - size);
+        size += key->len <= PICI_NAME_MAX ? key->len : PICI_NAME_MAX + 1;
     }
-    return len;
+    return size;
 }
 
 static bool bad(struct walker *w, const char *what)
 {
     char name[64], text[64];
-    const size_t len = path_name(&w->path, name, sizeof name);
+    const size_t size = path_name(&w->path, name, sizeof name);
     return pici_parse_fail(w->err, w->base, "the pickle's tensor '%s' %s",
-                           pici_parse_printable(text, sizeof text, name, len < sizeof name ? len : sizeof name), what);
+                           pici_parse_printable(text, sizeof text, name, size < sizeof name ? size : sizeof name),
+                           what);
 }
 
 /* The number of a node; false if it is not an integer from 0 on. */
-static bool natural(const struct walker *w, uint32_t n, uint64_t *v)
+static bool natural(const struct walker *w, uint32_t n, uint64_t *value)
 {
     if (pickle_type_of(&w->pickle, n) != PICKLE_INT || w->pickle.nodes[n].is.number < 0)
         return false;
-    *v = (uint64_t)w->pickle.nodes[n].is.number;
+    *value = (uint64_t)w->pickle.nodes[n].is.number;
     return true;
 }
 
@@ -162,7 +163,7 @@ static const struct kind *kind_by(const struct walker *w, uint32_t name, bool st
 }
 
 /* Reads the persistent id of a storage: ('storage', class, key, location, items). */
-static bool take_storage(struct walker *w, uint32_t n, struct torch_tensor *t, const struct kind **kind,
+static bool take_storage(struct walker *w, uint32_t n, struct torch_tensor *tensor, const struct kind **kind,
                          uint64_t *items)
 {
     const struct pickle *p = &w->pickle;
@@ -172,8 +173,8 @@ static bool take_storage(struct walker *w, uint32_t n, struct torch_tensor *t, c
     if (!pickle_is_text(p, pickle_item(p, id, 0), "storage") || pickle_type_of(p, class) != PICKLE_GLOBAL ||
         pickle_type_of(p, key) != PICKLE_TEXT || !natural(w, pickle_item(p, id, 4), items))
         return bad(w, "has a storage that is not as torch writes it");
-    t->storage = (const char *)p->bytes + p->nodes[key].is.text.start;
-    t->storage_len = p->nodes[key].is.text.len;
+    tensor->storage = (const char *)p->bytes + p->nodes[key].is.text.start;
+    tensor->storage_len = p->nodes[key].is.text.len;
     *kind = kind_by(w, p->nodes[class].is.global.name, true);
     if (!*kind)
         *kind = &kinds[UNTYPED];
@@ -181,66 +182,66 @@ static bool take_storage(struct walker *w, uint32_t n, struct torch_tensor *t, c
 }
 
 /* Sets items, extent and row_major. */
-static bool measure(struct walker *w, struct torch_tensor *t, const uint64_t *shape, const uint64_t *strides)
+static bool measure(struct walker *w, struct torch_tensor *tensor, const uint64_t *shape, const uint64_t *strides)
 {
-    uint64_t row = 1, last = t->offset;
-    t->items = 1;
-    t->row_major = true;
-    for (unsigned i = 0; i < t->rank; i++)
-        t->items = shape[i] ? t->items : 0;
-    for (unsigned i = t->rank; t->items && i-- > 0;) {
+    uint64_t row = 1, last = tensor->offset;
+    tensor->items = 1;
+    tensor->row_major = true;
+    for (unsigned i = 0; i < tensor->rank; i++)
+        tensor->items = shape[i] ? tensor->items : 0;
+    for (unsigned i = tensor->rank; tensor->items && i-- > 0;) {
         uint64_t step;
-        if (!parse_mul(&t->items, t->items, shape[i], INT64_MAX / 16) ||
+        if (!parse_mul(&tensor->items, tensor->items, shape[i], INT64_MAX / 16) ||
             !parse_mul(&step, strides[i], shape[i] - 1, INT64_MAX / 16 - 1) || last > INT64_MAX / 16 - 1 - step)
             return bad(w, "has a size beyond 59 bits");
         last += step;
-        t->row_major = t->row_major && (shape[i] == 1 || strides[i] == row);
+        tensor->row_major = tensor->row_major && (shape[i] == 1 || strides[i] == row);
         row *= shape[i];
     }
-    if (t->items && last > INT64_MAX / 16 - 1)
+    if (tensor->items && last > INT64_MAX / 16 - 1)
         return bad(w, "has an offset beyond 59 bits");
-    t->extent = t->items ? last + 1 : 0;
+    tensor->extent = tensor->items ? last + 1 : 0;
     return true;
 }
 
 /* Appends a tensor of the path's name. Its shape and strides are copied; out->dims moves, so that pointers into it are
  * set in the end. */
-static bool add_tensor(struct walker *w, struct torch_tensor *t, const struct kind *kind, const uint64_t *shape,
+static bool add_tensor(struct walker *w, struct torch_tensor *tensor, const struct kind *kind, const uint64_t *shape,
                        const uint64_t *strides)
 {
     struct torch *out = w->out;
-    t->source_dtype = kind->name;
-    t->dtype = kind->dtype;
-    t->item_elements = kind->item_elements;
+    tensor->source_dtype = kind->name;
+    tensor->dtype = kind->dtype;
+    tensor->item_elements = kind->item_elements;
     const size_t path_len = path_name(&w->path, NULL, 0);
-    t->name_len = path_len ? path_len : 4;
-    const size_t dims_bytes = 2 * t->rank * sizeof *shape;
-    w->memory += t->name_len + 1 + dims_bytes + sizeof *t;
-    if (t->name_len > PICI_NAME_MAX)
+    tensor->name_len = path_len ? path_len : 4;
+    const size_t dims_bytes = 2 * tensor->rank * sizeof *shape;
+    w->memory += tensor->name_len + 1 + dims_bytes + sizeof *tensor;
+    if (tensor->name_len > PICI_NAME_MAX)
         return pici_parse_fail(w->err, w->base, "the pickle has a tensor of a name of more than %u bytes",
                                PICI_NAME_MAX);
     if (w->memory > TORCH_MAX_MEMORY)
         return pici_parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
-    if (!measure(w, t, shape, strides))
+    if (!measure(w, tensor, shape, strides))
         return false;
     struct torch_tensor *tensors = more_room(out->tensors, &w->tensor_room, out->count, 1, sizeof *tensors);
     out->tensors = tensors ? tensors : out->tensors;
-    char *names = more_room(out->names, &w->names_room, w->names_len, t->name_len + 1, 1);
+    char *names = more_room(out->names, &w->names_room, w->names_len, tensor->name_len + 1, 1);
     out->names = names ? names : out->names;
-    uint64_t *dims = more_room(out->dims, &w->dims_room, w->dims_len, 2 * t->rank, sizeof *dims);
+    uint64_t *dims = more_room(out->dims, &w->dims_room, w->dims_len, 2 * tensor->rank, sizeof *dims);
     out->dims = dims ? dims : out->dims;
-    if (!tensors || !names || (!dims && t->rank))
+    if (!tensors || !names || (!dims && tensor->rank))
         return nomem(w);
     memcpy(names + w->names_len, "data", 4);
     path_name(&w->path, names + w->names_len, path_len);
-    names[w->names_len + t->name_len] = 0;
-    w->names_len += t->name_len + 1;
-    if (t->rank) {
+    names[w->names_len + tensor->name_len] = 0;
+    w->names_len += tensor->name_len + 1;
+    if (tensor->rank) {
         memcpy(dims + w->dims_len, shape, dims_bytes / 2);
-        memcpy(dims + w->dims_len + t->rank, strides, dims_bytes / 2);
+        memcpy(dims + w->dims_len + tensor->rank, strides, dims_bytes / 2);
     }
-    w->dims_len += 2 * t->rank;
-    out->tensors[out->count++] = *t;
+    w->dims_len += 2 * tensor->rank;
+    out->tensors[out->count++] = *tensor;
     return true;
 }
 
@@ -263,8 +264,8 @@ static bool is_set(const struct walker *w, uint32_t n, const char *key)
     bool set = false; /* of equal keys the last one counts */
     for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next)
         if (pickle_is_text(&w->pickle, w->pickle.cells[c].key, key)) {
-            const uint32_t v = w->pickle.cells[c].value;
-            set = pickle_type_of(&w->pickle, v) == PICKLE_BOOL && w->pickle.nodes[v].is.number;
+            const uint32_t value = w->pickle.cells[c].value;
+            set = pickle_type_of(&w->pickle, value) == PICKLE_BOOL && w->pickle.nodes[value].is.number;
         }
     return set;
 }
@@ -273,18 +274,18 @@ static bool is_set(const struct walker *w, uint32_t n, const char *key)
  * names it; 0: the storage does. metadata: of the argument that says which bits are set. */
 static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype, unsigned metadata)
 {
-    struct torch_tensor t = {0};
+    struct torch_tensor tensor = {0};
     const struct kind *kind;
     uint64_t shape[TORCH_MAX_RANK], strides[TORCH_MAX_RANK], all;
     unsigned rank;
-    if (!take_storage(w, pickle_item(&w->pickle, args, 0), &t, &kind, &all))
+    if (!take_storage(w, pickle_item(&w->pickle, args, 0), &tensor, &kind, &all))
         return false;
-    if (!natural(w, pickle_item(&w->pickle, args, 1), &t.offset))
+    if (!natural(w, pickle_item(&w->pickle, args, 1), &tensor.offset))
         return bad(w, "has an offset that is no natural number");
-    if (!take_dims(w, pickle_item(&w->pickle, args, 2), shape, &t.rank) ||
+    if (!take_dims(w, pickle_item(&w->pickle, args, 2), shape, &tensor.rank) ||
         !take_dims(w, pickle_item(&w->pickle, args, 3), strides, &rank))
         return false;
-    if (rank != t.rank)
+    if (rank != tensor.rank)
         return bad(w, "has not as many strides as dimensions");
     const uint32_t named = dtype ? pickle_item(&w->pickle, args, dtype) : PICKLE_NO;
     if (pickle_type_of(&w->pickle, named) == PICKLE_GLOBAL)
@@ -294,20 +295,20 @@ static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype, unsigne
     const uint32_t bits = metadata ? pickle_item(&w->pickle, args, metadata) : PICKLE_NO;
     if (!is_short(w, bits))
         return bad(w, "has more metadata than torch writes");
-    t.conjugate = kind->item_elements > 1 && is_set(w, bits, "conj");
-    t.negative = is_set(w, bits, "neg");
-    if (t.negative && !kind_is_float(kind))
+    tensor.conjugate = kind->item_elements > 1 && is_set(w, bits, "conj");
+    tensor.negative = is_set(w, bits, "neg");
+    if (tensor.negative && !kind_is_float(kind))
         return bad(w, "is negative, and of no floats");
-    return add_tensor(w, &t, kind, shape, strides);
+    return add_tensor(w, &tensor, kind, shape, strides);
 }
 
 /* Reads a storage that no tensor surrounds. */
 static bool take_bare_storage(struct walker *w, uint32_t n)
 {
-    struct torch_tensor t = {.rank = 1};
+    struct torch_tensor tensor = {.rank = 1};
     const struct kind *kind;
     uint64_t items, stride = 1;
-    return take_storage(w, n, &t, &kind, &items) && add_tensor(w, &t, kind, &items, &stride);
+    return take_storage(w, n, &tensor, &kind, &items) && add_tensor(w, &tensor, kind, &items, &stride);
 }
 
 /* ---- walking */
@@ -459,22 +460,22 @@ static bool walk(struct walker *w, uint32_t n, int depth)
     }
 }
 
-bool torch_parse(struct torch *out, const uint8_t *bytes, size_t len, uint64_t base, struct parse_error *err)
+bool torch_parse(struct torch *out, const uint8_t *bytes, size_t size, uint64_t base, struct parse_error *error)
 {
-    struct walker w = {.out = out, .base = base, .err = err};
+    struct walker w = {.out = out, .base = base, .err = error};
     *out = (struct torch){0};
-    bool ok = pickle_parse(&w.pickle, bytes, len, base, err) && walk(&w, w.pickle.root, 0);
+    bool ok = pickle_parse(&w.pickle, bytes, size, base, error) && walk(&w, w.pickle.root, 0);
     const char *name = out->names;
     const uint64_t *dims = out->dims;
     for (size_t i = 0; ok && i < out->count; i++) {
-        struct torch_tensor *t = &out->tensors[i];
-        t->name = name;
-        name += t->name_len + 1;
-        if (!t->rank)
+        struct torch_tensor *tensor = &out->tensors[i];
+        tensor->name = name;
+        name += tensor->name_len + 1;
+        if (!tensor->rank)
             continue;
-        t->shape = dims;
-        t->strides = dims + t->rank;
-        dims += 2 * t->rank;
+        tensor->shape = dims;
+        tensor->strides = dims + tensor->rank;
+        dims += 2 * tensor->rank;
     }
     pickle_free(&w.pickle);
     if (!ok)
@@ -490,20 +491,20 @@ void torch_free(struct torch *t)
     *t = (struct torch){0};
 }
 
-bool torch_is_dense(const struct torch_tensor *t, unsigned order[TORCH_MAX_RANK])
+bool torch_is_dense(const struct torch_tensor *tensor, unsigned order[TORCH_MAX_RANK])
 {
-    if (t->offset || t->extent != t->items)
+    if (tensor->offset || tensor->extent != tensor->items)
         return false;
-    for (unsigned i = 0; i < t->rank; i++) { /* insertion; of equal strides, the first dimension stays first */
+    for (unsigned i = 0; i < tensor->rank; i++) { /* insertion; of equal strides, the first dimension stays first */
         unsigned k = i;
-        for (; k && t->strides[order[k - 1]] < t->strides[i]; k--)
+        for (; k && tensor->strides[order[k - 1]] < tensor->strides[i]; k--)
             order[k] = order[k - 1];
         order[k] = i;
     }
     uint64_t row = 1;
-    for (unsigned k = t->rank; t->items && k-- > 0;) {
-        const uint64_t n = t->shape[order[k]];
-        if (n != 1 && t->strides[order[k]] != row)
+    for (unsigned k = tensor->rank; tensor->items && k-- > 0;) {
+        const uint64_t n = tensor->shape[order[k]];
+        if (n != 1 && tensor->strides[order[k]] != row)
             return false;
         row *= n;
     }

@@ -51,11 +51,11 @@ struct torch {
 
 /* Read a pickle. A tensor that is in several places is listed for each; a container for the first only.
  *   out    freed by the caller with torch_free; needs none after false
- *   bytes  [len] the entry data.pkl, which must outlive out
+ *   bytes  [size] the entry data.pkl, which must outlive out
  *   base   its offset in the file, for errors
- * False, with *err set: a pickle that pickle_parse refuses, a tensor that is not made as torch does, a limit is passed,
- * or out of memory. */
-bool torch_parse(struct torch *out, const uint8_t *bytes, size_t len, uint64_t base, struct parse_error *err);
+ * False, with *error set: a pickle that pickle_parse refuses, a tensor that is not made as torch does, a limit is
+ * passed, or out of memory. */
+bool torch_parse(struct torch *out, const uint8_t *bytes, size_t size, uint64_t base, struct parse_error *error);
 
 void torch_free(struct torch *);
 

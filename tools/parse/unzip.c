@@ -40,9 +40,9 @@ static bool check_crc(struct unzip *u)
     return u->crc == u->entry->crc || fail(u, "does not have the CRC-32 that the directory says");
 }
 
-static bool take_stored(struct unzip *u, void *buf, size_t n)
+static bool take_stored(struct unzip *u, void *buffer, size_t n)
 {
-    if (n && u->read_at(u->ctx, buf, n, u->at))
+    if (n && u->read_at(u->ctx, buffer, n, u->at))
         return pici_parse_fail(u->err, u->at, "cannot be read");
     u->at += n;
     return true;
@@ -106,9 +106,9 @@ static bool inflate_some(struct unzip *u, uint8_t *to, size_t *n)
     return true;
 }
 
-static bool take_inflated(struct unzip *u, void *buf, size_t n)
+static bool take_inflated(struct unzip *u, void *buffer, size_t n)
 {
-    uint8_t *to = buf;
+    uint8_t *to = buffer;
     while (n) {
         const size_t want = n < MOST_AT_ONCE ? n : MOST_AT_ONCE;
         size_t got = want;
@@ -149,7 +149,7 @@ struct deflater *deflater_new(int level)
     return NULL;
 }
 
-int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx)
+int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *context)
 {
     const uint8_t *p = bytes;
     for (bool more = true; more;) {
@@ -165,9 +165,9 @@ int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pic
             const size_t got = BUFFER - d->z.avail_out;
             d->bytes += got;
             d->crc = parse_crc32(d->crc, d->out, got);
-            const int err = got ? put(ctx, d->out, got) : 0;
-            if (err)
-                return err;
+            const int error = got ? put(context, d->out, got) : 0;
+            if (error)
+                return error;
         } while (!d->z.avail_out);
         more = n != 0;
     }
@@ -254,19 +254,21 @@ void deflater_free(struct deflater *d)
 
 #endif
 
-bool unzip_open(struct unzip *u, const struct zip_entry *e, pici_read_at_fn read_at, void *ctx, struct parse_error *err)
+bool unzip_open(struct unzip *u, const struct zip_entry *entry, pici_read_at_fn read_at, void *context,
+                struct parse_error *error)
 {
-    *u = (struct unzip){.entry = e, .read_at = read_at, .ctx = ctx, .err = err, .at = e->begin, .left = e->bytes};
-    if (e->method == ZIP_DEFLATED)
+    *u = (struct unzip){
+        .entry = entry, .read_at = read_at, .ctx = context, .err = error, .at = entry->begin, .left = entry->bytes};
+    if (entry->method == ZIP_DEFLATED)
         return begin_inflating(u);
-    return e->method == ZIP_STORED || fail(u, "is compressed by a method that is not read");
+    return entry->method == ZIP_STORED || fail(u, "is compressed by a method that is not read");
 }
 
-bool unzip_take(struct unzip *u, void *buf, size_t n)
+bool unzip_take(struct unzip *u, void *buffer, size_t n)
 {
-    if (!(u->inflating ? take_inflated(u, buf, n) : take_stored(u, buf, n)))
+    if (!(u->inflating ? take_inflated(u, buffer, n) : take_stored(u, buffer, n)))
         return false;
-    u->crc = n ? parse_crc32(u->crc, buf, n) : u->crc;
+    u->crc = n ? parse_crc32(u->crc, buffer, n) : u->crc;
     u->left -= n;
     if (u->left)
         return true;
@@ -295,9 +297,9 @@ struct likeness {
 enum { LIKE_DIFFERS = 1 };
 
 /* A pici_write_fn: compares. */
-static int compare(void *ctx, const void *bytes, size_t n)
+static int compare(void *context, const void *bytes, size_t n)
 {
-    struct likeness *l = ctx;
+    struct likeness *l = context;
     if (n > l->entry->end - l->at)
         return LIKE_DIFFERS;
     l->failed = l->read_at(l->ctx, l->there, n, l->at) != 0;
@@ -326,7 +328,7 @@ static void drop_most(struct likeness *like[UNZIP_LEVELS + 1])
 
 /* Deflates n bytes at each level that is left. *left: how many levels have not differed. */
 static bool put_all(struct likeness *like[UNZIP_LEVELS + 1], struct unzip_effort *effort, const uint8_t *bytes,
-                    size_t n, bool last, int *left, struct parse_error *err)
+                    size_t n, bool last, int *left, struct parse_error *error)
 {
     int tried = 0;
     *left = 0;
@@ -343,7 +345,7 @@ static bool put_all(struct likeness *like[UNZIP_LEVELS + 1], struct unzip_effort
         effort->deflated += n;
         if (deflater_put(like[k]->deflater, bytes, n, last, compare, like[k])) {
             if (like[k]->failed)
-                return pici_parse_fail(err, like[k]->at, "cannot be read");
+                return pici_parse_fail(error, like[k]->at, "cannot be read");
             drop(&like[k]);
         }
         *left += like[k] != NULL;
@@ -354,33 +356,33 @@ static bool put_all(struct likeness *like[UNZIP_LEVELS + 1], struct unzip_effort
 /* Inflates the entry, and deflates it at each level that levels has a bit for, until all of them have differed; if
  * whole, until its end. *level: the lowest that has not differed by then, or 0; *crc: of what it makes. */
 static bool try_levels(int *level, uint32_t *crc, struct unzip_effort *effort, unsigned levels, bool whole,
-                       const struct zip_entry *e, pici_read_at_fn read_at, void *ctx, struct parse_error *err)
+                       const struct zip_entry *entry, pici_read_at_fn read_at, void *context, struct parse_error *error)
 {
     struct likeness *like[UNZIP_LEVELS + 1] = {0};
     struct unzip u;
     uint8_t *piece = malloc(BUFFER);
-    bool opened = unzip_open(&u, e, read_at, ctx, err);
+    bool opened = unzip_open(&u, entry, read_at, context, error);
     bool ok = opened;
     *level = 0;
     if (ok && !piece)
-        ok = pici_parse_fail(err, e->begin, "out of memory for inflating");
+        ok = pici_parse_fail(error, entry->begin, "out of memory for inflating");
     for (int k = 1; ok && k <= UNZIP_LEVELS; k++) {
         if (!(levels >> k & 1))
             continue;
         like[k] = calloc(1, sizeof *like[k]);
         if (like[k])
-            *like[k] = (struct likeness){.entry = e, .read_at = read_at, .ctx = ctx, .at = e->begin};
+            *like[k] = (struct likeness){.entry = entry, .read_at = read_at, .ctx = context, .at = entry->begin};
         if (!like[k] || !(like[k]->deflater = deflater_new(k)))
-            ok = pici_parse_fail(err, e->begin, "out of memory for deflating");
+            ok = pici_parse_fail(error, entry->begin, "out of memory for deflating");
     }
     for (bool more = true; ok && more;) {
         const size_t n = u.left < BUFFER ? (size_t)u.left : BUFFER;
         int left = 0;
-        ok = unzip_take(&u, piece, n) && put_all(like, effort, piece, n, !u.left, &left, err);
+        ok = unzip_take(&u, piece, n) && put_all(like, effort, piece, n, !u.left, &left, error);
         more = u.left && (left || whole);
     }
     for (int k = 1; k <= UNZIP_LEVELS; k++) {
-        if (ok && like[k] && !*level && like[k]->at == e->end) {
+        if (ok && like[k] && !*level && like[k]->at == entry->end) {
             *level = k;
             *crc = deflater_crc(like[k]->deflater);
         }
@@ -392,14 +394,14 @@ static bool try_levels(int *level, uint32_t *crc, struct unzip_effort *effort, u
     return ok;
 }
 
-bool unzip_level(int *level, uint32_t *crc, struct unzip_effort *effort, const struct zip_entry *e,
-                 pici_read_at_fn read_at, void *ctx, struct parse_error *err)
+bool unzip_level(int *level, uint32_t *crc, struct unzip_effort *effort, const struct zip_entry *entry,
+                 pici_read_at_fn read_at, void *context, struct parse_error *error)
 {
     /* Most writers use zlib's default, and one level for a whole file, so that it alone is tried first. */
     enum { DEFAULT = 6, ALL = (1 << (UNZIP_LEVELS + 1)) - 2 };
     const unsigned first = 1u << (effort->level ? effort->level : DEFAULT);
-    if (!try_levels(level, crc, effort, first, false, e, read_at, ctx, err) ||
-        (!*level && !try_levels(level, crc, effort, ALL & ~first, true, e, read_at, ctx, err)))
+    if (!try_levels(level, crc, effort, first, false, entry, read_at, context, error) ||
+        (!*level && !try_levels(level, crc, effort, ALL & ~first, true, entry, read_at, context, error)))
         return false;
     if (*level)
         effort->level = *level;

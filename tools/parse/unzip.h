@@ -26,13 +26,14 @@ struct unzip {
     struct inflating *inflating; /* NULL: the entry is stored */
 };
 
-/* Begin to read an entry, which must outlive u, as err must. False, with *err set: a method that this build does not
- * read, a length that no deflated data have, or out of memory. u then needs no unzip_close. */
-bool unzip_open(struct unzip *u, const struct zip_entry *, pici_read_at_fn read_at, void *ctx, struct parse_error *err);
+/* Begin to read an entry, which must outlive u, as error must. False, with *error set: a method that this build does
+ * not read, a length that no deflated data have, or out of memory. u then needs no unzip_close. */
+bool unzip_open(struct unzip *u, const struct zip_entry *, pici_read_at_fn read_at, void *context,
+                struct parse_error *error);
 
 /* Take the next n bytes, at most u->left. With the last of them, or with n of 0 if there are none left, the data's end
  * and CRC-32 are checked. False, with *err set: the data are damaged, or read_at failed. */
-bool unzip_take(struct unzip *u, void *buf, size_t n);
+bool unzip_take(struct unzip *u, void *buffer, size_t n);
 
 void unzip_close(struct unzip *u);
 
@@ -47,9 +48,9 @@ struct unzip_effort {
  * other parameters at their defaults. *level is 0 if none was found; *crc is the CRC-32 of the deflated bytes
  * otherwise. A level is given up at the first byte that differs. If several differ from none for so long that nothing
  * is to spare, only one of them is tried to the end. So the entry is inflated at most twice, and deflated at most twice
- * and what there was to spare. Memory does not depend on the entry. False, with *err set, as above. */
+ * and what there was to spare. Memory does not depend on the entry. False, with *error set, as above. */
 bool unzip_level(int *level, uint32_t *crc, struct unzip_effort *, const struct zip_entry *, pici_read_at_fn read_at,
-                 void *ctx, struct parse_error *err);
+                 void *context, struct parse_error *error);
 
 /* Deflates bytes, as zlib does at a level, and counts what comes out. */
 struct deflater;
@@ -59,7 +60,7 @@ struct deflater *deflater_new(int level);
 
 /* Deflate the next n bytes and give put what comes out; after the last ones, also what zlib has kept. Returns 0, or
  * what put returned if it is not 0. */
-int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx);
+int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *context);
 
 /* The length and the CRC-32 of all that has come out. */
 uint64_t deflater_bytes(const struct deflater *);

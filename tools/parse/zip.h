@@ -35,9 +35,9 @@ struct zip {
 
 /* Parse the directory of a file of file_bytes bytes, which are read with read_at.
  *   out   freed by the caller with zip_free; needs none after false
- * Memory is proportional to the directory. False, with *err set: not such a zip file, out of memory, or read_at
+ * Memory is proportional to the directory. False, with *error set: not such a zip file, out of memory, or read_at
  * failed. */
-bool zip_open(struct zip *out, pici_read_at_fn read_at, void *ctx, uint64_t file_bytes, struct parse_error *err);
+bool zip_open(struct zip *out, pici_read_at_fn read_at, void *context, uint64_t file_bytes, struct parse_error *error);
 
 void zip_free(struct zip *);
 

@@ -72,17 +72,17 @@ static void put_total(struct markup *m, const char *what, double bytes, const st
     markup_put(m, "</td></tr>\n");
 }
 
-static void put_totals(struct markup *m, const struct report *r)
+static void put_totals(struct markup *m, const struct report *report)
 {
-    const struct sizes *s = &r->total;
+    const struct sizes *s = &report->total;
     char text[TERM_TEXT];
     markup_put(m, "<h2>Size by format</h2>\n<table class=\"totals\">\n<thead>"
                   "<tr><th>format</th><th>bytes</th><th>of the elements</th><th></th></tr></thead>\n<tbody>\n");
     for (int f = 0; f < FORMATS; f++)
         put_total(m, pici_format_name((enum pici_format)f), (double)s->bytes[f], s);
     put_total(m, "each chunk's smallest", (double)s->best, s);
-    if (r->stored)
-        put_total(m, "stored in this file", (double)r->stored, s);
+    if (report->stored)
+        put_total(m, "stored in this file", (double)report->stored, s);
     put_total(m, "entropy bound", s->bound, s);
     markup_put(
         m,
@@ -147,32 +147,32 @@ void html_end(struct markup *m)
     markup_put(m, "</body>\n</html>\n");
 }
 
-int html_report(const struct report *r, const struct image *im, struct output *out)
+int html_report(const struct report *report, const struct image *im, struct output *output)
 {
     struct markup *m = calloc(1, sizeof *m);
     char text[TERM_TEXT];
     if (!m)
-        return tool_nomem(out->name, "the page");
-    m->out = out;
-    html_begin(m, r->file);
-    markup_put(m, "<p class=\"faint\">%s", r->type);
-    if (r->file_bytes)
-        markup_put(m, ", %s", term_bytes(text, r->file_bytes));
-    markup_put(m, ", %zu tensor%s, %" PRIu64 " elements, %s of them nonzero; picitool %s</p>\n", r->tensors,
-               r->tensors == 1 ? "" : "s", r->total.elements, term_percent(text, r->total.nnz, r->total.elements),
-               pici_version());
-    put_totals(m, r);
+        return tool_nomem(output->name, "the page");
+    m->out = output;
+    html_begin(m, report->file);
+    markup_put(m, "<p class=\"faint\">%s", report->type);
+    if (report->file_bytes)
+        markup_put(m, ", %s", term_bytes(text, report->file_bytes));
+    markup_put(m, ", %zu tensor%s, %" PRIu64 " elements, %s of them nonzero; picitool %s</p>\n", report->tensors,
+               report->tensors == 1 ? "" : "s", report->total.elements,
+               term_percent(text, report->total.nnz, report->total.elements), pici_version());
+    put_totals(m, report);
     markup_put(
         m,
         "<h2>Tensors</h2>\n<div class=\"wide\">\n<table class=\"tensors\">\n"
         "<thead><tr><th>name</th><th class=\"left\">dtype</th><th class=\"left\">shape</th><th>nonzero</th><th></th>");
     for (int f = 0; f < FORMATS; f++)
         markup_put(m, "<th>%s</th>", pici_format_name((enum pici_format)f));
-    if (r->total.negative_zeros)
+    if (report->total.negative_zeros)
         markup_put(m, "<th>-0.0</th><th>by value</th>");
     markup_put(m, "<th>ratio</th><th class=\"left\">where</th></tr></thead>\n<tbody>\n");
-    for (size_t i = 0; i < r->tensors; i++)
-        put_row(m, &r->tensor[i], r->total.negative_zeros != 0);
+    for (size_t i = 0; i < report->tensors; i++)
+        put_row(m, &report->tensor[i], report->total.negative_zeros != 0);
     markup_put(m, "</tbody>\n</table>\n</div>\n<h2>Heatmaps</h2>\n"
                   "<p class=\"faint\">Density of each cell; rows down, columns across.</p>\n");
     int status = image_html(im, m);

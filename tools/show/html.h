@@ -14,6 +14,6 @@ void html_begin(struct markup *m, const char *title);
 void html_end(struct markup *m);
 
 /* Write a report; returns an exit status. */
-int html_report(const struct report *r, const struct image *im, struct output *out);
+int html_report(const struct report *report, const struct image *im, struct output *output);
 
 #endif

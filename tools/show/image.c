@@ -230,14 +230,14 @@ static int draw(const struct image *im, struct canvas *c)
     return c->finish(c);
 }
 
-int image_png(const struct image *im, struct output *out)
+int image_png(const struct image *im, struct output *output)
 {
-    return draw(im, canvas_png(out, image_width(im), image_height(im)));
+    return draw(im, canvas_png(output, image_width(im), image_height(im)));
 }
 
-int image_svg(const struct image *im, struct output *out)
+int image_svg(const struct image *im, struct output *output)
 {
-    return draw(im, canvas_svg(out, image_width(im), image_height(im)));
+    return draw(im, canvas_svg(output, image_width(im), image_height(im)));
 }
 
 static int draw_figure(const struct image *im, const struct panel *p, struct markup *page)

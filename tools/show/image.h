@@ -23,8 +23,8 @@ enum { IMAGE_LINES = 3 };
 bool image_add(struct image *im, const char *name, const char *const lines[IMAGE_LINES], const struct grid *g);
 
 /* Write the picture; returns an exit status. */
-int image_png(const struct image *im, struct output *out);
-int image_svg(const struct image *im, struct output *out);
+int image_png(const struct image *im, struct output *output);
+int image_svg(const struct image *im, struct output *output);
 
 /* Write the panels as figures of an HTML page, with names and lines as text. */
 struct markup;

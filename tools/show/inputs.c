@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "show/inputs.h"
 
-int inputs_print(const struct tool_options *o, int (*one)(const char *path, const struct tool_options *o, void *inputs))
+int inputs_print(const struct tool_options *options,
+                 int (*one)(const char *path, const struct tool_options *o, void *inputs))
 {
-    struct inputs in = {o, {.f = stdout}, false};
-    const bool array = o->json && o->nargs > 1;
+    struct inputs in = {options, {.f = stdout}, false};
+    const bool array = options->json && options->nargs > 1;
     int worst = TOOL_OK;
     if (array)
         jsonout_begin(&in.json, NULL, '[');
-    for (int i = 0; i < o->nargs; i++) {
-        int status = one(o->args[i], o, &in);
+    for (int i = 0; i < options->nargs; i++) {
+        int status = one(options->args[i], options, &in);
         worst = status > worst ? status : worst;
         if (!array || !status)
             continue;
         jsonout_begin(&in.json, NULL, '{');
-        jsonout_string(&in.json, "file", tool_input_name(o->args[i]));
+        jsonout_string(&in.json, "file", tool_input_name(options->args[i]));
         jsonout_string(&in.json, "error", tool_last_error());
         jsonout_end(&in.json, '}');
     }

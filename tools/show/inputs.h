@@ -14,9 +14,9 @@ struct inputs {
     bool some; /* something has been printed */
 };
 
-/* Run one(path, o, inputs), which prints one input, for each operand, also after one that fails. An input that fails is
- * an object of its name and the error in the array. Returns the worst status. */
-int inputs_print(const struct tool_options *o,
+/* Run one(path, options, inputs), which prints one input, for each operand, also after one that fails. An input that
+ * fails is an object of its name and the error in the array. Returns the worst status. */
+int inputs_print(const struct tool_options *options,
                  int (*one)(const char *path, const struct tool_options *o, void *inputs));
 
 /* Print the empty line, if there is to be one. Call it before the text of an input. */

@@ -8,9 +8,9 @@
 
 #include "parse/parse.h"
 
-static void text(FILE *f, const char *s, size_t len)
+static void text(FILE *f, const char *s, size_t size)
 {
-    const uint8_t *p = (const uint8_t *)s, *end = p + len;
+    const uint8_t *p = (const uint8_t *)s, *end = p + size;
     putc('"', f);
     while (p < end) {
         uint32_t c;
@@ -65,10 +65,10 @@ void jsonout_end(struct jsonout *j, char bracket)
         putc('\n', j->f);
 }
 
-void jsonout_u64(struct jsonout *j, const char *key, uint64_t v)
+void jsonout_u64(struct jsonout *j, const char *key, uint64_t value)
 {
     lead(j, key);
-    fprintf(j->f, "%" PRIu64, v);
+    fprintf(j->f, "%" PRIu64, value);
 }
 
 void jsonout_bool(struct jsonout *j, const char *key, bool v)
@@ -99,10 +99,10 @@ void jsonout_real(struct jsonout *j, const char *key, double v)
     fputs(text_of, j->f);
 }
 
-void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t len)
+void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t size)
 {
     lead(j, key);
-    text(j->f, s, len);
+    text(j->f, s, size);
 }
 
 void jsonout_string(struct jsonout *j, const char *key, const char *s)

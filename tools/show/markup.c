@@ -26,9 +26,9 @@ void markup_put(struct markup *m, const char *format, ...)
     va_end(args);
 }
 
-void markup_text(struct markup *m, const char *text, size_t len)
+void markup_text(struct markup *m, const char *text, size_t size)
 {
-    const uint8_t *p = (const uint8_t *)text, *end = p + len;
+    const uint8_t *p = (const uint8_t *)text, *end = p + size;
     while (p < end) {
         uint32_t c;
         size_t k = pici_parse_char(p, end, &c);

@@ -19,9 +19,9 @@ void markup_put(struct markup *m, const char *format, ...) __attribute__((format
 
 /* Write any bytes as text or as the value of an attribute: <, >, &, " and ' as entities; characters that parse_hidden
  * names, and bytes that are not UTF-8, as \xNN. */
-void markup_text(struct markup *m, const char *text, size_t len);
+void markup_text(struct markup *m, const char *text, size_t size);
 
-/* Write what is still buffered. Returns m->status. */
+/* Write what is still buffered. Returns markup->status. */
 int markup_flush(struct markup *m);
 
 #endif

@@ -122,20 +122,20 @@ static void png_text(struct canvas *c, unsigned x, unsigned y, const char *text,
     }
 }
 
-static void be32(uint8_t *p, uint32_t v)
+static void be32(uint8_t *p, uint32_t value)
 {
-    p[0] = (uint8_t)(v >> 24);
-    p[1] = (uint8_t)(v >> 16);
-    p[2] = (uint8_t)(v >> 8);
-    p[3] = (uint8_t)v;
+    p[0] = (uint8_t)(value >> 24);
+    p[1] = (uint8_t)(value >> 16);
+    p[2] = (uint8_t)(value >> 8);
+    p[3] = (uint8_t)value;
 }
 
 /* Writes bytes that the chunk's CRC covers. */
-static void put(struct png *p, const uint8_t *bytes, size_t len)
+static void put(struct png *p, const uint8_t *bytes, size_t size)
 {
-    p->crc = parse_crc32(p->crc, bytes, len);
+    p->crc = parse_crc32(p->crc, bytes, size);
     if (!p->status)
-        p->status = output_write(p->canvas.out, bytes, len);
+        p->status = output_write(p->canvas.out, bytes, size);
 }
 
 static void begin_chunk(struct png *p, uint32_t len, const char type[4])
@@ -255,12 +255,12 @@ static int png_finish(struct canvas *c)
     return status;
 }
 
-struct canvas *canvas_png(struct output *out, unsigned width, unsigned height)
+struct canvas *canvas_png(struct output *output, unsigned width, unsigned height)
 {
     struct png *p = calloc(1, sizeof *p);
     if (!p)
         return NULL;
-    p->canvas = (struct canvas){png_rect, png_cells, png_line, png_text, png_finish, out, width, height};
+    p->canvas = (struct canvas){png_rect, png_cells, png_line, png_text, png_finish, output, width, height};
     /* A row must fit in a stored block, and all rows in a chunk. */
     if (width < STORED_MOST && height < UINT32_MAX / 2 / (width + 6))
         p->pixels = calloc(height, width);

@@ -4,7 +4,7 @@
 
 #include "show/canvas.h"
 
-/* A canvas that writes a PNG file to out. NULL: no memory, or larger than this encoder can write. */
-struct canvas *canvas_png(struct output *out, unsigned width, unsigned height);
+/* A canvas that writes a PNG file to output. NULL: no memory, or larger than this encoder can write. */
+struct canvas *canvas_png(struct output *output, unsigned width, unsigned height);
 
 #endif

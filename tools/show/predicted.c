@@ -244,15 +244,15 @@ static int draw(const struct drawing *g, enum predict_plot plot, struct canvas *
 }
 
 int predicted_draw(const struct predict *p, enum predict_plot plot, int collective, int density, int bytes,
-                   struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *out)
+                   struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *output)
 {
     struct drawing *g = malloc(sizeof *g);
     unsigned width, height;
     int status = TOOL_OK;
     if (g)
         prepare(g, p, plot, collective, density, bytes, &width, &height);
-    struct canvas *canvas = g ? begin(out, width, height) : NULL;
-    status = canvas ? draw(g, plot, canvas) : tool_nomem(out->name, "the picture");
+    struct canvas *canvas = g ? begin(output, width, height) : NULL;
+    status = canvas ? draw(g, plot, canvas) : tool_nomem(output->name, "the picture");
     free(g);
     return status;
 }
@@ -324,13 +324,13 @@ static int put_page(struct markup *m, const struct predict *p, struct drawing *g
     return markup_flush(m);
 }
 
-int predicted_html(const struct predict *p, struct output *out)
+int predicted_html(const struct predict *p, struct output *output)
 {
     struct markup *m = calloc(1, sizeof *m);
     struct drawing *g = malloc(sizeof *g);
     if (m)
-        m->out = out;
-    const int status = m && g ? put_page(m, p, g) : tool_nomem(out->name, "the page");
+        m->out = output;
+    const int status = m && g ? put_page(m, p, g) : tool_nomem(output->name, "the page");
     free(g);
     free(m);
     return status;

@@ -14,9 +14,9 @@ void predicted_json(const struct predict *, struct jsonout *);
 /* Draw the plot of a collective at a density and a number of bytes (indices; each plot ignores what it has as an axis),
  * on a canvas that begin makes. Returns an exit status. */
 int predicted_draw(const struct predict *, enum predict_plot, int collective, int density, int bytes,
-                   struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *out);
+                   struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *output);
 
 /* Write a page with all plots. Returns an exit status. */
-int predicted_html(const struct predict *, struct output *out);
+int predicted_html(const struct predict *, struct output *output);
 
 #endif

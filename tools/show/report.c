@@ -20,24 +20,24 @@ static double over(const struct sizes *s, int f)
     return s->bound > 0 ? (double)s->bytes[f] / s->bound : (double)NAN;
 }
 
-void measured_json(struct jsonout *j, const struct measured *m)
+void measured_json(struct jsonout *j, const struct measured *measured)
 {
-    jsonout_text(j, "name", m->name, m->name_len);
-    if (m->shard)
-        jsonout_string(j, "shard", m->shard);
-    jsonout_string(j, "dtype", pici_dtype_name(m->dtype));
-    if (m->dtype_text)
-        jsonout_string(j, "source_dtype", m->dtype_text);
+    jsonout_text(j, "name", measured->name, measured->name_len);
+    if (measured->shard)
+        jsonout_string(j, "shard", measured->shard);
+    jsonout_string(j, "dtype", pici_dtype_name(measured->dtype));
+    if (measured->dtype_text)
+        jsonout_string(j, "source_dtype", measured->dtype_text);
     jsonout_begin(j, "shape", '[');
-    for (unsigned d = 0; d < m->rank; d++)
-        jsonout_u64(j, NULL, m->shape[d]);
+    for (unsigned d = 0; d < measured->rank; d++)
+        jsonout_u64(j, NULL, measured->shape[d]);
     jsonout_end(j, ']');
-    jsonout_bool(j, "fortran_order", m->fortran);
-    jsonout_bool(j, "big_endian", m->big_endian);
-    if (m->view)
-        jsonout_string(j, "view", m->view);
-    if (m->kind)
-        jsonout_string(j, "kind", m->kind);
+    jsonout_bool(j, "fortran_order", measured->fortran);
+    jsonout_bool(j, "big_endian", measured->big_endian);
+    if (measured->view)
+        jsonout_string(j, "view", measured->view);
+    if (measured->kind)
+        jsonout_string(j, "kind", measured->kind);
 }
 
 static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored)
@@ -94,52 +94,53 @@ static void json_rival(struct jsonout *j, const char *name, const struct sizes *
     jsonout_end(j, '}');
 }
 
-static void json_compare(struct jsonout *j, const struct report *r, const struct sizes *s)
+static void json_compare(struct jsonout *j, const struct report *report, const struct sizes *s)
 {
-    if (!r->zstd_level)
+    if (!report->zstd_level)
         return;
     jsonout_begin(j, "compare", '{');
-    jsonout_u64(j, "zstd_level", (uint64_t)r->zstd_level);
+    jsonout_u64(j, "zstd_level", (uint64_t)report->zstd_level);
     json_rival(j, "pici", s, &s->pici);
     json_rival(j, "zstd", s, &s->zstd);
     jsonout_end(j, '}');
 }
 
-void report_json(struct jsonout *j, const struct report *r)
+void report_json(struct jsonout *j, const struct report *report)
 {
     jsonout_begin(j, NULL, '{');
-    jsonout_string(j, "file", r->file);
-    jsonout_string(j, "type", r->type);
-    if (r->file_bytes)
-        jsonout_u64(j, "file_bytes", r->file_bytes);
+    jsonout_string(j, "file", report->file);
+    jsonout_string(j, "type", report->type);
+    if (report->file_bytes)
+        jsonout_u64(j, "file_bytes", report->file_bytes);
     jsonout_begin(j, "tensors", '[');
-    for (size_t i = 0; i < r->tensors; i++) {
-        const struct measured *m = &r->tensor[i];
+    for (size_t i = 0; i < report->tensors; i++) {
+        const struct measured *measured = &report->tensor[i];
         jsonout_begin(j, NULL, '{');
-        measured_json(j, m);
-        json_sizes(j, m->sizes, m->stored);
-        json_compare(j, r, m->sizes);
+        measured_json(j, measured);
+        json_sizes(j, measured->sizes, measured->stored);
+        json_compare(j, report, measured->sizes);
         jsonout_end(j, '}');
     }
     jsonout_end(j, ']');
     jsonout_begin(j, "total", '{');
-    json_sizes(j, &r->total, r->stored);
-    json_compare(j, r, &r->total);
+    json_sizes(j, &report->total, report->stored);
+    json_compare(j, report, &report->total);
     jsonout_end(j, '}');
     jsonout_end(j, '}');
 }
 
-static void print_heading(const struct report *r)
+static void print_heading(const struct report *report)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
-    term_puts(stdout, r->file);
+    term_puts(stdout, report->file);
     fputs(": ", stdout);
-    term_puts(stdout, r->type);
-    if (r->file_bytes)
-        printf(", %s", term_bytes(bytes, r->file_bytes));
-    printf(", %zu tensor%s, %" PRIu64 " elements", r->tensors, r->tensors == 1 ? "" : "s", r->total.elements);
-    if (r->total.elements)
-        printf(", %s nonzero", term_percent(percent, r->total.nnz, r->total.elements));
+    term_puts(stdout, report->type);
+    if (report->file_bytes)
+        printf(", %s", term_bytes(bytes, report->file_bytes));
+    printf(", %zu tensor%s, %" PRIu64 " elements", report->tensors, report->tensors == 1 ? "" : "s",
+           report->total.elements);
+    if (report->total.elements)
+        printf(", %s nonzero", term_percent(percent, report->total.nnz, report->total.elements));
     puts("\n");
 }
 
@@ -155,29 +156,29 @@ static void print_mix(const struct sizes *s)
                    term_bytes(positions, s->mix.position_bytes[c]), term_bytes(values, s->mix.value_bytes[c]));
 }
 
-static void print_one(const struct report *r)
+static void print_one(const struct report *report)
 {
     enum { MAP_WIDE = 96, MAP_HIGH = 24 };
-    const struct measured *m = &r->tensor[0];
-    const struct sizes *s = m->sizes;
+    const struct measured *measured = &report->tensor[0];
+    const struct sizes *s = measured->sizes;
     char text[256], bytes[TERM_TEXT], fold[GRID_TEXT];
     fputs("  name       ", stdout);
-    term_puts(stdout, m->name);
-    printf("\n  dtype      %s", pici_dtype_name(m->dtype));
-    if (m->dtype_text && strcmp(m->dtype_text, pici_dtype_name(m->dtype)) != 0) {
+    term_puts(stdout, measured->name);
+    printf("\n  dtype      %s", pici_dtype_name(measured->dtype));
+    if (measured->dtype_text && strcmp(measured->dtype_text, pici_dtype_name(measured->dtype)) != 0) {
         fputs("  (", stdout);
-        term_puts(stdout, m->dtype_text);
+        term_puts(stdout, measured->dtype_text);
         putchar(')');
     }
-    printf("%s\n  shape      %s%s\n", m->big_endian ? ", big-endian" : "",
-           term_shape(text, sizeof text, m->shape, m->rank), m->fortran ? ", Fortran order" : "");
-    if (m->view) {
+    printf("%s\n  shape      %s%s\n", measured->big_endian ? ", big-endian" : "",
+           term_shape(text, sizeof text, measured->shape, measured->rank), measured->fortran ? ", Fortran order" : "");
+    if (measured->view) {
         fputs("  original   ", stdout);
-        term_puts(stdout, m->view);
+        term_puts(stdout, measured->view);
         putchar('\n');
     }
-    if (m->kind)
-        printf("  kind       %s\n", m->kind);
+    if (measured->kind)
+        printf("  kind       %s\n", measured->kind);
     printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", s->elements, s->nnz);
     if (s->negative_zeros)
         printf("  -0.0       %" PRIu64 " of these\n", s->negative_zeros);
@@ -189,22 +190,24 @@ static void print_one(const struct report *r)
             printf("  %8.2f of the entropy bound", over(s, f));
         printf("%s\n", (int)sizes_best(s) == f ? "  smallest" : "");
     }
-    if (m->stored)
-        printf("  %-9s  %10s  %7.2fx\n", "stored", term_bytes(bytes, m->stored), ratio(s->dense_bytes, m->stored));
-    if (!r->grid || !r->grid->elements)
+    if (measured->stored)
+        printf("  %-9s  %10s  %7.2fx\n", "stored", term_bytes(bytes, measured->stored),
+               ratio(s->dense_bytes, measured->stored));
+    if (!report->grid || !report->grid->elements)
         return;
     print_mix(s);
     unsigned width = term_width(stdout);
     width = width == 0 ? 64 : width < 8 ? 4 : width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
     puts("");
-    if (r->grid->wrapped) {
-        uint64_t per = heat_map(stdout, r->map, 2, width, MAP_HIGH);
+    if (report->grid->wrapped) {
+        uint64_t per = heat_map(stdout, report->map, 2, width, MAP_HIGH);
         printf("  density of each %" PRIu64 " elements, in their order\n", per);
         return;
     }
-    heat_matrix(stdout, r->grid, 2, width, MAP_HIGH);
-    printf("  matrix of %" PRIu64 " rows, down, and %" PRIu64 " columns, across", r->grid->rows, r->grid->columns);
-    grid_fold_text(fold, r->grid, m->shape, m->rank);
+    heat_matrix(stdout, report->grid, 2, width, MAP_HIGH);
+    printf("  matrix of %" PRIu64 " rows, down, and %" PRIu64 " columns, across", report->grid->rows,
+           report->grid->columns);
+    grid_fold_text(fold, report->grid, measured->shape, measured->rank);
     printf("%s%s\n", *fold ? ": " : "", fold);
 }
 
@@ -216,36 +219,39 @@ static size_t widest(size_t a, size_t b)
 /* A tensor's dtype and shape for a table. F: Fortran order; BE: big-endian in its original file. */
 enum { DTYPE_CELL = 32, SHAPE_CELL = 256 };
 
-static const char *dtype_cell(char buf[DTYPE_CELL], const struct measured *m)
+static const char *dtype_cell(char buffer[DTYPE_CELL], const struct measured *measured)
 {
     static const char *const meanings[] = {[NPY_BOOL] = "bool", [NPY_COMPLEX] = "complex"};
     const enum npy_meaning meaning =
-        m->dtype_text ? pici_npy_meaning_of(m->dtype_text, strlen(m->dtype_text), m->dtype) : NPY_NUMBER;
-    const char *const word = meaning == NPY_NUMBER ? "" : meaning == NPY_OTHER ? m->dtype_text : meanings[meaning];
-    snprintf(buf, DTYPE_CELL, "%s%s%s%s", pici_dtype_name(m->dtype), *word ? " " : "", word,
-             m->big_endian ? " BE" : "");
-    return buf;
+        measured->dtype_text ? pici_npy_meaning_of(measured->dtype_text, strlen(measured->dtype_text), measured->dtype)
+                             : NPY_NUMBER;
+    const char *const word = meaning == NPY_NUMBER  ? ""
+                             : meaning == NPY_OTHER ? measured->dtype_text
+                                                    : meanings[meaning];
+    snprintf(buffer, DTYPE_CELL, "%s%s%s%s", pici_dtype_name(measured->dtype), *word ? " " : "", word,
+             measured->big_endian ? " BE" : "");
+    return buffer;
 }
 
-static const char *shape_cell(char buf[SHAPE_CELL], const struct measured *m)
+static const char *shape_cell(char buffer[SHAPE_CELL], const struct measured *measured)
 {
-    term_shape(buf, 60, m->shape, m->rank);
-    const size_t n = strlen(buf);
-    snprintf(buf + n, SHAPE_CELL - n, "%s%s%s%s%s", m->fortran ? " F" : "", m->view ? " " : "", m->view ? m->view : "",
-             m->kind ? " " : "", m->kind ? m->kind : "");
-    return buf;
+    term_shape(buffer, 60, measured->shape, measured->rank);
+    const size_t n = strlen(buffer);
+    snprintf(buffer + n, SHAPE_CELL - n, "%s%s%s%s%s", measured->fortran ? " F" : "", measured->view ? " " : "",
+             measured->view ? measured->view : "", measured->kind ? " " : "", measured->kind ? measured->kind : "");
+    return buffer;
 }
 
-void columns_fit(struct columns *c, const struct report *r, size_t rest)
+void columns_fit(struct columns *c, const struct report *report, size_t rest)
 {
     char text[SHAPE_CELL];
     size_t terminal = term_width(stdout);
     *c = (struct columns){.name = 5, .dtype = 5, .shape = 5, .cut = terminal != 0};
-    for (size_t i = 0; i < r->tensors; i++) {
-        const struct measured *m = &r->tensor[i];
-        c->name = widest(c->name, term_puts(NULL, m->name));
-        c->dtype = widest(c->dtype, strlen(dtype_cell(text, m)));
-        c->shape = widest(c->shape, term_puts(NULL, shape_cell(text, m)));
+    for (size_t i = 0; i < report->tensors; i++) {
+        const struct measured *measured = &report->tensor[i];
+        c->name = widest(c->name, term_puts(NULL, measured->name));
+        c->dtype = widest(c->dtype, strlen(dtype_cell(text, measured)));
+        c->shape = widest(c->shape, term_puts(NULL, shape_cell(text, measured)));
     }
     /* On a terminal, names are cut to fit, down to a dozen characters. */
     rest += 2 + c->dtype + 2 + c->shape;
@@ -273,10 +279,10 @@ void columns_end(void)
     putchar('\n');
 }
 
-void columns_row(const struct columns *c, const struct measured *m)
+void columns_row(const struct columns *c, const struct measured *measured)
 {
     char dtype[DTYPE_CELL], shape[SHAPE_CELL];
-    columns_put(c, m->name, dtype_cell(dtype, m), shape_cell(shape, m));
+    columns_put(c, measured->name, dtype_cell(dtype, measured), shape_cell(shape, measured));
 }
 
 void columns_total(const struct columns *c)
@@ -301,36 +307,36 @@ static void put_sizes(const struct extent *e, const struct sizes *s, uint64_t st
     printf("  %-6s  %6.2f", best, ratio(s->dense_bytes, s->best));
 }
 
-static void print_table(const struct report *r)
+static void print_table(const struct report *report)
 {
     enum { NAME_LEAST = 16, SIZE = 10, SPARK = 2 + REPORT_SPARK };
-    struct extent e = {.dense = true, .stored = r->stored != 0, .spark = true};
+    struct extent e = {.dense = true, .stored = report->stored != 0, .spark = true};
     struct columns c;
     size_t rest = 9 + 4 * SIZE + (e.stored ? SIZE : 0) + 8 + 8;
     /* On a narrow terminal, leave out sparklines first, then the dense size, before names become too short. */
-    columns_fit(&c, r, rest + SPARK);
+    columns_fit(&c, report, rest + SPARK);
     if (!c.fits && c.name < NAME_LEAST) {
         e.spark = false;
-        columns_fit(&c, r, rest);
+        columns_fit(&c, report, rest);
     }
     if (!c.fits && c.name < NAME_LEAST) {
         e.dense = false;
-        columns_fit(&c, r, rest - SIZE);
+        columns_fit(&c, report, rest - SIZE);
     }
     columns_head(&c);
     printf("  %7s%s  %8s  %8s  %8s", "DENSITY", e.dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
     printf("%s  %-6s  %6s%s", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
     columns_end();
-    for (size_t i = 0; i < r->tensors; i++) {
-        const struct measured *m = &r->tensor[i];
-        columns_row(&c, m);
-        put_sizes(&e, m->sizes, m->stored, pici_format_name(sizes_best(m->sizes)));
-        heat_on(stdout, m->sizes->nnz, m->sizes->elements);
-        printf("%s%s", e.spark ? "  " : "", e.spark ? m->spark : "");
+    for (size_t i = 0; i < report->tensors; i++) {
+        const struct measured *measured = &report->tensor[i];
+        columns_row(&c, measured);
+        put_sizes(&e, measured->sizes, measured->stored, pici_format_name(sizes_best(measured->sizes)));
+        heat_on(stdout, measured->sizes->nnz, measured->sizes->elements);
+        printf("%s%s", e.spark ? "  " : "", e.spark ? measured->spark : "");
         columns_end();
     }
     columns_total(&c);
-    put_sizes(&e, &r->total, r->stored, "");
+    put_sizes(&e, &report->total, report->stored, "");
     columns_end();
 }
 
@@ -351,24 +357,24 @@ static void print_rival(const char *name, const struct sizes *s, const struct ri
 }
 
 /* Speeds are of dense bytes. */
-static void print_compare(const struct report *r)
+static void print_compare(const struct report *report)
 {
     char zstd[TERM_TEXT];
-    snprintf(zstd, sizeof zstd, "zstd -%d", r->zstd_level);
+    snprintf(zstd, sizeof zstd, "zstd -%d", report->zstd_level);
     printf("\n  %-9s  %10s  %7s  %12s  %12s   one thread, the same chunks\n", "", "size", "", "compress", "decompress");
-    print_rival("pici", &r->total, &r->total.pici);
-    print_rival(zstd, &r->total, &r->total.zstd);
+    print_rival("pici", &report->total, &report->total.pici);
+    print_rival(zstd, &report->total, &report->total.zstd);
 }
 
-void report_print(const struct report *r)
+void report_print(const struct report *report)
 {
-    print_heading(r);
-    if (r->tensors == 1)
-        print_one(r);
-    else if (r->tensors)
-        print_table(r);
-    if (r->total.negative_zeros)
-        print_negative_zeros(&r->total);
-    if (r->zstd_level && r->total.elements)
-        print_compare(r);
+    print_heading(report);
+    if (report->tensors == 1)
+        print_one(report);
+    else if (report->tensors)
+        print_table(report);
+    if (report->total.negative_zeros)
+        print_negative_zeros(&report->total);
+    if (report->zstd_level && report->total.elements)
+        print_compare(report);
 }

@@ -10,11 +10,11 @@
 enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 
 /* The output of inspect: JSON, an object; or text, which is a map of one tensor, or a table of several. */
-void report_json(struct jsonout *j, const struct report *r);
-void report_print(const struct report *r);
+void report_json(struct jsonout *j, const struct report *report);
+void report_print(const struct report *report);
 
 /* Write the description of a tensor as members of the current object of j. */
-void measured_json(struct jsonout *j, const struct measured *m);
+void measured_json(struct jsonout *j, const struct measured *measured);
 
 /* The first columns of a table: name, dtype, shape. */
 struct columns {
@@ -24,11 +24,11 @@ struct columns {
 };
 
 /* Choose widths. The other columns take rest characters, with their gaps. */
-void columns_fit(struct columns *c, const struct report *r, size_t rest);
+void columns_fit(struct columns *c, const struct report *report, size_t rest);
 
 /* Print the beginning of a line: column names, a tensor, or sums. */
 void columns_head(const struct columns *c);
-void columns_row(const struct columns *c, const struct measured *m);
+void columns_row(const struct columns *c, const struct measured *measured);
 void columns_total(const struct columns *c);
 
 /* Print the end of such a line. With colours, column names and sums are bold. */

@@ -122,13 +122,13 @@ static struct canvas *begin(struct svg *s, unsigned width, unsigned height)
     return &s->canvas;
 }
 
-struct canvas *canvas_svg(struct output *out, unsigned width, unsigned height)
+struct canvas *canvas_svg(struct output *output, unsigned width, unsigned height)
 {
     struct svg *s = calloc(1, sizeof *s);
     if (!s)
         return NULL;
     s->to = &s->own;
-    s->own.out = out;
+    s->own.out = output;
     markup_put(s->to, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n");
     return begin(s, width, height);
 }

@@ -6,8 +6,8 @@
 
 struct markup;
 
-/* A canvas that writes an SVG file to out. NULL: no memory. */
-struct canvas *canvas_svg(struct output *out, unsigned width, unsigned height);
+/* A canvas that writes an SVG file to output. NULL: no memory. */
+struct canvas *canvas_svg(struct output *output, unsigned width, unsigned height);
 
 /* A canvas that writes an SVG element into an HTML page. NULL: no memory. */
 struct canvas *canvas_svg_in(struct markup *page, unsigned width, unsigned height);

@@ -65,18 +65,18 @@ static void work_on(struct codec_bench *b, enum model_work work, int slice)
     const uint64_t n = SLICE;
     const struct engine_array array = {.dtype = PICI_F32, .format = b->format, .by_value = 1};
     uint64_t nnz;
-    enum pici_status s = PICI_OK;
+    enum pici_status status = PICI_OK;
     switch (work) {
     case MODEL_COUNT: e->count(NULL, &src, &n, 1, &array, 1, &nnz); break;
-    case MODEL_ENCODE: s = e->encode(NULL, block, 0, b->bound, &b->len[slice], &src, &n, 1, &array, 1, 1); break;
+    case MODEL_ENCODE: status = e->encode(NULL, block, 0, b->bound, &b->len[slice], &src, &n, 1, &array, 1, 1); break;
     case MODEL_ADD:
-        s = e->fold(NULL, dst, block, &b->parsed[slice], PICI_SUM, b->temp, COLL_TEMP_BYTES / sizeof(float));
+        status = e->fold(NULL, dst, block, &b->parsed[slice], PICI_SUM, b->temp, COLL_TEMP_BYTES / sizeof(float));
         break;
-    case MODEL_DECODE: s = e->decode(NULL, dst, block, &b->parsed[slice], (uint64_t)SLICES * SLICE); break;
+    case MODEL_DECODE: status = e->decode(NULL, dst, block, &b->parsed[slice], (uint64_t)SLICES * SLICE); break;
     case MODEL_WORKS: break;
     }
-    if (s)
-        world_die(b->world, "the codec: %s", pici_strerror(s));
+    if (status)
+        world_die(b->world, "the codec: %s", pici_strerror(status));
 }
 
 /* Nanoseconds a tile, the median of some rounds over all slices, each as long as on the slowest rank. */

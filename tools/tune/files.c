@@ -28,8 +28,8 @@ int file_read(const char *path, struct tune *tune)
 static int begin(const char *path, struct pici_outfile **out)
 {
     errno = 0;
-    const enum pici_status s = pici_outfile_open(out, path, 1);
-    return s ? complain(path, errno ? strerror(errno) : pici_strerror(s)) : 1;
+    const enum pici_status status = pici_outfile_open(out, path, 1);
+    return status ? complain(path, errno ? strerror(errno) : pici_strerror(status)) : 1;
 }
 
 int file_probe(const char *path)
@@ -45,23 +45,23 @@ int file_write(const char *path, struct tune *tune)
 {
     char why[TUNE_WHY];
     uint8_t *bytes;
-    size_t len;
+    size_t size;
     struct pici_outfile *out;
-    if (pici_tune_write(tune, &bytes, &len, why))
+    if (pici_tune_write(tune, &bytes, &size, why))
         return complain(path, why);
     if (!begin(path, &out)) {
         free(bytes);
         return 0;
     }
-    const int wrong = pici_outfile_write(out, bytes, len);
+    const int wrong = pici_outfile_write(out, bytes, size);
     free(bytes);
     if (wrong) {
         pici_outfile_abort(out);
         return complain(path, strerror(wrong));
     }
     errno = 0;
-    const enum pici_status s = pici_outfile_commit(out);
-    return s ? complain(path, errno ? strerror(errno) : pici_strerror(s)) : 1;
+    const enum pici_status status = pici_outfile_commit(out);
+    return status ? complain(path, errno ? strerror(errno) : pici_strerror(status)) : 1;
 }
 
 int file_merge(const char *path, char *const *files, int count)

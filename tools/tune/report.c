@@ -56,10 +56,10 @@ static int is_held_out(const struct tune *t, const struct tune_point *p)
 
 /* ---- what was measured */
 
-static int add_cell(struct report *r, const struct tune_point *key)
+static int add_cell(struct report *report, const struct tune_point *key)
 {
-    const struct tune *t = r->tune;
-    struct cell *c = &r->cell[r->cells++];
+    const struct tune *t = report->tune;
+    struct cell *c = &report->cell[report->cells++];
     *c = (struct cell){.key = key, .held_out = is_held_out(t, key)};
     c->seen = malloc(t->point_count * sizeof *c->seen);
     for (size_t i = 0; c->seen && i < t->point_count; i++) {
@@ -78,29 +78,29 @@ static int add_cell(struct report *r, const struct tune_point *key)
     return c->seen != NULL;
 }
 
-static int gather(struct report *r)
+static int gather(struct report *report)
 {
-    const struct tune *t = r->tune;
-    r->cell = calloc(t->point_count + 1, sizeof *r->cell);
-    r->rest = *t;
-    r->rest.point_count = 0;
-    r->rest.points = malloc((t->point_count + 1) * sizeof *r->rest.points);
-    if (!r->cell || !r->rest.points)
+    const struct tune *t = report->tune;
+    report->cell = calloc(t->point_count + 1, sizeof *report->cell);
+    report->rest = *t;
+    report->rest.point_count = 0;
+    report->rest.points = malloc((t->point_count + 1) * sizeof *report->rest.points);
+    if (!report->cell || !report->rest.points)
         return 0;
     for (size_t i = 0; i < t->point_count; i++) {
         const struct tune_point *p = &t->points[i];
         int known = 0;
-        for (int k = 0; k < r->cells && !known; k++)
-            known = same_call(r->cell[k].key, p);
-        if (!known && !add_cell(r, p))
+        for (int k = 0; k < report->cells && !known; k++)
+            known = same_call(report->cell[k].key, p);
+        if (!known && !add_cell(report, p))
             return 0;
         if (is_held_out(t, p))
             continue;
-        struct tune_point *q = &r->rest.points[r->rest.point_count++];
+        struct tune_point *q = &report->rest.points[report->rest.point_count++];
         *q = *p;
         q->residual = 0;
     }
-    pici_tune_sort(&r->rest);
+    pici_tune_sort(&report->rest);
     return 1;
 }
 
@@ -114,9 +114,9 @@ static const struct tune_point *find(const struct cell *c, const struct model_ca
     return NULL;
 }
 
-static const struct tune_point *by_tune(struct report *r, const struct cell *c)
+static const struct tune_point *by_tune(struct report *report, const struct cell *c)
 {
-    const struct tune_shape *s = &r->tune->shapes[c->key->shape];
+    const struct tune_shape *s = &report->tune->shapes[c->key->shape];
     struct model_call call = pici_model_call;
     const struct tune_point *best = NULL;
     double least = INFINITY;
@@ -126,9 +126,9 @@ static const struct tune_point *by_tune(struct report *r, const struct cell *c)
     call.ranks = s->ranks;
     call.nodes = &s->nodes;
     call.density = c->key->density;
-    call.correlation = r->tune->correlation;
+    call.correlation = report->tune->correlation;
     for (int i = 0; i < c->count; i++) {
-        const double t = pici_tune_seconds(&r->rest, &call, &c->seen[i]->candidate);
+        const double t = pici_tune_seconds(&report->rest, &call, &c->seen[i]->candidate);
         if (t > 0 && t < least) {
             least = t;
             best = c->seen[i];
@@ -137,37 +137,38 @@ static const struct tune_point *by_tune(struct report *r, const struct cell *c)
     return best;
 }
 
-static const struct tune_point *by_ring(struct report *r, const struct cell *c)
+static const struct tune_point *by_ring(struct report *report, const struct cell *c)
 {
-    (void)r;
+    (void)report;
     return find(c, &(struct model_candidate){.algorithm = PICI_ALGO_RING});
 }
 
-static const struct tune_point *by_vendor(struct report *r, const struct cell *c)
+static const struct tune_point *by_vendor(struct report *report, const struct cell *c)
 {
-    (void)r;
+    (void)report;
     return find(c, &(struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR});
 }
 
-static const struct tune_point *by_auto(struct report *r, const struct cell *c)
+static const struct tune_point *by_auto(struct report *report, const struct cell *c)
 {
-    const struct tune_shape *s = &r->tune->shapes[c->key->shape];
+    const struct tune_shape *s = &report->tune->shapes[c->key->shape];
     const struct schedule_call call = {
         .kind = c->key->collective, .ranks = s->ranks, .bytes = c->key->bytes, .nodes = &s->nodes};
     return find(c, &(struct model_candidate){.algorithm = pici_schedule_usual(&call, 0, 1)});
 }
 
 /* The best of the nearest call that is not held out, by the logarithms of bytes and ranks. */
-static const struct tune_point *by_neighbour(struct report *r, const struct cell *c)
+static const struct tune_point *by_neighbour(struct report *report, const struct cell *c)
 {
     const struct cell *nearest = NULL;
     double least = INFINITY;
-    for (int i = 0; i < r->cells; i++) {
-        const struct cell *o = &r->cell[i];
+    for (int i = 0; i < report->cells; i++) {
+        const struct cell *o = &report->cell[i];
         if (o->held_out || o->key->collective != c->key->collective)
             continue;
         const double x = log2((double)o->key->bytes / (double)c->key->bytes);
-        const double y = log2((double)r->tune->shapes[o->key->shape].ranks / r->tune->shapes[c->key->shape].ranks);
+        const double y =
+            log2((double)report->tune->shapes[o->key->shape].ranks / report->tune->shapes[c->key->shape].ranks);
         if (x * x + y * y < least) {
             least = x * x + y * y;
             nearest = o;
@@ -178,16 +179,16 @@ static const struct tune_point *by_neighbour(struct report *r, const struct cell
 
 /* ---- the table */
 
-static int print_rule(struct report *r, const char *name,
+static int print_rule(struct report *report, const char *name,
                       const struct tune_point *(*choose)(struct report *, const struct cell *), double *regret)
 {
     int n = 0, right = 0, missing = 0;
     double sum = 0;
-    for (int i = 0; i < r->cells; i++) {
-        const struct cell *c = &r->cell[i];
+    for (int i = 0; i < report->cells; i++) {
+        const struct cell *c = &report->cell[i];
         if (!c->held_out || c->count < 2)
             continue;
-        const struct tune_point *p = choose(r, c);
+        const struct tune_point *p = choose(report, c);
         if (!p) {
             missing++;
             continue;
@@ -210,13 +211,13 @@ static int print_rule(struct report *r, const char *name,
 }
 
 /* How much longer the file's choices take than the fastest dense call, which a program could make without us. */
-static void print_behind_dense(struct report *r, double *behind)
+static void print_behind_dense(struct report *report, double *behind)
 {
     int n = 0;
     double sum = 0;
-    for (int i = 0; i < r->cells; i++) {
-        const struct cell *c = &r->cell[i];
-        const struct tune_point *dense = NULL, *p = c->held_out && c->count > 1 ? by_tune(r, c) : NULL;
+    for (int i = 0; i < report->cells; i++) {
+        const struct cell *c = &report->cell[i];
+        const struct tune_point *dense = NULL, *p = c->held_out && c->count > 1 ? by_tune(report, c) : NULL;
         for (int k = 0; k < c->count; k++)
             if (c->seen[k]->candidate.dense && (!dense || c->seen[k]->seconds < dense->seconds))
                 dense = c->seen[k];
@@ -232,33 +233,34 @@ static void print_behind_dense(struct report *r, double *behind)
 
 int report_tune(struct tune *tune)
 {
-    struct report r = {.tune = tune};
+    struct report report = {.tune = tune};
     double *regret = malloc((tune->point_count + 1) * sizeof *regret);
-    int good = gather(&r) && regret, held_out = 0;
-    for (int i = 0; i < r.cells && good; i++)
-        held_out += r.cell[i].held_out && r.cell[i].count > 1;
+    int good = gather(&report) && regret, held_out = 0;
+    for (int i = 0; i < report.cells && good; i++)
+        held_out += report.cell[i].held_out && report.cell[i].count > 1;
     if (!good) {
         fprintf(stderr, "pici-tune: no memory\n");
-    } else if (!held_out || !r.rest.point_count) {
-        fprintf(stderr, "pici-tune: %zu points of %d calls are too few to hold some out\n", tune->point_count, r.cells);
+    } else if (!held_out || !report.rest.point_count) {
+        fprintf(stderr, "pici-tune: %zu points of %d calls are too few to hold some out\n", tune->point_count,
+                report.cells);
         good = 0;
     } else {
         printf("%d of %d calls are held out; the rest has %zu points. Regret: how much longer than the fastest "
                "measured.\n\n",
-               held_out, r.cells, r.rest.point_count);
+               held_out, report.cells, report.rest.point_count);
         printf("%-22s %5s %8s %8s %8s %8s\n", "choice", "calls", "fastest", "regret:", "95% are", "worst");
         printf("%-22s %5s %8s %8s %8s %8s\n", "", "", "", "mean", "below", "");
-        print_rule(&r, "this file", by_tune, regret);
-        print_rule(&r, "nearest measured call", by_neighbour, regret);
-        print_rule(&r, "AUTO without a file", by_auto, regret);
-        print_rule(&r, "always ring", by_ring, regret);
-        print_rule(&r, "always the vendor's", by_vendor, regret);
-        print_behind_dense(&r, regret);
+        print_rule(&report, "this file", by_tune, regret);
+        print_rule(&report, "nearest measured call", by_neighbour, regret);
+        print_rule(&report, "AUTO without a file", by_auto, regret);
+        print_rule(&report, "always ring", by_ring, regret);
+        print_rule(&report, "always the vendor's", by_vendor, regret);
+        print_behind_dense(&report, regret);
     }
-    for (int i = 0; i < r.cells; i++)
-        free(r.cell[i].seen);
-    free(r.cell);
-    free(r.rest.points);
+    for (int i = 0; i < report.cells; i++)
+        free(report.cell[i].seen);
+    free(report.cell);
+    free(report.rest.points);
     free(regret);
     return good;
 }

@@ -4,9 +4,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-static int compare(const void *a, const void *b)
+static int compare(const void *left, const void *right)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
+    const double x = *(const double *)left, y = *(const double *)right;
     return (x > y) - (x < y);
 }
 

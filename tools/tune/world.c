@@ -199,17 +199,18 @@ double world_run(const struct world *w, struct pici_comm *comm, const struct cal
                  const struct model_candidate *what, const float *send, float *recv, int times)
 {
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
-    enum pici_status s = PICI_OK;
+    enum pici_status status = PICI_OK;
     o.algorithm = what->vendor ? PICI_ALGO_AUTO : what->algorithm;
     o.format = what->vendor || what->dense ? PICI_DENSE : PICI_AUTO;
     o.vendor = what->vendor ? 1 : -1;
     const double begin = MPI_Wtime();
-    for (int i = 0; i < times && !s; i++)
-        s = c->kind == PICI_ALL_GATHER       ? pici_all_gather(send, recv, c->count, PICI_F32, comm, &o)
-            : c->kind == PICI_REDUCE_SCATTER ? pici_reduce_scatter(send, recv, c->count, PICI_F32, PICI_SUM, comm, &o)
-                                             : pici_all_reduce(send, recv, c->count, PICI_F32, PICI_SUM, comm, &o);
-    if (s)
-        world_die(w, "a call of %llu bytes: %s: %s", (unsigned long long)c->bytes, pici_strerror(s),
+    for (int i = 0; i < times && !status; i++)
+        status = c->kind == PICI_ALL_GATHER ? pici_all_gather(send, recv, c->count, PICI_F32, comm, &o)
+                 : c->kind == PICI_REDUCE_SCATTER
+                     ? pici_reduce_scatter(send, recv, c->count, PICI_F32, PICI_SUM, comm, &o)
+                     : pici_all_reduce(send, recv, c->count, PICI_F32, PICI_SUM, comm, &o);
+    if (status)
+        world_die(w, "a call of %llu bytes: %s: %s", (unsigned long long)c->bytes, pici_strerror(status),
                   pici_comm_error(comm));
     return (MPI_Wtime() - begin) / times;
 }

@@ -34,9 +34,9 @@ static struct step *last(const struct job *j)
 }
 
 /* What a function says that it has failed by. */
-static int failed(const char *name, enum pici_status s, const char *why)
+static int failed(const char *name, enum pici_status status, const char *why)
 {
-    return s ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s)) : TOOL_OK;
+    return status ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(status)) : TOOL_OK;
 }
 
 static int open_step(struct job *j, int i)
@@ -60,53 +60,54 @@ static int open_step(struct job *j, int i)
 /* Opens the base, as a file of the type that the first delta names. */
 static int open_base(struct job *j)
 {
-    struct tool_options o = {.type = (enum tool_type)j->info.type};
-    if (o.type == TYPE_RAW)
-        o.dtype = j->info.dtype;
-    TRY(tensors_open(&j->base, j->o->args[0], &o));
+    struct tool_options options = {.type = (enum tool_type)j->info.type};
+    if (options.type == TYPE_RAW)
+        options.dtype = j->info.dtype;
+    TRY(tensors_open(&j->base, j->o->args[0], &options));
     return tensors_state(&j->base, &j->state);
 }
 
-static void done(void *ctx, uint64_t bytes)
+static void done(void *context, uint64_t bytes)
 {
-    progress_at(ctx, bytes, bytes);
+    progress_at(context, bytes, bytes);
 }
 
-static enum pici_status apply_deltas(struct output *out, struct pici_state *base, struct pici_deltas *deltas,
-                                     const char *name, uint64_t bytes, const struct tool_options *o, char *why)
+static enum pici_status apply_deltas(struct output *output, struct pici_state *base, struct pici_deltas *deltas,
+                                     const char *name, uint64_t bytes, const struct tool_options *options, char *why)
 {
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
     struct progress progress;
-    opts.threads = o->threads;
+    opts.threads = options->threads;
     opts.progress = done;
     opts.progress_ctx = &progress;
     progress_start(&progress, name, bytes);
-    const enum pici_status s = pici_apply_deltas(output_put, out, base, deltas, &opts, why);
+    const enum pici_status status = pici_apply_deltas(output_put, output, base, deltas, &opts, why);
     progress_end(&progress);
-    return s;
+    return status;
 }
 
 /* Of one file in a folder. */
-static int apply_part(struct output *out, struct pici_state *base, struct pici_deltas *deltas, const char *name,
-                      uint64_t bytes, const struct tool_options *o)
+static int apply_part(struct output *output, struct pici_state *base, struct pici_deltas *deltas, const char *name,
+                      uint64_t bytes, const struct tool_options *options)
 {
     char why[PICI_WHY_BYTES];
-    const enum pici_status s = apply_deltas(out, base, deltas, name, bytes, o, why);
-    return s == PICI_E_IO && out->err ? output_failed(out) : failed(out->name, s, why);
+    const enum pici_status status = apply_deltas(output, base, deltas, name, bytes, options, why);
+    return status == PICI_E_IO && output->error ? output_failed(output) : failed(output->name, status, why);
 }
 
 static int make(struct job *j)
 {
     char why[PICI_WHY_BYTES], other[PICI_WHY_BYTES];
     int is = 0;
-    const enum pici_status s = apply_deltas(&j->out, j->state, j->deltas, j->base.in.name, j->base.in.bytes, j->o, why);
-    if (s == PICI_E_IO && j->out.err)
+    const enum pici_status status =
+        apply_deltas(&j->out, j->state, j->deltas, j->base.input.name, j->base.input.bytes, j->o, why);
+    if (status == PICI_E_IO && j->out.error)
         return output_failed(&j->out);
     /* In place, what is not the base may be the result of an earlier run. */
-    if (s == PICI_E_ARG && j->o->in_place && !pici_deltas_is_result(j->deltas, j->state, &is, other) && is)
+    if (status == PICI_E_ARG && j->o->in_place && !pici_deltas_is_result(j->deltas, j->state, &is, other) && is)
         return TOOL_OK;
-    if (s)
-        return failed(j->out.name, s, why);
+    if (status)
+        return failed(j->out.name, status, why);
     return output_commit(&j->out);
 }
 
@@ -124,13 +125,13 @@ static int apply(struct job *j)
     for (int k = 0; k < j->steps; k++)
         if (input_is(&j->step[k].in, path))
             return tool_usage(path, "is one of the deltas");
-    TRY(output_perms(&j->perms, path, j->base.in.fd));
+    TRY(output_perms(&j->perms, path, j->base.input.fd));
     TRY(j->o->in_place ? output_open(&j->out, path, NULL, true)
-                       : output_open_as(&j->out, path, &j->base.in, &j->perms, j->o->force));
+                       : output_open_as(&j->out, path, &j->base.input, &j->perms, j->o->force));
     if (!j->o->no_sparse)
         output_sparse(&j->out);
     const double start = term_now();
-    j->out.limit = limit_of(j->o, delta_bytes(j), 2 * j->base.in.bytes);
+    j->out.limit = limit_of(j->o, delta_bytes(j), 2 * j->base.input.bytes);
     TRY(output_claim(&j->out, last(j)->in.name, j->info.bytes));
     TRY(make(j));
     if (j->out.fd < 0)
@@ -145,21 +146,22 @@ static int open_and_apply(struct job *j)
         return tool_nomem(j->o->args[0], "the list of deltas");
     for (int k = 0; k < j->steps; k++)
         TRY(open_step(j, k));
-    const enum pici_status s = pici_deltas_get_info(j->deltas, &j->info);
-    if (s)
-        return reading_failed(&last(j)->r, s);
+    const enum pici_status status = pici_deltas_get_info(j->deltas, &j->info);
+    if (status)
+        return reading_failed(&last(j)->r, status);
     TRY(open_base(j));
     return apply(j);
 }
 
-int verb_apply(const struct tool_options *o)
+int verb_apply(const struct tool_options *options)
 {
-    if (!o->out == !o->in_place)
+    if (!options->out == !options->in_place)
         return tool_usage(NULL, "apply: needs either -o NEW or --in-place");
-    for (int i = 0; i < o->nargs; i++)
-        if (folder_is(o->args[i]))
-            return apply_folders(o, apply_part);
-    struct job j = {.o = o, .steps = o->nargs - 1, .out.fd = -1, .base.in.fd = -1, .info = PICI_DELTAS_INFO_INIT};
+    for (int i = 0; i < options->nargs; i++)
+        if (folder_is(options->args[i]))
+            return apply_folders(options, apply_part);
+    struct job j = {
+        .o = options, .steps = options->nargs - 1, .out.fd = -1, .base.input.fd = -1, .info = PICI_DELTAS_INFO_INIT};
     const int status = open_and_apply(&j);
     output_discard(&j.out);
     pici_deltas_free(j.deltas);

@@ -19,19 +19,19 @@ struct job {
 
 /* Makes the state of the tensors of the base that a delta needs. The table of hashes is no tensor of the base, or one
  * too many. */
-static int base_of(struct job *j, struct reading *r, const char *file, struct pici_state **s)
+static int base_of(struct job *j, struct reading *reading, const char *file, struct pici_state **s)
 {
     uint64_t n = 0;
-    enum pici_status failed = pici_reader_count(r->reader, &n);
+    enum pici_status failed = pici_reader_count(reading->reader, &n);
     if (failed)
-        return reading_failed(r, failed);
+        return reading_failed(reading, failed);
     TRY(checkpoint_state(&j->base, s));
     for (uint64_t i = 0; i < n; i++) {
-        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
-        failed = pici_reader_tensor(r->reader, i, &t);
+        struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
+        failed = pici_reader_tensor(reading->reader, i, &tensor);
         if (failed)
-            return reading_failed(r, failed);
-        TRY(checkpoint_add(&j->base, *s, t.name, t.name_len, file));
+            return reading_failed(reading, failed);
+        TRY(checkpoint_add(&j->base, *s, tensor.name, tensor.name_len, file));
     }
     return TOOL_OK;
 }
@@ -60,11 +60,11 @@ static int make_shard(struct shard *k, struct folder_make *m, const struct folde
         return tool_bad(name, "not a delta");
     if (pici_deltas_new(&k->deltas))
         return tool_nomem(name, "the delta");
-    enum pici_status s = pici_deltas_add(k->deltas, k->r.reader, name, why);
-    if (!s)
-        s = pici_deltas_get_info(k->deltas, &info);
-    if (s)
-        return tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s));
+    enum pici_status status = pici_deltas_add(k->deltas, k->r.reader, name, why);
+    if (!status)
+        status = pici_deltas_get_info(k->deltas, &info);
+    if (status)
+        return tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(status));
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != f->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
     TRY(base_of(j, &k->r, f->name, &k->base));
@@ -109,9 +109,10 @@ static int apply_part(struct folder_make *m, struct folder_file *f)
     return status;
 }
 
-static int by_length(const void *a, const void *b)
+static int by_length(const void *left, const void *right)
 {
-    const struct folder_file *x = *(const struct folder_file *const *)a, *y = *(const struct folder_file *const *)b;
+    const struct folder_file *x = *(const struct folder_file *const *)left,
+                             *y = *(const struct folder_file *const *)right;
     return (x->original.bytes > y->original.bytes) - (x->original.bytes < y->original.bytes);
 }
 
@@ -157,67 +158,69 @@ static int is_result(const struct job *j, bool *is)
 /* Names the files of the base that the exchange removes. Its shards and indexes are not meant: the delta is of them. */
 static void warn_of_removed(const struct job *j)
 {
-    const struct folder *const f = &j->base.f;
-    for (size_t i = 0; i < f->entries; i++) {
-        const char *const name = f->entry[i].name;
-        if (tool_has_extension(name, SHARDS_INDEX) || folder_shard(f, name) < f->index.shards ||
+    const struct folder *const folder = &j->base.f;
+    for (size_t i = 0; i < folder->entries; i++) {
+        const char *const name = folder->entry[i].name;
+        if (tool_has_extension(name, SHARDS_INDEX) || folder_shard(folder, name) < folder->index.shards ||
             folder_list_find(&j->delta.list, name))
             continue;
-        char *const path = folder_path(f->path, name, "");
+        char *const path = folder_path(folder->path, name, "");
         if (path)
             tool_warn(path, "is not in the result, and is removed");
         free(path);
     }
 }
 
-static int apply_opened(struct job *j, const struct tool_options *o)
+static int apply_opened(struct job *j, const struct tool_options *options)
 {
     struct folder_make m = {.from = &j->delta,
                             .mode = j->base.f.mode,
-                            .o = o,
+                            .o = options,
                             .list = j->delta.list,
                             .restored = true,
-                            .in_place = o->in_place,
+                            .in_place = options->in_place,
                             .one = apply_part,
                             .ctx = j};
-    const char *const out = o->in_place ? o->args[0] : o->out;
+    const char *const out = options->in_place ? options->args[0] : options->out;
     bool done = false;
     TRY(folder_expect_made(&j->delta, true));
-    if (!o->in_place && folder_same(o->args[0], out))
+    if (!options->in_place && folder_same(options->args[0], out))
         return tool_usage(out, "is the base: use --in-place");
     for (size_t i = 0; i < m.list.files; i++) {
         const struct folder_file *const f = &m.list.file[i];
         if (f->kind == FOLDER_SAME && !folder_find(&j->base.f, f->name))
             return tool_bad(j->base.f.path, "not the base of %s: has no %s", j->delta.path, f->name);
     }
-    if (o->in_place)
+    if (options->in_place)
         TRY(is_result(j, &done));
     if (done)
         return TOOL_OK;
-    if (o->in_place)
+    if (options->in_place)
         warn_of_removed(j);
     return folder_make(&m, out, NULL);
 }
 
 /* Opens both folders, and applies one to the other. */
-static int open_and_apply(struct job *j, const struct tool_options *o)
+static int open_and_apply(struct job *j, const struct tool_options *options)
 {
-    TRY(checkpoint_open(&j->base, o->args[0], false));
-    TRY(folder_open(&j->delta, o->args[1]));
-    return apply_opened(j, o);
+    TRY(checkpoint_open(&j->base, options->args[0], false));
+    TRY(folder_open(&j->delta, options->args[1]));
+    return apply_opened(j, options);
 }
 
-int apply_folders(const struct tool_options *o, delta_applier *apply)
+int apply_folders(const struct tool_options *options, delta_applier *apply)
 {
     struct job j = {.apply = apply};
-    if (o->nargs != 2)
+    if (options->nargs != 2)
         return tool_usage(NULL, "apply: of folders, one delta at a time");
     for (int i = 0; i < 2; i++)
-        if (!folder_is(o->args[i]))
-            return tool_usage(o->args[i], "is a file, and %s is a folder", o->args[!i]);
-    TRY(folder_refuse_options(o->args[1], o));
-    TRY(folder_refuse_inside(o->args[0], o->in_place ? o->args[1] : o->out)); /* in place, the delta would be removed */
-    const int status = open_and_apply(&j, o);
+        if (!folder_is(options->args[i]))
+            return tool_usage(options->args[i], "is a file, and %s is a folder", options->args[!i]);
+    TRY(folder_refuse_options(options->args[1], options));
+    TRY(folder_refuse_inside(options->args[0], options->in_place
+                                                   ? options->args[1]
+                                                   : options->out)); /* in place, the delta would be removed */
+    const int status = open_and_apply(&j, options);
     folder_close(&j.delta);
     checkpoint_close(&j.base);
     return status;

@@ -64,129 +64,129 @@ static void fill(struct bench *b, double sparsity)
     size_t width = pici_dtype_width(b->dtype);
     uint64_t state = 1;
     for (uint64_t i = 0; i < b->n; i++) {
-        uint64_t v = 0, r = next_random(&state);
+        uint64_t element = 0, r = next_random(&state);
         if ((double)(r >> 11) * 0x1p-53 >= sparsity)
-            v = value(b->dtype, next_random(&state));
-        uint8_t v8 = (uint8_t)v;
-        uint16_t v16 = (uint16_t)v;
-        uint32_t v32 = (uint32_t)v;
+            element = value(b->dtype, next_random(&state));
+        uint8_t v8 = (uint8_t)element;
+        uint16_t v16 = (uint16_t)element;
+        uint32_t v32 = (uint32_t)element;
         memcpy(b->src + i * width,
                width == 1   ? (void *)&v8
                : width == 2 ? (void *)&v16
                : width == 4 ? (void *)&v32
-                            : &v,
+                            : &element,
                width);
     }
 }
 
-/* Selects a tensor if it is longer than the one selected before: *buf is then memory for its bytes, else NULL. */
-static int take(struct bench *b, const char *name, size_t len, enum pici_dtype dtype, uint64_t n, uint8_t **buf)
+/* Selects a tensor if it is longer than the one selected before: *buffer is then memory for its bytes, else NULL. */
+static int take(struct bench *b, const char *name, size_t size, enum pici_dtype dtype, uint64_t n, uint8_t **buffer)
 {
     uint64_t bytes = n * pici_dtype_width(dtype);
     const char *only = b->o->tensor;
-    *buf = NULL;
+    *buffer = NULL;
     if (only)
         suggest_word(&b->near, name);
-    if (only ? strlen(only) != len || memcmp(only, name, len) != 0 : b->src && bytes <= b->bytes)
+    if (only ? strlen(only) != size || memcmp(only, name, size) != 0 : b->src && bytes <= b->bytes)
         return TOOL_OK;
     free(b->src);
     free(b->name_storage);
     b->src = bytes < SIZE_MAX ? malloc((size_t)bytes + 1) : NULL;
-    b->name_storage = malloc(len + 1);
+    b->name_storage = malloc(size + 1);
     if (!b->src || !b->name_storage)
         return tool_nomem(b->o->args[0], "the elements");
-    memcpy(b->name_storage, name, len);
-    b->name_storage[len] = 0;
+    memcpy(b->name_storage, name, size);
+    b->name_storage[size] = 0;
     b->name = b->name_storage;
     b->dtype = dtype;
     b->n = n;
     b->bytes = (size_t)bytes;
-    *buf = b->src;
+    *buffer = b->src;
     return TOOL_OK;
 }
 
-static int take_from_source(struct bench *b, struct source *s, uint8_t *scratch)
+static int take_from_source(struct bench *b, struct source *source, uint8_t *scratch)
 {
     for (;;) {
-        struct source_tensor t;
+        struct source_tensor tensor;
         bool more;
         uint8_t *into = NULL;
-        TRY(source_next(s, &t, &more));
+        TRY(source_next(source, &tensor, &more));
         if (!more)
             return TOOL_OK;
-        if (!t.filler)
-            TRY(take(b, t.title, t.title_len, t.dtype, t.count, &into));
+        if (!tensor.filler)
+            TRY(take(b, tensor.title, tensor.title_size, tensor.dtype, tensor.count, &into));
         if (into)
-            TRY(source_take(s, into, b->bytes));
-        while (s->left)
-            TRY(source_take(s, scratch, s->left < SCRATCH ? (size_t)s->left : SCRATCH));
+            TRY(source_take(source, into, b->bytes));
+        while (source->left)
+            TRY(source_take(source, scratch, source->left < SCRATCH ? (size_t)source->left : SCRATCH));
     }
 }
 
-static int load_source(struct bench *b, struct input *in)
+static int load_source(struct bench *b, struct input *input)
 {
-    struct source s;
+    struct source source;
     uint8_t *const scratch = malloc(SCRATCH);
-    int status = scratch ? source_open(&s, in, b->o->args[0], b->o) : tool_nomem(in->name, "the input");
+    int status = scratch ? source_open(&source, input, b->o->args[0], b->o) : tool_nomem(input->name, "the input");
     if (!status) {
-        status = take_from_source(b, &s, scratch);
-        source_close(&s);
+        status = take_from_source(b, &source, scratch);
+        source_close(&source);
     }
     free(scratch);
     return status;
 }
 
-static int take_from_file(struct bench *b, struct reading *r)
+static int take_from_file(struct bench *b, struct reading *reading)
 {
     for (;;) {
-        struct pici_tensor_info t;
+        struct pici_tensor_info tensor;
         bool more;
         uint8_t *into;
-        TRY(reading_next(r, &t, &more));
+        TRY(reading_next(reading, &tensor, &more));
         if (!more)
             return TOOL_OK;
-        TRY(take(b, t.name, t.name_len, t.dtype, t.count, &into));
-        const enum pici_status s = into ? pici_reader_read(r->reader, into, t.count) : PICI_OK;
-        if (s)
-            return reading_failed(r, s);
+        TRY(take(b, tensor.name, tensor.name_len, tensor.dtype, tensor.count, &into));
+        const enum pici_status status = into ? pici_reader_read(reading->reader, into, tensor.count) : PICI_OK;
+        if (status)
+            return reading_failed(reading, status);
     }
 }
 
-static int load_input(struct bench *b, struct input *in, struct reading *r)
+static int load_input(struct bench *b, struct input *input, struct reading *reading)
 {
     enum reading_kind kind = READING_OTHER;
     if (!b->o->type && !b->o->dtype)
-        TRY(reading_kind(in, b->o->args[0], &kind));
+        TRY(reading_kind(input, b->o->args[0], &kind));
     if (kind == READING_BLOCK)
-        return tool_usage(in->name, "is a bare block; bench takes tensors");
+        return tool_usage(input->name, "is a bare block; bench takes tensors");
     if (kind == READING_FILE) {
-        TRY(reading_open(r, in, b->o->threads, true));
-        TRY(take_from_file(b, r));
+        TRY(reading_open(reading, input, b->o->threads, true));
+        TRY(take_from_file(b, reading));
     } else {
-        TRY(load_source(b, in));
+        TRY(load_source(b, input));
     }
     if (!b->name)
-        return b->o->tensor ? tool_no_tensor(in->name, &b->near) : tool_bad(in->name, "has no tensors");
-    return b->n ? TOOL_OK : tool_bad(in->name, "tensor %s has no elements", b->name);
+        return b->o->tensor ? tool_no_tensor(input->name, &b->near) : tool_bad(input->name, "has no tensors");
+    return b->n ? TOOL_OK : tool_bad(input->name, "tensor %s has no elements", b->name);
 }
 
 /* Reads the longest tensor of the file, or that of --tensor. */
 static int load(struct bench *b)
 {
-    struct input in;
-    struct reading r = {0};
-    TRY(input_open(&in, b->o->args[0]));
-    const int status = load_input(b, &in, &r);
-    reading_close(&r);
-    input_close(&in);
+    struct input input;
+    struct reading reading = {0};
+    TRY(input_open(&input, b->o->args[0]));
+    const int status = load_input(b, &input, &reading);
+    reading_close(&reading);
+    input_close(&input);
     return status;
 }
 
 /* ---- measuring */
 
-static int by_value(const void *a, const void *b)
+static int by_value(const void *left, const void *right)
 {
-    double x = *(const double *)a, y = *(const double *)b;
+    double x = *(const double *)left, y = *(const double *)right;
     return (x > y) - (x < y);
 }
 
@@ -201,20 +201,20 @@ static double speed(const struct bench *b, int row)
 }
 
 /* Times one operation. Returns the seconds of one run. */
-static enum pici_status time_op(struct bench *b, int op, enum pici_format f, size_t *len, double *seconds)
+static enum pici_status time_op(struct bench *b, int op, enum pici_format f, size_t *size, double *seconds)
 {
-    struct pici_opts opts = PICI_OPTS_INIT;
-    opts.threads = b->o->threads;
+    struct pici_opts codec_options = PICI_OPTS_INIT;
+    codec_options.threads = b->o->threads;
     /* Repeat what is too short for the clock. */
     size_t times = b->bytes < LEAST_TIMED ? LEAST_TIMED / b->bytes : 1;
-    enum pici_status s = PICI_OK;
+    enum pici_status status = PICI_OK;
     double start = term_now();
-    for (size_t i = 0; i < times && s == PICI_OK; i++)
-        s = op == COMPRESS     ? pici_compress(b->block, b->block_cap, len, b->src, b->n, b->dtype, f, &opts)
-            : op == DECOMPRESS ? pici_decompress(b->dst, b->n, b->block, *len, &opts)
-                               : pici_scatter_add(b->dst, b->n, b->block, *len, &opts);
+    for (size_t i = 0; i < times && status == PICI_OK; i++)
+        status = op == COMPRESS ? pici_compress(b->block, b->block_cap, size, b->src, b->n, b->dtype, f, &codec_options)
+                 : op == DECOMPRESS ? pici_decompress(b->dst, b->n, b->block, *size, &codec_options)
+                                    : pici_scatter_add(b->dst, b->n, b->block, *size, &codec_options);
     *seconds = (term_now() - start) / (double)times;
-    return s;
+    return status;
 }
 
 static double time_memcpy(struct bench *b)
@@ -233,7 +233,7 @@ static bool skipped(const struct bench *b, int f)
     return b->o->format != PICI_AUTO && (int)b->o->format != f;
 }
 
-static void tell(struct bench *b, double sparsity, const size_t len[FORMATS])
+static void tell(struct bench *b, double sparsity, const size_t size[FORMATS])
 {
     double copy = speed(b, 0);
     char bytes[TERM_TEXT];
@@ -249,7 +249,7 @@ static void tell(struct bench *b, double sparsity, const size_t len[FORMATS])
             jsonout_begin(&b->json, NULL, '{');
             jsonout_real(&b->json, "sparsity", sparsity);
             jsonout_string(&b->json, "format", format);
-            jsonout_u64(&b->json, "block_bytes", len[f]);
+            jsonout_u64(&b->json, "block_bytes", size[f]);
             jsonout_begin(&b->json, "gb_per_second", '{');
             jsonout_real(&b->json, "memcpy", copy);
             for (int op = 0; op < OPS; op++)
@@ -257,7 +257,7 @@ static void tell(struct bench *b, double sparsity, const size_t len[FORMATS])
             jsonout_end(&b->json, '}');
             jsonout_end(&b->json, '}');
         } else {
-            printf("%7.5g%%  %-6s  %8s", 100 * sparsity, format, term_bytes(bytes, len[f]));
+            printf("%7.5g%%  %-6s  %8s", 100 * sparsity, format, term_bytes(bytes, size[f]));
             for (int op = 0; op < OPS; op++)
                 printf("  %6.1f %5.2fx", gbs[op], gbs[op] / copy);
             printf("  %6.1f\n", copy);
@@ -269,7 +269,7 @@ static void tell(struct bench *b, double sparsity, const size_t len[FORMATS])
 /* Runs every operation once in each repetition, so that noise of the machine affects all of them alike. */
 static int measure(struct bench *b, double sparsity)
 {
-    size_t len[FORMATS] = {0};
+    size_t size[FORMATS] = {0};
     memset(b->dst, 0, b->bytes);
     memset(b->block, 0, b->block_cap);
     for (int rep = -1; rep < b->o->reps; rep++) { /* -1: to warm up, and to check */
@@ -278,9 +278,9 @@ static int measure(struct bench *b, double sparsity)
             b->seconds[rep] = t;
         for (int f = 0; f < FORMATS; f++) {
             for (int op = 0; op < OPS && !skipped(b, f); op++) {
-                enum pici_status s = time_op(b, op, (enum pici_format)f, &len[f], &t);
-                if (s)
-                    return tool_bad(b->name, "%s: %s", pici_format_name((enum pici_format)f), pici_strerror(s));
+                enum pici_status status = time_op(b, op, (enum pici_format)f, &size[f], &t);
+                if (status)
+                    return tool_bad(b->name, "%s: %s", pici_format_name((enum pici_format)f), pici_strerror(status));
                 if (rep < 0 && op == DECOMPRESS && memcmp(b->dst, b->src, b->bytes) != 0)
                     return tool_bad(b->name, "%s: decompressing gave other bytes",
                                     pici_format_name((enum pici_format)f));
@@ -289,17 +289,17 @@ static int measure(struct bench *b, double sparsity)
             }
         }
     }
-    tell(b, sparsity, len);
+    tell(b, sparsity, size);
     return TOOL_OK;
 }
 
 static int allocate(struct bench *b)
 {
     for (int f = 0; f < FORMATS; f++) {
-        size_t cap = pici_bound((enum pici_format)f, b->dtype, b->n);
-        if (!skipped(b, f) && cap > b->block_cap)
-            b->block_cap = cap;
-        if (!skipped(b, f) && cap == 0)
+        size_t capacity = pici_bound((enum pici_format)f, b->dtype, b->n);
+        if (!skipped(b, f) && capacity > b->block_cap)
+            b->block_cap = capacity;
+        if (!skipped(b, f) && capacity == 0)
             return out_of_memory(b);
     }
     if (!b->src)
@@ -312,36 +312,36 @@ static int allocate(struct bench *b)
 
 static void heading(struct bench *b)
 {
-    const struct tool_options *o = b->o;
+    const struct tool_options *options = b->o;
     char bytes[TERM_TEXT];
-    if (o->json) {
+    if (options->json) {
         b->json.f = stdout;
         jsonout_begin(&b->json, NULL, '{');
         if (b->name) {
-            jsonout_string(&b->json, "file", tool_input_name(o->args[0]));
+            jsonout_string(&b->json, "file", tool_input_name(options->args[0]));
             jsonout_string(&b->json, "tensor", b->name);
         }
         jsonout_string(&b->json, "version", pici_version());
         jsonout_string(&b->json, "dtype", pici_dtype_name(b->dtype));
         jsonout_u64(&b->json, "elements", b->n);
         jsonout_u64(&b->json, "bytes", b->bytes);
-        jsonout_u64(&b->json, "threads", (uint64_t)o->threads);
-        jsonout_u64(&b->json, "repetitions", (uint64_t)o->reps);
+        jsonout_u64(&b->json, "threads", (uint64_t)options->threads);
+        jsonout_u64(&b->json, "repetitions", (uint64_t)options->reps);
         jsonout_begin(&b->json, "results", '[');
         return;
     }
     if (b->name) {
-        term_puts(stdout, tool_input_name(o->args[0]));
+        term_puts(stdout, tool_input_name(options->args[0]));
         fputs(", tensor ", stdout);
         term_puts(stdout, b->name);
         fputs(": ", stdout);
     }
     printf("%s, %s, ", pici_dtype_name(b->dtype), term_bytes(bytes, b->bytes));
-    if (o->threads)
-        printf("%d thread%s", o->threads, o->threads == 1 ? "" : "s");
+    if (options->threads)
+        printf("%d thread%s", options->threads, options->threads == 1 ? "" : "s");
     else
         fputs("a thread for each core", stdout);
-    printf("; GB/s of dense bytes and times memcpy, medians of %d\n\n", o->reps);
+    printf("; GB/s of dense bytes and times memcpy, medians of %d\n\n", options->reps);
     puts("sparsity  format      size      compress     decompress    scatter-add  memcpy");
 }
 
@@ -365,32 +365,32 @@ static int measure_all(struct bench *b)
 
 static int bench(struct bench *b)
 {
-    const struct tool_options *const o = b->o;
-    if (o->nargs) {
+    const struct tool_options *const options = b->o;
+    if (options->nargs) {
         TRY(load(b));
     } else {
-        b->n = o->bench_bytes / pici_dtype_width(b->dtype);
+        b->n = options->bench_bytes / pici_dtype_width(b->dtype);
         b->bytes = (size_t)(b->n * pici_dtype_width(b->dtype));
         if (!b->n || b->bytes / pici_dtype_width(b->dtype) != b->n)
-            return tool_usage(NULL, "bench: --size %" PRIu64 ": too small or too large", o->bench_bytes);
+            return tool_usage(NULL, "bench: --size %" PRIu64 ": too small or too large", options->bench_bytes);
     }
     TRY(allocate(b));
     heading(b);
     const int status = measure_all(b);
-    if (o->json) {
+    if (options->json) {
         jsonout_end(&b->json, ']');
         jsonout_end(&b->json, '}');
     }
     return status;
 }
 
-int verb_bench(const struct tool_options *o)
+int verb_bench(const struct tool_options *options)
 {
-    struct bench b = {.o = o, .dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_F32};
-    suggest_start(&b.near, o->tensor);
-    if (o->nargs == 0 && (o->type || o->tensor))
+    struct bench b = {.o = options, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
+    suggest_start(&b.near, options->tensor);
+    if (options->nargs == 0 && (options->type || options->tensor))
         return tool_usage(NULL, "bench: --type and --tensor are for a FILE");
-    if (o->nargs && (o->sparsity || o->bench_bytes_set))
+    if (options->nargs && (options->sparsity || options->bench_bytes_set))
         return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data, without a FILE");
     const int status = bench(&b);
     free(b.name_storage);

@@ -10,10 +10,11 @@
 #include "input/limit.h"
 
 /* Check every rule of the format. If the block is not valid, say where and why on stderr. Returns an exit status. */
-int block_check(const char *name, const uint8_t *block, size_t len);
+int block_check(const char *name, const uint8_t *block, size_t size);
 
 /* The same, and set *info. Refuse a block that decodes to more bytes than the limit, zeros among them: 48 bytes may
  * claim 2^60 zeros. */
-int block_open(const char *name, const uint8_t *block, size_t len, const struct tool_options *, struct pici_info *info);
+int block_open(const char *name, const uint8_t *block, size_t size, const struct tool_options *,
+               struct pici_info *info);
 
 #endif

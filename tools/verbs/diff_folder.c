@@ -23,8 +23,8 @@ static int base_of(struct job *j, size_t i, struct pici_state **s)
     const char *const file = j->next.f.index.shard[i];
     const struct shards_tensor *last = NULL;
     TRY(checkpoint_state(&j->base, s));
-    for (size_t k = 0; k < shard->n; k++)
-        TRY(checkpoint_add(&j->base, *s, shard->tensor[k].name, shard->tensor[k].name_len, file));
+    for (size_t k = 0; k < shard->count; k++)
+        TRY(checkpoint_add(&j->base, *s, shard->tensor[k].name, shard->tensor[k].name_size, file));
     for (size_t k = 0; i == 0 && k < j->base.f.index.tensors; k++) {
         const struct shards_tensor *const t = &j->base.f.index.tensor[k];
         const bool again = last && last->name_len == t->name_len && memcmp(last->name, t->name, t->name_len) == 0;
@@ -46,18 +46,19 @@ static int make_shard(struct shard *k, struct folder_make *m, struct folder_file
 {
     struct job *const j = m->ctx;
     const size_t i = folder_shard(&j->next.f, f->name);
-    struct input *const in = k->in = &j->next.shard[i].in;
+    struct input *const input = k->in = &j->next.shard[i].input;
     char why[PICI_WHY_BYTES];
-    TRY(input_wake(in));
+    TRY(input_wake(input));
     TRY(base_of(j, i, &k->from));
     TRY(tensors_state(&j->next.shard[i], &k->next));
     if (pici_state_hash(k->next, &f->original.bytes, &f->original.hash, why))
         return tool_bad(NULL, "%s", why);
-    TRY(checkpoint_output(&j->base, &k->out, to, in->fd));
+    TRY(checkpoint_output(&j->base, &k->out, to, input->fd));
     k->out.limit = limit_of(&m->each, f->original.bytes + j->base.bytes, 0);
     output_hash(&k->out);
     TRY(j->make(&k->out, k->from, k->next, f->name, f->original.bytes, &m->each));
-    TRY(input_expect_unchanged(in, in->again ? in->again : in->name)); /* it was hashed before */
+    TRY(input_expect_unchanged(input,
+                               input->reopen_path ? input->reopen_path : input->name)); /* it was hashed before */
     TRY(output_commit(&k->out));
     f->stored = folder_output_sum(&k->out);
     return TOOL_OK;
@@ -122,19 +123,19 @@ static int open_and_make(struct job *j, struct folder_make *m)
     return folder_make(m, m->o->out, NULL);
 }
 
-int diff_folders(const struct tool_options *o, delta_maker *make)
+int diff_folders(const struct tool_options *options, delta_maker *make)
 {
     struct job j = {.make = make};
-    struct folder_make m = {.from = &j.next.f, .o = o, .with_list = true, .one = diff_part, .ctx = &j};
+    struct folder_make m = {.from = &j.next.f, .o = options, .with_list = true, .one = diff_part, .ctx = &j};
     for (int i = 0; i < 2; i++)
-        if (!folder_is(o->args[i]))
-            return tool_usage(o->args[i], "is a file, and %s is a folder", o->args[!i]);
-    if (o->type || o->dtype)
-        return tool_usage(o->args[1], "is a folder: --type and --dtype are for files");
-    TRY(folder_refuse_options(o->args[1], o));
-    if (folder_same(o->args[0], o->out))
-        return tool_usage(o->out, "is the base");
-    TRY(folder_refuse_inside(o->args[0], o->out));
+        if (!folder_is(options->args[i]))
+            return tool_usage(options->args[i], "is a file, and %s is a folder", options->args[!i]);
+    if (options->type || options->dtype)
+        return tool_usage(options->args[1], "is a folder: --type and --dtype are for files");
+    TRY(folder_refuse_options(options->args[1], options));
+    if (folder_same(options->args[0], options->out))
+        return tool_usage(options->out, "is the base");
+    TRY(folder_refuse_inside(options->args[0], options->out));
     const int status = open_and_make(&j, &m);
     folder_list_free(&m.list);
     checkpoint_close(&j.next);

@@ -41,189 +41,193 @@ struct listing {
 };
 
 /* Adds a tensor. NULL: no memory. */
-static struct measured *add(struct report *report, const char *name, size_t len, enum pici_dtype dtype,
+static struct measured *add(struct report *report, const char *name, size_t size, enum pici_dtype dtype,
                             const uint64_t *shape, unsigned rank, uint64_t count)
 {
-    struct measured *m = report_add(report, name, len);
-    if (!m || !(m->shape = malloc(rank * sizeof *m->shape + 1)))
+    struct measured *measured = report_add(report, name, size);
+    if (!measured || !(measured->shape = malloc(rank * sizeof *measured->shape + 1)))
         return NULL;
-    m->dtype = dtype;
-    m->rank = rank;
+    measured->dtype = dtype;
+    measured->rank = rank;
     if (rank)
-        memcpy(m->shape, shape, rank * sizeof *m->shape);
-    m->elements = count;
+        memcpy(measured->shape, shape, rank * sizeof *measured->shape);
+    measured->elements = count;
     /* A .pt file may claim long tensors, with strides of 0. One has fewer than 2^64 bytes; their sum may have more. */
     report->total.elements = capped_sum(report->total.elements, count);
     report->total.dense_bytes = capped_sum(report->total.dense_bytes, count * pici_dtype_width(dtype));
-    return m;
+    return measured;
 }
 
 /* Keeps what the original calls the type, where elements do not say it: there may be millions of tensors. */
-static bool keep_meaning(struct measured *m, const char *text, size_t len)
+static bool keep_meaning(struct measured *measured, const char *text, size_t size)
 {
-    if (pici_npy_meaning_of(text, len, m->dtype) == NPY_NUMBER)
+    if (pici_npy_meaning_of(text, size, measured->dtype) == NPY_NUMBER)
         return true;
-    m->dtype_text = strndup(text, len);
-    return m->dtype_text != NULL;
+    measured->dtype_text = strndup(text, size);
+    return measured->dtype_text != NULL;
 }
 
-static void count_stored(struct listing *l, struct measured *m, const struct pici_tensor_info *t)
+static void count_stored(struct listing *l, struct measured *measured, const struct pici_tensor_info *tensor)
 {
-    m->stored = t->stored_bytes;
-    m->chunks = t->chunks;
-    l->chunks += t->chunks;
-    l->report.stored += m->stored;
+    measured->stored = tensor->stored_bytes;
+    measured->chunks = tensor->chunks;
+    l->chunks += tensor->chunks;
+    l->report.stored += measured->stored;
 }
 
-/* Adds a view of tensor t of a .pici file; whole: as the row that stands for t. */
-static int add_view(struct listing *l, struct reading *r, const struct pici_tensor_info *t, const struct pici_view *v,
-                    bool unnamed, bool whole)
+/* Adds a view of tensor tensor of a .pici file; whole: as the row that stands for tensor. */
+static int add_view(struct listing *l, struct reading *reading, const struct pici_tensor_info *tensor,
+                    const struct pici_view *view, bool unnamed, bool whole)
 {
     char text[VIEW_TEXT];
     const struct sizes was = l->report.total;
-    struct measured *m = add(&l->report, v->name, v->name_len, v->dtype, v->shape, v->rank, v->count);
-    if (!m || !keep_meaning(m, v->word, strlen(v->word)))
-        return tool_nomem(r->in->name, "the list of tensors");
-    view_text_of(text, sizeof text, v, t, unnamed);
-    if (text[0] && !(m->view = strdup(text)))
-        return tool_nomem(r->in->name, "the list of tensors");
+    struct measured *measured =
+        add(&l->report, view->name, view->name_len, view->dtype, view->shape, view->rank, view->count);
+    if (!measured || !keep_meaning(measured, view->word, strlen(view->word)))
+        return tool_nomem(reading->input->name, "the list of tensors");
+    view_text_of(text, sizeof text, view, tensor, unnamed);
+    if (text[0] && !(measured->view = strdup(text)))
+        return tool_nomem(reading->input->name, "the list of tensors");
     if (whole) {
-        count_stored(l, m, t);
-        return reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &m->big_endian);
+        count_stored(l, measured, tensor);
+        return reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian);
     }
     l->report.total = was; /* which has the elements of the storage */
     return TOOL_OK;
 }
 
 /* Adds a tensor of a .pici file. of: the tensor itself, or that of a small delta which leads to it. */
-static int add_tensor(struct listing *l, struct reading *r, const struct pici_tensor_info *t,
+static int add_tensor(struct listing *l, struct reading *reading, const struct pici_tensor_info *tensor,
                       const struct pici_tensor_info *of)
 {
     struct pici_attr type = {0};
-    struct measured *m = add(&l->report, t->name, t->name_len, of->dtype, of->shape, of->rank, of->count);
-    if (!m)
-        return tool_nomem(r->in->name, "the list of tensors");
-    count_stored(l, m, t);
-    TRY(reading_attr_is(r, t->index, ATTR_ENDIAN, "big", &m->big_endian));
-    TRY(reading_attr_is(r, t->index, ATTR_ORDER, "F", &m->fortran));
-    TRY(reading_attr(r, t->index, ATTR_DTYPE, &type));
-    if (type.key && !keep_meaning(m, type.value, type.len))
-        return tool_nomem(r->in->name, "the list of tensors");
-    TRY(reading_attr(r, t->index, ATTR_VIEW, &type));
-    if (type.key && !(m->view = strndup(type.value, type.len < VIEW_TEXT ? type.len : VIEW_TEXT)))
-        return tool_nomem(r->in->name, "the list of tensors");
+    struct measured *measured =
+        add(&l->report, tensor->name, tensor->name_len, of->dtype, of->shape, of->rank, of->count);
+    if (!measured)
+        return tool_nomem(reading->input->name, "the list of tensors");
+    count_stored(l, measured, tensor);
+    TRY(reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian));
+    TRY(reading_attr_is(reading, tensor->index, ATTR_ORDER, "F", &measured->fortran));
+    TRY(reading_attr(reading, tensor->index, ATTR_DTYPE, &type));
+    if (type.key && !keep_meaning(measured, type.value, type.len))
+        return tool_nomem(reading->input->name, "the list of tensors");
+    TRY(reading_attr(reading, tensor->index, ATTR_VIEW, &type));
+    if (type.key && !(measured->view = strndup(type.value, type.len < VIEW_TEXT ? type.len : VIEW_TEXT)))
+        return tool_nomem(reading->input->name, "the list of tensors");
     return TOOL_OK;
 }
 
 /* Adds a tensor of a .pici file and its views. A storage without a name that
  * the first of them is all of gets its row, and bytes between tensors get none. */
-static int add_stored(struct listing *l, struct reading *r, const struct pici_tensor_info *t,
+static int add_stored(struct listing *l, struct reading *reading, const struct pici_tensor_info *tensor,
                       const struct pici_tensor_info *of, struct reading_views *views)
 {
-    struct pici_view v;
+    struct pici_view view;
     bool row = false;
-    TRY(reading_views(r, t, views));
-    for (uint64_t i = 0; i < views->n; i++) {
-        TRY(reading_view(r, views->first + i, &v));
-        const bool whole = views->unnamed && i == 0 && v.stored_count == t->count && v.count == t->count;
+    TRY(reading_views(reading, tensor, views));
+    for (uint64_t i = 0; i < views->count; i++) {
+        TRY(reading_view(reading, views->first + i, &view));
+        const bool whole =
+            views->unnamed && i == 0 && view.stored_count == tensor->count && view.count == tensor->count;
         if (i == 0 && !whole)
-            TRY(add_tensor(l, r, t, of));
-        TRY(add_view(l, r, t, &v, views->unnamed, whole));
+            TRY(add_tensor(l, reading, tensor, of));
+        TRY(add_view(l, reading, tensor, &view, views->unnamed, whole));
         row = true;
     }
-    return row || views->unnamed ? TOOL_OK : add_tensor(l, r, t, of);
+    return row || views->unnamed ? TOOL_OK : add_tensor(l, reading, tensor, of);
 }
 
 /* Reads the index, or all of a stream. delta: the tensors that small deltas lead to are shown; or NULL. */
-static int gather(struct listing *l, struct reading *r, const struct delta *delta)
+static int gather(struct listing *l, struct reading *reading, const struct delta *delta)
 {
     struct reading_views views = {0};
     for (;;) {
-        struct pici_tensor_info t;
+        struct pici_tensor_info tensor;
         bool more;
-        TRY(reading_next(r, &t, &more));
+        TRY(reading_next(reading, &tensor, &more));
         if (!more)
             return TOOL_OK;
-        struct pici_tensor_info of = t;
-        if (delta && t.index < delta->tensors) {
-            const enum pici_status s = pici_delta_tensor(delta, r->reader, t.index, &of);
-            if (s)
-                return reading_failed(r, s);
+        struct pici_tensor_info of = tensor;
+        if (delta && tensor.index < delta->tensors) {
+            const enum pici_status status = pici_delta_tensor(delta, reading->reader, tensor.index, &of);
+            if (status)
+                return reading_failed(reading, status);
         }
-        TRY(add_stored(l, r, &t, &of, &views));
+        TRY(add_stored(l, reading, &tensor, &of, &views));
     }
 }
 
 /* Adds each tensor that the pickle of a .pt file names; several may be in one storage. */
-static int gather_torch(struct archive *a, struct report *report)
+static int gather_torch(struct archive *archive, struct report *report)
 {
     char view[256];
     uint64_t shape[TORCH_MAX_RANK + 1];
-    for (size_t i = 0; i < a->torch.count; i++) {
-        const struct torch_tensor *t = &a->torch.tensors[i];
-        unsigned rank = t->rank;
+    for (size_t i = 0; i < archive->torch.count; i++) {
+        const struct torch_tensor *tensor = &archive->torch.tensors[i];
+        unsigned rank = tensor->rank;
         if (rank)
-            memcpy(shape, t->shape, rank * sizeof *shape);
-        if (t->item_elements > 1)
-            shape[rank++] = t->item_elements;
-        struct measured *m = add(report, t->name, t->name_len, t->dtype, shape, rank, t->items * t->item_elements);
-        if (!m || !(m->dtype_text = strdup(t->source_dtype)))
-            return tool_nomem(a->in->name, "the list of tensors");
-        archive_view(a, i, view, sizeof view);
-        if (view[0] && !(m->view = strdup(view)))
-            return tool_nomem(a->in->name, "the list of tensors");
-        m->big_endian = a->big_endian && pici_dtype_width(t->dtype) > 1;
+            memcpy(shape, tensor->shape, rank * sizeof *shape);
+        if (tensor->item_elements > 1)
+            shape[rank++] = tensor->item_elements;
+        struct measured *measured = add(report, tensor->name, tensor->name_len, tensor->dtype, shape, rank,
+                                        tensor->items * tensor->item_elements);
+        if (!measured || !(measured->dtype_text = strdup(tensor->source_dtype)))
+            return tool_nomem(archive->input->name, "the list of tensors");
+        archive_view(archive, i, view, sizeof view);
+        if (view[0] && !(measured->view = strdup(view)))
+            return tool_nomem(archive->input->name, "the list of tensors");
+        measured->big_endian = archive->big_endian && pici_dtype_width(tensor->dtype) > 1;
     }
     return TOOL_OK;
 }
 
 /* Whether gather_torch has listed what is in this part of the file. */
-static bool is_listed(const struct archive *a, size_t part)
+static bool is_listed(const struct archive *archive, size_t part)
 {
-    return a->torch.count && part < a->parts && a->part[part].tensor != ARCHIVE_NONE;
+    return archive->torch.count && part < archive->parts && archive->part[part].tensor != ARCHIVE_NONE;
 }
 
 static int add_tensors(struct report *report, struct tensors *all)
 {
     TRY(gather_torch(&all->source.archive, report));
-    for (size_t i = 0; i < all->n; i++) {
+    for (size_t i = 0; i < all->count; i++) {
         const struct tensor_at *t = &all->tensor[i];
         if (t->filler || is_listed(&all->source.archive, i))
             continue;
-        struct measured *m = add(report, t->name, t->name_len, t->dtype, t->shape, t->rank, t->count);
-        if (!m || !keep_meaning(m, t->dtype_text, strlen(t->dtype_text)))
-            return tool_nomem(all->in.name, "the list of tensors");
-        m->big_endian = t->big_endian;
-        m->fortran = t->fortran;
+        struct measured *measured = add(report, t->name, t->name_size, t->dtype, t->shape, t->rank, t->count);
+        if (!measured || !keep_meaning(measured, t->dtype_text, strlen(t->dtype_text)))
+            return tool_nomem(all->input.name, "the list of tensors");
+        measured->big_endian = t->big_endian;
+        measured->fortran = t->fortran;
     }
     return TOOL_OK;
 }
 
 /* Reads the header of a file that is not a .pici file. */
-static int gather_source(struct report *report, const char *path, const struct tool_options *o)
+static int gather_source(struct report *report, const char *path, const struct tool_options *options)
 {
     struct tensors all;
-    TRY(tensors_open(&all, path, o));
+    TRY(tensors_open(&all, path, options));
     report->type = tool_type_name(all.source.type);
-    report->file_bytes = all.in.bytes;
+    report->file_bytes = all.input.bytes;
     const int status = add_tensors(report, &all);
     tensors_close(&all);
     return status;
 }
 
-static int gather_delta(struct reading *r, struct listed_delta *d)
+static int gather_delta(struct reading *reading, struct listed_delta *d)
 {
-    TRY(reading_is_delta(r, &d->is));
-    if (!d->is || !r->in->regular)
+    TRY(reading_is_delta(reading, &d->is));
+    if (!d->is || !reading->input->regular)
         return TOOL_OK;
-    TRY(reading_delta(r, &d->d));
+    TRY(reading_delta(reading, &d->d));
     d->whole = true;
-    return reading_attr(r, PICI_FILE, DELTA_REMOVED, &d->removed);
+    return reading_attr(reading, PICI_FILE, DELTA_REMOVED, &d->removed);
 }
 
 static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
 {
-    size_t at = 0, len;
+    size_t at = 0, size;
     const char *name;
     bool good;
     jsonout_begin(j, "delta", '{');
@@ -231,8 +235,8 @@ static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
         jsonout_u64(j, pici_delta_kind_name((enum delta_kind)k), d->d.kinds[k]);
     if (d->whole) {
         jsonout_begin(j, "removed", '[');
-        while (pici_delta_removed_next(&d->removed, &at, &name, &len, &good))
-            jsonout_text(j, NULL, name, len);
+        while (pici_delta_removed_next(&d->removed, &at, &name, &size, &good))
+            jsonout_text(j, NULL, name, size);
         jsonout_end(j, ']');
     }
     jsonout_end(j, '}');
@@ -240,45 +244,45 @@ static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
 
 static void list_delta(const struct listed_delta *d)
 {
-    size_t at = 0, len;
+    size_t at = 0, size;
     const char *name;
     bool good;
     for (int k = 0; k < DELTA_KINDS; k++)
         printf("%s%" PRIu64 " %s", k ? ", " : "\n", d->d.kinds[k], pici_delta_kind_name((enum delta_kind)k));
     printf(", %" PRIu64 " removed%s", d->d.removed, d->d.removed ? ":" : "");
-    while (pici_delta_removed_next(&d->removed, &at, &name, &len, &good)) {
+    while (pici_delta_removed_next(&d->removed, &at, &name, &size, &good)) {
         putchar(' ');
-        term_text(stdout, name, len);
+        term_text(stdout, name, size);
     }
     puts("");
 }
 
 static void list_json(struct jsonout *j, const struct listing *l)
 {
-    const struct report *const r = &l->report;
+    const struct report *const report = &l->report;
     jsonout_begin(j, NULL, '{');
-    jsonout_string(j, "file", r->file);
-    jsonout_string(j, "source", r->type);
-    if (r->file_bytes)
-        jsonout_u64(j, "file_bytes", r->file_bytes);
+    jsonout_string(j, "file", report->file);
+    jsonout_string(j, "source", report->type);
+    if (report->file_bytes)
+        jsonout_u64(j, "file_bytes", report->file_bytes);
     jsonout_begin(j, "tensors", '[');
-    for (size_t i = 0; i < r->tensors; i++) {
-        const struct measured *m = &r->tensor[i];
+    for (size_t i = 0; i < report->tensors; i++) {
+        const struct measured *measured = &report->tensor[i];
         jsonout_begin(j, NULL, '{');
-        measured_json(j, m);
-        jsonout_u64(j, "elements", m->elements);
-        jsonout_u64(j, "bytes", m->elements * pici_dtype_width(m->dtype));
-        if (m->stored)
-            jsonout_u64(j, "stored_bytes", m->stored);
-        jsonout_u64(j, "chunks", m->chunks);
+        measured_json(j, measured);
+        jsonout_u64(j, "elements", measured->elements);
+        jsonout_u64(j, "bytes", measured->elements * pici_dtype_width(measured->dtype));
+        if (measured->stored)
+            jsonout_u64(j, "stored_bytes", measured->stored);
+        jsonout_u64(j, "chunks", measured->chunks);
         jsonout_end(j, '}');
     }
     jsonout_end(j, ']');
     jsonout_begin(j, "total", '{');
-    jsonout_u64(j, "elements", r->total.elements);
-    jsonout_u64(j, "bytes", r->total.dense_bytes);
-    if (r->stored)
-        jsonout_u64(j, "stored_bytes", r->stored);
+    jsonout_u64(j, "elements", report->total.elements);
+    jsonout_u64(j, "bytes", report->total.dense_bytes);
+    if (report->stored)
+        jsonout_u64(j, "stored_bytes", report->stored);
     jsonout_u64(j, "chunks", l->chunks);
     jsonout_end(j, '}');
     if (l->delta.is)
@@ -300,36 +304,37 @@ static void list_row(uint64_t elements, uint64_t dense_bytes, uint64_t stored, u
 
 static void list_print(const struct listing *l)
 {
-    const struct report *const r = &l->report;
+    const struct report *const report = &l->report;
     char bytes[TERM_TEXT];
-    term_puts(stdout, r->file);
+    term_puts(stdout, report->file);
     if (l->other) {
         fputs(": ", stdout);
-        term_puts(stdout, r->type);
+        term_puts(stdout, report->type);
     } else {
         printf(l->delta.is ? ": delta" : ": pici");
     }
-    if (*r->type && !l->other) {
+    if (*report->type && !l->other) {
         printf(", from ");
-        term_puts(stdout, r->type);
+        term_puts(stdout, report->type);
     }
-    if (r->file_bytes)
-        printf(", %s", term_bytes(bytes, r->file_bytes));
-    printf(", %zu tensor%s\n\n", r->tensors, r->tensors == 1 ? "" : "s");
-    if (!r->tensors)
+    if (report->file_bytes)
+        printf(", %s", term_bytes(bytes, report->file_bytes));
+    printf(", %zu tensor%s\n\n", report->tensors, report->tensors == 1 ? "" : "s");
+    if (!report->tensors)
         return;
     struct columns c;
-    columns_fit(&c, r, 2 + 12 + 2 + 8 + 2 + 8 + 2 + 6 + 2 + 6);
+    columns_fit(&c, report, 2 + 12 + 2 + 8 + 2 + 8 + 2 + 6 + 2 + 6);
     columns_head(&c);
     printf("  %12s  %8s  %8s  %6s  %6s", "ELEMENTS", "BYTES", "STORED", "RATIO", "CHUNKS");
     columns_end();
-    for (size_t i = 0; i < r->tensors; i++) {
-        const struct measured *m = &r->tensor[i];
-        columns_row(&c, m);
-        list_row(m->elements, m->elements * pici_dtype_width(m->dtype), m->stored, m->chunks);
+    for (size_t i = 0; i < report->tensors; i++) {
+        const struct measured *measured = &report->tensor[i];
+        columns_row(&c, measured);
+        list_row(measured->elements, measured->elements * pici_dtype_width(measured->dtype), measured->stored,
+                 measured->chunks);
     }
     columns_total(&c);
-    list_row(r->total.elements, r->total.dense_bytes, r->stored, l->chunks);
+    list_row(report->total.elements, report->total.dense_bytes, report->stored, l->chunks);
     if (l->delta.whole)
         list_delta(&l->delta);
 }
@@ -364,40 +369,40 @@ static int add_delta(struct listed_delta *all, const struct listed_delta *d)
 }
 
 /* Reads the descriptions of the tensors of one shard, which picitool made. */
-static int gather_opened(struct listing *l, struct input *in, struct reading *r, struct listed_delta *delta)
+static int gather_opened(struct listing *l, struct input *input, struct reading *reading, struct listed_delta *delta)
 {
-    TRY(reading_open(r, in, 1, true));
-    TRY(gather_delta(r, delta));
-    TRY(gather(l, r, delta->whole ? &delta->d : NULL));
-    return add_delta(&l->delta, delta) ? tool_nomem(in->name, "the names of removed tensors") : TOOL_OK;
+    TRY(reading_open(reading, input, 1, true));
+    TRY(gather_delta(reading, delta));
+    TRY(gather(l, reading, delta->whole ? &delta->d : NULL));
+    return add_delta(&l->delta, delta) ? tool_nomem(input->name, "the names of removed tensors") : TOOL_OK;
 }
 
 static int gather_made(struct listing *l, const char *path)
 {
-    struct input in;
-    struct reading r;
+    struct input input;
+    struct reading reading;
     struct listed_delta delta = {0};
-    TRY(input_open(&in, path));
-    const int status = gather_opened(l, &in, &r, &delta);
+    TRY(input_open(&input, path));
+    const int status = gather_opened(l, &input, &reading, &delta);
     pici_delta_close(&delta.d);
-    reading_close(&r);
-    input_close(&in);
+    reading_close(&reading);
+    input_close(&input);
     return status;
 }
 
 /* Reads the descriptions of all tensors of a folder. Of a checkpoint, folder_check has been called. */
-static int gather_folder(struct listing *l, const struct folder *f)
+static int gather_folder(struct listing *l, const struct folder *folder)
 {
-    for (size_t i = 0; i < (f->made ? f->list.files : f->entries); i++) {
-        const struct folder_file *const file = f->made ? &f->list.file[i] : NULL;
-        const char *const name = file ? file->name : f->entry[i].name;
+    for (size_t i = 0; i < (folder->made ? folder->list.files : folder->entries); i++) {
+        const struct folder_file *const file = folder->made ? &folder->list.file[i] : NULL;
+        const char *const name = file ? file->name : folder->entry[i].name;
         const size_t before = l->report.tensors;
-        struct tool_options o = {.type = file ? TYPE_UNSET : folder_part_type(&f->entry[i])};
-        o.dtype = o.type == TYPE_RAW ? PICI_U8 : 0;
-        if (file ? file->kind != FOLDER_SHARD : o.type == TYPE_UNSET)
+        struct tool_options options = {.type = file ? TYPE_UNSET : folder_part_type(&folder->entry[i])};
+        options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
+        if (file ? file->kind != FOLDER_SHARD : options.type == TYPE_UNSET)
             continue;
-        char *const path = folder_path(f->path, name, file ? FOLDER_EXTENSION : "");
-        const int status = !path ? TOOL_BAD : file ? gather_made(l, path) : gather_source(&l->report, path, &o);
+        char *const path = folder_path(folder->path, name, file ? FOLDER_EXTENSION : "");
+        const int status = !path ? TOOL_BAD : file ? gather_made(l, path) : gather_source(&l->report, path, &options);
         free(path);
         TRY(status);
         for (size_t k = before; k < l->report.tensors; k++)
@@ -406,89 +411,89 @@ static int gather_folder(struct listing *l, const struct folder *f)
     return TOOL_OK;
 }
 
-static int list_opened(struct listing *l, struct folder *f, const struct tool_options *o)
+static int list_opened(struct listing *l, struct folder *folder, const struct tool_options *options)
 {
     size_t shards = 0;
-    if (o->type || o->dtype)
-        return tool_usage(f->path, "is a folder: --type and --dtype are for files");
-    if (!f->made)
-        TRY(folder_check(f, NULL, NULL, NULL));
-    TRY(gather_folder(l, f));
-    for (size_t i = 0; i < f->list.files; i++)
-        shards += f->list.file[i].kind == FOLDER_SHARD;
-    for (size_t i = 0; !f->made && i < f->entries; i++)
-        shards += folder_part_type(&f->entry[i]) != TYPE_UNSET;
+    if (options->type || options->dtype)
+        return tool_usage(folder->path, "is a folder: --type and --dtype are for files");
+    if (!folder->made)
+        TRY(folder_check(folder, NULL, NULL, NULL));
+    TRY(gather_folder(l, folder));
+    for (size_t i = 0; i < folder->list.files; i++)
+        shards += folder->list.file[i].kind == FOLDER_SHARD;
+    for (size_t i = 0; !folder->made && i < folder->entries; i++)
+        shards += folder_part_type(&folder->entry[i]) != TYPE_UNSET;
     snprintf(l->type, sizeof l->type, "%s in %zu shard%s",
-             !f->made        ? "checkpoint"
-             : f->list.delta ? "delta"
-                             : "compressed",
+             !folder->made        ? "checkpoint"
+             : folder->list.delta ? "delta"
+                                  : "compressed",
              shards, shards == 1 ? "" : "s");
-    l->report.file = f->path;
+    l->report.file = folder->path;
     l->report.type = l->type;
     l->report.file_bytes = 0;
-    for (size_t i = 0; i < f->entries; i++)
-        l->report.file_bytes += f->entry[i].bytes;
+    for (size_t i = 0; i < folder->entries; i++)
+        l->report.file_bytes += folder->entry[i].bytes;
     return TOOL_OK;
 }
 
-static int list_folder(const char *path, const struct tool_options *o, struct inputs *inputs)
+static int list_folder(const char *path, const struct tool_options *options, struct inputs *inputs)
 {
-    struct folder f;
+    struct folder folder;
     struct listing l = {.other = true};
-    TRY(folder_open(&f, path));
-    const int status = list_opened(&l, &f, o);
+    TRY(folder_open(&folder, path));
+    const int status = list_opened(&l, &folder, options);
     if (!status)
         list_show(inputs, &l);
     free((void *)l.delta.removed.value);
     report_free(&l.report);
-    folder_close(&f);
+    folder_close(&folder);
     return status;
 }
 
-static int list_file(struct listing *l, struct input *in, struct reading *r, const char *path,
-                     const struct tool_options *o)
+static int list_file(struct listing *l, struct input *input, struct reading *reading, const char *path,
+                     const struct tool_options *options)
 {
     enum reading_kind kind = READING_OTHER;
     struct pici_attr type;
-    l->report.file = in->name;
-    l->report.file_bytes = in->bytes;
+    l->report.file = input->name;
+    l->report.file_bytes = input->bytes;
     l->report.type = l->type;
-    if (!o->type && !o->dtype)
-        TRY(reading_kind(in, path, &kind));
+    if (!options->type && !options->dtype)
+        TRY(reading_kind(input, path, &kind));
     enum tool_type looks = TYPE_RAW;
     if (kind == READING_OTHER)
-        TRY(looks_type(in, path, o, &looks));
-    l->other = kind == READING_OTHER && (o->type || o->dtype || looks != TYPE_RAW);
+        TRY(looks_type(input, path, options, &looks));
+    l->other = kind == READING_OTHER && (options->type || options->dtype || looks != TYPE_RAW);
     if (l->other)
-        return gather_source(&l->report, path, o);
-    TRY(reading_open(r, in, 1, true));
-    TRY(reading_attr(r, PICI_FILE, ATTR_TYPE, &type));
+        return gather_source(&l->report, path, options);
+    TRY(reading_open(reading, input, 1, true));
+    TRY(reading_attr(reading, PICI_FILE, ATTR_TYPE, &type));
     if (type.key && type.len < TYPE_TEXT)
         memcpy(l->type, type.value, type.len);
-    TRY(gather_delta(r, &l->delta));
-    return gather(l, r, l->delta.whole ? &l->delta.d : NULL);
+    TRY(gather_delta(reading, &l->delta));
+    return gather(l, reading, l->delta.whole ? &l->delta.d : NULL);
 }
 
-static int list(const char *path, const struct tool_options *o, void *ctx)
+static int list(const char *path, const struct tool_options *options, void *context)
 {
     if (folder_is(path))
-        return list_folder(path, o, ctx);
-    struct input in;
-    struct reading r = {0};
+        return list_folder(path, options, context);
+    struct input input;
+    struct reading reading = {0};
     struct listing l = {.other = false};
-    TRY(input_open(&in, path));
-    const int status = list_file(&l, &in, &r, path, o);
+    TRY(input_open(&input, path));
+    const int status = list_file(&l, &input, &reading, path, options);
     if (!status)
-        list_show(ctx, &l);
+        list_show(context, &l);
     pici_delta_close(&l.delta.d);
     report_free(&l.report);
-    reading_close(&r);
-    input_close(&in);
+    reading_close(&reading);
+    input_close(&input);
     return status;
 }
 
-int verb_list(const struct tool_options *o)
+int verb_list(const struct tool_options *options)
 {
-    TRY(results_check(o, "list"));
-    return inputs_print(o, list);
+    TRY(results_check(options, "list"));
+    return inputs_print(options, list);
 }

@@ -16,40 +16,40 @@
 #include "term.h"
 
 /* What a function says that it has failed by. */
-static int failed(const char *name, enum pici_status s, const char *why)
+static int failed(const char *name, enum pici_status status, const char *why)
 {
-    return s ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(s)) : TOOL_OK;
+    return status ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(status)) : TOOL_OK;
 }
 
 /* Finds the type of the base, and refuses what log append would. */
-static int check_base(const char *path, const struct tool_options *o)
+static int check_base(const char *path, const struct tool_options *options)
 {
-    struct input in;
+    struct input input;
     enum tool_type type = TYPE_RAW;
-    TRY(input_open(&in, path));
-    int status = looks_type(&in, path, o, &type);
-    if (!status && o->type != TYPE_RAW)
-        status = looks_refuse(&in);
-    input_close(&in);
+    TRY(input_open(&input, path));
+    int status = looks_type(&input, path, options, &type);
+    if (!status && options->type != TYPE_RAW)
+        status = looks_refuse(&input);
+    input_close(&input);
     TRY(status);
     return tool_type_is_zip(type) ? tool_usage(path, "log is not for .%s files", tool_type_name(type)) : TOOL_OK;
 }
 
-int verb_log_init(const struct tool_options *o)
+int verb_log_init(const struct tool_options *options)
 {
-    const char *extension = tool_extension(o->args[1]);
+    const char *extension = tool_extension(options->args[1]);
     char why[PICI_WHY_BYTES];
     struct pici_state *state;
-    TRY(check_base(o->args[1], o));
-    enum pici_status s = pici_state_open(&state, o->args[1], PICI_STATE_RAW, PICI_U8, why);
-    if (s)
-        return failed(o->args[1], s, why);
+    TRY(check_base(options->args[1], options));
+    enum pici_status status = pici_state_open(&state, options->args[1], PICI_STATE_RAW, PICI_U8, why);
+    if (status)
+        return failed(options->args[1], status, why);
     if (strlen(extension) > 15 || strpbrk(extension, " \t\n\v\f\r"))
         extension = "";
-    s = pici_log_create(o->args[0], state, extension, why);
-    const int err = errno;
+    status = pici_log_create(options->args[0], state, extension, why);
+    const int error = errno;
     pici_state_free(state);
-    return s == PICI_E_IO && err == EEXIST ? tool_usage(NULL, "%s", why) : failed(o->args[0], s, why);
+    return status == PICI_E_IO && error == EEXIST ? tool_usage(NULL, "%s", why) : failed(options->args[0], status, why);
 }
 
 /* The two states of a delta that is appended. */
@@ -58,20 +58,20 @@ struct pair {
     struct pici_state *from, *to;
 };
 
-static int append_pair(const struct tool_options *o, struct pici_log *l, struct pair *p)
+static int append_pair(const struct tool_options *options, struct pici_log *l, struct pair *p)
 {
-    const struct pici_diff_opts opts = tensors_diff_opts(o);
+    const struct pici_diff_opts diff_options = tensors_diff_opts(options);
     char why[PICI_WHY_BYTES];
-    TRY(tensors_open_pair(&p->base, &p->next, o->args + 1, o));
+    TRY(tensors_open_pair(&p->base, &p->next, options->args + 1, options));
     TRY(tensors_state(&p->base, &p->from));
     TRY(tensors_state(&p->next, &p->to));
-    return failed(o->args[0], pici_log_append(l, p->from, p->to, &opts, why), why);
+    return failed(options->args[0], pici_log_append(l, p->from, p->to, &diff_options, why), why);
 }
 
-static int append(const struct tool_options *o, struct pici_log *l)
+static int append(const struct tool_options *options, struct pici_log *l)
 {
-    struct pair p = {.base.in.fd = -1, .next.in.fd = -1};
-    const int status = append_pair(o, l, &p);
+    struct pair p = {.base.input.fd = -1, .next.input.fd = -1};
+    const int status = append_pair(options, l, &p);
     pici_state_free(p.from);
     pici_state_free(p.to);
     tensors_close(&p.base);
@@ -94,78 +94,79 @@ static bool compacted(const char *dir, const struct pici_log *l)
 
 enum { AGAIN = -1 }; /* a status: nothing is done; do it with the log as it is now */
 
-/* Brings the file at `out` to the newest state. exists: there is such a file. */
-static int apply(const struct tool_options *o, const struct pici_log *l, struct output *out, bool exists)
+/* Brings the file at `output` to the newest state. exists: there is such a file. */
+static int apply(const struct tool_options *options, const struct pici_log *l, struct output *output, bool exists)
 {
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
     char why[PICI_WHY_BYTES];
     uint64_t from, to;
-    opts.threads = o->threads;
-    enum pici_status s = pici_log_apply(l, exists ? out->name : NULL, output_put, out, &from, &to, &opts, why);
-    if (s == PICI_E_ARG && exists && !out->at) {
-        if (!o->force)
+    opts.threads = options->threads;
+    enum pici_status status =
+        pici_log_apply(l, exists ? output->name : NULL, output_put, output, &from, &to, &opts, why);
+    if (status == PICI_E_ARG && exists && !output->position) {
+        if (!options->force)
             return tool_bad(NULL, "%s: --force makes it from the base", why);
         exists = false;
-        s = pici_log_apply(l, NULL, output_put, out, &from, &to, &opts, why);
+        status = pici_log_apply(l, NULL, output_put, output, &from, &to, &opts, why);
     }
-    if (s == PICI_E_IO && out->err)
-        return output_failed(out);
-    if ((s || why[0]) && (out->lasting || !out->at) && compacted(o->args[0], l))
+    if (status == PICI_E_IO && output->error)
+        return output_failed(output);
+    if ((status || why[0]) && (output->lasting || !output->position) && compacted(options->args[0], l))
         return AGAIN;
-    if (s)
-        return failed(o->args[0], s, why);
+    if (status)
+        return failed(options->args[0], status, why);
     if (!exists || from != to)
-        TRY(output_commit(out));
+        TRY(output_commit(output));
     return why[0] ? tool_bad(NULL, "%s", why) : TOOL_OK;
 }
 
 /* The bytes of the files in a folder: what the numbers in a manifest are measured by. */
 static int stored_bytes(const char *folder, uint64_t *bytes)
 {
-    struct stat st;
+    struct stat info;
     DIR *const d = opendir(folder);
     *bytes = 0;
     if (!d)
         return tool_bad(folder, "%s", strerror(errno));
     for (struct dirent *e; (e = readdir(d));)
-        if (fstatat(dirfd(d), e->d_name, &st, 0) == 0 && S_ISREG(st.st_mode))
-            *bytes += (uint64_t)st.st_size;
+        if (fstatat(dirfd(d), e->d_name, &info, 0) == 0 && S_ISREG(info.st_mode))
+            *bytes += (uint64_t)info.st_size;
     closedir(d);
     return TOOL_OK;
 }
 
-/* Writes the newest state to the file at `out`, which has so many bytes. */
-static int write_newest(const struct tool_options *o, const struct pici_log *l, struct output *out, bool exists,
-                        uint64_t bytes)
+/* Writes the newest state to the file at `output`, which has so many bytes. */
+static int write_newest(const struct tool_options *options, const struct pici_log *l, struct output *output,
+                        bool exists, uint64_t bytes)
 {
     struct pici_log_info info = PICI_LOG_INFO_INIT;
     struct pici_log_state newest = PICI_LOG_STATE_INIT;
     uint64_t stored;
-    if (!o->no_sparse)
-        output_sparse(out);
+    if (!options->no_sparse)
+        output_sparse(output);
     pici_log_get_info(l, &info);
     pici_log_get_state(l, info.newest, &newest);
-    TRY(stored_bytes(o->args[0], &stored));
+    TRY(stored_bytes(options->args[0], &stored));
     stored += bytes;
-    out->limit = limit_of(o, stored, 2 * stored);
-    TRY(output_claim(out, o->args[0], newest.bytes));
-    return apply(o, l, out, exists);
+    output->limit = limit_of(options, stored, 2 * stored);
+    TRY(output_claim(output, options->args[0], newest.bytes));
+    return apply(options, l, output, exists);
 }
 
-static int open_and_apply(const struct tool_options *o, struct pici_log *l)
+static int open_and_apply(const struct tool_options *options, struct pici_log *l)
 {
-    struct output out;
-    struct stat st = {0};
-    const bool exists = stat(o->args[1], &st) == 0 || errno != ENOENT;
-    TRY(output_open(&out, o->args[1], NULL, true));
-    const int status = write_newest(o, l, &out, exists, (uint64_t)st.st_size);
-    output_discard(&out);
+    struct output output;
+    struct stat info = {0};
+    const bool exists = stat(options->args[1], &info) == 0 || errno != ENOENT;
+    TRY(output_open(&output, options->args[1], NULL, true));
+    const int status = write_newest(options, l, &output, exists, (uint64_t)info.st_size);
+    output_discard(&output);
     return status;
 }
 
-static int list(const struct tool_options *o, struct pici_log *l)
+static int list(const struct tool_options *options, struct pici_log *l)
 {
-    (void)o;
+    (void)options;
     struct pici_log_info info = PICI_LOG_INFO_INIT;
     pici_log_get_info(l, &info);
     printf("state %" PRIu64 ": base-%09" PRIu64, info.base, info.base);
@@ -180,46 +181,46 @@ static int list(const struct tool_options *o, struct pici_log *l)
     return TOOL_OK;
 }
 
-static int compact(const struct tool_options *o, struct pici_log *l)
+static int compact(const struct tool_options *options, struct pici_log *l)
 {
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
     char why[PICI_WHY_BYTES];
-    opts.threads = o->threads;
-    return failed(o->args[0], pici_log_compact(l, &opts, why), why);
+    opts.threads = options->threads;
+    return failed(options->args[0], pici_log_compact(l, &opts, why), why);
 }
 
 /* Opens the log, to write or to read, and does something with it. */
-static int with_log(const struct tool_options *o, int write,
+static int with_log(const struct tool_options *options, int write,
                     int (*work)(const struct tool_options *, struct pici_log *))
 {
     char why[PICI_WHY_BYTES];
     struct pici_log *l;
-    TRY(failed(o->args[0], pici_log_open(&l, o->args[0], write, why), why));
-    const int status = work(o, l);
+    TRY(failed(options->args[0], pici_log_open(&l, options->args[0], write, why), why));
+    const int status = work(options, l);
     pici_log_close(l);
     return status;
 }
 
-int verb_log_append(const struct tool_options *o)
+int verb_log_append(const struct tool_options *options)
 {
-    return with_log(o, 1, append);
+    return with_log(options, 1, append);
 }
 
-int verb_log_apply(const struct tool_options *o)
+int verb_log_apply(const struct tool_options *options)
 {
     int status;
     do
-        status = with_log(o, 0, open_and_apply);
+        status = with_log(options, 0, open_and_apply);
     while (status == AGAIN);
     return status;
 }
 
-int verb_log_compact(const struct tool_options *o)
+int verb_log_compact(const struct tool_options *options)
 {
-    return with_log(o, 1, compact);
+    return with_log(options, 1, compact);
 }
 
-int verb_log_list(const struct tool_options *o)
+int verb_log_list(const struct tool_options *options)
 {
-    return with_log(o, 0, list);
+    return with_log(options, 0, list);
 }

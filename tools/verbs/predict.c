@@ -17,14 +17,14 @@
 /* ---- lists of the command line. Each function prints what is wrong, and returns TOOL_USAGE. */
 
 /* One of a list with commas: *s moves past it. */
-static int take_word(const char **s, char *word, size_t room)
+static int take_word(const char **s, char *word, size_t capacity)
 {
-    const size_t len = strcspn(*s, ",");
-    const int fits = len > 0 && len < room;
+    const size_t size = strcspn(*s, ",");
+    const int fits = size > 0 && size < capacity;
     if (fits)
-        memcpy(word, *s, len);
-    word[fits ? len : 0] = 0;
-    *s += len + ((*s)[len] == ',');
+        memcpy(word, *s, size);
+    word[fits ? size : 0] = 0;
+    *s += size + ((*s)[size] == ',');
     return fits;
 }
 
@@ -47,11 +47,11 @@ static int parse_collectives(struct predict *p, const char *list)
     return TOOL_OK;
 }
 
-static int put_number(uint64_t *out, int *n, uint64_t v, uint64_t least, uint64_t most)
+static int put_number(uint64_t *out, int *n, uint64_t value, uint64_t least, uint64_t most)
 {
-    if (*n == PREDICT_LIST || v < least || v > most)
+    if (*n == PREDICT_LIST || value < least || value > most)
         return 0;
-    out[(*n)++] = v;
+    out[(*n)++] = value;
     return 1;
 }
 
@@ -119,31 +119,33 @@ static int read_tune(struct predict *p, const char *path)
     char why[PREDICT_WHY];
     const char *const name = tool_input_name(path);
     uint8_t *bytes;
-    size_t len;
-    TRY(input_slurp_path(path, UINT64_MAX, &bytes, &len));
-    const bool good = predict_set_tune(p, name, bytes, len, why);
+    size_t size;
+    TRY(input_slurp_path(path, UINT64_MAX, &bytes, &size));
+    const bool good = predict_set_tune(p, name, bytes, size, why);
     free(bytes);
     return good ? TOOL_OK : tool_bad(name, "%s", why);
 }
 
 /* Everything that was asked for, or its default. */
-static int parse(struct predict *p, const struct tool_options *o)
+static int parse(struct predict *p, const struct tool_options *options)
 {
-    const bool page = o->out != NULL;
-    const char *densities = o->predict.density ? o->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
+    const bool page = options->out != NULL;
+    const char *densities = options->predict.density ? options->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
     uint64_t ranks[PREDICT_LIST] = {0}, each[PREDICT_LIST] = {1};
     int n = 0;
-    if (o->predict.machine && o->predict.tune)
+    if (options->predict.machine && options->predict.tune)
         return tool_usage(NULL, "predict: either --machine or --tune");
-    TRY(o->predict.tune ? read_tune(p, o->predict.tune) : parse_machine(p, o->predict.machine));
-    TRY(parse_collectives(p, o->predict.collective ? o->predict.collective : "all_gather,reduce_scatter,all_reduce"));
-    TRY(parse_numbers("ranks", o->predict.ranks ? o->predict.ranks : "2..4096", ranks, &p->ranks, 1, PREDICT_RANKS));
-    TRY(parse_numbers("bytes", o->predict.bytes ? o->predict.bytes : "64K..4G/4", p->bytes, &p->sizes, 1,
+    TRY(options->predict.tune ? read_tune(p, options->predict.tune) : parse_machine(p, options->predict.machine));
+    TRY(parse_collectives(p, options->predict.collective ? options->predict.collective
+                                                         : "all_gather,reduce_scatter,all_reduce"));
+    TRY(parse_numbers("ranks", options->predict.ranks ? options->predict.ranks : "2..4096", ranks, &p->ranks, 1,
+                      PREDICT_RANKS));
+    TRY(parse_numbers("bytes", options->predict.bytes ? options->predict.bytes : "64K..4G/4", p->bytes, &p->sizes, 1,
                       UINT64_C(1) << 50));
-    if (o->predict.per_node) {
-        TRY(parse_numbers("per-node", o->predict.per_node, each, &n, 1, PREDICT_RANKS));
+    if (options->predict.per_node) {
+        TRY(parse_numbers("per-node", options->predict.per_node, each, &n, 1, PREDICT_RANKS));
         if (n != 1)
-            return tool_usage(NULL, "--per-node %s: not one number", o->predict.per_node);
+            return tool_usage(NULL, "--per-node %s: not one number", options->predict.per_node);
         p->per_node = (int)each[0];
     }
     for (int i = 0; i < p->ranks; i++)
@@ -153,71 +155,73 @@ static int parse(struct predict *p, const struct tool_options *o)
 
 /* ---- output */
 
-static int write_picture(const struct predict *p, const struct tool_options *o, struct output *out)
+static int write_picture(const struct predict *p, const struct tool_options *options, struct output *output)
 {
-    const char *kind = tool_extension(o->out), *name = o->predict.plot ? o->predict.plot : predict_plot_name(0);
+    const char *kind = tool_extension(options->out),
+               *name = options->predict.plot ? options->predict.plot : predict_plot_name(0);
     int plot = 0;
     while (predict_plot_name(plot) && strcmp(name, predict_plot_name(plot)) != 0)
         plot++;
     return predicted_draw(p, (enum predict_plot)plot, 0, 0, plot == PLOT_BYTES ? 0 : p->sizes / 2,
-                          strcasecmp(kind, ".png") == 0 ? canvas_png : canvas_svg, out);
+                          strcasecmp(kind, ".png") == 0 ? canvas_png : canvas_svg, output);
 }
 
-static bool is_picture(const struct tool_options *o)
+static bool is_picture(const struct tool_options *options)
 {
-    return o->out && (tool_has_extension(o->out, ".svg") || tool_has_extension(o->out, ".png"));
+    return options->out && (tool_has_extension(options->out, ".svg") || tool_has_extension(options->out, ".png"));
 }
 
-static int check_plot(const struct predict *p, const struct tool_options *o)
+static int check_plot(const struct predict *p, const struct tool_options *options)
 {
     int i = 0;
-    while (o->predict.plot && predict_plot_name(i) && strcmp(o->predict.plot, predict_plot_name(i)) != 0)
+    while (options->predict.plot && predict_plot_name(i) && strcmp(options->predict.plot, predict_plot_name(i)) != 0)
         i++;
-    if (o->predict.plot && !predict_plot_name(i))
-        return tool_usage(NULL, "--plot %s: not one of bytes, sparsity, time", o->predict.plot);
-    if (o->predict.plot && !is_picture(o))
+    if (options->predict.plot && !predict_plot_name(i))
+        return tool_usage(NULL, "--plot %s: not one of bytes, sparsity, time", options->predict.plot);
+    if (options->predict.plot && !is_picture(options))
         return tool_usage(NULL, "--plot is for -o FILE.svg or FILE.png; a page has all plots");
-    if (is_picture(o) && p->collectives > 1)
+    if (is_picture(options) && p->collectives > 1)
         return tool_usage(NULL, "predict: a picture has one collective; see --collective");
-    if (is_picture(o) && p->densities > 1 && (!o->predict.plot || strcmp(o->predict.plot, "sparsity") != 0))
+    if (is_picture(options) && p->densities > 1 &&
+        (!options->predict.plot || strcmp(options->predict.plot, "sparsity") != 0))
         return tool_usage(NULL, "predict: this picture has one density; see --density");
     return TOOL_OK;
 }
 
-static int write_file(const struct predict *p, const struct tool_options *o)
+static int write_file(const struct predict *p, const struct tool_options *options)
 {
-    struct output out;
-    TRY(output_open(&out, o->out, NULL, o->force));
-    int status = is_picture(o) ? write_picture(p, o, &out) : predicted_html(p, &out);
+    struct output output;
+    TRY(output_open(&output, options->out, NULL, options->force));
+    int status = is_picture(options) ? write_picture(p, options, &output) : predicted_html(p, &output);
     if (!status)
-        status = output_commit(&out);
-    output_discard(&out);
+        status = output_commit(&output);
+    output_discard(&output);
     return status;
 }
 
-static int predict(struct predict *p, const struct tool_options *o)
+static int predict(struct predict *p, const struct tool_options *options)
 {
     struct jsonout json = {.f = stdout};
-    TRY(parse(p, o));
-    TRY(check_plot(p, o));
-    if (o->json && o->out)
+    TRY(parse(p, options));
+    TRY(check_plot(p, options));
+    if (options->json && options->out)
         return tool_usage(NULL, "predict: either --json or -o");
     if (!predict_run(p))
         return tool_nomem(NULL, "the predictions");
-    if (!o->json && o->out)
-        return write_file(p, o);
-    if (o->json)
+    if (!options->json && options->out)
+        return write_file(p, options);
+    if (options->json)
         predicted_json(p, &json);
     else
         predicted_print(p);
     return TOOL_OK;
 }
 
-int verb_predict(const struct tool_options *o)
+int verb_predict(const struct tool_options *options)
 {
     static struct predict p;
-    p = (struct predict){.correlation = 1, .dtype = o->dtype ? (enum pici_dtype)o->dtype : PICI_F32};
-    const int status = predict(&p, o);
+    p = (struct predict){.correlation = 1, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
+    const int status = predict(&p, options);
     predict_free(&p);
     return status;
 }

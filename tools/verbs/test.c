@@ -11,60 +11,60 @@
 #include "tool.h"
 #include "verbs/block.h"
 
-static int check_delta(struct input *in, struct reading *r, struct delta *d)
+static int check_delta(struct input *input, struct reading *reading, struct delta *delta)
 {
     bool is;
-    TRY(reading_open(r, in, 1, true));
-    TRY(reading_is_delta(r, &is));
-    return is ? reading_delta(r, d) : TOOL_OK;
+    TRY(reading_open(reading, input, 1, true));
+    TRY(reading_is_delta(reading, &is));
+    return is ? reading_delta(reading, delta) : TOOL_OK;
 }
 
 /* Checks the rules of deltas, which takes random access, besides those of every file. */
-static int test_delta(struct input *in)
+static int test_delta(struct input *input)
 {
-    struct reading r;
-    struct delta d = {0};
-    const int status = check_delta(in, &r, &d);
-    pici_delta_close(&d);
-    reading_close(&r);
+    struct reading reading;
+    struct delta delta = {0};
+    const int status = check_delta(input, &reading, &delta);
+    pici_delta_close(&delta);
+    reading_close(&reading);
     return status;
 }
 
-static int verify(struct input *in, struct reading *r, const struct tool_options *o)
+static int verify(struct input *input, struct reading *reading, const struct tool_options *options)
 {
-    TRY(reading_open(r, in, o->threads, false));
-    const enum pici_status s = pici_reader_verify(r->reader);
-    return s ? reading_failed(r, s) : TOOL_OK;
+    TRY(reading_open(reading, input, options->threads, false));
+    const enum pici_status status = pici_reader_verify(reading->reader);
+    return status ? reading_failed(reading, status) : TOOL_OK;
 }
 
-static int test_file(struct input *in, const struct tool_options *o)
+static int test_file(struct input *input, const struct tool_options *options)
 {
-    struct reading r;
-    const int status = verify(in, &r, o);
-    reading_close(&r);
+    struct reading reading;
+    const int status = verify(input, &reading, options);
+    reading_close(&reading);
     TRY(status);
-    return in->regular ? test_delta(in) : TOOL_OK;
+    return input->regular ? test_delta(input) : TOOL_OK;
 }
 
-static int test_block(struct input *in)
+static int test_block(struct input *input)
 {
     uint8_t *block;
-    size_t len;
-    TRY(input_slurp(in, &block, &len));
-    const int status = block_check(in->name, block, len);
+    size_t size;
+    TRY(input_slurp(input, &block, &size));
+    const int status = block_check(input->name, block, size);
     free(block);
     return status;
 }
 
 /* Says that a file or folder is good. */
-static void test_good(const char *name, uint64_t checked, double start, const struct tool_options *o)
+static void test_good(const char *name, uint64_t checked, double start, const struct tool_options *options)
 {
     if (term_talk() >= TERM_VERBOSE) {
         char bytes[TERM_TEXT], speed[TERM_TEXT];
         fprintf(stderr, "  %s checked, %s\n", term_bytes(bytes, checked),
                 term_speed(speed, checked, term_now() - start));
     }
-    if (!o->json && term_talk() >= TERM_NORMAL) {
+    if (!options->json && term_talk() >= TERM_NORMAL) {
         term_puts(stdout, name);
         fputs(": ", stdout);
         term_on(stdout, TERM_GREEN);
@@ -81,26 +81,26 @@ struct tested {
 };
 
 /* Tests a shard that picitool made: the rules of its file, and that it is the file that the list names. */
-static int test_shard(const char *path, const struct tool_options *o, const struct folder_sum *want)
+static int test_shard(const char *path, const struct tool_options *options, const struct folder_sum *want)
 {
-    struct input in;
+    struct input input;
     struct progress progress;
-    TRY(input_open(&in, path));
-    progress_start(&progress, path, in.bytes);
-    in.progress = &progress;
-    input_hash(&in);
-    const int status = test_file(&in, o);
+    TRY(input_open(&input, path));
+    progress_start(&progress, path, input.bytes);
+    input.progress = &progress;
+    input_hash(&input);
+    const int status = test_file(&input, options);
     progress_end(&progress);
-    struct folder_sum is = folder_input_sum(&in);
-    is.bytes = in.bytes; /* reading at random has moved the position */
-    input_close(&in);
+    struct folder_sum is = folder_input_sum(&input);
+    is.bytes = input.bytes; /* reading at random has moved the position */
+    input_close(&input);
     TRY(status);
     return folder_match(path, &is, want);
 }
 
-static int test_part(void *ctx, size_t i)
+static int test_part(void *context, size_t i)
 {
-    const struct tested *const t = ctx;
+    const struct tested *const t = context;
     const struct folder_file *const file = &t->f->list.file[i];
     const bool shard = file->kind == FOLDER_SHARD;
     if (file->kind == FOLDER_SAME)
@@ -113,80 +113,80 @@ static int test_part(void *ctx, size_t i)
     return status;
 }
 
-static int test_opened(struct folder *f, const struct tool_options *o)
+static int test_opened(struct folder *folder, const struct tool_options *options)
 {
     const double start = term_now();
-    struct tested t = {f, *o};
+    struct tested t = {folder, *options};
     uint64_t bytes = 0;
-    for (size_t i = 0; i < f->entries; i++)
-        bytes += f->entry[i].bytes;
-    if (f->made) {
-        const unsigned at_a_time = jobs_at_a_time(f->list.files, tool_threads(o->threads), &t.o.threads);
-        progress_all_start(f->path, bytes);
-        const int status = jobs_run(f->list.files, at_a_time, true, test_part, &t);
+    for (size_t i = 0; i < folder->entries; i++)
+        bytes += folder->entry[i].bytes;
+    if (folder->made) {
+        const unsigned at_a_time = jobs_at_a_time(folder->list.files, tool_threads(options->threads), &t.o.threads);
+        progress_all_start(folder->path, bytes);
+        const int status = jobs_run(folder->list.files, at_a_time, true, test_part, &t);
         progress_all_end();
         TRY(status);
     } else {
-        TRY(folder_check(f, NULL, NULL, NULL));
+        TRY(folder_check(folder, NULL, NULL, NULL));
     }
-    test_good(f->path, bytes, start, o);
+    test_good(folder->path, bytes, start, options);
     return TOOL_OK;
 }
 
-static int test_folder(const char *path, const struct tool_options *o)
+static int test_folder(const char *path, const struct tool_options *options)
 {
-    struct folder f;
-    TRY(folder_open(&f, path));
-    const int status = test_opened(&f, o);
-    folder_close(&f);
+    struct folder folder;
+    TRY(folder_open(&folder, path));
+    const int status = test_opened(&folder, options);
+    folder_close(&folder);
     return status;
 }
 
-static int test_input(struct input *in, const char *path, const struct tool_options *o)
+static int test_input(struct input *input, const char *path, const struct tool_options *options)
 {
     enum reading_kind kind;
-    TRY(reading_kind(in, path, &kind));
-    return kind == READING_BLOCK ? test_block(in) : test_file(in, o);
+    TRY(reading_kind(input, path, &kind));
+    return kind == READING_BLOCK ? test_block(input) : test_file(input, options);
 }
 
-static int test_one(const char *path, const struct tool_options *o)
+static int test_one(const char *path, const struct tool_options *options)
 {
     if (folder_is(path))
-        return test_folder(path, o);
-    struct input in;
+        return test_folder(path, options);
+    struct input input;
     struct progress progress;
-    TRY(input_open(&in, path));
-    progress_start(&progress, in.name, in.bytes);
-    in.progress = &progress;
-    const int status = test_input(&in, path, o);
+    TRY(input_open(&input, path));
+    progress_start(&progress, input.name, input.bytes);
+    input.progress = &progress;
+    const int status = test_input(&input, path, options);
     progress_end(&progress);
     if (!status)
-        test_good(in.name, input_length(&in), progress.start, o);
-    input_close(&in);
+        test_good(input.name, input_length(&input), progress.start, options);
+    input_close(&input);
     return status;
 }
 
-int verb_test(const struct tool_options *o)
+int verb_test(const struct tool_options *options)
 {
     int worst = TOOL_OK;
     struct jsonout j = {.f = stdout};
-    TRY(results_check(o, "test"));
-    if (o->json)
+    TRY(results_check(options, "test"));
+    if (options->json)
         jsonout_begin(&j, NULL, '[');
-    for (int i = 0; i < o->nargs; i++) {
-        const int status = test_one(o->args[i], o);
+    for (int i = 0; i < options->nargs; i++) {
+        const int status = test_one(options->args[i], options);
         if (status > worst)
             worst = status;
-        if (o->json) {
+        if (options->json) {
             jsonout_begin(&j, NULL, '{');
-            jsonout_string(&j, "file", o->args[i]);
+            jsonout_string(&j, "file", options->args[i]);
             jsonout_bool(&j, "ok", status == TOOL_OK);
             if (status)
                 jsonout_string(&j, "error", tool_last_error());
             jsonout_end(&j, '}');
         }
     }
-    if (o->json)
+    if (options->json)
         jsonout_end(&j, ']');
     return worst;
 }
