@@ -74,7 +74,7 @@ bool predict_set_machine(struct predict *, const char *name);
 /* Set the machine by a tune file of len bytes: by its constants, corrected by what it measured. per_node is that of its
  * largest shape; correlation too. False: it is not valid, or there is no memory; why [PREDICT_WHY] says. */
 enum { PREDICT_WHY = 200 };
-bool predict_set_tune(struct predict *, const char *name, const void *bytes, size_t size, char *why);
+bool predict_set_tune(struct predict *, const char *name, const void *bytes, size_t size, char *reason);
 
 /* The i-th constant of the machine: its name, or NULL after the last; value: in words. */
 enum { PREDICT_VALUE = 64 };

@@ -27,9 +27,9 @@ static int add(struct recursed *r, char *path)
     return TOOL_OK;
 }
 
-static int visible(const struct dirent *e)
+static int visible(const struct dirent *entry)
 {
-    return e->d_name[0] != '.';
+    return entry->d_name[0] != '.';
 }
 
 static int look(struct recursed *r, const char *folder, bool compress, int depth)

@@ -238,12 +238,12 @@ double term_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-void progress_start(struct progress *p, const char *what, uint64_t total)
+void progress_start(struct progress *progress, const char *what, uint64_t total)
 {
     double now = term_now();
-    *p = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = false};
-    p->live = with_progress && talk >= TERM_NORMAL && isatty(STDERR_FILENO);
-    p->part = all_is;
+    *progress = (struct progress){.what = what, .total = total, .start = now, .shown = now, .live = false};
+    progress->live = with_progress && talk >= TERM_NORMAL && isatty(STDERR_FILENO);
+    progress->part = all_is;
 }
 
 void progress_all_start(const char *what, uint64_t total)
@@ -258,49 +258,49 @@ void progress_all_end(void)
     progress_end(&all);
 }
 
-static void draw(struct progress *p, uint64_t done, uint64_t dense)
+static void draw(struct progress *progress, uint64_t done, uint64_t dense)
 {
-    double now = term_now(), lasted = now - p->start;
-    if (lasted < 1 || (p->drawn && now - p->shown < 0.1))
+    double now = term_now(), lasted = now - progress->start;
+    if (lasted < 1 || (progress->drawn && now - progress->shown < 0.1))
         return;
     char bytes[TERM_TEXT], speed[TERM_TEXT];
-    size_t width = term_width(stderr), name = term_puts(NULL, p->what), capacity = width > 60 ? width - 50 : 10;
+    size_t width = term_width(stderr), name = term_puts(NULL, progress->what), capacity = width > 60 ? width - 50 : 10;
     putc('\r', stderr);
-    term_column(stderr, p->what, name < capacity ? name : capacity, true);
+    term_column(stderr, progress->what, name < capacity ? name : capacity, true);
     fprintf(stderr, "  %s  %s/s", term_bytes(bytes, dense), term_bytes(speed, (uint64_t)((double)dense / lasted)));
-    if (done && done < p->total) {
-        double part = (double)done / (double)p->total;
+    if (done && done < progress->total) {
+        double part = (double)done / (double)progress->total;
         fprintf(stderr, "  %u%%  %.0f s left", (unsigned)(100 * part), lasted / part - lasted);
     }
     fputs("\033[K", stderr);
     fflush(stderr);
-    p->shown = now;
-    p->drawn = true;
-    up = p;
+    progress->shown = now;
+    progress->drawn = true;
+    up = progress;
 }
 
-void progress_at(struct progress *p, uint64_t done, uint64_t dense)
+void progress_at(struct progress *progress, uint64_t done, uint64_t dense)
 {
-    if (!p->live)
+    if (!progress->live)
         return;
     term_lock();
-    if (p->part) { /* what is new of the file; an offset may also go back */
-        all.done += done > p->done ? done - p->done : 0;
-        all.dense += dense > p->dense ? dense - p->dense : 0;
-        p->done = done > p->done ? done : p->done;
-        p->dense = dense > p->dense ? dense : p->dense;
+    if (progress->part) { /* what is new of the file; an offset may also go back */
+        all.done += done > progress->done ? done - progress->done : 0;
+        all.dense += dense > progress->dense ? dense - progress->dense : 0;
+        progress->done = done > progress->done ? done : progress->done;
+        progress->dense = dense > progress->dense ? dense : progress->dense;
         draw(&all, all.done, all.dense);
     } else {
-        draw(p, done, dense);
+        draw(progress, done, dense);
     }
     term_unlock();
 }
 
-/* Erase the line that is up, if it is that of p, or if p is NULL. */
-static void wipe(const struct progress *p)
+/* Erase the line that is up, if it is that of progress, or if progress is NULL. */
+static void wipe(const struct progress *progress)
 {
     term_lock();
-    if (up && (!p || up == p)) {
+    if (up && (!progress || up == progress)) {
         if (up->drawn) {
             fputs("\r\033[K", stderr);
             fflush(stderr);
@@ -316,9 +316,9 @@ void progress_wipe(void)
     wipe(NULL);
 }
 
-void progress_end(struct progress *p)
+void progress_end(struct progress *progress)
 {
-    if (p->live)
-        wipe(p);
-    p->live = false;
+    if (progress->live)
+        wipe(progress);
+    progress->live = false;
 }

@@ -74,9 +74,10 @@ struct progress {
     uint64_t done, dense;
 };
 
-void progress_start(struct progress *p, const char *what, uint64_t total);
-void progress_at(struct progress *p, uint64_t done, uint64_t dense); /* done of total; dense: bytes of tensors so far */
-void progress_end(struct progress *p);                               /* erases the line; call it before other output */
+void progress_start(struct progress *progress, const char *what, uint64_t total);
+void progress_at(struct progress *progress, uint64_t done,
+                 uint64_t dense);             /* done of total; dense: bytes of tensors so far */
+void progress_end(struct progress *progress); /* erases the line; call it before other output */
 
 /* Progress over several files, on several threads: from here to progress_all_end, what is told of each file is added up
  * to one line. */

@@ -81,31 +81,31 @@ bool value_is_format(const char *s)
     return false;
 }
 
-int value_format(const char *s, struct tool_options *o)
+int value_format(const char *s, struct tool_options *options)
 {
     int i, status = parse_word("format", new_format_word(s), value_format_word, &i);
-    o->format = i ? (enum pici_format)(i - 1) : PICI_AUTO;
+    options->format = i ? (enum pici_format)(i - 1) : PICI_AUTO;
     return status;
 }
 
-int value_dtype(const char *s, struct tool_options *o)
+int value_dtype(const char *s, struct tool_options *options)
 {
     int i, status = parse_word("dtype", s, value_dtype_word, &i);
-    o->dtype = PICI_F32 + i;
+    options->dtype = PICI_F32 + i;
     return status;
 }
 
-int value_type(const char *s, struct tool_options *o)
+int value_type(const char *s, struct tool_options *options)
 {
     int i, status = parse_word("type", s, value_type_word, &i);
-    o->type = (enum tool_type)(TYPE_RAW + i);
+    options->type = (enum tool_type)(TYPE_RAW + i);
     return status;
 }
 
-int value_zeros(const char *s, struct tool_options *o)
+int value_zeros(const char *s, struct tool_options *options)
 {
     int i, status = parse_word("zeros", s, value_zeros_word, &i);
-    o->zeros = (enum pici_zeros)i;
+    options->zeros = (enum pici_zeros)i;
     return status;
 }
 
@@ -116,37 +116,38 @@ int value_bytes(const char *option, const char *s, uint64_t *bytes)
     return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
 }
 
-int value_max_size(const char *s, struct tool_options *o)
+int value_max_size(const char *s, struct tool_options *options)
 {
-    o->max_size.given = true;
-    o->max_size.bytes = UINT64_MAX;
-    return strcmp(s, "none") == 0 ? TOOL_OK : value_bytes("max-size", s, &o->max_size.bytes);
+    options->max_size.given = true;
+    options->max_size.bytes = UINT64_MAX;
+    return strcmp(s, "none") == 0 ? TOOL_OK : value_bytes("max-size", s, &options->max_size.bytes);
 }
 
-int value_heatmap(const char *value, struct tool_options *o)
+int value_heatmap(const char *value, struct tool_options *options)
 {
     const char *kind = tool_extension(value);
     if (strcasecmp(kind, ".png") == 0)
-        o->png = value;
+        options->png = value;
     else if (strcasecmp(kind, ".svg") == 0)
-        o->svg = value;
+        options->svg = value;
     else
         return tool_usage(value, "--heatmap draws to a file whose name ends in .png or .svg");
     return TOOL_OK;
 }
 
-int value_range(const char *s, struct tool_options *o)
+int value_range(const char *s, struct tool_options *options)
 {
     const char *p = s;
-    bool ok = *p == ':' || tool_parse_digits(&p, &o->range.first);
+    bool ok = *p == ':' || tool_parse_digits(&p, &options->range.first);
     ok = ok && *p++ == ':';
-    o->range.given = true;
-    o->range.to_end = ok && !*p;
-    ok = ok && (o->range.to_end || (tool_parse_digits(&p, &o->range.last) && !*p && o->range.first <= o->range.last));
+    options->range.given = true;
+    options->range.to_end = ok && !*p;
+    ok = ok && (options->range.to_end ||
+                (tool_parse_digits(&p, &options->range.last) && !*p && options->range.first <= options->range.last));
     return ok ? TOOL_OK : tool_usage(NULL, "--range %s: not a range of elements, as 0:1000, 500: or :20", s);
 }
 
-int value_sparsity(const char *s, struct tool_options *o)
+int value_sparsity(const char *s, struct tool_options *options)
 {
     enum { MOST = 16 };
     static double list[MOST];
@@ -162,7 +163,7 @@ int value_sparsity(const char *s, struct tool_options *o)
             break;
         p = end;
     }
-    o->sparsity = list;
-    o->sparsities = n;
+    options->sparsity = list;
+    options->sparsities = n;
     return TOOL_OK;
 }

@@ -209,7 +209,7 @@ Test(tool, sizes_of_blocks)
             }
         }
     }
-    free(scratch.p);
+    free(scratch.memory);
 }
 
 /* Runs cover all bytes; holes are zeros, begin and end with blocks or pieces, and no block of zeros is left to be
@@ -261,7 +261,7 @@ Test(tool, json_is_json)
     size_t len;
     FILE *f = open_memstream(&text, &len);
     cr_assert_not_null(f);
-    struct jsonout j = {.f = f};
+    struct jsonout j = {.file = f};
     char all[256];
     for (int i = 0; i < 256; i++)
         all[i] = (char)i;

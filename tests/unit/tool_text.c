@@ -109,7 +109,7 @@ static const char *in_json(const char *name)
     static char out[64];
     char back[64];
     FILE *f = fmemopen(out, sizeof out, "w");
-    struct jsonout j = {.f = f};
+    struct jsonout j = {.file = f};
     struct json in;
     struct parse_error err;
     cr_assert_not_null(f);

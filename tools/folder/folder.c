@@ -66,32 +66,34 @@ const struct folder_entry *folder_find(const struct folder *folder, const char *
 
 static int scan_at(struct folder *folder, int at, const char *name, const char *prefix, unsigned depth);
 
-/* Takes an entry of the folder d, unless it is one to be left out. name: with the folders that it is in */
-static int take_named(struct folder *folder, DIR *d, const char *entry, const char *name, unsigned depth)
+/* Takes an entry of the folder directory, unless it is one to be left out. name: with the folders that it is in */
+static int take_named(struct folder *folder, DIR *directory, const char *entry, const char *name, unsigned depth)
 {
     struct stat info, followed;
-    const char *why;
-    if (fstatat(dirfd(d), entry, &info, AT_SYMLINK_NOFOLLOW) != 0 || fstatat(dirfd(d), entry, &followed, 0) != 0)
+    const char *reason;
+    if (fstatat(dirfd(directory), entry, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        fstatat(dirfd(directory), entry, &followed, 0) != 0)
         return bad_file(folder, name, strerror(errno));
     if (S_ISDIR(followed.st_mode) && entry[0] == '.') /* as .git and .cache are */
         return TOOL_OK;
     if (S_ISDIR(followed.st_mode) && !S_ISDIR(info.st_mode))
         return bad_file(folder, name, "is a folder by a link: of links, those to files are taken");
     if (S_ISDIR(info.st_mode))
-        return scan_at(folder, dirfd(d), entry, name, depth + 1);
+        return scan_at(folder, dirfd(directory), entry, name, depth + 1);
     if (!S_ISREG(followed.st_mode))
         return bad_file(folder, name, "is not a regular file");
-    if (!shards_path_is_plain(name, strlen(name), &why))
-        return bad_file(folder, name, why);
+    if (!shards_path_is_plain(name, strlen(name), &reason))
+        return bad_file(folder, name, reason);
     return add(folder, name, (uint64_t)followed.st_size);
 }
 
-static int take(struct folder *folder, DIR *d, const char *entry, const char *prefix, unsigned depth)
+static int take(struct folder *folder, DIR *directory, const char *entry, const char *prefix, unsigned depth)
 {
     if (strcmp(entry, ".") == 0 || strcmp(entry, "..") == 0)
         return TOOL_OK;
     char *const name = prefix ? folder_path(prefix, entry, "") : strdup(entry);
-    const int status = name ? take_named(folder, d, entry, name, depth) : tool_nomem(folder->path, "the list of files");
+    const int status =
+        name ? take_named(folder, directory, entry, name, depth) : tool_nomem(folder->path, "the list of files");
     free(name);
     return status;
 }
@@ -104,11 +106,11 @@ static int scan_at(struct folder *folder, int at, const char *name, const char *
     if (depth > FOLDER_DEPTH_MOST)
         return bad_file(folder, shown, "has too many folders in one another");
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (prefix ? O_NOFOLLOW : 0));
-    DIR *const d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!d || fstat(fd, &info) != 0) {
+    DIR *const directory = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!directory || fstat(fd, &info) != 0) {
         const int error = errno;
-        if (d)
-            closedir(d);
+        if (directory)
+            closedir(directory);
         else if (fd >= 0)
             close(fd);
         return prefix ? bad_file(folder, prefix, strerror(error)) : tool_bad(folder->path, "%s", strerror(error));
@@ -116,11 +118,11 @@ static int scan_at(struct folder *folder, int at, const char *name, const char *
     if (!prefix)
         folder->mode = info.st_mode;
     int status = TOOL_OK;
-    for (struct dirent *e; !status && (errno = 0, e = readdir(d));)
-        status = take(folder, d, e->d_name, prefix, depth);
+    for (struct dirent *entry; !status && (errno = 0, entry = readdir(directory));)
+        status = take(folder, directory, entry->d_name, prefix, depth);
     if (!status && errno)
         status = tool_bad(folder->path, "%s", strerror(errno));
-    closedir(d);
+    closedir(directory);
     return status;
 }
 
@@ -167,10 +169,10 @@ static int read_list(struct folder *folder)
         if (file->kind == FOLDER_SAME)
             continue;
         snprintf(name, sizeof name, "%s%s", file->name, file->kind == FOLDER_SHARD ? FOLDER_EXTENSION : "");
-        const struct folder_entry *const e = folder_find(folder, name);
-        if (!e)
+        const struct folder_entry *const entry = folder_find(folder, name);
+        if (!entry)
             return bad_file(folder, name, "is missing: " FOLDER_LIST_NAME " names it");
-        if (e->bytes != file->stored.bytes)
+        if (entry->bytes != file->stored.bytes)
             return bad_file(folder, name,
                             "has not the length that " FOLDER_LIST_NAME " says: it is incomplete or another");
         stored++;
@@ -189,11 +191,11 @@ static int read_list(struct folder *folder)
     return TOOL_OK;
 }
 
-enum tool_type folder_part_type(const struct folder_entry *e)
+enum tool_type folder_part_type(const struct folder_entry *entry)
 {
-    return tool_has_extension(e->name, SHARDS_EXTENSION)             ? TYPE_SAFETENSORS
-           : tool_has_extension(e->name, ".distcp") && e->bytes != 0 ? TYPE_RAW
-                                                                     : TYPE_UNSET;
+    return tool_has_extension(entry->name, SHARDS_EXTENSION)                 ? TYPE_SAFETENSORS
+           : tool_has_extension(entry->name, ".distcp") && entry->bytes != 0 ? TYPE_RAW
+                                                                             : TYPE_UNSET;
 }
 
 /* Finds the shards of a checkpoint. */
@@ -307,13 +309,13 @@ struct compared {
 };
 
 /* Warns, once, of a tensor that is not where the index says. */
-static void tell_stale(struct compared *c, const struct shards_tensor *t, const char *where, const char *shard)
+static void tell_stale(struct compared *c, const struct shards_tensor *tensor, const char *where, const char *shard)
 {
     char name[QUOTE];
     char *const path = c->told ? NULL : folder_path(c->f->path, c->name, "");
     if (path)
         tool_warn(path, "is out of date: tensor '%s' is %s %s; it is kept as it is",
-                  pici_parse_printable(name, sizeof name, t->name, t->name_len), where, shard);
+                  pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len), where, shard);
     free(path);
     c->told = true;
 }
@@ -323,13 +325,13 @@ static int compare_there(struct compared *c)
 {
     const struct shards *const has = &c->f->index;
     for (size_t i = 0; i < c->index.tensors; i++) {
-        const struct shards_tensor *const t = &c->index.tensor[i];
-        const size_t shard = c->shard[t->shard];
-        const struct shards_tensor *const found = shards_find_in(has, t->name, t->name_len, shard);
+        const struct shards_tensor *const tensor = &c->index.tensor[i];
+        const size_t shard = c->shard[tensor->shard];
+        const struct shards_tensor *const found = shards_find_in(has, tensor->name, tensor->name_len, shard);
         if (!found && shard == has->shards)
-            return bad_file(c->f, c->index.shard[t->shard], "is missing: the index names it");
+            return bad_file(c->f, c->index.shard[tensor->shard], "is missing: the index names it");
         if (!found || found->shard != shard)
-            tell_stale(c, t, "not in", c->index.shard[t->shard]);
+            tell_stale(c, tensor, "not in", c->index.shard[tensor->shard]);
     }
     return TOOL_OK;
 }
@@ -350,9 +352,9 @@ static int compare_opened(struct compared *c, const uint64_t *bytes)
     }
     TRY(compare_there(c));
     for (size_t i = 0; !c->told && i < folder->index.tensors; i++) {
-        const struct shards_tensor *const t = &folder->index.tensor[i];
-        if (c->named[t->shard] && !shards_find(&c->index, t->name, t->name_len))
-            tell_stale(c, t, "also in", folder->index.shard[t->shard]);
+        const struct shards_tensor *const tensor = &folder->index.tensor[i];
+        if (c->named[tensor->shard] && !shards_find(&c->index, tensor->name, tensor->name_len))
+            tell_stale(c, tensor, "also in", folder->index.shard[tensor->shard]);
     }
     if (!c->told && c->index.has_total && c->index.total != c->bytes)
         tool_warn(folder->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, c->name,

@@ -15,8 +15,8 @@
 
 static int make_one(void *context, size_t i)
 {
-    struct folder_make *const m = context;
-    return m->one(m, &m->list.file[i]);
+    struct folder_make *const making = context;
+    return making->make_file(making, &making->list.file[i]);
 }
 
 static int write_text(struct output *output, const char *path, const char *text, size_t size)
@@ -26,13 +26,14 @@ static int write_text(struct output *output, const char *path, const char *text,
     return output_commit(output);
 }
 
-static int write_list(const struct folder_make *m)
+static int write_list(const struct folder_make *making)
 {
     struct output output = {.fd = -1};
     size_t size;
-    char *const path = folder_path(m->to, FOLDER_LIST_NAME, ""), *const text = folder_list_text(&m->list, &size);
+    char *const path = folder_path(making->to, FOLDER_LIST_NAME, ""), *const text =
+                                                                          folder_list_text(&making->list, &size);
     const int status = !path   ? TOOL_BAD
-                       : !text ? tool_nomem(m->to, "the list of files")
+                       : !text ? tool_nomem(making->to, "the list of files")
                                : write_text(&output, path, text, size);
     output_discard(&output);
     free(path);
@@ -41,15 +42,15 @@ static int write_list(const struct folder_make *m)
 }
 
 /* Prints the line for the folder, and adds it to the sum. */
-static void tell(const struct folder_make *m, const char *out, struct results *sum, double seconds)
+static void tell(const struct folder_make *making, const char *out, struct results *sum, double seconds)
 {
     uint64_t original = 0, stored = 0;
-    for (size_t i = 0; i < m->list.files; i++) {
-        original += m->list.file[i].original.bytes;
-        stored += m->list.file[i].kind == FOLDER_SAME ? 0 : m->list.file[i].stored.bytes;
+    for (size_t i = 0; i < making->list.files; i++) {
+        original += making->list.file[i].original.bytes;
+        stored += making->list.file[i].kind == FOLDER_SAME ? 0 : making->list.file[i].stored.bytes;
     }
-    const struct output made = {.name = out, .position = m->restored ? original : stored};
-    result_print(m->from->path, m->restored ? stored : original, &made, m->restored, seconds);
+    const struct output made = {.name = out, .position = making->restored ? original : stored};
+    result_print(making->from->path, making->restored ? stored : original, &made, making->restored, seconds);
     if (sum) {
         sum->done++;
         sum->dense += original;
@@ -58,29 +59,30 @@ static void tell(const struct folder_make *m, const char *out, struct results *s
     }
 }
 
-/* Calls one(m, FOLDER) for the folders that the files of the list are in, those above first. Some more than once. */
-static int each_folder(const struct folder_make *m, int (*one)(const struct folder_make *, const char *))
+/* Calls one(making, FOLDER) for the folders that the files of the list are in, those above first. Some more than
+ * once. */
+static int each_folder(const struct folder_make *making, int (*one)(const struct folder_make *, const char *))
 {
     const char *last = "";
     char folder[SHARDS_NAME_MOST + 1];
-    for (size_t i = 0; i < m->list.files; i++) {
-        const char *const name = m->list.file[i].name, *slash = name;
+    for (size_t i = 0; i < making->list.files; i++) {
+        const char *const name = making->list.file[i].name, *slash = name;
         for (; (slash = strchr(slash, '/')); slash++) {
             const size_t n = (size_t)(slash - name);
             if (strncmp(last, name, n + 1) == 0) /* the file before is in it too */
                 continue;
             memcpy(folder, name, n);
             folder[n] = 0;
-            TRY(one(m, folder));
+            TRY(one(making, folder));
         }
         last = name;
     }
     return TOOL_OK;
 }
 
-static int begin_folder(const struct folder_make *m, const char *name)
+static int begin_folder(const struct folder_make *making, const char *name)
 {
-    char *const path = folder_path(m->to, name, "");
+    char *const path = folder_path(making->to, name, "");
     int status = path ? TOOL_OK : TOOL_BAD;
     if (path && mkdir(path, 0700) != 0 && errno != EEXIST)
         status = tool_bad(path, "%s", strerror(errno));
@@ -89,10 +91,10 @@ static int begin_folder(const struct folder_make *m, const char *name)
 }
 
 /* Gives a folder the permissions of the one of the same name, and writes its entries to the disk. */
-static int end_folder(const struct folder_make *m, const char *name)
+static int end_folder(const struct folder_make *making, const char *name)
 {
     struct stat info = {.st_mode = 0};
-    char *const path = folder_path(m->to, name, ""), *const was = folder_path(m->from->path, name, "");
+    char *const path = folder_path(making->to, name, ""), *const was = folder_path(making->from->path, name, "");
     int status = path && was ? TOOL_OK : TOOL_BAD;
     const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (was)
@@ -135,41 +137,41 @@ static size_t files_most(void)
     return most < 0 ? SIZE_MAX : most < 16 ? 1 : (size_t)most / 8;
 }
 
-static int make_all(struct folder_make *m, struct outfolder *to, const char *out, struct results *sum)
+static int make_all(struct folder_make *making, struct outfolder *to, const char *out, struct results *sum)
 {
     size_t large = 0;
-    m->each = *m->o;
-    m->to = to->path;
-    for (size_t i = 0; i < m->list.files; i++)
-        large += m->list.file[i].kind == FOLDER_SHARD;
-    const unsigned at_a_time =
-        jobs_at_a_time(large < files_most() ? large : files_most(), tool_threads(m->o->threads), &m->each.threads);
+    making->each = *making->options;
+    making->to = to->path;
+    for (size_t i = 0; i < making->list.files; i++)
+        large += making->list.file[i].kind == FOLDER_SHARD;
+    const unsigned at_a_time = jobs_at_a_time(large < files_most() ? large : files_most(),
+                                              tool_threads(making->options->threads), &making->each.threads);
     const double start = term_now(); /* a question may have been asked before */
-    TRY(each_folder(m, begin_folder));
-    progress_all_start(m->from->path, folder_original_bytes(m->from));
-    const int status = jobs_run(m->list.files, at_a_time, false, make_one, m);
+    TRY(each_folder(making, begin_folder));
+    progress_all_start(making->from->path, folder_original_bytes(making->from));
+    const int status = jobs_run(making->list.files, at_a_time, false, make_one, making);
     progress_all_end();
     TRY(status);
-    TRY(each_folder(m, end_folder));
-    if (m->with_list)
-        TRY(write_list(m));
+    TRY(each_folder(making, end_folder));
+    if (making->with_list)
+        TRY(write_list(making));
     struct stat info;
-    if (!m->mode && stat(m->from->path, &info) == 0) /* one folder is made of another, not of two */
+    if (!making->mode && stat(making->from->path, &info) == 0) /* one folder is made of another, not of two */
         (void)futimens(to->fd, (struct timespec[]){info.st_atim, info.st_mtim});
     TRY(outfolder_commit(to));
-    tell(m, out, sum, term_now() - start);
+    tell(making, out, sum, term_now() - start);
     return TOOL_OK;
 }
 
-int folder_make(struct folder_make *m, const char *out, struct results *sum)
+int folder_make(struct folder_make *making, const char *out, struct results *sum)
 {
     struct outfolder to;
-    if (folder_same(out, m->from->path))
+    if (folder_same(out, making->from->path))
         return tool_usage(out, "is the input");
-    TRY(folder_refuse_inside(m->from->path, out));
-    TRY(outfolder_open(&to, out, m->mode ? m->mode : m->from->mode, m->o->force || m->in_place,
-                       m->in_place ? NULL : &m->list));
-    const int status = make_all(m, &to, out, sum);
+    TRY(folder_refuse_inside(making->from->path, out));
+    TRY(outfolder_open(&to, out, making->mode ? making->mode : making->from->mode,
+                       making->options->force || making->in_place, making->in_place ? NULL : &making->list));
+    const int status = make_all(making, &to, out, sum);
     outfolder_discard(&to);
     return status;
 }
@@ -187,25 +189,25 @@ int folder_refuse_options(const char *path, const struct tool_options *options)
     return options->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
 }
 
-int folder_list_of(struct folder_list *l, const struct folder *folder, bool all)
+int folder_list_of(struct folder_list *list, const struct folder *folder, bool all)
 {
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
-    *l = (struct folder_list){.file = calloc(folder->entries, sizeof *l->file), .files = folder->entries};
-    if (!l->file)
+    *list = (struct folder_list){.file = calloc(folder->entries, sizeof *list->file), .files = folder->entries};
+    if (!list->file)
         return tool_nomem(folder->path, "the list of files");
     for (size_t i = 0; i < folder->entries; i++) {
         const char *const name = folder->entry[i].name;
         const enum tool_type type = folder_part_type(&folder->entry[i]);
         const bool shard = type == TYPE_SAFETENSORS || (all && type != TYPE_UNSET);
-        l->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
+        list->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
         snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, name);
         if (shard && strlen(stored) > SHARDS_NAME_MOST) {
-            folder_list_free(l);
+            folder_list_free(list);
             return tool_bad(folder->path, "has %s, stored as " FOLDER_EXTENSION " under a name of %zu bytes: rename it",
                             name, strlen(stored));
         }
         if (shard && folder_find(folder, stored)) {
-            folder_list_free(l);
+            folder_list_free(list);
             return tool_bad(folder->path, "has %s, and a file of the name that %s is stored under", name, stored);
         }
     }

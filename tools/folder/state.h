@@ -11,9 +11,9 @@
 /* A checkpoint that is open; however many shards it has, few descriptors are. Several threads may make and read states
  * of it. */
 struct checkpoint {
-    struct folder f;
-    struct tensors *shard;   /* [f.index.shards] */
-    uint64_t *start;         /* [f.index.shards] where a shard begins if all are taken as one file */
+    struct folder folder;
+    struct tensors *shard;   /* [folder.index.shards] */
+    uint64_t *start;         /* [folder.index.shards] where a shard begins if all are taken as one file */
     size_t opened;           /* how many have been opened so far */
     bool rest;               /* all shards rest */
     struct pici_perms perms; /* what all of them permit */

@@ -307,9 +307,11 @@ int reading_is_delta(const struct reading *reading, bool *is_delta)
 
 int reading_delta(const struct reading *reading, struct delta *delta)
 {
-    char why[PICI_WHY_BYTES];
-    enum pici_status status = pici_delta_open(delta, reading->reader, why);
-    return !status ? TOOL_OK : why[0] ? tool_bad(reading->input->name, "%s", why) : reading_failed(reading, status);
+    char reason[PICI_WHY_BYTES];
+    enum pici_status status = pici_delta_open(delta, reading->reader, reason);
+    return !status     ? TOOL_OK
+           : reason[0] ? tool_bad(reading->input->name, "%s", reason)
+                       : reading_failed(reading, status);
 }
 
 int reading_view(struct reading *reading, uint64_t index, struct pici_view *view)

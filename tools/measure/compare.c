@@ -43,8 +43,8 @@ void compare_free(struct compare *c)
         return;
     ZSTD_freeCCtx(c->in);
     ZSTD_freeDCtx(c->out);
-    free(c->packed.p);
-    free(c->back.p);
+    free(c->packed.memory);
+    free(c->back.memory);
     free(c);
 }
 
@@ -61,19 +61,20 @@ static bool try(struct compare *c, bool zstd, enum pici_dtype dtype, const void 
     bool ok;
     double start = term_now();
     if (zstd) {
-        *packed = ZSTD_compressCCtx(c->in, c->packed.p, c->packed.cap, elements, bytes, c->level);
+        *packed = ZSTD_compressCCtx(c->in, c->packed.memory, c->packed.capacity, elements, bytes, c->level);
         ok = !ZSTD_isError(*packed);
     } else {
-        ok = pici_compress(c->packed.p, c->packed.cap, packed, elements, n, dtype, PICI_AUTO, NULL) == PICI_OK;
+        ok =
+            pici_compress(c->packed.memory, c->packed.capacity, packed, elements, n, dtype, PICI_AUTO, NULL) == PICI_OK;
     }
     double middle = term_now();
     if (ok && zstd)
-        ok = ZSTD_decompressDCtx(c->out, c->back.p, bytes, c->packed.p, *packed) == bytes;
+        ok = ZSTD_decompressDCtx(c->out, c->back.memory, bytes, c->packed.memory, *packed) == bytes;
     else if (ok)
-        ok = pici_decompress(c->back.p, n, c->packed.p, *packed, NULL) == PICI_OK;
+        ok = pici_decompress(c->back.memory, n, c->packed.memory, *packed, NULL) == PICI_OK;
     *decompress = term_now() - middle;
     *compress = middle - start;
-    return ok && memcmp(c->back.p, elements, bytes) == 0;
+    return ok && memcmp(c->back.memory, elements, bytes) == 0;
 }
 
 bool compare_add(struct compare *c, enum pici_dtype dtype, const void *elements, uint64_t n, struct rival *pici,

@@ -16,15 +16,15 @@ struct density {
     uint64_t cell[DENSITY_CELLS];
 };
 
-void density_init(struct density *d);
+void density_init(struct density *density);
 
 /* Count n more elements of width 1, 2, 4 or 8 bytes, at any alignment. Returns how many of them are nonzero. */
-uint64_t density_add(struct density *d, const void *elements, uint64_t n, size_t width);
+uint64_t density_add(struct density *density, const void *elements, uint64_t n, size_t width);
 
 /* The number of cells in use. */
-size_t density_cells(const struct density *d);
+size_t density_cells(const struct density *density);
 
 /* Nonzeros and elements of part i of parts of about equal length; i < parts <= density_cells. */
-void density_part(const struct density *d, size_t i, size_t parts, uint64_t *nnz, uint64_t *elements);
+void density_part(const struct density *density, size_t i, size_t parts, uint64_t *nnz, uint64_t *elements);
 
 #endif

@@ -9,12 +9,12 @@
 
 bool scratch_fit(struct scratch *t, size_t n)
 {
-    if (n > t->cap) {
-        free(t->p);
-        t->p = malloc(n);
-        t->cap = t->p ? n : 0;
+    if (n > t->capacity) {
+        free(t->memory);
+        t->memory = malloc(n);
+        t->capacity = t->memory ? n : 0;
     }
-    return t->p != NULL;
+    return t->memory != NULL;
 }
 
 bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype, const void *elements, uint64_t n,
@@ -26,8 +26,8 @@ bool measure_mix(struct pici_mix *mix, struct scratch *t, enum pici_dtype dtype,
     size_t size;
     *mix = (struct pici_mix)PICI_MIX_INIT;
     return capacity && scratch_fit(t, capacity) &&
-           pici_compress(t->p, capacity, &size, elements, n, dtype, PICI_HYBRID, &codec_options) == PICI_OK &&
-           pici_mix(mix, t->p, size) == PICI_OK;
+           pici_compress(t->memory, capacity, &size, elements, n, dtype, PICI_HYBRID, &codec_options) == PICI_OK &&
+           pici_mix(mix, t->memory, size) == PICI_OK;
 }
 
 static bool is_float(enum pici_dtype dtype)

@@ -33,10 +33,10 @@ struct sizes {
                    * random, and those that the signs of zeros need */
 };
 
-/* Memory for the blocks that are measured. Zero it before its first use; free p after the last. */
+/* Memory for the blocks that are measured. Zero it before its first use; free memory after the last. */
 struct scratch {
-    uint8_t *p;
-    size_t cap;
+    uint8_t *memory;
+    size_t capacity;
 };
 
 /* Make room for n bytes; the contents may be lost. False: no memory. */

@@ -162,24 +162,24 @@ struct replaced {
 };
 
 /* Whether a file of the list is in the folder. */
-static bool is_in_list(const struct folder_list *l, const char *folder)
+static bool is_in_list(const struct folder_list *list, const char *folder)
 {
     const size_t n = strlen(folder);
     size_t i = 0;
-    while (i < l->files && (strncmp(l->file[i].name, folder, n) != 0 || l->file[i].name[n] != '/'))
+    while (i < list->files && (strncmp(list->file[i].name, folder, n) != 0 || list->file[i].name[n] != '/'))
         i++;
-    return i < l->files;
+    return i < list->files;
 }
 
 static int look_through(struct replaced *replaced, const char *folder);
 
-static int look_at(struct replaced *replaced, const char *folder, DIR *d, const char *name)
+static int look_at(struct replaced *replaced, const char *folder, DIR *directory, const char *name)
 {
     struct stat info;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return TOOL_OK;
     replaced->has_any = true;
-    if (fstatat(dirfd(d), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode)) {
+    if (fstatat(dirfd(directory), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode)) {
         replaced->is_known = replaced->is_known || strcmp(name, FOLDER_LIST_NAME) == 0 ||
                              tool_has_extension(name, SHARDS_INDEX) || tool_has_extension(name, SHARDS_EXTENSION) ||
                              tool_has_extension(name, ".distcp");
@@ -201,12 +201,12 @@ static int look_at(struct replaced *replaced, const char *folder, DIR *d, const 
 static int look_through(struct replaced *replaced, const char *folder)
 {
     char *const path = folder_path(replaced->path, folder, "");
-    DIR *const d = path ? opendir(path) : NULL;
-    int status = !path ? TOOL_BAD : !d ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
-    for (struct dirent *e; !status && (e = readdir(d));)
-        status = look_at(replaced, folder, d, e->d_name);
-    if (d)
-        closedir(d);
+    DIR *const directory = path ? opendir(path) : NULL;
+    int status = !path ? TOOL_BAD : !directory ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
+    for (struct dirent *entry; !status && (entry = readdir(directory));)
+        status = look_at(replaced, folder, directory, entry->d_name);
+    if (directory)
+        closedir(directory);
     free(path);
     return status;
 }

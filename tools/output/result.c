@@ -27,7 +27,7 @@ int results_check(const struct tool_options *options, const char *verb)
 }
 
 int results_each(const struct tool_options *options,
-                 int (*one)(const char *path, const struct tool_options *o, void *ctx), void *context)
+                 int (*one)(const char *path, const struct tool_options *options, void *ctx), void *context)
 {
     int worst = TOOL_OK;
     for (int i = 0; i < options->nargs; i++) {

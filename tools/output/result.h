@@ -20,7 +20,7 @@ int results_check(const struct tool_options *options, const char *verb);
 
 /* Run one(path, options, context) for each operand, also after one that fails. Returns the worst status. */
 int results_each(const struct tool_options *options,
-                 int (*one)(const char *path, const struct tool_options *o, void *ctx), void *context);
+                 int (*one)(const char *path, const struct tool_options *options, void *ctx), void *context);
 
 /* The output is committed: it took so many seconds to make it. restored: the input is the compressed one of the two.
  * Prints the line, and a warning if the output is a compressed one that is larger than its input; removes the input if

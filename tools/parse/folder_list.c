@@ -16,12 +16,12 @@ enum { END = 4 + 16 + 1, LINE = 128 + SHARDS_NAME_MOST };
 static const char *const heads[2][2] = {{"pici-folder 1 compressed\n", "pici-folder 1 delta\n"},
                                         {"pici-folder 2 compressed\n", "pici-folder 2 delta\n"}};
 
-static bool has_folders(const struct folder_list *l)
+static bool has_folders(const struct folder_list *list)
 {
     size_t i = 0;
-    while (i < l->files && !strchr(l->file[i].name, '/'))
+    while (i < list->files && !strchr(list->file[i].name, '/'))
         i++;
-    return i < l->files;
+    return i < list->files;
 }
 
 static const char *kind_name(enum folder_kind k)
@@ -30,23 +30,24 @@ static const char *kind_name(enum folder_kind k)
     return names[k];
 }
 
-static void print_line(char line[LINE], const struct folder_file *f, const char *name)
+static void print_line(char line[LINE], const struct folder_file *file, const char *name)
 {
-    int n = snprintf(line, LINE, "%s %" PRIu64 " %016" PRIx64, kind_name(f->kind), f->original.bytes, f->original.hash);
-    if (f->kind == FOLDER_SHARD)
-        n += snprintf(line + n, LINE - (size_t)n, " %" PRIu64 " %016" PRIx64, f->stored.bytes, f->stored.hash);
+    int n = snprintf(line, LINE, "%s %" PRIu64 " %016" PRIx64, kind_name(file->kind), file->original.bytes,
+                     file->original.hash);
+    if (file->kind == FOLDER_SHARD)
+        n += snprintf(line + n, LINE - (size_t)n, " %" PRIu64 " %016" PRIx64, file->stored.bytes, file->stored.hash);
     snprintf(line + n, LINE - (size_t)n, " %s\n", name);
 }
 
-char *folder_list_text(const struct folder_list *l, size_t *size)
+char *folder_list_text(const struct folder_list *list, size_t *size)
 {
     char *text = NULL, line[LINE];
     FILE *const f = open_memstream(&text, size);
     if (!f)
         return NULL;
-    fputs(heads[has_folders(l)][l->delta], f);
-    for (size_t i = 0; i < l->files; i++) {
-        print_line(line, &l->file[i], l->file[i].name);
+    fputs(heads[has_folders(list)][list->delta], f);
+    for (size_t i = 0; i < list->files; i++) {
+        print_line(line, &list->file[i], list->file[i].name);
         fputs(line, f);
     }
     fflush(f);
@@ -59,7 +60,7 @@ char *folder_list_text(const struct folder_list *l, size_t *size)
 
 /* Reads a line of size bytes, a newline the last: scans it, prints what was read, and compares, so that a list has one
  * form. The newline becomes a NUL, which ends the name. */
-static bool take_line(struct folder_file *f, char *text, size_t size)
+static bool take_line(struct folder_file *file, char *text, size_t size)
 {
     char line[LINE], again[LINE], kind[8];
     int at = 0;
@@ -67,75 +68,77 @@ static bool take_line(struct folder_file *f, char *text, size_t size)
         return false;
     memcpy(line, text, size);
     line[size] = 0;
-    *f = (struct folder_file){.kind = FOLDER_COPY};
+    *file = (struct folder_file){.kind = FOLDER_COPY};
     if (sscanf(line, "%7s", kind) != 1)
         return false;
-    while (f->kind < FOLDER_KINDS && strcmp(kind, kind_name(f->kind)) != 0)
-        f->kind++;
-    if (f->kind == FOLDER_KINDS)
+    while (file->kind < FOLDER_KINDS && strcmp(kind, kind_name(file->kind)) != 0)
+        file->kind++;
+    if (file->kind == FOLDER_KINDS)
         return false;
-    if (sscanf(line, "%*s %" SCNu64 " %" SCNx64 "%n", &f->original.bytes, &f->original.hash, &at) != 2 || !at)
+    if (sscanf(line, "%*s %" SCNu64 " %" SCNx64 "%n", &file->original.bytes, &file->original.hash, &at) != 2 || !at)
         return false;
-    f->stored = f->original;
-    if (f->kind == FOLDER_SHARD) {
+    file->stored = file->original;
+    if (file->kind == FOLDER_SHARD) {
         int more = 0;
-        if (sscanf(line + at, " %" SCNu64 " %" SCNx64 "%n", &f->stored.bytes, &f->stored.hash, &more) != 2 || !more)
+        if (sscanf(line + at, " %" SCNu64 " %" SCNx64 "%n", &file->stored.bytes, &file->stored.hash, &more) != 2 ||
+            !more)
             return false;
         at += more;
     }
     if (line[at] != ' ' || (size_t)at + 2 >= size)
         return false;
     text[size - 1] = 0;
-    f->name = text + at + 1;
-    print_line(again, f, f->name);
+    file->name = text + at + 1;
+    print_line(again, file, file->name);
     return strcmp(again, line) == 0;
 }
 
 static int by_name(const void *left, const void *right)
 {
-    const struct folder_file *x = left, *y = right;
-    return strcmp(x->name, y->name);
+    const struct folder_file *first = left, *second = right;
+    return strcmp(first->name, second->name);
 }
 
-const struct folder_file *folder_list_find(const struct folder_list *l, const char *name)
+const struct folder_file *folder_list_find(const struct folder_list *list, const char *name)
 {
     const struct folder_file key = {.name = name};
-    return l->files ? bsearch(&key, l->file, l->files, sizeof *l->file, by_name) : NULL;
+    return list->files ? bsearch(&key, list->file, list->files, sizeof *list->file, by_name) : NULL;
 }
 
 /* Whether the names are such as folder_list wants them. */
-static bool check_names(const struct folder_list *l, const char **why)
+static bool check_names(const struct folder_list *list, const char **reason)
 {
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
-    for (size_t i = 0; i < l->files; i++) {
-        const struct folder_file *const f = &l->file[i];
-        if (!shards_path_is_plain(f->name, strlen(f->name), why))
+    for (size_t i = 0; i < list->files; i++) {
+        const struct folder_file *const file = &list->file[i];
+        if (!shards_path_is_plain(file->name, strlen(file->name), reason))
             return false;
-        *why = i && by_name(&f[-1], f) >= 0             ? "it is there twice, or out of order"
-               : strcmp(f->name, FOLDER_LIST_NAME) == 0 ? "it is that of the list"
-               : f->kind == FOLDER_SAME && !l->delta    ? "there is no base"
-                                                        : NULL;
-        if (!*why && f->kind == FOLDER_SHARD) {
-            snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, f->name);
-            *why = folder_list_find(l, stored) ? "another file has the name of its " FOLDER_EXTENSION " file" : NULL;
+        *reason = i && by_name(&file[-1], file) >= 0          ? "it is there twice, or out of order"
+                  : strcmp(file->name, FOLDER_LIST_NAME) == 0 ? "it is that of the list"
+                  : file->kind == FOLDER_SAME && !list->delta ? "there is no base"
+                                                              : NULL;
+        if (!*reason && file->kind == FOLDER_SHARD) {
+            snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, file->name);
+            *reason =
+                folder_list_find(list, stored) ? "another file has the name of its " FOLDER_EXTENSION " file" : NULL;
         }
-        if (*why)
+        if (*reason)
             return false;
     }
     return true;
 }
 
-bool folder_list_parse(struct folder_list *l, const char *text, size_t size, struct parse_error *error)
+bool folder_list_parse(struct folder_list *list, const char *text, size_t size, struct parse_error *error)
 {
     char end[32];
-    const char *why;
-    *l = (struct folder_list){0};
+    const char *reason;
+    *list = (struct folder_list){0};
     bool known = false, folders = false;
     size_t at = 0;
     for (int i = 0; !known && i < 4; i++) {
         at = strlen(heads[i / 2][i % 2]);
         folders = i / 2;
-        l->delta = i % 2;
+        list->delta = i % 2;
         known = size >= at + END && memcmp(text, heads[i / 2][i % 2], at) == 0;
     }
     if (!known)
@@ -147,35 +150,35 @@ bool folder_list_parse(struct folder_list *l, const char *text, size_t size, str
     size_t capacity = 1;
     for (size_t i = at; i < most; i++)
         capacity += text[i] == '\n';
-    l->file = calloc(capacity, sizeof *l->file);
-    l->text = malloc(most);
-    if (!l->file || !l->text) {
-        folder_list_free(l);
+    list->file = calloc(capacity, sizeof *list->file);
+    list->text = malloc(most);
+    if (!list->file || !list->text) {
+        folder_list_free(list);
         return pici_parse_fail(error, 0, "out of memory for the list of files");
     }
-    memcpy(l->text, text, most);
+    memcpy(list->text, text, most);
     while (at < most) {
         const char *const line_end = memchr(text + at, '\n', most - at);
         const size_t n = line_end ? (size_t)(line_end - text) - at + 1 : 0;
-        if (!n || !take_line(&l->file[l->files], l->text + at, n)) {
-            folder_list_free(l);
+        if (!n || !take_line(&list->file[list->files], list->text + at, n)) {
+            folder_list_free(list);
             return pici_parse_fail(error, at, "a malformed line of a file");
         }
-        l->files++;
+        list->files++;
         at += n;
     }
-    if (check_names(l, &why)) {
-        if (has_folders(l) == folders)
+    if (check_names(list, &reason)) {
+        if (has_folders(list) == folders)
             return true;
-        why = folders ? "none is in a folder, and the version is 2" : "one is in a folder, and the version is 1";
+        reason = folders ? "none is in a folder, and the version is 2" : "one is in a folder, and the version is 1";
     }
-    folder_list_free(l);
-    return pici_parse_fail(error, 0, "the name of a file is not valid: %s", why);
+    folder_list_free(list);
+    return pici_parse_fail(error, 0, "the name of a file is not valid: %s", reason);
 }
 
-void folder_list_free(struct folder_list *l)
+void folder_list_free(struct folder_list *list)
 {
-    free(l->file);
-    free(l->text);
-    *l = (struct folder_list){0};
+    free(list->file);
+    free(list->text);
+    *list = (struct folder_list){0};
 }

@@ -40,16 +40,16 @@ struct folder_list {
     char *text; /* owned: the storage of the names; or NULL */
 };
 
-/* Parse text of size bytes. On an error, error->what says what is wrong, and l needs no folder_list_free. */
-bool folder_list_parse(struct folder_list *l, const char *text, size_t size, struct parse_error *error);
+/* Parse text of size bytes. On an error, error->what says what is wrong, and list needs no folder_list_free. */
+bool folder_list_parse(struct folder_list *list, const char *text, size_t size, struct parse_error *error);
 
 /* The text of a list. The caller frees it. NULL: no memory. */
-char *folder_list_text(const struct folder_list *l, size_t *size);
+char *folder_list_text(const struct folder_list *list, size_t *size);
 
 /* The file of this name, or NULL. */
-const struct folder_file *folder_list_find(const struct folder_list *l, const char *name);
+const struct folder_file *folder_list_find(const struct folder_list *list, const char *name);
 
 /* Frees what folder_list_parse allocated. */
-void folder_list_free(struct folder_list *l);
+void folder_list_free(struct folder_list *list);
 
 #endif

@@ -25,37 +25,37 @@ struct parser {
     bool has_map;
 };
 
-bool shards_name_is_plain(const char *name, size_t size, const char **why)
+bool shards_name_is_plain(const char *name, size_t size, const char **reason)
 {
     const uint8_t *p = (const uint8_t *)name, *const end = p + size;
     uint32_t c;
-    *why = !size                     ? "it is empty"
-           : size > SHARDS_NAME_MOST ? "it is too long"
-           : memchr(name, '/', size) ? "it has a slash"
-                                     : NULL;
-    if (!*why && name[0] == '.' && (size == 1 || (size == 2 && name[1] == '.')))
-        *why = "it is a folder";
-    if (!*why && size >= 6 && memcmp(name, ".pici-", 6) == 0)
-        *why = "temporary files begin so";
-    for (size_t k; !*why && p < end; p += k) {
+    *reason = !size                     ? "it is empty"
+              : size > SHARDS_NAME_MOST ? "it is too long"
+              : memchr(name, '/', size) ? "it has a slash"
+                                        : NULL;
+    if (!*reason && name[0] == '.' && (size == 1 || (size == 2 && name[1] == '.')))
+        *reason = "it is a folder";
+    if (!*reason && size >= 6 && memcmp(name, ".pici-", 6) == 0)
+        *reason = "temporary files begin so";
+    for (size_t k; !*reason && p < end; p += k) {
         k = pici_parse_char(p, end, &c);
         if (!k || pici_parse_hidden(c)) {
-            *why = "it has hidden characters";
+            *reason = "it has hidden characters";
             break;
         }
     }
-    return !*why;
+    return !*reason;
 }
 
-bool shards_path_is_plain(const char *name, size_t size, const char **why)
+bool shards_path_is_plain(const char *name, size_t size, const char **reason)
 {
-    *why = size > SHARDS_NAME_MOST ? "it is too long" : NULL;
-    for (size_t at = 0, n; !*why && at <= size; at += n + 1) {
+    *reason = size > SHARDS_NAME_MOST ? "it is too long" : NULL;
+    for (size_t at = 0, n; !*reason && at <= size; at += n + 1) {
         const char *const slash = at < size ? memchr(name + at, '/', size - at) : NULL;
         n = slash ? (size_t)(slash - name) - at : size - at;
-        (void)shards_name_is_plain(name + at, n, why);
+        (void)shards_name_is_plain(name + at, n, reason);
     }
-    return !*why;
+    return !*reason;
 }
 
 static bool no_memory(struct parser *p)
@@ -106,7 +106,7 @@ static bool parse_metadata(struct parser *p)
 static bool parse_entry(struct parser *p, struct json_token key)
 {
     struct json_token t;
-    const char *why;
+    const char *reason;
     char shown[64];
     if (!pici_json_expect(&p->json, JSON_STRING, "a tensor's file in 'weight_map' is not a string", &t))
         return false;
@@ -123,11 +123,11 @@ static bool parse_entry(struct parser *p, struct json_token key)
     e->tensor.name = keep(p, key, &e->tensor.name_len);
     e->file = keep(p, t, &e->file_len);
     const size_t tail = strlen(SHARDS_EXTENSION);
-    if (shards_name_is_plain(e->file, e->file_len, &why) &&
+    if (shards_name_is_plain(e->file, e->file_len, &reason) &&
         (e->file_len <= tail || memcmp(e->file + e->file_len - tail, SHARDS_EXTENSION, tail) != 0))
-        why = "it does not end in " SHARDS_EXTENSION;
-    return !why || pici_parse_fail(p->err, t.start - 1, "'%s' is not the name of a shard: %s",
-                                   pici_parse_printable(shown, sizeof shown, e->file, e->file_len), why);
+        reason = "it does not end in " SHARDS_EXTENSION;
+    return !reason || pici_parse_fail(p->err, t.start - 1, "'%s' is not the name of a shard: %s",
+                                      pici_parse_printable(shown, sizeof shown, e->file, e->file_len), reason);
 }
 
 static bool parse_map(struct parser *p)
@@ -176,15 +176,15 @@ static int by_file(const void *left, const void *right)
 
 static int by_name(const void *left, const void *right)
 {
-    const struct shards_tensor *x = left, *y = right;
-    return compare(x->name, x->name_len, y->name, y->name_len);
+    const struct shards_tensor *first = left, *second = right;
+    return compare(first->name, first->name_len, second->name, second->name_len);
 }
 
 static int by_name_and_shard(const void *left, const void *right)
 {
-    const struct shards_tensor *x = left, *y = right;
-    const int order = by_name(x, y);
-    return order ? order : (x->shard > y->shard) - (x->shard < y->shard);
+    const struct shards_tensor *first = left, *second = right;
+    const int order = by_name(first, second);
+    return order ? order : (first->shard > second->shard) - (first->shard < second->shard);
 }
 
 /* Of duplicates, the one that comes last in the text is reported. */
@@ -254,9 +254,9 @@ const struct shards_tensor *shards_find(const struct shards *s, const char *name
 const struct shards_tensor *shards_find_in(const struct shards *s, const char *name, size_t size, size_t shard)
 {
     const struct shards_tensor *const first = shards_find(s, name, size), *const end = s->tensor + s->tensors;
-    for (const struct shards_tensor *t = first; t && t < end && by_name(t, first) == 0; t++)
-        if (t->shard == shard)
-            return t;
+    for (const struct shards_tensor *tensor = first; tensor && tensor < end && by_name(tensor, first) == 0; tensor++)
+        if (tensor->shard == shard)
+            return tensor;
     return first;
 }
 

@@ -37,12 +37,12 @@ struct shards {
 
 /* Whether the name is that of a file in a folder, which nothing need be escaped in: 1 to SHARDS_NAME_MOST bytes of
  * UTF-8 without '/' and hidden characters; not "." or "..", and not beginning with ".pici-", as temporary files do.
- * *why: what is wrong, in words, or NULL. */
-bool shards_name_is_plain(const char *name, size_t size, const char **why);
+ * *reason: what is wrong, in words, or NULL. */
+bool shards_name_is_plain(const char *name, size_t size, const char **reason);
 
 /* Whether the name is that of a file in a folder or in folders below it: at most SHARDS_NAME_MOST bytes, of which each
  * part between slashes is as shards_name_is_plain wants it. */
-bool shards_path_is_plain(const char *name, size_t size, const char **why);
+bool shards_path_is_plain(const char *name, size_t size, const char **reason);
 
 /* Parse text of size bytes, which may be freed afterwards. Memory is proportional to size. False, with *error set: a
  * rule is broken, or out of memory; out needs no shards_free then. */

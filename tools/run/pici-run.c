@@ -47,9 +47,9 @@ static const char usage[] =
     "the\n"
     "first rank that failed, or 128 and the number of the signal that ended it.\n";
 
-static void complain(const char *what, const char *why)
+static void complain(const char *what, const char *reason)
 {
-    fprintf(stderr, "pici-run: %s: %s\n", what, why);
+    fprintf(stderr, "pici-run: %s: %s\n", what, reason);
 }
 
 static long long milliseconds(void)
@@ -146,24 +146,24 @@ static _Noreturn void become(int rank, char **command, const sigset_t *mask)
     _exit(error == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_STARTED);
 }
 
-static void tell_all(const struct job *j, int signal)
+static void tell_all(const struct job *job, int signal)
 {
-    for (int i = 0; i < j->n; i++)
-        if (j->pid[i])
-            (void)kill(j->pid[i], signal);
+    for (int i = 0; i < job->n; i++)
+        if (job->pid[i])
+            (void)kill(job->pid[i], signal);
 }
 
 /* From now on the ranks are to end: those that do not by themselves soon, are told. */
-static void wind_up(struct job *j)
+static void wind_up(struct job *job)
 {
-    j->failed = 1;
-    j->signal = SIGTERM;
-    j->next = milliseconds() + TERM_MS;
+    job->failed = 1;
+    job->signal = SIGTERM;
+    job->next = milliseconds() + TERM_MS;
 }
 
-static void say_end(const struct job *j, int rank, int status, int first)
+static void say_end(const struct job *job, int rank, int status, int first)
 {
-    const char *rest = first && j->running ? "; the others are ended" : "";
+    const char *rest = first && job->running ? "; the others are ended" : "";
     if (WIFSIGNALED(status))
         fprintf(stderr, "pici-run: rank %d was ended by signal %d (%s)%s\n", rank, WTERMSIG(status),
                 strsignal(WTERMSIG(status)), rest);
@@ -172,73 +172,73 @@ static void say_end(const struct job *j, int rank, int status, int first)
 }
 
 /* Note the ranks that have ended. */
-static void reap(struct job *j)
+static void reap(struct job *job)
 {
     int status;
     pid_t pid;
-    while (j->running && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
+    while (job->running && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int rank = 0;
-        while (rank < j->n && j->pid[rank] != pid)
+        while (rank < job->n && job->pid[rank] != pid)
             rank++;
-        if (rank == j->n)
+        if (rank == job->n)
             continue;
         const int code = WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status),
-                  first = code && !j->failed;
-        j->pid[rank] = 0;
-        j->running--;
-        if (first || j->verbose)
-            say_end(j, rank, status, first);
+                  first = code && !job->failed;
+        job->pid[rank] = 0;
+        job->running--;
+        if (first || job->verbose)
+            say_end(job, rank, status, first);
         if (first) {
-            j->status = code;
-            wind_up(j);
+            job->status = code;
+            wind_up(job);
         }
     }
 }
 
 /* Sleep until a rank ends, a signal comes or it is time for the next. Passes signals on, but for those of a terminal's
  * keys, which the ranks have too. */
-static void sleep_and_pass_on(struct job *j)
+static void sleep_and_pass_on(struct job *job)
 {
     siginfo_t info;
-    const long long left = j->next - milliseconds();
+    const long long left = job->next - milliseconds();
     const struct timespec t = {left > 0 ? (time_t)(left / 1000) : 0, left > 0 ? (long)(left % 1000) * 1000000 : 0};
-    const int signal = j->next < 0 ? sigwaitinfo(&j->signals, &info) : sigtimedwait(&j->signals, &info, &t);
+    const int signal = job->next < 0 ? sigwaitinfo(&job->signals, &info) : sigtimedwait(&job->signals, &info, &t);
     if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL)
-        tell_all(j, signal);
-    if (j->next >= 0 && milliseconds() >= j->next) {
-        tell_all(j, j->signal);
-        j->next = j->signal == SIGTERM ? milliseconds() + KILL_MS : -1;
-        j->signal = SIGKILL;
+        tell_all(job, signal);
+    if (job->next >= 0 && milliseconds() >= job->next) {
+        tell_all(job, job->signal);
+        job->next = job->signal == SIGTERM ? milliseconds() + KILL_MS : -1;
+        job->signal = SIGKILL;
     }
 }
 
-static int run(struct job *j, char **command)
+static int run(struct job *job, char **command)
 {
     static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
     sigset_t before;
-    sigemptyset(&j->signals);
-    sigaddset(&j->signals, SIGCHLD);
+    sigemptyset(&job->signals);
+    sigaddset(&job->signals, SIGCHLD);
     for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++)
-        sigaddset(&j->signals, passed_on[i]);
+        sigaddset(&job->signals, passed_on[i]);
     (void)signal(SIGCHLD, SIG_DFL); /* if it was ignored, nobody could be waited for */
-    sigprocmask(SIG_BLOCK, &j->signals, &before);
-    j->next = -1;
-    for (int i = 0; i < j->n && !j->failed; i++) {
+    sigprocmask(SIG_BLOCK, &job->signals, &before);
+    job->next = -1;
+    for (int i = 0; i < job->n && !job->failed; i++) {
         const pid_t pid = fork();
         if (pid == 0)
             become(i, command, &before);
         if (pid > 0) {
-            j->pid[i] = pid;
-            j->running++;
+            job->pid[i] = pid;
+            job->running++;
             continue;
         }
         complain("fork", strerror(errno));
-        j->status = 1;
-        wind_up(j);
+        job->status = 1;
+        wind_up(job);
     }
-    for (reap(j); j->running; reap(j))
-        sleep_and_pass_on(j);
-    return j->status;
+    for (reap(job); job->running; reap(job))
+        sleep_and_pass_on(job);
+    return job->status;
 }
 
 static _Noreturn void bad_usage(void)
@@ -269,24 +269,24 @@ int main(int argc, char **argv)
                                             {"version", 0, NULL, VERSION},
                                             {"help", 0, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
-    struct job j = {0};
+    struct job job = {0};
     int c;
     while ((c = getopt_long(argc, argv, "+n:vh", options, NULL)) != -1)
         switch (c) {
-        case 'n': j.n = parse_ranks(optarg); break;
-        case 'v': j.verbose = 1; break;
+        case 'n': job.n = parse_ranks(optarg); break;
+        case 'v': job.verbose = 1; break;
         case 'h': fputs(usage, stdout); return finish_output();
         case VERSION: printf("pici-run %s\n", PICI_VERSION); return finish_output();
         default: bad_usage();
         }
-    if (!j.n || optind == argc)
+    if (!job.n || optind == argc)
         bad_usage();
-    j.pid = calloc((size_t)j.n, sizeof *j.pid);
-    if (!j.pid) {
+    job.pid = calloc((size_t)job.n, sizeof *job.pid);
+    if (!job.pid) {
         complain("ranks", strerror(ENOMEM));
         return 1;
     }
-    const int status = set_environment(j.n) ? run(&j, argv + optind) : 1;
-    free(j.pid);
+    const int status = set_environment(job.n) ? run(&job, argv + optind) : 1;
+    free(job.pid);
     return status;
 }

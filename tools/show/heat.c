@@ -40,10 +40,10 @@ void heat_colour(unsigned level, uint8_t rgb[3])
 }
 
 /* Level of part i of parts. */
-static unsigned part_level(const struct density *d, size_t i, size_t parts)
+static unsigned part_level(const struct density *density, size_t i, size_t parts)
 {
     uint64_t nnz, elements;
-    density_part(d, i, parts, &nnz, &elements);
+    density_part(density, i, parts, &nnz, &elements);
     return heat_level(nnz, elements);
 }
 
@@ -57,11 +57,11 @@ static const char *const bars[] = {"·", "▁", "▂", "▃", "▄", "▅", "▆
 static const char *const shades[] = {"·", "░", "▒", "▓", "█"};
 static const char *const ascii[] = {".", ":", "-", "=", "+", "*", "%", "#", "@"};
 
-void heat_line(FILE *f, const struct density *d, unsigned width)
+void heat_line(FILE *f, const struct density *density, unsigned width)
 {
-    size_t cells = density_cells(d), parts = cells < width ? cells : width;
+    size_t cells = density_cells(density), parts = cells < width ? cells : width;
     for (size_t i = 0; i < parts; i++)
-        fputs(step(term_utf8() ? bars : ascii, 8, part_level(d, i, parts)), f);
+        fputs(step(term_utf8() ? bars : ascii, 8, part_level(density, i, parts)), f);
 }
 
 static bool true_colour(void)
@@ -116,11 +116,11 @@ static void put_scale(FILE *f, bool colours, unsigned indent)
     }
 }
 
-uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned width, unsigned lines)
+uint64_t heat_map(FILE *f, const struct density *density, unsigned indent, unsigned width, unsigned lines)
 {
     bool colours = term_colours(f), halves = colours && term_utf8();
     /* With colours and UTF-8, a character shows two cells, one above the other. */
-    size_t rows = halves ? 2 * (size_t)lines : lines, cells = density_cells(d);
+    size_t rows = halves ? 2 * (size_t)lines : lines, cells = density_cells(density);
     if (!cells)
         return 0;
     if (cells < 2 * (size_t)width)
@@ -135,22 +135,22 @@ uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned wi
             if (i >= parts)
                 break;
             if (halves && row + 1 < used && below < parts) {
-                paint(f, true, part_level(d, below, parts));
-                paint(f, false, part_level(d, i, parts));
+                paint(f, true, part_level(density, below, parts));
+                paint(f, false, part_level(density, i, parts));
                 fputs("▀", f);
             } else if (halves) {
                 fputs("\033[49m", f);
-                paint(f, false, part_level(d, i, parts));
+                paint(f, false, part_level(density, i, parts));
                 fputs("▀", f);
             } else {
                 for (unsigned k = 0; k < wide; k++)
-                    put_cell(f, colours, part_level(d, i, parts));
+                    put_cell(f, colours, part_level(density, i, parts));
             }
         }
         fprintf(f, "%s\n", colours ? "\033[0m" : "");
     }
     put_scale(f, colours, indent);
-    return d->per * cells / parts;
+    return density->per * cells / parts;
 }
 
 /* ---- the map of a matrix */

@@ -28,14 +28,14 @@ enum { HEAT_TICKS = 6 };
 extern const struct heat_tick heat_ticks[HEAT_TICKS];
 
 /* Print a line of at most width characters, without a newline. Prints nothing for a tensor without elements. */
-void heat_line(FILE *f, const struct density *d, unsigned width);
+void heat_line(FILE *f, const struct density *density, unsigned width);
 
 /* Switch on the colour of a density, until term_off, if f takes colours. */
 void heat_on(FILE *f, uint64_t nnz, uint64_t elements);
 
 /* Print a map of at most width x lines characters, and its scale. Cells are in the order of the elements; each line is
  * indented. Uses colours if f takes them. Returns the approximate number of elements of a cell. */
-uint64_t heat_map(FILE *f, const struct density *d, unsigned indent, unsigned width, unsigned lines);
+uint64_t heat_map(FILE *f, const struct density *density, unsigned indent, unsigned width, unsigned lines);
 
 /* Print the map of a matrix in at most width x lines characters, with indices of rows and columns beside it, and its
  * scale. Each line is indented. */

@@ -2,9 +2,9 @@
 #include "show/inputs.h"
 
 int inputs_print(const struct tool_options *options,
-                 int (*one)(const char *path, const struct tool_options *o, void *inputs))
+                 int (*one)(const char *path, const struct tool_options *options, void *inputs))
 {
-    struct inputs in = {options, {.f = stdout}, false};
+    struct inputs in = {options, {.file = stdout}, false};
     const bool array = options->json && options->nargs > 1;
     int worst = TOOL_OK;
     if (array)
@@ -26,7 +26,7 @@ int inputs_print(const struct tool_options *options,
 
 void inputs_next(struct inputs *in)
 {
-    if (in->some)
+    if (in->has_printed)
         fputc('\n', stdout);
-    in->some = true;
+    in->has_printed = true;
 }

@@ -9,15 +9,15 @@
 #include "tool.h"
 
 struct inputs {
-    const struct tool_options *o;
+    const struct tool_options *options;
     struct jsonout json;
-    bool some; /* something has been printed */
+    bool has_printed; /* something has been printed */
 };
 
 /* Run one(path, options, inputs), which prints one input, for each operand, also after one that fails. An input that
  * fails is an object of its name and the error in the array. Returns the worst status. */
 int inputs_print(const struct tool_options *options,
-                 int (*one)(const char *path, const struct tool_options *o, void *inputs));
+                 int (*one)(const char *path, const struct tool_options *options, void *inputs));
 
 /* Print the empty line, if there is to be one. Call it before the text of an input. */
 void inputs_next(struct inputs *);

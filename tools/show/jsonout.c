@@ -33,79 +33,79 @@ static void text(FILE *f, const char *s, size_t size)
 }
 
 /* Writes what comes before a value: comma, indentation, key. */
-static void lead(struct jsonout *j, const char *key)
+static void lead(struct jsonout *json, const char *key)
 {
-    if (j->some)
-        putc(',', j->f);
-    j->some = true;
-    if (j->depth)
-        fprintf(j->f, "\n%*s", (int)(2 * j->depth), "");
+    if (json->has_members)
+        putc(',', json->file);
+    json->has_members = true;
+    if (json->depth)
+        fprintf(json->file, "\n%*s", (int)(2 * json->depth), "");
     if (key) {
-        text(j->f, key, strlen(key));
-        fputs(": ", j->f);
+        text(json->file, key, strlen(key));
+        fputs(": ", json->file);
     }
 }
 
-void jsonout_begin(struct jsonout *j, const char *key, char bracket)
+void jsonout_begin(struct jsonout *json, const char *key, char bracket)
 {
-    lead(j, key);
-    putc(bracket, j->f);
-    j->depth++;
-    j->some = false;
+    lead(json, key);
+    putc(bracket, json->file);
+    json->depth++;
+    json->has_members = false;
 }
 
-void jsonout_end(struct jsonout *j, char bracket)
+void jsonout_end(struct jsonout *json, char bracket)
 {
-    j->depth--;
-    if (j->some)
-        fprintf(j->f, "\n%*s", (int)(2 * j->depth), "");
-    putc(bracket, j->f);
-    j->some = true;
-    if (!j->depth)
-        putc('\n', j->f);
+    json->depth--;
+    if (json->has_members)
+        fprintf(json->file, "\n%*s", (int)(2 * json->depth), "");
+    putc(bracket, json->file);
+    json->has_members = true;
+    if (!json->depth)
+        putc('\n', json->file);
 }
 
-void jsonout_u64(struct jsonout *j, const char *key, uint64_t value)
+void jsonout_u64(struct jsonout *json, const char *key, uint64_t value)
 {
-    lead(j, key);
-    fprintf(j->f, "%" PRIu64, value);
+    lead(json, key);
+    fprintf(json->file, "%" PRIu64, value);
 }
 
-void jsonout_bool(struct jsonout *j, const char *key, bool v)
+void jsonout_bool(struct jsonout *json, const char *key, bool v)
 {
-    lead(j, key);
-    fputs(v ? "true" : "false", j->f);
+    lead(json, key);
+    fputs(v ? "true" : "false", json->file);
 }
 
-void jsonout_null(struct jsonout *j, const char *key)
+void jsonout_null(struct jsonout *json, const char *key)
 {
-    lead(j, key);
-    fputs("null", j->f);
+    lead(json, key);
+    fputs("null", json->file);
 }
 
-void jsonout_real(struct jsonout *j, const char *key, double v)
+void jsonout_real(struct jsonout *json, const char *key, double v)
 {
     if (!isfinite(v)) {
-        jsonout_null(j, key);
+        jsonout_null(json, key);
         return;
     }
-    lead(j, key);
+    lead(json, key);
     char text_of[32];
     for (int digits = 15; digits <= 17; digits++) {
         snprintf(text_of, sizeof text_of, "%.*g", digits, v);
         if (strtod(text_of, NULL) == v)
             break;
     }
-    fputs(text_of, j->f);
+    fputs(text_of, json->file);
 }
 
-void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t size)
+void jsonout_text(struct jsonout *json, const char *key, const char *s, size_t size)
 {
-    lead(j, key);
-    text(j->f, s, size);
+    lead(json, key);
+    text(json->file, s, size);
 }
 
-void jsonout_string(struct jsonout *j, const char *key, const char *s)
+void jsonout_string(struct jsonout *json, const char *key, const char *s)
 {
-    jsonout_text(j, key, s, strlen(s));
+    jsonout_text(json, key, s, strlen(s));
 }

@@ -11,25 +11,25 @@
 #include <stdio.h>
 
 struct jsonout {
-    FILE *f;
+    FILE *file;
     unsigned depth;
-    bool some; /* the innermost object or array has a member already */
+    bool has_members; /* the innermost object or array has a member already */
 };
 
-void jsonout_begin(struct jsonout *j, const char *key, char bracket); /* '{' or '[' */
-void jsonout_end(struct jsonout *j, char bracket);                    /* '}' or ']'; at the top also a newline */
-void jsonout_u64(struct jsonout *j, const char *key, uint64_t value); /* all digits */
-void jsonout_bool(struct jsonout *j, const char *key, bool v);
-void jsonout_null(struct jsonout *j, const char *key);
+void jsonout_begin(struct jsonout *json, const char *key, char bracket); /* '{' or '[' */
+void jsonout_end(struct jsonout *json, char bracket);                    /* '}' or ']'; at the top also a newline */
+void jsonout_u64(struct jsonout *json, const char *key, uint64_t value); /* all digits */
+void jsonout_bool(struct jsonout *json, const char *key, bool v);
+void jsonout_null(struct jsonout *json, const char *key);
 
 /* The fewest digits, at least 15, that are read back as the same double; null for infinities and NaN. */
-void jsonout_real(struct jsonout *j, const char *key, double v);
+void jsonout_real(struct jsonout *json, const char *key, double v);
 
 /* Text of size bytes, NULs among them: UTF-8 as it is, characters that parse_hidden names as \uNNNN, each byte that is
  * not UTF-8 as U+FFFD. */
-void jsonout_text(struct jsonout *j, const char *key, const char *s, size_t size);
+void jsonout_text(struct jsonout *json, const char *key, const char *s, size_t size);
 
 /* A NUL-terminated text. */
-void jsonout_string(struct jsonout *j, const char *key, const char *s);
+void jsonout_string(struct jsonout *json, const char *key, const char *s);
 
 #endif

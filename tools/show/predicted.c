@@ -27,9 +27,9 @@ static const char *bytes_text(label text, uint64_t bytes)
     return text;
 }
 
-static const char *collective_text(const struct predict *p, int c)
+static const char *collective_text(const struct predict *prediction, int c)
 {
-    return predict_collective((int)(p->collective[c] - PICI_ALL_GATHER));
+    return predict_collective((int)(prediction->collective[c] - PICI_ALL_GATHER));
 }
 
 static const char *percent_text(label text, double share)
@@ -41,51 +41,52 @@ static const char *percent_text(label text, double share)
 /* ---- terminal */
 
 /* Which letter stands for what, as far as the cells use them. */
-static void print_letters(const struct predict *p)
+static void print_letters(const struct predict *prediction)
 {
     bool used[256] = {false};
-    const size_t cells = (size_t)p->collectives * (size_t)p->densities * (size_t)p->ranks * (size_t)p->sizes;
+    const size_t cells = (size_t)prediction->collectives * (size_t)prediction->densities * (size_t)prediction->ranks *
+                         (size_t)prediction->sizes;
     for (size_t i = 0; i < cells; i++)
-        used[(unsigned char)p->candidate[p->cell[i].best].letter] = true;
+        used[(unsigned char)prediction->candidate[prediction->cell[i].best].letter] = true;
     const char *between = "  ";
-    for (int i = 0; i < p->candidates; i++)
-        if (used[(unsigned char)p->candidate[i].letter]) {
-            const bool vendor = !p->candidate[i].ours;
-            printf("%s%c %s", between, p->candidate[i].letter,
-                   vendor ? "another library's dense" : p->candidate[i].name);
-            used[(unsigned char)p->candidate[i].letter] = false;
+    for (int i = 0; i < prediction->candidates; i++)
+        if (used[(unsigned char)prediction->candidate[i].letter]) {
+            const bool vendor = !prediction->candidate[i].ours;
+            printf("%s%c %s", between, prediction->candidate[i].letter,
+                   vendor ? "another library's dense" : prediction->candidate[i].name);
+            used[(unsigned char)prediction->candidate[i].letter] = false;
             between = "; ";
         }
     puts("");
 }
 
-void predicted_print(const struct predict *p)
+void predicted_print(const struct predict *prediction)
 {
     label text;
     char value[PREDICT_VALUE];
-    term_puts(stdout, p->name);
+    term_puts(stdout, prediction->name);
     fputs(": ", stdout);
-    term_puts(stdout, p->what);
+    term_puts(stdout, prediction->what);
     puts("");
     const char *name;
-    for (int i = 0; (name = predict_constant(p, i, value)); i++)
+    for (int i = 0; (name = predict_constant(prediction, i, value)); i++)
         printf("  %-34s %s\n", name, value);
     printf("  source: ");
-    term_puts(stdout, p->source);
+    term_puts(stdout, prediction->source);
     printf("\n\nSpeedup over the best dense call of another library; the letter is what is fastest:\n");
-    print_letters(p);
-    for (int c = 0; c < p->collectives; c++)
-        for (int d = 0; d < p->densities; d++) {
-            printf("\n%s, %s, ", collective_text(p, c), pici_dtype_name(p->dtype));
-            printf("%s nonzero\n%7s", percent_text(text, p->density[d]), "ranks");
-            for (int b = 0; b < p->sizes; b++)
-                printf(" %6s", bytes_text(text, p->bytes[b]));
+    print_letters(prediction);
+    for (int c = 0; c < prediction->collectives; c++)
+        for (int d = 0; d < prediction->densities; d++) {
+            printf("\n%s, %s, ", collective_text(prediction, c), pici_dtype_name(prediction->dtype));
+            printf("%s nonzero\n%7s", percent_text(text, prediction->density[d]), "ranks");
+            for (int b = 0; b < prediction->sizes; b++)
+                printf(" %6s", bytes_text(text, prediction->bytes[b]));
             puts("");
-            for (int r = 0; r < p->ranks; r++) {
-                printf("%7d", p->rank[r]);
-                for (int b = 0; b < p->sizes; b++) {
-                    const struct predict_cell *cell = predict_at(p, c, d, r, b);
-                    chart_cell_text(text, predict_gain(cell), p->candidate[cell->best].letter);
+            for (int r = 0; r < prediction->ranks; r++) {
+                printf("%7d", prediction->rank[r]);
+                for (int b = 0; b < prediction->sizes; b++) {
+                    const struct predict_cell *cell = predict_at(prediction, c, d, r, b);
+                    chart_cell_text(text, predict_gain(cell), prediction->candidate[cell->best].letter);
                     printf(" %6s", text);
                 }
                 puts("");
@@ -95,50 +96,50 @@ void predicted_print(const struct predict *p)
 
 /* ---- JSON */
 
-static void json_cell(const struct predict *p, struct jsonout *j, int c, int d, int r, int b)
+static void json_cell(const struct predict *prediction, struct jsonout *json, int c, int d, int r, int b)
 {
-    const struct predict_cell *cell = predict_at(p, c, d, r, b);
-    jsonout_begin(j, NULL, '{');
-    jsonout_string(j, "collective", collective_text(p, c));
-    jsonout_u64(j, "ranks", (uint64_t)p->rank[r]);
-    jsonout_u64(j, "bytes", p->bytes[b]);
-    jsonout_real(j, "density", p->density[d]);
-    jsonout_string(j, "best", p->candidate[cell->best].name);
-    jsonout_real(j, "seconds", cell->seconds[cell->best]);
+    const struct predict_cell *cell = predict_at(prediction, c, d, r, b);
+    jsonout_begin(json, NULL, '{');
+    jsonout_string(json, "collective", collective_text(prediction, c));
+    jsonout_u64(json, "ranks", (uint64_t)prediction->rank[r]);
+    jsonout_u64(json, "bytes", prediction->bytes[b]);
+    jsonout_real(json, "density", prediction->density[d]);
+    jsonout_string(json, "best", prediction->candidate[cell->best].name);
+    jsonout_real(json, "seconds", cell->seconds[cell->best]);
     if (cell->dense >= 0) {
-        jsonout_real(j, "dense_seconds", cell->seconds[cell->dense]);
-        jsonout_real(j, "speedup", predict_gain(cell));
+        jsonout_real(json, "dense_seconds", cell->seconds[cell->dense]);
+        jsonout_real(json, "speedup", predict_gain(cell));
     }
-    jsonout_begin(j, "candidates", '{');
-    for (int i = 0; i < p->candidates; i++)
+    jsonout_begin(json, "candidates", '{');
+    for (int i = 0; i < prediction->candidates; i++)
         if (cell->seconds[i] >= 0)
-            jsonout_real(j, p->candidate[i].name, cell->seconds[i]);
-    jsonout_end(j, '}');
-    jsonout_end(j, '}');
+            jsonout_real(json, prediction->candidate[i].name, cell->seconds[i]);
+    jsonout_end(json, '}');
+    jsonout_end(json, '}');
 }
 
-void predicted_json(const struct predict *p, struct jsonout *j)
+void predicted_json(const struct predict *prediction, struct jsonout *json)
 {
     char value[PREDICT_VALUE];
     const char *name;
-    jsonout_begin(j, NULL, '{');
-    jsonout_string(j, "machine", p->name);
-    jsonout_string(j, "what", p->what);
-    jsonout_string(j, "source", p->source);
-    jsonout_begin(j, "constants", '{');
-    for (int i = 0; (name = predict_constant(p, i, value)); i++)
-        jsonout_string(j, name, value);
-    jsonout_end(j, '}');
-    jsonout_string(j, "dtype", pici_dtype_name(p->dtype));
-    jsonout_u64(j, "ranks_of_a_node", (uint64_t)p->per_node);
-    jsonout_begin(j, "cells", '[');
-    for (int c = 0; c < p->collectives; c++)
-        for (int d = 0; d < p->densities; d++)
-            for (int r = 0; r < p->ranks; r++)
-                for (int b = 0; b < p->sizes; b++)
-                    json_cell(p, j, c, d, r, b);
-    jsonout_end(j, ']');
-    jsonout_end(j, '}');
+    jsonout_begin(json, NULL, '{');
+    jsonout_string(json, "machine", prediction->name);
+    jsonout_string(json, "what", prediction->what);
+    jsonout_string(json, "source", prediction->source);
+    jsonout_begin(json, "constants", '{');
+    for (int i = 0; (name = predict_constant(prediction, i, value)); i++)
+        jsonout_string(json, name, value);
+    jsonout_end(json, '}');
+    jsonout_string(json, "dtype", pici_dtype_name(prediction->dtype));
+    jsonout_u64(json, "ranks_of_a_node", (uint64_t)prediction->per_node);
+    jsonout_begin(json, "cells", '[');
+    for (int c = 0; c < prediction->collectives; c++)
+        for (int d = 0; d < prediction->densities; d++)
+            for (int r = 0; r < prediction->ranks; r++)
+                for (int b = 0; b < prediction->sizes; b++)
+                    json_cell(prediction, json, c, d, r, b);
+    jsonout_end(json, ']');
+    jsonout_end(json, '}');
 }
 
 /* ---- pictures */
@@ -153,37 +154,38 @@ struct drawing {
     struct chart_lines lines;
 };
 
-static void add_cell(struct drawing *g, int at, const struct predict *p, const struct predict_cell *cell)
+static void add_cell(struct drawing *g, int at, const struct predict *prediction, const struct predict_cell *cell)
 {
     g->value[at] = predict_gain(cell);
-    g->letter[at] = p->candidate[cell->best].letter;
+    g->letter[at] = prediction->candidate[cell->best].letter;
 }
 
-static void tabulate(struct drawing *g, const struct predict *p, enum predict_plot plot, int c, int d, int b)
+static void tabulate(struct drawing *g, const struct predict *prediction, enum predict_plot plot, int c, int d, int b)
 {
-    const int wide = plot == PLOT_BYTES ? p->sizes : p->densities;
+    const int wide = plot == PLOT_BYTES ? prediction->sizes : prediction->densities;
     label text;
-    const int at = snprintf(g->title, sizeof g->title, "%s, %s, ", p->name, collective_text(p, c));
+    const int at = snprintf(g->title, sizeof g->title, "%s, %s, ", prediction->name, collective_text(prediction, c));
     if (plot == PLOT_BYTES)
-        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s nonzero", percent_text(text, p->density[d]));
+        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s nonzero", percent_text(text, prediction->density[d]));
     else
-        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s", bytes_text(text, p->bytes[b]));
+        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s", bytes_text(text, prediction->bytes[b]));
     for (int i = 0; i < wide; i++) {
         if (plot == PLOT_BYTES)
-            bytes_text(g->column[i], p->bytes[i]);
+            bytes_text(g->column[i], prediction->bytes[i]);
         else
-            percent_text(g->column[i], 1 - p->density[i]);
+            percent_text(g->column[i], 1 - prediction->density[i]);
     }
-    for (int r = 0; r < p->ranks; r++) {
-        snprintf(g->row[r], sizeof g->row[r], "%d", p->rank[r]);
+    for (int r = 0; r < prediction->ranks; r++) {
+        snprintf(g->row[r], sizeof g->row[r], "%d", prediction->rank[r]);
         for (int i = 0; i < wide; i++)
-            add_cell(g, r * wide + i, p, plot == PLOT_BYTES ? predict_at(p, c, d, r, i) : predict_at(p, c, i, r, b));
+            add_cell(g, r * wide + i, prediction,
+                     plot == PLOT_BYTES ? predict_at(prediction, c, d, r, i) : predict_at(prediction, c, i, r, b));
     }
     g->table = (struct chart_table){.title = g->title,
                                     .columns = plot == PLOT_BYTES ? "bytes" : "zeros",
                                     .rows = "ranks",
                                     .wide = wide,
-                                    .high = p->ranks,
+                                    .high = prediction->ranks,
                                     .column = g->column,
                                     .row = g->row,
                                     .gain = g->value,
@@ -191,45 +193,46 @@ static void tabulate(struct drawing *g, const struct predict *p, enum predict_pl
 }
 
 /* Lines of each algorithm with sparse messages and of each other library, and one of our best dense. */
-static void trace(struct drawing *g, const struct predict *p, int c, int d, int b)
+static void trace(struct drawing *g, const struct predict *prediction, int c, int d, int b)
 {
     label percent, bytes;
-    snprintf(g->title, sizeof g->title, "%s, %s, %s, %s nonzero", p->name, collective_text(p, c),
-             bytes_text(bytes, p->bytes[b]), percent_text(percent, p->density[d]));
-    g->lines = (struct chart_lines){.title = g->title, .columns = "ranks", .points = p->ranks, .column = g->column};
-    for (int i = 0; i <= p->candidates; i++) {
-        const bool best_dense = i == p->candidates;
+    snprintf(g->title, sizeof g->title, "%s, %s, %s, %s nonzero", prediction->name, collective_text(prediction, c),
+             bytes_text(bytes, prediction->bytes[b]), percent_text(percent, prediction->density[d]));
+    g->lines =
+        (struct chart_lines){.title = g->title, .columns = "ranks", .points = prediction->ranks, .column = g->column};
+    for (int i = 0; i <= prediction->candidates; i++) {
+        const bool best_dense = i == prediction->candidates;
         bool some = false;
-        if (!best_dense && p->candidate[i].ours && p->candidate[i].dense)
+        if (!best_dense && prediction->candidate[i].ours && prediction->candidate[i].dense)
             continue;
         double *line = g->value + g->lines.lines * PREDICT_LIST;
-        for (int r = 0; r < p->ranks; r++) {
-            const struct predict_cell *cell = predict_at(p, c, d, r, b);
+        for (int r = 0; r < prediction->ranks; r++) {
+            const struct predict_cell *cell = predict_at(prediction, c, d, r, b);
             line[r] = best_dense ? -1 : cell->seconds[i];
-            for (int k = 0; k < p->candidates && best_dense; k++)
-                if (p->candidate[k].ours && p->candidate[k].dense && cell->seconds[k] >= 0 &&
+            for (int k = 0; k < prediction->candidates && best_dense; k++)
+                if (prediction->candidate[k].ours && prediction->candidate[k].dense && cell->seconds[k] >= 0 &&
                     (line[r] < 0 || cell->seconds[k] < line[r]))
                     line[r] = cell->seconds[k];
             some |= line[r] >= 0;
         }
         if (!some)
             continue;
-        g->lines.letter[g->lines.lines] = best_dense ? '*' : p->candidate[i].letter;
-        g->lines.name[g->lines.lines] = best_dense ? "ours, all dense" : p->candidate[i].name;
+        g->lines.letter[g->lines.lines] = best_dense ? '*' : prediction->candidate[i].letter;
+        g->lines.name[g->lines.lines] = best_dense ? "ours, all dense" : prediction->candidate[i].name;
         g->lines.seconds[g->lines.lines++] = line;
     }
-    for (int r = 0; r < p->ranks; r++)
-        snprintf(g->column[r], sizeof g->column[r], "%d", p->rank[r]);
+    for (int r = 0; r < prediction->ranks; r++)
+        snprintf(g->column[r], sizeof g->column[r], "%d", prediction->rank[r]);
 }
 
-static void prepare(struct drawing *g, const struct predict *p, enum predict_plot plot, int c, int d, int b,
+static void prepare(struct drawing *g, const struct predict *prediction, enum predict_plot plot, int c, int d, int b,
                     unsigned *width, unsigned *height)
 {
     if (plot == PLOT_TIME) {
-        trace(g, p, c, d, b);
+        trace(g, prediction, c, d, b);
         chart_lines_size(&g->lines, width, height);
     } else {
-        tabulate(g, p, plot, c, d, b);
+        tabulate(g, prediction, plot, c, d, b);
         chart_table_size(&g->table, width, height);
     }
 }
@@ -243,14 +246,14 @@ static int draw(const struct drawing *g, enum predict_plot plot, struct canvas *
     return canvas->finish(canvas);
 }
 
-int predicted_draw(const struct predict *p, enum predict_plot plot, int collective, int density, int bytes,
+int predicted_draw(const struct predict *prediction, enum predict_plot plot, int collective, int density, int bytes,
                    struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *output)
 {
     struct drawing *g = malloc(sizeof *g);
     unsigned width, height;
     int status = TOOL_OK;
     if (g)
-        prepare(g, p, plot, collective, density, bytes, &width, &height);
+        prepare(g, prediction, plot, collective, density, bytes, &width, &height);
     struct canvas *canvas = g ? begin(output, width, height) : NULL;
     status = canvas ? draw(g, plot, canvas) : tool_nomem(output->name, "the picture");
     free(g);
@@ -264,11 +267,11 @@ static void put_text(struct markup *m, const char *text)
     markup_text(m, text, strlen(text));
 }
 
-static int put_plot(struct markup *m, const struct predict *p, struct drawing *g, enum predict_plot plot, int c, int d,
-                    int b)
+static int put_plot(struct markup *m, const struct predict *prediction, struct drawing *g, enum predict_plot plot,
+                    int c, int d, int b)
 {
     unsigned width, height;
-    prepare(g, p, plot, c, d, b, &width, &height);
+    prepare(g, prediction, plot, c, d, b, &width, &height);
     markup_put(m, "<figure><figcaption>");
     put_text(m, g->title);
     markup_put(m, "</figcaption><div class=\"wide\">\n");
@@ -278,18 +281,18 @@ static int put_plot(struct markup *m, const struct predict *p, struct drawing *g
     return status;
 }
 
-static void put_head(struct markup *m, const struct predict *p)
+static void put_head(struct markup *m, const struct predict *prediction)
 {
     char value[PREDICT_VALUE];
     const char *name;
-    html_begin(m, p->name);
+    html_begin(m, prediction->name);
     markup_put(m, "<p>");
-    put_text(m, p->what);
+    put_text(m, prediction->what);
     markup_put(m, ".</p>\n<p class=\"faint\">Predicted by picitool %s, not measured. Source of the constants: ",
                pici_version());
-    put_text(m, p->source);
+    put_text(m, prediction->source);
     markup_put(m, "</p>\n<table class=\"totals\"><tbody>\n");
-    for (int i = 0; (name = predict_constant(p, i, value)); i++) {
+    for (int i = 0; (name = predict_constant(prediction, i, value)); i++) {
         markup_put(m, "<tr><td>");
         put_text(m, name);
         markup_put(m, "</td><td>");
@@ -298,39 +301,40 @@ static void put_head(struct markup *m, const struct predict *p)
     }
     markup_put(m, "</tbody></table>\n<p>A cell has the speedup of what is fastest over the best dense call of another "
                   "library, and its letter:");
-    for (int i = 0; i < p->candidates; i++) {
-        if (!p->candidate[i].ours && i && p->candidate[i - 1].letter == p->candidate[i].letter)
+    for (int i = 0; i < prediction->candidates; i++) {
+        if (!prediction->candidate[i].ours && i &&
+            prediction->candidate[i - 1].letter == prediction->candidate[i].letter)
             continue;
-        markup_put(m, " %c ", p->candidate[i].letter);
-        put_text(m, p->candidate[i].ours ? p->candidate[i].name : "another library");
-        markup_put(m, "%s", i + 1 < p->candidates && p->candidate[i].ours ? ";" : "");
+        markup_put(m, " %c ", prediction->candidate[i].letter);
+        put_text(m, prediction->candidate[i].ours ? prediction->candidate[i].name : "another library");
+        markup_put(m, "%s", i + 1 < prediction->candidates && prediction->candidate[i].ours ? ";" : "");
     }
     markup_put(m, ".</p>\n");
 }
 
-static int put_page(struct markup *m, const struct predict *p, struct drawing *g)
+static int put_page(struct markup *m, const struct predict *prediction, struct drawing *g)
 {
-    const int middle = p->sizes / 2;
-    put_head(m, p);
-    for (int c = 0; c < p->collectives; c++) {
-        markup_put(m, "<h2>%s</h2>\n", collective_text(p, c));
-        for (int d = 0; d < p->densities; d++)
-            TRY(put_plot(m, p, g, PLOT_BYTES, c, d, 0));
-        TRY(put_plot(m, p, g, PLOT_SPARSITY, c, 0, middle));
-        for (int d = 0; d < p->densities; d++)
-            TRY(put_plot(m, p, g, PLOT_TIME, c, d, middle));
+    const int middle = prediction->sizes / 2;
+    put_head(m, prediction);
+    for (int c = 0; c < prediction->collectives; c++) {
+        markup_put(m, "<h2>%s</h2>\n", collective_text(prediction, c));
+        for (int d = 0; d < prediction->densities; d++)
+            TRY(put_plot(m, prediction, g, PLOT_BYTES, c, d, 0));
+        TRY(put_plot(m, prediction, g, PLOT_SPARSITY, c, 0, middle));
+        for (int d = 0; d < prediction->densities; d++)
+            TRY(put_plot(m, prediction, g, PLOT_TIME, c, d, middle));
     }
     html_end(m);
     return markup_flush(m);
 }
 
-int predicted_html(const struct predict *p, struct output *output)
+int predicted_html(const struct predict *prediction, struct output *output)
 {
     struct markup *m = calloc(1, sizeof *m);
     struct drawing *g = malloc(sizeof *g);
     if (m)
         m->out = output;
-    const int status = m && g ? put_page(m, p, g) : tool_nomem(output->name, "the page");
+    const int status = m && g ? put_page(m, prediction, g) : tool_nomem(output->name, "the page");
     free(g);
     free(m);
     return status;

@@ -20,64 +20,64 @@ static double over(const struct sizes *s, int f)
     return s->bound > 0 ? (double)s->bytes[f] / s->bound : (double)NAN;
 }
 
-void measured_json(struct jsonout *j, const struct measured *measured)
+void measured_json(struct jsonout *json, const struct measured *measured)
 {
-    jsonout_text(j, "name", measured->name, measured->name_len);
+    jsonout_text(json, "name", measured->name, measured->name_len);
     if (measured->shard)
-        jsonout_string(j, "shard", measured->shard);
-    jsonout_string(j, "dtype", pici_dtype_name(measured->dtype));
+        jsonout_string(json, "shard", measured->shard);
+    jsonout_string(json, "dtype", pici_dtype_name(measured->dtype));
     if (measured->dtype_text)
-        jsonout_string(j, "source_dtype", measured->dtype_text);
-    jsonout_begin(j, "shape", '[');
+        jsonout_string(json, "source_dtype", measured->dtype_text);
+    jsonout_begin(json, "shape", '[');
     for (unsigned d = 0; d < measured->rank; d++)
-        jsonout_u64(j, NULL, measured->shape[d]);
-    jsonout_end(j, ']');
-    jsonout_bool(j, "fortran_order", measured->fortran);
-    jsonout_bool(j, "big_endian", measured->big_endian);
+        jsonout_u64(json, NULL, measured->shape[d]);
+    jsonout_end(json, ']');
+    jsonout_bool(json, "fortran_order", measured->fortran);
+    jsonout_bool(json, "big_endian", measured->big_endian);
     if (measured->view)
-        jsonout_string(j, "view", measured->view);
+        jsonout_string(json, "view", measured->view);
     if (measured->kind)
-        jsonout_string(j, "kind", measured->kind);
+        jsonout_string(json, "kind", measured->kind);
 }
 
-static void json_sizes(struct jsonout *j, const struct sizes *s, uint64_t stored)
+static void json_sizes(struct jsonout *json, const struct sizes *s, uint64_t stored)
 {
-    jsonout_u64(j, "elements", s->elements);
-    jsonout_u64(j, "nonzero", s->nnz);
-    jsonout_real(j, "density", s->elements ? (double)s->nnz / (double)s->elements : 0);
-    jsonout_u64(j, "bytes", s->dense_bytes);
-    jsonout_begin(j, "blocks", '{');
+    jsonout_u64(json, "elements", s->elements);
+    jsonout_u64(json, "nonzero", s->nnz);
+    jsonout_real(json, "density", s->elements ? (double)s->nnz / (double)s->elements : 0);
+    jsonout_u64(json, "bytes", s->dense_bytes);
+    jsonout_begin(json, "blocks", '{');
     for (int f = 0; f < FORMATS; f++)
-        jsonout_u64(j, pici_format_name((enum pici_format)f), s->bytes[f]);
-    jsonout_u64(j, "auto", s->best);
-    jsonout_end(j, '}');
-    jsonout_string(j, "best", pici_format_name(sizes_best(s)));
-    jsonout_real(j, "ratio", ratio(s->dense_bytes, s->best));
-    jsonout_real(j, "entropy_bound_bytes", s->bound);
-    jsonout_begin(j, "times_entropy_bound", '{');
+        jsonout_u64(json, pici_format_name((enum pici_format)f), s->bytes[f]);
+    jsonout_u64(json, "auto", s->best);
+    jsonout_end(json, '}');
+    jsonout_string(json, "best", pici_format_name(sizes_best(s)));
+    jsonout_real(json, "ratio", ratio(s->dense_bytes, s->best));
+    jsonout_real(json, "entropy_bound_bytes", s->bound);
+    jsonout_begin(json, "times_entropy_bound", '{');
     for (int f = 0; f < FORMATS; f++)
-        jsonout_real(j, pici_format_name((enum pici_format)f), over(s, f));
-    jsonout_end(j, '}');
-    jsonout_begin(j, "hybrid_containers", '{');
+        jsonout_real(json, pici_format_name((enum pici_format)f), over(s, f));
+    jsonout_end(json, '}');
+    jsonout_begin(json, "hybrid_containers", '{');
     for (int c = 0; c < PICI_CONTAINERS; c++) {
-        jsonout_begin(j, pici_container_name((enum pici_container)c), '{');
-        jsonout_u64(j, "tiles", s->mix.tiles[c]);
-        jsonout_u64(j, "nonzero", s->mix.nnz[c]);
-        jsonout_u64(j, "position_bytes", s->mix.position_bytes[c]);
-        jsonout_u64(j, "value_bytes", s->mix.value_bytes[c]);
-        jsonout_end(j, '}');
+        jsonout_begin(json, pici_container_name((enum pici_container)c), '{');
+        jsonout_u64(json, "tiles", s->mix.tiles[c]);
+        jsonout_u64(json, "nonzero", s->mix.nnz[c]);
+        jsonout_u64(json, "position_bytes", s->mix.position_bytes[c]);
+        jsonout_u64(json, "value_bytes", s->mix.value_bytes[c]);
+        jsonout_end(json, '}');
     }
-    jsonout_end(j, '}');
+    jsonout_end(json, '}');
     if (s->negative_zeros) {
-        jsonout_begin(j, "negative_zeros", '{');
-        jsonout_u64(j, "count", s->negative_zeros);
-        jsonout_u64(j, "by_value_bytes", s->best - s->by_value_saves);
-        jsonout_u64(j, "saved_bytes", s->by_value_saves);
-        jsonout_real(j, "saved_percent", 100 * (double)s->by_value_saves / (double)s->best);
-        jsonout_end(j, '}');
+        jsonout_begin(json, "negative_zeros", '{');
+        jsonout_u64(json, "count", s->negative_zeros);
+        jsonout_u64(json, "by_value_bytes", s->best - s->by_value_saves);
+        jsonout_u64(json, "saved_bytes", s->by_value_saves);
+        jsonout_real(json, "saved_percent", 100 * (double)s->by_value_saves / (double)s->best);
+        jsonout_end(json, '}');
     }
     if (stored)
-        jsonout_u64(j, "stored_bytes", stored);
+        jsonout_u64(json, "stored_bytes", stored);
 }
 
 static double gbs(const struct sizes *s, double seconds)
@@ -85,48 +85,48 @@ static double gbs(const struct sizes *s, double seconds)
     return seconds > 0 ? (double)s->dense_bytes / seconds / 1e9 : (double)NAN;
 }
 
-static void json_rival(struct jsonout *j, const char *name, const struct sizes *s, const struct rival *r)
+static void json_rival(struct jsonout *json, const char *name, const struct sizes *s, const struct rival *r)
 {
-    jsonout_begin(j, name, '{');
-    jsonout_u64(j, "bytes", r->bytes);
-    jsonout_real(j, "compress_gb_per_second", gbs(s, r->compress));
-    jsonout_real(j, "decompress_gb_per_second", gbs(s, r->decompress));
-    jsonout_end(j, '}');
+    jsonout_begin(json, name, '{');
+    jsonout_u64(json, "bytes", r->bytes);
+    jsonout_real(json, "compress_gb_per_second", gbs(s, r->compress));
+    jsonout_real(json, "decompress_gb_per_second", gbs(s, r->decompress));
+    jsonout_end(json, '}');
 }
 
-static void json_compare(struct jsonout *j, const struct report *report, const struct sizes *s)
+static void json_compare(struct jsonout *json, const struct report *report, const struct sizes *s)
 {
     if (!report->zstd_level)
         return;
-    jsonout_begin(j, "compare", '{');
-    jsonout_u64(j, "zstd_level", (uint64_t)report->zstd_level);
-    json_rival(j, "pici", s, &s->pici);
-    json_rival(j, "zstd", s, &s->zstd);
-    jsonout_end(j, '}');
+    jsonout_begin(json, "compare", '{');
+    jsonout_u64(json, "zstd_level", (uint64_t)report->zstd_level);
+    json_rival(json, "pici", s, &s->pici);
+    json_rival(json, "zstd", s, &s->zstd);
+    jsonout_end(json, '}');
 }
 
-void report_json(struct jsonout *j, const struct report *report)
+void report_json(struct jsonout *json, const struct report *report)
 {
-    jsonout_begin(j, NULL, '{');
-    jsonout_string(j, "file", report->file);
-    jsonout_string(j, "type", report->type);
+    jsonout_begin(json, NULL, '{');
+    jsonout_string(json, "file", report->file);
+    jsonout_string(json, "type", report->type);
     if (report->file_bytes)
-        jsonout_u64(j, "file_bytes", report->file_bytes);
-    jsonout_begin(j, "tensors", '[');
+        jsonout_u64(json, "file_bytes", report->file_bytes);
+    jsonout_begin(json, "tensors", '[');
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
-        jsonout_begin(j, NULL, '{');
-        measured_json(j, measured);
-        json_sizes(j, measured->sizes, measured->stored);
-        json_compare(j, report, measured->sizes);
-        jsonout_end(j, '}');
+        jsonout_begin(json, NULL, '{');
+        measured_json(json, measured);
+        json_sizes(json, measured->sizes, measured->stored);
+        json_compare(json, report, measured->sizes);
+        jsonout_end(json, '}');
     }
-    jsonout_end(j, ']');
-    jsonout_begin(j, "total", '{');
-    json_sizes(j, &report->total, report->stored);
-    json_compare(j, report, &report->total);
-    jsonout_end(j, '}');
-    jsonout_end(j, '}');
+    jsonout_end(json, ']');
+    jsonout_begin(json, "total", '{');
+    json_sizes(json, &report->total, report->stored);
+    json_compare(json, report, &report->total);
+    jsonout_end(json, '}');
+    jsonout_end(json, '}');
 }
 
 static void print_heading(const struct report *report)

@@ -10,11 +10,11 @@
 enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 
 /* The output of inspect: JSON, an object; or text, which is a map of one tensor, or a table of several. */
-void report_json(struct jsonout *j, const struct report *report);
+void report_json(struct jsonout *json, const struct report *report);
 void report_print(const struct report *report);
 
-/* Write the description of a tensor as members of the current object of j. */
-void measured_json(struct jsonout *j, const struct measured *measured);
+/* Write the description of a tensor as members of the current object of json. */
+void measured_json(struct jsonout *json, const struct measured *measured);
 
 /* The first columns of a table: name, dtype, shape. */
 struct columns {

@@ -9,20 +9,20 @@
 #include "pici/file.h"
 #include "term.h"
 
-static int complain(const char *path, const char *why)
+static int complain(const char *path, const char *reason)
 {
     fputs("pici-tune: ", stderr);
     term_puts(stderr, path);
     fputs(": ", stderr);
-    term_puts(stderr, why);
+    term_puts(stderr, reason);
     putc('\n', stderr);
     return 0;
 }
 
 int file_read(const char *path, struct tune *tune)
 {
-    char why[TUNE_WHY];
-    return pici_tune_open(tune, path, why) ? complain(path, why) : 1;
+    char reason[TUNE_WHY];
+    return pici_tune_open(tune, path, reason) ? complain(path, reason) : 1;
 }
 
 static int begin(const char *path, struct pici_outfile **out)
@@ -43,12 +43,12 @@ int file_probe(const char *path)
 
 int file_write(const char *path, struct tune *tune)
 {
-    char why[TUNE_WHY];
+    char reason[TUNE_WHY];
     uint8_t *bytes;
     size_t size;
     struct pici_outfile *out;
-    if (pici_tune_write(tune, &bytes, &size, why))
-        return complain(path, why);
+    if (pici_tune_write(tune, &bytes, &size, reason))
+        return complain(path, reason);
     if (!begin(path, &out)) {
         free(bytes);
         return 0;
@@ -66,7 +66,7 @@ int file_write(const char *path, struct tune *tune)
 
 int file_merge(const char *path, char *const *files, int count)
 {
-    char why[TUNE_WHY];
+    char reason[TUNE_WHY];
     struct tune joined, *tune = calloc((size_t)count, sizeof *tune);
     const struct tune **each = calloc((size_t)count, sizeof *each);
     int good = tune && each ? 1 : complain(path, strerror(ENOMEM)), read = 0;
@@ -74,8 +74,8 @@ int file_merge(const char *path, char *const *files, int count)
         good = file_read(files[read], &tune[read]);
         each[read] = &tune[read];
     }
-    if (good && pici_tune_merge(&joined, each, count, why))
-        good = complain(path, why);
+    if (good && pici_tune_merge(&joined, each, count, reason))
+        good = complain(path, reason);
     else if (good) {
         good = file_write(path, &joined);
         if (good) {

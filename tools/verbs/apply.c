@@ -12,12 +12,12 @@
 #include "verbs/folders.h"
 
 struct step {
-    struct input in;
-    struct reading r;
+    struct input input;
+    struct reading reading;
 };
 
 struct job {
-    const struct tool_options *o;
+    const struct tool_options *options;
     struct tensors base;
     struct pici_state *state; /* the base */
     struct step *step;        /* [steps] */
@@ -25,46 +25,47 @@ struct job {
     struct pici_deltas *deltas;
     struct pici_deltas_info info;
     struct pici_perms perms; /* of the deltas and the base */
-    struct output out;
+    struct output output;
 };
 
-static struct step *last(const struct job *j)
+static struct step *last(const struct job *job)
 {
-    return &j->step[j->steps - 1];
+    return &job->step[job->steps - 1];
 }
 
 /* What a function says that it has failed by. */
-static int failed(const char *name, enum pici_status status, const char *why)
+static int failed(const char *name, enum pici_status status, const char *reason)
 {
-    return status ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(status)) : TOOL_OK;
+    return status ? tool_bad(reason[0] ? NULL : name, "%s", reason[0] ? reason : pici_strerror(status)) : TOOL_OK;
 }
 
-static int open_step(struct job *j, int i)
+static int open_step(struct job *job, int i)
 {
-    struct step *const k = &j->step[i];
-    const char *const path = j->o->args[1 + i];
-    char why[PICI_WHY_BYTES];
-    bool is;
-    TRY(input_open(&k->in, path));
-    if (!k->in.regular)
-        return tool_bad(k->in.name, "empty, or not a file that can be read at random");
-    TRY(output_perms(&j->perms, k->in.name, k->in.fd));
-    TRY(input_rest(&k->in, path, (size_t)i));
-    TRY(reading_open(&k->r, &k->in, j->o->threads, true));
-    TRY(reading_is_delta(&k->r, &is));
-    if (!is)
-        return tool_bad(k->in.name, "not a delta: picitool decompress is for other .pici files");
-    return failed(k->in.name, pici_deltas_add(j->deltas, k->r.reader, k->in.name, why), why);
+    struct step *const step = &job->step[i];
+    const char *const path = job->options->args[1 + i];
+    char reason[PICI_WHY_BYTES];
+    bool is_delta;
+    TRY(input_open(&step->input, path));
+    if (!step->input.regular)
+        return tool_bad(step->input.name, "empty, or not a file that can be read at random");
+    TRY(output_perms(&job->perms, step->input.name, step->input.fd));
+    TRY(input_rest(&step->input, path, (size_t)i));
+    TRY(reading_open(&step->reading, &step->input, job->options->threads, true));
+    TRY(reading_is_delta(&step->reading, &is_delta));
+    if (!is_delta)
+        return tool_bad(step->input.name, "not a delta: picitool decompress is for other .pici files");
+    return failed(step->input.name, pici_deltas_add(job->deltas, step->reading.reader, step->input.name, reason),
+                  reason);
 }
 
 /* Opens the base, as a file of the type that the first delta names. */
-static int open_base(struct job *j)
+static int open_base(struct job *job)
 {
-    struct tool_options options = {.type = (enum tool_type)j->info.type};
+    struct tool_options options = {.type = (enum tool_type)job->info.type};
     if (options.type == TYPE_RAW)
-        options.dtype = j->info.dtype;
-    TRY(tensors_open(&j->base, j->o->args[0], &options));
-    return tensors_state(&j->base, &j->state);
+        options.dtype = job->info.dtype;
+    TRY(tensors_open(&job->base, job->options->args[0], &options));
+    return tensors_state(&job->base, &job->state);
 }
 
 static void done(void *context, uint64_t bytes)
@@ -73,15 +74,15 @@ static void done(void *context, uint64_t bytes)
 }
 
 static enum pici_status apply_deltas(struct output *output, struct pici_state *base, struct pici_deltas *deltas,
-                                     const char *name, uint64_t bytes, const struct tool_options *options, char *why)
+                                     const char *name, uint64_t bytes, const struct tool_options *options, char *reason)
 {
-    struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
+    struct pici_apply_opts apply_options = PICI_APPLY_OPTS_INIT;
     struct progress progress;
-    opts.threads = options->threads;
-    opts.progress = done;
-    opts.progress_ctx = &progress;
+    apply_options.threads = options->threads;
+    apply_options.progress = done;
+    apply_options.progress_ctx = &progress;
     progress_start(&progress, name, bytes);
-    const enum pici_status status = pici_apply_deltas(output_put, output, base, deltas, &opts, why);
+    const enum pici_status status = pici_apply_deltas(output_put, output, base, deltas, &apply_options, reason);
     progress_end(&progress);
     return status;
 }
@@ -90,67 +91,69 @@ static enum pici_status apply_deltas(struct output *output, struct pici_state *b
 static int apply_part(struct output *output, struct pici_state *base, struct pici_deltas *deltas, const char *name,
                       uint64_t bytes, const struct tool_options *options)
 {
-    char why[PICI_WHY_BYTES];
-    const enum pici_status status = apply_deltas(output, base, deltas, name, bytes, options, why);
-    return status == PICI_E_IO && output->error ? output_failed(output) : failed(output->name, status, why);
+    char reason[PICI_WHY_BYTES];
+    const enum pici_status status = apply_deltas(output, base, deltas, name, bytes, options, reason);
+    return status == PICI_E_IO && output->error ? output_failed(output) : failed(output->name, status, reason);
 }
 
-static int make(struct job *j)
+static int make(struct job *job)
 {
-    char why[PICI_WHY_BYTES], other[PICI_WHY_BYTES];
-    int is = 0;
-    const enum pici_status status =
-        apply_deltas(&j->out, j->state, j->deltas, j->base.input.name, j->base.input.bytes, j->o, why);
-    if (status == PICI_E_IO && j->out.error)
-        return output_failed(&j->out);
+    char reason[PICI_WHY_BYTES], other_reason[PICI_WHY_BYTES];
+    int is_result = 0;
+    const enum pici_status status = apply_deltas(&job->output, job->state, job->deltas, job->base.input.name,
+                                                 job->base.input.bytes, job->options, reason);
+    if (status == PICI_E_IO && job->output.error)
+        return output_failed(&job->output);
     /* In place, what is not the base may be the result of an earlier run. */
-    if (status == PICI_E_ARG && j->o->in_place && !pici_deltas_is_result(j->deltas, j->state, &is, other) && is)
+    if (status == PICI_E_ARG && job->options->in_place &&
+        !pici_deltas_is_result(job->deltas, job->state, &is_result, other_reason) && is_result)
         return TOOL_OK;
     if (status)
-        return failed(j->out.name, status, why);
-    return output_commit(&j->out);
+        return failed(job->output.name, status, reason);
+    return output_commit(&job->output);
 }
 
-static uint64_t delta_bytes(const struct job *j)
+static uint64_t delta_bytes(const struct job *job)
 {
     uint64_t bytes = 0;
-    for (int k = 0; k < j->steps; k++)
-        bytes += j->step[k].in.bytes;
+    for (int k = 0; k < job->steps; k++)
+        bytes += job->step[k].input.bytes;
     return bytes;
 }
 
-static int apply(struct job *j)
+static int apply(struct job *job)
 {
-    const char *path = j->o->in_place ? j->o->args[0] : j->o->out;
-    for (int k = 0; k < j->steps; k++)
-        if (input_is(&j->step[k].in, path))
+    const char *path = job->options->in_place ? job->options->args[0] : job->options->out;
+    for (int k = 0; k < job->steps; k++)
+        if (input_is(&job->step[k].input, path))
             return tool_usage(path, "is one of the deltas");
-    TRY(output_perms(&j->perms, path, j->base.input.fd));
-    TRY(j->o->in_place ? output_open(&j->out, path, NULL, true)
-                       : output_open_as(&j->out, path, &j->base.input, &j->perms, j->o->force));
-    if (!j->o->no_sparse)
-        output_sparse(&j->out);
+    TRY(output_perms(&job->perms, path, job->base.input.fd));
+    TRY(job->options->in_place
+            ? output_open(&job->output, path, NULL, true)
+            : output_open_as(&job->output, path, &job->base.input, &job->perms, job->options->force));
+    if (!job->options->no_sparse)
+        output_sparse(&job->output);
     const double start = term_now();
-    j->out.limit = limit_of(j->o, delta_bytes(j), 2 * j->base.input.bytes);
-    TRY(output_claim(&j->out, last(j)->in.name, j->info.bytes));
-    TRY(make(j));
-    if (j->out.fd < 0)
-        result_print(last(j)->in.name, delta_bytes(j), &j->out, true, term_now() - start);
+    job->output.limit = limit_of(job->options, delta_bytes(job), 2 * job->base.input.bytes);
+    TRY(output_claim(&job->output, last(job)->input.name, job->info.bytes));
+    TRY(make(job));
+    if (job->output.fd < 0)
+        result_print(last(job)->input.name, delta_bytes(job), &job->output, true, term_now() - start);
     return TOOL_OK;
 }
 
-static int open_and_apply(struct job *j)
+static int open_and_apply(struct job *job)
 {
-    j->step = calloc((size_t)j->steps, sizeof *j->step);
-    if (!j->step || pici_deltas_new(&j->deltas))
-        return tool_nomem(j->o->args[0], "the list of deltas");
-    for (int k = 0; k < j->steps; k++)
-        TRY(open_step(j, k));
-    const enum pici_status status = pici_deltas_get_info(j->deltas, &j->info);
+    job->step = calloc((size_t)job->steps, sizeof *job->step);
+    if (!job->step || pici_deltas_new(&job->deltas))
+        return tool_nomem(job->options->args[0], "the list of deltas");
+    for (int k = 0; k < job->steps; k++)
+        TRY(open_step(job, k));
+    const enum pici_status status = pici_deltas_get_info(job->deltas, &job->info);
     if (status)
-        return reading_failed(&last(j)->r, status);
-    TRY(open_base(j));
-    return apply(j);
+        return reading_failed(&last(job)->reading, status);
+    TRY(open_base(job));
+    return apply(job);
 }
 
 int verb_apply(const struct tool_options *options)
@@ -160,18 +163,21 @@ int verb_apply(const struct tool_options *options)
     for (int i = 0; i < options->nargs; i++)
         if (folder_is(options->args[i]))
             return apply_folders(options, apply_part);
-    struct job j = {
-        .o = options, .steps = options->nargs - 1, .out.fd = -1, .base.input.fd = -1, .info = PICI_DELTAS_INFO_INIT};
-    const int status = open_and_apply(&j);
-    output_discard(&j.out);
-    pici_deltas_free(j.deltas);
-    pici_state_free(j.state);
-    for (int k = 0; j.step && k < j.steps; k++) {
-        reading_close(&j.step[k].r);
-        input_close(&j.step[k].in);
+    struct job job = {.options = options,
+                      .steps = options->nargs - 1,
+                      .output.fd = -1,
+                      .base.input.fd = -1,
+                      .info = PICI_DELTAS_INFO_INIT};
+    const int status = open_and_apply(&job);
+    output_discard(&job.output);
+    pici_deltas_free(job.deltas);
+    pici_state_free(job.state);
+    for (int k = 0; job.step && k < job.steps; k++) {
+        reading_close(&job.step[k].reading);
+        input_close(&job.step[k].input);
     }
-    tensors_close(&j.base);
-    free(j.step);
-    pici_perms_free(&j.perms);
+    tensors_close(&job.base);
+    free(job.step);
+    pici_perms_free(&job.perms);
     return status;
 }

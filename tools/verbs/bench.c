@@ -14,34 +14,34 @@
 enum { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS, LEAST_TIMED = 4 << 20, SCRATCH = 1 << 20 };
 
 struct bench {
-    const struct tool_options *o;
+    const struct tool_options *options;
     const char *name; /* of the file's tensor; NULL: synthetic */
     char *name_storage;
     enum pici_dtype dtype;
-    uint64_t n; /* elements */
+    uint64_t elements; /* elements */
     size_t bytes;
-    uint8_t *src, *dst, *block;
-    size_t block_cap;
+    uint8_t *source, *target, *block;
+    size_t block_capacity;
     double *seconds; /* [1 + OPS * FORMATS][reps], memcpy first */
     struct jsonout json;
     struct suggest near; /* to --tensor */
 };
 
-static int out_of_memory(const struct bench *b)
+static int out_of_memory(const struct bench *bench)
 {
     char text[TERM_TEXT];
-    return tool_bad(b->name ? b->o->args[0] : NULL, "out of memory for %s of elements and what is made of them",
-                    term_bytes(text, b->bytes));
+    return tool_bad(bench->name ? bench->options->args[0] : NULL,
+                    "out of memory for %s of elements and what is made of them", term_bytes(text, bench->bytes));
 }
 
 /* ---- data */
 
 static uint64_t next_random(uint64_t *state) /* splitmix64 */
 {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
+    uint64_t bits = *state += UINT64_C(0x9e3779b97f4a7c15);
+    bits = (bits ^ bits >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+    bits = (bits ^ bits >> 27) * UINT64_C(0x94d049bb133111eb);
+    return bits ^ bits >> 31;
 }
 
 /* Random bits of a nonzero value. Floats are between 1 and 2 in magnitude, since denormals are slow on some CPUs. */
@@ -59,18 +59,18 @@ static uint64_t value(enum pici_dtype dtype, uint64_t random)
 }
 
 /* Fills uniformly random positions, the same in every run. */
-static void fill(struct bench *b, double sparsity)
+static void fill(struct bench *bench, double sparsity)
 {
-    size_t width = pici_dtype_width(b->dtype);
+    size_t width = pici_dtype_width(bench->dtype);
     uint64_t state = 1;
-    for (uint64_t i = 0; i < b->n; i++) {
-        uint64_t element = 0, r = next_random(&state);
-        if ((double)(r >> 11) * 0x1p-53 >= sparsity)
-            element = value(b->dtype, next_random(&state));
+    for (uint64_t i = 0; i < bench->elements; i++) {
+        uint64_t element = 0, random = next_random(&state);
+        if ((double)(random >> 11) * 0x1p-53 >= sparsity)
+            element = value(bench->dtype, next_random(&state));
         uint8_t v8 = (uint8_t)element;
         uint16_t v16 = (uint16_t)element;
         uint32_t v32 = (uint32_t)element;
-        memcpy(b->src + i * width,
+        memcpy(bench->source + i * width,
                width == 1   ? (void *)&v8
                : width == 2 ? (void *)&v16
                : width == 4 ? (void *)&v32
@@ -80,32 +80,33 @@ static void fill(struct bench *b, double sparsity)
 }
 
 /* Selects a tensor if it is longer than the one selected before: *buffer is then memory for its bytes, else NULL. */
-static int take(struct bench *b, const char *name, size_t size, enum pici_dtype dtype, uint64_t n, uint8_t **buffer)
+static int take(struct bench *bench, const char *name, size_t size, enum pici_dtype dtype, uint64_t elements,
+                uint8_t **buffer)
 {
-    uint64_t bytes = n * pici_dtype_width(dtype);
-    const char *only = b->o->tensor;
+    uint64_t bytes = elements * pici_dtype_width(dtype);
+    const char *only = bench->options->tensor;
     *buffer = NULL;
     if (only)
-        suggest_word(&b->near, name);
-    if (only ? strlen(only) != size || memcmp(only, name, size) != 0 : b->src && bytes <= b->bytes)
+        suggest_word(&bench->near, name);
+    if (only ? strlen(only) != size || memcmp(only, name, size) != 0 : bench->source && bytes <= bench->bytes)
         return TOOL_OK;
-    free(b->src);
-    free(b->name_storage);
-    b->src = bytes < SIZE_MAX ? malloc((size_t)bytes + 1) : NULL;
-    b->name_storage = malloc(size + 1);
-    if (!b->src || !b->name_storage)
-        return tool_nomem(b->o->args[0], "the elements");
-    memcpy(b->name_storage, name, size);
-    b->name_storage[size] = 0;
-    b->name = b->name_storage;
-    b->dtype = dtype;
-    b->n = n;
-    b->bytes = (size_t)bytes;
-    *buffer = b->src;
+    free(bench->source);
+    free(bench->name_storage);
+    bench->source = bytes < SIZE_MAX ? malloc((size_t)bytes + 1) : NULL;
+    bench->name_storage = malloc(size + 1);
+    if (!bench->source || !bench->name_storage)
+        return tool_nomem(bench->options->args[0], "the elements");
+    memcpy(bench->name_storage, name, size);
+    bench->name_storage[size] = 0;
+    bench->name = bench->name_storage;
+    bench->dtype = dtype;
+    bench->elements = elements;
+    bench->bytes = (size_t)bytes;
+    *buffer = bench->source;
     return TOOL_OK;
 }
 
-static int take_from_source(struct bench *b, struct source *source, uint8_t *scratch)
+static int take_from_source(struct bench *bench, struct source *source, uint8_t *scratch)
 {
     for (;;) {
         struct source_tensor tensor;
@@ -115,28 +116,29 @@ static int take_from_source(struct bench *b, struct source *source, uint8_t *scr
         if (!more)
             return TOOL_OK;
         if (!tensor.filler)
-            TRY(take(b, tensor.title, tensor.title_size, tensor.dtype, tensor.count, &into));
+            TRY(take(bench, tensor.title, tensor.title_size, tensor.dtype, tensor.count, &into));
         if (into)
-            TRY(source_take(source, into, b->bytes));
+            TRY(source_take(source, into, bench->bytes));
         while (source->left)
             TRY(source_take(source, scratch, source->left < SCRATCH ? (size_t)source->left : SCRATCH));
     }
 }
 
-static int load_source(struct bench *b, struct input *input)
+static int load_source(struct bench *bench, struct input *input)
 {
     struct source source;
     uint8_t *const scratch = malloc(SCRATCH);
-    int status = scratch ? source_open(&source, input, b->o->args[0], b->o) : tool_nomem(input->name, "the input");
+    int status = scratch ? source_open(&source, input, bench->options->args[0], bench->options)
+                         : tool_nomem(input->name, "the input");
     if (!status) {
-        status = take_from_source(b, &source, scratch);
+        status = take_from_source(bench, &source, scratch);
         source_close(&source);
     }
     free(scratch);
     return status;
 }
 
-static int take_from_file(struct bench *b, struct reading *reading)
+static int take_from_file(struct bench *bench, struct reading *reading)
 {
     for (;;) {
         struct pici_tensor_info tensor;
@@ -145,38 +147,39 @@ static int take_from_file(struct bench *b, struct reading *reading)
         TRY(reading_next(reading, &tensor, &more));
         if (!more)
             return TOOL_OK;
-        TRY(take(b, tensor.name, tensor.name_len, tensor.dtype, tensor.count, &into));
+        TRY(take(bench, tensor.name, tensor.name_len, tensor.dtype, tensor.count, &into));
         const enum pici_status status = into ? pici_reader_read(reading->reader, into, tensor.count) : PICI_OK;
         if (status)
             return reading_failed(reading, status);
     }
 }
 
-static int load_input(struct bench *b, struct input *input, struct reading *reading)
+static int load_input(struct bench *bench, struct input *input, struct reading *reading)
 {
     enum reading_kind kind = READING_OTHER;
-    if (!b->o->type && !b->o->dtype)
-        TRY(reading_kind(input, b->o->args[0], &kind));
+    if (!bench->options->type && !bench->options->dtype)
+        TRY(reading_kind(input, bench->options->args[0], &kind));
     if (kind == READING_BLOCK)
         return tool_usage(input->name, "is a bare block; bench takes tensors");
     if (kind == READING_FILE) {
-        TRY(reading_open(reading, input, b->o->threads, true));
-        TRY(take_from_file(b, reading));
+        TRY(reading_open(reading, input, bench->options->threads, true));
+        TRY(take_from_file(bench, reading));
     } else {
-        TRY(load_source(b, input));
+        TRY(load_source(bench, input));
     }
-    if (!b->name)
-        return b->o->tensor ? tool_no_tensor(input->name, &b->near) : tool_bad(input->name, "has no tensors");
-    return b->n ? TOOL_OK : tool_bad(input->name, "tensor %s has no elements", b->name);
+    if (!bench->name)
+        return bench->options->tensor ? tool_no_tensor(input->name, &bench->near)
+                                      : tool_bad(input->name, "has no tensors");
+    return bench->elements ? TOOL_OK : tool_bad(input->name, "tensor %s has no elements", bench->name);
 }
 
 /* Reads the longest tensor of the file, or that of --tensor. */
-static int load(struct bench *b)
+static int load(struct bench *bench)
 {
     struct input input;
     struct reading reading = {0};
-    TRY(input_open(&input, b->o->args[0]));
-    const int status = load_input(b, &input, &reading);
+    TRY(input_open(&input, bench->options->args[0]));
+    const int status = load_input(bench, &input, &reading);
     reading_close(&reading);
     input_close(&input);
     return status;
@@ -186,80 +189,82 @@ static int load(struct bench *b)
 
 static int by_value(const void *left, const void *right)
 {
-    double x = *(const double *)left, y = *(const double *)right;
-    return (x > y) - (x < y);
+    double first = *(const double *)left, second = *(const double *)right;
+    return (first > second) - (first < second);
 }
 
 /* The median of a row, in GB/s of dense bytes. */
-static double speed(const struct bench *b, int row)
+static double speed(const struct bench *bench, int row)
 {
-    int reps = b->o->reps;
-    double *t = b->seconds + (size_t)row * (size_t)reps;
-    qsort(t, (size_t)reps, sizeof *t, by_value);
-    double median = reps % 2 ? t[reps / 2] : (t[reps / 2 - 1] + t[reps / 2]) / 2;
-    return (double)b->bytes / median / 1e9;
+    int reps = bench->options->reps;
+    double *times = bench->seconds + (size_t)row * (size_t)reps;
+    qsort(times, (size_t)reps, sizeof *times, by_value);
+    double median = reps % 2 ? times[reps / 2] : (times[reps / 2 - 1] + times[reps / 2]) / 2;
+    return (double)bench->bytes / median / 1e9;
 }
 
 /* Times one operation. Returns the seconds of one run. */
-static enum pici_status time_op(struct bench *b, int op, enum pici_format f, size_t *size, double *seconds)
+static enum pici_status time_op(struct bench *bench, int op, enum pici_format format, size_t *size, double *seconds)
 {
     struct pici_opts codec_options = PICI_OPTS_INIT;
-    codec_options.threads = b->o->threads;
+    codec_options.threads = bench->options->threads;
     /* Repeat what is too short for the clock. */
-    size_t times = b->bytes < LEAST_TIMED ? LEAST_TIMED / b->bytes : 1;
+    size_t times = bench->bytes < LEAST_TIMED ? LEAST_TIMED / bench->bytes : 1;
     enum pici_status status = PICI_OK;
     double start = term_now();
     for (size_t i = 0; i < times && status == PICI_OK; i++)
-        status = op == COMPRESS ? pici_compress(b->block, b->block_cap, size, b->src, b->n, b->dtype, f, &codec_options)
-                 : op == DECOMPRESS ? pici_decompress(b->dst, b->n, b->block, *size, &codec_options)
-                                    : pici_scatter_add(b->dst, b->n, b->block, *size, &codec_options);
+        status = op == COMPRESS ? pici_compress(bench->block, bench->block_capacity, size, bench->source,
+                                                bench->elements, bench->dtype, format, &codec_options)
+                 : op == DECOMPRESS
+                     ? pici_decompress(bench->target, bench->elements, bench->block, *size, &codec_options)
+                     : pici_scatter_add(bench->target, bench->elements, bench->block, *size, &codec_options);
     *seconds = (term_now() - start) / (double)times;
     return status;
 }
 
-static double time_memcpy(struct bench *b)
+static double time_memcpy(struct bench *bench)
 {
-    size_t times = b->bytes < LEAST_TIMED ? LEAST_TIMED / b->bytes : 1;
+    size_t times = bench->bytes < LEAST_TIMED ? LEAST_TIMED / bench->bytes : 1;
     double start = term_now();
     for (size_t i = 0; i < times; i++) {
-        memcpy(b->dst, b->src, b->bytes);
-        __asm__ volatile("" : : "r"(b->dst) : "memory"); /* keeps the compiler from removing copies */
+        memcpy(bench->target, bench->source, bench->bytes);
+        __asm__ volatile("" : : "r"(bench->target) : "memory"); /* keeps the compiler from removing copies */
     }
     return (term_now() - start) / (double)times;
 }
 
-static bool skipped(const struct bench *b, int f)
+static bool skipped(const struct bench *bench, int format)
 {
-    return b->o->format != PICI_AUTO && (int)b->o->format != f;
+    return bench->options->format != PICI_AUTO && (int)bench->options->format != format;
 }
 
-static void tell(struct bench *b, double sparsity, const size_t size[FORMATS])
+static void tell(struct bench *bench, double sparsity, const size_t size[FORMATS])
 {
-    double copy = speed(b, 0);
+    double copy = speed(bench, 0);
     char bytes[TERM_TEXT];
-    for (int f = 0; f < FORMATS; f++) {
-        if (skipped(b, f))
+    for (int index = 0; index < FORMATS; index++) {
+        if (skipped(bench, index))
             continue;
-        double gbs[OPS];
+        double speeds[OPS];
         for (int op = 0; op < OPS; op++)
-            gbs[op] = speed(b, 1 + OPS * f + op);
-        const char *format = pici_format_name((enum pici_format)f);
-        if (b->o->json) {
+            speeds[op] = speed(bench, 1 + OPS * index + op);
+        const char *format = pici_format_name((enum pici_format)index);
+        if (bench->options->json) {
             static const char *const names[OPS] = {"compress", "decompress", "scatter_add"};
-            jsonout_begin(&b->json, NULL, '{');
-            jsonout_real(&b->json, "sparsity", sparsity);
-            jsonout_string(&b->json, "format", format);
-            jsonout_u64(&b->json, "block_bytes", size[f]);
-            jsonout_begin(&b->json, "gb_per_second", '{');
-            jsonout_real(&b->json, "memcpy", copy);
+            jsonout_begin(&bench->json, NULL, '{');
+            jsonout_real(&bench->json, "sparsity", sparsity);
+            jsonout_string(&bench->json, "format", format);
+            jsonout_u64(&bench->json, "block_bytes", size[index]);
+            jsonout_begin(&bench->json, "gb_per_second", '{');
+            jsonout_real(&bench->json, "memcpy", copy);
             for (int op = 0; op < OPS; op++)
-                jsonout_real(&b->json, names[op], gbs[op]);
-            jsonout_end(&b->json, '}');
-            jsonout_end(&b->json, '}');
+                jsonout_real(&bench->json, names[op], speeds[op]);
+            jsonout_end(&bench->json, '}');
+            jsonout_end(&bench->json, '}');
         } else {
-            printf("%7.5g%%  %-6s  %8s", 100 * sparsity, format, term_bytes(bytes, size[f]));
+            printf("%7.5g%%  %-6s  %8s", 100 * sparsity, format, term_bytes(bytes, size[index]));
             for (int op = 0; op < OPS; op++)
-                printf("  %6.1f %5.2fx", gbs[op], gbs[op] / copy);
+                printf("  %6.1f %5.2fx", speeds[op], speeds[op] / copy);
             printf("  %6.1f\n", copy);
         }
     }
@@ -267,76 +272,77 @@ static void tell(struct bench *b, double sparsity, const size_t size[FORMATS])
 }
 
 /* Runs every operation once in each repetition, so that noise of the machine affects all of them alike. */
-static int measure(struct bench *b, double sparsity)
+static int measure(struct bench *bench, double sparsity)
 {
     size_t size[FORMATS] = {0};
-    memset(b->dst, 0, b->bytes);
-    memset(b->block, 0, b->block_cap);
-    for (int rep = -1; rep < b->o->reps; rep++) { /* -1: to warm up, and to check */
-        double t = time_memcpy(b);
+    memset(bench->target, 0, bench->bytes);
+    memset(bench->block, 0, bench->block_capacity);
+    for (int rep = -1; rep < bench->options->reps; rep++) { /* -1: to warm up, and to check */
+        double time = time_memcpy(bench);
         if (rep >= 0)
-            b->seconds[rep] = t;
-        for (int f = 0; f < FORMATS; f++) {
-            for (int op = 0; op < OPS && !skipped(b, f); op++) {
-                enum pici_status status = time_op(b, op, (enum pici_format)f, &size[f], &t);
+            bench->seconds[rep] = time;
+        for (int format = 0; format < FORMATS; format++) {
+            for (int op = 0; op < OPS && !skipped(bench, format); op++) {
+                enum pici_status status = time_op(bench, op, (enum pici_format)format, &size[format], &time);
                 if (status)
-                    return tool_bad(b->name, "%s: %s", pici_format_name((enum pici_format)f), pici_strerror(status));
-                if (rep < 0 && op == DECOMPRESS && memcmp(b->dst, b->src, b->bytes) != 0)
-                    return tool_bad(b->name, "%s: decompressing gave other bytes",
-                                    pici_format_name((enum pici_format)f));
+                    return tool_bad(bench->name, "%s: %s", pici_format_name((enum pici_format)format),
+                                    pici_strerror(status));
+                if (rep < 0 && op == DECOMPRESS && memcmp(bench->target, bench->source, bench->bytes) != 0)
+                    return tool_bad(bench->name, "%s: decompressing gave other bytes",
+                                    pici_format_name((enum pici_format)format));
                 if (rep >= 0)
-                    b->seconds[(size_t)(1 + OPS * f + op) * (size_t)b->o->reps + (size_t)rep] = t;
+                    bench->seconds[(size_t)(1 + OPS * format + op) * (size_t)bench->options->reps + (size_t)rep] = time;
             }
         }
     }
-    tell(b, sparsity, size);
+    tell(bench, sparsity, size);
     return TOOL_OK;
 }
 
-static int allocate(struct bench *b)
+static int allocate(struct bench *bench)
 {
-    for (int f = 0; f < FORMATS; f++) {
-        size_t capacity = pici_bound((enum pici_format)f, b->dtype, b->n);
-        if (!skipped(b, f) && capacity > b->block_cap)
-            b->block_cap = capacity;
-        if (!skipped(b, f) && capacity == 0)
-            return out_of_memory(b);
+    for (int format = 0; format < FORMATS; format++) {
+        size_t capacity = pici_bound((enum pici_format)format, bench->dtype, bench->elements);
+        if (!skipped(bench, format) && capacity > bench->block_capacity)
+            bench->block_capacity = capacity;
+        if (!skipped(bench, format) && capacity == 0)
+            return out_of_memory(bench);
     }
-    if (!b->src)
-        b->src = malloc(b->bytes);
-    b->dst = malloc(b->bytes);
-    b->block = malloc(b->block_cap);
-    b->seconds = malloc((1 + OPS * FORMATS) * (size_t)b->o->reps * sizeof(double));
-    return b->src && b->dst && b->block && b->seconds ? TOOL_OK : out_of_memory(b);
+    if (!bench->source)
+        bench->source = malloc(bench->bytes);
+    bench->target = malloc(bench->bytes);
+    bench->block = malloc(bench->block_capacity);
+    bench->seconds = malloc((1 + OPS * FORMATS) * (size_t)bench->options->reps * sizeof(double));
+    return bench->source && bench->target && bench->block && bench->seconds ? TOOL_OK : out_of_memory(bench);
 }
 
-static void heading(struct bench *b)
+static void heading(struct bench *bench)
 {
-    const struct tool_options *options = b->o;
+    const struct tool_options *options = bench->options;
     char bytes[TERM_TEXT];
     if (options->json) {
-        b->json.f = stdout;
-        jsonout_begin(&b->json, NULL, '{');
-        if (b->name) {
-            jsonout_string(&b->json, "file", tool_input_name(options->args[0]));
-            jsonout_string(&b->json, "tensor", b->name);
+        bench->json.file = stdout;
+        jsonout_begin(&bench->json, NULL, '{');
+        if (bench->name) {
+            jsonout_string(&bench->json, "file", tool_input_name(options->args[0]));
+            jsonout_string(&bench->json, "tensor", bench->name);
         }
-        jsonout_string(&b->json, "version", pici_version());
-        jsonout_string(&b->json, "dtype", pici_dtype_name(b->dtype));
-        jsonout_u64(&b->json, "elements", b->n);
-        jsonout_u64(&b->json, "bytes", b->bytes);
-        jsonout_u64(&b->json, "threads", (uint64_t)options->threads);
-        jsonout_u64(&b->json, "repetitions", (uint64_t)options->reps);
-        jsonout_begin(&b->json, "results", '[');
+        jsonout_string(&bench->json, "version", pici_version());
+        jsonout_string(&bench->json, "dtype", pici_dtype_name(bench->dtype));
+        jsonout_u64(&bench->json, "elements", bench->elements);
+        jsonout_u64(&bench->json, "bytes", bench->bytes);
+        jsonout_u64(&bench->json, "threads", (uint64_t)options->threads);
+        jsonout_u64(&bench->json, "repetitions", (uint64_t)options->reps);
+        jsonout_begin(&bench->json, "results", '[');
         return;
     }
-    if (b->name) {
+    if (bench->name) {
         term_puts(stdout, tool_input_name(options->args[0]));
         fputs(", tensor ", stdout);
-        term_puts(stdout, b->name);
+        term_puts(stdout, bench->name);
         fputs(": ", stdout);
     }
-    printf("%s, %s, ", pici_dtype_name(b->dtype), term_bytes(bytes, b->bytes));
+    printf("%s, %s, ", pici_dtype_name(bench->dtype), term_bytes(bytes, bench->bytes));
     if (options->threads)
         printf("%d thread%s", options->threads, options->threads == 1 ? "" : "s");
     else
@@ -345,58 +351,58 @@ static void heading(struct bench *b)
     puts("sparsity  format      size      compress     decompress    scatter-add  memcpy");
 }
 
-static int measure_all(struct bench *b)
+static int measure_all(struct bench *bench)
 {
     static const double all[] = {0, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999};
-    const double *list = b->o->sparsity ? b->o->sparsity : all;
-    int lists = b->o->sparsity ? b->o->sparsities : (int)(sizeof all / sizeof *all);
-    if (b->name) {
-        struct density d;
-        density_init(&d);
-        density_add(&d, b->src, b->n, pici_dtype_width(b->dtype));
-        return measure(b, 1 - (double)d.nnz / (double)b->n);
+    const double *list = bench->options->sparsity ? bench->options->sparsity : all;
+    int lists = bench->options->sparsity ? bench->options->sparsities : (int)(sizeof all / sizeof *all);
+    if (bench->name) {
+        struct density density;
+        density_init(&density);
+        density_add(&density, bench->source, bench->elements, pici_dtype_width(bench->dtype));
+        return measure(bench, 1 - (double)density.nnz / (double)bench->elements);
     }
     for (int i = 0; i < lists; i++) {
-        fill(b, list[i]);
-        TRY(measure(b, list[i]));
+        fill(bench, list[i]);
+        TRY(measure(bench, list[i]));
     }
     return TOOL_OK;
 }
 
-static int bench(struct bench *b)
+static int bench(struct bench *run)
 {
-    const struct tool_options *const options = b->o;
+    const struct tool_options *const options = run->options;
     if (options->nargs) {
-        TRY(load(b));
+        TRY(load(run));
     } else {
-        b->n = options->bench_bytes / pici_dtype_width(b->dtype);
-        b->bytes = (size_t)(b->n * pici_dtype_width(b->dtype));
-        if (!b->n || b->bytes / pici_dtype_width(b->dtype) != b->n)
+        run->elements = options->bench_bytes / pici_dtype_width(run->dtype);
+        run->bytes = (size_t)(run->elements * pici_dtype_width(run->dtype));
+        if (!run->elements || run->bytes / pici_dtype_width(run->dtype) != run->elements)
             return tool_usage(NULL, "bench: --size %" PRIu64 ": too small or too large", options->bench_bytes);
     }
-    TRY(allocate(b));
-    heading(b);
-    const int status = measure_all(b);
+    TRY(allocate(run));
+    heading(run);
+    const int status = measure_all(run);
     if (options->json) {
-        jsonout_end(&b->json, ']');
-        jsonout_end(&b->json, '}');
+        jsonout_end(&run->json, ']');
+        jsonout_end(&run->json, '}');
     }
     return status;
 }
 
 int verb_bench(const struct tool_options *options)
 {
-    struct bench b = {.o = options, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
-    suggest_start(&b.near, options->tensor);
+    struct bench run = {.options = options, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
+    suggest_start(&run.near, options->tensor);
     if (options->nargs == 0 && (options->type || options->tensor))
         return tool_usage(NULL, "bench: --type and --tensor are for a FILE");
     if (options->nargs && (options->sparsity || options->bench_bytes_set))
         return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data, without a FILE");
-    const int status = bench(&b);
-    free(b.name_storage);
-    free(b.src);
-    free(b.dst);
-    free(b.block);
-    free(b.seconds);
+    const int status = bench(&run);
+    free(run.name_storage);
+    free(run.source);
+    free(run.target);
+    free(run.block);
+    free(run.seconds);
     return status;
 }

@@ -46,90 +46,90 @@ int block_open(const char *name, const uint8_t *block, size_t size, const struct
 }
 
 struct job {
-    const struct tool_options *o;
-    struct input in;
-    struct output out;
-    uint8_t *from, *to; /* the whole input, [len]; what is made of it */
-    size_t len;
+    const struct tool_options *options;
+    struct input input;
+    struct output output;
+    uint8_t *from, *to; /* the whole input, [size]; what is made of it */
+    size_t size;
 };
 
 /* Commits the output, which was begun at that time. */
-static int done(struct job *j, bool restored, double start)
+static int done(struct job *job, bool restored, double start)
 {
     const double seconds = term_now() - start;
-    TRY(output_commit(&j->out));
-    return result_done(NULL, j->o, j->o->args[0], &j->in, &j->out, restored, seconds);
+    TRY(output_commit(&job->output));
+    return result_done(NULL, job->options, job->options->args[0], &job->input, &job->output, restored, seconds);
 }
 
-static int encode(struct job *j)
+static int encode(struct job *job)
 {
-    const struct tool_options *const options = j->o;
+    const struct tool_options *const options = job->options;
     const enum pici_dtype dtype = (enum pici_dtype)options->dtype;
     const size_t width = pici_dtype_width(dtype);
-    TRY(output_open(&j->out, options->args[1], &j->in, options->force));
-    TRY(input_slurp(&j->in, &j->from, &j->len));
-    j->out.limit = input_limit(&j->in, options);
+    TRY(output_open(&job->output, options->args[1], &job->input, options->force));
+    TRY(input_slurp(&job->input, &job->from, &job->size));
+    job->output.limit = input_limit(&job->input, options);
     const double start = term_now();
-    const size_t n = j->len / width, over = j->len % width;
-    if (over)
-        return tool_bad_at(j->in.name, j->len - over, "%zu bytes are left over: not a whole number of %s", over,
-                           pici_dtype_name(dtype));
-    size_t block_len, capacity = pici_bound(options->format, dtype, n); /* 0: does not fit size_t */
-    j->to = capacity ? malloc(capacity) : NULL;
-    if (!j->to)
-        return tool_nomem(j->in.name, "the block");
+    const size_t count = job->size / width, leftover = job->size % width;
+    if (leftover)
+        return tool_bad_at(job->input.name, job->size - leftover, "%zu bytes are left over: not a whole number of %s",
+                           leftover, pici_dtype_name(dtype));
+    size_t block_size, capacity = pici_bound(options->format, dtype, count); /* 0: does not fit size_t */
+    job->to = capacity ? malloc(capacity) : NULL;
+    if (!job->to)
+        return tool_nomem(job->input.name, "the block");
     struct pici_opts codec_options = PICI_OPTS_INIT;
     codec_options.threads = options->threads;
     codec_options.checksum = options->checksum;
     codec_options.zeros = options->zeros;
-    source_swap_raw(j->from, j->len, width);
+    source_swap_raw(job->from, job->size, width);
     const enum pici_status status =
-        pici_compress(j->to, capacity, &block_len, j->from, n, dtype, options->format, &codec_options);
+        pici_compress(job->to, capacity, &block_size, job->from, count, dtype, options->format, &codec_options);
     if (status)
-        return tool_bad(j->in.name, "%s", pici_strerror(status));
-    TRY(output_write(&j->out, j->to, block_len));
-    return done(j, false, start);
+        return tool_bad(job->input.name, "%s", pici_strerror(status));
+    TRY(output_write(&job->output, job->to, block_size));
+    return done(job, false, start);
 }
 
 /* Writes the elements of a valid block, piece by piece, so that memory does not grow with their number. */
-static int decode(struct job *j)
+static int decode(struct job *job)
 {
-    const struct tool_options *const options = j->o;
+    const struct tool_options *const options = job->options;
     struct pici_info info = PICI_INFO_INIT;
-    TRY(input_slurp(&j->in, &j->from, &j->len));
-    TRY(block_open(j->in.name, j->from, j->len, options, &info));
-    TRY(output_open(&j->out, options->args[1], &j->in, options->force));
+    TRY(input_slurp(&job->input, &job->from, &job->size));
+    TRY(block_open(job->input.name, job->from, job->size, options, &info));
+    TRY(output_open(&job->output, options->args[1], &job->input, options->force));
     if (!options->no_sparse)
-        output_sparse(&j->out);
-    TRY(output_claim(&j->out, j->in.name, block_bytes(&info)));
+        output_sparse(&job->output);
+    TRY(output_claim(&job->output, job->input.name, block_bytes(&info)));
     const double start = term_now();
     const size_t width = pici_dtype_width(info.dtype);
     struct pici_opts codec_options = PICI_OPTS_INIT;
     codec_options.threads = options->threads;
-    j->to = malloc(PIECE * width);
-    if (!j->to)
+    job->to = malloc(PIECE * width);
+    if (!job->to)
         return tool_nomem(options->args[0], "a piece of the elements");
-    for (uint64_t at = 0, n; at < info.count; at += n) {
-        n = info.count - at < PIECE ? info.count - at : PIECE;
+    for (uint64_t first = 0, count; first < info.count; first += count) {
+        count = info.count - first < PIECE ? info.count - first : PIECE;
         const enum pici_status status =
-            pici_decompress_range(j->to, at, (size_t)n, j->from, info.block_bytes, &codec_options);
+            pici_decompress_range(job->to, first, (size_t)count, job->from, info.block_bytes, &codec_options);
         if (status)
             return tool_bad(options->args[0], "%s", pici_strerror(status));
-        source_swap_raw(j->to, (size_t)n * width, width);
-        TRY(output_write(&j->out, j->to, (size_t)n * width));
+        source_swap_raw(job->to, (size_t)count * width, width);
+        TRY(output_write(&job->output, job->to, (size_t)count * width));
     }
-    return done(j, true, start);
+    return done(job, true, start);
 }
 
 static int run(const struct tool_options *options, int (*work)(struct job *))
 {
-    struct job j = {.o = options, .out.fd = -1};
-    TRY(input_open(&j.in, options->args[0]));
-    const int status = work(&j);
-    output_discard(&j.out);
-    input_close(&j.in);
-    free(j.from);
-    free(j.to);
+    struct job job = {.options = options, .output.fd = -1};
+    TRY(input_open(&job.input, options->args[0]));
+    const int status = work(&job);
+    output_discard(&job.output);
+    input_close(&job.input);
+    free(job.from);
+    free(job.to);
     return status;
 }
 

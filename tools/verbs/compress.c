@@ -14,9 +14,9 @@
 enum { PIECE_MOST = 256 << 20 }; /* bytes read at a time, unless one chunk is longer */
 
 struct job {
-    struct input in;
+    struct input input;
     struct source source;
-    struct output out;
+    struct output output;
     struct pici_writer *writer;
     struct progress progress;
     uint8_t *piece; /* a chunk for each thread, so that the writer encodes them where they are */
@@ -24,130 +24,130 @@ struct job {
     uint32_t chunk_elements;
 };
 
-static int writer_failed(const struct job *j, enum pici_status status)
+static int writer_failed(const struct job *job, enum pici_status status)
 {
-    return output_writer_failed(&j->out, j->writer, status);
+    return output_writer_failed(&job->output, job->writer, status);
 }
 
-static int copy_tensor(struct job *j, const struct source_tensor *tensor)
+static int copy_tensor(struct job *job, const struct source_tensor *tensor)
 {
     struct pici_attr attrs[SOURCE_ATTRS];
-    struct pici_tensor out = source_describe(tensor, attrs);
+    struct pici_tensor described = source_describe(tensor, attrs);
     result_tensor(tensor->title, tensor->dtype, tensor->shape, tensor->rank);
-    enum pici_status status = pici_writer_tensor(j->writer, &out);
+    enum pici_status status = pici_writer_tensor(job->writer, &described);
     if (status == PICI_E_ARG) /* as a name that is too long for a .pici file */
-        return tool_bad(j->in.name, "%s", pici_writer_error(j->writer));
+        return tool_bad(job->input.name, "%s", pici_writer_error(job->writer));
     if (status)
-        return writer_failed(j, status);
-    const size_t width = pici_dtype_width(tensor->dtype), most = j->chunks * j->chunk_elements * width;
+        return writer_failed(job, status);
+    const size_t width = pici_dtype_width(tensor->dtype), most = job->chunks * job->chunk_elements * width;
     uint64_t left = tensor->count * width;
     while (left) {
-        const uint8_t *p;
-        size_t k = left < most ? (size_t)left : most;
-        TRY(source_give(&j->source, j->piece, k, &p));
-        status = pici_writer_data(j->writer, p, k);
+        const uint8_t *elements;
+        size_t step = left < most ? (size_t)left : most;
+        TRY(source_give(&job->source, job->piece, step, &elements));
+        status = pici_writer_data(job->writer, elements, step);
         if (status)
-            return writer_failed(j, status);
-        left -= k;
-        progress_at(&j->progress, j->in.position, j->in.position);
+            return writer_failed(job, status);
+        left -= step;
+        progress_at(&job->progress, job->input.position, job->input.position);
     }
     return TOOL_OK;
 }
 
-static int copy(struct job *j, const struct tool_options *options)
+static int copy(struct job *job, const struct tool_options *options)
 {
-    const char *const type = tool_type_name(j->source.type), *const unnamed = source_unnamed(&j->source);
+    const char *const type = tool_type_name(job->source.type), *const unnamed = source_unnamed(&job->source);
     struct pici_attr attrs[4] = {{ATTR_TYPE, type, strlen(type)}};
-    size_t n = 1;
-    if (j->source.head_size)
-        attrs[n++] = (struct pici_attr){ATTR_HEAD, j->source.head, j->source.head_size};
+    size_t count = 1;
+    if (job->source.head_size)
+        attrs[count++] = (struct pici_attr){ATTR_HEAD, job->source.head, job->source.head_size};
     if (unnamed)
-        attrs[n++] = (struct pici_attr){PICI_ATTR_UNNAMED, unnamed, strlen(unnamed)};
-    if (j->source.archive.views)
-        attrs[n++] = (struct pici_attr){PICI_ATTR_VIEWS, j->source.archive.views, j->source.archive.views_size};
+        attrs[count++] = (struct pici_attr){PICI_ATTR_UNNAMED, unnamed, strlen(unnamed)};
+    if (job->source.archive.views)
+        attrs[count++] = (struct pici_attr){PICI_ATTR_VIEWS, job->source.archive.views, job->source.archive.views_size};
     struct pici_writer_opts writer_options = PICI_WRITER_OPTS_INIT;
     writer_options.format = options->format;
     writer_options.threads = options->threads;
     writer_options.zstd_level = options->zstd;
     writer_options.zeros = options->zeros;
-    j->chunk_elements = writer_options.chunk_elements;
-    j->chunks = tool_threads(options->threads);
+    job->chunk_elements = writer_options.chunk_elements;
+    job->chunks = tool_threads(options->threads);
     size_t chunk = writer_options.chunk_elements * sizeof(uint64_t);
-    if (j->chunks > PIECE_MOST / chunk)
-        j->chunks = PIECE_MOST / chunk;
-    j->piece = malloc(j->chunks * chunk);
-    if (!j->piece)
-        return tool_nomem(j->in.name, "the elements of the chunks");
-    enum pici_status status = pici_writer_open(&j->writer, output_put, &j->out, attrs, n, &writer_options);
+    if (job->chunks > PIECE_MOST / chunk)
+        job->chunks = PIECE_MOST / chunk;
+    job->piece = malloc(job->chunks * chunk);
+    if (!job->piece)
+        return tool_nomem(job->input.name, "the elements of the chunks");
+    enum pici_status status = pici_writer_open(&job->writer, output_put, &job->output, attrs, count, &writer_options);
     if (status)
-        return writer_failed(j, status);
-    progress_start(&j->progress, j->in.name, j->in.bytes);
+        return writer_failed(job, status);
+    progress_start(&job->progress, job->input.name, job->input.bytes);
     for (;;) {
         struct source_tensor tensor;
         bool more;
-        TRY(source_next(&j->source, &tensor, &more));
+        TRY(source_next(&job->source, &tensor, &more));
         if (!more)
             break;
-        TRY(copy_tensor(j, &tensor));
+        TRY(copy_tensor(job, &tensor));
     }
-    status = pici_writer_finish(j->writer);
-    progress_end(&j->progress);
-    return status ? writer_failed(j, status) : TOOL_OK;
+    status = pici_writer_finish(job->writer);
+    progress_end(&job->progress);
+    return status ? writer_failed(job, status) : TOOL_OK;
 }
 
-static int compress_source(struct job *j, const char *path, const char *out, const struct tool_options *options,
-                           struct results *sum, struct folder_file *shard)
+static int compress_source(struct job *job, const char *path, const char *out, const struct tool_options *options,
+                           struct results *results, struct folder_file *shard)
 {
-    const struct limit limit = input_limit(&j->in, options);
+    const struct limit limit = input_limit(&job->input, options);
     if (shard)
-        input_hash(&j->in);
-    TRY(source_open_exact(&j->source, &j->in, path, options, &limit));
-    TRY(output_open(&j->out, out, &j->in, options->force));
-    output_times(&j->out, &j->in);
-    j->out.limit = limit;
+        input_hash(&job->input);
+    TRY(source_open_exact(&job->source, &job->input, path, options, &limit));
+    TRY(output_open(&job->output, out, &job->input, options->force));
+    output_times(&job->output, &job->input);
+    job->output.limit = limit;
     if (shard)
-        output_hash(&j->out);
+        output_hash(&job->output);
     const double start = term_now(); /* a question may have been asked before */
-    TRY(copy(j, options));
+    TRY(copy(job, options));
     const double seconds = term_now() - start;
-    TRY(output_commit(&j->out));
+    TRY(output_commit(&job->output));
     if (!shard)
-        return result_done(sum, options, path, &j->in, &j->out, false, seconds);
-    shard->original = folder_input_sum(&j->in);
-    shard->stored = folder_output_sum(&j->out);
+        return result_done(results, options, path, &job->input, &job->output, false, seconds);
+    shard->original = folder_input_sum(&job->input);
+    shard->stored = folder_output_sum(&job->output);
     return TOOL_OK;
 }
 
 /* shard: what is to be filled in of a file in a folder; or NULL. */
-static int compress_file(const char *path, const char *out, const struct tool_options *options, struct results *sum,
+static int compress_file(const char *path, const char *out, const struct tool_options *options, struct results *results,
                          struct folder_file *shard)
 {
-    struct job j = {.out.fd = -1};
-    TRY(input_open(&j.in, path));
-    const int status = compress_source(&j, path, out, options, sum, shard);
-    pici_writer_close(j.writer);
-    output_discard(&j.out);
-    source_close(&j.source);
-    input_close(&j.in);
-    free(j.piece);
+    struct job job = {.output.fd = -1};
+    TRY(input_open(&job.input, path));
+    const int status = compress_source(&job, path, out, options, results, shard);
+    pici_writer_close(job.writer);
+    output_discard(&job.output);
+    source_close(&job.source);
+    input_close(&job.input);
+    free(job.piece);
     return status;
 }
 
 /* Makes a file of a compressed folder. */
-static int compress_part(struct folder_make *m, struct folder_file *f)
+static int compress_part(struct folder_make *making, struct folder_file *file)
 {
-    struct tool_options options = m->each;
-    const bool shard = f->kind == FOLDER_SHARD;
-    char *const from = folder_path(m->from->path, f->name, "");
-    char *const to = folder_path(m->to, f->name, shard ? FOLDER_EXTENSION : "");
-    options.type = shard ? folder_part_type(folder_find(m->from, f->name)) : TYPE_UNSET;
+    struct tool_options options = making->each;
+    const bool shard = file->kind == FOLDER_SHARD;
+    char *const from = folder_path(making->from->path, file->name, "");
+    char *const to = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
+    options.type = shard ? folder_part_type(folder_find(making->from, file->name)) : TYPE_UNSET;
     options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
     options.force = false;
     int status = !from || !to ? TOOL_BAD
-                 : shard      ? compress_file(from, to, &options, NULL, f)
-                              : folder_copy(from, to, &f->original);
+                 : shard      ? compress_file(from, to, &options, NULL, file)
+                              : folder_copy(from, to, &file->original);
     if (!shard)
-        f->stored = f->original;
+        file->stored = file->original;
     free(from);
     free(to);
     return status;
@@ -155,12 +155,12 @@ static int compress_part(struct folder_make *m, struct folder_file *f)
 
 static int compress_opened(struct folder *from, const struct tool_options *options, const char *out, void *sum)
 {
-    struct folder_make m = {.from = from, .o = options, .with_list = true, .one = compress_part};
+    struct folder_make making = {.from = from, .options = options, .with_list = true, .make_file = compress_part};
     TRY(folder_expect_checkpoint(from));
     TRY(folder_check(from, NULL, NULL, NULL));
-    TRY(folder_list_of(&m.list, from, true));
-    const int status = folder_make(&m, out, sum);
-    folder_list_free(&m.list);
+    TRY(folder_list_of(&making.list, from, true));
+    const int status = folder_make(&making, out, sum);
+    folder_list_free(&making.list);
     return status;
 }
 
@@ -193,11 +193,11 @@ static int compress(const char *path, const struct tool_options *options, void *
 
 int verb_compress(const struct tool_options *options)
 {
-    struct results sum = {0};
+    struct results results = {0};
     TRY(results_check(options, "compress"));
     if (options->nargs > 1 && options->out)
         return tool_usage(NULL, "compress: standard output is one .pici file, and there are %d inputs", options->nargs);
-    const int status = results_each(options, compress, &sum);
-    results_print(&sum, options, false);
+    const int status = results_each(options, compress, &results);
+    results_print(&results, options, false);
     return status;
 }

@@ -12,28 +12,28 @@
 #include "term.h"
 #include "tool.h"
 
-static int copy_tensors(struct restore *to, struct progress *p)
+static int copy_tensors(struct restore *restore, struct progress *progress)
 {
     for (;;) {
         struct pici_tensor_info tensor;
         bool more;
-        TRY(reading_next(to->reading, &tensor, &more));
+        TRY(reading_next(restore->reading, &tensor, &more));
         if (!more)
-            return restore_end(to);
+            return restore_end(restore);
         result_tensor(tensor.name, tensor.dtype, tensor.shape, tensor.rank);
-        TRY(restore_tensor(to, &tensor, p));
+        TRY(restore_tensor(restore, &tensor, progress));
     }
 }
 
 static int copy(struct reading *reading, struct output *output)
 {
-    struct restore to;
-    struct progress p;
-    TRY(restore_open(&to, reading, output));
-    progress_start(&p, reading->input->name, reading->input->bytes);
-    const int status = copy_tensors(&to, &p);
-    progress_end(&p);
-    restore_close(&to);
+    struct restore restore;
+    struct progress progress;
+    TRY(restore_open(&restore, reading, output));
+    progress_start(&progress, reading->input->name, reading->input->bytes);
+    const int status = copy_tensors(&restore, &progress);
+    progress_end(&progress);
+    restore_close(&restore);
     return status;
 }
 
@@ -57,7 +57,7 @@ static bool is_deflated(struct pici_reader *reader, struct pici_tensor_info *ten
 static int look_ahead(const struct reading *reading, uint64_t *bytes)
 {
     struct input *input = reading->input;
-    const struct input was = *input;
+    const struct input saved = *input;
     struct pici_reader *again = NULL;
     struct pici_tensor_info tensor;
     int status = TOOL_OK;
@@ -73,7 +73,7 @@ static int look_ahead(const struct reading *reading, uint64_t *bytes)
     if (reader && !reading->keep_going && !unzip_inflates() && is_deflated(reader, &tensor))
         status = restore_no_zlib(input->name, tensor.name);
     pici_reader_close(again);
-    *input = was;
+    *input = saved;
     return status;
 }
 
@@ -85,80 +85,80 @@ static int refuse_delta(const struct reading *reading)
 }
 
 /* Makes the name of the output: as given, or IN without .pici, or - for -. The caller frees it. */
-static int output_name(const char *in, const struct tool_options *options, char **out)
+static int output_name(const char *input_path, const struct tool_options *options, char **output_path)
 {
-    const bool stream = strcmp(in, "-") == 0;
-    if (!options->out && !stream && !tool_has_extension(in, ".pici"))
-        return tool_usage(in, "does not end in .pici: use -o OUT");
-    *out = options->out ? strdup(options->out) : tool_output_name(in, "", options->out_dir);
-    if (!*out)
-        return tool_nomem(in, "the output's name");
+    const bool stream = strcmp(input_path, "-") == 0;
+    if (!options->out && !stream && !tool_has_extension(input_path, ".pici"))
+        return tool_usage(input_path, "does not end in .pici: use -o OUT");
+    *output_path = options->out ? strdup(options->out) : tool_output_name(input_path, "", options->out_dir);
+    if (!*output_path)
+        return tool_nomem(input_path, "the output's name");
     if (!options->out && !stream)
-        (*out)[strlen(*out) - strlen(".pici")] = 0;
+        (*output_path)[strlen(*output_path) - strlen(".pici")] = 0;
     return TOOL_OK;
 }
 
 struct job {
-    struct input in;
-    struct reading r;
-    struct output out;
+    struct input input;
+    struct reading reading;
+    struct output output;
 };
 
-static int restore_file(struct job *j, const char *path, const char *out_path, const struct tool_options *options,
-                        struct results *sum, const struct folder_file *shard)
+static int restore_file(struct job *job, const char *path, const char *out_path, const struct tool_options *options,
+                        struct results *results, const struct folder_file *shard)
 {
     /* Read the header first, so that nothing is created for an input that is not a .pici file. */
-    const struct limit limit = input_limit(&j->in, options);
+    const struct limit limit = input_limit(&job->input, options);
     uint64_t claimed;
-    TRY(options->keep_going ? reading_salvage(&j->r, &j->in, options->threads, limit_now(&limit))
-                            : reading_open(&j->r, &j->in, options->threads, false));
-    TRY(refuse_delta(&j->r));
-    TRY(output_open(&j->out, out_path, &j->in, options->force));
-    output_times(&j->out, &j->in);
-    j->out.limit = limit;
+    TRY(options->keep_going ? reading_salvage(&job->reading, &job->input, options->threads, limit_now(&limit))
+                            : reading_open(&job->reading, &job->input, options->threads, false));
+    TRY(refuse_delta(&job->reading));
+    TRY(output_open(&job->output, out_path, &job->input, options->force));
+    output_times(&job->output, &job->input);
+    job->output.limit = limit;
     if (shard)
-        output_hash(&j->out);
+        output_hash(&job->output);
     const double start = term_now(); /* a question may have been asked before */
     if (!options->no_sparse)
-        output_sparse(&j->out);
-    TRY(look_ahead(&j->r, &claimed));
-    TRY(output_claim(&j->out, j->in.name, claimed));
-    TRY(copy(&j->r, &j->out));
+        output_sparse(&job->output);
+    TRY(look_ahead(&job->reading, &claimed));
+    TRY(output_claim(&job->output, job->input.name, claimed));
+    TRY(copy(&job->reading, &job->output));
     const double seconds = term_now() - start;
     if (shard) {
-        const struct folder_sum is = folder_output_sum(&j->out);
-        TRY(folder_match(path, &is, &shard->original));
+        const struct folder_sum restored = folder_output_sum(&job->output);
+        TRY(folder_match(path, &restored, &shard->original));
     }
-    TRY(output_commit(&j->out));
-    if (j->r.lost)
+    TRY(output_commit(&job->output));
+    if (job->reading.lost)
         return TOOL_BAD;
-    return shard ? TOOL_OK : result_done(sum, options, path, &j->in, &j->out, true, seconds);
+    return shard ? TOOL_OK : result_done(results, options, path, &job->input, &job->output, true, seconds);
 }
 
 /* shard: what the output must be, of a file in a folder; or NULL. */
 static int decompress_file(const char *path, const char *out_path, const struct tool_options *options,
-                           struct results *sum, const struct folder_file *shard)
+                           struct results *results, const struct folder_file *shard)
 {
-    struct job j = {.out.fd = -1};
-    TRY(input_open(&j.in, path));
-    const int status = restore_file(&j, path, out_path, options, sum, shard);
-    output_discard(&j.out);
-    reading_close(&j.r);
-    input_close(&j.in);
+    struct job job = {.output.fd = -1};
+    TRY(input_open(&job.input, path));
+    const int status = restore_file(&job, path, out_path, options, results, shard);
+    output_discard(&job.output);
+    reading_close(&job.reading);
+    input_close(&job.input);
     return status;
 }
 
 /* Restores a file of a compressed folder. */
-static int decompress_part(struct folder_make *m, struct folder_file *f)
+static int decompress_part(struct folder_make *making, struct folder_file *file)
 {
-    struct tool_options options = m->each;
-    const bool shard = f->kind == FOLDER_SHARD;
-    char *const from = folder_path(m->from->path, f->name, shard ? FOLDER_EXTENSION : "");
-    char *const to = folder_path(m->to, f->name, "");
+    struct tool_options options = making->each;
+    const bool shard = file->kind == FOLDER_SHARD;
+    char *const from = folder_path(making->from->path, file->name, shard ? FOLDER_EXTENSION : "");
+    char *const to = folder_path(making->to, file->name, "");
     options.force = false;
     const int status = !from || !to ? TOOL_BAD
-                       : shard      ? decompress_file(from, to, &options, NULL, f)
-                                    : folder_copy_as(from, to, &f->original);
+                       : shard      ? decompress_file(from, to, &options, NULL, file)
+                                    : folder_copy_as(from, to, &file->original);
     free(from);
     free(to);
     return status;
@@ -166,13 +166,14 @@ static int decompress_part(struct folder_make *m, struct folder_file *f)
 
 static int decompress_opened(const struct folder *from, const struct tool_options *options, char **out, void *sum)
 {
-    struct folder_make m = {.from = from, .o = options, .list = from->list, .restored = true, .one = decompress_part};
+    struct folder_make making = {
+        .from = from, .options = options, .list = from->list, .restored = true, .make_file = decompress_part};
     TRY(folder_expect_made(from, false));
     char *const name = folder_output_name(from->path, ""); /* without slashes at its end */
     const int status = name ? output_name(name, options, out) : TOOL_BAD;
     free(name);
     TRY(status);
-    return folder_make(&m, *out, sum);
+    return folder_make(&making, *out, sum);
 }
 
 static int decompress_folder(const char *path, const struct tool_options *options, void *sum)
@@ -202,9 +203,9 @@ static int decompress(const char *path, const struct tool_options *options, void
 
 int verb_decompress(const struct tool_options *options)
 {
-    struct results sum = {0};
+    struct results results = {0};
     TRY(results_check(options, "decompress"));
-    const int status = results_each(options, decompress, &sum);
-    results_print(&sum, options, true);
+    const int status = results_each(options, decompress, &results);
+    results_print(&results, options, true);
     return status;
 }

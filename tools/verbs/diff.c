@@ -9,11 +9,11 @@
 #include "verbs/folders.h"
 
 struct job {
-    const struct tool_options *o;
+    const struct tool_options *options;
     struct tensors base, next;
     struct pici_state *from, *to;
     struct pici_perms perms; /* of both files */
-    struct output out;
+    struct output output;
 };
 
 static void done(void *context, uint64_t bytes)
@@ -26,53 +26,53 @@ static int make_delta(struct output *output, struct pici_state *from, struct pic
 {
     struct pici_diff_opts diff_options = tensors_diff_opts(options);
     struct progress progress;
-    char why[PICI_WHY_BYTES];
+    char reason[PICI_WHY_BYTES];
     diff_options.progress = done;
     diff_options.progress_ctx = &progress;
     progress_start(&progress, name, bytes);
-    const enum pici_status status = pici_diff_states(output_put, output, from, to, &diff_options, why);
+    const enum pici_status status = pici_diff_states(output_put, output, from, to, &diff_options, reason);
     progress_end(&progress);
     if (status == PICI_E_IO && output->error)
         return output_failed(output);
     if (status)
-        tool_bad(why[0] ? NULL : output->name, "%s", why[0] ? why : pici_strerror(status));
+        tool_bad(reason[0] ? NULL : output->name, "%s", reason[0] ? reason : pici_strerror(status));
     return status == PICI_E_UNSUPPORTED ? TOOL_USAGE : status ? TOOL_BAD : TOOL_OK;
 }
 
-static int diff(struct job *j)
+static int diff(struct job *job)
 {
-    const struct tool_options *const options = j->o;
-    const struct input *const input = &j->next.input;
-    TRY(tensors_open_pair(&j->base, &j->next, options->args, options));
-    if (input_is(&j->base.input, options->out))
+    const struct tool_options *const options = job->options;
+    const struct input *const input = &job->next.input;
+    TRY(tensors_open_pair(&job->base, &job->next, options->args, options));
+    if (input_is(&job->base.input, options->out))
         return tool_usage(options->out, "is the base");
-    TRY(output_perms(&j->perms, options->out, input->fd));
-    TRY(output_perms(&j->perms, options->out, j->base.input.fd));
-    TRY(output_open_as(&j->out, options->out, input, &j->perms, options->force));
-    j->out.limit = limit_of(options, j->base.input.bytes + input->bytes, 0);
+    TRY(output_perms(&job->perms, options->out, input->fd));
+    TRY(output_perms(&job->perms, options->out, job->base.input.fd));
+    TRY(output_open_as(&job->output, options->out, input, &job->perms, options->force));
+    job->output.limit = limit_of(options, job->base.input.bytes + input->bytes, 0);
     const double start = term_now();
-    TRY(tensors_state(&j->base, &j->from));
-    TRY(tensors_state(&j->next, &j->to));
-    TRY(make_delta(&j->out, j->from, j->to, input->name, input->bytes, options));
+    TRY(tensors_state(&job->base, &job->from));
+    TRY(tensors_state(&job->next, &job->to));
+    TRY(make_delta(&job->output, job->from, job->to, input->name, input->bytes, options));
     const double seconds = term_now() - start;
-    TRY(output_commit(&j->out));
-    result_print(input->name, input->bytes, &j->out, false, seconds);
+    TRY(output_commit(&job->output));
+    result_print(input->name, input->bytes, &job->output, false, seconds);
     return TOOL_OK;
 }
 
 int verb_diff(const struct tool_options *options)
 {
-    struct job j = {.o = options, .out.fd = -1, .base.input.fd = -1, .next.input.fd = -1};
+    struct job job = {.options = options, .output.fd = -1, .base.input.fd = -1, .next.input.fd = -1};
     if (!options->out)
         return tool_usage(NULL, "diff: needs -o DELTA");
     if (folder_is(options->args[0]) || folder_is(options->args[1]))
         return diff_folders(options, make_delta);
-    const int status = diff(&j);
-    output_discard(&j.out);
-    pici_state_free(j.from);
-    pici_state_free(j.to);
-    tensors_close(&j.next);
-    tensors_close(&j.base);
-    pici_perms_free(&j.perms);
+    const int status = diff(&job);
+    output_discard(&job.output);
+    pici_state_free(job.from);
+    pici_state_free(job.to);
+    tensors_close(&job.next);
+    tensors_close(&job.base);
+    pici_perms_free(&job.perms);
     return status;
 }

@@ -15,118 +15,121 @@ struct job {
     delta_maker *make;
 };
 
-/* The state of the base that shard i is compared with: the tensors of its names. With the first shard, also those that
- * no shard has any more, so that its delta lists them as removed. */
-static int base_of(struct job *j, size_t i, struct pici_state **s)
+/* The state of the base that shard `number` is compared with: the tensors of its names. With the first shard, also
+ * those that no shard has any more, so that its delta lists them as removed. */
+static int base_of(struct job *job, size_t number, struct pici_state **state)
 {
-    const struct tensors *const shard = &j->next.shard[i];
-    const char *const file = j->next.f.index.shard[i];
+    const struct tensors *const shard = &job->next.shard[number];
+    const char *const file = job->next.folder.index.shard[number];
     const struct shards_tensor *last = NULL;
-    TRY(checkpoint_state(&j->base, s));
+    TRY(checkpoint_state(&job->base, state));
     for (size_t k = 0; k < shard->count; k++)
-        TRY(checkpoint_add(&j->base, *s, shard->tensor[k].name, shard->tensor[k].name_size, file));
-    for (size_t k = 0; i == 0 && k < j->base.f.index.tensors; k++) {
-        const struct shards_tensor *const t = &j->base.f.index.tensor[k];
-        const bool again = last && last->name_len == t->name_len && memcmp(last->name, t->name, t->name_len) == 0;
-        last = t;
-        if (!again && !shards_find(&j->next.f.index, t->name, t->name_len))
-            TRY(checkpoint_add(&j->base, *s, t->name, t->name_len, ""));
+        TRY(checkpoint_add(&job->base, *state, shard->tensor[k].name, shard->tensor[k].name_size, file));
+    for (size_t k = 0; number == 0 && k < job->base.folder.index.tensors; k++) {
+        const struct shards_tensor *const tensor = &job->base.folder.index.tensor[k];
+        const bool again =
+            last && last->name_len == tensor->name_len && memcmp(last->name, tensor->name, tensor->name_len) == 0;
+        last = tensor;
+        if (!again && !shards_find(&job->next.folder.index, tensor->name, tensor->name_len))
+            TRY(checkpoint_add(&job->base, *state, tensor->name, tensor->name_len, ""));
     }
     return TOOL_OK;
 }
 
 /* The delta of a shard that is being made. */
 struct shard {
-    struct input *in; /* the new one */
+    struct input *input; /* the new one */
     struct pici_state *from, *next;
-    struct output out;
+    struct output output;
 };
 
-static int make_shard(struct shard *k, struct folder_make *m, struct folder_file *f, const char *to)
+static int make_shard(struct shard *shard, struct folder_make *making, struct folder_file *file, const char *to)
 {
-    struct job *const j = m->ctx;
-    const size_t i = folder_shard(&j->next.f, f->name);
-    struct input *const input = k->in = &j->next.shard[i].input;
-    char why[PICI_WHY_BYTES];
+    struct job *const job = making->context;
+    const size_t number = folder_shard(&job->next.folder, file->name);
+    struct input *const input = shard->input = &job->next.shard[number].input;
+    char reason[PICI_WHY_BYTES];
     TRY(input_wake(input));
-    TRY(base_of(j, i, &k->from));
-    TRY(tensors_state(&j->next.shard[i], &k->next));
-    if (pici_state_hash(k->next, &f->original.bytes, &f->original.hash, why))
-        return tool_bad(NULL, "%s", why);
-    TRY(checkpoint_output(&j->base, &k->out, to, input->fd));
-    k->out.limit = limit_of(&m->each, f->original.bytes + j->base.bytes, 0);
-    output_hash(&k->out);
-    TRY(j->make(&k->out, k->from, k->next, f->name, f->original.bytes, &m->each));
+    TRY(base_of(job, number, &shard->from));
+    TRY(tensors_state(&job->next.shard[number], &shard->next));
+    if (pici_state_hash(shard->next, &file->original.bytes, &file->original.hash, reason))
+        return tool_bad(NULL, "%s", reason);
+    TRY(checkpoint_output(&job->base, &shard->output, to, input->fd));
+    shard->output.limit = limit_of(&making->each, file->original.bytes + job->base.bytes, 0);
+    output_hash(&shard->output);
+    TRY(job->make(&shard->output, shard->from, shard->next, file->name, file->original.bytes, &making->each));
     TRY(input_expect_unchanged(input,
                                input->reopen_path ? input->reopen_path : input->name)); /* it was hashed before */
-    TRY(output_commit(&k->out));
-    f->stored = folder_output_sum(&k->out);
+    TRY(output_commit(&shard->output));
+    file->stored = folder_output_sum(&shard->output);
     return TOOL_OK;
 }
 
-static int diff_shard(struct folder_make *m, struct folder_file *f, const char *to)
+static int diff_shard(struct folder_make *making, struct folder_file *file, const char *to)
 {
-    struct shard k = {.out.fd = -1};
-    const int status = make_shard(&k, m, f, to);
-    output_discard(&k.out);
-    pici_state_free(k.from);
-    pici_state_free(k.next);
-    if (k.in)
-        input_close(k.in);
+    struct shard shard = {.output.fd = -1};
+    const int status = make_shard(&shard, making, file, to);
+    output_discard(&shard.output);
+    pici_state_free(shard.from);
+    pici_state_free(shard.next);
+    if (shard.input)
+        input_close(shard.input);
     return status;
 }
 
 /* Whether the base has the same file, at `old`. Sets the sum of the new one, unless the base has none of its length. */
 static int is_same(const char *old, const char *new, struct folder_sum *sum, bool *same)
 {
-    struct folder_sum was;
-    TRY(folder_copy(old, NULL, &was));
+    struct folder_sum old_sum;
+    TRY(folder_copy(old, NULL, &old_sum));
     TRY(folder_copy(new, NULL, sum));
-    *same = was.bytes == sum->bytes && was.hash == sum->hash;
+    *same = old_sum.bytes == sum->bytes && old_sum.hash == sum->hash;
     return TOOL_OK;
 }
 
 /* A file that is no shard is stored unless the base has the same. */
-static int diff_other(struct folder_make *m, struct folder_file *f, const char *to)
+static int diff_other(struct folder_make *making, struct folder_file *file, const char *to)
 {
-    struct job *const j = m->ctx;
-    const struct folder_entry *const had = folder_find(&j->base.f, f->name), *is = folder_find(&j->next.f, f->name);
-    char *const old = had && had->bytes == is->bytes ? folder_path(j->base.f.path, f->name, "") : NULL;
-    char *const new = folder_path(j->next.f.path, f->name, "");
+    struct job *const job = making->context;
+    const struct folder_entry *const before = folder_find(&job->base.folder, file->name),
+                                     *now = folder_find(&job->next.folder, file->name);
+    char *const old = before && before->bytes == now->bytes ? folder_path(job->base.folder.path, file->name, "") : NULL;
+    char *const new = folder_path(job->next.folder.path, file->name, "");
     bool same = false;
-    int status = !new ? TOOL_BAD : old ? is_same(old, new, &f->original, &same) : TOOL_OK;
+    int status = !new ? TOOL_BAD : old ? is_same(old, new, &file->original, &same) : TOOL_OK;
     if (same)
-        f->kind = FOLDER_SAME;
+        file->kind = FOLDER_SAME;
     else if (!status)
-        status = folder_copy(new, to, &f->original);
-    f->stored = f->original;
+        status = folder_copy(new, to, &file->original);
+    file->stored = file->original;
     free(old);
     free(new);
     return status;
 }
 
-static int diff_part(struct folder_make *m, struct folder_file *f)
+static int diff_part(struct folder_make *making, struct folder_file *file)
 {
-    const bool shard = f->kind == FOLDER_SHARD;
-    char *const to = folder_path(m->to, f->name, shard ? FOLDER_EXTENSION : "");
-    const int status = !to ? TOOL_BAD : shard ? diff_shard(m, f, to) : diff_other(m, f, to);
+    const bool shard = file->kind == FOLDER_SHARD;
+    char *const to = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
+    const int status = !to ? TOOL_BAD : shard ? diff_shard(making, file, to) : diff_other(making, file, to);
     free(to);
     return status;
 }
 
-static int open_and_make(struct job *j, struct folder_make *m)
+static int open_and_make(struct job *job, struct folder_make *making)
 {
-    TRY(checkpoint_open(&j->base, m->o->args[0], false));
-    TRY(checkpoint_open(&j->next, m->o->args[1], true));
-    TRY(folder_list_of(&m->list, &j->next.f, false));
-    m->list.delta = true;
-    return folder_make(m, m->o->out, NULL);
+    TRY(checkpoint_open(&job->base, making->options->args[0], false));
+    TRY(checkpoint_open(&job->next, making->options->args[1], true));
+    TRY(folder_list_of(&making->list, &job->next.folder, false));
+    making->list.delta = true;
+    return folder_make(making, making->options->out, NULL);
 }
 
 int diff_folders(const struct tool_options *options, delta_maker *make)
 {
-    struct job j = {.make = make};
-    struct folder_make m = {.from = &j.next.f, .o = options, .with_list = true, .one = diff_part, .ctx = &j};
+    struct job job = {.make = make};
+    struct folder_make making = {
+        .from = &job.next.folder, .options = options, .with_list = true, .make_file = diff_part, .context = &job};
     for (int i = 0; i < 2; i++)
         if (!folder_is(options->args[i]))
             return tool_usage(options->args[i], "is a file, and %s is a folder", options->args[!i]);
@@ -136,9 +139,9 @@ int diff_folders(const struct tool_options *options, delta_maker *make)
     if (folder_same(options->args[0], options->out))
         return tool_usage(options->out, "is the base");
     TRY(folder_refuse_inside(options->args[0], options->out));
-    const int status = open_and_make(&j, &m);
-    folder_list_free(&m.list);
-    checkpoint_close(&j.next);
-    checkpoint_close(&j.base);
+    const int status = open_and_make(&job, &making);
+    folder_list_free(&making.list);
+    checkpoint_close(&job.next);
+    checkpoint_close(&job.base);
     return status;
 }

@@ -8,12 +8,12 @@
 #include "pici/delta_file.h"
 #include "tool.h"
 
-/* Write the delta from one state to another, a file of that name and length, to out. Returns an exit status. */
-typedef int delta_maker(struct output *out, struct pici_state *from, struct pici_state *to, const char *name,
+/* Write the delta from one state to another, a file of that name and length, to output. Returns an exit status. */
+typedef int delta_maker(struct output *output, struct pici_state *from, struct pici_state *to, const char *name,
                         uint64_t bytes, const struct tool_options *);
 
-/* Write the result of a delta, a file of that name and length, to out. The same. */
-typedef int delta_applier(struct output *out, struct pici_state *base, struct pici_deltas *, const char *name,
+/* Write the result of a delta, a file of that name and length, to output. The same. */
+typedef int delta_applier(struct output *output, struct pici_state *base, struct pici_deltas *, const char *name,
                           uint64_t bytes, const struct tool_options *);
 
 int diff_folders(const struct tool_options *, delta_maker *);

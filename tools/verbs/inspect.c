@@ -29,9 +29,9 @@ enum {
 };
 
 struct job {
-    const struct tool_options *o;
+    const struct tool_options *options;
     const char *path;
-    struct input in;
+    struct input input;
     struct report report;
     bool pictured;           /* an image is wanted */
     bool in_page;            /* as part of a page */
@@ -46,31 +46,31 @@ struct job {
 };
 
 /* Whether a tensor is to be inspected. */
-static bool wanted(struct job *j, const char *name, size_t size) /* then a NUL */
+static bool wanted(struct job *job, const char *name, size_t size) /* then a NUL */
 {
-    const char *only = j->o->tensor;
+    const char *only = job->options->tensor;
     bool yes = !only || (strlen(only) == size && memcmp(only, name, size) == 0);
-    j->found = j->found || yes;
+    job->found = job->found || yes;
     if (only && !yes)
-        suggest_word(&j->near, name);
+        suggest_word(&job->near, name);
     return yes;
 }
 
 /* Begins a picture of so many tensors, if one is wanted. */
-static int begin_image(struct job *j, uint64_t tensors)
+static int begin_image(struct job *job, uint64_t tensors)
 {
-    if (!j->pictured)
+    if (!job->pictured)
         return TOOL_OK;
-    j->image = image_new(j->in.name, j->o->tensor ? 1 : tensors, j->in_page);
-    return j->image ? TOOL_OK : tool_nomem(j->in.name, "the picture");
+    job->image = image_new(job->input.name, job->options->tensor ? 1 : tensors, job->in_page);
+    return job->image ? TOOL_OK : tool_nomem(job->input.name, "the picture");
 }
 
 /* Begins a tensor of the report. */
-static struct measured *begin(struct job *j, const char *name, size_t size, enum pici_dtype dtype,
+static struct measured *begin(struct job *job, const char *name, size_t size, enum pici_dtype dtype,
                               const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran,
                               const char *dtype_text, size_t dtype_len)
 {
-    struct measured *measured = report_add(&j->report, name, size);
+    struct measured *measured = report_add(&job->report, name, size);
     if (!measured)
         return NULL;
     measured->dtype = dtype;
@@ -83,95 +83,96 @@ static struct measured *begin(struct job *j, const char *name, size_t size, enum
         return NULL;
     if (rank)
         memcpy(measured->shape, shape, rank * sizeof *shape);
-    density_init(j->report.map);
-    grid_free(j->report.grid);
-    return grid_init(j->report.grid, shape, rank, elements, fortran, j->image ? image_side(j->image) : MAP_SIDE)
+    density_init(job->report.map);
+    grid_free(job->report.grid);
+    return grid_init(job->report.grid, shape, rank, elements, fortran, job->image ? image_side(job->image) : MAP_SIDE)
                ? measured
                : NULL;
 }
 
 /* Counts elements in all ways but those of sizes. */
-static void look(struct job *j, const struct measured *measured, const void *elements, uint64_t n)
+static void look(struct job *job, const struct measured *measured, const void *elements, uint64_t count)
 {
     const size_t width = pici_dtype_width(measured->dtype);
-    for (const unsigned char *p = elements; n;) {
-        const uint64_t k = n < COUNT_BYTES / width ? n : COUNT_BYTES / width;
-        density_add(j->report.map, p, k, width);
-        grid_add(j->report.grid, p, k, width);
-        p += k * width;
-        n -= k;
+    for (const unsigned char *position = elements; count;) {
+        const uint64_t step = count < COUNT_BYTES / width ? count : COUNT_BYTES / width;
+        density_add(job->report.map, position, step, width);
+        grid_add(job->report.grid, position, step, width);
+        position += step * width;
+        count -= step;
     }
 }
 
-/* Counts the negative zeros among n elements, and finds the containers that their hybrid block would have by value:
+/* Counts the negative zeros among count elements, and finds the containers that their hybrid block would have by value:
  * mix if there are none. */
-static int look_by_value(struct job *j, const struct measured *measured, const void *elements, uint64_t n,
+static int look_by_value(struct job *job, const struct measured *measured, const void *elements, uint64_t count,
                          const struct pici_mix *mix, struct pici_mix *by_value, uint64_t *negative_zeros)
 {
-    *negative_zeros = j->is_delta ? 0 : measure_negative_zeros(measured->dtype, elements, n);
+    *negative_zeros = job->is_delta ? 0 : measure_negative_zeros(measured->dtype, elements, count);
     *by_value = *mix;
-    return !*negative_zeros || measure_mix(by_value, &j->scratch, measured->dtype, elements, n, PICI_ZEROS_BY_VALUE)
+    return !*negative_zeros ||
+                   measure_mix(by_value, &job->scratch, measured->dtype, elements, count, PICI_ZEROS_BY_VALUE)
                ? TOOL_OK
-               : tool_nomem(j->in.name, "the measured blocks");
+               : tool_nomem(job->input.name, "the measured blocks");
 }
 
 /* Counts a chunk. */
-static int count(struct job *j, struct measured *measured, const void *elements, uint64_t n)
+static int count(struct job *job, struct measured *measured, const void *elements, uint64_t elements_count)
 {
     struct pici_mix mix, by_value;
-    const uint64_t before = j->report.map->nnz;
-    look(j, measured, elements, n);
-    const uint64_t nnz = j->report.map->nnz - before;
-    if (!measure_mix(&mix, &j->scratch, measured->dtype, elements, n, PICI_ZEROS_EXACT))
-        return tool_nomem(j->in.name, "the measured blocks");
-    sizes_add(measured->sizes, measured->dtype, n, nnz, &mix);
-    if (j->compare &&
-        !compare_add(j->compare, measured->dtype, elements, n, &measured->sizes->pici, &measured->sizes->zstd))
-        return tool_nomem(j->in.name, "the comparison");
+    const uint64_t before = job->report.map->nnz;
+    look(job, measured, elements, elements_count);
+    const uint64_t nnz = job->report.map->nnz - before;
+    if (!measure_mix(&mix, &job->scratch, measured->dtype, elements, elements_count, PICI_ZEROS_EXACT))
+        return tool_nomem(job->input.name, "the measured blocks");
+    sizes_add(measured->sizes, measured->dtype, elements_count, nnz, &mix);
+    if (job->compare && !compare_add(job->compare, measured->dtype, elements, elements_count, &measured->sizes->pici,
+                                     &measured->sizes->zstd))
+        return tool_nomem(job->input.name, "the comparison");
     uint64_t negative_zeros;
-    TRY(look_by_value(j, measured, elements, n, &mix, &by_value, &negative_zeros));
-    sizes_by_value(measured->sizes, measured->dtype, n, nnz, &mix, negative_zeros, &by_value);
-    progress_at(&j->progress, j->in.position, j->report.total.dense_bytes + measured->sizes->dense_bytes);
+    TRY(look_by_value(job, measured, elements, elements_count, &mix, &by_value, &negative_zeros));
+    sizes_by_value(measured->sizes, measured->dtype, elements_count, nnz, &mix, negative_zeros, &by_value);
+    progress_at(&job->progress, job->input.position, job->report.total.dense_bytes + measured->sizes->dense_bytes);
     return TOOL_OK;
 }
 
 /* Ends a tensor: makes its sparkline and its panel. */
-static int end(struct job *j, struct measured *measured)
+static int end(struct job *job, struct measured *measured)
 {
-    const struct density *d = j->report.map;
+    const struct density *density = job->report.map;
     size_t size;
-    FILE *f = open_memstream(&measured->spark, &size);
-    if (!f)
-        return tool_nomem(j->in.name, "the density line");
-    heat_line(f, d, REPORT_SPARK);
-    if (fclose(f) != 0)
-        return tool_nomem(j->in.name, "the density line");
+    FILE *stream = open_memstream(&measured->spark, &size);
+    if (!stream)
+        return tool_nomem(job->input.name, "the density line");
+    heat_line(stream, density, REPORT_SPARK);
+    if (fclose(stream) != 0)
+        return tool_nomem(job->input.name, "the density line");
     sizes_end(measured->sizes);
-    sizes_sum(&j->report.total, measured->sizes);
-    j->report.stored += measured->stored;
-    if (j->image) {
+    sizes_sum(&job->report.total, measured->sizes);
+    job->report.stored += measured->stored;
+    if (job->image) {
         char shape[96], percent[TERM_TEXT], what[160], fold[GRID_TEXT], cell[GRID_TEXT];
-        snprintf(what, sizeof what, "%s %s %s", term_percent(percent, d->nnz, d->elements),
+        snprintf(what, sizeof what, "%s %s %s", term_percent(percent, density->nnz, density->elements),
                  pici_dtype_name(measured->dtype), term_shape(shape, sizeof shape, measured->shape, measured->rank));
-        grid_fold_text(fold, j->report.grid, measured->shape, measured->rank);
-        grid_cell_text(cell, j->report.grid);
-        if (!image_add(j->image, measured->name, (const char *const[]){what, fold, cell}, j->report.grid))
-            return tool_nomem(j->in.name, "the picture");
+        grid_fold_text(fold, job->report.grid, measured->shape, measured->rank);
+        grid_cell_text(cell, job->report.grid);
+        if (!image_add(job->image, measured->name, (const char *const[]){what, fold, cell}, job->report.grid))
+            return tool_nomem(job->input.name, "the picture");
     }
     return TOOL_OK;
 }
 
 /* Whether a tensor of a .pici file is to be inspected; *title: a view that a storage without a name is called after. */
-static int is_wanted(struct job *j, struct reading *reading, const struct pici_tensor_info *tensor,
-                     struct reading_views *views, struct pici_view *title, bool *is)
+static int is_wanted(struct job *job, struct reading *reading, const struct pici_tensor_info *tensor,
+                     struct reading_views *views, struct pici_view *title, bool *inspected)
 {
     struct pici_view view;
     TRY(reading_views(reading, tensor, views));
     title->name = NULL;
-    *is = !views->unnamed && wanted(j, tensor->name, tensor->name_len);
+    *inspected = !views->unnamed && wanted(job, tensor->name, tensor->name_len);
     for (uint64_t i = 0; i < views->count; i++) {
         TRY(reading_view(reading, views->first + i, &view));
-        *is = wanted(j, view.name, view.name_len) || *is;
+        *inspected = wanted(job, view.name, view.name_len) || *inspected;
         if (views->unnamed && i == 0)
             *title = view;
     }
@@ -185,9 +186,9 @@ static int set_view(struct reading *reading, const struct pici_tensor_info *tens
     char text[VIEW_TEXT], dims[160];
     struct pici_attr view = {0};
     if (title->name) {
-        const size_t n =
+        const size_t used =
             (size_t)snprintf(text, sizeof text, "shape %s ", term_shape(dims, sizeof dims, title->shape, title->rank));
-        view_text_of(text + n, sizeof text - n, title, tensor, true);
+        view_text_of(text + used, sizeof text - used, title, tensor, true);
         view = (struct pici_attr){ATTR_VIEW, text, strlen(text)};
     } else {
         TRY(reading_attr(reading, tensor->index, ATTR_VIEW, &view));
@@ -198,85 +199,85 @@ static int set_view(struct reading *reading, const struct pici_tensor_info *tens
 }
 
 /* Inspects a tensor of a .pici file. */
-static int inspect_stored(struct job *j, struct reading *reading, const struct pici_tensor_info *tensor,
+static int inspect_stored(struct job *job, struct reading *reading, const struct pici_tensor_info *tensor,
                           const struct pici_view *title)
 {
     struct pici_attr dtype = {0};
-    bool fortran, is;
+    bool fortran, matches;
     TRY(reading_attr_is(reading, tensor->index, ATTR_ORDER, "F", &fortran));
     TRY(reading_attr(reading, tensor->index, ATTR_DTYPE, &dtype));
     if (title->name)
         dtype = (struct pici_attr){ATTR_DTYPE, title->word, strlen(title->word)};
-    struct measured *measured = begin(j, title->name ? title->name : tensor->name,
+    struct measured *measured = begin(job, title->name ? title->name : tensor->name,
                                       title->name ? title->name_len : tensor->name_len, tensor->dtype, tensor->shape,
                                       tensor->rank, tensor->count, fortran, dtype.key ? dtype.value : NULL, dtype.len);
     if (!measured)
-        return tool_nomem(j->in.name, "the list of tensors");
+        return tool_nomem(job->input.name, "the list of tensors");
     measured->stored = tensor->stored_bytes;
     TRY(set_view(reading, tensor, title, measured));
-    for (enum delta_kind k = DELTA_XOR; j->is_delta && k < DELTA_KINDS; k++) {
-        TRY(reading_attr_is(reading, tensor->index, DELTA_KIND, pici_delta_kind_name(k), &is));
-        if (is)
-            measured->kind = pici_delta_kind_name(k);
+    for (enum delta_kind kind = DELTA_XOR; job->is_delta && kind < DELTA_KINDS; kind++) {
+        TRY(reading_attr_is(reading, tensor->index, DELTA_KIND, pici_delta_kind_name(kind), &matches));
+        if (matches)
+            measured->kind = pici_delta_kind_name(kind);
     }
     TRY(reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian));
     for (uint64_t done = 0, n = 1; n;) {
         TRY(reading_piece(reading, tensor, &done, &n));
-        const char *p = reading->piece;
+        const char *elements = reading->piece;
         for (uint64_t at = 0; at < n; at += tensor->chunk_elements)
-            TRY(count(j, measured, p + at * pici_dtype_width(tensor->dtype),
+            TRY(count(job, measured, elements + at * pici_dtype_width(tensor->dtype),
                       n - at < tensor->chunk_elements ? n - at : tensor->chunk_elements));
     }
-    return end(j, measured);
+    return end(job, measured);
 }
 
-static int inspect_reading(struct job *j, struct reading *reading)
+static int inspect_reading(struct job *job, struct reading *reading)
 {
     /* No default limit: nothing is written, and the number of chunks in the file bounds the work. */
-    const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
+    const struct limit limit = {job->options->max_size.given, job->options->max_size.bytes, NULL};
     uint64_t tensors = 0;
-    TRY(reading_open(reading, &j->in, j->o->threads, true));
-    TRY(reading_is_delta(reading, &j->is_delta));
-    j->report.type = j->is_delta ? "delta" : "pici";
-    const enum pici_status status = j->in.regular ? pici_reader_count(reading->reader, &tensors) : PICI_OK;
+    TRY(reading_open(reading, &job->input, job->options->threads, true));
+    TRY(reading_is_delta(reading, &job->is_delta));
+    job->report.type = job->is_delta ? "delta" : "pici";
+    const enum pici_status status = job->input.regular ? pici_reader_count(reading->reader, &tensors) : PICI_OK;
     if (status)
         return reading_failed(reading, status);
-    TRY(begin_image(j, tensors));
+    TRY(begin_image(job, tensors));
     struct reading_views views = {0};
     for (uint64_t bytes = 0;;) {
         struct pici_tensor_info tensor;
         struct pici_view title = PICI_VIEW_INIT;
-        bool more, is;
+        bool more, inspected;
         TRY(reading_next(reading, &tensor, &more));
         if (!more)
             return TOOL_OK;
-        TRY(is_wanted(j, reading, &tensor, &views, &title, &is));
-        if (!is)
+        TRY(is_wanted(job, reading, &tensor, &views, &title, &inspected));
+        if (!inspected)
             continue;
         bytes += tensor.count * pici_dtype_width(tensor.dtype);
         if (bytes > limit_now(&limit))
-            return limit_refused(&limit, j->in.name, bytes);
-        TRY(inspect_stored(j, reading, &tensor, &title));
+            return limit_refused(&limit, job->input.name, bytes);
+        TRY(inspect_stored(job, reading, &tensor, &title));
     }
 }
 
-static int inspect_file(struct job *j)
+static int inspect_file(struct job *job)
 {
     struct reading reading;
-    const int status = inspect_reading(j, &reading);
+    const int status = inspect_reading(job, &reading);
     reading_close(&reading);
     return status;
 }
 
-static int inspect_tensors(struct job *j, struct source *source)
+static int inspect_tensors(struct job *job, struct source *source)
 {
     const struct pici_writer_opts writer_options = PICI_WRITER_OPTS_INIT;
-    const struct limit limit = {j->o->max_size.given, j->o->max_size.bytes, NULL};
-    j->report.type = tool_type_name(source->type);
-    j->piece = malloc(writer_options.chunk_elements * sizeof(uint64_t));
-    if (!j->piece)
-        return tool_nomem(j->in.name, "a chunk of elements");
-    TRY(begin_image(j, source->tensors));
+    const struct limit limit = {job->options->max_size.given, job->options->max_size.bytes, NULL};
+    job->report.type = tool_type_name(source->type);
+    job->piece = malloc(writer_options.chunk_elements * sizeof(uint64_t));
+    if (!job->piece)
+        return tool_nomem(job->input.name, "a chunk of elements");
+    TRY(begin_image(job, source->tensors));
     for (uint64_t bytes = 0;;) {
         struct source_tensor tensor;
         bool more;
@@ -285,140 +286,140 @@ static int inspect_tensors(struct job *j, struct source *source)
             return TOOL_OK;
         size_t width = pici_dtype_width(tensor.dtype);
         struct measured *measured = NULL;
-        if (!tensor.filler && wanted(j, tensor.title, tensor.title_size)) {
-            measured = begin(j, tensor.title, tensor.title_size, tensor.dtype, tensor.shape, tensor.rank, tensor.count,
-                             tensor.fortran, tensor.dtype_text, strlen(tensor.dtype_text));
+        if (!tensor.filler && wanted(job, tensor.title, tensor.title_size)) {
+            measured = begin(job, tensor.title, tensor.title_size, tensor.dtype, tensor.shape, tensor.rank,
+                             tensor.count, tensor.fortran, tensor.dtype_text, strlen(tensor.dtype_text));
             if (!measured)
-                return tool_nomem(j->in.name, "the list of tensors");
+                return tool_nomem(job->input.name, "the list of tensors");
             measured->big_endian = tensor.big_endian;
             if (tensor.view && tensor.view[0] && !(measured->view = strdup(tensor.view)))
-                return tool_nomem(j->in.name, "the list of tensors");
+                return tool_nomem(job->input.name, "the list of tensors");
             bytes = bytes <= UINT64_MAX - tensor.count * width ? bytes + tensor.count * width : UINT64_MAX;
             if (bytes > limit_now(&limit))
-                return limit_refused(&limit, j->in.name, bytes);
+                return limit_refused(&limit, job->input.name, bytes);
         } else if (source->archived) { /* which can be left where it is */
             continue;
         }
         for (uint64_t left = tensor.count, n; left; left -= n) {
             n = left < writer_options.chunk_elements ? left : writer_options.chunk_elements;
-            TRY(source_take(source, j->piece, (size_t)n * width));
+            TRY(source_take(source, job->piece, (size_t)n * width));
             if (measured)
-                TRY(count(j, measured, j->piece, n));
+                TRY(count(job, measured, job->piece, n));
         }
         if (measured)
-            TRY(end(j, measured));
+            TRY(end(job, measured));
     }
 }
 
-static int inspect_source(struct job *j)
+static int inspect_source(struct job *job)
 {
     struct source source;
-    TRY(source_open(&source, &j->in, j->path, j->o));
-    const int status = inspect_tensors(j, &source);
+    TRY(source_open(&source, &job->input, job->path, job->options));
+    const int status = inspect_tensors(job, &source);
     source_close(&source);
     return status;
 }
 
-static int inspect_block(struct job *j)
+static int inspect_block(struct job *job)
 {
     size_t size;
     struct pici_info info = PICI_INFO_INIT;
-    TRY(input_slurp(&j->in, &j->block, &size));
-    TRY(block_open(j->in.name, j->block, size, j->o, &info));
-    j->report.type = "block";
-    j->found = true;
-    TRY(begin_image(j, 1));
+    TRY(input_slurp(&job->input, &job->block, &size));
+    TRY(block_open(job->input.name, job->block, size, job->options, &info));
+    job->report.type = "block";
+    job->found = true;
+    TRY(begin_image(job, 1));
     const char *const format = pici_format_name(info.format);
     struct measured *const measured =
-        begin(j, format, strlen(format), info.dtype, &info.count, 1, info.count, false, NULL, 0);
-    j->piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
-    if (!measured || !j->piece)
-        return tool_nomem(j->in.name, "a piece of the block");
+        begin(job, format, strlen(format), info.dtype, &info.count, 1, info.count, false, NULL, 0);
+    job->piece = malloc(BLOCK_PIECE * sizeof(uint64_t));
+    if (!measured || !job->piece)
+        return tool_nomem(job->input.name, "a piece of the block");
     /* pieces are whole groups, whose records do not depend on other groups */
     struct pici_mix all = PICI_MIX_INIT, all_by_value = PICI_MIX_INIT, mix, by_value;
     uint64_t negative_zeros = 0, negative;
     all.other_bytes = all_by_value.other_bytes = hybrid_head(info.count);
     for (uint64_t done = 0; done < info.count; done += BLOCK_PIECE) {
         uint64_t n = info.count - done < BLOCK_PIECE ? info.count - done : BLOCK_PIECE;
-        enum pici_status status = pici_decompress_range(j->piece, done, n, j->block, size, NULL);
+        enum pici_status status = pici_decompress_range(job->piece, done, n, job->block, size, NULL);
         if (status)
-            return tool_bad(j->in.name, "%s", pici_strerror(status));
-        if (!measure_mix(&mix, &j->scratch, info.dtype, j->piece, n, PICI_ZEROS_EXACT))
-            return tool_nomem(j->in.name, "the measured blocks");
-        look(j, measured, j->piece, n);
-        if (j->compare &&
-            !compare_add(j->compare, info.dtype, j->piece, n, &measured->sizes->pici, &measured->sizes->zstd))
-            return tool_nomem(j->in.name, "the comparison");
-        TRY(look_by_value(j, measured, j->piece, n, &mix, &by_value, &negative));
+            return tool_bad(job->input.name, "%s", pici_strerror(status));
+        if (!measure_mix(&mix, &job->scratch, info.dtype, job->piece, n, PICI_ZEROS_EXACT))
+            return tool_nomem(job->input.name, "the measured blocks");
+        look(job, measured, job->piece, n);
+        if (job->compare &&
+            !compare_add(job->compare, info.dtype, job->piece, n, &measured->sizes->pici, &measured->sizes->zstd))
+            return tool_nomem(job->input.name, "the comparison");
+        TRY(look_by_value(job, measured, job->piece, n, &mix, &by_value, &negative));
         mix.other_bytes -= hybrid_head(n);
         by_value.other_bytes -= hybrid_head(n);
         mix_sum(&all, &mix);
         mix_sum(&all_by_value, &by_value);
         negative_zeros += negative;
     }
-    const uint64_t nnz = j->report.map->nnz;
+    const uint64_t nnz = job->report.map->nnz;
     sizes_add(measured->sizes, info.dtype, info.count, nnz, &all);
     sizes_by_value(measured->sizes, info.dtype, info.count, nnz, &all, negative_zeros, &all_by_value);
     measured->stored = size;
-    return end(j, measured);
+    return end(job, measured);
 }
 
-static int inspect(struct job *j)
+static int inspect(struct job *job)
 {
     enum reading_kind kind = READING_OTHER;
-    if (!j->o->type && !j->o->dtype)
-        TRY(reading_kind(&j->in, j->path, &kind));
-    j->report.file = j->in.name;
-    j->report.file_bytes = j->in.bytes;
-    j->report.map = malloc(sizeof *j->report.map);
-    j->report.grid = calloc(1, sizeof *j->report.grid);
-    if (!j->report.map || !j->report.grid)
-        return tool_nomem(j->in.name, "the density map");
-    progress_start(&j->progress, j->in.name, j->in.bytes);
-    const int status = kind == READING_FILE    ? inspect_file(j)
-                       : kind == READING_BLOCK ? inspect_block(j)
-                                               : inspect_source(j);
-    progress_end(&j->progress);
-    free(j->piece);
-    free(j->block);
-    j->piece = j->block = NULL;
-    return status || j->found || !j->o->tensor ? status : tool_no_tensor(j->in.name, &j->near);
+    if (!job->options->type && !job->options->dtype)
+        TRY(reading_kind(&job->input, job->path, &kind));
+    job->report.file = job->input.name;
+    job->report.file_bytes = job->input.bytes;
+    job->report.map = malloc(sizeof *job->report.map);
+    job->report.grid = calloc(1, sizeof *job->report.grid);
+    if (!job->report.map || !job->report.grid)
+        return tool_nomem(job->input.name, "the density map");
+    progress_start(&job->progress, job->input.name, job->input.bytes);
+    const int status = kind == READING_FILE    ? inspect_file(job)
+                       : kind == READING_BLOCK ? inspect_block(job)
+                                               : inspect_source(job);
+    progress_end(&job->progress);
+    free(job->piece);
+    free(job->block);
+    job->piece = job->block = NULL;
+    return status || job->found || !job->options->tensor ? status : tool_no_tensor(job->input.name, &job->near);
 }
 
-static void end_job(struct job *j)
+static void end_job(struct job *job)
 {
-    image_free(j->image);
-    compare_free(j->compare);
-    report_free(&j->report);
-    free(j->scratch.p);
-    input_close(&j->in);
+    image_free(job->image);
+    compare_free(job->compare);
+    report_free(&job->report);
+    free(job->scratch.memory);
+    input_close(&job->input);
 }
 
-static int begin_compare(struct job *j)
+static int begin_compare(struct job *job)
 {
-    if (!j->o->compare)
+    if (!job->options->compare)
         return TOOL_OK;
     if (!compare_possible())
         return tool_usage(NULL, "inspect: --compare needs zstd, which this build does not have");
-    j->report.zstd_level = j->o->compare;
-    j->compare = compare_new(j->o->compare);
-    return j->compare ? TOOL_OK : tool_nomem(j->in.name, "the comparison");
+    job->report.zstd_level = job->options->compare;
+    job->compare = compare_new(job->options->compare);
+    return job->compare ? TOOL_OK : tool_nomem(job->input.name, "the comparison");
 }
 
 /* Inspects a file, and makes the pictures of it that are wanted. */
-static int inspect_and_draw(struct job *j, struct output *png, struct output *svg)
+static int inspect_and_draw(struct job *job, struct output *png, struct output *svg)
 {
-    const struct tool_options *const options = j->o;
-    TRY(begin_compare(j));
+    const struct tool_options *const options = job->options;
+    TRY(begin_compare(job));
     if (options->png)
-        TRY(output_open(png, options->png, &j->in, options->force));
+        TRY(output_open(png, options->png, &job->input, options->force));
     if (options->svg)
-        TRY(output_open(svg, options->svg, &j->in, options->force));
-    TRY(inspect(j));
+        TRY(output_open(svg, options->svg, &job->input, options->force));
+    TRY(inspect(job));
     if (options->png)
-        TRY(image_png(j->image, png));
+        TRY(image_png(job->image, png));
     if (options->svg)
-        TRY(image_svg(j->image, svg));
+        TRY(image_svg(job->image, svg));
     if (options->png)
         TRY(output_commit(png));
     if (options->svg)
@@ -430,19 +431,19 @@ static int inspect_one(const char *path, const struct tool_options *options, voi
 {
     struct inputs *inputs = context;
     struct output png = {.fd = -1}, svg = {.fd = -1};
-    struct job j = {.o = options, .path = path, .pictured = options->png || options->svg};
-    suggest_start(&j.near, options->tensor);
-    TRY(input_open(&j.in, path));
-    const int status = inspect_and_draw(&j, &png, &svg);
+    struct job job = {.options = options, .path = path, .pictured = options->png || options->svg};
+    suggest_start(&job.near, options->tensor);
+    TRY(input_open(&job.input, path));
+    const int status = inspect_and_draw(&job, &png, &svg);
     if (!status && options->json) {
-        report_json(&inputs->json, &j.report);
+        report_json(&inputs->json, &job.report);
     } else if (!status) {
         inputs_next(inputs);
-        report_print(&j.report);
+        report_print(&job.report);
     }
     output_discard(&png);
     output_discard(&svg);
-    end_job(&j);
+    end_job(&job);
     return status;
 }
 
@@ -458,15 +459,15 @@ static int add_operand(const char *path, struct folder *folder, char ***args, in
     if (!bigger)
         return tool_nomem(path, "the list of files");
     *args = bigger;
-    for (size_t k = 0; k < most; k++) {
-        if (folder && folder->made && folder->list.file[k].kind != FOLDER_SHARD)
+    for (size_t number = 0; number < most; number++) {
+        if (folder && folder->made && folder->list.file[number].kind != FOLDER_SHARD)
             continue;
-        char *const one = !folder        ? strdup(path)
-                          : folder->made ? folder_path(path, folder->list.file[k].name, FOLDER_EXTENSION)
-                                         : folder_path(path, folder->index.shard[k], "");
-        if (!one)
+        char *const added = !folder        ? strdup(path)
+                            : folder->made ? folder_path(path, folder->list.file[number].name, FOLDER_EXTENSION)
+                                           : folder_path(path, folder->index.shard[number], "");
+        if (!added)
             return TOOL_BAD;
-        bigger[(*nargs)++] = one;
+        bigger[(*nargs)++] = added;
     }
     return TOOL_OK;
 }
@@ -514,27 +515,27 @@ int verb_inspect(const struct tool_options *options)
     return inspect_all(options);
 }
 
-static int report(struct job *j, struct output *page, const char *path)
+static int report(struct job *job, struct output *page, const char *path)
 {
-    TRY(output_open(page, path, &j->in, j->o->force));
-    TRY(inspect(j));
-    TRY(html_report(&j->report, j->image, page));
+    TRY(output_open(page, path, &job->input, job->options->force));
+    TRY(inspect(job));
+    TRY(html_report(&job->report, job->image, page));
     return output_commit(page);
 }
 
 int verb_report(const struct tool_options *options)
 {
     struct output page = {.fd = -1};
-    struct job j = {.o = options, .path = options->args[0], .pictured = true, .in_page = true};
+    struct job job = {.options = options, .path = options->args[0], .pictured = true, .in_page = true};
     char *path = options->out ? strdup(options->out) : tool_output_name(options->args[0], ".html", NULL);
     if (!path)
         return tool_nomem(options->args[0], "the output's name");
-    suggest_start(&j.near, options->tensor);
-    int status = input_open(&j.in, options->args[0]);
+    suggest_start(&job.near, options->tensor);
+    int status = input_open(&job.input, options->args[0]);
     if (!status) {
-        status = report(&j, &page, path);
+        status = report(&job, &page, path);
         output_discard(&page);
-        end_job(&j);
+        end_job(&job);
     }
     free(path);
     return status;

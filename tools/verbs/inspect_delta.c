@@ -29,52 +29,52 @@ struct row {
 };
 
 struct job {
-    const struct tool_options *o;
-    struct input in;
-    struct reading r;
-    struct delta d;
+    const struct tool_options *options;
+    struct input input;
+    struct reading reading;
+    struct delta delta;
     struct delta_pieces pieces;
     struct tensors base;
     struct report report;
-    struct row *row; /* [d.tensors] */
+    struct row *row; /* [delta.tensors] */
     uint8_t *from, *to;
 };
 
-static int not_base(const struct job *j, const struct pici_tensor_info *tensor, const char *what)
+static int not_base(const struct job *job, const struct pici_tensor_info *tensor, const char *what)
 {
     char name[QUOTE];
-    return tool_bad(j->base.input.name, "not the base of %s: tensor '%s': %s", j->in.name,
+    return tool_bad(job->base.input.name, "not the base of %s: tensor '%s': %s", job->input.name,
                     pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len), what);
 }
 
-/* Makes n elements from the element `first` on: of the base at j->from, of the result at j->to. *valid: they belong
- * together, as far as this shows. */
-static int make_piece(struct job *j, const struct tensor_at *b, const struct pici_tensor_info *tensor, uint64_t first,
-                      size_t n, struct pici_xxh64 *hash, bool *valid)
+/* Makes count elements from the element `first` on: of the base at job->from, of the result at job->to. *valid: they
+ * belong together, as far as this shows. */
+static int make_piece(struct job *job, const struct tensor_at *base, const struct pici_tensor_info *tensor,
+                      uint64_t first, size_t count, struct pici_xxh64 *hash, bool *valid)
 {
     const size_t width = pici_dtype_width(tensor->dtype);
     struct pici_opts codec_options = PICI_OPTS_INIT;
-    codec_options.threads = j->o->threads;
-    TRY(tensors_read(&j->base, b, first * width, j->from, n * width));
-    pici_xxh64_update(hash, j->from, n * width);
-    tensor_swap(b->big_endian, width, j->from, n * width);
-    memcpy(j->to, j->from, n * width);
+    codec_options.threads = job->options->threads;
+    TRY(tensors_read(&job->base, base, first * width, job->from, count * width));
+    pici_xxh64_update(hash, job->from, count * width);
+    tensor_swap(base->big_endian, width, job->from, count * width);
+    memcpy(job->to, job->from, count * width);
     enum pici_status status;
-    if (j->d.kind[tensor->index] == DELTA_XOR) {
-        status = pici_reader_apply_range(j->r.reader, tensor->index, first, n, j->to);
-        return status ? reading_failed(&j->r, status) : TOOL_OK;
+    if (job->delta.kind[tensor->index] == DELTA_XOR) {
+        status = pici_reader_apply_range(job->reading.reader, tensor->index, first, count, job->to);
+        return status ? reading_failed(&job->reading, status) : TOOL_OK;
     }
-    status = *valid ? pici_delta_pieces_next(&j->pieces, tensor->dtype, n) : PICI_OK;
+    status = *valid ? pici_delta_pieces_next(&job->pieces, tensor->dtype, count) : PICI_OK;
     if (status && status != PICI_E_CORRUPT)
-        return reading_failed(&j->r, status);
+        return reading_failed(&job->reading, status);
     if (!status && *valid)
-        status = pici_apply_small(j->to, n, j->pieces.delta, j->pieces.len, &codec_options);
+        status = pici_apply_small(job->to, count, job->pieces.delta, job->pieces.len, &codec_options);
     *valid = *valid && !status;
-    return status == PICI_E_NOMEM ? tool_nomem(j->in.name, "a small delta") : TOOL_OK;
+    return status == PICI_E_NOMEM ? tool_nomem(job->input.name, "a small delta") : TOOL_OK;
 }
 
 /* Counts what changes in a tensor, piece by piece. */
-static int count_pieces(struct job *j, struct bound *bound, enum delta_kind kind, const struct tensor_at *b,
+static int count_pieces(struct job *job, struct bound *bound, enum delta_kind kind, const struct tensor_at *base,
                         const struct pici_tensor_info *tensor)
 {
     struct pici_xxh64 hash;
@@ -82,83 +82,83 @@ static int count_pieces(struct job *j, struct bound *bound, enum delta_kind kind
     char name[QUOTE];
     pici_xxh64_init(&hash, 0);
     const enum pici_status status =
-        kind == DELTA_SMALL ? pici_delta_pieces_begin(&j->pieces, j->r.reader, tensor->index) : PICI_OK;
+        kind == DELTA_SMALL ? pici_delta_pieces_begin(&job->pieces, job->reading.reader, tensor->index) : PICI_OK;
     if (status)
-        return reading_failed(&j->r, status);
-    for (uint64_t at = 0, n; at < tensor->count; at += n) {
-        n = tensor->count - at < DELTA_PIECE ? tensor->count - at : DELTA_PIECE;
-        TRY(make_piece(j, b, tensor, at, (size_t)n, &hash, &valid));
+        return reading_failed(&job->reading, status);
+    for (uint64_t done = 0, count; done < tensor->count; done += count) {
+        count = tensor->count - done < DELTA_PIECE ? tensor->count - done : DELTA_PIECE;
+        TRY(make_piece(job, base, tensor, done, (size_t)count, &hash, &valid));
         if (valid)
-            bound_add(bound, j->from, j->to, n);
+            bound_add(bound, job->from, job->to, count);
     }
-    if (pici_xxh64_digest(&hash) != j->d.hash[tensor->index].base)
-        return not_base(j, tensor, "its hash differs");
-    if (!valid || (kind == DELTA_SMALL && !pici_delta_pieces_done(&j->pieces)))
-        return tool_bad(j->in.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
+    if (pici_xxh64_digest(&hash) != job->delta.hash[tensor->index].base)
+        return not_base(job, tensor, "its hash differs");
+    if (!valid || (kind == DELTA_SMALL && !pici_delta_pieces_done(&job->pieces)))
+        return tool_bad(job->input.name, "not a valid delta: the small deltas of tensor '%s' (delta-small)",
                         pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len));
     return TOOL_OK;
 }
 
-static int count_tensor(struct job *j, struct row *row, const struct tensor_at *b,
+static int count_tensor(struct job *job, struct row *row, const struct tensor_at *base,
                         const struct pici_tensor_info *tensor)
 {
     struct bound *const bound = bound_new(tensor->dtype);
     if (!bound)
-        return tool_nomem(j->in.name, "the bound");
-    const int status = count_pieces(j, bound, row->kind, b, tensor);
+        return tool_nomem(job->input.name, "the bound");
+    const int status = count_pieces(job, bound, row->kind, base, tensor);
     row->changed = bound_changed(bound);
     row->bound = bound_bits(bound) / 8;
     bound_free(bound);
     return status;
 }
 
-static int inspect_tensor(struct job *j, uint64_t i)
+static int inspect_tensor(struct job *job, uint64_t index)
 {
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
-    struct row *const row = &j->row[i];
-    const enum pici_status status = pici_delta_tensor(&j->d, j->r.reader, i, &tensor);
+    struct row *const row = &job->row[index];
+    const enum pici_status status = pici_delta_tensor(&job->delta, job->reading.reader, index, &tensor);
     if (status)
-        return reading_failed(&j->r, status);
-    struct measured *const measured = report_add(&j->report, tensor.name, tensor.name_len);
+        return reading_failed(&job->reading, status);
+    struct measured *const measured = report_add(&job->report, tensor.name, tensor.name_len);
     if (!measured || !(measured->shape = malloc(tensor.rank * sizeof *measured->shape + 1)))
-        return tool_nomem(j->in.name, "the list of tensors");
+        return tool_nomem(job->input.name, "the list of tensors");
     measured->dtype = tensor.dtype;
     measured->rank = tensor.rank;
     if (tensor.rank)
         memcpy(measured->shape, tensor.shape, tensor.rank * sizeof *measured->shape);
     measured->elements = tensor.count;
     measured->stored = tensor.stored_bytes;
-    row->kind = (enum delta_kind)j->d.kind[i];
+    row->kind = (enum delta_kind)job->delta.kind[index];
     measured->kind = pici_delta_kind_name(row->kind);
     if (!delta_needs_base(row->kind)) {
         row->changed = tensor.count;
         row->bound = (double)(tensor.count * pici_dtype_width(tensor.dtype));
         return TOOL_OK;
     }
-    const struct tensor_at *const b = tensors_find(&j->base, tensor.name, tensor.name_len);
-    if (!b)
-        return not_base(j, &tensor, "the base has none");
-    if (b->dtype != tensor.dtype || b->rank != tensor.rank ||
-        memcmp(b->shape, tensor.shape, tensor.rank * sizeof *tensor.shape) != 0)
-        return not_base(j, &tensor, "its type or shape differs");
-    return count_tensor(j, row, b, &tensor);
+    const struct tensor_at *const base = tensors_find(&job->base, tensor.name, tensor.name_len);
+    if (!base)
+        return not_base(job, &tensor, "the base has none");
+    if (base->dtype != tensor.dtype || base->rank != tensor.rank ||
+        memcmp(base->shape, tensor.shape, tensor.rank * sizeof *tensor.shape) != 0)
+        return not_base(job, &tensor, "its type or shape differs");
+    return count_tensor(job, row, base, &tensor);
 }
 
-static void print_json(struct jsonout *json, const struct job *j)
+static void print_json(struct jsonout *json, const struct job *job)
 {
     jsonout_begin(json, NULL, '{');
-    jsonout_string(json, "file", j->in.name);
-    jsonout_string(json, "base", j->base.input.name);
-    jsonout_u64(json, "file_bytes", j->in.bytes);
+    jsonout_string(json, "file", job->input.name);
+    jsonout_string(json, "base", job->base.input.name);
+    jsonout_u64(json, "file_bytes", job->input.bytes);
     jsonout_begin(json, "tensors", '[');
-    for (size_t i = 0; i < j->report.tensors; i++) {
-        const struct measured *measured = &j->report.tensor[i];
+    for (size_t i = 0; i < job->report.tensors; i++) {
+        const struct measured *measured = &job->report.tensor[i];
         jsonout_begin(json, NULL, '{');
         measured_json(json, measured);
         jsonout_u64(json, "elements", measured->elements);
-        jsonout_u64(json, "changed", j->row[i].changed);
+        jsonout_u64(json, "changed", job->row[i].changed);
         jsonout_u64(json, "stored_bytes", measured->stored);
-        jsonout_real(json, "bound_bytes", j->row[i].bound);
+        jsonout_real(json, "bound_bytes", job->row[i].bound);
         jsonout_end(json, '}');
     }
     jsonout_end(json, ']');
@@ -175,79 +175,80 @@ static void print_row(uint64_t elements, uint64_t changed, uint64_t stored, doub
     columns_end();
 }
 
-static void print_table(const struct job *j)
+static void print_table(const struct job *job)
 {
-    struct columns c;
+    struct columns columns;
     uint64_t elements = 0, changed = 0, stored = 0;
     double bound = 0;
-    term_puts(stdout, j->in.name);
+    term_puts(stdout, job->input.name);
     printf(": delta from ");
-    term_puts(stdout, j->base.input.name);
+    term_puts(stdout, job->base.input.name);
     printf("; bound: what its bytes would be at the least, given the base\n\n");
-    columns_fit(&c, &j->report, 2 + 12 + 2 + 7 + 2 + 10 + 2 + 10 + 2 + 6);
-    columns_head(&c);
+    columns_fit(&columns, &job->report, 2 + 12 + 2 + 7 + 2 + 10 + 2 + 10 + 2 + 6);
+    columns_head(&columns);
     printf("  %12s  %7s  %10s  %10s  %6s", "ELEMENTS", "CHANGED", "STORED", "BOUND", "TIMES");
     columns_end();
-    for (size_t i = 0; i < j->report.tensors; i++) {
-        const struct measured *measured = &j->report.tensor[i];
-        columns_row(&c, measured);
-        print_row(measured->elements, j->row[i].changed, measured->stored, j->row[i].bound);
+    for (size_t i = 0; i < job->report.tensors; i++) {
+        const struct measured *measured = &job->report.tensor[i];
+        columns_row(&columns, measured);
+        print_row(measured->elements, job->row[i].changed, measured->stored, job->row[i].bound);
         elements += measured->elements;
-        changed += j->row[i].changed;
+        changed += job->row[i].changed;
         stored += measured->stored;
-        bound += j->row[i].bound;
+        bound += job->row[i].bound;
     }
-    columns_total(&c);
+    columns_total(&columns);
     print_row(elements, changed, stored, bound);
 }
 
-static int inspect(struct job *j)
+static int inspect(struct job *job)
 {
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
-    bool is;
-    if (!j->in.regular)
-        return tool_bad(j->in.name, "empty, or not a file that can be read at random");
-    TRY(reading_open(&j->r, &j->in, j->o->threads, true));
-    TRY(reading_is_delta(&j->r, &is));
-    TRY(is ? reading_delta(&j->r, &j->d) : tool_bad(j->in.name, "not a delta: --base is for deltas"));
-    struct tool_options options = {.type = (enum tool_type)j->d.type};
+    bool is_delta;
+    if (!job->input.regular)
+        return tool_bad(job->input.name, "empty, or not a file that can be read at random");
+    TRY(reading_open(&job->reading, &job->input, job->options->threads, true));
+    TRY(reading_is_delta(&job->reading, &is_delta));
+    TRY(is_delta ? reading_delta(&job->reading, &job->delta)
+                 : tool_bad(job->input.name, "not a delta: --base is for deltas"));
+    struct tool_options options = {.type = (enum tool_type)job->delta.type};
     if (options.type == TYPE_RAW) {
-        const enum pici_status status = pici_delta_tensor(&j->d, j->r.reader, 0, &tensor);
+        const enum pici_status status = pici_delta_tensor(&job->delta, job->reading.reader, 0, &tensor);
         if (status)
-            return reading_failed(&j->r, status);
+            return reading_failed(&job->reading, status);
         options.dtype = tensor.dtype;
     }
-    TRY(tensors_open(&j->base, j->o->base, &options));
-    j->row = calloc((size_t)j->d.tensors + 1, sizeof *j->row);
-    j->from = malloc(DELTA_PIECE * sizeof(uint64_t));
-    j->to = malloc(DELTA_PIECE * sizeof(uint64_t));
-    if (!j->row || !j->from || !j->to)
-        return tool_nomem(j->in.name, "the elements");
-    for (uint64_t i = 0; i < j->d.tensors; i++)
-        TRY(inspect_tensor(j, i));
+    TRY(tensors_open(&job->base, job->options->base, &options));
+    job->row = calloc((size_t)job->delta.tensors + 1, sizeof *job->row);
+    job->from = malloc(DELTA_PIECE * sizeof(uint64_t));
+    job->to = malloc(DELTA_PIECE * sizeof(uint64_t));
+    if (!job->row || !job->from || !job->to)
+        return tool_nomem(job->input.name, "the elements");
+    for (uint64_t i = 0; i < job->delta.tensors; i++)
+        TRY(inspect_tensor(job, i));
     return TOOL_OK;
 }
 
 int inspect_delta(const char *path, const struct tool_options *options, void *context)
 {
     struct inputs *const inputs = context;
-    struct job j = {.o = options, .base.input.fd = -1};
-    TRY(input_open(&j.in, path));
-    const int status = inspect(&j);
+    struct job job = {.options = options, .base.input.fd = -1};
+    TRY(input_open(&job.input, path));
+    const int status = inspect(&job);
     if (!status && options->json) {
-        print_json(&inputs->json, &j);
+        print_json(&inputs->json, &job);
     } else if (!status) {
         inputs_next(inputs);
-        print_table(&j);
+        print_table(&job);
     }
-    free(j.row);
-    free(j.from);
-    free(j.to);
-    pici_delta_pieces_free(&j.pieces);
-    pici_delta_close(&j.d);
-    reading_close(&j.r);
-    tensors_close(&j.base);
-    report_free(&j.report);
-    input_close(&j.in);
+    free(job.row);
+    free(job.from);
+    free(job.to);
+    pici_delta_pieces_free(&job.pieces);
+    pici_delta_close(&job.delta);
+    reading_close(&job.reading);
+    tensors_close(&job.base);
+    report_free(&job.report);
+    input_close(&job.input);
     return status;
 }

@@ -19,15 +19,15 @@
 
 enum { TYPE_TEXT = 16 }; /* the most characters shown, and one */
 
-static uint64_t capped_sum(uint64_t a, uint64_t b)
+static uint64_t capped_sum(uint64_t sum, uint64_t more)
 {
-    return a <= UINT64_MAX - b ? a + b : UINT64_MAX;
+    return sum <= UINT64_MAX - more ? sum + more : UINT64_MAX;
 }
 
 /* What list shows of a delta. */
 struct listed_delta {
-    bool is, whole; /* whole: d and removed are set; not for a stream */
-    struct delta d;
+    bool is_delta, whole; /* whole: tables and removed are set; not for a stream */
+    struct delta tables;
     struct pici_attr removed;
 };
 
@@ -67,45 +67,45 @@ static bool keep_meaning(struct measured *measured, const char *text, size_t siz
     return measured->dtype_text != NULL;
 }
 
-static void count_stored(struct listing *l, struct measured *measured, const struct pici_tensor_info *tensor)
+static void count_stored(struct listing *listing, struct measured *measured, const struct pici_tensor_info *tensor)
 {
     measured->stored = tensor->stored_bytes;
     measured->chunks = tensor->chunks;
-    l->chunks += tensor->chunks;
-    l->report.stored += measured->stored;
+    listing->chunks += tensor->chunks;
+    listing->report.stored += measured->stored;
 }
 
-/* Adds a view of tensor tensor of a .pici file; whole: as the row that stands for tensor. */
-static int add_view(struct listing *l, struct reading *reading, const struct pici_tensor_info *tensor,
+/* Adds a view of a tensor of a .pici file; whole: as the row that stands for that tensor. */
+static int add_view(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
                     const struct pici_view *view, bool unnamed, bool whole)
 {
     char text[VIEW_TEXT];
-    const struct sizes was = l->report.total;
+    const struct sizes saved = listing->report.total;
     struct measured *measured =
-        add(&l->report, view->name, view->name_len, view->dtype, view->shape, view->rank, view->count);
+        add(&listing->report, view->name, view->name_len, view->dtype, view->shape, view->rank, view->count);
     if (!measured || !keep_meaning(measured, view->word, strlen(view->word)))
         return tool_nomem(reading->input->name, "the list of tensors");
     view_text_of(text, sizeof text, view, tensor, unnamed);
     if (text[0] && !(measured->view = strdup(text)))
         return tool_nomem(reading->input->name, "the list of tensors");
     if (whole) {
-        count_stored(l, measured, tensor);
+        count_stored(listing, measured, tensor);
         return reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian);
     }
-    l->report.total = was; /* which has the elements of the storage */
+    listing->report.total = saved; /* which has the elements of the storage */
     return TOOL_OK;
 }
 
-/* Adds a tensor of a .pici file. of: the tensor itself, or that of a small delta which leads to it. */
-static int add_tensor(struct listing *l, struct reading *reading, const struct pici_tensor_info *tensor,
-                      const struct pici_tensor_info *of)
+/* Adds a tensor of a .pici file. described: the tensor itself, or that of a small delta which leads to it. */
+static int add_tensor(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
+                      const struct pici_tensor_info *described)
 {
     struct pici_attr type = {0};
-    struct measured *measured =
-        add(&l->report, tensor->name, tensor->name_len, of->dtype, of->shape, of->rank, of->count);
+    struct measured *measured = add(&listing->report, tensor->name, tensor->name_len, described->dtype,
+                                    described->shape, described->rank, described->count);
     if (!measured)
         return tool_nomem(reading->input->name, "the list of tensors");
-    count_stored(l, measured, tensor);
+    count_stored(listing, measured, tensor);
     TRY(reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian));
     TRY(reading_attr_is(reading, tensor->index, ATTR_ORDER, "F", &measured->fortran));
     TRY(reading_attr(reading, tensor->index, ATTR_DTYPE, &type));
@@ -119,8 +119,8 @@ static int add_tensor(struct listing *l, struct reading *reading, const struct p
 
 /* Adds a tensor of a .pici file and its views. A storage without a name that
  * the first of them is all of gets its row, and bytes between tensors get none. */
-static int add_stored(struct listing *l, struct reading *reading, const struct pici_tensor_info *tensor,
-                      const struct pici_tensor_info *of, struct reading_views *views)
+static int add_stored(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
+                      const struct pici_tensor_info *described, struct reading_views *views)
 {
     struct pici_view view;
     bool row = false;
@@ -130,15 +130,15 @@ static int add_stored(struct listing *l, struct reading *reading, const struct p
         const bool whole =
             views->unnamed && i == 0 && view.stored_count == tensor->count && view.count == tensor->count;
         if (i == 0 && !whole)
-            TRY(add_tensor(l, reading, tensor, of));
-        TRY(add_view(l, reading, tensor, &view, views->unnamed, whole));
+            TRY(add_tensor(listing, reading, tensor, described));
+        TRY(add_view(listing, reading, tensor, &view, views->unnamed, whole));
         row = true;
     }
-    return row || views->unnamed ? TOOL_OK : add_tensor(l, reading, tensor, of);
+    return row || views->unnamed ? TOOL_OK : add_tensor(listing, reading, tensor, described);
 }
 
 /* Reads the index, or all of a stream. delta: the tensors that small deltas lead to are shown; or NULL. */
-static int gather(struct listing *l, struct reading *reading, const struct delta *delta)
+static int gather(struct listing *listing, struct reading *reading, const struct delta *delta)
 {
     struct reading_views views = {0};
     for (;;) {
@@ -147,13 +147,13 @@ static int gather(struct listing *l, struct reading *reading, const struct delta
         TRY(reading_next(reading, &tensor, &more));
         if (!more)
             return TOOL_OK;
-        struct pici_tensor_info of = tensor;
+        struct pici_tensor_info described = tensor;
         if (delta && tensor.index < delta->tensors) {
-            const enum pici_status status = pici_delta_tensor(delta, reading->reader, tensor.index, &of);
+            const enum pici_status status = pici_delta_tensor(delta, reading->reader, tensor.index, &described);
             if (status)
                 return reading_failed(reading, status);
         }
-        TRY(add_stored(l, reading, &tensor, &of, &views));
+        TRY(add_stored(listing, reading, &tensor, &described, &views));
     }
 }
 
@@ -215,79 +215,80 @@ static int gather_source(struct report *report, const char *path, const struct t
     return status;
 }
 
-static int gather_delta(struct reading *reading, struct listed_delta *d)
+static int gather_delta(struct reading *reading, struct listed_delta *delta)
 {
-    TRY(reading_is_delta(reading, &d->is));
-    if (!d->is || !reading->input->regular)
+    TRY(reading_is_delta(reading, &delta->is_delta));
+    if (!delta->is_delta || !reading->input->regular)
         return TOOL_OK;
-    TRY(reading_delta(reading, &d->d));
-    d->whole = true;
-    return reading_attr(reading, PICI_FILE, DELTA_REMOVED, &d->removed);
+    TRY(reading_delta(reading, &delta->tables));
+    delta->whole = true;
+    return reading_attr(reading, PICI_FILE, DELTA_REMOVED, &delta->removed);
 }
 
-static void list_delta_json(struct jsonout *j, const struct listed_delta *d)
+static void list_delta_json(struct jsonout *json, const struct listed_delta *delta)
 {
-    size_t at = 0, size;
+    size_t position = 0, size;
     const char *name;
     bool good;
-    jsonout_begin(j, "delta", '{');
-    for (int k = 0; d->whole && k < DELTA_KINDS; k++)
-        jsonout_u64(j, pici_delta_kind_name((enum delta_kind)k), d->d.kinds[k]);
-    if (d->whole) {
-        jsonout_begin(j, "removed", '[');
-        while (pici_delta_removed_next(&d->removed, &at, &name, &size, &good))
-            jsonout_text(j, NULL, name, size);
-        jsonout_end(j, ']');
+    jsonout_begin(json, "delta", '{');
+    for (int kind = 0; delta->whole && kind < DELTA_KINDS; kind++)
+        jsonout_u64(json, pici_delta_kind_name((enum delta_kind)kind), delta->tables.kinds[kind]);
+    if (delta->whole) {
+        jsonout_begin(json, "removed", '[');
+        while (pici_delta_removed_next(&delta->removed, &position, &name, &size, &good))
+            jsonout_text(json, NULL, name, size);
+        jsonout_end(json, ']');
     }
-    jsonout_end(j, '}');
+    jsonout_end(json, '}');
 }
 
-static void list_delta(const struct listed_delta *d)
+static void list_delta(const struct listed_delta *delta)
 {
-    size_t at = 0, size;
+    size_t position = 0, size;
     const char *name;
     bool good;
-    for (int k = 0; k < DELTA_KINDS; k++)
-        printf("%s%" PRIu64 " %s", k ? ", " : "\n", d->d.kinds[k], pici_delta_kind_name((enum delta_kind)k));
-    printf(", %" PRIu64 " removed%s", d->d.removed, d->d.removed ? ":" : "");
-    while (pici_delta_removed_next(&d->removed, &at, &name, &size, &good)) {
+    for (int kind = 0; kind < DELTA_KINDS; kind++)
+        printf("%s%" PRIu64 " %s", kind ? ", " : "\n", delta->tables.kinds[kind],
+               pici_delta_kind_name((enum delta_kind)kind));
+    printf(", %" PRIu64 " removed%s", delta->tables.removed, delta->tables.removed ? ":" : "");
+    while (pici_delta_removed_next(&delta->removed, &position, &name, &size, &good)) {
         putchar(' ');
         term_text(stdout, name, size);
     }
     puts("");
 }
 
-static void list_json(struct jsonout *j, const struct listing *l)
+static void list_json(struct jsonout *json, const struct listing *listing)
 {
-    const struct report *const report = &l->report;
-    jsonout_begin(j, NULL, '{');
-    jsonout_string(j, "file", report->file);
-    jsonout_string(j, "source", report->type);
+    const struct report *const report = &listing->report;
+    jsonout_begin(json, NULL, '{');
+    jsonout_string(json, "file", report->file);
+    jsonout_string(json, "source", report->type);
     if (report->file_bytes)
-        jsonout_u64(j, "file_bytes", report->file_bytes);
-    jsonout_begin(j, "tensors", '[');
+        jsonout_u64(json, "file_bytes", report->file_bytes);
+    jsonout_begin(json, "tensors", '[');
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
-        jsonout_begin(j, NULL, '{');
-        measured_json(j, measured);
-        jsonout_u64(j, "elements", measured->elements);
-        jsonout_u64(j, "bytes", measured->elements * pici_dtype_width(measured->dtype));
+        jsonout_begin(json, NULL, '{');
+        measured_json(json, measured);
+        jsonout_u64(json, "elements", measured->elements);
+        jsonout_u64(json, "bytes", measured->elements * pici_dtype_width(measured->dtype));
         if (measured->stored)
-            jsonout_u64(j, "stored_bytes", measured->stored);
-        jsonout_u64(j, "chunks", measured->chunks);
-        jsonout_end(j, '}');
+            jsonout_u64(json, "stored_bytes", measured->stored);
+        jsonout_u64(json, "chunks", measured->chunks);
+        jsonout_end(json, '}');
     }
-    jsonout_end(j, ']');
-    jsonout_begin(j, "total", '{');
-    jsonout_u64(j, "elements", report->total.elements);
-    jsonout_u64(j, "bytes", report->total.dense_bytes);
+    jsonout_end(json, ']');
+    jsonout_begin(json, "total", '{');
+    jsonout_u64(json, "elements", report->total.elements);
+    jsonout_u64(json, "bytes", report->total.dense_bytes);
     if (report->stored)
-        jsonout_u64(j, "stored_bytes", report->stored);
-    jsonout_u64(j, "chunks", l->chunks);
-    jsonout_end(j, '}');
-    if (l->delta.is)
-        list_delta_json(j, &l->delta);
-    jsonout_end(j, '}');
+        jsonout_u64(json, "stored_bytes", report->stored);
+    jsonout_u64(json, "chunks", listing->chunks);
+    jsonout_end(json, '}');
+    if (listing->delta.is_delta)
+        list_delta_json(json, &listing->delta);
+    jsonout_end(json, '}');
 }
 
 static void list_row(uint64_t elements, uint64_t dense_bytes, uint64_t stored, uint64_t chunks)
@@ -302,18 +303,18 @@ static void list_row(uint64_t elements, uint64_t dense_bytes, uint64_t stored, u
     columns_end();
 }
 
-static void list_print(const struct listing *l)
+static void list_print(const struct listing *listing)
 {
-    const struct report *const report = &l->report;
+    const struct report *const report = &listing->report;
     char bytes[TERM_TEXT];
     term_puts(stdout, report->file);
-    if (l->other) {
+    if (listing->other) {
         fputs(": ", stdout);
         term_puts(stdout, report->type);
     } else {
-        printf(l->delta.is ? ": delta" : ": pici");
+        printf(listing->delta.is_delta ? ": delta" : ": pici");
     }
-    if (*report->type && !l->other) {
+    if (*report->type && !listing->other) {
         printf(", from ");
         term_puts(stdout, report->type);
     }
@@ -322,156 +323,159 @@ static void list_print(const struct listing *l)
     printf(", %zu tensor%s\n\n", report->tensors, report->tensors == 1 ? "" : "s");
     if (!report->tensors)
         return;
-    struct columns c;
-    columns_fit(&c, report, 2 + 12 + 2 + 8 + 2 + 8 + 2 + 6 + 2 + 6);
-    columns_head(&c);
+    struct columns columns;
+    columns_fit(&columns, report, 2 + 12 + 2 + 8 + 2 + 8 + 2 + 6 + 2 + 6);
+    columns_head(&columns);
     printf("  %12s  %8s  %8s  %6s  %6s", "ELEMENTS", "BYTES", "STORED", "RATIO", "CHUNKS");
     columns_end();
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
-        columns_row(&c, measured);
+        columns_row(&columns, measured);
         list_row(measured->elements, measured->elements * pici_dtype_width(measured->dtype), measured->stored,
                  measured->chunks);
     }
-    columns_total(&c);
-    list_row(report->total.elements, report->total.dense_bytes, report->stored, l->chunks);
-    if (l->delta.whole)
-        list_delta(&l->delta);
+    columns_total(&columns);
+    list_row(report->total.elements, report->total.dense_bytes, report->stored, listing->chunks);
+    if (listing->delta.whole)
+        list_delta(&listing->delta);
 }
 
 /* Prints what was found. */
-static void list_show(struct inputs *inputs, const struct listing *l)
+static void list_show(struct inputs *inputs, const struct listing *listing)
 {
-    if (inputs->o->json) {
-        list_json(&inputs->json, l);
+    if (inputs->options->json) {
+        list_json(&inputs->json, listing);
     } else {
         inputs_next(inputs);
-        list_print(l);
+        list_print(listing);
     }
 }
 
-/* Adds the counts and the removed names of a delta to those of a folder. The caller frees all->removed.value. */
-static int add_delta(struct listed_delta *all, const struct listed_delta *d)
+/* Adds the counts and the removed names of a delta to those of a folder. The caller frees total->removed.value. */
+static int add_delta(struct listed_delta *total, const struct listed_delta *delta)
 {
-    all->is = all->is || d->is;
-    all->whole = all->whole || d->whole;
-    for (int k = 0; k < DELTA_KINDS; k++)
-        all->d.kinds[k] += d->d.kinds[k];
-    all->d.removed += d->d.removed;
-    if (!d->removed.len)
+    total->is_delta = total->is_delta || delta->is_delta;
+    total->whole = total->whole || delta->whole;
+    for (int kind = 0; kind < DELTA_KINDS; kind++)
+        total->tables.kinds[kind] += delta->tables.kinds[kind];
+    total->tables.removed += delta->tables.removed;
+    if (!delta->removed.len)
         return TOOL_OK;
-    uint8_t *const p = realloc((void *)all->removed.value, all->removed.len + d->removed.len);
-    if (!p)
+    uint8_t *const names = realloc((void *)total->removed.value, total->removed.len + delta->removed.len);
+    if (!names)
         return TOOL_BAD;
-    memcpy(p + all->removed.len, d->removed.value, d->removed.len);
-    all->removed = (struct pici_attr){DELTA_REMOVED, p, all->removed.len + d->removed.len};
+    memcpy(names + total->removed.len, delta->removed.value, delta->removed.len);
+    total->removed = (struct pici_attr){DELTA_REMOVED, names, total->removed.len + delta->removed.len};
     return TOOL_OK;
 }
 
 /* Reads the descriptions of the tensors of one shard, which picitool made. */
-static int gather_opened(struct listing *l, struct input *input, struct reading *reading, struct listed_delta *delta)
+static int gather_opened(struct listing *listing, struct input *input, struct reading *reading,
+                         struct listed_delta *delta)
 {
     TRY(reading_open(reading, input, 1, true));
     TRY(gather_delta(reading, delta));
-    TRY(gather(l, reading, delta->whole ? &delta->d : NULL));
-    return add_delta(&l->delta, delta) ? tool_nomem(input->name, "the names of removed tensors") : TOOL_OK;
+    TRY(gather(listing, reading, delta->whole ? &delta->tables : NULL));
+    return add_delta(&listing->delta, delta) ? tool_nomem(input->name, "the names of removed tensors") : TOOL_OK;
 }
 
-static int gather_made(struct listing *l, const char *path)
+static int gather_made(struct listing *listing, const char *path)
 {
     struct input input;
     struct reading reading;
     struct listed_delta delta = {0};
     TRY(input_open(&input, path));
-    const int status = gather_opened(l, &input, &reading, &delta);
-    pici_delta_close(&delta.d);
+    const int status = gather_opened(listing, &input, &reading, &delta);
+    pici_delta_close(&delta.tables);
     reading_close(&reading);
     input_close(&input);
     return status;
 }
 
 /* Reads the descriptions of all tensors of a folder. Of a checkpoint, folder_check has been called. */
-static int gather_folder(struct listing *l, const struct folder *folder)
+static int gather_folder(struct listing *listing, const struct folder *folder)
 {
     for (size_t i = 0; i < (folder->made ? folder->list.files : folder->entries); i++) {
         const struct folder_file *const file = folder->made ? &folder->list.file[i] : NULL;
         const char *const name = file ? file->name : folder->entry[i].name;
-        const size_t before = l->report.tensors;
+        const size_t before = listing->report.tensors;
         struct tool_options options = {.type = file ? TYPE_UNSET : folder_part_type(&folder->entry[i])};
         options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
         if (file ? file->kind != FOLDER_SHARD : options.type == TYPE_UNSET)
             continue;
         char *const path = folder_path(folder->path, name, file ? FOLDER_EXTENSION : "");
-        const int status = !path ? TOOL_BAD : file ? gather_made(l, path) : gather_source(&l->report, path, &options);
+        const int status = !path  ? TOOL_BAD
+                           : file ? gather_made(listing, path)
+                                  : gather_source(&listing->report, path, &options);
         free(path);
         TRY(status);
-        for (size_t k = before; k < l->report.tensors; k++)
-            l->report.tensor[k].shard = name;
+        for (size_t number = before; number < listing->report.tensors; number++)
+            listing->report.tensor[number].shard = name;
     }
     return TOOL_OK;
 }
 
-static int list_opened(struct listing *l, struct folder *folder, const struct tool_options *options)
+static int list_opened(struct listing *listing, struct folder *folder, const struct tool_options *options)
 {
     size_t shards = 0;
     if (options->type || options->dtype)
         return tool_usage(folder->path, "is a folder: --type and --dtype are for files");
     if (!folder->made)
         TRY(folder_check(folder, NULL, NULL, NULL));
-    TRY(gather_folder(l, folder));
+    TRY(gather_folder(listing, folder));
     for (size_t i = 0; i < folder->list.files; i++)
         shards += folder->list.file[i].kind == FOLDER_SHARD;
     for (size_t i = 0; !folder->made && i < folder->entries; i++)
         shards += folder_part_type(&folder->entry[i]) != TYPE_UNSET;
-    snprintf(l->type, sizeof l->type, "%s in %zu shard%s",
+    snprintf(listing->type, sizeof listing->type, "%s in %zu shard%s",
              !folder->made        ? "checkpoint"
              : folder->list.delta ? "delta"
                                   : "compressed",
              shards, shards == 1 ? "" : "s");
-    l->report.file = folder->path;
-    l->report.type = l->type;
-    l->report.file_bytes = 0;
+    listing->report.file = folder->path;
+    listing->report.type = listing->type;
+    listing->report.file_bytes = 0;
     for (size_t i = 0; i < folder->entries; i++)
-        l->report.file_bytes += folder->entry[i].bytes;
+        listing->report.file_bytes += folder->entry[i].bytes;
     return TOOL_OK;
 }
 
 static int list_folder(const char *path, const struct tool_options *options, struct inputs *inputs)
 {
     struct folder folder;
-    struct listing l = {.other = true};
+    struct listing listing = {.other = true};
     TRY(folder_open(&folder, path));
-    const int status = list_opened(&l, &folder, options);
+    const int status = list_opened(&listing, &folder, options);
     if (!status)
-        list_show(inputs, &l);
-    free((void *)l.delta.removed.value);
-    report_free(&l.report);
+        list_show(inputs, &listing);
+    free((void *)listing.delta.removed.value);
+    report_free(&listing.report);
     folder_close(&folder);
     return status;
 }
 
-static int list_file(struct listing *l, struct input *input, struct reading *reading, const char *path,
+static int list_file(struct listing *listing, struct input *input, struct reading *reading, const char *path,
                      const struct tool_options *options)
 {
     enum reading_kind kind = READING_OTHER;
     struct pici_attr type;
-    l->report.file = input->name;
-    l->report.file_bytes = input->bytes;
-    l->report.type = l->type;
+    listing->report.file = input->name;
+    listing->report.file_bytes = input->bytes;
+    listing->report.type = listing->type;
     if (!options->type && !options->dtype)
         TRY(reading_kind(input, path, &kind));
     enum tool_type looks = TYPE_RAW;
     if (kind == READING_OTHER)
         TRY(looks_type(input, path, options, &looks));
-    l->other = kind == READING_OTHER && (options->type || options->dtype || looks != TYPE_RAW);
-    if (l->other)
-        return gather_source(&l->report, path, options);
+    listing->other = kind == READING_OTHER && (options->type || options->dtype || looks != TYPE_RAW);
+    if (listing->other)
+        return gather_source(&listing->report, path, options);
     TRY(reading_open(reading, input, 1, true));
     TRY(reading_attr(reading, PICI_FILE, ATTR_TYPE, &type));
     if (type.key && type.len < TYPE_TEXT)
-        memcpy(l->type, type.value, type.len);
-    TRY(gather_delta(reading, &l->delta));
-    return gather(l, reading, l->delta.whole ? &l->delta.d : NULL);
+        memcpy(listing->type, type.value, type.len);
+    TRY(gather_delta(reading, &listing->delta));
+    return gather(listing, reading, listing->delta.whole ? &listing->delta.tables : NULL);
 }
 
 static int list(const char *path, const struct tool_options *options, void *context)
@@ -480,13 +484,13 @@ static int list(const char *path, const struct tool_options *options, void *cont
         return list_folder(path, options, context);
     struct input input;
     struct reading reading = {0};
-    struct listing l = {.other = false};
+    struct listing listing = {.other = false};
     TRY(input_open(&input, path));
-    const int status = list_file(&l, &input, &reading, path, options);
+    const int status = list_file(&listing, &input, &reading, path, options);
     if (!status)
-        list_show(context, &l);
-    pici_delta_close(&l.delta.d);
-    report_free(&l.report);
+        list_show(context, &listing);
+    pici_delta_close(&listing.delta.tables);
+    report_free(&listing.report);
     reading_close(&reading);
     input_close(&input);
     return status;

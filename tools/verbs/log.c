@@ -16,9 +16,9 @@
 #include "term.h"
 
 /* What a function says that it has failed by. */
-static int failed(const char *name, enum pici_status status, const char *why)
+static int failed(const char *name, enum pici_status status, const char *reason)
 {
-    return status ? tool_bad(why[0] ? NULL : name, "%s", why[0] ? why : pici_strerror(status)) : TOOL_OK;
+    return status ? tool_bad(reason[0] ? NULL : name, "%s", reason[0] ? reason : pici_strerror(status)) : TOOL_OK;
 }
 
 /* Finds the type of the base, and refuses what log append would. */
@@ -38,18 +38,19 @@ static int check_base(const char *path, const struct tool_options *options)
 int verb_log_init(const struct tool_options *options)
 {
     const char *extension = tool_extension(options->args[1]);
-    char why[PICI_WHY_BYTES];
+    char reason[PICI_WHY_BYTES];
     struct pici_state *state;
     TRY(check_base(options->args[1], options));
-    enum pici_status status = pici_state_open(&state, options->args[1], PICI_STATE_RAW, PICI_U8, why);
+    enum pici_status status = pici_state_open(&state, options->args[1], PICI_STATE_RAW, PICI_U8, reason);
     if (status)
-        return failed(options->args[1], status, why);
+        return failed(options->args[1], status, reason);
     if (strlen(extension) > 15 || strpbrk(extension, " \t\n\v\f\r"))
         extension = "";
-    status = pici_log_create(options->args[0], state, extension, why);
+    status = pici_log_create(options->args[0], state, extension, reason);
     const int error = errno;
     pici_state_free(state);
-    return status == PICI_E_IO && error == EEXIST ? tool_usage(NULL, "%s", why) : failed(options->args[0], status, why);
+    return status == PICI_E_IO && error == EEXIST ? tool_usage(NULL, "%s", reason)
+                                                  : failed(options->args[0], status, reason);
 }
 
 /* The two states of a delta that is appended. */
@@ -58,35 +59,35 @@ struct pair {
     struct pici_state *from, *to;
 };
 
-static int append_pair(const struct tool_options *options, struct pici_log *l, struct pair *p)
+static int append_pair(const struct tool_options *options, struct pici_log *delta_log, struct pair *pair)
 {
     const struct pici_diff_opts diff_options = tensors_diff_opts(options);
-    char why[PICI_WHY_BYTES];
-    TRY(tensors_open_pair(&p->base, &p->next, options->args + 1, options));
-    TRY(tensors_state(&p->base, &p->from));
-    TRY(tensors_state(&p->next, &p->to));
-    return failed(options->args[0], pici_log_append(l, p->from, p->to, &diff_options, why), why);
+    char reason[PICI_WHY_BYTES];
+    TRY(tensors_open_pair(&pair->base, &pair->next, options->args + 1, options));
+    TRY(tensors_state(&pair->base, &pair->from));
+    TRY(tensors_state(&pair->next, &pair->to));
+    return failed(options->args[0], pici_log_append(delta_log, pair->from, pair->to, &diff_options, reason), reason);
 }
 
-static int append(const struct tool_options *options, struct pici_log *l)
+static int append(const struct tool_options *options, struct pici_log *delta_log)
 {
-    struct pair p = {.base.input.fd = -1, .next.input.fd = -1};
-    const int status = append_pair(options, l, &p);
-    pici_state_free(p.from);
-    pici_state_free(p.to);
-    tensors_close(&p.base);
-    tensors_close(&p.next);
+    struct pair pair = {.base.input.fd = -1, .next.input.fd = -1};
+    const int status = append_pair(options, delta_log, &pair);
+    pici_state_free(pair.from);
+    pici_state_free(pair.to);
+    tensors_close(&pair.base);
+    tensors_close(&pair.next);
     return status;
 }
 
-/* Whether the log has been compacted since l was opened: files that l names may be gone then. */
-static bool compacted(const char *dir, const struct pici_log *l)
+/* Whether the log has been compacted since `delta_log` was opened: files that this one names may be gone then. */
+static bool compacted(const char *dir, const struct pici_log *delta_log)
 {
     struct pici_log_info then = PICI_LOG_INFO_INIT, now = PICI_LOG_INFO_INIT;
     struct pici_log *again;
     if (pici_log_open(&again, dir, 0, NULL))
         return false;
-    pici_log_get_info(l, &then);
+    pici_log_get_info(delta_log, &then);
     pici_log_get_info(again, &now);
     pici_log_close(again);
     return now.first != then.first || now.base != then.base;
@@ -95,48 +96,49 @@ static bool compacted(const char *dir, const struct pici_log *l)
 enum { AGAIN = -1 }; /* a status: nothing is done; do it with the log as it is now */
 
 /* Brings the file at `output` to the newest state. exists: there is such a file. */
-static int apply(const struct tool_options *options, const struct pici_log *l, struct output *output, bool exists)
+static int apply(const struct tool_options *options, const struct pici_log *delta_log, struct output *output,
+                 bool exists)
 {
-    struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
-    char why[PICI_WHY_BYTES];
+    struct pici_apply_opts apply_options = PICI_APPLY_OPTS_INIT;
+    char reason[PICI_WHY_BYTES];
     uint64_t from, to;
-    opts.threads = options->threads;
+    apply_options.threads = options->threads;
     enum pici_status status =
-        pici_log_apply(l, exists ? output->name : NULL, output_put, output, &from, &to, &opts, why);
+        pici_log_apply(delta_log, exists ? output->name : NULL, output_put, output, &from, &to, &apply_options, reason);
     if (status == PICI_E_ARG && exists && !output->position) {
         if (!options->force)
-            return tool_bad(NULL, "%s: --force makes it from the base", why);
+            return tool_bad(NULL, "%s: --force makes it from the base", reason);
         exists = false;
-        status = pici_log_apply(l, NULL, output_put, output, &from, &to, &opts, why);
+        status = pici_log_apply(delta_log, NULL, output_put, output, &from, &to, &apply_options, reason);
     }
     if (status == PICI_E_IO && output->error)
         return output_failed(output);
-    if ((status || why[0]) && (output->lasting || !output->position) && compacted(options->args[0], l))
+    if ((status || reason[0]) && (output->lasting || !output->position) && compacted(options->args[0], delta_log))
         return AGAIN;
     if (status)
-        return failed(options->args[0], status, why);
+        return failed(options->args[0], status, reason);
     if (!exists || from != to)
         TRY(output_commit(output));
-    return why[0] ? tool_bad(NULL, "%s", why) : TOOL_OK;
+    return reason[0] ? tool_bad(NULL, "%s", reason) : TOOL_OK;
 }
 
 /* The bytes of the files in a folder: what the numbers in a manifest are measured by. */
 static int stored_bytes(const char *folder, uint64_t *bytes)
 {
     struct stat info;
-    DIR *const d = opendir(folder);
+    DIR *const directory = opendir(folder);
     *bytes = 0;
-    if (!d)
+    if (!directory)
         return tool_bad(folder, "%s", strerror(errno));
-    for (struct dirent *e; (e = readdir(d));)
-        if (fstatat(dirfd(d), e->d_name, &info, 0) == 0 && S_ISREG(info.st_mode))
+    for (struct dirent *entry; (entry = readdir(directory));)
+        if (fstatat(dirfd(directory), entry->d_name, &info, 0) == 0 && S_ISREG(info.st_mode))
             *bytes += (uint64_t)info.st_size;
-    closedir(d);
+    closedir(directory);
     return TOOL_OK;
 }
 
 /* Writes the newest state to the file at `output`, which has so many bytes. */
-static int write_newest(const struct tool_options *options, const struct pici_log *l, struct output *output,
+static int write_newest(const struct tool_options *options, const struct pici_log *delta_log, struct output *output,
                         bool exists, uint64_t bytes)
 {
     struct pici_log_info info = PICI_LOG_INFO_INIT;
@@ -144,60 +146,60 @@ static int write_newest(const struct tool_options *options, const struct pici_lo
     uint64_t stored;
     if (!options->no_sparse)
         output_sparse(output);
-    pici_log_get_info(l, &info);
-    pici_log_get_state(l, info.newest, &newest);
+    pici_log_get_info(delta_log, &info);
+    pici_log_get_state(delta_log, info.newest, &newest);
     TRY(stored_bytes(options->args[0], &stored));
     stored += bytes;
     output->limit = limit_of(options, stored, 2 * stored);
     TRY(output_claim(output, options->args[0], newest.bytes));
-    return apply(options, l, output, exists);
+    return apply(options, delta_log, output, exists);
 }
 
-static int open_and_apply(const struct tool_options *options, struct pici_log *l)
+static int open_and_apply(const struct tool_options *options, struct pici_log *delta_log)
 {
     struct output output;
     struct stat info = {0};
     const bool exists = stat(options->args[1], &info) == 0 || errno != ENOENT;
     TRY(output_open(&output, options->args[1], NULL, true));
-    const int status = write_newest(options, l, &output, exists, (uint64_t)info.st_size);
+    const int status = write_newest(options, delta_log, &output, exists, (uint64_t)info.st_size);
     output_discard(&output);
     return status;
 }
 
-static int list(const struct tool_options *options, struct pici_log *l)
+static int list(const struct tool_options *options, struct pici_log *delta_log)
 {
     (void)options;
     struct pici_log_info info = PICI_LOG_INFO_INIT;
-    pici_log_get_info(l, &info);
+    pici_log_get_info(delta_log, &info);
     printf("state %" PRIu64 ": base-%09" PRIu64, info.base, info.base);
     term_puts(stdout, info.extension);
     printf(", %" PRIu64 " bytes\n", info.base_bytes);
-    for (uint64_t k = info.first; k < info.newest; k++) {
+    for (uint64_t state = info.first; state < info.newest; state++) {
         struct pici_log_state next = PICI_LOG_STATE_INIT;
-        pici_log_get_state(l, k + 1, &next);
-        printf("state %" PRIu64 " to %" PRIu64 ": delta-%09" PRIu64 ".pici, %" PRIu64 " bytes\n", k, k + 1, k + 1,
-               next.delta_bytes);
+        pici_log_get_state(delta_log, state + 1, &next);
+        printf("state %" PRIu64 " to %" PRIu64 ": delta-%09" PRIu64 ".pici, %" PRIu64 " bytes\n", state, state + 1,
+               state + 1, next.delta_bytes);
     }
     return TOOL_OK;
 }
 
-static int compact(const struct tool_options *options, struct pici_log *l)
+static int compact(const struct tool_options *options, struct pici_log *delta_log)
 {
-    struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
-    char why[PICI_WHY_BYTES];
-    opts.threads = options->threads;
-    return failed(options->args[0], pici_log_compact(l, &opts, why), why);
+    struct pici_apply_opts apply_options = PICI_APPLY_OPTS_INIT;
+    char reason[PICI_WHY_BYTES];
+    apply_options.threads = options->threads;
+    return failed(options->args[0], pici_log_compact(delta_log, &apply_options, reason), reason);
 }
 
 /* Opens the log, to write or to read, and does something with it. */
 static int with_log(const struct tool_options *options, int write,
                     int (*work)(const struct tool_options *, struct pici_log *))
 {
-    char why[PICI_WHY_BYTES];
-    struct pici_log *l;
-    TRY(failed(options->args[0], pici_log_open(&l, options->args[0], write, why), why));
-    const int status = work(options, l);
-    pici_log_close(l);
+    char reason[PICI_WHY_BYTES];
+    struct pici_log *delta_log;
+    TRY(failed(options->args[0], pici_log_open(&delta_log, options->args[0], write, reason), reason));
+    const int status = work(options, delta_log);
+    pici_log_close(delta_log);
     return status;
 }
 

@@ -16,56 +16,57 @@
 
 /* ---- lists of the command line. Each function prints what is wrong, and returns TOOL_USAGE. */
 
-/* One of a list with commas: *s moves past it. */
-static int take_word(const char **s, char *word, size_t capacity)
+/* One of a list with commas: *rest moves past it. */
+static int take_word(const char **rest, char *word, size_t capacity)
 {
-    const size_t size = strcspn(*s, ",");
+    const size_t size = strcspn(*rest, ",");
     const int fits = size > 0 && size < capacity;
     if (fits)
-        memcpy(word, *s, size);
+        memcpy(word, *rest, size);
     word[fits ? size : 0] = 0;
-    *s += size + ((*s)[size] == ',');
+    *rest += size + ((*rest)[size] == ',');
     return fits;
 }
 
-static int parse_collectives(struct predict *p, const char *list)
+static int parse_collectives(struct predict *prediction, const char *list)
 {
     char word[64], hint[SUGGEST_HINT];
-    for (const char *s = list; p->collectives == 0 || *s;) {
+    for (const char *rest = list; prediction->collectives == 0 || *rest;) {
         struct suggest near;
-        int i = 0;
-        if (!take_word(&s, word, sizeof word) || p->collectives == PREDICT_COLLECTIVES)
+        int number = 0;
+        if (!take_word(&rest, word, sizeof word) || prediction->collectives == PREDICT_COLLECTIVES)
             return tool_usage(NULL, "--collective %s: not a list of collectives", list);
         suggest_start(&near, word);
-        for (; predict_collective(i) && strcmp(word, predict_collective(i)) != 0; i++)
-            suggest_word(&near, predict_collective(i));
-        if (!predict_collective(i))
+        for (; predict_collective(number) && strcmp(word, predict_collective(number)) != 0; number++)
+            suggest_word(&near, predict_collective(number));
+        if (!predict_collective(number))
             return tool_usage(NULL, "--collective %s: not all_gather, reduce_scatter or all_reduce%s", word,
                               suggest_hint(&near, "", hint));
-        p->collective[p->collectives++] = (enum pici_collective)(PICI_ALL_GATHER + i);
+        prediction->collective[prediction->collectives++] = (enum pici_collective)(PICI_ALL_GATHER + number);
     }
     return TOOL_OK;
 }
 
-static int put_number(uint64_t *out, int *n, uint64_t value, uint64_t least, uint64_t most)
+static int put_number(uint64_t *numbers, int *count, uint64_t value, uint64_t least, uint64_t most)
 {
-    if (*n == PREDICT_LIST || value < least || value > most)
+    if (*count == PREDICT_LIST || value < least || value > most)
         return 0;
-    out[(*n)++] = value;
+    numbers[(*count)++] = value;
     return 1;
 }
 
 /* "8,12,16", "2..4096" by doublings, "64K..4G/4" by factors of 4. */
-static int parse_numbers(const char *option, const char *list, uint64_t *out, int *n, uint64_t least, uint64_t most)
+static int parse_numbers(const char *option, const char *list, uint64_t *numbers, int *count, uint64_t least,
+                         uint64_t most)
 {
     char word[64];
     int good = 1;
-    for (const char *s = list; good && (*n == 0 || *s);) {
+    for (const char *rest = list; good && (*count == 0 || *rest);) {
         uint64_t from, to, factor = 2;
-        good = take_word(&s, word, sizeof word);
+        good = take_word(&rest, word, sizeof word);
         char *dots = strstr(word, ".."), *slash = strchr(word, '/');
         if (!good || !dots) {
-            good = good && tool_parse_bytes(word, &from) && put_number(out, n, from, least, most);
+            good = good && tool_parse_bytes(word, &from) && put_number(numbers, count, from, least, most);
             continue;
         }
         if (slash) {
@@ -75,94 +76,96 @@ static int parse_numbers(const char *option, const char *list, uint64_t *out, in
         *dots = 0;
         good = good && tool_parse_bytes(word, &from) && tool_parse_bytes(dots + 2, &to) && from && from <= to;
         for (; good && from <= to; from = from > to / factor ? to + 1 : from * factor)
-            good = put_number(out, n, from, least, most);
+            good = put_number(numbers, count, from, least, most);
     }
     return good ? TOOL_OK
                 : tool_usage(NULL, "--%s %s: not a list of at most %d numbers from %llu to %llu, as 2..64, 96", option,
                              list, PREDICT_LIST, (unsigned long long)least, (unsigned long long)most);
 }
 
-static int parse_densities(struct predict *p, const char *list)
+static int parse_densities(struct predict *prediction, const char *list)
 {
-    for (const char *s = list;; s++) {
+    for (const char *rest = list;; rest++) {
         char *end;
-        const double v = strtod(s, &end);
-        if (p->densities == PREDICT_LIST || end == s || (*end && *end != ',') || !(v >= 0 && v <= 100))
+        const double percent = strtod(rest, &end);
+        if (prediction->densities == PREDICT_LIST || end == rest || (*end && *end != ',') ||
+            !(percent >= 0 && percent <= 100))
             return tool_usage(NULL, "--density %s: not percentages from 0 to 100, with commas between", list);
-        p->density[p->densities++] = v / 100;
+        prediction->density[prediction->densities++] = percent / 100;
         if (!*end)
             return TOOL_OK;
-        s = end;
+        rest = end;
     }
 }
 
-static int parse_machine(struct predict *p, const char *name)
+static int parse_machine(struct predict *prediction, const char *name)
 {
     char hint[SUGGEST_HINT], all[256];
     const char *what;
     struct suggest near;
-    size_t at = 0;
-    if (name && predict_set_machine(p, name))
+    size_t used = 0;
+    if (name && predict_set_machine(prediction, name))
         return TOOL_OK;
     suggest_start(&near, name ? name : "");
-    for (int i = 0; predict_machine(i, &what) && at < sizeof all; i++) {
+    for (int i = 0; predict_machine(i, &what) && used < sizeof all; i++) {
         suggest_word(&near, predict_machine(i, &what));
-        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", i ? ", " : "", predict_machine(i, &what));
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", predict_machine(i, &what));
     }
     if (!name)
         return tool_usage(NULL, "predict: needs --tune FILE, or --machine, one of %s", all);
     return tool_usage(NULL, "--machine %s: not one of %s%s", name, all, suggest_hint(&near, "", hint));
 }
 
-static int read_tune(struct predict *p, const char *path)
+static int read_tune(struct predict *prediction, const char *path)
 {
-    char why[PREDICT_WHY];
+    char reason[PREDICT_WHY];
     const char *const name = tool_input_name(path);
     uint8_t *bytes;
     size_t size;
     TRY(input_slurp_path(path, UINT64_MAX, &bytes, &size));
-    const bool good = predict_set_tune(p, name, bytes, size, why);
+    const bool good = predict_set_tune(prediction, name, bytes, size, reason);
     free(bytes);
-    return good ? TOOL_OK : tool_bad(name, "%s", why);
+    return good ? TOOL_OK : tool_bad(name, "%s", reason);
 }
 
 /* Everything that was asked for, or its default. */
-static int parse(struct predict *p, const struct tool_options *options)
+static int parse(struct predict *prediction, const struct tool_options *options)
 {
     const bool page = options->out != NULL;
     const char *densities = options->predict.density ? options->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
-    uint64_t ranks[PREDICT_LIST] = {0}, each[PREDICT_LIST] = {1};
-    int n = 0;
+    uint64_t ranks[PREDICT_LIST] = {0}, per_node[PREDICT_LIST] = {1};
+    int count = 0;
     if (options->predict.machine && options->predict.tune)
         return tool_usage(NULL, "predict: either --machine or --tune");
-    TRY(options->predict.tune ? read_tune(p, options->predict.tune) : parse_machine(p, options->predict.machine));
-    TRY(parse_collectives(p, options->predict.collective ? options->predict.collective
-                                                         : "all_gather,reduce_scatter,all_reduce"));
-    TRY(parse_numbers("ranks", options->predict.ranks ? options->predict.ranks : "2..4096", ranks, &p->ranks, 1,
-                      PREDICT_RANKS));
-    TRY(parse_numbers("bytes", options->predict.bytes ? options->predict.bytes : "64K..4G/4", p->bytes, &p->sizes, 1,
-                      UINT64_C(1) << 50));
+    TRY(options->predict.tune ? read_tune(prediction, options->predict.tune)
+                              : parse_machine(prediction, options->predict.machine));
+    TRY(parse_collectives(prediction, options->predict.collective ? options->predict.collective
+                                                                  : "all_gather,reduce_scatter,all_reduce"));
+    TRY(parse_numbers("ranks", options->predict.ranks ? options->predict.ranks : "2..4096", ranks, &prediction->ranks,
+                      1, PREDICT_RANKS));
+    TRY(parse_numbers("bytes", options->predict.bytes ? options->predict.bytes : "64K..4G/4", prediction->bytes,
+                      &prediction->sizes, 1, UINT64_C(1) << 50));
     if (options->predict.per_node) {
-        TRY(parse_numbers("per-node", options->predict.per_node, each, &n, 1, PREDICT_RANKS));
-        if (n != 1)
+        TRY(parse_numbers("per-node", options->predict.per_node, per_node, &count, 1, PREDICT_RANKS));
+        if (count != 1)
             return tool_usage(NULL, "--per-node %s: not one number", options->predict.per_node);
-        p->per_node = (int)each[0];
+        prediction->per_node = (int)per_node[0];
     }
-    for (int i = 0; i < p->ranks; i++)
-        p->rank[i] = (int)ranks[i];
-    return parse_densities(p, densities);
+    for (int i = 0; i < prediction->ranks; i++)
+        prediction->rank[i] = (int)ranks[i];
+    return parse_densities(prediction, densities);
 }
 
 /* ---- output */
 
-static int write_picture(const struct predict *p, const struct tool_options *options, struct output *output)
+static int write_picture(const struct predict *prediction, const struct tool_options *options, struct output *output)
 {
     const char *kind = tool_extension(options->out),
                *name = options->predict.plot ? options->predict.plot : predict_plot_name(0);
     int plot = 0;
     while (predict_plot_name(plot) && strcmp(name, predict_plot_name(plot)) != 0)
         plot++;
-    return predicted_draw(p, (enum predict_plot)plot, 0, 0, plot == PLOT_BYTES ? 0 : p->sizes / 2,
+    return predicted_draw(prediction, (enum predict_plot)plot, 0, 0, plot == PLOT_BYTES ? 0 : prediction->sizes / 2,
                           strcasecmp(kind, ".png") == 0 ? canvas_png : canvas_svg, output);
 }
 
@@ -171,7 +174,7 @@ static bool is_picture(const struct tool_options *options)
     return options->out && (tool_has_extension(options->out, ".svg") || tool_has_extension(options->out, ".png"));
 }
 
-static int check_plot(const struct predict *p, const struct tool_options *options)
+static int check_plot(const struct predict *prediction, const struct tool_options *options)
 {
     int i = 0;
     while (options->predict.plot && predict_plot_name(i) && strcmp(options->predict.plot, predict_plot_name(i)) != 0)
@@ -180,48 +183,50 @@ static int check_plot(const struct predict *p, const struct tool_options *option
         return tool_usage(NULL, "--plot %s: not one of bytes, sparsity, time", options->predict.plot);
     if (options->predict.plot && !is_picture(options))
         return tool_usage(NULL, "--plot is for -o FILE.svg or FILE.png; a page has all plots");
-    if (is_picture(options) && p->collectives > 1)
+    if (is_picture(options) && prediction->collectives > 1)
         return tool_usage(NULL, "predict: a picture has one collective; see --collective");
-    if (is_picture(options) && p->densities > 1 &&
+    if (is_picture(options) && prediction->densities > 1 &&
         (!options->predict.plot || strcmp(options->predict.plot, "sparsity") != 0))
         return tool_usage(NULL, "predict: this picture has one density; see --density");
     return TOOL_OK;
 }
 
-static int write_file(const struct predict *p, const struct tool_options *options)
+static int write_file(const struct predict *prediction, const struct tool_options *options)
 {
     struct output output;
     TRY(output_open(&output, options->out, NULL, options->force));
-    int status = is_picture(options) ? write_picture(p, options, &output) : predicted_html(p, &output);
+    int status =
+        is_picture(options) ? write_picture(prediction, options, &output) : predicted_html(prediction, &output);
     if (!status)
         status = output_commit(&output);
     output_discard(&output);
     return status;
 }
 
-static int predict(struct predict *p, const struct tool_options *options)
+static int predict(struct predict *prediction, const struct tool_options *options)
 {
-    struct jsonout json = {.f = stdout};
-    TRY(parse(p, options));
-    TRY(check_plot(p, options));
+    struct jsonout json = {.file = stdout};
+    TRY(parse(prediction, options));
+    TRY(check_plot(prediction, options));
     if (options->json && options->out)
         return tool_usage(NULL, "predict: either --json or -o");
-    if (!predict_run(p))
+    if (!predict_run(prediction))
         return tool_nomem(NULL, "the predictions");
     if (!options->json && options->out)
-        return write_file(p, options);
+        return write_file(prediction, options);
     if (options->json)
-        predicted_json(p, &json);
+        predicted_json(prediction, &json);
     else
-        predicted_print(p);
+        predicted_print(prediction);
     return TOOL_OK;
 }
 
 int verb_predict(const struct tool_options *options)
 {
-    static struct predict p;
-    p = (struct predict){.correlation = 1, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
-    const int status = predict(&p, options);
-    predict_free(&p);
+    static struct predict prediction;
+    prediction =
+        (struct predict){.correlation = 1, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
+    const int status = predict(&prediction, options);
+    predict_free(&prediction);
     return status;
 }

@@ -13,10 +13,10 @@
 
 static int check_delta(struct input *input, struct reading *reading, struct delta *delta)
 {
-    bool is;
+    bool is_delta;
     TRY(reading_open(reading, input, 1, true));
-    TRY(reading_is_delta(reading, &is));
-    return is ? reading_delta(reading, delta) : TOOL_OK;
+    TRY(reading_is_delta(reading, &is_delta));
+    return is_delta ? reading_delta(reading, delta) : TOOL_OK;
 }
 
 /* Checks the rules of deltas, which takes random access, besides those of every file. */
@@ -76,8 +76,8 @@ static void test_good(const char *name, uint64_t checked, double start, const st
 
 /* A folder that is tested. */
 struct tested {
-    const struct folder *f;
-    struct tool_options o; /* its threads: of one file */
+    const struct folder *folder;
+    struct tool_options options; /* its threads: of one file */
 };
 
 /* Tests a shard that picitool made: the rules of its file, and that it is the file that the list names. */
@@ -91,23 +91,23 @@ static int test_shard(const char *path, const struct tool_options *options, cons
     input_hash(&input);
     const int status = test_file(&input, options);
     progress_end(&progress);
-    struct folder_sum is = folder_input_sum(&input);
-    is.bytes = input.bytes; /* reading at random has moved the position */
+    struct folder_sum sum = folder_input_sum(&input);
+    sum.bytes = input.bytes; /* reading at random has moved the position */
     input_close(&input);
     TRY(status);
-    return folder_match(path, &is, want);
+    return folder_match(path, &sum, want);
 }
 
 static int test_part(void *context, size_t i)
 {
-    const struct tested *const t = context;
-    const struct folder_file *const file = &t->f->list.file[i];
+    const struct tested *const tested = context;
+    const struct folder_file *const file = &tested->folder->list.file[i];
     const bool shard = file->kind == FOLDER_SHARD;
     if (file->kind == FOLDER_SAME)
         return TOOL_OK;
-    char *const path = folder_path(t->f->path, file->name, shard ? FOLDER_EXTENSION : "");
+    char *const path = folder_path(tested->folder->path, file->name, shard ? FOLDER_EXTENSION : "");
     const int status = !path   ? TOOL_BAD
-                       : shard ? test_shard(path, &t->o, &file->stored)
+                       : shard ? test_shard(path, &tested->options, &file->stored)
                                : folder_copy_as(path, NULL, &file->stored);
     free(path);
     return status;
@@ -116,14 +116,15 @@ static int test_part(void *context, size_t i)
 static int test_opened(struct folder *folder, const struct tool_options *options)
 {
     const double start = term_now();
-    struct tested t = {folder, *options};
+    struct tested tested = {folder, *options};
     uint64_t bytes = 0;
     for (size_t i = 0; i < folder->entries; i++)
         bytes += folder->entry[i].bytes;
     if (folder->made) {
-        const unsigned at_a_time = jobs_at_a_time(folder->list.files, tool_threads(options->threads), &t.o.threads);
+        const unsigned at_a_time =
+            jobs_at_a_time(folder->list.files, tool_threads(options->threads), &tested.options.threads);
         progress_all_start(folder->path, bytes);
-        const int status = jobs_run(folder->list.files, at_a_time, true, test_part, &t);
+        const int status = jobs_run(folder->list.files, at_a_time, true, test_part, &tested);
         progress_all_end();
         TRY(status);
     } else {
@@ -169,24 +170,24 @@ static int test_one(const char *path, const struct tool_options *options)
 int verb_test(const struct tool_options *options)
 {
     int worst = TOOL_OK;
-    struct jsonout j = {.f = stdout};
+    struct jsonout json = {.file = stdout};
     TRY(results_check(options, "test"));
     if (options->json)
-        jsonout_begin(&j, NULL, '[');
+        jsonout_begin(&json, NULL, '[');
     for (int i = 0; i < options->nargs; i++) {
         const int status = test_one(options->args[i], options);
         if (status > worst)
             worst = status;
         if (options->json) {
-            jsonout_begin(&j, NULL, '{');
-            jsonout_string(&j, "file", options->args[i]);
-            jsonout_bool(&j, "ok", status == TOOL_OK);
+            jsonout_begin(&json, NULL, '{');
+            jsonout_string(&json, "file", options->args[i]);
+            jsonout_bool(&json, "ok", status == TOOL_OK);
             if (status)
-                jsonout_string(&j, "error", tool_last_error());
-            jsonout_end(&j, '}');
+                jsonout_string(&json, "error", tool_last_error());
+            jsonout_end(&json, '}');
         }
     }
     if (options->json)
-        jsonout_end(&j, ']');
+        jsonout_end(&json, ']');
     return worst;
 }
