@@ -47,8 +47,8 @@ static void check_tensor(const struct torch_tensor *t, const uint8_t *data, size
 {
     unsigned order[TORCH_MAX_RANK], seen[TORCH_MAX_RANK] = {0};
     uint64_t items = 1;
-    require(t->rank <= TORCH_MAX_RANK && t->name[t->name_len] == 0 && t->source_dtype);
-    require((const uint8_t *)t->storage >= data && (const uint8_t *)t->storage + t->storage_len <= data + len);
+    require(t->rank <= TORCH_MAX_RANK && t->name[t->name_size] == 0 && t->source_dtype);
+    require((const uint8_t *)t->storage >= data && (const uint8_t *)t->storage + t->storage_size <= data + len);
     require(!t->conjugate || t->item_elements == 2);
     require(pici_dtype_width(t->dtype) && (t->item_elements == 1 || t->item_elements == 2));
     for (unsigned i = 0; i < t->rank; i++)

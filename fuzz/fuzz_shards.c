@@ -34,8 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     }
     for (size_t i = 0; i < s.tensors; i++) {
         const struct shards_tensor *const t = &s.tensor[i];
-        require(t->shard < s.shards && t->name[t->name_len] == 0);
-        require(shards_find(&s, t->name, t->name_len) == t);
+        require(t->shard < s.shards && t->name[t->name_size] == 0);
+        require(shards_find(&s, t->name, t->name_size) == t);
     }
     require(!shards_find(&s, "\xff", 1)); /* which is no UTF-8 */
     shards_free(&s);

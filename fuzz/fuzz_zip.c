@@ -42,8 +42,8 @@ static void parse(const uint8_t *p, size_t len)
     }
     for (size_t i = 0; i < z.count; i++) {
         const struct zip_entry *e = &z.entries[i];
-        CHECK(e->header >= end && e->header + 30 + e->name_len <= e->begin && e->begin <= e->end && e->end <= len);
-        CHECK(strlen(e->name) == e->name_len && memcmp(p + e->header + 30, e->name, e->name_len) == 0);
+        CHECK(e->header >= end && e->header + 30 + e->name_size <= e->begin && e->begin <= e->end && e->end <= len);
+        CHECK(strlen(e->name) == e->name_size && memcmp(p + e->header + 30, e->name, e->name_size) == 0);
         for (size_t k = 0; k < i && k < 20; k++)
             CHECK(strcmp(z.entries[k].name, e->name) != 0);
         end = e->end;

@@ -15,11 +15,11 @@ enum { HEAD_MOST = 16 << 20 /* bytes; a longer header would keep the shell waiti
 /* Whether a shell can show and insert the name as it is; an escaped name would be another name. */
 static bool can_be_shown(const char *name, size_t size)
 {
-    const uint8_t *p = (const uint8_t *)name, *end = p + size;
-    uint32_t c;
-    for (size_t k; p < end; p += k) {
-        k = pici_parse_char(p, end, &c);
-        if (k == 0 || pici_parse_hidden(c))
+    const uint8_t *position = (const uint8_t *)name, *end = position + size;
+    uint32_t character;
+    for (size_t step; position < end; position += step) {
+        step = pici_parse_char(position, end, &character);
+        if (step == 0 || pici_parse_hidden(character))
             return false;
     }
     return size != 0;
@@ -46,22 +46,23 @@ static void in_safetensors(const char *path, const char *begun,
                            void (*offer)(const char *, const char *, const char *, const char *))
 {
     uint8_t first[SAFETENSORS_PREFIX_BYTES], *head = NULL;
-    struct safetensors s;
+    struct safetensors safetensors;
     struct parse_error error;
     uint64_t need;
-    FILE *f = fopen(path, "rb");
-    bool ok = f && fread(first, 1, sizeof first, f) == sizeof first &&
-              pici_safetensors_header_bytes(&need, first, sizeof first, &error) && need <= HEAD_MOST &&
-              (head = malloc((size_t)need)) && fseek(f, 0, SEEK_SET) == 0 && fread(head, 1, (size_t)need, f) == need &&
-              pici_safetensors_parse(&s, head, (size_t)need, UINT64_MAX, &error);
-    for (size_t i = 0; ok && i < s.count; i++)
-        if (can_be_shown(s.tensors[i].name, s.tensors[i].name_bytes))
-            offer(begun, "", s.tensors[i].name, s.tensors[i].source_dtype);
-    if (ok)
-        pici_safetensors_free(&s);
+    FILE *stream = fopen(path, "rb");
+    bool parsed = stream && fread(first, 1, sizeof first, stream) == sizeof first &&
+                  pici_safetensors_header_bytes(&need, first, sizeof first, &error) && need <= HEAD_MOST &&
+                  (head = malloc((size_t)need)) && fseek(stream, 0, SEEK_SET) == 0 &&
+                  fread(head, 1, (size_t)need, stream) == need &&
+                  pici_safetensors_parse(&safetensors, head, (size_t)need, UINT64_MAX, &error);
+    for (size_t i = 0; parsed && i < safetensors.count; i++)
+        if (can_be_shown(safetensors.tensors[i].name, safetensors.tensors[i].name_bytes))
+            offer(begun, "", safetensors.tensors[i].name, safetensors.tensors[i].source_dtype);
+    if (parsed)
+        pici_safetensors_free(&safetensors);
     free(head);
-    if (f)
-        fclose(f);
+    if (stream)
+        fclose(stream);
 }
 
 void names_each(const char *path, const char *begun,

@@ -264,9 +264,9 @@ static const struct verb bare = {NULL,
                                  INT32_MAX,
                                  VERB_BITS | COMPRESS_BITS | DECOMPRESS_BITS | TEST_BITS | LIST_BITS};
 
-static void verb_name(const struct verb *v, char name[32])
+static void verb_name(const struct verb *verb, char name[32])
 {
-    snprintf(name, 32, "%s%s%s", v->group ? v->group : "", v->group ? " " : "", v->name);
+    snprintf(name, 32, "%s%s%s", verb->group ? verb->group : "", verb->group ? " " : "", verb->name);
 }
 
 static void print_usage(void)
@@ -286,48 +286,48 @@ static void print_usage(void)
 }
 
 /* Whether a verb takes an option. */
-static bool takes(const struct verb *v, int option)
+static bool takes(const struct verb *verb, int option)
 {
-    return (v->takes | BIT(OPT_HELP)) >> option & 1;
+    return (verb->takes | BIT(OPT_HELP)) >> option & 1;
 }
 
 /* The letter of an option that a verb takes; 0: none. If two options have it, it is that of a verb's option without a
  * verb, and that of the option with a value, --format, after a verb. */
-static char letter_of(const struct verb *v, int option)
+static char letter_of(const struct verb *verb, int option)
 {
     for (int i = 0; i < OPTIONS; i++) {
-        const bool first = v == &bare ? !options[i].value : options[i].value != NULL;
-        if (i != option && options[i].letter == options[option].letter && takes(v, i) && first)
+        const bool first = verb == &bare ? !options[i].value : options[i].value != NULL;
+        if (i != option && options[i].letter == options[option].letter && takes(verb, i) && first)
             return 0;
     }
     return options[option].letter;
 }
 
-static void print_verb_help(const struct verb *v)
+static void print_verb_help(const struct verb *verb)
 {
     char name[32];
-    verb_name(v, name);
-    printf("Usage: picitool %s%s[OPTION]... %s\n\n%c%s.\n", name, *name ? " " : "", v->operands,
-           v->summary[0] - 'a' + 'A', v->summary + 1);
-    if (v->details)
-        puts(v->details);
+    verb_name(verb, name);
+    printf("Usage: picitool %s%s[OPTION]... %s\n\n%c%s.\n", name, *name ? " " : "", verb->operands,
+           verb->summary[0] - 'a' + 'A', verb->summary + 1);
+    if (verb->details)
+        puts(verb->details);
     puts("");
     for (int i = 0; i < OPTIONS; i++) {
-        if (!takes(v, i))
+        if (!takes(verb, i))
             continue;
         char left[40], letter[8] = "    ";
         const char *value = options[i].value ? options[i].value : "";
-        if (letter_of(v, i))
-            snprintf(letter, sizeof letter, "-%c, ", letter_of(v, i));
+        if (letter_of(verb, i))
+            snprintf(letter, sizeof letter, "-%c, ", letter_of(verb, i));
         snprintf(left, sizeof left,
                  options[i].value_optional ? "%s--%s[=%s]"
                  : *value                  ? "%s--%s %s"
                                            : "%s--%s",
                  letter, options[i].name, value);
         printf("  %-24s  ", left);
-        for (const char *p = options[i].help; *p; p++) {
-            putchar(*p);
-            if (*p == '\n')
+        for (const char *position = options[i].help; *position; position++) {
+            putchar(*position);
+            if (*position == '\n')
                 printf("  %-24s  ", "");
         }
         puts("");
@@ -399,11 +399,11 @@ static int take_option(enum option_id id, const char *value, struct tool_options
 }
 
 /* Print "VERB: what; see picitool VERB --help". Returns TOOL_USAGE. */
-__attribute__((format(printf, 2, 3))) static int wrong(const struct verb *v, const char *what, ...)
+__attribute__((format(printf, 2, 3))) static int wrong(const struct verb *verb, const char *what, ...)
 {
     char name[32], text[512];
     va_list args;
-    verb_name(v, name);
+    verb_name(verb, name);
     va_start(args, what);
     vsnprintf(text, sizeof text, what, args);
     va_end(args);
@@ -411,7 +411,7 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct verb *v, con
 }
 
 /* Report word, as "--tensr=x": either it is no option of the verb, or the option takes no value. */
-static int no_option(const struct verb *v, const char *word)
+static int no_option(const struct verb *verb, const char *word)
 {
     char typed[64], hint[SUGGEST_HINT];
     struct suggest near;
@@ -419,11 +419,11 @@ static int no_option(const struct verb *v, const char *word)
     snprintf(typed, sizeof typed, "%.*s", (int)strcspn(letters, "="), letters);
     suggest_start(&near, typed);
     for (int i = 0; i < OPTIONS; i++)
-        if (takes(v, i) && strcmp(options[i].name, typed) == 0)
-            return wrong(v, "--%s takes no value", typed);
-        else if (takes(v, i))
+        if (takes(verb, i) && strcmp(options[i].name, typed) == 0)
+            return wrong(verb, "--%s takes no value", typed);
+        else if (takes(verb, i))
             suggest_word(&near, options[i].name);
-    return wrong(v, "no option %s%s", word, suggest_hint(&near, "--", hint));
+    return wrong(verb, "no option %s%s", word, suggest_hint(&near, "--", hint));
 }
 
 /* "-19": the digit that getopt has found, and the rest of its word, of which what follows the digits is parsed next. */
@@ -455,56 +455,57 @@ static void cap_level(struct tool_options *chosen)
 
 /* Parse what follows the verb; argv[0] is the last word of the verb. *given: the options. *mode: the last of those that
  * stand for a verb, if there is one. */
-static int parse_options(const struct verb *v, int argc, char **argv, struct tool_options *chosen, uint64_t *given,
+static int parse_options(const struct verb *verb, int argc, char **argv, struct tool_options *chosen, uint64_t *given,
                          int *mode)
 {
     char letters[3 * (OPTIONS + 9) + 2] = ":";
     struct option longs[OPTIONS + 1] = {{0}};
-    int n = 0;
-    size_t at = 1;
+    int count = 0;
+    size_t used = 1;
     for (int i = 0; i < OPTIONS; i++) {
-        if (!takes(v, i))
+        if (!takes(verb, i))
             continue;
         int has = !options[i].value ? no_argument : options[i].value_optional ? optional_argument : required_argument;
-        longs[n++] = (struct option){options[i].name, has, NULL, 256 + i};
-        if (letter_of(v, i)) {
-            letters[at++] = letter_of(v, i);
+        longs[count++] = (struct option){options[i].name, has, NULL, 256 + i};
+        if (letter_of(verb, i)) {
+            letters[used++] = letter_of(verb, i);
             for (int colons = has == required_argument ? 1 : has == optional_argument ? 2 : 0; colons; colons--)
-                letters[at++] = ':';
+                letters[used++] = ':';
         }
     }
-    for (char digit = '1'; takes(v, OPT_ZSTD) && digit <= '9'; digit++) {
-        letters[at++] = digit;
-        letters[at++] = ':';
-        letters[at++] = ':';
+    for (char digit = '1'; takes(verb, OPT_ZSTD) && digit <= '9'; digit++) {
+        letters[used++] = digit;
+        letters[used++] = ':';
+        letters[used++] = ':';
     }
     opterr = 0;
-    for (int c; (c = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
-        if (c == ':')
-            return wrong(v, "%s needs a value", argv[optind - 1]);
-        if (c == '?' && optopt > 0 && optopt < 256)
-            return wrong(v, "no option -%c", optopt);
-        if (c == '?')
-            return no_option(v, argv[optind - 1]);
-        int id = c - 256;
-        if (c >= '1' && c <= '9')
+    for (int letter; (letter = getopt_long(argc, argv, letters, longs, NULL)) != -1;) {
+        if (letter == ':')
+            return wrong(verb, "%s needs a value", argv[optind - 1]);
+        if (letter == '?' && optopt > 0 && optopt < 256)
+            return wrong(verb, "no option -%c", optopt);
+        if (letter == '?')
+            return no_option(verb, argv[optind - 1]);
+        int id = letter - 256;
+        if (letter >= '1' && letter <= '9')
             id = OPT_ZSTD;
         for (int i = 0; id < 0 && i < OPTIONS; i++)
-            if (takes(v, i) && letter_of(v, i) == c)
+            if (takes(verb, i) && letter_of(verb, i) == letter)
                 id = i;
         *given |= BIT(id);
         if (BIT(id) & VERB_BITS)
             *mode = id;
-        if (c == 'f' && id == OPT_FORMAT && !value_is_format(optarg) && access(optarg, F_OK) == 0)
-            return wrong(v, "-f is --format here, and %s is a file; --force overwrites outputs", optarg);
+        if (letter == 'f' && id == OPT_FORMAT && !value_is_format(optarg) && access(optarg, F_OK) == 0)
+            return wrong(verb, "-f is --format here, and %s is a file; --force overwrites outputs", optarg);
         const char *const value = id == OPT_THREADS && optarg && *optarg == '=' ? optarg + 1 : optarg; /* -T=2 */
-        TRY(c >= '1' && c <= '9' ? parse_level(c, argv, chosen) : take_option((enum option_id)id, value, chosen));
-        chosen->zstd_short = chosen->zstd_short && !(c == 256 + OPT_ZSTD);
+        TRY(letter >= '1' && letter <= '9' ? parse_level(letter, argv, chosen)
+                                           : take_option((enum option_id)id, value, chosen));
+        chosen->zstd_short = chosen->zstd_short && !(letter == 256 + OPT_ZSTD);
     }
     chosen->args = argv + optind;
     chosen->nargs = argc - optind;
     if (chosen->to_stdout && chosen->out && strcmp(chosen->out, "-") != 0 && !(*given & BIT(OPT_HELP)))
-        return wrong(v, "either --stdout or -o %s", chosen->out);
+        return wrong(verb, "either --stdout or -o %s", chosen->out);
     if (chosen->to_stdout)
         chosen->out = "-";
     return TOOL_OK;
@@ -513,29 +514,29 @@ static int parse_options(const struct verb *v, int argc, char **argv, struct too
 static const struct tool_options defaults = {
     .format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7};
 
-static int run_parsed(const struct verb *v, const struct tool_options *chosen)
+static int run_parsed(const struct verb *verb, const struct tool_options *chosen)
 {
     term_set_talk(chosen->talk);
     term_set_progress(!chosen->no_progress);
-    return v->run(chosen);
+    return verb->run(chosen);
 }
 
 /* Runs a verb with the files below folders in their place. */
-static int run_recursive(const struct verb *v, struct tool_options *chosen)
+static int run_recursive(const struct verb *verb, struct tool_options *chosen)
 {
-    struct recursed r;
-    int status = recurse(&r, chosen, v->run == verb_compress);
+    struct recursed found;
+    int status = recurse(&found, chosen, verb->run == verb_compress);
     if (!status) {
-        chosen->args = r.args;
-        chosen->nargs = r.nargs;
-        status = r.nargs ? run_parsed(v, chosen) : tool_bad(NULL, "no files are found in the folders");
+        chosen->args = found.args;
+        chosen->nargs = found.nargs;
+        status = found.nargs ? run_parsed(verb, chosen) : tool_bad(NULL, "no files are found in the folders");
     }
-    recurse_free(&r);
+    recurse_free(&found);
     return status;
 }
 
 /* Checks the operands, takes standard input for a missing one if it is no terminal, and runs a verb. */
-static int run_operands(const struct verb *v, const struct verb *as, struct tool_options *chosen)
+static int run_operands(const struct verb *verb, const struct verb *as, struct tool_options *chosen)
 {
     static char dash[] = "-", *standard_input[] = {dash, NULL};
     struct stat info;
@@ -554,20 +555,20 @@ static int run_operands(const struct verb *v, const struct verb *as, struct tool
         return wrong(as, "either -o %s or --output-dir-flat %s", chosen->out, chosen->out_dir);
     term_set_talk(chosen->talk);
     cap_level(chosen);
-    return chosen->recurse ? run_recursive(v, chosen) : run_parsed(v, chosen);
+    return chosen->recurse ? run_recursive(verb, chosen) : run_parsed(verb, chosen);
 }
 
-static int run_verb(const struct verb *v, int argc, char **argv)
+static int run_verb(const struct verb *verb, int argc, char **argv)
 {
     struct tool_options chosen = defaults;
     uint64_t given = 0;
     int mode = -1;
-    TRY(parse_options(v, argc, argv, &chosen, &given, &mode));
+    TRY(parse_options(verb, argc, argv, &chosen, &given, &mode));
     if (given & BIT(OPT_HELP)) {
-        print_verb_help(v);
+        print_verb_help(verb);
         return TOOL_OK;
     }
-    return run_operands(v, v, &chosen);
+    return run_operands(verb, verb, &chosen);
 }
 
 static const struct verb *verb_of(const char *name)
@@ -589,13 +590,13 @@ static int run_bare(int argc, char **argv)
         print_verb_help(&bare);
         return TOOL_OK;
     }
-    const struct verb *v = verb_of(options[mode].name);
-    if (chosen.zstd_short && !takes(v, OPT_ZSTD)) /* as -df9: zstd has no use for a level there either */
+    const struct verb *verb = verb_of(options[mode].name);
+    if (chosen.zstd_short && !takes(verb, OPT_ZSTD)) /* as -df9: zstd has no use for a level there either */
         given &= ~(BIT(OPT_ZSTD) | BIT(OPT_ULTRA));
     for (int i = 0; i < OPTIONS; i++)
-        if ((given & ~VERB_BITS) >> i & 1 && !takes(v, i))
-            return wrong(v, "no option --%s", options[i].name);
-    return run_operands(v, &bare, &chosen);
+        if ((given & ~VERB_BITS) >> i & 1 && !takes(verb, i))
+            return wrong(verb, "no option --%s", options[i].name);
+    return run_operands(verb, &bare, &chosen);
 }
 
 static int run_group(const char *group, int argc, char **argv)
@@ -629,7 +630,7 @@ static void offer(const char *begun, const char *dashes, const char *word, const
 }
 
 /* Offer the values of an option: its words, or the tensors of the files named by the other words. */
-static void offer_values(enum option_id id, const char *begun, char **words, int n)
+static void offer_values(enum option_id id, const char *begun, char **words, int count)
 {
     const char *(*word)(int) = id == OPT_FORMAT       ? value_format_word
                                : id == OPT_DTYPE      ? value_dtype_word
@@ -641,59 +642,59 @@ static void offer_values(enum option_id id, const char *begun, char **words, int
                                                       : NULL;
     for (int i = 0; word && word(i); i++)
         offer(begun, "", word(i), options[id].name);
-    for (int i = 0; id == OPT_TENSOR && i < n; i++)
+    for (int i = 0; id == OPT_TENSOR && i < count; i++)
         names_each(words[i], begun, offer);
 }
 
 /* The option that word is, if its value comes next; else -1. */
-static int option_before(const struct verb *v, const char *word)
+static int option_before(const struct verb *verb, const char *word)
 {
     for (int i = 0; i < OPTIONS; i++) {
-        const char letter[] = {'-', takes(v, i) ? letter_of(v, i) : 0, 0};
-        if (takes(v, i) && options[i].value && !options[i].value_optional && word[0] == '-' &&
+        const char letter[] = {'-', takes(verb, i) ? letter_of(verb, i) : 0, 0};
+        if (takes(verb, i) && options[i].value && !options[i].value_optional && word[0] == '-' &&
             (strcmp(word, letter) == 0 || (word[1] == '-' && strcmp(word + 2, options[i].name) == 0)))
             return i;
     }
     return -1;
 }
 
-static void complete_verb(const struct verb *v, char **words, int n)
+static void complete_verb(const struct verb *verb, char **words, int count)
 {
-    const bool no_help = v == &bare && n == 1; /* it is offered already */
-    const char *begun = words[n - 1];
-    int id = n > 1 ? option_before(v, words[n - 2]) : -1;
+    const bool no_help = verb == &bare && count == 1; /* it is offered already */
+    const char *begun = words[count - 1];
+    int id = count > 1 ? option_before(verb, words[count - 2]) : -1;
     if (id >= 0)
-        offer_values((enum option_id)id, begun, words, n - 2);
+        offer_values((enum option_id)id, begun, words, count - 2);
     for (int i = 0; id < 0 && begun[0] == '-' && i < OPTIONS; i++)
-        if (takes(v, i) && !(no_help && i == OPT_HELP))
+        if (takes(verb, i) && !(no_help && i == OPT_HELP))
             offer(begun, "--", options[i].name, options[i].help);
 }
 
-static void complete(char **words, int n)
+static void complete(char **words, int count)
 {
-    const char *begun = n ? words[n - 1] : "";
+    const char *begun = count ? words[count - 1] : "";
     for (int i = 0; i < VERBS; i++) {
-        const struct verb *v = &verbs[i];
-        const char *first = v->group ? v->group : v->name;
-        bool again = i && v->group && v[-1].group && strcmp(v->group, v[-1].group) == 0;
-        if (n <= 1 && !again)
+        const struct verb *verb = &verbs[i];
+        const char *first = verb->group ? verb->group : verb->name;
+        bool again = i && verb->group && verb[-1].group && strcmp(verb->group, verb[-1].group) == 0;
+        if (count <= 1 && !again)
             offer(begun, "", first,
-                  v->group ? strcmp(v->group, "log") == 0 ? "logs of deltas" : "bare blocks" : v->summary);
-        if (n < 2 || strcmp(words[0], first) != 0)
+                  verb->group ? strcmp(verb->group, "log") == 0 ? "logs of deltas" : "bare blocks" : verb->summary);
+        if (count < 2 || strcmp(words[0], first) != 0)
             continue;
-        if (!v->group)
-            complete_verb(v, words + 1, n - 1);
-        else if (n == 2)
-            offer(begun, "", v->name, v->summary);
-        else if (strcmp(words[1], v->name) == 0)
-            complete_verb(v, words + 2, n - 2);
+        if (!verb->group)
+            complete_verb(verb, words + 1, count - 1);
+        else if (count == 2)
+            offer(begun, "", verb->name, verb->summary);
+        else if (strcmp(words[1], verb->name) == 0)
+            complete_verb(verb, words + 2, count - 2);
     }
-    if (n <= 1) {
+    if (count <= 1) {
         offer(begun, "--", "help", "what the verbs are");
         offer(begun, "--", "version", "which version this is");
     }
-    if (n && (begun[0] == '-' || n > 1) && (words[0][0] == '-' || (n > 1 && access(words[0], F_OK) == 0)))
-        complete_verb(&bare, words, n);
+    if (count && (begun[0] == '-' || count > 1) && (words[0][0] == '-' || (count > 1 && access(words[0], F_OK) == 0)))
+        complete_verb(&bare, words, count);
 }
 
 /* help, help VERB, help GROUP VERB */
@@ -707,8 +708,9 @@ static int run_help(int argc, char **argv)
             return run_group(argv[1], 2, words);
         }
     for (int i = 0; argc > 1 && i < VERBS; i++) {
-        const int at = verbs[i].group && argc > 2 && strcmp(argv[1], verbs[i].group) == 0 ? 2 : 1;
-        if (argc == at + 1 && (at == 2) == (verbs[i].group != NULL) && strcmp(argv[at], verbs[i].name) == 0) {
+        const int name_at = verbs[i].group && argc > 2 && strcmp(argv[1], verbs[i].group) == 0 ? 2 : 1;
+        if (argc == name_at + 1 && (name_at == 2) == (verbs[i].group != NULL) &&
+            strcmp(argv[name_at], verbs[i].name) == 0) {
             print_verb_help(&verbs[i]);
             return TOOL_OK;
         }

@@ -13,10 +13,10 @@
 
 const char *predict_machine(int i, const char **what)
 {
-    const struct machine *m = pici_machine(i);
-    if (m)
-        *what = m->what;
-    return m ? m->name : NULL;
+    const struct machine *machine = pici_machine(i);
+    if (machine)
+        *what = machine->what;
+    return machine ? machine->name : NULL;
 }
 
 const char *predict_collective(int i)
@@ -32,15 +32,15 @@ const char *predict_plot_name(int i)
 
 bool predict_set_machine(struct predict *prediction, const char *name)
 {
-    const struct machine *m = pici_machine_named(name);
-    if (!m)
+    const struct machine *machine = pici_machine_named(name);
+    if (!machine)
         return false;
-    snprintf(prediction->name, sizeof prediction->name, "%s", m->name);
-    snprintf(prediction->what, sizeof prediction->what, "%s", m->what);
-    prediction->source = m->source;
-    prediction->machine = &m->model;
-    prediction->slice_bytes = m->slice_bytes;
-    prediction->per_node = m->per_node;
+    snprintf(prediction->name, sizeof prediction->name, "%s", machine->name);
+    snprintf(prediction->what, sizeof prediction->what, "%s", machine->what);
+    prediction->source = machine->source;
+    prediction->machine = &machine->model;
+    prediction->slice_bytes = machine->slice_bytes;
+    prediction->per_node = machine->per_node;
     return true;
 }
 
@@ -49,28 +49,28 @@ _Static_assert((int)PREDICT_OURS >= (int)SCHEDULES_MOST && PREDICT_OTHERS >= MOD
 
 bool predict_set_tune(struct predict *prediction, const char *name, const void *bytes, size_t size, char *reason)
 {
-    struct tune *t = calloc(1, sizeof *t);
+    struct tune *tune = calloc(1, sizeof *tune);
     struct tune_shape largest = {.ranks = 0};
-    if (!t || pici_tune_read(t, bytes, size, reason) != PICI_OK) {
-        if (!t)
+    if (!tune || pici_tune_read(tune, bytes, size, reason) != PICI_OK) {
+        if (!tune)
             snprintf(reason, PREDICT_WHY, "out of memory");
-        free(t);
+        free(tune);
         return false;
     }
-    prediction->tune = t;
-    (void)pici_tune_largest((const struct tune *const[]){t}, 1, &largest);
+    prediction->tune = tune;
+    (void)pici_tune_largest((const struct tune *const[]){tune}, 1, &largest);
     snprintf(prediction->name, sizeof prediction->name, "%s", name);
     snprintf(prediction->what, sizeof prediction->what,
-             "a tune file of %zu points, the largest shape %d ranks on %d nodes", t->point_count, largest.ranks,
+             "a tune file of %zu points, the largest shape %d ranks on %d nodes", tune->point_count, largest.ranks,
              largest.nodes.nodes);
     snprintf(prediction->made, sizeof prediction->made, "Measured %s; transport %s, library %s, CPU %s.",
-             t->date[0] ? t->date : "(no date)", t->transport[0] ? t->transport : "-", t->library[0] ? t->library : "-",
-             t->cpu[0] ? t->cpu : "-");
+             tune->date[0] ? tune->date : "(no date)", tune->transport[0] ? tune->transport : "-",
+             tune->library[0] ? tune->library : "-", tune->cpu[0] ? tune->cpu : "-");
     prediction->source = prediction->made;
-    prediction->machine = &t->machine;
+    prediction->machine = &tune->machine;
     prediction->slice_bytes = pici_model_call.slice_bytes;
     prediction->per_node = (largest.ranks + largest.nodes.nodes - 1) / largest.nodes.nodes;
-    prediction->correlation = t->correlation;
+    prediction->correlation = tune->correlation;
     return true;
 }
 
@@ -103,22 +103,22 @@ const char *predict_constant(const struct predict *prediction, int i, char value
                                         "slice",
                                         "latency of the vendor's ring",
                                         "bandwidth of the vendor's ring"};
-    const struct model_machine *m = prediction->machine;
-    const int doublings = model_doublings(m->agree_ranks);
+    const struct model_machine *machine = prediction->machine;
+    const int doublings = model_doublings(machine->agree_ranks);
     switch (i) {
-    case 0: micros(value, m->link[POLICY_INTER].alpha); break;
-    case 1: rate(value, m->link[POLICY_INTER].beta); break;
-    case 2: rate(value, m->node_beta); break;
-    case 3: micros(value, m->link[POLICY_INTRA].alpha); break;
-    case 4: rate(value, m->link[POLICY_INTRA].beta); break;
-    case 5: micros(value, m->agree / (doublings ? doublings : 1)); break;
+    case 0: micros(value, machine->link[POLICY_INTER].alpha); break;
+    case 1: rate(value, machine->link[POLICY_INTER].beta); break;
+    case 2: rate(value, machine->node_beta); break;
+    case 3: micros(value, machine->link[POLICY_INTRA].alpha); break;
+    case 4: rate(value, machine->link[POLICY_INTRA].beta); break;
+    case 5: micros(value, machine->agree / (doublings ? doublings : 1)); break;
     case 6: snprintf(value, PREDICT_VALUE, "%d", prediction->per_node); break;
     case 7: snprintf(value, PREDICT_VALUE, "%.4g MiB", (double)prediction->slice_bytes / (1 << 20)); break;
-    case 8: micros(value, m->vendor.alpha); break;
-    case 9: rate(value, m->vendor.beta); break;
+    case 8: micros(value, machine->vendor.alpha); break;
+    case 9: rate(value, machine->vendor.beta); break;
     default: return NULL;
     }
-    return i < 8 || m->vendor.beta > 0 ? names[i] : NULL;
+    return i < 8 || machine->vendor.beta > 0 ? names[i] : NULL;
 }
 
 /* ---- candidates */
@@ -138,21 +138,24 @@ static void list_candidates(struct predict *prediction, struct model_candidate *
                                                        [MODEL_TREE] = "vendor's trees",
                                                        [MODEL_TWO_LEVELS] = "vendor's two levels"};
     prediction->candidates = 0;
-    for (const struct schedule *s = pici_schedules; s->name; s++)
+    for (const struct schedule *schedule = pici_schedules; schedule->name; schedule++)
         for (int dense = 0; dense < 2; dense++) {
-            struct predict_candidate *c = add(prediction, model, (struct model_candidate){s->id, dense, MODEL_OURS});
-            snprintf(c->name, sizeof c->name, "%s%s", s->name, dense ? ", dense" : "");
-            c->letter = (char)(dense ? tolower((unsigned char)s->letter) : s->letter);
-            c->ours = true;
-            c->dense = dense;
+            struct predict_candidate *candidate =
+                add(prediction, model, (struct model_candidate){schedule->id, dense, MODEL_OURS});
+            snprintf(candidate->name, sizeof candidate->name, "%s%s", schedule->name, dense ? ", dense" : "");
+            candidate->letter = (char)(dense ? tolower((unsigned char)schedule->letter) : schedule->letter);
+            candidate->ours = true;
+            candidate->dense = dense;
         }
-    for (int v = MODEL_VENDOR; v < MODEL_VENDORS; v++)
-        if (v == MODEL_VENDOR ? prediction->tune != NULL : !prediction->tune && prediction->machine->vendors >> v & 1) {
-            struct predict_candidate *c = add(prediction, model, (struct model_candidate){PICI_ALGO_AUTO, 1, v});
-            snprintf(c->name, sizeof c->name, "%s", vendors[v]);
-            c->letter = 'V';
-            c->ours = false;
-            c->dense = true;
+    for (int vendor = MODEL_VENDOR; vendor < MODEL_VENDORS; vendor++)
+        if (vendor == MODEL_VENDOR ? prediction->tune != NULL
+                                   : !prediction->tune && prediction->machine->vendors >> vendor & 1) {
+            struct predict_candidate *candidate =
+                add(prediction, model, (struct model_candidate){PICI_ALGO_AUTO, 1, vendor});
+            snprintf(candidate->name, sizeof candidate->name, "%s", vendors[vendor]);
+            candidate->letter = 'V';
+            candidate->ours = false;
+            candidate->dense = true;
         }
 }
 
@@ -177,14 +180,14 @@ static void fill(const struct predict *prediction, const struct model_candidate 
 {
     cell->best = cell->dense = -1;
     for (int i = 0; i < prediction->candidates; i++) {
-        const double s = prediction->tune ? pici_tune_seconds(prediction->tune, call, &model[i])
-                                          : pici_model_seconds(prediction->machine, call, &model[i]);
-        cell->seconds[i] = s;
-        if (s < 0)
+        const double seconds = prediction->tune ? pici_tune_seconds(prediction->tune, call, &model[i])
+                                                : pici_model_seconds(prediction->machine, call, &model[i]);
+        cell->seconds[i] = seconds;
+        if (seconds < 0)
             continue;
-        if (cell->best < 0 || s < cell->seconds[cell->best])
+        if (cell->best < 0 || seconds < cell->seconds[cell->best])
             cell->best = i;
-        if (!prediction->candidate[i].ours && (cell->dense < 0 || s < cell->seconds[cell->dense]))
+        if (!prediction->candidate[i].ours && (cell->dense < 0 || seconds < cell->seconds[cell->dense]))
             cell->dense = i;
     }
 }
@@ -202,24 +205,24 @@ bool predict_run(struct predict *prediction)
         predict_free(prediction);
         return false;
     }
-    for (int r = 0; r < prediction->ranks; r++) {
+    for (int rank = 0; rank < prediction->ranks; rank++) {
         struct schedule_nodes nodes = {0, begin};
-        for (int at = 0; at < prediction->rank[r]; at += prediction->per_node)
-            begin[nodes.nodes++] = at;
-        begin[nodes.nodes] = prediction->rank[r];
-        for (int c = 0; c < prediction->collectives; c++)
-            for (int d = 0; d < prediction->densities; d++)
-                for (int b = 0; b < prediction->sizes; b++) {
+        for (int first = 0; first < prediction->rank[rank]; first += prediction->per_node)
+            begin[nodes.nodes++] = first;
+        begin[nodes.nodes] = prediction->rank[rank];
+        for (int collective = 0; collective < prediction->collectives; collective++)
+            for (int density = 0; density < prediction->densities; density++)
+                for (int size = 0; size < prediction->sizes; size++) {
                     struct model_call call = pici_model_call;
-                    call.kind = prediction->collective[c];
+                    call.kind = prediction->collective[collective];
                     call.dtype = prediction->dtype;
-                    call.ranks = prediction->rank[r];
+                    call.ranks = prediction->rank[rank];
                     call.nodes = &nodes;
-                    call.bytes = prediction->bytes[b];
-                    call.density = prediction->density[d];
+                    call.bytes = prediction->bytes[size];
+                    call.density = prediction->density[density];
                     call.correlation = prediction->correlation;
                     call.slice_bytes = prediction->slice_bytes;
-                    fill(prediction, model, &call, cell_at(prediction, c, d, r, b));
+                    fill(prediction, model, &call, cell_at(prediction, collective, density, rank, size));
                 }
     }
     free(begin);
@@ -236,7 +239,7 @@ void predict_free(struct predict *prediction)
     prediction->cell = NULL;
 }
 
-double predict_gain(const struct predict_cell *c)
+double predict_gain(const struct predict_cell *cell)
 {
-    return c->dense < 0 ? 0 : c->seconds[c->dense] / c->seconds[c->best];
+    return cell->dense < 0 ? 0 : cell->seconds[cell->dense] / cell->seconds[cell->best];
 }

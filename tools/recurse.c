@@ -11,19 +11,19 @@
 
 enum { DEPTH_MOST = 64 };
 
-static int add(struct recursed *r, char *path)
+static int add(struct recursed *found, char *path)
 {
-    if (r->nargs == r->room) {
-        const int room = 2 * r->room + 16;
-        char **const bigger = realloc(r->args, (size_t)room * sizeof *bigger);
+    if (found->nargs == found->capacity) {
+        const int room = 2 * found->capacity + 16;
+        char **const bigger = realloc(found->args, (size_t)room * sizeof *bigger);
         if (!bigger) {
             free(path);
             return tool_nomem(NULL, "the list of files");
         }
-        r->args = bigger;
-        r->room = room;
+        found->args = bigger;
+        found->capacity = room;
     }
-    r->args[r->nargs++] = path;
+    found->args[found->nargs++] = path;
     return TOOL_OK;
 }
 
@@ -32,14 +32,14 @@ static int visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-static int look(struct recursed *r, const char *folder, bool compress, int depth)
+static int look(struct recursed *found, const char *folder, bool compress, int depth)
 {
     struct dirent **entry;
-    const int n = depth > DEPTH_MOST ? -1 : scandir(folder, &entry, visible, alphasort);
-    if (n < 0)
+    const int count = depth > DEPTH_MOST ? -1 : scandir(folder, &entry, visible, alphasort);
+    if (count < 0)
         return tool_bad(folder, "%s", depth > DEPTH_MOST ? "too many folders in one another" : strerror(errno));
     int status = TOOL_OK;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < count; i++) {
         const size_t capacity = strlen(folder) + strlen(entry[i]->d_name) + 2;
         char *const path = status ? NULL : malloc(capacity);
         struct stat info;
@@ -51,37 +51,37 @@ static int look(struct recursed *r, const char *folder, bool compress, int depth
         const bool there = path && lstat(path, &info) == 0;
         if (there && S_ISREG(info.st_mode) &&
             (compress ? tool_type_of(path) != TYPE_RAW : tool_has_extension(path, ".pici"))) {
-            status = add(r, path);
+            status = add(found, path);
             continue;
         }
         if (there && S_ISDIR(info.st_mode))
-            status = look(r, path, compress, depth + 1);
+            status = look(found, path, compress, depth + 1);
         free(path);
     }
     free(entry);
     return status;
 }
 
-int recurse(struct recursed *r, const struct tool_options *options, bool compress)
+int recurse(struct recursed *found, const struct tool_options *options, bool compress)
 {
-    *r = (struct recursed){.args = NULL};
+    *found = (struct recursed){.args = NULL};
     for (int i = 0; i < options->nargs; i++) {
         struct stat info;
         if (stat(options->args[i], &info) == 0 && S_ISDIR(info.st_mode)) {
-            TRY(look(r, options->args[i], compress, 0));
+            TRY(look(found, options->args[i], compress, 0));
             continue;
         }
         char *const copy = strdup(options->args[i]);
         if (!copy)
             return tool_nomem(NULL, "the list of files");
-        TRY(add(r, copy));
+        TRY(add(found, copy));
     }
     return TOOL_OK;
 }
 
-void recurse_free(struct recursed *r)
+void recurse_free(struct recursed *found)
 {
-    for (int i = 0; i < r->nargs; i++)
-        free(r->args[i]);
-    free(r->args);
+    for (int i = 0; i < found->nargs; i++)
+        free(found->args[i]);
+    free(found->args);
 }

@@ -8,7 +8,7 @@
 
 struct recursed {
     char **args; /* [nargs] */
-    int nargs, room;
+    int nargs, capacity;
 };
 
 /* Make the list of operands, of the files in each folder in the order of their names. Left out are links, folders and

@@ -17,62 +17,66 @@
 const char *term_bytes(char buffer[TERM_TEXT], uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double v = (double)bytes;
-    int u = 0;
-    while (v >= 1023.995 && u < 6) { /* that would print as 1024.00 */
-        v /= 1024;
-        u++;
+    double amount = (double)bytes;
+    int unit = 0;
+    while (amount >= 1023.995 && unit < 6) { /* that would print as 1024.00 */
+        amount /= 1024;
+        unit++;
     }
-    if (u == 0)
+    if (unit == 0)
         snprintf(buffer, TERM_TEXT, "%u B", (unsigned)bytes);
     else
-        snprintf(buffer, TERM_TEXT, v < 10 ? "%.2f %s" : v < 100 ? "%.1f %s" : "%.0f %s", v, units[u]);
+        snprintf(buffer, TERM_TEXT,
+                 amount < 10    ? "%.2f %s"
+                 : amount < 100 ? "%.1f %s"
+                                : "%.0f %s",
+                 amount, units[unit]);
     return buffer;
 }
 
 const char *term_percent(char buffer[TERM_TEXT], uint64_t part, uint64_t whole)
 {
-    double v = whole ? 100 * (double)part / (double)whole : 0;
+    double percent = whole ? 100 * (double)part / (double)whole : 0;
     if (!whole)
         snprintf(buffer, TERM_TEXT, "-");
     else if (part == 0 || part == whole)
         snprintf(buffer, TERM_TEXT, "%s", part ? "100%" : "0%");
-    else if (v >= 99.95) /* must not look like 100% */
-        snprintf(buffer, TERM_TEXT, v < 99.995 ? "%.2f%%" : "~100%%", v);
+    else if (percent >= 99.95) /* must not look like 100% */
+        snprintf(buffer, TERM_TEXT, percent < 99.995 ? "%.2f%%" : "~100%%", percent);
     else
-        snprintf(buffer, TERM_TEXT, v >= 10 ? "%.1f%%" : v >= 1 ? "%.2f%%" : "%.2g%%", v);
+        snprintf(buffer, TERM_TEXT, percent >= 10 ? "%.1f%%" : percent >= 1 ? "%.2f%%" : "%.2g%%", percent);
     return buffer;
 }
 
 const char *term_shape(char *buffer, size_t capacity, const uint64_t *shape, unsigned dims)
 {
-    size_t at = (size_t)snprintf(buffer, capacity, "[");
+    size_t used = (size_t)snprintf(buffer, capacity, "[");
     for (unsigned i = 0; i < dims; i++) {
         char number[TERM_TEXT];
-        int k = snprintf(number, sizeof number, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
-        if (at + (size_t)k + sizeof ", ...]" > capacity) { /* keep room for the ellipsis */
-            at += (size_t)snprintf(buffer + at, capacity - at, "%s...", i ? ", " : "");
+        int size = snprintf(number, sizeof number, "%s%llu", i ? ", " : "", (unsigned long long)shape[i]);
+        if (used + (size_t)size + sizeof ", ...]" > capacity) { /* keep room for the ellipsis */
+            used += (size_t)snprintf(buffer + used, capacity - used, "%s...", i ? ", " : "");
             break;
         }
-        at += (size_t)snprintf(buffer + at, capacity - at, "%s", number);
+        used += (size_t)snprintf(buffer + used, capacity - used, "%s", number);
     }
-    snprintf(buffer + at, capacity - at, "]");
+    snprintf(buffer + used, capacity - used, "]");
     return buffer;
 }
 
-/* Writes the next character of s to out, escaped if need be, with a NUL. Returns how many bytes of s it took. */
-static size_t harmless(const char *s, size_t size, char out[8])
+/* Writes the next character of text to out, escaped if need be, with a NUL. Returns how many bytes of text it took. */
+static size_t harmless(const char *text, size_t size, char out[8])
 {
-    const uint8_t *p = (const uint8_t *)s;
-    uint32_t c;
-    size_t k = pici_parse_char(p, p + size, &c);
-    if (k == 0 || pici_parse_hidden(c) || (k > 1 && !term_utf8())) {
-        snprintf(out, 8, "\\x%02x", p[0]);
+    const uint8_t *bytes = (const uint8_t *)text;
+    uint32_t character;
+    size_t step = pici_parse_char(bytes, bytes + size, &character);
+    if (step == 0 || pici_parse_hidden(character) || (step > 1 && !term_utf8())) {
+        snprintf(out, 8, "\\x%02x", bytes[0]);
         return 1; /* the other bytes of the sequence are no UTF-8 by themselves: each gets its own \xNN */
     }
-    memcpy(out, s, k);
-    out[k] = 0;
-    return k;
+    memcpy(out, text, step);
+    out[step] = 0;
+    return step;
 }
 
 static size_t columns_of(const char *shown)
@@ -80,75 +84,75 @@ static size_t columns_of(const char *shown)
     return shown[0] == '\\' && shown[1] == 'x' ? 4 : 1;
 }
 
-size_t term_text(FILE *f, const char *s, size_t size)
+size_t term_text(FILE *stream, const char *text, size_t size)
 {
     size_t columns = 0;
     for (size_t i = 0; i < size;) {
         char shown[8];
-        i += harmless(s + i, size - i, shown);
+        i += harmless(text + i, size - i, shown);
         columns += columns_of(shown);
-        if (f)
-            fputs(shown, f);
+        if (stream)
+            fputs(shown, stream);
     }
     return columns;
 }
 
-size_t term_puts(FILE *f, const char *s)
+size_t term_puts(FILE *stream, const char *text)
 {
-    return term_text(f, s, strlen(s));
+    return term_text(stream, text, strlen(text));
 }
 
-void term_column(FILE *f, const char *s, size_t width, bool cut)
+void term_column(FILE *stream, const char *text, size_t width, bool cut)
 {
-    size_t all = term_puts(NULL, s), columns = 0, size = strlen(s);
+    size_t all = term_puts(NULL, text), columns = 0, size = strlen(text);
     if (all <= width || !cut || !width) {
-        columns = term_puts(f, s);
+        columns = term_puts(stream, text);
     } else { /* leave out the middle: names differ at their ends */
-        size_t head = (width - 1) / 2, tail = width - 1 - head, at = 0;
+        size_t head = (width - 1) / 2, tail = width - 1 - head, column = 0;
         bool gap = false;
         for (size_t i = 0; i < size;) {
             char shown[8];
-            i += harmless(s + i, size - i, shown);
-            size_t next = at + columns_of(shown);
-            if (next <= head || at >= all - tail) {
-                fputs(shown, f);
-                columns += next - at;
+            i += harmless(text + i, size - i, shown);
+            size_t next = column + columns_of(shown);
+            if (next <= head || column >= all - tail) {
+                fputs(shown, stream);
+                columns += next - column;
             } else if (!gap) {
-                fputs(term_utf8() ? "…" : "~", f);
+                fputs(term_utf8() ? "…" : "~", stream);
                 columns++;
                 gap = true;
             }
-            at = next;
+            column = next;
         }
     }
     for (; columns < width; columns++)
-        putc(' ', f);
+        putc(' ', stream);
 }
 
-unsigned term_width(FILE *f)
+unsigned term_width(FILE *stream)
 {
-    struct winsize w;
-    if (!isatty(fileno(f)))
+    struct winsize size;
+    if (!isatty(fileno(stream)))
         return 0;
-    return ioctl(fileno(f), TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+    return ioctl(fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col ? size.ws_col : 80;
 }
 
-bool term_colours(FILE *f)
+bool term_colours(FILE *stream)
 {
     const char *term = getenv("TERM"), *no = getenv("NO_COLOR");
-    return isatty(fileno(f)) && term && strcmp(term, "dumb") != 0 && !(no && *no);
+    return isatty(fileno(stream)) && term && strcmp(term, "dumb") != 0 && !(no && *no);
 }
 
-void term_on(FILE *f, enum term_style style)
+void term_on(FILE *stream, enum term_style style)
 {
-    if (term_colours(f))
-        fprintf(f, "\033[%s%dm", style == TERM_BOLD ? "" : "1;", (int)style);
+    if (term_colours(stream))
+        fprintf(stream, "\033[%s%dm", style == TERM_BOLD ? "" : "1;", (int)style);
 }
 
-void term_off(FILE *f)
+void term_off(FILE *stream)
 {
-    if (term_colours(f))
-        fputs("\033[0m", f);
+    if (term_colours(stream))
+        fputs("\033[0m", stream);
 }
 
 bool term_utf8(void)
@@ -159,13 +163,17 @@ bool term_utf8(void)
 const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds)
 {
     static const char *const units[] = {"kB/s", "MB/s", "GB/s", "TB/s"};
-    double v = (double)bytes / (seconds > 1e-9 ? seconds : 1e-9) / 1000;
-    int u = 0;
-    while (v >= 999.5 && u < 3) { /* that would print as 1000 */
-        v /= 1000;
-        u++;
+    double amount = (double)bytes / (seconds > 1e-9 ? seconds : 1e-9) / 1000;
+    int unit = 0;
+    while (amount >= 999.5 && unit < 3) { /* that would print as 1000 */
+        amount /= 1000;
+        unit++;
     }
-    snprintf(buffer, TERM_TEXT, v < 9.995 ? "%.2f %s" : v < 99.95 ? "%.1f %s" : "%.0f %s", v, units[u]);
+    snprintf(buffer, TERM_TEXT,
+             amount < 9.995   ? "%.2f %s"
+             : amount < 99.95 ? "%.1f %s"
+                              : "%.0f %s",
+             amount, units[unit]);
     return buffer;
 }
 
@@ -194,9 +202,9 @@ bool term_can_ask(void)
 
 bool term_ask(const char *file, const char *question)
 {
-    char first[4] = "", c;
+    char first[4] = "", character;
     size_t size = 0;
-    ssize_t k;
+    ssize_t got;
     progress_wipe();
     fflush(stdout);
     fputs("picitool: ", stderr);
@@ -204,12 +212,12 @@ bool term_ask(const char *file, const char *question)
     fprintf(stderr, ": %s [y/N] ", question);
     fflush(stderr);
     /* One byte at a time, so that what follows the line is left for later questions. */
-    while (((k = read(STDIN_FILENO, &c, 1)) == 1 && c != '\n') || (k < 0 && errno == EINTR)) {
-        if (k == 1 && size < sizeof first)
-            first[size] = c;
-        size += k == 1;
+    while (((got = read(STDIN_FILENO, &character, 1)) == 1 && character != '\n') || (got < 0 && errno == EINTR)) {
+        if (got == 1 && size < sizeof first)
+            first[size] = character;
+        size += got == 1;
     }
-    if (k <= 0)
+    if (got <= 0)
         putc('\n', stderr);
     return (size == 1 && strchr("yY", first[0])) || (size == 3 && strncasecmp(first, "yes", 3) == 0);
 }
@@ -233,9 +241,9 @@ static bool all_is;
 
 double term_now(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 void progress_start(struct progress *progress, const char *what, uint64_t total)

@@ -20,25 +20,25 @@ const char *term_percent(char buffer[TERM_TEXT], uint64_t part, uint64_t whole);
 /* "[3, 224, 224]", cut to what fits in capacity bytes; "[]" for a scalar. Returns buffer. */
 const char *term_shape(char *buffer, size_t capacity, const uint64_t *shape, unsigned dims);
 
-/* Write an untrusted string to f: characters that parse_hidden names and bytes that are not UTF-8 become \xNN. Returns
- * the columns it takes, counting a code point as one. f may be NULL: only count. Whatever comes from a file, and names
- * of files, reaches a terminal through this function; the others here use it. */
-size_t term_text(FILE *f, const char *s, size_t size);
-size_t term_puts(FILE *f, const char *s); /* up to its NUL */
+/* Write an untrusted string to stream: characters that parse_hidden names and bytes that are not UTF-8 become \xNN.
+ * Returns the columns it takes, counting a code point as one. stream may be NULL: only count. Whatever comes from a
+ * file, and names of files, reaches a terminal through this function; the others here use it. */
+size_t term_text(FILE *stream, const char *text, size_t size);
+size_t term_puts(FILE *stream, const char *text); /* up to its NUL */
 
 /* As term_puts, padded to width columns; if cut, also cut to them, with an ellipsis in the middle. */
-void term_column(FILE *f, const char *s, size_t width, bool cut);
+void term_column(FILE *stream, const char *text, size_t width, bool cut);
 
-/* The width of the terminal that f is; 0 if it is none. */
-unsigned term_width(FILE *f);
+/* The width of the terminal that stream is; 0 if it is none. */
+unsigned term_width(FILE *stream);
 
-/* Whether f takes colours: a terminal, TERM is not "dumb", NO_COLOR is not set. */
-bool term_colours(FILE *f);
+/* Whether stream takes colours: a terminal, TERM is not "dumb", NO_COLOR is not set. */
+bool term_colours(FILE *stream);
 
 /* Switch a style on, and all styles off, if f takes colours. */
 enum term_style { TERM_BOLD = 1, TERM_RED = 31, TERM_GREEN = 32 };
-void term_on(FILE *f, enum term_style);
-void term_off(FILE *f);
+void term_on(FILE *stream, enum term_style);
+void term_off(FILE *stream);
 
 /* Whether the locale's characters are UTF-8. */
 bool term_utf8(void);

@@ -40,10 +40,10 @@ static void print(const char *file, int least)
     term_unlock();
 }
 
-static void say(const char *file, const char *at, const char *what, va_list args)
+static void say(const char *file, const char *place, const char *what, va_list args)
 {
-    int len = snprintf(message, sizeof message, "%s", at);
-    vsnprintf(message + len, sizeof message - (size_t)len, what, args);
+    int used = snprintf(message, sizeof message, "%s", place);
+    vsnprintf(message + used, sizeof message - (size_t)used, what, args);
     term_lock();
     memcpy(last, message, sizeof last);
     term_unlock();
@@ -53,9 +53,9 @@ static void say(const char *file, const char *at, const char *what, va_list args
 void tool_warn(const char *file, const char *what, ...)
 {
     va_list args;
-    int len = snprintf(message, sizeof message, "warning: ");
+    int used = snprintf(message, sizeof message, "warning: ");
     va_start(args, what);
-    vsnprintf(message + len, sizeof message - (size_t)len, what, args);
+    vsnprintf(message + used, sizeof message - (size_t)used, what, args);
     va_end(args);
     print(file, TERM_NORMAL);
 }
@@ -76,11 +76,11 @@ int tool_bad(const char *file, const char *what, ...)
 
 int tool_bad_at(const char *file, uint64_t offset, const char *what, ...)
 {
-    char at[40];
-    snprintf(at, sizeof at, "offset %" PRIu64 ": ", offset);
+    char place[40];
+    snprintf(place, sizeof place, "offset %" PRIu64 ": ", offset);
     va_list args;
     va_start(args, what);
-    say(file, at, what, args);
+    say(file, place, what, args);
     va_end(args);
     return TOOL_BAD;
 }
@@ -107,8 +107,8 @@ int tool_nomem(const char *file, const char *what)
 
 unsigned tool_threads(int asked)
 {
-    long n = asked ? asked : sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (unsigned)n : 1;
+    long threads = asked ? asked : sysconf(_SC_NPROCESSORS_ONLN);
+    return threads > 0 ? (unsigned)threads : 1;
 }
 
 const char *tool_input_name(const char *path)
@@ -125,22 +125,22 @@ static const struct {
     [TYPE_PT] = {"pt", {".pt", ".pth"}}, [TYPE_NPZ] = {"npz", {".npz"}},
 };
 
-const char *tool_type_name(enum tool_type t)
+const char *tool_type_name(enum tool_type type)
 {
-    return types[t].name;
+    return types[type].name;
 }
 
 bool tool_type_exists(const char *name)
 {
-    for (int t = TYPE_RAW; t < TYPES; t++)
-        if (strcmp(name, types[t].name) == 0)
+    for (int type = TYPE_RAW; type < TYPES; type++)
+        if (strcmp(name, types[type].name) == 0)
             return true;
     return false;
 }
 
-bool tool_type_is_zip(enum tool_type t)
+bool tool_type_is_zip(enum tool_type type)
 {
-    return t == TYPE_PT || t == TYPE_NPZ;
+    return type == TYPE_PT || type == TYPE_NPZ;
 }
 
 const char *tool_extension(const char *path)
@@ -149,25 +149,26 @@ const char *tool_extension(const char *path)
     return dot ? dot : "";
 }
 
-char *tool_output_name(const char *in, const char *extension, const char *dir)
+char *tool_output_name(const char *input_path, const char *extension, const char *folder)
 {
-    const bool stream = strcmp(in, "-") == 0;
-    const char *const slash = dir && !stream ? strrchr(in, '/') : NULL, *const name = slash ? slash + 1 : in;
-    size_t capacity = strlen(name) + strlen(extension) + 2 + (dir ? strlen(dir) : 0);
-    char *out = malloc(capacity);
-    if (out)
-        snprintf(out, capacity, "%s%s%s%s", dir && !stream ? dir : "", dir && !stream ? "/" : "", name,
+    const bool stream = strcmp(input_path, "-") == 0;
+    const char *const slash = folder && !stream ? strrchr(input_path, '/') : NULL, *const name =
+                                                                                       slash ? slash + 1 : input_path;
+    size_t capacity = strlen(name) + strlen(extension) + 2 + (folder ? strlen(folder) : 0);
+    char *name_out = malloc(capacity);
+    if (name_out)
+        snprintf(name_out, capacity, "%s%s%s%s", folder && !stream ? folder : "", folder && !stream ? "/" : "", name,
                  stream ? "" : extension);
-    return out;
+    return name_out;
 }
 
 enum tool_type tool_type_of(const char *path)
 {
     const char *extension = tool_extension(path);
-    for (int t = TYPE_RAW; t < TYPES; t++)
-        for (int i = 0; i < 2 && types[t].extensions[i]; i++)
-            if (strcasecmp(extension, types[t].extensions[i]) == 0)
-                return (enum tool_type)t;
+    for (int type = TYPE_RAW; type < TYPES; type++)
+        for (int i = 0; i < 2 && types[type].extensions[i]; i++)
+            if (strcasecmp(extension, types[type].extensions[i]) == 0)
+                return (enum tool_type)type;
     return TYPE_RAW;
 }
 
@@ -177,12 +178,12 @@ bool tool_has_extension(const char *path, const char *extension)
     return size > tail && strcasecmp(path + size - tail, extension) == 0 && path[size - tail - 1] != '/';
 }
 
-bool tool_parse_digits(const char **s, uint64_t *value)
+bool tool_parse_digits(const char **text, uint64_t *value)
 {
-    if (**s < '0' || **s > '9')
+    if (**text < '0' || **text > '9')
         return false;
-    for (*value = 0; **s >= '0' && **s <= '9'; ++*s) {
-        unsigned digit = (unsigned)(**s - '0');
+    for (*value = 0; **text >= '0' && **text <= '9'; ++*text) {
+        unsigned digit = (unsigned)(**text - '0');
         if (*value > (UINT64_MAX - digit) / 10)
             return false;
         *value = *value * 10 + digit;
@@ -190,22 +191,22 @@ bool tool_parse_digits(const char **s, uint64_t *value)
     return true;
 }
 
-bool tool_parse_bytes(const char *s, uint64_t *bytes)
+bool tool_parse_bytes(const char *text, uint64_t *bytes)
 {
     static const char suffixes[] = "KMGT";
     uint64_t value;
-    if (!tool_parse_digits(&s, &value))
+    if (!tool_parse_digits(&text, &value))
         return false;
-    const char *suffix = *s ? strchr(suffixes, *s >= 'a' ? *s - 'a' + 'A' : *s) : NULL;
+    const char *suffix = *text ? strchr(suffixes, *text >= 'a' ? *text - 'a' + 'A' : *text) : NULL;
     if (suffix) {
         unsigned shift = 10 * (unsigned)(suffix - suffixes + 1);
         if (value > UINT64_MAX >> shift)
             return false;
         value <<= shift;
-        s++;
-        if (strcmp(s, "iB") == 0)
-            s += 2;
+        text++;
+        if (strcmp(text, "iB") == 0)
+            text += 2;
     }
     *bytes = value;
-    return *s == 0;
+    return *text == 0;
 }

@@ -131,18 +131,18 @@ bool tool_type_is_zip(enum tool_type);
 /* The extension of path with its dot, "" if it has none. Dots in the names of directories do not count. */
 const char *tool_extension(const char *path);
 
-/* The default name of an output: in with the extension appended, or - for -. With dir, in that folder. The caller frees
- * it. NULL: no memory. */
-char *tool_output_name(const char *in, const char *extension, const char *dir);
+/* The default name of an output: input_path with the extension appended, or - for -. With a folder, in that one. The
+ * caller frees it. NULL: no memory. */
+char *tool_output_name(const char *input_path, const char *extension, const char *folder);
 
 /* The type by the extension of path, in capitals or not; raw if the extension is unknown. */
 enum tool_type tool_type_of(const char *path);
 
 /* Parse a number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False if it is malformed or
  * needs more than 64 bits. */
-bool tool_parse_bytes(const char *s, uint64_t *bytes);
+bool tool_parse_bytes(const char *text, uint64_t *bytes);
 
-/* Parse the digits at *s and advance *s past them. False if there are none or they need more than 64 bits. */
-bool tool_parse_digits(const char **s, uint64_t *value);
+/* Parse the digits at *text and advance *text past them. False if there are none or they need more than 64 bits. */
+bool tool_parse_digits(const char **text, uint64_t *value);
 
 #endif

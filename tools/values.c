@@ -12,14 +12,14 @@
 #include "predict.h"
 #include "suggest.h"
 
-int value_int(const char *option, const char *s, long least, long most, int *out)
+int value_int(const char *option, const char *word, long least, long most, int *result)
 {
     char *end;
     errno = 0;
-    long v = strtol(s, &end, 10);
-    if (end == s || *end || errno || v < least || v > most)
-        return tool_usage(NULL, "--%s %s: not a whole number from %ld to %ld", option, s, least, most);
-    *out = (int)v;
+    long number = strtol(word, &end, 10);
+    if (end == word || *end || errno || number < least || number > most)
+        return tool_usage(NULL, "--%s %s: not a whole number from %ld to %ld", option, word, least, most);
+    *result = (int)number;
     return TOOL_OK;
 }
 
@@ -51,20 +51,20 @@ const char *value_machine_word(int i)
     return predict_machine(i, &what);
 }
 
-/* Which of an option's words s is. */
-static int parse_word(const char *option, const char *s, const char *(*word)(int), int *i)
+/* Which of an option's words was typed. */
+static int parse_word(const char *option, const char *typed, const char *(*word)(int), int *index)
 {
     char all[160], hint[SUGGEST_HINT];
-    size_t at = 0;
+    size_t used = 0;
     struct suggest near;
-    suggest_start(&near, s);
-    for (*i = 0; word(*i); ++*i) {
-        if (strcmp(s, word(*i)) == 0)
+    suggest_start(&near, typed);
+    for (*index = 0; word(*index); ++*index) {
+        if (strcmp(typed, word(*index)) == 0)
             return TOOL_OK;
-        suggest_word(&near, word(*i));
-        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s", *i ? ", " : "", word(*i));
+        suggest_word(&near, word(*index));
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", *index ? ", " : "", word(*index));
     }
-    return tool_usage(NULL, "--%s %s: not one of %s%s", option, s, all, suggest_hint(&near, "", hint));
+    return tool_usage(NULL, "--%s %s: not one of %s%s", option, typed, all, suggest_hint(&near, "", hint));
 }
 
 /* "pici" is what the format bitmap was called until version 0.3. */
@@ -73,54 +73,54 @@ static const char *new_format_word(const char *word)
     return strcmp(word, "pici") == 0 ? pici_format_name(PICI_BITMAP) : word;
 }
 
-bool value_is_format(const char *s)
+bool value_is_format(const char *word)
 {
     for (int i = 0; value_format_word(i); i++)
-        if (strcmp(new_format_word(s), value_format_word(i)) == 0)
+        if (strcmp(new_format_word(word), value_format_word(i)) == 0)
             return true;
     return false;
 }
 
-int value_format(const char *s, struct tool_options *options)
+int value_format(const char *word, struct tool_options *options)
 {
-    int i, status = parse_word("format", new_format_word(s), value_format_word, &i);
-    options->format = i ? (enum pici_format)(i - 1) : PICI_AUTO;
+    int index, status = parse_word("format", new_format_word(word), value_format_word, &index);
+    options->format = index ? (enum pici_format)(index - 1) : PICI_AUTO;
     return status;
 }
 
-int value_dtype(const char *s, struct tool_options *options)
+int value_dtype(const char *word, struct tool_options *options)
 {
-    int i, status = parse_word("dtype", s, value_dtype_word, &i);
-    options->dtype = PICI_F32 + i;
+    int index, status = parse_word("dtype", word, value_dtype_word, &index);
+    options->dtype = PICI_F32 + index;
     return status;
 }
 
-int value_type(const char *s, struct tool_options *options)
+int value_type(const char *word, struct tool_options *options)
 {
-    int i, status = parse_word("type", s, value_type_word, &i);
-    options->type = (enum tool_type)(TYPE_RAW + i);
+    int index, status = parse_word("type", word, value_type_word, &index);
+    options->type = (enum tool_type)(TYPE_RAW + index);
     return status;
 }
 
-int value_zeros(const char *s, struct tool_options *options)
+int value_zeros(const char *word, struct tool_options *options)
 {
-    int i, status = parse_word("zeros", s, value_zeros_word, &i);
-    options->zeros = (enum pici_zeros)i;
+    int index, status = parse_word("zeros", word, value_zeros_word, &index);
+    options->zeros = (enum pici_zeros)index;
     return status;
 }
 
-int value_bytes(const char *option, const char *s, uint64_t *bytes)
+int value_bytes(const char *option, const char *text, uint64_t *bytes)
 {
-    if (tool_parse_bytes(s, bytes))
+    if (tool_parse_bytes(text, bytes))
         return TOOL_OK;
-    return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, s);
+    return tool_usage(NULL, "--%s %s: not a number of bytes, as 4096, 512K or 2G", option, text);
 }
 
-int value_max_size(const char *s, struct tool_options *options)
+int value_max_size(const char *text, struct tool_options *options)
 {
     options->max_size.given = true;
     options->max_size.bytes = UINT64_MAX;
-    return strcmp(s, "none") == 0 ? TOOL_OK : value_bytes("max-size", s, &options->max_size.bytes);
+    return strcmp(text, "none") == 0 ? TOOL_OK : value_bytes("max-size", text, &options->max_size.bytes);
 }
 
 int value_heatmap(const char *value, struct tool_options *options)
@@ -135,35 +135,36 @@ int value_heatmap(const char *value, struct tool_options *options)
     return TOOL_OK;
 }
 
-int value_range(const char *s, struct tool_options *options)
+int value_range(const char *text, struct tool_options *options)
 {
-    const char *p = s;
-    bool ok = *p == ':' || tool_parse_digits(&p, &options->range.first);
-    ok = ok && *p++ == ':';
+    const char *position = text;
+    bool valid = *position == ':' || tool_parse_digits(&position, &options->range.first);
+    valid = valid && *position++ == ':';
     options->range.given = true;
-    options->range.to_end = ok && !*p;
-    ok = ok && (options->range.to_end ||
-                (tool_parse_digits(&p, &options->range.last) && !*p && options->range.first <= options->range.last));
-    return ok ? TOOL_OK : tool_usage(NULL, "--range %s: not a range of elements, as 0:1000, 500: or :20", s);
+    options->range.to_end = valid && !*position;
+    valid = valid && (options->range.to_end || (tool_parse_digits(&position, &options->range.last) && !*position &&
+                                                options->range.first <= options->range.last));
+    return valid ? TOOL_OK : tool_usage(NULL, "--range %s: not a range of elements, as 0:1000, 500: or :20", text);
 }
 
-int value_sparsity(const char *s, struct tool_options *options)
+int value_sparsity(const char *text, struct tool_options *options)
 {
     enum { MOST = 16 };
     static double list[MOST];
-    int n = 0;
-    for (const char *p = s;; p++) {
+    int count = 0;
+    for (const char *position = text;; position++) {
         char *end;
-        double v = strtod(p, &end);
-        if (n == MOST || end == p || (*end && *end != ',') || !isfinite(v) || v < 0 || v > 100)
-            return tool_usage(NULL, "--sparsity %s: not percentages from 0 to 100, at most %d, with commas between", s,
-                              MOST);
-        list[n++] = floor(v * 1e10 + 0.5) / 1e12; /* rounded, so that 99.9 gives exactly 0.999 */
+        double percent = strtod(position, &end);
+        if (count == MOST || end == position || (*end && *end != ',') || !isfinite(percent) || percent < 0 ||
+            percent > 100)
+            return tool_usage(NULL, "--sparsity %s: not percentages from 0 to 100, at most %d, with commas between",
+                              text, MOST);
+        list[count++] = floor(percent * 1e10 + 0.5) / 1e12; /* rounded, so that 99.9 gives exactly 0.999 */
         if (!*end)
             break;
-        p = end;
+        position = end;
     }
     options->sparsity = list;
-    options->sparsities = n;
+    options->sparsities = count;
     return TOOL_OK;
 }

@@ -14,20 +14,20 @@ const char *value_type_word(int i);
 const char *value_zeros_word(int i);
 const char *value_machine_word(int i);
 
-bool value_is_format(const char *s);
+bool value_is_format(const char *word);
 
 /* The value of an option, without its dashes. */
-int value_int(const char *option, const char *s, long least, long most, int *out);
-int value_bytes(const char *option, const char *s, uint64_t *bytes);
+int value_int(const char *option, const char *word, long least, long most, int *result);
+int value_bytes(const char *option, const char *text, uint64_t *bytes);
 
 /* The value of the option of this name, into the member of this name; of heatmap, into png or svg. */
-int value_format(const char *s, struct tool_options *);
-int value_dtype(const char *s, struct tool_options *);
-int value_type(const char *s, struct tool_options *);
-int value_zeros(const char *s, struct tool_options *);
-int value_max_size(const char *s, struct tool_options *);
+int value_format(const char *word, struct tool_options *);
+int value_dtype(const char *word, struct tool_options *);
+int value_type(const char *word, struct tool_options *);
+int value_zeros(const char *word, struct tool_options *);
+int value_max_size(const char *text, struct tool_options *);
 int value_heatmap(const char *value, struct tool_options *);
-int value_range(const char *s, struct tool_options *);
-int value_sparsity(const char *s, struct tool_options *); /* the list is static */
+int value_range(const char *text, struct tool_options *);
+int value_sparsity(const char *text, struct tool_options *); /* the list is static */
 
 #endif

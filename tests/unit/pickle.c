@@ -99,7 +99,7 @@ static bool parse(struct torch *t, const struct made *m, struct parse_error *err
 static void is(const struct torch_tensor *t, const char *name, enum pici_dtype dtype, const char *word, unsigned rank)
 {
     cr_assert_str_eq(t->name, name);
-    cr_assert_eq(t->name_len, strlen(name));
+    cr_assert_eq(t->name_size, strlen(name));
     cr_assert_eq(t->dtype, dtype, "%s is %s", name, pici_dtype_name(t->dtype));
     cr_assert_str_eq(t->source_dtype, word);
     cr_assert_eq(t->rank, rank);
@@ -130,7 +130,7 @@ Test(pickle, a_state_dict)
     cr_assert_eq(t.count, 6);
     is(&t.tensors[0], "fc.weight", PICI_F32, "float32", 2);
     cr_assert(t.tensors[0].row_major && t.tensors[0].items == 6 && t.tensors[0].extent == 6);
-    cr_assert(t.tensors[0].storage_len == 1 && t.tensors[0].storage[0] == '0');
+    cr_assert(t.tensors[0].storage_size == 1 && t.tensors[0].storage[0] == '0');
     is(&t.tensors[1], "fc.t", PICI_F32, "float32", 2);
     cr_assert(!t.tensors[1].row_major && torch_is_dense(&t.tensors[1], order));
     cr_assert(order[0] == 1 && order[1] == 0 && t.tensors[1].strides[1] == 3 && t.tensors[1].shape[0] == 3);
@@ -365,7 +365,7 @@ Test(pickle, long_keys, .timeout = 20)
         const bool ok = torch_parse(&t, p, len + m.len, 0, &err);
         cr_assert_eq(ok, n + 2 <= PICI_NAME_MAX);
         if (ok)
-            cr_assert(t.count == 1 && t.tensors[0].name_len == n + 2 && strcmp(t.tensors[0].name + n, ".b") == 0);
+            cr_assert(t.count == 1 && t.tensors[0].name_size == n + 2 && strcmp(t.tensors[0].name + n, ".b") == 0);
         else
             cr_assert(strstr(err.what, "more than 1048576 bytes"), "%s", err.what);
         if (ok)

@@ -157,7 +157,7 @@ Test(tool, density_counts)
             counted += density_add(d, p + at * width, k, width);
         }
         cr_assert(counted == nnz && d->nnz == nnz && d->elements == N);
-        cr_assert(d->per > DENSITY_ROW && density_cells(d) <= DENSITY_CELLS);
+        cr_assert(d->cell_elements > DENSITY_ROW && density_cells(d) <= DENSITY_CELLS);
         for (size_t parts = 1; parts <= density_cells(d); parts = parts * 2 + 1) {
             uint64_t first = 0, sum = 0;
             for (size_t i = 0; i < parts; i++) {

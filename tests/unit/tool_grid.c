@@ -134,7 +134,8 @@ Test(tool_grid, cells)
             cr_assert_eq(g.wrapped, s->rows == 0);
             cr_assert(g.wrapped || (g.rows == s->rows && g.columns == s->columns), "%zu: %lu x %lu", i,
                       (unsigned long)g.rows, (unsigned long)g.columns);
-            cr_assert(g.wrapped || g.row_per == g.column_per || g.high >= side / GRID_ASPECT / 2 || g.high == g.rows);
+            cr_assert(g.wrapped || g.cell_rows == g.cell_columns || g.high >= side / GRID_ASPECT / 2 ||
+                      g.high == g.rows);
             uint8_t *p = malloc((size_t)n * width);
             uint64_t *plain = calloc((size_t)g.high * g.wide, sizeof *plain);
             uint64_t *of = calloc((size_t)g.high * g.wide, sizeof *of);
@@ -142,7 +143,7 @@ Test(tool_grid, cells)
             fill(p, (size_t)n, width, &rng);
             for (uint64_t e = 0, row, column; e < n; e++) {
                 place(&g, e, &row, &column);
-                const size_t cell = (size_t)(row / g.row_per * g.wide + column / g.column_per);
+                const size_t cell = (size_t)(row / g.cell_rows * g.wide + column / g.cell_columns);
                 cr_assert_lt(cell, (size_t)g.high * g.wide);
                 plain[cell] += !is_zero(p + e * width, width);
                 of[cell]++;

@@ -77,7 +77,7 @@ static const char *in_page(const char *name)
     struct output out = {.name = "page", .fd = memfd_create("page", 0)};
     struct markup *m = calloc(1, sizeof *m);
     cr_assert(m && out.fd >= 0);
-    m->out = &out;
+    m->output = &out;
     markup_text(m, name, strlen(name));
     cr_assert_eq(markup_flush(m), TOOL_OK);
     ssize_t n = pread(out.fd, text, sizeof text - 1, 0);

@@ -31,12 +31,12 @@ Test(tool_tune, line)
         y[i] = unit[i] = 5e-5 + 4e-8 * x[i];
     }
     cr_expect(stats_line(&l, x, y, unit, 6) < 1e-9);
-    cr_expect(near(l.a, 5e-5) && near(l.b, 4e-8), "%g %g", l.a, l.b);
+    cr_expect(near(l.intercept, 5e-5) && near(l.slope, 4e-8), "%g %g", l.intercept, l.slope);
     /* errors count in their units: the first three weigh more than the last, which is twice as large */
     y[5] *= 2;
     unit[5] *= 1e6;
     stats_line(&l, x, y, unit, 6);
-    cr_expect(fabs(l.a - 5e-5) < 1e-9 && fabs(l.b - 4e-8) < 1e-12, "%g %g", l.a, l.b);
+    cr_expect(fabs(l.intercept - 5e-5) < 1e-9 && fabs(l.slope - 4e-8) < 1e-12, "%g %g", l.intercept, l.slope);
 }
 
 /* Neither number is ever below 0. */
@@ -46,11 +46,11 @@ Test(tool_tune, line_at_the_border)
                  below[] = {-1, -2, -3};
     struct line l;
     stats_line(&l, x, steep, unit, 3); /* -2 + 2 x, without the border */
-    cr_expect(l.a == 0 && near(l.b, 16.0 / 14), "%g %g", l.a, l.b);
+    cr_expect(l.intercept == 0 && near(l.slope, 16.0 / 14), "%g %g", l.intercept, l.slope);
     stats_line(&l, x, falling, unit, 3);
-    cr_expect(near(l.a, 2) && l.b == 0, "%g %g", l.a, l.b);
+    cr_expect(near(l.intercept, 2) && l.slope == 0, "%g %g", l.intercept, l.slope);
     stats_line(&l, x, below, unit, 3);
-    cr_expect(l.a == 0 && l.b == 0, "%g %g", l.a, l.b);
+    cr_expect(l.intercept == 0 && l.slope == 0, "%g %g", l.intercept, l.slope);
     stats_line(&l, x, x, unit, 1);
-    cr_expect(near(l.a + l.b, 1) && l.a >= 0 && l.b >= 0, "%g %g", l.a, l.b);
+    cr_expect(near(l.intercept + l.slope, 1) && l.intercept >= 0 && l.slope >= 0, "%g %g", l.intercept, l.slope);
 }

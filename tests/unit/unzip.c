@@ -48,7 +48,7 @@ static uint8_t *bytes_of(size_t n)
 static struct zip_entry entry_of(unsigned method, const struct file *f, const uint8_t *bytes, size_t n)
 {
     return (struct zip_entry){.name = "a.npy",
-                              .name_len = 5,
+                              .name_size = 5,
                               .stored = method == ZIP_STORED,
                               .method = method,
                               .crc = parse_crc32(0, bytes, n),
@@ -64,10 +64,10 @@ static bool take_all(const struct zip_entry *e, struct file *f, uint8_t *to, siz
     if (!ok)
         return false;
     do {
-        const size_t n = u.left < piece ? (size_t)u.left : piece;
+        const size_t n = u.remaining < piece ? (size_t)u.remaining : piece;
         ok = unzip_take(&u, to, n);
         to += n;
-    } while (ok && u.left);
+    } while (ok && u.remaining);
     unzip_close(&u);
     cr_assert(ok || err->what[0]);
     return ok;

@@ -120,7 +120,7 @@ static bool opens(const uint8_t *p, size_t len, struct parse_error *err)
     }
     for (size_t i = 0; i < z.count; i++) {
         const struct zip_entry *e = &z.entries[i];
-        cr_assert(e->header + LOCAL + e->name_len <= e->begin && e->begin <= e->end && e->end <= len);
+        cr_assert(e->header + LOCAL + e->name_size <= e->begin && e->begin <= e->end && e->end <= len);
         cr_assert(i == 0 || z.entries[i - 1].end <= e->header);
     }
     zip_free(&z);

@@ -36,13 +36,13 @@ static int add(struct folder *folder, const char *name, uint64_t bytes)
 {
     if (folder->entries == ENTRIES_MOST)
         return tool_bad(folder->path, "has more than %d files", ENTRIES_MOST);
-    if (folder->entries == folder->room) {
-        const size_t capacity = 2 * folder->room + 64;
+    if (folder->entries == folder->capacity) {
+        const size_t capacity = 2 * folder->capacity + 64;
         struct folder_entry *const bigger = realloc(folder->entry, capacity * sizeof *bigger);
         if (!bigger)
             return tool_nomem(folder->path, "the list of files");
         folder->entry = bigger;
-        folder->room = capacity;
+        folder->capacity = capacity;
     }
     char *const copy = strdup(name);
     if (!copy)
@@ -54,8 +54,8 @@ static int add(struct folder *folder, const char *name, uint64_t bytes)
 
 static int by_name(const void *left, const void *right)
 {
-    const struct folder_entry *x = left, *y = right;
-    return strcmp(x->name, y->name);
+    const struct folder_entry *first = left, *second = right;
+    return strcmp(first->name, second->name);
 }
 
 const struct folder_entry *folder_find(const struct folder *folder, const char *name)
@@ -158,7 +158,7 @@ static int read_list(struct folder *folder)
     struct parse_error error;
     uint8_t *text;
     size_t size, stored = 0;
-    char name[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
+    char expected[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
     TRY(slurp(folder, FOLDER_LIST_NAME, FOLDER_LIST_MOST, &text, &size));
     folder->made = folder_list_parse(&folder->list, (const char *)text, size, &error);
     free(text);
@@ -168,25 +168,25 @@ static int read_list(struct folder *folder)
         const struct folder_file *const file = &folder->list.file[i];
         if (file->kind == FOLDER_SAME)
             continue;
-        snprintf(name, sizeof name, "%s%s", file->name, file->kind == FOLDER_SHARD ? FOLDER_EXTENSION : "");
-        const struct folder_entry *const entry = folder_find(folder, name);
+        snprintf(expected, sizeof expected, "%s%s", file->name, file->kind == FOLDER_SHARD ? FOLDER_EXTENSION : "");
+        const struct folder_entry *const entry = folder_find(folder, expected);
         if (!entry)
-            return bad_file(folder, name, "is missing: " FOLDER_LIST_NAME " names it");
+            return bad_file(folder, expected, "is missing: " FOLDER_LIST_NAME " names it");
         if (entry->bytes != file->stored.bytes)
-            return bad_file(folder, name,
+            return bad_file(folder, expected,
                             "has not the length that " FOLDER_LIST_NAME " says: it is incomplete or another");
         stored++;
     }
     for (size_t i = 0; stored + 1 < folder->entries && i < folder->entries; i++) {
-        const char *const is = folder->entry[i].name;
-        const size_t n = strlen(is), tail = strlen(FOLDER_EXTENSION);
-        const struct folder_file *file = folder_list_find(&folder->list, is);
-        if (strcmp(is, FOLDER_LIST_NAME) == 0 || (file && file->kind == FOLDER_COPY))
+        const char *const name = folder->entry[i].name;
+        const size_t name_size = strlen(name), tail = strlen(FOLDER_EXTENSION);
+        const struct folder_file *file = folder_list_find(&folder->list, name);
+        if (strcmp(name, FOLDER_LIST_NAME) == 0 || (file && file->kind == FOLDER_COPY))
             continue;
-        snprintf(name, sizeof name, "%.*s", (int)(n > tail ? n - tail : 0), is);
-        file = folder_list_find(&folder->list, name);
-        if (!tool_has_extension(is, FOLDER_EXTENSION) || !file || file->kind != FOLDER_SHARD)
-            return bad_file(folder, is, "is not in " FOLDER_LIST_NAME ": move it elsewhere");
+        snprintf(expected, sizeof expected, "%.*s", (int)(name_size > tail ? name_size - tail : 0), name);
+        file = folder_list_find(&folder->list, expected);
+        if (!tool_has_extension(name, FOLDER_EXTENSION) || !file || file->kind != FOLDER_SHARD)
+            return bad_file(folder, name, "is not in " FOLDER_LIST_NAME ": move it elsewhere");
     }
     return TOOL_OK;
 }
@@ -238,32 +238,34 @@ static int by_bytes(const void *name, const void *shard)
 
 size_t folder_shard(const struct folder *folder, const char *name)
 {
-    const struct shards *const x = &folder->index;
-    const char **const found = x->shards ? bsearch(name, x->shard, x->shards, sizeof *x->shard, by_bytes) : NULL;
-    return found ? (size_t)(found - x->shard) : x->shards;
+    const struct shards *const index = &folder->index;
+    const char **const found =
+        index->shards ? bsearch(name, index->shard, index->shards, sizeof *index->shard, by_bytes) : NULL;
+    return found ? (size_t)(found - index->shard) : index->shards;
 }
 
 /* ---- the tensors of the shards, and the indexes that say where they are */
 
-/* Adds the tensors of shard i. */
-static int add_tensors(struct folder *folder, const struct tensors *t, size_t i)
+/* Adds the tensors of a shard, by its number. */
+static int add_tensors(struct folder *folder, const struct tensors *tensors, size_t number)
 {
-    struct shards *const x = &folder->index;
+    struct shards *const index = &folder->index;
     size_t bytes = 1;
-    for (size_t k = 0; k < t->count; k++)
-        bytes += t->tensor[k].name_size + 1;
-    struct shards_tensor *const bigger = realloc(x->tensor, (x->tensors + t->count + 1) * sizeof *bigger);
+    for (size_t k = 0; k < tensors->count; k++)
+        bytes += tensors->tensor[k].name_size + 1;
+    struct shards_tensor *const bigger = realloc(index->tensor, (index->tensors + tensors->count + 1) * sizeof *bigger);
     if (bigger)
-        x->tensor = bigger;
-    char *p = folder->text[i] = bigger ? malloc(bytes) : NULL;
-    if (!p)
+        index->tensor = bigger;
+    char *position = folder->text[number] = bigger ? malloc(bytes) : NULL;
+    if (!position)
         return tool_nomem(folder->path, "the list of tensors");
-    for (size_t k = 0; k < t->count; k++) {
-        const size_t size = t->tensor[k].name_size;
-        memcpy(p, t->tensor[k].name, size);
-        p[size] = 0;
-        x->tensor[x->tensors++] = (struct shards_tensor){.name = p, .name_len = size, .shard = (uint32_t)i};
-        p += size + 1;
+    for (size_t k = 0; k < tensors->count; k++) {
+        const size_t size = tensors->tensor[k].name_size;
+        memcpy(position, tensors->tensor[k].name, size);
+        position[size] = 0;
+        index->tensor[index->tensors++] =
+            (struct shards_tensor){.name = position, .name_size = size, .shard = (uint32_t)number};
+        position += size + 1;
     }
     return TOOL_OK;
 }
@@ -272,105 +274,108 @@ static int add_tensors(struct folder *folder, const struct tensors *t, size_t i)
 struct checked {
     struct tensors *shard; /* NULL: they are closed again */
     folder_keep *keep;
-    void *ctx;
+    void *context;
     uint64_t *bytes; /* [index.shards] of the tensors of each */
 };
 
-static int check_opened(struct folder *folder, struct checked *c, size_t i, struct tensors *t, const char *path)
+static int check_opened(struct folder *folder, struct checked *checked, size_t number, struct tensors *tensors,
+                        const char *path)
 {
-    TRY(add_tensors(folder, t, i));
-    c->bytes[i] = t->input.bytes - t->source.head_size;
-    t->input.name = folder->index.shard[i]; /* path is freed */
-    return c->shard ? c->keep(c->ctx, &t->input, path) : TOOL_OK;
+    TRY(add_tensors(folder, tensors, number));
+    checked->bytes[number] = tensors->input.bytes - tensors->source.head_size;
+    tensors->input.name = folder->index.shard[number]; /* path is freed */
+    return checked->shard ? checked->keep(checked->context, &tensors->input, path) : TOOL_OK;
 }
 
-static int check_one(struct folder *folder, struct checked *c, size_t i)
+static int check_one(struct folder *folder, struct checked *checked, size_t number)
 {
     const struct tool_options options = {.type = TYPE_SAFETENSORS};
-    struct tensors one = {.input.fd = -1}, *const t = c->shard ? &c->shard[i] : &one;
-    char *const path = folder_path(folder->path, folder->index.shard[i], "");
-    int status = path ? tensors_open(t, path, &options) : TOOL_BAD;
+    struct tensors closed_again = {.input.fd = -1}, *const tensors =
+                                                        checked->shard ? &checked->shard[number] : &closed_again;
+    char *const path = folder_path(folder->path, folder->index.shard[number], "");
+    int status = path ? tensors_open(tensors, path, &options) : TOOL_BAD;
     if (!status)
-        status = check_opened(folder, c, i, t, path);
-    tensors_close(&one);
+        status = check_opened(folder, checked, number, tensors, path);
+    tensors_close(&closed_again);
     free(path);
     return status;
 }
 
 /* An index that is compared with the shards. */
 struct compared {
-    const struct folder *f;
+    const struct folder *folder;
     const char *name; /* of its file */
     struct shards index;
-    size_t *shard;  /* [index.shards] the number in the folder of each, or f->index.shards: there is no such file */
-    bool *named;    /* [f->index.shards] the index names it */
-    bool told;      /* that it is out of date */
+    size_t *shard; /* [index.shards] the number in the folder of each, or folder->index.shards: there is no such file */
+    bool *named;   /* [folder->index.shards] the index names it */
+    bool warned;   /* that it is out of date */
     uint64_t bytes; /* of the tensors of those that it names */
 };
 
 /* Warns, once, of a tensor that is not where the index says. */
-static void tell_stale(struct compared *c, const struct shards_tensor *tensor, const char *where, const char *shard)
+static void tell_stale(struct compared *compared, const struct shards_tensor *tensor, const char *where,
+                       const char *shard)
 {
     char name[QUOTE];
-    char *const path = c->told ? NULL : folder_path(c->f->path, c->name, "");
+    char *const path = compared->warned ? NULL : folder_path(compared->folder->path, compared->name, "");
     if (path)
         tool_warn(path, "is out of date: tensor '%s' is %s %s; it is kept as it is",
-                  pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len), where, shard);
+                  pici_parse_printable(name, sizeof name, tensor->name, tensor->name_size), where, shard);
     free(path);
-    c->told = true;
+    compared->warned = true;
 }
 
 /* Looks for each tensor of the index in the shards. */
-static int compare_there(struct compared *c)
+static int compare_there(struct compared *compared)
 {
-    const struct shards *const has = &c->f->index;
-    for (size_t i = 0; i < c->index.tensors; i++) {
-        const struct shards_tensor *const tensor = &c->index.tensor[i];
-        const size_t shard = c->shard[tensor->shard];
-        const struct shards_tensor *const found = shards_find_in(has, tensor->name, tensor->name_len, shard);
+    const struct shards *const has = &compared->folder->index;
+    for (size_t i = 0; i < compared->index.tensors; i++) {
+        const struct shards_tensor *const tensor = &compared->index.tensor[i];
+        const size_t shard = compared->shard[tensor->shard];
+        const struct shards_tensor *const found = shards_find_in(has, tensor->name, tensor->name_size, shard);
         if (!found && shard == has->shards)
-            return bad_file(c->f, c->index.shard[tensor->shard], "is missing: the index names it");
+            return bad_file(compared->folder, compared->index.shard[tensor->shard], "is missing: the index names it");
         if (!found || found->shard != shard)
-            tell_stale(c, tensor, "not in", c->index.shard[tensor->shard]);
+            tell_stale(compared, tensor, "not in", compared->index.shard[tensor->shard]);
     }
     return TOOL_OK;
 }
 
-static int compare_opened(struct compared *c, const uint64_t *bytes)
+static int compare_opened(struct compared *compared, const uint64_t *bytes)
 {
-    const struct folder *const folder = c->f;
-    const char *const slash = strrchr(c->name, '/');
-    const size_t prefix = slash ? (size_t)(slash - c->name) + 1 : 0;
+    const struct folder *const folder = compared->folder;
+    const char *const slash = strrchr(compared->name, '/');
+    const size_t prefix = slash ? (size_t)(slash - compared->name) + 1 : 0;
     char shard[2 * SHARDS_NAME_MOST + 2];
-    for (size_t i = 0; i < c->index.shards; i++) {
-        snprintf(shard, sizeof shard, "%.*s%s", (int)prefix, c->name, c->index.shard[i]);
-        c->shard[i] = folder_shard(folder, shard);
-        if (c->shard[i] == folder->index.shards)
+    for (size_t i = 0; i < compared->index.shards; i++) {
+        snprintf(shard, sizeof shard, "%.*s%s", (int)prefix, compared->name, compared->index.shard[i]);
+        compared->shard[i] = folder_shard(folder, shard);
+        if (compared->shard[i] == folder->index.shards)
             continue;
-        c->named[c->shard[i]] = true;
-        c->bytes += bytes[c->shard[i]];
+        compared->named[compared->shard[i]] = true;
+        compared->bytes += bytes[compared->shard[i]];
     }
-    TRY(compare_there(c));
-    for (size_t i = 0; !c->told && i < folder->index.tensors; i++) {
+    TRY(compare_there(compared));
+    for (size_t i = 0; !compared->warned && i < folder->index.tensors; i++) {
         const struct shards_tensor *const tensor = &folder->index.tensor[i];
-        if (c->named[tensor->shard] && !shards_find(&c->index, tensor->name, tensor->name_len))
-            tell_stale(c, tensor, "also in", folder->index.shard[tensor->shard]);
+        if (compared->named[tensor->shard] && !shards_find(&compared->index, tensor->name, tensor->name_size))
+            tell_stale(compared, tensor, "also in", folder->index.shard[tensor->shard]);
     }
-    if (!c->told && c->index.has_total && c->index.total != c->bytes)
-        tool_warn(folder->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64, c->name,
-                  c->index.total, c->bytes);
+    if (!compared->warned && compared->index.has_total && compared->index.total != compared->bytes)
+        tool_warn(folder->path, "%s says that the tensors have %" PRIu64 " bytes, and they have %" PRIu64,
+                  compared->name, compared->index.total, compared->bytes);
     return TOOL_OK;
 }
 
 /* Compares an index with the shards. An index that is out of date is no error: what is stored is the files. */
 static int compare_index(const struct folder *folder, const char *name, const uint64_t *bytes)
 {
-    struct compared c = {.f = folder, .name = name};
+    struct compared compared = {.folder = folder, .name = name};
     struct parse_error error;
     uint8_t *text;
     size_t size;
     TRY(slurp(folder, name, SHARDS_TEXT_MOST, &text, &size));
-    const bool good = shards_parse(&c.index, text, size, &error);
+    const bool good = shards_parse(&compared.index, text, size, &error);
     free(text);
     if (!good) {
         char *const path = folder_path(folder->path, name, "");
@@ -380,31 +385,32 @@ static int compare_index(const struct folder *folder, const char *name, const ui
         free(path);
         return TOOL_OK;
     }
-    c.shard = malloc((c.index.shards + 1) * sizeof *c.shard);
-    c.named = calloc(folder->index.shards + 1, sizeof *c.named);
-    const int status = c.shard && c.named ? compare_opened(&c, bytes) : tool_nomem(folder->path, "the list of tensors");
-    free(c.shard);
-    free(c.named);
-    shards_free(&c.index);
+    compared.shard = malloc((compared.index.shards + 1) * sizeof *compared.shard);
+    compared.named = calloc(folder->index.shards + 1, sizeof *compared.named);
+    const int status = compared.shard && compared.named ? compare_opened(&compared, bytes)
+                                                        : tool_nomem(folder->path, "the list of tensors");
+    free(compared.shard);
+    free(compared.named);
+    shards_free(&compared.index);
     return status;
 }
 
-static int check_all(struct folder *folder, struct checked *c)
+static int check_all(struct folder *folder, struct checked *checked)
 {
     for (size_t i = 0; i < folder->index.shards; i++)
-        TRY(check_one(folder, c, i));
+        TRY(check_one(folder, checked, i));
     shards_sort(&folder->index);
     for (size_t i = 0; i < folder->entries; i++)
         if (tool_has_extension(folder->entry[i].name, SHARDS_INDEX))
-            TRY(compare_index(folder, folder->entry[i].name, c->bytes));
+            TRY(compare_index(folder, folder->entry[i].name, checked->bytes));
     return TOOL_OK;
 }
 
 int folder_check(struct folder *folder, struct tensors *shard, folder_keep *keep, void *context)
 {
-    struct checked c = {shard, keep, context, calloc(folder->index.shards + 1, sizeof *c.bytes)};
-    const int status = c.bytes ? check_all(folder, &c) : tool_nomem(folder->path, "the list of tensors");
-    free(c.bytes);
+    struct checked checked = {shard, keep, context, calloc(folder->index.shards + 1, sizeof *checked.bytes)};
+    const int status = checked.bytes ? check_all(folder, &checked) : tool_nomem(folder->path, "the list of tensors");
+    free(checked.bytes);
     return status;
 }
 
@@ -449,62 +455,62 @@ struct folder_sum folder_output_sum(const struct output *output)
 
 /* A file that is read, and copied if there is a `to`. */
 struct copy {
-    struct input in;
-    struct output out;
+    struct input input;
+    struct output output;
     struct progress progress;
     uint8_t *piece;
 };
 
-static int copy(struct copy *c, const char *path, const char *to, struct folder_sum *sum)
+static int copy(struct copy *copied, const char *path, const char *to, struct folder_sum *sum)
 {
     enum { PIECE = 1 << 18 };
-    c->piece = malloc(PIECE);
-    if (!c->piece)
+    copied->piece = malloc(PIECE);
+    if (!copied->piece)
         return tool_nomem(path, "a piece of the file");
-    TRY(input_open(&c->in, path));
-    input_hash(&c->in);
-    progress_start(&c->progress, path, c->in.bytes);
+    TRY(input_open(&copied->input, path));
+    input_hash(&copied->input);
+    progress_start(&copied->progress, path, copied->input.bytes);
     if (to) {
-        TRY(output_open(&c->out, to, &c->in, false));
-        output_times(&c->out, &c->in);
+        TRY(output_open(&copied->output, to, &copied->input, false));
+        output_times(&copied->output, &copied->input);
     }
     for (size_t got = PIECE; got == PIECE;) {
-        TRY(input_read(&c->in, c->piece, PIECE, &got));
+        TRY(input_read(&copied->input, copied->piece, PIECE, &got));
         if (to)
-            TRY(output_write(&c->out, c->piece, got));
-        progress_at(&c->progress, c->in.position, c->in.position);
+            TRY(output_write(&copied->output, copied->piece, got));
+        progress_at(&copied->progress, copied->input.position, copied->input.position);
     }
-    *sum = folder_input_sum(&c->in);
-    progress_end(&c->progress);
-    return to ? output_commit(&c->out) : TOOL_OK;
+    *sum = folder_input_sum(&copied->input);
+    progress_end(&copied->progress);
+    return to ? output_commit(&copied->output) : TOOL_OK;
 }
 
 int folder_copy(const char *path, const char *to, struct folder_sum *sum)
 {
-    struct copy c = {.in.fd = -1, .out.fd = -1};
-    const int status = copy(&c, path, to, sum);
-    progress_end(&c.progress);
-    output_discard(&c.out);
-    input_close(&c.in);
-    free(c.piece);
+    struct copy copied = {.input.fd = -1, .output.fd = -1};
+    const int status = copy(&copied, path, to, sum);
+    progress_end(&copied.progress);
+    output_discard(&copied.output);
+    input_close(&copied.input);
+    free(copied.piece);
     return status;
 }
 
 int folder_copy_as(const char *path, const char *to, const struct folder_sum *want)
 {
-    struct folder_sum is;
-    TRY(folder_copy(path, to, &is));
-    return folder_match(path, &is, want);
+    struct folder_sum sum;
+    TRY(folder_copy(path, to, &sum));
+    return folder_match(path, &sum, want);
 }
 
-int folder_match(const char *path, const struct folder_sum *is, const struct folder_sum *want)
+int folder_match(const char *path, const struct folder_sum *found, const struct folder_sum *want)
 {
-    if (is->bytes == want->bytes && is->hash == want->hash)
+    if (found->bytes == want->bytes && found->hash == want->hash)
         return TOOL_OK;
     return tool_bad(path,
                     "has %" PRIu64 " bytes of XXH64 %016" PRIx64 ", and must have %" PRIu64 " of %016" PRIx64
                     " (" FOLDER_LIST_NAME ")",
-                    is->bytes, is->hash, want->bytes, want->hash);
+                    found->bytes, found->hash, want->bytes, want->hash);
 }
 
 void folder_close(struct folder *folder)

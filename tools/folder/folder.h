@@ -20,7 +20,7 @@ struct folder {
     const char *path;
     mode_t mode;
     struct folder_entry *entry; /* [entries] in the order of the bytes of their names */
-    size_t entries, room;
+    size_t entries, capacity;
     bool made;               /* by picitool: list is set, else index */
     struct folder_list list; /* all files but the list are stored as it says, and have the lengths that it says */
     struct shards index;     /* of a checkpoint: its .safetensors files, which are entries; after folder_check, their
@@ -72,7 +72,7 @@ int folder_copy(const char *path, const char *to, struct folder_sum *);
 int folder_copy_as(const char *path, const char *to, const struct folder_sum *want);
 
 /* Check that file NAME of a folder, or what is made of it, has this length and hash. */
-int folder_match(const char *path, const struct folder_sum *is, const struct folder_sum *want);
+int folder_match(const char *path, const struct folder_sum *found, const struct folder_sum *want);
 
 void folder_close(struct folder *);
 

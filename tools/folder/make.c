@@ -41,8 +41,8 @@ static int write_list(const struct folder_make *making)
     return status;
 }
 
-/* Prints the line for the folder, and adds it to the sum. */
-static void tell(const struct folder_make *making, const char *out, struct results *sum, double seconds)
+/* Prints the line for the folder, and adds it to the results. */
+static void tell(const struct folder_make *making, const char *out, struct results *results, double seconds)
 {
     uint64_t original = 0, stored = 0;
     for (size_t i = 0; i < making->list.files; i++) {
@@ -51,11 +51,11 @@ static void tell(const struct folder_make *making, const char *out, struct resul
     }
     const struct output made = {.name = out, .position = making->restored ? original : stored};
     result_print(making->from->path, making->restored ? stored : original, &made, making->restored, seconds);
-    if (sum) {
-        sum->done++;
-        sum->dense += original;
-        sum->compressed += stored;
-        sum->seconds += seconds;
+    if (results) {
+        results->done++;
+        results->dense += original;
+        results->compressed += stored;
+        results->seconds += seconds;
     }
 }
 
@@ -68,11 +68,11 @@ static int each_folder(const struct folder_make *making, int (*one)(const struct
     for (size_t i = 0; i < making->list.files; i++) {
         const char *const name = making->list.file[i].name, *slash = name;
         for (; (slash = strchr(slash, '/')); slash++) {
-            const size_t n = (size_t)(slash - name);
-            if (strncmp(last, name, n + 1) == 0) /* the file before is in it too */
+            const size_t size = (size_t)(slash - name);
+            if (strncmp(last, name, size + 1) == 0) /* the file before is in it too */
                 continue;
-            memcpy(folder, name, n);
-            folder[n] = 0;
+            memcpy(folder, name, size);
+            folder[size] = 0;
             TRY(one(making, folder));
         }
         last = name;
@@ -94,11 +94,11 @@ static int begin_folder(const struct folder_make *making, const char *name)
 static int end_folder(const struct folder_make *making, const char *name)
 {
     struct stat info = {.st_mode = 0};
-    char *const path = folder_path(making->to, name, ""), *const was = folder_path(making->from->path, name, "");
-    int status = path && was ? TOOL_OK : TOOL_BAD;
+    char *const path = folder_path(making->to, name, ""), *const old_path = folder_path(making->from->path, name, "");
+    int status = path && old_path ? TOOL_OK : TOOL_BAD;
     const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    if (was)
-        (void)stat(was, &info); /* if there is none, its owner alone may read it */
+    if (old_path)
+        (void)stat(old_path, &info); /* if there is none, its owner alone may read it */
     if (!status && (fd < 0 || fchmod(fd, (info.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
         status = tool_bad(path, "%s", strerror(errno));
     if (!status && info.st_mode)
@@ -106,28 +106,29 @@ static int end_folder(const struct folder_make *making, const char *name)
     if (fd >= 0)
         close(fd);
     free(path);
-    free(was);
+    free(old_path);
     return status;
 }
 
-int folder_refuse_inside(const char *in, const char *out)
+int folder_refuse_inside(const char *input_path, const char *output_path)
 {
-    char *const copy = strdup(out);
+    char *const copy = strdup(output_path);
     size_t size = copy ? strlen(copy) : 0;
     if (!copy)
-        return tool_nomem(out, "a path");
+        return tool_nomem(output_path, "a path");
     while (size > 1 && copy[size - 1] == '/')
         copy[--size] = 0;
     char *const slash = strrchr(copy, '/');
     if (slash)
         slash[slash == copy] = 0;
-    char *const from = realpath(in, NULL), *const above = realpath(slash ? copy : ".", NULL);
-    const size_t n = from ? strlen(from) : 0;
-    const bool inside = from && above && strncmp(above, from, n) == 0 && (!above[n] || above[n] == '/');
+    char *const from = realpath(input_path, NULL), *const above = realpath(slash ? copy : ".", NULL);
+    const size_t from_size = from ? strlen(from) : 0;
+    const bool inside =
+        from && above && strncmp(above, from, from_size) == 0 && (!above[from_size] || above[from_size] == '/');
     free(copy);
     free(from);
     free(above);
-    return inside ? tool_usage(out, "is in the folder that is read: it must be elsewhere") : TOOL_OK;
+    return inside ? tool_usage(output_path, "is in the folder that is read: it must be elsewhere") : TOOL_OK;
 }
 
 /* How many files to make at a time: each has up to four descriptors, and pici_files_kept leaves three quarters. */
@@ -137,7 +138,7 @@ static size_t files_most(void)
     return most < 0 ? SIZE_MAX : most < 16 ? 1 : (size_t)most / 8;
 }
 
-static int make_all(struct folder_make *making, struct outfolder *to, const char *out, struct results *sum)
+static int make_all(struct folder_make *making, struct outfolder *to, const char *out, struct results *results)
 {
     size_t large = 0;
     making->each = *making->options;
@@ -159,11 +160,11 @@ static int make_all(struct folder_make *making, struct outfolder *to, const char
     if (!making->mode && stat(making->from->path, &info) == 0) /* one folder is made of another, not of two */
         (void)futimens(to->fd, (struct timespec[]){info.st_atim, info.st_mtim});
     TRY(outfolder_commit(to));
-    tell(making, out, sum, term_now() - start);
+    tell(making, out, results, term_now() - start);
     return TOOL_OK;
 }
 
-int folder_make(struct folder_make *making, const char *out, struct results *sum)
+int folder_make(struct folder_make *making, const char *out, struct results *results)
 {
     struct outfolder to;
     if (folder_same(out, making->from->path))
@@ -171,7 +172,7 @@ int folder_make(struct folder_make *making, const char *out, struct results *sum
     TRY(folder_refuse_inside(making->from->path, out));
     TRY(outfolder_open(&to, out, making->mode ? making->mode : making->from->mode,
                        making->options->force || making->in_place, making->in_place ? NULL : &making->list));
-    const int status = make_all(making, &to, out, sum);
+    const int status = make_all(making, &to, out, results);
     outfolder_discard(&to);
     return status;
 }
@@ -217,21 +218,21 @@ int folder_list_of(struct folder_list *list, const struct folder *folder, bool a
 char *folder_output_name(const char *path, const char *extension)
 {
     size_t size = strlen(path);
-    char *const out = malloc(size + strlen(extension) + 1);
-    if (!out) {
+    char *const name = malloc(size + strlen(extension) + 1);
+    if (!name) {
         tool_nomem(path, "the output's name");
         return NULL;
     }
     while (size > 1 && path[size - 1] == '/')
         size--;
-    memcpy(out, path, size);
-    out[size] = 0;
-    const char *const slash = strrchr(out, '/'), *const base = slash ? slash + 1 : out;
-    if (strcmp(base, ".") != 0 && strcmp(base, "..") != 0) {
-        strcpy(out + size, extension);
-        return out;
+    memcpy(name, path, size);
+    name[size] = 0;
+    const char *const slash = strrchr(name, '/'), *const last = slash ? slash + 1 : name;
+    if (strcmp(last, ".") != 0 && strcmp(last, "..") != 0) {
+        strcpy(name + size, extension);
+        return name;
     }
-    free(out); /* it has a name in the folder above */
+    free(name); /* it has a name in the folder above */
     char *const real = realpath(path, NULL);
     if (!real)
         tool_bad(path, "%s", strerror(errno));

@@ -22,10 +22,10 @@ struct folder_make {
 };
 
 /* Make the folder `out`, whole or not at all. It must not be `from`, nor in it. */
-int folder_make(struct folder_make *, const char *out, struct results *sum);
+int folder_make(struct folder_make *, const char *out, struct results *results);
 
 /* Refuse an output in a folder that is read, which would then have it. */
-int folder_refuse_inside(const char *in, const char *out);
+int folder_refuse_inside(const char *input_path, const char *output_path);
 
 /* Whether two paths are of one folder. */
 bool folder_same(const char *, const char *);

@@ -5,92 +5,95 @@
 
 static int keep(void *context, struct input *input, const char *path)
 {
-    struct checkpoint *const c = context;
-    TRY(output_perms(&c->perms, input->name, input->fd));
-    return input_rest(input, path, c->rest ? SIZE_MAX : c->opened++);
+    struct checkpoint *const checkpoint = context;
+    TRY(output_perms(&checkpoint->perms, input->name, input->fd));
+    return input_rest(input, path, checkpoint->rest ? SIZE_MAX : checkpoint->opened++);
 }
 
-static int open_all(struct checkpoint *c, const char *path)
+static int open_all(struct checkpoint *checkpoint, const char *path)
 {
-    TRY(folder_open(&c->folder, path));
-    TRY(folder_expect_checkpoint(&c->folder));
-    const size_t n = c->folder.index.shards;
-    c->shard = calloc(n + 1, sizeof *c->shard);
-    c->start = calloc(n + 1, sizeof *c->start);
-    if (!c->shard || !c->start)
+    TRY(folder_open(&checkpoint->folder, path));
+    TRY(folder_expect_checkpoint(&checkpoint->folder));
+    const size_t count = checkpoint->folder.index.shards;
+    checkpoint->shard = calloc(count + 1, sizeof *checkpoint->shard);
+    checkpoint->start = calloc(count + 1, sizeof *checkpoint->start);
+    if (!checkpoint->shard || !checkpoint->start)
         return tool_nomem(path, "the list of shards");
-    TRY(folder_check(&c->folder, c->shard, keep, c));
-    for (size_t i = 0; i < n; i++) {
-        c->start[i] = c->bytes;
-        c->bytes += c->shard[i].input.bytes;
+    TRY(folder_check(&checkpoint->folder, checkpoint->shard, keep, checkpoint));
+    for (size_t i = 0; i < count; i++) {
+        checkpoint->start[i] = checkpoint->bytes;
+        checkpoint->bytes += checkpoint->shard[i].input.bytes;
     }
     return TOOL_OK;
 }
 
-int checkpoint_open(struct checkpoint *c, const char *path, bool rest)
+int checkpoint_open(struct checkpoint *checkpoint, const char *path, bool rest)
 {
-    *c = (struct checkpoint){.rest = rest};
-    const int status = open_all(c, path);
+    *checkpoint = (struct checkpoint){.rest = rest};
+    const int status = open_all(checkpoint, path);
     if (status)
-        checkpoint_close(c);
+        checkpoint_close(checkpoint);
     return status;
 }
 
 /* A pici_read_at_fn of all shards as one file. No tensor is in two. */
-static int read_at(void *context, void *p, size_t n, uint64_t offset)
+static int read_at(void *context, void *buffer, size_t size, uint64_t offset)
 {
-    const struct checkpoint *const c = context;
-    size_t i = 0;
-    for (size_t above = c->folder.index.shards; above - i > 1;) {
-        const size_t middle = i + (above - i) / 2;
-        if (c->start[middle] <= offset)
-            i = middle;
+    const struct checkpoint *const checkpoint = context;
+    size_t shard = 0;
+    for (size_t above = checkpoint->folder.index.shards; above - shard > 1;) {
+        const size_t middle = shard + (above - shard) / 2;
+        if (checkpoint->start[middle] <= offset)
+            shard = middle;
         else
             above = middle;
     }
-    struct input input = c->shard[i].input; /* whose position changes */
-    return input_read_at(&input, p, n, offset - c->start[i]);
+    struct input input = checkpoint->shard[shard].input; /* whose position changes */
+    return input_read_at(&input, buffer, size, offset - checkpoint->start[shard]);
 }
 
-int checkpoint_state(struct checkpoint *c, struct pici_state **s)
+int checkpoint_state(struct checkpoint *checkpoint, struct pici_state **state)
 {
-    return pici_state_new(s, c->folder.path, PICI_STATE_SAFETENSORS, NULL, 0, read_at, c)
-               ? tool_nomem(c->folder.path, "the list of tensors")
+    return pici_state_new(state, checkpoint->folder.path, PICI_STATE_SAFETENSORS, NULL, 0, read_at, checkpoint)
+               ? tool_nomem(checkpoint->folder.path, "the list of tensors")
                : TOOL_OK;
 }
 
-int checkpoint_add(const struct checkpoint *c, struct pici_state *s, const char *name, size_t size, const char *file)
+int checkpoint_add(const struct checkpoint *checkpoint, struct pici_state *state, const char *name, size_t size,
+                   const char *file)
 {
-    const struct shards_tensor *const at = shards_find_in(&c->folder.index, name, size, folder_shard(&c->folder, file));
+    const struct shards_tensor *const entry =
+        shards_find_in(&checkpoint->folder.index, name, size, folder_shard(&checkpoint->folder, file));
     struct pici_attr attrs[SOURCE_ATTRS];
-    if (!at)
+    if (!entry)
         return TOOL_OK;
-    const struct tensor_at *const t = tensors_find(&c->shard[at->shard], name, size);
-    const struct source_tensor source = tensors_source(t);
-    const struct pici_tensor out = source_describe(&source, attrs);
-    const enum pici_status failed = pici_state_add(s, &out, NULL, c->start[at->shard] + t->offset);
-    return failed == PICI_E_NOMEM ? tool_nomem(c->folder.path, "the list of tensors")
-           : failed               ? tool_bad(c->folder.path, "%s", pici_strerror(failed))
+    const struct tensor_at *const tensor = tensors_find(&checkpoint->shard[entry->shard], name, size);
+    const struct source_tensor source = tensors_source(tensor);
+    const struct pici_tensor described = source_describe(&source, attrs);
+    const enum pici_status failed =
+        pici_state_add(state, &described, NULL, checkpoint->start[entry->shard] + tensor->offset);
+    return failed == PICI_E_NOMEM ? tool_nomem(checkpoint->folder.path, "the list of tensors")
+           : failed               ? tool_bad(checkpoint->folder.path, "%s", pici_strerror(failed))
                                   : TOOL_OK;
 }
 
-int checkpoint_output(const struct checkpoint *c, struct output *output, const char *to, int fd)
+int checkpoint_output(const struct checkpoint *checkpoint, struct output *output, const char *to, int fd)
 {
     struct pici_perms perms = {0};
     TRY(output_perms(&perms, to, fd));
-    pici_perms_narrow(&perms, &c->perms);
+    pici_perms_narrow(&perms, &checkpoint->perms);
     const int status = output_open_as(output, to, NULL, &perms, false);
     pici_perms_free(&perms);
     return status;
 }
 
-void checkpoint_close(struct checkpoint *c)
+void checkpoint_close(struct checkpoint *checkpoint)
 {
-    for (size_t i = 0; c->shard && i < c->folder.index.shards; i++)
-        tensors_close(&c->shard[i]);
-    free(c->shard);
-    free(c->start);
-    pici_perms_free(&c->perms);
-    folder_close(&c->folder);
-    *c = (struct checkpoint){.bytes = 0};
+    for (size_t i = 0; checkpoint->shard && i < checkpoint->folder.index.shards; i++)
+        tensors_close(&checkpoint->shard[i]);
+    free(checkpoint->shard);
+    free(checkpoint->start);
+    pici_perms_free(&checkpoint->perms);
+    folder_close(&checkpoint->folder);
+    *checkpoint = (struct checkpoint){.bytes = 0};
 }

@@ -30,10 +30,10 @@ const char *archive_title(struct archive *archive, const struct archive_part *pa
     if (part->kind == ARCHIVE_FILLER)
         return archive_name(archive, part, size);
     if (part->tensor != ARCHIVE_NONE) {
-        *size = archive->torch.tensors[part->tensor].name_len;
+        *size = archive->torch.tensors[part->tensor].name_size;
         return archive->torch.tensors[part->tensor].name;
     }
-    *size = archive->zip.entries[part->number].name_len;
+    *size = archive->zip.entries[part->number].name_size;
     return archive->zip.entries[part->number].name;
 }
 
@@ -74,7 +74,7 @@ static bool is_checked(const struct archive *archive, const struct archive_part 
 /* Checks the entry's end, once the part has been taken. */
 static int end_part(struct archive *archive)
 {
-    const int status = archive->unzip.left ? archive_skip(archive, archive->unzip.left) : TOOL_OK;
+    const int status = archive->unzip.remaining ? archive_skip(archive, archive->unzip.remaining) : TOOL_OK;
     archive_stop_unzipping(archive);
     return status;
 }

@@ -138,7 +138,7 @@ int cut_deflated(struct cut *cut, const struct zip_entry *entry, int *level, uin
         if (!unzip_open(&archive->unzip, entry, input_read_at, archive->input, &archive->error))
             return archive_refuse(archive);
         archive->unzipping = true;
-        const int status = archive_skip(archive, archive->unzip.left);
+        const int status = archive_skip(archive, archive->unzip.remaining);
         archive_stop_unzipping(archive);
         archive->error = status ? archive->error : kept_reason;
         return status;
@@ -174,5 +174,5 @@ void cut_tell_kept(const struct cut *cut)
         tool_warn(cut->archive->input->name, "%zu of %zu entries %s kept as %s: '%s': %s", cut->kept,
                   cut->archive->zip.count, cut->kept == 1 ? "is" : "are",
                   cut->kept == 1 ? "it is" : "they are, the first",
-                  pici_parse_printable(name, sizeof name, entry->name, entry->name_len), cut->kept_reason.what);
+                  pici_parse_printable(name, sizeof name, entry->name, entry->name_size), cut->kept_reason.what);
 }

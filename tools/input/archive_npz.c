@@ -14,7 +14,7 @@ struct arrays {
 
 static bool ends_in_npy(const struct zip_entry *entry)
 {
-    return entry->name_len > 4 && memcmp(entry->name + entry->name_len - 4, ".npy", 4) == 0;
+    return entry->name_size > 4 && memcmp(entry->name + entry->name_size - 4, ".npy", 4) == 0;
 }
 
 /* Reads the .npy header of an entry. *is_array: it has one, and what follows it can be read as an array; else err says
@@ -94,9 +94,9 @@ static void shorten(struct archive *archive, bool shorter)
         if (archive->part[i].kind != ARCHIVE_ARRAY)
             continue;
         struct zip_entry *entry = &archive->zip.entries[archive->part[i].number];
-        char *dot = archive->zip.names + (entry->name - archive->zip.names) + entry->name_len - (shorter ? 4 : 0);
+        char *dot = archive->zip.names + (entry->name - archive->zip.names) + entry->name_size - (shorter ? 4 : 0);
         *dot = shorter ? 0 : '.';
-        entry->name_len = (size_t)(dot - entry->name) + (shorter ? 0 : 4);
+        entry->name_size = (size_t)(dot - entry->name) + (shorter ? 0 : 4);
     }
 }
 

@@ -36,7 +36,7 @@ static const struct zip_entry *find_entry(const struct zip *zip, const char *nam
     const size_t size = strlen(name);
     for (size_t i = 0; i < zip->count; i++) {
         const struct zip_entry *entry = &zip->entries[i];
-        const size_t prefix = entry->name_len > size ? entry->name_len - size : 0;
+        const size_t prefix = entry->name_size > size ? entry->name_size - size : 0;
         if (prefix && entry->name[prefix - 1] == '/' && !memchr(entry->name, '/', prefix - 1) &&
             memcmp(entry->name + prefix, name, size) == 0)
             return entry;
@@ -56,12 +56,12 @@ static uint32_t part_of_key(const struct archive *archive, const struct storages
     char name[512];
     struct zip_entry wanted = {.name = name};
     const struct zip_entry *key = &wanted;
-    const size_t size = storages->prefix_size + 5 + tensor->storage_len;
+    const size_t size = storages->prefix_size + 5 + tensor->storage_size;
     if (size >= sizeof name || !storages->count)
         return ARCHIVE_NONE;
     memcpy(name, prefix, storages->prefix_size);
     memcpy(name + storages->prefix_size, "data/", 5);
-    memcpy(name + storages->prefix_size + 5, tensor->storage, tensor->storage_len);
+    memcpy(name + storages->prefix_size + 5, tensor->storage, tensor->storage_size);
     name[size] = 0;
     const struct zip_entry *const *found =
         bsearch(&key, storages->entry, storages->count, sizeof *storages->entry, by_entry_name);
@@ -108,7 +108,7 @@ static bool match(struct archive *archive, const struct storages *storages, cons
         const uint64_t item = pici_dtype_width(tensor->dtype) * tensor->item_elements;
         if (tensor->extent > part->bytes / item)
             return pici_parse_fail(&archive->error, part->offset, "tensor '%s' goes beyond its storage",
-                                   pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len));
+                                   pici_parse_printable(name, sizeof name, tensor->name, tensor->name_size));
         if (part->tensor != ARCHIVE_NONE &&
             rank_of(tensor, part->bytes) <= rank_of(&archive->torch.tensors[part->tensor], part->bytes))
             continue;
@@ -176,7 +176,7 @@ static int rename_tensors(struct archive *archive, struct archive_name *names, s
         if (!twice++)
             snprintf(shown, sizeof shown, "%s", pici_parse_printable(other, sizeof other, key.text, key.size));
         tensor->name = key.text;
-        tensor->name_len = key.size;
+        tensor->name_size = key.size;
         position += key.size + 1;
     }
     tool_warn(archive->input->name, "%zu tensor%s the name of another and get%s another, the first '%s'", twice,
@@ -192,7 +192,7 @@ static int settle_names(struct archive *archive)
     if (!names)
         return tool_nomem(archive->input->name, "the names of tensors");
     for (size_t i = 0; i < count; i++)
-        names[i] = (struct archive_name){archive->torch.tensors[i].name, archive->torch.tensors[i].name_len, i};
+        names[i] = (struct archive_name){archive->torch.tensors[i].name, archive->torch.tensors[i].name_size, i};
     for (size_t i = 0; i < archive->parts; i++) {
         const struct archive_part *part = &archive->part[i];
         if (part->unnamed || part->tensor != ARCHIVE_NONE)
@@ -229,7 +229,7 @@ static unsigned view_rank(const struct torch_tensor *tensor)
 static size_t view_bytes(const struct torch_tensor *tensor)
 {
     return PICI_VIEW_FIXED + 16 * (size_t)view_rank(tensor) +
-           ((tensor->name_len + 1 + strlen(tensor->source_dtype)) | 7) + 1;
+           ((tensor->name_size + 1 + strlen(tensor->source_dtype)) | 7) + 1;
 }
 
 /* Writes a view as formats/file.md has it. */
@@ -246,7 +246,7 @@ static uint8_t *put_view(uint8_t *target, const struct torch_tensor *tensor, uin
     target[PICI_VIEW_FLAGS] =
         (uint8_t)((tensor->conjugate ? PICI_VIEW_CONJUGATE : 0) | (tensor->negative ? PICI_VIEW_NEGATIVE : 0));
     target[PICI_VIEW_WORD] = (uint8_t)word_size;
-    store_le32(target + PICI_VIEW_NAME, (uint32_t)tensor->name_len);
+    store_le32(target + PICI_VIEW_NAME, (uint32_t)tensor->name_size);
     target += PICI_VIEW_FIXED;
     for (unsigned i = 0; i < tensor->rank; i++) {
         store_le64(target + 8 * (size_t)i, tensor->shape[i]);
@@ -258,8 +258,8 @@ static uint8_t *put_view(uint8_t *target, const struct torch_tensor *tensor, uin
         store_le64(target + 8 * ((size_t)rank + tensor->rank), 1);
     }
     target += 16 * (size_t)rank;
-    memcpy(target, tensor->name, tensor->name_len);
-    memcpy(target + tensor->name_len + 1, tensor->source_dtype, word_size);
+    memcpy(target, tensor->name, tensor->name_size);
+    memcpy(target + tensor->name_size + 1, tensor->source_dtype, word_size);
     return end;
 }
 
@@ -278,7 +278,7 @@ static int make_views(struct archive *archive)
         if (view_rank(tensor) > PICI_RANK_MAX) {
             char name[64];
             tool_warn(archive->input->name, "tensor '%s' has more than %u dimensions: its elements have no name",
-                      pici_parse_printable(name, sizeof name, tensor->name, tensor->name_len), PICI_RANK_MAX);
+                      pici_parse_printable(name, sizeof name, tensor->name, tensor->name_size), PICI_RANK_MAX);
             continue;
         }
         views[count++] = (struct view_of){part, (uint32_t)i};
@@ -343,7 +343,7 @@ static int name_storages(struct archive *archive, struct storages *storages)
     const struct zip_entry *entry = find_entry(&archive->zip, "data.pkl");
     bool readable = read_pickle(archive, entry) && read_byte_order(archive);
     if (readable) {
-        storages->prefix_size = entry->name_len - strlen("data.pkl");
+        storages->prefix_size = entry->name_size - strlen("data.pkl");
         archive->part_of = malloc((archive->torch.count + 1) * sizeof *archive->part_of);
         if (!archive->part_of)
             return tool_nomem(archive->input->name, "the names of tensors");
@@ -431,7 +431,7 @@ const char *archive_view(struct archive *archive, size_t index, char *buffer, si
                                           .is_part = is_part,
                                           .offset = tensor->offset,
                                           .of = after ? after->name : NULL,
-                                          .of_size = after ? after->name_len : 0,
+                                          .of_size = after ? after->name_size : 0,
                                           .conjugate = tensor->conjugate,
                                           .negative = tensor->negative});
 }

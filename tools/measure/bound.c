@@ -10,108 +10,112 @@ enum { EXPONENTS = 256, LENGTHS = 128 /* of differences of f32, with a sign */ }
 struct bound {
     enum pici_dtype dtype;
     size_t width, differences; /* differences: how many there are of one exponent */
-    uint64_t n[EXPONENTS], k[EXPONENTS];
+    uint64_t elements[EXPONENTS], changed[EXPONENTS];
     uint64_t plain;             /* bits that are stored as they are */
     uint64_t *count[EXPONENTS]; /* [differences]; NULL: none so far */
 };
 
 struct bound *bound_new(enum pici_dtype dtype)
 {
-    struct bound *const b = calloc(1, sizeof *b);
-    if (!b)
+    struct bound *const bound = calloc(1, sizeof *bound);
+    if (!bound)
         return NULL;
-    b->dtype = dtype;
-    b->width = pici_dtype_width(dtype);
-    b->differences = dtype == PICI_F16 || dtype == PICI_BF16 ? 1 << 16 : dtype == PICI_F32 ? LENGTHS : 0;
-    for (unsigned e = 0; b->differences && e < (dtype == PICI_F16 ? 32 : EXPONENTS); e++) {
-        b->count[e] = calloc(b->differences, sizeof **b->count);
-        if (!b->count[e]) {
-            bound_free(b);
+    bound->dtype = dtype;
+    bound->width = pici_dtype_width(dtype);
+    bound->differences = dtype == PICI_F16 || dtype == PICI_BF16 ? 1 << 16 : dtype == PICI_F32 ? LENGTHS : 0;
+    for (unsigned exponent = 0; bound->differences && exponent < (dtype == PICI_F16 ? 32 : EXPONENTS); exponent++) {
+        bound->count[exponent] = calloc(bound->differences, sizeof **bound->count);
+        if (!bound->count[exponent]) {
+            bound_free(bound);
             return NULL;
         }
     }
-    return b;
+    return bound;
 }
 
-void bound_free(struct bound *b)
+void bound_free(struct bound *bound)
 {
-    for (unsigned e = 0; b && e < EXPONENTS; e++)
-        free(b->count[e]);
-    free(b);
+    for (unsigned exponent = 0; bound && exponent < EXPONENTS; exponent++)
+        free(bound->count[exponent]);
+    free(bound);
 }
 
-static void add_16(struct bound *b, const uint8_t *from, const uint8_t *to, uint64_t n)
+static void add_16(struct bound *bound, const uint8_t *from, const uint8_t *to, uint64_t count)
 {
-    const unsigned shift = b->dtype == PICI_F16 ? 10 : 7, exponents = b->dtype == PICI_F16 ? 31 : 255;
-    for (uint64_t i = 0; i < n; i++) {
-        uint16_t u, v;
-        memcpy(&u, from + 2 * i, 2);
-        memcpy(&v, to + 2 * i, 2);
-        const unsigned e = u >> shift & exponents;
-        b->n[e]++;
-        if (u == v)
+    const unsigned shift = bound->dtype == PICI_F16 ? 10 : 7, exponents = bound->dtype == PICI_F16 ? 31 : 255;
+    for (uint64_t i = 0; i < count; i++) {
+        uint16_t old_bits, new_bits;
+        memcpy(&old_bits, from + 2 * i, 2);
+        memcpy(&new_bits, to + 2 * i, 2);
+        const unsigned exponent = old_bits >> shift & exponents;
+        bound->elements[exponent]++;
+        if (old_bits == new_bits)
             continue;
-        const unsigned x = u >> 15 ? u ^ 0x7fffu : u, y = v >> 15 ? v ^ 0x7fffu : v;
-        b->k[e]++;
-        b->count[e][(y - x) & 0xffff]++;
+        const unsigned old_order = old_bits >> 15 ? old_bits ^ 0x7fffu : old_bits,
+                       new_order = new_bits >> 15 ? new_bits ^ 0x7fffu : new_bits;
+        bound->changed[exponent]++;
+        bound->count[exponent][(new_order - old_order) & 0xffff]++;
     }
 }
 
-static void add_f32(struct bound *b, const uint8_t *from, const uint8_t *to, uint64_t n)
+static void add_f32(struct bound *bound, const uint8_t *from, const uint8_t *to, uint64_t count)
 {
-    for (uint64_t i = 0; i < n; i++) {
-        uint32_t u, value;
-        memcpy(&u, from + 4 * i, 4);
-        memcpy(&value, to + 4 * i, 4);
-        const unsigned e = u >> 23 & 255;
-        b->n[e]++;
-        if (u == value)
+    for (uint64_t i = 0; i < count; i++) {
+        uint32_t old_bits, new_bits;
+        memcpy(&old_bits, from + 4 * i, 4);
+        memcpy(&new_bits, to + 4 * i, 4);
+        const unsigned exponent = old_bits >> 23 & 255;
+        bound->elements[exponent]++;
+        if (old_bits == new_bits)
             continue;
-        const uint32_t d = (value >> 31 ? value ^ 0x7fffffff : value) - (u >> 31 ? u ^ 0x7fffffff : u);
-        const uint32_t magnitude = d >> 31 ? 0 - d : d;
+        const uint32_t difference =
+            (new_bits >> 31 ? new_bits ^ 0x7fffffff : new_bits) - (old_bits >> 31 ? old_bits ^ 0x7fffffff : old_bits);
+        const uint32_t magnitude = difference >> 31 ? 0 - difference : difference;
         unsigned length = 0; /* of the bits after the first */
         while (length < 31 && magnitude >> (length + 1))
             length++;
-        b->k[e]++;
-        b->count[e][2 * length + (d >> 31)]++;
-        b->plain += length;
+        bound->changed[exponent]++;
+        bound->count[exponent][2 * length + (difference >> 31)]++;
+        bound->plain += length;
     }
 }
 
-void bound_add(struct bound *b, const void *from, const void *to, uint64_t n)
+void bound_add(struct bound *bound, const void *from, const void *to, uint64_t count)
 {
-    if (b->differences == 1 << 16) {
-        add_16(b, from, to, n);
-    } else if (b->differences) {
-        add_f32(b, from, to, n);
+    if (bound->differences == 1 << 16) {
+        add_16(bound, from, to, count);
+    } else if (bound->differences) {
+        add_f32(bound, from, to, count);
     } else {
-        const uint8_t *p = from, *q = to;
-        b->n[0] += n;
-        for (uint64_t i = 0; i < n; i++)
-            b->k[0] += memcmp(p + i * b->width, q + i * b->width, b->width) != 0;
+        const uint8_t *old_bytes = from, *new_bytes = to;
+        bound->elements[0] += count;
+        for (uint64_t i = 0; i < count; i++)
+            bound->changed[0] += memcmp(old_bytes + i * bound->width, new_bytes + i * bound->width, bound->width) != 0;
     }
 }
 
-uint64_t bound_changed(const struct bound *b)
+uint64_t bound_changed(const struct bound *bound)
 {
-    uint64_t all = 0;
-    for (unsigned e = 0; e < EXPONENTS; e++)
-        all += b->k[e];
-    return all;
+    uint64_t total = 0;
+    for (unsigned exponent = 0; exponent < EXPONENTS; exponent++)
+        total += bound->changed[exponent];
+    return total;
 }
 
-double bound_bits(const struct bound *b)
+double bound_bits(const struct bound *bound)
 {
-    double bits = (double)b->plain;
-    for (unsigned e = 0; e < EXPONENTS; e++) {
-        const double n = (double)b->n[e], k = (double)b->k[e], p = n > 0 ? k / n : 0;
-        if (p > 0 && p < 1)
-            bits -= n * (p * log2(p) + (1 - p) * log2(1 - p));
-        for (size_t d = 0; k > 0 && d < b->differences; d++)
-            if (b->count[e][d])
-                bits -= (double)b->count[e][d] * log2((double)b->count[e][d] / k);
-        if (!b->differences)
-            bits += 8 * k * (double)b->width;
+    double bits = (double)bound->plain;
+    for (unsigned exponent = 0; exponent < EXPONENTS; exponent++) {
+        const double count = (double)bound->elements[exponent], changed = (double)bound->changed[exponent],
+                     share = count > 0 ? changed / count : 0;
+        if (share > 0 && share < 1)
+            bits -= count * (share * log2(share) + (1 - share) * log2(1 - share));
+        for (size_t difference = 0; changed > 0 && difference < bound->differences; difference++)
+            if (bound->count[exponent][difference])
+                bits -= (double)bound->count[exponent][difference] *
+                        log2((double)bound->count[exponent][difference] / changed);
+        if (!bound->differences)
+            bits += 8 * changed * (double)bound->width;
     }
     return bits;
 }

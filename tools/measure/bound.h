@@ -16,8 +16,8 @@ struct bound;
 struct bound *bound_new(enum pici_dtype dtype);
 void bound_free(struct bound *);
 
-/* Count n elements, in host order. */
-void bound_add(struct bound *, const void *from, const void *to, uint64_t n);
+/* Count count elements, in host order. */
+void bound_add(struct bound *, const void *from, const void *to, uint64_t count);
 
 /* How many changed. */
 uint64_t bound_changed(const struct bound *);

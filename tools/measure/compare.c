@@ -12,8 +12,8 @@
 enum { REPS = 3 };
 
 struct compare {
-    ZSTD_CCtx *in;
-    ZSTD_DCtx *out;
+    ZSTD_CCtx *compressor;
+    ZSTD_DCtx *decompressor;
     int level;
     struct scratch packed, back;
 };
@@ -25,79 +25,87 @@ bool compare_possible(void)
 
 struct compare *compare_new(int level)
 {
-    struct compare *c = calloc(1, sizeof *c);
-    if (!c)
+    struct compare *compare = calloc(1, sizeof *compare);
+    if (!compare)
         return NULL;
-    c->level = level;
-    c->in = ZSTD_createCCtx();
-    c->out = ZSTD_createDCtx();
-    if (c->in && c->out)
-        return c;
-    compare_free(c);
+    compare->level = level;
+    compare->compressor = ZSTD_createCCtx();
+    compare->decompressor = ZSTD_createDCtx();
+    if (compare->compressor && compare->decompressor)
+        return compare;
+    compare_free(compare);
     return NULL;
 }
 
-void compare_free(struct compare *c)
+void compare_free(struct compare *compare)
 {
-    if (!c)
+    if (!compare)
         return;
-    ZSTD_freeCCtx(c->in);
-    ZSTD_freeDCtx(c->out);
-    free(c->packed.memory);
-    free(c->back.memory);
-    free(c);
+    ZSTD_freeCCtx(compare->compressor);
+    ZSTD_freeDCtx(compare->decompressor);
+    free(compare->packed.memory);
+    free(compare->back.memory);
+    free(compare);
 }
 
-static double median(double t[REPS])
+static double median(double times[REPS])
 {
-    const double a = t[0], b = t[1], c = t[2];
-    return a < b ? (b < c ? b : a < c ? c : a) : (a < c ? a : b < c ? c : b);
+    const double first = times[0], second = times[1], third = times[2];
+    return first < second ? (second < third  ? second
+                             : first < third ? third
+                                             : first)
+                          : (first < third    ? first
+                             : second < third ? third
+                                              : second);
 }
 
 /* Compress and decompress once, with one of the two. False if the elements do not come back. */
-static bool try(struct compare *c, bool zstd, enum pici_dtype dtype, const void *elements, uint64_t n, size_t bytes,
-                size_t *packed, double *compress, double *decompress)
+static bool try(struct compare *compare, bool zstd, enum pici_dtype dtype, const void *elements, uint64_t count,
+                size_t bytes, size_t *packed, double *compress, double *decompress)
 {
-    bool ok;
+    bool restored;
     double start = term_now();
     if (zstd) {
-        *packed = ZSTD_compressCCtx(c->in, c->packed.memory, c->packed.capacity, elements, bytes, c->level);
-        ok = !ZSTD_isError(*packed);
+        *packed = ZSTD_compressCCtx(compare->compressor, compare->packed.memory, compare->packed.capacity, elements,
+                                    bytes, compare->level);
+        restored = !ZSTD_isError(*packed);
     } else {
-        ok =
-            pici_compress(c->packed.memory, c->packed.capacity, packed, elements, n, dtype, PICI_AUTO, NULL) == PICI_OK;
+        restored = pici_compress(compare->packed.memory, compare->packed.capacity, packed, elements, count, dtype,
+                                 PICI_AUTO, NULL) == PICI_OK;
     }
     double middle = term_now();
-    if (ok && zstd)
-        ok = ZSTD_decompressDCtx(c->out, c->back.memory, bytes, c->packed.memory, *packed) == bytes;
-    else if (ok)
-        ok = pici_decompress(c->back.memory, n, c->packed.memory, *packed, NULL) == PICI_OK;
+    if (restored && zstd)
+        restored = ZSTD_decompressDCtx(compare->decompressor, compare->back.memory, bytes, compare->packed.memory,
+                                       *packed) == bytes;
+    else if (restored)
+        restored = pici_decompress(compare->back.memory, count, compare->packed.memory, *packed, NULL) == PICI_OK;
     *decompress = term_now() - middle;
     *compress = middle - start;
-    return ok && memcmp(c->back.memory, elements, bytes) == 0;
+    return restored && memcmp(compare->back.memory, elements, bytes) == 0;
 }
 
-bool compare_add(struct compare *c, enum pici_dtype dtype, const void *elements, uint64_t n, struct rival *pici,
-                 struct rival *zstd)
+bool compare_add(struct compare *compare, enum pici_dtype dtype, const void *elements, uint64_t count,
+                 struct rival *pici, struct rival *zstd)
 {
-    const size_t bytes = (size_t)n * pici_dtype_width(dtype), a = pici_bound(PICI_AUTO, dtype, n),
-                 b = ZSTD_compressBound(bytes);
-    struct rival *const of[2] = {pici, zstd};
+    const size_t bytes = (size_t)count * pici_dtype_width(dtype), our_bound = pici_bound(PICI_AUTO, dtype, count),
+                 zstd_bound = ZSTD_compressBound(bytes);
+    struct rival *const rivals[2] = {pici, zstd};
     double compress[2][REPS], decompress[2][REPS];
     size_t packed[2];
-    if (!n)
+    if (!count)
         return true;
-    if (!a || !scratch_fit(&c->packed, a > b ? a : b) || !scratch_fit(&c->back, bytes))
+    if (!our_bound || !scratch_fit(&compare->packed, our_bound > zstd_bound ? our_bound : zstd_bound) ||
+        !scratch_fit(&compare->back, bytes))
         return false;
     for (int rep = -1; rep < REPS; rep++) /* -1: to warm up */
-        for (int z = 0; z < 2; z++)
-            if (!try(c, z, dtype, elements, n, bytes, &packed[z], &compress[z][rep < 0 ? 0 : rep],
-                     &decompress[z][rep < 0 ? 0 : rep]))
+        for (int which = 0; which < 2; which++)
+            if (!try(compare, which, dtype, elements, count, bytes, &packed[which], &compress[which][rep < 0 ? 0 : rep],
+                     &decompress[which][rep < 0 ? 0 : rep]))
                 return false;
-    for (int z = 0; z < 2; z++) {
-        of[z]->bytes += packed[z];
-        of[z]->compress += median(compress[z]);
-        of[z]->decompress += median(decompress[z]);
+    for (int which = 0; which < 2; which++) {
+        rivals[which]->bytes += packed[which];
+        rivals[which]->compress += median(compress[which]);
+        rivals[which]->decompress += median(decompress[which]);
     }
     return true;
 }
@@ -119,15 +127,15 @@ struct compare *compare_new(int level)
     return NULL;
 }
 
-void compare_free(struct compare *c)
+void compare_free(struct compare *compare)
 {
-    (void)c;
+    (void)compare;
 }
 
-bool compare_add(struct compare *c, enum pici_dtype dtype, const void *elements, uint64_t n, struct rival *pici,
-                 struct rival *zstd)
+bool compare_add(struct compare *compare, enum pici_dtype dtype, const void *elements, uint64_t count,
+                 struct rival *pici, struct rival *zstd)
 {
-    (void)c, (void)dtype, (void)elements, (void)n, (void)pici, (void)zstd;
+    (void)compare, (void)dtype, (void)elements, (void)count, (void)pici, (void)zstd;
     return false;
 }
 

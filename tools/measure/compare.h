@@ -14,9 +14,9 @@ bool compare_possible(void);
 /* Start a comparison with this level of zstd. NULL: no memory. */
 struct compare *compare_new(int level);
 
-/* Encode and decode n elements with both, several times in turn. Adds the sizes and the median times to pici and zstd.
- * False: no memory, or the elements did not come back. */
-bool compare_add(struct compare *, enum pici_dtype, const void *elements, uint64_t n, struct rival *pici,
+/* Encode and decode count elements with both, several times in turn. Adds the sizes and the median times to pici and
+ * zstd. False: no memory, or the elements did not come back. */
+bool compare_add(struct compare *, enum pici_dtype, const void *elements, uint64_t count, struct rival *pici,
                  struct rival *zstd);
 
 void compare_free(struct compare *);

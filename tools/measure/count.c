@@ -7,23 +7,23 @@
 enum { BLOCK = 64 };
 
 #define COUNT(name, type, is)                                                                                          \
-    static uint64_t name(const unsigned char *p, size_t n)                                                             \
+    static uint64_t name(const unsigned char *elements, size_t count)                                                  \
     {                                                                                                                  \
         uint64_t total = 0;                                                                                            \
         size_t i = 0;                                                                                                  \
-        for (; n - i >= BLOCK; i += BLOCK) {                                                                           \
+        for (; count - i >= BLOCK; i += BLOCK) {                                                                       \
             type found = 0;                                                                                            \
             for (size_t k = 0; k < BLOCK; k++) {                                                                       \
-                type v;                                                                                                \
-                memcpy(&v, p + (i + k) * sizeof v, sizeof v);                                                          \
-                found = (type)(found + (v is));                                                                        \
+                type value;                                                                                            \
+                memcpy(&value, elements + (i + k) * sizeof value, sizeof value);                                       \
+                found = (type)(found + (value is));                                                                    \
             }                                                                                                          \
             total += found;                                                                                            \
         }                                                                                                              \
-        for (; i < n; i++) {                                                                                           \
-            type v;                                                                                                    \
-            memcpy(&v, p + i * sizeof v, sizeof v);                                                                    \
-            total += (v is);                                                                                           \
+        for (; i < count; i++) {                                                                                       \
+            type value;                                                                                                \
+            memcpy(&value, elements + i * sizeof value, sizeof value);                                                 \
+            total += (value is);                                                                                       \
         }                                                                                                              \
         return total;                                                                                                  \
     }
@@ -37,36 +37,36 @@ COUNT(negative16, uint16_t, == 0x8000)
 COUNT(negative32, uint32_t, == UINT32_C(1) << 31)
 COUNT(negative64, uint64_t, == UINT64_C(1) << 63)
 
-uint64_t count_nonzeros(const void *p, size_t n, size_t width)
+uint64_t count_nonzeros(const void *elements, size_t count, size_t width)
 {
-    return width == 1   ? nonzeros8(p, n)
-           : width == 2 ? nonzeros16(p, n)
-           : width == 4 ? nonzeros32(p, n)
-                        : nonzeros64(p, n);
+    return width == 1   ? nonzeros8(elements, count)
+           : width == 2 ? nonzeros16(elements, count)
+           : width == 4 ? nonzeros32(elements, count)
+                        : nonzeros64(elements, count);
 }
 
-uint64_t count_negative_zeros(const void *p, size_t n, size_t width)
+uint64_t count_negative_zeros(const void *elements, size_t count, size_t width)
 {
-    return width == 1   ? negative8(p, n)
-           : width == 2 ? negative16(p, n)
-           : width == 4 ? negative32(p, n)
-                        : negative64(p, n);
+    return width == 1   ? negative8(elements, count)
+           : width == 2 ? negative16(elements, count)
+           : width == 4 ? negative32(elements, count)
+                        : negative64(elements, count);
 }
 
 #define MARK(name, type)                                                                                               \
-    static void name(uint32_t *seen, const unsigned char *p, size_t n)                                                 \
+    static void name(uint32_t *seen, const unsigned char *elements, size_t count)                                      \
     {                                                                                                                  \
         size_t i = 0;                                                                                                  \
-        for (; n - i >= BLOCK; i += BLOCK)                                                                             \
+        for (; count - i >= BLOCK; i += BLOCK)                                                                         \
             for (size_t k = 0; k < BLOCK; k++) {                                                                       \
-                type v;                                                                                                \
-                memcpy(&v, p + (i + k) * sizeof v, sizeof v);                                                          \
-                seen[i + k] += v != 0;                                                                                 \
+                type value;                                                                                            \
+                memcpy(&value, elements + (i + k) * sizeof value, sizeof value);                                       \
+                seen[i + k] += value != 0;                                                                             \
             }                                                                                                          \
-        for (; i < n; i++) {                                                                                           \
-            type v;                                                                                                    \
-            memcpy(&v, p + i * sizeof v, sizeof v);                                                                    \
-            seen[i] += v != 0;                                                                                         \
+        for (; i < count; i++) {                                                                                       \
+            type value;                                                                                                \
+            memcpy(&value, elements + i * sizeof value, sizeof value);                                                 \
+            seen[i] += value != 0;                                                                                     \
         }                                                                                                              \
     }
 
@@ -75,14 +75,14 @@ MARK(mark16, uint16_t)
 MARK(mark32, uint32_t)
 MARK(mark64, uint64_t)
 
-void count_mark(uint32_t *seen, const void *p, size_t n, size_t width)
+void count_mark(uint32_t *seen, const void *elements, size_t count, size_t width)
 {
     if (width == 1)
-        mark8(seen, p, n);
+        mark8(seen, elements, count);
     else if (width == 2)
-        mark16(seen, p, n);
+        mark16(seen, elements, count);
     else if (width == 4)
-        mark32(seen, p, n);
+        mark32(seen, elements, count);
     else
-        mark64(seen, p, n);
+        mark64(seen, elements, count);
 }

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-uint64_t count_nonzeros(const void *p, size_t n, size_t width);
-uint64_t count_negative_zeros(const void *p, size_t n, size_t width);
+uint64_t count_nonzeros(const void *elements, size_t count, size_t width);
+uint64_t count_negative_zeros(const void *elements, size_t count, size_t width);
 
 /* Add 1 to seen[i] for each element i that is not zero. */
-void count_mark(uint32_t *seen, const void *p, size_t n, size_t width);
+void count_mark(uint32_t *seen, const void *elements, size_t count, size_t width);
 
 #endif

@@ -8,7 +8,7 @@
 void density_init(struct density *density)
 {
     memset(density, 0, sizeof *density);
-    density->per = DENSITY_ROW;
+    density->cell_elements = DENSITY_ROW;
 }
 
 /* Doubles the length of the cells, which halves their number. */
@@ -17,41 +17,41 @@ static void fold(struct density *density)
     for (size_t i = 0; i < DENSITY_CELLS / 2; i++)
         density->cell[i] = density->cell[2 * i] + density->cell[2 * i + 1];
     memset(density->cell + DENSITY_CELLS / 2, 0, sizeof density->cell / 2);
-    density->per *= 2;
+    density->cell_elements *= 2;
 }
 
-uint64_t density_add(struct density *density, const void *elements, uint64_t n, size_t width)
+uint64_t density_add(struct density *density, const void *elements, uint64_t count, size_t width)
 {
-    const unsigned char *p = elements;
+    const unsigned char *position = elements;
     uint64_t before = density->nnz;
-    while (n) {
-        if (density->elements / density->per == DENSITY_CELLS)
+    while (count) {
+        if (density->elements / density->cell_elements == DENSITY_CELLS)
             fold(density);
-        uint64_t take = density->per - density->elements % density->per;
-        if (take > n)
-            take = n;
-        const uint64_t nnz = count_nonzeros(p, (size_t)take, width);
-        density->cell[density->elements / density->per] += nnz;
+        uint64_t take = density->cell_elements - density->elements % density->cell_elements;
+        if (take > count)
+            take = count;
+        const uint64_t nnz = count_nonzeros(position, (size_t)take, width);
+        density->cell[density->elements / density->cell_elements] += nnz;
         density->nnz += nnz;
         density->elements += take;
-        p += take * width;
-        n -= take;
+        position += take * width;
+        count -= take;
     }
     return density->nnz - before;
 }
 
 size_t density_cells(const struct density *density)
 {
-    return (size_t)(density->elements / density->per + (density->elements % density->per != 0));
+    return (size_t)(density->elements / density->cell_elements + (density->elements % density->cell_elements != 0));
 }
 
-void density_part(const struct density *density, size_t i, size_t parts, uint64_t *nnz, uint64_t *elements)
+void density_part(const struct density *density, size_t part, size_t parts, uint64_t *nnz, uint64_t *elements)
 {
     size_t cells = density_cells(density);
-    size_t from = i * cells / parts, to = (i + 1) * cells / parts;
+    size_t from = part * cells / parts, to = (part + 1) * cells / parts;
     *nnz = 0;
-    for (size_t c = from; c < to; c++)
-        *nnz += density->cell[c];
-    uint64_t end = to == cells ? density->elements : to * density->per;
-    *elements = end - from * density->per;
+    for (size_t cell = from; cell < to; cell++)
+        *nnz += density->cell[cell];
+    uint64_t end = to == cells ? density->elements : to * density->cell_elements;
+    *elements = end - from * density->cell_elements;
 }

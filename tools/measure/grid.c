@@ -14,9 +14,9 @@ enum {
     PERIOD = 1024, /* shorter lines are counted several at once, of about so many elements */
 };
 
-static uint64_t divide_up(uint64_t a, uint64_t b)
+static uint64_t divide_up(uint64_t value, uint64_t divisor)
 {
-    return a / b + (a % b != 0);
+    return value / divisor + (value % divisor != 0);
 }
 
 static uint64_t least(uint64_t a, uint64_t b)
@@ -25,169 +25,173 @@ static uint64_t least(uint64_t a, uint64_t b)
 }
 
 /* Lines of a power of two of elements, in cells of a power of two, at most half as many lines as cells in a line. */
-static void wrap(struct grid *g, unsigned side)
+static void wrap(struct grid *grid, unsigned side)
 {
     unsigned wide = GRID_SIDE_LEAST;
     while (2 * wide <= side)
         wide *= 2;
-    g->wrapped = true;
-    g->row_per = g->column_per = 1;
-    while (divide_up(g->elements, g->column_per) > wide * wide / 2)
-        g->column_per *= 2;
-    g->columns = least(g->elements, wide * g->column_per);
-    g->rows = divide_up(g->elements, g->columns);
+    grid->wrapped = true;
+    grid->cell_rows = grid->cell_columns = 1;
+    while (divide_up(grid->elements, grid->cell_columns) > wide * wide / 2)
+        grid->cell_columns *= 2;
+    grid->columns = least(grid->elements, wide * grid->cell_columns);
+    grid->rows = divide_up(grid->elements, grid->columns);
 }
 
 /* Chooses the split that makes the matrix nearest to a square. */
-static void fold(struct grid *g, const uint64_t *shape, unsigned rank)
+static void fold(struct grid *grid, const uint64_t *shape, unsigned rank)
 {
     double nearest = 0;
     uint64_t rows = 1;
-    for (unsigned d = 1; d < rank; d++) {
-        rows *= shape[d - 1];
-        const uint64_t columns = g->elements / rows;
+    for (unsigned dimension = 1; dimension < rank; dimension++) {
+        rows *= shape[dimension - 1];
+        const uint64_t columns = grid->elements / rows;
         const double ratio = rows > columns ? (double)rows / (double)columns : (double)columns / (double)rows;
-        if (d == 1 || ratio < nearest) {
+        if (dimension == 1 || ratio < nearest) {
             nearest = ratio;
-            g->split = d;
-            g->rows = rows;
-            g->columns = columns;
+            grid->split = dimension;
+            grid->rows = rows;
+            grid->columns = columns;
         }
     }
 }
 
-static void cut(struct grid *g, unsigned side)
+static void cut(struct grid *grid, unsigned side)
 {
-    const bool upright = g->rows > g->columns;
-    const uint64_t across = upright ? g->columns : g->rows, along = upright ? g->rows : g->columns;
+    const bool upright = grid->rows > grid->columns;
+    const uint64_t across = upright ? grid->columns : grid->rows, along = upright ? grid->rows : grid->columns;
     const uint64_t per = divide_up(along, side), narrow = least(per, divide_up(across, side / GRID_ASPECT));
-    g->row_per = upright ? per : narrow;
-    g->column_per = upright ? narrow : per;
+    grid->cell_rows = upright ? per : narrow;
+    grid->cell_columns = upright ? narrow : per;
 }
 
-bool grid_init(struct grid *g, const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran, unsigned side)
+bool grid_init(struct grid *grid, const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran, unsigned side)
 {
-    *g = (struct grid){.elements = elements, .row_per = 1, .column_per = 1};
+    *grid = (struct grid){.elements = elements, .cell_rows = 1, .cell_columns = 1};
     if (!elements)
         return true;
     unsigned dimensions = 0;
-    for (unsigned d = 0; d < rank; d++)
-        dimensions += shape[d] != 1;
+    for (unsigned dimension = 0; dimension < rank; dimension++)
+        dimensions += shape[dimension] != 1;
     if (dimensions < 2) {
-        wrap(g, side);
+        wrap(grid, side);
     } else {
-        fold(g, shape, rank);
-        cut(g, side);
-        g->by_column = fortran;
+        fold(grid, shape, rank);
+        cut(grid, side);
+        grid->by_column = fortran;
     }
-    g->high = (unsigned)divide_up(g->rows, g->row_per);
-    g->wide = (unsigned)divide_up(g->columns, g->column_per);
-    g->cell = calloc((size_t)g->high * g->wide, sizeof *g->cell);
-    const uint64_t per = g->by_column ? g->row_per : g->column_per;
+    grid->high = (unsigned)divide_up(grid->rows, grid->cell_rows);
+    grid->wide = (unsigned)divide_up(grid->columns, grid->cell_columns);
+    grid->cell = calloc((size_t)grid->high * grid->wide, sizeof *grid->cell);
+    const uint64_t per = grid->by_column ? grid->cell_rows : grid->cell_columns;
     if (per < LONG) {
-        const uint64_t line = g->by_column ? g->rows : g->columns, lines = g->by_column ? g->column_per : g->row_per;
-        g->period = line * least(lines, line < PERIOD ? PERIOD / line : 1);
-        g->seen = calloc((size_t)g->period, sizeof *g->seen);
+        const uint64_t line = grid->by_column ? grid->rows : grid->columns,
+                       lines = grid->by_column ? grid->cell_columns : grid->cell_rows;
+        grid->period = line * least(lines, line < PERIOD ? PERIOD / line : 1);
+        grid->seen = calloc((size_t)grid->period, sizeof *grid->seen);
     }
-    if (g->cell && (g->seen || !g->period))
+    if (grid->cell && (grid->seen || !grid->period))
         return true;
-    grid_free(g);
+    grid_free(grid);
     return false;
 }
 
 /* The cell at a place of a line, in a row of lines. */
-static uint64_t *cell_at(const struct grid *g, uint64_t lines, uint64_t place)
+static uint64_t *cell_at(const struct grid *grid, uint64_t lines, uint64_t place)
 {
-    return &g->cell[g->by_column ? place * g->wide + lines : lines * g->wide + place];
+    return &grid->cell[grid->by_column ? place * grid->wide + lines : lines * grid->wide + place];
 }
 
 /* Moves what has been seen in a row of cells to the cells. A number of seen would overflow after 2^50 elements only. */
-static void gather(struct grid *g, uint64_t lines)
+static void gather(struct grid *grid, uint64_t lines)
 {
-    const uint64_t line = g->by_column ? g->rows : g->columns, per = g->by_column ? g->row_per : g->column_per;
-    const uint32_t *seen = g->seen;
-    for (uint64_t done = 0; done < g->period; done += line)
+    const uint64_t line = grid->by_column ? grid->rows : grid->columns,
+                   per = grid->by_column ? grid->cell_rows : grid->cell_columns;
+    const uint32_t *seen = grid->seen;
+    for (uint64_t done = 0; done < grid->period; done += line)
         for (uint64_t place = 0; place * per < line; place++) {
-            const uint64_t k = least(per, line - place * per);
+            const uint64_t width = least(per, line - place * per);
             uint64_t nnz = 0;
-            for (uint64_t i = 0; i < k; i++)
+            for (uint64_t i = 0; i < width; i++)
                 nnz += seen[i];
-            *cell_at(g, lines, place) += nnz;
-            seen += k;
+            *cell_at(grid, lines, place) += nnz;
+            seen += width;
         }
-    memset(g->seen, 0, (size_t)g->period * sizeof *g->seen);
+    memset(grid->seen, 0, (size_t)grid->period * sizeof *grid->seen);
 }
 
-void grid_add(struct grid *g, const void *elements, uint64_t n, size_t width)
+void grid_add(struct grid *grid, const void *elements, uint64_t count, size_t width)
 {
-    const unsigned char *p = elements;
-    const uint64_t line = g->by_column ? g->rows : g->columns, per = g->by_column ? g->row_per : g->column_per;
-    const uint64_t lines = line * (g->by_column ? g->column_per : g->row_per); /* elements of a row of cells */
-    n = least(n, g->elements - g->at);
-    while (n) {
-        uint64_t take, at = g->at % lines;
-        if (g->seen) {
-            at %= g->period;
-            take = least(n, least(g->period - at, lines - g->at % lines));
-            count_mark(g->seen + at, p, (size_t)take, width);
+    const unsigned char *position = elements;
+    const uint64_t line = grid->by_column ? grid->rows : grid->columns,
+                   per = grid->by_column ? grid->cell_rows : grid->cell_columns;
+    const uint64_t lines =
+        line * (grid->by_column ? grid->cell_columns : grid->cell_rows); /* elements of a row of cells */
+    count = least(count, grid->elements - grid->counted);
+    while (count) {
+        uint64_t take, place = grid->counted % lines;
+        if (grid->seen) {
+            place %= grid->period;
+            take = least(count, least(grid->period - place, lines - grid->counted % lines));
+            count_mark(grid->seen + place, position, (size_t)take, width);
         } else {
-            at %= line;
-            take = least(n, least(per - at % per, line - at));
-            *cell_at(g, g->at / lines, at / per) += count_nonzeros(p, (size_t)take, width);
+            place %= line;
+            take = least(count, least(per - place % per, line - place));
+            *cell_at(grid, grid->counted / lines, place / per) += count_nonzeros(position, (size_t)take, width);
         }
-        g->at += take;
-        if (g->seen && (g->at % lines == 0 || g->at == g->elements))
-            gather(g, (g->at - 1) / lines);
-        p += take * width;
-        n -= take;
+        grid->counted += take;
+        if (grid->seen && (grid->counted % lines == 0 || grid->counted == grid->elements))
+            gather(grid, (grid->counted - 1) / lines);
+        position += take * width;
+        count -= take;
     }
 }
 
-void grid_part(const struct grid *g, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nnz,
+void grid_part(const struct grid *grid, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nnz,
                uint64_t *elements)
 {
-    const uint64_t top = (uint64_t)y * g->high / high, bottom = (y + UINT64_C(1)) * g->high / high;
-    const uint64_t left = (uint64_t)x * g->wide / wide, right = (x + UINT64_C(1)) * g->wide / wide;
+    const uint64_t top = (uint64_t)y * grid->high / high, bottom = (y + UINT64_C(1)) * grid->high / high;
+    const uint64_t left = (uint64_t)x * grid->wide / wide, right = (x + UINT64_C(1)) * grid->wide / wide;
     *nnz = *elements = 0;
     for (uint64_t row = top; row < bottom; row++) {
-        const uint64_t rows = least(g->row_per, g->rows - row * g->row_per);
+        const uint64_t rows = least(grid->cell_rows, grid->rows - row * grid->cell_rows);
         for (uint64_t column = left; column < right; column++) {
-            uint64_t columns = least(g->column_per, g->columns - column * g->column_per);
-            if (g->wrapped) {
-                const uint64_t first = row * g->columns + column * g->column_per;
-                columns = first < g->elements ? least(columns, g->elements - first) : 0;
+            uint64_t columns = least(grid->cell_columns, grid->columns - column * grid->cell_columns);
+            if (grid->wrapped) {
+                const uint64_t first = row * grid->columns + column * grid->cell_columns;
+                columns = first < grid->elements ? least(columns, grid->elements - first) : 0;
             }
-            *nnz += g->cell[row * g->wide + column];
+            *nnz += grid->cell[row * grid->wide + column];
             *elements += rows * columns;
         }
     }
 }
 
-const char *grid_fold_text(char buffer[GRID_TEXT], const struct grid *g, const uint64_t *shape, unsigned rank)
+const char *grid_fold_text(char buffer[GRID_TEXT], const struct grid *grid, const uint64_t *shape, unsigned rank)
 {
     char rows[GRID_TEXT / 2 - 10], columns[GRID_TEXT / 2 - 10];
     buffer[0] = 0;
-    if (g->wrapped && g->rows > 1)
-        snprintf(buffer, GRID_TEXT, "wrapped, %" PRIu64 " elements a row", g->columns);
-    else if (!g->wrapped && g->elements && rank > 2)
-        snprintf(buffer, GRID_TEXT, "rows %s, columns %s", term_shape(rows, sizeof rows, shape, g->split),
-                 term_shape(columns, sizeof columns, shape + g->split, rank - g->split));
+    if (grid->wrapped && grid->rows > 1)
+        snprintf(buffer, GRID_TEXT, "wrapped, %" PRIu64 " elements a row", grid->columns);
+    else if (!grid->wrapped && grid->elements && rank > 2)
+        snprintf(buffer, GRID_TEXT, "rows %s, columns %s", term_shape(rows, sizeof rows, shape, grid->split),
+                 term_shape(columns, sizeof columns, shape + grid->split, rank - grid->split));
     return buffer;
 }
 
-const char *grid_cell_text(char buffer[GRID_TEXT], const struct grid *g)
+const char *grid_cell_text(char buffer[GRID_TEXT], const struct grid *grid)
 {
     buffer[0] = 0;
-    if (g->wrapped && g->column_per > 1)
-        snprintf(buffer, GRID_TEXT, "a cell: %" PRIu64 " elements", g->column_per);
-    else if (g->row_per > 1 || g->column_per > 1)
-        snprintf(buffer, GRID_TEXT, "a cell: %" PRIu64 " x %" PRIu64 " elements", g->row_per, g->column_per);
+    if (grid->wrapped && grid->cell_columns > 1)
+        snprintf(buffer, GRID_TEXT, "a cell: %" PRIu64 " elements", grid->cell_columns);
+    else if (grid->cell_rows > 1 || grid->cell_columns > 1)
+        snprintf(buffer, GRID_TEXT, "a cell: %" PRIu64 " x %" PRIu64 " elements", grid->cell_rows, grid->cell_columns);
     return buffer;
 }
 
-void grid_free(struct grid *g)
+void grid_free(struct grid *grid)
 {
-    free(g->cell);
-    free(g->seen);
-    *g = (struct grid){0};
+    free(grid->cell);
+    free(grid->seen);
+    *grid = (struct grid){0};
 }

@@ -18,15 +18,15 @@
 enum { GRID_SIDE_LEAST = 16, GRID_ASPECT = 8, GRID_TEXT = 96 };
 
 struct grid {
-    uint64_t elements;            /* of the tensor */
-    uint64_t rows, columns;       /* of the matrix; 0 for a tensor without elements */
-    uint64_t row_per, column_per; /* rows and columns of a cell */
-    unsigned high, wide;          /* cells */
-    unsigned split;               /* rows are the dimensions before this one, columns the others; 0 if wrapped */
+    uint64_t elements;                /* of the tensor */
+    uint64_t rows, columns;           /* of the matrix; 0 for a tensor without elements */
+    uint64_t cell_rows, cell_columns; /* rows and columns of a cell */
+    unsigned high, wide;              /* cells */
+    unsigned split;                   /* rows are the dimensions before this one, columns the others; 0 if wrapped */
     bool wrapped;
-    bool by_column; /* elements arrive column by column */
-    uint64_t at;    /* elements counted so far */
-    uint64_t *cell; /* [high * wide] nonzeros, but for those still in seen */
+    bool by_column;   /* elements arrive column by column */
+    uint64_t counted; /* elements counted so far */
+    uint64_t *cell;   /* [high * wide] nonzeros, but for those still in seen */
     uint32_t *seen; /* [period] nonzeros at equal places of lines, since the last cells ended; NULL if cells are long */
     uint64_t period; /* some whole lines, of one row or column of cells */
 };
@@ -34,23 +34,23 @@ struct grid {
 /* Begin a tensor of so many elements, with at most side cells in each direction. The shorter direction has as few as
  * the matrix's shape says, but down to 1 / GRID_ASPECT of side they are as narrow as need be. fortran: the first index
  * is the fastest. False: no memory. */
-bool grid_init(struct grid *g, const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran, unsigned side);
+bool grid_init(struct grid *grid, const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran, unsigned side);
 
-/* Count n more elements of width 1, 2, 4 or 8 bytes, at any alignment. */
-void grid_add(struct grid *g, const void *elements, uint64_t n, size_t width);
+/* Count count more elements of width 1, 2, 4 or 8 bytes, at any alignment. */
+void grid_add(struct grid *grid, const void *elements, uint64_t count, size_t width);
 
-/* Nonzeros and elements of a part of the grid, once all elements have been counted: part y of high from the top, part
- * x of wide from the left; high <= g->high, wide <= g->wide. Without elements a part lies beyond the end of a wrapped
- * tensor. */
-void grid_part(const struct grid *g, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nnz,
+/* Nonzeros and elements of a part of the grid, once all elements have been counted: part y of high from the top, part x
+ * of wide from the left; high <= grid->high, wide <= grid->wide. Without elements a part lies beyond the end of a
+ * wrapped tensor. */
+void grid_part(const struct grid *grid, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nnz,
                uint64_t *elements);
 
 /* How the tensor became a matrix, as "rows [12, 64], columns [768]"; "" for one that is a matrix. Returns buffer. */
-const char *grid_fold_text(char buffer[GRID_TEXT], const struct grid *g, const uint64_t *shape, unsigned rank);
+const char *grid_fold_text(char buffer[GRID_TEXT], const struct grid *grid, const uint64_t *shape, unsigned rank);
 
 /* What a cell is, as "a cell: 16 x 43 elements"; "" for one element. Returns buffer. */
-const char *grid_cell_text(char buffer[GRID_TEXT], const struct grid *g);
+const char *grid_cell_text(char buffer[GRID_TEXT], const struct grid *grid);
 
-void grid_free(struct grid *g);
+void grid_free(struct grid *grid);
 
 #endif

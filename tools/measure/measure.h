@@ -39,41 +39,41 @@ struct scratch {
     size_t capacity;
 };
 
-/* Make room for n bytes; the contents may be lost. False: no memory. */
-bool scratch_fit(struct scratch *, size_t n);
+/* Make room for size bytes; the contents may be lost. False: no memory. */
+bool scratch_fit(struct scratch *, size_t size);
 
 /* Find the containers that a hybrid block of these elements would have. False: no memory. */
-bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t n,
+bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t count,
                  enum pici_zeros zeros);
 
-/* How many of n elements are -0.0. 0 if the dtype has none. */
-uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t n);
+/* How many of count elements are -0.0. 0 if the dtype has none. */
+uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t count);
 
 /* Add up; other_bytes too. */
 void mix_sum(struct pici_mix *total, const struct pici_mix *mix);
 
-/* Bytes of the header and directory of a hybrid block of n elements, at most 2^32. */
-uint64_t hybrid_head(uint64_t n);
+/* Bytes of the header and directory of a hybrid block of elements elements, at most 2^32. */
+uint64_t hybrid_head(uint64_t elements);
 
-/* Count a block of n elements, at most 2^32, with nnz nonzeros; mix: its containers as a hybrid block. */
-void sizes_add(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix);
+/* Count a block of elements elements, at most 2^32, with nnz nonzeros; mix: its containers as a hybrid block. */
+void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz, const struct pici_mix *mix);
 
 /* Count the negative zeros of that block, and what it would save by value; by_value: its containers then. */
-void sizes_by_value(struct sizes *s, enum pici_dtype dtype, uint64_t n, uint64_t nnz, const struct pici_mix *mix,
-                    uint64_t negative_zeros, const struct pici_mix *by_value);
+void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+                    const struct pici_mix *mix, uint64_t negative_zeros, const struct pici_mix *by_value);
 
 /* Set bound, once all blocks of a tensor have been counted. */
-void sizes_end(struct sizes *s);
+void sizes_end(struct sizes *sizes);
 
 /* Add up. */
-void sizes_sum(struct sizes *total, const struct sizes *s);
+void sizes_sum(struct sizes *total, const struct sizes *sizes);
 
 /* The smallest format; ties go to the lowest number, as in PICI_AUTO. */
-enum pici_format sizes_best(const struct sizes *s);
+enum pici_format sizes_best(const struct sizes *sizes);
 
 struct measured {
-    char *name; /* [name_len], then a NUL */
-    size_t name_len;
+    char *name; /* [name_size], then a NUL */
+    size_t name_size;
     char *dtype_text; /* as in the original file, or NULL */
     enum pici_dtype dtype;
     unsigned rank;
@@ -93,11 +93,11 @@ struct report {
     const char *file, *type; /* to show */
     uint64_t file_bytes;     /* 0: not known */
     struct measured *tensor; /* [tensors] */
-    size_t tensors, room;
+    size_t tensors, capacity;
     struct sizes total;
-    uint64_t stored;     /* of all tensors; 0: not known */
-    int zstd_level;      /* of --compare; 0: nothing is compared */
-    struct density *map; /* of the last tensor, or NULL; so is the next */
+    uint64_t stored;             /* of all tensors; 0: not known */
+    int zstd_level;              /* of --compare; 0: nothing is compared */
+    struct density *density_map; /* of the last tensor, or NULL; so is the next */
     struct grid *grid;
 };
 

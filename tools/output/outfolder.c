@@ -48,8 +48,8 @@ char *folder_path(const char *folder, const char *name, const char *extension)
 
 /* An entry as getdents64(2) gives it, of which the name is followed by a NUL. */
 struct entry {
-    uint64_t ino;
-    int64_t off;
+    uint64_t inode;
+    int64_t next_offset;
     uint16_t length;
     uint8_t type;
     char name[];

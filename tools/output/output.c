@@ -119,8 +119,8 @@ static int open_stdout(struct output *output, const struct input *input)
 
 /* The regular files that this run has committed, but for those in a folder. */
 static struct made {
-    dev_t dev;
-    ino_t ino;
+    dev_t device;
+    ino_t inode;
 } * made;
 static size_t made_count, made_room;
 
@@ -130,7 +130,7 @@ static bool is_made(const char *path)
     if (!made_count || stat(path, &info) < 0)
         return false;
     for (size_t i = 0; i < made_count; i++)
-        if (made[i].ino == info.st_ino && made[i].dev == info.st_dev)
+        if (made[i].inode == info.st_ino && made[i].device == info.st_dev)
             return true;
     return false;
 }

@@ -12,10 +12,10 @@ static uint32_t table[SLICES][256];
 static void make_tables(void)
 {
     for (uint32_t i = 0; i < 256; i++) {
-        uint32_t c = i;
+        uint32_t remainder = i;
         for (int bit = 0; bit < 8; bit++)
-            c = c >> 1 ^ (c & 1 ? 0xedb88320u : 0);
-        table[0][i] = c;
+            remainder = remainder >> 1 ^ (remainder & 1 ? 0xedb88320u : 0);
+        table[0][i] = remainder;
     }
     for (int k = 1; k < SLICES; k++)
         for (int i = 0; i < 256; i++)
@@ -25,18 +25,18 @@ static void make_tables(void)
 uint32_t parse_crc32(uint32_t crc, const void *bytes, size_t size)
 {
     static bool made;
-    const uint8_t *p = bytes;
+    const uint8_t *position = bytes;
     if (!made)
         make_tables();
     made = true;
     crc = ~crc;
-    for (; size >= SLICES; size -= SLICES, p += SLICES) {
+    for (; size >= SLICES; size -= SLICES, position += SLICES) {
         uint32_t next = 0;
         for (int k = 0; k < 4; k++)
-            next ^= table[7 - k][(p[k] ^ crc >> 8 * k) & 255] ^ table[3 - k][p[4 + k]];
+            next ^= table[7 - k][(position[k] ^ crc >> 8 * k) & 255] ^ table[3 - k][position[4 + k]];
         crc = next;
     }
     for (; size; size--)
-        crc = crc >> 8 ^ table[0][(crc ^ *p++) & 255];
+        crc = crc >> 8 ^ table[0][(crc ^ *position++) & 255];
     return ~crc;
 }

@@ -24,35 +24,36 @@ static bool has_folders(const struct folder_list *list)
     return i < list->files;
 }
 
-static const char *kind_name(enum folder_kind k)
+static const char *kind_name(enum folder_kind kind)
 {
     static const char *const names[FOLDER_KINDS] = {"file", "shard", "same"};
-    return names[k];
+    return names[kind];
 }
 
 static void print_line(char line[LINE], const struct folder_file *file, const char *name)
 {
-    int n = snprintf(line, LINE, "%s %" PRIu64 " %016" PRIx64, kind_name(file->kind), file->original.bytes,
-                     file->original.hash);
+    int written = snprintf(line, LINE, "%s %" PRIu64 " %016" PRIx64, kind_name(file->kind), file->original.bytes,
+                           file->original.hash);
     if (file->kind == FOLDER_SHARD)
-        n += snprintf(line + n, LINE - (size_t)n, " %" PRIu64 " %016" PRIx64, file->stored.bytes, file->stored.hash);
-    snprintf(line + n, LINE - (size_t)n, " %s\n", name);
+        written += snprintf(line + written, LINE - (size_t)written, " %" PRIu64 " %016" PRIx64, file->stored.bytes,
+                            file->stored.hash);
+    snprintf(line + written, LINE - (size_t)written, " %s\n", name);
 }
 
 char *folder_list_text(const struct folder_list *list, size_t *size)
 {
     char *text = NULL, line[LINE];
-    FILE *const f = open_memstream(&text, size);
-    if (!f)
+    FILE *const stream = open_memstream(&text, size);
+    if (!stream)
         return NULL;
-    fputs(heads[has_folders(list)][list->delta], f);
+    fputs(heads[has_folders(list)][list->delta], stream);
     for (size_t i = 0; i < list->files; i++) {
         print_line(line, &list->file[i], list->file[i].name);
-        fputs(line, f);
+        fputs(line, stream);
     }
-    fflush(f);
-    fprintf(f, "end %016" PRIx64 "\n", pici_xxh64(text, *size, 0));
-    if (fclose(f) == 0)
+    fflush(stream);
+    fprintf(stream, "end %016" PRIx64 "\n", pici_xxh64(text, *size, 0));
+    if (fclose(stream) == 0)
         return text;
     free(text);
     return NULL;
@@ -63,7 +64,7 @@ char *folder_list_text(const struct folder_list *list, size_t *size)
 static bool take_line(struct folder_file *file, char *text, size_t size)
 {
     char line[LINE], again[LINE], kind[8];
-    int at = 0;
+    int used = 0;
     if (size >= LINE || memchr(text, 0, size))
         return false;
     memcpy(line, text, size);
@@ -75,20 +76,20 @@ static bool take_line(struct folder_file *file, char *text, size_t size)
         file->kind++;
     if (file->kind == FOLDER_KINDS)
         return false;
-    if (sscanf(line, "%*s %" SCNu64 " %" SCNx64 "%n", &file->original.bytes, &file->original.hash, &at) != 2 || !at)
+    if (sscanf(line, "%*s %" SCNu64 " %" SCNx64 "%n", &file->original.bytes, &file->original.hash, &used) != 2 || !used)
         return false;
     file->stored = file->original;
     if (file->kind == FOLDER_SHARD) {
         int more = 0;
-        if (sscanf(line + at, " %" SCNu64 " %" SCNx64 "%n", &file->stored.bytes, &file->stored.hash, &more) != 2 ||
+        if (sscanf(line + used, " %" SCNu64 " %" SCNx64 "%n", &file->stored.bytes, &file->stored.hash, &more) != 2 ||
             !more)
             return false;
-        at += more;
+        used += more;
     }
-    if (line[at] != ' ' || (size_t)at + 2 >= size)
+    if (line[used] != ' ' || (size_t)used + 2 >= size)
         return false;
     text[size - 1] = 0;
-    file->name = text + at + 1;
+    file->name = text + used + 1;
     print_line(again, file, file->name);
     return strcmp(again, line) == 0;
 }
@@ -134,12 +135,12 @@ bool folder_list_parse(struct folder_list *list, const char *text, size_t size, 
     const char *reason;
     *list = (struct folder_list){0};
     bool known = false, folders = false;
-    size_t at = 0;
+    size_t position = 0;
     for (int i = 0; !known && i < 4; i++) {
-        at = strlen(heads[i / 2][i % 2]);
+        position = strlen(heads[i / 2][i % 2]);
         folders = i / 2;
         list->delta = i % 2;
-        known = size >= at + END && memcmp(text, heads[i / 2][i % 2], at) == 0;
+        known = size >= position + END && memcmp(text, heads[i / 2][i % 2], position) == 0;
     }
     if (!known)
         return pici_parse_fail(error, 0, "not the list of a folder, of a later version, or cut off");
@@ -148,7 +149,7 @@ bool folder_list_parse(struct folder_list *list, const char *text, size_t size, 
         return pici_parse_fail(error, size - END, "the list is incomplete or damaged");
     const size_t most = size - END;
     size_t capacity = 1;
-    for (size_t i = at; i < most; i++)
+    for (size_t i = position; i < most; i++)
         capacity += text[i] == '\n';
     list->file = calloc(capacity, sizeof *list->file);
     list->text = malloc(most);
@@ -157,15 +158,15 @@ bool folder_list_parse(struct folder_list *list, const char *text, size_t size, 
         return pici_parse_fail(error, 0, "out of memory for the list of files");
     }
     memcpy(list->text, text, most);
-    while (at < most) {
-        const char *const line_end = memchr(text + at, '\n', most - at);
-        const size_t n = line_end ? (size_t)(line_end - text) - at + 1 : 0;
-        if (!n || !take_line(&list->file[list->files], list->text + at, n)) {
+    while (position < most) {
+        const char *const line_end = memchr(text + position, '\n', most - position);
+        const size_t line_size = line_end ? (size_t)(line_end - text) - position + 1 : 0;
+        if (!line_size || !take_line(&list->file[list->files], list->text + position, line_size)) {
             folder_list_free(list);
-            return pici_parse_fail(error, at, "a malformed line of a file");
+            return pici_parse_fail(error, position, "a malformed line of a file");
         }
         list->files++;
-        at += n;
+        position += line_size;
     }
     if (check_names(list, &reason)) {
         if (has_folders(list) == folders)

@@ -66,502 +66,512 @@ enum opcode {
 
 /* An array that grows. */
 struct grown {
-    uint32_t *p;
-    uint32_t n, room;
+    uint32_t *values;
+    uint32_t count, capacity;
 };
 
 struct machine {
-    struct pickle *out;
+    struct pickle *pickle;
     struct grown stack, marks, memo; /* of nodes; lengths of the stack; of nodes or PICKLE_NO */
-    uint32_t node_room, cell_room;
+    uint32_t node_capacity, cell_capacity;
     const uint8_t *bytes;
-    size_t len, at, op; /* the next byte; the opcode that is run */
+    size_t size, position, op_position; /* the next byte; the opcode that is run */
     uint64_t base;
-    struct parse_error *err;
+    struct parse_error *error;
 };
 
-static bool fail(const struct machine *m, const char *what)
+static bool fail(const struct machine *machine, const char *what)
 {
-    return pici_parse_fail(m->err, m->base + m->op, "the pickle %s", what);
+    return pici_parse_fail(machine->error, machine->base + machine->op_position, "the pickle %s", what);
 }
 
-/* Room for n elements of width bytes at *p, which has *room. Doubles it, up to most. */
-static bool make_room(const struct machine *m, void **p, uint32_t *room, uint32_t n, size_t width, uint32_t most)
+/* Room for count elements of width bytes at *memory, which has *room. Doubles it, up to most. */
+static bool make_room(const struct machine *machine, void **memory, uint32_t *room, uint32_t count, size_t width,
+                      uint32_t most)
 {
-    if (n <= *room)
+    if (count <= *room)
         return true;
-    if (n > most)
-        return fail(m, "has more values than the limit");
+    if (count > most)
+        return fail(machine, "has more values than the limit");
     uint32_t more = *room < 32 ? 64 : *room * 2;
-    more = more < n ? n : more > most ? most : more;
-    void *bigger = realloc(*p, more * width);
+    more = more < count ? count : more > most ? most : more;
+    void *bigger = realloc(*memory, more * width);
     if (!bigger)
-        return pici_parse_fail(m->err, m->base + m->op, "out of memory for the pickle");
-    *p = bigger;
+        return pici_parse_fail(machine->error, machine->base + machine->op_position, "out of memory for the pickle");
+    *memory = bigger;
     *room = more;
     return true;
 }
 
-static bool append(const struct machine *m, struct grown *g, uint32_t value)
+static bool append(const struct machine *machine, struct grown *array, uint32_t value)
 {
-    void *p = g->p;
-    const bool ok = make_room(m, &p, &g->room, g->n + 1, sizeof *g->p, PICKLE_MAX_STACK);
-    g->p = p;
-    if (ok)
-        g->p[g->n++] = value;
-    return ok;
+    void *memory = array->values;
+    const bool fits =
+        make_room(machine, &memory, &array->capacity, array->count + 1, sizeof *array->values, PICKLE_MAX_STACK);
+    array->values = memory;
+    if (fits)
+        array->values[array->count++] = value;
+    return fits;
 }
 
 /* ---- the stack. What is below the last mark is out of reach. */
 
-static uint32_t reachable(const struct machine *m)
+static uint32_t reachable(const struct machine *machine)
 {
-    return m->stack.n - (m->marks.n ? m->marks.p[m->marks.n - 1] : 0);
+    return machine->stack.count - (machine->marks.count ? machine->marks.values[machine->marks.count - 1] : 0);
 }
 
-static bool need(const struct machine *m, uint32_t n)
+static bool need(const struct machine *machine, uint32_t count)
 {
-    return reachable(m) >= n || fail(m, "takes more from its stack than there is");
+    return reachable(machine) >= count || fail(machine, "takes more from its stack than there is");
 }
 
-static uint32_t pop(struct machine *m)
+static uint32_t pop(struct machine *machine)
 {
-    return m->stack.p[--m->stack.n];
+    return machine->stack.values[--machine->stack.count];
 }
 
 /* The topmost value, of which need has made sure. */
-static uint32_t top(const struct machine *m)
+static uint32_t top(const struct machine *machine)
 {
-    return m->stack.p[m->stack.n - 1];
+    return machine->stack.values[machine->stack.count - 1];
 }
 
 /* Makes a node and pushes it. */
-static bool push(struct machine *m, struct pickle_node node)
+static bool push(struct machine *machine, struct pickle_node node)
 {
-    struct pickle *out = m->out;
-    void *p = out->nodes;
-    const bool ok = make_room(m, &p, &m->node_room, out->node_count + 1, sizeof node, PICKLE_MAX_NODES);
-    out->nodes = p;
-    if (!ok)
+    struct pickle *out = machine->pickle;
+    void *memory = out->nodes;
+    const bool fits =
+        make_room(machine, &memory, &machine->node_capacity, out->node_count + 1, sizeof node, PICKLE_MAX_NODES);
+    out->nodes = memory;
+    if (!fits)
         return false;
     node.state = node.first = node.last = PICKLE_NO;
     out->nodes[out->node_count] = node;
-    return append(m, &m->stack, out->node_count++);
+    return append(machine, &machine->stack, out->node_count++);
 }
 
-static bool push_type(struct machine *m, enum pickle_type type)
+static bool push_type(struct machine *machine, enum pickle_type type)
 {
-    return push(m, (struct pickle_node){.type = (uint8_t)type});
+    return push(machine, (struct pickle_node){.type = (uint8_t)type});
 }
 
-static bool push_number(struct machine *m, enum pickle_type type, int64_t v)
+static bool push_number(struct machine *machine, enum pickle_type type, int64_t value)
 {
-    return push(m, (struct pickle_node){.type = (uint8_t)type, .is.number = v});
+    return push(machine, (struct pickle_node){.type = (uint8_t)type, .is.number = value});
 }
 
 /* Adds a value to the cells of a node. */
-static bool add_cell(struct machine *m, uint32_t to, uint32_t key, uint32_t value)
+static bool add_cell(struct machine *machine, uint32_t container, uint32_t key, uint32_t value)
 {
-    struct pickle *out = m->out;
-    void *p = out->cells;
-    const bool ok = make_room(m, &p, &m->cell_room, out->cell_count + 1, sizeof *out->cells, PICKLE_MAX_CELLS);
-    out->cells = p;
-    if (!ok)
+    struct pickle *out = machine->pickle;
+    void *memory = out->cells;
+    const bool fits =
+        make_room(machine, &memory, &machine->cell_capacity, out->cell_count + 1, sizeof *out->cells, PICKLE_MAX_CELLS);
+    out->cells = memory;
+    if (!fits)
         return false;
-    struct pickle_node *n = &out->nodes[to];
+    struct pickle_node *node = &out->nodes[container];
     const uint32_t cell = out->cell_count++;
     out->cells[cell] = (struct pickle_cell){key, value, PICKLE_NO};
-    *(n->last == PICKLE_NO ? &n->first : &out->cells[n->last].next) = cell;
-    n->last = cell;
+    *(node->last == PICKLE_NO ? &node->first : &out->cells[node->last].next) = cell;
+    node->last = cell;
     return true;
 }
 
-/* Adds the topmost n values, in their order, to the cells of a node, in pairs if they are keys and values. Takes them
- * from the stack. */
-static bool take_cells(struct machine *m, uint32_t to, uint32_t n, bool pairs)
+/* Adds the topmost count values, in their order, to the cells of a node, in pairs if they are keys and values. Takes
+ * them from the stack. */
+static bool take_cells(struct machine *machine, uint32_t container, uint32_t count, bool pairs)
 {
-    if (pairs && n % 2)
-        return fail(m, "has a key without a value");
-    const uint32_t *value = m->stack.p + m->stack.n - n;
-    for (uint32_t i = 0; i < n; i += pairs ? 2 : 1)
-        if (!add_cell(m, to, pairs ? value[i] : PICKLE_NO, value[i + pairs]))
+    if (pairs && count % 2)
+        return fail(machine, "has a key without a value");
+    const uint32_t *value = machine->stack.values + machine->stack.count - count;
+    for (uint32_t i = 0; i < count; i += pairs ? 2 : 1)
+        if (!add_cell(machine, container, pairs ? value[i] : PICKLE_NO, value[i + pairs]))
             return false;
-    m->stack.n -= n;
+    machine->stack.count -= count;
     return true;
 }
 
-/* Takes the last mark. *n: how many values were above it. */
-static bool take_mark(struct machine *m, uint32_t *n)
+/* Takes the last mark. *count: how many values were above it. */
+static bool take_mark(struct machine *machine, uint32_t *count)
 {
-    if (!m->marks.n)
-        return fail(m, "lacks a mark on its stack");
-    *n = reachable(m);
-    m->marks.n--;
+    if (!machine->marks.count)
+        return fail(machine, "lacks a mark on its stack");
+    *count = reachable(machine);
+    machine->marks.count--;
     return true;
 }
 
-/* Makes a container of the topmost n values. */
-static bool make(struct machine *m, enum pickle_type type, uint32_t n)
+/* Makes a container of the topmost count values. */
+static bool make(struct machine *machine, enum pickle_type type, uint32_t count)
 {
-    if (!need(m, n) || !push_type(m, type))
+    if (!need(machine, count) || !push_type(machine, type))
         return false;
-    const uint32_t made = pop(m);
-    return take_cells(m, made, n, type == PICKLE_DICT) && append(m, &m->stack, made);
+    const uint32_t made = pop(machine);
+    return take_cells(machine, made, count, type == PICKLE_DICT) && append(machine, &machine->stack, made);
 }
 
-static bool make_from_mark(struct machine *m, enum pickle_type type)
+static bool make_from_mark(struct machine *machine, enum pickle_type type)
 {
-    uint32_t n = 0;
-    return take_mark(m, &n) && make(m, type, n);
+    uint32_t count = 0;
+    return take_mark(machine, &count) && make(machine, type, count);
 }
 
-/* Adds the topmost n values to the container below them. */
-static bool add_items(struct machine *m, enum pickle_type type, uint32_t n)
+/* Adds the topmost count values to the container below them. */
+static bool add_items(struct machine *machine, enum pickle_type type, uint32_t count)
 {
-    if (!need(m, n + 1))
+    if (!need(machine, count + 1))
         return false;
-    const uint32_t to = m->stack.p[m->stack.n - n - 1];
-    const struct pickle_node *c = &m->out->nodes[to];
-    if (c->type != type && c->type != PICKLE_CALL)
-        return fail(m, "adds to what is no container");
-    return take_cells(m, to, n, type == PICKLE_DICT);
+    const uint32_t container = machine->stack.values[machine->stack.count - count - 1];
+    const struct pickle_node *node = &machine->pickle->nodes[container];
+    if (node->type != type && node->type != PICKLE_CALL)
+        return fail(machine, "adds to what is no container");
+    return take_cells(machine, container, count, type == PICKLE_DICT);
 }
 
-static bool add_from_mark(struct machine *m, enum pickle_type type)
+static bool add_from_mark(struct machine *machine, enum pickle_type type)
 {
-    uint32_t n = 0;
-    return take_mark(m, &n) && add_items(m, type, n);
+    uint32_t count = 0;
+    return take_mark(machine, &count) && add_items(machine, type, count);
 }
 
-static bool push_call(struct machine *m, uint32_t function, uint32_t args)
+static bool push_call(struct machine *machine, uint32_t function, uint32_t args)
 {
-    return push(m, (struct pickle_node){.type = PICKLE_CALL, .is.call = {function, args}});
+    return push(machine, (struct pickle_node){.type = PICKLE_CALL, .is.call = {function, args}});
 }
 
 /* Replaces a function and its arguments by a call. */
-static bool call(struct machine *m)
+static bool call(struct machine *machine)
 {
-    if (!need(m, 2))
+    if (!need(machine, 2))
         return false;
-    const uint32_t args = pop(m), function = pop(m);
-    return push_call(m, function, args);
+    const uint32_t args = pop(machine), function = pop(machine);
+    return push_call(machine, function, args);
 }
 
 /* The same with arguments that have names, which become the state. */
-static bool call_named(struct machine *m)
+static bool call_named(struct machine *machine)
 {
-    if (!need(m, 3))
+    if (!need(machine, 3))
         return false;
-    const uint32_t named = pop(m), args = pop(m), function = pop(m);
-    if (!push_call(m, function, args))
+    const uint32_t named = pop(machine), args = pop(machine), function = pop(machine);
+    if (!push_call(machine, function, args))
         return false;
-    m->out->nodes[top(m)].state = named;
+    machine->pickle->nodes[top(machine)].state = named;
     return true;
 }
 
 /* Sets the state of the call below it. */
-static bool build(struct machine *m)
+static bool build(struct machine *machine)
 {
-    if (!need(m, 2))
+    if (!need(machine, 2))
         return false;
-    const uint32_t state = pop(m);
-    struct pickle_node *n = &m->out->nodes[top(m)];
-    if (n->type != PICKLE_CALL)
-        return fail(m, "sets the state of what no call made");
-    n->state = state;
+    const uint32_t state = pop(machine);
+    struct pickle_node *node = &machine->pickle->nodes[top(machine)];
+    if (node->type != PICKLE_CALL)
+        return fail(machine, "sets the state of what no call made");
+    node->state = state;
     return true;
 }
 
-static bool push_global(struct machine *m, uint32_t module, uint32_t name)
+static bool push_global(struct machine *machine, uint32_t module, uint32_t name)
 {
-    return push(m, (struct pickle_node){.type = PICKLE_GLOBAL, .is.global = {module, name}});
+    return push(machine, (struct pickle_node){.type = PICKLE_GLOBAL, .is.global = {module, name}});
 }
 
 /* ---- reading */
 
-static bool left(const struct machine *m, uint64_t n)
+static bool left(const struct machine *machine, uint64_t bytes)
 {
-    return m->len - m->at >= n || fail(m, "ends inside an opcode");
+    return machine->size - machine->position >= bytes || fail(machine, "ends inside an opcode");
 }
 
 /* Reads a little-endian number of so many bytes. */
-static bool number(struct machine *m, unsigned bytes, uint64_t *value)
+static bool number(struct machine *machine, unsigned bytes, uint64_t *value)
 {
-    if (!left(m, bytes))
+    if (!left(machine, bytes))
         return false;
     *value = 0;
     for (unsigned i = 0; i < bytes; i++)
-        *value |= (uint64_t)m->bytes[m->at + i] << 8 * i;
-    m->at += bytes;
+        *value |= (uint64_t)machine->bytes[machine->position + i] << 8 * i;
+    machine->position += bytes;
     return true;
 }
 
-static bool push_text(struct machine *m, enum pickle_type type, size_t start, size_t size)
+static bool push_text(struct machine *machine, enum pickle_type type, size_t start, size_t size)
 {
-    return push(m, (struct pickle_node){.type = (uint8_t)type, .is.text = {(uint32_t)start, (uint32_t)size}});
+    return push(machine, (struct pickle_node){.type = (uint8_t)type, .is.text = {(uint32_t)start, (uint32_t)size}});
 }
 
 /* Reads a length of so many bytes, and then that many bytes. */
-static bool counted(struct machine *m, enum pickle_type type, unsigned bytes)
+static bool counted(struct machine *machine, enum pickle_type type, unsigned bytes)
 {
-    uint64_t n;
-    if (!number(m, bytes, &n) || !left(m, n))
+    uint64_t size;
+    if (!number(machine, bytes, &size) || !left(machine, size))
         return false;
-    m->at += (size_t)n;
-    return push_text(m, type, m->at - (size_t)n, (size_t)n);
+    machine->position += (size_t)size;
+    return push_text(machine, type, machine->position - (size_t)size, (size_t)size);
 }
 
 /* Reads a signed number of so many bytes. */
-static bool small_int(struct machine *m, unsigned bytes)
+static bool small_int(struct machine *machine, unsigned bytes)
 {
     uint64_t value;
-    if (!number(m, bytes, &value))
+    if (!number(machine, bytes, &value))
         return false;
-    return push_number(m, PICKLE_INT, bytes == 4 ? (int32_t)(uint32_t)value : (int64_t)value);
+    return push_number(machine, PICKLE_INT, bytes == 4 ? (int32_t)(uint32_t)value : (int64_t)value);
 }
 
 /* Reads a two's complement number of any length. */
-static bool long_int(struct machine *m, unsigned length_bytes)
+static bool long_int(struct machine *machine, unsigned length_bytes)
 {
-    uint64_t n, value = 0;
-    if (!number(m, length_bytes, &n) || !left(m, n))
+    uint64_t size, value = 0;
+    if (!number(machine, length_bytes, &size) || !left(machine, size))
         return false;
-    const uint8_t *p = m->bytes + m->at;
-    m->at += (size_t)n;
-    if (n > 8)
-        return push_type(m, PICKLE_BIG);
-    if (n && p[n - 1] & 0x80)
+    const uint8_t *bytes = machine->bytes + machine->position;
+    machine->position += (size_t)size;
+    if (size > 8)
+        return push_type(machine, PICKLE_BIG);
+    if (size && bytes[size - 1] & 0x80)
         value = UINT64_MAX;
-    for (size_t i = (size_t)n; i-- > 0;)
-        value = value << 8 | p[i];
-    return push_number(m, PICKLE_INT, (int64_t)value);
+    for (size_t i = (size_t)size; i-- > 0;)
+        value = value << 8 | bytes[i];
+    return push_number(machine, PICKLE_INT, (int64_t)value);
 }
 
 /* Reads a line as a text. */
-static bool line(struct machine *m)
+static bool line(struct machine *machine)
 {
-    const uint8_t *from = m->bytes + m->at, *end = memchr(from, '\n', m->len - m->at);
+    const uint8_t *from = machine->bytes + machine->position,
+                  *end = memchr(from, '\n', machine->size - machine->position);
     if (!end)
-        return fail(m, "ends inside an opcode");
-    const size_t start = m->at;
-    m->at += (size_t)(end - from) + 1;
-    return push_text(m, PICKLE_TEXT, start, (size_t)(end - from));
+        return fail(machine, "ends inside an opcode");
+    const size_t start = machine->position;
+    machine->position += (size_t)(end - from) + 1;
+    return push_text(machine, PICKLE_TEXT, start, (size_t)(end - from));
 }
 
 /* Reads a global that is two lines; or takes its two texts from the stack. */
-static bool global(struct machine *m, bool lines)
+static bool global(struct machine *machine, bool lines)
 {
-    if ((lines && (!line(m) || !line(m))) || !need(m, 2))
+    if ((lines && (!line(machine) || !line(machine))) || !need(machine, 2))
         return false;
-    const uint32_t name = pop(m), module = pop(m);
-    const struct pickle_node *nodes = m->out->nodes;
+    const uint32_t name = pop(machine), module = pop(machine);
+    const struct pickle_node *nodes = machine->pickle->nodes;
     if (nodes[name].type != PICKLE_TEXT || nodes[module].type != PICKLE_TEXT)
-        return fail(m, "names a class by what is no text");
-    return push_global(m, module, name);
+        return fail(machine, "names a class by what is no text");
+    return push_global(machine, module, name);
 }
 
 /* ---- the memo */
 
 /* Remembers the topmost value. A writer numbers values in order; an index above the pickle's length is none of its. */
-static bool put(struct machine *m, uint64_t index)
+static bool put(struct machine *machine, uint64_t index)
 {
-    if (!need(m, 1))
+    if (!need(machine, 1))
         return false;
-    if (index > m->len)
-        return fail(m, "has an index of its memo that is beyond its length");
-    while (m->memo.n <= index)
-        if (!append(m, &m->memo, PICKLE_NO))
+    if (index > machine->size)
+        return fail(machine, "has an index of its memo that is beyond its length");
+    while (machine->memo.count <= index)
+        if (!append(machine, &machine->memo, PICKLE_NO))
             return false;
-    m->memo.p[index] = top(m);
+    machine->memo.values[index] = top(machine);
     return true;
 }
 
-static bool put_at(struct machine *m, unsigned bytes)
+static bool put_at(struct machine *machine, unsigned bytes)
 {
     uint64_t index;
-    return number(m, bytes, &index) && put(m, index);
+    return number(machine, bytes, &index) && put(machine, index);
 }
 
 /* MEMOIZE: the index is the number of values in the memo. */
-static bool memoize(struct machine *m)
+static bool memoize(struct machine *machine)
 {
-    return need(m, 1) && append(m, &m->memo, top(m));
+    return need(machine, 1) && append(machine, &machine->memo, top(machine));
 }
 
-static bool get(struct machine *m, unsigned bytes)
+static bool get(struct machine *machine, unsigned bytes)
 {
     uint64_t index;
-    if (!number(m, bytes, &index))
+    if (!number(machine, bytes, &index))
         return false;
-    if (index >= m->memo.n || m->memo.p[index] == PICKLE_NO)
-        return fail(m, "takes from its memo what is not there");
-    return append(m, &m->stack, m->memo.p[index]);
+    if (index >= machine->memo.count || machine->memo.values[index] == PICKLE_NO)
+        return fail(machine, "takes from its memo what is not there");
+    return append(machine, &machine->stack, machine->memo.values[index]);
 }
 
 /* ---- opcodes */
 
-static bool persistent(struct machine *m)
+static bool persistent(struct machine *machine)
 {
-    if (!need(m, 1))
+    if (!need(machine, 1))
         return false;
-    const uint32_t id = pop(m);
-    return push(m, (struct pickle_node){.type = PICKLE_STORED, .is.call = {PICKLE_NO, id}});
+    const uint32_t id = pop(machine);
+    return push(machine, (struct pickle_node){.type = PICKLE_STORED, .is.call = {PICKLE_NO, id}});
 }
 
-static bool protocol(struct machine *m)
+static bool protocol(struct machine *machine)
 {
     uint64_t value;
-    return number(m, 1, &value) && ((value >= 2 && value <= 5) || fail(m, "is of a protocol other than 2 to 5"));
+    return number(machine, 1, &value) &&
+           ((value >= 2 && value <= 5) || fail(machine, "is of a protocol other than 2 to 5"));
 }
 
-static bool discard(struct machine *m)
+static bool discard(struct machine *machine)
 {
-    if (!reachable(m) && m->marks.n) { /* POP takes a mark too */
-        m->marks.n--;
+    if (!reachable(machine) && machine->marks.count) { /* POP takes a mark too */
+        machine->marks.count--;
         return true;
     }
-    return need(m, 1) && (pop(m), true);
+    return need(machine, 1) && (pop(machine), true);
 }
 
-static bool discard_to_mark(struct machine *m)
+static bool discard_to_mark(struct machine *machine)
 {
-    uint32_t n = 0;
-    if (!take_mark(m, &n))
+    uint32_t count = 0;
+    if (!take_mark(machine, &count))
         return false;
-    m->stack.n -= n;
+    machine->stack.count -= count;
     return true;
 }
 
-static bool skip_bytes(struct machine *m, unsigned bytes)
+static bool skip_bytes(struct machine *machine, unsigned bytes)
 {
     uint64_t value;
-    return number(m, bytes, &value);
+    return number(machine, bytes, &value);
 }
 
-static bool unknown(const struct machine *m, uint8_t op)
+static bool unknown(const struct machine *machine, uint8_t opcode)
 {
-    return pici_parse_fail(m->err, m->base + m->op, "the pickle has the opcode 0x%02x, which is not read", op);
+    return pici_parse_fail(machine->error, machine->base + machine->op_position,
+                           "the pickle has the opcode 0x%02x, which is not read", opcode);
 }
 
 /* Runs one opcode other than STOP. */
-static bool run(struct machine *m, uint8_t op)
+static bool run(struct machine *machine, uint8_t opcode)
 {
-    switch ((enum opcode)op) {
-    case PROTO: return protocol(m);
-    case FRAME: return skip_bytes(m, 8);
-    case MARK: return append(m, &m->marks, m->stack.n);
-    case POP: return discard(m);
-    case POP_MARK: return discard_to_mark(m);
-    case DUP: return need(m, 1) && append(m, &m->stack, top(m));
-    case NONE: return push_type(m, PICKLE_NONE);
-    case NEWTRUE: return push_number(m, PICKLE_BOOL, 1);
-    case NEWFALSE: return push_number(m, PICKLE_BOOL, 0);
-    case BININT: return small_int(m, 4);
-    case BININT1: return small_int(m, 1);
-    case BININT2: return small_int(m, 2);
-    case LONG1: return long_int(m, 1);
-    case LONG4: return long_int(m, 4);
-    case BINFLOAT: return skip_bytes(m, 8) && push_type(m, PICKLE_FLOAT);
+    switch ((enum opcode)opcode) {
+    case PROTO: return protocol(machine);
+    case FRAME: return skip_bytes(machine, 8);
+    case MARK: return append(machine, &machine->marks, machine->stack.count);
+    case POP: return discard(machine);
+    case POP_MARK: return discard_to_mark(machine);
+    case DUP: return need(machine, 1) && append(machine, &machine->stack, top(machine));
+    case NONE: return push_type(machine, PICKLE_NONE);
+    case NEWTRUE: return push_number(machine, PICKLE_BOOL, 1);
+    case NEWFALSE: return push_number(machine, PICKLE_BOOL, 0);
+    case BININT: return small_int(machine, 4);
+    case BININT1: return small_int(machine, 1);
+    case BININT2: return small_int(machine, 2);
+    case LONG1: return long_int(machine, 1);
+    case LONG4: return long_int(machine, 4);
+    case BINFLOAT: return skip_bytes(machine, 8) && push_type(machine, PICKLE_FLOAT);
     case SHORT_BINSTRING:
-    case SHORT_BINUNICODE: return counted(m, PICKLE_TEXT, 1);
+    case SHORT_BINUNICODE: return counted(machine, PICKLE_TEXT, 1);
     case BINSTRING:
-    case BINUNICODE: return counted(m, PICKLE_TEXT, 4);
-    case BINUNICODE8: return counted(m, PICKLE_TEXT, 8);
-    case SHORT_BINBYTES: return counted(m, PICKLE_BYTES, 1);
-    case BINBYTES: return counted(m, PICKLE_BYTES, 4);
+    case BINUNICODE: return counted(machine, PICKLE_TEXT, 4);
+    case BINUNICODE8: return counted(machine, PICKLE_TEXT, 8);
+    case SHORT_BINBYTES: return counted(machine, PICKLE_BYTES, 1);
+    case BINBYTES: return counted(machine, PICKLE_BYTES, 4);
     case BINBYTES8:
-    case BYTEARRAY8: return counted(m, PICKLE_BYTES, 8);
-    case EMPTY_TUPLE: return make(m, PICKLE_TUPLE, 0);
-    case TUPLE1: return make(m, PICKLE_TUPLE, 1);
-    case TUPLE2: return make(m, PICKLE_TUPLE, 2);
-    case TUPLE3: return make(m, PICKLE_TUPLE, 3);
-    case TUPLE: return make_from_mark(m, PICKLE_TUPLE);
-    case EMPTY_LIST: return push_type(m, PICKLE_LIST);
-    case LIST: return make_from_mark(m, PICKLE_LIST);
-    case EMPTY_DICT: return push_type(m, PICKLE_DICT);
-    case DICT: return make_from_mark(m, PICKLE_DICT);
-    case EMPTY_SET: return push_type(m, PICKLE_SET);
-    case FROZENSET: return make_from_mark(m, PICKLE_SET);
-    case APPEND: return add_items(m, PICKLE_LIST, 1);
-    case APPENDS: return add_from_mark(m, PICKLE_LIST);
-    case ADDITEMS: return add_from_mark(m, PICKLE_SET);
-    case SETITEM: return add_items(m, PICKLE_DICT, 2);
-    case SETITEMS: return add_from_mark(m, PICKLE_DICT);
-    case GLOBAL: return global(m, true);
-    case STACK_GLOBAL: return global(m, false);
+    case BYTEARRAY8: return counted(machine, PICKLE_BYTES, 8);
+    case EMPTY_TUPLE: return make(machine, PICKLE_TUPLE, 0);
+    case TUPLE1: return make(machine, PICKLE_TUPLE, 1);
+    case TUPLE2: return make(machine, PICKLE_TUPLE, 2);
+    case TUPLE3: return make(machine, PICKLE_TUPLE, 3);
+    case TUPLE: return make_from_mark(machine, PICKLE_TUPLE);
+    case EMPTY_LIST: return push_type(machine, PICKLE_LIST);
+    case LIST: return make_from_mark(machine, PICKLE_LIST);
+    case EMPTY_DICT: return push_type(machine, PICKLE_DICT);
+    case DICT: return make_from_mark(machine, PICKLE_DICT);
+    case EMPTY_SET: return push_type(machine, PICKLE_SET);
+    case FROZENSET: return make_from_mark(machine, PICKLE_SET);
+    case APPEND: return add_items(machine, PICKLE_LIST, 1);
+    case APPENDS: return add_from_mark(machine, PICKLE_LIST);
+    case ADDITEMS: return add_from_mark(machine, PICKLE_SET);
+    case SETITEM: return add_items(machine, PICKLE_DICT, 2);
+    case SETITEMS: return add_from_mark(machine, PICKLE_DICT);
+    case GLOBAL: return global(machine, true);
+    case STACK_GLOBAL: return global(machine, false);
     case REDUCE:
-    case NEWOBJ: return call(m);
-    case NEWOBJ_EX: return call_named(m);
-    case BUILD: return build(m);
-    case BINPERSID: return persistent(m);
-    case BINPUT: return put_at(m, 1);
-    case LONG_BINPUT: return put_at(m, 4);
-    case MEMOIZE: return memoize(m);
-    case BINGET: return get(m, 1);
-    case LONG_BINGET: return get(m, 4);
+    case NEWOBJ: return call(machine);
+    case NEWOBJ_EX: return call_named(machine);
+    case BUILD: return build(machine);
+    case BINPERSID: return persistent(machine);
+    case BINPUT: return put_at(machine, 1);
+    case LONG_BINPUT: return put_at(machine, 4);
+    case MEMOIZE: return memoize(machine);
+    case BINGET: return get(machine, 1);
+    case LONG_BINGET: return get(machine, 4);
     case STOP: break;
     }
-    return unknown(m, op);
+    return unknown(machine, opcode);
 }
 
 bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t size, uint64_t base, struct parse_error *error)
 {
-    struct machine m = {.out = out, .bytes = bytes, .len = size, .base = base, .err = error};
+    struct machine machine = {.pickle = out, .bytes = bytes, .size = size, .base = base, .error = error};
     *out = (struct pickle){.bytes = bytes, .root = PICKLE_NO};
-    bool ok = size <= PICKLE_MAX_BYTES ||
-              pici_parse_fail(error, base, "the pickle has %zu bytes, above the limit of %d", size, PICKLE_MAX_BYTES);
-    for (bool more = true; ok && more;) {
-        m.op = m.at;
-        ok = left(&m, 1);
-        if (!ok)
+    bool valid =
+        size <= PICKLE_MAX_BYTES ||
+        pici_parse_fail(error, base, "the pickle has %zu bytes, above the limit of %d", size, PICKLE_MAX_BYTES);
+    for (bool more = true; valid && more;) {
+        machine.op_position = machine.position;
+        valid = left(&machine, 1);
+        if (!valid)
             break;
-        const uint8_t op = bytes[m.at++];
-        more = op != STOP;
-        ok = more ? run(&m, op) : need(&m, 1);
+        const uint8_t opcode = bytes[machine.position++];
+        more = opcode != STOP;
+        valid = more ? run(&machine, opcode) : need(&machine, 1);
     }
-    if (ok)
-        out->root = top(&m);
-    free(m.stack.p);
-    free(m.marks.p);
-    free(m.memo.p);
-    if (!ok)
+    if (valid)
+        out->root = top(&machine);
+    free(machine.stack.values);
+    free(machine.marks.values);
+    free(machine.memo.values);
+    if (!valid)
         pickle_free(out);
-    return ok;
+    return valid;
 }
 
-void pickle_free(struct pickle *p)
+void pickle_free(struct pickle *pickle)
 {
-    free(p->nodes);
-    free(p->cells);
-    *p = (struct pickle){.root = PICKLE_NO};
+    free(pickle->nodes);
+    free(pickle->cells);
+    *pickle = (struct pickle){.root = PICKLE_NO};
 }
 
-enum pickle_type pickle_type_of(const struct pickle *p, uint32_t n)
+enum pickle_type pickle_type_of(const struct pickle *pickle, uint32_t node)
 {
-    return n == PICKLE_NO ? PICKLE_NONE : (enum pickle_type)p->nodes[n].type;
+    return node == PICKLE_NO ? PICKLE_NONE : (enum pickle_type)pickle->nodes[node].type;
 }
 
-bool pickle_is_text(const struct pickle *p, uint32_t n, const char *text)
+bool pickle_is_text(const struct pickle *pickle, uint32_t node, const char *text)
 {
-    if (pickle_type_of(p, n) != PICKLE_TEXT)
+    if (pickle_type_of(pickle, node) != PICKLE_TEXT)
         return false;
-    const struct pickle_node *t = &p->nodes[n];
-    return t->is.text.len == strlen(text) && memcmp(p->bytes + t->is.text.start, text, t->is.text.len) == 0;
+    const struct pickle_node *found = &pickle->nodes[node];
+    return found->is.text.len == strlen(text) &&
+           memcmp(pickle->bytes + found->is.text.start, text, found->is.text.len) == 0;
 }
 
-bool pickle_is_global(const struct pickle *p, uint32_t n, const char *module, const char *name)
+bool pickle_is_global(const struct pickle *pickle, uint32_t node, const char *module, const char *name)
 {
-    return pickle_type_of(p, n) == PICKLE_GLOBAL && pickle_is_text(p, p->nodes[n].is.global.module, module) &&
-           pickle_is_text(p, p->nodes[n].is.global.name, name);
+    return pickle_type_of(pickle, node) == PICKLE_GLOBAL &&
+           pickle_is_text(pickle, pickle->nodes[node].is.global.module, module) &&
+           pickle_is_text(pickle, pickle->nodes[node].is.global.name, name);
 }
 
-uint32_t pickle_item(const struct pickle *p, uint32_t n, unsigned i)
+uint32_t pickle_item(const struct pickle *pickle, uint32_t node, unsigned index)
 {
-    const enum pickle_type type = pickle_type_of(p, n);
+    const enum pickle_type type = pickle_type_of(pickle, node);
     if (type != PICKLE_TUPLE && type != PICKLE_LIST)
         return PICKLE_NO;
-    uint32_t cell = p->nodes[n].first;
-    while (cell != PICKLE_NO && i--)
-        cell = p->cells[cell].next;
-    return cell == PICKLE_NO ? PICKLE_NO : p->cells[cell].value;
+    uint32_t cell = pickle->nodes[node].first;
+    while (cell != PICKLE_NO && index--)
+        cell = pickle->cells[cell].next;
+    return cell == PICKLE_NO ? PICKLE_NO : pickle->cells[cell].value;
 }

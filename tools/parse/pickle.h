@@ -79,14 +79,14 @@ bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t size, uint64_
 
 void pickle_free(struct pickle *);
 
-/* Whether a node is a text of these bytes; whether it is a global of this module and name. n may be PICKLE_NO. */
-bool pickle_is_text(const struct pickle *, uint32_t n, const char *text);
-bool pickle_is_global(const struct pickle *, uint32_t n, const char *module, const char *name);
+/* Whether a node is a text of these bytes; whether it is a global of this module and name. node may be PICKLE_NO. */
+bool pickle_is_text(const struct pickle *, uint32_t node, const char *text);
+bool pickle_is_global(const struct pickle *, uint32_t node, const char *module, const char *name);
 
 /* The type of a node; PICKLE_NONE of PICKLE_NO. */
-enum pickle_type pickle_type_of(const struct pickle *, uint32_t n);
+enum pickle_type pickle_type_of(const struct pickle *, uint32_t node);
 
-/* The i-th value in a tuple or list, from 0; PICKLE_NO if the node is neither or has fewer. */
-uint32_t pickle_item(const struct pickle *, uint32_t n, unsigned i);
+/* The value at an index of a tuple or list, from 0; PICKLE_NO if the node is neither or has fewer. */
+uint32_t pickle_item(const struct pickle *, uint32_t node, unsigned index);
 
 #endif

@@ -10,25 +10,25 @@
 /* A tensor while the index is read. */
 struct entry {
     struct shards_tensor tensor;
-    const char *file; /* [file_len], then a NUL */
-    size_t file_len;
+    const char *file; /* [file_size], then a NUL */
+    size_t file_size;
     uint64_t offset; /* of the tensor's name in the index */
 };
 
 struct parser {
     struct json json;
-    struct parse_error *err;
-    struct shards *out;
+    struct parse_error *error;
+    struct shards *shards;
     struct entry *entry; /* [count] */
-    size_t count, room;
-    char *end; /* out->text is used up to here; it has room for all strings of the index */
+    size_t count, capacity;
+    char *end; /* shards->text is used up to here; it has room for all strings of the index */
     bool has_map;
 };
 
 bool shards_name_is_plain(const char *name, size_t size, const char **reason)
 {
-    const uint8_t *p = (const uint8_t *)name, *const end = p + size;
-    uint32_t c;
+    const uint8_t *position = (const uint8_t *)name, *const end = position + size;
+    uint32_t character;
     *reason = !size                     ? "it is empty"
               : size > SHARDS_NAME_MOST ? "it is too long"
               : memchr(name, '/', size) ? "it has a slash"
@@ -37,9 +37,9 @@ bool shards_name_is_plain(const char *name, size_t size, const char **reason)
         *reason = "it is a folder";
     if (!*reason && size >= 6 && memcmp(name, ".pici-", 6) == 0)
         *reason = "temporary files begin so";
-    for (size_t k; !*reason && p < end; p += k) {
-        k = pici_parse_char(p, end, &c);
-        if (!k || pici_parse_hidden(c)) {
+    for (size_t step; !*reason && position < end; position += step) {
+        step = pici_parse_char(position, end, &character);
+        if (!step || pici_parse_hidden(character)) {
             *reason = "it has hidden characters";
             break;
         }
@@ -50,134 +50,139 @@ bool shards_name_is_plain(const char *name, size_t size, const char **reason)
 bool shards_path_is_plain(const char *name, size_t size, const char **reason)
 {
     *reason = size > SHARDS_NAME_MOST ? "it is too long" : NULL;
-    for (size_t at = 0, n; !*reason && at <= size; at += n + 1) {
-        const char *const slash = at < size ? memchr(name + at, '/', size - at) : NULL;
-        n = slash ? (size_t)(slash - name) - at : size - at;
-        (void)shards_name_is_plain(name + at, n, reason);
+    for (size_t start = 0, part_size; !*reason && start <= size; start += part_size + 1) {
+        const char *const slash = start < size ? memchr(name + start, '/', size - start) : NULL;
+        part_size = slash ? (size_t)(slash - name) - start : size - start;
+        (void)shards_name_is_plain(name + start, part_size, reason);
     }
     return !*reason;
 }
 
-static bool no_memory(struct parser *p)
+static bool no_memory(struct parser *parser)
 {
-    return pici_parse_fail(p->err, 0, "out of memory for the index");
+    return pici_parse_fail(parser->error, 0, "out of memory for the index");
 }
 
-/* Skips the value that begins with t. */
-static bool skip_from(struct parser *p, struct json_token t)
+/* Skips the value that begins with token. */
+static bool skip_from(struct parser *parser, struct json_token token)
 {
     unsigned depth = 0;
-    for (;; t = pici_json_next(&p->json)) {
-        if (t.type == JSON_ERROR)
+    for (;; token = pici_json_next(&parser->json)) {
+        if (token.type == JSON_ERROR)
             return false;
-        depth += t.type == JSON_OBJECT || t.type == JSON_ARRAY;
-        depth -= t.type == JSON_OBJECT_END || t.type == JSON_ARRAY_END;
-        if (!depth && t.type != JSON_KEY)
+        depth += token.type == JSON_OBJECT || token.type == JSON_ARRAY;
+        depth -= token.type == JSON_OBJECT_END || token.type == JSON_ARRAY_END;
+        if (!depth && token.type != JSON_KEY)
             return true;
     }
 }
 
 /* Copies a key or string, with its escapes resolved and a NUL. */
-static const char *keep(struct parser *p, struct json_token t, size_t *size)
+static const char *keep(struct parser *parser, struct json_token token, size_t *size)
 {
-    const char *const text = p->end;
-    *size = pici_json_string(&p->json, t, p->end);
-    p->end += *size;
-    *p->end++ = 0; /* the quotes leave room for it */
+    const char *const text = parser->end;
+    *size = pici_json_string(&parser->json, token, parser->end);
+    parser->end += *size;
+    *parser->end++ = 0; /* the quotes leave room for it */
     return text;
 }
 
-static bool parse_metadata(struct parser *p)
+static bool parse_metadata(struct parser *parser)
 {
-    struct json_token t;
-    if (!pici_json_expect(&p->json, JSON_OBJECT, "'metadata' is not an object", &t))
+    struct json_token token;
+    if (!pici_json_expect(&parser->json, JSON_OBJECT, "'metadata' is not an object", &token))
         return false;
-    while (pici_json_key(&p->json, &t)) {
-        const bool total = pici_json_is(&p->json, t, "total_size");
-        t = pici_json_next(&p->json);
+    while (pici_json_key(&parser->json, &token)) {
+        const bool total = pici_json_is(&parser->json, token, "total_size");
+        token = pici_json_next(&parser->json);
         if (total)
-            p->out->has_total = pici_json_u64(&p->json, t, &p->out->total);
-        if (!skip_from(p, t))
+            parser->shards->has_total = pici_json_u64(&parser->json, token, &parser->shards->total);
+        if (!skip_from(parser, token))
             return false;
     }
-    return t.type == JSON_OBJECT_END;
+    return token.type == JSON_OBJECT_END;
 }
 
-static bool parse_entry(struct parser *p, struct json_token key)
+static bool parse_entry(struct parser *parser, struct json_token key)
 {
-    struct json_token t;
+    struct json_token token;
     const char *reason;
     char shown[64];
-    if (!pici_json_expect(&p->json, JSON_STRING, "a tensor's file in 'weight_map' is not a string", &t))
+    if (!pici_json_expect(&parser->json, JSON_STRING, "a tensor's file in 'weight_map' is not a string", &token))
         return false;
-    if (p->count == p->room) {
-        const size_t capacity = p->room ? 2 * p->room : 64;
-        struct entry *const bigger = realloc(p->entry, capacity * sizeof *bigger);
+    if (parser->count == parser->capacity) {
+        const size_t capacity = parser->capacity ? 2 * parser->capacity : 64;
+        struct entry *const bigger = realloc(parser->entry, capacity * sizeof *bigger);
         if (!bigger)
-            return no_memory(p);
-        p->entry = bigger;
-        p->room = capacity;
+            return no_memory(parser);
+        parser->entry = bigger;
+        parser->capacity = capacity;
     }
-    struct entry *const e = &p->entry[p->count++];
-    *e = (struct entry){.offset = key.start - 1};
-    e->tensor.name = keep(p, key, &e->tensor.name_len);
-    e->file = keep(p, t, &e->file_len);
+    struct entry *const entry = &parser->entry[parser->count++];
+    *entry = (struct entry){.offset = key.start - 1};
+    entry->tensor.name = keep(parser, key, &entry->tensor.name_size);
+    entry->file = keep(parser, token, &entry->file_size);
     const size_t tail = strlen(SHARDS_EXTENSION);
-    if (shards_name_is_plain(e->file, e->file_len, &reason) &&
-        (e->file_len <= tail || memcmp(e->file + e->file_len - tail, SHARDS_EXTENSION, tail) != 0))
+    if (shards_name_is_plain(entry->file, entry->file_size, &reason) &&
+        (entry->file_size <= tail || memcmp(entry->file + entry->file_size - tail, SHARDS_EXTENSION, tail) != 0))
         reason = "it does not end in " SHARDS_EXTENSION;
-    return !reason || pici_parse_fail(p->err, t.start - 1, "'%s' is not the name of a shard: %s",
-                                      pici_parse_printable(shown, sizeof shown, e->file, e->file_len), reason);
+    return !reason || pici_parse_fail(parser->error, token.start - 1, "'%s' is not the name of a shard: %s",
+                                      pici_parse_printable(shown, sizeof shown, entry->file, entry->file_size), reason);
 }
 
-static bool parse_map(struct parser *p)
+static bool parse_map(struct parser *parser)
 {
-    struct json_token t;
-    if (!pici_json_expect(&p->json, JSON_OBJECT, "'weight_map' is not an object", &t))
+    struct json_token token;
+    if (!pici_json_expect(&parser->json, JSON_OBJECT, "'weight_map' is not an object", &token))
         return false;
-    p->has_map = true;
-    while (pici_json_key(&p->json, &t))
-        if (!parse_entry(p, t))
+    parser->has_map = true;
+    while (pici_json_key(&parser->json, &token))
+        if (!parse_entry(parser, token))
             return false;
-    return t.type == JSON_OBJECT_END;
+    return token.type == JSON_OBJECT_END;
 }
 
-static bool parse_index(struct parser *p)
+static bool parse_index(struct parser *parser)
 {
-    struct json_token t;
+    struct json_token token;
     bool has_metadata = false;
-    if (!pici_json_expect(&p->json, JSON_OBJECT, "the index is not a JSON object", &t))
+    if (!pici_json_expect(&parser->json, JSON_OBJECT, "the index is not a JSON object", &token))
         return false;
-    while (pici_json_key(&p->json, &t)) {
-        const bool map = pici_json_is(&p->json, t, "weight_map"), metadata = pici_json_is(&p->json, t, "metadata");
-        if ((map && p->has_map) || (metadata && has_metadata))
-            return pici_parse_fail(p->err, t.start - 1, "duplicate key '%s'", map ? "weight_map" : "metadata");
+    while (pici_json_key(&parser->json, &token)) {
+        const bool map = pici_json_is(&parser->json, token, "weight_map"),
+                   metadata = pici_json_is(&parser->json, token, "metadata");
+        if ((map && parser->has_map) || (metadata && has_metadata))
+            return pici_parse_fail(parser->error, token.start - 1, "duplicate key '%s'",
+                                   map ? "weight_map" : "metadata");
         has_metadata = has_metadata || metadata;
-        if (!(map ? parse_map(p) : metadata ? parse_metadata(p) : skip_from(p, pici_json_next(&p->json))))
+        if (!(map        ? parse_map(parser)
+              : metadata ? parse_metadata(parser)
+                         : skip_from(parser, pici_json_next(&parser->json))))
             return false;
     }
-    if (t.type == JSON_ERROR || !pici_json_expect(&p->json, JSON_END, "", &t))
+    if (token.type == JSON_ERROR || !pici_json_expect(&parser->json, JSON_END, "", &token))
         return false;
-    return p->count ||
-           pici_parse_fail(p->err, 0, p->has_map ? "'weight_map' is empty" : "an index without 'weight_map'");
+    return parser->count ||
+           pici_parse_fail(parser->error, 0,
+                           parser->has_map ? "'weight_map' is empty" : "an index without 'weight_map'");
 }
 
-static int compare(const char *a, size_t a_len, const char *b, size_t b_len)
+static int compare(const char *first, size_t first_size, const char *second, size_t second_size)
 {
-    const int order = memcmp(a, b, a_len < b_len ? a_len : b_len);
-    return order ? order : (a_len > b_len) - (a_len < b_len);
+    const int order = memcmp(first, second, first_size < second_size ? first_size : second_size);
+    return order ? order : (first_size > second_size) - (first_size < second_size);
 }
 
 static int by_file(const void *left, const void *right)
 {
-    const struct entry *x = left, *y = right;
-    return compare(x->file, x->file_len, y->file, y->file_len);
+    const struct entry *first = left, *second = right;
+    return compare(first->file, first->file_size, second->file, second->file_size);
 }
 
 static int by_name(const void *left, const void *right)
 {
     const struct shards_tensor *first = left, *second = right;
-    return compare(first->name, first->name_len, second->name, second->name_len);
+    return compare(first->name, first->name_size, second->name, second->name_size);
 }
 
 static int by_name_and_shard(const void *left, const void *right)
@@ -190,86 +195,87 @@ static int by_name_and_shard(const void *left, const void *right)
 /* Of duplicates, the one that comes last in the text is reported. */
 static int by_name_and_place(const void *left, const void *right)
 {
-    const struct entry *x = left, *y = right;
-    const int order = by_name(&x->tensor, &y->tensor);
-    return order ? order : (x->offset > y->offset) - (x->offset < y->offset);
+    const struct entry *first = left, *second = right;
+    const int order = by_name(&first->tensor, &second->tensor);
+    return order ? order : (first->offset > second->offset) - (first->offset < second->offset);
 }
 
 /* Numbers the shards, and sorts the tensors. */
-static bool arrange(struct parser *p)
+static bool arrange(struct parser *parser)
 {
-    struct shards *const out = p->out;
+    struct shards *const shards = parser->shards;
     char shown[64];
-    out->tensor = malloc(p->count * sizeof *out->tensor);
-    out->shard = malloc(p->count * sizeof *out->shard);
-    if (!out->tensor || !out->shard)
-        return no_memory(p);
-    qsort(p->entry, p->count, sizeof *p->entry, by_file);
-    for (size_t i = 0; i < p->count; i++) {
-        if (!i || by_file(&p->entry[i - 1], &p->entry[i]) != 0)
-            out->shard[out->shards++] = p->entry[i].file;
-        p->entry[i].tensor.shard = (uint32_t)(out->shards - 1);
+    shards->tensor = malloc(parser->count * sizeof *shards->tensor);
+    shards->shard = malloc(parser->count * sizeof *shards->shard);
+    if (!shards->tensor || !shards->shard)
+        return no_memory(parser);
+    qsort(parser->entry, parser->count, sizeof *parser->entry, by_file);
+    for (size_t i = 0; i < parser->count; i++) {
+        if (!i || by_file(&parser->entry[i - 1], &parser->entry[i]) != 0)
+            shards->shard[shards->shards++] = parser->entry[i].file;
+        parser->entry[i].tensor.shard = (uint32_t)(shards->shards - 1);
     }
-    qsort(p->entry, p->count, sizeof *p->entry, by_name_and_place);
-    for (size_t i = 0; i < p->count; i++) {
-        out->tensor[i] = p->entry[i].tensor;
-        if (i && by_name(&out->tensor[i - 1], &out->tensor[i]) == 0)
+    qsort(parser->entry, parser->count, sizeof *parser->entry, by_name_and_place);
+    for (size_t i = 0; i < parser->count; i++) {
+        shards->tensor[i] = parser->entry[i].tensor;
+        if (i && by_name(&shards->tensor[i - 1], &shards->tensor[i]) == 0)
             return pici_parse_fail(
-                p->err, p->entry[i].offset, "tensor '%s' is there twice",
-                pici_parse_printable(shown, sizeof shown, out->tensor[i].name, out->tensor[i].name_len));
+                parser->error, parser->entry[i].offset, "tensor '%s' is there twice",
+                pici_parse_printable(shown, sizeof shown, shards->tensor[i].name, shards->tensor[i].name_size));
     }
-    out->tensors = p->count;
+    shards->tensors = parser->count;
     return true;
 }
 
 bool shards_parse(struct shards *out, const void *text, size_t size, struct parse_error *error)
 {
-    struct parser p = {.err = error, .out = out};
+    struct parser parser = {.error = error, .shards = out};
     *out = (struct shards){0};
     if (size > SHARDS_TEXT_MOST)
         return pici_parse_fail(error, 0, "an index of %zu bytes, above the limit of %d", size, SHARDS_TEXT_MOST);
-    pici_json_init(&p.json, text, size, 0, error);
-    p.end = out->text = malloc(size + 1);
-    const bool ok = (out->text || no_memory(&p)) && parse_index(&p) && arrange(&p);
-    free(p.entry);
-    if (!ok)
+    pici_json_init(&parser.json, text, size, 0, error);
+    parser.end = out->text = malloc(size + 1);
+    const bool valid = (out->text || no_memory(&parser)) && parse_index(&parser) && arrange(&parser);
+    free(parser.entry);
+    if (!valid)
         shards_free(out);
-    return ok;
+    return valid;
 }
 
-const struct shards_tensor *shards_find(const struct shards *s, const char *name, size_t size)
+const struct shards_tensor *shards_find(const struct shards *shards, const char *name, size_t size)
 {
-    const struct shards_tensor key = {.name = name, .name_len = size};
+    const struct shards_tensor key = {.name = name, .name_size = size};
     size_t low = 0;
-    for (size_t high = s->tensors; low < high;) {
+    for (size_t high = shards->tensors; low < high;) {
         const size_t middle = low + (high - low) / 2;
-        if (by_name(&s->tensor[middle], &key) < 0)
+        if (by_name(&shards->tensor[middle], &key) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    return low < s->tensors && by_name(&s->tensor[low], &key) == 0 ? &s->tensor[low] : NULL;
+    return low < shards->tensors && by_name(&shards->tensor[low], &key) == 0 ? &shards->tensor[low] : NULL;
 }
 
-const struct shards_tensor *shards_find_in(const struct shards *s, const char *name, size_t size, size_t shard)
+const struct shards_tensor *shards_find_in(const struct shards *shards, const char *name, size_t size, size_t shard)
 {
-    const struct shards_tensor *const first = shards_find(s, name, size), *const end = s->tensor + s->tensors;
+    const struct shards_tensor *const first = shards_find(shards, name, size), *const end =
+                                                                                   shards->tensor + shards->tensors;
     for (const struct shards_tensor *tensor = first; tensor && tensor < end && by_name(tensor, first) == 0; tensor++)
         if (tensor->shard == shard)
             return tensor;
     return first;
 }
 
-void shards_sort(struct shards *s)
+void shards_sort(struct shards *shards)
 {
-    if (s->tensors)
-        qsort(s->tensor, s->tensors, sizeof *s->tensor, by_name_and_shard);
+    if (shards->tensors)
+        qsort(shards->tensor, shards->tensors, sizeof *shards->tensor, by_name_and_shard);
 }
 
-void shards_free(struct shards *s)
+void shards_free(struct shards *shards)
 {
-    free(s->tensor);
-    free(s->shard);
-    free(s->text);
-    *s = (struct shards){0};
+    free(shards->tensor);
+    free(shards->shard);
+    free(shards->text);
+    *shards = (struct shards){0};
 }

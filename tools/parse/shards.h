@@ -21,7 +21,7 @@ enum {
 /* Which shard a tensor is in. */
 struct shards_tensor {
     const char *name; /* UTF-8, escapes resolved, NUL-terminated; may hold NULs and controls */
-    size_t name_len;
+    size_t name_size;
     uint32_t shard; /* its number */
 };
 

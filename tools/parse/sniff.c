@@ -53,23 +53,23 @@ static const struct {
     {0, 5, "%PDF-", {SNIFF_OTHER, "a PDF document", NULL, NULL}},
 };
 
-static unsigned le16(const uint8_t *p)
+static unsigned le16(const uint8_t *bytes)
 {
-    return (unsigned)(p[0] | p[1] << 8);
+    return (unsigned)(bytes[0] | bytes[1] << 8);
 }
 
-/* Whether the size bytes at p have the text somewhere. */
-static bool has(const uint8_t *p, size_t size, const char *text)
+/* Whether the size bytes at bytes have the text somewhere. */
+static bool has(const uint8_t *bytes, size_t size, const char *text)
 {
-    const size_t n = strlen(text);
-    for (size_t i = 0; i + n <= size; i++)
-        if (memcmp(p + i, text, n) == 0)
+    const size_t text_size = strlen(text);
+    for (size_t i = 0; i + text_size <= size; i++)
+        if (memcmp(bytes + i, text, text_size) == 0)
             return true;
     return false;
 }
 
 /* The name of the first entry of a zip archive tells which program wrote it. */
-static struct sniff zip(const uint8_t *p, size_t size)
+static struct sniff zip(const uint8_t *bytes, size_t size)
 {
     static const struct sniff of_numpy = {SNIFF_OTHER, "a zip archive of .npy files, as numpy.savez writes", "npz",
                                           UNPACK},
@@ -78,37 +78,37 @@ static struct sniff zip(const uint8_t *p, size_t size)
     enum { LOCAL = 30 }; /* bytes of an entry's header before its name */
     if (size <= LOCAL)
         return other;
-    const uint8_t *name = p + LOCAL;
-    const size_t name_len = le16(p + 26) < size - LOCAL ? le16(p + 26) : size - LOCAL;
-    if (name_len >= 4 && memcmp(name + name_len - 4, ".npy", 4) == 0)
+    const uint8_t *name = bytes + LOCAL;
+    const size_t name_size = le16(bytes + 26) < size - LOCAL ? le16(bytes + 26) : size - LOCAL;
+    if (name_size >= 4 && memcmp(name + name_size - 4, ".npy", 4) == 0)
         return of_numpy;
-    if (has(name, name_len, "/data.pkl") || has(name, name_len, "/data/") || has(name, name_len, "/version") ||
-        has(name, name_len, "/byteorder") || has(name, name_len, "/.format_version"))
+    if (has(name, name_size, "/data.pkl") || has(name, name_size, "/data/") || has(name, name_size, "/version") ||
+        has(name, name_size, "/byteorder") || has(name, name_size, "/.format_version"))
         return of_torch;
     return other;
 }
 
 /* Whether a .safetensors file may begin so: the length of its header, and the header, which is JSON. */
-static bool is_safetensors(const uint8_t *p, size_t size)
+static bool is_safetensors(const uint8_t *bytes, size_t size)
 {
-    return size >= 10 && p[4] == 0 && p[5] == 0 && p[6] == 0 && p[7] == 0 && p[8] == '{' &&
-           (p[9] == '"' || p[9] == '}' || p[9] == ' ' || p[9] == '\n');
+    return size >= 10 && bytes[4] == 0 && bytes[5] == 0 && bytes[6] == 0 && bytes[7] == 0 && bytes[8] == '{' &&
+           (bytes[9] == '"' || bytes[9] == '}' || bytes[9] == ' ' || bytes[9] == '\n');
 }
 
 /* Whether text begins with a word, in lower case, which may be in capitals there. */
-static bool begins(const uint8_t *p, size_t size, const char *word)
+static bool begins(const uint8_t *bytes, size_t size, const char *word)
 {
-    const size_t n = strlen(word);
-    if (size < n)
+    const size_t word_size = strlen(word);
+    if (size < word_size)
         return false;
-    for (size_t i = 0; i < n; i++)
-        if ((p[i] >= 'A' && p[i] <= 'Z' ? p[i] + 'a' - 'A' : p[i]) != (uint8_t)word[i])
+    for (size_t i = 0; i < word_size; i++)
+        if ((bytes[i] >= 'A' && bytes[i] <= 'Z' ? bytes[i] + 'a' - 'A' : bytes[i]) != (uint8_t)word[i])
             return false;
     return true;
 }
 
 /* What a server sends in place of a file. NULL: it is nothing like that. */
-static const struct sniff *page(const uint8_t *p, size_t size)
+static const struct sniff *page(const uint8_t *position, size_t size)
 {
     static const struct sniff html = {SNIFF_STAND_IN, "an HTML page, not the file itself", NULL,
                                       "download it again, and sign in if it asks for that"},
@@ -116,70 +116,73 @@ static const struct sniff *page(const uint8_t *p, size_t size)
                                      "download it again"},
                               json = {SNIFF_STAND_IN, "a JSON text, as a server's error, not a file of tensors", NULL,
                                       "download it again"};
-    if (begins(p, size, "\xef\xbb\xbf"))
-        p += 3, size -= 3;
-    while (size && strchr(" \t\r\n", *p) && *p)
-        p++, size--;
-    if (begins(p, size, "<!doctype html") || begins(p, size, "<html") || begins(p, size, "<head"))
+    if (begins(position, size, "\xef\xbb\xbf"))
+        position += 3, size -= 3;
+    while (size && strchr(" \t\r\n", *position) && *position)
+        position++, size--;
+    if (begins(position, size, "<!doctype html") || begins(position, size, "<html") || begins(position, size, "<head"))
         return &html;
-    if (begins(p, size, "<?xml"))
+    if (begins(position, size, "<?xml"))
         return &xml;
-    const uint8_t *q = p + 1;
-    while (size && q < p + size && strchr(" \t\r\n", *q) && *q)
-        q++;
-    return size && q < p + size && ((*p == '{' && (*q == '"' || *q == '}')) || (*p == '[' && *q && strchr("{\"[]", *q)))
+    const uint8_t *next = position + 1;
+    while (size && next < position + size && strchr(" \t\r\n", *next) && *next)
+        next++;
+    return size && next < position + size &&
+                   ((*position == '{' && (*next == '"' || *next == '}')) ||
+                    (*position == '[' && *next && strchr("{\"[]", *next)))
                ? &json
                : NULL;
 }
 
 /* UTF-8 without controls. A character may be cut at the end. */
-static bool is_text(const uint8_t *p, size_t size)
+static bool is_text(const uint8_t *bytes, size_t size)
 {
-    for (size_t i = 0, k; i < size; i += k) {
-        k = pici_parse_utf8(p + i, p + size);
-        if (k == 0 && size - i < 4)
+    for (size_t i = 0, step; i < size; i += step) {
+        step = pici_parse_utf8(bytes + i, bytes + size);
+        if (step == 0 && size - i < 4)
             break;
-        if (k == 0 || (p[i] < ' ' && !strchr("\n\r\t\f", p[i])) || p[i] == 0 || p[i] == 0x7f)
+        if (step == 0 || (bytes[i] < ' ' && !strchr("\n\r\t\f", bytes[i])) || bytes[i] == 0 || bytes[i] == 0x7f)
             return false;
     }
     return size >= 4;
 }
 
-static struct sniff text(const uint8_t *p, size_t size)
+static struct sniff text(const uint8_t *bytes, size_t size)
 {
     static const struct sniff csv = {SNIFF_OTHER, "text with columns, as CSV", NULL, EXPORT},
                               plain = {SNIFF_OTHER, "text", NULL, NULL};
     size_t line = 0;
-    while (line < size && p[line] != '\n')
+    while (line < size && bytes[line] != '\n')
         line++;
-    return memchr(p, ',', line) || memchr(p, '\t', line) || memchr(p, ';', line) ? csv : plain;
+    return memchr(bytes, ',', line) || memchr(bytes, '\t', line) || memchr(bytes, ';', line) ? csv : plain;
 }
 
 /* A pickle of protocol 2 to 5: the protocol, and then an opcode that such files begin with. */
-static bool is_pickle(const uint8_t *p, size_t size)
+static bool is_pickle(const uint8_t *bytes, size_t size)
 {
-    return size >= 3 && p[0] == 0x80 && p[1] >= 2 && p[1] <= 5 && p[2] && strchr("\x95}]()Nc\x8a\x8c\x58KJMGU", p[2]);
+    return size >= 3 && bytes[0] == 0x80 && bytes[1] >= 2 && bytes[1] <= 5 && bytes[2] &&
+           strchr("\x95}]()Nc\x8a\x8c\x58KJMGU", bytes[2]);
 }
 
-struct sniff sniff(const uint8_t *p, size_t size)
+struct sniff sniff(const uint8_t *first, size_t size)
 {
     static const struct sniff nothing = {SNIFF_OTHER, NULL, NULL, NULL},
                               cut = {SNIFF_PICI_CUT, "the beginning of a .pici file", NULL, NULL},
                               safetensors = {SNIFF_OTHER, "a .safetensors file", "safetensors", NULL},
                               pickle = {SNIFF_OTHER, "a pickle", NULL, EXPORT};
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
-        if (size >= magics[i].at + magics[i].len && memcmp(p + magics[i].at, magics[i].bytes, magics[i].len) == 0)
+        if (size >= magics[i].at + magics[i].len && memcmp(first + magics[i].at, magics[i].bytes, magics[i].len) == 0)
             return magics[i].is;
-    if (size >= 2 && size < magics[0].len && memcmp(p, magics[0].bytes, size) == 0)
+    if (size >= 2 && size < magics[0].len && memcmp(first, magics[0].bytes, size) == 0)
         return cut;
-    if (size >= 4 && (memcmp(p, "PK\3\4", 4) == 0 || memcmp(p, "PK\5\6", 4) == 0))
-        return zip(p, size);
-    if (is_safetensors(p, size))
+    if (size >= 4 && (memcmp(first, "PK\3\4", 4) == 0 || memcmp(first, "PK\5\6", 4) == 0))
+        return zip(first, size);
+    if (is_safetensors(first, size))
         return safetensors;
-    if (is_pickle(p, size))
+    if (is_pickle(first, size))
         return pickle;
-    if (!is_text(p, size))
+    if (!is_text(first, size))
         return nothing;
-    const struct sniff *const stand_in = page(p, size);
-    return stand_in ? *stand_in : text(p, size);
+    const struct sniff *const stand_in = page(first, size);
+    return stand_in ? *stand_in : text(first, size);
 }

@@ -19,6 +19,6 @@ struct sniff {
     const char *advice; /* what to do if there is no such type; or NULL */
 };
 
-struct sniff sniff(const uint8_t *p, size_t size);
+struct sniff sniff(const uint8_t *first, size_t size);
 
 #endif

@@ -49,8 +49,8 @@ enum { KINDS = sizeof kinds / sizeof *kinds, UNTYPED = KINDS - 1 };
 /* The path from the root to the value that is looked at: a key for each level of walk_cells. A name is made of them
  * only when a tensor is found, since keys may be long and many. */
 struct key {
-    const char *word; /* [len] in the pickle, or NULL: digits */
-    size_t len;
+    const char *word; /* [size] in the pickle, or NULL: digits */
+    size_t size;
     char digits[24];
 };
 
@@ -61,30 +61,30 @@ struct path {
 
 struct walker {
     struct pickle pickle;
-    struct torch *out;
+    struct torch *torch;
     struct path path;
-    size_t tensor_room, names_len, names_room, dims_len, dims_room;
+    size_t tensor_capacity, names_size, names_capacity, dims_count, dims_capacity;
     size_t memory; /* bytes of names, shapes and strides so far */
     uint64_t base;
-    struct parse_error *err;
+    struct parse_error *error;
 };
 
-static bool nomem(const struct walker *w)
+static bool nomem(const struct walker *walker)
 {
-    return pici_parse_fail(w->err, w->base, "out of memory for the pickle's tensors");
+    return pici_parse_fail(walker->error, walker->base, "out of memory for the pickle's tensors");
 }
 
-/* Room for n more elements of width bytes at p, which has *capacity and uses used. NULL: no memory. */
-static void *more_room(void *p, size_t *capacity, size_t used, size_t n, size_t width)
+/* Room for count more elements of width bytes at memory, which has *capacity and uses used. NULL: no memory. */
+static void *more_room(void *memory, size_t *capacity, size_t used, size_t count, size_t width)
 {
-    if (n <= *capacity - used)
-        return p;
-    size_t all = *capacity + *capacity / 2 + 64;
-    if (all - used < n)
-        all = used + n;
-    void *bigger = all <= SIZE_MAX / width ? realloc(p, all * width) : NULL;
+    if (count <= *capacity - used)
+        return memory;
+    size_t total = *capacity + *capacity / 2 + 64;
+    if (total - used < count)
+        total = used + count;
+    void *bigger = total <= SIZE_MAX / width ? realloc(memory, total * width) : NULL;
     if (bigger)
-        *capacity = all;
+        *capacity = total;
     return bigger;
 }
 
@@ -101,90 +101,92 @@ static size_t path_name(const struct path *path, char *name, size_t most)
             name[size] = '.';
         size += size != 0;
         if (size < most)
-            memcpy(name + size, key->word ? key->word : key->digits, key->len < most - size ? key->len : most - size);
-        size += key->len <= PICI_NAME_MAX ? key->len : PICI_NAME_MAX + 1;
+            memcpy(name + size, key->word ? key->word : key->digits, key->size < most - size ? key->size : most - size);
+        size += key->size <= PICI_NAME_MAX ? key->size : PICI_NAME_MAX + 1;
     }
     return size;
 }
 
-static bool bad(struct walker *w, const char *what)
+static bool bad(struct walker *walker, const char *what)
 {
     char name[64], text[64];
-    const size_t size = path_name(&w->path, name, sizeof name);
-    return pici_parse_fail(w->err, w->base, "the pickle's tensor '%s' %s",
+    const size_t size = path_name(&walker->path, name, sizeof name);
+    return pici_parse_fail(walker->error, walker->base, "the pickle's tensor '%s' %s",
                            pici_parse_printable(text, sizeof text, name, size < sizeof name ? size : sizeof name),
                            what);
 }
 
 /* The number of a node; false if it is not an integer from 0 on. */
-static bool natural(const struct walker *w, uint32_t n, uint64_t *value)
+static bool natural(const struct walker *walker, uint32_t node, uint64_t *value)
 {
-    if (pickle_type_of(&w->pickle, n) != PICKLE_INT || w->pickle.nodes[n].is.number < 0)
+    if (pickle_type_of(&walker->pickle, node) != PICKLE_INT || walker->pickle.nodes[node].is.number < 0)
         return false;
-    *value = (uint64_t)w->pickle.nodes[n].is.number;
+    *value = (uint64_t)walker->pickle.nodes[node].is.number;
     return true;
 }
 
 /* A tuple, which may be the only argument of a call, as that of torch.Size. */
-static uint32_t tuple_of(const struct walker *w, uint32_t n)
+static uint32_t tuple_of(const struct walker *walker, uint32_t node)
 {
-    if (pickle_type_of(&w->pickle, n) == PICKLE_CALL)
-        n = pickle_item(&w->pickle, w->pickle.nodes[n].is.call.args, 0);
-    return n;
+    if (pickle_type_of(&walker->pickle, node) == PICKLE_CALL)
+        node = pickle_item(&walker->pickle, walker->pickle.nodes[node].is.call.args, 0);
+    return node;
 }
 
 /* Reads a tuple of dimensions. */
-static bool take_dims(struct walker *w, uint32_t n, uint64_t dims[TORCH_MAX_RANK], unsigned *rank)
+static bool take_dims(struct walker *walker, uint32_t node, uint64_t dims[TORCH_MAX_RANK], unsigned *rank)
 {
-    n = tuple_of(w, n);
-    if (pickle_type_of(&w->pickle, n) != PICKLE_TUPLE)
-        return bad(w, "has a size or strides that are no tuple");
+    node = tuple_of(walker, node);
+    if (pickle_type_of(&walker->pickle, node) != PICKLE_TUPLE)
+        return bad(walker, "has a size or strides that are no tuple");
     *rank = 0;
-    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next) {
+    for (uint32_t cell = walker->pickle.nodes[node].first; cell != PICKLE_NO; cell = walker->pickle.cells[cell].next) {
         if (*rank == TORCH_MAX_RANK)
-            return bad(w, "has too many dimensions");
-        if (!natural(w, w->pickle.cells[c].value, &dims[(*rank)++]))
-            return bad(w, "has a dimension or stride that is no natural number");
+            return bad(walker, "has too many dimensions");
+        if (!natural(walker, walker->pickle.cells[cell].value, &dims[(*rank)++]))
+            return bad(walker, "has a dimension or stride that is no natural number");
     }
     return true;
 }
 
-static bool kind_is_float(const struct kind *k)
+static bool kind_is_float(const struct kind *kind)
 {
-    return k->dtype == PICI_F32 || k->dtype == PICI_F64 || k->dtype == PICI_F16 || k->dtype == PICI_BF16;
+    return kind->dtype == PICI_F32 || kind->dtype == PICI_F64 || kind->dtype == PICI_F16 || kind->dtype == PICI_BF16;
 }
 
-static const struct kind *kind_by(const struct walker *w, uint32_t name, bool storage)
+static const struct kind *kind_by(const struct walker *walker, uint32_t name, bool storage)
 {
     for (int i = 0; i < KINDS; i++)
-        if (pickle_is_text(&w->pickle, name, storage ? kinds[i].storage : kinds[i].name))
+        if (pickle_is_text(&walker->pickle, name, storage ? kinds[i].storage : kinds[i].name))
             return &kinds[i];
     return NULL;
 }
 
 /* Reads the persistent id of a storage: ('storage', class, key, location, items). */
-static bool take_storage(struct walker *w, uint32_t n, struct torch_tensor *tensor, const struct kind **kind,
+static bool take_storage(struct walker *walker, uint32_t node, struct torch_tensor *tensor, const struct kind **kind,
                          uint64_t *items)
 {
-    const struct pickle *p = &w->pickle;
-    if (pickle_type_of(p, n) != PICKLE_STORED)
-        return bad(w, "has no storage");
-    const uint32_t id = p->nodes[n].is.call.args, class = pickle_item(p, id, 1), key = pickle_item(p, id, 2);
-    if (!pickle_is_text(p, pickle_item(p, id, 0), "storage") || pickle_type_of(p, class) != PICKLE_GLOBAL ||
-        pickle_type_of(p, key) != PICKLE_TEXT || !natural(w, pickle_item(p, id, 4), items))
-        return bad(w, "has a storage that is not as torch writes it");
-    tensor->storage = (const char *)p->bytes + p->nodes[key].is.text.start;
-    tensor->storage_len = p->nodes[key].is.text.len;
-    *kind = kind_by(w, p->nodes[class].is.global.name, true);
+    const struct pickle *pickle = &walker->pickle;
+    if (pickle_type_of(pickle, node) != PICKLE_STORED)
+        return bad(walker, "has no storage");
+    const uint32_t id = pickle->nodes[node].is.call.args, class = pickle_item(pickle, id, 1),
+                   key = pickle_item(pickle, id, 2);
+    if (!pickle_is_text(pickle, pickle_item(pickle, id, 0), "storage") ||
+        pickle_type_of(pickle, class) != PICKLE_GLOBAL || pickle_type_of(pickle, key) != PICKLE_TEXT ||
+        !natural(walker, pickle_item(pickle, id, 4), items))
+        return bad(walker, "has a storage that is not as torch writes it");
+    tensor->storage = (const char *)pickle->bytes + pickle->nodes[key].is.text.start;
+    tensor->storage_size = pickle->nodes[key].is.text.len;
+    *kind = kind_by(walker, pickle->nodes[class].is.global.name, true);
     if (!*kind)
         *kind = &kinds[UNTYPED];
     return true;
 }
 
 /* Sets items, extent and row_major. */
-static bool measure(struct walker *w, struct torch_tensor *tensor, const uint64_t *shape, const uint64_t *strides)
+static bool measure(struct walker *walker, struct torch_tensor *tensor, const uint64_t *shape, const uint64_t *strides)
 {
-    uint64_t row = 1, last = tensor->offset;
+    uint64_t stride = 1, last = tensor->offset;
     tensor->items = 1;
     tensor->row_major = true;
     for (unsigned i = 0; i < tensor->rank; i++)
@@ -193,229 +195,234 @@ static bool measure(struct walker *w, struct torch_tensor *tensor, const uint64_
         uint64_t step;
         if (!parse_mul(&tensor->items, tensor->items, shape[i], INT64_MAX / 16) ||
             !parse_mul(&step, strides[i], shape[i] - 1, INT64_MAX / 16 - 1) || last > INT64_MAX / 16 - 1 - step)
-            return bad(w, "has a size beyond 59 bits");
+            return bad(walker, "has a size beyond 59 bits");
         last += step;
-        tensor->row_major = tensor->row_major && (shape[i] == 1 || strides[i] == row);
-        row *= shape[i];
+        tensor->row_major = tensor->row_major && (shape[i] == 1 || strides[i] == stride);
+        stride *= shape[i];
     }
     if (tensor->items && last > INT64_MAX / 16 - 1)
-        return bad(w, "has an offset beyond 59 bits");
+        return bad(walker, "has an offset beyond 59 bits");
     tensor->extent = tensor->items ? last + 1 : 0;
     return true;
 }
 
 /* Appends a tensor of the path's name. Its shape and strides are copied; out->dims moves, so that pointers into it are
  * set in the end. */
-static bool add_tensor(struct walker *w, struct torch_tensor *tensor, const struct kind *kind, const uint64_t *shape,
-                       const uint64_t *strides)
+static bool add_tensor(struct walker *walker, struct torch_tensor *tensor, const struct kind *kind,
+                       const uint64_t *shape, const uint64_t *strides)
 {
-    struct torch *out = w->out;
+    struct torch *out = walker->torch;
     tensor->source_dtype = kind->name;
     tensor->dtype = kind->dtype;
     tensor->item_elements = kind->item_elements;
-    const size_t path_len = path_name(&w->path, NULL, 0);
-    tensor->name_len = path_len ? path_len : 4;
+    const size_t path_size = path_name(&walker->path, NULL, 0);
+    tensor->name_size = path_size ? path_size : 4;
     const size_t dims_bytes = 2 * tensor->rank * sizeof *shape;
-    w->memory += tensor->name_len + 1 + dims_bytes + sizeof *tensor;
-    if (tensor->name_len > PICI_NAME_MAX)
-        return pici_parse_fail(w->err, w->base, "the pickle has a tensor of a name of more than %u bytes",
+    walker->memory += tensor->name_size + 1 + dims_bytes + sizeof *tensor;
+    if (tensor->name_size > PICI_NAME_MAX)
+        return pici_parse_fail(walker->error, walker->base, "the pickle has a tensor of a name of more than %u bytes",
                                PICI_NAME_MAX);
-    if (w->memory > TORCH_MAX_MEMORY)
-        return pici_parse_fail(w->err, w->base, "the pickle's tensors have longer names and shapes than the limit");
-    if (!measure(w, tensor, shape, strides))
+    if (walker->memory > TORCH_MAX_MEMORY)
+        return pici_parse_fail(walker->error, walker->base,
+                               "the pickle's tensors have longer names and shapes than the limit");
+    if (!measure(walker, tensor, shape, strides))
         return false;
-    struct torch_tensor *tensors = more_room(out->tensors, &w->tensor_room, out->count, 1, sizeof *tensors);
+    struct torch_tensor *tensors = more_room(out->tensors, &walker->tensor_capacity, out->count, 1, sizeof *tensors);
     out->tensors = tensors ? tensors : out->tensors;
-    char *names = more_room(out->names, &w->names_room, w->names_len, tensor->name_len + 1, 1);
+    char *names = more_room(out->names, &walker->names_capacity, walker->names_size, tensor->name_size + 1, 1);
     out->names = names ? names : out->names;
-    uint64_t *dims = more_room(out->dims, &w->dims_room, w->dims_len, 2 * tensor->rank, sizeof *dims);
+    uint64_t *dims = more_room(out->dims, &walker->dims_capacity, walker->dims_count, 2 * tensor->rank, sizeof *dims);
     out->dims = dims ? dims : out->dims;
     if (!tensors || !names || (!dims && tensor->rank))
-        return nomem(w);
-    memcpy(names + w->names_len, "data", 4);
-    path_name(&w->path, names + w->names_len, path_len);
-    names[w->names_len + tensor->name_len] = 0;
-    w->names_len += tensor->name_len + 1;
+        return nomem(walker);
+    memcpy(names + walker->names_size, "data", 4);
+    path_name(&walker->path, names + walker->names_size, path_size);
+    names[walker->names_size + tensor->name_size] = 0;
+    walker->names_size += tensor->name_size + 1;
     if (tensor->rank) {
-        memcpy(dims + w->dims_len, shape, dims_bytes / 2);
-        memcpy(dims + w->dims_len + tensor->rank, strides, dims_bytes / 2);
+        memcpy(dims + walker->dims_count, shape, dims_bytes / 2);
+        memcpy(dims + walker->dims_count + tensor->rank, strides, dims_bytes / 2);
     }
-    w->dims_len += 2 * tensor->rank;
+    walker->dims_count += 2 * tensor->rank;
     out->tensors[out->count++] = *tensor;
     return true;
 }
 
 /* Whether a node is no dict, or one of few keys: many tensors may share it, and each looks at all of them. */
-static bool is_short(const struct walker *w, uint32_t n)
+static bool is_short(const struct walker *walker, uint32_t node)
 {
     unsigned keys = 0;
-    if (pickle_type_of(&w->pickle, n) != PICKLE_DICT)
+    if (pickle_type_of(&walker->pickle, node) != PICKLE_DICT)
         return true;
-    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO && keys <= TORCH_MAX_METADATA; keys++)
-        c = w->pickle.cells[c].next;
+    for (uint32_t cell = walker->pickle.nodes[node].first; cell != PICKLE_NO && keys <= TORCH_MAX_METADATA; keys++)
+        cell = walker->pickle.cells[cell].next;
     return keys <= TORCH_MAX_METADATA;
 }
 
 /* Whether a dict has True under a key. */
-static bool is_set(const struct walker *w, uint32_t n, const char *key)
+static bool is_set(const struct walker *walker, uint32_t node, const char *key)
 {
-    if (pickle_type_of(&w->pickle, n) != PICKLE_DICT)
+    if (pickle_type_of(&walker->pickle, node) != PICKLE_DICT)
         return false;
     bool set = false; /* of equal keys the last one counts */
-    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next)
-        if (pickle_is_text(&w->pickle, w->pickle.cells[c].key, key)) {
-            const uint32_t value = w->pickle.cells[c].value;
-            set = pickle_type_of(&w->pickle, value) == PICKLE_BOOL && w->pickle.nodes[value].is.number;
+    for (uint32_t cell = walker->pickle.nodes[node].first; cell != PICKLE_NO; cell = walker->pickle.cells[cell].next)
+        if (pickle_is_text(&walker->pickle, walker->pickle.cells[cell].key, key)) {
+            const uint32_t value = walker->pickle.cells[cell].value;
+            set = pickle_type_of(&walker->pickle, value) == PICKLE_BOOL && walker->pickle.nodes[value].is.number;
         }
     return set;
 }
 
 /* Reads a tensor: the arguments of torch._utils._rebuild_tensor_v2 and its like. dtype: the number of the argument that
  * names it; 0: the storage does. metadata: of the argument that says which bits are set. */
-static bool take_tensor(struct walker *w, uint32_t args, unsigned dtype, unsigned metadata)
+static bool take_tensor(struct walker *walker, uint32_t args, unsigned dtype, unsigned metadata)
 {
     struct torch_tensor tensor = {0};
     const struct kind *kind;
-    uint64_t shape[TORCH_MAX_RANK], strides[TORCH_MAX_RANK], all;
+    uint64_t shape[TORCH_MAX_RANK], strides[TORCH_MAX_RANK], storage_items;
     unsigned rank;
-    if (!take_storage(w, pickle_item(&w->pickle, args, 0), &tensor, &kind, &all))
+    if (!take_storage(walker, pickle_item(&walker->pickle, args, 0), &tensor, &kind, &storage_items))
         return false;
-    if (!natural(w, pickle_item(&w->pickle, args, 1), &tensor.offset))
-        return bad(w, "has an offset that is no natural number");
-    if (!take_dims(w, pickle_item(&w->pickle, args, 2), shape, &tensor.rank) ||
-        !take_dims(w, pickle_item(&w->pickle, args, 3), strides, &rank))
+    if (!natural(walker, pickle_item(&walker->pickle, args, 1), &tensor.offset))
+        return bad(walker, "has an offset that is no natural number");
+    if (!take_dims(walker, pickle_item(&walker->pickle, args, 2), shape, &tensor.rank) ||
+        !take_dims(walker, pickle_item(&walker->pickle, args, 3), strides, &rank))
         return false;
     if (rank != tensor.rank)
-        return bad(w, "has not as many strides as dimensions");
-    const uint32_t named = dtype ? pickle_item(&w->pickle, args, dtype) : PICKLE_NO;
-    if (pickle_type_of(&w->pickle, named) == PICKLE_GLOBAL)
-        kind = kind_by(w, w->pickle.nodes[named].is.global.name, false);
+        return bad(walker, "has not as many strides as dimensions");
+    const uint32_t named = dtype ? pickle_item(&walker->pickle, args, dtype) : PICKLE_NO;
+    if (pickle_type_of(&walker->pickle, named) == PICKLE_GLOBAL)
+        kind = kind_by(walker, walker->pickle.nodes[named].is.global.name, false);
     if (!kind)
-        return bad(w, "has a dtype that is not known");
-    const uint32_t bits = metadata ? pickle_item(&w->pickle, args, metadata) : PICKLE_NO;
-    if (!is_short(w, bits))
-        return bad(w, "has more metadata than torch writes");
-    tensor.conjugate = kind->item_elements > 1 && is_set(w, bits, "conj");
-    tensor.negative = is_set(w, bits, "neg");
+        return bad(walker, "has a dtype that is not known");
+    const uint32_t bits = metadata ? pickle_item(&walker->pickle, args, metadata) : PICKLE_NO;
+    if (!is_short(walker, bits))
+        return bad(walker, "has more metadata than torch writes");
+    tensor.conjugate = kind->item_elements > 1 && is_set(walker, bits, "conj");
+    tensor.negative = is_set(walker, bits, "neg");
     if (tensor.negative && !kind_is_float(kind))
-        return bad(w, "is negative, and of no floats");
-    return add_tensor(w, &tensor, kind, shape, strides);
+        return bad(walker, "is negative, and of no floats");
+    return add_tensor(walker, &tensor, kind, shape, strides);
 }
 
 /* Reads a storage that no tensor surrounds. */
-static bool take_bare_storage(struct walker *w, uint32_t n)
+static bool take_bare_storage(struct walker *walker, uint32_t node)
 {
     struct torch_tensor tensor = {.rank = 1};
     const struct kind *kind;
     uint64_t items, stride = 1;
-    return take_storage(w, n, &tensor, &kind, &items) && add_tensor(w, &tensor, kind, &items, &stride);
+    return take_storage(walker, node, &tensor, &kind, &items) && add_tensor(walker, &tensor, kind, &items, &stride);
 }
 
 /* ---- walking */
 
-static bool walk(struct walker *w, uint32_t n, int depth);
+static bool walk(struct walker *walker, uint32_t node, int depth);
 
 /* Appends a key to the path: a text or an integer as it is, of other keys their number in the container. */
-static void enter_key(struct walker *w, uint32_t key, uint64_t index)
+static void enter_key(struct walker *walker, uint32_t key, uint64_t index)
 {
-    struct key *to = &w->path.key[w->path.keys++];
-    const struct pickle_node *k = key == PICKLE_NO ? NULL : &w->pickle.nodes[key];
-    if (k && k->type == PICKLE_TEXT) {
-        to->word = (const char *)w->pickle.bytes + k->is.text.start;
-        to->len = k->is.text.len;
+    struct key *target = &walker->path.key[walker->path.keys++];
+    const struct pickle_node *node = key == PICKLE_NO ? NULL : &walker->pickle.nodes[key];
+    if (node && node->type == PICKLE_TEXT) {
+        target->word = (const char *)walker->pickle.bytes + node->is.text.start;
+        target->size = node->is.text.len;
         return;
     }
-    to->word = NULL;
-    to->len = (size_t)(k && k->type == PICKLE_INT ? snprintf(to->digits, sizeof to->digits, "%" PRId64, k->is.number)
-                                                  : snprintf(to->digits, sizeof to->digits, "%" PRIu64, index));
+    target->word = NULL;
+    target->size = (size_t)(node && node->type == PICKLE_INT
+                                ? snprintf(target->digits, sizeof target->digits, "%" PRId64, node->is.number)
+                                : snprintf(target->digits, sizeof target->digits, "%" PRIu64, index));
 }
 
 /* Whether a key of a module's state stands for no part of a parameter's name. */
-static bool is_layer_of_module(const struct walker *w, uint32_t key)
+static bool is_layer_of_module(const struct walker *walker, uint32_t key)
 {
-    return pickle_is_text(&w->pickle, key, "_parameters") || pickle_is_text(&w->pickle, key, "_buffers") ||
-           pickle_is_text(&w->pickle, key, "_modules");
+    return pickle_is_text(&walker->pickle, key, "_parameters") || pickle_is_text(&walker->pickle, key, "_buffers") ||
+           pickle_is_text(&walker->pickle, key, "_modules");
 }
 
 /* Walks the values in a node's cells. state: they are the attributes of an object. */
-static bool walk_cells(struct walker *w, uint32_t n, bool state, int depth)
+static bool walk_cells(struct walker *walker, uint32_t node, bool state, int depth)
 {
-    const size_t keys = w->path.keys;
+    const size_t keys = walker->path.keys;
     uint64_t index = 0;
-    for (uint32_t c = w->pickle.nodes[n].first; c != PICKLE_NO; c = w->pickle.cells[c].next) {
-        const struct pickle_cell *cell = &w->pickle.cells[c];
-        if (!(state && is_layer_of_module(w, cell->key)))
-            enter_key(w, cell->key, index);
-        if (!walk(w, cell->value, depth + 1))
+    for (uint32_t number = walker->pickle.nodes[node].first; number != PICKLE_NO;
+         number = walker->pickle.cells[number].next) {
+        const struct pickle_cell *cell = &walker->pickle.cells[number];
+        if (!(state && is_layer_of_module(walker, cell->key)))
+            enter_key(walker, cell->key, index);
+        if (!walk(walker, cell->value, depth + 1))
             return false;
-        w->path.keys = keys;
+        walker->path.keys = keys;
         index++;
     }
     return true;
 }
 
 /* Walks the values of a container unless it has been seen. */
-static bool walk_container(struct walker *w, uint32_t n, bool state, int depth)
+static bool walk_container(struct walker *walker, uint32_t number, bool state, int depth)
 {
-    struct pickle_node *node = &w->pickle.nodes[n];
+    struct pickle_node *node = &walker->pickle.nodes[number];
     if (node->seen)
         return true;
     if (depth > TORCH_MAX_DEPTH)
-        return pici_parse_fail(w->err, w->base, "the pickle has more than %d containers in one another",
+        return pici_parse_fail(walker->error, walker->base, "the pickle has more than %d containers in one another",
                                TORCH_MAX_DEPTH);
     node->seen = true;
-    return walk_cells(w, n, state, depth);
+    return walk_cells(walker, number, state, depth);
 }
 
 /* What a call calls, and with which arguments; of _rebuild_from_type_v2, what that calls. */
-static uint32_t function_of(const struct pickle *p, uint32_t n, uint32_t *args)
+static uint32_t function_of(const struct pickle *pickle, uint32_t node, uint32_t *args)
 {
-    const uint32_t function = p->nodes[n].is.call.function;
-    *args = p->nodes[n].is.call.args;
-    if (!pickle_is_global(p, function, "torch._tensor", "_rebuild_from_type_v2")) /* (function, type, args, state) */
+    const uint32_t function = pickle->nodes[node].is.call.function;
+    *args = pickle->nodes[node].is.call.args;
+    if (!pickle_is_global(pickle, function, "torch._tensor",
+                          "_rebuild_from_type_v2")) /* (function, type, args, state) */
         return function;
-    const uint32_t wrapped = pickle_item(p, *args, 0);
-    *args = pickle_item(p, *args, 2);
+    const uint32_t wrapped = pickle_item(pickle, *args, 0);
+    *args = pickle_item(pickle, *args, 2);
     return wrapped;
 }
 
 /* The state that a call's result gets: by BUILD, or that of _rebuild_from_type_v2. */
-static uint32_t state_of(const struct pickle *p, uint32_t n)
+static uint32_t state_of(const struct pickle *pickle, uint32_t node)
 {
-    const struct pickle_node *call = &p->nodes[n];
-    const bool wraps = pickle_is_global(p, call->is.call.function, "torch._tensor", "_rebuild_from_type_v2");
-    return call->state == PICKLE_NO && wraps ? pickle_item(p, call->is.call.args, 3) : call->state;
+    const struct pickle_node *call = &pickle->nodes[node];
+    const bool wraps = pickle_is_global(pickle, call->is.call.function, "torch._tensor", "_rebuild_from_type_v2");
+    return call->state == PICKLE_NO && wraps ? pickle_item(pickle, call->is.call.args, 3) : call->state;
 }
 
-static bool is_parameter(const struct pickle *p, uint32_t function)
+static bool is_parameter(const struct pickle *pickle, uint32_t function)
 {
-    return pickle_is_global(p, function, "torch._utils", "_rebuild_parameter") ||
-           pickle_is_global(p, function, "torch._utils", "_rebuild_parameter_with_state");
+    return pickle_is_global(pickle, function, "torch._utils", "_rebuild_parameter") ||
+           pickle_is_global(pickle, function, "torch._utils", "_rebuild_parameter_with_state");
 }
 
-/* The value at the end of Parameters of Parameters, of which n is the first; PICKLE_NO if there is none. Each of them
- * keeps it where it has no cells, so that a chain is walked once, however often it is in the pickle. */
-static uint32_t parameter_of(struct walker *w, uint32_t n)
+/* The value at the end of Parameters of Parameters, of which `node` is the first; PICKLE_NO if there is none. Each of
+ * them keeps it where it has no cells, so that a chain is walked once, however often it is in the pickle. */
+static uint32_t parameter_of(struct walker *walker, uint32_t node)
 {
-    struct pickle *p = &w->pickle;
-    uint32_t args, end = n, value;
-    while (pickle_type_of(p, end) == PICKLE_CALL && !p->nodes[end].seen &&
-           is_parameter(p, function_of(p, end, &args))) {
-        p->nodes[end].seen = true;
-        p->nodes[end].first = PICKLE_NO;
-        end = pickle_item(p, args, 0);
+    struct pickle *pickle = &walker->pickle;
+    uint32_t args, end = node, value;
+    while (pickle_type_of(pickle, end) == PICKLE_CALL && !pickle->nodes[end].seen &&
+           is_parameter(pickle, function_of(pickle, end, &args))) {
+        pickle->nodes[end].seen = true;
+        pickle->nodes[end].first = PICKLE_NO;
+        end = pickle_item(pickle, args, 0);
     }
-    const bool known = pickle_type_of(p, end) == PICKLE_CALL && is_parameter(p, function_of(p, end, &args));
-    value = known ? p->nodes[end].first : end;
-    for (uint32_t next; n != end && p->nodes[n].first == PICKLE_NO; n = next) {
-        (void)function_of(p, n, &args);
-        next = pickle_item(p, args, 0);
-        p->nodes[n].first = value;
+    const bool known =
+        pickle_type_of(pickle, end) == PICKLE_CALL && is_parameter(pickle, function_of(pickle, end, &args));
+    value = known ? pickle->nodes[end].first : end;
+    for (uint32_t next; node != end && pickle->nodes[node].first == PICKLE_NO; node = next) {
+        (void)function_of(pickle, node, &args);
+        next = pickle_item(pickle, args, 0);
+        pickle->nodes[node].first = value;
     }
     return value;
 }
 
-static bool walk_call(struct walker *w, uint32_t n, int depth)
+static bool walk_call(struct walker *walker, uint32_t node, int depth)
 {
     static const struct {
         const char *name;
@@ -424,71 +431,71 @@ static bool walk_call(struct walker *w, uint32_t n, int depth)
                    {"_rebuild_tensor_v2", 0, 6},
                    {"_rebuild_tensor_v3", 6, 7},
                    {"_rebuild_qtensor", 0, 0}};
-    const struct pickle *p = &w->pickle;
+    const struct pickle *pickle = &walker->pickle;
     uint32_t args;
-    const uint32_t function = function_of(p, n, &args), state = state_of(p, n);
+    const uint32_t function = function_of(pickle, node, &args), state = state_of(pickle, node);
     for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
-        if (pickle_is_global(p, function, "torch._utils", tensors[i].name))
-            return take_tensor(w, args, tensors[i].dtype, tensors[i].metadata);
+        if (pickle_is_global(pickle, function, "torch._utils", tensors[i].name))
+            return take_tensor(walker, args, tensors[i].dtype, tensors[i].metadata);
     if (depth > TORCH_MAX_DEPTH)
-        return pici_parse_fail(w->err, w->base, "the pickle has more than %d containers in one another",
+        return pici_parse_fail(walker->error, walker->base, "the pickle has more than %d containers in one another",
                                TORCH_MAX_DEPTH);
-    if (is_parameter(p, function))
-        return walk(w, parameter_of(w, n), depth + 1);
-    if (p->nodes[n].seen)
+    if (is_parameter(pickle, function))
+        return walk(walker, parameter_of(walker, node), depth + 1);
+    if (pickle->nodes[node].seen)
         return true;
-    w->pickle.nodes[n].seen = true;
-    if (args != PICKLE_NO && !walk(w, args, depth + 1))
+    walker->pickle.nodes[node].seen = true;
+    if (args != PICKLE_NO && !walk(walker, args, depth + 1))
         return false;
-    if (!walk_cells(w, n, false, depth))
+    if (!walk_cells(walker, node, false, depth))
         return false;
-    if (pickle_type_of(p, state) == PICKLE_DICT)
-        return walk_container(w, state, true, depth + 1);
-    return state == PICKLE_NO || walk(w, state, depth + 1);
+    if (pickle_type_of(pickle, state) == PICKLE_DICT)
+        return walk_container(walker, state, true, depth + 1);
+    return state == PICKLE_NO || walk(walker, state, depth + 1);
 }
 
-static bool walk(struct walker *w, uint32_t n, int depth)
+static bool walk(struct walker *walker, uint32_t node, int depth)
 {
-    switch (pickle_type_of(&w->pickle, n)) {
-    case PICKLE_STORED: return take_bare_storage(w, n);
-    case PICKLE_CALL: return walk_call(w, n, depth);
+    switch (pickle_type_of(&walker->pickle, node)) {
+    case PICKLE_STORED: return take_bare_storage(walker, node);
+    case PICKLE_CALL: return walk_call(walker, node, depth);
     case PICKLE_TUPLE:
     case PICKLE_LIST:
     case PICKLE_SET:
-    case PICKLE_DICT: return walk_container(w, n, false, depth);
+    case PICKLE_DICT: return walk_container(walker, node, false, depth);
     default: return true;
     }
 }
 
 bool torch_parse(struct torch *out, const uint8_t *bytes, size_t size, uint64_t base, struct parse_error *error)
 {
-    struct walker w = {.out = out, .base = base, .err = error};
+    struct walker walker = {.torch = out, .base = base, .error = error};
     *out = (struct torch){0};
-    bool ok = pickle_parse(&w.pickle, bytes, size, base, error) && walk(&w, w.pickle.root, 0);
+    bool valid = pickle_parse(&walker.pickle, bytes, size, base, error) && walk(&walker, walker.pickle.root, 0);
     const char *name = out->names;
     const uint64_t *dims = out->dims;
-    for (size_t i = 0; ok && i < out->count; i++) {
+    for (size_t i = 0; valid && i < out->count; i++) {
         struct torch_tensor *tensor = &out->tensors[i];
         tensor->name = name;
-        name += tensor->name_len + 1;
+        name += tensor->name_size + 1;
         if (!tensor->rank)
             continue;
         tensor->shape = dims;
         tensor->strides = dims + tensor->rank;
         dims += 2 * tensor->rank;
     }
-    pickle_free(&w.pickle);
-    if (!ok)
+    pickle_free(&walker.pickle);
+    if (!valid)
         torch_free(out);
-    return ok;
+    return valid;
 }
 
-void torch_free(struct torch *t)
+void torch_free(struct torch *torch)
 {
-    free(t->tensors);
-    free(t->names);
-    free(t->dims);
-    *t = (struct torch){0};
+    free(torch->tensors);
+    free(torch->names);
+    free(torch->dims);
+    *torch = (struct torch){0};
 }
 
 bool torch_is_dense(const struct torch_tensor *tensor, unsigned order[TORCH_MAX_RANK])
@@ -501,12 +508,12 @@ bool torch_is_dense(const struct torch_tensor *tensor, unsigned order[TORCH_MAX_
             order[k] = order[k - 1];
         order[k] = i;
     }
-    uint64_t row = 1;
+    uint64_t stride = 1;
     for (unsigned k = tensor->rank; tensor->items && k-- > 0;) {
-        const uint64_t n = tensor->shape[order[k]];
-        if (n != 1 && tensor->strides[order[k]] != row)
+        const uint64_t extent = tensor->shape[order[k]];
+        if (extent != 1 && tensor->strides[order[k]] != stride)
             return false;
-        row *= n;
+        stride *= extent;
     }
     return true;
 }

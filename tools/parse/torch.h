@@ -24,10 +24,10 @@ enum {
  *             namesake. bool, other float8, what is quantised and what is not known: u8 (i8, i32 of qint8, qint32)
  *   complex   two elements of f16, f32, f64 are an item */
 struct torch_tensor {
-    const char *name; /* [name_len], then a NUL */
-    size_t name_len;
-    const char *storage; /* [storage_len]: the storage's key, as "0". Not NUL-terminated */
-    size_t storage_len;
+    const char *name; /* [name_size], then a NUL */
+    size_t name_size;
+    const char *storage; /* [storage_size]: the storage's key, as "0". Not NUL-terminated */
+    size_t storage_size;
     const char *source_dtype; /* torch's word, as "complex64"; static */
     enum pici_dtype dtype;
     unsigned item_elements; /* elements of dtype in an item: 1, or 2 of complex numbers */

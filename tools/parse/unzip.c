@@ -26,33 +26,33 @@ bool unzip_inflates(void)
 #endif
 }
 
-static bool fail(const struct unzip *u, const char *what)
+static bool fail(const struct unzip *unzip, const char *what)
 {
     char name[64];
-    return pici_parse_fail(u->err, u->entry->begin, "entry '%s' %s",
-                           pici_parse_printable(name, sizeof name, u->entry->name, u->entry->name_len), what);
+    return pici_parse_fail(unzip->error, unzip->entry->begin, "entry '%s' %s",
+                           pici_parse_printable(name, sizeof name, unzip->entry->name, unzip->entry->name_size), what);
 }
 
 /* Checks what is known once all bytes have been taken. */
-static bool check_crc(struct unzip *u)
+static bool check_crc(struct unzip *unzip)
 {
-    u->ended = true;
-    return u->crc == u->entry->crc || fail(u, "does not have the CRC-32 that the directory says");
+    unzip->ended = true;
+    return unzip->crc == unzip->entry->crc || fail(unzip, "does not have the CRC-32 that the directory says");
 }
 
-static bool take_stored(struct unzip *u, void *buffer, size_t n)
+static bool take_stored(struct unzip *unzip, void *buffer, size_t size)
 {
-    if (n && u->read_at(u->ctx, buffer, n, u->at))
-        return pici_parse_fail(u->err, u->at, "cannot be read");
-    u->at += n;
+    if (size && unzip->read_at(unzip->context, buffer, size, unzip->position))
+        return pici_parse_fail(unzip->error, unzip->position, "cannot be read");
+    unzip->position += size;
     return true;
 }
 
 #ifdef PICI_HAVE_ZLIB
 
 struct inflating {
-    z_stream z;
-    uint8_t in[BUFFER];
+    z_stream stream;
+    uint8_t input[BUFFER];
 };
 
 const char *unzip_version(void)
@@ -60,135 +60,137 @@ const char *unzip_version(void)
     return zlibVersion();
 }
 
-static bool begin_inflating(struct unzip *u)
+static bool begin_inflating(struct unzip *unzip)
 {
-    const uint64_t packed = u->entry->end - u->entry->begin;
-    if (u->entry->bytes / RATIO_MOST > packed)
-        return fail(u, "claims more bytes than its deflated data can hold");
-    u->inflating = calloc(1, sizeof *u->inflating);
-    if (u->inflating && inflateInit2(&u->inflating->z, -MAX_WBITS) == Z_OK)
+    const uint64_t packed = unzip->entry->end - unzip->entry->begin;
+    if (unzip->entry->bytes / RATIO_MOST > packed)
+        return fail(unzip, "claims more bytes than its deflated data can hold");
+    unzip->inflating = calloc(1, sizeof *unzip->inflating);
+    if (unzip->inflating && inflateInit2(&unzip->inflating->stream, -MAX_WBITS) == Z_OK)
         return true;
-    free(u->inflating);
-    return pici_parse_fail(u->err, u->entry->begin, "out of memory for inflating");
+    free(unzip->inflating);
+    return pici_parse_fail(unzip->error, unzip->entry->begin, "out of memory for inflating");
 }
 
-static void end_inflating(struct unzip *u)
+static void end_inflating(struct unzip *unzip)
 {
-    if (u->inflating)
-        inflateEnd(&u->inflating->z);
-    free(u->inflating);
+    if (unzip->inflating)
+        inflateEnd(&unzip->inflating->stream);
+    free(unzip->inflating);
 }
 
-/* Inflates up to *n bytes, at most MOST_AT_ONCE; *n: how many there were, fewer only at the end of the data. */
-static bool inflate_some(struct unzip *u, uint8_t *to, size_t *n)
+/* Inflates up to *size bytes, at most MOST_AT_ONCE; *size: how many there were, fewer only at the end of the data. */
+static bool inflate_some(struct unzip *unzip, uint8_t *target, size_t *size)
 {
-    struct inflating *i = u->inflating;
-    i->z.next_out = to;
-    i->z.avail_out = (uInt)*n;
-    while (i->z.avail_out && !u->ended) {
-        const uint64_t there = u->entry->end - u->at;
-        if (!i->z.avail_in && there) {
-            const size_t want = there < BUFFER ? (size_t)there : BUFFER;
-            if (u->read_at(u->ctx, i->in, want, u->at))
-                return pici_parse_fail(u->err, u->at, "cannot be read");
-            u->at += want;
-            i->z.next_in = i->in;
-            i->z.avail_in = (uInt)want;
+    struct inflating *inflating = unzip->inflating;
+    inflating->stream.next_out = target;
+    inflating->stream.avail_out = (uInt)*size;
+    while (inflating->stream.avail_out && !unzip->ended) {
+        const uint64_t remaining = unzip->entry->end - unzip->position;
+        if (!inflating->stream.avail_in && remaining) {
+            const size_t want = remaining < BUFFER ? (size_t)remaining : BUFFER;
+            if (unzip->read_at(unzip->context, inflating->input, want, unzip->position))
+                return pici_parse_fail(unzip->error, unzip->position, "cannot be read");
+            unzip->position += want;
+            inflating->stream.next_in = inflating->input;
+            inflating->stream.avail_in = (uInt)want;
         }
-        const int r = inflate(&i->z, Z_NO_FLUSH);
-        u->ended = r == Z_STREAM_END;
-        if (r == Z_MEM_ERROR)
-            return pici_parse_fail(u->err, u->entry->begin, "out of memory for inflating");
-        if (r != Z_OK && r != Z_STREAM_END)
-            return fail(u, r == Z_BUF_ERROR ? "has deflated data that are cut short" : "has damaged deflated data");
+        const int result = inflate(&inflating->stream, Z_NO_FLUSH);
+        unzip->ended = result == Z_STREAM_END;
+        if (result == Z_MEM_ERROR)
+            return pici_parse_fail(unzip->error, unzip->entry->begin, "out of memory for inflating");
+        if (result != Z_OK && result != Z_STREAM_END)
+            return fail(unzip,
+                        result == Z_BUF_ERROR ? "has deflated data that are cut short" : "has damaged deflated data");
     }
-    *n -= i->z.avail_out;
+    *size -= inflating->stream.avail_out;
     return true;
 }
 
-static bool take_inflated(struct unzip *u, void *buffer, size_t n)
+static bool take_inflated(struct unzip *unzip, void *buffer, size_t size)
 {
-    uint8_t *to = buffer;
-    while (n) {
-        const size_t want = n < MOST_AT_ONCE ? n : MOST_AT_ONCE;
+    uint8_t *target = buffer;
+    while (size) {
+        const size_t want = size < MOST_AT_ONCE ? size : MOST_AT_ONCE;
         size_t got = want;
-        if (!inflate_some(u, to, &got))
+        if (!inflate_some(unzip, target, &got))
             return false;
         if (got < want)
-            return fail(u, "inflates to fewer bytes than the directory says");
-        to += got;
-        n -= got;
+            return fail(unzip, "inflates to fewer bytes than the directory says");
+        target += got;
+        size -= got;
     }
     return true;
 }
 
-static bool end_inflated(struct unzip *u)
+static bool end_inflated(struct unzip *unzip)
 {
     uint8_t more;
-    size_t n = 1;
-    if (!inflate_some(u, &more, &n))
+    size_t size = 1;
+    if (!inflate_some(unzip, &more, &size))
         return false;
-    if (n)
-        return fail(u, "inflates to more bytes than the directory says");
-    return (!u->inflating->z.avail_in && u->at == u->entry->end) || fail(u, "has bytes after its deflated data");
+    if (size)
+        return fail(unzip, "inflates to more bytes than the directory says");
+    return (!unzip->inflating->stream.avail_in && unzip->position == unzip->entry->end) ||
+           fail(unzip, "has bytes after its deflated data");
 }
 
 struct deflater {
-    z_stream z;
+    z_stream stream;
     uint64_t bytes;
     uint32_t crc;
-    uint8_t out[BUFFER];
+    uint8_t output[BUFFER];
 };
 
 struct deflater *deflater_new(int level)
 {
-    struct deflater *d = calloc(1, sizeof *d);
-    if (d && deflateInit2(&d->z, level, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK)
-        return d;
-    free(d);
+    struct deflater *deflater = calloc(1, sizeof *deflater);
+    if (deflater && deflateInit2(&deflater->stream, level, Z_DEFLATED, -MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK)
+        return deflater;
+    free(deflater);
     return NULL;
 }
 
-int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *context)
+int deflater_put(struct deflater *deflater, const void *bytes, size_t size, bool last, pici_write_fn put, void *context)
 {
-    const uint8_t *p = bytes;
+    const uint8_t *next = bytes;
     for (bool more = true; more;) {
-        const size_t now = n < MOST_AT_ONCE ? n : MOST_AT_ONCE;
-        n -= now;
-        d->z.next_in = (Bytef *)p;
-        d->z.avail_in = (uInt)now;
-        p += now;
+        const size_t now = size < MOST_AT_ONCE ? size : MOST_AT_ONCE;
+        size -= now;
+        deflater->stream.next_in = (Bytef *)next;
+        deflater->stream.avail_in = (uInt)now;
+        next += now;
         do {
-            d->z.next_out = d->out;
-            d->z.avail_out = BUFFER;
-            deflate(&d->z, last && !n ? Z_FINISH : Z_NO_FLUSH); /* has no errors to report here */
-            const size_t got = BUFFER - d->z.avail_out;
-            d->bytes += got;
-            d->crc = parse_crc32(d->crc, d->out, got);
-            const int error = got ? put(context, d->out, got) : 0;
+            deflater->stream.next_out = deflater->output;
+            deflater->stream.avail_out = BUFFER;
+            deflate(&deflater->stream, last && !size ? Z_FINISH : Z_NO_FLUSH); /* has no errors to report here */
+            const size_t got = BUFFER - deflater->stream.avail_out;
+            deflater->bytes += got;
+            deflater->crc = parse_crc32(deflater->crc, deflater->output, got);
+            const int error = got ? put(context, deflater->output, got) : 0;
             if (error)
                 return error;
-        } while (!d->z.avail_out);
-        more = n != 0;
+        } while (!deflater->stream.avail_out);
+        more = size != 0;
     }
     return 0;
 }
 
-uint64_t deflater_bytes(const struct deflater *d)
+uint64_t deflater_bytes(const struct deflater *deflater)
 {
-    return d->bytes;
+    return deflater->bytes;
 }
 
-uint32_t deflater_crc(const struct deflater *d)
+uint32_t deflater_crc(const struct deflater *deflater)
 {
-    return d->crc;
+    return deflater->crc;
 }
 
-void deflater_free(struct deflater *d)
+void deflater_free(struct deflater *deflater)
 {
-    if (d)
-        deflateEnd(&d->z);
-    free(d);
+    if (deflater)
+        deflateEnd(&deflater->stream);
+    free(deflater);
 }
 
 #else
@@ -202,25 +204,25 @@ const char *unzip_version(void)
     return "";
 }
 
-static bool begin_inflating(struct unzip *u)
+static bool begin_inflating(struct unzip *unzip)
 {
-    return fail(u, "is deflated, and this build has no zlib to inflate it");
+    return fail(unzip, "is deflated, and this build has no zlib to inflate it");
 }
 
-static void end_inflating(struct unzip *u)
+static void end_inflating(struct unzip *unzip)
 {
-    (void)u;
+    (void)unzip;
 }
 
-static bool take_inflated(struct unzip *u, void *buf, size_t n)
+static bool take_inflated(struct unzip *unzip, void *buffer, size_t size)
 {
-    (void)buf, (void)n;
-    return fail(u, "is deflated");
+    (void)buffer, (void)size;
+    return fail(unzip, "is deflated");
 }
 
-static bool end_inflated(struct unzip *u)
+static bool end_inflated(struct unzip *unzip)
 {
-    return fail(u, "is deflated");
+    return fail(unzip, "is deflated");
 }
 
 struct deflater *deflater_new(int level)
@@ -229,56 +231,60 @@ struct deflater *deflater_new(int level)
     return NULL;
 }
 
-int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *ctx)
+int deflater_put(struct deflater *deflater, const void *bytes, size_t size, bool last, pici_write_fn put, void *context)
 {
-    (void)d, (void)bytes, (void)n, (void)last, (void)put, (void)ctx;
+    (void)deflater, (void)bytes, (void)size, (void)last, (void)put, (void)context;
     return 0;
 }
 
-uint64_t deflater_bytes(const struct deflater *d)
+uint64_t deflater_bytes(const struct deflater *deflater)
 {
-    (void)d;
+    (void)deflater;
     return 0;
 }
 
-uint32_t deflater_crc(const struct deflater *d)
+uint32_t deflater_crc(const struct deflater *deflater)
 {
-    (void)d;
+    (void)deflater;
     return 0;
 }
 
-void deflater_free(struct deflater *d)
+void deflater_free(struct deflater *deflater)
 {
-    (void)d;
+    (void)deflater;
 }
 
 #endif
 
-bool unzip_open(struct unzip *u, const struct zip_entry *entry, pici_read_at_fn read_at, void *context,
+bool unzip_open(struct unzip *unzip, const struct zip_entry *entry, pici_read_at_fn read_at, void *context,
                 struct parse_error *error)
 {
-    *u = (struct unzip){
-        .entry = entry, .read_at = read_at, .ctx = context, .err = error, .at = entry->begin, .left = entry->bytes};
+    *unzip = (struct unzip){.entry = entry,
+                            .read_at = read_at,
+                            .context = context,
+                            .error = error,
+                            .position = entry->begin,
+                            .remaining = entry->bytes};
     if (entry->method == ZIP_DEFLATED)
-        return begin_inflating(u);
-    return entry->method == ZIP_STORED || fail(u, "is compressed by a method that is not read");
+        return begin_inflating(unzip);
+    return entry->method == ZIP_STORED || fail(unzip, "is compressed by a method that is not read");
 }
 
-bool unzip_take(struct unzip *u, void *buffer, size_t n)
+bool unzip_take(struct unzip *unzip, void *buffer, size_t size)
 {
-    if (!(u->inflating ? take_inflated(u, buffer, n) : take_stored(u, buffer, n)))
+    if (!(unzip->inflating ? take_inflated(unzip, buffer, size) : take_stored(unzip, buffer, size)))
         return false;
-    u->crc = n ? parse_crc32(u->crc, buffer, n) : u->crc;
-    u->left -= n;
-    if (u->left)
+    unzip->crc = size ? parse_crc32(unzip->crc, buffer, size) : unzip->crc;
+    unzip->remaining -= size;
+    if (unzip->remaining)
         return true;
-    return (!u->inflating || end_inflated(u)) && check_crc(u);
+    return (!unzip->inflating || end_inflated(unzip)) && check_crc(unzip);
 }
 
-void unzip_close(struct unzip *u)
+void unzip_close(struct unzip *unzip)
 {
-    end_inflating(u);
-    u->inflating = NULL;
+    end_inflating(unzip);
+    unzip->inflating = NULL;
 }
 
 /* ---- finding the level */
@@ -287,32 +293,32 @@ void unzip_close(struct unzip *u)
 struct likeness {
     const struct zip_entry *entry;
     pici_read_at_fn read_at;
-    void *ctx;
-    uint64_t at;
+    void *context;
+    uint64_t position;
     bool failed; /* read_at has */
     struct deflater *deflater;
-    uint8_t there[BUFFER];
+    uint8_t original[BUFFER];
 };
 
 enum { LIKE_DIFFERS = 1 };
 
 /* A pici_write_fn: compares. */
-static int compare(void *context, const void *bytes, size_t n)
+static int compare(void *context, const void *bytes, size_t size)
 {
-    struct likeness *l = context;
-    if (n > l->entry->end - l->at)
+    struct likeness *likeness = context;
+    if (size > likeness->entry->end - likeness->position)
         return LIKE_DIFFERS;
-    l->failed = l->read_at(l->ctx, l->there, n, l->at) != 0;
-    l->at += n;
-    return l->failed || memcmp(l->there, bytes, n) != 0 ? LIKE_DIFFERS : 0;
+    likeness->failed = likeness->read_at(likeness->context, likeness->original, size, likeness->position) != 0;
+    likeness->position += size;
+    return likeness->failed || memcmp(likeness->original, bytes, size) != 0 ? LIKE_DIFFERS : 0;
 }
 
-static void drop(struct likeness **l)
+static void drop(struct likeness **likeness)
 {
-    if (*l)
-        deflater_free((*l)->deflater);
-    free(*l);
-    *l = NULL;
+    if (*likeness)
+        deflater_free((*likeness)->deflater);
+    free(*likeness);
+    *likeness = NULL;
 }
 
 /* Drops all levels but one, which most writers take if it is not zlib's default: 9, 1, or the lowest. */
@@ -321,34 +327,34 @@ static void drop_most(struct likeness *like[UNZIP_LEVELS + 1])
     int kept = like[9] ? 9 : 1;
     while (kept < UNZIP_LEVELS && !like[kept])
         kept++;
-    for (int k = 1; k <= UNZIP_LEVELS; k++)
-        if (k != kept)
-            drop(&like[k]);
+    for (int level = 1; level <= UNZIP_LEVELS; level++)
+        if (level != kept)
+            drop(&like[level]);
 }
 
-/* Deflates n bytes at each level that is left. *left: how many levels have not differed. */
+/* Deflates size bytes at each level that is left. *remaining: how many levels have not differed. */
 static bool put_all(struct likeness *like[UNZIP_LEVELS + 1], struct unzip_effort *effort, const uint8_t *bytes,
-                    size_t n, bool last, int *left, struct parse_error *error)
+                    size_t size, bool last, int *remaining, struct parse_error *error)
 {
     int tried = 0;
-    *left = 0;
-    for (int k = 1; k <= UNZIP_LEVELS; k++)
-        tried += like[k] != NULL;
-    const uint64_t more = tried > 1 ? (uint64_t)(tried - 1) * n : 0;
+    *remaining = 0;
+    for (int level = 1; level <= UNZIP_LEVELS; level++)
+        tried += like[level] != NULL;
+    const uint64_t more = tried > 1 ? (uint64_t)(tried - 1) * size : 0;
     if (more > effort->spare)
         drop_most(like);
     else
         effort->spare -= more;
-    for (int k = 1; k <= UNZIP_LEVELS; k++) {
-        if (!like[k])
+    for (int level = 1; level <= UNZIP_LEVELS; level++) {
+        if (!like[level])
             continue;
-        effort->deflated += n;
-        if (deflater_put(like[k]->deflater, bytes, n, last, compare, like[k])) {
-            if (like[k]->failed)
-                return pici_parse_fail(error, like[k]->at, "cannot be read");
-            drop(&like[k]);
+        effort->deflated += size;
+        if (deflater_put(like[level]->deflater, bytes, size, last, compare, like[level])) {
+            if (like[level]->failed)
+                return pici_parse_fail(error, like[level]->position, "cannot be read");
+            drop(&like[level]);
         }
-        *left += like[k] != NULL;
+        *remaining += like[level] != NULL;
     }
     return true;
 }
@@ -359,39 +365,41 @@ static bool try_levels(int *level, uint32_t *crc, struct unzip_effort *effort, u
                        const struct zip_entry *entry, pici_read_at_fn read_at, void *context, struct parse_error *error)
 {
     struct likeness *like[UNZIP_LEVELS + 1] = {0};
-    struct unzip u;
+    struct unzip unzip;
     uint8_t *piece = malloc(BUFFER);
-    bool opened = unzip_open(&u, entry, read_at, context, error);
-    bool ok = opened;
+    bool opened = unzip_open(&unzip, entry, read_at, context, error);
+    bool readable = opened;
     *level = 0;
-    if (ok && !piece)
-        ok = pici_parse_fail(error, entry->begin, "out of memory for inflating");
-    for (int k = 1; ok && k <= UNZIP_LEVELS; k++) {
+    if (readable && !piece)
+        readable = pici_parse_fail(error, entry->begin, "out of memory for inflating");
+    for (int k = 1; readable && k <= UNZIP_LEVELS; k++) {
         if (!(levels >> k & 1))
             continue;
         like[k] = calloc(1, sizeof *like[k]);
         if (like[k])
-            *like[k] = (struct likeness){.entry = entry, .read_at = read_at, .ctx = context, .at = entry->begin};
+            *like[k] =
+                (struct likeness){.entry = entry, .read_at = read_at, .context = context, .position = entry->begin};
         if (!like[k] || !(like[k]->deflater = deflater_new(k)))
-            ok = pici_parse_fail(error, entry->begin, "out of memory for deflating");
+            readable = pici_parse_fail(error, entry->begin, "out of memory for deflating");
     }
-    for (bool more = true; ok && more;) {
-        const size_t n = u.left < BUFFER ? (size_t)u.left : BUFFER;
-        int left = 0;
-        ok = unzip_take(&u, piece, n) && put_all(like, effort, piece, n, !u.left, &left, error);
-        more = u.left && (left || whole);
+    for (bool more = true; readable && more;) {
+        const size_t size = unzip.remaining < BUFFER ? (size_t)unzip.remaining : BUFFER;
+        int remaining = 0;
+        readable =
+            unzip_take(&unzip, piece, size) && put_all(like, effort, piece, size, !unzip.remaining, &remaining, error);
+        more = unzip.remaining && (remaining || whole);
     }
     for (int k = 1; k <= UNZIP_LEVELS; k++) {
-        if (ok && like[k] && !*level && like[k]->at == entry->end) {
+        if (readable && like[k] && !*level && like[k]->position == entry->end) {
             *level = k;
             *crc = deflater_crc(like[k]->deflater);
         }
         drop(&like[k]);
     }
     if (opened)
-        unzip_close(&u);
+        unzip_close(&unzip);
     free(piece);
-    return ok;
+    return readable;
 }
 
 bool unzip_level(int *level, uint32_t *crc, struct unzip_effort *effort, const struct zip_entry *entry,

@@ -17,25 +17,25 @@ const char *unzip_version(void);
 struct unzip {
     const struct zip_entry *entry;
     pici_read_at_fn read_at;
-    void *ctx;
-    struct parse_error *err;
-    uint64_t at;   /* of the file: the next byte of the entry's data to read */
-    uint64_t left; /* bytes of the entry that have not been taken */
-    uint32_t crc;  /* of those that have */
+    void *context;
+    struct parse_error *error;
+    uint64_t position;  /* of the file: the next byte of the entry's data to read */
+    uint64_t remaining; /* bytes of the entry that have not been taken */
+    uint32_t crc;       /* of those that have */
     bool ended;
     struct inflating *inflating; /* NULL: the entry is stored */
 };
 
-/* Begin to read an entry, which must outlive u, as error must. False, with *error set: a method that this build does
- * not read, a length that no deflated data have, or out of memory. u then needs no unzip_close. */
-bool unzip_open(struct unzip *u, const struct zip_entry *, pici_read_at_fn read_at, void *context,
+/* Begin to read an entry, which must outlive unzip, as error must. False, with *error set: a method that this build
+ * does not read, a length that no deflated data have, or out of memory. unzip then needs no unzip_close. */
+bool unzip_open(struct unzip *unzip, const struct zip_entry *, pici_read_at_fn read_at, void *context,
                 struct parse_error *error);
 
-/* Take the next n bytes, at most u->left. With the last of them, or with n of 0 if there are none left, the data's end
- * and CRC-32 are checked. False, with *err set: the data are damaged, or read_at failed. */
-bool unzip_take(struct unzip *u, void *buffer, size_t n);
+/* Take the next size bytes, at most unzip->left. With the last of them, or with size of 0 if there are none left, the
+ * data's end and CRC-32 are checked. False, with *err set: the data are damaged, or read_at failed. */
+bool unzip_take(struct unzip *unzip, void *buffer, size_t size);
 
-void unzip_close(struct unzip *u);
+void unzip_close(struct unzip *unzip);
 
 /* What finding the levels of all entries of a file may cost, and has cost. */
 struct unzip_effort {
@@ -58,9 +58,10 @@ struct deflater;
 /* NULL: out of memory, or this build has no zlib. */
 struct deflater *deflater_new(int level);
 
-/* Deflate the next n bytes and give put what comes out; after the last ones, also what zlib has kept. Returns 0, or
+/* Deflate the next size bytes and give put what comes out; after the last ones, also what zlib has kept. Returns 0, or
  * what put returned if it is not 0. */
-int deflater_put(struct deflater *d, const void *bytes, size_t n, bool last, pici_write_fn put, void *context);
+int deflater_put(struct deflater *deflater, const void *bytes, size_t size, bool last, pici_write_fn put,
+                 void *context);
 
 /* The length and the CRC-32 of all that has come out. */
 uint64_t deflater_bytes(const struct deflater *);

@@ -17,8 +17,8 @@
 enum { ZIP_MAX_DIRECTORY = 256 << 20 /* bytes; longer is refused */ };
 
 struct zip_entry {
-    const char *name; /* [name_len], then a NUL; any bytes but NUL */
-    size_t name_len;
+    const char *name; /* [name_size], then a NUL; any bytes but NUL */
+    size_t name_size;
     bool stored;         /* not compressed */
     unsigned method;     /* of compression */
     uint32_t crc;        /* CRC-32 of its bytes before compression */

@@ -54,17 +54,17 @@ static void complain(const char *what, const char *reason)
 
 static long long milliseconds(void)
 {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (long long)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 /* ---- what the ranks are told */
 
-static int random_bytes(uint8_t *p, size_t n)
+static int random_bytes(uint8_t *bytes, size_t size)
 {
     const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
-    const int got = fd >= 0 && read(fd, p, n) == (ssize_t)n;
+    const int got = fd >= 0 && read(fd, bytes, size) == (ssize_t)size;
     if (fd >= 0)
         close(fd);
     return got;
@@ -73,10 +73,10 @@ static int random_bytes(uint8_t *p, size_t n)
 /* Whether a port of loopback is free. */
 static int is_free(int port)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    const int unused = fd >= 0 && bind(fd, (struct sockaddr *)&at, sizeof at) == 0 && listen(fd, 1) == 0;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int unused = fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof address) == 0 && listen(fd, 1) == 0;
     if (fd >= 0)
         close(fd);
     return unused;
@@ -115,8 +115,8 @@ static int set_environment(int ranks)
 /* ---- the ranks */
 
 struct job {
-    int n, running, verbose;
-    pid_t *pid;     /* [n] 0: not running */
+    int ranks, running, verbose;
+    pid_t *pid;     /* [ranks] 0: not running */
     int status;     /* to exit with: of the first that failed */
     int failed;     /* one has */
     long long next; /* when to send `signal` to those that still run; < 0: never */
@@ -148,7 +148,7 @@ static _Noreturn void become(int rank, char **command, const sigset_t *mask)
 
 static void tell_all(const struct job *job, int signal)
 {
-    for (int i = 0; i < job->n; i++)
+    for (int i = 0; i < job->ranks; i++)
         if (job->pid[i])
             (void)kill(job->pid[i], signal);
 }
@@ -178,9 +178,9 @@ static void reap(struct job *job)
     pid_t pid;
     while (job->running && (pid = waitpid(-1, &status, WNOHANG)) > 0) {
         int rank = 0;
-        while (rank < job->n && job->pid[rank] != pid)
+        while (rank < job->ranks && job->pid[rank] != pid)
             rank++;
-        if (rank == job->n)
+        if (rank == job->ranks)
             continue;
         const int code = WIFSIGNALED(status) ? EXIT_SIGNAL + WTERMSIG(status) : WEXITSTATUS(status),
                   first = code && !job->failed;
@@ -201,8 +201,9 @@ static void sleep_and_pass_on(struct job *job)
 {
     siginfo_t info;
     const long long left = job->next - milliseconds();
-    const struct timespec t = {left > 0 ? (time_t)(left / 1000) : 0, left > 0 ? (long)(left % 1000) * 1000000 : 0};
-    const int signal = job->next < 0 ? sigwaitinfo(&job->signals, &info) : sigtimedwait(&job->signals, &info, &t);
+    const struct timespec timeout = {left > 0 ? (time_t)(left / 1000) : 0,
+                                     left > 0 ? (long)(left % 1000) * 1000000 : 0};
+    const int signal = job->next < 0 ? sigwaitinfo(&job->signals, &info) : sigtimedwait(&job->signals, &info, &timeout);
     if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL)
         tell_all(job, signal);
     if (job->next >= 0 && milliseconds() >= job->next) {
@@ -223,7 +224,7 @@ static int run(struct job *job, char **command)
     (void)signal(SIGCHLD, SIG_DFL); /* if it was ignored, nobody could be waited for */
     sigprocmask(SIG_BLOCK, &job->signals, &before);
     job->next = -1;
-    for (int i = 0; i < job->n && !job->failed; i++) {
+    for (int i = 0; i < job->ranks && !job->failed; i++) {
         const pid_t pid = fork();
         if (pid == 0)
             become(i, command, &before);
@@ -250,10 +251,10 @@ static _Noreturn void bad_usage(void)
 static int parse_ranks(const char *text)
 {
     char *end;
-    const long n = strtol(text, &end, 10);
-    if (end == text || *end || n < 1 || n > MAX_RANKS)
+    const long number = strtol(text, &end, 10);
+    if (end == text || *end || number < 1 || number > MAX_RANKS)
         bad_usage();
-    return (int)n;
+    return (int)number;
 }
 
 static int finish_output(void)
@@ -270,23 +271,23 @@ int main(int argc, char **argv)
                                             {"help", 0, NULL, 'h'},
                                             {NULL, 0, NULL, 0}};
     struct job job = {0};
-    int c;
-    while ((c = getopt_long(argc, argv, "+n:vh", options, NULL)) != -1)
-        switch (c) {
-        case 'n': job.n = parse_ranks(optarg); break;
+    int letter;
+    while ((letter = getopt_long(argc, argv, "+n:vh", options, NULL)) != -1)
+        switch (letter) {
+        case 'n': job.ranks = parse_ranks(optarg); break;
         case 'v': job.verbose = 1; break;
         case 'h': fputs(usage, stdout); return finish_output();
         case VERSION: printf("pici-run %s\n", PICI_VERSION); return finish_output();
         default: bad_usage();
         }
-    if (!job.n || optind == argc)
+    if (!job.ranks || optind == argc)
         bad_usage();
-    job.pid = calloc((size_t)job.n, sizeof *job.pid);
+    job.pid = calloc((size_t)job.ranks, sizeof *job.pid);
     if (!job.pid) {
         complain("ranks", strerror(ENOMEM));
         return 1;
     }
-    const int status = set_environment(job.n) ? run(&job, argv + optind) : 1;
+    const int status = set_environment(job.ranks) ? run(&job, argv + optind) : 1;
     free(job.pid);
     return status;
 }

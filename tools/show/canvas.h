@@ -30,7 +30,7 @@ struct canvas {
     void (*line)(struct canvas *, unsigned x, unsigned y, unsigned to_x, unsigned to_y, unsigned ink);
     void (*text)(struct canvas *, unsigned x, unsigned y, const char *text, enum canvas_anchor, unsigned ink);
     int (*finish)(struct canvas *); /* writes the rest, frees the canvas; returns an exit status */
-    struct output *out;
+    struct output *output;
     unsigned width, height;
 };
 

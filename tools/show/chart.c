@@ -38,73 +38,74 @@ void chart_cell_text(char text[CHART_LABEL], double gain, char letter)
 
 /* ---- tables */
 
-void chart_table_size(const struct chart_table *t, unsigned *width, unsigned *height)
+void chart_table_size(const struct chart_table *table, unsigned *width, unsigned *height)
 {
-    const unsigned cells = (unsigned)t->wide * CELL_WIDE, scale = (SCALE + 1) * CELL_WIDE;
-    const unsigned title = (unsigned)strlen(t->title) * CANVAS_CHAR;
+    const unsigned cells = (unsigned)table->wide * CELL_WIDE, scale = (SCALE + 1) * CELL_WIDE;
+    const unsigned title = (unsigned)strlen(table->title) * CANVAS_CHAR;
     *width = 2 * MARGIN + LEFT + (cells > scale ? cells : scale);
     *width = *width < 2 * MARGIN + title ? 2 * MARGIN + title : *width;
-    *height = 2 * MARGIN + 3 * CANVAS_LINE + (unsigned)t->high * CELL_HIGH + 2 * CANVAS_LINE + CELL_HIGH;
+    *height = 2 * MARGIN + 3 * CANVAS_LINE + (unsigned)table->high * CELL_HIGH + 2 * CANVAS_LINE + CELL_HIGH;
 }
 
-static void put_cell(struct canvas *c, unsigned x, unsigned y, double gain, const char *text)
+static void put_cell(struct canvas *canvas, unsigned x, unsigned y, double gain, const char *text)
 {
     const unsigned level = level_of(gain);
-    c->rect(c, x, y, CELL_WIDE - 1, CELL_HIGH - 1, level);
-    c->text(c, x + CELL_WIDE / 2, y + TEXT_DOWN, text, ANCHOR_MIDDLE, level < LIGHT_FROM ? HEAT_TOP : 0);
+    canvas->rect(canvas, x, y, CELL_WIDE - 1, CELL_HIGH - 1, level);
+    canvas->text(canvas, x + CELL_WIDE / 2, y + TEXT_DOWN, text, ANCHOR_MIDDLE, level < LIGHT_FROM ? HEAT_TOP : 0);
 }
 
-void chart_table_draw(const struct chart_table *t, struct canvas *c)
+void chart_table_draw(const struct chart_table *table, struct canvas *canvas)
 {
     const unsigned left = MARGIN + LEFT;
     unsigned y = MARGIN;
     char text[CHART_LABEL];
-    c->rect(c, 0, 0, c->width, c->height, INK_PAPER);
-    c->text(c, MARGIN, y, t->title, ANCHOR_LEFT, INK_TEXT);
+    canvas->rect(canvas, 0, 0, canvas->width, canvas->height, INK_PAPER);
+    canvas->text(canvas, MARGIN, y, table->title, ANCHOR_LEFT, INK_TEXT);
     y += CANVAS_LINE;
-    c->text(c, left - 8, y, t->rows, ANCHOR_RIGHT, INK_FAINT);
-    c->text(c, left, y, t->columns, ANCHOR_LEFT, INK_FAINT);
+    canvas->text(canvas, left - 8, y, table->rows, ANCHOR_RIGHT, INK_FAINT);
+    canvas->text(canvas, left, y, table->columns, ANCHOR_LEFT, INK_FAINT);
     y += CANVAS_LINE;
-    for (int i = 0; i < t->wide; i++)
-        c->text(c, left + (unsigned)i * CELL_WIDE + CELL_WIDE / 2, y, t->column[i], ANCHOR_MIDDLE, INK_TEXT);
+    for (int i = 0; i < table->wide; i++)
+        canvas->text(canvas, left + (unsigned)i * CELL_WIDE + CELL_WIDE / 2, y, table->column[i], ANCHOR_MIDDLE,
+                     INK_TEXT);
     y += CANVAS_LINE + 4;
-    for (int j = 0; j < t->high; j++, y += CELL_HIGH) {
-        c->text(c, left - 8, y + TEXT_DOWN, t->row[j], ANCHOR_RIGHT, INK_TEXT);
-        for (int i = 0; i < t->wide; i++) {
-            chart_cell_text(text, t->gain[j * t->wide + i], t->letter[j * t->wide + i]);
-            put_cell(c, left + (unsigned)i * CELL_WIDE, y, t->gain[j * t->wide + i], text);
+    for (int j = 0; j < table->high; j++, y += CELL_HIGH) {
+        canvas->text(canvas, left - 8, y + TEXT_DOWN, table->row[j], ANCHOR_RIGHT, INK_TEXT);
+        for (int i = 0; i < table->wide; i++) {
+            chart_cell_text(text, table->gain[j * table->wide + i], table->letter[j * table->wide + i]);
+            put_cell(canvas, left + (unsigned)i * CELL_WIDE, y, table->gain[j * table->wide + i], text);
         }
     }
     y += CANVAS_LINE;
-    c->text(c, left - 8, y + TEXT_DOWN, "speedup", ANCHOR_RIGHT, INK_FAINT);
+    canvas->text(canvas, left - 8, y + TEXT_DOWN, "speedup", ANCHOR_RIGHT, INK_FAINT);
     for (int i = 0; i < SCALE; i++) {
         snprintf(text, sizeof text, "%d", 1 << i);
-        put_cell(c, left + (unsigned)i * CELL_WIDE, y, 1 << i, text);
+        put_cell(canvas, left + (unsigned)i * CELL_WIDE, y, 1 << i, text);
     }
 }
 
 /* ---- lines */
 
-void chart_lines_size(const struct chart_lines *l, unsigned *width, unsigned *height)
+void chart_lines_size(const struct chart_lines *chart, unsigned *width, unsigned *height)
 {
-    const unsigned title = (unsigned)strlen(l->title) * CANVAS_CHAR;
-    const unsigned names = (unsigned)l->lines * CANVAS_LINE;
+    const unsigned title = (unsigned)strlen(chart->title) * CANVAS_CHAR;
+    const unsigned names = (unsigned)chart->lines * CANVAS_LINE;
     *width = 2 * MARGIN + LEFT + PLOT_WIDE + NAMES;
     *width = *width < 2 * MARGIN + title ? 2 * MARGIN + title : *width;
     *height = 2 * MARGIN + 5 * CANVAS_LINE + (names > PLOT_HIGH ? names : PLOT_HIGH);
 }
 
 /* Powers of ten that all seconds are between. */
-static void range_of(const struct chart_lines *l, int *least, int *most)
+static void range_of(const struct chart_lines *chart, int *least, int *most)
 {
     double low = 0, high = 0;
-    for (int i = 0; i < l->lines; i++)
-        for (int k = 0; k < l->points; k++) {
-            const double s = l->seconds[i][k];
-            if (s <= 0)
+    for (int i = 0; i < chart->lines; i++)
+        for (int point = 0; point < chart->points; point++) {
+            const double seconds = chart->seconds[i][point];
+            if (seconds <= 0)
                 continue;
-            low = low <= 0 || s < low ? s : low;
-            high = s > high ? s : high;
+            low = low <= 0 || seconds < low ? seconds : low;
+            high = seconds > high ? seconds : high;
         }
     *least = low > 0 ? (int)floor(log10(low)) : 0;
     *most = high > 0 ? (int)ceil(log10(high)) : 1;
@@ -119,51 +120,53 @@ static const char *seconds_text(char text[CHART_LABEL], int power)
     return text;
 }
 
-void chart_lines_draw(const struct chart_lines *l, struct canvas *c)
+void chart_lines_draw(const struct chart_lines *chart, struct canvas *canvas)
 {
     const unsigned left = MARGIN + LEFT, top = MARGIN + 2 * CANVAS_LINE + 6;
-    const double apart = l->points > 1 ? (double)PLOT_WIDE / (l->points - 1) : 0;
+    const double apart = chart->points > 1 ? (double)PLOT_WIDE / (chart->points - 1) : 0;
     char text[CHART_LABEL];
     int least, most;
-    range_of(l, &least, &most);
+    range_of(chart, &least, &most);
     const double decade = (double)PLOT_HIGH / (most - least);
-    c->rect(c, 0, 0, c->width, c->height, INK_PAPER);
-    c->text(c, MARGIN, MARGIN, l->title, ANCHOR_LEFT, INK_TEXT);
+    canvas->rect(canvas, 0, 0, canvas->width, canvas->height, INK_PAPER);
+    canvas->text(canvas, MARGIN, MARGIN, chart->title, ANCHOR_LEFT, INK_TEXT);
     for (int power = least; power <= most; power++) {
         const unsigned y = top + (unsigned)((most - power) * decade);
-        c->rect(c, left, y, PLOT_WIDE, 1, INK_LINE);
-        c->text(c, left - 8, y - CANVAS_LINE / 2, seconds_text(text, power), ANCHOR_RIGHT, INK_FAINT);
+        canvas->rect(canvas, left, y, PLOT_WIDE, 1, INK_LINE);
+        canvas->text(canvas, left - 8, y - CANVAS_LINE / 2, seconds_text(text, power), ANCHOR_RIGHT, INK_FAINT);
     }
-    for (int k = 0; k < l->points; k++) {
-        const unsigned x = left + (unsigned)(k * apart);
-        c->rect(c, x, top + PLOT_HIGH, 1, TICK, INK_LINE);
-        c->text(c, x, top + PLOT_HIGH + TICK + 2, l->column[k], ANCHOR_MIDDLE, INK_TEXT);
+    for (int point = 0; point < chart->points; point++) {
+        const unsigned x = left + (unsigned)(point * apart);
+        canvas->rect(canvas, x, top + PLOT_HIGH, 1, TICK, INK_LINE);
+        canvas->text(canvas, x, top + PLOT_HIGH + TICK + 2, chart->column[point], ANCHOR_MIDDLE, INK_TEXT);
     }
-    c->text(c, left, top + PLOT_HIGH + TICK + 2 + CANVAS_LINE, l->columns, ANCHOR_LEFT, INK_FAINT);
-    for (int i = 0; i < l->lines; i++) {
+    canvas->text(canvas, left, top + PLOT_HIGH + TICK + 2 + CANVAS_LINE, chart->columns, ANCHOR_LEFT, INK_FAINT);
+    for (int line = 0; line < chart->lines; line++) {
         /* the darkest and the lightest levels are hardly seen on one ground or the other */
-        const unsigned ink = 350 + 450 * (unsigned)i / (unsigned)(l->lines > 1 ? l->lines - 1 : 1);
-        const unsigned name = top + (unsigned)i * CANVAS_LINE;
+        const unsigned ink = 350 + 450 * (unsigned)line / (unsigned)(chart->lines > 1 ? chart->lines - 1 : 1);
+        const unsigned name = top + (unsigned)line * CANVAS_LINE;
         unsigned before_x = 0, before_y = 0;
         int drawn = 0;
-        for (int k = 0; k < l->points; k++) {
-            const double s = l->seconds[i][k];
-            const unsigned x = left + (unsigned)(k * apart);
-            const unsigned y = s > 0 ? top + (unsigned)((most - log10(s)) * decade) : 0;
-            if (s > 0 && drawn)
-                c->line(c, before_x, before_y, x, y, ink);
-            drawn = s > 0;
+        for (int point = 0; point < chart->points; point++) {
+            const double seconds = chart->seconds[line][point];
+            const unsigned x = left + (unsigned)(point * apart);
+            const unsigned y = seconds > 0 ? top + (unsigned)((most - log10(seconds)) * decade) : 0;
+            if (seconds > 0 && drawn)
+                canvas->line(canvas, before_x, before_y, x, y, ink);
+            drawn = seconds > 0;
             before_x = x;
             before_y = y;
         }
-        const char letter[] = {l->letter[i], 0};
-        const int at = l->points - 1 - i % (l->points > 1 ? l->points - 1 : 1); /* each letter at a point of its own */
-        const double s = l->seconds[i][at];
-        if (s > 0)
-            c->text(c, left + (unsigned)(at * apart), top + (unsigned)((most - log10(s)) * decade) - CANVAS_LINE,
-                    letter, ANCHOR_MIDDLE, INK_TEXT);
-        c->rect(c, left + PLOT_WIDE + 16, name + 6, 20, 5, ink);
-        c->text(c, left + PLOT_WIDE + 42, name, letter, ANCHOR_LEFT, INK_TEXT);
-        c->text(c, left + PLOT_WIDE + 42 + 2 * CANVAS_CHAR, name, l->name[i], ANCHOR_LEFT, INK_TEXT);
+        const char letter[] = {chart->letter[line], 0};
+        const int marked = chart->points - 1 -
+                           line % (chart->points > 1 ? chart->points - 1 : 1); /* each letter at a point of its own */
+        const double seconds = chart->seconds[line][marked];
+        if (seconds > 0)
+            canvas->text(canvas, left + (unsigned)(marked * apart),
+                         top + (unsigned)((most - log10(seconds)) * decade) - CANVAS_LINE, letter, ANCHOR_MIDDLE,
+                         INK_TEXT);
+        canvas->rect(canvas, left + PLOT_WIDE + 16, name + 6, 20, 5, ink);
+        canvas->text(canvas, left + PLOT_WIDE + 42, name, letter, ANCHOR_LEFT, INK_TEXT);
+        canvas->text(canvas, left + PLOT_WIDE + 42 + 2 * CANVAS_CHAR, name, chart->name[line], ANCHOR_LEFT, INK_TEXT);
     }
 }

@@ -22,23 +22,23 @@ void heat_colour(unsigned level, uint8_t rgb[3]);
 /* The densities that are labelled on the scale of a picture, in rising order. */
 struct heat_tick {
     const char *text;
-    uint32_t nnz, of;
+    uint32_t nnz, elements;
 };
 enum { HEAT_TICKS = 6 };
 extern const struct heat_tick heat_ticks[HEAT_TICKS];
 
 /* Print a line of at most width characters, without a newline. Prints nothing for a tensor without elements. */
-void heat_line(FILE *f, const struct density *density, unsigned width);
+void heat_line(FILE *stream, const struct density *density, unsigned width);
 
-/* Switch on the colour of a density, until term_off, if f takes colours. */
-void heat_on(FILE *f, uint64_t nnz, uint64_t elements);
+/* Switch on the colour of a density, until term_off, if stream takes colours. */
+void heat_on(FILE *stream, uint64_t nnz, uint64_t elements);
 
 /* Print a map of at most width x lines characters, and its scale. Cells are in the order of the elements; each line is
- * indented. Uses colours if f takes them. Returns the approximate number of elements of a cell. */
-uint64_t heat_map(FILE *f, const struct density *density, unsigned indent, unsigned width, unsigned lines);
+ * indented. Uses colours if stream takes them. Returns the approximate number of elements of a cell. */
+uint64_t heat_map(FILE *stream, const struct density *density, unsigned indent, unsigned width, unsigned lines);
 
 /* Print the map of a matrix in at most width x lines characters, with indices of rows and columns beside it, and its
  * scale. Each line is indented. */
-void heat_matrix(FILE *f, const struct grid *g, unsigned indent, unsigned width, unsigned lines);
+void heat_matrix(FILE *stream, const struct grid *grid, unsigned indent, unsigned width, unsigned lines);
 
 #endif

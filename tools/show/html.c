@@ -51,134 +51,138 @@ static const char style[] =
     "@media(max-width:40em){table.totals td,table.totals th{padding:.25rem .3rem}"
     "table.totals th,table.totals td:first-child{white-space:normal}table.totals td.bars{width:25%}}\n";
 
-static void put_text(struct markup *m, const char *text)
+static void put_text(struct markup *markup, const char *text)
 {
-    markup_text(m, text, strlen(text));
+    markup_text(markup, text, strlen(text));
 }
 
 /* A bar, whose length is the share part / whole of its cell. */
-static void put_bar(struct markup *m, double part, double whole)
+static void put_bar(struct markup *markup, double part, double whole)
 {
     const double share = whole > 0 ? 100 * part / whole : 0;
-    markup_put(m, "<span class=\"bar\" style=\"width:%.3f%%\"></span>", share < 100 ? share : 100);
+    markup_put(markup, "<span class=\"bar\" style=\"width:%.3f%%\"></span>", share < 100 ? share : 100);
 }
 
-static void put_total(struct markup *m, const char *what, double bytes, const struct sizes *s)
+static void put_total(struct markup *markup, const char *what, double bytes, const struct sizes *sizes)
 {
     char text[TERM_TEXT];
-    markup_put(m, "<tr><td>%s</td><td>%s</td>", what, term_bytes(text, (uint64_t)(bytes + 0.5)));
-    markup_put(m, "<td>%.2f%%</td><td class=\"bars\">", s->dense_bytes ? 100 * bytes / (double)s->dense_bytes : 0);
-    put_bar(m, bytes, (double)s->dense_bytes);
-    markup_put(m, "</td></tr>\n");
+    markup_put(markup, "<tr><td>%s</td><td>%s</td>", what, term_bytes(text, (uint64_t)(bytes + 0.5)));
+    markup_put(markup, "<td>%.2f%%</td><td class=\"bars\">",
+               sizes->dense_bytes ? 100 * bytes / (double)sizes->dense_bytes : 0);
+    put_bar(markup, bytes, (double)sizes->dense_bytes);
+    markup_put(markup, "</td></tr>\n");
 }
 
-static void put_totals(struct markup *m, const struct report *report)
+static void put_totals(struct markup *markup, const struct report *report)
 {
-    const struct sizes *s = &report->total;
+    const struct sizes *sizes = &report->total;
     char text[TERM_TEXT];
-    markup_put(m, "<h2>Size by format</h2>\n<table class=\"totals\">\n<thead>"
-                  "<tr><th>format</th><th>bytes</th><th>of the elements</th><th></th></tr></thead>\n<tbody>\n");
-    for (int f = 0; f < FORMATS; f++)
-        put_total(m, pici_format_name((enum pici_format)f), (double)s->bytes[f], s);
-    put_total(m, "each chunk's smallest", (double)s->best, s);
+    markup_put(markup, "<h2>Size by format</h2>\n<table class=\"totals\">\n<thead>"
+                       "<tr><th>format</th><th>bytes</th><th>of the elements</th><th></th></tr></thead>\n<tbody>\n");
+    for (int format = 0; format < FORMATS; format++)
+        put_total(markup, pici_format_name((enum pici_format)format), (double)sizes->bytes[format], sizes);
+    put_total(markup, "each chunk's smallest", (double)sizes->best, sizes);
     if (report->stored)
-        put_total(m, "stored in this file", (double)report->stored, s);
-    put_total(m, "entropy bound", s->bound, s);
+        put_total(markup, "stored in this file", (double)report->stored, sizes);
+    put_total(markup, "entropy bound", sizes->bound, sizes);
     markup_put(
-        m,
+        markup,
         "</tbody>\n</table>\n<p class=\"faint\">The bound: the nonzero elements, and the bits that as many positions "
         "need if they are random%s.</p>\n",
-        s->negative_zeros ? "; of negative zeros, the bits of their signs" : "");
-    if (!s->negative_zeros)
+        sizes->negative_zeros ? "; of negative zeros, the bits of their signs" : "");
+    if (!sizes->negative_zeros)
         return;
-    markup_put(m,
+    markup_put(markup,
                "<p><strong>%" PRIu64 " negative zeros</strong> keep their signs. By value (<code>compress "
                "--zeros=value</code>) they are plain zeros: ",
-               s->negative_zeros);
-    markup_put(m, "%s less, ", term_bytes(text, s->by_value_saves));
-    markup_put(m, "%s of the smallest blocks.</p>\n", term_percent(text, s->by_value_saves, s->best));
+               sizes->negative_zeros);
+    markup_put(markup, "%s less, ", term_bytes(text, sizes->by_value_saves));
+    markup_put(markup, "%s of the smallest blocks.</p>\n", term_percent(text, sizes->by_value_saves, sizes->best));
 }
 
 /* negative_zeros: with the columns for them. */
-static void put_row(struct markup *m, const struct measured *t, bool negative_zeros)
+static void put_row(struct markup *markup, const struct measured *measured, bool negative_zeros)
 {
     char text[TERM_TEXT], shape[160];
-    const struct sizes *s = t->sizes;
-    markup_put(m, "<tr><td class=\"name\">");
-    markup_text(m, t->name, t->name_len);
-    markup_put(m, "</td><td class=\"left\" data-column=\"dtype\"><span>%s", pici_dtype_name(t->dtype));
-    if (t->dtype_text && strcasecmp(t->dtype_text, pici_dtype_name(t->dtype)) != 0) {
-        markup_put(m, " <span class=\"faint\">");
-        put_text(m, t->dtype_text);
-        markup_put(m, "</span>");
+    const struct sizes *sizes = measured->sizes;
+    markup_put(markup, "<tr><td class=\"name\">");
+    markup_text(markup, measured->name, measured->name_size);
+    markup_put(markup, "</td><td class=\"left\" data-column=\"dtype\"><span>%s", pici_dtype_name(measured->dtype));
+    if (measured->dtype_text && strcasecmp(measured->dtype_text, pici_dtype_name(measured->dtype)) != 0) {
+        markup_put(markup, " <span class=\"faint\">");
+        put_text(markup, measured->dtype_text);
+        markup_put(markup, "</span>");
     }
-    markup_put(m, "</span></td><td class=\"left wrap\" data-column=\"shape\">%s</td>",
-               term_shape(shape, sizeof shape, t->shape, t->rank));
-    markup_put(m, "<td data-column=\"nonzero\">%s</td><td class=\"bars\">", term_percent(text, s->nnz, s->elements));
-    put_bar(m, (double)s->nnz, (double)s->elements);
-    markup_put(m, "</td>");
-    for (int f = 0; f < FORMATS; f++)
-        markup_put(m, "<td%s data-column=\"%s\">%s</td>", (int)sizes_best(s) == f ? " class=\"best\"" : "",
-                   pici_format_name((enum pici_format)f), term_bytes(text, s->bytes[f]));
+    markup_put(markup, "</span></td><td class=\"left wrap\" data-column=\"shape\">%s</td>",
+               term_shape(shape, sizeof shape, measured->shape, measured->rank));
+    markup_put(markup, "<td data-column=\"nonzero\">%s</td><td class=\"bars\">",
+               term_percent(text, sizes->nnz, sizes->elements));
+    put_bar(markup, (double)sizes->nnz, (double)sizes->elements);
+    markup_put(markup, "</td>");
+    for (int format = 0; format < FORMATS; format++)
+        markup_put(markup, "<td%s data-column=\"%s\">%s</td>",
+                   (int)sizes_best(sizes) == format ? " class=\"best\"" : "",
+                   pici_format_name((enum pici_format)format), term_bytes(text, sizes->bytes[format]));
     if (negative_zeros)
-        markup_put(m, "<td data-column=\"-0.0\">%" PRIu64 "</td><td data-column=\"by value\">%s</td>",
-                   s->negative_zeros, term_bytes(text, s->best - s->by_value_saves));
-    markup_put(m, "<td data-column=\"ratio\">%.2f</td><td class=\"spark\" data-column=\"where\">",
-               s->best ? (double)s->dense_bytes / (double)s->best : 0);
-    if (t->spark)
-        put_text(m, t->spark);
-    markup_put(m, "</td></tr>\n");
+        markup_put(markup, "<td data-column=\"-0.0\">%" PRIu64 "</td><td data-column=\"by value\">%s</td>",
+                   sizes->negative_zeros, term_bytes(text, sizes->best - sizes->by_value_saves));
+    markup_put(markup, "<td data-column=\"ratio\">%.2f</td><td class=\"spark\" data-column=\"where\">",
+               sizes->best ? (double)sizes->dense_bytes / (double)sizes->best : 0);
+    if (measured->spark)
+        put_text(markup, measured->spark);
+    markup_put(markup, "</td></tr>\n");
 }
 
-void html_begin(struct markup *m, const char *title)
+void html_begin(struct markup *markup, const char *title)
 {
     markup_put(
-        m, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
-           "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-           "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
-    put_text(m, title);
-    markup_put(m, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", style);
-    put_text(m, title);
-    markup_put(m, "</h1>\n");
+        markup,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<title>");
+    put_text(markup, title);
+    markup_put(markup, "</title>\n<style>\n%s</style>\n</head>\n<body>\n<h1>", style);
+    put_text(markup, title);
+    markup_put(markup, "</h1>\n");
 }
 
-void html_end(struct markup *m)
+void html_end(struct markup *markup)
 {
-    markup_put(m, "</body>\n</html>\n");
+    markup_put(markup, "</body>\n</html>\n");
 }
 
-int html_report(const struct report *report, const struct image *im, struct output *output)
+int html_report(const struct report *report, const struct image *image, struct output *output)
 {
-    struct markup *m = calloc(1, sizeof *m);
+    struct markup *markup = calloc(1, sizeof *markup);
     char text[TERM_TEXT];
-    if (!m)
+    if (!markup)
         return tool_nomem(output->name, "the page");
-    m->out = output;
-    html_begin(m, report->file);
-    markup_put(m, "<p class=\"faint\">%s", report->type);
+    markup->output = output;
+    html_begin(markup, report->file);
+    markup_put(markup, "<p class=\"faint\">%s", report->type);
     if (report->file_bytes)
-        markup_put(m, ", %s", term_bytes(text, report->file_bytes));
-    markup_put(m, ", %zu tensor%s, %" PRIu64 " elements, %s of them nonzero; picitool %s</p>\n", report->tensors,
+        markup_put(markup, ", %s", term_bytes(text, report->file_bytes));
+    markup_put(markup, ", %zu tensor%s, %" PRIu64 " elements, %s of them nonzero; picitool %s</p>\n", report->tensors,
                report->tensors == 1 ? "" : "s", report->total.elements,
                term_percent(text, report->total.nnz, report->total.elements), pici_version());
-    put_totals(m, report);
+    put_totals(markup, report);
     markup_put(
-        m,
+        markup,
         "<h2>Tensors</h2>\n<div class=\"wide\">\n<table class=\"tensors\">\n"
         "<thead><tr><th>name</th><th class=\"left\">dtype</th><th class=\"left\">shape</th><th>nonzero</th><th></th>");
-    for (int f = 0; f < FORMATS; f++)
-        markup_put(m, "<th>%s</th>", pici_format_name((enum pici_format)f));
+    for (int format = 0; format < FORMATS; format++)
+        markup_put(markup, "<th>%s</th>", pici_format_name((enum pici_format)format));
     if (report->total.negative_zeros)
-        markup_put(m, "<th>-0.0</th><th>by value</th>");
-    markup_put(m, "<th>ratio</th><th class=\"left\">where</th></tr></thead>\n<tbody>\n");
+        markup_put(markup, "<th>-0.0</th><th>by value</th>");
+    markup_put(markup, "<th>ratio</th><th class=\"left\">where</th></tr></thead>\n<tbody>\n");
     for (size_t i = 0; i < report->tensors; i++)
-        put_row(m, &report->tensor[i], report->total.negative_zeros != 0);
-    markup_put(m, "</tbody>\n</table>\n</div>\n<h2>Heatmaps</h2>\n"
-                  "<p class=\"faint\">Density of each cell; rows down, columns across.</p>\n");
-    int status = image_html(im, m);
-    html_end(m);
+        put_row(markup, &report->tensor[i], report->total.negative_zeros != 0);
+    markup_put(markup, "</tbody>\n</table>\n</div>\n<h2>Heatmaps</h2>\n"
+                       "<p class=\"faint\">Density of each cell; rows down, columns across.</p>\n");
+    int status = image_html(image, markup);
+    html_end(markup);
     if (!status)
-        status = markup_flush(m);
-    free(m);
+        status = markup_flush(markup);
+    free(markup);
     return status;
 }

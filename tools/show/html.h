@@ -10,10 +10,10 @@
 struct markup;
 
 /* Write the head of a page, and its title as a heading. html_end ends the page. */
-void html_begin(struct markup *m, const char *title);
-void html_end(struct markup *m);
+void html_begin(struct markup *markup, const char *title);
+void html_end(struct markup *markup);
 
 /* Write a report; returns an exit status. */
-int html_report(const struct report *report, const struct image *im, struct output *output);
+int html_report(const struct report *report, const struct image *image, struct output *output);
 
 #endif

@@ -15,21 +15,21 @@ struct image;
 struct image *image_new(const char *title, uint64_t tensors, bool in_page);
 
 /* The most cells that a grid for a panel should have in each direction. */
-unsigned image_side(const struct image *im);
+unsigned image_side(const struct image *image);
 
 /* Add a panel: a name and up to three lines about it, each of which may be "". Panels beyond a thousand are only
  * counted. False: no memory. */
 enum { IMAGE_LINES = 3 };
-bool image_add(struct image *im, const char *name, const char *const lines[IMAGE_LINES], const struct grid *g);
+bool image_add(struct image *image, const char *name, const char *const lines[IMAGE_LINES], const struct grid *grid);
 
 /* Write the picture; returns an exit status. */
-int image_png(const struct image *im, struct output *output);
-int image_svg(const struct image *im, struct output *output);
+int image_png(const struct image *image, struct output *output);
+int image_svg(const struct image *image, struct output *output);
 
 /* Write the panels as figures of an HTML page, with names and lines as text. */
 struct markup;
-int image_html(const struct image *im, struct markup *page);
+int image_html(const struct image *image, struct markup *page);
 
-void image_free(struct image *im);
+void image_free(struct image *image);
 
 #endif

@@ -4,29 +4,29 @@
 int inputs_print(const struct tool_options *options,
                  int (*one)(const char *path, const struct tool_options *options, void *inputs))
 {
-    struct inputs in = {options, {.file = stdout}, false};
+    struct inputs printed = {options, {.file = stdout}, false};
     const bool array = options->json && options->nargs > 1;
     int worst = TOOL_OK;
     if (array)
-        jsonout_begin(&in.json, NULL, '[');
+        jsonout_begin(&printed.json, NULL, '[');
     for (int i = 0; i < options->nargs; i++) {
-        int status = one(options->args[i], options, &in);
+        int status = one(options->args[i], options, &printed);
         worst = status > worst ? status : worst;
         if (!array || !status)
             continue;
-        jsonout_begin(&in.json, NULL, '{');
-        jsonout_string(&in.json, "file", tool_input_name(options->args[i]));
-        jsonout_string(&in.json, "error", tool_last_error());
-        jsonout_end(&in.json, '}');
+        jsonout_begin(&printed.json, NULL, '{');
+        jsonout_string(&printed.json, "file", tool_input_name(options->args[i]));
+        jsonout_string(&printed.json, "error", tool_last_error());
+        jsonout_end(&printed.json, '}');
     }
     if (array)
-        jsonout_end(&in.json, ']');
+        jsonout_end(&printed.json, ']');
     return worst;
 }
 
-void inputs_next(struct inputs *in)
+void inputs_next(struct inputs *inputs)
 {
-    if (in->has_printed)
+    if (inputs->has_printed)
         fputc('\n', stdout);
-    in->has_printed = true;
+    inputs->has_printed = true;
 }

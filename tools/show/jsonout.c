@@ -8,28 +8,28 @@
 
 #include "parse/parse.h"
 
-static void text(FILE *f, const char *s, size_t size)
+static void text(FILE *stream, const char *string, size_t size)
 {
-    const uint8_t *p = (const uint8_t *)s, *end = p + size;
-    putc('"', f);
-    while (p < end) {
-        uint32_t c;
-        size_t k = pici_parse_char(p, end, &c);
-        if (k == 0) {
-            fputs("\\ufffd", f);
-            k = 1;
-        } else if (pici_parse_hidden(c) && c > 0xffff) {
-            fprintf(f, "\\u%04x\\u%04x", 0xd800 + ((c - 0x10000) >> 10), 0xdc00 + (c & 0x3ff));
-        } else if (pici_parse_hidden(c)) { /* most are legal, but must not reach a terminal */
-            fprintf(f, "\\u%04x", c);
+    const uint8_t *position = (const uint8_t *)string, *end = position + size;
+    putc('"', stream);
+    while (position < end) {
+        uint32_t character;
+        size_t step = pici_parse_char(position, end, &character);
+        if (step == 0) {
+            fputs("\\ufffd", stream);
+            step = 1;
+        } else if (pici_parse_hidden(character) && character > 0xffff) {
+            fprintf(stream, "\\u%04x\\u%04x", 0xd800 + ((character - 0x10000) >> 10), 0xdc00 + (character & 0x3ff));
+        } else if (pici_parse_hidden(character)) { /* most are legal, but must not reach a terminal */
+            fprintf(stream, "\\u%04x", character);
         } else {
-            if (*p == '"' || *p == '\\')
-                putc('\\', f);
-            fwrite(p, 1, k, f);
+            if (*position == '"' || *position == '\\')
+                putc('\\', stream);
+            fwrite(position, 1, step, stream);
         }
-        p += k;
+        position += step;
     }
-    putc('"', f);
+    putc('"', stream);
 }
 
 /* Writes what comes before a value: comma, indentation, key. */
@@ -71,10 +71,10 @@ void jsonout_u64(struct jsonout *json, const char *key, uint64_t value)
     fprintf(json->file, "%" PRIu64, value);
 }
 
-void jsonout_bool(struct jsonout *json, const char *key, bool v)
+void jsonout_bool(struct jsonout *json, const char *key, bool value)
 {
     lead(json, key);
-    fputs(v ? "true" : "false", json->file);
+    fputs(value ? "true" : "false", json->file);
 }
 
 void jsonout_null(struct jsonout *json, const char *key)
@@ -83,29 +83,29 @@ void jsonout_null(struct jsonout *json, const char *key)
     fputs("null", json->file);
 }
 
-void jsonout_real(struct jsonout *json, const char *key, double v)
+void jsonout_real(struct jsonout *json, const char *key, double value)
 {
-    if (!isfinite(v)) {
+    if (!isfinite(value)) {
         jsonout_null(json, key);
         return;
     }
     lead(json, key);
     char text_of[32];
     for (int digits = 15; digits <= 17; digits++) {
-        snprintf(text_of, sizeof text_of, "%.*g", digits, v);
-        if (strtod(text_of, NULL) == v)
+        snprintf(text_of, sizeof text_of, "%.*g", digits, value);
+        if (strtod(text_of, NULL) == value)
             break;
     }
     fputs(text_of, json->file);
 }
 
-void jsonout_text(struct jsonout *json, const char *key, const char *s, size_t size)
+void jsonout_text(struct jsonout *json, const char *key, const char *string, size_t size)
 {
     lead(json, key);
-    text(json->file, s, size);
+    text(json->file, string, size);
 }
 
-void jsonout_string(struct jsonout *json, const char *key, const char *s)
+void jsonout_string(struct jsonout *json, const char *key, const char *string)
 {
-    jsonout_text(json, key, s, strlen(s));
+    jsonout_text(json, key, string, strlen(string));
 }

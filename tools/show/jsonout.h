@@ -19,17 +19,17 @@ struct jsonout {
 void jsonout_begin(struct jsonout *json, const char *key, char bracket); /* '{' or '[' */
 void jsonout_end(struct jsonout *json, char bracket);                    /* '}' or ']'; at the top also a newline */
 void jsonout_u64(struct jsonout *json, const char *key, uint64_t value); /* all digits */
-void jsonout_bool(struct jsonout *json, const char *key, bool v);
+void jsonout_bool(struct jsonout *json, const char *key, bool value);
 void jsonout_null(struct jsonout *json, const char *key);
 
 /* The fewest digits, at least 15, that are read back as the same double; null for infinities and NaN. */
-void jsonout_real(struct jsonout *json, const char *key, double v);
+void jsonout_real(struct jsonout *json, const char *key, double value);
 
 /* Text of size bytes, NULs among them: UTF-8 as it is, characters that parse_hidden names as \uNNNN, each byte that is
  * not UTF-8 as U+FFFD. */
-void jsonout_text(struct jsonout *json, const char *key, const char *s, size_t size);
+void jsonout_text(struct jsonout *json, const char *key, const char *string, size_t size);
 
 /* A NUL-terminated text. */
-void jsonout_string(struct jsonout *json, const char *key, const char *s);
+void jsonout_string(struct jsonout *json, const char *key, const char *string);
 
 #endif

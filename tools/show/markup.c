@@ -8,39 +8,40 @@
 #include "parse/parse.h"
 #include "tool.h"
 
-int markup_flush(struct markup *m)
+int markup_flush(struct markup *markup)
 {
-    if (!m->status && m->len)
-        m->status = output_write(m->out, m->buffer, m->len);
-    m->len = 0;
-    return m->status;
+    if (!markup->status && markup->size)
+        markup->status = output_write(markup->output, markup->buffer, markup->size);
+    markup->size = 0;
+    return markup->status;
 }
 
-void markup_put(struct markup *m, const char *format, ...)
+void markup_put(struct markup *markup, const char *format, ...)
 {
-    if (m->len > sizeof m->buffer / 2)
-        markup_flush(m);
+    if (markup->size > sizeof markup->buffer / 2)
+        markup_flush(markup);
     va_list args;
     va_start(args, format);
-    m->len += (size_t)vsnprintf(m->buffer + m->len, sizeof m->buffer - m->len, format, args);
+    markup->size +=
+        (size_t)vsnprintf(markup->buffer + markup->size, sizeof markup->buffer - markup->size, format, args);
     va_end(args);
 }
 
-void markup_text(struct markup *m, const char *text, size_t size)
+void markup_text(struct markup *markup, const char *text, size_t size)
 {
-    const uint8_t *p = (const uint8_t *)text, *end = p + size;
-    while (p < end) {
-        uint32_t c;
-        size_t k = pici_parse_char(p, end, &c);
-        if (k == 0 ||
-            pici_parse_hidden(c)) { /* XML 1.0 allows no C0 control, U+FFFE or U+FFFF, not even as an entity */
-            markup_put(m, "\\x%02x", *p);
-            k = 1;
-        } else if (strchr("<>&\"'", *p)) {
-            markup_put(m, "&#%u;", *p);
+    const uint8_t *position = (const uint8_t *)text, *end = position + size;
+    while (position < end) {
+        uint32_t character;
+        size_t step = pici_parse_char(position, end, &character);
+        if (step == 0 ||
+            pici_parse_hidden(character)) { /* XML 1.0 allows no C0 control, U+FFFE or U+FFFF, not even as an entity */
+            markup_put(markup, "\\x%02x", *position);
+            step = 1;
+        } else if (strchr("<>&\"'", *position)) {
+            markup_put(markup, "&#%u;", *position);
         } else {
-            markup_put(m, "%.*s", (int)k, (const char *)p);
+            markup_put(markup, "%.*s", (int)step, (const char *)position);
         }
-        p += k;
+        position += step;
     }
 }

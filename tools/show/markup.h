@@ -8,20 +8,20 @@
 #include "output/output.h"
 
 struct markup {
-    struct output *out;
+    struct output *output;
     int status; /* an exit status */
-    size_t len;
+    size_t size;
     char buffer[1 << 14];
 };
 
 /* Write what printf would; it must be below 8 KiB. */
-void markup_put(struct markup *m, const char *format, ...) __attribute__((format(printf, 2, 3)));
+void markup_put(struct markup *markup, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Write any bytes as text or as the value of an attribute: <, >, &, " and ' as entities; characters that parse_hidden
  * names, and bytes that are not UTF-8, as \xNN. */
-void markup_text(struct markup *m, const char *text, size_t size);
+void markup_text(struct markup *markup, const char *text, size_t size);
 
 /* Write what is still buffered. Returns markup->status. */
-int markup_flush(struct markup *m);
+int markup_flush(struct markup *markup);
 
 #endif

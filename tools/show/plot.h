@@ -12,9 +12,9 @@
 enum { PLOT_LEFT = 5 * CANVAS_CHAR + 8, PLOT_TOP = CANVAS_LINE + 6, PLOT_RIGHT = 24, PLOT_BELOW = CANVAS_LINE / 2 };
 
 struct plot_axis {
-    uint64_t end;  /* one beyond the last index */
-    uint64_t per;  /* indices in a cell, or in a row of cells */
-    unsigned cell; /* pixels of a cell */
+    uint64_t end;          /* one beyond the last index */
+    uint64_t cell_indices; /* indices in a cell, or in a row of cells */
+    unsigned cell;         /* pixels of a cell */
 };
 
 struct plot {
@@ -26,11 +26,11 @@ struct plot {
 
 /* Make the picture of a grid whose elements have all been counted. side: pixels of the cells' longer direction, at
  * most. False: no memory. */
-bool plot_init(struct plot *p, const struct grid *g, unsigned side);
+bool plot_init(struct plot *plot, const struct grid *grid, unsigned side);
 
 /* Draw it. x, y: the upper left corner of the axes, PLOT_LEFT and PLOT_TOP from that of the cells. */
-void plot_draw(const struct plot *p, struct canvas *c, unsigned x, unsigned y);
+void plot_draw(const struct plot *plot, struct canvas *canvas, unsigned x, unsigned y);
 
-void plot_free(struct plot *p);
+void plot_free(struct plot *plot);
 
 #endif

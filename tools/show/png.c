@@ -67,29 +67,30 @@ static uint8_t palette_index(unsigned ink)
     return (uint8_t)(ink <= HEAT_TOP ? (ink * STEPS + HEAT_TOP / 2) / HEAT_TOP : STEPS + (ink - HEAT_TOP));
 }
 
-static void png_rect(struct canvas *c, unsigned x, unsigned y, unsigned width, unsigned height, unsigned ink)
+static void png_rect(struct canvas *canvas, unsigned x, unsigned y, unsigned width, unsigned height, unsigned ink)
 {
-    struct png *p = (struct png *)c;
+    struct png *png = (struct png *)canvas;
     /* palette_index would round the least level to 0, which is none. */
     uint8_t index = ink && ink <= HEAT_TOP && palette_index(ink) == 0 ? 1 : palette_index(ink);
-    for (unsigned row = y; row < y + height && row < c->height; row++)
-        for (unsigned column = x; column < x + width && column < c->width; column++)
-            p->pixels[(size_t)row * c->width + column] = index;
+    for (unsigned row = y; row < y + height && row < canvas->height; row++)
+        for (unsigned column = x; column < x + width && column < canvas->width; column++)
+            png->pixels[(size_t)row * canvas->width + column] = index;
 }
 
-static void png_cells(struct canvas *c, unsigned x, unsigned y, const struct canvas_cells *cells)
+static void png_cells(struct canvas *canvas, unsigned x, unsigned y, const struct canvas_cells *cells)
 {
     for (unsigned i = 0; i < cells->count; i++)
-        png_rect(c, x + i % cells->wide * cells->cell_width, y + i / cells->wide * cells->cell_height,
+        png_rect(canvas, x + i % cells->wide * cells->cell_width, y + i / cells->wide * cells->cell_height,
                  cells->cell_width, cells->cell_height, cells->level[i]);
 }
 
-static void png_line(struct canvas *c, unsigned x, unsigned y, unsigned to_x, unsigned to_y, unsigned ink)
+static void png_line(struct canvas *canvas, unsigned x, unsigned y, unsigned to_x, unsigned to_y, unsigned ink)
 {
-    const long dx = (long)to_x - (long)x, dy = (long)to_y - (long)y, steps = labs(dx) > labs(dy) ? labs(dx) : labs(dy);
+    const long across = (long)to_x - (long)x, down = (long)to_y - (long)y,
+               steps = labs(across) > labs(down) ? labs(across) : labs(down);
     for (long i = 0; i <= steps; i++)
-        png_rect(c, (unsigned)((long)x + (steps ? dx * i / steps : 0)),
-                 (unsigned)((long)y + (steps ? dy * i / steps : 0)), DOT, DOT, ink);
+        png_rect(canvas, (unsigned)((long)x + (steps ? across * i / steps : 0)),
+                 (unsigned)((long)y + (steps ? down * i / steps : 0)), DOT, DOT, ink);
 }
 
 /* The pixels that a text is wide. A UTF-8 character is one box. */
@@ -101,7 +102,7 @@ static unsigned text_width(const char *text)
     return characters ? characters * CANVAS_CHAR - DOT : 0;
 }
 
-static void png_text(struct canvas *c, unsigned x, unsigned y, const char *text, enum canvas_anchor anchor,
+static void png_text(struct canvas *canvas, unsigned x, unsigned y, const char *text, enum canvas_anchor anchor,
                      unsigned ink)
 {
     const unsigned width = text_width(text), before = anchor == ANCHOR_LEFT     ? 0
@@ -109,49 +110,49 @@ static void png_text(struct canvas *c, unsigned x, unsigned y, const char *text,
                                                                                 : width;
     x = x > before ? x - before : 0;
     for (; *text; text++) {
-        unsigned char ch = (unsigned char)*text;
-        if ((ch & 0xc0) == 0x80)
+        unsigned char character = (unsigned char)*text;
+        if ((character & 0xc0) == 0x80)
             continue;
         static const uint8_t box[FONT_WIDE] = {0x7f, 0x41, 0x41, 0x41, 0x7f};
-        const uint8_t *columns = ch < FONT_FIRST || ch > FONT_LAST ? box : font[ch - FONT_FIRST];
+        const uint8_t *columns = character < FONT_FIRST || character > FONT_LAST ? box : font[character - FONT_FIRST];
         for (unsigned i = 0; i < FONT_WIDE; i++)
             for (unsigned j = 0; j < 8; j++)
                 if (columns[i] >> j & 1)
-                    png_rect(c, x + DOT * i, y + DOT * j, DOT, DOT, ink);
+                    png_rect(canvas, x + DOT * i, y + DOT * j, DOT, DOT, ink);
         x += CANVAS_CHAR;
     }
 }
 
-static void be32(uint8_t *p, uint32_t value)
+static void be32(uint8_t *bytes, uint32_t value)
 {
-    p[0] = (uint8_t)(value >> 24);
-    p[1] = (uint8_t)(value >> 16);
-    p[2] = (uint8_t)(value >> 8);
-    p[3] = (uint8_t)value;
+    bytes[0] = (uint8_t)(value >> 24);
+    bytes[1] = (uint8_t)(value >> 16);
+    bytes[2] = (uint8_t)(value >> 8);
+    bytes[3] = (uint8_t)value;
 }
 
 /* Writes bytes that the chunk's CRC covers. */
-static void put(struct png *p, const uint8_t *bytes, size_t size)
+static void put(struct png *png, const uint8_t *bytes, size_t size)
 {
-    p->crc = parse_crc32(p->crc, bytes, size);
-    if (!p->status)
-        p->status = output_write(p->canvas.out, bytes, size);
+    png->crc = parse_crc32(png->crc, bytes, size);
+    if (!png->status)
+        png->status = output_write(png->canvas.output, bytes, size);
 }
 
-static void begin_chunk(struct png *p, uint32_t len, const char type[4])
+static void begin_chunk(struct png *png, uint32_t size, const char type[4])
 {
     uint8_t word[4];
-    be32(word, len);
-    put(p, word, 4);
-    p->crc = 0;
-    put(p, (const uint8_t *)type, 4);
+    be32(word, size);
+    put(png, word, 4);
+    png->crc = 0;
+    put(png, (const uint8_t *)type, 4);
 }
 
-static void end_chunk(struct png *p)
+static void end_chunk(struct png *png)
 {
     uint8_t word[4];
-    be32(word, p->crc);
-    put(p, word, 4);
+    be32(word, png->crc);
+    put(png, word, 4);
 }
 
 #ifdef PICI_HAVE_ZLIB
@@ -159,114 +160,116 @@ static void end_chunk(struct png *p)
 enum { CHUNK = 1 << 16, LEVEL = 9 };
 
 /* Gives bytes to the compressor, and writes each chunk [CHUNK] that it fills. */
-static void deflate_into(struct png *p, z_stream *z, uint8_t *chunk, const uint8_t *bytes, unsigned len, int flush)
+static void deflate_into(struct png *png, z_stream *stream, uint8_t *chunk, const uint8_t *bytes, unsigned size,
+                         int flush)
 {
     int result;
-    z->next_in = bytes;
-    z->avail_in = len;
+    stream->next_in = bytes;
+    stream->avail_in = size;
     do {
-        result = deflate(z, flush);
-        if (!z->avail_out || result == Z_STREAM_END) {
-            begin_chunk(p, CHUNK - z->avail_out, "IDAT");
-            put(p, chunk, CHUNK - z->avail_out);
-            end_chunk(p);
-            z->next_out = chunk;
-            z->avail_out = CHUNK;
+        result = deflate(stream, flush);
+        if (!stream->avail_out || result == Z_STREAM_END) {
+            begin_chunk(png, CHUNK - stream->avail_out, "IDAT");
+            put(png, chunk, CHUNK - stream->avail_out);
+            end_chunk(png);
+            stream->next_out = chunk;
+            stream->avail_out = CHUNK;
         }
-    } while (z->avail_in || (flush == Z_FINISH && result != Z_STREAM_END));
+    } while (stream->avail_in || (flush == Z_FINISH && result != Z_STREAM_END));
 }
 
 /* Writes compressed rows. */
-static void put_pixels(struct png *p)
+static void put_pixels(struct png *png)
 {
     static const uint8_t filter = 0; /* the filter type of each row: none, which suits a palette */
-    const struct canvas *c = &p->canvas;
+    const struct canvas *canvas = &png->canvas;
     uint8_t *chunk = malloc(CHUNK);
-    z_stream z = {.next_out = chunk, .avail_out = CHUNK};
-    if (!chunk || deflateInit(&z, LEVEL) != Z_OK) {
-        p->status = tool_nomem(c->out->name, "the compressor of a picture");
+    z_stream stream = {.next_out = chunk, .avail_out = CHUNK};
+    if (!chunk || deflateInit(&stream, LEVEL) != Z_OK) {
+        png->status = tool_nomem(canvas->output->name, "the compressor of a picture");
         free(chunk);
         return;
     }
-    for (unsigned row = 0; row < c->height && !p->status; row++) {
-        deflate_into(p, &z, chunk, &filter, 1, Z_NO_FLUSH);
-        deflate_into(p, &z, chunk, p->pixels + (size_t)row * c->width, c->width, Z_NO_FLUSH);
+    for (unsigned row = 0; row < canvas->height && !png->status; row++) {
+        deflate_into(png, &stream, chunk, &filter, 1, Z_NO_FLUSH);
+        deflate_into(png, &stream, chunk, png->pixels + (size_t)row * canvas->width, canvas->width, Z_NO_FLUSH);
     }
-    deflate_into(p, &z, chunk, NULL, 0, Z_FINISH);
-    deflateEnd(&z);
+    deflate_into(png, &stream, chunk, NULL, 0, Z_FINISH);
+    deflateEnd(&stream);
     free(chunk);
 }
 
 #else
 
 /* Writes one chunk, in which each row is a stored block: its filter type, 0, and its pixels. */
-static void put_pixels(struct png *p)
+static void put_pixels(struct png *png)
 {
-    const struct canvas *c = &p->canvas;
-    uint32_t a = 1, b = 0; /* Adler-32 */
-    begin_chunk(p, (uint32_t)(2 + c->height * (c->width + 6) + 4), "IDAT");
-    put(p, (const uint8_t[]){0x78, 0x01}, 2);
-    for (unsigned row = 0; row < c->height; row++) {
-        const uint8_t *pixels = p->pixels + (size_t)row * c->width;
-        const unsigned len = c->width + 1;
-        const uint8_t last = row + 1 == c->height;
-        put(p, (const uint8_t[]){last, (uint8_t)len, (uint8_t)(len >> 8), (uint8_t)~len, (uint8_t)(~len >> 8), 0}, 6);
-        put(p, pixels, c->width);
-        b = (b + a) % 65521; /* the filter type */
-        for (unsigned x = 0; x < c->width; x++) {
-            a = (a + pixels[x]) % 65521;
-            b = (b + a) % 65521;
+    const struct canvas *canvas = &png->canvas;
+    uint32_t low = 1, high = 0; /* Adler-32 */
+    begin_chunk(png, (uint32_t)(2 + canvas->height * (canvas->width + 6) + 4), "IDAT");
+    put(png, (const uint8_t[]){0x78, 0x01}, 2);
+    for (unsigned row = 0; row < canvas->height; row++) {
+        const uint8_t *pixels = png->pixels + (size_t)row * canvas->width;
+        const unsigned size = canvas->width + 1;
+        const uint8_t last = row + 1 == canvas->height;
+        put(png, (const uint8_t[]){last, (uint8_t)size, (uint8_t)(size >> 8), (uint8_t)~size, (uint8_t)(~size >> 8), 0},
+            6);
+        put(png, pixels, canvas->width);
+        high = (high + low) % 65521; /* the filter type */
+        for (unsigned x = 0; x < canvas->width; x++) {
+            low = (low + pixels[x]) % 65521;
+            high = (high + low) % 65521;
         }
     }
     uint8_t adler[4];
-    be32(adler, b << 16 | a);
-    put(p, adler, sizeof adler);
-    end_chunk(p);
+    be32(adler, high << 16 | low);
+    put(png, adler, sizeof adler);
+    end_chunk(png);
 }
 
 #endif
 
-static int png_finish(struct canvas *c)
+static int png_finish(struct canvas *canvas)
 {
-    struct png *p = (struct png *)c;
+    struct png *png = (struct png *)canvas;
     static const uint8_t signature[8] = {0x89, 'P', 'N', 'G', '\r', '\n', 0x1a, '\n'};
     enum { COLOURS = STEPS + 1 + INK_END - HEAT_TOP - 1 };
     uint8_t header[13], palette[COLOURS][3];
-    be32(header, c->width);
-    be32(header + 4, c->height);
+    be32(header, canvas->width);
+    be32(header + 4, canvas->height);
     memcpy(header + 8, "\x08\x03\0\0", 5); /* eight bits, palette; the other fields have one value only */
     for (unsigned i = 0; i <= STEPS; i++)
         ink_colour(i * HEAT_TOP / STEPS, palette[i]);
     for (unsigned ink = HEAT_TOP + 1; ink < INK_END; ink++)
         ink_colour(ink, palette[palette_index(ink)]);
-    put(p, signature, sizeof signature);
-    begin_chunk(p, sizeof header, "IHDR");
-    put(p, header, sizeof header);
-    end_chunk(p);
-    begin_chunk(p, sizeof palette, "PLTE");
-    put(p, palette[0], sizeof palette);
-    end_chunk(p);
-    put_pixels(p);
-    begin_chunk(p, 0, "IEND");
-    end_chunk(p);
-    int status = p->status;
-    free(p->pixels);
-    free(p);
+    put(png, signature, sizeof signature);
+    begin_chunk(png, sizeof header, "IHDR");
+    put(png, header, sizeof header);
+    end_chunk(png);
+    begin_chunk(png, sizeof palette, "PLTE");
+    put(png, palette[0], sizeof palette);
+    end_chunk(png);
+    put_pixels(png);
+    begin_chunk(png, 0, "IEND");
+    end_chunk(png);
+    int status = png->status;
+    free(png->pixels);
+    free(png);
     return status;
 }
 
 struct canvas *canvas_png(struct output *output, unsigned width, unsigned height)
 {
-    struct png *p = calloc(1, sizeof *p);
-    if (!p)
+    struct png *png = calloc(1, sizeof *png);
+    if (!png)
         return NULL;
-    p->canvas = (struct canvas){png_rect, png_cells, png_line, png_text, png_finish, output, width, height};
+    png->canvas = (struct canvas){png_rect, png_cells, png_line, png_text, png_finish, output, width, height};
     /* A row must fit in a stored block, and all rows in a chunk. */
     if (width < STORED_MOST && height < UINT32_MAX / 2 / (width + 6))
-        p->pixels = calloc(height, width);
-    if (!p->pixels) {
-        free(p);
+        png->pixels = calloc(height, width);
+    if (!png->pixels) {
+        free(png);
         return NULL;
     }
-    return &p->canvas;
+    return &png->canvas;
 }

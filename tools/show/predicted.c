@@ -20,16 +20,16 @@ _Static_assert((int)CHART_LINES > PREDICT_OURS + PREDICT_OTHERS,
 static const char *bytes_text(label text, uint64_t bytes)
 {
     static const char suffix[] = "\0KMGT";
-    int i = 0;
-    for (; i < 4 && bytes >= 1024 && bytes % 1024 == 0; bytes /= 1024)
-        i++;
-    snprintf(text, sizeof(label), "%llu%.1s", (unsigned long long)bytes, suffix + i);
+    int unit = 0;
+    for (; unit < 4 && bytes >= 1024 && bytes % 1024 == 0; bytes /= 1024)
+        unit++;
+    snprintf(text, sizeof(label), "%llu%.1s", (unsigned long long)bytes, suffix + unit);
     return text;
 }
 
-static const char *collective_text(const struct predict *prediction, int c)
+static const char *collective_text(const struct predict *prediction, int collective)
 {
-    return predict_collective((int)(prediction->collective[c] - PICI_ALL_GATHER));
+    return predict_collective((int)(prediction->collective[collective] - PICI_ALL_GATHER));
 }
 
 static const char *percent_text(label text, double share)
@@ -75,17 +75,17 @@ void predicted_print(const struct predict *prediction)
     term_puts(stdout, prediction->source);
     printf("\n\nSpeedup over the best dense call of another library; the letter is what is fastest:\n");
     print_letters(prediction);
-    for (int c = 0; c < prediction->collectives; c++)
-        for (int d = 0; d < prediction->densities; d++) {
-            printf("\n%s, %s, ", collective_text(prediction, c), pici_dtype_name(prediction->dtype));
-            printf("%s nonzero\n%7s", percent_text(text, prediction->density[d]), "ranks");
-            for (int b = 0; b < prediction->sizes; b++)
-                printf(" %6s", bytes_text(text, prediction->bytes[b]));
+    for (int collective = 0; collective < prediction->collectives; collective++)
+        for (int density = 0; density < prediction->densities; density++) {
+            printf("\n%s, %s, ", collective_text(prediction, collective), pici_dtype_name(prediction->dtype));
+            printf("%s nonzero\n%7s", percent_text(text, prediction->density[density]), "ranks");
+            for (int size = 0; size < prediction->sizes; size++)
+                printf(" %6s", bytes_text(text, prediction->bytes[size]));
             puts("");
-            for (int r = 0; r < prediction->ranks; r++) {
-                printf("%7d", prediction->rank[r]);
-                for (int b = 0; b < prediction->sizes; b++) {
-                    const struct predict_cell *cell = predict_at(prediction, c, d, r, b);
+            for (int ranks = 0; ranks < prediction->ranks; ranks++) {
+                printf("%7d", prediction->rank[ranks]);
+                for (int size = 0; size < prediction->sizes; size++) {
+                    const struct predict_cell *cell = predict_at(prediction, collective, density, ranks, size);
                     chart_cell_text(text, predict_gain(cell), prediction->candidate[cell->best].letter);
                     printf(" %6s", text);
                 }
@@ -96,14 +96,15 @@ void predicted_print(const struct predict *prediction)
 
 /* ---- JSON */
 
-static void json_cell(const struct predict *prediction, struct jsonout *json, int c, int d, int r, int b)
+static void json_cell(const struct predict *prediction, struct jsonout *json, int collective, int density, int ranks,
+                      int size)
 {
-    const struct predict_cell *cell = predict_at(prediction, c, d, r, b);
+    const struct predict_cell *cell = predict_at(prediction, collective, density, ranks, size);
     jsonout_begin(json, NULL, '{');
-    jsonout_string(json, "collective", collective_text(prediction, c));
-    jsonout_u64(json, "ranks", (uint64_t)prediction->rank[r]);
-    jsonout_u64(json, "bytes", prediction->bytes[b]);
-    jsonout_real(json, "density", prediction->density[d]);
+    jsonout_string(json, "collective", collective_text(prediction, collective));
+    jsonout_u64(json, "ranks", (uint64_t)prediction->rank[ranks]);
+    jsonout_u64(json, "bytes", prediction->bytes[size]);
+    jsonout_real(json, "density", prediction->density[density]);
     jsonout_string(json, "best", prediction->candidate[cell->best].name);
     jsonout_real(json, "seconds", cell->seconds[cell->best]);
     if (cell->dense >= 0) {
@@ -133,11 +134,11 @@ void predicted_json(const struct predict *prediction, struct jsonout *json)
     jsonout_string(json, "dtype", pici_dtype_name(prediction->dtype));
     jsonout_u64(json, "ranks_of_a_node", (uint64_t)prediction->per_node);
     jsonout_begin(json, "cells", '[');
-    for (int c = 0; c < prediction->collectives; c++)
-        for (int d = 0; d < prediction->densities; d++)
-            for (int r = 0; r < prediction->ranks; r++)
-                for (int b = 0; b < prediction->sizes; b++)
-                    json_cell(prediction, json, c, d, r, b);
+    for (int collective = 0; collective < prediction->collectives; collective++)
+        for (int density = 0; density < prediction->densities; density++)
+            for (int ranks = 0; ranks < prediction->ranks; ranks++)
+                for (int size = 0; size < prediction->sizes; size++)
+                    json_cell(prediction, json, collective, density, ranks, size);
     jsonout_end(json, ']');
     jsonout_end(json, '}');
 }
@@ -154,188 +155,197 @@ struct drawing {
     struct chart_lines lines;
 };
 
-static void add_cell(struct drawing *g, int at, const struct predict *prediction, const struct predict_cell *cell)
+static void add_cell(struct drawing *drawing, int index, const struct predict *prediction,
+                     const struct predict_cell *cell)
 {
-    g->value[at] = predict_gain(cell);
-    g->letter[at] = prediction->candidate[cell->best].letter;
+    drawing->value[index] = predict_gain(cell);
+    drawing->letter[index] = prediction->candidate[cell->best].letter;
 }
 
-static void tabulate(struct drawing *g, const struct predict *prediction, enum predict_plot plot, int c, int d, int b)
+static void tabulate(struct drawing *drawing, const struct predict *prediction, enum predict_plot plot, int collective,
+                     int density, int size)
 {
     const int wide = plot == PLOT_BYTES ? prediction->sizes : prediction->densities;
     label text;
-    const int at = snprintf(g->title, sizeof g->title, "%s, %s, ", prediction->name, collective_text(prediction, c));
+    const int used = snprintf(drawing->title, sizeof drawing->title, "%s, %s, ", prediction->name,
+                              collective_text(prediction, collective));
     if (plot == PLOT_BYTES)
-        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s nonzero", percent_text(text, prediction->density[d]));
+        snprintf(drawing->title + used, sizeof drawing->title - (size_t)used, "%s nonzero",
+                 percent_text(text, prediction->density[density]));
     else
-        snprintf(g->title + at, sizeof g->title - (size_t)at, "%s", bytes_text(text, prediction->bytes[b]));
-    for (int i = 0; i < wide; i++) {
+        snprintf(drawing->title + used, sizeof drawing->title - (size_t)used, "%s",
+                 bytes_text(text, prediction->bytes[size]));
+    for (int column = 0; column < wide; column++) {
         if (plot == PLOT_BYTES)
-            bytes_text(g->column[i], prediction->bytes[i]);
+            bytes_text(drawing->column[column], prediction->bytes[column]);
         else
-            percent_text(g->column[i], 1 - prediction->density[i]);
+            percent_text(drawing->column[column], 1 - prediction->density[column]);
     }
-    for (int r = 0; r < prediction->ranks; r++) {
-        snprintf(g->row[r], sizeof g->row[r], "%d", prediction->rank[r]);
-        for (int i = 0; i < wide; i++)
-            add_cell(g, r * wide + i, prediction,
-                     plot == PLOT_BYTES ? predict_at(prediction, c, d, r, i) : predict_at(prediction, c, i, r, b));
+    for (int row = 0; row < prediction->ranks; row++) {
+        snprintf(drawing->row[row], sizeof drawing->row[row], "%d", prediction->rank[row]);
+        for (int column = 0; column < wide; column++)
+            add_cell(drawing, row * wide + column, prediction,
+                     plot == PLOT_BYTES ? predict_at(prediction, collective, density, row, column)
+                                        : predict_at(prediction, collective, column, row, size));
     }
-    g->table = (struct chart_table){.title = g->title,
-                                    .columns = plot == PLOT_BYTES ? "bytes" : "zeros",
-                                    .rows = "ranks",
-                                    .wide = wide,
-                                    .high = prediction->ranks,
-                                    .column = g->column,
-                                    .row = g->row,
-                                    .gain = g->value,
-                                    .letter = g->letter};
+    drawing->table = (struct chart_table){.title = drawing->title,
+                                          .columns = plot == PLOT_BYTES ? "bytes" : "zeros",
+                                          .rows = "ranks",
+                                          .wide = wide,
+                                          .high = prediction->ranks,
+                                          .column = drawing->column,
+                                          .row = drawing->row,
+                                          .gain = drawing->value,
+                                          .letter = drawing->letter};
 }
 
 /* Lines of each algorithm with sparse messages and of each other library, and one of our best dense. */
-static void trace(struct drawing *g, const struct predict *prediction, int c, int d, int b)
+static void trace(struct drawing *drawing, const struct predict *prediction, int collective, int density, int size)
 {
     label percent, bytes;
-    snprintf(g->title, sizeof g->title, "%s, %s, %s, %s nonzero", prediction->name, collective_text(prediction, c),
-             bytes_text(bytes, prediction->bytes[b]), percent_text(percent, prediction->density[d]));
-    g->lines =
-        (struct chart_lines){.title = g->title, .columns = "ranks", .points = prediction->ranks, .column = g->column};
-    for (int i = 0; i <= prediction->candidates; i++) {
-        const bool best_dense = i == prediction->candidates;
-        bool some = false;
-        if (!best_dense && prediction->candidate[i].ours && prediction->candidate[i].dense)
+    snprintf(drawing->title, sizeof drawing->title, "%s, %s, %s, %s nonzero", prediction->name,
+             collective_text(prediction, collective), bytes_text(bytes, prediction->bytes[size]),
+             percent_text(percent, prediction->density[density]));
+    drawing->lines = (struct chart_lines){
+        .title = drawing->title, .columns = "ranks", .points = prediction->ranks, .column = drawing->column};
+    for (int candidate = 0; candidate <= prediction->candidates; candidate++) {
+        const bool best_dense = candidate == prediction->candidates;
+        bool has_points = false;
+        if (!best_dense && prediction->candidate[candidate].ours && prediction->candidate[candidate].dense)
             continue;
-        double *line = g->value + g->lines.lines * PREDICT_LIST;
-        for (int r = 0; r < prediction->ranks; r++) {
-            const struct predict_cell *cell = predict_at(prediction, c, d, r, b);
-            line[r] = best_dense ? -1 : cell->seconds[i];
-            for (int k = 0; k < prediction->candidates && best_dense; k++)
-                if (prediction->candidate[k].ours && prediction->candidate[k].dense && cell->seconds[k] >= 0 &&
-                    (line[r] < 0 || cell->seconds[k] < line[r]))
-                    line[r] = cell->seconds[k];
-            some |= line[r] >= 0;
+        double *line = drawing->value + drawing->lines.lines * PREDICT_LIST;
+        for (int ranks = 0; ranks < prediction->ranks; ranks++) {
+            const struct predict_cell *cell = predict_at(prediction, collective, density, ranks, size);
+            line[ranks] = best_dense ? -1 : cell->seconds[candidate];
+            for (int dense = 0; dense < prediction->candidates && best_dense; dense++)
+                if (prediction->candidate[dense].ours && prediction->candidate[dense].dense &&
+                    cell->seconds[dense] >= 0 && (line[ranks] < 0 || cell->seconds[dense] < line[ranks]))
+                    line[ranks] = cell->seconds[dense];
+            has_points |= line[ranks] >= 0;
         }
-        if (!some)
+        if (!has_points)
             continue;
-        g->lines.letter[g->lines.lines] = best_dense ? '*' : prediction->candidate[i].letter;
-        g->lines.name[g->lines.lines] = best_dense ? "ours, all dense" : prediction->candidate[i].name;
-        g->lines.seconds[g->lines.lines++] = line;
+        drawing->lines.letter[drawing->lines.lines] = best_dense ? '*' : prediction->candidate[candidate].letter;
+        drawing->lines.name[drawing->lines.lines] =
+            best_dense ? "ours, all dense" : prediction->candidate[candidate].name;
+        drawing->lines.seconds[drawing->lines.lines++] = line;
     }
-    for (int r = 0; r < prediction->ranks; r++)
-        snprintf(g->column[r], sizeof g->column[r], "%d", prediction->rank[r]);
+    for (int ranks = 0; ranks < prediction->ranks; ranks++)
+        snprintf(drawing->column[ranks], sizeof drawing->column[ranks], "%d", prediction->rank[ranks]);
 }
 
-static void prepare(struct drawing *g, const struct predict *prediction, enum predict_plot plot, int c, int d, int b,
-                    unsigned *width, unsigned *height)
+static void prepare(struct drawing *drawing, const struct predict *prediction, enum predict_plot plot, int collective,
+                    int density, int size, unsigned *width, unsigned *height)
 {
     if (plot == PLOT_TIME) {
-        trace(g, prediction, c, d, b);
-        chart_lines_size(&g->lines, width, height);
+        trace(drawing, prediction, collective, density, size);
+        chart_lines_size(&drawing->lines, width, height);
     } else {
-        tabulate(g, prediction, plot, c, d, b);
-        chart_table_size(&g->table, width, height);
+        tabulate(drawing, prediction, plot, collective, density, size);
+        chart_table_size(&drawing->table, width, height);
     }
 }
 
-static int draw(const struct drawing *g, enum predict_plot plot, struct canvas *canvas)
+static int draw(const struct drawing *drawing, enum predict_plot plot, struct canvas *canvas)
 {
     if (plot == PLOT_TIME)
-        chart_lines_draw(&g->lines, canvas);
+        chart_lines_draw(&drawing->lines, canvas);
     else
-        chart_table_draw(&g->table, canvas);
+        chart_table_draw(&drawing->table, canvas);
     return canvas->finish(canvas);
 }
 
 int predicted_draw(const struct predict *prediction, enum predict_plot plot, int collective, int density, int bytes,
                    struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *output)
 {
-    struct drawing *g = malloc(sizeof *g);
+    struct drawing *drawing = malloc(sizeof *drawing);
     unsigned width, height;
     int status = TOOL_OK;
-    if (g)
-        prepare(g, prediction, plot, collective, density, bytes, &width, &height);
-    struct canvas *canvas = g ? begin(output, width, height) : NULL;
-    status = canvas ? draw(g, plot, canvas) : tool_nomem(output->name, "the picture");
-    free(g);
+    if (drawing)
+        prepare(drawing, prediction, plot, collective, density, bytes, &width, &height);
+    struct canvas *canvas = drawing ? begin(output, width, height) : NULL;
+    status = canvas ? draw(drawing, plot, canvas) : tool_nomem(output->name, "the picture");
+    free(drawing);
     return status;
 }
 
 /* ---- page */
 
-static void put_text(struct markup *m, const char *text)
+static void put_text(struct markup *markup, const char *text)
 {
-    markup_text(m, text, strlen(text));
+    markup_text(markup, text, strlen(text));
 }
 
-static int put_plot(struct markup *m, const struct predict *prediction, struct drawing *g, enum predict_plot plot,
-                    int c, int d, int b)
+static int put_plot(struct markup *markup, const struct predict *prediction, struct drawing *drawing,
+                    enum predict_plot plot, int collective, int density, int size)
 {
     unsigned width, height;
-    prepare(g, prediction, plot, c, d, b, &width, &height);
-    markup_put(m, "<figure><figcaption>");
-    put_text(m, g->title);
-    markup_put(m, "</figcaption><div class=\"wide\">\n");
-    struct canvas *canvas = canvas_svg_in(m, width, height);
-    const int status = canvas ? draw(g, plot, canvas) : tool_nomem(m->out->name, "the picture");
-    markup_put(m, "</div></figure>\n");
+    prepare(drawing, prediction, plot, collective, density, size, &width, &height);
+    markup_put(markup, "<figure><figcaption>");
+    put_text(markup, drawing->title);
+    markup_put(markup, "</figcaption><div class=\"wide\">\n");
+    struct canvas *canvas = canvas_svg_in(markup, width, height);
+    const int status = canvas ? draw(drawing, plot, canvas) : tool_nomem(markup->output->name, "the picture");
+    markup_put(markup, "</div></figure>\n");
     return status;
 }
 
-static void put_head(struct markup *m, const struct predict *prediction)
+static void put_head(struct markup *markup, const struct predict *prediction)
 {
     char value[PREDICT_VALUE];
     const char *name;
-    html_begin(m, prediction->name);
-    markup_put(m, "<p>");
-    put_text(m, prediction->what);
-    markup_put(m, ".</p>\n<p class=\"faint\">Predicted by picitool %s, not measured. Source of the constants: ",
+    html_begin(markup, prediction->name);
+    markup_put(markup, "<p>");
+    put_text(markup, prediction->what);
+    markup_put(markup, ".</p>\n<p class=\"faint\">Predicted by picitool %s, not measured. Source of the constants: ",
                pici_version());
-    put_text(m, prediction->source);
-    markup_put(m, "</p>\n<table class=\"totals\"><tbody>\n");
+    put_text(markup, prediction->source);
+    markup_put(markup, "</p>\n<table class=\"totals\"><tbody>\n");
     for (int i = 0; (name = predict_constant(prediction, i, value)); i++) {
-        markup_put(m, "<tr><td>");
-        put_text(m, name);
-        markup_put(m, "</td><td>");
-        put_text(m, value);
-        markup_put(m, "</td></tr>\n");
+        markup_put(markup, "<tr><td>");
+        put_text(markup, name);
+        markup_put(markup, "</td><td>");
+        put_text(markup, value);
+        markup_put(markup, "</td></tr>\n");
     }
-    markup_put(m, "</tbody></table>\n<p>A cell has the speedup of what is fastest over the best dense call of another "
-                  "library, and its letter:");
+    markup_put(markup,
+               "</tbody></table>\n<p>A cell has the speedup of what is fastest over the best dense call of another "
+               "library, and its letter:");
     for (int i = 0; i < prediction->candidates; i++) {
         if (!prediction->candidate[i].ours && i &&
             prediction->candidate[i - 1].letter == prediction->candidate[i].letter)
             continue;
-        markup_put(m, " %c ", prediction->candidate[i].letter);
-        put_text(m, prediction->candidate[i].ours ? prediction->candidate[i].name : "another library");
-        markup_put(m, "%s", i + 1 < prediction->candidates && prediction->candidate[i].ours ? ";" : "");
+        markup_put(markup, " %c ", prediction->candidate[i].letter);
+        put_text(markup, prediction->candidate[i].ours ? prediction->candidate[i].name : "another library");
+        markup_put(markup, "%s", i + 1 < prediction->candidates && prediction->candidate[i].ours ? ";" : "");
     }
-    markup_put(m, ".</p>\n");
+    markup_put(markup, ".</p>\n");
 }
 
-static int put_page(struct markup *m, const struct predict *prediction, struct drawing *g)
+static int put_page(struct markup *markup, const struct predict *prediction, struct drawing *drawing)
 {
     const int middle = prediction->sizes / 2;
-    put_head(m, prediction);
-    for (int c = 0; c < prediction->collectives; c++) {
-        markup_put(m, "<h2>%s</h2>\n", collective_text(prediction, c));
-        for (int d = 0; d < prediction->densities; d++)
-            TRY(put_plot(m, prediction, g, PLOT_BYTES, c, d, 0));
-        TRY(put_plot(m, prediction, g, PLOT_SPARSITY, c, 0, middle));
-        for (int d = 0; d < prediction->densities; d++)
-            TRY(put_plot(m, prediction, g, PLOT_TIME, c, d, middle));
+    put_head(markup, prediction);
+    for (int collective = 0; collective < prediction->collectives; collective++) {
+        markup_put(markup, "<h2>%s</h2>\n", collective_text(prediction, collective));
+        for (int density = 0; density < prediction->densities; density++)
+            TRY(put_plot(markup, prediction, drawing, PLOT_BYTES, collective, density, 0));
+        TRY(put_plot(markup, prediction, drawing, PLOT_SPARSITY, collective, 0, middle));
+        for (int density = 0; density < prediction->densities; density++)
+            TRY(put_plot(markup, prediction, drawing, PLOT_TIME, collective, density, middle));
     }
-    html_end(m);
-    return markup_flush(m);
+    html_end(markup);
+    return markup_flush(markup);
 }
 
 int predicted_html(const struct predict *prediction, struct output *output)
 {
-    struct markup *m = calloc(1, sizeof *m);
-    struct drawing *g = malloc(sizeof *g);
-    if (m)
-        m->out = output;
-    const int status = m && g ? put_page(m, prediction, g) : tool_nomem(output->name, "the page");
-    free(g);
-    free(m);
+    struct markup *markup = calloc(1, sizeof *markup);
+    struct drawing *drawing = malloc(sizeof *drawing);
+    if (markup)
+        markup->output = output;
+    const int status = markup && drawing ? put_page(markup, prediction, drawing) : tool_nomem(output->name, "the page");
+    free(drawing);
+    free(markup);
     return status;
 }

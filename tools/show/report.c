@@ -15,22 +15,22 @@ static double ratio(uint64_t dense, uint64_t other)
 }
 
 /* A format's bytes, as a multiple of the entropy bound; NaN if the bound is 0. */
-static double over(const struct sizes *s, int f)
+static double over(const struct sizes *sizes, int format)
 {
-    return s->bound > 0 ? (double)s->bytes[f] / s->bound : (double)NAN;
+    return sizes->bound > 0 ? (double)sizes->bytes[format] / sizes->bound : (double)NAN;
 }
 
 void measured_json(struct jsonout *json, const struct measured *measured)
 {
-    jsonout_text(json, "name", measured->name, measured->name_len);
+    jsonout_text(json, "name", measured->name, measured->name_size);
     if (measured->shard)
         jsonout_string(json, "shard", measured->shard);
     jsonout_string(json, "dtype", pici_dtype_name(measured->dtype));
     if (measured->dtype_text)
         jsonout_string(json, "source_dtype", measured->dtype_text);
     jsonout_begin(json, "shape", '[');
-    for (unsigned d = 0; d < measured->rank; d++)
-        jsonout_u64(json, NULL, measured->shape[d]);
+    for (unsigned dimension = 0; dimension < measured->rank; dimension++)
+        jsonout_u64(json, NULL, measured->shape[dimension]);
     jsonout_end(json, ']');
     jsonout_bool(json, "fortran_order", measured->fortran);
     jsonout_bool(json, "big_endian", measured->big_endian);
@@ -40,68 +40,68 @@ void measured_json(struct jsonout *json, const struct measured *measured)
         jsonout_string(json, "kind", measured->kind);
 }
 
-static void json_sizes(struct jsonout *json, const struct sizes *s, uint64_t stored)
+static void json_sizes(struct jsonout *json, const struct sizes *sizes, uint64_t stored)
 {
-    jsonout_u64(json, "elements", s->elements);
-    jsonout_u64(json, "nonzero", s->nnz);
-    jsonout_real(json, "density", s->elements ? (double)s->nnz / (double)s->elements : 0);
-    jsonout_u64(json, "bytes", s->dense_bytes);
+    jsonout_u64(json, "elements", sizes->elements);
+    jsonout_u64(json, "nonzero", sizes->nnz);
+    jsonout_real(json, "density", sizes->elements ? (double)sizes->nnz / (double)sizes->elements : 0);
+    jsonout_u64(json, "bytes", sizes->dense_bytes);
     jsonout_begin(json, "blocks", '{');
-    for (int f = 0; f < FORMATS; f++)
-        jsonout_u64(json, pici_format_name((enum pici_format)f), s->bytes[f]);
-    jsonout_u64(json, "auto", s->best);
+    for (int format = 0; format < FORMATS; format++)
+        jsonout_u64(json, pici_format_name((enum pici_format)format), sizes->bytes[format]);
+    jsonout_u64(json, "auto", sizes->best);
     jsonout_end(json, '}');
-    jsonout_string(json, "best", pici_format_name(sizes_best(s)));
-    jsonout_real(json, "ratio", ratio(s->dense_bytes, s->best));
-    jsonout_real(json, "entropy_bound_bytes", s->bound);
+    jsonout_string(json, "best", pici_format_name(sizes_best(sizes)));
+    jsonout_real(json, "ratio", ratio(sizes->dense_bytes, sizes->best));
+    jsonout_real(json, "entropy_bound_bytes", sizes->bound);
     jsonout_begin(json, "times_entropy_bound", '{');
-    for (int f = 0; f < FORMATS; f++)
-        jsonout_real(json, pici_format_name((enum pici_format)f), over(s, f));
+    for (int format = 0; format < FORMATS; format++)
+        jsonout_real(json, pici_format_name((enum pici_format)format), over(sizes, format));
     jsonout_end(json, '}');
     jsonout_begin(json, "hybrid_containers", '{');
-    for (int c = 0; c < PICI_CONTAINERS; c++) {
-        jsonout_begin(json, pici_container_name((enum pici_container)c), '{');
-        jsonout_u64(json, "tiles", s->mix.tiles[c]);
-        jsonout_u64(json, "nonzero", s->mix.nnz[c]);
-        jsonout_u64(json, "position_bytes", s->mix.position_bytes[c]);
-        jsonout_u64(json, "value_bytes", s->mix.value_bytes[c]);
+    for (int container = 0; container < PICI_CONTAINERS; container++) {
+        jsonout_begin(json, pici_container_name((enum pici_container)container), '{');
+        jsonout_u64(json, "tiles", sizes->mix.tiles[container]);
+        jsonout_u64(json, "nonzero", sizes->mix.nnz[container]);
+        jsonout_u64(json, "position_bytes", sizes->mix.position_bytes[container]);
+        jsonout_u64(json, "value_bytes", sizes->mix.value_bytes[container]);
         jsonout_end(json, '}');
     }
     jsonout_end(json, '}');
-    if (s->negative_zeros) {
+    if (sizes->negative_zeros) {
         jsonout_begin(json, "negative_zeros", '{');
-        jsonout_u64(json, "count", s->negative_zeros);
-        jsonout_u64(json, "by_value_bytes", s->best - s->by_value_saves);
-        jsonout_u64(json, "saved_bytes", s->by_value_saves);
-        jsonout_real(json, "saved_percent", 100 * (double)s->by_value_saves / (double)s->best);
+        jsonout_u64(json, "count", sizes->negative_zeros);
+        jsonout_u64(json, "by_value_bytes", sizes->best - sizes->by_value_saves);
+        jsonout_u64(json, "saved_bytes", sizes->by_value_saves);
+        jsonout_real(json, "saved_percent", 100 * (double)sizes->by_value_saves / (double)sizes->best);
         jsonout_end(json, '}');
     }
     if (stored)
         jsonout_u64(json, "stored_bytes", stored);
 }
 
-static double gbs(const struct sizes *s, double seconds)
+static double gbs(const struct sizes *sizes, double seconds)
 {
-    return seconds > 0 ? (double)s->dense_bytes / seconds / 1e9 : (double)NAN;
+    return seconds > 0 ? (double)sizes->dense_bytes / seconds / 1e9 : (double)NAN;
 }
 
-static void json_rival(struct jsonout *json, const char *name, const struct sizes *s, const struct rival *r)
+static void json_rival(struct jsonout *json, const char *name, const struct sizes *sizes, const struct rival *rival)
 {
     jsonout_begin(json, name, '{');
-    jsonout_u64(json, "bytes", r->bytes);
-    jsonout_real(json, "compress_gb_per_second", gbs(s, r->compress));
-    jsonout_real(json, "decompress_gb_per_second", gbs(s, r->decompress));
+    jsonout_u64(json, "bytes", rival->bytes);
+    jsonout_real(json, "compress_gb_per_second", gbs(sizes, rival->compress));
+    jsonout_real(json, "decompress_gb_per_second", gbs(sizes, rival->decompress));
     jsonout_end(json, '}');
 }
 
-static void json_compare(struct jsonout *json, const struct report *report, const struct sizes *s)
+static void json_compare(struct jsonout *json, const struct report *report, const struct sizes *sizes)
 {
     if (!report->zstd_level)
         return;
     jsonout_begin(json, "compare", '{');
     jsonout_u64(json, "zstd_level", (uint64_t)report->zstd_level);
-    json_rival(json, "pici", s, &s->pici);
-    json_rival(json, "zstd", s, &s->zstd);
+    json_rival(json, "pici", sizes, &sizes->pici);
+    json_rival(json, "zstd", sizes, &sizes->zstd);
     jsonout_end(json, '}');
 }
 
@@ -145,22 +145,24 @@ static void print_heading(const struct report *report)
 }
 
 /* Prints the table of hybrid containers. */
-static void print_mix(const struct sizes *s)
+static void print_mix(const struct sizes *sizes)
 {
     char nonzero[TERM_TEXT], positions[TERM_TEXT], values[TERM_TEXT];
     printf("\n  %-9s  %10s  %8s  %10s  %10s\n", "hybrid's", "tiles", "nonzero", "positions", "values");
-    for (int c = 0; c < PICI_CONTAINERS; c++)
-        if (s->mix.tiles[c])
-            printf("  %-9s  %10" PRIu64 "  %8s  %10s  %10s\n", pici_container_name((enum pici_container)c),
-                   s->mix.tiles[c], term_percent(nonzero, s->mix.nnz[c], s->nnz ? s->nnz : 1),
-                   term_bytes(positions, s->mix.position_bytes[c]), term_bytes(values, s->mix.value_bytes[c]));
+    for (int container = 0; container < PICI_CONTAINERS; container++)
+        if (sizes->mix.tiles[container])
+            printf("  %-9s  %10" PRIu64 "  %8s  %10s  %10s\n", pici_container_name((enum pici_container)container),
+                   sizes->mix.tiles[container],
+                   term_percent(nonzero, sizes->mix.nnz[container], sizes->nnz ? sizes->nnz : 1),
+                   term_bytes(positions, sizes->mix.position_bytes[container]),
+                   term_bytes(values, sizes->mix.value_bytes[container]));
 }
 
 static void print_one(const struct report *report)
 {
     enum { MAP_WIDE = 96, MAP_HIGH = 24 };
     const struct measured *measured = &report->tensor[0];
-    const struct sizes *s = measured->sizes;
+    const struct sizes *sizes = measured->sizes;
     char text[256], bytes[TERM_TEXT], fold[GRID_TEXT];
     fputs("  name       ", stdout);
     term_puts(stdout, measured->name);
@@ -179,28 +181,28 @@ static void print_one(const struct report *report)
     }
     if (measured->kind)
         printf("  kind       %s\n", measured->kind);
-    printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", s->elements, s->nnz);
-    if (s->negative_zeros)
-        printf("  -0.0       %" PRIu64 " of these\n", s->negative_zeros);
+    printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", sizes->elements, sizes->nnz);
+    if (sizes->negative_zeros)
+        printf("  -0.0       %" PRIu64 " of these\n", sizes->negative_zeros);
     puts("");
-    for (int f = 0; f < FORMATS; f++) {
-        printf("  %-9s  %10s", pici_format_name((enum pici_format)f), term_bytes(bytes, s->bytes[f]));
-        printf("  %7.2fx", ratio(s->dense_bytes, s->bytes[f]));
-        if (s->bound > 0)
-            printf("  %8.2f of the entropy bound", over(s, f));
-        printf("%s\n", (int)sizes_best(s) == f ? "  smallest" : "");
+    for (int format = 0; format < FORMATS; format++) {
+        printf("  %-9s  %10s", pici_format_name((enum pici_format)format), term_bytes(bytes, sizes->bytes[format]));
+        printf("  %7.2fx", ratio(sizes->dense_bytes, sizes->bytes[format]));
+        if (sizes->bound > 0)
+            printf("  %8.2f of the entropy bound", over(sizes, format));
+        printf("%s\n", (int)sizes_best(sizes) == format ? "  smallest" : "");
     }
     if (measured->stored)
         printf("  %-9s  %10s  %7.2fx\n", "stored", term_bytes(bytes, measured->stored),
-               ratio(s->dense_bytes, measured->stored));
+               ratio(sizes->dense_bytes, measured->stored));
     if (!report->grid || !report->grid->elements)
         return;
-    print_mix(s);
+    print_mix(sizes);
     unsigned width = term_width(stdout);
     width = width == 0 ? 64 : width < 8 ? 4 : width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
     puts("");
     if (report->grid->wrapped) {
-        uint64_t per = heat_map(stdout, report->map, 2, width, MAP_HIGH);
+        uint64_t per = heat_map(stdout, report->density_map, 2, width, MAP_HIGH);
         printf("  density of each %" PRIu64 " elements, in their order\n", per);
         return;
     }
@@ -236,41 +238,41 @@ static const char *dtype_cell(char buffer[DTYPE_CELL], const struct measured *me
 static const char *shape_cell(char buffer[SHAPE_CELL], const struct measured *measured)
 {
     term_shape(buffer, 60, measured->shape, measured->rank);
-    const size_t n = strlen(buffer);
-    snprintf(buffer + n, SHAPE_CELL - n, "%s%s%s%s%s", measured->fortran ? " F" : "", measured->view ? " " : "",
+    const size_t used = strlen(buffer);
+    snprintf(buffer + used, SHAPE_CELL - used, "%s%s%s%s%s", measured->fortran ? " F" : "", measured->view ? " " : "",
              measured->view ? measured->view : "", measured->kind ? " " : "", measured->kind ? measured->kind : "");
     return buffer;
 }
 
-void columns_fit(struct columns *c, const struct report *report, size_t rest)
+void columns_fit(struct columns *columns, const struct report *report, size_t rest)
 {
     char text[SHAPE_CELL];
     size_t terminal = term_width(stdout);
-    *c = (struct columns){.name = 5, .dtype = 5, .shape = 5, .cut = terminal != 0};
+    *columns = (struct columns){.name = 5, .dtype = 5, .shape = 5, .cut = terminal != 0};
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
-        c->name = widest(c->name, term_puts(NULL, measured->name));
-        c->dtype = widest(c->dtype, strlen(dtype_cell(text, measured)));
-        c->shape = widest(c->shape, term_puts(NULL, shape_cell(text, measured)));
+        columns->name = widest(columns->name, term_puts(NULL, measured->name));
+        columns->dtype = widest(columns->dtype, strlen(dtype_cell(text, measured)));
+        columns->shape = widest(columns->shape, term_puts(NULL, shape_cell(text, measured)));
     }
     /* On a terminal, names are cut to fit, down to a dozen characters. */
-    rest += 2 + c->dtype + 2 + c->shape;
-    c->fits = !c->cut || c->name + rest <= terminal;
-    if (!c->fits)
-        c->name = terminal > rest + 12 ? terminal - rest : c->name < 12 ? c->name : 12;
+    rest += 2 + columns->dtype + 2 + columns->shape;
+    columns->fits = !columns->cut || columns->name + rest <= terminal;
+    if (!columns->fits)
+        columns->name = terminal > rest + 12 ? terminal - rest : columns->name < 12 ? columns->name : 12;
 }
 
-static void columns_put(const struct columns *c, const char *name, const char *dtype, const char *shape)
+static void columns_put(const struct columns *columns, const char *name, const char *dtype, const char *shape)
 {
-    term_column(stdout, name, c->name, c->cut);
-    printf("  %-*s  ", (int)c->dtype, dtype);
-    term_column(stdout, shape, c->shape, false); /* it may have words of the file */
+    term_column(stdout, name, columns->name, columns->cut);
+    printf("  %-*s  ", (int)columns->dtype, dtype);
+    term_column(stdout, shape, columns->shape, false); /* it may have words of the file */
 }
 
-void columns_head(const struct columns *c)
+void columns_head(const struct columns *columns)
 {
     term_on(stdout, TERM_BOLD);
-    columns_put(c, "NAME", "DTYPE", "SHAPE");
+    columns_put(columns, "NAME", "DTYPE", "SHAPE");
 }
 
 void columns_end(void)
@@ -279,81 +281,84 @@ void columns_end(void)
     putchar('\n');
 }
 
-void columns_row(const struct columns *c, const struct measured *measured)
+void columns_row(const struct columns *columns, const struct measured *measured)
 {
     char dtype[DTYPE_CELL], shape[SHAPE_CELL];
-    columns_put(c, measured->name, dtype_cell(dtype, measured), shape_cell(shape, measured));
+    columns_put(columns, measured->name, dtype_cell(dtype, measured), shape_cell(shape, measured));
 }
 
-void columns_total(const struct columns *c)
+void columns_total(const struct columns *columns)
 {
     term_on(stdout, TERM_BOLD);
-    columns_put(c, "total", "", "");
+    columns_put(columns, "total", "", "");
 }
 
 /* The columns of a table of sizes after the first ones. */
 struct extent {
-    bool dense, stored, spark;
+    bool has_dense, has_stored, has_spark;
 };
 
-static void put_sizes(const struct extent *e, const struct sizes *s, uint64_t stored, const char *best)
+static void put_sizes(const struct extent *extent, const struct sizes *sizes, uint64_t stored, const char *best)
 {
     char text[TERM_TEXT];
-    printf("  %7s", term_percent(text, s->nnz, s->elements));
-    for (int f = e->dense ? PICI_DENSE : PICI_BITMAP; f < FORMATS; f++)
-        printf("  %8s", term_bytes(text, s->bytes[f]));
-    if (e->stored)
+    printf("  %7s", term_percent(text, sizes->nnz, sizes->elements));
+    for (int format = extent->has_dense ? PICI_DENSE : PICI_BITMAP; format < FORMATS; format++)
+        printf("  %8s", term_bytes(text, sizes->bytes[format]));
+    if (extent->has_stored)
         printf("  %8s", stored ? term_bytes(text, stored) : "-");
-    printf("  %-6s  %6.2f", best, ratio(s->dense_bytes, s->best));
+    printf("  %-6s  %6.2f", best, ratio(sizes->dense_bytes, sizes->best));
 }
 
 static void print_table(const struct report *report)
 {
     enum { NAME_LEAST = 16, SIZE = 10, SPARK = 2 + REPORT_SPARK };
-    struct extent e = {.dense = true, .stored = report->stored != 0, .spark = true};
-    struct columns c;
-    size_t rest = 9 + 4 * SIZE + (e.stored ? SIZE : 0) + 8 + 8;
+    struct extent extent = {.has_dense = true, .has_stored = report->stored != 0, .has_spark = true};
+    struct columns columns;
+    size_t rest = 9 + 4 * SIZE + (extent.has_stored ? SIZE : 0) + 8 + 8;
     /* On a narrow terminal, leave out sparklines first, then the dense size, before names become too short. */
-    columns_fit(&c, report, rest + SPARK);
-    if (!c.fits && c.name < NAME_LEAST) {
-        e.spark = false;
-        columns_fit(&c, report, rest);
+    columns_fit(&columns, report, rest + SPARK);
+    if (!columns.fits && columns.name < NAME_LEAST) {
+        extent.has_spark = false;
+        columns_fit(&columns, report, rest);
     }
-    if (!c.fits && c.name < NAME_LEAST) {
-        e.dense = false;
-        columns_fit(&c, report, rest - SIZE);
+    if (!columns.fits && columns.name < NAME_LEAST) {
+        extent.has_dense = false;
+        columns_fit(&columns, report, rest - SIZE);
     }
-    columns_head(&c);
-    printf("  %7s%s  %8s  %8s  %8s", "DENSITY", e.dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
-    printf("%s  %-6s  %6s%s", e.stored ? "    STORED" : "", "BEST", "RATIO", e.spark ? "  WHERE" : "");
+    columns_head(&columns);
+    printf("  %7s%s  %8s  %8s  %8s", "DENSITY", extent.has_dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
+    printf("%s  %-6s  %6s%s", extent.has_stored ? "    STORED" : "", "BEST", "RATIO",
+           extent.has_spark ? "  WHERE" : "");
     columns_end();
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
-        columns_row(&c, measured);
-        put_sizes(&e, measured->sizes, measured->stored, pici_format_name(sizes_best(measured->sizes)));
+        columns_row(&columns, measured);
+        put_sizes(&extent, measured->sizes, measured->stored, pici_format_name(sizes_best(measured->sizes)));
         heat_on(stdout, measured->sizes->nnz, measured->sizes->elements);
-        printf("%s%s", e.spark ? "  " : "", e.spark ? measured->spark : "");
+        printf("%s%s", extent.has_spark ? "  " : "", extent.has_spark ? measured->spark : "");
         columns_end();
     }
-    columns_total(&c);
-    put_sizes(&e, &report->total, report->stored, "");
+    columns_total(&columns);
+    put_sizes(&extent, &report->total, report->stored, "");
     columns_end();
 }
 
 /* What the signs of zeros cost. */
-static void print_negative_zeros(const struct sizes *s)
+static void print_negative_zeros(const struct sizes *sizes)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
     printf("\n  %" PRIu64 " negative zeros keep their signs. By value (compress --zeros=value) they\n"
            "  are plain zeros: %s less, %s of the smallest blocks.\n",
-           s->negative_zeros, term_bytes(bytes, s->by_value_saves), term_percent(percent, s->by_value_saves, s->best));
+           sizes->negative_zeros, term_bytes(bytes, sizes->by_value_saves),
+           term_percent(percent, sizes->by_value_saves, sizes->best));
 }
 
-static void print_rival(const char *name, const struct sizes *s, const struct rival *r)
+static void print_rival(const char *name, const struct sizes *sizes, const struct rival *rival)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
-    printf("  %-9s  %10s  %7s  %7.2f GB/s  %7.2f GB/s\n", name, term_bytes(bytes, r->bytes),
-           term_percent(percent, r->bytes, s->dense_bytes), gbs(s, r->compress), gbs(s, r->decompress));
+    printf("  %-9s  %10s  %7s  %7.2f GB/s  %7.2f GB/s\n", name, term_bytes(bytes, rival->bytes),
+           term_percent(percent, rival->bytes, sizes->dense_bytes), gbs(sizes, rival->compress),
+           gbs(sizes, rival->decompress));
 }
 
 /* Speeds are of dense bytes. */

@@ -24,12 +24,12 @@ struct columns {
 };
 
 /* Choose widths. The other columns take rest characters, with their gaps. */
-void columns_fit(struct columns *c, const struct report *report, size_t rest);
+void columns_fit(struct columns *columns, const struct report *report, size_t rest);
 
 /* Print the beginning of a line: column names, a tensor, or sums. */
-void columns_head(const struct columns *c);
-void columns_row(const struct columns *c, const struct measured *measured);
-void columns_total(const struct columns *c);
+void columns_head(const struct columns *columns);
+void columns_row(const struct columns *columns, const struct measured *measured);
+void columns_total(const struct columns *columns);
 
 /* Print the end of such a line. With colours, column names and sums are bold. */
 void columns_end(void);

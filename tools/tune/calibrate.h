@@ -6,9 +6,9 @@
 
 #include "world.h"
 
-/* Collective. What cannot be measured here (a link inside nodes, if each has one rank) stays as *m has it. seconds: to
- * be spent at the most, roughly. noise: runs whose interquartile range is a larger share of the median are
+/* Collective. What cannot be measured here (a link inside nodes, if each has one rank) stays as *machine has it.
+ * seconds: to be spent at the most, roughly. noise: runs whose interquartile range is a larger share of the median are
  * repeated. */
-void calibrate(struct world *, struct model_machine *m, double seconds, double noise);
+void calibrate(struct world *, struct model_machine *machine, double seconds, double noise);
 
 #endif

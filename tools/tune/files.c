@@ -25,19 +25,19 @@ int file_read(const char *path, struct tune *tune)
     return pici_tune_open(tune, path, reason) ? complain(path, reason) : 1;
 }
 
-static int begin(const char *path, struct pici_outfile **out)
+static int begin(const char *path, struct pici_outfile **opened)
 {
     errno = 0;
-    const enum pici_status status = pici_outfile_open(out, path, 1);
+    const enum pici_status status = pici_outfile_open(opened, path, 1);
     return status ? complain(path, errno ? strerror(errno) : pici_strerror(status)) : 1;
 }
 
 int file_probe(const char *path)
 {
-    struct pici_outfile *out;
-    if (!begin(path, &out))
+    struct pici_outfile *file;
+    if (!begin(path, &file))
         return 0;
-    pici_outfile_abort(out);
+    pici_outfile_abort(file);
     return 1;
 }
 
@@ -46,21 +46,21 @@ int file_write(const char *path, struct tune *tune)
     char reason[TUNE_WHY];
     uint8_t *bytes;
     size_t size;
-    struct pici_outfile *out;
+    struct pici_outfile *file;
     if (pici_tune_write(tune, &bytes, &size, reason))
         return complain(path, reason);
-    if (!begin(path, &out)) {
+    if (!begin(path, &file)) {
         free(bytes);
         return 0;
     }
-    const int wrong = pici_outfile_write(out, bytes, size);
+    const int wrong = pici_outfile_write(file, bytes, size);
     free(bytes);
     if (wrong) {
-        pici_outfile_abort(out);
+        pici_outfile_abort(file);
         return complain(path, strerror(wrong));
     }
     errno = 0;
-    const enum pici_status status = pici_outfile_commit(out);
+    const enum pici_status status = pici_outfile_commit(file);
     return status ? complain(path, errno ? strerror(errno) : pici_strerror(status)) : 1;
 }
 

@@ -56,8 +56,8 @@ static double number_of(const char *text)
 {
     char *end;
     errno = 0;
-    const double x = strtod(text, &end);
-    return end != text && !*end && !errno && x > 0 && isfinite(x) ? x : 0;
+    const double number = strtod(text, &end);
+    return end != text && !*end && !errno && number > 0 && isfinite(number) ? number : 0;
 }
 
 /* Bytes, with a unit or not; 0: none. */
@@ -65,15 +65,16 @@ static uint64_t size_of(const char *text)
 {
     char *end;
     errno = 0;
-    const unsigned long long n = strtoull(text, &end, 10);
+    const unsigned long long number = strtoull(text, &end, 10);
     const int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
-    return end != text && text[0] >= '0' && text[0] <= '9' && !end[shift > 0] && !errno && n && n <= UINT64_MAX >> 32
-               ? (uint64_t)n << shift
+    return end != text && text[0] >= '0' && text[0] <= '9' && !end[shift > 0] && !errno && number &&
+                   number <= UINT64_MAX >> 32
+               ? (uint64_t)number << shift
                : 0;
 }
 
 /* 0: go on. Otherwise 1 + the status to exit with. say: this rank prints. */
-static int read_options(struct options *o, int argc, char **argv, int say)
+static int read_options(struct options *options, int argc, char **argv, int say)
 {
     static const struct option names[] = {
         {"output", required_argument, NULL, 'o'},      {"help", no_argument, NULL, 'h'},
@@ -83,40 +84,42 @@ static int read_options(struct options *o, int argc, char **argv, int say)
         {"noise", required_argument, NULL, NOISE},     {"nodes", required_argument, NULL, NODES},
         {"version", no_argument, NULL, VERSION},       {NULL, 0, NULL, 0}};
     const char *wrong = NULL;
-    int c;
-    *o = (struct options){.minutes = 10, .noise = 0.1, .least = 4096, .most = UINT64_C(256) << 20};
+    int letter;
+    *options = (struct options){.minutes = 10, .noise = 0.1, .least = 4096, .most = UINT64_C(256) << 20};
     opterr = say;
-    while ((c = getopt_long(argc, argv, "o:h", names, NULL)) != -1) {
-        switch (c) {
-        case 'o': o->output = optarg; break;
+    while ((letter = getopt_long(argc, argv, "o:h", names, NULL)) != -1) {
+        switch (letter) {
+        case 'o': options->output = optarg; break;
         case 'h': say ? fputs(help, stdout) : 0; return 1;
-        case MERGE: o->merge = 1; break;
-        case REPORT: o->report = 1; break;
-        case MINUTES: wrong = (o->minutes = number_of(optarg)) > 0 ? wrong : "--minutes takes a number above 0"; break;
-        case VENDOR: o->vendor = 1; break;
-        case MIN: wrong = (o->least = size_of(optarg)) > 0 ? wrong : "--min takes bytes, such as 4K"; break;
-        case MAX: wrong = (o->most = size_of(optarg)) > 0 ? wrong : "--max takes bytes, such as 64M"; break;
-        case NOISE:
-            wrong = (o->noise = number_of(optarg) / 100) > 0 ? wrong : "--noise takes a percentage above 0";
+        case MERGE: options->merge = 1; break;
+        case REPORT: options->report = 1; break;
+        case MINUTES:
+            wrong = (options->minutes = number_of(optarg)) > 0 ? wrong : "--minutes takes a number above 0";
             break;
-        case NODES: o->nodes = optarg; break;
+        case VENDOR: options->vendor = 1; break;
+        case MIN: wrong = (options->least = size_of(optarg)) > 0 ? wrong : "--min takes bytes, such as 4K"; break;
+        case MAX: wrong = (options->most = size_of(optarg)) > 0 ? wrong : "--max takes bytes, such as 64M"; break;
+        case NOISE:
+            wrong = (options->noise = number_of(optarg) / 100) > 0 ? wrong : "--noise takes a percentage above 0";
+            break;
+        case NODES: options->nodes = optarg; break;
         case VERSION: say ? printf("pici-tune %s\n", pici_version()) : 0; return 1;
         default: return 1 + 2;
         }
     }
-    o->files = argv + optind;
-    o->count = argc - optind;
-    if (!wrong && o->merge && o->report)
+    options->files = argv + optind;
+    options->count = argc - optind;
+    if (!wrong && options->merge && options->report)
         wrong = "--merge and --report are two things";
-    if (!wrong && o->report && (o->count != 1 || o->output))
+    if (!wrong && options->report && (options->count != 1 || options->output))
         wrong = "--report takes one file, and writes none";
-    if (!wrong && o->merge && o->count < 2)
+    if (!wrong && options->merge && options->count < 2)
         wrong = "--merge takes two files or more";
-    if (!wrong && !o->merge && !o->report && o->count)
+    if (!wrong && !options->merge && !options->report && options->count)
         wrong = "there are words that are no options";
-    if (!wrong && !o->report && !o->output)
+    if (!wrong && !options->report && !options->output)
         wrong = "-o FILE is missing";
-    if (!wrong && o->least > o->most)
+    if (!wrong && options->least > options->most)
         wrong = "--min is above --max";
     if (wrong && say)
         fprintf(stderr, "pici-tune: %s; see pici-tune --help\n", wrong);
@@ -126,67 +129,67 @@ static int read_options(struct options *o, int argc, char **argv, int say)
 /* ---- measuring */
 
 /* Copy text into a quoted string of the file: what cannot be in one becomes a space. */
-static void quote(char to[TUNE_TEXT], const char *from)
+static void quote(char quoted[TUNE_TEXT], const char *text)
 {
-    size_t n = 0;
-    for (; from[n] && from[n] != '\n' && from[n] != ',' && n < TUNE_TEXT - 1; n++)
-        to[n] = from[n] < ' ' || from[n] > '~' || from[n] == '"' ? ' ' : from[n];
-    to[n] = '\0';
+    size_t size = 0;
+    for (; text[size] && text[size] != '\n' && text[size] != ',' && size < TUNE_TEXT - 1; size++)
+        quoted[size] = text[size] < ' ' || text[size] > '~' || text[size] == '"' ? ' ' : text[size];
+    quoted[size] = '\0';
 }
 
-static int describe(const struct world *w, struct tune *tune)
+static int describe(const struct world *world, struct tune *tune)
 {
     char library[MPI_MAX_LIBRARY_VERSION_STRING];
-    int len;
+    int size;
     const time_t now = time(NULL);
     struct tm utc;
     *tune = (struct tune){.density = 0.05, .correlation = 1, .machine = pici_model_machine};
     strftime(tune->date, sizeof tune->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     quote(tune->pici, pici_version());
     quote(tune->transport, "mpi");
-    MPI_Get_library_version(library, &len);
+    MPI_Get_library_version(library, &size);
     quote(tune->library, library);
     tune->machine.vendors = 0;
     tune->shapes = malloc(sizeof *tune->shapes);
-    int *begin = malloc(((size_t)w->nodes.nodes + 1) * sizeof *begin);
+    int *begin = malloc(((size_t)world->nodes.nodes + 1) * sizeof *begin);
     if (!tune->shapes || !begin) {
         free(begin);
         return 0;
     }
-    memcpy(begin, w->nodes.begin, ((size_t)w->nodes.nodes + 1) * sizeof *begin);
+    memcpy(begin, world->nodes.begin, ((size_t)world->nodes.nodes + 1) * sizeof *begin);
     tune->shape_count = 1;
-    tune->shapes[0].ranks = w->ranks;
-    tune->shapes[0].cores = w->cores;
-    tune->shapes[0].nodes.nodes = w->nodes.nodes;
+    tune->shapes[0].ranks = world->ranks;
+    tune->shapes[0].cores = world->cores;
+    tune->shapes[0].nodes.nodes = world->nodes.nodes;
     tune->shapes[0].nodes.begin = begin;
     return 1;
 }
 
-static int measure(const struct options *o)
+static int measure(const struct options *options)
 {
-    struct world w = {.vendor = o->vendor};
-    const struct points_options points = {.least = o->least, .most = o->most, .noise = o->noise};
+    struct world world = {.vendor = options->vendor};
+    const struct points_options points = {.least = options->least, .most = options->most, .noise = options->noise};
     struct tune tune;
-    if (!world_open(&w, o->nodes))
+    if (!world_open(&world, options->nodes))
         return 0;
-    int good = w.rank || file_probe(o->output);
-    MPI_Bcast(&good, 1, MPI_INT, 0, w.mpi);
+    int good = world.rank || file_probe(options->output);
+    MPI_Bcast(&good, 1, MPI_INT, 0, world.mpi);
     if (!good) {
-        world_close(&w);
+        world_close(&world);
         return 0;
     }
-    if (!describe(&w, &tune))
-        world_die(&w, "no memory");
-    w.end = MPI_Wtime() + 60 * o->minutes;
-    world_say(&w, "%d ranks on %d nodes, %d cores a node", w.ranks, w.nodes.nodes, w.cores);
-    calibrate(&w, &tune.machine, 60 * o->minutes / 4, o->noise);
-    points_measure(&w, &tune, &points);
-    good = w.rank || file_write(o->output, &tune);
-    MPI_Bcast(&good, 1, MPI_INT, 0, w.mpi);
+    if (!describe(&world, &tune))
+        world_die(&world, "no memory");
+    world.deadline = MPI_Wtime() + 60 * options->minutes;
+    world_say(&world, "%d ranks on %d nodes, %d cores a node", world.ranks, world.nodes.nodes, world.cores);
+    calibrate(&world, &tune.machine, 60 * options->minutes / 4, options->noise);
+    points_measure(&world, &tune, &points);
+    good = world.rank || file_write(options->output, &tune);
+    MPI_Bcast(&good, 1, MPI_INT, 0, world.mpi);
     if (good)
-        world_say(&w, "Programs take it with: export PICI_TUNE=%s", o->output);
+        world_say(&world, "Programs take it with: export PICI_TUNE=%s", options->output);
     pici_tune_free(&tune);
-    world_close(&w);
+    world_close(&world);
     return good;
 }
 
@@ -200,26 +203,26 @@ static void clear_environment(void)
 
 int main(int argc, char **argv)
 {
-    struct options o;
+    struct options options;
     struct tune tune = {.shape_count = 0};
-    int good, rank = 0, stop = read_options(&o, argc, argv, 0);
+    int good, rank = 0, stop = read_options(&options, argc, argv, 0);
     optind = 1;
-    setlocale(LC_CTYPE, "");                             /* in which characters of names are shown */
-    if (stop == 1 || (!stop && (o.merge || o.report))) { /* without MPI, so that it runs without mpirun */
-        stop = read_options(&o, argc, argv, 1);
+    setlocale(LC_CTYPE, "");                                         /* in which characters of names are shown */
+    if (stop == 1 || (!stop && (options.merge || options.report))) { /* without MPI, so that it runs without mpirun */
+        stop = read_options(&options, argc, argv, 1);
         if (stop)
             return stop - 1;
-        if (o.merge)
-            return file_merge(o.output, o.files, o.count) ? 0 : 1;
-        good = file_read(o.files[0], &tune) && report_tune(&tune);
+        if (options.merge)
+            return file_merge(options.output, options.files, options.count) ? 0 : 1;
+        good = file_read(options.files[0], &tune) && report_tune(&tune);
         pici_tune_free(&tune);
         return good ? 0 : 1;
     }
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    stop = read_options(&o, argc, argv, rank == 0);
+    stop = read_options(&options, argc, argv, rank == 0);
     clear_environment();
-    good = !stop && measure(&o);
+    good = !stop && measure(&options);
     MPI_Finalize();
     return stop ? stop - 1 : good ? 0 : 1;
 }

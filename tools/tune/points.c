@@ -49,73 +49,73 @@ struct buffers {
 
 /* ---- the plan. Functions of rank 0, but for those that make it. */
 
-static int make_plan(struct plan *p, const struct world *w, const struct points_options *o)
+static int make_plan(struct plan *plan, const struct world *world, const struct points_options *options)
 {
-    *p = (struct plan){.options = o};
-    for (const struct schedule *s = pici_schedules; s->name; s++) {
-        if (!pici_schedule_distinct(s, w->ranks, w->nodes.nodes))
+    *plan = (struct plan){.options = options};
+    for (const struct schedule *schedule = pici_schedules; schedule->name; schedule++) {
+        if (!pici_schedule_distinct(schedule, world->ranks, world->nodes.nodes))
             continue;
         for (int dense = 0; dense < 2; dense++)
-            p->candidate[p->candidates++] = (struct model_candidate){.algorithm = s->id, .dense = dense};
+            plan->candidate[plan->candidates++] = (struct model_candidate){.algorithm = schedule->id, .dense = dense};
     }
-    if (w->vendor)
-        p->candidate[p->candidates++] = (struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR};
-    for (uint64_t bytes = o->least; bytes <= o->most && p->sizes < SIZES_MOST; bytes *= 4)
-        p->bytes[p->sizes++] = bytes;
-    p->cell = calloc((size_t)KINDS * (size_t)(p->sizes ? p->sizes : 1) * DENSITIES, sizeof *p->cell);
-    for (int k = 0; k < KINDS; k++)
-        for (int d = 0; d < DENSITIES; d++)
-            for (int c = 0; c < CANDIDATES_MOST; c++)
-                p->dropped[k][d][c] = SIZES_MOST;
-    return p->cell != NULL;
+    if (world->vendor)
+        plan->candidate[plan->candidates++] = (struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR};
+    for (uint64_t bytes = options->least; bytes <= options->most && plan->sizes < SIZES_MOST; bytes *= 4)
+        plan->bytes[plan->sizes++] = bytes;
+    plan->cell = calloc((size_t)KINDS * (size_t)(plan->sizes ? plan->sizes : 1) * DENSITIES, sizeof *plan->cell);
+    for (int kind = 0; kind < KINDS; kind++)
+        for (int density = 0; density < DENSITIES; density++)
+            for (int candidate = 0; candidate < CANDIDATES_MOST; candidate++)
+                plan->dropped[kind][density][candidate] = SIZES_MOST;
+    return plan->cell != NULL;
 }
 
-static int cells_of(const struct plan *p)
+static int cells_of(const struct plan *plan)
 {
-    return KINDS * p->sizes * DENSITIES;
+    return KINDS * plan->sizes * DENSITIES;
 }
 
 /* A cell's index is (kind * sizes + size) * DENSITIES + density. */
-static int kind_at(const struct plan *p, int cell)
+static int kind_at(const struct plan *plan, int cell)
 {
-    return cell / DENSITIES / p->sizes;
+    return cell / DENSITIES / plan->sizes;
 }
 
-static int size_at(const struct plan *p, int cell)
+static int size_at(const struct plan *plan, int cell)
 {
-    return cell / DENSITIES % p->sizes;
+    return cell / DENSITIES % plan->sizes;
 }
 
-static struct call call_of(const struct plan *p, const struct world *w, int cell)
+static struct call call_of(const struct plan *plan, const struct world *world, int cell)
 {
-    return world_call((enum pici_collective)(PICI_ALL_GATHER + kind_at(p, cell)), p->bytes[size_at(p, cell)],
-                      densities[cell % DENSITIES], w->ranks);
+    return world_call((enum pici_collective)(PICI_ALL_GATHER + kind_at(plan, cell)), plan->bytes[size_at(plan, cell)],
+                      densities[cell % DENSITIES], world->ranks);
 }
 
-static int can(const struct plan *p, int cell, int candidate)
+static int can(const struct plan *plan, int cell, int candidate)
 {
-    const struct model_candidate *c = &p->candidate[candidate];
-    const int kind = PICI_ALL_GATHER + kind_at(p, cell);
-    return c->vendor || pici_schedule(c->algorithm)->collectives >> kind & 1;
+    const struct model_candidate *wanted = &plan->candidate[candidate];
+    const int kind = PICI_ALL_GATHER + kind_at(plan, cell);
+    return wanted->vendor || pici_schedule(wanted->algorithm)->collectives >> kind & 1;
 }
 
 /* Whether a candidate is to be measured in a cell. */
-static int live(const struct plan *p, int cell, int candidate)
+static int live(const struct plan *plan, int cell, int candidate)
 {
     const int density = cell % DENSITIES;
-    return can(p, cell, candidate) && (!p->candidate[candidate].dense || density == DENSITIES - 1) &&
-           size_at(p, cell) < p->dropped[kind_at(p, cell)][density][candidate];
+    return can(plan, cell, candidate) && (!plan->candidate[candidate].dense || density == DENSITIES - 1) &&
+           size_at(plan, cell) < plan->dropped[kind_at(plan, cell)][density][candidate];
 }
 
-static double predicted(struct tune *tune, const struct world *w, const struct call *c,
+static double predicted(struct tune *tune, const struct world *world, const struct call *shape,
                         const struct model_candidate *candidate)
 {
     struct model_call call = pici_model_call;
-    call.kind = c->kind;
-    call.bytes = c->bytes;
-    call.ranks = w->ranks;
-    call.nodes = &w->nodes;
-    call.density = c->density;
+    call.kind = shape->kind;
+    call.bytes = shape->bytes;
+    call.ranks = world->ranks;
+    call.nodes = &world->nodes;
+    call.density = shape->density;
     return pici_tune_seconds(tune, &call, candidate);
 }
 
@@ -124,44 +124,47 @@ struct outlook {
     double seconds, ratio, dense;
 };
 
-static struct outlook look_at(const struct plan *p, struct tune *tune, const struct world *w, int cell)
+static struct outlook look_at(const struct plan *plan, struct tune *tune, const struct world *world, int cell)
 {
-    const struct call call = call_of(p, w, cell);
+    const struct call call = call_of(plan, world, cell);
     const int dense_cell = cell - cell % DENSITIES + DENSITIES - 1;
     double best = INFINITY, next = INFINITY;
-    struct outlook o = {0, 0, INFINITY};
-    for (int c = 0; c < p->candidates; c++) {
-        const double seen = p->cell[p->candidate[c].dense ? dense_cell : cell].seconds[c];
-        const double t = seen > 0 ? seen : can(p, cell, c) ? predicted(tune, w, &call, &p->candidate[c]) : -1;
-        if (!(t > 0))
+    struct outlook outlook = {0, 0, INFINITY};
+    for (int candidate = 0; candidate < plan->candidates; candidate++) {
+        const double seen = plan->cell[plan->candidate[candidate].dense ? dense_cell : cell].seconds[candidate];
+        const double expected = seen > 0 ? seen
+                                : can(plan, cell, candidate)
+                                    ? predicted(tune, world, &call, &plan->candidate[candidate])
+                                    : -1;
+        if (!(expected > 0))
             continue;
-        o.seconds += live(p, cell, c) ? t * (REPEATS + 1) : 0;
-        if (p->candidate[c].dense && t < o.dense)
-            o.dense = t;
-        next = t < best ? best : t < next ? t : next;
-        best = t < best ? t : best;
+        outlook.seconds += live(plan, cell, candidate) ? expected * (REPEATS + 1) : 0;
+        if (plan->candidate[candidate].dense && expected < outlook.dense)
+            outlook.dense = expected;
+        next = expected < best ? best : expected < next ? expected : next;
+        best = expected < best ? expected : best;
     }
-    o.ratio = next / best;
-    return o;
+    outlook.ratio = next / best;
+    return outlook;
 }
 
 /* The next cell to measure; -1: none fits in the time that is left. */
-static int next_cell(struct plan *p, struct tune *tune, const struct world *w, double left)
+static int next_cell(struct plan *plan, struct tune *tune, const struct world *world, double left)
 {
     int next = -1;
     double least = INFINITY;
-    for (int cell = 0; cell < cells_of(p); cell++) {
-        if (p->cell[cell].done)
+    for (int cell = 0; cell < cells_of(plan); cell++) {
+        if (plan->cell[cell].done)
             continue;
-        const struct outlook o = look_at(p, tune, w, cell);
-        const int coarse = size_at(p, cell) % 2 == 0 && (cell % DENSITIES == 1 || cell % DENSITIES == DENSITIES - 1);
-        if (o.dense > LONGEST) {
-            p->cell[cell].done = 1;
-            p->left_out++;
-        } else if (coarse && o.seconds < left / 3) {
+        const struct outlook outlook = look_at(plan, tune, world, cell);
+        const int coarse = size_at(plan, cell) % 2 == 0 && (cell % DENSITIES == 1 || cell % DENSITIES == DENSITIES - 1);
+        if (outlook.dense > LONGEST) {
+            plan->cell[cell].done = 1;
+            plan->left_out++;
+        } else if (coarse && outlook.seconds < left / 3) {
             return cell;
-        } else if (o.seconds < left && o.ratio < least) {
-            least = o.ratio;
+        } else if (outlook.seconds < left && outlook.ratio < least) {
+            least = outlook.ratio;
             next = cell;
         }
     }
@@ -169,183 +172,188 @@ static int next_cell(struct plan *p, struct tune *tune, const struct world *w, d
 }
 
 /* Candidates that are far behind are not tried with more data. */
-static void drop(struct plan *p, int cell)
+static void drop(struct plan *plan, int cell)
 {
-    const int kind = kind_at(p, cell), density = cell % DENSITIES;
+    const int kind = kind_at(plan, cell), density = cell % DENSITIES;
     double best = INFINITY;
-    for (int c = 0; c < p->candidates; c++)
-        if (p->cell[cell].seconds[c] > 0 && p->cell[cell].seconds[c] < best)
-            best = p->cell[cell].seconds[c];
-    for (int c = 0; c < p->candidates; c++)
-        if (p->cell[cell].seconds[c] > HOPELESS * best && size_at(p, cell) + 1 < p->dropped[kind][density][c])
-            p->dropped[kind][density][c] = size_at(p, cell) + 1;
+    for (int candidate = 0; candidate < plan->candidates; candidate++)
+        if (plan->cell[cell].seconds[candidate] > 0 && plan->cell[cell].seconds[candidate] < best)
+            best = plan->cell[cell].seconds[candidate];
+    for (int candidate = 0; candidate < plan->candidates; candidate++)
+        if (plan->cell[cell].seconds[candidate] > HOPELESS * best &&
+            size_at(plan, cell) + 1 < plan->dropped[kind][density][candidate])
+            plan->dropped[kind][density][candidate] = size_at(plan, cell) + 1;
 }
 
 /* ---- measuring */
 
 /* Memory and data for a call. 0: some rank has none. */
-static int prepare(const struct world *w, struct buffers *b, const struct call *c)
+static int prepare(const struct world *world, struct buffers *buffers, const struct call *call)
 {
-    const uint64_t n = c->bytes / sizeof(float);
+    const uint64_t elements = call->bytes / sizeof(float);
     int good = 1;
-    if (n > b->elements) {
-        free(b->send);
-        free(b->recv);
-        b->send = malloc(n * sizeof *b->send);
-        b->recv = malloc(n * sizeof *b->recv);
-        b->elements = b->send && b->recv ? n : 0;
-        b->filled = 0;
-        good = b->elements > 0;
+    if (elements > buffers->elements) {
+        free(buffers->send);
+        free(buffers->recv);
+        buffers->send = malloc(elements * sizeof *buffers->send);
+        buffers->recv = malloc(elements * sizeof *buffers->recv);
+        buffers->elements = buffers->send && buffers->recv ? elements : 0;
+        buffers->filled = 0;
+        good = buffers->elements > 0;
         if (good)
-            memset(b->recv, 0, n * sizeof *b->recv);
+            memset(buffers->recv, 0, elements * sizeof *buffers->recv);
     }
-    if (good && (b->density != c->density || b->filled < n)) {
-        world_fill(b->send, n, c->density, &b->state);
-        b->filled = n;
-        b->density = c->density;
+    if (good && (buffers->density != call->density || buffers->filled < elements)) {
+        world_fill(buffers->send, elements, call->density, &buffers->state);
+        buffers->filled = elements;
+        buffers->density = call->density;
     }
-    return world_max(w, !good) == 0;
+    return world_max(world, !good) == 0;
 }
 
-static double timed(const struct world *w, const struct buffers *b, const struct call *c,
+static double timed(const struct world *world, const struct buffers *buffers, const struct call *call,
                     const struct model_candidate *candidate, int times)
 {
-    MPI_Barrier(w->mpi);
-    return world_max(w, world_run(w, w->comm, c, candidate, b->send, b->recv, times));
+    MPI_Barrier(world->mpi);
+    return world_max(world, world_run(world, world->comm, call, candidate, buffers->send, buffers->recv, times));
 }
 
 struct runs {
     int times, count;
-    double t[2 * REPEATS];
+    double seconds[2 * REPEATS];
 };
 
 /* The candidates of a set of bits by turns, REPEATS times each. */
-static void take_turns(const struct world *w, const struct plan *p, const struct buffers *b, const struct call *c,
-                       uint64_t set, struct runs *runs)
+static void take_turns(const struct world *world, const struct plan *plan, const struct buffers *buffers,
+                       const struct call *call, uint64_t set, struct runs *runs)
 {
     for (int i = 0; i < REPEATS; i++)
-        for (int k = 0; k < p->candidates; k++)
-            if (set >> k & 1)
-                runs[k].t[runs[k].count++] = timed(w, b, c, &p->candidate[k], runs[k].times);
+        for (int candidate = 0; candidate < plan->candidates; candidate++)
+            if (set >> candidate & 1)
+                runs[candidate].seconds[runs[candidate].count++] =
+                    timed(world, buffers, call, &plan->candidate[candidate], runs[candidate].times);
 }
 
 /* Those of a set that are noisy. */
-static uint64_t noisy(const struct plan *p, uint64_t set, const struct runs *runs)
+static uint64_t noisy(const struct plan *plan, uint64_t set, const struct runs *runs)
 {
     uint64_t loud = 0;
-    for (int k = 0; k < p->candidates; k++) {
-        struct runs r = runs[k];
-        if (!(set >> k & 1))
+    for (int candidate = 0; candidate < plan->candidates; candidate++) {
+        struct runs copy = runs[candidate];
+        if (!(set >> candidate & 1))
             continue;
-        const struct stats s = stats_of(r.t, r.count);
-        loud |= (uint64_t)(2 * s.spread > p->options->noise * s.median) << k;
+        const struct stats stats = stats_of(copy.seconds, copy.count);
+        loud |= (uint64_t)(2 * stats.spread > plan->options->noise * stats.median) << candidate;
     }
     return loud;
 }
 
 /* Measure the candidates of a set of bits. 0: there is no time, or no memory. Times are the same on all ranks. */
-static int measure(const struct world *w, const struct plan *p, struct buffers *b, const struct call *c, uint64_t set,
-                   int must, struct runs runs[CANDIDATES_MOST])
+static int measure(const struct world *world, const struct plan *plan, struct buffers *buffers, const struct call *call,
+                   uint64_t set, int must, struct runs runs[CANDIDATES_MOST])
 {
     double expected = 0;
     memset(runs, 0, CANDIDATES_MOST * sizeof *runs);
-    if (!prepare(w, b, c))
+    if (!prepare(world, buffers, call))
         return 0;
-    for (int k = 0; k < p->candidates; k++) {
-        if (!(set >> k & 1))
+    for (int candidate = 0; candidate < plan->candidates; candidate++) {
+        if (!(set >> candidate & 1))
             continue;
-        const double once = timed(w, b, c, &p->candidate[k], 1), again = timed(w, b, c, &p->candidate[k], 1);
+        const double once = timed(world, buffers, call, &plan->candidate[candidate], 1),
+                     again = timed(world, buffers, call, &plan->candidate[candidate], 1);
         const double least = once < again ? once : again, times = ceil(SHORTEST / least);
-        runs[k].times = times < 1 ? 1 : times < TIMES_MOST ? (int)times : TIMES_MOST;
-        expected += REPEATS * least * runs[k].times;
+        runs[candidate].times = times < 1 ? 1 : times < TIMES_MOST ? (int)times : TIMES_MOST;
+        expected += REPEATS * least * runs[candidate].times;
     }
-    if (!must && expected > world_left(w))
+    if (!must && expected > world_left(world))
         return 0;
-    take_turns(w, p, b, c, set, runs);
-    take_turns(w, p, b, c, expected < world_left(w) ? noisy(p, set, runs) : 0, runs);
+    take_turns(world, plan, buffers, call, set, runs);
+    take_turns(world, plan, buffers, call, expected < world_left(world) ? noisy(plan, set, runs) : 0, runs);
     return 1;
 }
 
 /* ---- results, on rank 0 */
 
-static void add_point(const struct world *w, struct tune *tune, const struct call *c,
-                      const struct model_candidate *candidate, struct stats s)
+static void add_point(const struct world *world, struct tune *tune, const struct call *call,
+                      const struct model_candidate *candidate, struct stats stats)
 {
     struct tune_point *more = realloc(tune->points, (tune->point_count + 1) * sizeof *more);
     if (!more)
-        world_die(w, "no memory");
+        world_die(world, "no memory");
     tune->points = more;
-    struct tune_point *p = &more[tune->point_count++];
-    *p = (struct tune_point){.collective = c->kind,
-                             .dtype = PICI_F32,
-                             .bytes = c->bytes,
-                             .density = c->density,
-                             .candidate = *candidate,
-                             .seconds = s.median,
-                             .spread = s.spread};
+    struct tune_point *point = &more[tune->point_count++];
+    *point = (struct tune_point){.collective = call->kind,
+                                 .dtype = PICI_F32,
+                                 .bytes = call->bytes,
+                                 .density = call->density,
+                                 .candidate = *candidate,
+                                 .seconds = stats.median,
+                                 .spread = stats.spread};
 }
 
-static const char *name_of(const struct model_candidate *c)
+static const char *name_of(const struct model_candidate *candidate)
 {
-    return c->vendor ? "vendor" : pici_schedule(c->algorithm)->name;
+    return candidate->vendor ? "vendor" : pici_schedule(candidate->algorithm)->name;
 }
 
-static void record(const struct world *w, struct plan *p, struct tune *tune, int cell, const struct call *c,
+static void record(const struct world *world, struct plan *plan, struct tune *tune, int cell, const struct call *call,
                    uint64_t set, struct runs *runs)
 {
     int best = -1;
-    const uint64_t loud = noisy(p, set, runs);
-    for (int k = 0; k < p->candidates; k++) {
-        if (!(set >> k & 1))
+    const uint64_t loud = noisy(plan, set, runs);
+    for (int candidate = 0; candidate < plan->candidates; candidate++) {
+        if (!(set >> candidate & 1))
             continue;
-        const struct stats s = stats_of(runs[k].t, runs[k].count);
-        p->cell[cell].seconds[k] = s.median;
-        if (best < 0 || s.median < p->cell[cell].seconds[best])
-            best = k;
-        if (loud >> k & 1)
-            p->noisy++;
+        const struct stats stats = stats_of(runs[candidate].seconds, runs[candidate].count);
+        plan->cell[cell].seconds[candidate] = stats.median;
+        if (best < 0 || stats.median < plan->cell[cell].seconds[best])
+            best = candidate;
+        if (loud >> candidate & 1)
+            plan->noisy++;
         else
-            add_point(w, tune, c, &p->candidate[k], s);
+            add_point(world, tune, call, &plan->candidate[candidate], stats);
     }
     pici_tune_sort(tune);
-    drop(p, cell);
+    drop(plan, cell);
     if (best >= 0)
-        world_say(w, "%s %llu bytes, density %g: %s %s, %.3g ms%s", pici_model_name(c->kind),
-                  (unsigned long long)c->bytes, c->density, name_of(&p->candidate[best]),
-                  p->candidate[best].dense ? "dense" : "sparse", p->cell[cell].seconds[best] * 1e3,
+        world_say(world, "%s %llu bytes, density %g: %s %s, %.3g ms%s", pici_model_name(call->kind),
+                  (unsigned long long)call->bytes, call->density, name_of(&plan->candidate[best]),
+                  plan->candidate[best].dense ? "dense" : "sparse", plan->cell[cell].seconds[best] * 1e3,
                   loud >> best & 1 ? " (noisy)" : "");
 }
 
-void points_measure(struct world *w, struct tune *tune, const struct points_options *options)
+void points_measure(struct world *world, struct tune *tune, const struct points_options *options)
 {
-    struct plan p;
-    struct buffers b = {.state = UINT64_C(0x2545f4914f6cdd1d) * ((uint64_t)w->rank + 1)};
+    struct plan plan;
+    struct buffers buffers = {.state = UINT64_C(0x2545f4914f6cdd1d) * ((uint64_t)world->rank + 1)};
     struct runs *runs = malloc(CANDIDATES_MOST * sizeof *runs);
     int measured = 0;
-    if (!runs || !make_plan(&p, w, options))
-        world_die(w, "no memory");
+    if (!runs || !make_plan(&plan, world, options))
+        world_die(world, "no memory");
     for (;;) {
-        double left = world_left(w);
+        double left = world_left(world);
         left = left > 0 ? left : 0;
-        const int cell = (int)world_said(w, w->rank ? 0 : measured ? next_cell(&p, tune, w, left) : DENSITIES - 1);
+        const int cell = (int)world_said(world, world->rank ? 0
+                                                : measured  ? next_cell(&plan, tune, world, left)
+                                                            : DENSITIES - 1);
         uint64_t set = 0;
-        if (cell < 0 || !p.sizes)
+        if (cell < 0 || !plan.sizes)
             break;
-        for (int k = 0; k < p.candidates && !w->rank; k++)
-            set |= (uint64_t)live(&p, cell, k) << k;
-        MPI_Bcast(&set, 1, MPI_UINT64_T, 0, w->mpi);
-        const struct call c = call_of(&p, w, cell);
-        if (measure(w, &p, &b, &c, set, !measured, runs) && !w->rank)
-            record(w, &p, tune, cell, &c, set, runs);
-        p.cell[cell].done = 1;
+        for (int candidate = 0; candidate < plan.candidates && !world->rank; candidate++)
+            set |= (uint64_t)live(&plan, cell, candidate) << candidate;
+        MPI_Bcast(&set, 1, MPI_UINT64_T, 0, world->mpi);
+        const struct call call = call_of(&plan, world, cell);
+        if (measure(world, &plan, &buffers, &call, set, !measured, runs) && !world->rank)
+            record(world, &plan, tune, cell, &call, set, runs);
+        plan.cell[cell].done = 1;
         measured++;
     }
-    world_say(w,
+    world_say(world,
               "%zu points; %d were left out because they stayed noisy, and %d calls because a dense one takes over "
               "%g s",
-              tune->point_count, p.noisy, p.left_out, LONGEST);
-    free(p.cell);
+              tune->point_count, plan.noisy, plan.left_out, LONGEST);
+    free(plan.cell);
     free(runs);
-    free(b.send);
-    free(b.recv);
+    free(buffers.send);
+    free(buffers.recv);
 }

@@ -26,79 +26,81 @@ struct report {
     int cells;
 };
 
-static int same_size(const struct tune_point *a, const struct tune_point *b)
+static int same_size(const struct tune_point *first, const struct tune_point *second)
 {
-    return a->shape == b->shape && a->collective == b->collective && a->dtype == b->dtype && a->bytes == b->bytes;
+    return first->shape == second->shape && first->collective == second->collective && first->dtype == second->dtype &&
+           first->bytes == second->bytes;
 }
 
-static int same_call(const struct tune_point *a, const struct tune_point *b)
+static int same_call(const struct tune_point *first, const struct tune_point *second)
 {
-    return same_size(a, b) && a->density == b->density;
+    return same_size(first, second) && first->density == second->density;
 }
 
-static int same_candidate(const struct model_candidate *a, const struct model_candidate *b)
+static int same_candidate(const struct model_candidate *first, const struct model_candidate *second)
 {
-    return a->vendor == b->vendor && (a->vendor || (a->algorithm == b->algorithm && a->dense == b->dense));
+    return first->vendor == second->vendor &&
+           (first->vendor || (first->algorithm == second->algorithm && first->dense == second->dense));
 }
 
 /* FNV-1a of what tells calls apart. */
-static int is_held_out(const struct tune *t, const struct tune_point *p)
+static int is_held_out(const struct tune *tune, const struct tune_point *point)
 {
-    const struct tune_shape *s = &t->shapes[p->shape];
-    const uint64_t words[] = {(uint64_t)p->collective,      (uint64_t)p->dtype, p->bytes,
-                              (uint64_t)(p->density * 1e9), (uint64_t)s->ranks, (uint64_t)s->nodes.nodes};
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    const struct tune_shape *shape = &tune->shapes[point->shape];
+    const uint64_t words[] = {(uint64_t)point->collective,      (uint64_t)point->dtype, point->bytes,
+                              (uint64_t)(point->density * 1e9), (uint64_t)shape->ranks, (uint64_t)shape->nodes.nodes};
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
-        for (int b = 0; b < 64; b += 8)
-            h = (h ^ (words[i] >> b & 0xff)) * UINT64_C(0x100000001b3);
-    return (h >> 32) % HELD_OUT == 0;
+        for (int shift = 0; shift < 64; shift += 8)
+            hash = (hash ^ (words[i] >> shift & 0xff)) * UINT64_C(0x100000001b3);
+    return (hash >> 32) % HELD_OUT == 0;
 }
 
 /* ---- what was measured */
 
 static int add_cell(struct report *report, const struct tune_point *key)
 {
-    const struct tune *t = report->tune;
-    struct cell *c = &report->cell[report->cells++];
-    *c = (struct cell){.key = key, .held_out = is_held_out(t, key)};
-    c->seen = malloc(t->point_count * sizeof *c->seen);
-    for (size_t i = 0; c->seen && i < t->point_count; i++) {
-        const struct tune_point *p = &t->points[i];
-        if (!same_size(p, key) || (p->density != key->density && !p->candidate.dense))
+    const struct tune *tune = report->tune;
+    struct cell *cell = &report->cell[report->cells++];
+    *cell = (struct cell){.key = key, .held_out = is_held_out(tune, key)};
+    cell->seen = malloc(tune->point_count * sizeof *cell->seen);
+    for (size_t i = 0; cell->seen && i < tune->point_count; i++) {
+        const struct tune_point *point = &tune->points[i];
+        if (!same_size(point, key) || (point->density != key->density && !point->candidate.dense))
             continue;
         int known = 0; /* the vendor may have been measured with several of its algorithms */
-        for (int k = 0; k < c->count; k++)
-            known |= same_candidate(&c->seen[k]->candidate, &p->candidate);
+        for (int seen = 0; seen < cell->count; seen++)
+            known |= same_candidate(&cell->seen[seen]->candidate, &point->candidate);
         if (known)
             continue;
-        c->seen[c->count++] = p;
-        if (!c->best || p->seconds < c->best->seconds)
-            c->best = p;
+        cell->seen[cell->count++] = point;
+        if (!cell->best || point->seconds < cell->best->seconds)
+            cell->best = point;
     }
-    return c->seen != NULL;
+    return cell->seen != NULL;
 }
 
 static int gather(struct report *report)
 {
-    const struct tune *t = report->tune;
-    report->cell = calloc(t->point_count + 1, sizeof *report->cell);
-    report->rest = *t;
+    const struct tune *tune = report->tune;
+    report->cell = calloc(tune->point_count + 1, sizeof *report->cell);
+    report->rest = *tune;
     report->rest.point_count = 0;
-    report->rest.points = malloc((t->point_count + 1) * sizeof *report->rest.points);
+    report->rest.points = malloc((tune->point_count + 1) * sizeof *report->rest.points);
     if (!report->cell || !report->rest.points)
         return 0;
-    for (size_t i = 0; i < t->point_count; i++) {
-        const struct tune_point *p = &t->points[i];
+    for (size_t i = 0; i < tune->point_count; i++) {
+        const struct tune_point *point = &tune->points[i];
         int known = 0;
-        for (int k = 0; k < report->cells && !known; k++)
-            known = same_call(report->cell[k].key, p);
-        if (!known && !add_cell(report, p))
+        for (int cell = 0; cell < report->cells && !known; cell++)
+            known = same_call(report->cell[cell].key, point);
+        if (!known && !add_cell(report, point))
             return 0;
-        if (is_held_out(t, p))
+        if (is_held_out(tune, point))
             continue;
-        struct tune_point *q = &report->rest.points[report->rest.point_count++];
-        *q = *p;
-        q->residual = 0;
+        struct tune_point *kept = &report->rest.points[report->rest.point_count++];
+        *kept = *point;
+        kept->residual = 0;
     }
     pici_tune_sort(&report->rest);
     return 1;
@@ -106,75 +108,75 @@ static int gather(struct report *report)
 
 /* ---- rules. Each chooses among what was measured; NULL: what it would take was not. */
 
-static const struct tune_point *find(const struct cell *c, const struct model_candidate *what)
+static const struct tune_point *find(const struct cell *cell, const struct model_candidate *what)
 {
-    for (int i = 0; i < c->count; i++)
-        if (same_candidate(&c->seen[i]->candidate, what))
-            return c->seen[i];
+    for (int i = 0; i < cell->count; i++)
+        if (same_candidate(&cell->seen[i]->candidate, what))
+            return cell->seen[i];
     return NULL;
 }
 
-static const struct tune_point *by_tune(struct report *report, const struct cell *c)
+static const struct tune_point *by_tune(struct report *report, const struct cell *cell)
 {
-    const struct tune_shape *s = &report->tune->shapes[c->key->shape];
+    const struct tune_shape *shape = &report->tune->shapes[cell->key->shape];
     struct model_call call = pici_model_call;
     const struct tune_point *best = NULL;
     double least = INFINITY;
-    call.kind = c->key->collective;
-    call.dtype = c->key->dtype;
-    call.bytes = c->key->bytes;
-    call.ranks = s->ranks;
-    call.nodes = &s->nodes;
-    call.density = c->key->density;
+    call.kind = cell->key->collective;
+    call.dtype = cell->key->dtype;
+    call.bytes = cell->key->bytes;
+    call.ranks = shape->ranks;
+    call.nodes = &shape->nodes;
+    call.density = cell->key->density;
     call.correlation = report->tune->correlation;
-    for (int i = 0; i < c->count; i++) {
-        const double t = pici_tune_seconds(&report->rest, &call, &c->seen[i]->candidate);
-        if (t > 0 && t < least) {
-            least = t;
-            best = c->seen[i];
+    for (int i = 0; i < cell->count; i++) {
+        const double seconds = pici_tune_seconds(&report->rest, &call, &cell->seen[i]->candidate);
+        if (seconds > 0 && seconds < least) {
+            least = seconds;
+            best = cell->seen[i];
         }
     }
     return best;
 }
 
-static const struct tune_point *by_ring(struct report *report, const struct cell *c)
+static const struct tune_point *by_ring(struct report *report, const struct cell *cell)
 {
     (void)report;
-    return find(c, &(struct model_candidate){.algorithm = PICI_ALGO_RING});
+    return find(cell, &(struct model_candidate){.algorithm = PICI_ALGO_RING});
 }
 
-static const struct tune_point *by_vendor(struct report *report, const struct cell *c)
+static const struct tune_point *by_vendor(struct report *report, const struct cell *cell)
 {
     (void)report;
-    return find(c, &(struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR});
+    return find(cell, &(struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR});
 }
 
-static const struct tune_point *by_auto(struct report *report, const struct cell *c)
+static const struct tune_point *by_auto(struct report *report, const struct cell *cell)
 {
-    const struct tune_shape *s = &report->tune->shapes[c->key->shape];
+    const struct tune_shape *shape = &report->tune->shapes[cell->key->shape];
     const struct schedule_call call = {
-        .kind = c->key->collective, .ranks = s->ranks, .bytes = c->key->bytes, .nodes = &s->nodes};
-    return find(c, &(struct model_candidate){.algorithm = pici_schedule_usual(&call, 0, 1)});
+        .kind = cell->key->collective, .ranks = shape->ranks, .bytes = cell->key->bytes, .nodes = &shape->nodes};
+    return find(cell, &(struct model_candidate){.algorithm = pici_schedule_usual(&call, 0, 1)});
 }
 
 /* The best of the nearest call that is not held out, by the logarithms of bytes and ranks. */
-static const struct tune_point *by_neighbour(struct report *report, const struct cell *c)
+static const struct tune_point *by_neighbour(struct report *report, const struct cell *cell)
 {
     const struct cell *nearest = NULL;
     double least = INFINITY;
     for (int i = 0; i < report->cells; i++) {
-        const struct cell *o = &report->cell[i];
-        if (o->held_out || o->key->collective != c->key->collective)
+        const struct cell *other = &report->cell[i];
+        if (other->held_out || other->key->collective != cell->key->collective)
             continue;
-        const double x = log2((double)o->key->bytes / (double)c->key->bytes);
-        const double y =
-            log2((double)report->tune->shapes[o->key->shape].ranks / report->tune->shapes[c->key->shape].ranks);
-        if (x * x + y * y < least) {
-            least = x * x + y * y;
-            nearest = o;
+        const double size_ratio = log2((double)other->key->bytes / (double)cell->key->bytes);
+        const double rank_ratio =
+            log2((double)report->tune->shapes[other->key->shape].ranks / report->tune->shapes[cell->key->shape].ranks);
+        if (size_ratio * size_ratio + rank_ratio * rank_ratio < least) {
+            least = size_ratio * size_ratio + rank_ratio * rank_ratio;
+            nearest = other;
         }
     }
-    return nearest ? find(c, &nearest->best->candidate) : NULL;
+    return nearest ? find(cell, &nearest->best->candidate) : NULL;
 }
 
 /* ---- the table */
@@ -182,53 +184,54 @@ static const struct tune_point *by_neighbour(struct report *report, const struct
 static int print_rule(struct report *report, const char *name,
                       const struct tune_point *(*choose)(struct report *, const struct cell *), double *regret)
 {
-    int n = 0, right = 0, missing = 0;
+    int count = 0, right = 0, missing = 0;
     double sum = 0;
     for (int i = 0; i < report->cells; i++) {
-        const struct cell *c = &report->cell[i];
-        if (!c->held_out || c->count < 2)
+        const struct cell *cell = &report->cell[i];
+        if (!cell->held_out || cell->count < 2)
             continue;
-        const struct tune_point *p = choose(report, c);
-        if (!p) {
+        const struct tune_point *point = choose(report, cell);
+        if (!point) {
             missing++;
             continue;
         }
-        right += p == c->best;
-        regret[n] = 100 * (p->seconds / c->best->seconds - 1);
-        sum += regret[n++];
+        right += point == cell->best;
+        regret[count] = 100 * (point->seconds / cell->best->seconds - 1);
+        sum += regret[count++];
     }
-    if (!n) {
-        printf("%-22s %5d\n", name, n);
+    if (!count) {
+        printf("%-22s %5d\n", name, count);
         return 0;
     }
-    const double most = stats_quantile(regret, n, 1), mean = sum / n;
-    printf("%-22s %5d %7.1f%% %7.1f%% %7.1f%% %7.1f%%", name, n, 100.0 * right / n, mean,
-           stats_quantile(regret, n, 0.95), most);
+    const double most = stats_quantile(regret, count, 1), mean = sum / count;
+    printf("%-22s %5d %7.1f%% %7.1f%% %7.1f%% %7.1f%%", name, count, 100.0 * right / count, mean,
+           stats_quantile(regret, count, 0.95), most);
     if (missing)
         printf("  (%d calls: what it takes was not measured)", missing);
     printf("\n");
-    return n;
+    return count;
 }
 
 /* How much longer the file's choices take than the fastest dense call, which a program could make without us. */
 static void print_behind_dense(struct report *report, double *behind)
 {
-    int n = 0;
+    int count = 0;
     double sum = 0;
     for (int i = 0; i < report->cells; i++) {
-        const struct cell *c = &report->cell[i];
-        const struct tune_point *dense = NULL, *p = c->held_out && c->count > 1 ? by_tune(report, c) : NULL;
-        for (int k = 0; k < c->count; k++)
-            if (c->seen[k]->candidate.dense && (!dense || c->seen[k]->seconds < dense->seconds))
-                dense = c->seen[k];
-        if (!p || !dense)
+        const struct cell *cell = &report->cell[i];
+        const struct tune_point *dense = NULL,
+                                *point = cell->held_out && cell->count > 1 ? by_tune(report, cell) : NULL;
+        for (int seen = 0; seen < cell->count; seen++)
+            if (cell->seen[seen]->candidate.dense && (!dense || cell->seen[seen]->seconds < dense->seconds))
+                dense = cell->seen[seen];
+        if (!point || !dense)
             continue;
-        behind[n] = p->seconds > dense->seconds ? 100 * (p->seconds / dense->seconds - 1) : 0;
-        sum += behind[n++];
+        behind[count] = point->seconds > dense->seconds ? 100 * (point->seconds / dense->seconds - 1) : 0;
+        sum += behind[count++];
     }
-    if (n)
-        printf("\nBehind the fastest dense call, of %d by this file: mean %.1f%%, 95%% below %.1f%%, worst %.1f%%\n", n,
-               sum / n, stats_quantile(behind, n, 0.95), stats_quantile(behind, n, 1));
+    if (count)
+        printf("\nBehind the fastest dense call, of %d by this file: mean %.1f%%, 95%% below %.1f%%, worst %.1f%%\n",
+               count, sum / count, stats_quantile(behind, count, 0.95), stats_quantile(behind, count, 1));
 }
 
 int report_tune(struct tune *tune)

@@ -4,20 +4,20 @@
 #ifndef PICI_TOOLS_TUNE_STATS_H
 #define PICI_TOOLS_TUNE_STATS_H
 
-/* Sort v [n], n >= 1, and return the value below which a share q of them lies, interpolated. */
-double stats_quantile(double *v, int n, double q);
+/* Sort values [count], count >= 1, and return the value below which a share share of them lies, interpolated. */
+double stats_quantile(double *values, int count, double share);
 
 /* The median of v [n], and half of its interquartile range. Sorts v. */
 struct stats {
     double median, spread;
 };
-struct stats stats_of(double *v, int n);
+struct stats stats_of(double *values, int count);
 
-/* y = a + b x with a, b >= 0, by least squares of the errors divided by unit. Returns the root of the mean square of
- * these. n >= 1, and all unit > 0. */
+/* y = intercept + slope x, neither below 0, by least squares of the errors divided by unit. Returns the root of the
+ * mean square of these. n >= 1, and all unit > 0. */
 struct line {
-    double a, b;
+    double intercept, slope;
 };
-double stats_line(struct line *, const double *x, const double *y, const double *unit, int n);
+double stats_line(struct line *, const double *x, const double *y, const double *unit, int count);
 
 #endif

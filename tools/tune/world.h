@@ -16,11 +16,11 @@ struct world {
     int *node_of; /* [ranks] numbered from 0 by each node's lowest rank */
     int *order;   /* [ranks] positions to ranks: those of a node next to each other */
     struct schedule_nodes nodes;
-    int cores;  /* that a node's ranks may use, at the least of all nodes */
-    int here;   /* ranks on this rank's node */
-    int vendor; /* the vendor's calls are permitted */
+    int cores;      /* that a node's ranks may use, at the least of all nodes */
+    int node_ranks; /* ranks on this rank's node */
+    int vendor;     /* the vendor's calls are permitted */
     struct pici_comm *comm;
-    double end; /* of the time to be spent, in seconds of MPI_Wtime on rank 0 */
+    double deadline; /* of the time to be spent, in seconds of MPI_Wtime on rank 0 */
 };
 
 /* nodes: NULL, or the node of each rank, with commas, instead of what MPI finds. Prints what is wrong; 0. */
@@ -63,7 +63,7 @@ struct call world_call(enum pici_collective, uint64_t bytes, double density, int
 double world_run(const struct world *, struct pici_comm *, const struct call *, const struct model_candidate *,
                  const float *send, float *recv, int times);
 
-/* n elements of which a share is not zero, at random places. Local. */
-void world_fill(float *v, uint64_t n, double density, uint64_t *state);
+/* count elements of which a share is not zero, at random places. Local. */
+void world_fill(float *values, uint64_t count, double density, uint64_t *state);
 
 #endif

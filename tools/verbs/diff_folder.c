@@ -28,10 +28,10 @@ static int base_of(struct job *job, size_t number, struct pici_state **state)
     for (size_t k = 0; number == 0 && k < job->base.folder.index.tensors; k++) {
         const struct shards_tensor *const tensor = &job->base.folder.index.tensor[k];
         const bool again =
-            last && last->name_len == tensor->name_len && memcmp(last->name, tensor->name, tensor->name_len) == 0;
+            last && last->name_size == tensor->name_size && memcmp(last->name, tensor->name, tensor->name_size) == 0;
         last = tensor;
-        if (!again && !shards_find(&job->next.folder.index, tensor->name, tensor->name_len))
-            TRY(checkpoint_add(&job->base, *state, tensor->name, tensor->name_len, ""));
+        if (!again && !shards_find(&job->next.folder.index, tensor->name, tensor->name_size))
+            TRY(checkpoint_add(&job->base, *state, tensor->name, tensor->name_size, ""));
     }
     return TOOL_OK;
 }

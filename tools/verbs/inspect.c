@@ -83,7 +83,7 @@ static struct measured *begin(struct job *job, const char *name, size_t size, en
         return NULL;
     if (rank)
         memcpy(measured->shape, shape, rank * sizeof *shape);
-    density_init(job->report.map);
+    density_init(job->report.density_map);
     grid_free(job->report.grid);
     return grid_init(job->report.grid, shape, rank, elements, fortran, job->image ? image_side(job->image) : MAP_SIDE)
                ? measured
@@ -96,7 +96,7 @@ static void look(struct job *job, const struct measured *measured, const void *e
     const size_t width = pici_dtype_width(measured->dtype);
     for (const unsigned char *position = elements; count;) {
         const uint64_t step = count < COUNT_BYTES / width ? count : COUNT_BYTES / width;
-        density_add(job->report.map, position, step, width);
+        density_add(job->report.density_map, position, step, width);
         grid_add(job->report.grid, position, step, width);
         position += step * width;
         count -= step;
@@ -120,9 +120,9 @@ static int look_by_value(struct job *job, const struct measured *measured, const
 static int count(struct job *job, struct measured *measured, const void *elements, uint64_t elements_count)
 {
     struct pici_mix mix, by_value;
-    const uint64_t before = job->report.map->nnz;
+    const uint64_t before = job->report.density_map->nnz;
     look(job, measured, elements, elements_count);
-    const uint64_t nnz = job->report.map->nnz - before;
+    const uint64_t nnz = job->report.density_map->nnz - before;
     if (!measure_mix(&mix, &job->scratch, measured->dtype, elements, elements_count, PICI_ZEROS_EXACT))
         return tool_nomem(job->input.name, "the measured blocks");
     sizes_add(measured->sizes, measured->dtype, elements_count, nnz, &mix);
@@ -139,7 +139,7 @@ static int count(struct job *job, struct measured *measured, const void *element
 /* Ends a tensor: makes its sparkline and its panel. */
 static int end(struct job *job, struct measured *measured)
 {
-    const struct density *density = job->report.map;
+    const struct density *density = job->report.density_map;
     size_t size;
     FILE *stream = open_memstream(&measured->spark, &size);
     if (!stream)
@@ -357,7 +357,7 @@ static int inspect_block(struct job *job)
         mix_sum(&all_by_value, &by_value);
         negative_zeros += negative;
     }
-    const uint64_t nnz = job->report.map->nnz;
+    const uint64_t nnz = job->report.density_map->nnz;
     sizes_add(measured->sizes, info.dtype, info.count, nnz, &all);
     sizes_by_value(measured->sizes, info.dtype, info.count, nnz, &all, negative_zeros, &all_by_value);
     measured->stored = size;
@@ -371,9 +371,9 @@ static int inspect(struct job *job)
         TRY(reading_kind(&job->input, job->path, &kind));
     job->report.file = job->input.name;
     job->report.file_bytes = job->input.bytes;
-    job->report.map = malloc(sizeof *job->report.map);
+    job->report.density_map = malloc(sizeof *job->report.density_map);
     job->report.grid = calloc(1, sizeof *job->report.grid);
-    if (!job->report.map || !job->report.grid)
+    if (!job->report.density_map || !job->report.grid)
         return tool_nomem(job->input.name, "the density map");
     progress_start(&job->progress, job->input.name, job->input.bytes);
     const int status = kind == READING_FILE    ? inspect_file(job)

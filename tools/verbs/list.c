@@ -169,7 +169,7 @@ static int gather_torch(struct archive *archive, struct report *report)
             memcpy(shape, tensor->shape, rank * sizeof *shape);
         if (tensor->item_elements > 1)
             shape[rank++] = tensor->item_elements;
-        struct measured *measured = add(report, tensor->name, tensor->name_len, tensor->dtype, shape, rank,
+        struct measured *measured = add(report, tensor->name, tensor->name_size, tensor->dtype, shape, rank,
                                         tensor->items * tensor->item_elements);
         if (!measured || !(measured->dtype_text = strdup(tensor->source_dtype)))
             return tool_nomem(archive->input->name, "the list of tensors");
