@@ -165,7 +165,7 @@ struct entry {
     double time[MAX_REPS];
     double wrong;                                               /* elements on all ranks; < 0: not checked */
     double wire_bytes, dense_bytes, encode_s, decode_s, wait_s; /* of all ranks, in the last repetition */
-    double narrow_s, widen_s, events, lost;                     /* with a value codec, like the next */
+    double quantize_s, dequantize_s, events, lost;              /* with a value codec, like the next */
     double error; /* rms of what results are off / rms of exact ones; < 0: not known */
     double *left; /* [nodes] bytes that left each node then; NULL: unknown */
     double *took; /* [nodes][repetitions] seconds of the slowest rank of each node; NULL: not asked for */

@@ -233,9 +233,10 @@ static void print_record(const struct world *w, const struct settings *s, const 
                 pici_algorithm_name(e->algorithm), format, e->wire_bytes, e->dense_bytes, f->ideal, e->encode_s,
                 e->decode_s, e->wait_s);
     if (e->events > 0)
-        fprintf(s->json,
-                ",\"values\":\"%s\",\"narrow_s\":%.6g,\"widen_s\":%.6g,\"events\":%.0f,\"lost\":%.6g,\"error\":%.6g",
-                e->values->name, e->narrow_s, e->widen_s, e->events, e->lost, e->error);
+        fprintf(
+            s->json,
+            ",\"values\":\"%s\",\"quantize_s\":%.6g,\"dequantize_s\":%.6g,\"events\":%.0f,\"lost\":%.6g,\"error\":%.6g",
+            e->values->name, e->quantize_s, e->dequantize_s, e->events, e->lost, e->error);
     if (w->device)
         fprintf(s->json, ",\"device\":\"%s\",\"transport\":\"%s\",\"copy_gb_s\":%.6g", w->device->name,
                 w->device->transport, f->copy);

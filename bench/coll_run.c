@@ -233,10 +233,10 @@ static double measure(struct world *w, const struct settings *s, const struct po
         total[5] = count_other(w, s, p, e, b);
     }
     if (is_lossy(e)) {
-        double more[] = {stats.narrow_s, stats.widen_s, (double)stats.events, stats.lost};
+        double more[] = {stats.quantize_s, stats.dequantize_s, (double)stats.events, stats.lost};
         w->sum(w, more, COUNT_OF(more));
-        e->narrow_s = more[0];
-        e->widen_s = more[1];
+        e->quantize_s = more[0];
+        e->dequantize_s = more[1];
         e->events = more[2];
         e->lost = more[3];
     }

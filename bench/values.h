@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Value codecs beside memcpy of the elements: narrowing what a message sends, and widening it. The elements are random
- * floats whose exponents are geometrically distributed; those of zfp are a wave, since it is for smooth fields. */
+ * Value codecs beside memcpy of the elements: quantizing what a message sends, and dequantizing it. The elements are
+ * random floats whose exponents are geometrically distributed; those of zfp are a wave, since it is for smooth
+ * fields. */
 #ifndef PICI_BENCH_VALUES_H
 #define PICI_BENCH_VALUES_H
 
@@ -22,7 +23,7 @@ struct values_bench {
 
 /* What is measured: seconds of each, of one codec with one table of kernels. */
 struct values_time {
-    double copy, narrow, widen;
+    double copy, quantize, dequantize;
 };
 
 static inline void values_check(enum pici_status s)
@@ -42,10 +43,10 @@ static inline struct values_time values_measure(struct values_bench *b, clockid_
     const double start = seconds(clock);
     memcpy(b->again, b->elements, b->bytes);
     const double copied = seconds(clock);
-    values_check(codec->narrow(&b->values, &where, out, b->made, b->elements, b->n, NULL));
-    const double narrowed = seconds(clock);
-    values_check(codec->widen(&b->values, b->again, 0, b->n, b->n, in, b->made));
-    return (struct values_time){copied - start, narrowed - copied, seconds(clock) - narrowed};
+    values_check(codec->quantize(&b->values, &where, out, b->made, b->elements, b->n, NULL));
+    const double quantized = seconds(clock);
+    values_check(codec->dequantize(&b->values, b->again, 0, b->n, b->n, in, b->made));
+    return (struct values_time){copied - start, quantized - copied, seconds(clock) - quantized};
 }
 
 /* A table, or JSON records: f32, and f64 where that is said. */
@@ -83,7 +84,8 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
     if (!json)
         printf("\n== value codecs: %g MiB; %s of %d%s; times memcpy's %s ==\n%-34s %10s %10s %10s\n",
                (double)bytes / (1 << 20), best ? "best" : "median", reps,
-               clock == CLOCK_MONOTONIC ? "" : ", processor time", "speed", "", "narrow", "widen", "GB/s copied");
+               clock == CLOCK_MONOTONIC ? "" : ", processor time", "speed", "", "quantize", "dequantize",
+               "GB/s copied");
     for (size_t row = 0; row < VALUES_KINDS * isas; row++) {
         const size_t k = row % VALUES_KINDS;
         const char *name = isa[row / VALUES_KINDS]->name;
@@ -95,7 +97,7 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
         v.norm = kinds[k].norm;
         v.rate = kinds[k].rate;
         b.n = bytes / pici_dtype_width(kinds[k].dtype);
-        const enum pici_status s = pici_values_settle(&b.values, &v, kinds[k].dtype, PICI_SUM);
+        const enum pici_status s = pici_values_resolve(&b.values, &v, kinds[k].dtype, PICI_SUM);
         if (v.codec == PICI_VALUES_ZFP && (s == PICI_E_UNSUPPORTED || row >= VALUES_KINDS))
             continue; /* without libzfp; or again, since it has no kernels */
         values_check(s);
@@ -113,8 +115,8 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
             const struct values_time t = values_measure(&b, clock);
             if (rep >= 0) {
                 sample[0][rep] = t.copy;
-                sample[1][rep] = t.narrow;
-                sample[2][rep] = t.widen;
+                sample[1][rep] = t.quantize;
+                sample[2][rep] = t.dequantize;
             }
         }
         double time_s[3];
@@ -122,7 +124,7 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
             time_s[i] = (best ? least : median)(sample[i], (size_t)reps);
         if (json)
             printf("%s\n  {\"what\":\"values %s %s\",\"dtype\":\"%s\",\"bytes\":%zu,\"repetitions\":%d,\"memcpy_s\":"
-                   "%.9g,\"narrow_s\":%.9g,\"widen_s\":%.9g}",
+                   "%.9g,\"quantize_s\":%.9g,\"dequantize_s\":%.9g}",
                    (*records)++ ? "," : "", name, kinds[k].name, pici_dtype_name(kinds[k].dtype), bytes, reps,
                    time_s[0], time_s[1], time_s[2]);
         else

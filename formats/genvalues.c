@@ -34,7 +34,7 @@ static void refuse(const char *what, const struct ref_values *v, uint64_t n, con
 {
     const void *const in[] = {a->of[0], a->of[1]};
     void *dst = memory((size_t)n * 8);
-    if (ref_values_widen(dst, v, in, a->count, n) != REF_E_CORRUPT)
+    if (ref_values_dequantize(dst, v, in, a->count, n) != REF_E_CORRUPT)
         fail("is not refused", what);
     put_arrays("refuse", a);
     free(dst);
@@ -79,8 +79,8 @@ static void put_case(const char *pattern, const struct ref_values *v, const void
     for (int i = 0; i < REF_VALUES_ARRAYS; i++)
         a.of[i] = memory((size_t)a.count[i] * a.width[i]);
     const void *const in[] = {a.of[0], a.of[1]};
-    ref_values_narrow(a.of, v, src, n);
-    if (ref_values_widen(result, v, in, a.count, n))
+    ref_values_quantize(a.of, v, src, n);
+    if (ref_values_dequantize(result, v, in, a.count, n))
         fail("does not decode", pattern);
     fprintf(out, "case %s-%s-%" PRIu64 "\n", dtype_names[v->dtype], pattern, n);
     if (v->codec == REF_CAST)

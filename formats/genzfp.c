@@ -47,7 +47,7 @@ static double element(const void *src, unsigned dtype, uint64_t i)
     return dtype == REF_F64 ? ((const double *)src)[i] : (double)((const float *)src)[i];
 }
 
-static void narrow(struct arrays *a, const struct ref_values *v, const void *src, uint64_t n)
+static void quantize(struct arrays *a, const struct ref_values *v, const void *src, uint64_t n)
 {
     const unsigned width = ref_width(v->dtype);
     const double limit = ldexp(1, v->dtype == REF_F64 ? 1022 : 126);
@@ -82,7 +82,7 @@ static void narrow(struct arrays *a, const struct ref_values *v, const void *src
 }
 
 /* All units: zeros and raw ones by the reference, streams by libzfp from room that is filled with zeros. */
-static void widen(void *dst, const struct ref_values *v, const struct arrays *a, uint64_t n)
+static void dequantize(void *dst, const struct ref_values *v, const struct arrays *a, uint64_t n)
 {
     const unsigned width = ref_width(v->dtype);
     const void *const in[] = {a->lengths, a->payload};
@@ -100,7 +100,7 @@ static void widen(void *dst, const struct ref_values *v, const struct arrays *a,
         }
         from += bytes;
     }
-    if (ref_values_widen(dst, v, in, a->count, n))
+    if (ref_values_dequantize(dst, v, in, a->count, n))
         fail("the reference refuses its arrays", "zfp");
 }
 
@@ -124,7 +124,7 @@ static void refuse(const struct ref_values *v, const struct arrays *a, uint64_t 
 {
     const void *const in[] = {a->lengths, a->payload};
     void *dst = memory((size_t)n * 8);
-    if (ref_values_widen(dst, v, in, a->count, n) != REF_E_CORRUPT)
+    if (ref_values_dequantize(dst, v, in, a->count, n) != REF_E_CORRUPT)
         fail("is not refused", "zfp");
     put_arrays("refuse", a);
     free(dst);
@@ -172,8 +172,8 @@ static void put_case(const struct ref_values *v, enum what what, uint64_t n)
         const float f = (float)x;
         memcpy(src + i * width, width == 8 ? (const void *)&x : (const void *)&f, width);
     }
-    narrow(&a, v, src, n);
-    widen(result, v, &a, n);
+    quantize(&a, v, src, n);
+    dequantize(result, v, &a, n);
     fprintf(out, "case zfp-%s-%" PRIu64 "\nzfp %s %.17g %" PRIu32 " %" PRIu32 "\n", words[what], n,
             v->rate > 0 ? "rate" : "tolerance", v->rate > 0 ? v->rate : v->tolerance, v->nx, v->ny);
     column = (size_t)fprintf(out, "elements %s %" PRIu64, width == 8 ? "f64" : "f32", n);

@@ -392,7 +392,7 @@ void ref_values_counts(uint64_t count[REF_VALUES_ARRAYS], unsigned width[REF_VAL
     width[1] = 1;
 }
 
-void ref_values_narrow(void *const out[REF_VALUES_ARRAYS], const struct ref_values *v, const void *src, uint64_t n)
+void ref_values_quantize(void *const out[REF_VALUES_ARRAYS], const struct ref_values *v, const void *src, uint64_t n)
 {
     if (v->codec == REF_QSGD)
         quantise(v, out[0], out[1], src, n);
@@ -401,8 +401,8 @@ void ref_values_narrow(void *const out[REF_VALUES_ARRAYS], const struct ref_valu
             ref_store(out[0], j, kind_of(v->cast).width, cast(v, ref_load(src, j, width_of(v))));
 }
 
-enum ref_status ref_values_widen(void *dst, const struct ref_values *v, const void *const in[REF_VALUES_ARRAYS],
-                                 const uint64_t count[REF_VALUES_ARRAYS], uint64_t n)
+enum ref_status ref_values_dequantize(void *dst, const struct ref_values *v, const void *const in[REF_VALUES_ARRAYS],
+                                      const uint64_t count[REF_VALUES_ARRAYS], uint64_t n)
 {
     uint64_t want[REF_VALUES_ARRAYS];
     unsigned width[REF_VALUES_ARRAYS];
@@ -418,8 +418,8 @@ enum ref_status ref_values_widen(void *dst, const struct ref_values *v, const vo
     return REF_OK;
 }
 
-void ref_values_book(void *residual, const struct ref_values *v, const void *x, const void *y, uint64_t n,
-                     unsigned times)
+void ref_values_accumulate(void *residual, const struct ref_values *v, const void *x, const void *y, uint64_t n,
+                           unsigned times)
 {
     const unsigned type = scale_type(v);
     const uint64_t sign = sign_of(type), factor = round_to((struct real){times, 0, 0}, type);
@@ -430,9 +430,9 @@ void ref_values_book(void *residual, const struct ref_values *v, const void *x, 
         if ((a & ~sign) >= infinity_of(type) || (b & ~sign) >= infinity_of(type))
             continue;
         const uint64_t loss = ref_add(type, a, b ^ sign);
-        const uint64_t booked =
+        const uint64_t accumulated =
             (loss & ~sign) < infinity_of(type) ? (loss & sign) | multiply(loss & ~sign, factor, type) : loss;
-        const uint64_t sum = ref_add(type, r, booked);
+        const uint64_t sum = ref_add(type, r, accumulated);
         ref_store(residual, j, width_of(v), convert(sum, type, v->dtype));
     }
 }

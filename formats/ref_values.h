@@ -34,15 +34,15 @@ void ref_values_counts(uint64_t count[REF_VALUES_ARRAYS], unsigned width[REF_VAL
                        uint64_t n);
 
 /* Cast and qsgd: the arrays of n elements at src. */
-void ref_values_narrow(void *const out[REF_VALUES_ARRAYS], const struct ref_values *, const void *src, uint64_t n);
+void ref_values_quantize(void *const out[REF_VALUES_ARRAYS], const struct ref_values *, const void *src, uint64_t n);
 
 /* n elements from arrays of count[] elements. REF_E_CORRUPT if a rule is broken. Of zfp, units that are streams are
  * left as dst has them: what is in a stream is for libzfp to say. */
-enum ref_status ref_values_widen(void *dst, const struct ref_values *, const void *const in[REF_VALUES_ARRAYS],
-                                 const uint64_t count[REF_VALUES_ARRAYS], uint64_t n);
+enum ref_status ref_values_dequantize(void *dst, const struct ref_values *, const void *const in[REF_VALUES_ARRAYS],
+                                      const uint64_t count[REF_VALUES_ARRAYS], uint64_t n);
 
 /* Add times * (x - y) to the residual for n elements x that became y, where both are finite. */
-void ref_values_book(void *residual, const struct ref_values *, const void *x, const void *y, uint64_t n,
-                     unsigned times);
+void ref_values_accumulate(void *residual, const struct ref_values *, const void *x, const void *y, uint64_t n,
+                           unsigned times);
 
 #endif

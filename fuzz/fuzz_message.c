@@ -5,7 +5,7 @@
  *   byte 1    bits 0, 1: op; bits 2, 3: blocks expected; bit 4: the counts expected are those that the blocks claim
  *   24 bits for each block: else, the count expected
  *   the rest  the message
- * Its blocks are decoded and folded, each into just as much memory as was expected. What verify rejects, both must
+ * Its blocks are decoded and passed, each into just as much memory as was expected. What verify rejects, both must
  * reject with that status; else the elements must be the reference's. */
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,14 +18,14 @@
 
 enum { LIMIT = 1 << 18 }; /* elements */
 
-/* Something to fold into: all kinds of bits. */
+/* Something to reduce into: all kinds of bits. */
 static void fill(uint8_t *p, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++)
         p[i] = (uint8_t)(i * i >> 3 ^ i * 151);
 }
 
-static void take_block(const uint8_t *block, size_t len, size_t n, enum pici_dtype dtype, enum pici_op op)
+static void receive_block(const uint8_t *block, size_t len, size_t n, enum pici_dtype dtype, enum pici_op op)
 {
     const struct pici_engine *e = &pici_engine_host;
     const size_t width = pici_dtype_width(dtype), bytes = n * width;
@@ -40,13 +40,13 @@ static void take_block(const uint8_t *block, size_t len, size_t n, enum pici_dty
 
     fill(got, bytes);
     fill(want, bytes);
-    require(e->fold(NULL, got, block, &b, op, temp, TILE) == verdict);
+    require(e->reduce(NULL, got, block, &b, op, temp, TILE) == verdict);
     if (!verdict && (op == PICI_SUM || op == PICI_AVG))
         require(ref_scatter_add(want, n, block, len) == REF_OK && (!n || memcmp(got, want, bytes) == 0));
     if (!verdict && (op == PICI_MIN || op == PICI_MAX)) { /* in one piece, and once more */
-        require(e->fold(NULL, want, block, &b, op, more, n + TILE) == PICI_OK);
+        require(e->reduce(NULL, want, block, &b, op, more, n + TILE) == PICI_OK);
         require(!n || memcmp(got, want, bytes) == 0);
-        require(e->fold(NULL, want, block, &b, op, temp, TILE) == PICI_OK);
+        require(e->reduce(NULL, want, block, &b, op, temp, TILE) == PICI_OK);
         require(!n || memcmp(got, want, bytes) == 0);
     }
     e->positive_zeros(NULL, got, got, n, dtype, (int)(len & 1));
@@ -88,7 +88,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             if (s)
                 break;
             require(b.at.block_bytes <= left);
-            take_block(block, (size_t)b.at.block_bytes, (size_t)n, dtype, op);
+            receive_block(block, (size_t)b.at.block_bytes, (size_t)n, dtype, op);
             block += b.at.block_bytes;
         }
     }

@@ -66,7 +66,7 @@ static int parameters(struct input *in, const uint8_t *data)
     const enum pici_dtype dtype = dtypes[data[0] >> 2 & 3];
     if (asked.codec == PICI_VALUES_CAST && dtype == PICI_F32 && data[1] & 32)
         asked.cast = PICI_F16;
-    if (pici_values_settle(&in->v, &asked, dtype, PICI_SUM) || in->v.codec->id == PICI_VALUES_EXACT)
+    if (pici_values_resolve(&in->v, &asked, dtype, PICI_SUM) || in->v.codec->id == PICI_VALUES_EXACT)
         return 0;
     in->v.positive = data[1] >> 4 & 1;
     for (int i = 0; i < in->v.codec->arrays; i++)
@@ -91,10 +91,10 @@ static int parameters(struct input *in, const uint8_t *data)
     return 1;
 }
 
-static enum pici_status widen(const struct input *in, void *dst, uint64_t first, uint64_t n)
+static enum pici_status dequantize(const struct input *in, void *dst, uint64_t first, uint64_t n)
 {
     const void *const arrays[2] = {in->array[0], in->array[1]};
-    return in->v.codec->widen(&in->v, dst, first, n, in->n, arrays, in->count);
+    return in->v.codec->dequantize(&in->v, dst, first, n, in->n, arrays, in->count);
 }
 
 /* What all ISAs make of the arrays. Returns their status. */
@@ -106,18 +106,18 @@ static enum pici_status decode(const struct input *in)
     uint8_t *want = memory(bytes);
     const void *const arrays[2] = {in->array[0], in->array[1]};
     if (in->v.codec->id == PICI_VALUES_ZFP) /* its streams, which the reference leaves as they are */
-        (void)widen(in, want, 0, in->n);
-    const enum pici_status status = (enum pici_status)ref_values_widen(want, &in->r, arrays, in->count, in->n);
+        (void)dequantize(in, want, 0, in->n);
+    const enum pici_status status = (enum pici_status)ref_values_dequantize(want, &in->r, arrays, in->count, in->n);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
         uint8_t *got = memory(bytes);
         enum pici_status worst = PICI_OK;
         pici_isa_force(*isa);
-        require(widen(in, got, 0, in->n) == status);
+        require(dequantize(in, got, 0, in->n) == status);
         require(status || !bytes || memcmp(got, want, bytes) == 0);
         for (uint64_t at = 0, now; at < in->n; at += now) {
             now = in->n - at < unit ? in->n - at : unit;
             uint8_t *piece = memory((size_t)now * width);
-            const enum pici_status s = widen(in, piece, at, now);
+            const enum pici_status s = dequantize(in, piece, at, now);
             worst = s ? s : worst;
             require(status || memcmp(piece, want + at * width, (size_t)now * width) == 0);
             free(piece);
@@ -140,7 +140,7 @@ static void encode(struct input *in)
         want[i] = memory((size_t)in->count[i] * in->width[i]);
     }
     if (in->v.codec->id != PICI_VALUES_ZFP)
-        ref_values_narrow(want, &in->r, in->src, in->n);
+        ref_values_quantize(want, &in->r, in->src, in->n);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
         void *out[2] = {NULL, NULL};
         uint64_t made[2] = {0, 0};
@@ -148,7 +148,7 @@ static void encode(struct input *in)
         for (int i = 0; i < in->v.codec->arrays; i++)
             out[i] = memory((size_t)in->v.codec->most(&in->v, i, in->n) * in->width[i]);
         pici_isa_force(*isa);
-        require(in->v.codec->narrow(&in->v, &where, out, made, in->src, in->n, &loss) == PICI_OK);
+        require(in->v.codec->quantize(&in->v, &where, out, made, in->src, in->n, &loss) == PICI_OK);
         for (int i = 0; i < in->v.codec->arrays; i++) {
             require(made[i] <= in->v.codec->most(&in->v, i, in->n));
             require(in->v.codec->id == PICI_VALUES_ZFP || !made[i] ||

@@ -72,17 +72,23 @@ struct pici_coll_stats {
     double wait_s;                        /* seconds: waiting in pici_wait or a blocking call, agreement rounds too */
     uint64_t tiles[PICI_CONTAINERS_ROOM]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded too */
     uint64_t inter_bytes;                 /* those of wire_bytes that went to ranks of other nodes */
-    uint64_t events;          /* elements that this rank has narrowed with a value codec, each as often as it was. If
-                               * several ranks narrow the same sum, the lowest of them counts it */
-    double narrow_s, widen_s; /* seconds of encode_s and decode_s: narrowing elements, and widening them. Of a GPU's
-                               * elements widen_s is the host's time to begin that */
-    uint64_t nonfinite;       /* buckets (QSGD), units (ZFP) or elements (CAST) that were not finite */
-    double lost;              /* the sum over the events of (x - D(x))^2, x an element and D(x) what receivers decode,
+    uint64_t events; /* elements that this rank has quantized with a value codec, each as often as it was. If
+                               * several ranks quantize the same sum, the lowest of them counts it */
+    union {
+        double quantize_s; /* seconds of encode_s: quantizing elements */
+        double narrow_s;   /* deprecated: the name until version 0.3 */
+    };
+    union {
+        double dequantize_s; /* seconds of decode_s: dequantizing them. Of a GPU's elements the time to begin that */
+        double widen_s;      /* deprecated: the name until version 0.3 */
+    };
+    uint64_t nonfinite; /* buckets (QSGD), units (ZFP) or elements (CAST) that were not finite */
+    double lost;        /* the sum over the events of (x - D(x))^2, x an element and D(x) what receivers decode,
                                * where both are finite */
 };
 #define PICI_COLL_STATS_INIT                                                                                           \
     {                                                                                                                  \
-        sizeof(struct pici_coll_stats), 0, 0, {0}, 0, 0, 0, {0}, 0, 0, 0, 0, 0, 0                                      \
+        sizeof(struct pici_coll_stats), 0, 0, {0}, 0, 0, 0, {0}, 0, 0, {0}, {0}, 0, 0                                  \
     }
 
 /* Tuning: parameters of all calls on a communicator. Their initial values are those of the environment when the
@@ -160,7 +166,7 @@ enum pici_rounding {
 struct pici_values {
     size_t size; /* PICI_VALUES_INIT */
     enum pici_value_codec codec;
-    unsigned phases;             /* in which messages are narrowed: 1 those that reduce (in DOUBLING all), 2 those that
+    unsigned phases;             /* in which messages are quantized: 1 those that reduce (in DOUBLING all), 2 those that
                                   * gather; 3 or 0: both */
     enum pici_dtype cast;        /* CAST: PICI_BF16 (default) or PICI_F16 for f32; PICI_F32 (default) for f64 */
     int bits;                    /* QSGD: of an element: 2, 4 or 8 (default) */

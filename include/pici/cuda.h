@@ -160,9 +160,9 @@ PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici
  * parameters that is out of its range. */
 struct pici_values;
 
-/* Options of pici_narrow_cuda; NULL stands for PICI_CUDA_NARROW_OPTS_INIT. Random rounding of QSGD draws from the four
- * members after size, so that ranks and steps that differ in one of them draw different numbers. */
-struct pici_cuda_narrow_opts {
+/* Options of pici_quantize_cuda; NULL stands for PICI_CUDA_QUANTIZE_OPTS_INIT. Random rounding of QSGD draws from the
+ * four members after size, so that ranks and steps that differ in one of them draw different numbers. */
+struct pici_cuda_quantize_opts {
     size_t size;
     uint64_t first;    /* index of the first element in the call's total; default 0 */
     uint64_t sequence; /* number of the step or call; default 0 */
@@ -171,33 +171,33 @@ struct pici_cuda_narrow_opts {
     int times;         /* factor of what is added to the residual, at least 1; default 1 */
     int positive;      /* CAST: -0.0 becomes +0.0; default 0. QSGD does that always */
 };
-#define PICI_CUDA_NARROW_OPTS_INIT                                                                                     \
+#define PICI_CUDA_QUANTIZE_OPTS_INIT                                                                                   \
     {                                                                                                                  \
-        sizeof(struct pici_cuda_narrow_opts), 0, 0, 0, 0, 1, 0                                                         \
+        sizeof(struct pici_cuda_quantize_opts), 0, 0, 0, 0, 1, 0                                                       \
     }
 
 /* The arrays that stand for n elements: how many elements each has, and of which dtype. QSGD: the scales, then the
  * codes, packed into bytes. CAST: one array; count[1] is 0. Needs no GPU. */
-PICI_API enum pici_status pici_narrow_cuda_counts(uint64_t count[2], enum pici_dtype dtype[2], uint64_t n,
-                                                  enum pici_dtype elements, const struct pici_values *);
+PICI_API enum pici_status pici_quantize_cuda_counts(uint64_t count[2], enum pici_dtype dtype[2], uint64_t n,
+                                                    enum pici_dtype elements, const struct pici_values *);
 
 /* Narrow n elements.
- *   array      out, [2] in host memory: pointers to the arrays, as long as pici_narrow_cuda_counts says. CAST does not
- *              use [1]
+ *   array      out, [2] in host memory: pointers to the arrays, as long as pici_quantize_cuda_counts says. CAST does
+ *              not use [1]
  *   nonfinite  one word, to which the number of buckets (CAST: of elements) that were not finite is added; or NULL
  *   src        [n elements of dtype]
  *   values     its member residual [n elements of dtype], in device memory: src - D(src) is added to it where both are
- *              finite, where D(src) is what pici_widen_cuda gives; NULL: nothing is. Its member phases is not used
+ *              finite, where D(src) is what pici_dequantize_cuda gives; NULL: nothing is. Its member phases is not used
  * No two of the arrays may overlap. */
-PICI_API enum pici_status pici_narrow_cuda(void *const array[2], uint64_t *nonfinite, const void *src, uint64_t n,
-                                           enum pici_dtype, const struct pici_values *values,
-                                           const struct pici_cuda_narrow_opts *, cudaStream_t);
+PICI_API enum pici_status pici_quantize_cuda(void *const array[2], uint64_t *nonfinite, const void *src, uint64_t n,
+                                             enum pici_dtype, const struct pici_values *values,
+                                             const struct pici_cuda_quantize_opts *, cudaStream_t);
 
 /* Widen arrays to n elements. The arrays are untrusted.
  *   dst     out, [n elements of dtype]  unspecified unless the result is PICI_OK; must not overlap the arrays
  *   result  out                         status: PICI_OK, or PICI_E_CORRUPT if the arrays break a rule. All else 0 */
-PICI_API enum pici_status pici_widen_cuda(void *dst, struct pici_cuda_result *result, uint64_t n, enum pici_dtype,
-                                          const void *const array[2], const struct pici_values *, cudaStream_t);
+PICI_API enum pici_status pici_dequantize_cuda(void *dst, struct pici_cuda_result *result, uint64_t n, enum pici_dtype,
+                                               const void *const array[2], const struct pici_values *, cudaStream_t);
 
 /* ---- top-k selection with a residual (pici/topk.h) ---- */
 
@@ -289,6 +289,13 @@ struct pici_comm;
  * PICI_E_ARG: null. PICI_E_NOMEM. PICI_E_DEVICE: no device. PICI_E_BROKEN: the communicator failed, or requests are in
  * flight. */
 PICI_API enum pici_status pici_comm_cuda(struct pici_comm *, cudaStream_t);
+
+/* Deprecated: names until version 0.3. */
+#define pici_narrow_cuda pici_quantize_cuda
+#define pici_narrow_cuda_counts pici_quantize_cuda_counts
+#define pici_widen_cuda pici_dequantize_cuda
+#define pici_cuda_narrow_opts pici_cuda_quantize_opts
+#define PICI_CUDA_NARROW_OPTS_INIT PICI_CUDA_QUANTIZE_OPTS_INIT
 
 #ifdef __cplusplus
 }

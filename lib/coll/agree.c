@@ -390,7 +390,7 @@ enum pici_status pici_coll_agree(struct pici_request *request, enum msg_kind kin
         const size_t data =
             read_word(request, agreement->heard, agreement->incoming.bytes, kind, agreement->incoming.peer);
         if (kind == MSG_HELLO && request->early)
-            pici_early_take(request, data, agreed(agreement));
+            pici_early_receive(request, data, agreed(agreement));
     }
     if (kind == MSG_HELLO && !agreement->status && !agreed(agreement)) {
         explain(request->comm, agreement);

@@ -19,7 +19,7 @@
 #include <string.h>
 
 #include "coll/send.h"
-#include "coll/take.h"
+#include "coll/receive.h"
 
 /* A rank holds a message that it sends, one that it receives, and one that it keeps. Behind their places there is one
  * for a copy of the caller's data. */
@@ -88,7 +88,7 @@ void pici_early_make(struct pici_request *request)
     request->making--;
 }
 
-void pici_early_take(struct pici_request *request, size_t bytes, int agreed)
+void pici_early_receive(struct pici_request *request, size_t bytes, int agreed)
 {
     struct coll_agreement *agreement = &request->agree;
     struct slice_run *slice_run = &request->runs[0];
@@ -97,11 +97,11 @@ void pici_early_take(struct pici_request *request, size_t bytes, int agreed)
         request->early = 0;
         return;
     }
-    pici_slice_drop(request, agreement->outgoing.buffer);
+    pici_slice_release(request, agreement->outgoing.buffer);
     agreement->incoming.bytes -= AGREE_BYTES;
     agreement->incoming.status = agreement->incoming.bytes == bytes ? PICI_OK : PICI_E_CORRUPT;
     /* it has arrived, so the transport cannot fail */
-    (void)pici_take_messages(request, slice_run, &agreement->incoming, &progressed);
+    (void)pici_receive_messages(request, slice_run, &agreement->incoming, &progressed);
     pici_end_step(request, slice_run, &agreement->incoming);
 }
 

@@ -17,10 +17,10 @@ void pici_early_begin(struct pici_request *);
  * incoming; the word belongs in the AGREE_BYTES before the data. */
 void pici_early_make(struct pici_request *);
 
-/* At the end of the round: take in the data that came with the word, which says that they have so many bytes. agreed:
+/* At the end of the round: receive the data that came with the word, which says that they have so many bytes. agreed:
  * nothing speaks against this call so far. If there are none, or not agreed, the call has no early data any more:
  * request->early = 0. */
-void pici_early_take(struct pici_request *, size_t bytes, int agreed);
+void pici_early_receive(struct pici_request *, size_t bytes, int agreed);
 
 /* Hello has failed: an all-reduce in place gets its data back. */
 void pici_early_undo(struct pici_request *);

@@ -35,7 +35,7 @@ struct engine_needs {
     size_t sums;                       /* bytes for sums, COLL_ALIGN-aligned */
     size_t arrays;                     /* bytes for arrays of a value codec, COLL_ALIGN-aligned; 0: there is none */
     const struct values *values;       /* that codec, for the time of the call of room */
-    size_t temp;                       /* bytes for fold and widen; 0: COLL_TEMP_BYTES */
+    size_t temp;                       /* bytes for reduce and dequantize; 0: COLL_TEMP_BYTES */
     unsigned device : 1, checksum : 1; /* messages are in a GPU's memory; blocks are to have a checksum */
     void *memory;                      /* the caller's scratch, to be used instead of the engine's, or NULL */
     size_t memory_bytes;
@@ -44,13 +44,13 @@ struct engine_needs {
 /* The memory that it provides. */
 struct engine_room {
     uint8_t *messages, *sums, *arrays;
-    uint8_t *temp; /* for fold and widen; NULL where the engine has its own */
+    uint8_t *temp; /* for reduce and dequantize; NULL where the engine has its own */
 };
 
-/* What widen does with the elements. */
-enum engine_widen {
-    WIDEN_PLACE, /* destination = they */
-    WIDEN_FOLD   /* destination = destination op they */
+/* What dequantize does with the elements. */
+enum engine_dequantize {
+    DEQUANTIZE_PLACE, /* destination = they */
+    DEQUANTIZE_REDUCE /* destination = destination op they */
 };
 
 /* What is counted or encoded: the elements of a message's runs, or an array that a value codec makes of each run. */
@@ -131,24 +131,24 @@ struct pici_engine {
 
     /* destination = destination op block, for each element; elements that the block does not store are +0. SUM and AVG
      * add. Errors as decode's. temp [temp_elements, at least TILE]: for decoded elements, used by MIN and MAX. */
-    enum pici_status (*fold)(struct pici_lane *, void *destination, const uint8_t *block,
-                             const struct pici_block *parsed, enum pici_op, void *temp, uint64_t temp_elements);
+    enum pici_status (*reduce)(struct pici_lane *, void *destination, const uint8_t *block,
+                               const struct pici_block *parsed, enum pici_op, void *temp, uint64_t temp_elements);
 
     /* The same for a block of count elements that this engine's encode made, size bytes in a message. */
-    enum pici_status (*fold_own)(struct pici_lane *, void *destination, const uint8_t *block, size_t size,
-                                 uint64_t count, enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
+    enum pici_status (*reduce_own)(struct pici_lane *, void *destination, const uint8_t *block, size_t size,
+                                   uint64_t count, enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
 
-    /* A value codec's functions, which values/values.h describes. narrow writes arrays; made_counts [VALUES_ARRAYS] is
-     * valid at once. What is lost is added to *loss when the lane is ready, so *loss must stay until then; several
-     * calls may have the same one, with another residual each. widen reads arrays, which are untrusted, and writes
-     * count elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for widened
-     * elements. */
-    enum pici_status (*narrow)(struct pici_lane *, const struct values *, const struct values_where *,
-                               void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
-                               const void *source, uint64_t count, struct values_loss *loss);
-    enum pici_status (*widen)(struct pici_lane *, const struct engine_values *, enum engine_widen, void *destination,
-                              uint64_t count, const void *const inputs[VALUES_ARRAYS],
-                              const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes);
+    /* A value codec's functions, which values/values.h describes. quantize writes arrays; made_counts [VALUES_ARRAYS]
+     * is valid at once. What is lost is added to *loss when the lane is ready, so *loss must stay until then; several
+     * calls may have the same one, with another residual each. dequantize reads arrays, which are untrusted, and writes
+     * count elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for
+     * dequantized elements. */
+    enum pici_status (*quantize)(struct pici_lane *, const struct values *, const struct values_where *,
+                                 void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
+                                 const void *source, uint64_t count, struct values_loss *loss);
+    enum pici_status (*dequantize)(struct pici_lane *, const struct engine_values *, enum engine_dequantize,
+                                   void *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
+                                   const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes);
 
     /* Add the number of tiles of each container in a hybrid block that this rank has made or checked. Adds nothing for
      * other blocks, or if the host does not see messages. Done on return. */

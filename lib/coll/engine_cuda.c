@@ -39,15 +39,15 @@ struct pici_lane {
 
     uint64_t *scratch; /* [blocks][2], zero between calls of pici_cuda_count */
     uint8_t *controls; /* [blocks] workspaces of pici_cuda_read_cleared */
-    uint8_t *losses;   /* workspace of pici_cuda_narrow */
+    uint8_t *losses;   /* workspace of pici_cuda_quantize */
 
     /* pinned: all but the prefix written by the GPU */
     struct pici_cuda_result *results; /* [blocks] */
     uint64_t *counts;                 /* [blocks] */
     struct pici_cuda_heads *heads;
     struct pici_cuda_head *head; /* [blocks] */
-    struct pici_cuda_told *told; /* [blocks] what was lost by narrowing */
-    uint64_t *bad;               /* 0, or what is wrong with widened arrays */
+    struct pici_cuda_told *told; /* [blocks] what was lost by quantizing */
+    uint64_t *bad;               /* 0, or what is wrong with dequantized arrays */
     uint8_t *prefix;
 
     /* blocks to read that are not launched yet; each into other elements, with results and controls in a row */
@@ -57,8 +57,8 @@ struct pici_lane {
     enum pici_dtype reading;
 
     /* what is being made or looked at */
-    struct values_loss *loss; /* narrowing */
-    int narrowed;             /* of told, those in use */
+    struct values_loss *loss; /* quantizing */
+    int quantized;            /* of told, those in use */
     uint64_t *nonzeros;       /* counting */
     size_t *sizes;            /* encoding */
     int runs, arrays, in_slots;
@@ -268,7 +268,7 @@ static enum pici_status open_lane(struct gpu *gpu, struct pici_lane *lane)
     lane->nonzeros = NULL;
     lane->sizes = NULL;
     lane->loss = NULL;
-    lane->narrowed = 0;
+    lane->quantized = 0;
     lane->status = PICI_OK;
     lane->pending = 1;
     *lane->bad = 0;
@@ -450,12 +450,12 @@ static int place_blocks(struct pici_lane *lane)
 /* What kernels of value codecs have found is known. */
 static void end_values(struct pici_lane *lane)
 {
-    for (int i = 0; i < lane->narrowed && !lane->status; i++) {
+    for (int i = 0; i < lane->quantized && !lane->status; i++) {
         lane->loss->nonfinite += lane->told[i].nonfinite;
         lane->loss->squares += lane->told[i].squares;
     }
     lane->loss = NULL;
-    lane->narrowed = 0;
+    lane->quantized = 0;
     if (*lane->bad)
         begun(lane, (enum pici_status)(int32_t)*lane->bad, "arrays of a value codec");
     *lane->bad = 0;
@@ -652,8 +652,8 @@ static enum pici_status gpu_decode(struct pici_lane *lane, void *destination, co
     return read_block(lane, destination, block, parsed, 0);
 }
 
-static enum pici_status gpu_fold(struct pici_lane *lane, void *destination, const uint8_t *block,
-                                 const struct pici_block *parsed, enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status gpu_reduce(struct pici_lane *lane, void *destination, const uint8_t *block,
+                                   const struct pici_block *parsed, enum pici_op op, void *temp, uint64_t temp_elements)
 {
     (void)temp;
     (void)temp_elements;
@@ -669,19 +669,19 @@ static enum pici_status gpu_fold(struct pici_lane *lane, void *destination, cons
 }
 
 /* read_block needs no more of the header. */
-static enum pici_status gpu_fold_own(struct pici_lane *lane, void *destination, const uint8_t *block, size_t size,
-                                     uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
-                                     uint64_t temp_elements)
+static enum pici_status gpu_reduce_own(struct pici_lane *lane, void *destination, const uint8_t *block, size_t size,
+                                       uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
+                                       uint64_t temp_elements)
 {
     struct pici_block parsed = {.dtype = (unsigned)dtype, .count = count};
     parsed.at.block_bytes = size;
-    return gpu_fold(lane, destination, block, &parsed, op, temp, temp_elements);
+    return gpu_reduce(lane, destination, block, &parsed, op, temp, temp_elements);
 }
 
-static enum pici_status gpu_narrow(struct pici_lane *lane, const struct values *values,
-                                   const struct values_where *context, void *const outputs[VALUES_ARRAYS],
-                                   uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
-                                   struct values_loss *loss)
+static enum pici_status gpu_quantize(struct pici_lane *lane, const struct values *values,
+                                     const struct values_where *context, void *const outputs[VALUES_ARRAYS],
+                                     uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
+                                     struct values_loss *loss)
 {
     struct pici_cuda_losses to = {.workspace = lane->losses};
     for (int array = 0; array < values->codec->arrays; array++)
@@ -692,29 +692,31 @@ static enum pici_status gpu_narrow(struct pici_lane *lane, const struct values *
     if (loss) {
         to.residual = loss->residual;
         to.times = loss->times;
-        to.told = &lane->told[lane->narrowed++];
+        to.told = &lane->told[lane->quantized++];
         lane->loss = loss;
     }
-    gpu_begun(lane, pici_cuda_narrow(outputs, source, count, values, context, loss ? &to : NULL, lane->stream),
-              "narrowing");
+    gpu_begun(lane, pici_cuda_quantize(outputs, source, count, values, context, loss ? &to : NULL, lane->stream),
+              "quantizing");
     return PICI_OK;
 }
 
-static enum pici_cuda_widening widening_of(const struct engine_values *usage, enum engine_widen widening)
+static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *usage,
+                                                   enum engine_dequantize dequantizing)
 {
-    if (widening == WIDEN_FOLD && usage->op == PICI_MIN)
-        return WIDENED_MIN;
-    if (widening == WIDEN_FOLD)
-        return usage->op == PICI_MAX ? WIDENED_MAX : WIDENED_SUM;
+    if (dequantizing == DEQUANTIZE_REDUCE && usage->op == PICI_MIN)
+        return DEQUANTIZED_MIN;
+    if (dequantizing == DEQUANTIZE_REDUCE)
+        return usage->op == PICI_MAX ? DEQUANTIZED_MAX : DEQUANTIZED_SUM;
     if (!usage->by_value)
-        return WIDENED;
-    return usage->quiet ? WIDENED_QUIET : WIDENED_POSITIVE;
+        return DEQUANTIZED;
+    return usage->quiet ? DEQUANTIZED_QUIET : DEQUANTIZED_POSITIVE;
 }
 
-/* Elements are added by the kernel that widens them, without a place for them. */
-static enum pici_status gpu_widen(struct pici_lane *lane, const struct engine_values *usage, enum engine_widen widening,
-                                  void *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
-                                  const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
+/* Elements are added by the kernel that dequantizes them, without a place for them. */
+static enum pici_status gpu_dequantize(struct pici_lane *lane, const struct engine_values *usage,
+                                       enum engine_dequantize dequantizing, void *destination, uint64_t count,
+                                       const void *const inputs[VALUES_ARRAYS],
+                                       const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
 {
     const struct values *values = usage->values;
     (void)temp;
@@ -723,10 +725,10 @@ static enum pici_status gpu_widen(struct pici_lane *lane, const struct engine_va
         if (input_counts[array] != values->codec->most(values, array, count))
             return PICI_E_CORRUPT;
     launch_reads(lane);
-    gpu_begun(
-        lane,
-        pici_cuda_widen(destination, count, inputs, values, widening_of(usage, widening), lane->bad, lane->stream),
-        "widening");
+    gpu_begun(lane,
+              pici_cuda_dequantize(destination, count, inputs, values, dequantizing_of(usage, dequantizing), lane->bad,
+                                   lane->stream),
+              "dequantizing");
     return PICI_OK;
 }
 
@@ -772,10 +774,10 @@ static const struct pici_engine engine = {
     .look = gpu_look,
     .head = gpu_head,
     .decode = gpu_decode,
-    .fold = gpu_fold,
-    .fold_own = gpu_fold_own,
-    .narrow = gpu_narrow,
-    .widen = gpu_widen,
+    .reduce = gpu_reduce,
+    .reduce_own = gpu_reduce_own,
+    .quantize = gpu_quantize,
+    .dequantize = gpu_dequantize,
     .containers = gpu_containers,
     .divide = gpu_divide,
 };

@@ -257,8 +257,8 @@ static enum pici_status check_whole(const struct pici_block *parsed, size_t size
 }
 
 /* Decode in pieces that stay in a core's cache until they are reduced. */
-static enum pici_status fold_order(uint8_t *destination, const struct pici_block *parsed, size_t size, int max,
-                                   void *temp, uint64_t temp_elements)
+static enum pici_status reduce_order(uint8_t *destination, const struct pici_block *parsed, size_t size, int max,
+                                     void *temp, uint64_t temp_elements)
 {
     const unsigned w = parsed->at.width_log2;
     const uint64_t most = UINT64_C(64 << 10) >> w, piece = (temp_elements < most ? temp_elements : most) / TILE * TILE;
@@ -272,39 +272,40 @@ static enum pici_status fold_order(uint8_t *destination, const struct pici_block
     return status;
 }
 
-static enum pici_status host_fold(struct pici_lane *lane, void *destination, const uint8_t *block,
-                                  const struct pici_block *parsed, enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status host_reduce(struct pici_lane *lane, void *destination, const uint8_t *block,
+                                    const struct pici_block *parsed, enum pici_op op, void *temp,
+                                    uint64_t temp_elements)
 {
     const struct pici_block whole = at_bytes(parsed, block);
     (void)lane;
     if (op == PICI_MIN || op == PICI_MAX)
-        return fold_order(destination, &whole, (size_t)parsed->at.block_bytes, op == PICI_MAX, temp, temp_elements);
+        return reduce_order(destination, &whole, (size_t)parsed->at.block_bytes, op == PICI_MAX, temp, temp_elements);
     return pici_block_add(destination, &whole);
 }
 
-static enum pici_status host_fold_own(struct pici_lane *lane, void *destination, const uint8_t *block, size_t size,
-                                      uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
-                                      uint64_t temp_elements)
+static enum pici_status host_reduce_own(struct pici_lane *lane, void *destination, const uint8_t *block, size_t size,
+                                        uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
+                                        uint64_t temp_elements)
 {
     struct pici_block parsed;
     (void)count;
     (void)dtype;
     const enum pici_status status = pici_block_parse(&parsed, block, size, NULL);
-    return status ? status : host_fold(lane, destination, block, &parsed, op, temp, temp_elements);
+    return status ? status : host_reduce(lane, destination, block, &parsed, op, temp, temp_elements);
 }
 
 /* ---- values */
 
-static enum pici_status host_narrow(struct pici_lane *lane, const struct values *values,
-                                    const struct values_where *context, void *const outputs[VALUES_ARRAYS],
-                                    uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
-                                    struct values_loss *loss)
+static enum pici_status host_quantize(struct pici_lane *lane, const struct values *values,
+                                      const struct values_where *context, void *const outputs[VALUES_ARRAYS],
+                                      uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
+                                      struct values_loss *loss)
 {
     (void)lane;
-    return values->codec->narrow(values, context, outputs, made_counts, source, count, loss);
+    return values->codec->quantize(values, context, outputs, made_counts, source, count, loss);
 }
 
-/* Add widened elements, which are not in blocks. */
+/* Add dequantized elements, which are not in blocks. */
 static void add(uint8_t *destination, const uint8_t *source, uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
     if (op == PICI_MIN || op == PICI_MAX)
@@ -315,10 +316,10 @@ static void add(uint8_t *destination, const uint8_t *source, uint64_t count, enu
 
 /* In pieces that stay in a core's cache until they are added, or until their zeros have lost their signs. Arrays of no
  * elements are checked too. */
-static enum pici_status host_widen(struct pici_lane *lane, const struct engine_values *usage,
-                                   enum engine_widen widening, void *destination, uint64_t count,
-                                   const void *const inputs[VALUES_ARRAYS], const uint64_t input_counts[VALUES_ARRAYS],
-                                   void *temp, size_t temp_bytes)
+static enum pici_status host_dequantize(struct pici_lane *lane, const struct engine_values *usage,
+                                        enum engine_dequantize dequantizing, void *destination, uint64_t count,
+                                        const void *const inputs[VALUES_ARRAYS],
+                                        const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
 {
     const struct values *values = usage->values;
     const size_t width = pici_dtype_width(values->dtype),
@@ -328,12 +329,13 @@ static enum pici_status host_widen(struct pici_lane *lane, const struct engine_v
     uint64_t offset = 0, now;
     (void)lane;
     do {
-        uint8_t *there = (uint8_t *)destination + offset * width, *to = widening == WIDEN_FOLD ? temp : there;
+        uint8_t *there = (uint8_t *)destination + offset * width,
+                *to = dequantizing == DEQUANTIZE_REDUCE ? temp : there;
         now = count - offset < piece ? count - offset : piece;
-        status = values->codec->widen(values, to, offset, now, count, inputs, input_counts);
+        status = values->codec->dequantize(values, to, offset, now, count, inputs, input_counts);
         if (status || !now)
             break;
-        if (widening == WIDEN_FOLD)
+        if (dequantizing == DEQUANTIZE_REDUCE)
             add(there, to, now, values->dtype, usage->op);
         else if (usage->by_value)
             pici_positive_zeros(to, to, (size_t)now, (unsigned)values->dtype, usage->quiet);
@@ -372,10 +374,10 @@ const struct pici_engine pici_engine_host = {
     .look = host_look,
     .head = host_head,
     .decode = host_decode,
-    .fold = host_fold,
-    .fold_own = host_fold_own,
-    .narrow = host_narrow,
-    .widen = host_widen,
+    .reduce = host_reduce,
+    .reduce_own = host_reduce_own,
+    .quantize = host_quantize,
+    .dequantize = host_dequantize,
     .containers = host_containers,
     .divide = host_divide,
 };

@@ -145,7 +145,7 @@ static size_t longest_blocks(const struct coll_call *call, uint64_t count)
 }
 
 /* Memory for the arrays of the value codec: those that a message of each slice in flight is made of, and those of a
- * segment that is taken in. Returns whether that is more than size_t holds. */
+ * segment that is received. Returns whether that is more than size_t holds. */
 static int lay_out_arrays(struct coll_layout *layout, const struct coll_call *call)
 {
     const struct values *values = &call->opts.values;

@@ -37,7 +37,7 @@ struct coll_layout {
     size_t messages, sums;      /* bytes of all buffers, and of the sums outside the receive buffer */
     size_t part[VALUES_ARRAYS]; /* bytes of an array of the value codec, for a slice of a segment */
     size_t parts, arrays;       /* of all arrays of such a slice; of those of all slices in flight */
-    size_t temp;                /* for elements that are widened or decoded to be added */
+    size_t temp;                /* for elements that are dequantized or decoded to be added */
     struct choice choice;       /* that the schedule is from; seconds < 0: it was not predicted */
     int dense;                  /* all messages are dense: this was chosen, and is not an option of the call */
 };

@@ -13,7 +13,7 @@
 #include "coll/neighbor.h"
 #include "coll/note.h"
 #include "coll/slice.h"
-#include "coll/take.h"
+#include "coll/receive.h"
 #include "format.h"
 #include "predict/neighbor.h"
 #include "xxh64.h"
@@ -287,22 +287,22 @@ static int has_buffers(const struct pici_request *request, int run, int step, in
     int n, free = 1;
     const struct coll_buffer *buffer = buffers_of(request, run, step, receives, &n);
     for (int i = 0; i < n; i++)
-        free &= buffer[i].users == 0;
+        free &= buffer[i].references == 0;
     return free;
 }
 
-static struct coll_buffer *take_buffer(struct pici_request *request, int run, int step, int receives, int message)
+static struct coll_buffer *acquire_buffer(struct pici_request *request, int run, int step, int receives, int message)
 {
     int n;
     struct coll_buffer *buffer = buffers_of(request, run, step, receives, &n) + message;
-    buffer->users = 1;
+    buffer->references = 1;
     buffer->flights = 0;
     return buffer;
 }
 
 static void free_buffer(struct pici_request *request, struct coll_buffer *buffer)
 {
-    (void)request, (void)buffer; /* it has no users any more: that is all */
+    (void)request, (void)buffer; /* it has no references any more: that is all */
 }
 
 /* ---- elements */
@@ -330,8 +330,8 @@ static void place_own(struct pici_request *request, const struct slice_run *slic
 /* Check the header of a block, and decode the block into all slots of its owner. A relay does not know how long the
  * contributions of an all_gatherv are, nor what is in a block. A buffer for messages that are sent on has room for
  * blocks no longer than those of an encoder. */
-static enum pici_status take_part(struct pici_request *request, struct slice_run *slice_run,
-                                  enum schedule_action action, struct coll_part *part)
+static enum pici_status receive_part(struct pici_request *request, struct slice_run *slice_run,
+                                     enum schedule_action action, struct coll_part *part)
 {
     const struct coll_call *call = &request->call;
     const struct pici_neighbor_plan *plan = call->args.plan;
@@ -372,7 +372,7 @@ const struct call_rules pici_neighbor_rules = {.name = "neighbor-all-gather",
                                                .segment = segment,
                                                .set_buffers = set_buffers,
                                                .has_buffers = has_buffers,
-                                               .take_buffer = take_buffer,
+                                               .acquire_buffer = acquire_buffer,
                                                .free_buffer = free_buffer,
                                                .place_own = place_own,
-                                               .take_part = take_part};
+                                               .receive_part = receive_part};

@@ -58,7 +58,7 @@ enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct
         (checked->zeros && !coll_gathers(args->kind) && (args->op == PICI_MIN || args->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
     struct values values;
-    status = pici_values_settle(&values, checked->values, args->dtype, args->op);
+    status = pici_values_resolve(&values, checked->values, args->dtype, args->op);
     if (!status && values.phases && !args->rules->codecs)
         return PICI_E_UNSUPPORTED;
     status = status ? status : pici_values_count(&values, args->count);
@@ -168,7 +168,7 @@ enum pici_status pici_options_resolve(struct coll_call *call, const struct pici_
     char explanation[160];
 
     /* what the elements become in messages */
-    enum pici_status status = pici_values_settle(values, options->values, args->dtype, args->op);
+    enum pici_status status = pici_values_resolve(values, options->values, args->dtype, args->op);
     if (status) { /* never: it was checked */
         snprintf(reason, bytes, "the option values: %s", pici_strerror(status));
         return status;

@@ -9,7 +9,7 @@
 
 #include "codec/codec.h"
 #include "coll/slice.h"
-#include "coll/take.h"
+#include "coll/receive.h"
 #include "coll/vendor.h"
 #include "format.h"
 
@@ -79,7 +79,7 @@ static int has_buffers(const struct pici_request *request, int run, int step, in
     return 1; /* the layout has as many as may be in use at a time */
 }
 
-static struct coll_buffer *take_buffer(struct pici_request *request, int run, int step, int receives, int message)
+static struct coll_buffer *acquire_buffer(struct pici_request *request, int run, int step, int receives, int message)
 {
     (void)run, (void)step, (void)receives, (void)message;
     return pici_slice_take(request);
@@ -119,7 +119,8 @@ static void place_root(struct pici_request *request, const struct slice_run *sli
 
 #define OF_ALL                                                                                                         \
     .algorithms = 1, .lay_out = pici_layout_most, .prepare = prepare, .set_buffers = set_buffers,                      \
-    .has_buffers = has_buffers, .take_buffer = take_buffer, .free_buffer = free_buffer, .take_part = pici_take_part
+    .has_buffers = has_buffers, .acquire_buffer = acquire_buffer, .free_buffer = free_buffer,                          \
+    .receive_part = pici_receive_part
 
 static const struct call_rules rules = {OF_ALL,
                                         .codecs = 1,

@@ -7,13 +7,13 @@
 #include "coll/layout.h"
 #include "coll/message.h"
 
-/* Memory of a message. Free when it has no users. */
+/* Memory of a message. Free when it has no references. */
 struct coll_buffer {
     uint8_t *bytes;
     size_t size, capacity;
-    int segments; /* whose blocks it holds */
-    int users;    /* posted receives, sends, and kept blocks */
-    int flights;  /* of the users, sends in flight: its bytes must not change */
+    int segments;   /* whose blocks it holds */
+    int references; /* posted receives, sends, and kept blocks */
+    int flights;    /* of the references, sends in flight: its bytes must not change */
 };
 
 /* The blocks of a segment in a message: one, or with a value codec one for each of its arrays. */
@@ -30,17 +30,17 @@ struct coll_encoded {
     struct coll_buffer *message; /* the buffer that holds them; NULL: no blocks of this segment are kept */
 };
 
-/* What was begun last for a slice. In a step its messages are made and sent, then the received ones are taken in. */
+/* What was begun last for a slice. In a step its messages are made and sent, then the received ones are processed. */
 enum coll_stage {
     STAGE_REST,
-    STAGE_NARROWING, /* making the arrays of a value codec that a message is to have */
-    STAGE_COUNTING,  /* counting the nonzeros of a message to be sent */
-    STAGE_MAKING,    /* making a message */
-    STAGE_MADE,      /* all messages of the step are made, and wait for their place in the order */
-    STAGE_LOOKING,   /* reading the headers of a received message */
-    STAGE_FIRST,     /* taking it in as the first operand, before what this rank has sent */
-    STAGE_TAKING,    /* taking it in */
-    STAGE_TAKEN      /* all messages of the step are taken in; the step waits for its place in the order */
+    STAGE_QUANTIZING, /* making the arrays of a value codec that a message is to have */
+    STAGE_COUNTING,   /* counting the nonzeros of a message to be sent */
+    STAGE_MAKING,     /* making a message */
+    STAGE_MADE,       /* all messages of the step are made, and wait for their place in the order */
+    STAGE_LOOKING,    /* reading the headers of a received message */
+    STAGE_FIRST,      /* taking it in as the first operand, before what this rank has sent */
+    STAGE_TAKING,     /* taking it in */
+    STAGE_RECEIVED    /* all messages of the step are processed; the step waits for its place in the order */
 };
 enum coll_making { MAKE_BLOCKS, MAKE_FORWARD, MAKE_POISON };
 
@@ -50,7 +50,7 @@ struct slice_run {
     int step, messages_known;      /* the step that it is at; 1: `messages` are its own */
     struct schedule_step messages; /* its messages */
     int sent;                      /* the messages of the step were sent */
-    int message;                   /* the one that is being made or taken in; -1: the step has not begun */
+    int message;                   /* the one that is being made or processed; -1: the step has not begun */
     enum coll_stage stage;
     enum coll_making making;
     struct pici_lane *lane;
@@ -68,7 +68,7 @@ struct slice_run {
     enum pici_status status; /* of taking it in */
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *accumulated;         /* [limits.sums] slices */
-    uint8_t *narrowed;            /* [limits.segments + 1] places for the arrays of a slice; the last is for received
+    uint8_t *quantized;           /* [limits.segments + 1] places for the arrays of a slice; the last is for received
                                    * ones */
     struct values_loss loss;      /* of the current message's encodings */
     int *slots, free_slots;       /* stack of the slots that are free */
@@ -152,8 +152,8 @@ struct pici_request {
     struct schedule_step posting; /* step posting_step of the schedule */
     int posting_step;
     int called;              /* the vendor path: its call was made */
-    uint64_t posted, folded; /* places whose receives were posted; places passed */
-    struct coll_place next_post, next_send, next_fold;
+    uint64_t posted, passed; /* places whose receives were posted; places passed */
+    struct coll_place next_post, next_send, next_pass;
 };
 
 /* How the data of a call moves. begin may fail on this rank alone. move makes progress and fails if the transport does.

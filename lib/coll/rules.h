@@ -51,7 +51,7 @@ struct call_rules {
 
     void (*set_buffers)(struct pici_request *, uint8_t *memory);
     int (*has_buffers)(const struct pici_request *, int run, int step, int receives); /* all that the step needs */
-    struct coll_buffer *(*take_buffer)(struct pici_request *, int run, int step, int receives, int message);
+    struct coll_buffer *(*acquire_buffer)(struct pici_request *, int run, int step, int receives, int message);
     void (*free_buffer)(struct pici_request *, struct coll_buffer *);
 
     /* ---- elements */
@@ -60,7 +60,8 @@ struct call_rules {
     void (*place_own)(struct pici_request *, const struct slice_run *);
 
     /* Check a part of a received message, and begin to take it in. Sets its blocks. */
-    enum pici_status (*take_part)(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
+    enum pici_status (*receive_part)(struct pici_request *, struct slice_run *, enum schedule_action,
+                                     struct coll_part *);
 };
 
 #endif

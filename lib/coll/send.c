@@ -61,7 +61,7 @@ static void put_prefix(const struct pici_request *request, const struct slice_ru
 static struct coll_buffer *begin_buffer(struct pici_request *request, struct slice_run *slice_run, enum msg_kind kind,
                                         int segments)
 {
-    struct coll_buffer *buffer = slice_run->outgoing[slice_run->message] = request->call.args.rules->take_buffer(
+    struct coll_buffer *buffer = slice_run->outgoing[slice_run->message] = request->call.args.rules->acquire_buffer(
         request, (int)(slice_run - request->runs), slice_run->step, 0, slice_run->message);
     put_prefix(request, slice_run, buffer, kind, segments);
     buffer->size = MSG_BYTES;
@@ -144,7 +144,7 @@ static void one_format(struct slice_run *slice_run)
         slice_run->formats[array] = slice_run->format;
 }
 
-/* Whether -0.0 counts for nothing in an array of a value codec, because widening clears its sign. */
+/* Whether -0.0 counts for nothing in an array of a value codec, because dequantizing clears its sign. */
 static int by_value(const struct pici_request *request, enum pici_dtype dtype)
 {
     return request->call.resolved.by_value && fmt_is_float((unsigned)dtype);
@@ -230,7 +230,7 @@ static void fail_encode(struct pici_request *request, struct slice_run *slice_ru
                    pici_request_words(request, status));
     pici_coll_fail(request, status, request->comm->rank);
     if (slice_run->outgoing[slice_run->message])
-        pici_slice_drop(request, slice_run->outgoing[slice_run->message]);
+        pici_slice_release(request, slice_run->outgoing[slice_run->message]);
     begin_poison(request, slice_run);
 }
 
@@ -314,7 +314,7 @@ static void begin_forward(struct pici_request *request, struct slice_run *slice_
     slice_run->density = POLICY_UNKNOWN;
     slice_run->extrapolated = 0;
     if (buffer) {
-        buffer->users++;
+        buffer->references++;
         slice_run->outgoing[slice_run->message] = buffer;
         if (!message->again)
             put_prefix(request, slice_run, buffer, kind_of(slice_run), message->count);
@@ -349,10 +349,10 @@ static void begin_choosing(struct pici_request *request, struct slice_run *slice
 }
 
 /* The value codec has made its arrays. */
-static void end_narrow(struct pici_request *request, struct slice_run *slice_run,
-                       const struct schedule_message *message)
+static void end_quantize(struct pici_request *request, struct slice_run *slice_run,
+                         const struct schedule_message *message)
 {
-    enum pici_status status = pici_slice_narrowed(request, slice_run, message);
+    enum pici_status status = pici_slice_quantized(request, slice_run, message);
     if (status)
         fail_encode(request, slice_run, status);
     else
@@ -379,8 +379,8 @@ static void begin_message(struct pici_request *request, struct slice_run *slice_
         return;
     }
     if (slice_run->coded) {
-        slice_run->stage = STAGE_NARROWING;
-        enum pici_status status = pici_slice_narrow(request, slice_run, message);
+        slice_run->stage = STAGE_QUANTIZING;
+        enum pici_status status = pici_slice_quantize(request, slice_run, message);
         if (status)
             fail_encode(request, slice_run, status);
         return;
@@ -440,11 +440,11 @@ void pici_make_messages(struct pici_request *request, struct slice_run *slice_ru
         if (!pici_slice_ready(request, slice_run, &status))
             return;
         *progressed = 1;
-        if (slice_run->stage == STAGE_NARROWING && !status) {
-            end_narrow(request, slice_run, message);
+        if (slice_run->stage == STAGE_QUANTIZING && !status) {
+            end_quantize(request, slice_run, message);
             continue;
         }
-        if (slice_run->stage == STAGE_COUNTING || slice_run->stage == STAGE_NARROWING) {
+        if (slice_run->stage == STAGE_COUNTING || slice_run->stage == STAGE_QUANTIZING) {
             if (status) {
                 fail_encode(request, slice_run, status);
             } else {

@@ -37,14 +37,14 @@ void pici_slice_buffers(struct pici_request *request, uint8_t *first, size_t pit
 struct coll_buffer *pici_slice_take(struct pici_request *request)
 {
     struct coll_buffer *buffer = request->free_buffers[--request->free_count];
-    buffer->users = 1;
+    buffer->references = 1;
     buffer->flights = 0;
     return buffer;
 }
 
-void pici_slice_drop(struct pici_request *request, struct coll_buffer *buffer)
+void pici_slice_release(struct pici_request *request, struct coll_buffer *buffer)
 {
-    if (--buffer->users == 0)
+    if (--buffer->references == 0)
         request->call.args.rules->free_buffer(request, buffer);
 }
 
@@ -52,10 +52,10 @@ void pici_slice_let_go(struct pici_request *request, struct slice_run *slice_run
 {
     struct coll_buffer *buffer = slice_run->encoded[segment].message;
     slice_run->encoded[segment].message = NULL;
-    if (buffer && buffer->users == 1 && buffer == slice_run->buffer_apart)
+    if (buffer && buffer->references == 1 && buffer == slice_run->buffer_apart)
         slice_run->buffer_apart = NULL;
     if (buffer)
-        pici_slice_drop(request, buffer);
+        pici_slice_release(request, buffer);
 }
 
 size_t pici_slice_bytes(const struct coll_blocks *blocks)
@@ -69,12 +69,12 @@ size_t pici_slice_bytes(const struct coll_blocks *blocks)
 void pici_slice_keep(struct pici_request *request, struct slice_run *slice_run, int segment, struct coll_buffer *buffer,
                      const struct coll_blocks *blocks)
 {
-    buffer->users++;
+    buffer->references++;
     pici_slice_let_go(request, slice_run, segment);
     slice_run->encoded[segment] = (struct coll_encoded){.blocks = *blocks, .message = buffer};
 }
 
-/* The buffer's users are its segments. It has room for as many as a message has, whatever their lengths. */
+/* The buffer's references are its segments. It has room for as many as a message has, whatever their lengths. */
 void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice_run, int segment,
                            const struct coll_blocks *blocks)
 {
@@ -83,7 +83,7 @@ void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice
     struct coll_buffer *buffer = slice_run->buffer_apart;
     if (!buffer || buffer->segments == layout_of(request)->limits.segments) {
         buffer = slice_run->buffer_apart = pici_slice_take(request);
-        buffer->users = buffer->segments = 0;
+        buffer->references = buffer->segments = 0;
         buffer->size = MSG_BYTES;
     }
     copy.first = buffer->bytes + buffer->size;

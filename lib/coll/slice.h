@@ -19,9 +19,9 @@ const struct schedule_step *pici_slice_step(const struct pici_request *, struct 
 
 /* ---- buffers of messages */
 
-/* Take a free buffer, with one user; and drop a user, the last of which frees the buffer. */
+/* Take a free buffer, with one reference; and release a reference. Releasing the last one frees the buffer. */
 struct coll_buffer *pici_slice_take(struct pici_request *);
-void pici_slice_drop(struct pici_request *, struct coll_buffer *);
+void pici_slice_release(struct pici_request *, struct coll_buffer *);
 
 /* The first buffers of the request are free: their memory, and its distance from one to the next. */
 void pici_slice_buffers(struct pici_request *, uint8_t *first, size_t pitch);
@@ -73,24 +73,25 @@ const uint8_t *pici_slice_source(const struct pici_request *, const struct slice
 /* Whether the value codec makes the messages of the slice's step. */
 int pici_slice_coded(const struct pici_request *, const struct slice_run *);
 
-/* Begin to narrow the elements of a message to arrays: sets slice_run->sources and
+/* Begin to quantize the elements of a message to arrays: sets slice_run->sources and
  * slice_run->counts. slice_run->arrays is set. */
-enum pici_status pici_slice_narrow(struct pici_request *, struct slice_run *, const struct schedule_message *);
+enum pici_status pici_slice_quantize(struct pici_request *, struct slice_run *, const struct schedule_message *);
 
-/* They are narrowed: count what was lost, and begin to put what receivers will decode in the place of elements with
+/* They are quantized: count what was lost, and begin to put what receivers will decode in the place of elements with
  * which this rank goes on. */
-enum pici_status pici_slice_narrowed(struct pici_request *, struct slice_run *, const struct schedule_message *);
+enum pici_status pici_slice_quantized(struct pici_request *, struct slice_run *, const struct schedule_message *);
 
 /* Places for the arrays of a received segment. */
 void pici_slice_received(const struct pici_request *, const struct slice_run *, void *outputs[VALUES_ARRAYS]);
 
 /* Begin to put count elements of arrays at destination, or to add them there: arrays that were received, or those that
- * segment i of the last message made was narrowed to. */
-enum pici_status pici_slice_widen(struct pici_request *, const struct slice_run *, enum engine_widen,
-                                  uint8_t *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
-                                  const uint64_t input_counts[VALUES_ARRAYS]);
-enum pici_status pici_slice_widen_own(struct pici_request *, const struct slice_run *, const struct schedule_message *,
-                                      int i, enum engine_widen, uint8_t *destination);
+ * segment i of the last message made was quantized to. */
+enum pici_status pici_slice_dequantize(struct pici_request *, const struct slice_run *, enum engine_dequantize,
+                                       uint8_t *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
+                                       const uint64_t input_counts[VALUES_ARRAYS]);
+enum pici_status pici_slice_dequantize_own(struct pici_request *, const struct slice_run *,
+                                           const struct schedule_message *, int i, enum engine_dequantize,
+                                           uint8_t *destination);
 
 /* ---- progress */
 
@@ -100,7 +101,7 @@ int pici_slice_ready(const struct pici_request *, const struct slice_run *, enum
 /* The time, if anybody wants to know how long messages take; else 0. */
 double pici_slice_now(const struct pici_request *);
 
-/* Record that a message was made or taken in. tiles: NULL, or the tiles of each container in a sent message. */
+/* Record that a message was made or received. tiles: NULL, or the tiles of each container in a sent message. */
 void pici_slice_trace(struct pici_request *, const char *name, const struct slice_run *,
                       const struct schedule_message *, size_t wire, const uint64_t *tiles);
 

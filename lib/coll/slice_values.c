@@ -25,7 +25,7 @@ static void places(const struct pici_request *request, const struct slice_run *s
                    void *outputs[VALUES_ARRAYS])
 {
     const struct coll_layout *layout = layout_of(request);
-    uint8_t *next = slice_run->narrowed + (size_t)at * layout->parts;
+    uint8_t *next = slice_run->quantized + (size_t)at * layout->parts;
     for (int i = 0; i < VALUES_ARRAYS; i++) {
         outputs[i] = next;
         next += layout->part[i];
@@ -61,16 +61,16 @@ static int times_of(const struct pici_request *request, const struct slice_run *
 }
 
 /* What tells the random numbers of an encoding from those of others in the phase. Ranks that hold the same sum draw the
- * same. A rank of doubling narrows an element in every step; if it drew the same number each time, its errors would add
- * up. */
+ * same. A rank of doubling quantizes an element in every step; if it drew the same number each time, its errors would
+ * add up. */
 static int origin_of(const struct pici_request *request, const struct slice_run *slice_run,
                      const struct schedule_message *message)
 {
     return message->group ? message->group - 1 + slice_run->step * request->comm->ranks : request->comm->position;
 }
 
-enum pici_status pici_slice_narrow(struct pici_request *request, struct slice_run *slice_run,
-                                   const struct schedule_message *message)
+enum pici_status pici_slice_quantize(struct pici_request *request, struct slice_run *slice_run,
+                                     const struct schedule_message *message)
 {
     const struct coll_call *call = &request->call;
     const int wanted = accounts(request, message) && (call->opts.residual || call->opts.stats || request->comm->trace);
@@ -86,8 +86,8 @@ enum pici_status pici_slice_narrow(struct pici_request *request, struct slice_ru
         context.first = pici_coll_slice(request->comm, call, message->segments[i], slice_run->slice).first;
         places(request, slice_run, i, outputs);
         slice_run->loss.residual = residual_at(request, context.first);
-        status = request->engine->narrow(slice_run->lane, &call->opts.values, &context, outputs, made_counts, source,
-                                         count, wanted ? &slice_run->loss : NULL);
+        status = request->engine->quantize(slice_run->lane, &call->opts.values, &context, outputs, made_counts, source,
+                                           count, wanted ? &slice_run->loss : NULL);
         for (int array = 0; array < slice_run->arrays; array++) {
             slice_run->sources[array * message->count + i] = outputs[array];
             slice_run->counts[array * message->count + i] = made_counts[array];
@@ -98,9 +98,10 @@ enum pici_status pici_slice_narrow(struct pici_request *request, struct slice_ru
     return status;
 }
 
-enum pici_status pici_slice_widen(struct pici_request *request, const struct slice_run *slice_run,
-                                  enum engine_widen widening, uint8_t *destination, uint64_t count,
-                                  const void *const inputs[VALUES_ARRAYS], const uint64_t input_counts[VALUES_ARRAYS])
+enum pici_status pici_slice_dequantize(struct pici_request *request, const struct slice_run *slice_run,
+                                       enum engine_dequantize dequantizing, uint8_t *destination, uint64_t count,
+                                       const void *const inputs[VALUES_ARRAYS],
+                                       const uint64_t input_counts[VALUES_ARRAYS])
 {
     const struct coll_call *call = &request->call;
     const struct engine_values usage = {.values = &call->opts.values,
@@ -108,15 +109,16 @@ enum pici_status pici_slice_widen(struct pici_request *request, const struct sli
                                         .by_value = call->resolved.by_value,
                                         .quiet = call->args.kind != PICI_ALL_GATHER};
     const double begin = pici_slice_now(request);
-    enum pici_status status = request->engine->widen(slice_run->lane, &usage, widening, destination, count, inputs,
-                                                     input_counts, request->room.temp, layout_of(request)->temp);
-    request->stats.widen_s += pici_slice_now(request) - begin;
+    enum pici_status status =
+        request->engine->dequantize(slice_run->lane, &usage, dequantizing, destination, count, inputs, input_counts,
+                                    request->room.temp, layout_of(request)->temp);
+    request->stats.dequantize_s += pici_slice_now(request) - begin;
     return status;
 }
 
-enum pici_status pici_slice_widen_own(struct pici_request *request, const struct slice_run *slice_run,
-                                      const struct schedule_message *message, int i, enum engine_widen widening,
-                                      uint8_t *destination)
+enum pici_status pici_slice_dequantize_own(struct pici_request *request, const struct slice_run *slice_run,
+                                           const struct schedule_message *message, int i,
+                                           enum engine_dequantize dequantizing, uint8_t *destination)
 {
     const void *inputs[VALUES_ARRAYS] = {NULL};
     uint64_t input_counts[VALUES_ARRAYS] = {0};
@@ -124,29 +126,29 @@ enum pici_status pici_slice_widen_own(struct pici_request *request, const struct
         inputs[array] = slice_run->sources[array * message->count + i];
         input_counts[array] = slice_run->counts[array * message->count + i];
     }
-    return pici_slice_widen(
-        request, slice_run, widening, destination,
+    return pici_slice_dequantize(
+        request, slice_run, dequantizing, destination,
         pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).count, inputs,
         input_counts);
 }
 
 /* Of the two ranks of an exchange, the one whose elements are the second operand keeps its message and adds it to what
  * it receives. */
-enum pici_status pici_slice_narrowed(struct pici_request *request, struct slice_run *slice_run,
-                                     const struct schedule_message *message)
+enum pici_status pici_slice_quantized(struct pici_request *request, struct slice_run *slice_run,
+                                      const struct schedule_message *message)
 {
     const int gather = slice_run->messages.phase == PHASE_GATHER;
     enum pici_status status = PICI_OK;
-    request->stats.narrow_s += pici_slice_now(request) - slice_run->begin;
+    request->stats.quantize_s += pici_slice_now(request) - slice_run->begin;
     request->stats.nonfinite += slice_run->loss.nonfinite;
     request->stats.lost += slice_run->loss.squares;
     for (int i = 0; i < message->count && !status && (gather || (message->group && !message->keep)); i++) {
         const uint64_t first_element =
             pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).first;
-        status =
-            pici_slice_widen_own(request, slice_run, message, i, WIDEN_PLACE,
-                                 gather ? pici_slice_result(request, message->segments[i], first_element)
-                                        : pici_slice_new_sum(request, slice_run, message->segments[i], first_element));
+        status = pici_slice_dequantize_own(
+            request, slice_run, message, i, DEQUANTIZE_PLACE,
+            gather ? pici_slice_result(request, message->segments[i], first_element)
+                   : pici_slice_new_sum(request, slice_run, message->segments[i], first_element));
     }
     return status;
 }

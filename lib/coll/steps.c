@@ -3,26 +3,26 @@
  * The only loop over steps: the data of a collective.
  *
  * A segment is cut into slices, and `window` of them are in flight at a time. Each slice goes through all steps of the
- * schedule: make and send this rank's messages of the step, take in those that it receives, then the next step. While
+ * schedule: make and send this rank's messages of the step, process those that it receives, then the next step. While
  * one slice is encoded, another is on its way and a third is added. A place is a step of a slice. All ranks use one
  * order of places (round of `window` slices, then step, then slice): messages are sent and receives are posted in this
  * order, so the nth message to a peer is the nth that the peer expects from this rank. At some places a rank may have
  * nothing to send, or nothing to receive.
  *
- * There is no deadlock. A rank passes a place when it has sent its messages there and taken in those that it receives
+ * There is no deadlock. A rank passes a place when it has sent its messages there and processed those that it receives
  * there. It sends the messages of a place when it has passed the same slice's place in the step before. Suppose that
  * all ranks wait, and take a rank whose next place is the first in the order. Its peers at that place have reached it
  * too, so they have sent what the rank waits for: a contradiction.
  *
  * An asynchronous engine has a lane for each slice. A slice proceeds to its next stage when its lane is idle. Then
- * messages are made and taken in as soon as possible, in any order, but they are still sent, and places passed, in the
+ * messages are made and processed as soon as possible, in any order, but they are still sent, and places passed, in the
  * one order. */
 #include "coll/steps.h"
 
 #include "coll/note.h"
 #include "coll/rules.h"
 #include "coll/send.h"
-#include "coll/take.h"
+#include "coll/receive.h"
 
 /* ---- the order of places */
 
@@ -56,7 +56,7 @@ static int busy(const struct pici_request *request)
     int busy = !layout->slices;
     for (int i = 0; i < layout->window && request->engine->asynchronous; i++) {
         const enum coll_stage stage = request->runs[i].stage;
-        busy |= stage == STAGE_NARROWING || stage == STAGE_COUNTING || stage == STAGE_MAKING ||
+        busy |= stage == STAGE_QUANTIZING || stage == STAGE_COUNTING || stage == STAGE_MAKING ||
                 stage == STAGE_LOOKING || stage == STAGE_FIRST || stage == STAGE_TAKING;
     }
     return busy;
@@ -90,7 +90,7 @@ static enum pici_status try_send(struct pici_request *request, int *progressed)
     for (int i = 0; i < slice_run->messages.sends; i++) {
         if (slice_run->messages.send[i].peer == comm->position) {
             request->making--;
-            pici_slice_drop(request, slice_run->outgoing[i]);
+            pici_slice_release(request, slice_run->outgoing[i]);
             continue;
         }
         struct coll_flight *flight = &request->sends[request->sending];
@@ -121,7 +121,7 @@ static enum pici_status reap(struct pici_request *request, int *progressed)
             return pici_coll_lost(request->comm, request->sends[i].peer, status);
         if (done) {
             request->sends[i].buffer->flights--;
-            pici_slice_drop(request, request->sends[i].buffer);
+            pici_slice_release(request, request->sends[i].buffer);
             request->sends[i] = request->sends[--request->sending];
             *progressed = 1;
         } else {
@@ -146,7 +146,7 @@ static enum pici_status post(struct pici_request *request, int *progressed)
     const struct call_rules *rules = request->call.args.rules;
     const struct coll_layout *layout = layout_of(request);
     const struct pici_transport *transport = &request->comm->transport;
-    while (request->posted - request->folded < (uint64_t)layout->window && !past_end(request, &request->next_post)) {
+    while (request->posted - request->passed < (uint64_t)layout->window && !past_end(request, &request->next_post)) {
         if (request->posting_step != request->next_post.step)
             pici_slice_step_at(request, request->posting_step = request->next_post.step, &request->posting);
         if (!rules->has_buffers(request, request->next_post.slice_index, request->next_post.step, 1))
@@ -155,7 +155,8 @@ static enum pici_status post(struct pici_request *request, int *progressed)
         for (int i = 0; i < request->posting.receives; i++) {
             struct coll_flight *flight = &row(request, request->posted)[i];
             *flight = (struct coll_flight){.peer = request->comm->order[request->posting.receive[i].peer]};
-            flight->buffer = rules->take_buffer(request, request->next_post.slice_index, request->next_post.step, 1, i);
+            flight->buffer =
+                rules->acquire_buffer(request, request->next_post.slice_index, request->next_post.step, 1, i);
             enum pici_status status = transport->recv(transport->context, flight->peer, flight->buffer->bytes,
                                                       flight->buffer->capacity, &flight->request);
             if (status)
@@ -168,27 +169,27 @@ static enum pici_status post(struct pici_request *request, int *progressed)
     return PICI_OK;
 }
 
-/* Take in what arrived. Pass the next place in the order if everything there was taken in. */
+/* Process what arrived. Pass the next place in the order if everything there was processed. */
 static enum pici_status try_receive(struct pici_request *request, int *progressed)
 {
-    struct coll_place place = request->next_fold;
-    for (uint64_t i = request->folded; i < request->posted; i++, next_place(request, &place)) {
+    struct coll_place place = request->next_pass;
+    for (uint64_t i = request->passed; i < request->posted; i++, next_place(request, &place)) {
         struct slice_run *slice_run = &request->runs[place.slice_index];
         enum pici_status status = PICI_OK;
         if (slice_run->step == place.step && slice_run->slice == slice_at(request, &place))
-            status = pici_take_messages(request, slice_run, row(request, i), progressed);
+            status = pici_receive_messages(request, slice_run, row(request, i), progressed);
         if (status)
             return status;
-        /* a synchronous engine takes in messages in the order of places */
+        /* a synchronous engine processes messages in the order of places */
         if (!request->engine->asynchronous)
             break;
     }
-    struct slice_run *slice_run = &request->runs[request->next_fold.slice_index];
-    if (request->folded == request->posted || slice_run->stage != STAGE_TAKEN)
+    struct slice_run *slice_run = &request->runs[request->next_pass.slice_index];
+    if (request->passed == request->posted || slice_run->stage != STAGE_RECEIVED)
         return PICI_OK;
-    pici_end_step(request, slice_run, row(request, request->folded));
-    next_place(request, &request->next_fold);
-    request->folded++;
+    pici_end_step(request, slice_run, row(request, request->passed));
+    next_place(request, &request->next_pass);
+    request->passed++;
     *progressed = 1;
     return PICI_OK;
 }
@@ -210,7 +211,7 @@ static enum pici_status begin(struct pici_request *request)
             slice_run->accumulated =
                 request->room.sums + (size_t)i * (size_t)layout->limits.sums * layout->slice * call->resolved.width;
         if (layout->arrays)
-            slice_run->narrowed =
+            slice_run->quantized =
                 request->room.arrays + (size_t)i * ((size_t)layout->limits.segments + 1) * layout->parts;
         pici_slice_begin(request, slice_run, (uint64_t)i);
     }
@@ -237,7 +238,7 @@ static enum pici_status move(struct pici_request *request, int *progressed, int 
     if ((status = post(request, progressed)) || (status = try_send(request, progressed)) ||
         (status = try_receive(request, progressed)) || (status = reap(request, progressed)))
         return status;
-    *done = past_end(request, &request->next_fold) && request->sending == 0;
+    *done = past_end(request, &request->next_pass) && request->sending == 0;
     return PICI_OK;
 }
 

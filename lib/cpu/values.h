@@ -48,7 +48,7 @@ struct pici_values_kernels {
     void (*uncast[VALUES_CASTS])(uint8_t *dst, const uint8_t *src, size_t n);
     /* For n elements x that became y: residual += times * (x - y), unless residual is null, and *squares += the square
      * of x - y, where both are finite. Returns how many are not. The last bits of *squares differ between ISAs. */
-    uint64_t (*book)(uint8_t *residual, const uint8_t *x, const uint8_t *y, size_t n, int times, double *squares);
+    uint64_t (*accumulate)(uint8_t *residual, const uint8_t *x, const uint8_t *y, size_t n, int times, double *squares);
 };
 
 #endif

@@ -16,9 +16,9 @@
 
 using namespace pici;
 
-constexpr unsigned THREADS = 256, CAST_BLOCKS = 5, WIDEN_BLOCKS = 5;
-template <class E> constexpr unsigned NARROW_BLOCKS = sizeof(typename E::lane) == 8 ? 3 : 4;
-constexpr unsigned NARROW_SHARED = THREADS / 32 * 8;
+constexpr unsigned THREADS = 256, CAST_BLOCKS = 5, DEQUANTIZE_BLOCKS = 5;
+template <class E> constexpr unsigned QUANTIZE_BLOCKS = sizeof(typename E::lane) == 8 ? 3 : 4;
+constexpr unsigned QUANTIZE_SHARED = THREADS / 32 * 8;
 
 /* ---- what is lost ---- */
 
@@ -34,8 +34,8 @@ struct losses {
 /* residual += times * (x - y) for up to four elements x that became y, and squares += (x - y)^2, where both are finite.
  * Returns how many are not. */
 template <class E>
-PICI_DEV unsigned book(const losses &to, uint64_t at, const four<typename E::bits> &x, const four<typename E::bits> &y,
-                       uint64_t left, uint64_t &squares)
+PICI_DEV unsigned accumulate(const losses &to, uint64_t at, const four<typename E::bits> &x,
+                             const four<typename E::bits> &y, uint64_t left, uint64_t &squares)
 {
     typedef typename E::bits T;
     typedef real<typename E::lane> R;
@@ -97,34 +97,34 @@ PICI_DEV void tell(const losses &to, uint64_t squares, uint64_t *memory)
     }
 }
 
-/* ---- what becomes of widened elements ---- */
+/* ---- what becomes of dequantized elements ---- */
 
-struct widening {
-    int how; /* enum pici_cuda_widening */
+struct dequantizing {
+    int how; /* enum pici_cuda_dequantizing */
     zeros_rule zeros;
     ordering order;
 };
 
-static struct widening widening_of(enum pici_cuda_widening how, enum pici_dtype dtype)
+static struct dequantizing dequantizing_of(enum pici_cuda_dequantizing how, enum pici_dtype dtype)
 {
-    return {how, zeros_rule_of((unsigned)dtype, how == WIDENED_QUIET),
-            ordering_of((unsigned)dtype, how == WIDENED_MAX)};
+    return {how, zeros_rule_of((unsigned)dtype, how == DEQUANTIZED_QUIET),
+            ordering_of((unsigned)dtype, how == DEQUANTIZED_MAX)};
 }
 
 template <class E>
-PICI_DEV void store_widened(typename E::bits *dst, four<typename E::bits> &x, uint64_t left, bool at_once,
-                            const widening &w)
+PICI_DEV void store_dequantized(typename E::bits *dst, four<typename E::bits> &x, uint64_t left, bool at_once,
+                                const dequantizing &w)
 {
     four<typename E::bits> d = {};
-    if (w.how >= WIDENED_SUM)
+    if (w.how >= DEQUANTIZED_SUM)
         d = load_four(dst, left, at_once);
     PICI_UNROLL
     for (unsigned k = 0; k < 4; k++)
-        if (w.how == WIDENED_SUM)
+        if (w.how == DEQUANTIZED_SUM)
             x.v[k] = (typename E::bits)arith<E::DTYPE>::sum(d.v[k], x.v[k]);
-        else if (w.how == WIDENED_MIN || w.how == WIDENED_MAX)
+        else if (w.how == DEQUANTIZED_MIN || w.how == DEQUANTIZED_MAX)
             x.v[k] = first_in_order(d.v[k], x.v[k], w.order);
-        else if (w.how != WIDENED)
+        else if (w.how != DEQUANTIZED)
             x.v[k] = positive_zero(x.v[k], w.zeros);
     store_four(dst, x, left, at_once);
 }
@@ -180,7 +180,7 @@ struct cast_job {
     losses lost;
     uint64_t *nonfinite;
     int positive;
-    widening after;
+    dequantizing after;
 };
 
 /* Call each(at) for every fourth element, the calls dealt out to all threads of the grid. */
@@ -215,7 +215,7 @@ template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) cast_kernel(const cast_job 
         }
         store_four(dst + at, y, left, narrow);
         if (job.lost.residual || job.nonfinite)
-            other += book<typename C::element>(job.lost, at, x, back, left, squares);
+            other += accumulate<typename C::element>(job.lost, at, x, back, left, squares);
     });
     if (!job.nonfinite)
         return;
@@ -238,7 +238,7 @@ template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) uncast_kernel(const cast_jo
         PICI_UNROLL
         for (unsigned k = 0; k < 4; k++)
             x.v[k] = C::from(y.v[k]);
-        store_widened<typename C::element>(dst + at, x, job.n - at, wide, job.after);
+        store_dequantized<typename C::element>(dst + at, x, job.n - at, wide, job.after);
     });
 }
 
@@ -250,12 +250,12 @@ struct qsgd_job {
     uint64_t n;
     losses lost;
     uint64_t *nonfinite;
-    uint64_t *bad; /* where the status of widening is */
+    uint64_t *bad; /* where the status of dequantizing is */
     uint64_t first;
     uint32_t key[2], counter[2], bucket;
     unsigned bits;
     bool l2, nearest;
-    widening after;
+    dequantizing after;
 };
 
 template <class T> PICI_DEV T warp_greatest(T v)
@@ -371,7 +371,7 @@ PICI_DEV void store_codes(uint8_t *to, const int32_t code[4], unsigned bits, uin
     }
 }
 
-template <class E> PICI_KERNEL(THREADS, NARROW_BLOCKS<E>) quantize_kernel(const qsgd_job job)
+template <class E> PICI_KERNEL(THREADS, QUANTIZE_BLOCKS<E>) quantize_kernel(const qsgd_job job)
 {
     typedef typename E::bits T;
     typedef typename E::lane U;
@@ -415,7 +415,7 @@ template <class E> PICI_KERNEL(THREADS, NARROW_BLOCKS<E>) quantize_kernel(const 
             PICI_UNROLL
             for (unsigned k = 0; k < 4; k++)
                 y.v[k] = decoded<E>(q, code[k]);
-            book<E>(job.lost, begin + i, x, y, n - i, squares);
+            accumulate<E>(job.lost, begin + i, x, y, n - i, squares);
         }
     }
     tell(job.lost, squares, (uint64_t *)memory);
@@ -434,7 +434,7 @@ PICI_DEV uint32_t load_codes(const uint8_t *from, unsigned bits, uint64_t left)
     return word;
 }
 
-template <class E> PICI_KERNEL(THREADS, WIDEN_BLOCKS) dequantize_kernel(const qsgd_job job)
+template <class E> PICI_KERNEL(THREADS, DEQUANTIZE_BLOCKS) dequantize_kernel(const qsgd_job job)
 {
     typedef typename E::bits T;
     typedef typename E::lane U;
@@ -463,7 +463,7 @@ template <class E> PICI_KERNEL(THREADS, WIDEN_BLOCKS) dequantize_kernel(const qs
                 bad = bad || raw == unused;
                 x.v[k] = coded ? decoded<E>(q, (raw ^ unused) - unused) : scale ? (T)(E::INFINITE | E::QUIET) : (T)0;
             }
-            store_widened<E>(elements + begin + i, x, n - i, at_once, job.after);
+            store_dequantized<E>(elements + begin + i, x, n - i, at_once, job.after);
         }
     }
     if (hw::ballot(bad) && hw::lane() == 0)
@@ -491,7 +491,7 @@ static cudaError_t launch_cast(const cast_job &job, enum pici_dtype cast, bool b
 {
     const uint64_t parts = job.n / (4 * THREADS) + 1;
 #define LAUNCH(C)                                                                                                      \
-    launch_jobs(back ? uncast_kernel<C> : cast_kernel<C>, parts, 1, THREADS, back ? 0 : NARROW_SHARED, CAST_BLOCKS,    \
+    launch_jobs(back ? uncast_kernel<C> : cast_kernel<C>, parts, 1, THREADS, back ? 0 : QUANTIZE_SHARED, CAST_BLOCKS,  \
                 job, stream)
     BY_CAST(cast, LAUNCH)
 #undef LAUNCH
@@ -501,8 +501,8 @@ static cudaError_t launch_qsgd(const qsgd_job &job, enum pici_dtype dtype, bool 
 {
     const uint64_t parts = job.n / job.bucket / (THREADS / 32) + 1;
 #define LAUNCH(E)                                                                                                      \
-    launch_jobs(back ? dequantize_kernel<E> : quantize_kernel<E>, parts, 1, THREADS, back ? 0 : NARROW_SHARED,         \
-                back ? WIDEN_BLOCKS : NARROW_BLOCKS<E>, job, stream)
+    launch_jobs(back ? dequantize_kernel<E> : quantize_kernel<E>, parts, 1, THREADS, back ? 0 : QUANTIZE_SHARED,       \
+                back ? DEQUANTIZE_BLOCKS : QUANTIZE_BLOCKS<E>, job, stream)
     BY_FLOAT(dtype, LAUNCH)
 #undef LAUNCH
 }
@@ -522,9 +522,9 @@ static struct qsgd_job qsgd_job_of(const struct values *v, const void *elements,
 }
 
 /* nonfinite: to which elements or buckets that are not finite are added, or null. */
-static cudaError_t narrow(void *const out[2], const void *src, uint64_t n, const struct values *v,
-                          const struct values_where *where, const losses &lost, uint64_t *nonfinite,
-                          cudaStream_t stream)
+static cudaError_t quantize(void *const out[2], const void *src, uint64_t n, const struct values *v,
+                            const struct values_where *where, const losses &lost, uint64_t *nonfinite,
+                            cudaStream_t stream)
 {
     if (!n)
         return cudaSuccess;
@@ -547,36 +547,36 @@ static cudaError_t narrow(void *const out[2], const void *src, uint64_t n, const
 
 cudaError_t pici_cuda_losses_workspace(size_t *bytes)
 {
-    constexpr unsigned MOST = CAST_BLOCKS > NARROW_BLOCKS<element_f32> ? CAST_BLOCKS : NARROW_BLOCKS<element_f32>;
+    constexpr unsigned MOST = CAST_BLOCKS > QUANTIZE_BLOCKS<element_f32> ? CAST_BLOCKS : QUANTIZE_BLOCKS<element_f32>;
     int all = 0;
     const cudaError_t e = multiprocessors(&all);
     *bytes = sizeof(pici_cuda_control) + (size_t)all * MOST * sizeof(uint64_t);
     return e;
 }
 
-cudaError_t pici_cuda_narrow(void *const out[2], const void *src, uint64_t n, const struct values *v,
-                             const struct values_where *where, const struct pici_cuda_losses *l, cudaStream_t stream)
+cudaError_t pici_cuda_quantize(void *const out[2], const void *src, uint64_t n, const struct values *v,
+                               const struct values_where *where, const struct pici_cuda_losses *l, cudaStream_t stream)
 {
     losses lost = {};
     if (!l)
-        return narrow(out, src, n, v, where, lost, nullptr, stream);
+        return quantize(out, src, n, v, where, lost, nullptr, stream);
     pici_cuda_control *const control = (pici_cuda_control *)l->workspace;
     lost = {l->residual, l->times, l->told, control, (uint64_t *)(void *)(control + 1)};
-    return narrow(out, src, n, v, where, lost, &control->nnz, stream);
+    return quantize(out, src, n, v, where, lost, &control->nnz, stream);
 }
 
-cudaError_t pici_cuda_widen(void *dst, uint64_t n, const void *const in[2], const struct values *v,
-                            enum pici_cuda_widening how, uint64_t *bad, cudaStream_t stream)
+cudaError_t pici_cuda_dequantize(void *dst, uint64_t n, const void *const in[2], const struct values *v,
+                                 enum pici_cuda_dequantizing how, uint64_t *bad, cudaStream_t stream)
 {
     if (!n)
         return cudaSuccess;
     if (v->cast) {
-        const cast_job job = {dst, (void *)in[0], n, {}, nullptr, 0, widening_of(how, v->dtype)};
+        const cast_job job = {dst, (void *)in[0], n, {}, nullptr, 0, dequantizing_of(how, v->dtype)};
         return launch_cast(job, v->cast, true, stream);
     }
     struct qsgd_job job = qsgd_job_of(v, dst, n, in);
     job.bad = bad;
-    job.after = widening_of(how, v->dtype);
+    job.after = dequantizing_of(how, v->dtype);
     return launch_qsgd(job, v->dtype, true, stream);
 }
 
@@ -633,8 +633,8 @@ static bool are_apart(const struct codec *c, const void *elements, uint64_t n, c
     return true;
 }
 
-enum pici_status pici_narrow_cuda_counts(uint64_t count[2], enum pici_dtype dtype[2], uint64_t n,
-                                         enum pici_dtype elements, const struct pici_values *values)
+enum pici_status pici_quantize_cuda_counts(uint64_t count[2], enum pici_dtype dtype[2], uint64_t n,
+                                           enum pici_dtype elements, const struct pici_values *values)
 {
     struct codec c;
     const enum pici_status s = codec_of(&c, values, elements, n);
@@ -645,11 +645,11 @@ enum pici_status pici_narrow_cuda_counts(uint64_t count[2], enum pici_dtype dtyp
     return s ? s : count && dtype ? PICI_OK : PICI_E_ARG;
 }
 
-enum pici_status pici_narrow_cuda(void *const array[2], uint64_t *nonfinite, const void *src, uint64_t n,
-                                  enum pici_dtype dtype, const struct pici_values *values,
-                                  const struct pici_cuda_narrow_opts *opts, cudaStream_t stream)
+enum pici_status pici_quantize_cuda(void *const array[2], uint64_t *nonfinite, const void *src, uint64_t n,
+                                    enum pici_dtype dtype, const struct pici_values *values,
+                                    const struct pici_cuda_quantize_opts *opts, cudaStream_t stream)
 {
-    struct pici_cuda_narrow_opts o = PICI_CUDA_NARROW_OPTS_INIT;
+    struct pici_cuda_quantize_opts o = PICI_CUDA_QUANTIZE_OPTS_INIT;
     struct codec c;
     enum pici_status s = opts ? sized_read(&o, sizeof o, sizeof o, opts) : PICI_OK;
     if (!s)
@@ -669,11 +669,11 @@ enum pici_status pici_narrow_cuda(void *const array[2], uint64_t *nonfinite, con
     c.v.positive = o.positive;
     const struct values_where where = {o.first, o.sequence, (int)o.phase, (int)o.origin};
     const losses lost = {residual, o.times, nullptr, nullptr, nullptr};
-    return narrow(array, src, n, &c.v, &where, lost, nonfinite, stream) ? PICI_E_DEVICE : PICI_OK;
+    return quantize(array, src, n, &c.v, &where, lost, nonfinite, stream) ? PICI_E_DEVICE : PICI_OK;
 }
 
-enum pici_status pici_widen_cuda(void *dst, struct pici_cuda_result *result, uint64_t n, enum pici_dtype dtype,
-                                 const void *const array[2], const struct pici_values *values, cudaStream_t stream)
+enum pici_status pici_dequantize_cuda(void *dst, struct pici_cuda_result *result, uint64_t n, enum pici_dtype dtype,
+                                      const void *const array[2], const struct pici_values *values, cudaStream_t stream)
 {
     struct codec c;
     const enum pici_status s = codec_of(&c, values, dtype, n);
@@ -689,6 +689,6 @@ enum pici_status pici_widen_cuda(void *dst, struct pici_cuda_result *result, uin
     static_assert(offsetof(struct pici_cuda_result, status) == 8 && offsetof(struct pici_cuda_result, rule) == 12,
                   "status and rule, which stays 0, are one word");
     if (!e)
-        e = pici_cuda_widen(dst, n, array, &c.v, WIDENED, (uint64_t *)(void *)&result->status, stream);
+        e = pici_cuda_dequantize(dst, n, array, &c.v, DEQUANTIZED, (uint64_t *)(void *)&result->status, stream);
     return e ? PICI_E_DEVICE : PICI_OK;
 }

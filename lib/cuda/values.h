@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What collectives need of the value codecs CAST and QSGD beyond pici/cuda.h: parameters that are settled, widened
+ * What collectives need of the value codecs CAST and QSGD beyond pici/cuda.h: parameters that are resolved, dequantized
  * elements that are added to others, and what is lost. The functions put at most one kernel into the stream and return
  * at once, as those of reduce.h. Elements are aligned to their width, arrays to 16; n may be 0. Arguments are not
  * checked, but the elements of arrays are. */
@@ -18,13 +18,13 @@ extern "C" {
 struct values;
 struct values_where;
 
-/* What a narrowing lost: the members of struct values_loss (values/values.h). */
+/* What a quantizing lost: the members of struct values_loss (values/values.h). */
 struct pici_cuda_told {
     uint64_t nonfinite;
     double squares;
 };
 
-/* Where what a narrowing loses is written. */
+/* Where what a quantizing loses is written. */
 struct pici_cuda_losses {
     void *residual;              /* times * the loss is added to it; NULL: nothing is */
     int times;                   /* at least 1 */
@@ -35,19 +35,26 @@ struct pici_cuda_losses {
 /* Bytes of that workspace, on the current device. */
 cudaError_t pici_cuda_losses_workspace(size_t *bytes);
 
-/* As the function `narrow` of struct pici_codec. losses: NULL if nobody wants to know. The squares are added in an
+/* As the function `quantize` of struct pici_codec. losses: NULL if nobody wants to know. The squares are added in an
  * order that depends on n and on the number of multiprocessors alone. */
-cudaError_t pici_cuda_narrow(void *const out[2], const void *src, uint64_t n, const struct values *,
-                             const struct values_where *, const struct pici_cuda_losses *losses, cudaStream_t);
+cudaError_t pici_cuda_quantize(void *const out[2], const void *src, uint64_t n, const struct values *,
+                               const struct values_where *, const struct pici_cuda_losses *losses, cudaStream_t);
 
-/* What becomes of widened elements: dst = they; the same, but +0.0 for -0.0, with quiet NaNs; dst = dst + they; dst =
- * the smaller, or the greater, of dst and they. */
-enum pici_cuda_widening { WIDENED, WIDENED_POSITIVE, WIDENED_QUIET, WIDENED_SUM, WIDENED_MIN, WIDENED_MAX };
+/* What becomes of dequantized elements: dst = they; the same, but +0.0 for -0.0, with quiet NaNs; dst = dst + they; dst
+ * = the smaller, or the greater, of dst and they. */
+enum pici_cuda_dequantizing {
+    DEQUANTIZED,
+    DEQUANTIZED_POSITIVE,
+    DEQUANTIZED_QUIET,
+    DEQUANTIZED_SUM,
+    DEQUANTIZED_MIN,
+    DEQUANTIZED_MAX
+};
 
-/* As the function `widen` of struct pici_codec, for all n elements; the arrays have as many elements as their codec
- * makes of n. If they break a rule, *bad becomes the status as 32 bits, and dst is unspecified; else it stays. */
-cudaError_t pici_cuda_widen(void *dst, uint64_t n, const void *const in[2], const struct values *,
-                            enum pici_cuda_widening, uint64_t *bad, cudaStream_t);
+/* As the function `dequantize` of struct pici_codec, for all n elements; the arrays have as many elements as their
+ * codec makes of n. If they break a rule, *bad becomes the status as 32 bits, and dst is unspecified; else it stays. */
+cudaError_t pici_cuda_dequantize(void *dst, uint64_t n, const void *const in[2], const struct values *,
+                                 enum pici_cuda_dequantizing, uint64_t *bad, cudaStream_t);
 
 #ifdef __cplusplus
 }

@@ -121,7 +121,7 @@ void pici_tree_step(const struct schedule *schedule, const struct schedule_call 
     if (step->sends) /* the root sends in the first step */
         put(step->send, hop.to, 0, 1, p, k == 0 ? SEND_ENCODE : SEND_FORWARD, hop.again, p);
     if (step->receives)
-        put(step->receive, hop.from, 0, 1, p, TAKE_PLACE, hop.again, p);
+        put(step->receive, hop.from, 0, 1, p, RECEIVE_PLACE, hop.again, p);
 }
 
 void pici_tree_limits(const struct schedule *schedule, const struct schedule_call *call, struct schedule_limits *limits)
@@ -182,7 +182,8 @@ static void gather_step(const struct schedule_call *call, int k, struct schedule
         put(step->send, run.to, run.send_first, run.count, p, r == call->root && k == 0 ? SEND_ENCODE : SEND_FORWARD,
             forwards(call, r, run.send_first, run.count, k), p);
     if (step->receives)
-        put(step->receive, run.from, run.recv_first, run.count, p, r == call->root ? TAKE_KEEP : TAKE_PLACE, keep, p);
+        put(step->receive, run.from, run.recv_first, run.count, p, r == call->root ? RECEIVE_KEEP : RECEIVE_PLACE, keep,
+            p);
 }
 
 int pici_scatter_steps(const struct schedule *schedule, const struct schedule_call *call)
@@ -206,7 +207,7 @@ void pici_scatter_step(const struct schedule *schedule, const struct schedule_ca
     if (step->sends)
         put(step->send, to, to, 1, p, SEND_ENCODE, 0, p);
     if (step->receives)
-        put(step->receive, call->root, to, 1, p, TAKE_PLACE, forwards(call, to, to, 1, -1), p);
+        put(step->receive, call->root, to, 1, p, RECEIVE_PLACE, forwards(call, to, to, 1, -1), p);
 }
 
 void pici_scatter_limits(const struct schedule *schedule, const struct schedule_call *call,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * p2 is the largest power of two up to p, and rem = p - p2. Positions below 2 * rem are pairs. In the first step (fold)
- * the even position of each pair sends its contribution to the odd one, and is absent until the last step (unfold), in
+ * p2 is the largest power of two up to p, and rem = p - p2. Positions below 2 * rem are pairs. In the first step
+ * the even position of each pair sends its contribution to the odd one, and is absent until the last step, in
  * which it receives the result. The p2 others have numbers v, in the order of their positions. In step t of log2 p2
  * exchanges, v and v xor 2^t send each other their sums. Both compute the same: the sum of the lower position, to which
  * that of the higher position is added. So all have the same bytes, though addition is not exactly commutative (of two
@@ -84,14 +84,14 @@ void pici_doubling_step(const struct schedule *schedule, const struct schedule_c
     step->complete = COMPLETE_NONE;
     step->sends = step->receives = 0;
     if (t < 0) {
-        within_pair(&shape, call->position, 1, TAKE_REDUCE, 1, step);
+        within_pair(&shape, call->position, 1, RECEIVE_REDUCE, 1, step);
     } else if (t == shape.exchanges) {
-        within_pair(&shape, call->position, 0, TAKE_PLACE, call->ranks, step);
+        within_pair(&shape, call->position, 0, RECEIVE_PLACE, call->ranks, step);
     } else if (v >= 0) {
         const int other = v ^ 1 << t, lower = v < other;
         step->sends = step->receives = 1;
         put(step->send, position_of(&shape, other), SEND_ENCODE, contributions(&shape, v, t));
-        put(step->receive, position_of(&shape, other), lower ? TAKE_REDUCE : TAKE_REDUCE_REVERSED,
+        put(step->receive, position_of(&shape, other), lower ? RECEIVE_REDUCE : RECEIVE_REDUCE_REVERSED,
             contributions(&shape, other, t));
         step->send->keep = lower ? KEEP_NOT : KEEP_MESSAGE;
         step->send->group = 1 + position_of(&shape, v >> t << t);
@@ -110,7 +110,8 @@ void pici_doubling_limits(const struct schedule *schedule, const struct schedule
 
 /* ---- what is sent */
 
-/* The position that one sends to in exchange t; before all (t < 0) in the fold, after all in the unfold. < 0: none. */
+/* The position that one sends to in exchange t; before all (t < 0) in the first step, after all in the last one. < 0:
+ * none. */
 static int peer_of(const struct shape *shape, int position, int t)
 {
     const int v = number_of(shape, position);

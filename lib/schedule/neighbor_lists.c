@@ -220,7 +220,7 @@ static void step(const struct schedule *schedule, const struct schedule_call *ca
     }
     for (int i = 0; i < out->receives; i++) {
         copy(route, &out->receive[i], &route->receive[route->receive_begin[k] + i]);
-        out->receive[i].action = TAKE_PLACE;
+        out->receive[i].action = RECEIVE_PLACE;
         if (k == route->steps - 1)
             out->receive[i].keep = KEEP_NOT;
     }

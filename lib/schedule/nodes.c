@@ -89,12 +89,12 @@ static void step_inside(const struct nodes_levels *levels, int k, struct schedul
     put_inside(levels, step->receive, run.from, run.recv_first, run.count);
     if (step->phase == PHASE_REDUCE) {
         step->send->action = SEND_ENCODE;
-        step->receive->action = TAKE_REDUCE;
+        step->receive->action = RECEIVE_REDUCE;
         step->send->contributions = levels->inside->sum(NULL, levels->size, levels->local, k, run.send_first);
         step->receive->contributions = levels->inside->sum(NULL, levels->size, run.from, k, run.recv_first);
     } else {
         step->send->action = k == 0 && levels->nodes == 1 ? SEND_ENCODE : SEND_FORWARD;
-        step->receive->action = TAKE_PLACE;
+        step->receive->action = RECEIVE_PLACE;
         step->send->contributions = step->receive->contributions = p;
     }
     step->send->keep = run.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
@@ -150,7 +150,7 @@ static void step_between(const struct nodes_levels *levels, int k, struct schedu
         step->send[i].keep = inside || run.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
     }
     for (int i = 0; i < step->receives; i++) {
-        step->receive[i].action = gathers ? TAKE_PLACE : TAKE_REDUCE;
+        step->receive[i].action = gathers ? RECEIVE_PLACE : RECEIVE_REDUCE;
         step->receive[i].keep = levels->lanes > 1 ? KEEP_APART : KEEP_MESSAGE;
         if (!inside && !run.keep_received)
             step->receive[i].keep = KEEP_NOT;

@@ -244,7 +244,7 @@ void pici_two_phase_step(const struct schedule *schedule, const struct schedule_
     put_run(send, run.to, run.send_first, run.count, p);
     put_run(receive, run.from, run.recv_first, run.count, p);
     send->action = gathers && k > 0 ? SEND_FORWARD : SEND_ENCODE;
-    receive->action = gathers ? TAKE_PLACE : TAKE_REDUCE;
+    receive->action = gathers ? RECEIVE_PLACE : RECEIVE_REDUCE;
     send->keep = run.keep_sent ? KEEP_MESSAGE : KEEP_NOT;
     receive->keep = run.keep_received ? KEEP_MESSAGE : KEEP_NOT;
     send->contributions = receive->contributions = gathers ? p : pattern->contributions(p, k);

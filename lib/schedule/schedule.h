@@ -59,15 +59,15 @@ static inline int nodes_size(const struct schedule_call *call, int node)
 enum schedule_action {
     SEND_ENCODE,  /* sender: encode the elements; reducing: this rank's sum of each segment, or its own contribution */
     SEND_FORWARD, /* sender: the blocks as they were received, or encoded before, byte for byte */
-    TAKE_REDUCE,  /* receiver: add to this rank's sum of each segment, which at first is its own contribution */
-    TAKE_REDUCE_REVERSED, /* receiver: the same with the operands exchanged: decode in place of this rank's sum, and add
-                           * the blocks that this rank sent in this step, which it keeps for that */
-    TAKE_PLACE,           /* receiver: decode into the result */
-    TAKE_KEEP             /* receiver: only keep it, to forward later */
+    RECEIVE_REDUCE, /* receiver: add to this rank's sum of each segment, which at first is its own contribution */
+    RECEIVE_REDUCE_REVERSED, /* receiver: the same with the operands exchanged: decode in place of this rank's sum,
+                              * and add the blocks that this rank sent in this step, which it keeps for that */
+    RECEIVE_PLACE,           /* receiver: decode into the result */
+    RECEIVE_KEEP             /* receiver: only keep it, to forward later */
 };
 
-/* Whether a later message of this rank forwards these blocks (again), or a TAKE_REDUCE_REVERSED of this step adds them;
- * at most one for a segment. */
+/* Whether a later message of this rank forwards these blocks (again), or a RECEIVE_REDUCE_REVERSED of this step adds
+ * them; at most one for a segment. */
 enum schedule_keep {
     KEEP_NOT,
     KEEP_MESSAGE, /* yes; until then they stay in this message's buffer */

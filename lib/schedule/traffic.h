@@ -25,7 +25,7 @@ struct traffic_step {
     int repeat;                          /* how many steps */
     struct traffic_load between, inside; /* to other nodes, in the node: of the rank that sends most over such links */
     double node_share;                   /* elements out of the busiest node */
-    double take_share;                   /* what the busiest rank takes in */
+    double take_share;                   /* what the busiest rank receives */
 };
 
 enum { TRAFFIC_STEPS = 192 };

@@ -4,7 +4,7 @@
 #include "cpu/kernels.h"
 #include "cpu/values.h"
 #include "values/accepts.h"
-#include "values/book.h"
+#include "values/residual.h"
 
 static enum pici_dtype dtype(const struct values *values, int array)
 {
@@ -18,9 +18,9 @@ static int which(const struct values *values)
     return values->cast == PICI_F16;
 }
 
-static enum pici_status narrow(const struct values *values, const struct values_where *context,
-                               void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
-                               const void *source, uint64_t count, struct values_loss *loss)
+static enum pici_status quantize(const struct values *values, const struct values_where *context,
+                                 void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
+                                 const void *source, uint64_t count, struct values_loss *loss)
 {
     const struct pici_values_kernels *kernels = pici_isa()->values[values->dtype];
     const size_t wide = pici_dtype_width(values->dtype), width = pici_dtype_width(values->cast);
@@ -37,14 +37,14 @@ static enum pici_status narrow(const struct values *values, const struct values_
         taken = count - offset < VALUES_PIECE ? count - offset : VALUES_PIECE;
         kernels->cast[which(values)](output, input, (size_t)taken, values->positive);
         kernels->uncast[which(values)](decoded, output, (size_t)taken);
-        pici_values_book(values, loss, offset, input, decoded, taken, &loss->nonfinite);
+        pici_values_accumulate(values, loss, offset, input, decoded, taken, &loss->nonfinite);
     }
     return PICI_OK;
 }
 
-static enum pici_status widen(const struct values *values, void *destination, uint64_t first_element, uint64_t count,
-                              uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
-                              const uint64_t input_counts[VALUES_ARRAYS])
+static enum pici_status dequantize(const struct values *values, void *destination, uint64_t first_element,
+                                   uint64_t count, uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
+                                   const uint64_t input_counts[VALUES_ARRAYS])
 {
     if (input_counts[0] != total_count)
         return PICI_E_CORRUPT;
@@ -62,5 +62,5 @@ const struct pici_codec pici_codec_cast = {.name = "cast",
                                            .unit = values_tile,
                                            .most = values_each,
                                            .dtype = dtype,
-                                           .narrow = narrow,
-                                           .widen = widen};
+                                           .quantize = quantize,
+                                           .dequantize = dequantize};

@@ -4,7 +4,7 @@
 #include "cpu/kernels.h"
 #include "cpu/values.h"
 #include "values/accepts.h"
-#include "values/book.h"
+#include "values/residual.h"
 
 enum { SCALES = QSGD_SCALES, CODES = QSGD_CODES, GATHER_SHIFT = 31 };
 
@@ -13,9 +13,9 @@ static size_t scale_bytes(const struct values *values)
     return pici_dtype_width(values_qsgd_dtype(values, SCALES));
 }
 
-static enum pici_status narrow(const struct values *values, const struct values_where *context,
-                               void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
-                               const void *source, uint64_t count, struct values_loss *loss)
+static enum pici_status quantize(const struct values *values, const struct values_where *context,
+                                 void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
+                                 const void *source, uint64_t count, struct values_loss *loss)
 {
     const struct pici_values_kernels *kernels = pici_isa()->values[values->dtype];
     const size_t width = pici_dtype_width(values->dtype);
@@ -42,16 +42,16 @@ static enum pici_status narrow(const struct values *values, const struct values_
             const struct pici_dequantize dequantize = {decoded,       quantize.n,     quantize.bucket,
                                                        quantize.bits, quantize.scale, quantize.code};
             kernels->dequantize(&dequantize);
-            pici_values_book(values, loss, offset, quantize.src, decoded, taken, NULL);
+            pici_values_accumulate(values, loss, offset, quantize.src, decoded, taken, NULL);
             loss->nonfinite += nonfinite;
         }
     }
     return PICI_OK;
 }
 
-static enum pici_status widen(const struct values *values, void *destination, uint64_t first_element, uint64_t count,
-                              uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
-                              const uint64_t input_counts[VALUES_ARRAYS])
+static enum pici_status dequantize(const struct values *values, void *destination, uint64_t first_element,
+                                   uint64_t count, uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
+                                   const uint64_t input_counts[VALUES_ARRAYS])
 {
     /* bits of the last byte */
     const unsigned bits = (unsigned)values->bits, last = (unsigned)(total_count % 8) * bits % 8;
@@ -79,5 +79,5 @@ const struct pici_codec pici_codec_qsgd = {.name = "qsgd",
                                            .unit = values_tile,
                                            .most = values_qsgd_most,
                                            .dtype = values_qsgd_dtype,
-                                           .narrow = narrow,
-                                           .widen = widen};
+                                           .quantize = quantize,
+                                           .dequantize = dequantize};

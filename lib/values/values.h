@@ -24,7 +24,7 @@ struct values {
     enum pici_dtype dtype; /* of the elements */
     unsigned phases;       /* VALUES_REDUCING, VALUES_GATHERING; exact: 0 */
     enum pici_dtype cast;
-    int positive; /* CAST: -0.0 becomes +0.0. From the operation; pici_values_settle leaves it 0 */
+    int positive; /* CAST: -0.0 becomes +0.0. From the operation; pici_values_resolve leaves it 0 */
     int bits;     /* ZFP: 1 rate, 2 tolerance */
     int norm;     /* enum pici_norm; ZFP: the version of libzfp's streams */
     int rounding; /* enum pici_rounding */
@@ -67,23 +67,23 @@ struct pici_codec {
      *
      * Narrow `count` elements, which begin at a multiple of the unit, to arrays. made_counts[]: elements of each. loss:
      * NULL if nobody wants to know. PICI_E_NOMEM. */
-    enum pici_status (*narrow)(const struct values *, const struct values_where *, void *const outputs[VALUES_ARRAYS],
-                               uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
-                               struct values_loss *loss);
+    enum pici_status (*quantize)(const struct values *, const struct values_where *, void *const outputs[VALUES_ARRAYS],
+                                 uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
+                                 struct values_loss *loss);
     /* Widen elements [first_element, first_element + count) of the total_count elements that the arrays represent,
      * input_counts[] elements in each. first_element: a multiple of the unit; count too, unless it reaches the total.
      * The arrays are untrusted: PICI_E_CORRUPT if they break a rule that concerns these elements. PICI_E_NOMEM. */
-    enum pici_status (*widen)(const struct values *, void *destination, uint64_t first_element, uint64_t count,
-                              uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
-                              const uint64_t input_counts[VALUES_ARRAYS]);
+    enum pici_status (*dequantize)(const struct values *, void *destination, uint64_t first_element, uint64_t count,
+                                   uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
+                                   const uint64_t input_counts[VALUES_ARRAYS]);
 };
 
 extern const struct pici_codec pici_codec_exact, pici_codec_cast, pici_codec_qsgd, pici_codec_zfp;
 
 /* The codec and the parameters of a call with elements of this dtype. asked: the caller's, or NULL for exact; only as
  * much is read of it as its size says. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/coll.h says, and *values is exact. */
-enum pici_status pici_values_settle(struct values *values, const struct pici_values *asked, enum pici_dtype,
-                                    enum pici_op);
+enum pici_status pici_values_resolve(struct values *values, const struct pici_values *asked, enum pici_dtype,
+                                     enum pici_op);
 
 /* PICI_E_ARG if a call may not have so many elements, because they are not whole rows or planes. */
 enum pici_status pici_values_count(const struct values *, uint64_t count);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "bytes.h"
-#include "values/book.h"
+#include "values/residual.h"
 #include "values/values.h"
 
 enum { LENGTHS, PAYLOAD, RATE = 1, TOLERANCE = 2, WORD = 8 /* bytes of a length's unit */ };
@@ -219,8 +219,8 @@ static void copy_raw(const struct values *values, uint8_t *output, const uint8_t
 }
 
 /* One unit to its length and its bytes at `output`; returns how many bytes. */
-static enum pici_status narrow_unit(const struct unit_coder *coder, uint32_t *length, uint8_t *output, size_t *bytes,
-                                    const uint8_t *source, uint64_t count, int *finite)
+static enum pici_status quantize_unit(const struct unit_coder *coder, uint32_t *length, uint8_t *output, size_t *bytes,
+                                      const uint8_t *source, uint64_t count, int *finite)
 {
     const struct values *values = coder->values;
     const size_t raw = (size_t)count * pici_dtype_width(values->dtype);
@@ -264,8 +264,8 @@ static size_t unit_bytes(const struct values *values, uint32_t length, uint64_t 
     return *bad ? 0 : (size_t)length * WORD;
 }
 
-static enum pici_status widen_unit(const struct unit_coder *coder, uint8_t *destination, uint64_t count,
-                                   uint32_t length, const uint8_t *input, size_t bytes)
+static enum pici_status dequantize_unit(const struct unit_coder *coder, uint8_t *destination, uint64_t count,
+                                        uint32_t length, const uint8_t *input, size_t bytes)
 {
     const size_t raw = (size_t)count * pici_dtype_width(coder->values->dtype);
     if (!length)
@@ -291,9 +291,9 @@ static enum pici_status widen_unit(const struct unit_coder *coder, uint8_t *dest
 
 /* ---- all of them */
 
-static enum pici_status narrow(const struct values *values, const struct values_where *context,
-                               void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
-                               const void *source, uint64_t count, struct values_loss *loss)
+static enum pici_status quantize(const struct values *values, const struct values_where *context,
+                                 void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
+                                 const void *source, uint64_t count, struct values_loss *loss)
 {
     struct unit_coder coder;
     const size_t width = pici_dtype_width(values->dtype);
@@ -314,13 +314,13 @@ static enum pici_status narrow(const struct values *values, const struct values_
         size_t bytes;
         int finite;
         taken = count - offset < unit(values) ? count - offset : unit(values);
-        status = narrow_unit(&coder, &length, output, &bytes, input, taken, &finite);
+        status = quantize_unit(&coder, &length, output, &bytes, input, taken, &finite);
         memcpy((uint8_t *)outputs[LENGTHS] + i * sizeof length, &length, sizeof length);
         made_counts[PAYLOAD] += bytes;
         if (!status && loss) {
-            status = widen_unit(&coder, decoded, taken, length, output, bytes);
+            status = dequantize_unit(&coder, decoded, taken, length, output, bytes);
             if (!status)
-                pici_values_book(values, loss, offset, input, decoded, taken, NULL);
+                pici_values_accumulate(values, loss, offset, input, decoded, taken, NULL);
             loss->nonfinite += !finite;
         }
     }
@@ -329,9 +329,9 @@ static enum pici_status narrow(const struct values *values, const struct values_
     return status;
 }
 
-static enum pici_status widen(const struct values *values, void *destination, uint64_t first_element, uint64_t count,
-                              uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
-                              const uint64_t input_counts[VALUES_ARRAYS])
+static enum pici_status dequantize(const struct values *values, void *destination, uint64_t first_element,
+                                   uint64_t count, uint64_t total_count, const void *const inputs[VALUES_ARRAYS],
+                                   const uint64_t input_counts[VALUES_ARRAYS])
 {
     const size_t width = pici_dtype_width(values->dtype);
     const uint8_t *const lengths = inputs[LENGTHS], *const payload = inputs[PAYLOAD];
@@ -361,8 +361,8 @@ static enum pici_status widen(const struct values *values, void *destination, ui
         taken = total_count - offset < unit(values) ? total_count - offset : unit(values);
         const size_t bytes = unit_bytes(values, length, taken, &bad);
         if (offset >= first_element)
-            status = widen_unit(&coder, (uint8_t *)destination + (offset - first_element) * width, taken, length,
-                                payload + at_byte, bytes);
+            status = dequantize_unit(&coder, (uint8_t *)destination + (offset - first_element) * width, taken, length,
+                                     payload + at_byte, bytes);
         at_byte += bytes;
     }
     coder_free(&coder);
@@ -390,7 +390,7 @@ const struct pici_codec pici_codec_zfp = {
     .most = most,
     .dtype = dtype,
 #ifdef PICI_HAVE_ZFP
-    .narrow = narrow,
-    .widen = widen,
+    .quantize = quantize,
+    .dequantize = dequantize,
 #endif
 };

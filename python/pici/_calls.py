@@ -52,20 +52,27 @@ class Stats:
     #: elements that a value codec has rounded, each as often as it was
     events: int = 0
     #: seconds of encode_s and decode_s that the codec took
-    narrow_s: float = 0
-    widen_s: float = 0
+    quantize_s: float = 0
+    dequantize_s: float = 0
     #: buckets, units or elements that were not finite
     nonfinite: int = 0
     #: the sum of the squared errors of the events
     lost: float = 0
 
+    @property
+    def narrow_s(self) -> float:
+        """Deprecated: the name of quantize_s until version 0.3."""
+        return self.quantize_s
+
+    @property
+    def widen_s(self) -> float:
+        """Deprecated: the name of dequantize_s until version 0.3."""
+        return self.dequantize_s
+
 
 def stats_of(of: Any, last: bool) -> Stats:
-    calls, wire, dense, inter, sends, encode, decode, wait, events, narrow, widen, nonfinite, lost = _codec.comm_stats(
-        of, last
-    )
-    blocks = dict(zip(_abi.FORMATS, sends))
-    return Stats(calls, wire, dense, inter, blocks, encode, decode, wait, events, narrow, widen, nonfinite, lost)
+    calls, wire, dense, inter, sends, *rest = _codec.comm_stats(of, last)
+    return Stats(calls, wire, dense, inter, dict(zip(_abi.FORMATS, sends)), *rest)
 
 
 # ---- options

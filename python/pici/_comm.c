@@ -102,8 +102,8 @@ static void add(struct driver *d, const struct pici_coll_stats *s)
     sum->decode_s += s->decode_s;
     sum->wait_s += s->wait_s;
     sum->events += s->events;
-    sum->narrow_s += s->narrow_s;
-    sum->widen_s += s->widen_s;
+    sum->quantize_s += s->quantize_s;
+    sum->dequantize_s += s->dequantize_s;
     sum->nonfinite += s->nonfinite;
     sum->lost += s->lost;
     d->last.calls = 1;
@@ -556,8 +556,8 @@ static PyObject *comm_wait(PyObject *self, PyObject *args)
 }
 
 /* comm_stats(driver, last) -> (calls, wire_bytes, dense_bytes, inter_bytes, sends by format in a tuple, encode_s,
- * decode_s, wait_s, events, narrow_s, widen_s, nonfinite, lost), of all calls, or of the last. The first argument may
- * also be a flight, which is a single call. */
+ * decode_s, wait_s, events, quantize_s, dequantize_s, nonfinite, lost), of all calls, or of the last. The first
+ * argument may also be a flight, which is a single call. */
 static PyObject *comm_stats(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -579,8 +579,8 @@ static PyObject *comm_stats(PyObject *self, PyObject *args)
     typedef unsigned long long number;
     return Py_BuildValue("KKKK(KKKK)dddKddKd", (number)t->calls, (number)s->wire_bytes, (number)s->dense_bytes,
                          (number)s->inter_bytes, (number)s->sends[0], (number)s->sends[1], (number)s->sends[2],
-                         (number)s->sends[3], s->encode_s, s->decode_s, s->wait_s, (number)s->events, s->narrow_s,
-                         s->widen_s, (number)s->nonfinite, s->lost);
+                         (number)s->sends[3], s->encode_s, s->decode_s, s->wait_s, (number)s->events, s->quantize_s,
+                         s->dequantize_s, (number)s->nonfinite, s->lost);
 }
 
 /* comm_error(driver) -> the library's words for the first failure; "" if there was none; or BUSY or CLOSED. */

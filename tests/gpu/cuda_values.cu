@@ -50,13 +50,13 @@ static bytes make_elements(uint64_t n, enum pici_dtype dtype, uint32_t bucket)
 struct setting {
     enum pici_dtype dtype;
     struct pici_values values;
-    struct pici_cuda_narrow_opts opts;
+    struct pici_cuda_quantize_opts opts;
 };
 
-static struct values settled(const struct setting &s)
+static struct values resolved(const struct setting &s)
 {
     struct values v;
-    if (pici_values_settle(&v, &s.values, s.dtype, PICI_SUM)) {
+    if (pici_values_resolve(&v, &s.values, s.dtype, PICI_SUM)) {
         printf("FAIL a setting of the test\n");
         exit(1);
     }
@@ -66,7 +66,7 @@ static struct values settled(const struct setting &s)
 
 static struct ref_values reference(const struct setting &s)
 {
-    const struct values v = settled(s);
+    const struct values v = resolved(s);
     struct ref_values r = {};
     r.codec = v.cast ? REF_CAST : REF_QSGD;
     r.dtype = s.dtype;
@@ -85,15 +85,15 @@ static struct ref_values reference(const struct setting &s)
 }
 
 /* Arrays of the host's codec, what it lost, and how many buckets or elements were not finite. */
-static void narrow_on_host(const struct setting &s, bytes array[2], const bytes &src, uint64_t n, bytes &residual,
-                           uint64_t *nonfinite)
+static void quantize_on_host(const struct setting &s, bytes array[2], const bytes &src, uint64_t n, bytes &residual,
+                             uint64_t *nonfinite)
 {
-    const struct values v = settled(s);
+    const struct values v = resolved(s);
     const struct values_where where = {s.opts.first, s.opts.sequence, (int)s.opts.phase, (int)s.opts.origin};
     struct values_loss loss = {residual.data(), s.opts.times, 0, 0};
     void *const out[2] = {array[0].data(), array[1].data()};
     uint64_t made[2] = {0, 0};
-    if (v.codec->narrow(&v, &where, out, made, src.data(), n, &loss))
+    if (v.codec->quantize(&v, &where, out, made, src.data(), n, &loss))
         exit(1);
     *nonfinite = loss.nonfinite;
 }
@@ -106,7 +106,7 @@ struct arrays {
     buffer *at[2];
     explicit arrays(const struct setting &s, uint64_t n)
     {
-        if (pici_narrow_cuda_counts(count, dtype, n, s.dtype, &s.values))
+        if (pici_quantize_cuda_counts(count, dtype, n, s.dtype, &s.values))
             exit(1);
         for (int a = 0; a < 2; a++) {
             length[a] = (size_t)count[a] * pici_dtype_width(dtype[a]);
@@ -120,25 +120,26 @@ struct arrays {
     }
 };
 
-static void check_widen(const struct setting &s, const arrays &a, uint64_t n, const bytes want[2], bool expect_good)
+static void check_dequantize(const struct setting &s, const arrays &a, uint64_t n, const bytes want[2],
+                             bool expect_good)
 {
     const unsigned width = (unsigned)pici_dtype_width(s.dtype);
     const struct ref_values ref = reference(s);
     const void *const in[2] = {want[0].data(), want[1].data()}, *const there[2] = {a.at[0]->at, a.at[1]->at};
     bytes decoded((size_t)n * width + 1);
-    const bool good = ref_values_widen(decoded.data(), &ref, in, a.count, n) == REF_OK;
+    const bool good = ref_values_dequantize(decoded.data(), &ref, in, a.count, n) == REF_OK;
     if (expect_good != good)
-        tally(false, "the reference of widening says %d", good);
+        tally(false, "the reference of dequantizing says %d", good);
     for (int k = 0; k < 2; k++)
         if (a.length[k])
             a.at[k]->put(want[k].data());
     buffer dst((size_t)n * width, some_skew(s.dtype));
     result_buffer result;
-    const enum pici_status status = pici_widen_cuda(dst.at, result.to(), n, s.dtype, there, &s.values, stream);
+    const enum pici_status status = pici_dequantize_cuda(dst.at, result.to(), n, s.dtype, there, &s.values, stream);
     const struct pici_cuda_result r = result.read();
     tally(!status && r.status == (good ? PICI_OK : PICI_E_CORRUPT) && !r.len && !r.rule &&
               (!good || dst.get((size_t)n * width) == decoded),
-          "widen %zu of %s, codec %d, bits %d, bucket %u: %d, %d", (size_t)n, pici_dtype_name(s.dtype),
+          "dequantize %zu of %s, codec %d, bits %d, bucket %u: %d, %d", (size_t)n, pici_dtype_name(s.dtype),
           (int)s.values.codec, s.values.bits, s.values.bucket, (int)status, (int)r.status);
 }
 
@@ -156,22 +157,22 @@ static void check(const struct setting &s, uint64_t n)
     for (int k = 0; k < 2; k++)
         want[k] = host[k] = bytes(a.length[k] + 1);
     void *const out[2] = {want[0].data(), want[1].data()};
-    ref_values_narrow(out, &ref, src.data(), n);
+    ref_values_quantize(out, &ref, src.data(), n);
     buffer from((size_t)n * width, some_skew(s.dtype), src.data()), nonfinite(8),
         lost((size_t)n * width, some_skew(s.dtype), residual.data());
     const uint64_t zero = 0;
     uint64_t other = 0;
     nonfinite.put(&zero);
     device_good();
-    narrow_on_host(s, host, src, n, residual, &other);
+    quantize_on_host(s, host, src, n, residual, &other);
     if (rng_below(&rng, 3))
         on.values.residual = lost.at;
     void *const to[2] = {a.at[0]->at, a.at[1]->at};
     const enum pici_status status =
-        pici_narrow_cuda(to, (uint64_t *)nonfinite.at, from.at, n, s.dtype, &on.values, &on.opts, stream);
+        pici_quantize_cuda(to, (uint64_t *)nonfinite.at, from.at, n, s.dtype, &on.values, &on.opts, stream);
     const bool right = !status && device_good() && a.at[0]->get(a.length[0]) == want[0] &&
                        a.at[1]->get(a.length[1]) == want[1] && host[0] == want[0] && host[1] == want[1];
-    tally(right, "narrow %zu of %s, codec %d, bits %d, bucket %u, norm %d, rounding %d: %d", (size_t)n,
+    tally(right, "quantize %zu of %s, codec %d, bits %d, bucket %u, norm %d, rounding %d: %d", (size_t)n,
           pici_dtype_name(s.dtype), (int)s.values.codec, s.values.bits, s.values.bucket, (int)s.values.norm,
           (int)s.values.rounding, (int)status);
     uint64_t counted;
@@ -180,7 +181,7 @@ static void check(const struct setting &s, uint64_t n)
     if (on.values.residual)
         tally(lost.get((size_t)n * width) == residual, "what %s of codec %d, bits %d, lost", pici_dtype_name(s.dtype),
               (int)s.values.codec, s.values.bits);
-    check_widen(s, a, n, want, true);
+    check_dequantize(s, a, n, want, true);
 }
 
 /* ---- arrays that break a rule */
@@ -204,13 +205,13 @@ static void check_damaged(const struct setting &s, uint64_t n)
                                          : UINT64_C(0x3f80)) +
                       rng_below(&rng, 100));
     void *const out[2] = {want[0].data(), want[1].data()};
-    ref_values_narrow(out, &ref, src.data(), n);
-    check_widen(s, a, n, want, true);
+    ref_values_quantize(out, &ref, src.data(), n);
+    check_dequantize(s, a, n, want, true);
     const uint64_t scales[] = {inf, inf | 1, nan | 1, nan | sign, nan, sign, sign | 1, 0, inf - 1, 1};
     for (int i = 0; i < 10; i++) {
         bytes bad[2] = {want[0], want[1]};
         ref_store(bad[0].data(), rng_below(&rng, a.count[0]), wide, scales[i]);
-        check_widen(s, a, n, bad, i >= 8);
+        check_dequantize(s, a, n, bad, i >= 8);
     }
     for (int i = 0; i < 6;
          i++) { /* the code that there is not, in each place of a group of four, and in the last one */
@@ -219,12 +220,12 @@ static void check_damaged(const struct setting &s, uint64_t n)
         uint8_t *const byte = &bad[1][(size_t)(j * bits / 8)];
         const unsigned shift = (unsigned)(j * bits % 8), mask = (1u << bits) - 1;
         *byte = (uint8_t)((*byte & ~(mask << shift)) | 1u << (bits - 1) << shift);
-        check_widen(s, a, n, bad, false);
+        check_dequantize(s, a, n, bad, false);
     }
     for (unsigned bit = (unsigned)(n * bits % 8); bit && bit < 8; bit++) { /* spare ones */
         bytes bad[2] = {want[0], want[1]};
         bad[1][a.length[1] - 1] = (uint8_t)(bad[1][a.length[1] - 1] | 1u << bit);
-        check_widen(s, a, n, bad, false);
+        check_dequantize(s, a, n, bad, false);
     }
 }
 
@@ -311,48 +312,48 @@ static void check_refusals(void)
     q.codec = PICI_VALUES_QSGD;
     cast.codec = PICI_VALUES_CAST;
     void *to[2] = {array.at, codes.at};
-    const auto narrow = [&](const struct pici_values *values, enum pici_dtype dtype, const void *from) {
-        return pici_narrow_cuda(to, NULL, from, 4096, dtype, values, NULL, stream);
+    const auto quantize = [&](const struct pici_values *values, enum pici_dtype dtype, const void *from) {
+        return pici_quantize_cuda(to, NULL, from, 4096, dtype, values, NULL, stream);
     };
-    const auto widen = [&](void *dst, void *r) {
-        return pici_widen_cuda(dst, (struct pici_cuda_result *)r, 4096, PICI_F32, to, &q, stream);
+    const auto dequantize = [&](void *dst, void *r) {
+        return pici_dequantize_cuda(dst, (struct pici_cuda_result *)r, 4096, PICI_F32, to, &q, stream);
     };
-    tally(narrow(NULL, PICI_F32, src.at) == PICI_E_ARG, "no codec");
-    tally(narrow(&q, PICI_I32, src.at) == PICI_E_UNSUPPORTED, "QSGD of integers");
-    tally(narrow(&cast, PICI_BF16, src.at) == PICI_E_UNSUPPORTED, "a cast of bf16");
-    tally(narrow(&q, (enum pici_dtype)99, src.at) == PICI_E_ARG, "an unknown dtype");
-    tally(narrow(&q, PICI_F32, src.at + 1) == PICI_E_ARG, "elements that are not aligned");
-    tally(narrow(&q, PICI_F32, array.at) == PICI_E_ARG, "an array over its elements");
-    tally(narrow(&q, PICI_F32, NULL) == PICI_E_ARG, "no elements");
+    tally(quantize(NULL, PICI_F32, src.at) == PICI_E_ARG, "no codec");
+    tally(quantize(&q, PICI_I32, src.at) == PICI_E_UNSUPPORTED, "QSGD of integers");
+    tally(quantize(&cast, PICI_BF16, src.at) == PICI_E_UNSUPPORTED, "a cast of bf16");
+    tally(quantize(&q, (enum pici_dtype)99, src.at) == PICI_E_ARG, "an unknown dtype");
+    tally(quantize(&q, PICI_F32, src.at + 1) == PICI_E_ARG, "elements that are not aligned");
+    tally(quantize(&q, PICI_F32, array.at) == PICI_E_ARG, "an array over its elements");
+    tally(quantize(&q, PICI_F32, NULL) == PICI_E_ARG, "no elements");
     v = q;
     v.codec = PICI_VALUES_ZFP;
     v.rate = 8;
-    tally(narrow(&v, PICI_F32, src.at) == PICI_E_UNSUPPORTED, "zfp");
+    tally(quantize(&v, PICI_F32, src.at) == PICI_E_UNSUPPORTED, "zfp");
     v.codec = PICI_VALUES_EXACT;
-    tally(narrow(&v, PICI_F32, src.at) == PICI_E_UNSUPPORTED, "no codec at all");
+    tally(quantize(&v, PICI_F32, src.at) == PICI_E_UNSUPPORTED, "no codec at all");
     v = q;
     v.bits = 3;
-    tally(narrow(&v, PICI_F32, src.at) == PICI_E_ARG, "3 bits");
+    tally(quantize(&v, PICI_F32, src.at) == PICI_E_ARG, "3 bits");
     v = q;
     v.bucket = 32;
-    tally(narrow(&v, PICI_F32, src.at) == PICI_E_ARG, "a bucket of 32");
+    tally(quantize(&v, PICI_F32, src.at) == PICI_E_ARG, "a bucket of 32");
     v = q;
     v.residual = src.at;
-    tally(narrow(&v, PICI_F32, src.at) == PICI_E_ARG, "a residual over the elements");
+    tally(quantize(&v, PICI_F32, src.at) == PICI_E_ARG, "a residual over the elements");
     v = q;
     v.size = 1;
-    tally(narrow(&v, PICI_F32, src.at) == PICI_E_ARG, "no size");
-    struct pici_cuda_narrow_opts o = PICI_CUDA_NARROW_OPTS_INIT;
+    tally(quantize(&v, PICI_F32, src.at) == PICI_E_ARG, "no size");
+    struct pici_cuda_quantize_opts o = PICI_CUDA_QUANTIZE_OPTS_INIT;
     o.times = 0;
-    tally(pici_narrow_cuda(to, NULL, src.at, 4096, PICI_F32, &q, &o, stream) == PICI_E_ARG, "losses 0 times");
-    tally(widen(src.at, NULL) == PICI_E_ARG, "no result");
-    tally(widen(src.at, src.at) == PICI_E_ARG, "a result over the elements");
+    tally(pici_quantize_cuda(to, NULL, src.at, 4096, PICI_F32, &q, &o, stream) == PICI_E_ARG, "losses 0 times");
+    tally(dequantize(src.at, NULL) == PICI_E_ARG, "no result");
+    tally(dequantize(src.at, src.at) == PICI_E_ARG, "a result over the elements");
     to[1] = codes.at + 8;
-    tally(narrow(&q, PICI_F32, src.at) == PICI_E_ARG && widen(src.at, result.at) == PICI_E_ARG,
+    tally(quantize(&q, PICI_F32, src.at) == PICI_E_ARG && dequantize(src.at, result.at) == PICI_E_ARG,
           "codes that are not aligned");
     to[1] = to[0];
-    tally(narrow(&q, PICI_F32, src.at) == PICI_E_ARG, "codes over scales");
-    tally(pici_narrow_cuda_counts(NULL, NULL, 1, PICI_F32, &q) == PICI_E_ARG, "no counts");
+    tally(quantize(&q, PICI_F32, src.at) == PICI_E_ARG, "codes over scales");
+    tally(pici_quantize_cuda_counts(NULL, NULL, 1, PICI_F32, &q) == PICI_E_ARG, "no counts");
     tally(device_good(), "after refusals");
 }
 
@@ -371,7 +372,7 @@ int main(int argc, char **argv)
             for (int norm = 0; norm < 2; norm++)
                 for (int rounding = 0; rounding < 2; rounding++)
                     for (unsigned i = 0; i < (thorough ? 16u : 2u); i++, turn++) {
-                        struct setting s = {dtype, PICI_VALUES_INIT, PICI_CUDA_NARROW_OPTS_INIT};
+                        struct setting s = {dtype, PICI_VALUES_INIT, PICI_CUDA_QUANTIZE_OPTS_INIT};
                         s.values.codec = PICI_VALUES_QSGD;
                         s.values.bits = bits;
                         s.values.norm = (enum pici_norm)norm;
@@ -392,7 +393,7 @@ int main(int argc, char **argv)
                     }
     for (int kind = 0; kind < 3; kind++)
         for (unsigned i = 0; i < (thorough ? 60u : 8u); i++) {
-            struct setting s = {kind < 2 ? PICI_F32 : PICI_F64, PICI_VALUES_INIT, PICI_CUDA_NARROW_OPTS_INIT};
+            struct setting s = {kind < 2 ? PICI_F32 : PICI_F64, PICI_VALUES_INIT, PICI_CUDA_QUANTIZE_OPTS_INIT};
             s.values.codec = PICI_VALUES_CAST;
             s.values.cast = kind == 0 ? PICI_BF16 : kind == 1 ? PICI_F16 : PICI_F32;
             s.opts.positive = (int)(i & 1);

@@ -50,7 +50,7 @@ check 0 'value codecs' "$bench" $small -t 3 --algorithm ring,doubling --values e
 says '^# wrong elements: 0$'
 says ' pici doubling auto q4  *99% .*  error 0\.[0-9]*$'
 says ' pici ring auto q8@gather  *99% .*  error 0\.0[0-9]*$'
-check 0 'value codecs as JSON' grep -q '"values":"bf16","narrow_s":.*"error":0' "$tmp/values.json"
+check 0 'value codecs as JSON' grep -q '"values":"bf16","quantize_s":.*"error":0' "$tmp/values.json"
 check 2 'a value codec that is none' "$bench" --values q3
 check 2 'zfp without a rate' "$bench" --values zfp
 # Each node of a ring sends all that a rank sends: 2 (p - 1) / p of the buffer.

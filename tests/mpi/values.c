@@ -115,7 +115,7 @@ static struct values_case some_case(int i, enum pici_collective collective, enum
     c.seed = 1 + rng_below(&r, 1000);
     c.op = collective == PICI_ALL_GATHER ? PICI_SUM : (enum pici_op)rng_below(&r, 2);
     c.data = (enum values_data)rng_below(&r, DATA_KINDS);
-    c.residual = c.data != DATA_SPECIAL; /* what is not finite is not booked */
+    c.residual = c.data != DATA_SPECIAL; /* what is not finite is not accumulated */
     c.in_place = !c.residual && collective != PICI_REDUCE_SCATTER;
     c.window = 1 + (int)rng_below(&r, 3);
     const uint64_t more = ranks > 4 ? 60 : 3240; /* several slices of a segment */
@@ -126,7 +126,7 @@ static struct values_case some_case(int i, enum pici_collective collective, enum
 static int has(const struct values_case *c)
 {
     struct values v;
-    return pici_values_settle(&v, &c->values, c->dtype, c->op) == PICI_OK;
+    return pici_values_resolve(&v, &c->values, c->dtype, c->op) == PICI_OK;
 }
 
 static void calls(struct judge *j, int quick, int full)

@@ -139,7 +139,7 @@ static struct subject_values some_subject(enum pici_dtype dtype)
     s.where = (struct values_where){any64() >> 2, any64(), (int)rng_below(&rng, 2), (int)rng_below(&rng, 1000)};
     if (rng_below(&rng, 2))
         s.where.first &= ~UINT64_C(63);
-    tally("settle", pici_values_settle(&s.v, &asked, dtype, PICI_SUM) ? "refused" : NULL);
+    tally("settle", pici_values_resolve(&s.v, &asked, dtype, PICI_SUM) ? "refused" : NULL);
     s.v.positive = (int)rng_below(&rng, 2);
     snprintf(s.name, sizeof s.name,
              "%s %s n=%llu cast=%d positive=%d bits=%d bucket=%u norm=%d rounding=%d first=%llu mod 4", s.v.codec->name,
@@ -159,8 +159,8 @@ static uint8_t *placed(int i, size_t bytes, const void *from)
 }
 
 /* Widen in pieces of whole units, in any order. */
-static enum pici_status widen_in_pieces(const struct values *v, uint8_t *dst, uint64_t n, const void *const in[2],
-                                        const uint64_t have[2])
+static enum pici_status dequantize_in_pieces(const struct values *v, uint8_t *dst, uint64_t n, const void *const in[2],
+                                             const uint64_t have[2])
 {
     const uint64_t unit = v->codec->unit(v), width = pici_dtype_width(v->dtype);
     enum pici_status worst = PICI_OK;
@@ -168,7 +168,7 @@ static enum pici_status widen_in_pieces(const struct values *v, uint8_t *dst, ui
         first = (end - 1) / unit * unit;
         if (first && rng_below(&rng, 2))
             first -= unit;
-        const enum pici_status s = v->codec->widen(v, dst + first * width, first, end - first, n, in, have);
+        const enum pici_status s = v->codec->dequantize(v, dst + first * width, first, end - first, n, in, have);
         worst = s ? s : worst;
     }
     return worst;
@@ -190,25 +190,25 @@ static const char *beside(const struct subject_values *s, const void *const sour
         if (v->codec->most(v, array, s->n) != count[array] ||
             pici_dtype_width(v->codec->dtype(v, array)) != width[array])
             return "most elements of an array, or their dtype";
-    if (v->codec->narrow(v, &s->where, out, made, src, s->n, NULL) || made[0] != count[0] ||
+    if (v->codec->quantize(v, &s->where, out, made, src, s->n, NULL) || made[0] != count[0] ||
         (v->codec->arrays > 1 && made[1] != count[1]))
-        return "narrow's status or counts";
+        return "quantize's status or counts";
     for (int array = 0; array < v->codec->arrays; array++)
         if (memcmp(out[array], want[array], (size_t)count[array] * width[array]) != 0)
             return array ? "codes" : "the first array";
-    if (v->codec->widen(v, dst, 0, s->n, s->n, in, made))
-        return "widen's status";
+    if (v->codec->dequantize(v, dst, 0, s->n, s->n, in, made))
+        return "dequantize's status";
     if (memcmp(dst, result, bytes) != 0)
-        return "what widen makes";
+        return "what dequantize makes";
     memset(dst, 0x55, bytes);
-    if (widen_in_pieces(v, dst, s->n, in, made))
-        return "widen's status of a piece";
+    if (dequantize_in_pieces(v, dst, s->n, in, made))
+        return "dequantize's status of a piece";
     if (memcmp(dst, result, bytes) != 0)
-        return "what widen makes of pieces";
+        return "what dequantize makes of pieces";
     for (int array = 0; array < v->codec->arrays; array++)
         memset(out[array], 0x33, (size_t)count[array] * width[array]);
-    if (v->codec->narrow(v, &s->where, out, made, src, s->n, &loss))
-        return "narrow's status with a residual";
+    if (v->codec->quantize(v, &s->where, out, made, src, s->n, &loss))
+        return "quantize's status with a residual";
     for (int array = 0; array < v->codec->arrays; array++)
         if (memcmp(out[array], want[array], (size_t)count[array] * width[array]) != 0)
             return "arrays depend on whether there is a residual";
@@ -240,7 +240,7 @@ static void hostile(const struct subject_values *s, const struct ref_values *r, 
     else
         changed[rng_below(&rng, length)] = (uint8_t)(0x80 >> rng_below(&rng, 8));
     const void *const reference_in[2] = {arrays[0], arrays[1]};
-    const enum ref_status status = ref_values_widen(want, r, reference_in, count, s->n);
+    const enum ref_status status = ref_values_dequantize(want, r, reference_in, count, s->n);
     for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++) {
         const void *const in[2] = {placed(1, (size_t)count[0] * width[0], arrays[0]),
                                    placed(2, (size_t)count[1] * width[1], arrays[1])};
@@ -248,17 +248,17 @@ static void hostile(const struct subject_values *s, const struct ref_values *r, 
         char which[300];
         snprintf(which, sizeof which, "%s: changed arrays of %s", (*isa)->name, s->name);
         pici_isa_force(*isa);
-        const enum pici_status got = s->v.codec->widen(&s->v, dst, 0, s->n, s->n, in, count);
-        tally(which, (int)got != (int)status                               ? "status"
-                     : !got && memcmp(dst, want, bytes)                    ? "what is decoded"
-                     : !guard_intact(&guard[3])                            ? "bytes around the result"
-                     : widen_in_pieces(&s->v, dst, s->n, in, count) != got ? "status in pieces"
-                                                                           : NULL);
+        const enum pici_status got = s->v.codec->dequantize(&s->v, dst, 0, s->n, s->n, in, count);
+        tally(which, (int)got != (int)status                                    ? "status"
+                     : !got && memcmp(dst, want, bytes)                         ? "what is decoded"
+                     : !guard_intact(&guard[3])                                 ? "bytes around the result"
+                     : dequantize_in_pieces(&s->v, dst, s->n, in, count) != got ? "status in pieces"
+                                                                                : NULL);
         for (int less = 0; less < s->v.codec->arrays; less++) {
             uint64_t wrong[2] = {count[0], count[1]};
             wrong[less] -= 1;
             tally(which,
-                  s->v.codec->widen(&s->v, dst, 0, s->n, s->n, in, wrong) != PICI_E_CORRUPT ? "too short" : NULL);
+                  s->v.codec->dequantize(&s->v, dst, 0, s->n, s->n, in, wrong) != PICI_E_CORRUPT ? "too short" : NULL);
         }
     }
 }
@@ -278,9 +278,9 @@ static void check(enum pici_dtype dtype)
     fill(source, s.n, dtype, (enum kind)rng_below(&rng, KINDS));
     fill(before, s.n, dtype, rng_below(&rng, 2) ? GRADIENT : ANY_BITS);
     memcpy(after, before, bytes);
-    ref_values_narrow(want, &r, source, s.n);
-    tally(s.name, ref_values_widen(result, &r, in, count, s.n) ? "the reference refuses its arrays" : NULL);
-    ref_values_book(after, &r, source, result, s.n, 1 + (unsigned)(s.where.sequence % 2));
+    ref_values_quantize(want, &r, source, s.n);
+    tally(s.name, ref_values_dequantize(result, &r, in, count, s.n) ? "the reference refuses its arrays" : NULL);
+    ref_values_accumulate(after, &r, source, result, s.n, 1 + (unsigned)(s.where.sequence % 2));
     for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++)
         for (int round = 0; round < 2; round++) {
             char which[300];
@@ -309,7 +309,7 @@ static void reference_of_zfp(const struct value_vector *c)
     const size_t bytes = (size_t)c->n * ref_width(c->v.dtype);
     uint8_t *dst = test_alloc(bytes);
     memcpy(dst, c->result, bytes);
-    const enum ref_status s = ref_values_widen(dst, &c->v, c->array, c->count, c->n);
+    const enum ref_status s = ref_values_dequantize(dst, &c->v, c->array, c->count, c->n);
     tally(c->name, s != (c->refuse ? REF_E_CORRUPT : REF_OK)  ? "the reference's status"
                    : !s && memcmp(dst, c->result, bytes) != 0 ? "the reference's elements"
                                                               : NULL);
@@ -335,15 +335,15 @@ static void vector(const struct value_vector *c, void *unused)
     asked.rounding = c->v.nearest ? PICI_ROUND_NEAREST : PICI_ROUND_RANDOM;
     asked.bucket = c->v.bucket;
     asked.seed = c->v.seed;
-    const enum pici_status settled = pici_values_settle(&v, &asked, (enum pici_dtype)c->v.dtype, PICI_SUM);
+    const enum pici_status resolved = pici_values_resolve(&v, &asked, (enum pici_dtype)c->v.dtype, PICI_SUM);
     if (c->v.codec == REF_ZFP)
         reference_of_zfp(c);
-    if (settled == PICI_E_UNSUPPORTED && c->v.codec == REF_ZFP) {
+    if (resolved == PICI_E_UNSUPPORTED && c->v.codec == REF_ZFP) {
         lacks_zfp = 1;
         return;
     }
-    tally(c->name, settled ? "not settled" : NULL);
-    if (settled)
+    tally(c->name, resolved ? "not resolved" : NULL);
+    if (resolved)
         return;
     v.positive = c->v.positive;
     const struct values_where where = {c->v.first, c->v.sequence, (int)c->v.phase, (int)c->v.origin};
@@ -357,18 +357,18 @@ static void vector(const struct value_vector *c, void *unused)
         pici_isa_force(*isa);
         if (!c->refuse) {
             const uint8_t *src = placed(0, bytes, c->src);
-            if (v.codec->narrow(&v, &where, out, made, src, c->n, NULL) || made[0] != c->count[0] ||
+            if (v.codec->quantize(&v, &where, out, made, src, c->n, NULL) || made[0] != c->count[0] ||
                 made[1] != c->count[1])
-                bad = "narrow's status or counts";
+                bad = "quantize's status or counts";
             for (int a = 0; a < v.codec->arrays; a++)
                 if (!bad && memcmp(out[a], c->array[a], (size_t)made[a] * widths[a]) != 0)
                     bad = "an array";
         }
         for (int a = 0; a < 2; a++)
             in[a] = placed(1 + a, (size_t)c->count[a] * widths[a], c->array[a]);
-        const enum pici_status s = v.codec->widen(&v, dst, 0, c->n, c->n, in, c->count);
+        const enum pici_status s = v.codec->dequantize(&v, dst, 0, c->n, c->n, in, c->count);
         if (!bad && s != (c->refuse ? PICI_E_CORRUPT : PICI_OK))
-            bad = "widen's status";
+            bad = "dequantize's status";
         if (!bad && !s && memcmp(dst, c->result, bytes) != 0)
             bad = "the result";
         tally(c->name, bad);

@@ -94,7 +94,7 @@ Test(coll_doubling, ranks_have_the_same_bytes)
                 run.in_place = (f + op) % 2;
                 check(&run, p, want, f == PICI_DENSE);
             }
-            const uint32_t lowest = p & (p - 1) ? 2 : 1; /* rank 0 was folded into rank 1 */
+            const uint32_t lowest = p & (p - 1) ? 2 : 1; /* rank 0 was passed into rank 1 */
             if (op != PICI_AVG)
                 cr_expect_eq(want[0] & 0x7fffffff, 0x7fc00000 | lowest, "%d ranks: the NaN is %#x", p, want[0]);
         }

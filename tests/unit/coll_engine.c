@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The host's engine: what the loop over steps does to elements. Blocks are folded with every ISA between guard pages
+ * The host's engine: what the loop over steps does to elements. Blocks are passed with every ISA between guard pages
  * and compared with what a slow model makes of them one by one; division is compared with a long division in
  * integers. */
 #include <criterion/criterion.h>
@@ -27,12 +27,12 @@ static enum pici_status expect(struct pici_block *b, const uint8_t *block, size_
     return s || b->at.block_bytes == len ? s : PICI_E_CORRUPT;
 }
 
-static enum pici_status fold(void *dst, uint64_t n, const uint8_t *block, size_t len, enum pici_dtype dtype,
-                             enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status reduce(void *dst, uint64_t n, const uint8_t *block, size_t len, enum pici_dtype dtype,
+                               enum pici_op op, void *temp, uint64_t temp_elements)
 {
     struct pici_block b;
     enum pici_status s = expect(&b, block, len, dtype, n);
-    return s ? s : engine->fold(NULL, dst, block, &b, op, temp, temp_elements);
+    return s ? s : engine->reduce(NULL, dst, block, &b, op, temp, temp_elements);
 }
 
 static enum pici_status decode(void *dst, uint64_t n, const uint8_t *block, size_t len, enum pici_dtype dtype,
@@ -58,7 +58,7 @@ static uint64_t count(const void *src, uint64_t n, enum pici_dtype dtype)
     return nnz;
 }
 
-/* ---- fold and decode ---- */
+/* ---- reduce and decode ---- */
 
 struct bench {
     struct guard dst, block, temp;
@@ -90,7 +90,7 @@ static uint8_t *place(struct bench *b, struct guard *g, size_t bytes, const void
 }
 
 /* Fold a block into a copy of dst, and decode it, with the ISA chosen: both must give this status; if that is PICI_OK,
- * folding this result and decoding x. */
+ * reducing this result and decoding x. */
 static void try_block(struct bench *b, const void *dst, uint64_t n, const uint8_t *block, size_t len,
                       enum pici_dtype dtype, enum pici_op op, enum pici_status status, const void *want, const void *x)
 {
@@ -98,10 +98,10 @@ static void try_block(struct bench *b, const void *dst, uint64_t n, const uint8_
     const uint64_t room = TILE_N + rng_below(&b->rng, 3) * (rng_below(&b->rng, 2) ? EXTRA : TILE_N);
     uint8_t *in = place(b, &b->block, len, block), *temp = place(b, &b->temp, (size_t)room * width, NULL);
     uint8_t *out = place(b, &b->dst, bytes, dst);
-    enum pici_status s = fold(out, n, in, len, dtype, op, temp, room);
-    cr_expect_eq(s, status, "%s op %d n %llu: fold: %s, not %s", pici_dtype_name(dtype), (int)op, (unsigned long long)n,
-                 pici_strerror(s), pici_strerror(status));
-    cr_expect(guard_intact(&b->dst) && guard_intact(&b->temp), "fold wrote outside");
+    enum pici_status s = reduce(out, n, in, len, dtype, op, temp, room);
+    cr_expect_eq(s, status, "%s op %d n %llu: reduce: %s, not %s", pici_dtype_name(dtype), (int)op,
+                 (unsigned long long)n, pici_strerror(s), pici_strerror(status));
+    cr_expect(guard_intact(&b->dst) && guard_intact(&b->temp), "reduce wrote outside");
     for (uint64_t i = 0, shown = 0; i < n && !s && !status && shown < 5; i++)
         if (ref_load(out, i, (unsigned)width) != ref_load(want, i, (unsigned)width)) {
             shown++;
@@ -120,7 +120,7 @@ static void try_block(struct bench *b, const void *dst, uint64_t n, const uint8_
     cr_expect(guard_intact(&b->dst), "decode wrote outside");
 }
 
-/* x folded into dst by every op, out of every format, with every ISA. Sums are of blocks without -0.0, as ranks send
+/* x passed into dst by every op, out of every format, with every ISA. Sums are of blocks without -0.0, as ranks send
  * them. */
 static void fold_all(struct bench *b, enum pici_dtype dtype, uint64_t n, const void *dst, const void *exact)
 {
@@ -133,7 +133,7 @@ static void fold_all(struct bench *b, enum pici_dtype dtype, uint64_t n, const v
         const void *x = op == PICI_SUM || op == PICI_AVG ? by_value : exact;
         for (uint64_t i = 0; i < n; i++)
             ref_store(want, i, width,
-                      coll_fold(dtype, (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width)));
+                      coll_reduce(dtype, (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width)));
         for (unsigned format = REF_DENSE; format <= REF_HYBRID; format++) {
             size_t len;
             uint8_t *block = ref_encode(&len, x, n, dtype, format, (int)rng_below(&b->rng, 2));
@@ -257,7 +257,7 @@ static void try_known(struct bench *b, enum pici_dtype dtype, uint64_t a, uint64
 {
     const unsigned width = ref_width(dtype);
     uint64_t as[99], xs[99], wants[99];
-    cr_expect_eq(coll_fold(dtype, op, a, x), want, "the model: %s, %llx and %llx", pici_dtype_name(dtype),
+    cr_expect_eq(coll_reduce(dtype, op, a, x), want, "the model: %s, %llx and %llx", pici_dtype_name(dtype),
                  (unsigned long long)a, (unsigned long long)x);
     for (uint64_t i = 0; i < 99; i++) {
         ref_store(as, i, width, a);
@@ -314,7 +314,7 @@ static void try_bytes(struct bench *b, const uint8_t *block, size_t len, enum pi
     if (!want) { /* another block that is valid */
         cr_assert_eq(ref_decode(x, n, block, len), REF_OK);
         for (uint64_t i = 0; i < n; i++)
-            ref_store(sum, i, width, coll_fold(dtype, op, 0, ref_load(x, i, width)));
+            ref_store(sum, i, width, coll_reduce(dtype, op, 0, ref_load(x, i, width)));
     }
     try_block(b, dst, n, block, len, dtype, op, want, sum, x);
     free(dst);
@@ -364,7 +364,7 @@ static void try_damage(enum pici_dtype dtype, uint64_t n, enum pattern pattern, 
     bench_free(&b);
 }
 
-/* Several groups of a hybrid block, which pieces of a fold do not end with; tiles of all containers. */
+/* Several groups of a hybrid block, which pieces of a reduce do not end with; tiles of all containers. */
 Test(coll_engine, hybrid_groups)
 {
     enum { N = 70 * TILE_N + 77 };
@@ -389,11 +389,11 @@ Test(coll_engine, hybrid_groups)
                         ref_store(x, i, width, 0);
                 cr_assert_eq(encode(block, cap, &len, x, N, dtypes[d], PICI_HYBRID, 1), PICI_OK);
                 memcpy(got, dst, N * width);
-                cr_assert_eq(fold(got, N, block, len, dtypes[d], (enum pici_op)op, temp, (uint64_t)tiles * TILE_N),
+                cr_assert_eq(reduce(got, N, block, len, dtypes[d], (enum pici_op)op, temp, (uint64_t)tiles * TILE_N),
                              PICI_OK);
                 for (uint64_t i = 0; i < N; i++)
                     wrong += ref_load(got, i, width) !=
-                             coll_fold(dtypes[d], (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width));
+                             coll_reduce(dtypes[d], (enum pici_op)op, ref_load(dst, i, width), ref_load(x, i, width));
                 cr_expect_eq(wrong, 0u, "%s op %d, %d tiles at a time: %ju wrong", pici_dtype_name(dtypes[d]), op,
                              tiles, (uintmax_t)wrong);
                 engine->containers(NULL, counted, block, len);
@@ -670,7 +670,7 @@ Test(coll_engine, nothing)
             cr_expect_eq(len, 48u);
             cr_expect_eq(decode(NULL, 0, block, len, t, 0), PICI_OK);
             for (int op = PICI_SUM; op <= PICI_MAX; op++)
-                cr_expect_eq(fold(NULL, 0, block, len, t, (enum pici_op)op, NULL, 0), PICI_OK);
+                cr_expect_eq(reduce(NULL, 0, block, len, t, (enum pici_op)op, NULL, 0), PICI_OK);
             cr_expect_eq(decode(NULL, 0, block, len, t == PICI_F32 ? PICI_U32 : PICI_F32, 0), PICI_E_CORRUPT);
         }
     }

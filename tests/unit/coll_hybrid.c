@@ -316,7 +316,7 @@ struct coll_stats_0_2 {
     uint64_t tiles[5];
     uint64_t inter_bytes;
     uint64_t events;
-    double narrow_s, widen_s;
+    double quantize_s, dequantize_s;
     uint64_t nonfinite;
     double lost;
 };
@@ -389,7 +389,7 @@ Test(coll_hybrid, sizes_of_stats)
         struct pici_coll_stats s;
         cr_assert_eq(z.status[r], PICI_OK, "%s", pici_comm_error(z.comm[r]));
         same_seconds(&z, r, NOW(encode_s), 3);
-        same_seconds(&z, r, NOW(narrow_s), 2);
+        same_seconds(&z, r, NOW(quantize_s), 2);
         memcpy(&s, z.got[r], sizeof s);
         cr_assert(s.wire_bytes && s.dense_bytes && s.sends[PICI_HYBRID] && s.inter_bytes == s.wire_bytes && s.events &&
                   s.nonfinite && s.lost > 0 && s.tiles[PICI_OFFSETS8] + s.tiles[PICI_RAW]);
@@ -418,7 +418,7 @@ Test(coll_hybrid, sizes_of_stats)
             cr_expect_eq(z.status[r], older || newer ? PICI_OK : PICI_E_ARG, "size %zu", z.size);
             if (older || newer) {
                 same_seconds(&z, r, older ? OLD(encode_s) : NOW(encode_s), 3);
-                same_seconds(&z, r, older ? OLD(narrow_s) : NOW(narrow_s), 2);
+                same_seconds(&z, r, older ? OLD(quantize_s) : NOW(quantize_s), 2);
             }
             cr_expect_eq(memcmp(z.got[r], want, z.size), 0, "rank %d, size %zu", r, z.size);
         }

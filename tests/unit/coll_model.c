@@ -104,7 +104,7 @@ static struct traffic_step walked(const struct schedule *s, const struct model_c
             w.contributions = message->contributions > w.contributions ? message->contributions : w.contributions;
         }
         for (int i = 0; i < step->receives; i++)
-            w.reversed |= step->receive[i].action == TAKE_REDUCE_REVERSED;
+            w.reversed |= step->receive[i].action == RECEIVE_REDUCE_REVERSED;
         for (int i = 0; i < step->receives; i++)
             for (int j = 0; j < step->receive[i].count; j++)
                 taken += share[step->receive[i].segments[j]];

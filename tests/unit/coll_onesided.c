@@ -32,7 +32,7 @@ static int make_table(struct table *t, int which, int p, struct rng *rng)
     switch (which) {
     case STAR: table_star(t, PICI_ALL_REDUCE, p); break;
     case STAR_SCATTER: table_star(t, PICI_REDUCE_SCATTER, p); break;
-    case FOLD: table_fold(t, p); break;
+    case FOLD: table_reduce(t, p); break;
     case RELAY:
         if (p < 3)
             return 0;
@@ -100,7 +100,7 @@ Test(coll_onesided, star_scatter)
 {
     check_table(STAR_SCATTER);
 }
-Test(coll_onesided, fold)
+Test(coll_onesided, reduce)
 {
     check_table(FOLD);
 }

@@ -235,8 +235,8 @@ Test(coll_schedule, step_counts)
             cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_REDUCE_SCATTER, p, schedule_shares[share]), p - 1);
             cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_GATHER, p, schedule_shares[share]), gather);
             cr_assert_eq(steps_of(PICI_ALGO_SPLIT, PICI_ALL_REDUCE, p, schedule_shares[share]), p - 1 + gather);
-            const int fold = p != 1 << logarithm;
-            cr_assert_eq(steps_of(PICI_ALGO_DOUBLING, PICI_ALL_REDUCE, p, schedule_shares[share]), logarithm + fold);
+            const int reduce = p != 1 << logarithm;
+            cr_assert_eq(steps_of(PICI_ALGO_DOUBLING, PICI_ALL_REDUCE, p, schedule_shares[share]), logarithm + reduce);
         }
     }
     cr_assert_eq(steps_of(PICI_ALGO_RECURSIVE, PICI_ALL_REDUCE, INT_MAX, 1), 62);
@@ -359,11 +359,11 @@ Test(coll_schedule, split_gathers_by_size)
 
 #define REDUCE(to, from, contributions, complete, ...)                                                                 \
     {                                                                                                                  \
-        PHASE_REDUCE, complete, to, from, __VA_ARGS__, SEND_ENCODE, TAKE_REDUCE, 0, 0, contributions                   \
+        PHASE_REDUCE, complete, to, from, __VA_ARGS__, SEND_ENCODE, RECEIVE_REDUCE, 0, 0, contributions                \
     }
 #define GATHER(to, from, send, keep_out, keep_in, ...)                                                                 \
     {                                                                                                                  \
-        PHASE_GATHER, COMPLETE_NONE, to, from, __VA_ARGS__, send, TAKE_PLACE, keep_out, keep_in, 5                     \
+        PHASE_GATHER, COMPLETE_NONE, to, from, __VA_ARGS__, send, RECEIVE_PLACE, keep_out, keep_in, 5                  \
     }
 
 /* To, from, contributions or action, flags; segments sent, segments received, and how many of each. */
@@ -405,23 +405,23 @@ Test(coll_schedule, worked_examples)
     check_example(PICI_ALGO_SPLIT, split5, sizeof split5 / sizeof *split5);
 }
 
-/* Seven ranks by doubling. 0, 2 and 4 give to their neighbours; of 1, 3, 5, 6 the lower one of a pair folds what it
- * receives into its sum, and the higher one folds its own sum into what it receives. */
+/* Seven ranks by doubling. 0, 2 and 4 give to their neighbours; of 1, 3, 5, 6 the lower one of a pair reduces what it
+ * receives into its sum, and the higher one reduces its own sum into what it receives. */
 Test(coll_schedule, doubling_of_seven)
 {
     static const struct at {
         int step, position, to, from, contributions;
         enum schedule_action take;
     } all[] = {
-        {0, 0, 1, -1, 1, TAKE_KEEP},  {0, 1, -1, 0, 1, TAKE_REDUCE},
-        {0, 4, 5, -1, 1, TAKE_KEEP},  {0, 5, -1, 4, 1, TAKE_REDUCE},
-        {0, 6, -1, -1, 0, TAKE_KEEP}, {1, 0, -1, -1, 0, TAKE_KEEP},
-        {1, 1, 3, 3, 2, TAKE_REDUCE}, {1, 3, 1, 1, 2, TAKE_REDUCE_REVERSED},
-        {1, 5, 6, 6, 2, TAKE_REDUCE}, {1, 6, 5, 5, 1, TAKE_REDUCE_REVERSED},
-        {2, 1, 5, 5, 4, TAKE_REDUCE}, {2, 5, 1, 1, 3, TAKE_REDUCE_REVERSED},
-        {2, 3, 6, 6, 4, TAKE_REDUCE}, {2, 6, 3, 3, 3, TAKE_REDUCE_REVERSED},
-        {3, 0, -1, 1, 7, TAKE_PLACE}, {3, 1, 0, -1, 7, TAKE_KEEP},
-        {3, 6, -1, -1, 0, TAKE_KEEP},
+        {0, 0, 1, -1, 1, RECEIVE_KEEP},  {0, 1, -1, 0, 1, RECEIVE_REDUCE},
+        {0, 4, 5, -1, 1, RECEIVE_KEEP},  {0, 5, -1, 4, 1, RECEIVE_REDUCE},
+        {0, 6, -1, -1, 0, RECEIVE_KEEP}, {1, 0, -1, -1, 0, RECEIVE_KEEP},
+        {1, 1, 3, 3, 2, RECEIVE_REDUCE}, {1, 3, 1, 1, 2, RECEIVE_REDUCE_REVERSED},
+        {1, 5, 6, 6, 2, RECEIVE_REDUCE}, {1, 6, 5, 5, 1, RECEIVE_REDUCE_REVERSED},
+        {2, 1, 5, 5, 4, RECEIVE_REDUCE}, {2, 5, 1, 1, 3, RECEIVE_REDUCE_REVERSED},
+        {2, 3, 6, 6, 4, RECEIVE_REDUCE}, {2, 6, 3, 3, 3, RECEIVE_REDUCE_REVERSED},
+        {3, 0, -1, 1, 7, RECEIVE_PLACE}, {3, 1, 0, -1, 7, RECEIVE_KEEP},
+        {3, 6, -1, -1, 0, RECEIVE_KEEP},
     };
     const struct schedule *s = pici_schedule(PICI_ALGO_DOUBLING);
     struct schedule_call c = schedule_call_of(PICI_ALL_REDUCE, 7, 1);
@@ -436,7 +436,7 @@ Test(coll_schedule, doubling_of_seven)
         cr_expect_eq(step->sends, at->to >= 0, "%zu", i);
         cr_expect_eq(step->receives, at->from >= 0, "%zu", i);
         cr_expect(at->to < 0 || (step->send->peer == at->to && step->send->contributions == at->contributions &&
-                                 step->send->keep == (at->take == TAKE_REDUCE_REVERSED)),
+                                 step->send->keep == (at->take == RECEIVE_REDUCE_REVERSED)),
                   "%zu", i);
         cr_expect(at->from < 0 || (step->receive->peer == at->from && step->receive->action == at->take), "%zu", i);
         cr_expect_eq(step->complete, at->step == 2 ? COMPLETE_ALL : COMPLETE_NONE, "%zu", i);

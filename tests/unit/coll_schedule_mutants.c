@@ -56,16 +56,17 @@ CHANGE(encode_what_is_anothers,
                 ? c->position != c->root
                 : c->kind == PICI_ALL_GATHER && (s->send->count > 1 || s->send->segments[0] != c->position)),
        s->send->action = SEND_ENCODE)
-CHANGE(reduce_results, s->receives && s->receive->action == TAKE_PLACE, s->receive->action = TAKE_REDUCE)
-CHANGE(place_sums, s->receives && s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_PLACE)
-CHANGE(reverse_sums, s->receives && s->receive->action == TAKE_REDUCE, s->receive->action = TAKE_REDUCE_REVERSED)
-CHANGE(do_not_reverse, s->receives && s->receive->action == TAKE_REDUCE_REVERSED, s->receive->action = TAKE_REDUCE;
+CHANGE(reduce_results, s->receives && s->receive->action == RECEIVE_PLACE, s->receive->action = RECEIVE_REDUCE)
+CHANGE(place_sums, s->receives && s->receive->action == RECEIVE_REDUCE, s->receive->action = RECEIVE_PLACE)
+CHANGE(reverse_sums, s->receives && s->receive->action == RECEIVE_REDUCE, s->receive->action = RECEIVE_REDUCE_REVERSED)
+CHANGE(do_not_reverse, s->receives && s->receive->action == RECEIVE_REDUCE_REVERSED,
+       s->receive->action = RECEIVE_REDUCE;
        s->send->keep = 0)
-CHANGE(reversed_contributions, s->receives && s->receive->action == TAKE_REDUCE_REVERSED,
+CHANGE(reversed_contributions, s->receives && s->receive->action == RECEIVE_REDUCE_REVERSED,
        s->receive->contributions = s->receive->contributions == 1 ? 2 : 1)
-CHANGE(keep_only, s->receives && s->receive->action != TAKE_KEEP, s->receive->action = TAKE_KEEP)
+CHANGE(keep_only, s->receives && s->receive->action != RECEIVE_KEEP, s->receive->action = RECEIVE_KEEP)
 CHANGE(receive_as_sender, s->receives, s->receive->action = SEND_ENCODE)
-CHANGE(send_as_receiver, s->sends, s->send->action = TAKE_PLACE)
+CHANGE(send_as_receiver, s->sends, s->send->action = RECEIVE_PLACE)
 CHANGE(too_few_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->contributions = 0)
 CHANGE(too_many_contributions, s->sends && s->phase == PHASE_REDUCE, s->send->contributions = c->ranks + 1)
 CHANGE(other_phase, 1, s->phase = s->phase == PHASE_REDUCE ? PHASE_GATHER : PHASE_REDUCE)

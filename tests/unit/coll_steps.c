@@ -294,7 +294,7 @@ Test(coll_steps, every_step_is_told)
                 else if (which == 1)
                     table_star(&t, PICI_REDUCE_SCATTER, p);
                 else if (which == 2)
-                    table_fold(&t, p);
+                    table_reduce(&t, p);
                 else if (which == 3)
                     table_relay(&t, p);
                 else if (which == 4)

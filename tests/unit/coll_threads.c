@@ -194,7 +194,7 @@ Test(coll_threads, arithmetic)
         enum pici_dtype dtype;
         enum pici_op op;
         uint64_t a, b, want;
-    } folds[] = {
+    } reductions[] = {
         {PICI_F32, PICI_SUM, 0x3f800000, 0x40000000, 0x40400000},
         {PICI_F32, PICI_SUM, 0x80000000, 0, 0x80000000},
         {PICI_F32, PICI_MIN, 0, 0x80000000, 0x80000000},
@@ -241,8 +241,9 @@ Test(coll_threads, arithmetic)
         {PICI_U8, 2, 0xfd, 0x7e},
         {PICI_I64, 3, (uint64_t)-7, (uint64_t)-2},
     };
-    for (size_t i = 0; i < sizeof folds / sizeof *folds; i++)
-        cr_expect_eq(coll_fold(folds[i].dtype, folds[i].op, folds[i].a, folds[i].b), folds[i].want, "fold %zu", i);
+    for (size_t i = 0; i < sizeof reductions / sizeof *reductions; i++)
+        cr_expect_eq(coll_reduce(reductions[i].dtype, reductions[i].op, reductions[i].a, reductions[i].b),
+                     reductions[i].want, "reduce %zu", i);
     for (size_t i = 0; i < sizeof quotients / sizeof *quotients; i++)
         cr_expect_eq(coll_divide(quotients[i].dtype, quotients[i].sum, quotients[i].p), quotients[i].want,
                      "quotient %zu", i);

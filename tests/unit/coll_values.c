@@ -114,7 +114,7 @@ static const char *judge_same(struct team *t)
 static int has(const struct values_case *c)
 {
     struct values v;
-    return pici_values_settle(&v, &c->values, c->dtype, c->op) == PICI_OK;
+    return pici_values_resolve(&v, &c->values, c->dtype, c->op) == PICI_OK;
 }
 
 /* Every codec, algorithm, collective and phase; the rest in turns. */
@@ -300,9 +300,9 @@ static const char *judge_extreme(struct team *t)
     uint8_t *cast = test_alloc(bytes);
     void *const out[VALUES_ARRAYS] = {cast, NULL};
     const void *const in[VALUES_ARRAYS] = {cast, NULL};
-    if (pici_values_settle(&v, &t->c.values, t->c.dtype, t->c.op) ||
-        v.codec->narrow(&v, &where, out, made, t->rank[0].recv, t->c.count, NULL) ||
-        v.codec->widen(&v, extreme, 0, t->c.count, t->c.count, in, made))
+    if (pici_values_resolve(&v, &t->c.values, t->c.dtype, t->c.op) ||
+        v.codec->quantize(&v, &where, out, made, t->rank[0].recv, t->c.count, NULL) ||
+        v.codec->dequantize(&v, extreme, 0, t->c.count, t->c.count, in, made))
         wrong = "a cast";
     else if (!memcmp(extreme, t->rank[0].recv, bytes))
         wrong = "nothing was rounded";

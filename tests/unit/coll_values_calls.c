@@ -114,7 +114,7 @@ static double expected(enum pici_algorithm algorithm, int p, int same)
     }
 }
 
-/* If the data are the very same, a sum of what was narrowed before lies near a step of the codec, and loses less. In 2
+/* If the data are the very same, a sum of what was quantized before lies near a step of the codec, and loses less. In 2
  * bits errors are larger than the data, and are rounded again as a part of sums. */
 Test(coll_values_calls, errors_are_those_of_the_algorithm)
 {
@@ -147,8 +147,8 @@ Test(coll_values_calls, errors_are_those_of_the_algorithm)
                     for (int r = 0; r < p; r++) {
                         events += t.rank[r].stats.events;
                         lost += t.rank[r].stats.lost;
-                        cr_expect(t.rank[r].stats.narrow_s > 0 && t.rank[r].stats.widen_s > 0 &&
-                                  t.rank[r].stats.narrow_s <= t.rank[r].stats.encode_s && !t.rank[r].stats.nonfinite);
+                        cr_expect(t.rank[r].stats.quantize_s > 0 && t.rank[r].stats.dequantize_s > 0 &&
+                                  t.rank[r].stats.quantize_s <= t.rank[r].stats.encode_s && !t.rank[r].stats.nonfinite);
                         cr_expect_lt(t.rank[r].stats.wire_bytes * (uint64_t)(30 / bits),
                                      t.rank[r].stats.dense_bytes * 4);
                     }
@@ -281,7 +281,7 @@ Test(coll_values_calls, what_is_refused_leaves_the_communicator_usable)
     const struct values_case fine = usual();
     struct values zfp;
     const struct pici_values rate = V(.codec = PICI_VALUES_ZFP, .rate = 8);
-    const int has_zfp = pici_values_settle(&zfp, &rate, PICI_F32, PICI_SUM) == PICI_OK;
+    const int has_zfp = pici_values_resolve(&zfp, &rate, PICI_F32, PICI_SUM) == PICI_OK;
     team_open(&t, 3);
     for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
         const struct refusal *f = &refusals[i];
@@ -327,7 +327,7 @@ Test(coll_values_calls, ranks_that_disagree_say_on_what)
         struct team t;
         const struct values_case c = usual();
         struct values v;
-        if (pici_values_settle(&v, &disagreements[i].one, c.dtype, c.op))
+        if (pici_values_resolve(&v, &disagreements[i].one, c.dtype, c.op))
             continue; /* no libzfp */
         team_open(&t, 2);
         for (int r = 0; r < 2; r++) {
@@ -366,7 +366,8 @@ Test(coll_values_calls, exact_values_are_as_none)
         for (int r = 0; r < 5; r++) {
             const struct pici_coll_stats *a = &none.rank[r].stats, *b = &exact.rank[r].stats;
             cr_expect_eq(memcmp(none.rank[r].recv, exact.rank[r].recv, c.count * 4), 0);
-            cr_expect(a->wire_bytes == b->wire_bytes && !b->events && !b->lost && b->narrow_s == 0 && b->widen_s == 0);
+            cr_expect(a->wire_bytes == b->wire_bytes && !b->events && !b->lost && b->quantize_s == 0 &&
+                      b->dequantize_s == 0);
         }
         team_close(&none);
         team_close(&exact);

@@ -86,10 +86,10 @@ Test(coll_values_fields, shape_pays_and_errors_are_bounded)
 {
     struct fields f = {.opts = PICI_COLL_OPTS_INIT};
     struct pici_values v = PICI_VALUES_INIT;
-    struct values settled;
+    struct values resolved;
     v.codec = PICI_VALUES_ZFP;
     v.rate = 8;
-    if (pici_values_settle(&settled, &v, PICI_F32, PICI_SUM)) {
+    if (pici_values_resolve(&resolved, &v, PICI_F32, PICI_SUM)) {
         fprintf(stderr, "skip: sums of smooth fields, built without libzfp\n");
         return;
     }

@@ -127,7 +127,7 @@ static struct values_case small(int codec)
 static int has(const struct values_case *c)
 {
     struct values v;
-    return pici_values_settle(&v, &c->values, c->dtype, c->op) == PICI_OK;
+    return pici_values_resolve(&v, &c->values, c->dtype, c->op) == PICI_OK;
 }
 
 /* Blocks have a checksum here, so that no change goes unseen. */

@@ -92,7 +92,7 @@ Test(coll_zeros, engine)
     free(src);
 }
 
-Test(coll_zeros, engine_narrow)
+Test(coll_zeros, engine_quantize)
 {
     static const enum pici_dtype dtypes[] = {PICI_F8E4M3, PICI_F8E5M2, PICI_F16, PICI_BF16};
     uint8_t *all = test_alloc(2 * 65536);

@@ -11,10 +11,10 @@
 
 /* ---- parameters */
 
-static enum pici_status settle(const struct pici_values *asked, enum pici_dtype dtype, enum pici_op op)
+static enum pici_status resolve(const struct pici_values *asked, enum pici_dtype dtype, enum pici_op op)
 {
     struct values v;
-    const enum pici_status s = pici_values_settle(&v, asked, dtype, op);
+    const enum pici_status s = pici_values_resolve(&v, asked, dtype, op);
     if (s)
         cr_assert_eq(v.codec, &pici_codec_exact, "refused parameters are not in force");
     return s;
@@ -33,19 +33,19 @@ Test(values, defaults)
     struct pici_values asked = asking(PICI_VALUES_QSGD);
     asked.cast = PICI_F16; /* is ignored */
     asked.rate = 8;
-    cr_assert_eq(pici_values_settle(&v, &asked, PICI_F16, PICI_AVG), PICI_OK);
+    cr_assert_eq(pici_values_resolve(&v, &asked, PICI_F16, PICI_AVG), PICI_OK);
     cr_assert(v.codec == &pici_codec_qsgd && v.bits == 8 && v.bucket == 1024 && v.norm == PICI_NORM_MAX &&
               v.rounding == PICI_ROUND_RANDOM && v.phases == 3 && v.dtype == PICI_F16);
     cr_assert(!v.cast && v.parameter == 0);
     asked = asking(PICI_VALUES_CAST);
     asked.bits = 3; /* is ignored */
     asked.phases = 2;
-    cr_assert_eq(pici_values_settle(&v, &asked, PICI_F32, PICI_MAX), PICI_OK);
+    cr_assert_eq(pici_values_resolve(&v, &asked, PICI_F32, PICI_MAX), PICI_OK);
     cr_assert(v.codec == &pici_codec_cast && v.cast == PICI_BF16 && !v.bits && v.phases == VALUES_GATHERING);
-    cr_assert_eq(pici_values_settle(&v, &asked, PICI_F64, PICI_MIN), PICI_OK);
+    cr_assert_eq(pici_values_resolve(&v, &asked, PICI_F64, PICI_MIN), PICI_OK);
     cr_assert_eq(v.cast, PICI_F32);
     for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++) {
-        cr_assert_eq(pici_values_settle(&v, NULL, (enum pici_dtype)dtype, PICI_MIN), PICI_OK);
+        cr_assert_eq(pici_values_resolve(&v, NULL, (enum pici_dtype)dtype, PICI_MIN), PICI_OK);
         cr_assert(v.codec == &pici_codec_exact && !v.phases && v.dtype == (enum pici_dtype)dtype);
     }
 }
@@ -55,16 +55,16 @@ Test(values, refusals)
     struct pici_values q = asking(PICI_VALUES_QSGD), c = asking(PICI_VALUES_CAST);
     for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++) {
         const int has_cast = dtype <= PICI_F64, has_qsgd = dtype <= PICI_BF16;
-        cr_assert_eq(settle(&c, (enum pici_dtype)dtype, PICI_SUM), has_cast ? PICI_OK : PICI_E_UNSUPPORTED);
-        cr_assert_eq(settle(&q, (enum pici_dtype)dtype, PICI_SUM), has_qsgd ? PICI_OK : PICI_E_UNSUPPORTED);
-        cr_assert_eq(settle(&q, (enum pici_dtype)dtype, PICI_MIN), PICI_E_UNSUPPORTED);
-        cr_assert_eq(settle(&q, (enum pici_dtype)dtype, PICI_MAX), PICI_E_UNSUPPORTED);
+        cr_assert_eq(resolve(&c, (enum pici_dtype)dtype, PICI_SUM), has_cast ? PICI_OK : PICI_E_UNSUPPORTED);
+        cr_assert_eq(resolve(&q, (enum pici_dtype)dtype, PICI_SUM), has_qsgd ? PICI_OK : PICI_E_UNSUPPORTED);
+        cr_assert_eq(resolve(&q, (enum pici_dtype)dtype, PICI_MIN), PICI_E_UNSUPPORTED);
+        cr_assert_eq(resolve(&q, (enum pici_dtype)dtype, PICI_MAX), PICI_E_UNSUPPORTED);
     }
 #define REFUSED(v, member, value, status)                                                                              \
     do {                                                                                                               \
         struct pici_values changed = v;                                                                                \
         changed.member = value;                                                                                        \
-        cr_assert_eq(settle(&changed, PICI_F32, PICI_SUM), status, #member " = " #value);                              \
+        cr_assert_eq(resolve(&changed, PICI_F32, PICI_SUM), status, #member " = " #value);                             \
     } while (0)
     static const int bits[] = {-8, 1, 3, 5, 6, 7, 9, 16};
     for (size_t i = 0; i < sizeof bits / sizeof *bits; i++)
@@ -83,16 +83,16 @@ Test(values, refusals)
     REFUSED(c, size, sizeof c - 1, PICI_E_ARG);
     REFUSED(c, size, 0, PICI_E_ARG);
     c.cast = PICI_BF16;
-    cr_assert_eq(settle(&c, PICI_F64, PICI_SUM), PICI_E_ARG);
+    cr_assert_eq(resolve(&c, PICI_F64, PICI_SUM), PICI_E_ARG);
     /* a newer struct */
     struct {
         struct pici_values v;
         uint64_t more;
     } newer = {asking(PICI_VALUES_QSGD), 0};
     newer.v.size = sizeof newer;
-    cr_assert_eq(settle(&newer.v, PICI_F32, PICI_SUM), PICI_OK);
+    cr_assert_eq(resolve(&newer.v, PICI_F32, PICI_SUM), PICI_OK);
     newer.more = 1;
-    cr_assert_eq(settle(&newer.v, PICI_F32, PICI_SUM), PICI_E_UNSUPPORTED);
+    cr_assert_eq(resolve(&newer.v, PICI_F32, PICI_SUM), PICI_E_UNSUPPORTED);
 }
 
 /* ---- errors of one encoding */
@@ -119,9 +119,9 @@ static void there_and_back(float *y, float *scale, const float *x, int n, const 
     void *const out[2] = {scale, codes};
     const void *const in[2] = {scale, codes};
     uint64_t made[2];
-    cr_assert_eq(pici_values_settle(&v, asked, PICI_F32, PICI_SUM), PICI_OK);
-    cr_assert_eq(v.codec->narrow(&v, &where, out, made, x, (uint64_t)n, NULL), PICI_OK);
-    cr_assert_eq(v.codec->widen(&v, y, 0, (uint64_t)n, (uint64_t)n, in, made), PICI_OK);
+    cr_assert_eq(pici_values_resolve(&v, asked, PICI_F32, PICI_SUM), PICI_OK);
+    cr_assert_eq(v.codec->quantize(&v, &where, out, made, x, (uint64_t)n, NULL), PICI_OK);
+    cr_assert_eq(v.codec->dequantize(&v, y, 0, (uint64_t)n, (uint64_t)n, in, made), PICI_OK);
     const double delta = (double)*scale / ((1 << (v.bits - 1)) - 1);
     for (int i = 0; i < n && down; i++)
         y[i] = (float)(copysign(floor(fabs(x[i]) / delta * (1 + 1e-7)) * delta, x[i]));
@@ -245,8 +245,8 @@ Test(values, noise_of_gaussian_data)
         asked.bits = table[i].bits;
         asked.norm = table[i].norm;
         asked.seed = 11;
-        cr_assert_eq(pici_values_settle(&v, &asked, PICI_F32, PICI_SUM), PICI_OK);
-        cr_assert_eq(v.codec->narrow(&v, &where, out, made, x, MANY, &loss), PICI_OK);
+        cr_assert_eq(pici_values_resolve(&v, &asked, PICI_F32, PICI_SUM), PICI_OK);
+        cr_assert_eq(v.codec->quantize(&v, &where, out, made, x, MANY, &loss), PICI_OK);
         for (int k = 0; k < MANY; k++)
             power += (double)x[k] * x[k];
         cr_assert_float_eq(loss.squares / power, table[i].noise, .1 * table[i].noise, "%d bits: %g", table[i].bits,

@@ -29,9 +29,9 @@ static int has_zfp(void)
 {
     const struct pici_values asked = asking(8, 0, 0, 0);
     struct values v;
-    if (pici_values_settle(&v, &asked, PICI_F32, PICI_SUM) == PICI_OK)
+    if (pici_values_resolve(&v, &asked, PICI_F32, PICI_SUM) == PICI_OK)
         return 1;
-    cr_assert_eq(pici_values_settle(&v, &asked, PICI_F32, PICI_SUM), PICI_E_UNSUPPORTED);
+    cr_assert_eq(pici_values_resolve(&v, &asked, PICI_F32, PICI_SUM), PICI_E_UNSUPPORTED);
     fprintf(stderr, "skip: the codec ZFP, built without libzfp\n");
     return 0;
 }
@@ -43,15 +43,15 @@ struct coded {
     void *array[2];
 };
 
-static struct coded narrow(const struct pici_values *asked, enum pici_dtype dtype, const void *src, uint64_t n,
-                           struct values_loss *loss)
+static struct coded quantize(const struct pici_values *asked, enum pici_dtype dtype, const void *src, uint64_t n,
+                             struct values_loss *loss)
 {
     const struct values_where where = {0, 0, 0, 0};
     struct coded c = {.n = n};
-    cr_assert_eq(pici_values_settle(&c.v, asked, dtype, PICI_AVG), PICI_OK);
+    cr_assert_eq(pici_values_resolve(&c.v, asked, dtype, PICI_AVG), PICI_OK);
     const uint64_t most = c.v.codec->most(&c.v, 1, n);
     void *const out[2] = {test_alloc((size_t)c.v.codec->most(&c.v, 0, n) * 4), test_alloc((size_t)most)};
-    cr_assert_eq(c.v.codec->narrow(&c.v, &where, out, c.have, src, n, loss), PICI_OK);
+    cr_assert_eq(c.v.codec->quantize(&c.v, &where, out, c.have, src, n, loss), PICI_OK);
     cr_assert_leq(c.have[1], most);
     c.array[0] = out[0];
     c.array[1] = test_alloc((size_t)c.have[1]);
@@ -60,10 +60,10 @@ static struct coded narrow(const struct pici_values *asked, enum pici_dtype dtyp
     return c;
 }
 
-static enum pici_status widen(const struct coded *c, void *dst)
+static enum pici_status dequantize(const struct coded *c, void *dst)
 {
     const void *const in[2] = {c->array[0], c->array[1]};
-    return c->v.codec->widen(&c->v, dst, 0, c->n, c->n, in, c->have);
+    return c->v.codec->dequantize(&c->v, dst, 0, c->n, c->n, in, c->have);
 }
 
 static uint32_t length_of(const struct coded *c, uint64_t i)
@@ -114,8 +114,8 @@ Test(values_zfp, tolerance_holds)
                     x[i] = (float)dx[i];
                     residual[i] = 0;
                 }
-                struct coded c = narrow(&asked, PICI_F32, x, n, &loss);
-                cr_assert_eq(widen(&c, y), PICI_OK);
+                struct coded c = quantize(&asked, PICI_F32, x, n, &loss);
+                cr_assert_eq(dequantize(&c, y), PICI_OK);
                 double most = 0;
                 for (uint64_t i = 0; i < n; i++)
                     most = fmax(most, fabs((double)x[i]));
@@ -126,8 +126,8 @@ Test(values_zfp, tolerance_holds)
                     cr_assert_eq(residual[i], x[i] - y[i]);
                 }
                 release(&c);
-                c = narrow(&asked, PICI_F64, dx, n, NULL);
-                cr_assert_eq(widen(&c, dy), PICI_OK);
+                c = quantize(&asked, PICI_F64, dx, n, NULL);
+                cr_assert_eq(dequantize(&c, dy), PICI_OK);
                 const double fine = fmax(exp2(floor(log2(tolerances[t]))), most * 0x1p-48);
                 for (uint64_t i = 0; i < n; i++)
                     cr_assert_leq(fabs(dx[i] - dy[i]), fine, "f64, kind %d, tolerance %g, %d-D", kind, tolerances[t],
@@ -159,9 +159,9 @@ Test(values_zfp, what_libzfp_cannot_take)
     for (int mode = 0; mode < 2; mode++) {
         const struct pici_values asked = mode ? asking(0, 1e-3, 0, 0) : asking(8, 0, 0, 0);
         struct values_loss loss = {.times = 1};
-        struct coded c = narrow(&asked, PICI_F32, x, N, &loss);
+        struct coded c = quantize(&asked, PICI_F32, x, N, &loss);
         cr_assert_eq(loss.nonfinite, 2);
-        cr_assert_eq(widen(&c, y), PICI_OK);
+        cr_assert_eq(dequantize(&c, y), PICI_OK);
         for (int u = 0; u < 3; u++)
             cr_assert(length_of(&c, (uint64_t)u) == UINT32_MAX && !memcmp(x + u * UNIT, y + u * UNIT, UNIT * 4));
         cr_assert(length_of(&c, 3) && length_of(&c, 3) < UNIT / 4);
@@ -202,9 +202,9 @@ Test(values_zfp, what_libzfp_cannot_take_in_any_shape)
                     memcpy(src + i * width, wide ? (const void *)&x[i] : (const void *)&f, width);
                 }
                 struct values_loss loss = {.times = 1};
-                struct coded c = narrow(&asked, wide ? PICI_F64 : PICI_F32, src, n, &loss);
+                struct coded c = quantize(&asked, wide ? PICI_F64 : PICI_F32, src, n, &loss);
                 cr_assert_eq(loss.nonfinite, 3);
-                cr_assert_eq(widen(&c, y), PICI_OK);
+                cr_assert_eq(dequantize(&c, y), PICI_OK);
                 for (uint64_t u = 0; u < UNITS; u++)
                     cr_assert((length_of(&c, u) == UINT32_MAX) == (u < 4), "%d-D, unit %d: %u", d, (int)u,
                               length_of(&c, u));
@@ -239,13 +239,13 @@ Test(values_zfp, dimensions_pay)
     uint64_t bytes[4] = {UINT64_MAX};
     for (int d = 1; d <= 3; d++) {
         const struct pici_values asked = asking(0, 1e-3, d > 1 ? SIDE : 0, d > 2 ? SIDE : 0);
-        struct coded c = narrow(&asked, PICI_F32, x, N, NULL);
+        struct coded c = quantize(&asked, PICI_F32, x, N, NULL);
         bytes[d] = c.have[1];
         cr_assert_lt(bytes[d], bytes[d - 1]);
-        cr_assert_eq(widen(&c, y), PICI_OK);
+        cr_assert_eq(dequantize(&c, y), PICI_OK);
         release(&c);
         const struct pici_values rate = asking(8, 0, d > 1 ? SIDE : 0, d > 2 ? SIDE : 0);
-        c = narrow(&rate, PICI_F32, x, N, NULL);
+        c = quantize(&rate, PICI_F32, x, N, NULL);
         cr_assert_eq(c.have[1], N); /* a byte an element */
         release(&c);
     }
@@ -290,13 +290,13 @@ Test(values_zfp, refusals)
     };
     for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
         const struct pici_values asked = asking(table[i].rate, table[i].tolerance, table[i].nx, table[i].ny);
-        cr_assert_eq(pici_values_settle(&v, &asked, table[i].dtype, table[i].op), table[i].status, "row %zu", i);
+        cr_assert_eq(pici_values_resolve(&v, &asked, table[i].dtype, table[i].op), table[i].status, "row %zu", i);
     }
     struct pici_values asked = asking(8, 0, NX, 0);
-    cr_assert_eq(pici_values_settle(&v, &asked, PICI_F32, PICI_SUM), PICI_OK);
+    cr_assert_eq(pici_values_resolve(&v, &asked, PICI_F32, PICI_SUM), PICI_OK);
     cr_assert(pici_values_count(&v, NX) == PICI_OK && pici_values_count(&v, NX + 1) == PICI_E_ARG);
     asked.ny = NY;
-    cr_assert_eq(pici_values_settle(&v, &asked, PICI_F32, PICI_SUM), PICI_OK);
+    cr_assert_eq(pici_values_resolve(&v, &asked, PICI_F32, PICI_SUM), PICI_OK);
     cr_assert(pici_values_count(&v, NX * NY) == PICI_OK && pici_values_count(&v, NX) == PICI_E_ARG);
 }
 
@@ -314,39 +314,39 @@ Test(values_zfp, hostile_arrays)
         for (int d = 1; d <= 3; d++) {
             const uint32_t nx = d > 1 ? NX : 0, ny = d > 2 ? NY : 0;
             const struct pici_values asked = mode ? asking(0, 1e-2, nx, ny) : asking(6, 0, nx, ny);
-            struct coded c = narrow(&asked, PICI_F32, x, N, NULL);
+            struct coded c = quantize(&asked, PICI_F32, x, N, NULL);
             const uint32_t length = length_of(&c, 0);
             static const uint32_t bad[] = {1, 0x40000000, UINT32_MAX - 1, 0, UINT32_MAX};
             for (int i = 0; i < 5; i++) { /* the last two are right in themselves; then the sum is wrong */
                 memcpy(c.array[0], &bad[i], 4);
-                cr_assert_eq(widen(&c, y), PICI_E_CORRUPT, "length %u", bad[i]);
+                cr_assert_eq(dequantize(&c, y), PICI_E_CORRUPT, "length %u", bad[i]);
             }
             memcpy(c.array[0], &length, 4);
             if (d > 1 && !mode) { /* the sum is right, but a rate allows one length only */
                 const uint32_t moved[] = {length + 1, length_of(&c, 1) - 1};
                 const uint32_t were[] = {length, length_of(&c, 1)};
                 memcpy(c.array[0], moved, sizeof moved);
-                cr_assert_eq(widen(&c, y), PICI_E_CORRUPT, "lengths that a rate does not have");
+                cr_assert_eq(dequantize(&c, y), PICI_E_CORRUPT, "lengths that a rate does not have");
                 memcpy(c.array[0], were, sizeof were);
             }
             for (int a = 0; a < 2; a++) {
                 c.have[a]--;
-                cr_assert_eq(widen(&c, y), PICI_E_CORRUPT);
+                cr_assert_eq(dequantize(&c, y), PICI_E_CORRUPT);
                 c.have[a]++;
             }
-            cr_assert_eq(widen(&c, y), PICI_OK);
+            cr_assert_eq(dequantize(&c, y), PICI_OK);
             uint8_t *const payload = c.array[1];
             for (uint64_t i = 0; i < c.have[1]; i += 1 + c.have[1] / 300) {
                 const uint8_t was = payload[i];
                 payload[i] ^= (uint8_t)(1 + rng_below(&rng, 255));
-                const enum pici_status s = widen(&c, y);
+                const enum pici_status s = dequantize(&c, y);
                 cr_assert(s == PICI_OK || s == PICI_E_CORRUPT);
                 payload[i] = was;
             }
             for (int round = 0; round < 20; round++) {
                 for (uint64_t i = 0; i < c.have[1]; i++)
                     payload[i] = (uint8_t)(round ? rng_next(&rng) : 255);
-                const enum pici_status s = widen(&c, y);
+                const enum pici_status s = dequantize(&c, y);
                 cr_assert(s == PICI_OK || s == PICI_E_CORRUPT);
             }
             release(&c);

@@ -194,7 +194,7 @@ static uint64_t rank_of(enum pici_dtype t, uint64_t a)
     return !floats[t].exponent ? a : a & sign ? 2 * sign - 1 - a : a | sign;
 }
 
-uint64_t coll_fold(enum pici_dtype t, enum pici_op op, uint64_t a, uint64_t b)
+uint64_t coll_reduce(enum pici_dtype t, enum pici_op op, uint64_t a, uint64_t b)
 {
     if (op == PICI_SUM || op == PICI_AVG)
         return b ? ref_add(t, a, b) : a;
@@ -285,36 +285,36 @@ static void order_ranks(const int *node_of, int p, struct positions *at)
 }
 
 /* x[i]: of position i. Of the first positions some give what they have to the next one, so that a power of two is left.
- * Then neighbours are folded into one, the higher into the lower, again and again. */
+ * Then neighbours are passed into one, the higher into the lower, again and again. */
 static void reduce_doubling(const struct coll_case *c, int p, uint64_t *x)
 {
     int left = 1;
     while (2 * left <= p)
         left *= 2;
     for (int i = 0; i < left; i++)
-        x[i] = i < p - left ? coll_fold(c->dtype, c->op, x[2 * i + 1], x[2 * i]) : x[i + p - left];
+        x[i] = i < p - left ? coll_reduce(c->dtype, c->op, x[2 * i + 1], x[2 * i]) : x[i + p - left];
     for (; left > 1; left /= 2)
         for (int i = 0; i < left / 2; i++)
-            x[i] = coll_fold(c->dtype, c->op, x[2 * i], x[2 * i + 1]);
+            x[i] = coll_reduce(c->dtype, c->op, x[2 * i], x[2 * i + 1]);
 }
 
 /* What the owner of an element ends with; x[d]: of the rank d positions before the owner, itself being d == 0; doubling
- * has no owners. x is used up. Ring: a partial sum travels up the positions, and each rank folds what it received into
- * its own. Recursive: the last of the positions halve again and again, each handing what it has to one that stays.
- * Split: the owner folds everyone's own contributions, those of lower positions first. */
+ * has no owners. x is used up. Ring: a partial sum travels up the positions, and each rank reduces what it received
+ * into its own. Recursive: the last of the positions halve again and again, each handing what it has to one that stays.
+ * Split: the owner reduces everyone's own contributions, those of lower positions first. */
 static uint64_t flat(const struct coll_case *c, enum pici_algorithm a, int p, uint64_t *x)
 {
     if (a == PICI_ALGO_RING)
         for (int d = p - 1; d > 0; d--)
-            x[d - 1] = coll_fold(c->dtype, c->op, x[d - 1], x[d]);
+            x[d - 1] = coll_reduce(c->dtype, c->op, x[d - 1], x[d]);
     if (a == PICI_ALGO_DOUBLING)
         reduce_doubling(c, p, x);
     for (int d = 1; a == PICI_ALGO_SPLIT && d < p; d++)
-        x[0] = coll_fold(c->dtype, c->op, x[0], x[d]);
+        x[0] = coll_reduce(c->dtype, c->op, x[0], x[d]);
     for (int s = p, half; a == PICI_ALGO_RECURSIVE && s > 1; s = half) {
         half = (s + 1) / 2;
         for (int d = 0; d + half < s; d++)
-            x[d] = coll_fold(c->dtype, c->op, x[d], x[d + half]);
+            x[d] = coll_reduce(c->dtype, c->op, x[d], x[d + half]);
     }
     return x[0];
 }
@@ -372,8 +372,9 @@ static void order_of(const struct coll_case *c, enum pici_algorithm a, int p, co
             for (int i = 0; i < step->receives && step->phase == PHASE_REDUCE; i++)
                 for (int j = 0; j < step->receive[i].count; j++)
                     if (step->receive[i].segments[j] == (s->undivided ? 0 : owner))
-                        o->addition[o->additions++] = (struct addition){
-                            k, call.position, step->receive[i].peer, step->receive[i].action == TAKE_REDUCE_REVERSED};
+                        o->addition[o->additions++] =
+                            (struct addition){k, call.position, step->receive[i].peer,
+                                              step->receive[i].action == RECEIVE_REDUCE_REVERSED};
         }
     free(step);
 }
@@ -386,8 +387,8 @@ static uint64_t in_order(const struct coll_case *c, const struct order *o, int p
     for (int i = 0; i < o->additions; i++, a++) {
         if (!i || a->step != a[-1].step)
             memcpy(before, sum, (size_t)p * sizeof *sum);
-        sum[a->to] = a->reversed ? coll_fold(c->dtype, c->op, before[a->from], sum[a->to])
-                                 : coll_fold(c->dtype, c->op, sum[a->to], before[a->from]);
+        sum[a->to] = a->reversed ? coll_reduce(c->dtype, c->op, before[a->from], sum[a->to])
+                                 : coll_reduce(c->dtype, c->op, sum[a->to], before[a->from]);
     }
     return sum[o->additions ? a[-1].to : 0];
 }

@@ -62,7 +62,7 @@ uint64_t coll_receives(const struct coll_case *, int p);
 /* ---- the model ---- */
 
 /* a op b as the collectives define it, as bits; a is the receiver's own. Both are elements, also if zero. */
-uint64_t coll_fold(enum pici_dtype, enum pici_op, uint64_t a, uint64_t b);
+uint64_t coll_reduce(enum pici_dtype, enum pici_op, uint64_t a, uint64_t b);
 /* A contribution as a sum begins with it: (+0) + a for SUM and AVG of floats, else a. */
 uint64_t coll_first(enum pici_dtype, enum pici_op, uint64_t a);
 /* AVG's end. A float that becomes zero is +0. */
@@ -104,7 +104,7 @@ void coll_rank_free(struct coll_rank *);
 
 /* A call in which a function of this rank's engine fails with PICI_E_IO, after so many calls of it; with LIMBS none
  * does. *failed: it came to that. */
-enum coll_limb { LIMB_ENCODE, LIMB_DECODE, LIMB_FOLD, LIMBS };
+enum coll_limb { LIMB_ENCODE, LIMB_DECODE, LIMB_REDUCE, LIMBS };
 enum pici_status coll_rank_call_ill(struct coll_rank *, const struct coll_case *, struct pici_comm *, enum coll_limb,
                                     int after, int *failed);
 

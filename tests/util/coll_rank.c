@@ -224,10 +224,10 @@ static enum pici_status ill_decode(struct pici_lane *lane, void *dst, const uint
     return fails(LIMB_DECODE) ? PICI_E_IO : pici_engine_host.decode(lane, dst, block, b, whole);
 }
 
-static enum pici_status ill_fold(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
-                                 enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status ill_reduce(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
+                                   enum pici_op op, void *temp, uint64_t temp_elements)
 {
-    return fails(LIMB_FOLD) ? PICI_E_IO : pici_engine_host.fold(lane, dst, block, b, op, temp, temp_elements);
+    return fails(LIMB_REDUCE) ? PICI_E_IO : pici_engine_host.reduce(lane, dst, block, b, op, temp, temp_elements);
 }
 
 enum pici_status coll_rank_call_ill(struct coll_rank *k, const struct coll_case *c, struct pici_comm *comm,
@@ -236,7 +236,7 @@ enum pici_status coll_rank_call_ill(struct coll_rank *k, const struct coll_case 
     struct pici_engine engine = pici_engine_host;
     engine.encode = ill_encode;
     engine.decode = ill_decode;
-    engine.fold = ill_fold;
+    engine.reduce = ill_reduce;
     limb = which;
     calls_left = after;
     comm->engine = &engine;

@@ -78,7 +78,7 @@ static struct table_message *add(struct table *t, int k, int from, int to, enum 
     struct table_message *m = &t->m[t->messages++];
     *m = (struct table_message){.step = k, .from = from, .to = to, .send = send, .take = take, .contributions = t->p};
     t->steps = k + 1 > t->steps ? k + 1 : t->steps;
-    t->phase[k] = take == TAKE_REDUCE ? PHASE_REDUCE : PHASE_GATHER;
+    t->phase[k] = take == RECEIVE_REDUCE ? PHASE_REDUCE : PHASE_GATHER;
     return m;
 }
 
@@ -120,7 +120,7 @@ static void end_table(struct table *t, int sums_in_recv)
         for (int j = i + 1; j < t->messages; j++) {
             struct table_message *m = &t->m[i];
             const struct table_message *later = &t->m[j];
-            if (m->take == TAKE_REDUCE || later->send != SEND_FORWARD || !shares_segment(m, later))
+            if (m->take == RECEIVE_REDUCE || later->send != SEND_FORWARD || !shares_segment(m, later))
                 continue;
             m->keep_sent |= later->from == m->from;
             m->keep_received |= later->from == m->to && later->step > m->step;
@@ -137,40 +137,40 @@ void table_star(struct table *t, enum pici_collective kind, int p)
 {
     begin_table(t, "star", kind, p);
     for (int r = p - 1; r > 0; r--) {
-        add_all(t, 0, r, 0, SEND_ENCODE, TAKE_REDUCE);
+        add_all(t, 0, r, 0, SEND_ENCODE, RECEIVE_REDUCE);
         t->m[t->messages - 1].contributions = 1;
     }
     t->complete[0][0] = COMPLETE_ALL;
     for (int r = 1; r < p; r++)
         if (kind == PICI_ALL_REDUCE)
-            add_all(t, 1, 0, r, r == 1 ? SEND_ENCODE : SEND_FORWARD, TAKE_PLACE);
+            add_all(t, 1, 0, r, r == 1 ? SEND_ENCODE : SEND_FORWARD, RECEIVE_PLACE);
         else
-            add_one(t, 1, 0, r, SEND_ENCODE, TAKE_PLACE, r);
+            add_one(t, 1, 0, r, SEND_ENCODE, RECEIVE_PLACE, r);
     if (kind == PICI_REDUCE_SCATTER)
         t->phase[1] = PHASE_REDUCE;
     end_table(t, kind == PICI_ALL_REDUCE);
 }
 
-void table_fold(struct table *t, int p)
+void table_reduce(struct table *t, int p)
 {
     int log2 = 0, k = 0;
     while (2 << log2 <= p)
         log2++;
     const int p2 = 1 << log2, rem = p - p2;
-    begin_table(t, "fold", PICI_ALL_REDUCE, p);
+    begin_table(t, "reduce", PICI_ALL_REDUCE, p);
 #define AT(v) ((v) < rem ? 2 * (v) + 1 : (v) + rem)
     for (int v = 0; v < rem; v++)
-        add_all(t, k, 2 * v, 2 * v + 1, SEND_ENCODE, TAKE_REDUCE);
+        add_all(t, k, 2 * v, 2 * v + 1, SEND_ENCODE, RECEIVE_REDUCE);
     k += rem > 0;
     for (int far = 1; far < p2; far *= 2, k++)
         for (int v = 0; v < p2; v += 2 * far)
-            add_all(t, k, AT(v + far), AT(v), SEND_ENCODE, TAKE_REDUCE);
+            add_all(t, k, AT(v + far), AT(v), SEND_ENCODE, RECEIVE_REDUCE);
     t->complete[k - 1][AT(0)] = COMPLETE_ALL;
     for (int far = p2 / 2; far; far /= 2, k++)
         for (int v = 0; v < p2; v += 2 * far)
-            add_all(t, k, AT(v), AT(v + far), far == p2 / 2 ? SEND_ENCODE : SEND_FORWARD, TAKE_PLACE);
+            add_all(t, k, AT(v), AT(v + far), far == p2 / 2 ? SEND_ENCODE : SEND_FORWARD, RECEIVE_PLACE);
     for (int v = 0; v < rem; v++)
-        add_all(t, k, 2 * v + 1, 2 * v, SEND_FORWARD, TAKE_PLACE);
+        add_all(t, k, 2 * v + 1, 2 * v, SEND_FORWARD, RECEIVE_PLACE);
 #undef AT
     end_table(t, 1);
 }
@@ -180,19 +180,19 @@ void table_relay(struct table *t, int p)
     const int relay = p - 1;
     begin_table(t, "relay", PICI_ALL_GATHER, p);
     for (int r = 0; r < relay; r++)
-        add_one(t, 0, r, relay, SEND_ENCODE, r % 2 ? TAKE_PLACE : TAKE_KEEP, r);
+        add_one(t, 0, r, relay, SEND_ENCODE, r % 2 ? RECEIVE_PLACE : RECEIVE_KEEP, r);
     for (int r = 0; r < relay; r++) {
-        struct table_message *m = add(t, 1, relay, r, SEND_FORWARD, TAKE_PLACE);
+        struct table_message *m = add(t, 1, relay, r, SEND_FORWARD, RECEIVE_PLACE);
         for (int g = 0; g < relay; g++)
             if (g != r)
                 m->segments[m->count++] = g;
     }
-    add_one(t, 2, relay, 0, SEND_ENCODE, TAKE_PLACE, relay);
-    struct table_message *back = add(t, 3, 0, relay, SEND_FORWARD, TAKE_PLACE);
+    add_one(t, 2, relay, 0, SEND_ENCODE, RECEIVE_PLACE, relay);
+    struct table_message *back = add(t, 3, 0, relay, SEND_FORWARD, RECEIVE_PLACE);
     for (int g = 0; g < relay; g += 2)
         back->segments[back->count++] = g;
     for (int r = 1; r < relay; r++)
-        add_one(t, 3, 0, r, SEND_FORWARD, TAKE_PLACE, relay);
+        add_one(t, 3, 0, r, SEND_FORWARD, RECEIVE_PLACE, relay);
     end_table(t, 0);
 }
 
@@ -200,7 +200,7 @@ void table_one_way(struct table *t, int p)
 {
     begin_table(t, "one way", PICI_ALL_GATHER, p);
     for (int r = 1; r < p; r++)
-        add_one(t, 0, 0, r, r == 1 ? SEND_ENCODE : SEND_FORWARD, TAKE_PLACE, 0);
+        add_one(t, 0, 0, r, r == 1 ? SEND_ENCODE : SEND_FORWARD, RECEIVE_PLACE, 0);
     end_table(t, 0);
 }
 
@@ -210,7 +210,7 @@ static void tell(struct table *t, int k, int from, int to, uint64_t what, int *e
     if (what >> from & 1 && !encoded[from])
         what = UINT64_C(1) << from;
     struct table_message *m =
-        add(t, k, from, to, what == UINT64_C(1) << from && !encoded[from] ? SEND_ENCODE : SEND_FORWARD, TAKE_PLACE);
+        add(t, k, from, to, what == UINT64_C(1) << from && !encoded[from] ? SEND_ENCODE : SEND_FORWARD, RECEIVE_PLACE);
     for (int g = 0; g < t->p; g++)
         if (what >> g & 1)
             m->segments[m->count++] = g;
@@ -265,14 +265,14 @@ void table_tree(struct table *t, int p, struct rng *rng)
     for (int i = p - 1; i > 0; i--) {
         parent[i] = (int)rng_below(rng, (uint64_t)i);
         const int k = up[i] + (int)rng_below(rng, 2);
-        add_all(t, k, order[i], order[parent[i]], SEND_ENCODE, TAKE_REDUCE);
+        add_all(t, k, order[i], order[parent[i]], SEND_ENCODE, RECEIVE_REDUCE);
         up[parent[i]] = k + 1 > up[parent[i]] ? k + 1 : up[parent[i]];
     }
     t->complete[up[0] - 1][order[0]] = COMPLETE_ALL;
     down[0] = t->steps;
     for (int i = 1; i < p; i++) {
         const int above = parent[i], k = sent[above] ? sent[above] - 1 + (int)rng_below(rng, 2) : down[above];
-        add_all(t, k, order[above], order[i], above || sent[above] ? SEND_FORWARD : SEND_ENCODE, TAKE_PLACE);
+        add_all(t, k, order[above], order[i], above || sent[above] ? SEND_FORWARD : SEND_ENCODE, RECEIVE_PLACE);
         sent[above] = k + 1;
         down[i] = k + 1;
     }
@@ -316,8 +316,8 @@ static uint64_t reduce(const struct table *t, const struct coll_case *c, int g, 
     for (int k = 0, i = 0; k < t->steps; k++) {
         memcpy(before, x, sizeof before);
         for (; i < t->messages && t->m[i].step == k; i++)
-            if (t->m[i].take == TAKE_REDUCE && holds(&t->m[i], g))
-                x[t->m[i].to] = coll_fold(c->dtype, c->op, x[t->m[i].to], before[t->m[i].from]);
+            if (t->m[i].take == RECEIVE_REDUCE && holds(&t->m[i], g))
+                x[t->m[i].to] = coll_reduce(c->dtype, c->op, x[t->m[i].to], before[t->m[i].from]);
         for (int r = 0; r < t->p; r++)
             if (t->complete[k][r] == COMPLETE_ALL || (t->complete[k][r] == COMPLETE_OWN && r == g))
                 return c->op == PICI_AVG ? coll_divide(c->dtype, x[r], t->p) : x[r];

@@ -34,7 +34,7 @@ void table_star(struct table *, enum pici_collective, int p);
 
 /* An all-reduce by trees, for any number of ranks: of the first 2 * (p - 2^k) positions the even ones hand all they
  * have to the odd ones and are absent until they get the results. The others reduce and broadcast by binomial trees. */
-void table_fold(struct table *, int p);
+void table_reduce(struct table *, int p);
 
 /* An all-gather through the last position, which places half of what it forwards only when it comes back from position
  * 0. Three ranks or more. */

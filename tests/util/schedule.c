@@ -108,7 +108,7 @@ static const char *check_lists(const struct schedule *schedule, const struct sch
         else if (s->send[i].keep == KEEP_APART)
             return say("a message that is sent is kept apart");
     for (int i = 0; i < s->receives; i++)
-        if (s->receive[i].action < TAKE_REDUCE || s->receive[i].action > TAKE_KEEP)
+        if (s->receive[i].action < RECEIVE_REDUCE || s->receive[i].action > RECEIVE_KEEP)
             return say("a receiver's action %d", (int)s->receive[i].action);
     return NULL;
 }
@@ -323,7 +323,7 @@ static const char *send_message(struct walk *w, int r, const struct schedule_mes
 {
     const struct schedule_step *theirs = w->now[m->peer];
     const enum schedule_action take = only(theirs->receive, theirs->receives, r)->action;
-    const int reduces = take == TAKE_REDUCE || take == TAKE_REDUCE_REVERSED;
+    const int reduces = take == RECEIVE_REDUCE || take == RECEIVE_REDUCE_REVERSED;
     int most = 0;
     w->messages++;
     if (m->action == SEND_FORWARD)
@@ -380,13 +380,13 @@ static const char *place_block(struct walk *w, int r, int g, const struct conten
     return NULL;
 }
 
-static const char *take_message(struct walk *w, int r, const struct schedule_message *m)
+static const char *receive_message(struct walk *w, int r, const struct schedule_message *m)
 {
-    const int reversed = m->action == TAKE_REDUCE_REVERSED;
+    const int reversed = m->action == RECEIVE_REDUCE_REVERSED;
     w->messages++;
     if (reversed)
         forward(&w->holder[r], m); /* what was kept for this is used */
-    if (m->action == TAKE_KEEP && !m->keep)
+    if (m->action == RECEIVE_KEEP && !m->keep)
         return say("receives a message for nothing");
     if (m->keep)
         claim(&w->holder[r], m);
@@ -395,9 +395,9 @@ static const char *take_message(struct walk *w, int r, const struct schedule_mes
         const int g = m->segments[i];
         if (reversed && (m->contributions == 1) != (__builtin_popcountll(in->set) == 1))
             return say("a sum of %d contributions, it says %d", __builtin_popcountll(in->set), m->contributions);
-        const char *bad = reversed || m->action == TAKE_REDUCE ? reduce_block(w, r, g, in, reversed)
-                          : m->action == TAKE_PLACE            ? place_block(w, r, g, in)
-                                                               : NULL;
+        const char *bad = reversed || m->action == RECEIVE_REDUCE ? reduce_block(w, r, g, in, reversed)
+                          : m->action == RECEIVE_PLACE            ? place_block(w, r, g, in)
+                                                                  : NULL;
         if (bad || (m->keep && (bad = keep(w, r, g, in, m->keep == KEEP_APART))))
             return bad;
     }
@@ -489,7 +489,7 @@ static const char *walk_step(struct walk *w, int k, int *r)
                 return bad;
     for (*r = 0; *r < p; ++*r) {
         for (int i = 0; i < w->now[*r]->receives; i++)
-            if ((bad = take_message(w, *r, &w->now[*r]->receive[i])))
+            if ((bad = receive_message(w, *r, &w->now[*r]->receive[i])))
                 return bad;
         if ((bad = check_complete(w, *r)))
             return bad;

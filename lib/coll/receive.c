@@ -2,7 +2,7 @@
  *
  * Taking in the messages that a slice receives in a step: what is wrong with them, and what is done with their
  * blocks. */
-#include "coll/take.h"
+#include "coll/receive.h"
 
 #include <limits.h>
 
@@ -37,25 +37,25 @@ static enum pici_status check_prefix(struct pici_request *request, const struct 
 
 /* Place elements in the result or in place of a sum, or add them: where, and which, as the schedule says. */
 static uint8_t *destination(struct pici_request *request, struct slice_run *slice_run, enum schedule_action action,
-                            const struct coll_part *part, enum engine_widen *widening)
+                            const struct coll_part *part, enum engine_dequantize *dequantizing)
 {
-    *widening = action == TAKE_REDUCE ? WIDEN_FOLD : WIDEN_PLACE;
+    *dequantizing = action == RECEIVE_REDUCE ? DEQUANTIZE_REDUCE : DEQUANTIZE_PLACE;
     switch (action) {
-    case TAKE_PLACE: return pici_slice_result(request, part->segment, part->span.first);
-    case TAKE_REDUCE_REVERSED: return pici_slice_new_sum(request, slice_run, part->segment, part->span.first);
+    case RECEIVE_PLACE: return pici_slice_result(request, part->segment, part->span.first);
+    case RECEIVE_REDUCE_REVERSED: return pici_slice_new_sum(request, slice_run, part->segment, part->span.first);
     default: return pici_slice_sum(request, slice_run, part->segment, part->span);
     }
 }
 
-/* Take in the arrays of a value codec: decode their blocks, then widen them. */
-static enum pici_status take_arrays(struct pici_request *request, struct slice_run *slice_run,
-                                    enum schedule_action action, struct coll_part *part)
+/* Receive the arrays of a value codec: decode their blocks, then dequantize them. */
+static enum pici_status receive_arrays(struct pici_request *request, struct slice_run *slice_run,
+                                       enum schedule_action action, struct coll_part *part)
 {
     void *outputs[VALUES_ARRAYS];
     const void *inputs[VALUES_ARRAYS] = {NULL};
     uint64_t input_counts[VALUES_ARRAYS] = {0};
     const uint8_t *block = part->bytes;
-    enum engine_widen widening;
+    enum engine_dequantize dequantizing;
     enum pici_status status = PICI_OK;
     pici_slice_received(request, slice_run, outputs);
     for (int array = 0; array < slice_run->arrays && !status; array++) {
@@ -67,26 +67,26 @@ static enum pici_status take_arrays(struct pici_request *request, struct slice_r
     }
     if (status)
         return status;
-    uint8_t *elements = destination(request, slice_run, action, part, &widening);
-    return pici_slice_widen(request, slice_run, widening, elements, part->span.count, inputs, input_counts);
+    uint8_t *elements = destination(request, slice_run, action, part, &dequantizing);
+    return pici_slice_dequantize(request, slice_run, dequantizing, elements, part->span.count, inputs, input_counts);
 }
 
 /* Add a block, or decode it into the result or in place of a sum, as the schedule says. */
-static enum pici_status take_block(struct pici_request *request, struct slice_run *slice_run,
-                                   enum schedule_action action, struct coll_part *part)
+static enum pici_status receive_block(struct pici_request *request, struct slice_run *slice_run,
+                                      enum schedule_action action, struct coll_part *part)
 {
     const struct coll_call *call = &request->call;
     const struct pici_engine *engine = request->engine;
-    enum engine_widen widening;
-    uint8_t *elements = destination(request, slice_run, action, part, &widening);
-    if (widening == WIDEN_PLACE)
+    enum engine_dequantize dequantizing;
+    uint8_t *elements = destination(request, slice_run, action, part, &dequantizing);
+    if (dequantizing == DEQUANTIZE_PLACE)
         return engine->decode(slice_run->lane, elements, part->bytes, part->block, call->resolved.total);
-    return engine->fold(slice_run->lane, elements, part->bytes, part->block, call->args.op, request->room.temp,
-                        COLL_TEMP_BYTES / call->resolved.width);
+    return engine->reduce(slice_run->lane, elements, part->bytes, part->block, call->args.op, request->room.temp,
+                          COLL_TEMP_BYTES / call->resolved.width);
 }
 
 /* Parse the headers of a segment's blocks. Of an array of a value codec, how many elements it should have is checked
- * when it is widened. */
+ * when it is dequantized. */
 static enum pici_status parse_blocks(struct pici_request *request, const struct slice_run *slice_run,
                                      struct coll_part *part)
 {
@@ -110,14 +110,14 @@ static enum pici_status parse_blocks(struct pici_request *request, const struct 
     return PICI_OK;
 }
 
-enum pici_status pici_take_part(struct pici_request *request, struct slice_run *slice_run, enum schedule_action action,
-                                struct coll_part *part)
+enum pici_status pici_receive_part(struct pici_request *request, struct slice_run *slice_run,
+                                   enum schedule_action action, struct coll_part *part)
 {
     enum pici_status status = parse_blocks(request, slice_run, part);
-    if (status || action == TAKE_KEEP)
+    if (status || action == RECEIVE_KEEP)
         return status;
-    return slice_run->coded ? take_arrays(request, slice_run, action, part)
-                            : take_block(request, slice_run, action, part);
+    return slice_run->coded ? receive_arrays(request, slice_run, action, part)
+                            : receive_block(request, slice_run, action, part);
 }
 
 /* To what was decoded in place of this rank's sums, add what this rank sent in this step. If the first operand is the
@@ -133,14 +133,14 @@ static enum pici_status add_own(struct pici_request *request, struct slice_run *
         const struct coll_blocks *own = &slice_run->encoded[segment].blocks;
         const struct coll_span span = pici_coll_slice(request->comm, call, segment, slice_run->slice);
         uint8_t *sum = pici_slice_new_sum(request, slice_run, segment, span.first);
-        if (slice_run->coded) { /* its message's arrays are still there, and widening has cleared signs of zeros */
-            status = pici_slice_widen_own(request, slice_run, message, i, WIDEN_FOLD, sum);
+        if (slice_run->coded) { /* its message's arrays are still there, and dequantizing has cleared signs of zeros */
+            status = pici_slice_dequantize_own(request, slice_run, message, i, DEQUANTIZE_REDUCE, sum);
             continue;
         }
         if (call->resolved.by_value && message->contributions == 1)
             engine->positive_zeros(slice_run->lane, sum, sum, span.count, call->args.dtype, 1);
-        status = engine->fold_own(slice_run->lane, sum, own->first, own->sizes[0], span.count, call->args.dtype,
-                                  call->args.op, request->room.temp, COLL_TEMP_BYTES / call->resolved.width);
+        status = engine->reduce_own(slice_run->lane, sum, own->first, own->sizes[0], span.count, call->args.dtype,
+                                    call->args.op, request->room.temp, COLL_TEMP_BYTES / call->resolved.width);
     }
     return status;
 }
@@ -159,9 +159,9 @@ static void complete(struct pici_request *request, struct slice_run *slice_run)
     }
 }
 
-/* Begin to take in the message at hand, which the engine has looked at. */
-static enum pici_status begin_take(struct pici_request *request, struct slice_run *slice_run,
-                                   const struct schedule_message *message, struct coll_flight *flight)
+/* Begin to decode or reduce the message at hand, which the engine has looked at. */
+static enum pici_status begin_receive(struct pici_request *request, struct slice_run *slice_run,
+                                      const struct schedule_message *message, struct coll_flight *flight)
 {
     const struct coll_call *call = &request->call;
     const int last = slice_run->arrays - 1; /* of a segment: the block that the trace names */
@@ -178,7 +178,7 @@ static enum pici_status begin_take(struct pici_request *request, struct slice_ru
         part.bytes = flight->buffer->bytes + part.offset;
         part.remaining = flight->bytes - part.offset;
         part.span = pici_coll_slice(request->comm, call, part.segment, slice_run->slice);
-        status = call->args.rules->take_part(request, slice_run, message->action, &part);
+        status = call->args.rules->receive_part(request, slice_run, message->action, &part);
         if (status)
             break;
         if (message->keep == KEEP_APART)
@@ -215,11 +215,12 @@ static enum pici_status arrived(struct pici_request *request, struct coll_flight
     return PICI_OK;
 }
 
-/* A message is taken in, or failed to be. */
-static void end_take(struct pici_request *request, struct slice_run *slice_run, const struct schedule_message *message,
-                     const struct coll_flight *flight, enum pici_status status)
+/* A message was processed, or could not be. */
+static void end_receive(struct pici_request *request, struct slice_run *slice_run,
+                        const struct schedule_message *message, const struct coll_flight *flight,
+                        enum pici_status status)
 {
-    for (int i = 0; i < message->count && message->action == TAKE_REDUCE_REVERSED; i++)
+    for (int i = 0; i < message->count && message->action == RECEIVE_REDUCE_REVERSED; i++)
         pici_slice_let_go(request, slice_run, message->segments[i]); /* only now has the engine added it */
     status = slice_run->status ? slice_run->status : status;
     if (status) {
@@ -234,12 +235,12 @@ static void end_take(struct pici_request *request, struct slice_run *slice_run, 
     pici_slice_trace(request, "recv", slice_run, message, flight->bytes, NULL);
 }
 
-enum pici_status pici_take_messages(struct pici_request *request, struct slice_run *slice_run,
-                                    struct coll_flight *flights, int *progressed)
+enum pici_status pici_receive_messages(struct pici_request *request, struct slice_run *slice_run,
+                                       struct coll_flight *flights, int *progressed)
 {
     const struct schedule_step *step = pici_slice_step(request, slice_run);
     enum pici_status status;
-    if (!slice_run->sent || slice_run->stage == STAGE_TAKEN)
+    if (!slice_run->sent || slice_run->stage == STAGE_RECEIVED)
         return PICI_OK;
     while (slice_run->message < step->receives) {
         struct coll_flight *flight = &flights[slice_run->message];
@@ -261,12 +262,12 @@ enum pici_status pici_take_messages(struct pici_request *request, struct slice_r
                 return PICI_OK;
             slice_run->status = flight->status ? flight->status : status;
             if (!slice_run->status && !request->status)
-                slice_run->status = begin_take(request, slice_run, message, flight);
+                slice_run->status = begin_receive(request, slice_run, message, flight);
             slice_run->stage = STAGE_FIRST;
             *progressed = 1;
         }
         if (slice_run->stage == STAGE_FIRST) {
-            if (message->action == TAKE_REDUCE_REVERSED) {
+            if (message->action == RECEIVE_REDUCE_REVERSED) {
                 if (!pici_slice_ready(request, slice_run, &status))
                     return PICI_OK;
                 slice_run->status = slice_run->status ? slice_run->status : status;
@@ -280,7 +281,7 @@ enum pici_status pici_take_messages(struct pici_request *request, struct slice_r
         }
         if (!pici_slice_ready(request, slice_run, &status))
             return PICI_OK;
-        end_take(request, slice_run, message, flight, status);
+        end_receive(request, slice_run, message, flight, status);
         slice_run->stage = STAGE_REST;
         slice_run->message++;
     }
@@ -294,7 +295,7 @@ enum pici_status pici_take_messages(struct pici_request *request, struct slice_r
         if (status)
             pici_coll_fail(request, status, request->comm->rank);
     }
-    slice_run->stage = STAGE_TAKEN;
+    slice_run->stage = STAGE_RECEIVED;
     return PICI_OK;
 }
 
@@ -303,7 +304,7 @@ void pici_end_step(struct pici_request *request, struct slice_run *slice_run, st
     const struct coll_layout *layout = layout_of(request);
     const enum schedule_phase phase = pici_slice_step(request, slice_run)->phase;
     for (int i = 0; i < slice_run->messages.receives; i++)
-        pici_slice_drop(request, flights[i].buffer);
+        pici_slice_release(request, flights[i].buffer);
     slice_run->sent = slice_run->messages_known = 0;
     slice_run->stage = STAGE_REST;
     slice_run->message = -1;

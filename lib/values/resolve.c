@@ -7,8 +7,8 @@
 static const struct pici_codec *const codecs[] = {&pici_codec_exact, &pici_codec_cast, &pici_codec_qsgd,
                                                   &pici_codec_zfp};
 
-enum pici_status pici_values_settle(struct values *values, const struct pici_values *asked, enum pici_dtype dtype,
-                                    enum pici_op op)
+enum pici_status pici_values_resolve(struct values *values, const struct pici_values *asked, enum pici_dtype dtype,
+                                     enum pici_op op)
 {
     struct pici_values requested = PICI_VALUES_INIT;
     const struct values exact = {.codec = &pici_codec_exact, .dtype = dtype};

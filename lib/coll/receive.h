@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Taking in the messages that a slice receives in a step. */
-#ifndef PICI_LIB_COLL_TAKE_H
-#define PICI_LIB_COLL_TAKE_H
+#ifndef PICI_LIB_COLL_RECEIVE_H
+#define PICI_LIB_COLL_RECEIVE_H
 
 #include "coll/slice.h"
 
@@ -18,12 +18,12 @@ struct coll_part {
 
 /* Check a part, and begin to take it in as the schedule says: of calls whose segments have one place. Sets its
  * blocks. */
-enum pici_status pici_take_part(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
+enum pici_status pici_receive_part(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
 
-/* Take in the messages of a slice's step, in the order of its list, as far as that goes without waiting; then its stage
- * is STAGE_TAKEN. What is wrong with one is noted. flights: its receives. Returns a failure of the transport. */
-enum pici_status pici_take_messages(struct pici_request *, struct slice_run *, struct coll_flight *flights,
-                                    int *progressed);
+/* Receive the messages of a slice's step, in the order of its list, as far as that goes without waiting; then its stage
+ * is STAGE_RECEIVED. What is wrong with one is noted. flights: its receives. Returns a failure of the transport. */
+enum pici_status pici_receive_messages(struct pici_request *, struct slice_run *, struct coll_flight *flights,
+                                       int *progressed);
 
 /* A slice's step has ended: free its buffers and go to the next step, or to the next slice. */
 void pici_end_step(struct pici_request *, struct slice_run *, struct coll_flight *flights);
