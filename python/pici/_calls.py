@@ -71,7 +71,8 @@ class Stats:
 
 
 def stats_of(of: Any, last: bool) -> Stats:
-    calls, wire, dense, inter, sends, *rest = _codec.comm_stats(of, last)
+    given: Any = _codec.comm_stats(of, last)
+    calls, wire, dense, inter, sends, *rest = given
     return Stats(calls, wire, dense, inter, dict(zip(_abi.FORMATS, sends)), *rest)
 
 

@@ -138,9 +138,11 @@ class Source:
             if macro:
                 parameters = set(re.findall(r"\w+", macro[1] or ""))
                 body = [t for t in tokens_of(m.start() + macro.end(), m.end())]
-                self.use([t for t in body if t.text not in parameters])
                 if len(body) == 1 and body[0].name:
                     self.alias[re.search(r"define\s+(\w+)", m[0])[1]] = body[0].text
+                    if self.path.startswith("include/"):
+                        continue  # an old name, which is used where a program uses it
+                self.use([t for t in body if t.text not in parameters])
         found += tokens_of(position, len(text))
         return found
 
