@@ -47,18 +47,18 @@ void predictor_close(struct predictor *p)
 }
 
 /* The dense algorithms of MPI that have an equation, by the words that the table has for them. */
-static int vendor_of(const char *algorithm)
+static int native_of(const char *algorithm)
 {
     static const struct {
         const char *word;
-        enum model_vendor vendor;
+        enum model_native native;
     } known[] = {{"ring", MODEL_RING},
                  {"rabenseifner", MODEL_RABENSEIFNER},
                  {"recursive_halving", MODEL_RABENSEIFNER},
                  {"recursive_doubling", MODEL_RABENSEIFNER}};
     for (size_t i = 0; i < COUNT_OF(known); i++)
         if (!strcmp(known[i].word, algorithm))
-            return known[i].vendor;
+            return known[i].native;
     return MODEL_OURS;
 }
 
@@ -70,9 +70,9 @@ static int candidate_of(const struct world *w, const struct entry *e, struct mod
         /* an all-reduce by recursive doubling sends all of the data in each step */
         if (w->peer[e->peer].collective == PICI_ALL_REDUCE && strstr(w->peer[e->peer].algorithm, "doubling"))
             return 0;
-        c->vendor = vendor_of(w->peer[e->peer].algorithm);
+        c->native = native_of(w->peer[e->peer].algorithm);
     }
-    return c->vendor || (e->peer < 0 && e->algorithm != PICI_ALGO_AUTO);
+    return c->native || (e->peer < 0 && e->algorithm != PICI_ALGO_AUTO);
 }
 
 double predictor_seconds(struct predictor *p, const struct world *w, const struct settings *s,

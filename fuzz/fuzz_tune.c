@@ -46,7 +46,7 @@ static void same(const struct tune *a, const struct tune *b)
     for (size_t i = 0; i < a->point_count; i++) {
         const struct tune_point *x = &a->points[i], *y = &b->points[i];
         require(pici_tune_order(x, y) == 0 && x->seconds == y->seconds && x->spread == y->spread);
-        require(strcmp(x->vendor, y->vendor) == 0);
+        require(strcmp(x->native, y->native) == 0);
     }
 }
 

@@ -104,8 +104,8 @@ static void read_route(void)
 /* Those variables of the library that must be the same on all ranks. */
 static uint64_t hash_of_library(uint64_t hash)
 {
-    static const char *const NAME[] = {"PICI_ALGORITHM", "PICI_SLICE_BYTES",  "PICI_WINDOW",
-                                       "PICI_TUNE",      "PICI_TUNE_HISTORY", "PICI_VENDOR"};
+    static const char *const NAME[] = {"PICI_ALGORITHM",    "PICI_SLICE_BYTES", "PICI_WINDOW", "PICI_TUNE",
+                                       "PICI_TUNE_HISTORY", "PICI_NATIVE",      "PICI_VENDOR"};
     for (size_t i = 0; i < sizeof NAME / sizeof *NAME; i++) {
         const char *text = getenv(NAME[i]);
         hash = pmpi_hash(hash, &i, sizeof i);

@@ -45,7 +45,7 @@ bool predict_set_machine(struct predict *prediction, const char *name)
 }
 
 _Static_assert((int)PREDICT_WHY == (int)TUNE_WHY, "room for the reader's words");
-_Static_assert((int)PREDICT_OURS >= (int)SCHEDULES_MOST && PREDICT_OTHERS >= MODEL_VENDORS - 1, "room for candidates");
+_Static_assert((int)PREDICT_OURS >= (int)SCHEDULES_MOST && PREDICT_OTHERS >= MODEL_NATIVES - 1, "room for candidates");
 
 bool predict_set_tune(struct predict *prediction, const char *name, const void *bytes, size_t size, char *reason)
 {
@@ -101,8 +101,8 @@ const char *predict_constant(const struct predict *prediction, int i, char value
                                         "hello and closing, two ranks",
                                         "ranks of a node",
                                         "slice",
-                                        "latency of the vendor's ring",
-                                        "bandwidth of the vendor's ring"};
+                                        "latency of the native ring",
+                                        "bandwidth of the native ring"};
     const struct model_machine *machine = prediction->machine;
     const int doublings = model_doublings(machine->agree_ranks);
     switch (i) {
@@ -114,11 +114,11 @@ const char *predict_constant(const struct predict *prediction, int i, char value
     case 5: micros(value, machine->agree / (doublings ? doublings : 1)); break;
     case 6: snprintf(value, PREDICT_VALUE, "%d", prediction->per_node); break;
     case 7: snprintf(value, PREDICT_VALUE, "%.4g MiB", (double)prediction->slice_bytes / (1 << 20)); break;
-    case 8: micros(value, machine->vendor.alpha); break;
-    case 9: rate(value, machine->vendor.beta); break;
+    case 8: micros(value, machine->native.alpha); break;
+    case 9: rate(value, machine->native.beta); break;
     default: return NULL;
     }
-    return i < 8 || machine->vendor.beta > 0 ? names[i] : NULL;
+    return i < 8 || machine->native.beta > 0 ? names[i] : NULL;
 }
 
 /* ---- candidates */
@@ -132,11 +132,11 @@ static struct predict_candidate *add(struct predict *prediction, struct model_ca
 
 static void list_candidates(struct predict *prediction, struct model_candidate *model)
 {
-    static const char *const vendors[MODEL_VENDORS] = {[MODEL_VENDOR] = "vendor's",
-                                                       [MODEL_RING] = "vendor's ring",
-                                                       [MODEL_RABENSEIFNER] = "vendor's recursive",
-                                                       [MODEL_TREE] = "vendor's trees",
-                                                       [MODEL_TWO_LEVELS] = "vendor's two levels"};
+    static const char *const natives[MODEL_NATIVES] = {[MODEL_NATIVE] = "native collective",
+                                                       [MODEL_RING] = "native ring",
+                                                       [MODEL_RABENSEIFNER] = "native recursive",
+                                                       [MODEL_TREE] = "native trees",
+                                                       [MODEL_TWO_LEVELS] = "native two levels"};
     prediction->candidates = 0;
     for (const struct schedule *schedule = pici_schedules; schedule->name; schedule++)
         for (int dense = 0; dense < 2; dense++) {
@@ -147,12 +147,12 @@ static void list_candidates(struct predict *prediction, struct model_candidate *
             candidate->ours = true;
             candidate->dense = dense;
         }
-    for (int vendor = MODEL_VENDOR; vendor < MODEL_VENDORS; vendor++)
-        if (vendor == MODEL_VENDOR ? prediction->tune != NULL
-                                   : !prediction->tune && prediction->machine->vendors >> vendor & 1) {
+    for (int native = MODEL_NATIVE; native < MODEL_NATIVES; native++)
+        if (native == MODEL_NATIVE ? prediction->tune != NULL
+                                   : !prediction->tune && prediction->machine->natives >> native & 1) {
             struct predict_candidate *candidate =
-                add(prediction, model, (struct model_candidate){PICI_ALGO_AUTO, 1, vendor});
-            snprintf(candidate->name, sizeof candidate->name, "%s", vendors[vendor]);
+                add(prediction, model, (struct model_candidate){PICI_ALGO_AUTO, 1, native});
+            snprintf(candidate->name, sizeof candidate->name, "%s", natives[native]);
             candidate->letter = 'V';
             candidate->ours = false;
             candidate->dense = true;

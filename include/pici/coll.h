@@ -215,10 +215,13 @@ struct pici_coll_opts {
                              * dtype becomes +0.0, and takes no room in sparse messages; the default, PICI_ZEROS_EXACT,
                              * keeps all bits. No effect on integers, and on SUM and AVG, which are always by value. MIN
                              * and MAX keep all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
-    int vendor;     /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
+    union {
+        int native; /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
                      * ncclAllReduce, ...), whose result may have other bits, and of whose time docs/collectives.md
-                     * says who limits it. < 0: it may not. 0: as the environment variable PICI_VENDOR says, by default
+                     * says who limits it. < 0: it may not. 0: as the environment variable PICI_NATIVE says, by default
                      * not. docs/collectives.md says when it is */
+        int vendor; /* deprecated: the name until version 0.3 */
+    };
     double density; /* =. A hint for AUTO: the share of elements of one rank's data that are not zero, 0 to 1; 0: not
                      * known. docs/collectives.md, "AUTO", says when it counts */
     double latency; /* =. A hint for AUTO: seconds from the begin of a short message to its end at the receiver; 0:
@@ -233,7 +236,7 @@ struct pici_coll_opts {
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
-            PICI_ZEROS_EXACT, 0, 0, 0, 0, 0, NULL                                                                      \
+            PICI_ZEROS_EXACT, {0}, 0, 0, 0, 0, NULL                                                                    \
     }
 
 /* The collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any
@@ -271,7 +274,7 @@ PICI_API enum pici_status pici_all_reduce(const void *send, void *recv, uint64_t
 /* Copy the data of one rank to all. buf [count] on every rank; the root's is only read, except as below. count, dtype
  * and root, a rank, must be the same on all ranks.
  * All ranks end with the root's bits. With opts->zeros PICI_ZEROS_BY_VALUE a -0.0 becomes +0.0, in the root's buf too.
- * Options and errors as above, but: opts->values is PICI_E_UNSUPPORTED; density, latency and vendor have no effect. A
+ * Options and errors as above, but: opts->values is PICI_E_UNSUPPORTED; density, latency and native have no effect. A
  * transport with the struct of 0.1 is PICI_E_UNSUPPORTED; PICI_E_ARG also: there is no such root. */
 PICI_API enum pici_status pici_broadcast(void *buf, uint64_t count, enum pici_dtype, int root, struct pici_comm *,
                                          const struct pici_coll_opts *);
@@ -285,7 +288,7 @@ PICI_API enum pici_status pici_broadcast(void *buf, uint64_t count, enum pici_dt
  *                               rank. That of an empty contribution is not read. NULL: contributions lie one after the
  *                               other, in the order of ranks
  * send and recv must not overlap, except in place: send == recv + displs[rank]. The arrays must stay valid until the
- * call ends. Options and errors as for all_gather, but: opts->values is PICI_E_UNSUPPORTED; density, latency and vendor
+ * call ends. Options and errors as for all_gather, but: opts->values is PICI_E_UNSUPPORTED; density, latency and native
  * have no effect. PICI_E_ARG also: recvcounts is NULL, or its entry of this rank is not sendcount. PICI_E_PEER also:
  * ranks pass different recvcounts. */
 PICI_API enum pici_status pici_all_gatherv(const void *send, uint64_t sendcount, void *recv, const uint64_t *recvcounts,

@@ -108,7 +108,7 @@ PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *
  * all_gather: count is the same on all ranks. all_gatherv: sendcount may differ by rank and call, and recvcounts[i] is
  * what source[i] sends. Buffers are in the host's memory.
  *
- * Of the options, algorithm, thresholds for reducing, zeros, vendor, density, latency and scratch have no effect here,
+ * Of the options, algorithm, thresholds for reducing, zeros, native, density, latency and scratch have no effect here,
  * except that an algorithm other than AUTO, or zeros other than PICI_ZEROS_EXACT, is PICI_E_UNSUPPORTED. Members marked
  * = in pici/coll.h must be the same on all ranks here too.
  *

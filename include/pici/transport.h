@@ -108,7 +108,7 @@ struct pici_transport {
     void (*mover)(void *context, const struct pici_mover *);
 
     /* The dense collective of the library below (MPI_Allreduce, ncclAllReduce, ...), used only by callers that permit
-     * it (opts->vendor). Set both of the next two members, or neither.
+     * it (opts->native). Set both of the next two members, or neither.
      *
      * Whether this rank can make such a call, with these buffers, and provide the memory that it needs for that; sends
      * nothing. op is not PICI_AVG. Any error: it cannot. The call is made only if all ranks can. */

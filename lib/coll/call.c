@@ -14,7 +14,7 @@
 #include "coll/options.h"
 #include "coll/ordinary.h"
 #include "coll/steps.h"
-#include "coll/vendor.h"
+#include "coll/native.h"
 #include "schedule/registry.h"
 
 static size_t scratch_of(struct coll_call *call, const struct pici_comm *comm)
@@ -88,7 +88,7 @@ enum pici_status pici_call_start(struct call_args args, struct pici_comm *comm, 
 
 /* ---- progress */
 
-/* Count nonzeros of a part of this rank's data. The vendor's call counts none, and the next such call is to know
+/* Count nonzeros of a part of this rank's data. The native call counts none, and the next such call is to know
  * whether the data is still dense. An engine that would do it later leaves it out. */
 static void sample(struct pici_request *request)
 {
@@ -113,7 +113,7 @@ static void trace_choice(const struct pici_request *request)
     const double now = pici_coll_now();
     struct trace_event event = pici_trace_event("choose", request->sequence, now, now);
     event.density = choice->density;
-    event.choice = choice->candidate.vendor ? "vendor" : request->call.resolved.layout.schedule->name;
+    event.choice = choice->candidate.native ? "native" : request->call.resolved.layout.schedule->name;
     event.dense = choice->candidate.dense;
     event.predicted = choice->seconds;
     pici_trace_add(request->comm->trace, &event);
@@ -130,10 +130,10 @@ static enum pici_status begin_data(struct pici_request *request)
         return status;
     trace_choice(request);
     pici_request_tables(request);
-    const int vendor = pici_vendor_asked(request) || request->call.resolved.layout.choice.candidate.vendor;
-    if (vendor)
+    const int native = pici_native_asked(request) || request->call.resolved.layout.choice.candidate.native;
+    if (native)
         sample(request);
-    request->path = vendor ? &pici_path_vendor : &pici_path_steps;
+    request->path = native ? &pici_path_native : &pici_path_steps;
     status = request->path->begin(request);
     if (status) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, request->engine->error(request->engine_self));

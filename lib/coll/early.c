@@ -60,9 +60,9 @@ void pici_early_begin(struct pici_request *request)
 {
     struct pici_comm *comm = request->comm;
     struct coll_call *call = &request->call;
-    if (!has_early_data(comm) || request->status || call->opts.vendor || request->engine != comm->engine ||
+    if (!has_early_data(comm) || request->status || call->opts.native || request->engine != comm->engine ||
         !lay_out(&call->resolved.layout, comm, call))
-        return;                                    /* the vendor's collective may take the place of data messages */
+        return;                                    /* the native collective may take the place of data messages */
     call->resolved.layout.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
     pici_request_tables(request);
     pici_slice_buffers(request, comm->agreements + AGREE_BYTES, pici_early_place(comm));

@@ -278,7 +278,7 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
                                  .bandwidth = {call->opts.bandwidth[POLICY_INTER], call->opts.bandwidth[POLICY_INTRA]},
                                  .history = call->opts.history,
                                  .paired_only = comm->paired_only,
-                                 .vendor = call->resolved.vendor};
+                                 .native = call->resolved.native};
     choose.model.kind = call->args.kind;
     choose.model.dtype = call->args.dtype;
     choose.model.bytes = call->resolved.total * call->resolved.width;
@@ -286,7 +286,7 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     choose.model.nodes = &comm->on_nodes;
     choose.model.window = call->opts.window;
     choose.model.slice_bytes = call->opts.slice_bytes;
-    choose.model.late = !comm->in_order || call->resolved.vendor || comm->transport.memory == PICI_MEMORY_DEVICE;
+    choose.model.late = !comm->in_order || call->resolved.native || comm->transport.memory == PICI_MEMORY_DEVICE;
     pici_choose(comm->chooser, &choose, &comm->densities, choice);
 }
 

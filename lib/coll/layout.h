@@ -70,7 +70,7 @@ struct call_opts {
     int timeout_ms, checksum, window;
     uint64_t slice_bytes; /* dense bytes of a message */
     int agree;            /* of a neighbourhood call: ranks agree at the end */
-    int vendor;           /* the transport library's own collective is permitted */
+    int native;           /* the transport library's own collective is permitted */
     int history;          /* densities counted in earlier calls are used */
     struct values values; /* the value codec with its parameters */
     uint8_t *residual;    /* where this rank's encodings add what they lose, as long as send; or NULL */
@@ -103,7 +103,7 @@ struct call_resolved {
     uint64_t total; /* elements of all segments */
     int by_value;   /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
     int unusable;   /* options or counts that no layout can be made of */
-    int vendor;     /* after hello: all ranks permit the transport library's own collective, and can make it */
+    int native;     /* after hello: all ranks permit the transport library's own collective, and can make it */
     enum call_hello hello;
     int closing; /* the ranks agree at the end */
     struct call_said said;

@@ -137,7 +137,7 @@ static void merge(struct call_opts *merged, const struct coll_call *call, const 
     merged->density = options->density > 0 ? options->density : 0; /* -0.0 is 0 on all ranks */
     merged->latency = options->latency > 0 ? options->latency : LATENCY;
     merged->agree = options->agree > 0;
-    merged->vendor = choice && !merged->values.phases && (options->vendor ? options->vendor > 0 : defaults->vendor);
+    merged->native = choice && !merged->values.phases && (options->native ? options->native > 0 : defaults->native);
     merged->history = choice && defaults->history;
     merged->scratch = options->scratch;
     merged->scratch_bytes = options->scratch ? options->scratch_bytes : 0;

@@ -10,7 +10,7 @@
 #include "codec/codec.h"
 #include "coll/slice.h"
 #include "coll/receive.h"
-#include "coll/vendor.h"
+#include "coll/native.h"
 #include "format.h"
 
 /* ---- before the ranks have agreed */
@@ -62,7 +62,7 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
 
 static enum pici_status prepare(struct pici_request *request)
 {
-    request->call.resolved.vendor = pici_vendor_allowed(request);
+    request->call.resolved.native = pici_native_allowed(request);
     return pici_layout_choose(&request->call.resolved.layout, request->comm, &request->call);
 }
 

@@ -97,10 +97,10 @@ struct coll_flight {
 
 /* What a rank can do in a call; ranks agree on what all of them can. Formats/message.md has the numbers. */
 enum call_can {
-    CAN_VENDOR = 1,    /* make the transport library's own collective, with permission */
+    CAN_NATIVE = 1,    /* make the transport library's own collective, with permission */
     CAN_IN_PLACE = 2,  /* as this rank's buffers are: that collective in place, */
     CAN_APART = 4,     /* or not in place */
-    CAN_ASK_VENDOR = 8 /* wants that collective: dense data were asked for, and the algorithm was left open */
+    CAN_ASK_NATIVE = 8 /* wants that collective: dense data were asked for, and the algorithm was left open */
 };
 
 enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE };
@@ -151,7 +151,7 @@ struct pici_request {
     int sending, making;          /* sends in flight; messages of begun steps that are not sent yet */
     struct schedule_step posting; /* step posting_step of the schedule */
     int posting_step;
-    int called;              /* the vendor path: its call was made */
+    int called;              /* the native path: its call was made */
     uint64_t posted, passed; /* places whose receives were posted; places passed */
     struct coll_place next_post, next_send, next_pass;
 };

@@ -36,7 +36,7 @@ const struct setting pici_settings[] = {
     {"PICI_SLICE_BYTES", "slice_bytes", SETTING_BYTES, AT(slice_bytes), 1, 0x1p40, "bytes, from 1 to 2^40",
      "1 MiB; over NCCL 8 MiB, over sockets of one node 256 KiB"},
     {"PICI_WINDOW", "window", SETTING_INT, AT(window), 1, COLL_MAX_WINDOW, "a number from 1 to 64", "4"},
-    {"PICI_VENDOR", "vendor", SETTING_INT, AT(vendor), 0, 1, "0 or 1", "0"},
+    {"PICI_NATIVE", "native", SETTING_INT, AT(native), 0, 1, "0 or 1", "0"},
     {"PICI_TUNE", NULL, SETTING_FILE, AT(tune), 0, 0, "the path of a tune file; empty: none", "none"},
     {"PICI_TUNE_VERBOSE", NULL, SETTING_INT, AT(tune_verbose), 0, 1, "0 or 1", "0"},
     {"PICI_TUNE_HISTORY", "history", SETTING_INT, AT(history), 0, 1, "0 or 1", "1"},
@@ -214,13 +214,20 @@ static int set(struct coll_settings *settings, const struct setting *setting, co
     return 1;
 }
 
+/* A variable's text. PICI_VENDOR is what PICI_NATIVE was called until version 0.3. */
+static const char *text_of(const struct setting *setting)
+{
+    const char *text = getenv(setting->variable);
+    return text || setting->offset != offsetof(struct coll_settings, native) ? text : getenv("PICI_VENDOR");
+}
+
 enum pici_status pici_settings_read(struct coll_settings *settings, char *reason, size_t bytes)
 {
     _Static_assert(sizeof(enum pici_algorithm) == sizeof(unsigned) && sizeof(enum pici_format) == sizeof(unsigned),
                    "enumerators are stored as unsigned ints");
     *settings = usual;
     for (const struct setting *setting = pici_settings; setting->variable; setting++) {
-        const char *text = getenv(setting->variable);
+        const char *text = text_of(setting);
         if (text && !set(settings, setting, text)) {
             char values[120];
             pici_setting_values(setting, values, sizeof values);

@@ -18,7 +18,7 @@ struct coll_settings {
     unsigned formats;               /* that AUTO may choose; 0: all */
     int timeout_ms, checksum, window, history;
     uint64_t slice_bytes; /* 0: by what the transport moves */
-    int vendor;           /* calls may be the transport library's own collectives */
+    int native;           /* calls may be the transport library's own collectives */
     const char *trace;    /* path, or NULL */
     const char *tune;     /* path, "" or NULL */
     int tune_verbose;

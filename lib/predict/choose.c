@@ -121,7 +121,7 @@ const struct schedule *pici_choose_schedule(int i, enum pici_collective collecti
     return NULL;
 }
 
-/* The ith: each schedule sparse, then dense; last the vendor's. 0: there are no more. */
+/* The ith: each schedule sparse, then dense; last the native collective. 0: there are no more. */
 static int candidate(int i, const struct choose_call *call, struct model_candidate *option)
 {
     const struct model_call *model = &call->model;
@@ -134,15 +134,15 @@ static int candidate(int i, const struct choose_call *call, struct model_candida
             return 1;
         }
         if (!schedule) {
-            *option = (struct model_candidate){.vendor = MODEL_VENDOR, .dense = 1};
-            return call->vendor && i == 2 * row;
+            *option = (struct model_candidate){.native = MODEL_NATIVE, .dense = 1};
+            return call->native && i == 2 * row;
         }
     }
 }
 
 static const char *words(const struct model_candidate *given)
 {
-    return given->vendor ? "vendor" : pici_schedule(given->algorithm)->name;
+    return given->native ? "native" : pici_schedule(given->algorithm)->name;
 }
 
 static void print_seconds(double seconds)
@@ -227,7 +227,7 @@ void pici_choose(struct chooser *chooser, const struct choose_call *call, const 
                                       bits_of(call->latency),
                                       bits_of(call->bandwidth[POLICY_INTER]),
                                       bits_of(call->bandwidth[POLICY_INTRA]),
-                                      (uint64_t)call->paired_only << 1 | (uint64_t)call->vendor};
+                                      (uint64_t)call->paired_only << 1 | (uint64_t)call->native};
     int is_known;
     struct chosen *entry = entry_of(chooser, key, &is_known);
     const struct choice before = entry->choice;

@@ -16,7 +16,7 @@ struct choose_call {
     double bandwidth[POLICY_LINKS]; /* and bytes per second */
     int history;                    /* whether to use densities of earlier calls */
     int paired_only;                /* only schedules where every rank sends and receives a message in every step */
-    int vendor;                     /* the vendor's call is permitted, and there is one */
+    int native;                     /* the native call is permitted, and there is one */
 };
 
 enum choose_source { CHOOSE_COUNTED, CHOOSE_HINT, CHOOSE_ASSUMED }; /* where a density comes from */
@@ -53,11 +53,11 @@ void pici_chooser_close(struct chooser *); /* or NULL */
 void pici_chooser_forget(struct chooser *);
 
 /* The candidate with the least predicted time; of several the one whose algorithm has the lowest number, sparse before
- * dense, the vendor's last. There is one for every collective. */
+ * dense, the native collective last. There is one for every collective. */
 void pici_choose(struct chooser *, const struct choose_call *, const struct densities *, struct choice *);
 
-/* The call's candidates: the ith, or NULL after the last but the vendor's. Of schedules with the same steps there is
- * one. */
+/* The call's candidates: the ith, or NULL after the last but the native collective's. Of schedules with the same steps
+ * there is one. */
 const struct schedule *pici_choose_schedule(int i, enum pici_collective, int ranks, int nodes, int paired_only);
 
 #endif

@@ -28,13 +28,13 @@
 #define TEST_NETWORK(bytes)                                                                                            \
     {                                                                                                                  \
         .link = {{61e-6, 1 / (bytes)}, {9e-6, 3.1e-10}}, .node_beta = 1 / (bytes), .agree = 340e-6, .agree_ranks = 8,  \
-        .codec = CPU_CODEC, .vendors = CPU_VENDORS                                                                     \
+        .codec = CPU_CODEC, .natives = CPU_VENDORS                                                                     \
     }
 
 #define ETHERNET(alpha, bytes)                                                                                         \
     {                                                                                                                  \
         .link = {{alpha, 1 / (bytes)}, {5e-6, 2e-10}}, .node_beta = 1 / (bytes), .agree = 2 * (alpha),                 \
-        .agree_ranks = 2, .codec = CPU_CODEC, .vendors = CPU_VENDORS                                                   \
+        .agree_ranks = 2, .codec = CPU_CODEC, .natives = CPU_VENDORS                                                   \
     }
 
 const struct model_machine pici_model_machine = ETHERNET(50e-6, 1.25e8);
@@ -76,8 +76,8 @@ static const struct machine machines[] = {
       .agree = 20e-6,
       .agree_ranks = 2,
       .codec = A100_CODEC,
-      .vendors = 1u << MODEL_RING | 1u << MODEL_TREE,
-      .vendor = {10e-6, 1 / 85e9},
+      .natives = 1u << MODEL_RING | 1u << MODEL_TREE,
+      .native = {10e-6, 1 / 85e9},
       .memory_beta = 1 / 1.3e12}},
     {"perlmutter-flat",
      "the same as SpCCL used it: rings over all GPUs, whatever node they are on",
@@ -91,8 +91,8 @@ static const struct machine machines[] = {
       .agree = 20e-6,
       .agree_ranks = 2,
       .codec = A100_CODEC,
-      .vendors = 1u << MODEL_RING,
-      .vendor = {10e-6, 1 / 85e9}}},
+      .natives = 1u << MODEL_RING,
+      .native = {10e-6, 1 / 85e9}}},
     {"frontier",
      "8 GCDs of MI250X a node, four 200 Gbit/s NICs a node, of which two GCDs share one; RCCL",
      "Link rates: PCCL's description of the machine. Latencies, and the rates of RCCL's flat ring: effective constants "
@@ -105,8 +105,8 @@ static const struct machine machines[] = {
       .agree = 20e-6,
       .agree_ranks = 2,
       .codec = A100_CODEC,
-      .vendors = 1u << MODEL_RING,
-      .vendor = {80e-6, 1 / 37e9},
+      .natives = 1u << MODEL_RING,
+      .native = {80e-6, 1 / 37e9},
       .memory_beta = 1 / 1.3e12}},
     {"gige-100", "the test network at 100 Mbit/s: hosts with a core for each rank",
      "200 Mbit/s, measured by bench/net over Open MPI (TCP); its rate in proportion.", 1, 1 << 20,
@@ -136,7 +136,7 @@ static const struct machine machines[] = {
       .node_beta = 1 / 1.25e8,
       .agree = 160e-6,
       .agree_ranks = 16,
-      .vendors = CPU_VENDORS}},
+      .natives = CPU_VENDORS}},
 };
 
 const struct machine *pici_machine(int i)

@@ -285,5 +285,5 @@ static double ours(const struct model_machine *machine, const struct model_call 
 double pici_model_seconds(const struct model_machine *machine, const struct model_call *call,
                           const struct model_candidate *what)
 {
-    return what->vendor ? pici_model_vendor(machine, call, (enum model_vendor)what->vendor) : ours(machine, call, what);
+    return what->native ? pici_model_native(machine, call, (enum model_native)what->native) : ours(machine, call, what);
 }

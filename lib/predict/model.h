@@ -37,14 +37,14 @@ struct model_codec {
 };
 
 /* Dense collectives of others, for comparison. */
-enum model_vendor {
+enum model_native {
     MODEL_OURS,         /* none: ours */
-    MODEL_VENDOR,       /* the fastest of those that the machine has (model_machine.vendors) */
+    MODEL_NATIVE,       /* the fastest of those that the machine has (model_machine.natives) */
     MODEL_RING,         /* p - 1 steps a phase */
     MODEL_RABENSEIFNER, /* recursive halving and doubling: ceil(log2 p) steps a phase */
     MODEL_TREE,         /* all-reduce only: NCCL's double binary trees */
     MODEL_TWO_LEVELS,   /* recursive between nodes, ring inside, then a transpose */
-    MODEL_VENDORS
+    MODEL_NATIVES
 };
 
 struct model_machine {
@@ -54,8 +54,8 @@ struct model_machine {
     int agree_ranks;
     int cores;                                            /* of a node, which its ranks share; 0: each has its own */
     struct model_codec codec[MODEL_FORMATS][MODEL_WORKS]; /* MODEL_COUNT: in the row of PICI_DENSE, for all formats */
-    unsigned vendors;                                     /* bits 1 << enum model_vendor */
-    struct model_link vendor; /* of a step of the vendor's ring and trees over all ranks; beta 0: as `link` */
+    unsigned natives;                                     /* bits 1 << enum model_native */
+    struct model_link native; /* of a step of the native ring and trees over all ranks; beta 0: as `link` */
     double memory_beta;       /* MODEL_TWO_LEVELS: seconds a byte read or written by the transpose */
 };
 
@@ -96,7 +96,7 @@ extern const struct model_call pici_model_call;
 struct model_candidate {
     enum pici_algorithm algorithm;
     int dense;
-    int vendor; /* enum model_vendor; unless it is MODEL_OURS, the other members do not matter */
+    int native; /* enum model_native; unless it is MODEL_OURS, the other members do not matter */
 };
 
 /* ---- predictions */
@@ -112,10 +112,10 @@ double pici_model_density(double d, double k, double c);
 double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype,
                         double elements, double density);
 
-/* Seconds of another library's dense call (MODEL_VENDOR and up); < 0: it cannot do it. (model_vendor.c) */
-double pici_model_vendor(const struct model_machine *, const struct model_call *, enum model_vendor);
+/* Seconds of another library's dense call (MODEL_NATIVE and up); < 0: it cannot do it. (model_native.c) */
+double pici_model_native(const struct model_machine *, const struct model_call *, enum model_native);
 
-/* ---- for model.c and model_vendor.c */
+/* ---- for model.c and model_native.c */
 
 static inline double model_greater(double one, double other)
 {

@@ -27,8 +27,8 @@ static int compare_candidates(const struct tune_point *point, enum pici_collecti
                               const struct model_candidate *candidate)
 {
     COMPARE(point->collective, collective);
-    COMPARE(point->candidate.vendor != 0, candidate->vendor != 0);
-    if (candidate->vendor)
+    COMPARE(point->candidate.native != 0, candidate->native != 0);
+    if (candidate->native)
         return 0;
     COMPARE(point->candidate.algorithm, candidate->algorithm);
     COMPARE(point->candidate.dense != 0, candidate->dense != 0);

@@ -31,7 +31,7 @@ struct tune_point {
     uint64_t bytes; /* dense, of the larger buffer */
     double density; /* of one rank's data, in (0, 1] */
     struct model_candidate candidate;
-    char vendor[TUNE_TEXT]; /* the vendor's call: which of its algorithms; "": not said, or not the vendor's */
+    char native[TUNE_TEXT]; /* the native call: which of its algorithms; "": not said, or not the native collective's */
     double seconds, spread; /* the median, and half of the interquartile range */
     int shape;              /* index of the shape that it was measured at */
     int line;               /* of the file; 0: not read from one */

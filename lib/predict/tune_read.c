@@ -432,23 +432,24 @@ static enum pici_status read_codec(struct reader *reader)
     return status ? status : end_of_line(reader, 5 + MODEL_POINTS);
 }
 
-/* Word i: an algorithm, "vendor", or "vendor:" and which of its algorithms. */
+/* Word i: an algorithm, "native", or "native:" and which of its algorithms. */
 static enum pici_status read_candidate(struct reader *reader, int i, struct tune_point *point)
 {
-    static const char vendor[] = "vendor";
+    static const char native[] = "native", old_native[] = "vendor"; /* until version 0.3 */
     static const char *const how[] = {"sparse", "dense", NULL};
-    const size_t vendor_size = sizeof vendor - 1;
+    const size_t native_size = sizeof native - 1;
     enum pici_status status = missing(reader, i, "algorithm");
     const struct word *word = &reader->word[i];
     if (status)
         return status;
-    if (!word->quoted && word->size >= vendor_size && memcmp(word->text, vendor, vendor_size) == 0 &&
-        (word->size == vendor_size || word->text[vendor_size] == ':')) {
-        point->candidate.vendor = MODEL_VENDOR;
-        if (word->size > vendor_size && (word->size == vendor_size + 1 || word->size - vendor_size > TUNE_TEXT))
-            return FAIL(reader, "the vendor's algorithm is empty or has more than %d bytes", TUNE_TEXT - 1);
-        if (word->size > vendor_size)
-            memcpy(point->vendor, word->text + vendor_size + 1, word->size - vendor_size - 1);
+    if (!word->quoted && word->size >= native_size &&
+        (memcmp(word->text, native, native_size) == 0 || memcmp(word->text, old_native, native_size) == 0) &&
+        (word->size == native_size || word->text[native_size] == ':')) {
+        point->candidate.native = MODEL_NATIVE;
+        if (word->size > native_size && (word->size == native_size + 1 || word->size - native_size > TUNE_TEXT))
+            return FAIL(reader, "the native collective's algorithm is empty or has more than %d bytes", TUNE_TEXT - 1);
+        if (word->size > native_size)
+            memcpy(point->native, word->text + native_size + 1, word->size - native_size - 1);
     } else {
         const struct schedule *schedule = pici_schedules;
         while (schedule->name && !is(word, schedule->name))
@@ -463,8 +464,9 @@ static enum pici_status read_candidate(struct reader *reader, int i, struct tune
     if (point->candidate.dense < 0)
         return i + 1 < reader->words ? FAIL(reader, WORD " is neither sparse nor dense", SHOW(reader->word[i + 1]))
                                      : FAIL(reader, "the word sparse or dense is missing");
-    return point->candidate.vendor && !point->candidate.dense ? FAIL(reader, "the vendor's messages are dense")
-                                                              : PICI_OK;
+    return point->candidate.native && !point->candidate.dense
+               ? FAIL(reader, "the native collective's messages are dense")
+               : PICI_OK;
 }
 
 static enum pici_status read_dtype(struct reader *reader, int i, enum pici_dtype *dtype)

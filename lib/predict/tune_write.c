@@ -114,8 +114,8 @@ static void put_point(struct text *to, const struct tune *tune, const struct tun
         point->shape >= 0 && point->shape < tune->shape_count ? &tune->shapes[point->shape] : NULL;
     put(to, "point %s %s %" PRIu64, kind ? kind : "?", dtype ? dtype : "?", point->bytes);
     put_number(to, point->density);
-    if (point->candidate.vendor)
-        put(to, " vendor%s%s", point->vendor[0] ? ":" : "", point->vendor);
+    if (point->candidate.native)
+        put(to, " native%s%s", point->native[0] ? ":" : "", point->native);
     else
         put(to, " %s", schedule ? schedule->name : "?");
     put(to, " %s", point->candidate.dense ? "dense" : "sparse");

@@ -67,7 +67,7 @@ expect 0 "a tune file" "$tool" predict --tune x.tune --collective all_reduce --r
     --json
 says "a tune file: a point" '"nodes-recursive": ?0.168[,}]' "$out"
 says "a tune file: another" '"ring, dense": ?4.61[,}]' "$out"
-says "a tune file: the vendor" '"vendor.s": 4.47' "$out"
+says "a tune file: the native collective" '"native collective": 4.47' "$out"
 says "a tune file: made" '2026-11-22' "$out"
 sed 's/4.61/4.60/' x.tune >bad.tune
 expect 1 "a damaged tune file" "$tool" predict --tune bad.tune

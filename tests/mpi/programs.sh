@@ -58,7 +58,7 @@ if find_mpi openmpi && compile openmpi mpi-tests; then
     # two, odd, or beyond 16.
     if [ "$all" ]; then
         for ranks in 1 4 7 8 12 17 ${full:+6 9 15}; do
-            try openmpi "$ranks" --quick mpi_vendor # whose calls are the library's own, for any number
+            try openmpi "$ranks" --quick mpi_native # whose calls are the library's own, for any number
         done
         for ranks in 6 9 15; do # with PICI_TEST_FULL=1, above
             [ "$full" ] || attempt openmpi "$ranks" mpi_coll --quick
@@ -74,7 +74,7 @@ if find_mpi mpich && compile mpich mpi-tests; then
         [ "$ranks$all" = 1 ] || try mpich "$ranks" ${full:+--full}
     done
     for ranks in ${all:+3 4}; do
-        try mpich "$ranks" "${full:+--full}" mpi_vendor
+        try mpich "$ranks" "${full:+--full}" mpi_native
     done
     for ranks in 5 6 7 8 9 12 15 17; do
         if [ "$full" ]; then

@@ -31,7 +31,7 @@ sealed() { # FILE: put the right line end behind it
 
 short="--minutes 0.03 --max 64K --noise 100000"
 # shellcheck disable=SC2086 # words
-try 0 ranks 2 "$tune" $short --vendor -o "$tmp/2.tune"
+try 0 ranks 2 "$tune" $short --native -o "$tmp/2.tune"
 is "progress" grep -q '^hello and closing among 2 ranks: ' "$out"
 is "the variable" grep -q "export PICI_TUNE=$tmp/2.tune" "$out"
 is "the shape" grep -q '^shape .*ranks 2 nodes 1 map 2 ' "$tmp/2.tune"
@@ -39,7 +39,7 @@ is "codec" grep -q '^codec f32 hybrid encode ' "$tmp/2.tune"
 is "points" grep -q '^point all_gather f32 4096 ' "$tmp/2.tune"
 is "sparse points" grep -q '^point .* ring sparse ' "$tmp/2.tune"
 is "no two levels on one node" sh -c "! grep -q '^point .* nodes-' '$tmp/2.tune'"
-is "the vendor's points" grep -q '^point .* vendor[^ ]* dense ' "$tmp/2.tune"
+is "points of the native collective" grep -q '^point .* native[^ ]* dense ' "$tmp/2.tune"
 # shellcheck disable=SC2086 # words
 try 0 ranks 4 "$tune" $short --nodes 0,1,0,1 -o "$tmp/4.tune"
 is "nodes as told" grep -q '^shape .*ranks 4 nodes 2 map 2,2 ' "$tmp/4.tune"
@@ -61,7 +61,7 @@ is "the choice is printed" grep -q 'pici: all_reduce f32, .* takes ' "$err"
 try 0 ranks 2 -x PICI_TUNE_VERBOSE=1 "$build/openmpi/train" -s 4 -b 16 -u 64
 is "no choice without a file" sh -c "! grep -q ' takes ' '$tmp/err'"
 
-# With permission, also the vendor's collective, where the file says that it is the fastest.
+# With permission, also the native collective, where the file says that it is the fastest.
 {
     echo 'pici-tune 1'
     echo 'shape ranks 2 nodes 1 map 2 cores 0'
@@ -70,15 +70,15 @@ is "no choice without a file" sh -c "! grep -q ' takes ' '$tmp/err'"
             echo "point all_reduce f32 $bytes 1 $algorithm sparse 1 0"
             echo "point all_reduce f32 $bytes 1 $algorithm dense 1 0"
         done
-        echo "point all_reduce f32 $bytes 1 vendor dense 1e-9 0"
+        echo "point all_reduce f32 $bytes 1 native dense 1e-9 0"
     done
-} >"$tmp/vendor.tune"
-sealed "$tmp/vendor.tune"
+} >"$tmp/native.tune"
+sealed "$tmp/native.tune"
 for permit in 0 1; do
-    try 0 ranks 2 -x PICI_TUNE="$tmp/vendor.tune" -x PICI_TUNE_VERBOSE=1 -x PICI_VENDOR=$permit \
+    try 0 ranks 2 -x PICI_TUNE="$tmp/native.tune" -x PICI_TUNE_VERBOSE=1 -x PICI_NATIVE=$permit \
         "$build/openmpi/train" -s 4 -b 16 -u 64
-    taken=$(grep -c ' takes vendor dense' "$err")
-    is "the vendor's, permitted: $permit, taken: $taken" [ $((taken > 0)) = $permit ]
+    taken=$(grep -c ' takes native dense' "$err")
+    is "the native collective, permitted: $permit, taken: $taken" [ $((taken > 0)) = $permit ]
 done
 
 # ---- merging
@@ -90,7 +90,7 @@ is "a merged file" grep -q ' takes ' "$err"
 try 1 "$tune" --merge -o "$tmp/twice.tune" "$tmp/2.tune" "$tmp/2.tune"
 is "the same shape twice" [ ! -e "$tmp/twice.tune" ]
 
-# ---- a report on made-up times: the ring always takes half of what recursive does, and a third of the vendor's
+# ---- a report on made-up times: the ring always takes half of what recursive does, and a third of the native call's
 made() { # the lines of such a file; the reader says what the hash at the end should be
     echo 'pici-tune 1'
     echo 'shape ranks 4 nodes 4 map 1,1,1,1 cores 0'
@@ -102,7 +102,7 @@ made() { # the lines of such a file; the reader says what the hash at the end sh
                 t = b * 1.5e-8
                 printf "point all_reduce f32 %d %s ring sparse %g 0\n", b, d, t
                 printf "point all_reduce f32 %d %s recursive sparse %g 0\n", b, d, 2 * t
-                if (d == 1) printf "point all_reduce f32 %d 1 vendor dense %g 0\n", b, 3 * t }'
+                if (d == 1) printf "point all_reduce f32 %d 1 native dense %g 0\n", b, 3 * t }'
         done
     done
 }
@@ -118,10 +118,10 @@ row 'this file' 100.0 0.0 0.0
 row 'nearest measured call' 100.0 0.0 0.0
 row 'AUTO without a file' 100.0 0.0 0.0
 row 'always ring' 100.0 0.0 0.0
-row "always the vendor's" 0.0 200.0 200.0
+row "always the native collective" 0.0 200.0 200.0
 is "the report on dense calls" grep -q 'call, of 12 by this file: mean 0.0%, 95% below 0.0%, worst 0.0%$' "$out"
 # 1 MiB, which is held out: a dense call of 1 ms, where the file takes the ring, with 1048576 * 1.5e-8 s
-sed '/^end /d; s/ 1048576 1 vendor dense .*/ 1048576 1 vendor dense 0.001 0/' "$tmp/made.tune" >"$tmp/dense.tune"
+sed '/^end /d; s/ 1048576 1 native dense .*/ 1048576 1 native dense 0.001 0/' "$tmp/made.tune" >"$tmp/dense.tune"
 sealed "$tmp/dense.tune"
 try 0 "$tune" --report "$tmp/dense.tune"
 is "the report on a faster dense call" grep -q 'fastest dense call, of [1-9].* worst 1472.9%$' "$out"

@@ -497,7 +497,7 @@ Test(coll_choose, small)
     }
 }
 
-/* ---- the vendor's call ---- */
+/* ---- the native call ---- */
 
 static struct {
     pthread_barrier_t all;
@@ -506,7 +506,7 @@ static struct {
 } theirs;
 static _Thread_local int self;
 
-static enum pici_status vendor_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
+static enum pici_status native_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
                                      uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
     (void)context, (void)kind, (void)send, (void)recv, (void)count, (void)dtype, (void)op;
@@ -514,7 +514,7 @@ static enum pici_status vendor_ready(void *context, enum pici_collective kind, c
 }
 
 /* An all-reduce of floats. */
-static enum pici_status vendor_dense(void *context, enum pici_collective kind, const void *send, void *recv,
+static enum pici_status native_dense(void *context, enum pici_collective kind, const void *send, void *recv,
                                      uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
     float *sum = recv;
@@ -531,8 +531,8 @@ static enum pici_status vendor_dense(void *context, enum pici_collective kind, c
     return PICI_OK;
 }
 
-/* Call i goes by the vendor if it is favoured for dense data and call i - 1 was dense. */
-static void with_vendor(void *context, int r)
+/* Call i goes by the native if it is favoured for dense data and call i - 1 was dense. */
+static void with_native(void *context, int r)
 {
     struct job *j = context;
     float *send = calloc(N, sizeof *send), *recv = calloc(N, sizeof *recv);
@@ -547,14 +547,14 @@ static void with_vendor(void *context, int r)
     free(recv);
 }
 
-Test(coll_choose, vendor_calls)
+Test(coll_choose, native_calls)
 {
     static const double density[CALLS] = {1, 1, 0.01, 0.01, 1, 0.01};
-    static const int by_vendor[CALLS] = {0, 1, 1, 0, 0, 1};
+    static const int by_native[CALLS] = {0, 1, 1, 0, 0, 1};
     char lines[1 << 14];
     snprintf(lines, sizeof lines,
-             "%spoint all_reduce f32 %d 1 vendor:any dense 1e-12 0\n"
-             "point all_reduce f32 %d 0.01 vendor:any dense 1e6 0\n",
+             "%spoint all_reduce f32 %d 1 native:any dense 1e-12 0\n"
+             "point all_reduce f32 %d 0.01 native:any dense 1e6 0\n",
              favours(PICI_ALGO_SPLIT, PICI_ALGO_AUTO), N * 4, N * 4);
     save(path, lines);
     setenv("PICI_TUNE", path, 1);
@@ -567,16 +567,16 @@ Test(coll_choose, vendor_calls)
         pthread_barrier_init(&theirs.all, NULL, RANKS);
         cr_assert_eq(pici_transport_threads(t, RANKS), PICI_OK);
         for (int r = 0; r < RANKS; r++) {
-            t[r].dense = vendor_dense;
-            t[r].dense_ready = vendor_ready;
-            j.opts[r].vendor = allowed;
+            t[r].dense = native_dense;
+            t[r].dense_ready = native_ready;
+            j.opts[r].native = allowed;
             cr_assert_eq(pici_comm_transport(&j.comm[r], &t[r]), PICI_OK);
         }
-        coll_threads(RANKS, with_vendor, &j);
+        coll_threads(RANKS, with_native, &j);
         all_ok(&j);
         for (int i = 0; i < CALLS; i++)
             for (int r = 0; r < RANKS; r++)
-                cr_expect_eq(j.took[r][i].vendor != 0, allowed && by_vendor[i], "rank %d, call %d", r, i);
+                cr_expect_eq(j.took[r][i].native != 0, allowed && by_native[i], "rank %d, call %d", r, i);
         cr_expect_eq(theirs.made, allowed ? 3 : 0);
         end(&j);
         pthread_barrier_destroy(&theirs.all);
@@ -638,9 +638,9 @@ Test(coll_choose, told)
 
 /* ---- the pure part ---- */
 
-static struct choice choose(struct chooser *c, int vendor, double one, double sum)
+static struct choice choose(struct chooser *c, int native, double one, double sum)
 {
-    struct choose_call call = {.model = pici_model_call, .count = N, .history = 1, .latency = 50e-6, .vendor = vendor};
+    struct choose_call call = {.model = pici_model_call, .count = N, .history = 1, .latency = 50e-6, .native = native};
     struct densities known = {.uses = 0};
     struct choice out;
     const double density[DENSITIES] = {one, sum};
@@ -693,19 +693,19 @@ Test(coll_choose, densities)
     pici_chooser_close(c);
 }
 
-/* The vendor's call is a candidate only where it is permitted. */
-Test(coll_choose, vendor)
+/* The native call is a candidate only where it is permitted. */
+Test(coll_choose, native)
 {
     struct chooser *c;
     char why[256], lines[256];
     snprintf(lines, sizeof lines,
-             "shape ranks %d nodes 1 map %d cores 0\npoint all_reduce f32 %d 1 vendor dense 1e-9 0\n", RANKS, RANKS,
+             "shape ranks %d nodes 1 map %d cores 0\npoint all_reduce f32 %d 1 native dense 1e-9 0\n", RANKS, RANKS,
              N * 4);
     save(path, lines);
     cr_assert_eq(pici_chooser_open(&c, path, 0, why, sizeof why), PICI_OK, "%s", why);
-    cr_expect_not(choose(c, 0, 1, 1).candidate.vendor);
-    c->tune.machine.vendors = 1u << MODEL_RING;
+    cr_expect_not(choose(c, 0, 1, 1).candidate.native);
+    c->tune.machine.natives = 1u << MODEL_RING;
     pici_chooser_forget(c);
-    cr_expect(choose(c, 1, 1, 1).candidate.vendor);
+    cr_expect(choose(c, 1, 1, 1).candidate.native);
     pici_chooser_close(c);
 }

@@ -261,10 +261,10 @@ static enum pici_status little_scratch(struct crew *w, int rank)
     return coll_rank_call(k, &w->c, w->comm[rank]);
 }
 
-static enum pici_status permits_vendor(struct crew *w, int rank)
+static enum pici_status permits_native(struct crew *w, int rank)
 {
     struct coll_rank *k = &w->rank[rank];
-    k->opts.vendor = 1; /* this transport has none, but that rank sends no data before it knows */
+    k->opts.native = 1; /* this transport has none, but that rank sends no data before it knows */
     return coll_rank_call(k, &w->c, w->comm[rank]);
 }
 
@@ -284,7 +284,7 @@ static const struct {
     {"another order of ranks", other_nodes, PICI_E_PEER, 4, "node map"},
     {"a null buffer", null_buffer, PICI_E_ARG, 2, "rank"},
     {"too little scratch", little_scratch, PICI_E_SPACE, 2, "rank"},
-    {"no data with hello", permits_vendor, PICI_OK, 2, ""},
+    {"no data with hello", permits_native, PICI_OK, 2, ""},
 };
 
 /* Whichever rank it is, all ranks end alike, and with words. What was in place is there again. */

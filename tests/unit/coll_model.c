@@ -334,35 +334,35 @@ Test(coll_model, cannot)
     const struct model_call c = call_of(PICI_ALL_GATHER, &m, 1 << 20);
     cr_expect_lt(pici_model_seconds(&pici_model_machine, &c, &(struct model_candidate){(enum pici_algorithm)99, 0, 0}),
                  0);
-    cr_expect_lt(pici_model_seconds(&pici_model_machine, &c, &(struct model_candidate){.vendor = MODEL_TREE}), 0);
-    cr_expect_gt(pici_model_seconds(&pici_model_machine, &c, &(struct model_candidate){.vendor = MODEL_VENDOR}), 0);
+    cr_expect_lt(pici_model_seconds(&pici_model_machine, &c, &(struct model_candidate){.native = MODEL_TREE}), 0);
+    cr_expect_gt(pici_model_seconds(&pici_model_machine, &c, &(struct model_candidate){.native = MODEL_NATIVE}), 0);
 }
 
 /* The equations of other libraries, as papers print them. */
-Test(coll_model, vendors)
+Test(coll_model, natives)
 {
     static struct map m;
-    struct model_machine k = {.link = {{1e-4, 1e-9}, {1e-6, 1e-11}}, .node_beta = 1e-9, .vendor = {2e-5, 1e-10}};
+    struct model_machine k = {.link = {{1e-4, 1e-9}, {1e-6, 1e-11}}, .node_beta = 1e-9, .native = {2e-5, 1e-10}};
     map_even(&m, 64, 1);
     struct model_call c = call_of(PICI_ALL_REDUCE, &m, 1 << 20);
     const double n = 1 << 20;
-    cr_expect(close_to(pici_model_vendor(&k, &c, MODEL_RING), 2 * (63 * 2e-5 + 63.0 / 64 * n * 1e-10), 1e-9));
-    cr_expect(close_to(pici_model_vendor(&k, &c, MODEL_TREE), 2 * (6 * 2e-5 + n * 1e-10), 1e-9));
-    cr_expect(close_to(pici_model_vendor(&k, &c, MODEL_RABENSEIFNER), 2 * (6 * 1e-4 + 63.0 / 64 * n * 1e-9), 1e-9));
-    k.vendor.beta = 0;
-    cr_expect(close_to(pici_model_vendor(&k, &c, MODEL_RING), 2 * (63 * 1e-4 + 63.0 / 64 * n * 1e-9), 1e-9));
+    cr_expect(close_to(pici_model_native(&k, &c, MODEL_RING), 2 * (63 * 2e-5 + 63.0 / 64 * n * 1e-10), 1e-9));
+    cr_expect(close_to(pici_model_native(&k, &c, MODEL_TREE), 2 * (6 * 2e-5 + n * 1e-10), 1e-9));
+    cr_expect(close_to(pici_model_native(&k, &c, MODEL_RABENSEIFNER), 2 * (6 * 1e-4 + 63.0 / 64 * n * 1e-9), 1e-9));
+    k.native.beta = 0;
+    cr_expect(close_to(pici_model_native(&k, &c, MODEL_RING), 2 * (63 * 1e-4 + 63.0 / 64 * n * 1e-9), 1e-9));
     map_even(&m, 64, 4); /* 4 ranks share a link: distances of 32, 16, 8, 4 cross it 4 times, of 2 and 1 less */
     c = call_of(PICI_REDUCE_SCATTER, &m, 1 << 20);
     const double crossing = (4 * (32 + 16 + 8 + 4) + 2 * 2 + 1) / 64.0;
-    cr_expect(close_to(pici_model_vendor(&k, &c, MODEL_RABENSEIFNER), 6 * 1e-4 + crossing * n * 1e-9, 1e-9));
+    cr_expect(close_to(pici_model_native(&k, &c, MODEL_RABENSEIFNER), 6 * 1e-4 + crossing * n * 1e-9, 1e-9));
 }
 
 /* ---- papers */
 
 static double seconds(const struct machine *k, const struct model_call *c, enum pici_algorithm algorithm, int dense,
-                      enum model_vendor vendor)
+                      enum model_native native)
 {
-    return pici_model_seconds(&k->model, c, &(struct model_candidate){algorithm, dense, (int)vendor});
+    return pici_model_seconds(&k->model, c, &(struct model_candidate){algorithm, dense, (int)native});
 }
 
 /* Dense all-gather over the machine's flat ring: by the equation of two levels, and by our own algorithm. */
@@ -372,7 +372,7 @@ static double two_levels(const struct machine *k, int ranks, int mib, int ours)
     map_even(&m, ranks, k->per_node);
     struct model_call c = call_of(PICI_ALL_GATHER, &m, (uint64_t)mib << 20);
     c.slice_bytes = k->slice_bytes;
-    const double flat = seconds(k, &c, PICI_ALGO_AUTO, 1, MODEL_VENDOR);
+    const double flat = seconds(k, &c, PICI_ALGO_AUTO, 1, MODEL_NATIVE);
     return flat / (ours ? seconds(k, &c, PICI_ALGO_NODES_RECURSIVE, 1, MODEL_OURS)
                         : seconds(k, &c, PICI_ALGO_AUTO, 1, MODEL_TWO_LEVELS));
 }

@@ -82,7 +82,7 @@ Test(coll_settings, environment)
         {"PICI_CHECKSUM", "1"},
         {"PICI_WINDOW", "64"},
         {"PICI_SLICE_BYTES", "1099511627776"},
-        {"PICI_VENDOR", "1"},
+        {"PICI_NATIVE", "1"},
         {"PICI_TUNE", ""},
         {"PICI_TUNE_VERBOSE", "1"},
         {"PICI_TUNE_HISTORY", "0"},
@@ -108,7 +108,10 @@ Test(coll_settings, environment)
               s.threshold.gather == 1);
     cr_expect(s.timeout_ms == -1 && s.checksum == 1 && s.history == 0 && s.window == 64 &&
               s.slice_bytes == UINT64_C(1) << 40);
-    cr_expect_eq(s.vendor, 1);
+    unsetenv("PICI_NATIVE");
+    setenv("PICI_VENDOR", "1", 1); /* the name until version 0.3 */
+    cr_expect(pici_settings_read(&s, why, sizeof why) == PICI_OK && s.native == 1);
+    cr_expect_eq(s.native, 1);
     cr_expect_str_eq(s.trace, "somewhere");
     cr_expect(s.tune && !s.tune[0] && s.tune_verbose == 1);
     cr_expect(s.rank == 3 && s.ranks == 1 << 20 && s.ports[0] == 1 && s.ports[1] == 65535 && s.token && !s.token[0]);

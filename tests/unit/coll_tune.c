@@ -74,7 +74,7 @@ Test(coll_tune, example)
     cr_expect(t.density == 0.05 && t.correlation == 1 && t.point_count == 3);
     cr_expect(t.points[0].candidate.algorithm == PICI_ALGO_RING && t.points[0].candidate.dense &&
               t.points[0].seconds == 4.61 && t.points[0].spread == 0.02);
-    cr_expect(t.points[2].candidate.vendor && strcmp(t.points[2].vendor, "ring") == 0);
+    cr_expect(t.points[2].candidate.native && strcmp(t.points[2].native, "ring") == 0);
     pici_tune_free(&t);
 }
 
@@ -93,9 +93,12 @@ Test(coll_tune, order_is_free)
     pici_tune_free(&t);
 }
 
-Test(coll_tune, old_name_of_bitmap)
+Test(coll_tune, names_until_0_3)
 {
-    struct tune t = read_lines(SHAPE "codec f32 pici add 1 2 3 4 5 6\n");
+    struct tune t =
+        read_lines(SHAPE "codec f32 pici add 1 2 3 4 5 6\npoint all_reduce f32 4 1 vendor:ring dense 1 1\n");
+    cr_assert(t.point_count == 1 && t.points[0].candidate.native == MODEL_NATIVE);
+    cr_expect_str_eq(t.points[0].native, "ring");
     cr_expect(t.machine.codec[PICI_BITMAP][MODEL_ADD].empty == 1 &&
               t.machine.codec[PICI_BITMAP][MODEL_ADD].more[4] == 6);
     pici_tune_free(&t);
@@ -202,9 +205,9 @@ Test(coll_tune, refuses)
         {"point all_reduce f32 4 1.01 ring dense 1 1", "the density is above 1"},
         {"point all_reduce f32 4 1 rang dense 1 1", "unknown algorithm \"rang\""},
         {"point all_reduce f32 4 1 auto dense 1 1", "unknown algorithm \"auto\""},
-        {"point all_reduce f32 4 1 vendors dense 1 1", "unknown algorithm"},
-        {"point all_reduce f32 4 1 vendor: dense 1 1", "the vendor's algorithm is empty"},
-        {"point all_reduce f32 4 1 vendor:ring sparse 1 1", "the vendor's messages are dense"},
+        {"point all_reduce f32 4 1 natives dense 1 1", "unknown algorithm"},
+        {"point all_reduce f32 4 1 native: dense 1 1", "the native collective's algorithm is empty"},
+        {"point all_reduce f32 4 1 native:ring sparse 1 1", "the native collective's messages are dense"},
         {"point all_reduce f32 4 1 ring", "the word sparse or dense is missing"},
         {"point all_reduce f32 4 1 ring thick 1 1", "\"thick\" is neither sparse nor dense"},
         {"point all_reduce f32 4 1 ring dense", "the time is missing"},
@@ -245,12 +248,12 @@ Test(coll_tune, duplicates)
                                        "codec f32 dense count 1 2 3 4 5 6",
                                        "assume density 1",
                                        POINT,
-                                       "point all_reduce f32 4 1 vendor:a dense 1 1"};
+                                       "point all_reduce f32 4 1 native:a dense 1 1"};
     for (size_t i = 0; i < sizeof line / sizeof *line; i++) {
         char lines[512], why[TUNE_WHY];
         struct tune t;
         snprintf(lines, sizeof lines, SHAPE "%s\n\n%s\n", line[i],
-                 strstr(line[i], "vendor") ? "point all_reduce f32 4 1 vendor:b dense 2 2" : line[i]);
+                 strstr(line[i], "native") ? "point all_reduce f32 4 1 native:b dense 2 2" : line[i]);
         const size_t len = file_of(lines);
         cr_expect_eq(pici_tune_read(&t, text, len, why), PICI_E_CORRUPT, "%s", line[i]);
         cr_expect(strncmp(why, "line 5: ", 8) == 0 && (strstr(why, "already") || strstr(why, "as in line 3")), "%s",
@@ -461,14 +464,14 @@ static void same(const struct tune *a, const struct tune *b)
     for (size_t i = 0; i < a->point_count; i++) {
         const struct tune_point *x = &a->points[i], *y = &b->points[i];
         cr_expect(pici_tune_order(x, y) == 0 && x->seconds == y->seconds && x->spread == y->spread);
-        cr_expect_str_eq(x->vendor, y->vendor);
+        cr_expect_str_eq(x->native, y->native);
     }
 }
 
 #define REST                                                                                                           \
     "made 2026-11-22T20:10:00Z library \"Open MPI v4.1.4\"\nlink inter alpha 0.1 beta 0.30000000000000004\n"           \
     "codec f32 coo add 1.1 2.2 -1.1 4.4 -0.1 6.6\nassume density 0.3 correlation 0.7\n"                                \
-    "point all_gather bf16 4096 0.1 recursive sparse 0.001 0.0001\npoint all_reduce f32 4 1 vendor:a dense 1 "         \
+    "point all_gather bf16 4096 0.1 recursive sparse 0.001 0.0001\npoint all_reduce f32 4 1 native:a dense 1 "         \
     "1\n" POINT "\n"
 
 Test(coll_tune, writes)

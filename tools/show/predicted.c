@@ -51,9 +51,9 @@ static void print_letters(const struct predict *prediction)
     const char *between = "  ";
     for (int i = 0; i < prediction->candidates; i++)
         if (used[(unsigned char)prediction->candidate[i].letter]) {
-            const bool vendor = !prediction->candidate[i].ours;
+            const bool native = !prediction->candidate[i].ours;
             printf("%s%c %s", between, prediction->candidate[i].letter,
-                   vendor ? "another library's dense" : prediction->candidate[i].name);
+                   native ? "another library's dense" : prediction->candidate[i].name);
             used[(unsigned char)prediction->candidate[i].letter] = false;
             between = "; ";
         }

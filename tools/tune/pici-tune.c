@@ -28,9 +28,9 @@ static const char help[] =
     "\n"
     "  -o, --output FILE    the file; written whole or not at all, and replaced if it exists\n"
     "      --minutes N      how long to measure (default 10)\n"
-    "      --vendor         measure MPI's own collectives as well. A file with them lets the library choose them "
+    "      --native         measure MPI's own collectives as well. A file with them lets the library choose them "
     "where\n"
-    "                       a program permits it (PICI_VENDOR=1)\n"
+    "                       a program permits it (PICI_NATIVE=1)\n"
     "      --min SIZE       the smallest call, with K, M or G behind it or not (default 4K)\n"
     "      --max SIZE       the largest; each rank needs twice as much memory and more (default 256M)\n"
     "      --noise PERCENT  leave out calls whose times differ by more than that: the interquartile range as a share "
@@ -42,14 +42,14 @@ static const char help[] =
 
 struct options {
     const char *output, *nodes;
-    int merge, report, vendor;
+    int merge, report, native;
     double minutes, noise;
     uint64_t least, most;
     char **files;
     int count;
 };
 
-enum { MERGE = 256, REPORT, MINUTES, VENDOR, MIN, MAX, NOISE, NODES, VERSION };
+enum { MERGE = 256, REPORT, MINUTES, NATIVE, MIN, MAX, NOISE, NODES, VERSION };
 
 /* A number above 0; 0: it is none. */
 static double number_of(const char *text)
@@ -79,7 +79,9 @@ static int read_options(struct options *options, int argc, char **argv, int say)
     static const struct option names[] = {
         {"output", required_argument, NULL, 'o'},      {"help", no_argument, NULL, 'h'},
         {"merge", no_argument, NULL, MERGE},           {"report", no_argument, NULL, REPORT},
-        {"minutes", required_argument, NULL, MINUTES}, {"vendor", no_argument, NULL, VENDOR},
+        {"minutes", required_argument, NULL, MINUTES}, {"native", no_argument, NULL, NATIVE},
+        {"vendor", no_argument, NULL, NATIVE}, /* the name until version 0.3 */
+
         {"min", required_argument, NULL, MIN},         {"max", required_argument, NULL, MAX},
         {"noise", required_argument, NULL, NOISE},     {"nodes", required_argument, NULL, NODES},
         {"version", no_argument, NULL, VERSION},       {NULL, 0, NULL, 0}};
@@ -96,7 +98,7 @@ static int read_options(struct options *options, int argc, char **argv, int say)
         case MINUTES:
             wrong = (options->minutes = number_of(optarg)) > 0 ? wrong : "--minutes takes a number above 0";
             break;
-        case VENDOR: options->vendor = 1; break;
+        case NATIVE: options->native = 1; break;
         case MIN: wrong = (options->least = size_of(optarg)) > 0 ? wrong : "--min takes bytes, such as 4K"; break;
         case MAX: wrong = (options->most = size_of(optarg)) > 0 ? wrong : "--max takes bytes, such as 64M"; break;
         case NOISE:
@@ -149,7 +151,7 @@ static int describe(const struct world *world, struct tune *tune)
     quote(tune->transport, "mpi");
     MPI_Get_library_version(library, &size);
     quote(tune->library, library);
-    tune->machine.vendors = 0;
+    tune->machine.natives = 0;
     tune->shapes = malloc(sizeof *tune->shapes);
     int *begin = malloc(((size_t)world->nodes.nodes + 1) * sizeof *begin);
     if (!tune->shapes || !begin) {
@@ -167,7 +169,7 @@ static int describe(const struct world *world, struct tune *tune)
 
 static int measure(const struct options *options)
 {
-    struct world world = {.vendor = options->vendor};
+    struct world world = {.native = options->native};
     const struct points_options points = {.least = options->least, .most = options->most, .noise = options->noise};
     struct tune tune;
     if (!world_open(&world, options->nodes))
@@ -196,7 +198,7 @@ static int measure(const struct options *options)
 /* Variables that would choose for the calls that are measured. */
 static void clear_environment(void)
 {
-    static const char *const names[] = {"PICI_TUNE", "PICI_ALGORITHM", "PICI_FORMAT", "PICI_VENDOR", "PICI_TRACE"};
+    static const char *const names[] = {"PICI_TUNE", "PICI_ALGORITHM", "PICI_FORMAT", "PICI_NATIVE", "PICI_TRACE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }

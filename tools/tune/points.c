@@ -18,7 +18,7 @@ enum {
     SIZES_MOST = 24,
     REPEATS = 5,
     TIMES_MOST = 16,
-    CANDIDATES_MOST = 2 * SCHEDULES_MOST + 1 /* sparse and dense; the vendor's */
+    CANDIDATES_MOST = 2 * SCHEDULES_MOST + 1 /* sparse and dense; the native collective's */
 };
 static const double densities[DENSITIES] = {0.001, 0.01, 0.05, 0.2, 1};
 static const double LONGEST = 2;     /* seconds of a dense run: slower points are left out */
@@ -58,8 +58,8 @@ static int make_plan(struct plan *plan, const struct world *world, const struct 
         for (int dense = 0; dense < 2; dense++)
             plan->candidate[plan->candidates++] = (struct model_candidate){.algorithm = schedule->id, .dense = dense};
     }
-    if (world->vendor)
-        plan->candidate[plan->candidates++] = (struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR};
+    if (world->native)
+        plan->candidate[plan->candidates++] = (struct model_candidate){.dense = 1, .native = MODEL_NATIVE};
     for (uint64_t bytes = options->least; bytes <= options->most && plan->sizes < SIZES_MOST; bytes *= 4)
         plan->bytes[plan->sizes++] = bytes;
     plan->cell = calloc((size_t)KINDS * (size_t)(plan->sizes ? plan->sizes : 1) * DENSITIES, sizeof *plan->cell);
@@ -96,7 +96,7 @@ static int can(const struct plan *plan, int cell, int candidate)
 {
     const struct model_candidate *wanted = &plan->candidate[candidate];
     const int kind = PICI_ALL_GATHER + kind_at(plan, cell);
-    return wanted->vendor || pici_schedule(wanted->algorithm)->collectives >> kind & 1;
+    return wanted->native || pici_schedule(wanted->algorithm)->collectives >> kind & 1;
 }
 
 /* Whether a candidate is to be measured in a cell. */
@@ -293,7 +293,7 @@ static void add_point(const struct world *world, struct tune *tune, const struct
 
 static const char *name_of(const struct model_candidate *candidate)
 {
-    return candidate->vendor ? "vendor" : pici_schedule(candidate->algorithm)->name;
+    return candidate->native ? "native" : pici_schedule(candidate->algorithm)->name;
 }
 
 static void record(const struct world *world, struct plan *plan, struct tune *tune, int cell, const struct call *call,

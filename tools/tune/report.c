@@ -39,8 +39,8 @@ static int same_call(const struct tune_point *first, const struct tune_point *se
 
 static int same_candidate(const struct model_candidate *first, const struct model_candidate *second)
 {
-    return first->vendor == second->vendor &&
-           (first->vendor || (first->algorithm == second->algorithm && first->dense == second->dense));
+    return first->native == second->native &&
+           (first->native || (first->algorithm == second->algorithm && first->dense == second->dense));
 }
 
 /* FNV-1a of what tells calls apart. */
@@ -68,7 +68,7 @@ static int add_cell(struct report *report, const struct tune_point *key)
         const struct tune_point *point = &tune->points[i];
         if (!same_size(point, key) || (point->density != key->density && !point->candidate.dense))
             continue;
-        int known = 0; /* the vendor may have been measured with several of its algorithms */
+        int known = 0; /* the native collective may have been measured with several of its algorithms */
         for (int seen = 0; seen < cell->count; seen++)
             known |= same_candidate(&cell->seen[seen]->candidate, &point->candidate);
         if (known)
@@ -145,10 +145,10 @@ static const struct tune_point *by_ring(struct report *report, const struct cell
     return find(cell, &(struct model_candidate){.algorithm = PICI_ALGO_RING});
 }
 
-static const struct tune_point *by_vendor(struct report *report, const struct cell *cell)
+static const struct tune_point *by_native(struct report *report, const struct cell *cell)
 {
     (void)report;
-    return find(cell, &(struct model_candidate){.dense = 1, .vendor = MODEL_VENDOR});
+    return find(cell, &(struct model_candidate){.dense = 1, .native = MODEL_NATIVE});
 }
 
 static const struct tune_point *by_auto(struct report *report, const struct cell *cell)
@@ -257,7 +257,7 @@ int report_tune(struct tune *tune)
         print_rule(&report, "nearest measured call", by_neighbour, regret);
         print_rule(&report, "AUTO without a file", by_auto, regret);
         print_rule(&report, "always ring", by_ring, regret);
-        print_rule(&report, "always the vendor's", by_vendor, regret);
+        print_rule(&report, "always the native collective", by_native, regret);
         print_behind_dense(&report, regret);
     }
     for (int i = 0; i < report.cells; i++)

@@ -200,9 +200,9 @@ double world_run(const struct world *world, struct pici_comm *comm, const struct
 {
     struct pici_coll_opts options = PICI_COLL_OPTS_INIT;
     enum pici_status status = PICI_OK;
-    options.algorithm = what->vendor ? PICI_ALGO_AUTO : what->algorithm;
-    options.format = what->vendor || what->dense ? PICI_DENSE : PICI_AUTO;
-    options.vendor = what->vendor ? 1 : -1;
+    options.algorithm = what->native ? PICI_ALGO_AUTO : what->algorithm;
+    options.format = what->native || what->dense ? PICI_DENSE : PICI_AUTO;
+    options.native = what->native ? 1 : -1;
     const double begin = MPI_Wtime();
     for (int i = 0; i < times && !status; i++)
         status = call->kind == PICI_ALL_GATHER ? pici_all_gather(send, recv, call->count, PICI_F32, comm, &options)

@@ -18,7 +18,7 @@ struct world {
     struct schedule_nodes nodes;
     int cores;      /* that a node's ranks may use, at the least of all nodes */
     int node_ranks; /* ranks on this rank's node */
-    int vendor;     /* the vendor's calls are permitted */
+    int native;     /* the native calls are permitted */
     struct pici_comm *comm;
     double deadline; /* of the time to be spent, in seconds of MPI_Wtime on rank 0 */
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The vendor path: when the dense collective of a transport's library is called, what becomes of its result and its
+ * The native path: when the dense collective of a transport's library is called, what becomes of its result and its
  * errors, and that it is not called where one rank cannot, may not or does not block. The library here adds plainly, so
  * that a sum of -0.0 stays -0.0, which ours never is. */
 #define _POSIX_C_SOURCE 200809L
@@ -17,7 +17,7 @@
 
 enum { RANKS = 4, COUNT = 1000, NOBODY = -1 };
 
-/* ---- the vendor's library */
+/* ---- the transport's library */
 
 static struct {
     pthread_barrier_t all;
@@ -25,7 +25,7 @@ static struct {
     int refuses, fails; /* a rank; or NOBODY */
     int asked, made;    /* on rank 0 */
     enum pici_op op;
-} vendor;
+} native;
 
 static _Thread_local int self;
 
@@ -39,47 +39,47 @@ static int32_t reduce_i32(enum pici_op op, int32_t a, int32_t b)
     return op == PICI_MIN ? (a < b ? a : b) : op == PICI_MAX ? (a > b ? a : b) : a + b;
 }
 
-static enum pici_status vendor_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
+static enum pici_status native_ready(void *context, enum pici_collective kind, const void *send, const void *recv,
                                      uint64_t count, enum pici_dtype dtype, enum pici_op op)
 {
     (void)context, (void)kind, (void)send, (void)recv, (void)count, (void)dtype;
     if (self == 0)
-        vendor.asked++;
-    return op == PICI_AVG || vendor.refuses == self ? PICI_E_NOMEM : PICI_OK;
+        native.asked++;
+    return op == PICI_AVG || native.refuses == self ? PICI_E_NOMEM : PICI_OK;
 }
 
-static enum pici_status vendor_dense(void *context, enum pici_collective kind, const void *send, void *recv,
+static enum pici_status native_dense(void *context, enum pici_collective kind, const void *send, void *recv,
                                      uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
     const uint64_t total = kind == PICI_ALL_GATHER ? RANKS * count : count;
     const uint64_t from = kind == PICI_REDUCE_SCATTER ? (uint64_t)self * count : 0;
     uint32_t *result = malloc(total * 4);
     (void)context, (void)timeout_ms;
-    vendor.send[self] = send;
-    pthread_barrier_wait(&vendor.all);
+    native.send[self] = send;
+    pthread_barrier_wait(&native.all);
     for (uint64_t i = 0; i < total; i++) {
         if (kind == PICI_ALL_GATHER) {
-            result[i] = ((const uint32_t *)vendor.send[i / count])[i % count];
+            result[i] = ((const uint32_t *)native.send[i / count])[i % count];
             continue;
         }
-        float f = ((const float *)vendor.send[0])[from + i];
-        int32_t n = ((const int32_t *)vendor.send[0])[from + i];
+        float f = ((const float *)native.send[0])[from + i];
+        int32_t n = ((const int32_t *)native.send[0])[from + i];
         for (int r = 1; r < RANKS; r++) {
-            f = reduce_f32(op, f, ((const float *)vendor.send[r])[from + i]);
+            f = reduce_f32(op, f, ((const float *)native.send[r])[from + i]);
             if (dtype == PICI_I32)
-                n = reduce_i32(op, n, ((const int32_t *)vendor.send[r])[from + i]);
+                n = reduce_i32(op, n, ((const int32_t *)native.send[r])[from + i]);
         }
         memcpy(&result[i], dtype == PICI_I32 ? (void *)&n : (void *)&f, 4);
     }
-    pthread_barrier_wait(&vendor.all);
+    pthread_barrier_wait(&native.all);
     memcpy(recv, result, total * 4);
     free(result);
     if (self == 0) {
-        vendor.made++;
-        vendor.op = op;
+        native.made++;
+        native.op = op;
     }
-    pthread_barrier_wait(&vendor.all);
-    return vendor.fails == self ? PICI_E_TRANSPORT : PICI_OK;
+    pthread_barrier_wait(&native.all);
+    return native.fails == self ? PICI_E_TRANSPORT : PICI_OK;
 }
 
 /* ---- a call on all ranks */
@@ -91,8 +91,8 @@ struct call {
     uint64_t count;
     enum pici_algorithm algorithm;
     enum pici_zeros zeros;
-    int vendor, asks, odd; /* opts.vendor; PICI_DENSE is asked for; the rank that differs by what follows, or NOBODY */
-    int odd_vendor, odd_starts, odd_in_place, odd_asks, odd_null;
+    int native, asks, odd; /* opts.native; PICI_DENSE is asked for; the rank that differs by what follows, or NOBODY */
+    int odd_native, odd_starts, odd_in_place, odd_asks, odd_null;
     int in_place, starts;
     size_t transport_size;
     int no_ready; /* the transport lacks dense_ready */
@@ -100,17 +100,17 @@ struct call {
     enum pici_status status[RANKS], again[RANKS];
     uint64_t blocks[RANKS]; /* sent */
     int right[RANKS];
-    int expect_vendor;
+    int expect_native;
 };
 
 static const struct call usual = {.kind = PICI_ALL_REDUCE,
                                   .dtype = PICI_F32,
                                   .count = COUNT,
-                                  .vendor = 1,
+                                  .native = 1,
                                   .asks = 1,
                                   .odd = NOBODY,
                                   .transport_size = sizeof(struct pici_transport),
-                                  .expect_vendor = 1};
+                                  .expect_native = 1};
 
 static uint32_t element(const struct call *c, int rank, uint64_t i)
 {
@@ -137,7 +137,7 @@ static uint32_t wanted(const struct call *c, int rank, uint64_t i)
                   : c->op == PICI_AVG ? sum / RANKS
                                       : sum;
     float f = c->op == PICI_AVG ? (float)sum / RANKS : (float)n;
-    if (i % 7 == 0 && (c->op == PICI_MIN || c->op == PICI_MAX || (c->op == PICI_SUM && c->expect_vendor)))
+    if (i % 7 == 0 && (c->op == PICI_MIN || c->op == PICI_MAX || (c->op == PICI_SUM && c->expect_native)))
         f = -0.0F;
     memcpy(&bits, c->dtype == PICI_I32 ? (const void *)&n : (const void *)&f, sizeof bits);
     return bits;
@@ -175,7 +175,7 @@ static void rank(void *context, int r)
         from = c->kind == PICI_ALL_GATHER ? recv + (uint64_t)r * c->count : recv;
     for (uint64_t i = 0; i < sends; i++)
         from[i] = element(c, r, i);
-    o.vendor = odd && c->odd_vendor ? c->odd_vendor : c->vendor;
+    o.native = odd && c->odd_native ? c->odd_native : c->native;
     o.format = c->asks ^ (odd && c->odd_asks) ? PICI_DENSE : PICI_AUTO;
     o.algorithm = c->algorithm;
     o.zeros = c->zeros;
@@ -195,23 +195,23 @@ static void rank(void *context, int r)
     free(recv);
 }
 
-/* Make the call. made: how often rank 0 was in the vendor's. */
+/* Make the call. made: how often rank 0 was in the native collective. */
 static void run(struct call *c)
 {
     struct pici_transport t[RANKS];
-    vendor.refuses = vendor.refuses ? vendor.refuses : NOBODY;
-    vendor.fails = vendor.fails ? vendor.fails : NOBODY;
-    vendor.asked = vendor.made = 0;
+    native.refuses = native.refuses ? native.refuses : NOBODY;
+    native.fails = native.fails ? native.fails : NOBODY;
+    native.asked = native.made = 0;
     cr_assert_eq(pici_transport_threads(t, RANKS), PICI_OK);
-    pthread_barrier_init(&vendor.all, NULL, RANKS);
+    pthread_barrier_init(&native.all, NULL, RANKS);
     for (int r = 0; r < RANKS; r++) {
         t[r].size = c->transport_size;
-        t[r].dense_ready = c->no_ready ? NULL : vendor_ready;
-        t[r].dense = vendor_dense;
+        t[r].dense_ready = c->no_ready ? NULL : native_ready;
+        t[r].dense = native_dense;
         cr_assert_eq(pici_comm_transport(&c->comm[r], &t[r]), PICI_OK, "%s", pici_comm_error(NULL));
     }
     coll_threads(RANKS, rank, c);
-    pthread_barrier_destroy(&vendor.all);
+    pthread_barrier_destroy(&native.all);
 }
 
 static void end(struct call *c)
@@ -220,12 +220,12 @@ static void end(struct call *c)
         pici_comm_free(c->comm[r]);
 }
 
-/* The call succeeds, and is the vendor's or not. */
+/* The call succeeds, and is made as the native collective or not. */
 static void expect(struct call c, int made, const char *what)
 {
-    c.expect_vendor = made;
+    c.expect_native = made;
     run(&c);
-    cr_expect_eq(vendor.made, made, "%s: the vendor's call was made %d times", what, vendor.made);
+    cr_expect_eq(native.made, made, "%s: the native call was made %d times", what, native.made);
     for (int r = 0; r < RANKS; r++) {
         cr_expect_eq(c.status[r], PICI_OK, "%s: rank %d: %s", what, r, pici_comm_error(c.comm[r]));
         cr_expect(c.right[r], "%s: rank %d has a wrong result, or a changed send buffer", what, r);
@@ -238,7 +238,7 @@ static void expect(struct call c, int made, const char *what)
 
 /* ---- taken */
 
-Test(coll_vendor, taken)
+Test(coll_native, taken)
 {
     static const enum pici_op ops[] = {PICI_SUM, PICI_AVG, PICI_MIN, PICI_MAX};
     for (int kind = PICI_ALL_GATHER; kind <= PICI_ALL_REDUCE; kind++)
@@ -249,13 +249,13 @@ Test(coll_vendor, taken)
                 c.in_place = in_place;
                 c.op = ops[op];
                 expect(c, 1, "f32");
-                cr_expect_eq(vendor.op, c.op == PICI_AVG ? PICI_SUM : c.op, "the division is ours");
+                cr_expect_eq(native.op, c.op == PICI_AVG ? PICI_SUM : c.op, "the division is ours");
                 c.dtype = PICI_I32;
                 expect(c, c.op != PICI_AVG, "i32");
             }
 }
 
-Test(coll_vendor, zeros_by_value)
+Test(coll_native, zeros_by_value)
 {
     struct call c = usual;
     c.kind = PICI_ALL_GATHER;
@@ -263,28 +263,28 @@ Test(coll_vendor, zeros_by_value)
     expect(c, 1, "gathered zeros lose their sign");
 }
 
-Test(coll_vendor, environment)
+Test(coll_native, environment)
 {
     struct call c = usual;
-    setenv("PICI_VENDOR", "1", 1);
-    c.vendor = 0;
-    expect(c, 1, "PICI_VENDOR=1");
-    c.vendor = -1;
-    expect(c, 0, "the option denies what PICI_VENDOR=1 permits");
-    setenv("PICI_VENDOR", "0", 1);
-    c.vendor = 0;
-    expect(c, 0, "PICI_VENDOR=0");
-    c.vendor = 1;
-    expect(c, 1, "the option permits what PICI_VENDOR=0 does not");
-    setenv("PICI_VENDOR", "yes", 1);
+    setenv("PICI_NATIVE", "1", 1);
+    c.native = 0;
+    expect(c, 1, "PICI_NATIVE=1");
+    c.native = -1;
+    expect(c, 0, "the option denies what PICI_NATIVE=1 permits");
+    setenv("PICI_NATIVE", "0", 1);
+    c.native = 0;
+    expect(c, 0, "PICI_NATIVE=0");
+    c.native = 1;
+    expect(c, 1, "the option permits what PICI_NATIVE=0 does not");
+    setenv("PICI_NATIVE", "yes", 1);
     struct pici_comm *comm[1];
     cr_expect_eq(pici_comm_threads(comm, 1), PICI_E_ARG);
-    cr_expect(strstr(pici_comm_error(NULL), "PICI_VENDOR"), "%s", pici_comm_error(NULL));
+    cr_expect(strstr(pici_comm_error(NULL), "PICI_NATIVE"), "%s", pici_comm_error(NULL));
 }
 
 /* ---- not taken, and nothing is wrong */
 
-Test(coll_vendor, not_taken)
+Test(coll_native, not_taken)
 {
 #define NOT(what, change)                                                                                              \
     {                                                                                                                  \
@@ -292,7 +292,7 @@ Test(coll_vendor, not_taken)
         change;                                                                                                        \
         expect(c, 0, what);                                                                                            \
     }
-    NOT("no permission", c.vendor = 0)
+    NOT("no permission", c.native = 0)
     NOT("not asked for dense data", c.asks = 0)
     NOT("another algorithm was asked for", c.algorithm = PICI_ALGO_RING)
     NOT("started", c.starts = 1)
@@ -300,42 +300,42 @@ Test(coll_vendor, not_taken)
     NOT("a transport of an earlier version", c.transport_size = offsetof(struct pici_transport, dense_ready))
     NOT("a transport that lacks one of the two functions", c.no_ready = 1)
     for (int odd = 0; odd < RANKS; odd++) {
-        NOT("one rank has no permission", c.odd = odd; c.odd_vendor = -1)
+        NOT("one rank has no permission", c.odd = odd; c.odd_native = -1)
         NOT("one rank starts, the others block", c.odd = odd; c.odd_starts = 1)
         NOT("one rank is in place", c.odd = odd; c.odd_in_place = 1)
         NOT("one rank is not in place", c.odd = odd; c.in_place = c.odd_in_place = 1)
         NOT("one rank did not ask for dense data", c.odd = odd; c.odd_asks = 1)
     }
-    for (vendor.refuses = 1; vendor.refuses < RANKS; vendor.refuses++)
+    for (native.refuses = 1; native.refuses < RANKS; native.refuses++)
         NOT("one rank's library cannot", )
 }
 
-Test(coll_vendor, one_rank)
+Test(coll_native, one_rank)
 {
     struct pici_transport t;
     struct pici_comm *comm;
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
     float send = -0.0F, recv = 1;
     cr_assert_eq(pici_transport_threads(&t, 1), PICI_OK);
-    t.dense_ready = vendor_ready;
-    t.dense = vendor_dense;
+    t.dense_ready = native_ready;
+    t.dense = native_dense;
     cr_assert_eq(pici_comm_transport(&comm, &t), PICI_OK);
-    o.vendor = 1;
+    o.native = 1;
     o.format = PICI_DENSE;
     cr_expect_eq(pici_all_reduce(&send, &recv, 1, PICI_F32, PICI_SUM, comm, &o), PICI_OK);
-    cr_expect(recv == 0 && !signbit(recv) && !vendor.asked);
+    cr_expect(recv == 0 && !signbit(recv) && !native.asked);
     pici_comm_free(comm);
 }
 
 /* ---- errors are shared */
 
-Test(coll_vendor, wrong_arguments)
+Test(coll_native, wrong_arguments)
 {
     struct call c = usual;
     c.odd = 2;
     c.odd_null = 1;
     run(&c);
-    cr_expect_eq(vendor.made, 0);
+    cr_expect_eq(native.made, 0);
     for (int r = 0; r < RANKS; r++) {
         cr_expect_eq(c.status[r], PICI_E_ARG);
         cr_expect_eq(c.again[r], PICI_E_BROKEN);
@@ -343,12 +343,12 @@ Test(coll_vendor, wrong_arguments)
     end(&c);
 }
 
-Test(coll_vendor, one_rank_fails)
+Test(coll_native, one_rank_fails)
 {
     struct call c = usual;
-    vendor.fails = 3;
+    native.fails = 3;
     run(&c);
-    cr_expect_eq(vendor.made, 1);
+    cr_expect_eq(native.made, 1);
     for (int r = 0; r < RANKS; r++) {
         cr_expect_eq(c.status[r], PICI_E_TRANSPORT);
         cr_expect_eq(c.again[r], PICI_E_BROKEN);

@@ -21,7 +21,7 @@ struct call {
     enum pici_collective kind;
     enum pici_dtype dtype;
     enum pici_op op;
-    bool in_place, vendor; /* vendor: NCCL's is due */
+    bool in_place, native; /* native: NCCL's is due */
     int timeout_ms = 20000;
 };
 
@@ -88,7 +88,7 @@ static void run(const call &c, ncclComm_t nccl, int rank, outcome *o)
     struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     opts.stats = &stats;
-    opts.vendor = 1;
+    opts.native = 1;
     opts.format = PICI_DENSE;
     opts.timeout_ms = c.timeout_ms;
     o->status = c.kind == PICI_ALL_GATHER       ? pici_all_gather(send, recv, COUNT, c.dtype, comm, &opts)
@@ -139,7 +139,7 @@ static void check(const call &c, uint64_t seed)
     for (const auto &o : out) {
         tally(o.status == PICI_OK, what.c_str(), o.words.c_str());
         tally(o.right, what.c_str(), "a wrong result");
-        tally((o.blocks == 0) == c.vendor, what.c_str(), c.vendor ? "not NCCL's" : "NCCL's");
+        tally((o.blocks == 0) == c.native, what.c_str(), c.native ? "not NCCL's" : "NCCL's");
     }
     for (auto comm : comms)
         ncclCommDestroy(comm);

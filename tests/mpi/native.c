@@ -3,7 +3,7 @@
  * MPI's own collectives under ours, with permission: which calls are made by them, and that the results are right, in
  * one piece and in several. MPI_Allreduce and its like are counted on their way, by MPI's profiling interface. By
  * tests/mpi/programs.sh, under mpirun.
- *     mpi_vendor [--quick|--full]     --quick: no calls of many small pieces; --full: as without */
+ *     mpi_native [--quick|--full]     --quick: no calls of many small pieces; --full: as without */
 #include <stdlib.h>
 #include <string.h>
 
@@ -101,7 +101,7 @@ static void check(struct pici_comm *comm, const struct call *c)
     const char *wrong = NULL;
     char what[160];
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
-    o.vendor = 1;
+    o.native = 1;
     o.format = PICI_DENSE;
     if (c->in_place && c->kind == PICI_REDUCE_SCATTER)
         to = send + (size_t)rank * c->count * w;
@@ -182,7 +182,7 @@ static void averages(struct pici_comm *comm)
     int32_t n[64], m[64];
     struct pici_coll_opts o = PICI_COLL_OPTS_INIT;
     const char *wrong = NULL;
-    o.vendor = 1;
+    o.native = 1;
     o.format = PICI_DENSE;
     for (int i = 0; i < 64; i++) {
         send[i] = rank + i;
@@ -208,7 +208,7 @@ int main(int argc, char **argv)
 {
     const int quick = argc == 2 && strcmp(argv[1], "--quick") == 0;
     if (argc > 2 || (argc == 2 && !quick && strcmp(argv[1], "--full") != 0)) {
-        fprintf(stderr, "usage: mpi_vendor [--quick|--full]\n");
+        fprintf(stderr, "usage: mpi_native [--quick|--full]\n");
         return 2;
     }
     struct pici_comm *comm;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The vendor path: the data of a call moves by the dense collective of the library below the transport, such as
+ * The native path: the data of a call moves by the dense collective of the library below the transport, such as
  * MPI_Allreduce. Only with the caller's permission: the bits of sums, the rules for NaNs and the timeout are that
  * library's then. It may block, so it is for blocking calls only. Hello comes before it and closing after it as on
  * every path; in hello the ranks agree whether all of them can make the call. */
-#include "coll/vendor.h"
+#include "coll/native.h"
 
 #include "coll/note.h"
 #include "format.h"
@@ -14,39 +14,39 @@ static enum pici_op op_of(const struct coll_call *call)
     return call->args.op == PICI_AVG ? PICI_SUM : call->args.op; /* the division is ours */
 }
 
-uint32_t pici_vendor_can(const struct pici_request *request)
+uint32_t pici_native_can(const struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
     const struct pici_comm *comm = request->comm;
     const struct pici_transport *transport = &comm->transport;
-    if (!call->opts.vendor || !call->args.blocking || request->status || !call->args.count || comm->ranks == 1 ||
+    if (!call->opts.native || !call->args.blocking || request->status || !call->args.count || comm->ranks == 1 ||
         !transport->dense || !transport->dense_ready)
         return 0;
     /* a GPU's memory, of which this transport may not know */
     if (request->engine != comm->engine && transport->memory != PICI_MEMORY_DEVICE)
         return 0;
-    /* what a vendor's sum of integers does beyond their range is not ours to promise */
+    /* what a native collective's sum of integers does beyond their range is not ours to promise */
     if (call->args.op == PICI_AVG && !fmt_is_float((unsigned)call->args.dtype))
         return 0;
     if (transport->dense_ready(transport->context, call->args.kind, call->args.send, call->args.recv, call->args.count,
                                call->args.dtype, op_of(call)))
         return 0;
-    uint32_t abilities = CAN_VENDOR;
+    uint32_t abilities = CAN_NATIVE;
     abilities |= pici_coll_in_place(call, comm) ? CAN_IN_PLACE : CAN_APART;
     if (call->opts.format == PICI_DENSE && !call->opts.algorithm && !comm->forced)
-        abilities |= CAN_ASK_VENDOR;
+        abilities |= CAN_ASK_NATIVE;
     return abilities;
 }
 
-int pici_vendor_allowed(const struct pici_request *request)
+int pici_native_allowed(const struct pici_request *request)
 {
     const uint32_t can = request->agree.abilities;
-    return can & CAN_VENDOR && can & (CAN_IN_PLACE | CAN_APART);
+    return can & CAN_NATIVE && can & (CAN_IN_PLACE | CAN_APART);
 }
 
-int pici_vendor_asked(const struct pici_request *request)
+int pici_native_asked(const struct pici_request *request)
 {
-    return pici_vendor_allowed(request) && request->agree.abilities & CAN_ASK_VENDOR;
+    return pici_native_allowed(request) && request->agree.abilities & CAN_ASK_NATIVE;
 }
 
 /* ---- the path */
@@ -60,13 +60,13 @@ static enum pici_status begin(struct pici_request *request)
 
 static void trace_call(struct pici_request *request, double begin)
 {
-    struct trace_event event = pici_trace_event("vendor", request->sequence, begin, pici_coll_now());
+    struct trace_event event = pici_trace_event("native", request->sequence, begin, pici_coll_now());
     event.dense_bytes = request->call.resolved.total * request->call.resolved.width;
     pici_trace_add(request->comm->trace, &event);
 }
 
-/* What the vendor's result still lacks: the division of an average, and zeros without signs where they were asked
- * for. */
+/* What the native collective's result still lacks: the division of an average, and zeros without signs where they were
+ * asked for. */
 static void complete(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -120,4 +120,4 @@ static int busy(const struct pici_request *request)
     return 1;
 }
 
-const struct coll_path pici_path_vendor = {"vendor", begin, move, busy};
+const struct coll_path pici_path_native = {"native", begin, move, busy};

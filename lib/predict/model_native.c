@@ -36,17 +36,17 @@ static double by_links(const struct model_machine *machine, const struct model_c
 static double ring(const struct model_machine *machine, const struct model_call *call)
 {
     const double p = call->ranks;
-    if (machine->vendor.beta <= 0)
+    if (machine->native.beta <= 0)
         return by_links(machine, call, PICI_ALGO_RING);
-    return phases(call) * (machine->vendor.alpha * (p - 1) + machine->vendor.beta * (double)call->bytes * (p - 1) / p);
+    return phases(call) * (machine->native.alpha * (p - 1) + machine->native.beta * (double)call->bytes * (p - 1) / p);
 }
 
 static double tree(const struct model_machine *machine, const struct model_call *call)
 {
     const int inter = call->nodes && call->nodes->nodes > 1;
     const struct model_link *link = &machine->link[inter ? POLICY_INTER : POLICY_INTRA];
-    if (machine->vendor.beta > 0)
-        link = &machine->vendor;
+    if (machine->native.beta > 0)
+        link = &machine->native;
     return call->kind == PICI_ALL_REDUCE
                ? 2 * (link->alpha * model_doublings(call->ranks) + link->beta * (double)call->bytes)
                : -1;
@@ -63,7 +63,7 @@ static double two_levels(const struct model_machine *machine, const struct model
     return phases(call) * (between + inside + 2 * bytes * machine->memory_beta);
 }
 
-double pici_model_vendor(const struct model_machine *machine, const struct model_call *call, enum model_vendor what)
+double pici_model_native(const struct model_machine *machine, const struct model_call *call, enum model_native what)
 {
     switch (what) {
     case MODEL_RING: return ring(machine, call);
@@ -71,13 +71,13 @@ double pici_model_vendor(const struct model_machine *machine, const struct model
     case MODEL_TREE: return tree(machine, call);
     case MODEL_TWO_LEVELS: return two_levels(machine, call);
     case MODEL_OURS:
-    case MODEL_VENDOR:
-    case MODEL_VENDORS: break;
+    case MODEL_NATIVE:
+    case MODEL_NATIVES: break;
     }
     double least = -1;
-    for (int vendor = MODEL_RING; vendor < MODEL_VENDORS && what == MODEL_VENDOR; vendor++) {
+    for (int native = MODEL_RING; native < MODEL_NATIVES && what == MODEL_NATIVE; native++) {
         const double seconds =
-            machine->vendors >> vendor & 1 ? pici_model_vendor(machine, call, (enum model_vendor)vendor) : -1;
+            machine->natives >> native & 1 ? pici_model_native(machine, call, (enum model_native)native) : -1;
         if (seconds >= 0 && (least < 0 || seconds < least))
             least = seconds;
     }
