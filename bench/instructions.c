@@ -60,7 +60,7 @@ static uint64_t pack(const struct pici_move *move, unsigned width, size_t tiles)
     r.tiles = tiles;
     r.ahead = (size_t)TILE * width;
     move->pack(&r);
-    return r.at;
+    return r.next_value;
 }
 
 /* The tiles as a hybrid block has them, by the kernels that lib/codec uses. */
@@ -73,7 +73,8 @@ static void pack_hybrid(const struct pici_move *move, unsigned log2_width, size_
     move->masks(word, tile, src, tiles);
     for (size_t t = 0; t < tiles; t++)
         tile[t].container =
-            (uint8_t)(tile[t].n ? container_of(tile[t].n, TILE, log2_width, tile[t].n == TILE) : PICI_EMPTY);
+            (uint8_t)(tile[t].nonzeros ? container_of(tile[t].nonzeros, TILE, log2_width, tile[t].nonzeros == TILE)
+                                       : PICI_EMPTY);
     move->pack_tiles(&r);
 }
 
@@ -83,8 +84,8 @@ static void place_hybrid(unsigned width, size_t tiles)
     for (size_t t = 0; t < tiles; t++) {
         tile[t].payload = p;
         tile[t].values = v;
-        p += container_payload(tile[t].container, tile[t].n);
-        v += (size_t)width * (tile[t].container == PICI_RAW ? TILE : tile[t].n);
+        p += container_payload(tile[t].container, tile[t].nonzeros);
+        v += (size_t)width * (tile[t].container == PICI_RAW ? TILE : tile[t].nonzeros);
     }
 }
 

@@ -87,9 +87,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED);
             if (s)
                 break;
-            require(b.at.block_bytes <= left);
-            receive_block(block, (size_t)b.at.block_bytes, (size_t)n, dtype, op);
-            block += b.at.block_bytes;
+            require(b.layout.block_bytes <= left);
+            receive_block(block, (size_t)b.layout.block_bytes, (size_t)n, dtype, op);
+            block += b.layout.block_bytes;
         }
     }
     free(message);

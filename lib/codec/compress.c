@@ -13,65 +13,65 @@
 #include "pici/delta.h"
 #include "sized.h"
 
-size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t n)
+size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count)
 {
-    struct fmt_layout l;
-    unsigned f = format == PICI_AUTO ? FMT_DENSE : (unsigned)format;
-    if (f == FMT_HYBRID && fmt_width_log2((unsigned)dtype) >= 0) {
-        const uint64_t most = fmt_bound_hybrid((unsigned)dtype, n);
+    struct fmt_layout layout;
+    unsigned longest = format == PICI_AUTO ? FMT_DENSE : (unsigned)format;
+    if (longest == FMT_HYBRID && fmt_width_log2((unsigned)dtype) >= 0) {
+        const uint64_t most = fmt_bound_hybrid((unsigned)dtype, count);
         return most > SIZE_MAX ? 0 : (size_t)most;
     }
-    if (f > FMT_COO || fmt_width_log2((unsigned)dtype) < 0 || !fmt_layout(&l, f, (unsigned)dtype, n, n) ||
-        l.block_bytes > SIZE_MAX)
+    if (longest > FMT_COO || fmt_width_log2((unsigned)dtype) < 0 ||
+        !fmt_layout(&layout, longest, (unsigned)dtype, count, count) || layout.block_bytes > SIZE_MAX)
         return 0;
-    return (size_t)l.block_bytes;
+    return (size_t)layout.block_bytes;
 }
 
-enum pici_status pici_opts_get(struct pici_opts *out, const struct pici_opts *in)
+enum pici_status pici_opts_get(struct pici_opts *options, const struct pici_opts *given)
 {
     static const struct pici_opts defaults = PICI_OPTS_INIT;
-    *out = defaults;
+    *options = defaults;
     const size_t first = SIZED_THROUGH(struct pici_opts, checksum);
-    const enum pici_status s = in ? sized_read(out, sizeof *out, first, in) : PICI_OK;
-    if (s)
-        return s;
-    return out->threads < 0 || out->checksum < 0 || out->checksum > 1 ||
-                   (out->zeros != PICI_ZEROS_EXACT && out->zeros != PICI_ZEROS_BY_VALUE)
+    const enum pici_status status = given ? sized_read(options, sizeof *options, first, given) : PICI_OK;
+    if (status)
+        return status;
+    return options->threads < 0 || options->checksum < 0 || options->checksum > 1 ||
+                   (options->zeros != PICI_ZEROS_EXACT && options->zeros != PICI_ZEROS_BY_VALUE)
                ? PICI_E_ARG
                : PICI_OK;
 }
 
-void pici_copy_stored(void *dst, const void *src, size_t n, unsigned width_log2)
+void pici_copy_stored(void *dst, const void *src, size_t count, unsigned width_log2)
 {
-    uint8_t *d = dst;
-    const uint8_t *s = src;
-    size_t w = (size_t)1 << width_log2;
-    if (!PICI_BIG_ENDIAN || w == 1) {
-        if (n)
-            memcpy(d, s, n * w);
+    uint8_t *to = dst;
+    const uint8_t *from = src;
+    size_t width = (size_t)1 << width_log2;
+    if (!PICI_BIG_ENDIAN || width == 1) {
+        if (count)
+            memcpy(to, from, count * width);
         return;
     }
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < w; j++)
-            d[i * w + j] = s[i * w + (w - 1 - j)];
+    for (size_t i = 0; i < count; i++)
+        for (size_t j = 0; j < width; j++)
+            to[i * width + j] = from[i * width + (width - 1 - j)];
 }
 
 /* One call of pici_compress or pici_diff, its arguments checked. */
 struct job {
     uint8_t *block;
-    size_t cap;
-    struct pici_source in;
-    size_t n;
+    size_t capacity;
+    struct pici_source source;
+    size_t count;
     unsigned dtype;
     int threads;  /* to use */
     int stream;   /* use non-temporal stores */
     int by_value; /* -0.0 is a zero; in.move then has the kernels for that */
 };
 
-static void zero_padding(const struct job *j, const struct fmt_layout *l)
+static void zero_padding(const struct job *job, const struct fmt_layout *layout)
 {
-    uint64_t end = l->index_offset + l->index_bytes;
-    memset(j->block + end, 0, (size_t)(l->values_offset - end));
+    uint64_t end = layout->index_offset + layout->index_bytes;
+    memset(job->block + end, 0, (size_t)(layout->values_offset - end));
 }
 
 /* ---- pici ---- */
@@ -79,59 +79,59 @@ static void zero_padding(const struct job *j, const struct fmt_layout *l)
 /* Pack the tile that begins with element `first` through a bounce buffer: because it is a difference, or partial, or
  * because there is no room for what the kernel may write too much. room: number of values that fit. Returns the
  * number of values, or TILE + 1 if they do not fit. */
-__attribute__((noinline)) static unsigned pack_tile_bounced(const struct job *j, size_t first, uint8_t *bits,
+__attribute__((noinline)) static unsigned pack_tile_bounced(const struct job *job, size_t first, uint8_t *bits,
                                                             uint8_t *values, uint64_t room)
 {
     uint8_t tile[TILE * 8] __attribute__((aligned(64))), out[TILE * 8 + PICI_SLACK], index[8];
-    const size_t n = j->n - first < TILE ? j->n - first : TILE;
-    struct pici_pack run = {.src = pici_source_tile(&j->in, first, n, tile),
+    const size_t count = job->count - first < TILE ? job->count - first : TILE;
+    struct pici_pack run = {.src = pici_source_tile(&job->source, first, count, tile),
                             .bits = bits,
                             .index = index,
                             .index_width = 4,
                             .values = out,
                             .tiles = 1,
-                            .ahead = TILE << j->in.width_log2};
-    j->in.move->pack(&run);
-    if (run.at > room)
+                            .ahead = TILE << job->source.width_log2};
+    job->source.move->pack(&run);
+    if (run.next_value > room)
         return TILE + 1;
-    memcpy(values, out, (size_t)run.at << j->in.width_log2);
-    return (unsigned)run.at;
+    memcpy(values, out, (size_t)run.next_value << job->source.width_log2);
+    return (unsigned)run.next_value;
 }
 
-static enum pici_status pack_serial(const struct job *j, const struct fmt_layout *l, uint64_t *nnz)
+static enum pici_status pack_serial(const struct job *job, const struct fmt_layout *layout, uint64_t *nonzeros)
 {
-    const uint64_t room = (j->cap - l->values_offset) >> j->in.width_log2;
-    const uint64_t slack = PICI_SLACK >> j->in.width_log2;
-    struct pici_pack run = {.bits = j->block + HDR_BYTES,
-                            .index = j->block + l->index_offset,
-                            .index_width = l->index_width,
-                            .stream = j->stream,
-                            .values = j->block + l->values_offset,
-                            .ahead = TILE << j->in.width_log2};
-    size_t left = j->n;
+    const uint64_t room = (job->capacity - layout->values_offset) >> job->source.width_log2;
+    const uint64_t slack = PICI_SLACK >> job->source.width_log2;
+    struct pici_pack run = {.bits = job->block + HDR_BYTES,
+                            .index = job->block + layout->index_offset,
+                            .index_width = layout->index_width,
+                            .stream = job->stream,
+                            .values = job->block + layout->values_offset,
+                            .ahead = TILE << job->source.width_log2};
+    size_t left = job->count;
     while (left) {
-        size_t first = j->n - left, whole = left / TILE, safe = 0;
-        if (!j->in.base && room - run.at > slack)
-            safe = (size_t)((room - run.at - slack) / TILE);
+        size_t first = job->count - left, whole = left / TILE, safe = 0;
+        if (!job->source.base && room - run.next_value > slack)
+            safe = (size_t)((room - run.next_value - slack) / TILE);
         run.tiles = whole < safe ? whole : safe;
         size_t done = run.tiles;
         if (done) {
-            run.src = j->in.src + (first << j->in.width_log2);
-            j->in.move->pack(&run);
+            run.src = job->source.src + (first << job->source.width_log2);
+            job->source.move->pack(&run);
         } else {
-            uint8_t *values = run.values + ((size_t)run.at << j->in.width_log2);
-            unsigned k = pack_tile_bounced(j, first, run.bits, values, room - run.at);
-            if (k > TILE)
+            uint8_t *values = run.values + ((size_t)run.next_value << job->source.width_log2);
+            unsigned packed = pack_tile_bounced(job, first, run.bits, values, room - run.next_value);
+            if (packed > TILE)
                 return PICI_E_SPACE;
-            store_index(run.index, run.index_width, 0, run.at);
-            run.at += k;
+            store_index(run.index, run.index_width, 0, run.next_value);
+            run.next_value += packed;
             done = 1;
         }
         run.bits += done * TILE_BITS_BYTES;
         run.index += done * run.index_width;
         left -= left < done * TILE ? left : done * TILE;
     }
-    *nnz = run.at;
+    *nonzeros = run.next_value;
     return PICI_OK;
 }
 
@@ -148,84 +148,90 @@ struct chunks {
     size_t chunk_tiles, chunks;
     atomic_size_t next; /* chunk to take */
     atomic_size_t turn; /* chunk whose count is added next */
-    uint64_t
-        nnz; /* of the chunks before turn; UINT64_MAX: they did not fit. Only the thread whose turn it is may use it */
+    /* of the chunks before turn; UINT64_MAX: they did not fit. Only the thread whose turn it is may use it */
+    uint64_t nonzeros;
 };
 
 static void pack_chunks(void *context, int thread)
 {
-    struct chunks *c = context;
-    const struct job *j = c->job;
-    const struct fmt_layout *l = c->layout;
-    const unsigned w = j->in.width_log2;
-    const uint64_t room = (j->cap - l->values_offset) >> w;
-    const int exact = j->stream && j->in.move->copy;
+    struct chunks *chunks = context;
+    const struct job *job = chunks->job;
+    const struct fmt_layout *layout = chunks->layout;
+    const unsigned width_log2 = job->source.width_log2;
+    const uint64_t room = (job->capacity - layout->values_offset) >> width_log2;
+    const int exact = job->stream && job->source.move->copy;
+    const enum pici_pack_what what = exact ? PACK_WORDS : PACK_ALL;
     uint8_t buffer[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
     (void)thread;
-    for (size_t i; (i = atomic_fetch_add(&c->next, 1)) < c->chunks;) {
-        const size_t tile = i * c->chunk_tiles, first = tile * TILE, left = j->n - first,
-                     whole = j->in.base ? 0 : left / TILE;
-        struct pici_pack run = {.what = exact ? PACK_WORDS : PACK_ALL,
-                                .src = j->in.src + (first << w),
-                                .bits = j->block + HDR_BYTES + tile * TILE_BITS_BYTES,
+    for (size_t i; (i = atomic_fetch_add(&chunks->next, 1)) < chunks->chunks;) {
+        const size_t tile = i * chunks->chunk_tiles, first = tile * TILE, left = job->count - first,
+                     whole = job->source.base ? 0 : left / TILE;
+        struct pici_pack run = {.what = what,
+                                .src = job->source.src + (first << width_log2),
+                                .bits = job->block + HDR_BYTES + tile * TILE_BITS_BYTES,
                                 .index = index,
                                 .index_width = 4,
                                 .stream = exact,
                                 .values = buffer,
-                                .tiles = whole < c->chunk_tiles ? whole : c->chunk_tiles,
-                                .ahead = exact ? (size_t)j->threads * CHUNK_BYTES : (size_t)TILE << w};
-        j->in.move->pack(&run);
-        size_t tiles = run.tiles, n = (size_t)run.at;
-        for (; tiles < c->chunk_tiles && left > tiles * TILE; tiles++) { /* a partial tile; with a base, all tiles */
-            store_index(index, 4, tiles, n);
-            n +=
-                pack_tile_bounced(j, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES, buffer + (n << w), TILE);
+                                .tiles = whole < chunks->chunk_tiles ? whole : chunks->chunk_tiles,
+                                .ahead = (size_t)TILE << width_log2};
+        if (exact)
+            run.ahead = (size_t)job->threads * CHUNK_BYTES;
+        job->source.move->pack(&run);
+        size_t tiles = run.tiles, packed = (size_t)run.next_value;
+        for (; tiles < chunks->chunk_tiles && left > tiles * TILE;
+             tiles++) { /* a partial tile; with a base, all tiles */
+            store_index(index, 4, tiles, packed);
+            packed += pack_tile_bounced(job, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES,
+                                        buffer + (packed << width_log2), TILE);
         }
 
-        while (atomic_load_explicit(&c->turn, memory_order_acquire) != i)
+        while (atomic_load_explicit(&chunks->turn, memory_order_acquire) != i)
             sched_yield();
-        const uint64_t base = c->nnz;
-        const int fits = base <= room && n <= room - base;
-        c->nnz = fits ? base + n : UINT64_MAX;
-        atomic_store_explicit(&c->turn, i + 1, memory_order_release);
+        const uint64_t base = chunks->nonzeros;
+        const int fits = base <= room && packed <= room - base;
+        chunks->nonzeros = fits ? base + packed : UINT64_MAX;
+        atomic_store_explicit(&chunks->turn, i + 1, memory_order_release);
         if (!fits) {
-            atomic_store(&c->next, c->chunks);
+            atomic_store(&chunks->next, chunks->chunks);
             continue;
         }
-        for (size_t t = 0; t < tiles; t++)
-            store_index(j->block + l->index_offset, l->index_width, tile + t, base + load_le32(index + 4 * t));
-        uint8_t *const out = j->block + l->values_offset + ((size_t)base << w);
+        for (size_t done_tiles = 0; done_tiles < tiles; done_tiles++)
+            store_index(job->block + layout->index_offset, layout->index_width, tile + done_tiles,
+                        base + load_le32(index + 4 * done_tiles));
+        uint8_t *const out = job->block + layout->values_offset + ((size_t)base << width_log2);
         if (exact) {
-            const size_t done = (size_t)run.at << w;
+            const size_t done = (size_t)run.next_value << width_log2;
             run.what = PACK_VALUES;
             run.values = out;
-            run.at = 0;
-            j->in.move->pack(&run);
-            j->in.move->copy(out + done, buffer + done, (n << w) - done);
+            run.next_value = 0;
+            job->source.move->pack(&run);
+            job->source.move->copy(out + done, buffer + done, (packed << width_log2) - done);
         } else {
-            memcpy(out, buffer, n << w);
+            memcpy(out, buffer, packed << width_log2);
         }
     }
 }
 
-static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
+static enum pici_status compress_pici(const struct job *job, uint64_t *nonzeros)
 {
-    struct fmt_layout l;
-    if (!fmt_layout(&l, FMT_PICI, j->dtype, j->n, 0) || l.block_bytes > j->cap)
+    struct fmt_layout layout;
+    if (!fmt_layout(&layout, FMT_PICI, job->dtype, job->count, 0) || layout.block_bytes > job->capacity)
         return PICI_E_SPACE;
-    if (j->threads > 1) {
-        struct chunks c = {.job = j, .layout = &l, .chunk_tiles = CHUNK_BYTES / TILE >> j->in.width_log2};
-        c.chunks = (size_t)((l.tiles + c.chunk_tiles - 1) / c.chunk_tiles);
-        pici_parallel(j->threads, CHUNK_BYTES + (256 << 10), pack_chunks, &c);
-        *nnz = c.nnz;
-        if (*nnz == UINT64_MAX)
+    if (job->threads > 1) {
+        struct chunks chunks = {
+            .job = job, .layout = &layout, .chunk_tiles = CHUNK_BYTES / TILE >> job->source.width_log2};
+        chunks.chunks = (size_t)((layout.tiles + chunks.chunk_tiles - 1) / chunks.chunk_tiles);
+        pici_parallel(job->threads, CHUNK_BYTES + (256 << 10), pack_chunks, &chunks);
+        *nonzeros = chunks.nonzeros;
+        if (*nonzeros == UINT64_MAX)
             return PICI_E_SPACE;
     } else {
-        enum pici_status s = pack_serial(j, &l, nnz);
-        if (s)
-            return s;
+        enum pici_status status = pack_serial(job, &layout, nonzeros);
+        if (status)
+            return status;
     }
-    zero_padding(j, &l);
+    zero_padding(job, &layout);
     return PICI_OK;
 }
 
@@ -235,17 +241,17 @@ static enum pici_status compress_pici(const struct job *j, uint64_t *nnz)
 enum { WHERE_BITS = 1 << 16 };
 struct where {
     uint64_t bits[WHERE_BITS / 64];
-    uint64_t each;
+    uint64_t tiles_per_bit;
 };
 
-static void where_add(struct where *w, uint64_t tile)
+static void where_add(struct where *where, uint64_t tile)
 {
-    w->bits[tile / w->each / 64] |= UINT64_C(1) << tile / w->each % 64;
+    where->bits[tile / where->tiles_per_bit / 64] |= UINT64_C(1) << tile / where->tiles_per_bit % 64;
 }
 
-static int where_has(const struct where *w, uint64_t tile)
+static int where_has(const struct where *where, uint64_t tile)
 {
-    return w->bits[tile / w->each / 64] >> tile / w->each % 64 & 1;
+    return where->bits[tile / where->tiles_per_bit / 64] >> tile / where->tiles_per_bit % 64 & 1;
 }
 
 /* The input in parts, one a thread: first each thread counts its nonzeros, then it writes their entries. */
@@ -257,99 +263,101 @@ struct parts {
     atomic_int changed;                    /* src changed between counting and writing */
 };
 
-static size_t part_begin(const struct job *j, int i)
+static size_t part_begin(const struct job *job, int i)
 {
-    uint64_t tiles = fmt_tiles(j->n), t = tiles / (unsigned)j->threads * (unsigned)i;
-    uint64_t rest = tiles % (unsigned)j->threads;
-    t += (unsigned)i < rest ? (unsigned)i : rest;
-    return t * TILE < j->n ? (size_t)(t * TILE) : j->n;
+    uint64_t tiles = fmt_tiles(job->count), begin = tiles / (unsigned)job->threads * (unsigned)i;
+    uint64_t rest = tiles % (unsigned)job->threads;
+    begin += (unsigned)i < rest ? (unsigned)i : rest;
+    return begin * TILE < job->count ? (size_t)(begin * TILE) : job->count;
 }
 
 /* Nonzeros of elements [first, end). */
-__attribute__((noinline)) static uint64_t count(const struct job *j, size_t first, size_t end)
+__attribute__((noinline)) static uint64_t count_nonzeros(const struct job *job, size_t first, size_t end)
 {
     uint8_t buffer[TILE * 8] __attribute__((aligned(64)));
-    uint64_t nnz = 0;
-    if (!j->in.base && first < end)
-        return j->in.move->count(j->in.src + (first << j->in.width_log2), end - first);
-    for (size_t n; first < end; first += n) {
-        n = end - first < TILE ? end - first : TILE;
-        nnz += j->in.move->count(pici_source_tile(&j->in, first, n, buffer), n);
+    uint64_t nonzeros = 0;
+    if (!job->source.base && first < end)
+        return job->source.move->count(job->source.src + (first << job->source.width_log2), end - first);
+    for (size_t count; first < end; first += count) {
+        count = end - first < TILE ? end - first : TILE;
+        nonzeros += job->source.move->count(pici_source_tile(&job->source, first, count, buffer), count);
     }
-    return nnz;
+    return nonzeros;
 }
 
 static void count_part(void *context, int i)
 {
-    struct parts *p = context;
-    size_t a = part_begin(p->job, i), b = part_begin(p->job, i + 1);
-    p->before[i + 1] = p->where ? 0 : count(p->job, a, b);
-    for (size_t n; p->where && a < b; a += n) {
-        n = b - a < TILE ? b - a : TILE;
-        if (where_has(p->where, a / TILE))
-            p->before[i + 1] += count(p->job, a, a + n);
+    struct parts *parts = context;
+    size_t begin = part_begin(parts->job, i), end = part_begin(parts->job, i + 1);
+    parts->before[i + 1] = parts->where ? 0 : count_nonzeros(parts->job, begin, end);
+    for (size_t some; parts->where && begin < end; begin += some) {
+        some = end - begin < TILE ? end - begin : TILE;
+        if (where_has(parts->where, begin / TILE))
+            parts->before[i + 1] += count_nonzeros(parts->job, begin, begin + some);
     }
 }
 
-static void run_parts(struct parts *p, void (*work)(void *, int))
+static void run_parts(struct parts *parts, void (*work)(void *, int))
 {
-    if (p->job->threads > 1)
-        pici_parallel(p->job->threads, 256 << 10, work, p);
+    if (parts->job->threads > 1)
+        pici_parallel(parts->job->threads, 256 << 10, work, parts);
     else
-        work(p, 0);
+        work(parts, 0);
 }
 
-static uint64_t count_parts(struct parts *p)
+static uint64_t count_parts(struct parts *parts)
 {
-    run_parts(p, count_part);
-    p->before[0] = 0;
-    for (int i = 0; i < p->job->threads; i++)
-        p->before[i + 1] += p->before[i];
-    return p->before[p->job->threads];
+    run_parts(parts, count_part);
+    parts->before[0] = 0;
+    for (int i = 0; i < parts->job->threads; i++)
+        parts->before[i + 1] += parts->before[i];
+    return parts->before[parts->job->threads];
 }
 
 /* Write the entries of one part. Kernels write a little too much, so near the part's end they write to a bounce
  * buffer. */
 static void pack_coo_part(void *context, int i)
 {
-    struct parts *p = context;
-    const struct job *j = p->job;
-    const struct fmt_layout *l = &p->layout;
-    const unsigned iw = l->index_width, w = 1u << j->in.width_log2;
-    uint8_t *index = j->block + l->index_offset, *values = j->block + l->values_offset;
+    struct parts *parts = context;
+    const struct job *job = parts->job;
+    const struct fmt_layout *layout = &parts->layout;
+    const unsigned index_width = layout->index_width, width = 1u << job->source.width_log2;
+    uint8_t *index = job->block + layout->index_offset, *values = job->block + layout->values_offset;
     uint8_t index_end[TILE * 8 + PICI_SLACK], values_end[TILE * 8 + PICI_SLACK];
     uint8_t buffer[TILE * 8] __attribute__((aligned(64)));
-    uint64_t at = p->before[i], end = p->before[i + 1];
-    for (size_t first = part_begin(j, i), stop = part_begin(j, i + 1), n; first < stop; first += n) {
-        n = stop - first < TILE ? stop - first : TILE;
-        if (p->where && !where_has(p->where, first / TILE))
+    uint64_t position = parts->before[i], end = parts->before[i + 1];
+    for (size_t first = part_begin(job, i), stop = part_begin(job, i + 1), some; first < stop; first += some) {
+        some = stop - first < TILE ? stop - first : TILE;
+        if (parts->where && !where_has(parts->where, first / TILE))
             continue;
-        const uint8_t *src = pici_source_tile(&j->in, first, n, buffer);
-        if (end - at >= TILE + PICI_SLACK) {
-            at += j->in.move->pack_coo(index + at * iw, iw, values + at * w, src, n, first);
+        const uint8_t *src = pici_source_tile(&job->source, first, some, buffer);
+        if (end - position >= TILE + PICI_SLACK) {
+            position += job->source.move->pack_coo(index + position * index_width, index_width,
+                                                   values + position * width, src, some, first);
         } else {
-            size_t k = j->in.move->pack_coo(index_end, iw, values_end, src, n, first);
-            if (k > end - at) {
-                at = UINT64_MAX;
+            size_t packed = job->source.move->pack_coo(index_end, index_width, values_end, src, some, first);
+            if (packed > end - position) {
+                position = UINT64_MAX;
                 break;
             }
-            memcpy(index + at * iw, index_end, k * iw);
-            memcpy(values + at * w, values_end, k * w);
-            at += k;
+            memcpy(index + position * index_width, index_end, packed * index_width);
+            memcpy(values + position * width, values_end, packed * width);
+            position += packed;
         }
     }
-    if (at != end)
-        atomic_store(&p->changed, 1);
+    if (position != end)
+        atomic_store(&parts->changed, 1);
 }
 
-static enum pici_status compress_coo(const struct job *j, struct parts *p, uint64_t nnz)
+static enum pici_status compress_coo(const struct job *job, struct parts *parts, uint64_t nonzeros)
 {
-    if (!fmt_layout(&p->layout, FMT_COO, j->dtype, j->n, nnz) || p->layout.block_bytes > j->cap)
+    if (!fmt_layout(&parts->layout, FMT_COO, job->dtype, job->count, nonzeros) ||
+        parts->layout.block_bytes > job->capacity)
         return PICI_E_SPACE;
-    if (nnz)
-        run_parts(p, pack_coo_part);
-    zero_padding(j, &p->layout);
-    return atomic_load(&p->changed) ? PICI_E_ARG : PICI_OK;
+    if (nonzeros)
+        run_parts(parts, pack_coo_part);
+    zero_padding(job, &parts->layout);
+    return atomic_load(&parts->changed) ? PICI_E_ARG : PICI_OK;
 }
 
 /* ---- hybrid ---- */
@@ -362,317 +370,360 @@ enum give_up {
     IF_SURELY   /* dense: by so much that hybrid's block is shorter, whatever follows */
 };
 
-/* Each thread takes the next group and lays out its record. The records' lengths are summed in the order of the
- * groups, which tells the thread where its record goes. Then it writes it. */
+/* Each thread takes the next group and lays out its record. The sizes of the records are summed in the order of the
+ * groups, which tells the thread where its record goes. Then it writes the record. */
 struct records {
     const struct job *job;
     const struct fmt_layout *layout;
-    size_t cap, groups;
-    int dense; /* write a dense block instead; the lengths are those that the records would have */
-    enum give_up when;
+    size_t capacity, groups;
+    int dense; /* write a dense block instead; the sizes are those that the records would have */
+    enum give_up give_up;
     struct where *where; /* null, or where nonzeros are to be noted */
     atomic_size_t next;  /* group to take */
-    atomic_size_t turn;  /* group whose length is added next */
+    atomic_size_t turn;  /* group whose size is added next */
     size_t end; /* of the records before turn; SIZE_MAX: they did not fit, or the block was given up. For the thread
-                 * whose turn it is, as nnz */
-    uint64_t nnz;
-    uint64_t kept; /* negative zeros of which the sign is kept: not among nnz */
+                 * whose turn it is, as nonzeros */
+    uint64_t nonzeros;
+    uint64_t kept; /* negative zeros of which the sign is kept: not among nonzeros */
 };
 
-/* Is the block to be given up when the records of groups 0 to g end at `end`? */
-static int gives_up(const struct records *r, size_t g, size_t end)
+/* Give up the block when the records of groups 0 to `group` end at `end`? */
+static int gives_up(const struct records *records, size_t group, size_t end)
 {
-    const struct job *j = r->job;
-    const unsigned w = j->in.width_log2;
-    const size_t records = end - (size_t)r->layout->body_offset;
-    if (r->when == NEVER || g + 1 == r->groups)
+    const struct job *job = records->job;
+    const unsigned width_log2 = job->source.width_log2;
+    const size_t record_bytes = end - (size_t)records->layout->body_offset;
+    if (records->give_up == NEVER || group + 1 == records->groups)
         return 0;
-    const size_t elements = (g + 1) * GROUP_TILES * TILE, bytes = elements << w;
-    if (r->when == IF_SURELY) { /* the longest records of the other groups */
-        const uint64_t rest = fmt_bound_hybrid(j->dtype, j->n - elements);
-        return rest && r->layout->body_offset + records + rest < HDR_BYTES + ((uint64_t)j->n << w);
+    const size_t elements = (group + 1) * GROUP_TILES * TILE, bytes = elements << width_log2;
+    if (records->give_up == IF_SURELY) { /* the longest records of the other groups */
+        const uint64_t rest = fmt_bound_hybrid(job->dtype, job->count - elements);
+        return rest &&
+               records->layout->body_offset + record_bytes + rest < HDR_BYTES + ((uint64_t)job->count << width_log2);
     }
-    return (records < bytes) == (r->when == IF_SHORTER);
+    return (record_bytes < bytes) == (records->give_up == IF_SHORTER);
 }
 
-/* Add the record of group g, whose turn it is. Returns whether there is room for it, and the block not given up. */
-static int add_record(struct records *r, size_t g, const struct pici_group_layout *layout)
+/* Add the record of the group whose turn it is. Returns 0 if there is no space for it, or the block is given up. */
+static int add_record(struct records *records, size_t group, const struct pici_group_layout *layout)
 {
-    const size_t at = r->end;
-    const int good = at <= r->cap && layout->record <= r->cap - at && !gives_up(r, g, at + layout->record);
-    r->end = good ? at + layout->record : SIZE_MAX;
-    r->nnz += layout->nnz;
-    r->kept += layout->kept;
-    for (unsigned i = 0; r->where && i < layout->tiles; i++)
-        if (layout->tile[i].n || layout->signs >> i & 1)
-            where_add(r->where, g * GROUP_TILES + i);
-    atomic_store_explicit(&r->turn, g + 1, memory_order_release);
+    const size_t begin = records->end;
+    const int good = begin <= records->capacity && layout->record <= records->capacity - begin &&
+                     !gives_up(records, group, begin + layout->record);
+    records->end = good ? begin + layout->record : SIZE_MAX;
+    records->nonzeros += layout->nonzeros;
+    records->kept += layout->kept;
+    for (unsigned i = 0; records->where && i < layout->tiles; i++)
+        if (layout->tile[i].nonzeros || layout->signs >> i & 1)
+            where_add(records->where, group * GROUP_TILES + i);
+    atomic_store_explicit(&records->turn, group + 1, memory_order_release);
     if (!good)
-        atomic_store(&r->next, r->groups);
+        atomic_store(&records->next, records->groups);
     return good;
 }
 
 static void write_records(void *context, int thread)
 {
-    struct records *r = context;
-    const struct job *j = r->job;
-    const unsigned w = j->in.width_log2;
+    struct records *records = context;
+    const struct job *job = records->job;
+    const unsigned width_log2 = job->source.width_log2;
     const size_t whole = (size_t)GROUP_TILES * TILE;
     struct pici_group_layout layout;
     struct pici_scratch scratch;
     enum pici_prediction predicted = PREDICT_SPARSE; /* cheap to find out if it is not */
     (void)thread;
-    for (size_t g; (g = atomic_fetch_add(&r->next, 1)) < r->groups;) {
-        const size_t first = g * whole, left = j->n - first, n = left < whole ? left : whole;
-        if (r->dense) {
-            pici_group_copy(&layout, &scratch, &j->in, first, n, j->block + HDR_BYTES + (first << w), j->stream);
-            while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
+    for (size_t group; (group = atomic_fetch_add(&records->next, 1)) < records->groups;) {
+        const size_t first = group * whole, left = job->count - first, count = left < whole ? left : whole;
+        if (records->dense) {
+            pici_group_copy(&layout, &scratch, &job->source, first, count,
+                            job->block + HDR_BYTES + (first << width_log2), job->stream);
+            while (atomic_load_explicit(&records->turn, memory_order_acquire) != group)
                 sched_yield();
-            (void)add_record(r, g, &layout);
+            (void)add_record(records, group, &layout);
             continue;
         }
-        if (n < whole)
+        if (count < whole)
             predicted = PREDICT_ANY;
         /* the longest record of whole tiles is shorter than twice its elements */
-        if (predicted == PREDICT_ALIKE && !j->in.base && j->threads == 1 && r->end <= r->cap &&
-            (r->cap - r->end) / 2 >> w >= n &&
-            pici_group_write_alike(&layout, &j->in, first, j->block + r->end, j->stream)) {
-            store_index(j->block + HDR_BYTES, r->layout->index_width, g,
-                        (r->end - r->layout->body_offset) / fmt_unit(w));
-            (void)add_record(r, g, &layout);
+        if (predicted == PREDICT_ALIKE && !job->source.base && job->threads == 1 && records->end <= records->capacity &&
+            (records->capacity - records->end) / 2 >> width_log2 >= count &&
+            pici_group_write_alike(&layout, &job->source, first, job->block + records->end, job->stream)) {
+            store_index(job->block + HDR_BYTES, records->layout->index_width, group,
+                        (records->end - records->layout->body_offset) / fmt_unit(width_log2));
+            (void)add_record(records, group, &layout);
             continue;
         }
-        const int sparse = predicted == PREDICT_SPARSE && pici_group_layout_sparse(&layout, &scratch, &j->in, first);
+        const int sparse =
+            predicted == PREDICT_SPARSE && pici_group_layout_sparse(&layout, &scratch, &job->source, first);
         if (!sparse)
-            pici_group_layout_make(&layout, &scratch, &j->in, first, n);
-        predicted = pici_group_predict(&layout, &j->in);
+            pici_group_layout_make(&layout, &scratch, &job->source, first, count);
+        predicted = pici_group_predict(&layout, &job->source);
 
-        while (atomic_load_explicit(&r->turn, memory_order_acquire) != g)
+        while (atomic_load_explicit(&records->turn, memory_order_acquire) != group)
             sched_yield();
-        const size_t at = r->end;
-        if (!add_record(r, g, &layout))
+        const size_t begin = records->end;
+        if (!add_record(records, group, &layout))
             continue;
-        store_index(j->block + HDR_BYTES, r->layout->index_width, g, (at - r->layout->body_offset) / fmt_unit(w));
+        store_index(job->block + HDR_BYTES, records->layout->index_width, group,
+                    (begin - records->layout->body_offset) / fmt_unit(width_log2));
         if (sparse)
-            pici_group_write_sparse(&layout, &scratch, &j->in, j->block + at, j->stream);
+            pici_group_write_sparse(&layout, &scratch, &job->source, job->block + begin, job->stream);
         else
-            pici_group_write(&layout, &scratch, &j->in, first, n, j->block + at,
-                             j->threads > 1 ? layout.record : r->cap - at, j->stream);
+            pici_group_write(&layout, &scratch, &job->source, first, count, job->block + begin,
+                             job->threads > 1 ? layout.record : records->capacity - begin, job->stream);
     }
 }
 
-static void run_records(struct records *r)
+static void run_records(struct records *records)
 {
-    r->groups = (size_t)fmt_groups(r->layout->tiles);
-    r->end = (size_t)r->layout->body_offset;
-    if (r->job->threads > 1)
-        pici_parallel(r->job->threads, 256 << 10, write_records, r);
+    records->groups = (size_t)fmt_groups(records->layout->tiles);
+    records->end = (size_t)records->layout->body_offset;
+    if (records->job->threads > 1)
+        pici_parallel(records->job->threads, 256 << 10, write_records, records);
     else
-        write_records(r, 0);
+        write_records(records, 0);
 }
 
-/* cap: bytes that it may use; may be less than j->cap. where: null, or out. *nnz, *kept: out, as in struct records.
- * PICI_E_SPACE: it does not fit, or was given up. */
-static enum pici_status compress_hybrid(const struct job *j, size_t cap, enum give_up when, struct where *where,
-                                        struct fmt_layout *l, uint64_t *nnz, uint64_t *kept)
+/* capacity: bytes that it may use, at most job->capacity. where: null, or out. *nonzeros, *kept: out, as in struct
+ * records. PICI_E_SPACE: it does not fit, or was given up. */
+static enum pici_status compress_hybrid(const struct job *job, size_t capacity, enum give_up when, struct where *where,
+                                        struct fmt_layout *layout, uint64_t *nonzeros, uint64_t *kept)
 {
-    (void)fmt_layout_hybrid(l, FMT_VERSION, j->dtype, j->n, 0, 0);
-    if (l->body_offset > cap)
+    (void)fmt_layout_hybrid(layout, FMT_VERSION, job->dtype, job->count, 0, 0);
+    if (layout->body_offset > capacity)
         return PICI_E_SPACE;
-    struct records r = {.job = j, .layout = l, .cap = cap, .when = when, .where = where};
+    struct records records = {.job = job, .layout = layout, .capacity = capacity, .give_up = when, .where = where};
     if (where) {
         memset(where, 0, sizeof *where);
-        where->each = l->tiles / WHERE_BITS + 1;
+        where->tiles_per_bit = layout->tiles / WHERE_BITS + 1;
     }
-    memset(j->block + HDR_BYTES, 0, (size_t)l->body_offset - HDR_BYTES);
-    run_records(&r);
-    if (r.end == SIZE_MAX)
+    memset(job->block + HDR_BYTES, 0, (size_t)layout->body_offset - HDR_BYTES);
+    run_records(&records);
+    if (records.end == SIZE_MAX)
         return PICI_E_SPACE;
-    *nnz = r.nnz;
-    *kept = r.kept;
-    return fmt_layout_hybrid(l, r.kept ? FMT_VERSION_SIGNS : FMT_VERSION, j->dtype, j->n, r.nnz,
-                             r.end - (r.nnz << j->in.width_log2))
-               ? PICI_OK
-               : PICI_E_ARG;
+    *nonzeros = records.nonzeros;
+    *kept = records.kept;
+    const unsigned version = records.kept ? FMT_VERSION_SIGNS : FMT_VERSION;
+    const uint64_t values_offset = records.end - (records.nonzeros << job->source.width_log2);
+    if (!fmt_layout_hybrid(layout, version, job->dtype, job->count, records.nonzeros, values_offset))
+        return PICI_E_ARG;
+    return PICI_OK;
 }
 
-/* Write the body of a dense block, for which there is room. Returns the length that a hybrid block would have, and sets
- * *nnz and *kept; 0 if it was given up. */
-static uint64_t copy_and_measure(const struct job *j, enum give_up when, uint64_t *nnz, uint64_t *kept)
+/* Write the body of a dense block, for which there is space. Returns the size that a hybrid block would have, or 0 if
+ * the body was given up. Sets *nonzeros and *kept. */
+static uint64_t copy_and_measure(const struct job *job, enum give_up when, uint64_t *nonzeros, uint64_t *kept)
 {
-    struct fmt_layout l;
-    (void)fmt_layout_hybrid(&l, FMT_VERSION, j->dtype, j->n, 0, 0);
-    struct records r = {.job = j, .layout = &l, .cap = SIZE_MAX - 1, .dense = 1, .when = when};
-    run_records(&r);
-    *nnz = r.nnz;
-    *kept = r.kept;
-    return r.end == SIZE_MAX ? 0 : r.end;
+    struct fmt_layout layout;
+    (void)fmt_layout_hybrid(&layout, FMT_VERSION, job->dtype, job->count, 0, 0);
+    struct records records = {.job = job, .layout = &layout, .capacity = SIZE_MAX - 1, .dense = 1, .give_up = when};
+    run_records(&records);
+    *nonzeros = records.nonzeros;
+    *kept = records.kept;
+    return records.end == SIZE_MAX ? 0 : records.end;
 }
 
 /* ---- all formats ---- */
 
-/* The length of a block of format (not hybrid) with nnz nonzeros; UINT64_MAX if that is beyond 64 bits. */
-static uint64_t length(const struct job *j, unsigned format, uint64_t nnz)
+/* Bytes of a block of this format (not hybrid) with so many nonzeros; UINT64_MAX if that is beyond 64 bits. */
+static uint64_t block_size(const struct job *job, unsigned format, uint64_t nonzeros)
 {
-    struct fmt_layout l;
-    return fmt_layout(&l, format, j->dtype, j->n, format == FMT_DENSE ? j->n : nnz) ? l.block_bytes : UINT64_MAX;
+    struct fmt_layout layout;
+    const uint64_t values = format == FMT_DENSE ? job->count : nonzeros;
+    return fmt_layout(&layout, format, job->dtype, job->count, values) ? layout.block_bytes : UINT64_MAX;
 }
 
 /* The smallest format other than hybrid; of equal ones, that with the lowest number. */
-static unsigned smallest(const struct job *j, uint64_t nnz)
+static unsigned smallest(const struct job *job, uint64_t nonzeros)
 {
     unsigned best = FMT_DENSE;
-    for (unsigned f = FMT_PICI; f <= FMT_COO; f++)
-        if (length(j, f, nnz) < length(j, best, nnz))
-            best = f;
+    for (unsigned format = FMT_PICI; format <= FMT_COO; format++)
+        if (block_size(job, format, nonzeros) < block_size(job, best, nonzeros))
+            best = format;
     return best;
 }
 
 /* Would the first tile be raw in a hybrid block? */
-static int begins_raw(const struct job *j)
+static int begins_raw(const struct job *job)
 {
-    const unsigned n = j->n < TILE ? (unsigned)j->n : TILE;
-    const unsigned nnz = (unsigned)count(j, 0, n);
-    return nnz && container_of(nnz, n, j->in.width_log2, 0) == PICI_RAW;
+    const unsigned elements = job->count < TILE ? (unsigned)job->count : TILE;
+    const unsigned nonzeros = (unsigned)count_nonzeros(job, 0, elements);
+    return nonzeros && container_of(nonzeros, elements, job->source.width_log2, 0) == PICI_RAW;
 }
 
 enum { NO_FORMAT = 254 };
 
-/* The format that AUTO uses: the smallest; of equal ones, that with the lowest number. It is hybrid or dense, but for
- * some short blocks. So one of these two is encoded at once, as the first tile suggests, and counted meanwhile. It is
- * given up for the other if that proves shorter on the way. *done: the block of the format returned is complete but for
- * its header. */
-static unsigned auto_format(const struct job *j, struct parts *p, struct where *where, uint64_t *nnz,
-                            struct fmt_layout *l, int *done)
+/* What AUTO has made so far. */
+struct automatic {
+    const struct job *job;
+    struct where *where;
+    struct fmt_layout *layout; /* of the hybrid block */
+    uint64_t dense_bytes;
+    uint64_t hybrid_bytes; /* known once a body is complete */
+    uint64_t nonzeros, kept;
+    unsigned made; /* the format of the complete body, or NO_FORMAT */
+};
+
+/* Write a dense body. Returns 0 if it was given up. */
+static int make_dense(struct automatic *made, enum give_up give_up)
 {
-    const uint64_t dense = length(j, FMT_DENSE, 0);
-    const int room = dense <= j->cap; /* if not, all formats that fit are shorter than dense */
-    uint64_t hybrid = 0;              /* its length; 0: not known */
-    uint64_t kept = 0;
-    unsigned made = room && begins_raw(j) ? FMT_DENSE : FMT_HYBRID;
-    for (int attempt = 0; !hybrid && made != NO_FORMAT; attempt++) /* the third, or the fourth, is never given up */
-        if (made == FMT_DENSE) {
-            hybrid = copy_and_measure(j, attempt == 0 ? IF_SHORTER : attempt == 1 ? IF_SURELY : NEVER, nnz, &kept);
-            made = hybrid ? FMT_DENSE : FMT_HYBRID;
-        } else {
-            const size_t cap = room ? (size_t)dense - 1 : j->cap;
-            if (compress_hybrid(j, cap, room && attempt == 0 ? IF_LONGER : NEVER, where, l, nnz, &kept) == PICI_OK)
-                hybrid = l->block_bytes;
-            else
-                made = room ? FMT_DENSE : NO_FORMAT;
-        }
-    if (made == NO_FORMAT) { /* hybrid is longer than every format that fits */
-        *nnz = count_parts(p);
-        hybrid = UINT64_MAX;
-        kept = 0;
+    made->hybrid_bytes = copy_and_measure(made->job, give_up, &made->nonzeros, &made->kept);
+    made->made = made->hybrid_bytes ? FMT_DENSE : NO_FORMAT;
+    return made->made == FMT_DENSE;
+}
+
+/* Write a hybrid body that is shorter than a dense one. Returns 0 if there is none that fits, or it was given up. */
+static int make_hybrid(struct automatic *made, enum give_up give_up)
+{
+    const struct job *job = made->job;
+    const size_t most = made->dense_bytes <= job->capacity ? (size_t)made->dense_bytes - 1 : job->capacity;
+    const enum pici_status status =
+        compress_hybrid(job, most, give_up, made->where, made->layout, &made->nonzeros, &made->kept);
+    made->made = status == PICI_OK ? FMT_HYBRID : NO_FORMAT;
+    if (status == PICI_OK)
+        made->hybrid_bytes = made->layout->block_bytes;
+    return status == PICI_OK;
+}
+
+/* Write a dense or a hybrid body, whichever is shorter. Each attempt follows if the one before was given up; the last
+ * dense one never is. */
+static void make_shorter(struct automatic *made)
+{
+    if (made->dense_bytes > made->job->capacity) /* all formats that fit are shorter than dense */
+        (void)make_hybrid(made, NEVER);
+    else if (begins_raw(made->job))
+        (void)(make_dense(made, IF_SHORTER) || make_hybrid(made, NEVER) || make_dense(made, NEVER));
+    else
+        (void)(make_hybrid(made, IF_LONGER) || make_dense(made, IF_SURELY) || make_hybrid(made, NEVER) ||
+               make_dense(made, NEVER));
+}
+
+/* The format that AUTO uses: the smallest; of equal ones, that with the lowest number. It is hybrid or dense, except
+ * for some short blocks. So one of these two is made first, which counts the nonzeros too. *done: the block of the
+ * returned format is complete except for its header. */
+static unsigned auto_format(const struct job *job, struct parts *parts, struct where *where, uint64_t *nonzeros,
+                            struct fmt_layout *layout, int *done)
+{
+    struct automatic made = {
+        .job = job, .where = where, .layout = layout, .dense_bytes = block_size(job, FMT_DENSE, 0)};
+    make_shorter(&made);
+    if (made.made == NO_FORMAT) { /* hybrid is longer than every format that fits */
+        made.nonzeros = count_parts(parts);
+        made.kept = 0;
+        made.hybrid_bytes = UINT64_MAX;
     }
-    const unsigned best = smallest(j, *nnz + kept);
-    const unsigned format = hybrid < length(j, best, *nnz + kept) ? (unsigned)FMT_HYBRID : best;
-    if (format != FMT_HYBRID)
-        *nnz += kept;
-    if (format == FMT_COO && made != NO_FORMAT && *nnz) {
-        p->before[1] = *nnz;
-        p->where = made == FMT_HYBRID ? where : NULL;
-        if (j->threads > 1)
-            count_parts(p);
+    *nonzeros = made.nonzeros + made.kept;
+    unsigned format = smallest(job, *nonzeros);
+    if (made.hybrid_bytes < block_size(job, format, *nonzeros)) {
+        format = FMT_HYBRID;
+        *nonzeros = made.nonzeros;
     }
-    *done = format == made;
+    if (format == FMT_COO && made.made != NO_FORMAT && *nonzeros) {
+        parts->before[1] = *nonzeros;
+        parts->where = made.made == FMT_HYBRID ? where : NULL;
+        if (job->threads > 1)
+            count_parts(parts);
+    }
+    *done = format == made.made;
     return format;
 }
 
-__attribute__((noinline)) static void copy_dense(const struct job *j)
+__attribute__((noinline)) static void copy_dense(const struct job *job)
 {
-    uint8_t buffer[TILE * 8] __attribute__((aligned(64))), *out = j->block + HDR_BYTES;
-    if (j->by_value)
-        j->in.move->dense(out, j->in.src, j->n, j->stream);
-    else if (!j->in.base)
-        pici_copy_stored(out, j->in.src, j->n, j->in.width_log2);
-    for (size_t first = 0, n; j->in.base && first < j->n; first += n) {
-        n = j->n - first < TILE ? j->n - first : TILE;
-        pici_copy_stored(out + (first << j->in.width_log2), pici_source_tile(&j->in, first, n, buffer), n,
-                         j->in.width_log2);
+    uint8_t buffer[TILE * 8] __attribute__((aligned(64))), *out = job->block + HDR_BYTES;
+    if (job->by_value)
+        job->source.move->dense(out, job->source.src, job->count, job->stream);
+    else if (!job->source.base)
+        pici_copy_stored(out, job->source.src, job->count, job->source.width_log2);
+    for (size_t first = 0, some; job->source.base && first < job->count; first += some) {
+        some = job->count - first < TILE ? job->count - first : TILE;
+        pici_copy_stored(out + (first << job->source.width_log2), pici_source_tile(&job->source, first, some, buffer),
+                         some, job->source.width_log2);
     }
 }
 
-static enum pici_status compress(const struct job *j, enum pici_format format, int checksum, size_t *len)
+static enum pici_status compress(const struct job *job, enum pici_format format, int checksum, size_t *size)
 {
-    struct parts parts = {.job = j};
+    struct parts parts = {.job = job};
     struct where where; /* for AUTO */
-    unsigned f = (unsigned)format;
-    uint64_t nnz = 0, kept;
-    enum pici_status s = PICI_OK;
-    struct fmt_layout l;
+    unsigned chosen = (unsigned)format;
+    uint64_t nonzeros = 0, kept;
+    enum pici_status status = PICI_OK;
+    struct fmt_layout layout;
     int done = 0;
 
     if (format == PICI_COO)
-        nnz = count_parts(&parts);
-    if (j->cap < HDR_BYTES)
+        nonzeros = count_parts(&parts);
+    if (job->capacity < HDR_BYTES)
         return PICI_E_SPACE;
-    memset(j->block, 0, HDR_BYTES); /* an unfinished block must not begin with a valid header */
+    memset(job->block, 0, HDR_BYTES); /* an unfinished block must not begin with a valid header */
     if (format == PICI_AUTO)
-        f = auto_format(j, &parts, &where, &nnz, &l, &done);
-    if (f == FMT_HYBRID) {
-        s = done ? PICI_OK : compress_hybrid(j, j->cap, NEVER, NULL, &l, &nnz, &kept);
-    } else if (f == FMT_PICI) {
-        s = compress_pici(j, &nnz);
-    } else if (f == FMT_COO) {
-        s = compress_coo(j, &parts, nnz);
+        chosen = auto_format(job, &parts, &where, &nonzeros, &layout, &done);
+    if (chosen == FMT_HYBRID) {
+        status = done ? PICI_OK : compress_hybrid(job, job->capacity, NEVER, NULL, &layout, &nonzeros, &kept);
+    } else if (chosen == FMT_PICI) {
+        status = compress_pici(job, &nonzeros);
+    } else if (chosen == FMT_COO) {
+        status = compress_coo(job, &parts, nonzeros);
     } else {
-        nnz = j->n;
-        if (j->n > (j->cap - HDR_BYTES) >> j->in.width_log2)
+        nonzeros = job->count;
+        if (job->count > (job->capacity - HDR_BYTES) >> job->source.width_log2)
             return PICI_E_SPACE;
         if (!done)
-            copy_dense(j);
+            copy_dense(job);
     }
-    if (s)
-        return s;
-    if (f != FMT_HYBRID && !fmt_layout(&l, f, j->dtype, j->n, nnz))
+    if (status)
+        return status;
+    if (chosen != FMT_HYBRID && !fmt_layout(&layout, chosen, job->dtype, job->count, nonzeros))
         return PICI_E_SPACE;
-    unsigned flags = fmt_flags(f, j->n) | (checksum ? FLAG_CHECKSUM : 0u);
-    pici_block_emit(j->block, &l, f, j->dtype, flags, j->n, nnz);
+    unsigned flags = fmt_flags(chosen, job->count) | (checksum ? FLAG_CHECKSUM : 0u);
+    pici_block_emit(job->block, &layout, chosen, job->dtype, flags, job->count, nonzeros);
     if (checksum)
-        store_le64(j->block + HDR_CHECKSUM, pici_block_hash(j->block, (size_t)l.block_bytes));
-    *len = (size_t)l.block_bytes;
+        store_le64(job->block + HDR_CHECKSUM, pici_block_hash(job->block, (size_t)layout.block_bytes));
+    *size = (size_t)layout.block_bytes;
     return PICI_OK;
 }
 
 /* base: may be null. */
-static enum pici_status encode(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
-                               enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
+static enum pici_status encode(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                               uint64_t count, enum pici_dtype dtype, enum pici_format format,
+                               const struct pici_opts *options)
 {
-    struct pici_opts o;
-    int w = fmt_width_log2((unsigned)dtype);
-    if (!block || !len || (!src && n) || w < 0 || !pici_format_name(format) || n > SIZE_MAX >> w ||
-        pici_overlap(block, cap, src, n << w) || pici_overlap(block, cap, base, base ? n << w : 0))
+    struct pici_opts checked;
+    int width_log2 = fmt_width_log2((unsigned)dtype);
+    if (!block || !size || (!src && count) || width_log2 < 0 || !pici_format_name(format) ||
+        count > SIZE_MAX >> width_log2 || pici_overlap(block, capacity, src, count << width_log2) ||
+        pici_overlap(block, capacity, base, base ? count << width_log2 : 0))
         return PICI_E_ARG;
-    enum pici_status s = pici_opts_get(&o, opts);
-    if (s)
-        return s;
-    const int by_value = o.zeros == PICI_ZEROS_BY_VALUE && !base && fmt_is_float((unsigned)dtype);
-    struct job j = {.block = block,
-                    .cap = cap,
-                    .in = {src, base, (by_value ? pici_isa()->by_value : pici_isa()->move)[w], (unsigned)w,
-                           .signs = !by_value && fmt_is_float((unsigned)dtype)},
-                    .n = (size_t)n,
-                    .dtype = (unsigned)dtype,
-                    .threads = pici_thread_count(o.threads, fmt_tiles(n) / PICI_PIECE_TILES),
-                    .stream = n << w >= PICI_STREAM_BYTES,
-                    .by_value = by_value};
-    return compress(&j, format, o.checksum, len);
+    enum pici_status status = pici_opts_get(&checked, options);
+    if (status)
+        return status;
+    const int by_value = checked.zeros == PICI_ZEROS_BY_VALUE && !base && fmt_is_float((unsigned)dtype);
+    struct job job = {.block = block,
+                      .capacity = capacity,
+                      .source = {src, base, (by_value ? pici_isa()->by_value : pici_isa()->move)[width_log2],
+                                 (unsigned)width_log2, .signs = !by_value && fmt_is_float((unsigned)dtype)},
+                      .count = (size_t)count,
+                      .dtype = (unsigned)dtype,
+                      .threads = pici_thread_count(checked.threads, fmt_tiles(count) / PICI_PIECE_TILES),
+                      .stream = count << width_log2 >= PICI_STREAM_BYTES,
+                      .by_value = by_value};
+    return compress(&job, format, checked.checksum, size);
 }
 
-enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n, enum pici_dtype dtype,
-                               enum pici_format format, const struct pici_opts *opts)
+enum pici_status pici_compress(void *block, size_t capacity, size_t *size, const void *src, uint64_t count,
+                               enum pici_dtype dtype, enum pici_format format, const struct pici_opts *options)
 {
-    if (len)
-        *len = 0;
-    return encode(block, cap, len, NULL, src, n, dtype, format, opts);
+    if (size)
+        *size = 0;
+    return encode(block, capacity, size, NULL, src, count, dtype, format, options);
 }
 
-enum pici_status pici_diff(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
-                           enum pici_dtype dtype, enum pici_format format, const struct pici_opts *opts)
+enum pici_status pici_diff(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                           uint64_t count, enum pici_dtype dtype, enum pici_format format,
+                           const struct pici_opts *options)
 {
-    if (len)
-        *len = 0;
-    return n && !base ? PICI_E_ARG : encode(block, cap, len, base, src, n, dtype, format, opts);
+    if (size)
+        *size = 0;
+    return count && !base ? PICI_E_ARG : encode(block, capacity, size, base, src, count, dtype, format, options);
 }

@@ -16,44 +16,46 @@ static const struct sized_layout mix_0_2 = {offsetof(struct pici_mix, tiles) + 2
                                              {offsetof(struct pici_mix, value_bytes), 5 * 8},
                                              {offsetof(struct pici_mix, other_bytes), 4 * 8}}};
 
-enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len)
+enum pici_status pici_mix(struct pici_mix *out, const void *block, size_t size)
 {
-    struct pici_block b;
-    if (!mix || !sized_either(sized_of(mix), sizeof *mix, &mix_0_2) || !block)
+    struct pici_block parsed;
+    if (!out || !sized_either(sized_of(out), sizeof *out, &mix_0_2) || !block)
         return PICI_E_ARG;
-    enum pici_status s = pici_block_parse(&b, block, len, NULL);
-    if (s || (s = pici_block_whole(&b, len, NULL)) != PICI_OK)
-        return s;
-    if (b.format != FMT_HYBRID)
+    enum pici_status status = pici_block_parse(&parsed, block, size, NULL);
+    if (status || (status = pici_block_whole(&parsed, size, NULL)) != PICI_OK)
+        return status;
+    if (parsed.format != FMT_HYBRID)
         return PICI_E_ARG;
-    struct pici_mix m = {.size = sizeof m, .other_bytes = b.at.block_bytes};
-    struct pici_group r;
-    const uint64_t groups = fmt_groups(b.at.tiles);
-    for (uint64_t g = 0; g < groups; g++) {
-        if ((s = pici_group_read(&r, &b, g, NULL)) != PICI_OK)
-            return s;
-        for (unsigned i = 0; i < r.tiles; i++) {
-            const struct pici_tile *t = &r.tile[i];
-            const int signs = r.signs >> i & 1;
-            const unsigned c = signs && !t->n ? (unsigned)PICI_OFFSETS12 : t->container;
-            m.tiles[c]++;
-            if (c == PICI_EMPTY)
+    struct pici_mix breakdown = {.size = sizeof breakdown, .other_bytes = parsed.layout.block_bytes};
+    struct pici_group group;
+    const uint64_t groups = fmt_groups(parsed.layout.tiles);
+    for (uint64_t number = 0; number < groups; number++) {
+        if ((status = pici_group_read(&group, &parsed, number, NULL)) != PICI_OK)
+            return status;
+        for (unsigned i = 0; i < group.tiles; i++) {
+            const struct pici_tile *tile = &group.tile[i];
+            const int signs = group.signs >> i & 1;
+            const unsigned container = signs && !tile->nonzeros ? (unsigned)PICI_OFFSETS12 : tile->container;
+            breakdown.tiles[container]++;
+            if (container == PICI_EMPTY)
                 continue;
-            uint64_t positions = 1 + (signs || c != PICI_OFFSETS12) + container_payload(c, t->n);
+            uint64_t positions =
+                1 + (signs || container != PICI_OFFSETS12) + container_payload(container, tile->nonzeros);
             if (signs) {
-                const uint64_t bytes = SIGN_DESCRIPTOR + pici_signs_bytes(&r.sign[i]);
-                m.sign_tiles++;
-                m.sign_bytes += bytes;
-                m.negative_zeros += pici_signs_negative(&r.sign[i]);
+                const uint64_t bytes = SIGN_DESCRIPTOR + pici_signs_bytes(&group.tile_signs[i]);
+                breakdown.sign_tiles++;
+                breakdown.sign_bytes += bytes;
+                breakdown.negative_zeros += pici_signs_negative(&group.tile_signs[i]);
                 positions += bytes;
             }
-            const uint64_t values = (uint64_t)container_stored(c, t->n, pici_tile_elements(&b, r.first + i))
-                                    << b.at.width_log2;
-            m.nnz[c] += t->n;
-            m.position_bytes[c] += positions;
-            m.value_bytes[c] += values;
-            m.other_bytes -= positions + values;
+            const uint64_t values =
+                (uint64_t)container_stored(container, tile->nonzeros, pici_tile_elements(&parsed, group.first + i))
+                << parsed.layout.width_log2;
+            breakdown.nnz[container] += tile->nonzeros;
+            breakdown.position_bytes[container] += positions;
+            breakdown.value_bytes[container] += values;
+            breakdown.other_bytes -= positions + values;
         }
     }
-    return sized_write_either(mix, &m, sizeof m, sizeof m, &mix_0_2);
+    return sized_write_either(out, &breakdown, sizeof breakdown, sizeof breakdown, &mix_0_2);
 }

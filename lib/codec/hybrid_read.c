@@ -7,57 +7,62 @@
 
 #include "bytes.h"
 
-unsigned pici_tile_elements(const struct pici_block *b, uint64_t t)
+unsigned pici_tile_elements(const struct pici_block *block, uint64_t tile)
 {
-    const uint64_t left = b->count - t * TILE;
+    const uint64_t left = block->count - tile * TILE;
     return left < TILE ? (unsigned)left : TILE;
 }
 
-const uint8_t *pici_tile_descriptor(const struct pici_group *r, unsigned i)
+const uint8_t *pici_tile_descriptor(const struct pici_group *group, unsigned i)
 {
-    const uint32_t before = load_le32(r->record) & ((UINT32_C(1) << i) - 1);
-    return r->record + 4 + __builtin_popcount(before);
+    const uint32_t before = load_le32(group->record) & ((UINT32_C(1) << i) - 1);
+    return group->record + 4 + __builtin_popcount(before);
 }
 
-const uint8_t *pici_tile_sign_descriptor(const struct pici_group *r, unsigned i)
+const uint8_t *pici_tile_sign_descriptor(const struct pici_group *group, unsigned i)
 {
-    const uint32_t bits = load_le32(r->record);
-    const uint8_t *at = r->record + 4;
+    const uint32_t bits = load_le32(group->record);
+    const uint8_t *descriptor = group->record + 4;
     for (unsigned left = (unsigned)__builtin_popcount(bits), k = 0; k < left; k++)
-        at += r->record[4 + k] & DESCRIPTOR_TWO ? 2 : 1;
-    return at + (size_t)SIGN_DESCRIPTOR * (unsigned)__builtin_popcount(r->signs & ((UINT32_C(1) << i) - 1));
+        descriptor += group->record[4 + k] & DESCRIPTOR_TWO ? 2 : 1;
+    return descriptor + (size_t)SIGN_DESCRIPTOR * (unsigned)__builtin_popcount(group->signs & ((UINT32_C(1) << i) - 1));
 }
 
-static uint64_t offset_of(const struct pici_block *b, const uint8_t *p)
+static uint64_t offset_of(const struct pici_block *block, const uint8_t *byte)
 {
-    return (uint64_t)(p - b->bytes);
+    return (uint64_t)(byte - block->bytes);
 }
 
-enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *b, uint64_t g, struct pici_fault *fault)
+enum pici_status pici_group_read(struct pici_group *group, const struct pici_block *block, uint64_t number,
+                                 struct pici_fault *fault)
 {
-    const unsigned iw = b->at.index_width, w = b->at.width_log2, unit = fmt_unit(w);
-    const uint64_t units = (b->at.block_bytes - b->at.body_offset) / unit, groups = fmt_groups(b->at.tiles);
-    const uint64_t entry = b->at.index_offset + g * iw, begin = load_index(b->index, iw, g);
+    const unsigned index_width = block->layout.index_width, width_log2 = block->layout.width_log2,
+                   unit = fmt_unit(width_log2);
+    const uint64_t units = (block->layout.block_bytes - block->layout.body_offset) / unit,
+                   groups = fmt_groups(block->layout.tiles);
+    const uint64_t entry = block->layout.index_offset + number * index_width,
+                   begin = load_index(block->index, index_width, number);
     uint64_t end = units;
-    r->first = g * GROUP_TILES;
-    r->tiles = b->at.tiles - r->first < GROUP_TILES ? (unsigned)(b->at.tiles - r->first) : GROUP_TILES;
-    r->nnz = 0;
-    r->runs = r->signs = 0;
-    if (g == 0 ? begin != 0 : begin > units)
-        return pici_fault_at(fault, PICI_E_CORRUPT, entry, r->first, "directory");
-    if (g + 1 < groups) {
-        end = load_index(b->index, iw, g + 1);
+    group->first = number * GROUP_TILES;
+    group->tiles =
+        block->layout.tiles - group->first < GROUP_TILES ? (unsigned)(block->layout.tiles - group->first) : GROUP_TILES;
+    group->nonzeros = 0;
+    group->runs = group->signs = 0;
+    if (number == 0 ? begin != 0 : begin > units)
+        return pici_fault_at(fault, PICI_E_CORRUPT, entry, group->first, "directory");
+    if (number + 1 < groups) {
+        end = load_index(block->index, index_width, number + 1);
         if (end < begin || end > units)
-            return pici_fault_at(fault, PICI_E_CORRUPT, entry + iw, r->first + GROUP_TILES, "directory");
+            return pici_fault_at(fault, PICI_E_CORRUPT, entry + index_width, group->first + GROUP_TILES, "directory");
     }
-    const uint8_t *const record = r->record = b->bytes + b->at.body_offset + begin * unit;
+    const uint8_t *const record = group->record = block->bytes + block->layout.body_offset + begin * unit;
     const size_t bytes = (size_t)((end - begin) * unit);
     uint32_t bits = bytes ? load_le32(record) : 0;
-    if (bytes && (!bits || (r->tiles < GROUP_TILES && bits >> r->tiles)))
-        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, record), r->first, "occupancy");
+    if (bytes && (!bits || (group->tiles < GROUP_TILES && bits >> group->tiles)))
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "occupancy");
 
     /* by address: a payload may be beyond the end, and is not read before the record's length has been checked */
-    const int version2 = b->at.version == FMT_VERSION_SIGNS;
+    const int version2 = block->layout.version == FMT_VERSION_SIGNS;
     const uint8_t *first = record + 4, *second = first + __builtin_popcount(bits), *sign = second;
     size_t descriptors = 4 + (size_t)(second - first);
     for (size_t i = 0, some = (size_t)(second - first); i < some && 4 + some <= bytes; i++) {
@@ -67,70 +72,74 @@ enum pici_status pici_group_read(struct pici_group *r, const struct pici_block *
             descriptors += SIGN_DESCRIPTOR;
     }
     if (bytes && descriptors > bytes)
-        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, record), r->first, "record-length");
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "record-length");
     size_t metadata = bytes ? descriptors : 0, stored = 0, signs = 0;
-    for (unsigned i = 0; i < r->tiles; i++, bits >>= 1) {
-        struct pici_tile *t = &r->tile[i];
-        const unsigned len = pici_tile_elements(b, r->first + i);
+    for (unsigned i = 0; i < group->tiles; i++, bits >>= 1) {
+        struct pici_tile *tile = &group->tile[i];
+        const unsigned elements = pici_tile_elements(block, group->first + i);
         struct container_said said;
-        *t = (struct pici_tile){.payload = b->bytes, .container = PICI_EMPTY};
+        *tile = (struct pici_tile){.payload = block->bytes, .container = PICI_EMPTY};
         if (!(bits & 1))
             continue;
-        if (!container_read(&said, *first, *first & DESCRIPTOR_TWO ? *second : 0, len, w) || (said.signs && !version2))
-            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, first), r->first + i, "descriptor");
+        if (!container_read(&said, *first, *first & DESCRIPTOR_TWO ? *second : 0, elements, width_log2) ||
+            (said.signs && !version2))
+            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, first), group->first + i, "descriptor");
         second += *first++ >> 7;
-        t->n = (uint16_t)said.n;
-        t->container = (uint8_t)(said.n ? said.container : (unsigned)PICI_EMPTY);
-        r->runs |= (uint32_t)said.full << i;
-        r->nnz += t->n;
-        t->payload = (const uint8_t *)((uintptr_t)record + metadata);
-        metadata += container_payload(t->container, t->n);
-        stored += (size_t)container_stored(t->container, t->n, len) << w;
+        tile->nonzeros = (uint16_t)said.n;
+        tile->container = (uint8_t)(said.n ? said.container : (unsigned)PICI_EMPTY);
+        group->runs |= (uint32_t)said.full << i;
+        group->nonzeros += tile->nonzeros;
+        tile->payload = (const uint8_t *)((uintptr_t)record + metadata);
+        metadata += container_payload(tile->container, tile->nonzeros);
+        stored += (size_t)container_stored(tile->container, tile->nonzeros, elements) << width_log2;
         if (said.signs) {
-            r->signs |= UINT32_C(1) << i;
-            if (!pici_signs_read_descriptor(&r->sign[i], sign, len - t->n))
-                return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, sign), r->first + i, "signs");
+            group->signs |= UINT32_C(1) << i;
+            if (!pici_signs_read_descriptor(&group->tile_signs[i], sign, elements - tile->nonzeros))
+                return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, sign), group->first + i, "signs");
             sign += SIGN_DESCRIPTOR;
-            signs += pici_signs_bytes(&r->sign[i]);
+            signs += pici_signs_bytes(&group->tile_signs[i]);
         }
     }
-    const uint8_t *at = (const uint8_t *)((uintptr_t)record + metadata);
+    const uint8_t *sign_bits = (const uint8_t *)((uintptr_t)record + metadata);
     metadata += signs;
-    if (fmt_record(metadata, stored, w) != bytes)
-        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, record), r->first, "record-length");
-    const uint8_t *values = record + (bytes ? fmt_record_values(metadata, w) : 0), *bad = record + metadata;
-    while (bad < values && !*bad)
-        bad++;
-    if (bad == values)
-        for (bad += stored; bad < record + bytes && !*bad;)
-            bad++;
-    if (bad < record + bytes)
-        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(b, bad), PICI_NO_TILE, "padding");
-    for (unsigned i = 0; i < r->tiles; i++) {
-        struct pici_tile *t = &r->tile[i];
-        if (r->signs >> i & 1) {
-            r->sign[i].bytes = at;
-            at += pici_signs_bytes(&r->sign[i]);
+    if (fmt_record(metadata, stored, width_log2) != bytes)
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "record-length");
+    const uint8_t *values = record + (bytes ? fmt_record_values(metadata, width_log2) : 0),
+                  *padding = record + metadata;
+    while (padding < values && !*padding)
+        padding++;
+    if (padding == values)
+        for (padding += stored; padding < record + bytes && !*padding;)
+            padding++;
+    if (padding < record + bytes)
+        return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, padding), PICI_NO_TILE, "padding");
+    for (unsigned i = 0; i < group->tiles; i++) {
+        struct pici_tile *tile = &group->tile[i];
+        if (group->signs >> i & 1) {
+            group->tile_signs[i].bytes = sign_bits;
+            sign_bits += pici_signs_bytes(&group->tile_signs[i]);
         }
-        t->values = values;
-        if (t->n)
-            values += (size_t)container_stored(t->container, t->n, pici_tile_elements(b, r->first + i)) << w;
+        tile->values = values;
+        if (tile->nonzeros)
+            values +=
+                (size_t)container_stored(tile->container, tile->nonzeros, pici_tile_elements(block, group->first + i))
+                << width_log2;
     }
     return PICI_OK;
 }
 
-int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_log2)
+int pici_tile_has_run(const struct pici_tile *tile, unsigned elements, unsigned width_log2)
 {
-    for (unsigned first = 0; first + RUN <= len; first += RUN) {
+    for (unsigned first = 0; first + RUN <= elements; first += RUN) {
         unsigned full = 0;
-        if (t->container == PICI_BITVECTOR)
-            while (full < RUN && load_le64(t->payload + (first + full) / 8) == UINT64_MAX)
+        if (tile->container == PICI_BITVECTOR)
+            while (full < RUN && load_le64(tile->payload + (first + full) / 8) == UINT64_MAX)
                 full += 64;
         else
             for (unsigned any = 1; full < RUN && any; full += any != 0) {
                 any = 0;
                 for (unsigned k = 0; k < 1u << width_log2; k++)
-                    any |= t->values[((size_t)(first + full) << width_log2) + k];
+                    any |= tile->values[((size_t)(first + full) << width_log2) + k];
             }
         if (full == RUN)
             return 1;
@@ -138,24 +147,25 @@ int pici_tile_has_run(const struct pici_tile *t, unsigned len, unsigned width_lo
     return 0;
 }
 
-int pici_tile_decode(uint8_t *out, const struct pici_tile *t, unsigned len, unsigned width_log2)
+int pici_tile_decode(uint8_t *out, const struct pici_tile *tile, unsigned elements, unsigned width_log2)
 {
-    const unsigned w = width_log2, payload = container_payload(t->container, t->n);
-    const size_t stored = (size_t)container_stored(t->container, t->n, len) << w;
-    const size_t zeros = t->container == PICI_RAW ? (size_t)(TILE - len) << w : PICI_SLACK;
+    const unsigned payload = container_payload(tile->container, tile->nonzeros);
+    const size_t stored = (size_t)container_stored(tile->container, tile->nonzeros, elements) << width_log2;
+    const size_t zeros = tile->container == PICI_RAW ? (size_t)(TILE - elements) << width_log2 : PICI_SLACK;
     uint8_t values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK];
-    if (!t->n) {
-        memset(out, 0, (size_t)TILE << w);
+    if (!tile->nonzeros) {
+        memset(out, 0, (size_t)TILE << width_log2);
         return 1;
     }
     /* bounce buffers, because a kernel reads too much */
-    memcpy(where, t->payload, payload);
+    memcpy(where, tile->payload, payload);
     memset(where + payload, 0, PICI_SLACK);
-    memcpy(values, t->values, stored);
+    memcpy(values, tile->values, stored);
     memset(values + stored, 0, zeros);
-    const struct pici_tile copy = {where, values, t->n, t->container};
+    const struct pici_tile copy = {where, values, tile->nonzeros, tile->container};
     struct pici_unpack_tiles one = {.dst = out, .tile = &copy, .tiles = 1};
-    const struct pici_move *move = pici_isa()->move[w];
+    const struct pici_move *move = pici_isa()->move[width_log2];
     /* stored values are nonzero, so any that lie past the end are counted here */
-    return move->unpack_tiles(&one) == 1 && (len == TILE || !move->count(out + ((size_t)len << w), TILE - len));
+    return move->unpack_tiles(&one) == 1 &&
+           (elements == TILE || !move->count(out + ((size_t)elements << width_log2), TILE - elements));
 }

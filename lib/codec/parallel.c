@@ -9,12 +9,12 @@
 static int cores(void)
 {
 #ifdef __linux__
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) == 0)
-        return CPU_COUNT(&set);
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+        return CPU_COUNT(&allowed);
 #endif
-    long n = sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
+    long online = sysconf(_SC_NPROCESSORS_ONLN);
+    return online > 0 ? (int)online : 1;
 }
 
 int pici_thread_count(int threads, uint64_t pieces)
@@ -32,29 +32,29 @@ struct task {
     pthread_t thread;
     void (*work)(void *, int);
     void *context;
-    int i;
+    int index;
 };
 
-static void *start(void *arg)
+static void *start(void *argument)
 {
-    struct task *t = arg;
-    t->work(t->context, t->i);
+    struct task *task = argument;
+    task->work(task->context, task->index);
     return NULL;
 }
 
-void pici_parallel(int n, size_t stack, void (*work)(void *, int), void *context)
+void pici_parallel(int count, size_t stack, void (*work)(void *, int), void *context)
 {
     struct task task[PICI_MAX_THREADS];
     pthread_attr_t attr;
     int started = 0, have_attr = pthread_attr_init(&attr) == 0;
     if (have_attr)
         have_attr = pthread_attr_setstacksize(&attr, stack) == 0;
-    for (; have_attr && started < n - 1; started++) {
-        task[started] = (struct task){.work = work, .context = context, .i = started};
+    for (; have_attr && started < count - 1; started++) {
+        task[started] = (struct task){.work = work, .context = context, .index = started};
         if (pthread_create(&task[started].thread, &attr, start, &task[started]) != 0)
             break;
     }
-    for (int i = started; i < n; i++)
+    for (int i = started; i < count; i++)
         work(context, i);
     for (int i = 0; i < started; i++)
         pthread_join(task[i].thread, NULL);

@@ -9,14 +9,14 @@
 
 enum { PICI_MAX_THREADS = 256 };
 
-/* How many threads to use: `threads` (0: one for each core that the process may run on), but at most one for each of
- * `pieces` pieces of work, and at most PICI_MAX_THREADS. At least 1. */
+/* The number of threads to use: `threads`, or with 0 one for each core that the process may run on. At most one for
+ * each piece of work, at most PICI_MAX_THREADS, and at least 1. */
 int pici_thread_count(int threads, uint64_t pieces);
 
-/* Run work(context, i) for each i in [0, n), and wait for all. The caller runs one; each other runs on a thread of
- * its own, with at least `stack` bytes of stack. If a thread cannot be started, the caller runs what is left itself.
- * The caller takes part because Linux often places a new thread on a busy core when the caller goes to sleep: with
- * two threads and a sleeping caller, both often shared one core for the few milliseconds of a call. */
-void pici_parallel(int n, size_t stack, void (*work)(void *context, int i), void *context);
+/* Run work(context, i) for each i in [0, count), and wait for all. The caller runs one. Each other runs on its own
+ * thread, with at least `stack` bytes of stack. If a thread cannot be started, the caller runs the rest itself. The
+ * caller takes part because Linux often puts a new thread on a busy core when the caller goes to sleep. Two threads
+ * beside a sleeping caller often shared one core for the few milliseconds of a call. */
+void pici_parallel(int count, size_t stack, void (*work)(void *context, int i), void *context);
 
 #endif

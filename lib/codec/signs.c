@@ -4,164 +4,165 @@
 #include "bytes.h"
 #include "cpu/kernels.h"
 
-size_t pici_signs_bytes(const struct pici_signs *s)
+size_t pici_signs_bytes(const struct pici_signs *signs)
 {
-    return fmt_signs(s->listed, s->zeros, s->unary);
+    return fmt_signs(signs->listed, signs->zeros, signs->unary);
 }
 
-unsigned pici_signs_negative(const struct pici_signs *s)
+unsigned pici_signs_negative(const struct pici_signs *signs)
 {
-    return s->flip ? s->zeros - s->listed : s->listed;
+    return signs->flip ? signs->zeros - signs->listed : signs->listed;
 }
 
-/* A bit for each of the tile's elements that exists and is not set in word; returns how many. */
-static unsigned others(uint64_t zero[TILE_COLS], const uint64_t word[TILE_COLS], unsigned len)
+/* Set a bit for each element of the tile that exists and is not set in word. Returns how many. */
+static unsigned others(uint64_t zero[TILE_COLS], const uint64_t word[TILE_COLS], unsigned elements)
 {
-    unsigned n = 0;
+    unsigned count = 0;
     for (unsigned i = 0; i < TILE_COLS; i++) {
-        const unsigned left = len > i * 64 ? len - i * 64 : 0;
+        const unsigned left = elements > i * 64 ? elements - i * 64 : 0;
         zero[i] = ~word[i] & (left < 64 ? (UINT64_C(1) << left) - 1 : UINT64_MAX);
-        n += (unsigned)__builtin_popcountll(zero[i]);
+        count += (unsigned)__builtin_popcountll(zero[i]);
     }
-    return n;
+    return count;
 }
 
-/* Set the bits of a list below n that were clear, and clear those that were set. */
-static void flip(uint64_t list[TILE_COLS], unsigned n)
+/* Invert the first count bits of a list. */
+static void flip(uint64_t list[TILE_COLS], unsigned count)
 {
-    for (unsigned i = 0; i < n / 64; i++)
+    for (unsigned i = 0; i < count / 64; i++)
         list[i] = ~list[i];
-    if (n % 64)
-        list[n / 64] ^= (UINT64_C(1) << n % 64) - 1;
+    if (count % 64)
+        list[count / 64] ^= (UINT64_C(1) << count % 64) - 1;
 }
 
-void pici_signs_make(struct pici_signs *s, uint64_t list[TILE_COLS], const uint64_t word[TILE_COLS],
-                     const uint64_t negative[TILE_COLS], unsigned len)
+void pici_signs_make(struct pici_signs *signs, uint64_t list[TILE_COLS], const uint64_t word[TILE_COLS],
+                     const uint64_t negative[TILE_COLS], unsigned elements)
 {
     uint64_t zero[TILE_COLS];
-    unsigned n = 0, last = 0, unary = 0;
-    const unsigned zeros = others(zero, word, len);
+    unsigned count = 0, last = 0, unary = 0;
+    const unsigned zeros = others(zero, word, elements);
     pici_isa()->bits->gather(list, negative, zero);
     for (unsigned i = 0; i < TILE_COLS; i++)
-        n += (unsigned)__builtin_popcountll(list[i]);
-    *s = (struct pici_signs){.zeros = (uint16_t)zeros, .flip = n > zeros - n};
-    if (s->flip) {
+        count += (unsigned)__builtin_popcountll(list[i]);
+    *signs = (struct pici_signs){.zeros = (uint16_t)zeros, .flip = count > zeros - count};
+    if (signs->flip) {
         flip(list, zeros);
-        n = zeros - n;
+        count = zeros - count;
     }
-    const unsigned k = n ? fmt_rice(n, zeros) : 0;
-    for (unsigned i = 0; n && i < TILE_COLS; i++) {
+    const unsigned k = count ? fmt_rice(count, zeros) : 0;
+    for (unsigned i = 0; count && i < TILE_COLS; i++) {
         if (!k && list[i])
             unary = i * 64 + 64 - (unsigned)__builtin_clzll(list[i]);
-        for (uint64_t w = k ? list[i] : 0; w; w &= w - 1) {
-            const unsigned at = i * 64 + (unsigned)__builtin_ctzll(w);
-            unary += ((at - last) >> k) + 1;
-            last = at + 1;
+        for (uint64_t remaining = k ? list[i] : 0; remaining; remaining &= remaining - 1) {
+            const unsigned position = i * 64 + (unsigned)__builtin_ctzll(remaining);
+            unary += ((position - last) >> k) + 1;
+            last = position + 1;
         }
     }
-    s->listed = (uint16_t)n;
-    s->unary = (uint16_t)unary;
+    signs->listed = (uint16_t)count;
+    signs->unary = (uint16_t)unary;
 }
 
-void pici_signs_write_descriptor(uint8_t *out, const struct pici_signs *s)
+void pici_signs_write_descriptor(uint8_t *out, const struct pici_signs *signs)
 {
-    store_le32(out, (uint32_t)(s->listed | (s->flip ? SIGN_FLIP : 0)) | (uint32_t)s->unary << 16);
+    store_le32(out, (uint32_t)(signs->listed | (signs->flip ? SIGN_FLIP : 0)) | (uint32_t)signs->unary << 16);
 }
 
-/* A buffer for the signs of a tile, with room to load or store 8 bytes at each of them. */
+/* A buffer for the signs of a tile, with space to load or store 8 bytes at each of them. */
 enum { ROOM = (SIGNS_MOST + 15) / 8 * 8 };
 
-/* Or v < 2^16 into the bits from `at` on. */
-static void put_bits(uint8_t *bits, size_t at, unsigned v)
+/* OR a value < 2^16 into the bits from `position` on. */
+static void put_bits(uint8_t *bits, size_t position, unsigned value)
 {
-    uint8_t *p = bits + at / 8;
-    store_le32(p, load_le32(p) | (uint32_t)v << at % 8);
+    uint8_t *bytes = bits + position / 8;
+    store_le32(bytes, load_le32(bytes) | (uint32_t)value << position % 8);
 }
 
-uint8_t *pici_signs_write(uint8_t *out, const struct pici_signs *s, const uint64_t list[TILE_COLS])
+uint8_t *pici_signs_write(uint8_t *out, const struct pici_signs *signs, const uint64_t list[TILE_COLS])
 {
     uint8_t bits[ROOM] = {0};
-    const size_t bytes = pici_signs_bytes(s), unary = (s->unary + 7u) / 8;
-    const unsigned k = s->listed ? fmt_rice(s->listed, s->zeros) : 0;
+    const size_t bytes = pici_signs_bytes(signs), unary = (signs->unary + 7u) / 8;
+    const unsigned k = signs->listed ? fmt_rice(signs->listed, signs->zeros) : 0;
     size_t one = 0, rest = 8 * unary;
     unsigned last = 0;
-    for (unsigned i = 0; !k && 64 * i < s->unary; i++)
+    for (unsigned i = 0; !k && 64 * i < signs->unary; i++)
         store_le64(bits + 8 * (size_t)i, list[i]);
     for (unsigned i = 0; k && i < TILE_COLS; i++)
-        for (uint64_t w = list[i]; w; w &= w - 1, one++, rest += k) {
-            const unsigned at = i * 64 + (unsigned)__builtin_ctzll(w), gap = at - last;
+        for (uint64_t remaining = list[i]; remaining; remaining &= remaining - 1, one++, rest += k) {
+            const unsigned position = i * 64 + (unsigned)__builtin_ctzll(remaining), gap = position - last;
             one += gap >> k;
             put_bits(bits, one, 1);
             put_bits(bits, rest, gap & ((1u << k) - 1));
-            last = at + 1;
+            last = position + 1;
         }
     memcpy(out, bits, bytes);
     return out + bytes;
 }
 
-int pici_signs_read_descriptor(struct pici_signs *s, const uint8_t *descriptor, unsigned zeros)
+int pici_signs_read_descriptor(struct pici_signs *signs, const uint8_t *descriptor, unsigned zeros)
 {
-    const uint32_t v = load_le32(descriptor);
-    const unsigned m = v & (SIGN_FLIP - 1), unary = v >> 16;
-    *s = (struct pici_signs){.zeros = (uint16_t)zeros, .flip = (v & SIGN_FLIP) != 0};
-    if (2 * m + s->flip > zeros || (!m && (unary || !s->flip)))
+    const uint32_t value = load_le32(descriptor);
+    const unsigned listed = value & (SIGN_FLIP - 1), unary = value >> 16;
+    *signs = (struct pici_signs){.zeros = (uint16_t)zeros, .flip = (value & SIGN_FLIP) != 0};
+    if (2 * listed + signs->flip > zeros || (!listed && (unary || !signs->flip)))
         return 0;
-    if (m && (unary < m || unary > m + ((zeros - m) >> fmt_rice(m, zeros))))
+    if (listed && (unary < listed || unary > listed + ((zeros - listed) >> fmt_rice(listed, zeros))))
         return 0;
-    s->listed = (uint16_t)m;
-    s->unary = (uint16_t)unary;
+    signs->listed = (uint16_t)listed;
+    signs->unary = (uint16_t)unary;
     return 1;
 }
 
-/* Read the list. 0 if it breaks a rule. */
-static int read_list(uint64_t list[TILE_COLS], const struct pici_signs *s)
+/* Read the list. Returns 0 if it breaks a rule. */
+static int read_list(uint64_t list[TILE_COLS], const struct pici_signs *signs)
 {
     uint8_t bits[ROOM] = {0};
-    const size_t bytes = pici_signs_bytes(s), unary = (s->unary + 7u) / 8;
-    const unsigned m = s->listed, k = m ? fmt_rice(m, s->zeros) : 0;
+    const size_t bytes = pici_signs_bytes(signs), unary = (signs->unary + 7u) / 8;
+    const unsigned listed = signs->listed, k = listed ? fmt_rice(listed, signs->zeros) : 0;
     unsigned ones = 0, next = 0;
     memset(list, 0, TILE_COLS * sizeof *list);
-    if (!m)
+    if (!listed)
         return 1;
-    memcpy(bits, s->bytes, bytes);
-    const unsigned past = s->unary % 8, over = m * k % 8;
-    if (!(bits[(s->unary - 1) / 8] >> (s->unary - 1) % 8 & 1) || (past && bits[unary - 1] >> past) ||
+    memcpy(bits, signs->bytes, bytes);
+    const unsigned past = signs->unary % 8, over = listed * k % 8;
+    if (!(bits[(signs->unary - 1) / 8] >> (signs->unary - 1) % 8 & 1) || (past && bits[unary - 1] >> past) ||
         (over && bits[bytes - 1] >> over))
         return 0;
     for (size_t i = 0; i < unary; i++)
         ones += (unsigned)__builtin_popcount(bits[i]);
-    if (ones != m)
+    if (ones != listed)
         return 0;
-    for (unsigned i = 0; !k && 64 * i < s->unary; i++) {
-        const unsigned left = s->unary - 64 * i;
+    for (unsigned i = 0; !k && 64 * i < signs->unary; i++) {
+        const unsigned left = signs->unary - 64 * i;
         list[i] = load_le64(bits + 8 * (size_t)i) & (left < 64 ? (UINT64_C(1) << left) - 1 : UINT64_MAX);
     }
     size_t rest = 8 * unary;
     unsigned done = 0; /* unary bits */
     for (unsigned i = 0; k && i < unary; i += 8) {
-        const uint64_t all = load_le64(bits + i), left = s->unary - 8 * i;
-        for (uint64_t w = left < 64 ? all & ((UINT64_C(1) << left) - 1) : all; w; w &= w - 1, rest += k) {
-            const unsigned at = 8 * i + (unsigned)__builtin_ctzll(w);
+        const uint64_t all = load_le64(bits + i), left = signs->unary - 8 * i;
+        for (uint64_t remaining = left < 64 ? all & ((UINT64_C(1) << left) - 1) : all; remaining;
+             remaining &= remaining - 1, rest += k) {
+            const unsigned position = 8 * i + (unsigned)__builtin_ctzll(remaining);
             const unsigned remainder = load_le32(bits + rest / 8) >> rest % 8 & ((1u << k) - 1);
-            next += ((at - done) << k) + remainder;
-            if (next >= s->zeros)
+            next += ((position - done) << k) + remainder;
+            if (next >= signs->zeros)
                 return 0;
             list[next / 64] |= UINT64_C(1) << next % 64;
             next++;
-            done = at + 1;
+            done = position + 1;
         }
     }
     return 1;
 }
 
-int pici_signs_read(uint64_t negative[TILE_COLS], const struct pici_signs *s, const uint64_t word[TILE_COLS],
-                    unsigned len)
+int pici_signs_read(uint64_t negative[TILE_COLS], const struct pici_signs *signs, const uint64_t word[TILE_COLS],
+                    unsigned elements)
 {
     uint64_t list[TILE_COLS], zero[TILE_COLS];
-    if (others(zero, word, len) != s->zeros || !read_list(list, s))
+    if (others(zero, word, elements) != signs->zeros || !read_list(list, signs))
         return 0;
-    if (s->flip)
-        flip(list, s->zeros);
+    if (signs->flip)
+        flip(list, signs->zeros);
     pici_isa()->bits->spread(negative, list, zero);
     return 1;
 }

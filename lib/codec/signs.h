@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The signs of a tile's zeros, which a hybrid block of version 2 keeps. Specification: formats/hybrid.md, "Signs".
- * A word has a bit for each of 64 elements of a tile, as in the bitvector. Zeros have numbers, in their order in the
- * tile; a list of them is 64 words with a bit for each number. */
+ * The signs of a tile's zeros, which a hybrid block of version 2 keeps. Specification: formats/hybrid.md, "Signs". A
+ * word has a bit for each of 64 elements of a tile, as in the bitvector. The zeros of a tile are numbered in order. A
+ * list of zeros is 64 words with a bit for each number. */
 #ifndef PICI_LIB_CODEC_SIGNS_H
 #define PICI_LIB_CODEC_SIGNS_H
 
@@ -11,7 +11,7 @@
 
 #include "format.h"
 
-/* What the sign descriptor says, and where the signs are. */
+/* The sign descriptor, and where the signs are. */
 struct pici_signs {
     const uint8_t *bytes; /* of a block that is read: the unary bits, then the remainders */
     uint16_t zeros;       /* of both signs */
@@ -25,21 +25,21 @@ size_t pici_signs_bytes(const struct pici_signs *);
 
 unsigned pici_signs_negative(const struct pici_signs *);
 
-/* Which of the zeros are negative -> s and the list. word: nonzeros of a tile of len elements; negative: its negative
+/* List the negative zeros of a tile, and set *signs. word: bits of the tile's nonzeros. negative: bits of its negative
  * zeros. */
-void pici_signs_make(struct pici_signs *s, uint64_t list[TILE_COLS], const uint64_t word[TILE_COLS],
-                     const uint64_t negative[TILE_COLS], unsigned len);
+void pici_signs_make(struct pici_signs *signs, uint64_t list[TILE_COLS], const uint64_t word[TILE_COLS],
+                     const uint64_t negative[TILE_COLS], unsigned elements);
 
 /* Write the descriptor; write unary bits and remainders, and return where they end. */
 void pici_signs_write_descriptor(uint8_t *out, const struct pici_signs *);
 uint8_t *pici_signs_write(uint8_t *out, const struct pici_signs *, const uint64_t list[TILE_COLS]);
 
-/* Read the descriptor of a tile with so many zeros; 0 if it breaks a rule. */
+/* Read the descriptor of a tile with so many zeros. Returns 0 if it breaks a rule. */
 int pici_signs_read_descriptor(struct pici_signs *, const uint8_t *descriptor, unsigned zeros);
 
-/* Read the signs of a tile of len elements whose nonzeros are `word`: which elements are negative zeros. 0 if unary
+/* Read the signs of a tile: sets the bits of its negative zeros. word: bits of the tile's nonzeros. Returns 0 if unary
  * bits or remainders break a rule. */
 int pici_signs_read(uint64_t negative[TILE_COLS], const struct pici_signs *, const uint64_t word[TILE_COLS],
-                    unsigned len);
+                    unsigned elements);
 
 #endif

@@ -23,199 +23,204 @@ const uint16_t pici_small_zero[256] = {
     8,     7,     7,     6,     6,     5,     5,     4,     4,     4,     3,     3,     3,     3,     2,     2,
     2,     2,     2,     2,     1,     1,     1,     1,     1,     1,     1,     1,     1,     1,     1,     0};
 
-static unsigned log2_floor(uint64_t v)
+static unsigned log2_floor(uint64_t value)
 {
-    return 63 - (unsigned)__builtin_clzll(v);
+    return 63 - (unsigned)__builtin_clzll(value);
 }
 
 /* The odds of k ones among n bits. k <= n. */
 static unsigned odds_of(uint64_t k, uint64_t n)
 {
     static const uint32_t step[8] = {68438, 74632, 81386, 88752, 96785, 105545, 115098, 125515};
-    uint64_t r = n - k;
-    if (k == 0 || r == 0)
+    uint64_t zeros = n - k;
+    if (k == 0 || zeros == 0)
         return k == 0 ? 0 : 255;
-    int octaves = (int)log2_floor(k) - (int)log2_floor(r);
+    int octaves = (int)log2_floor(k) - (int)log2_floor(zeros);
     if (octaves > 0)
-        r <<= octaves;
+        zeros <<= octaves;
     else
         k <<= -octaves;
-    if (k < r) {
+    if (k < zeros) {
         k *= 2;
         octaves--;
     }
-    int q = 128 + 8 * octaves;
+    int odds = 128 + 8 * octaves;
     for (int i = 0; i < 8; i++)
-        q += k << 16 >= r * step[i];
-    return q < 1 ? 1 : q > 254 ? 254 : (unsigned)q;
+        odds += k << 16 >= zeros * step[i];
+    if (odds < 1)
+        return 1;
+    return odds > 254 ? 254 : (unsigned)odds;
 }
 
 /* Tables in turns, so that an addition seldom waits for the one before: most weights have few exponents. */
 enum { TURNS = 8 };
 
-static void sample_16(uint32_t count[TURNS][256], const uint8_t *p, const struct small_shape *s)
+static void sample_16(uint32_t count[TURNS][256], const uint8_t *base, const struct small_shape *shape)
 {
     for (int i = 0; i < SMALL_SAMPLE; i += 4) {
         uint64_t four; /* elements, in any order */
-        memcpy(&four, p + 2 * i, sizeof four);
-        uint32_t(*const to)[256] = count + i % TURNS;
-        to[0][four >> s->mantissa & s->exponents]++;
-        to[1][four >> 16 >> s->mantissa & s->exponents]++;
-        to[2][four >> 32 >> s->mantissa & s->exponents]++;
-        to[3][four >> 48 >> s->mantissa & s->exponents]++;
+        memcpy(&four, base + 2 * i, sizeof four);
+        uint32_t(*const table)[256] = count + i % TURNS;
+        table[0][four >> shape->mantissa & shape->exponents]++;
+        table[1][four >> 16 >> shape->mantissa & shape->exponents]++;
+        table[2][four >> 32 >> shape->mantissa & shape->exponents]++;
+        table[3][four >> 48 >> shape->mantissa & shape->exponents]++;
     }
 }
 
 enum { AHEAD = 8 * SMALL_SAMPLE_OF };
 
-void pici_small_sample(uint32_t count[SMALL_CLASSES], const uint8_t *p, size_t n, const struct small_shape *s,
-                       unsigned low)
+void pici_small_sample(uint32_t count[SMALL_CLASSES], const uint8_t *base, size_t elements,
+                       const struct small_shape *shape, unsigned low_exponent)
 {
     uint32_t by_exponent[TURNS][256] = {{0}};
-    const unsigned w = s->width_log2;
-    for (size_t at = 0; at < n; at += SMALL_SAMPLE_OF) {
-        const size_t from = (size_t)small_sampled(at), ahead = (size_t)small_sampled(at + AHEAD);
-        if (ahead < n) /* these lines are no pattern that a CPU predicts */
-            __builtin_prefetch(p + (ahead << w));
-        if (w == 1 && from + SMALL_SAMPLE <= n)
-            sample_16(by_exponent, p + 2 * from, s);
+    const unsigned width_log2 = shape->width_log2;
+    for (size_t first = 0; first < elements; first += SMALL_SAMPLE_OF) {
+        const size_t from = (size_t)small_sampled(first), ahead = (size_t)small_sampled(first + AHEAD);
+        if (ahead < elements) /* these lines are no pattern that a CPU predicts */
+            __builtin_prefetch(base + (ahead << width_log2));
+        if (width_log2 == 1 && from + SMALL_SAMPLE <= elements)
+            sample_16(by_exponent, base + 2 * from, shape);
         else
-            for (size_t i = from; i < from + SMALL_SAMPLE && i < n; i++)
-                by_exponent[i % TURNS][small_exponent(small_load(p, i, w), s)]++;
+            for (size_t i = from; i < from + SMALL_SAMPLE && i < elements; i++)
+                by_exponent[i % TURNS][small_exponent(small_load(base, i, width_log2), shape)]++;
     }
-    for (unsigned e = 0; e <= s->exponents; e++)
+    for (unsigned exponent = 0; exponent <= shape->exponents; exponent++)
         for (int i = 0; i < TURNS; i++)
-            count[small_class(e, low)] += by_exponent[i][e];
+            count[small_class(exponent, low_exponent)] += by_exponent[i][exponent];
 }
 
-static void count_levels(struct small_tables *t, unsigned c, const uint32_t tokens[SMALL_TOKENS])
+static void count_levels(struct small_tables *tables, unsigned class, const uint32_t tokens[SMALL_TOKENS])
 {
     uint64_t more = 0;
-    for (unsigned x = SMALL_TOKENS; x-- > 0;) {
+    for (unsigned token = SMALL_TOKENS; token-- > 0;) {
         if (more)
-            t->token[c][x] = (uint8_t)odds_of(more, more + tokens[x]);
-        else if (tokens[x])
-            t->most[c] = (uint8_t)x;
-        more += tokens[x];
+            tables->token[class][token] = (uint8_t)odds_of(more, more + tokens[token]);
+        else if (tokens[token])
+            tables->most[class] = (uint8_t)token;
+        more += tokens[token];
     }
 }
 
-static void count_nodes(struct small_tables *t, unsigned c, const uint32_t tokens[SMALL_TOKENS])
+static void count_nodes(struct small_tables *tables, unsigned class, const uint32_t tokens[SMALL_TOKENS])
 {
-    uint64_t sum[2 * SMALL_TOKENS];
-    for (unsigned x = 2 * SMALL_TOKENS; --x > 0;) {
-        sum[x] = x >= SMALL_TOKENS ? tokens[x - SMALL_TOKENS] : sum[2 * x] + sum[2 * x + 1];
-        if (x < SMALL_TOKENS && sum[x]) {
-            t->token[c][x] = (uint8_t)odds_of(sum[2 * x + 1], sum[x]);
-            t->nodes[c] |= UINT32_C(1) << x;
+    uint64_t sums[2 * SMALL_TOKENS];
+    for (unsigned node = 2 * SMALL_TOKENS; --node > 0;) {
+        sums[node] = node >= SMALL_TOKENS ? tokens[node - SMALL_TOKENS] : sums[2 * node] + sums[2 * node + 1];
+        if (node < SMALL_TOKENS && sums[node]) {
+            tables->token[class][node] = (uint8_t)odds_of(sums[2 * node + 1], sums[node]);
+            tables->nodes[class] |= UINT32_C(1) << node;
         }
     }
 }
 
-void pici_small_count(struct small_tables *t, int tree, uint32_t tokens[SMALL_CLASSES][SMALL_TOKENS],
+void pici_small_count(struct small_tables *tables, int tree, uint32_t tokens[SMALL_CLASSES][SMALL_TOKENS],
                       const uint32_t sampled[SMALL_CLASSES])
 {
-    for (unsigned c = 0; c < SMALL_CLASSES; c++) {
-        uint64_t k = 0, n = 4 * (uint64_t)sampled[c];
-        for (unsigned x = 0; x < SMALL_TOKENS; x++)
-            k += tokens[c][x];
-        if (!k)
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++) {
+        uint64_t changed = 0, counted = 4 * (uint64_t)sampled[class];
+        for (unsigned token = 0; token < SMALL_TOKENS; token++)
+            changed += tokens[class][token];
+        if (!changed)
             continue;
-        t->classes |= UINT32_C(1) << c;
-        t->changed[c] = (uint8_t)odds_of(k, n > k ? n : k + 1);
+        tables->classes |= UINT32_C(1) << class;
+        tables->changed[class] = (uint8_t)odds_of(changed, counted > changed ? counted : changed + 1);
         if (tree)
-            count_nodes(t, c, tokens[c]);
+            count_nodes(tables, class, tokens[class]);
         else
-            count_levels(t, c, tokens[c]);
+            count_levels(tables, class, tokens[class]);
     }
 }
 
-void pici_small_frequent(struct small_tables *t, const struct small_shape *s, const uint32_t *mantissa, size_t n)
+void pici_small_frequent(struct small_tables *tables, const struct small_shape *shape, const uint32_t *mantissa,
+                         size_t literals)
 {
-    uint32_t count[128] = {0}, best = n ? mantissa[0] : 0;
+    uint32_t count[128] = {0}, best = literals ? mantissa[0] : 0;
     uint64_t having = 0;
-    if (s->tree) {
-        for (size_t i = 1; i < n; i++)
+    if (shape->tree) {
+        for (size_t i = 1; i < literals; i++)
             if (mantissa[i] == mantissa[i - 1]) {
                 best = mantissa[i];
                 break;
             }
     } else {
-        for (size_t i = 0; i < n; i++)
+        for (size_t i = 0; i < literals; i++)
             count[mantissa[i] & 127]++;
-        for (uint32_t x = best = 0; x < 128; x++)
-            if (count[x] > count[best])
-                best = x;
+        for (uint32_t candidate = best = 0; candidate < 128; candidate++)
+            if (count[candidate] > count[best])
+                best = candidate;
     }
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < literals; i++)
         having += mantissa[i] == best;
-    t->frequent = best;
-    t->frequent_odds = odds_of(having, n);
+    tables->frequent = best;
+    tables->frequent_odds = odds_of(having, literals);
 }
 
-size_t pici_small_put_tables(uint8_t *chunk, const struct small_tables *t, int tree)
+size_t pici_small_put_tables(uint8_t *chunk, const struct small_tables *tables, int tree)
 {
-    uint8_t *p = chunk + SMALL_CTX_TABLES;
-    chunk[SMALL_CTX_LOW] = (uint8_t)t->low;
-    chunk[SMALL_CTX_TOP] = (uint8_t)t->top;
-    chunk[SMALL_CTX_FREQUENT_ODDS] = (uint8_t)t->frequent_odds;
+    uint8_t *out = chunk + SMALL_CTX_TABLES;
+    chunk[SMALL_CTX_LOW] = (uint8_t)tables->low_exponent;
+    chunk[SMALL_CTX_TOP] = (uint8_t)tables->top_exponent;
+    chunk[SMALL_CTX_FREQUENT_ODDS] = (uint8_t)tables->frequent_odds;
     chunk[SMALL_CTX_ZERO] = 0;
-    store_le32(chunk + SMALL_CTX_FREQUENT, t->frequent);
-    store_le32(chunk + SMALL_CTX_CLASSES, t->classes);
-    for (unsigned c = 0; c < SMALL_CLASSES; c++) {
-        if (!(t->classes >> c & 1))
+    store_le32(chunk + SMALL_CTX_FREQUENT, tables->frequent);
+    store_le32(chunk + SMALL_CTX_CLASSES, tables->classes);
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++) {
+        if (!(tables->classes >> class & 1))
             continue;
-        *p++ = t->changed[c];
+        *out++ = tables->changed[class];
         if (!tree)
-            *p++ = t->most[c];
-        for (unsigned x = 0; x < SMALL_TOKENS; x++)
-            if (tree ? t->nodes[c] >> x & 1 : x < t->most[c])
-                *p++ = t->token[c][x];
+            *out++ = tables->most[class];
+        for (unsigned token = 0; token < SMALL_TOKENS; token++)
+            if (tree ? tables->nodes[class] >> token & 1 : token < tables->most[class])
+                *out++ = tables->token[class][token];
     }
-    return (size_t)(p - chunk);
+    return (size_t)(out - chunk);
 }
 
-/* The tables of class c, at p. Returns their end; null if they do not end before `end`, or break a rule. */
-static const uint8_t *get_class(struct small_tables *t, unsigned c, const uint8_t *p, const uint8_t *end,
-                                const struct small_shape *s)
+/* The tables of class class, at next. Returns their end; null if they do not end before `end`, or break a rule. */
+static const uint8_t *get_class(struct small_tables *tables, unsigned class, const uint8_t *next, const uint8_t *end,
+                                const struct small_shape *shape)
 {
-    const ptrdiff_t fixed = s->tree ? 1 : 2;
-    if (end - p < fixed)
+    const ptrdiff_t fixed = shape->tree ? 1 : 2;
+    if (end - next < fixed)
         return NULL;
-    t->changed[c] = p[0];
-    t->most[c] = s->tree ? 0 : p[1];
-    p += fixed;
-    if (t->most[c] > (s->literals && c == 0 ? SMALL_ESCAPE : SMALL_MOST_DIFFERENCE))
+    tables->changed[class] = next[0];
+    tables->most[class] = shape->tree ? 0 : next[1];
+    next += fixed;
+    if (tables->most[class] > (shape->literals && class == 0 ? SMALL_ESCAPE : SMALL_MOST_DIFFERENCE))
         return NULL;
-    for (unsigned x = 0; x < SMALL_TOKENS; x++) {
-        int there = x < t->most[c];
-        if (s->tree) /* the bits of the node above lead here */
-            there = x == 1 || (x > 1 && t->nodes[c] >> x / 2 & 1 && t->token[c][x / 2] != (x % 2 ? 0 : 255));
+    for (unsigned node = 0; node < SMALL_TOKENS; node++) {
+        int there = node < tables->most[class];
+        if (shape->tree) /* the bits of the node above lead here */
+            there = node == 1 || (node > 1 && tables->nodes[class] >> node / 2 & 1 &&
+                                  tables->token[class][node / 2] != (node % 2 ? 0 : 255));
         if (!there)
             continue;
-        if (p == end)
+        if (next == end)
             return NULL;
-        t->token[c][x] = *p++;
-        t->nodes[c] |= s->tree ? UINT32_C(1) << x : 0;
+        tables->token[class][node] = *next++;
+        tables->nodes[class] |= shape->tree ? UINT32_C(1) << node : 0;
     }
-    return p;
+    return next;
 }
 
-size_t pici_small_get_tables(struct small_tables *t, const uint8_t *chunk, size_t len, const struct small_shape *s)
+size_t pici_small_get_tables(struct small_tables *tables, const uint8_t *chunk, size_t size,
+                             const struct small_shape *shape)
 {
-    memset(t, 0, sizeof *t);
-    if (len < SMALL_CTX_TABLES || chunk[SMALL_CTX_ZERO])
+    memset(tables, 0, sizeof *tables);
+    if (size < SMALL_CTX_TABLES || chunk[SMALL_CTX_ZERO])
         return 0;
-    t->low = chunk[SMALL_CTX_LOW];
-    t->top = chunk[SMALL_CTX_TOP];
-    t->frequent_odds = chunk[SMALL_CTX_FREQUENT_ODDS];
-    t->frequent = load_le32(chunk + SMALL_CTX_FREQUENT);
-    t->classes = load_le32(chunk + SMALL_CTX_CLASSES);
-    if (!t->classes || t->classes >> (SMALL_CLASSES - 1))
+    tables->low_exponent = chunk[SMALL_CTX_LOW];
+    tables->top_exponent = chunk[SMALL_CTX_TOP];
+    tables->frequent_odds = chunk[SMALL_CTX_FREQUENT_ODDS];
+    tables->frequent = load_le32(chunk + SMALL_CTX_FREQUENT);
+    tables->classes = load_le32(chunk + SMALL_CTX_CLASSES);
+    if (!tables->classes || tables->classes >> (SMALL_CLASSES - 1))
         return 0;
-    const uint8_t *p = chunk + SMALL_CTX_TABLES;
-    for (unsigned c = 0; c < SMALL_CLASSES && p; c++)
-        if (t->classes >> c & 1)
-            p = get_class(t, c, p, chunk + len, s);
-    return p ? (size_t)(p - chunk) : 0;
+    const uint8_t *next = chunk + SMALL_CTX_TABLES;
+    for (unsigned class = 0; class < SMALL_CLASSES && next; class ++)
+        if (tables->classes >> class & 1)
+            next = get_class(tables, class, next, chunk + size, shape);
+    return next ? (size_t)(next - chunk) : 0;
 }

@@ -16,463 +16,490 @@ enum { SEGMENT = 128 /* steps that are decoded at once */, SEGMENT_BITS = SEGMEN
 enum stage { CHANGED, DIFFERENCES, LITERALS, FREQUENT, DONE };
 
 struct part {
-    const struct small_part *in;
+    const struct small_part *input;
     struct small_shape shape;
     struct small_tables tables;
     int good;
     struct pici_lanes lanes;
     uint16_t *words; /* a copy in host order, followed by zeros that a segment may read */
     const uint16_t *words_end;
-    const uint8_t *rest; /* of the chunk: signs and extra bits */
+    const uint8_t *after_words; /* of the chunk: signs and extra bits */
     uint32_t *changed;
-    size_t k; /* changed elements */
-    uint8_t *old, *now, *class, *token;
+    size_t changed_count; /* changed elements */
+    uint8_t *old_values, *new_values, *class, *token;
     uint32_t *literal; /* their numbers */
     size_t literals;
-    uint32_t *distant; /* without a tree: numbers of the differences of which the token is not 0 */
-    size_t far;        /* how many */
+    uint32_t *distant;    /* without a tree: numbers of the differences of which the token is not 0 */
+    size_t distant_count; /* how many */
     enum stage stage;
     unsigned level;
-    uint32_t *id; /* numbers of the elements in the list at hand */
-    uint16_t *zero;
-    uint32_t *bit;
-    size_t n;        /* bits of that list */
-    uint64_t listed; /* of all lists */
+    uint32_t *element; /* numbers of the elements in the list at hand */
+    uint16_t *zero_shares;
+    uint32_t *list_bits;
+    size_t list_count; /* bits of that list */
+    uint64_t listed;   /* of all lists */
     struct pici_classes classes;
-    uint16_t level_zero[SMALL_TOKENS][SMALL_CLASSES]; /* shares of a 0 by level, or node, and class */
+    uint16_t level_shares[SMALL_TOKENS][SMALL_CLASSES]; /* shares of a 0 by level, or node, and class */
     uint32_t tokens[SMALL_CLASSES][SMALL_TOKENS], sampled[SMALL_CLASSES];
 };
 
 struct small_reader {
-    struct part part[PARTS];
-    uint16_t zero[PARTS][SEGMENT_BITS];
+    struct part parts[PARTS];
+    uint16_t zero_shares[PARTS][SEGMENT_BITS];
 };
 
-static void part_free(struct part *p)
+static void part_free(struct part *part)
 {
-    void *const all[] = {p->words,   p->changed, p->old, p->now,  p->class, p->token,
-                         p->literal, p->distant, p->id,  p->zero, p->bit};
+    void *const all[] = {part->words,   part->changed, part->old_values, part->new_values,  part->class,    part->token,
+                         part->literal, part->distant, part->element,    part->zero_shares, part->list_bits};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
 
-void pici_small_reader_free(struct small_reader *r)
+void pici_small_reader_free(struct small_reader *reader)
 {
-    if (!r)
+    if (!reader)
         return;
     for (int i = 0; i < PARTS; i++)
-        part_free(&r->part[i]);
-    free(r);
+        part_free(&reader->parts[i]);
+    free(reader);
 }
 
-static int part_init(struct part *p, size_t n, const struct small_shape *shape)
+static int part_init(struct part *part, size_t count, const struct small_shape *shape)
 {
-    const size_t w = shape->width_log2, room = n + SMALL_LANES;
-    p->shape = *shape;
-    p->words =
-        malloc(((size_t)small_context_limit(n, shape->width_log2) / 2 + SEGMENT_BITS) * sizeof *p->words + PICI_SLACK);
-    p->changed = malloc(room / 8 + 8);
-    p->old = malloc((room << w) + PICI_SLACK);
-    p->now = malloc((room << w) + PICI_SLACK);
-    p->class = malloc(room);
-    p->token = malloc(room);
-    p->literal = malloc(room * sizeof *p->literal);
-    p->distant = malloc(room * sizeof *p->distant);
-    p->id = malloc(room * sizeof *p->id);
-    p->zero = malloc(room * sizeof *p->zero);
-    p->bit = malloc(room / 8 + 8);
-    return p->words && p->changed && p->old && p->now && p->class && p->token && p->literal && p->distant && p->id &&
-           p->zero && p->bit;
+    const size_t width_log2 = shape->width_log2, room = count + SMALL_LANES;
+    part->shape = *shape;
+    part->words = malloc(
+        ((size_t)small_context_limit(count, shape->width_log2) / 2 + SEGMENT_BITS) * sizeof *part->words + PICI_SLACK);
+    part->changed = malloc(room / 8 + 8);
+    part->old_values = malloc((room << width_log2) + PICI_SLACK);
+    part->new_values = malloc((room << width_log2) + PICI_SLACK);
+    part->class = malloc(room);
+    part->token = malloc(room);
+    part->literal = malloc(room * sizeof *part->literal);
+    part->distant = malloc(room * sizeof *part->distant);
+    part->element = malloc(room * sizeof *part->element);
+    part->zero_shares = malloc(room * sizeof *part->zero_shares);
+    part->list_bits = malloc(room / 8 + 8);
+    return part->words && part->changed && part->old_values && part->new_values && part->class && part->token &&
+           part->literal && part->distant && part->element && part->zero_shares && part->list_bits;
 }
 
-struct small_reader *pici_small_reader(uint64_t n, const struct small_shape *shape)
+struct small_reader *pici_small_reader(uint64_t count, const struct small_shape *shape)
 {
-    struct small_reader *r = calloc(1, sizeof *r);
-    const size_t most = n < SMALL_CHUNK ? (size_t)n : SMALL_CHUNK;
-    if (!r)
+    struct small_reader *reader = calloc(1, sizeof *reader);
+    const size_t most = count < SMALL_CHUNK ? (size_t)count : SMALL_CHUNK;
+    if (!reader)
         return NULL;
     for (int i = 0; i < PARTS; i++)
-        if (!part_init(&r->part[i], most, shape)) {
-            pici_small_reader_free(r);
+        if (!part_init(&reader->parts[i], most, shape)) {
+            pici_small_reader_free(reader);
             return NULL;
         }
-    return r;
+    return reader;
 }
 
 /* Everything before the first list. Returns 0 if the chunk breaks a rule. */
-static int begin(struct part *p, const struct small_part *in)
+static int begin(struct part *part, const struct small_part *input)
 {
-    const uint8_t *const chunk = in->chunk;
-    p->in = in;
-    if (in->len >= small_context_limit(in->n, p->shape.width_log2))
+    const uint8_t *const chunk = input->chunk;
+    part->input = input;
+    if (input->bytes >= small_context_limit(input->count, part->shape.width_log2))
         return 0;
-    const size_t before = pici_small_get_tables(&p->tables, chunk, in->len, &p->shape);
+    const size_t before = pici_small_get_tables(&part->tables, chunk, input->bytes, &part->shape);
     if (!before)
         return 0;
     const uint32_t words = load_le32(chunk + SMALL_CTX_WORDS);
-    if (words > (in->len - before) / 2)
+    if (words > (input->bytes - before) / 2)
         return 0;
     for (int i = 0; i < SMALL_LANES; i++)
-        if ((p->lanes.x[i] = load_le32(chunk + SMALL_CTX_STATES + 4 * i)) < SMALL_STATE)
+        if ((part->lanes.states[i] = load_le32(chunk + SMALL_CTX_STATES + 4 * i)) < SMALL_STATE)
             return 0;
-    memcpy(p->words, chunk + before, 2 * (size_t)words);
+    memcpy(part->words, chunk + before, 2 * (size_t)words);
     for (size_t i = 0; PICI_BIG_ENDIAN && i < words; i++)
-        p->words[i] = le16(p->words[i]);
-    memset(p->words + words, 0, SEGMENT_BITS * sizeof *p->words + PICI_SLACK);
-    p->lanes.word = p->words;
-    p->words_end = p->words + words;
-    p->rest = chunk + before + 2 * (size_t)words;
+        part->words[i] = le16(part->words[i]);
+    memset(part->words + words, 0, SEGMENT_BITS * sizeof *part->words + PICI_SLACK);
+    part->lanes.next_word = part->words;
+    part->words_end = part->words + words;
+    part->after_words = chunk + before + 2 * (size_t)words;
 
-    p->classes.shift = p->shape.mantissa;
-    p->classes.exponents = p->shape.exponents;
-    p->classes.low = p->tables.low;
-    for (unsigned c = 0; c < SMALL_CLASSES; c++) {
-        p->classes.zero[c] = pici_small_zero[p->tables.changed[c]];
-        for (unsigned t = 0; t < SMALL_TOKENS; t++)
-            p->level_zero[t][c] = pici_small_zero[p->tables.token[c][t]];
+    part->classes.shift = part->shape.mantissa;
+    part->classes.exponents = part->shape.exponents;
+    part->classes.low_exponent = part->tables.low_exponent;
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++) {
+        part->classes.zero_share[class] = pici_small_zero[part->tables.changed[class]];
+        for (unsigned token = 0; token < SMALL_TOKENS; token++)
+            part->level_shares[token][class] = pici_small_zero[part->tables.token[class][token]];
     }
-    for (unsigned e = 0; e <= p->shape.exponents; e++)
-        p->classes.exponent[e] = p->classes.zero[small_class(e, p->tables.low)];
-    p->stage = CHANGED;
-    p->listed = 0;
+    for (unsigned exponent = 0; exponent <= part->shape.exponents; exponent++)
+        part->classes.exponent_share[exponent] =
+            part->classes.zero_share[small_class(exponent, part->tables.low_exponent)];
+    part->stage = CHANGED;
+    part->listed = 0;
     return 1;
 }
 
 /* ---- lists ---- */
 
 /* After some steps: no more words may have been used than there are. */
-static void check_words(struct part *p)
+static void check_words(struct part *part)
 {
-    if (p->lanes.word <= p->words_end)
+    if (part->lanes.next_word <= part->words_end)
         return;
-    p->lanes.word = p->words_end;
-    p->good = 0;
+    part->lanes.next_word = part->words_end;
+    part->good = 0;
 }
 
-static void decode_changed(struct small_reader *r, struct part *p[], int parts)
+static void decode_changed(struct small_reader *reader, struct part *part[], int parts)
 {
-    const unsigned w = r->part[0].shape.width_log2;
-    const struct pici_small *const kernel = pici_isa()->small[w];
+    const unsigned width_log2 = reader->parts[0].shape.width_log2;
+    const struct pici_small *const kernel = pici_isa()->small[width_log2];
     const struct pici_coder *const coder = pici_isa()->coder;
-    for (size_t at = 0;; at += SEGMENT_BITS) {
+    for (size_t offset = 0;; offset += SEGMENT_BITS) {
         size_t steps[PARTS] = {0};
         for (int i = 0; i < parts; i++) {
-            const size_t n = p[i]->in->n, some = at >= n ? 0 : n - at < SEGMENT_BITS ? n - at : SEGMENT_BITS;
+            const size_t elements = part[i]->input->count, left = offset < elements ? elements - offset : 0;
+            const size_t some = left < SEGMENT_BITS ? left : SEGMENT_BITS;
             if (some)
-                kernel->shares(r->zero[i], p[i]->in->dst + (at << w), some, &p[i]->classes);
+                kernel->shares(reader->zero_shares[i], part[i]->input->dst + (offset << width_log2), some,
+                               &part[i]->classes);
             steps[i] = (some + SMALL_LANES - 1) / SMALL_LANES;
             for (size_t k = some; k < steps[i] * SMALL_LANES; k++)
-                r->zero[i][k] = SMALL_SHARES;
+                reader->zero_shares[i][k] = SMALL_SHARES;
         }
         if (!steps[0] && !steps[1])
             return;
-        uint32_t *const bit[PARTS] = {p[0]->changed + at / 32, parts > 1 ? p[1]->changed + at / 32 : NULL};
+        uint32_t *const bit[PARTS] = {part[0]->changed + offset / 32,
+                                      parts > 1 ? part[1]->changed + offset / 32 : NULL};
         const size_t both = steps[0] < steps[1] ? steps[0] : steps[1];
         if (both)
-            coder->decode_two(&p[0]->lanes, bit[0], r->zero[0], &p[1]->lanes, bit[1], r->zero[1], both);
+            coder->decode_two(&part[0]->lanes, bit[0], reader->zero_shares[0], &part[1]->lanes, bit[1],
+                              reader->zero_shares[1], both);
         for (int i = 0; i < parts; i++) {
             if (steps[i] > both)
-                coder->decode(&p[i]->lanes, bit[i] + both, r->zero[i] + both * SMALL_LANES, steps[i] - both);
-            check_words(p[i]);
+                coder->decode(&part[i]->lanes, bit[i] + both, reader->zero_shares[i] + both * SMALL_LANES,
+                              steps[i] - both);
+            check_words(part[i]);
         }
     }
 }
 
-static void decode_lists(struct part *p[], int parts)
+static void decode_lists(struct part *part[], int parts)
 {
     const struct pici_coder *const coder = pici_isa()->coder;
-    size_t left[PARTS] = {0}, at[PARTS] = {0};
+    size_t left[PARTS] = {0}, offset[PARTS] = {0};
     for (int i = 0; i < parts; i++) {
-        left[i] = (p[i]->n + SMALL_LANES - 1) / SMALL_LANES;
-        for (size_t k = p[i]->n; k < left[i] * SMALL_LANES; k++)
-            p[i]->zero[k] = SMALL_SHARES;
+        left[i] = (part[i]->list_count + SMALL_LANES - 1) / SMALL_LANES;
+        for (size_t k = part[i]->list_count; k < left[i] * SMALL_LANES; k++)
+            part[i]->zero_shares[k] = SMALL_SHARES;
     }
     while (left[0] || left[1]) {
         size_t both = left[0] < left[1] ? left[0] : left[1];
         both = both < SEGMENT ? both : SEGMENT;
         if (both)
-            coder->decode_two(&p[0]->lanes, p[0]->bit + at[0], p[0]->zero + at[0] * SMALL_LANES, &p[1]->lanes,
-                              p[1]->bit + at[1], p[1]->zero + at[1] * SMALL_LANES, both);
+            coder->decode_two(&part[0]->lanes, part[0]->list_bits + offset[0],
+                              part[0]->zero_shares + offset[0] * SMALL_LANES, &part[1]->lanes,
+                              part[1]->list_bits + offset[1], part[1]->zero_shares + offset[1] * SMALL_LANES, both);
         for (int i = 0; i < parts; i++) {
-            const size_t some = both ? both : left[i] < SEGMENT ? left[i] : SEGMENT;
+            size_t some = left[i] < SEGMENT ? left[i] : SEGMENT;
+            if (both)
+                some = both;
             if (!both && some)
-                coder->decode(&p[i]->lanes, p[i]->bit + at[i], p[i]->zero + at[i] * SMALL_LANES, some);
-            at[i] += some;
+                coder->decode(&part[i]->lanes, part[i]->list_bits + offset[i],
+                              part[i]->zero_shares + offset[i] * SMALL_LANES, some);
+            offset[i] += some;
             left[i] -= some;
-            check_words(p[i]);
+            check_words(part[i]);
         }
     }
 }
 
 /* The first list of the literals. */
-static void first_literals(struct part *p)
+static void first_literals(struct part *part)
 {
-    const uint16_t z = p->level_zero[p->shape.tree][0]; /* they have class 0 */
-    p->stage = LITERALS;
-    p->level = 0;
-    p->n = p->shape.tree || z != SMALL_SHARES ? p->literals : 0;
-    for (size_t i = 0; i < p->n; i++) {
-        p->id[i] = p->literal[i];
-        p->zero[i] = z;
+    const uint16_t share = part->level_shares[part->shape.tree][0]; /* they have class 0 */
+    part->stage = LITERALS;
+    part->level = 0;
+    part->list_count = part->shape.tree || share != SMALL_SHARES ? part->literals : 0;
+    for (size_t i = 0; i < part->list_count; i++) {
+        part->element[i] = part->literal[i];
+        part->zero_shares[i] = share;
     }
 }
 
 /* Take in the list at hand and make the next one, of the same elements. */
-static void next_level(struct part *p)
+static void next_level(struct part *part)
 {
     size_t kept = 0;
-    p->level++;
-    if (p->shape.tree) {
-        const int last = p->level == SMALL_TREE_LEVELS;
-        for (size_t i = 0; i < p->n; i++) {
-            const uint32_t x = p->id[i], t = 2u * p->token[x] | (p->bit[i / 32] >> i % 32 & 1);
-            p->token[x] = (uint8_t)t;
+    part->level++;
+    if (part->shape.tree) {
+        const int last = part->level == SMALL_TREE_LEVELS;
+        for (size_t i = 0; i < part->list_count; i++) {
+            const uint32_t element = part->element[i],
+                           prefix = 2u * part->token[element] | (part->list_bits[i / 32] >> i % 32 & 1);
+            part->token[element] = (uint8_t)prefix;
             if (!last)
-                p->zero[i] = p->level_zero[(1u << p->level) | t][p->class[x]];
+                part->zero_shares[i] = part->level_shares[(1u << part->level) | prefix][part->class[element]];
         }
-        p->n = last ? 0 : p->n;
+        part->list_count = last ? 0 : part->list_count;
         return;
     }
-    const uint16_t *const zero = p->level_zero[p->level & (SMALL_TOKENS - 1)];
-    const int first = p->level == 1 && p->stage == DIFFERENCES;
-    /* not members of *p, which the compiler would load again after each store to a token */
-    const size_t n = p->n;
-    const uint8_t level = (uint8_t)p->level, *const class = p->class;
-    const uint32_t *const bit = p->bit;
-    uint32_t *const id = p->id, *const distant = p->distant;
-    uint16_t *const share = p->zero;
-    uint8_t *const token = p->token;
-    size_t far = p->far;
-    for (size_t i = 0; i < n; i += 32)
-        for (uint32_t m = bit[i / 32]; m; m &= m - 1) {
-            const uint32_t x = id[i + (size_t)__builtin_ctz(m)];
-            const uint16_t z = zero[class[x]];
-            token[x] = level;
+    const uint16_t *const zero = part->level_shares[part->level & (SMALL_TOKENS - 1)];
+    const int first = part->level == 1 && part->stage == DIFFERENCES;
+    /* not members of *part, which the compiler would load again after each store to a token */
+    const size_t count = part->list_count;
+    const uint8_t level = (uint8_t)part->level, *const class = part->class;
+    const uint32_t *const list_bits = part->list_bits;
+    uint32_t *const numbers = part->element, *const distant = part->distant;
+    uint16_t *const shares = part->zero_shares;
+    uint8_t *const token = part->token;
+    size_t distant_count = part->distant_count;
+    for (size_t i = 0; i < count; i += 32)
+        for (uint32_t ones = list_bits[i / 32]; ones; ones &= ones - 1) {
+            const uint32_t element = numbers[i + (size_t)__builtin_ctz(ones)];
+            const uint16_t share = zero[class[element]];
+            token[element] = level;
             if (first)
-                distant[far++] = x;
-            id[kept] = x;
-            share[kept] = z;
-            kept += z != SMALL_SHARES;
+                distant[distant_count++] = element;
+            numbers[kept] = element;
+            shares[kept] = share;
+            kept += share != SMALL_SHARES;
         }
-    p->far = far;
-    p->n = p->level < SMALL_TOKENS - 1 ? kept : 0;
+    part->distant_count = distant_count;
+    part->list_count = part->level < SMALL_TOKENS - 1 ? kept : 0;
 }
 
 /* Who changed, and the list of the differences. */
-static void list_changed(struct part *p)
+static void list_changed(struct part *part)
 {
-    const struct pici_small *const kernel = pici_isa()->small[p->shape.width_log2];
-    p->k = kernel->pick(p->old, p->in->dst, p->changed, p->in->n);
-    memset(p->token, 0, p->k);
-    struct pici_first_list l = {.old = p->old,
-                                .n = p->k,
-                                .shift = p->shape.mantissa,
-                                .exponents = p->shape.exponents,
-                                .low = p->tables.low,
-                                .literals = p->shape.literals,
-                                .all = p->shape.tree,
-                                .zero = p->level_zero[p->shape.tree],
-                                .class = p->class,
-                                .id = p->id,
-                                .share = p->zero,
-                                .literal = p->literal};
-    kernel->first_list(&l);
-    p->literals = l.literals_n;
-    p->n = l.listed;
-    p->far = 0;
-    p->stage = DIFFERENCES;
-    p->level = 0;
+    const struct pici_small *const kernel = pici_isa()->small[part->shape.width_log2];
+    part->changed_count = kernel->pick(part->old_values, part->input->dst, part->changed, part->input->count);
+    memset(part->token, 0, part->changed_count);
+    struct pici_first_list first_list = {.old_values = part->old_values,
+                                         .elements = part->changed_count,
+                                         .shift = part->shape.mantissa,
+                                         .exponents = part->shape.exponents,
+                                         .low_exponent = part->tables.low_exponent,
+                                         .literals = part->shape.literals,
+                                         .list_all = part->shape.tree,
+                                         .zero_share = part->level_shares[part->shape.tree],
+                                         .class = part->class,
+                                         .element = part->element,
+                                         .share = part->zero_shares,
+                                         .literal = part->literal};
+    kernel->first_list(&first_list);
+    part->literals = first_list.literal_count;
+    part->list_count = first_list.listed;
+    part->distant_count = 0;
+    part->stage = DIFFERENCES;
+    part->level = 0;
 }
 
 /* Take in the list at hand, and make the next one that is not empty. Returns 0 if there is none. */
-static int next_list(struct part *p)
+static int next_list(struct part *part)
 {
-    if (p->stage == CHANGED)
-        list_changed(p);
-    else if (p->stage == FREQUENT)
-        p->n = 0;
-    else if (p->stage != DONE)
-        next_level(p);
-    if (p->stage == DIFFERENCES && !p->n)
-        first_literals(p);
-    if (p->stage == LITERALS && !p->n) {
-        for (size_t i = 0; i < p->literals; i++)
-            if (!p->token[p->literal[i]])
-                p->zero[p->n++] = pici_small_zero[p->tables.frequent_odds];
-        p->stage = FREQUENT;
-        return p->n != 0;
+    if (part->stage == CHANGED)
+        list_changed(part);
+    else if (part->stage == FREQUENT)
+        part->list_count = 0;
+    else if (part->stage != DONE)
+        next_level(part);
+    if (part->stage == DIFFERENCES && !part->list_count)
+        first_literals(part);
+    if (part->stage == LITERALS && !part->list_count) {
+        for (size_t i = 0; i < part->literals; i++)
+            if (!part->token[part->literal[i]])
+                part->zero_shares[part->list_count++] = pici_small_zero[part->tables.frequent_odds];
+        part->stage = FREQUENT;
+        return part->list_count != 0;
     }
-    if (p->stage == FREQUENT)
-        p->stage = DONE;
-    return p->n != 0;
+    if (part->stage == FREQUENT)
+        part->stage = DONE;
+    return part->list_count != 0;
 }
 
 /* ---- values ---- */
 
 /* Bits at p, of which `left` bytes may be read. */
 struct extra {
-    const uint8_t *p;
-    size_t left;
+    const uint8_t *position;
+    size_t bytes_left;
     uint64_t bits;
-    unsigned n;
+    unsigned pending;
     int good;
 };
 
 /* The next so many bits, at most 32. */
-static inline uint32_t take(struct extra *e, unsigned bits)
+static inline uint32_t take(struct extra *extra, unsigned bits)
 {
-    if (e->n < bits && e->left >= 4) {
-        e->bits |= (uint64_t)load_le32(e->p) << e->n;
-        e->p += 4;
-        e->left -= 4;
-        e->n += 32;
+    if (extra->pending < bits && extra->bytes_left >= 4) {
+        extra->bits |= (uint64_t)load_le32(extra->position) << extra->pending;
+        extra->position += 4;
+        extra->bytes_left -= 4;
+        extra->pending += 32;
     }
-    while (e->n < bits) {
-        if (e->left == 0) {
-            e->good = 0;
-            e->n += 32;
+    while (extra->pending < bits) {
+        if (extra->bytes_left == 0) {
+            extra->good = 0;
+            extra->pending += 32;
             break;
         }
-        e->bits |= (uint64_t)*e->p++ << e->n;
-        e->left--;
-        e->n += 8;
+        extra->bits |= (uint64_t)*extra->position++ << extra->pending;
+        extra->bytes_left--;
+        extra->pending += 8;
     }
-    const uint32_t v = (uint32_t)(e->bits & ((UINT64_C(1) << bits) - 1));
-    e->bits >>= bits;
-    e->n -= bits;
-    return v;
+    const uint32_t taken = (uint32_t)(extra->bits & ((UINT64_C(1) << bits) - 1));
+    extra->bits >>= bits;
+    extra->pending -= bits;
+    return taken;
 }
 
 /* The new value of difference i, which has another token than 0 or is of a tree. Returns 0 if it is not possible. */
-static inline int put_difference(struct part *p, size_t i, const uint8_t *signs, struct extra *e, unsigned w)
+static inline int put_difference(struct part *part, size_t i, const uint8_t *signs, struct extra *extra,
+                                 unsigned width_log2)
 {
-    const int tree = p->shape.tree;
-    const unsigned t = p->token[i];
-    const uint32_t old = small_load(p->old, i, w), sign = signs[i / 8] >> i % 8 & 1;
-    const uint32_t v = small_least(t, tree) + take(e, small_extra_bits(t, tree));
-    small_store(p->now, i, small_ord((small_ord(old, w) + (sign ? 0 - v : v)) & small_mask(w), w), w);
-    return v < small_sign(w) + sign;
+    const int tree = part->shape.tree;
+    const unsigned token = part->token[i];
+    const uint32_t old_value = small_load(part->old_values, i, width_log2), sign = signs[i / 8] >> i % 8 & 1;
+    const uint32_t magnitude = small_least(token, tree) + take(extra, small_extra_bits(token, tree));
+    small_store(
+        part->new_values, i,
+        small_ord((small_ord(old_value, width_log2) + (sign ? 0 - magnitude : magnitude)) & small_mask(width_log2),
+                  width_log2),
+        width_log2);
+    return magnitude < small_sign(width_log2) + sign;
 }
 
 /* New values of the differences. Returns 0 if one is not possible. */
-static int put_differences(struct part *p, const uint8_t *signs, struct extra *e)
+static int put_differences(struct part *part, const uint8_t *signs, struct extra *extra)
 {
     int good = 1;
-    if (p->shape.tree) {
-        for (size_t i = 0, next = 0; i < p->k; i++)
-            if (next < p->literals && p->literal[next] == i)
+    if (part->shape.tree) {
+        for (size_t i = 0, next = 0; i < part->changed_count; i++)
+            if (next < part->literals && part->literal[next] == i)
                 next++;
             else
-                good &= put_difference(p, i, signs, e, 2);
+                good &= put_difference(part, i, signs, extra, 2);
         return good;
     }
-    pici_isa()->small[1]->neighbours(p->now, p->old, signs, p->k);
-    for (size_t i = 0; i < p->far; i++)
-        good &= put_difference(p, p->distant[i], signs, e, 1);
+    pici_isa()->small[1]->neighbours(part->new_values, part->old_values, signs, part->changed_count);
+    for (size_t i = 0; i < part->distant_count; i++)
+        good &= put_difference(part, part->distant[i], signs, extra, 1);
     return good;
 }
 
 /* New values of the literals, and who of them has the frequent mantissa. */
-static int put_literals(struct part *p, const uint8_t *signs, struct extra *e)
+static int put_literals(struct part *part, const uint8_t *signs, struct extra *extra)
 {
-    const struct small_shape *s = &p->shape;
-    const unsigned w = s->width_log2;
+    const struct small_shape *shape = &part->shape;
+    const unsigned width_log2 = shape->width_log2;
     size_t zeros = 0;
-    for (size_t k = 0; k < p->literals; k++) {
-        const size_t i = p->literal[k];
-        const uint32_t top = p->tables.top, t = p->token[i], sign = signs[i / 8] >> i % 8 & 1;
-        const int frequent = t == 0 && p->bit[zeros / 32] >> zeros % 32 & 1;
-        zeros += t == 0;
-        uint32_t v = t == SMALL_ESCAPE ? take(e, (8u << w) - 1) : frequent ? p->tables.frequent : take(e, s->mantissa);
-        if (t == SMALL_ESCAPE ? small_exponent(v, s) + SMALL_ESCAPE > top : t > top)
+    for (size_t k = 0; k < part->literals; k++) {
+        const size_t i = part->literal[k];
+        const uint32_t top_exponent = part->tables.top_exponent, token = part->token[i],
+                       sign = signs[i / 8] >> i % 8 & 1;
+        const int frequent = token == 0 && part->list_bits[zeros / 32] >> zeros % 32 & 1;
+        zeros += token == 0;
+        uint32_t value = part->tables.frequent;
+        if (token == SMALL_ESCAPE)
+            value = take(extra, (8u << width_log2) - 1);
+        else if (!frequent)
+            value = take(extra, shape->mantissa);
+        if (token == SMALL_ESCAPE ? small_exponent(value, shape) + SMALL_ESCAPE > top_exponent : token > top_exponent)
             return 0;
-        if (t != SMALL_ESCAPE)
-            v |= (top - t) << s->mantissa;
-        v |= sign ? small_sign(w) : 0;
-        if (v == small_load(p->old, i, w))
+        if (token != SMALL_ESCAPE)
+            value |= (top_exponent - token) << shape->mantissa;
+        value |= sign ? small_sign(width_log2) : 0;
+        if (value == small_load(part->old_values, i, width_log2))
             return 0;
-        small_store(p->now, i, v, w);
+        small_store(part->new_values, i, value, width_log2);
     }
     return 1;
 }
 
 /* Are the tables those that follow from the elements? */
-static int recount(struct part *p)
+static int recount(struct part *part)
 {
-    const struct small_shape *s = &p->shape;
-    const unsigned w = s->width_log2;
-    struct small_tables t;
+    const struct small_shape *shape = &part->shape;
+    const unsigned width_log2 = shape->width_log2;
+    struct small_tables recounted;
     unsigned largest = 0;
     size_t zeros = 0;
-    memset(&t, 0, sizeof t);
-    memset(p->tokens, 0, sizeof p->tokens);
-    memset(p->sampled, 0, sizeof p->sampled);
-    for (size_t i = 0; i < p->k; i++)
-        p->tokens[p->class[i]][p->token[i]]++;
-    for (unsigned c = 0; c < SMALL_CLASSES; c++)
-        for (unsigned x = 0; x < SMALL_TOKENS; x++)
-            largest = p->tokens[c][x] ? c : largest;
+    memset(&recounted, 0, sizeof recounted);
+    memset(part->tokens, 0, sizeof part->tokens);
+    memset(part->sampled, 0, sizeof part->sampled);
+    for (size_t i = 0; i < part->changed_count; i++)
+        part->tokens[part->class[i]][part->token[i]]++;
+    for (unsigned class = 0; class < SMALL_CLASSES; class ++)
+        for (unsigned token = 0; token < SMALL_TOKENS; token++)
+            largest = part->tokens[class][token] ? class : largest;
     /* the largest class tells the largest exponent unless that is below or in class 0, and then low must be 0 */
-    t.low = largest + p->tables.low > SMALL_CLASSES - 2 ? largest + p->tables.low - (SMALL_CLASSES - 2) : 0;
-    if (!largest && p->tables.low)
+    recounted.low_exponent = largest + part->tables.low_exponent > SMALL_CLASSES - 2
+                                 ? largest + part->tables.low_exponent - (SMALL_CLASSES - 2)
+                                 : 0;
+    if (!largest && part->tables.low_exponent)
         return 0;
-    uint32_t *const mantissa = p->id; /* not used any more */
-    for (size_t k = 0; k < p->literals; k++) {
-        const uint32_t v = small_load(p->now, p->literal[k], w);
-        t.top = small_exponent(v, s) > t.top ? small_exponent(v, s) : t.top;
-        if (!p->token[p->literal[k]])
-            mantissa[zeros++] = v & ((UINT32_C(1) << s->mantissa) - 1);
+    uint32_t *const mantissa = part->element; /* not used any more */
+    for (size_t k = 0; k < part->literals; k++) {
+        const uint32_t value = small_load(part->new_values, part->literal[k], width_log2);
+        recounted.top_exponent = small_exponent(value, shape) > recounted.top_exponent ? small_exponent(value, shape)
+                                                                                       : recounted.top_exponent;
+        if (!part->token[part->literal[k]])
+            mantissa[zeros++] = value & ((UINT32_C(1) << shape->mantissa) - 1);
     }
-    pici_small_sample(p->sampled, p->in->dst, p->in->n, s, p->tables.low);
-    pici_small_count(&t, s->tree, p->tokens, p->sampled);
-    pici_small_frequent(&t, s, mantissa, zeros);
-    return memcmp(&t, &p->tables, sizeof t) == 0;
+    pici_small_sample(part->sampled, part->input->dst, part->input->count, shape, part->tables.low_exponent);
+    pici_small_count(&recounted, shape->tree, part->tokens, part->sampled);
+    pici_small_frequent(&recounted, shape, mantissa, zeros);
+    return memcmp(&recounted, &part->tables, sizeof recounted) == 0;
 }
 
 /* Everything after the last list. */
-static int finish(struct part *p)
+static int finish(struct part *part)
 {
     for (int i = 0; i < SMALL_LANES; i++)
-        if (p->lanes.x[i] != SMALL_STATE)
+        if (part->lanes.states[i] != SMALL_STATE)
             return 0;
-    const size_t left = p->in->len - (size_t)(p->rest - p->in->chunk), bytes = (p->k + 7) / 8;
-    if (p->lanes.word != p->words_end || bytes > left || (p->k % 8 && p->rest[bytes - 1] >> p->k % 8))
+    const size_t left = part->input->bytes - (size_t)(part->after_words - part->input->chunk),
+                 bytes = (part->changed_count + 7) / 8;
+    if (part->lanes.next_word != part->words_end || bytes > left ||
+        (part->changed_count % 8 && part->after_words[bytes - 1] >> part->changed_count % 8))
         return 0;
-    struct extra e = {p->rest + bytes, left - bytes, 0, 0, 1};
-    return put_differences(p, p->rest, &e) && put_literals(p, p->rest, &e) && e.good && e.left == 0 && e.bits == 0 &&
-           e.n < 8 && recount(p);
+    struct extra extra = {part->after_words + bytes, left - bytes, 0, 0, 1};
+    return put_differences(part, part->after_words, &extra) && put_literals(part, part->after_words, &extra) &&
+           extra.good && extra.bytes_left == 0 && extra.bits == 0 && extra.pending < 8 && recount(part);
 }
 
-int pici_small_apply(struct small_reader *r, const struct small_part *in, int parts)
+int pici_small_apply(struct small_reader *reader, const struct small_part *input, int parts)
 {
-    struct part *p[PARTS];
-    int n = 0, all = 1;
+    struct part *started[PARTS];
+    int count = 0, all_good = 1;
     for (int i = 0; i < parts; i++)
-        if ((r->part[i].good = begin(&r->part[i], &in[i])))
-            p[n++] = &r->part[i];
-    if (n)
-        decode_changed(r, p, n);
-    for (int left = n; left;) {
-        struct part *on[PARTS];
+        if ((reader->parts[i].good = begin(&reader->parts[i], &input[i])))
+            started[count++] = &reader->parts[i];
+    if (count)
+        decode_changed(reader, started, count);
+    for (int left = count; left;) {
+        struct part *active[PARTS];
         left = 0;
-        for (int i = 0; i < n; i++) {
-            if (!p[i]->good || !next_list(p[i]))
+        for (int i = 0; i < count; i++) {
+            if (!started[i]->good || !next_list(started[i]))
                 continue;
-            p[i]->listed += p[i]->n;
-            if (!p[i]->shape.tree && p[i]->listed > (uint64_t)SMALL_LISTED * p[i]->in->n)
-                p[i]->good = 0;
+            started[i]->listed += started[i]->list_count;
+            if (!started[i]->shape.tree && started[i]->listed > (uint64_t)SMALL_LISTED * started[i]->input->count)
+                started[i]->good = 0;
             else
-                on[left++] = p[i];
+                active[left++] = started[i];
         }
         if (left)
-            decode_lists(on, left);
+            decode_lists(active, left);
     }
     for (int i = 0; i < parts; i++) {
-        struct part *const one = &r->part[i];
-        one->good = one->good && finish(one);
-        if (one->good)
-            pici_isa()->small[one->shape.width_log2]->place(one->in->dst, one->changed, one->now, one->in->n);
-        all &= one->good;
+        struct part *const part = &reader->parts[i];
+        part->good = part->good && finish(part);
+        if (part->good)
+            pici_isa()->small[part->shape.width_log2]->place(part->input->dst, part->changed, part->new_values,
+                                                             part->input->count);
+        all_good &= part->good;
     }
-    return all;
+    return all_good;
 }

@@ -624,7 +624,7 @@ static enum pici_status read_block(struct pici_lane *lane, void *destination, co
                                    const struct pici_block *parsed, int add)
 {
     struct gpu *gpu = lane->gpu;
-    const size_t size = (size_t)parsed->at.block_bytes;
+    const size_t size = (size_t)parsed->layout.block_bytes;
     /* longer than any block of a slice */
     if (size > gpu->slot || lane->used == (unsigned)gpu->needs.blocks)
         return PICI_E_CORRUPT;
@@ -674,7 +674,7 @@ static enum pici_status gpu_reduce_own(struct pici_lane *lane, void *destination
                                        uint64_t temp_elements)
 {
     struct pici_block parsed = {.dtype = (unsigned)dtype, .count = count};
-    parsed.at.block_bytes = size;
+    parsed.layout.block_bytes = size;
     return gpu_reduce(lane, destination, block, &parsed, op, temp, temp_elements);
 }
 

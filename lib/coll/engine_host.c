@@ -219,7 +219,7 @@ static struct pici_block at_bytes(const struct pici_block *parsed, const uint8_t
     struct pici_block whole = *parsed;
     whole.bytes = bytes;
     /* sets pointers; cannot fail, since the length is the header's */
-    (void)pici_block_whole(&whole, (size_t)parsed->at.block_bytes, NULL);
+    (void)pici_block_whole(&whole, (size_t)parsed->layout.block_bytes, NULL);
     return whole;
 }
 
@@ -252,15 +252,15 @@ static enum pici_status check_whole(const struct pici_block *parsed, size_t size
         return status;
     for (int i = 0; i < PICI_CONTAINERS; i++)
         nonzeros += mix.nnz[i];
-    const int signs = parsed->at.version == FMT_VERSION_SIGNS;
-    return nonzeros == parsed->nnz && (!signs || mix.sign_tiles) ? PICI_OK : PICI_E_CORRUPT;
+    const int signs = parsed->layout.version == FMT_VERSION_SIGNS;
+    return nonzeros == parsed->nonzeros && (!signs || mix.sign_tiles) ? PICI_OK : PICI_E_CORRUPT;
 }
 
 /* Decode in pieces that stay in a core's cache until they are reduced. */
 static enum pici_status reduce_order(uint8_t *destination, const struct pici_block *parsed, size_t size, int max,
                                      void *temp, uint64_t temp_elements)
 {
-    const unsigned w = parsed->at.width_log2;
+    const unsigned w = parsed->layout.width_log2;
     const uint64_t most = UINT64_C(64 << 10) >> w, piece = (temp_elements < most ? temp_elements : most) / TILE * TILE;
     enum pici_status status = check_whole(parsed, size);
     for (uint64_t offset = 0, now; !status && offset < parsed->count; offset += now) {
@@ -279,7 +279,8 @@ static enum pici_status host_reduce(struct pici_lane *lane, void *destination, c
     const struct pici_block whole = at_bytes(parsed, block);
     (void)lane;
     if (op == PICI_MIN || op == PICI_MAX)
-        return reduce_order(destination, &whole, (size_t)parsed->at.block_bytes, op == PICI_MAX, temp, temp_elements);
+        return reduce_order(destination, &whole, (size_t)parsed->layout.block_bytes, op == PICI_MAX, temp,
+                            temp_elements);
     return pici_block_add(destination, &whole);
 }
 

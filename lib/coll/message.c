@@ -149,7 +149,7 @@ enum pici_status pici_msg_array(struct pici_block *parsed, const uint8_t *header
     enum pici_status status = pici_block_parse(parsed, header, remaining, NULL);
     if (status)
         return status;
-    return parsed->dtype == (unsigned)dtype && parsed->count <= most && parsed->at.block_bytes <= remaining
+    return parsed->dtype == (unsigned)dtype && parsed->count <= most && parsed->layout.block_bytes <= remaining
                ? PICI_OK
                : PICI_E_CORRUPT;
 }

@@ -339,13 +339,13 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
     (void)action;
     enum pici_status status = pici_block_parse(
         parsed, request->engine->head(slice_run->lane, part->number, part->offset), part->remaining, NULL);
-    if (!status && (parsed->dtype != (unsigned)call->args.dtype || parsed->at.block_bytes > part->remaining ||
-                    parsed->at.block_bytes > layout_of(request)->block ||
+    if (!status && (parsed->dtype != (unsigned)call->args.dtype || parsed->layout.block_bytes > part->remaining ||
+                    parsed->layout.block_bytes > layout_of(request)->block ||
                     (call->args.varied ? parsed->count > part->span.count : parsed->count != part->span.count)))
         status = PICI_E_CORRUPT;
     if (!status)
         part->blocks = (struct coll_blocks){.first = part->bytes,
-                                            .sizes = {(size_t)parsed->at.block_bytes},
+                                            .sizes = {(size_t)parsed->layout.block_bytes},
                                             .format = {(enum pici_format)parsed->format},
                                             .count = 1};
     for (int i = plan->slot_begin[part->segment]; i < plan->slot_begin[part->segment + 1] && !status; i++) {

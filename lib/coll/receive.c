@@ -102,7 +102,7 @@ static enum pici_status parse_blocks(struct pici_request *request, const struct 
                              : pici_msg_block(parsed, head, remaining, request->call.args.dtype, part->span.count);
         if (status)
             return status;
-        part->blocks.sizes[array] = (size_t)parsed->at.block_bytes;
+        part->blocks.sizes[array] = (size_t)parsed->layout.block_bytes;
         part->blocks.format[array] = (enum pici_format)parsed->format;
         offset += part->blocks.sizes[array];
         remaining -= part->blocks.sizes[array];
@@ -190,7 +190,7 @@ static enum pici_status begin_receive(struct pici_request *request, struct slice
         for (int array = 0; array < slice_run->arrays; array++)
             slice_run->dense &= part.block[array].format == PICI_DENSE;
         elements += part.block[last].count;
-        nonzeros += part.block[last].nnz;
+        nonzeros += part.block[last].nonzeros;
     }
     if (!status && !request->status && part.offset != flight->bytes)
         status = PICI_E_CORRUPT;

@@ -32,7 +32,7 @@ struct pici_pack {
     unsigned index_width; /* 4 or 8 */
     int stream;           /* use non-temporal stores for values, because the output is larger than the caches */
     uint8_t *values;      /* where value number 0 is; writable up to number at + tiles * TILE, plus PICI_SLACK bytes */
-    uint64_t at;          /* in, out: the number of the next value */
+    uint64_t next_value;  /* in, out: the number of the next value */
     size_t tiles;
     size_t ahead; /* bytes from a tile to what is prefetched while its values are packed */
 };
@@ -45,7 +45,7 @@ struct pici_unpack {
     unsigned index_width;
     int stream;
     const uint8_t *values; /* the value numbered 0 */
-    uint64_t at;           /* in, out: the number of the next value */
+    uint64_t next_value;   /* in, out: the number of the next value */
     uint64_t limit;        /* values that may be read: numbers 0 to limit - 1, plus PICI_SLACK bytes */
     size_t tiles;
     int zero; /* out: set if a value was zero, otherwise left as it was */
@@ -54,17 +54,18 @@ struct pici_unpack {
 /* coo entries that lie in the dense range [first, first + n). Positions and values are untrusted. */
 struct pici_scatter {
     uint8_t *dst; /* n elements: position first is dst's first */
-    uint64_t first, n;
+    uint64_t first, count;
     const uint8_t *index, *values; /* entry 0 */
     unsigned index_width;
-    uint64_t i, end; /* in, out: place entries [i, end); i stops at the first that does not rise or is out of range */
-    int zero;        /* out: set if a value was zero, otherwise left as it was */
+    uint64_t next,
+        end;  /* in, out: place entries [i, end); i stops at the first that does not rise or is out of range */
+    int zero; /* out: set if a value was zero, otherwise left as it was */
 };
 
 /* A tile of a hybrid block. */
 struct pici_tile {
     const uint8_t *payload, *values;
-    uint16_t n;        /* nonzeros; 0 only if empty */
+    uint16_t nonzeros; /* nonzeros; 0 only if empty */
     uint8_t container; /* PICI_EMPTY, ... */
 };
 
@@ -149,11 +150,11 @@ struct pici_add {
 
 /* The layout of a dtype for arithmetic. A magnitude is the bits below the sign. */
 struct pici_kind {
-    enum { PICI_IS_SIGNED, PICI_IS_UNSIGNED, PICI_IS_FLOAT } is;
-    unsigned mantissa; /* bits; this and the rest are for floats */
-    uint64_t finite;   /* the greatest finite magnitude */
-    uint64_t most;     /* the greatest magnitude that is not a NaN; for integers the greatest of all */
-    uint64_t quiet;    /* the bit that makes a NaN quiet */
+    enum { PICI_IS_SIGNED, PICI_IS_UNSIGNED, PICI_IS_FLOAT } type;
+    unsigned mantissa;  /* bits; this and the rest are for floats */
+    uint64_t finite;    /* the greatest finite magnitude */
+    uint64_t largest;   /* the greatest magnitude that is not a NaN; for integers the greatest of all */
+    uint64_t quiet_bit; /* the bit that makes a NaN quiet */
 };
 
 /* Kernels of other arithmetic on dense elements, in host order, at any alignment. reduce.h has the contracts:
@@ -171,47 +172,47 @@ struct pici_values_kernels; /* values.h */
 /* The classes of elements by their exponents, with the share of a 0 for each: its bit is 0 with a probability of
  * zero / 2^15 (formats/small-delta.md). */
 struct pici_classes {
-    unsigned shift;         /* of the exponent in an element */
-    unsigned exponents;     /* the largest one: 31 or 255 */
-    unsigned low;           /* class c has exponent low + c; class 0 also those below, class 31 those above */
-    uint16_t zero[32];      /* by class */
-    uint16_t exponent[256]; /* the same by exponent */
+    unsigned shift;               /* of the exponent in an element */
+    unsigned exponents;           /* the largest one: 31 or 255 */
+    unsigned low_exponent;        /* class c has exponent low + c; class 0 also those below, class 31 those above */
+    uint16_t zero_share[32];      /* by class */
+    uint16_t exponent_share[256]; /* the same by exponent */
 };
 
 /* What is found out of n changed elements, and how their bits are numbered: formats/small-delta.md. */
 struct pici_differences {
-    const uint8_t *old, *now; /* may be read up to PICI_SLACK bytes past the last */
-    size_t n;
-    unsigned shift, exponents, low; /* as in pici_classes */
-    int literals;                   /* class 0 is of literals */
-    uint8_t *class, *token;         /* out: of each element; not the tokens of literals. Room for 32 more */
-    uint32_t *v;                    /* out: magnitudes; for literals, anything. Room for 32 more */
-    uint32_t *sign;                 /* out: bits */
-    uint32_t *literal;              /* out: numbers of the literals. Room for 32 more than n */
-    size_t literals_n;              /* out: how many */
-    size_t more;                    /* out: elements that differ not only in the sign */
-    uint32_t count[2][32 * 32];     /* in, out: added to: differences of class c and token t, at c * 32 + t, in both */
+    const uint8_t *old_values, *new_values; /* may be read up to PICI_SLACK bytes past the last */
+    size_t elements;
+    unsigned shift, exponents, low_exponent; /* as in pici_classes */
+    int literals;                            /* class 0 is of literals */
+    uint8_t *class, *token;                  /* out: of each element; not the tokens of literals. Room for 32 more */
+    uint32_t *magnitude;                     /* out: magnitudes; for literals, anything. Room for 32 more */
+    uint32_t *sign;                          /* out: bits */
+    uint32_t *literal;                       /* out: numbers of the literals. Room for 32 more than n */
+    size_t literal_count;                    /* out: how many */
+    size_t more;                             /* out: elements that differ not only in the sign */
+    uint32_t count[2][32 * 32]; /* in, out: added to: differences of class c and token t, at c * 32 + t, in both */
 };
 
 /* The classes of n changed elements, and the first list of the differences among them. */
 struct pici_first_list {
-    const uint8_t *old; /* may be read up to PICI_SLACK bytes past the last */
-    size_t n;
-    unsigned shift, exponents, low; /* as in pici_classes */
-    int literals;                   /* class 0 is of literals */
-    int all;                        /* list differences whose share is 2^15, too */
-    const uint16_t *zero;           /* [32] shares of a 0 by class */
-    uint8_t *class;                 /* out: of each element. This and what follows has room for 32 more */
-    uint32_t *id;                   /* out: numbers of the elements that are listed */
-    uint16_t *share;                /* out: their shares */
-    uint32_t *literal;              /* out: numbers of the literals */
-    size_t listed, literals_n;      /* out: how many */
+    const uint8_t *old_values; /* may be read up to PICI_SLACK bytes past the last */
+    size_t elements;
+    unsigned shift, exponents, low_exponent; /* as in pici_classes */
+    int literals;                            /* class 0 is of literals */
+    int list_all;                            /* list differences whose share is 2^15, too */
+    const uint16_t *zero_share;              /* [32] shares of a 0 by class */
+    uint8_t *class;                          /* out: of each element. This and what follows has room for 32 more */
+    uint32_t *element;                       /* out: numbers of the elements that are listed */
+    uint16_t *share;                         /* out: their shares */
+    uint32_t *literal;                       /* out: numbers of the literals */
+    size_t listed, literal_count;            /* out: how many */
 };
 
 /* The coder's lanes, and its next word. */
 struct pici_lanes {
-    uint32_t x[32];
-    const uint16_t *word; /* host order */
+    uint32_t states[32];
+    const uint16_t *next_word; /* host order */
 };
 
 /* Kernels of small deltas for elements of one width, of 2 or 4 bytes. Bit i of an array of 32-bit words is bit i % 32

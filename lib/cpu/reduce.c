@@ -44,7 +44,7 @@ void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t n, unsigned dt
 {
     const struct pici_kind *k = &kinds[dtype];
     const int w = fmt_width_log2(dtype);
-    if (k->is == PICI_IS_FLOAT)
+    if (k->type == PICI_IS_FLOAT)
         pici_isa()->reduce[w]->positive_zeros(dst, src, n, k, quiet);
     else if (n && dst != src)
         memcpy(dst, src, n << w);
@@ -88,9 +88,9 @@ void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by)
     const struct pici_kind *k = &kinds[dtype];
     const int w = fmt_width_log2(dtype);
     const struct pici_reduce *floats = pici_isa()->reduce[w];
-    divide *f = k->is != PICI_IS_FLOAT ? of_integer[dtype - FIRST_INTEGER]
-                : by > 4096            ? floats->divide_by_many
-                                       : floats->divide;
+    divide *f = k->type != PICI_IS_FLOAT ? of_integer[dtype - FIRST_INTEGER]
+                : by > 4096              ? floats->divide_by_many
+                                         : floats->divide;
     if (w > 0 || n < 256) {
         f(dst, n, k, by);
         return;

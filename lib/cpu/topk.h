@@ -28,15 +28,15 @@ struct pici_topk_terms {
 
 /* Where acc goes. */
 struct pici_topk_to {
-    uint8_t *out, *residual, *velocity; /* the last two: null if there is none */
+    uint8_t *selected, *residual, *velocity; /* the last two: null if there is none */
 };
 
 /* Consecutive buckets. */
 struct pici_topk_buckets {
     struct pici_topk_terms terms;
-    struct pici_topk_to to;
-    size_t n;
-    uint32_t bucket, k; /* 1 <= k <= bucket <= TOPK_BUCKET_MOST */
+    struct pici_topk_to target;
+    size_t elements;
+    uint32_t bucket, most_kept; /* 1 <= k <= bucket <= TOPK_BUCKET_MOST */
 };
 
 struct pici_topk_kernels {

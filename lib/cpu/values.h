@@ -17,24 +17,24 @@ enum {
 /* Whole buckets to quantise; the last one may be shorter. */
 struct pici_quantize {
     const uint8_t *src;
-    size_t n;
+    size_t elements;
     uint32_t bucket;
-    unsigned bits;       /* 2, 4 or 8 */
-    int l2, nearest;     /* the norm is the 2-norm, else the maximum; rounded to nearest, else at random */
-    uint64_t seed;       /* the key of Philox */
-    uint64_t first;      /* index of the first element, which selects its random number */
-    uint32_t counter[2]; /* the counter's last two words */
-    uint8_t *scale;      /* out: f64 for elements of f64, else f32; one a bucket */
-    uint8_t *code;       /* out: (n * bits + 7) / 8 bytes */
+    unsigned bits;         /* 2, 4 or 8 */
+    int two_norm, nearest; /* the norm is the 2-norm, else the maximum; rounded to nearest, else at random */
+    uint64_t seed;         /* the key of Philox */
+    uint64_t first;        /* index of the first element, which selects its random number */
+    uint32_t counter[2];   /* the counter's last two words */
+    uint8_t *scales;       /* out: f64 for elements of f64, else f32; one a bucket */
+    uint8_t *codes;        /* out: (n * bits + 7) / 8 bytes */
 };
 
 /* And back. Scales and codes are untrusted. */
 struct pici_dequantize {
     uint8_t *dst;
-    size_t n;
+    size_t elements;
     uint32_t bucket;
     unsigned bits;
-    const uint8_t *scale, *code;
+    const uint8_t *scales, *codes;
 };
 
 struct pici_values_kernels {

@@ -164,7 +164,8 @@ static void pass_place(struct job *j, int i, size_t first, size_t n)
     }
     for (int after = 0; after < 2; after++) {
         const size_t from = after ? split : first, at = from << j->width_log2;
-        const struct pici_topk_to to = {j->to.out + at, offset_to(j->to.residual, at), offset_to(j->to.velocity, at)};
+        const struct pici_topk_to to = {j->to.selected + at, offset_to(j->to.residual, at),
+                                        offset_to(j->to.velocity, at)};
         j->kernels->place(&to, j->acc + at, (after ? end : split) - from, j->least + (uint64_t)after);
     }
 }
@@ -397,13 +398,14 @@ static void buckets_thread(void *context, int i)
 {
     struct bucket_parts *p = context;
     struct pici_topk_buckets part = p->all;
-    const uint64_t buckets = part.n / part.bucket, each = buckets / (unsigned)p->threads;
+    const uint64_t buckets = part.elements / part.bucket, each = buckets / (unsigned)p->threads;
     const size_t first = (size_t)(each * (unsigned)i) * part.bucket, at = first << p->width_log2;
-    part.n = i + 1 == p->threads ? part.n - first : (size_t)each * part.bucket;
+    part.elements = i + 1 == p->threads ? part.elements - first : (size_t)each * part.bucket;
     part.terms.gradient = offset(part.terms.gradient, at);
     part.terms.residual = offset(part.terms.residual, at);
     part.terms.velocity = offset_to(part.terms.velocity, at);
-    part.to = (struct pici_topk_to){part.to.out + at, offset_to(part.to.residual, at), part.terms.velocity};
+    part.target =
+        (struct pici_topk_to){part.target.selected + at, offset_to(part.target.residual, at), part.terms.velocity};
     p->kept[i] = p->kernels->buckets(&part);
 }
 
@@ -437,7 +439,7 @@ static uint64_t select_long_buckets(struct job *j, const struct pici_topk_opts *
         j->terms.gradient = offset(terms.gradient, at);
         j->terms.residual = offset(terms.residual, at);
         j->terms.velocity = offset_to(terms.velocity, at);
-        j->to = (struct pici_topk_to){to.out + at, offset_to(to.residual, at), j->terms.velocity};
+        j->to = (struct pici_topk_to){to.selected + at, offset_to(to.residual, at), j->terms.velocity};
         j->acc = acc + at;
         j->threads = thread_count(o->threads, j->n);
         kept += select_exact(j, ((uint64_t)o->k * j->n + o->bucket - 1) / o->bucket);

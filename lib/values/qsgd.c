@@ -22,7 +22,7 @@ static enum pici_status quantize(const struct values *values, const struct value
     struct pici_quantize quantize = {
         .bucket = values->bucket,
         .bits = (unsigned)values->bits,
-        .l2 = values->norm == PICI_NORM_L2,
+        .two_norm = values->norm == PICI_NORM_L2,
         .nearest = values->rounding == PICI_ROUND_NEAREST,
         .seed = values->seed,
         .counter = {(uint32_t)context->sequence,
@@ -33,14 +33,14 @@ static enum pici_status quantize(const struct values *values, const struct value
         uint8_t decoded[VALUES_PIECE * sizeof(double)];
         taken = !loss || count - offset < VALUES_PIECE ? count - offset : VALUES_PIECE;
         quantize.src = (const uint8_t *)source + offset * width;
-        quantize.n = (size_t)taken;
+        quantize.elements = (size_t)taken;
         quantize.first = context->first + offset;
-        quantize.scale = (uint8_t *)outputs[SCALES] + offset / values->bucket * scale_bytes(values);
-        quantize.code = (uint8_t *)outputs[CODES] + offset * quantize.bits / 8;
+        quantize.scales = (uint8_t *)outputs[SCALES] + offset / values->bucket * scale_bytes(values);
+        quantize.codes = (uint8_t *)outputs[CODES] + offset * quantize.bits / 8;
         const uint64_t nonfinite = kernels->quantize(&quantize);
         if (loss) {
-            const struct pici_dequantize dequantize = {decoded,       quantize.n,     quantize.bucket,
-                                                       quantize.bits, quantize.scale, quantize.code};
+            const struct pici_dequantize dequantize = {decoded,       quantize.elements, quantize.bucket,
+                                                       quantize.bits, quantize.scales,   quantize.codes};
             kernels->dequantize(&dequantize);
             pici_values_accumulate(values, loss, offset, quantize.src, decoded, taken, NULL);
             loss->nonfinite += nonfinite;

@@ -36,8 +36,8 @@ static size_t shorten(uint8_t *message, size_t bytes, size_t cap)
     struct pici_block b;
     const std::vector<uint64_t> zeros(cap);
     size_t at = MSG_BYTES, len = 0;
-    while (pici_block_parse(&b, message + at, bytes - at, NULL) == PICI_OK && at + b.at.block_bytes < bytes)
-        at += (size_t)b.at.block_bytes;
+    while (pici_block_parse(&b, message + at, bytes - at, NULL) == PICI_OK && at + b.layout.block_bytes < bytes)
+        at += (size_t)b.layout.block_bytes;
     tally(pici_compress(message + at, cap - at, &len, zeros.data(), b.count - 1, (enum pici_dtype)b.dtype, PICI_DENSE,
                         NULL) == PICI_OK,
           "a block with an element less");

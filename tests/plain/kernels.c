@@ -94,19 +94,19 @@ static void words_first(unsigned w, enum pattern pattern)
             parts.index = index[1];
             parts.stream = move->copy != NULL;
             parts.values = out + AROUND + at;
-            parts.at = 0;
+            parts.next_value = 0;
             memset(out, 0xa5, SIZE);
             move->pack(&parts);
-            const int counted = parts.at == all.at;
+            const int counted = parts.next_value == all.next_value;
             parts.what = PACK_VALUES;
-            parts.at = 0;
+            parts.next_value = 0;
             move->pack(&parts);
-            const size_t end = AROUND + at + ((size_t)all.at << w);
-            const char *bad = !counted || parts.at != all.at                          ? "count"
-                              : memcmp(bits[0], bits[1], sizeof bits[0]) != 0         ? "words"
-                              : memcmp(index[0], index[1], sizeof index[0]) != 0      ? "index"
-                              : memcmp(want + AROUND, parts.values, all.at << w) != 0 ? "values"
-                                                                                      : NULL;
+            const size_t end = AROUND + at + ((size_t)all.next_value << w);
+            const char *bad = !counted || parts.next_value != all.next_value                  ? "count"
+                              : memcmp(bits[0], bits[1], sizeof bits[0]) != 0                 ? "words"
+                              : memcmp(index[0], index[1], sizeof index[0]) != 0              ? "index"
+                              : memcmp(want + AROUND, parts.values, all.next_value << w) != 0 ? "values"
+                                                                                              : NULL;
             for (size_t i = 0; i < SIZE; i++)
                 if ((i < AROUND + at || i >= end + (parts.stream ? 0 : PICI_SLACK)) && out[i] != 0xa5)
                     bad = "bytes around the values";

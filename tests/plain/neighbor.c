@@ -222,10 +222,11 @@ static void check_messages(struct tapped *x)
                     EXPECT(0, "rank %d sent no block", r);
                     break;
                 }
-                EXPECT(!block[owner] || (len[owner] == b.at.block_bytes && memcmp(block[owner], at, len[owner]) == 0),
+                EXPECT(!block[owner] ||
+                           (len[owner] == b.layout.block_bytes && memcmp(block[owner], at, len[owner]) == 0),
                        "rank %d changed the block of position %d", r, owner);
                 block[owner] = at;
-                len[owner] = (size_t)b.at.block_bytes;
+                len[owner] = (size_t)b.layout.block_bytes;
                 at += len[owner];
                 own++;
             }
@@ -316,8 +317,8 @@ static void check_slices(struct tapped *x)
             const uint8_t *at = tap->bytes[i] + MSG_BYTES, *end = tap->bytes[i] + tap->len[i];
             struct pici_block b;
             while (at < end && blocks < BLOCKS && !pici_block_parse(&b, at, (size_t)(end - at), NULL)) {
-                all[blocks++] = (struct bytes){at, (size_t)b.at.block_bytes};
-                at += b.at.block_bytes;
+                all[blocks++] = (struct bytes){at, (size_t)b.layout.block_bytes};
+                at += b.layout.block_bytes;
             }
             EXPECT(at == end, "rank %d sent something else than blocks", r);
         }

@@ -160,15 +160,15 @@ static void equal_elements(const struct pici_isa *isa)
     static uint32_t v[ROOM], sign[ROOM], literal[ROOM];
     static struct pici_differences d;
     for (int w = 0; w < 2; w++) {
-        d = (struct pici_differences){.old = elements,
-                                      .now = elements,
-                                      .n = N,
+        d = (struct pici_differences){.old_values = elements,
+                                      .new_values = elements,
+                                      .elements = N,
                                       .shift = w ? 23 : 7,
                                       .exponents = 255,
-                                      .low = 100,
+                                      .low_exponent = 100,
                                       .class = class,
                                       .token = token,
-                                      .v = v,
+                                      .magnitude = v,
                                       .sign = sign,
                                       .literal = literal};
         isa->small[w + 1]->differences(&d); /* of 2 and 4 bytes */
@@ -176,7 +176,7 @@ static void equal_elements(const struct pici_isa *isa)
         for (int i = 0; i < 2; i++)
             for (size_t k = 0; k < sizeof d.count[0] / sizeof d.count[0][0]; k++)
                 counted += d.count[i][k];
-        expect(counted == N && d.literals_n == 0, "differences that are none are counted", isa->name);
+        expect(counted == N && d.literal_count == 0, "differences that are none are counted", isa->name);
     }
 }
 

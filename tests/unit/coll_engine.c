@@ -24,7 +24,7 @@ static enum pici_status expect(struct pici_block *b, const uint8_t *block, size_
                                uint64_t n)
 {
     enum pici_status s = pici_msg_block(b, block, len, dtype, n);
-    return s || b->at.block_bytes == len ? s : PICI_E_CORRUPT;
+    return s || b->layout.block_bytes == len ? s : PICI_E_CORRUPT;
 }
 
 static enum pici_status reduce(void *dst, uint64_t n, const uint8_t *block, size_t len, enum pici_dtype dtype,

@@ -99,7 +99,7 @@ Test(coll_message, cursor)
     struct pici_block b;
     for (int i = 0; i < BLOCKS; i++) {
         cr_assert_eq(pici_msg_block(&b, all + at[i], at[BLOCKS] - at[i], PICI_F32, counts[i]), PICI_OK);
-        cr_expect(b.count == counts[i] && b.at.block_bytes == at[i + 1] - at[i] && b.format == (unsigned)i % 3);
+        cr_expect(b.count == counts[i] && b.layout.block_bytes == at[i + 1] - at[i] && b.format == (unsigned)i % 3);
     }
     cr_expect_eq(pici_msg_block(&b, all + at[BLOCKS], 0, PICI_F32, 0), PICI_E_CORRUPT, "no block is left");
     free(all);

@@ -179,8 +179,8 @@ static size_t stretch(uint8_t *message)
             p[16] = (uint8_t)nnz;
             p[32] = (uint8_t)values;
             p[33] = (uint8_t)(values >> 8);
-            if (!pici_block_parse(&b, p, most, NULL) && b.at.block_bytes > longest && b.at.block_bytes <= most)
-                return MSG_BYTES + (size_t)b.at.block_bytes;
+            if (!pici_block_parse(&b, p, most, NULL) && b.layout.block_bytes > longest && b.layout.block_bytes <= most)
+                return MSG_BYTES + (size_t)b.layout.block_bytes;
         }
     return 0;
 }
