@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a rank hears in the rounds of hello and closing. The input:
- *   byte 0    bit 0: closing, not hello; bit 1: the word gets the right hash; bit 2: the message is what this rank
+ * What a rank hears in the agreement rounds. The input: byte 0    bit 0: the status agreement, not the call agreement;
+ * bit 1: the word gets the right hash; bit 2: the message is what this rank
  *             itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks; bits 5, 6: the call is an
  *             all_reduce, a broadcast from rank 1, or an all_gatherv
  *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
- * A rank makes a call, whose data travel with hello if there are 2 or 4 ranks, and receives the message from each peer
- * in every round. The peers send nothing else, so the call must end with an error, and in words. Then the message is
- * parsed; what is valid is written again, and must give the same bytes. */
+ * A rank makes a call, whose data travel with the call agreement if there are 2 or 4 ranks, and receives the message
+ * from each peer in every round. The peers send nothing else, so the call must end with an error, and in words. Then
+ * the message is parsed; what is valid is written again, and must give the same bytes. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,7 +58,7 @@ static void parse(const uint8_t *m, size_t len, enum msg_kind kind)
     require(memcmp(again, m, AGREE_BYTES) == 0);
 }
 
-/* ---- a transport whose peers say hello and are gone */
+/* ---- a transport whose peers send the call agreement and are gone */
 
 static enum pici_status greeter_test(void *context, void *request, int *done, size_t *bytes)
 {
@@ -102,7 +102,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     call(p, 2 + (data[0] >> 3 & 3));
     size_t bytes;
     uint8_t *m = make(p, &bytes);
-    parse(m, bytes, data[0] & 1 ? MSG_CLOSING : MSG_HELLO);
+    parse(m, bytes, data[0] & 1 ? MSG_AGREE_STATUS : MSG_AGREE_CALL);
     free(m);
     free(p);
     return 0;

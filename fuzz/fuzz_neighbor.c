@@ -2,7 +2,7 @@
  *
  * The message path of neighbourhood all-gathers: position 0 of four runs a call over a transport whose messages from
  * other ranks are the input's, and that drops what is sent.
- *   byte 0    bits 0 to 3: dtype; bit 4: all_gatherv; bit 5: halving, else direct; bit 6: with the closing round
+ *   byte 0    bits 0 to 3: dtype; bit 4: all_gatherv; bit 5: halving, else direct; bit 6: with the status agreement
  *   byte 1    the graph: a seed of its edges
  *   byte 2    elements of a contribution, in units of 37
  *   the rest  messages, in the order in which they are received: 2 bytes, of which bits 0 to 14 are the length and bit

@@ -98,7 +98,7 @@ const char *predict_constant(const struct predict *prediction, int i, char value
                                         "bandwidth out of a node",
                                         "latency inside a node",
                                         "bandwidth of a pair inside",
-                                        "hello and closing, two ranks",
+                                        "agreement, two ranks",
                                         "ranks of a node",
                                         "slice",
                                         "latency of the native ring",

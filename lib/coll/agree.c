@@ -276,7 +276,7 @@ static size_t read_word(struct pici_request *request, const uint8_t *message, si
                            peer, (unsigned long)word.version, MSG_VERSION);
         else
             pici_coll_note(request->comm, "rank %d sent garbage where its %s was due", peer,
-                           kind == MSG_HELLO ? "call" : "verdict");
+                           kind == MSG_AGREE_CALL ? "call" : "verdict");
         learn(agreement, status, peer);
         return 0;
     }
@@ -303,15 +303,15 @@ void pici_coll_agree_begin(struct pici_request *request, enum msg_kind kind)
     agreement->rounds = rounds_of(request->comm->ranks);
     agreement->status = request->status;
     agreement->culprit = request->culprit;
-    if (kind == MSG_HELLO) {
+    if (kind == MSG_AGREE_CALL) {
         describe(agreement->low, request);
         memcpy(agreement->high, agreement->low, AGREE_CALL_BYTES);
         agreement->low_rank = agreement->high_rank = (uint32_t)request->comm->rank;
         agreement->abilities = pici_native_can(request);
     }
     for (int i = 0; i < DENSITIES; i++)
-        agreement->density[i] = kind == MSG_HELLO ? 0 : pici_density_of(&request->counted[i]);
-    if (kind == MSG_HELLO && request->call.resolved.hello == HELLO_LONGEST &&
+        agreement->density[i] = kind == MSG_AGREE_CALL ? 0 : pici_density_of(&request->counted[i]);
+    if (kind == MSG_AGREE_CALL && request->call.resolved.agreement == AGREE_LONGEST &&
         !request->status) /* else it may be out of range */
         agreement->density[DENSITY_ONE] = (double)request->call.args.count / (double)COLL_LONGEST;
 }
@@ -330,7 +330,7 @@ static enum pici_status begin_round(struct pici_request *request, enum msg_kind 
     agreement->outgoing = (struct coll_flight){.peer = to};
     agreement->said = comm->agreements;
     agreement->heard = agreement->said + pici_early_place(comm);
-    if (kind == MSG_HELLO && request->early) {
+    if (kind == MSG_AGREE_CALL && request->early) {
         pici_early_make(request);
         agreement->said = agreement->outgoing.buffer->bytes - AGREE_BYTES;
         agreement->heard = agreement->incoming.buffer->bytes - AGREE_BYTES;
@@ -389,14 +389,14 @@ enum pici_status pici_coll_agree(struct pici_request *request, enum msg_kind kin
             return status;
         const size_t data =
             read_word(request, agreement->heard, agreement->incoming.bytes, kind, agreement->incoming.peer);
-        if (kind == MSG_HELLO && request->early)
+        if (kind == MSG_AGREE_CALL && request->early)
             pici_early_receive(request, data, agreed(agreement));
     }
-    if (kind == MSG_HELLO && !agreement->status && !agreed(agreement)) {
+    if (kind == MSG_AGREE_CALL && !agreement->status && !agreed(agreement)) {
         explain(request->comm, agreement);
         learn(agreement, PICI_E_PEER, (int)agreement->high_rank);
     }
-    if (kind == MSG_HELLO && request->call.resolved.hello == HELLO_LONGEST)
+    if (kind == MSG_AGREE_CALL && request->call.resolved.agreement == AGREE_LONGEST)
         request->call.resolved.longest = (uint64_t)(agreement->density[DENSITY_ONE] * (double)COLL_LONGEST);
     if (agreement->status) { /* instead of what this rank alone found in its data */
         request->status = agreement->status;

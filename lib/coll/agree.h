@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The rounds in which all ranks learn what any rank knows: hello before the data, closing after them. */
+ * The rounds in which all ranks learn what any rank knows: the call agreement before the data, the status agreement
+ * after them. */
 #ifndef PICI_LIB_COLL_AGREE_H
 #define PICI_LIB_COLL_AGREE_H
 
 #include "coll/request.h"
 
-/* Begin a round of hello or closing, and make progress; *done = 1 at its end. Returns a failure of the transport. */
+/* Begin an agreement round, and make progress; *done = 1 at its end. Returns a failure of the transport. */
 void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
 enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *progressed, int *done);
 

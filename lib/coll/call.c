@@ -152,19 +152,19 @@ static int advance(struct pici_comm *comm)
     switch (request->state) {
     case COLL_WAITING:
         request->begin = comm->trace ? pici_coll_now() : 0;
-        if (request->call.resolved.hello == HELLO_NONE) {
+        if (request->call.resolved.agreement == AGREE_NONE) {
             if ((status = begin_data(request)))
                 break;
             return 1;
         }
-        if (!request->status && request->call.resolved.hello == HELLO_CALL && (status = pici_request_room(request)))
+        if (!request->status && request->call.resolved.agreement == AGREE_CALL && (status = pici_request_room(request)))
             pici_coll_fail(request, status, comm->rank);
         pici_early_begin(request);
-        pici_coll_agree_begin(request, MSG_HELLO);
-        request->state = COLL_HELLO;
+        pici_coll_agree_begin(request, MSG_AGREE_CALL);
+        request->state = COLL_AGREE_CALL;
         return 1;
-    case COLL_HELLO:
-        status = pici_coll_agree(request, MSG_HELLO, &progressed, &done);
+    case COLL_AGREE_CALL:
+        status = pici_coll_agree(request, MSG_AGREE_CALL, &progressed, &done);
         if (status || !done)
             break;
         if (request->agree.status) {
@@ -175,8 +175,8 @@ static int advance(struct pici_comm *comm)
         }
         if (request->early) { /* the data are through */
             trace_choice(request);
-            pici_coll_agree_begin(request, MSG_CLOSING);
-            request->state = COLL_CLOSING;
+            pici_coll_agree_begin(request, MSG_AGREE_STATUS);
+            request->state = COLL_AGREE_STATUS;
         } else if ((status = begin_data(request))) {
             break;
         }
@@ -194,11 +194,11 @@ static int advance(struct pici_comm *comm)
             }
             return 1;
         }
-        pici_coll_agree_begin(request, MSG_CLOSING);
-        request->state = COLL_CLOSING;
+        pici_coll_agree_begin(request, MSG_AGREE_STATUS);
+        request->state = COLL_AGREE_STATUS;
         return 1;
-    case COLL_CLOSING:
-        status = pici_coll_agree(request, MSG_CLOSING, &progressed, &done);
+    case COLL_AGREE_STATUS:
+        status = pici_coll_agree(request, MSG_AGREE_STATUS, &progressed, &done);
         if (status || !done)
             break;
         if (request->status) {

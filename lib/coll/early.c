@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Early data: the data of a small all-reduce, which travels with hello.
+ * Early data: the data of a small all-reduce, which travels with the call agreement.
  *
- * If the number of ranks is a power of two, the rounds of hello and the exchanges of doubling have the same peers in
- * the same order. So the message of round t is the word of hello, and behind it the data message of exchange t. The
- * steps are those of the schedule, and the functions that make messages and take them in are those of the steps path.
+ * If the number of ranks is a power of two, the rounds of the call agreement and the exchanges of doubling have the
+ * same peers in the same order. So the message of round t is the word of the call agreement, and behind it the data
+ * message of exchange t. The steps are those of the schedule, and the functions that make messages and take them in are
+ * those of the steps path.
  *
- * Whether a call has early data follows from what is the same on all ranks that make the same call
- * (lay_out). A rank that makes another call, or cannot take part, says hello without data. A rank that
- * receives hello without data lacks the sum of which its next message would be, so from then on it sends none either.
+ * Whether a call has early data follows from what is the same on all ranks that make the same call (lay_out). A rank
+ * that makes another call, or cannot take part, sends its messages of the call agreement without data. A rank that
+ * receives one without data lacks the sum of which its next message would be, so from then on it sends none either.
  * After log2 p rounds all ranks are in the same state. If one began without data, then after round t all ranks whose
- * numbers differ from its own in the lowest t + 1 bits only have received hello without data; in the end these are all.
- * Then the call goes on as others do. If none began without data, none has ever received hello without.
+ * numbers differ from its own in the lowest t + 1 bits only have received one without data; in the end these are all.
+ * Then the call goes on as others do. If none began without data, none has ever received one without.
  *
- * What fails in the data is told by poison and in the closing round, as in other calls. */
+ * What fails in the data is told by poison and in the status agreement, as in other calls. */
 #include "coll/early.h"
 
 #include <string.h>
@@ -53,7 +54,7 @@ static int lay_out(struct coll_layout *layout, const struct pici_comm *comm, con
 {
     return call->args.kind == PICI_ALL_REDUCE && comm->in_order &&
            pici_early_fits(comm->ranks, call->args.dtype, call->resolved.total) && !call->opts.values.phases &&
-           !pici_layout_choose(layout, comm, call) && layout->schedule->with_hello && layout->slices == 1;
+           !pici_layout_choose(layout, comm, call) && layout->schedule->with_agreement && layout->slices == 1;
 }
 
 void pici_early_begin(struct pici_request *request)

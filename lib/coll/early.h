@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Early data: the data of a small all-reduce, which travels with hello. */
+ * Early data: the data of a small all-reduce, which travels with the call agreement. */
 #ifndef PICI_LIB_COLL_EARLY_H
 #define PICI_LIB_COLL_EARLY_H
 
 #include "coll/request.h"
 
-/* Bytes of comm->agreements, and of the place of one message there: of hello or closing, with data behind it. */
+/* Bytes of comm->agreements, and of the place of one message there: of an agreement, with data behind it. */
 size_t pici_early_memory(const struct pici_comm *);
 size_t pici_early_place(const struct pici_comm *);
 
-/* Before hello: lay the call out, and set request->early, if it has early data and this rank can take part. */
+/* Before the call agreement: lay the call out, and set request->early, if it has early data and this rank can take
+ * part. */
 void pici_early_begin(struct pici_request *);
 
-/* At the beginning of a round of hello: make its data message. Sets the buffers of request->agree.outgoing and
- * incoming; the word belongs in the AGREE_BYTES before the data. */
+/* At the beginning of a round of the call agreement: make its data message. Sets the buffers of request->agree.outgoing
+ * and incoming; the word belongs in the AGREE_BYTES before the data. */
 void pici_early_make(struct pici_request *);
 
 /* At the end of the round: receive the data that came with the word, which says that they have so many bytes. agreed:
@@ -22,7 +23,7 @@ void pici_early_make(struct pici_request *);
  * request->early = 0. */
 void pici_early_receive(struct pici_request *, size_t bytes, int agreed);
 
-/* Hello has failed: an all-reduce in place gets its data back. */
+/* The call agreement has failed: an all-reduce in place gets its data back. */
 void pici_early_undo(struct pici_request *);
 
 #endif

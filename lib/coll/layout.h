@@ -80,18 +80,19 @@ struct call_opts {
 };
 
 /* How the ranks of a call learn whether all can take part in it. */
-enum call_hello {
-    HELLO_CALL,    /* in a round of hello */
-    HELLO_LONGEST, /* there, and they learn the longest contribution, without which there is no layout */
-    HELLO_NONE     /* from its data */
+enum call_agreement {
+    AGREE_CALL,    /* in a round of the call agreement */
+    AGREE_LONGEST, /* there, and they learn the longest contribution, without which there is no layout */
+    AGREE_NONE     /* from its data */
 };
 
-/* The longest contribution that HELLO_LONGEST can tell, elements: hello has it as a density, the share of this. */
+/* The longest contribution that AGREE_LONGEST can tell, elements: the call agreement sends it as a density, the
+ * fraction of this. */
 static const uint64_t COLL_LONGEST = UINT64_C(1) << 52;
 
 enum { SAID_NEIGHBOR = 4 }; /* the kind of a neighbourhood all-gather, which enum pici_collective leaves out */
 
-/* What hello says of a call, and as its op what data messages say. */
+/* What the call agreement says of a call, and as its op what data messages say. */
 struct call_said {
     unsigned kind, op, plan;
     uint64_t count;
@@ -103,8 +104,8 @@ struct call_resolved {
     uint64_t total; /* elements of all segments */
     int by_value;   /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
     int unusable;   /* options or counts that no layout can be made of */
-    int native;     /* after hello: all ranks permit the transport library's own collective, and can make it */
-    enum call_hello hello;
+    int native; /* after the call agreement: all ranks permit the transport library's own collective, and can make it */
+    enum call_agreement agreement;
     int closing; /* the ranks agree at the end */
     struct call_said said;
     uint64_t basis;         /* hash of what the choice of an algorithm is made from; 0: of the call alone */

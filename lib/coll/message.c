@@ -51,7 +51,7 @@ enum pici_status pici_msg_get(struct msg_prefix *prefix, const uint8_t *message,
     return PICI_OK;
 }
 
-/* ---- hello and closing */
+/* ---- the agreement rounds */
 
 /* Byte offsets, behind the prefix. */
 enum {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a message looks like: a prefix of 32 bytes, then whole blocks, one after the other; or what a rank knows, in the
- * rounds of hello and closing. Specification: formats/message.md. */
+ * agreement rounds. Specification: formats/message.md. */
 #ifndef PICI_LIB_COLL_MESSAGE_H
 #define PICI_LIB_COLL_MESSAGE_H
 
@@ -10,14 +10,14 @@
 
 enum { MSG_BYTES = 32, MSG_VERSION = 3 };
 enum { MSG_MAGIC = 0x4d434950 }; /* "PICM" */
-enum msg_kind { MSG_DATA = 0, MSG_POISON = 1, MSG_HELLO = 2, MSG_CLOSING = 3, MSG_CODED = 4 };
+enum msg_kind { MSG_DATA = 0, MSG_POISON = 1, MSG_AGREE_CALL = 2, MSG_AGREE_STATUS = 3, MSG_CODED = 4 };
 
 struct msg_prefix {
     unsigned kind, dtype, op, algorithm;
     uint64_t sequence; /* of the collective, on its communicator */
     uint64_t slice;    /* data, coded data and poison: which slice the message is about; else 0 */
     uint32_t step;     /* the same: at which step of the schedule; else 0 */
-    uint32_t blocks;   /* data and coded data: how many follow; hello: bytes of data that follow; else 0 */
+    uint32_t blocks;   /* data and coded data: how many follow; call agreement: bytes of data that follow; else 0 */
     int32_t status;    /* poison: why; else 0 */
 };
 
@@ -27,7 +27,7 @@ void pici_msg_put(uint8_t message[MSG_BYTES], const struct msg_prefix *);
  * else is checked. */
 enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *message, size_t size);
 
-/* ---- hello and closing */
+/* ---- the agreement rounds */
 
 enum {
     AGREE_CALL_BYTES = 104,
@@ -35,7 +35,7 @@ enum {
     AGREE_ROOM = 512 /* for such a message of any later version */
 };
 
-/* What the sender of a hello or closing message knows. low and high are calls, compared byte by byte. */
+/* What the sender of an agreement message knows. low and high are calls, compared byte by byte. */
 struct msg_word {
     struct msg_prefix prefix;
     uint32_t version;

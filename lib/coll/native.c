@@ -2,8 +2,8 @@
  *
  * The native path: the data of a call moves by the dense collective of the library below the transport, such as
  * MPI_Allreduce. Only with the caller's permission: the bits of sums, the rules for NaNs and the timeout are that
- * library's then. It may block, so it is for blocking calls only. Hello comes before it and closing after it as on
- * every path; in hello the ranks agree whether all of them can make the call. */
+ * library's then. It may block, so it is for blocking calls only. The call agreement comes before it and the status
+ * agreement after it as on every path; in the call agreement the ranks agree whether all of them can make the call. */
 #include "coll/native.h"
 
 #include "coll/note.h"

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a neighbourhood all-gather does in a way of its own. Nothing but a tag in its messages shows that ranks make the
- * same call, unless they do not know the longest contribution, which is then the largest of those that hello tells; and
- * they agree on the result only if the caller wants that. A rank encodes its contribution as a message to itself, and
- * all messages forward blocks. A received block belongs in each slot of its owner. Messages differ much in length, so
- * each has a buffer of its own. */
+ * same call, unless they do not know the longest contribution, which is then the largest of those that the call
+ * agreement sends; and they agree on the result only if the caller wants that. A rank encodes its contribution as a
+ * message to itself, and all messages forward blocks. A received block belongs in each slot of its owner. Messages
+ * differ much in length, so each has a buffer of its own. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -81,7 +81,7 @@ static const char *count(struct coll_call *call, const struct pici_comm *comm, c
     call->opts.scratch = NULL;
     resolved->said =
         (struct call_said){.kind = SAID_NEIGHBOR, .plan = args->plan->number, .op = args->plan->number & NUMBER_MASK};
-    resolved->hello = !args->varied || allowed ? HELLO_NONE : HELLO_LONGEST;
+    resolved->agreement = !args->varied || allowed ? AGREE_NONE : AGREE_LONGEST;
     resolved->closing = call->opts.agree;
     resolved->longest = args->varied ? allowed / resolved->width : args->count;
     if (args->count > most || args->count > COLL_LONGEST)

@@ -178,7 +178,7 @@ enum pici_status pici_options_resolve(struct coll_call *call, const struct pici_
     resolved->width = pici_dtype_width(args->dtype);
     resolved->by_value = is_by_value(args, options);
     resolved->said = (struct call_said){.kind = args->kind, .op = args->op, .count = args->count};
-    resolved->hello = HELLO_CALL;
+    resolved->agreement = AGREE_CALL;
     resolved->closing = 1;
     values->positive = resolved->by_value && values->codec == &pici_codec_cast;
 

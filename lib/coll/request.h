@@ -103,7 +103,7 @@ enum call_can {
     CAN_ASK_NATIVE = 8 /* wants that collective: dense data were asked for, and the algorithm was left open */
 };
 
-enum coll_state { COLL_WAITING, COLL_HELLO, COLL_DATA, COLL_CLOSING, COLL_DONE };
+enum coll_state { COLL_WAITING, COLL_AGREE_CALL, COLL_DATA, COLL_AGREE_STATUS, COLL_DONE };
 
 /* The dissemination of a status, of the ranks' calls and of densities: one message sent and one received in each
  * round. */
@@ -133,7 +133,7 @@ struct pici_request {
 
     struct coll_agreement agree;
     struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
-    int early;                               /* the data travels with hello, so far */
+    int early;                               /* the data travels with the call agreement, so far */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */
     const struct pici_engine *engine;
@@ -169,7 +169,7 @@ struct coll_path {
 void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
 
 /* Queue a request for a call whose options were checked. What is wrong with it on this rank alone, all ranks learn in
- * the hello round. */
+ * the call agreement. */
 void pici_request_queue(struct pici_request *, const struct call_args *, struct pici_comm *,
                         const struct pici_coll_opts *);
 

@@ -27,9 +27,9 @@ struct call_rules {
 
     /* ---- before the ranks have agreed */
 
-    /* Add up the elements of the call, whose options are resolved, and set how hello and messages describe it. What is
-     * wrong with counts or other arguments, in words, which are in `explanation` [bytes] if they are not constant;
-     * NULL: nothing. */
+    /* Add up the elements of the call, whose options are resolved, and set how the call agreement and messages describe
+     * it. What is wrong with counts or other arguments, in words, which are in `explanation` [bytes] if they are not
+     * constant; NULL: nothing. */
     const char *(*count)(struct coll_call *, const struct pici_comm *, char *explanation, size_t bytes);
 
     /* The same of the buffers: null, or overlapping other than in place. */

@@ -218,15 +218,15 @@ static void cut(struct run *run, const struct schedule *schedule, const struct s
     run->window = run->slices < call->window ? (int)run->slices : call->window;
 }
 
-/* Whether the messages travel with those of hello: then they have no latencies of their own. */
+/* Whether the messages travel with those of the call agreement: then they have no latencies of their own. */
 static int is_early(const struct run *run, const struct schedule *schedule)
 {
     const struct model_call *call = run->call;
-    return schedule->with_hello && !call->late && run->slices <= 1 &&
+    return schedule->with_agreement && !call->late && run->slices <= 1 &&
            pici_early_fits(call->ranks, call->dtype, call->bytes / pici_dtype_width(call->dtype));
 }
 
-/* Hello and closing. */
+/* The agreement rounds. */
 static double agree_seconds(const struct model_machine *machine, int ranks)
 {
     return ranks > 1 ? machine->agree * model_doublings(ranks) /

@@ -50,7 +50,7 @@ enum model_native {
 struct model_machine {
     struct model_link link[POLICY_LINKS]; /* of a pair of ranks: on two nodes; on one */
     double node_beta;                     /* seconds a byte out of a node, by all its ranks together; 0: no limit */
-    double agree; /* hello and closing together, among agree_ranks ranks; grows by ceil(log2 p) */
+    double agree; /* the agreement rounds together, among agree_ranks ranks; grows by ceil(log2 p) */
     int agree_ranks;
     int cores;                                            /* of a node, which its ranks share; 0: each has its own */
     struct model_codec codec[MODEL_FORMATS][MODEL_WORKS]; /* MODEL_COUNT: in the row of PICI_DENSE, for all formats */
@@ -71,7 +71,7 @@ struct model_call {
     double correlation;                 /* 1: independent positions; 0: all ranks have the same (pici_model_density) */
     int window;                         /* slices in flight */
     uint64_t slice_bytes;
-    int late;                /* small data do not travel with hello */
+    int late;                /* small data do not travel with the call agreement */
     enum pici_format format; /* of sparse messages; AUTO: by the policy */
     unsigned formats;        /* that AUTO may choose */
     struct policy_thresholds threshold;

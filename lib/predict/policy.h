@@ -99,7 +99,8 @@ static inline int pici_early_ranks(int ranks)
     return ranks > 1 && (ranks & (ranks - 1)) == 0;
 }
 
-/* Whether the data of an all-reduce of so many elements may travel with hello, as far as that follows from numbers. */
+/* Whether the data of an all-reduce of so many elements may travel with the call agreement, as far as that follows from
+ * numbers. */
 int pici_early_fits(int ranks, enum pici_dtype, uint64_t elements);
 
 #endif

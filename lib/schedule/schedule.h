@@ -124,9 +124,9 @@ struct schedule {
     unsigned collectives; /* those that it can do: bits 1 << enum pici_collective */
     unsigned usual;       /* those for which pici_schedule_usual may take it */
     enum schedule_paired paired;
-    int undivided;  /* the data is one segment */
-    int with_hello; /* among a power of two of ranks, the peers of its steps are those of the rounds of hello, with
-                     * which the data of a small call travel (coll/early.c) */
+    int undivided;      /* the data is one segment */
+    int with_agreement; /* among a power of two of ranks, the peers of its steps are those of the rounds of the call
+                         * agreement, with which the data of a small call travel (coll/early.c) */
     /* Whose all-gather's steps are its own, for few bytes and for many, if that depends on the bytes; else 0. */
     enum pici_algorithm gathers_as[2];
     int (*steps)(const struct schedule *, const struct schedule_call *);

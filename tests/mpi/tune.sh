@@ -32,7 +32,7 @@ sealed() { # FILE: put the right line end behind it
 short="--minutes 0.03 --max 64K --noise 100000"
 # shellcheck disable=SC2086 # words
 try 0 ranks 2 "$tune" $short --native -o "$tmp/2.tune"
-is "progress" grep -q '^hello and closing among 2 ranks: ' "$out"
+is "progress" grep -q '^agreement among 2 ranks: ' "$out"
 is "the variable" grep -q "export PICI_TUNE=$tmp/2.tune" "$out"
 is "the shape" grep -q '^shape .*ranks 2 nodes 1 map 2 ' "$tmp/2.tune"
 is "codec" grep -q '^codec f32 hybrid encode ' "$tmp/2.tune"

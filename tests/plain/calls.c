@@ -419,7 +419,8 @@ int main(void)
 {
     const int traps = can_trap();
     for (int p = 2; p <= RANKS; p *= 2) {
-        /* the largest all-reduce that AUTO gives to doubling, which is one slice; up to 16 KiB travel with hello */
+        /* the largest all-reduce that AUTO gives to doubling, which is one slice; up to 16 KiB travel with the call
+         * agreement */
         const uint64_t most = p == 2 ? 16384 : p == 4 ? 8192 : 3200;
         const struct small cases[] = {
             {.p = p, .count = 1, .dtype = PICI_F32},

@@ -454,7 +454,7 @@ Test(coll_choose, scratch)
     end(&j);
 }
 
-/* ---- small calls, whose data may travel with hello ---- */
+/* ---- small calls, whose data may travel with the call agreement ---- */
 
 enum { FEW = 64 };
 
@@ -489,7 +489,7 @@ Test(coll_choose, small)
                 const struct pici_request *q = j.comm[r]->spare;
                 cr_expect_eq(q->call.resolved.layout.schedule->id, PICI_ALGO_DOUBLING);
                 cr_expect_eq(q->call.resolved.layout.dense, i == 1);
-                cr_expect(q->early, "the data travel with hello");
+                cr_expect(q->early, "the data travel with the call agreement");
                 cr_expect_eq(q->agree.density[DENSITY_ONE], 1, "counted by all, dense or not");
             }
         }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small all-reduces, whose data travel with hello: how many messages there are, results, ranks that make another call
- * or cannot take part, ranks that fail. */
+ * Small all-reduces, whose data travel with the call agreement: how many messages there are, results, ranks that make
+ * another call or cannot take part, ranks that fail. */
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,14 +23,14 @@ enum { POWERS = sizeof powers / sizeof *powers };
 struct counter {
     struct pici_transport inner;
     int sent[4];   /* by kind */
-    int with_data; /* of hello */
+    int with_data; /* of the call agreement */
 };
 
 static enum pici_status count_send(void *context, int to, const void *data, size_t bytes, void **request)
 {
     struct counter *c = context;
     c->sent[((const uint8_t *)data)[KIND] & 3]++;
-    c->with_data += ((const uint8_t *)data)[KIND] == MSG_HELLO && bytes > AGREE_BYTES;
+    c->with_data += ((const uint8_t *)data)[KIND] == MSG_AGREE_CALL && bytes > AGREE_BYTES;
     return c->inner.send(c->inner.context, to, data, bytes, request);
 }
 
@@ -112,7 +112,8 @@ static int log2_up(int p)
 
 /* ---- how many messages */
 
-/* A call succeeds; all hello messages have data, and there are no others before closing; or none has. */
+/* A call succeeds; all messages of the call agreement have data, and there are no others before the status agreement;
+ * or none has. */
 static void expect_early(struct crew *w, int early, const char *what)
 {
     const int rounds = log2_up(w->p);
@@ -121,10 +122,11 @@ static void expect_early(struct crew *w, int early, const char *what)
         const struct counter *c = &w->counter[i];
         cr_expect(!w->status[i] && !w->wrong[i], "%s, rank %d of %d: %s: %s", what, i, w->p,
                   w->wrong[i] ? w->wrong[i] : pici_strerror(w->status[i]), pici_comm_error(w->comm[i]));
-        cr_expect(c->sent[MSG_HELLO] == rounds && c->sent[MSG_CLOSING] == rounds &&
-                      c->with_data == (early ? rounds : 0) && (c->sent[MSG_DATA] == 0) == early,
-                  "%s, rank %d of %d: %d hello, %d of them with data, %d data, %d closing", what, i, w->p,
-                  c->sent[MSG_HELLO], c->with_data, c->sent[MSG_DATA], c->sent[MSG_CLOSING]);
+        cr_expect(
+            c->sent[MSG_AGREE_CALL] == rounds && c->sent[MSG_AGREE_STATUS] == rounds &&
+                c->with_data == (early ? rounds : 0) && (c->sent[MSG_DATA] == 0) == early,
+            "%s, rank %d of %d: %d of the call agreement, %d of them with data, %d data, %d of the status agreement",
+            what, i, w->p, c->sent[MSG_AGREE_CALL], c->with_data, c->sent[MSG_DATA], c->sent[MSG_AGREE_STATUS]);
     }
     crew_free(w);
 }
@@ -284,7 +286,7 @@ static const struct {
     {"another order of ranks", other_nodes, PICI_E_PEER, 4, "node map"},
     {"a null buffer", null_buffer, PICI_E_ARG, 2, "rank"},
     {"too little scratch", little_scratch, PICI_E_SPACE, 2, "rank"},
-    {"no data with hello", permits_native, PICI_OK, 2, ""},
+    {"no data with the call agreement", permits_native, PICI_OK, 2, ""},
 };
 
 /* Whichever rank it is, all ranks end alike, and with words. What was in place is there again. */

@@ -45,8 +45,8 @@ static void add(uint8_t *p, unsigned bytes, uint64_t x)
     }
 
 FIELD(magic, m[rng_below(r, 4)] ^= (uint8_t)(1u << rng_below(r, 8)))
-FIELD(kind_hello, m[KIND] = MSG_HELLO)
-FIELD(kind_closing, m[KIND] = MSG_CLOSING)
+FIELD(kind_agree_call, m[KIND] = MSG_AGREE_CALL)
+FIELD(kind_agree_status, m[KIND] = MSG_AGREE_STATUS)
 FIELD(kind_poison, m[KIND] = MSG_POISON) /* but status 0 */
 FIELD(kind_none, m[KIND] = (uint8_t)(4 + rng_below(r, 252)))
 FIELD(dtype, m[DTYPE] = (uint8_t)(m[DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
@@ -162,8 +162,8 @@ static const struct untruth {
 #fn, fn, PICI_E_CORRUPT                                                                                        \
     }
     LIE(magic),
-    LIE(kind_hello),
-    LIE(kind_closing),
+    LIE(kind_agree_call),
+    LIE(kind_agree_status),
     LIE(kind_poison),
     LIE(kind_none),
     LIE(dtype),
@@ -222,7 +222,7 @@ static const struct untruth {
 };
 enum { LIES = sizeof lies / sizeof *lies };
 
-/* ---- lies of hello and closing: a word of another version, or with a status that does not exist, and its hash
+/* ---- lies of the agreement rounds: a word of another version, or with a status that does not exist, and its hash
  * right */
 
 enum {
@@ -303,7 +303,7 @@ struct liar {
     struct pici_transport inner;
     const struct untruth *lie;
     enum msg_kind kind; /* of the message that it changes */
-    size_t word;        /* bytes in front of what it changes: where that is the data behind a hello, of the word */
+    size_t word;        /* bytes in front of what it changes: where that is the data behind a word, of the word */
     int number;         /* which of this kind, from 0 */
     int sent;           /* of this kind */
     struct rng rng;
@@ -386,8 +386,8 @@ static int agreed(const struct run *run, enum pici_status want)
                                                            s == PICI_E_VERSION || s == PICI_E_UNSUPPORTED));
 }
 
-/* One rank tells one lie in message `number` of a kind; early: in the data behind a hello. Returns whether there was
- * such a message. */
+/* One rank tells one lie in message `number` of a kind; early: in the data behind a message of the call agreement.
+ * Returns whether there was such a message. */
 static int run_one(const struct coll_case *c, int p, const struct untruth *lie, enum msg_kind kind, int early,
                    int number, uint64_t seed)
 {
@@ -415,7 +415,7 @@ static int run_one(const struct coll_case *c, int p, const struct untruth *lie, 
     }
     const char *bad = !honest          ? "a wrong result, or no error"
                       : !run.liar.copy ? failed ? "failed without a lie" : NULL
-                      : kind == MSG_CLOSING /* the last of it reaches some ranks only */
+                      : kind == MSG_AGREE_STATUS /* the last of it reaches some ranks only */
                           ? !failed ? "believed" : NULL
                           : !agreed(&run, lie->status) ? "not the same and right status"
                             : names_it                 ? NULL
@@ -448,7 +448,7 @@ static void try_lies(enum msg_kind kind, const struct untruth *lie, size_t many,
             c.opts.slice_bytes = 16384;
             c.opts.checksum = 1;
             c.opts.timeout_ms = TIMEOUT_MS;
-            if (kind == MSG_HELLO && c.opts.algorithm == PICI_ALGO_DOUBLING)
+            if (kind == MSG_AGREE_CALL && c.opts.algorithm == PICI_ALGO_DOUBLING)
                 c.opts.algorithm = PICI_ALGO_RECURSIVE; /* the word alone: below, data are behind it */
             told += run_one(&c, p, &lie[l], kind, 0, (int)rng_below(&r, i < rounds / 2 ? 2 : 6), rng_next(&r));
         }
@@ -467,7 +467,7 @@ static const struct untruth word_lies[] = {
     LIE(garbage),    LIE(garbage_tail), LIE(zeros),         LIE(bit),        LIE(block_bit),
 };
 
-/* Lies in messages of hello with data: in the data, or anywhere. */
+/* Lies in messages of the call agreement with data: in the data, or anywhere. */
 static void try_early(const struct untruth *lie, size_t many, int in_data)
 {
     enum { ROUNDS = 12 };
@@ -488,7 +488,8 @@ static void try_early(const struct untruth *lie, size_t many, int in_data)
             c.opts.timeout_ms = TIMEOUT_MS;
             if (!in_data)
                 told_here.status = (enum pici_status)ANY; /* it may be a block's */
-            told += run_one(&c, p, &told_here, MSG_HELLO, in_data, (int)rng_below(&r, (uint64_t)p / 2), rng_next(&r));
+            told +=
+                run_one(&c, p, &told_here, MSG_AGREE_CALL, in_data, (int)rng_below(&r, (uint64_t)p / 2), rng_next(&r));
         }
     cr_expect_eq(told, ROUNDS * (int)many);
 }
@@ -498,35 +499,35 @@ Test(coll_hostile, early_data, .timeout = 300)
     try_early(lies, LIES, 1);
 }
 
-Test(coll_hostile, hello_with_data, .timeout = 300)
+Test(coll_hostile, call_agreement_with_data, .timeout = 300)
 {
     try_early(word_lies, sizeof word_lies / sizeof *word_lies, 0);
 }
 
-Test(coll_hostile, hello, .timeout = 300)
+Test(coll_hostile, call_agreement, .timeout = 300)
 {
-    try_lies(MSG_HELLO, word_lies, sizeof word_lies / sizeof *word_lies, 20);
+    try_lies(MSG_AGREE_CALL, word_lies, sizeof word_lies / sizeof *word_lies, 20);
 }
 
-Test(coll_hostile, closing, .timeout = 300)
+Test(coll_hostile, status_agreement, .timeout = 300)
 {
-    try_lies(MSG_CLOSING, word_lies, sizeof word_lies / sizeof *word_lies, 20);
+    try_lies(MSG_AGREE_STATUS, word_lies, sizeof word_lies / sizeof *word_lies, 20);
 }
 
 /* A rank of another version of the library: whatever else its words say, the error names the version. */
-Test(coll_hostile, hello_of_another_version, .timeout = 300)
+Test(coll_hostile, call_agreement_of_another_version, .timeout = 300)
 {
-    try_lies(MSG_HELLO, version_lies, sizeof version_lies / sizeof *version_lies, 20);
+    try_lies(MSG_AGREE_CALL, version_lies, sizeof version_lies / sizeof *version_lies, 20);
 }
 
-Test(coll_hostile, hello_with_its_hash, .timeout = 300)
+Test(coll_hostile, call_agreement_with_its_hash, .timeout = 300)
 {
-    try_lies(MSG_HELLO, sealed_lies, sizeof sealed_lies / sizeof *sealed_lies, 30);
+    try_lies(MSG_AGREE_CALL, sealed_lies, sizeof sealed_lies / sizeof *sealed_lies, 30);
 }
 
-Test(coll_hostile, closing_with_its_hash, .timeout = 300)
+Test(coll_hostile, status_agreement_with_its_hash, .timeout = 300)
 {
-    try_lies(MSG_CLOSING, sealed_lies, sizeof sealed_lies / sizeof *sealed_lies, 30);
+    try_lies(MSG_AGREE_STATUS, sealed_lies, sizeof sealed_lies / sizeof *sealed_lies, 30);
 }
 
 Test(coll_hostile, poison_of_no_status, .timeout = 300)

@@ -302,7 +302,7 @@ Test(coll_model, doubling)
     cr_expect(close_to(pici_model_seconds(&k, &c, &doubling), 3 * (16 << 20) / 4096 * 1.5e-6, 1e-6));
 }
 
-/* A small all-reduce by doubling among a power of two of ranks travels with hello. */
+/* A small all-reduce by doubling among a power of two of ranks travels with the call agreement. */
 Test(coll_model, early_data)
 {
     static struct map m;

@@ -36,7 +36,7 @@ Test(coll_schedule, registry)
         cr_expect_eq(s->collectives >> PICI_ALL_GATHER & 1, s->collectives >> PICI_ALL_GATHERV & 1, "%s", s->name);
         cr_expect(s->steps && s->step && s->limits && s->traffic, "%s", s->name);
         cr_expect_eq(s->usual & ~s->collectives, 0, "%s", s->name);
-        cr_expect(!s->with_hello || (s->undivided && s->paired == PAIRED_AT_POWERS_OF_TWO), "%s", s->name);
+        cr_expect(!s->with_agreement || (s->undivided && s->paired == PAIRED_AT_POWERS_OF_TWO), "%s", s->name);
         cr_expect(isupper((unsigned char)s->letter) && s->letter != 'V', "%s", s->name);
         cr_expect_eq(pici_schedule(s->id), s);
         cr_expect_eq((int)s->id, n + 1, "names exist without a gap");

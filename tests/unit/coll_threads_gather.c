@@ -487,7 +487,7 @@ static void wire_of(void *context, int rank)
 /* A tree sends the data to each rank once, and to the root never; a scatter divides the work among the ranks. */
 Test(coll_threads_gather, bytes_sent)
 {
-    const uint64_t data = N * sizeof(float), slack = 6000; /* prefixes, hello and closing */
+    const uint64_t data = N * sizeof(float), slack = 6000; /* prefixes, the agreement rounds */
     static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT};
     alarm(WATCHDOG_S);
     for (int i = 0; i < 3; i++) {

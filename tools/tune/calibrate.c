@@ -295,7 +295,7 @@ void calibrate(struct world *world, struct model_machine *machine, double second
     calibrate_codec(world, machine, seconds > 2 ? REPEATS : 1);
     machine->agree = call_seconds(world, world->comm, &empty, NULL, NULL, noise, &noisy);
     machine->agree_ranks = world->ranks;
-    world_say(world, "hello and closing among %d ranks: %.3g us%s", world->ranks, machine->agree * 1e6,
+    world_say(world, "agreement among %d ranks: %.3g us%s", world->ranks, machine->agree * 1e6,
               noisy ? " (noisy)" : "");
     calibrate_links(world, machine, begin + seconds, noise);
 }
