@@ -24,12 +24,12 @@ struct pici_comm {
     struct chooser *chooser;
     const struct schedule *forced; /* tests: instead of AUTO's choice; or NULL */
     int rank, ranks;
-    int position; /* order[position] == rank */
-    int in_order; /* all positions are ranks */
-    int *order;   /* [ranks] positions to ranks */
-    int *node_of; /* [ranks] */
+    int virtual_rank; /* order[virtual_rank] == rank */
+    int in_order;     /* all virtual ranks are ranks */
+    int *order;       /* [ranks] virtual ranks to ranks */
+    int *node_of;     /* [ranks] */
     int nodes;
-    struct schedule_nodes on_nodes; /* which positions share a node */
+    struct schedule_nodes on_nodes; /* which virtual ranks share a node */
     int *begin;                     /* [ranks + 1] its array */
     unsigned generation;            /* of the process that made it */
     enum pici_status broken;

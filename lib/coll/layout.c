@@ -174,7 +174,7 @@ struct schedule_call pici_layout_shape(const struct pici_comm *comm, const struc
         root++;
     return (struct schedule_call){.kind = call->args.kind == PICI_ALL_GATHERV ? PICI_ALL_GATHER : call->args.kind,
                                   .ranks = comm->ranks,
-                                  .position = comm->position,
+                                  .virtual_rank = comm->virtual_rank,
                                   .root = root,
                                   .bytes = call->resolved.total * call->resolved.width,
                                   .nodes = &comm->on_nodes};

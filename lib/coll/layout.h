@@ -175,7 +175,8 @@ void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *pa
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
 
-/* The elements of a segment, whose number is its owner's position, and those of its slice. The call has its layout. */
+/* The elements of a segment, whose number is its owner's virtual rank, and those of its slice. The call has its layout.
+ * */
 struct coll_span pici_coll_segment(const struct pici_comm *, const struct coll_call *, int segment);
 struct coll_span pici_coll_slice(const struct pici_comm *, const struct coll_call *, int segment, uint64_t slice);
 

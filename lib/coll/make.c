@@ -21,7 +21,7 @@ static void order_ranks(struct pici_comm *comm)
     comm->in_order = 1;
     for (int i = 0; i < comm->ranks; i++) {
         if (comm->order[i] == comm->rank)
-            comm->position = i;
+            comm->virtual_rank = i;
         comm->in_order &= comm->order[i] == i;
         if (i == 0 || comm->node_of[comm->order[i]] != comm->node_of[comm->order[i - 1]])
             comm->begin[comm->nodes++] = i;

@@ -179,13 +179,13 @@ static int has_bit(const uint8_t *row, int i)
     return row[i / 8] >> i % 8 & 1;
 }
 
-/* Gather everybody's row, as bits by rank, and turn them into rows by position. */
+/* Gather everybody's row, as bits by rank, and turn them into rows by virtual rank. */
 static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *lists, uint64_t *out, size_t words)
 {
     const size_t count = (size_t)comm->ranks, row = (count + 7) / 8;
     uint8_t *own = calloc(1, row), *all = malloc(count * row);
-    int *position = malloc(count * sizeof *position);
-    uint64_t missing = !own || !all || !position;
+    int *virtual_rank = malloc(count * sizeof *virtual_rank);
+    uint64_t missing = !own || !all || !virtual_rank;
     enum pici_status status = combine(comm, &missing, 1, PICI_SUM);
     if (!status && missing)
         status = PICI_E_NOMEM;
@@ -195,31 +195,31 @@ static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *
     if (!status)
         status = pici_all_gather(own, all, row, PICI_U8, comm, NULL);
     for (int i = 0; i < comm->ranks && !status; i++)
-        position[comm->order[i]] = i;
+        virtual_rank[comm->order[i]] = i;
     for (int r = 0; r < comm->ranks && !status; r++)
         for (int destination = 0; destination < comm->ranks; destination++)
             if (has_bit(all + (size_t)r * row, destination))
-                out[(size_t)position[r] * words + (size_t)position[destination] / 64] |= UINT64_C(1)
-                                                                                         << position[destination] % 64;
+                out[(size_t)virtual_rank[r] * words + (size_t)virtual_rank[destination] / 64] |=
+                    UINT64_C(1) << virtual_rank[destination] % 64;
     free(own);
     free(all);
-    free(position);
+    free(virtual_rank);
     return status;
 }
 
-/* Rising positions of a list of ranks, without repetitions and without this rank; returns how many. */
+/* Rising virtual ranks of a list of ranks, without repetitions and without this rank; returns how many. */
 static int compare_ints(const void *one, const void *other)
 {
     const int first = *(const int *)one, second = *(const int *)other;
     return (first > second) - (first < second);
 }
 
-static int rising(const struct pici_comm *comm, const int *position, const int *list, int n, int *to)
+static int rising(const struct pici_comm *comm, const int *virtual_rank, const int *list, int n, int *to)
 {
     int kept = 0, many = 0;
     for (int i = 0; i < n; i++)
         if (list[i] != comm->rank)
-            to[many++] = position[list[i]];
+            to[many++] = virtual_rank[list[i]];
     if (many)
         qsort(to, (size_t)many, sizeof *to, compare_ints);
     for (int i = 0; i < many; i++)
@@ -233,31 +233,31 @@ static int rising(const struct pici_comm *comm, const int *position, const int *
 static void plan_routes(struct pici_neighbor_plan *plan, const struct neighbor_graph *graph,
                         const struct pici_neighbor_opts *options)
 {
-    const int position = plan->comm->position;
+    const int virtual_rank = plan->comm->virtual_rank;
     plan->least_inter = pici_neighbor_least(graph);
     if (plan->route != PICI_ROUTE_DIRECT)
         plan->routes[PICI_ROUTE_HALVING] =
-            pici_neighbor_halving(graph, position, options->leaf, options->gain ? options->gain : 2);
+            pici_neighbor_halving(graph, virtual_rank, options->leaf, options->gain ? options->gain : 2);
     if (plan->route != PICI_ROUTE_HALVING)
-        plan->routes[PICI_ROUTE_DIRECT] = pici_neighbor_direct(graph, position);
+        plan->routes[PICI_ROUTE_DIRECT] = pici_neighbor_direct(graph, virtual_rank);
 }
 
 /* Beyond what halving is for: a rank knows its own messages only. Counts of all are summed. */
 static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct lists *lists)
 {
     struct pici_comm *comm = plan->comm;
-    int *position = malloc((size_t)comm->ranks * sizeof *position);
+    int *virtual_rank = malloc((size_t)comm->ranks * sizeof *virtual_rank);
     int *to = malloc(((size_t)lists->destinations + 1) * sizeof *to),
         *from = malloc(((size_t)lists->sources + 1) * sizeof *from);
     struct neighbor_route *route = NULL;
-    for (int i = 0; i < comm->ranks && position; i++)
-        position[comm->order[i]] = i;
-    if (position && to && from)
-        route = pici_neighbor_lists(&comm->on_nodes, comm->ranks, comm->position, to,
-                                    rising(comm, position, lists->destination, lists->destinations, to), from,
-                                    rising(comm, position, lists->source, lists->sources, from));
+    for (int i = 0; i < comm->ranks && virtual_rank; i++)
+        virtual_rank[comm->order[i]] = i;
+    if (virtual_rank && to && from)
+        route = pici_neighbor_lists(&comm->on_nodes, comm->ranks, comm->virtual_rank, to,
+                                    rising(comm, virtual_rank, lists->destination, lists->destinations, to), from,
+                                    rising(comm, virtual_rank, lists->source, lists->sources, from));
     plan->routes[PICI_ROUTE_DIRECT] = route;
-    free(position);
+    free(virtual_rank);
     free(to);
     free(from);
     const uint64_t messages = route ? route->counts.messages : 0,
@@ -317,29 +317,29 @@ static enum pici_status close_routes(struct pici_neighbor_plan *plan)
     return PICI_OK;
 }
 
-/* Which entries of `source` each position's contribution belongs to. */
+/* Which entries of `source` each virtual rank's contribution belongs to. */
 static void find_slots(struct pici_neighbor_plan *plan, const struct lists *lists)
 {
     const struct pici_comm *comm = plan->comm;
     plan->sources = lists->sources;
     plan->slots = malloc(((size_t)lists->sources + 1) * sizeof *plan->slots);
     plan->slot_begin = calloc((size_t)comm->ranks + 2, sizeof *plan->slot_begin);
-    int *position = malloc((size_t)comm->ranks * sizeof *position);
-    if (plan->slots && plan->slot_begin && position) {
-        int *next = plan->slot_begin + 1; /* of a position: where its next slot goes; in the end, where they end */
+    int *virtual_rank = malloc((size_t)comm->ranks * sizeof *virtual_rank);
+    if (plan->slots && plan->slot_begin && virtual_rank) {
+        int *next = plan->slot_begin + 1; /* of a virtual rank: where its next slot goes; in the end, where they end */
         for (int i = 0; i < comm->ranks; i++)
-            position[comm->order[i]] = i;
+            virtual_rank[comm->order[i]] = i;
         for (int i = 0; i < lists->sources; i++)
-            next[position[lists->source[i]] + 1]++;
+            next[virtual_rank[lists->source[i]] + 1]++;
         for (int i = 1; i <= comm->ranks; i++)
             next[i] += next[i - 1];
         for (int i = 0; i < lists->sources; i++)
-            plan->slots[next[position[lists->source[i]]]++] = i;
+            plan->slots[next[virtual_rank[lists->source[i]]]++] = i;
     } else {
         free(plan->slots);
         plan->slots = NULL;
     }
-    free(position);
+    free(virtual_rank);
 }
 
 static enum pici_status make(struct pici_neighbor_plan *plan, const struct lists *lists,
@@ -434,7 +434,7 @@ enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, 
                                       .hash = plan->hash,
                                       .seconds = plan->seconds};
     for (int i = 0; i < chosen->send_begin[chosen->steps]; i++)
-        if (chosen->send[i].peer != chosen->position) {
+        if (chosen->send[i].peer != chosen->virtual_rank) {
             info.own_messages++;
             info.own_blocks += (uint64_t)chosen->send[i].count;
         }

@@ -9,7 +9,7 @@
 #include "pici/neighbor.h"
 #include "schedule/neighbor.h"
 
-/* Positions as in schedules. */
+/* Virtual ranks as in schedules. */
 struct pici_neighbor_plan {
     struct pici_comm *comm;
     uint32_t number; /* on its communicator */
@@ -21,7 +21,7 @@ struct pici_neighbor_plan {
     double bandwidth[2];              /* inside a node and between nodes: the lowest that any rank names */
     uint64_t least_inter;
     int sources;
-    int *slot_begin; /* [ranks + 1] of each position: its first in slots */
+    int *slot_begin; /* [ranks + 1] of each virtual rank: its first in slots */
     int *slots;      /* [sources] indices into the caller's list of sources */
     double seconds;
 };

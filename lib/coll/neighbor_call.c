@@ -251,7 +251,7 @@ static struct coll_span segment(const struct coll_layout *layout, const struct p
                                 const struct coll_call *call, int segment)
 {
     (void)layout;
-    return (struct coll_span){0, segment == comm->position ? call->args.count : call->resolved.longest};
+    return (struct coll_span){0, segment == comm->virtual_rank ? call->args.count : call->resolved.longest};
 }
 
 /* ---- buffers: one for each message of each slice in flight, as long as that message may be */
@@ -311,7 +311,7 @@ static void place_own(struct pici_request *request, const struct slice_run *slic
 {
     const struct call_args *args = &request->call.args;
     const struct pici_neighbor_plan *plan = args->plan;
-    const int own = request->comm->position;
+    const int own = request->comm->virtual_rank;
     const struct coll_span span = pici_coll_slice(request->comm, &request->call, own, slice_run->slice);
     for (int i = plan->slot_begin[own]; i < plan->slot_begin[own + 1]; i++) {
         uint64_t room;

@@ -95,7 +95,7 @@ static void free_buffer(struct pici_request *request, struct coll_buffer *buffer
 /* Of a contribution that is gathered. */
 static void place_own(struct pici_request *request, const struct slice_run *slice_run)
 {
-    const int own = request->comm->position;
+    const int own = request->comm->virtual_rank;
     if (!coll_gathers(request->call.args.kind))
         return;
     const struct coll_span span = pici_coll_slice(request->comm, &request->call, own, slice_run->slice);
@@ -110,8 +110,8 @@ static void place_root(struct pici_request *request, const struct slice_run *sli
     for (int i = 0;
          i < layout_of(request)->segments && call->resolved.by_value && request->comm->rank == call->args.root; i++) {
         const struct coll_span span = pici_coll_slice(request->comm, call, i, slice_run->slice);
-        uint8_t *position = call->args.recv + span.first * call->resolved.width;
-        pici_slice_own(request, slice_run->lane, position, position, span.count);
+        uint8_t *elements = call->args.recv + span.first * call->resolved.width;
+        pici_slice_own(request, slice_run->lane, elements, elements, span.count);
     }
 }
 

@@ -151,7 +151,7 @@ static void complete(struct pici_request *request, struct slice_run *slice_run)
     const struct coll_call *call = &request->call;
     const enum schedule_complete what = call->args.op == PICI_AVG ? slice_run->messages.complete : COMPLETE_NONE;
     for (int i = 0; i < layout_of(request)->segments && what != COMPLETE_NONE; i++) {
-        if (what == COMPLETE_OWN && i != request->comm->position)
+        if (what == COMPLETE_OWN && i != request->comm->virtual_rank)
             continue;
         const struct coll_span span = pici_coll_slice(request->comm, call, i, slice_run->slice);
         request->engine->divide(slice_run->lane, pici_slice_sum(request, slice_run, i, span), span.count,

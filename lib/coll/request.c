@@ -160,12 +160,12 @@ void pici_request_tables(struct pici_request *request)
 {
     struct pici_comm *comm = request->comm;
     const size_t lanes = COLL_MAX_WINDOW * sizeof *request->lanes;
-    uint8_t *position = (uint8_t *)comm->tables + lanes;
+    uint8_t *tables = (uint8_t *)comm->tables + lanes;
     if (pici_layout_packed_bytes(&request->call, comm))
-        pici_layout_pack(&request->call, comm, (uint64_t *)(void *)position);
-    position += tables_align(pici_layout_packed_bytes(&request->call, comm));
-    memset(position, 0, place_tables(request, &request->call.resolved.layout, NULL));
-    (void)place_tables(request, &request->call.resolved.layout, position);
+        pici_layout_pack(&request->call, comm, (uint64_t *)(void *)tables);
+    tables += tables_align(pici_layout_packed_bytes(&request->call, comm));
+    memset(tables, 0, place_tables(request, &request->call.resolved.layout, NULL));
+    (void)place_tables(request, &request->call.resolved.layout, tables);
     request->lanes = comm->tables;
     request->free_count = request->sending = request->making = 0;
 }

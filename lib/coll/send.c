@@ -75,10 +75,10 @@ static enum msg_kind kind_of(const struct slice_run *slice_run)
 }
 
 /* The link to a peer. A gathered block crosses all links: then the link between nodes counts, if there is one. */
-static enum policy_link link_to(const struct pici_request *request, int position, int gather)
+static enum policy_link link_to(const struct pici_request *request, int virtual_rank, int gather)
 {
     const struct pici_comm *comm = request->comm;
-    const int inter = comm->node_of[comm->order[position]] != comm->node_of[comm->rank];
+    const int inter = comm->node_of[comm->order[virtual_rank]] != comm->node_of[comm->rank];
     return inter || (gather && comm->nodes > 1) ? POLICY_INTER : POLICY_INTRA;
 }
 
@@ -156,7 +156,7 @@ static enum pici_dtype dtype_of(const struct pici_request *request, const struct
     return slice_run->coded ? values->codec->dtype(values, array) : request->call.args.dtype;
 }
 
-/* Of an array of a value codec, whose elements are not the call's. coo is not for bytes: positions are longer. */
+/* Of an array of a value codec, whose elements are not the call's. coo is not for bytes: its positions are longer. */
 static enum pici_format choose_array(const struct pici_request *request, struct slice_run *slice_run,
                                      struct policy_auto auto_options, const uint64_t *count, const uint64_t *nonzeros,
                                      int segments, enum pici_dtype dtype, float threshold)
@@ -288,14 +288,14 @@ static void end_encode(struct pici_request *request, struct slice_run *slice_run
 static struct coll_buffer *whole_message(const struct slice_run *slice_run, const struct schedule_message *message)
 {
     struct coll_buffer *buffer = slice_run->encoded[message->segments[0]].message;
-    const uint8_t *position = buffer ? buffer->bytes + MSG_BYTES : NULL;
+    const uint8_t *blocks = buffer ? buffer->bytes + MSG_BYTES : NULL;
     if (!buffer || buffer->segments != message->count || buffer->flights || buffer == slice_run->buffer_apart)
         return NULL;
     for (int i = 0; i < message->count; i++) {
         const struct coll_encoded *kept = &slice_run->encoded[message->segments[i]];
-        if (kept->message != buffer || kept->blocks.first != position)
+        if (kept->message != buffer || kept->blocks.first != blocks)
             return NULL;
-        position += pici_slice_bytes(&kept->blocks);
+        blocks += pici_slice_bytes(&kept->blocks);
     }
     return buffer;
 }

@@ -134,7 +134,7 @@ uint8_t *pici_slice_result(const struct pici_request *request, int segment, uint
 
 const uint8_t *pici_slice_contribution(const struct pici_request *request, uint64_t first_element)
 {
-    const struct coll_span own = pici_coll_segment(request->comm, &request->call, request->comm->position);
+    const struct coll_span own = pici_coll_segment(request->comm, &request->call, request->comm->virtual_rank);
     return own.count ? request->call.args.send + (first_element - own.first) * request->call.resolved.width
                      : request->call.args.recv; /* of nothing: any valid pointer */
 }
@@ -166,7 +166,7 @@ void pici_slice_own(const struct pici_request *request, struct pici_lane *lane, 
 uint8_t *pici_slice_new_sum(const struct pici_request *request, struct slice_run *slice_run, int segment,
                             uint64_t first_element)
 {
-    const int in_recv = segment == request->comm->position || layout_of(request)->limits.sums_in_recv;
+    const int in_recv = segment == request->comm->virtual_rank || layout_of(request)->limits.sums_in_recv;
     if (slice_run->sum_slot[segment] == SUM_NONE)
         slice_run->sum_slot[segment] = in_recv ? SUM_IN_RECV : 1 + slice_run->slots[--slice_run->free_slots];
     return sum_at(request, slice_run, segment, first_element);

@@ -42,7 +42,7 @@ void pici_slice_received(const struct pici_request *request, const struct slice_
  * lowest. */
 static int accounts(const struct pici_request *request, const struct schedule_message *message)
 {
-    return !message->group || message->group == request->comm->position + 1;
+    return !message->group || message->group == request->comm->virtual_rank + 1;
 }
 
 /* Where in the residual the losses of elements belong; NULL: nowhere. */
@@ -66,7 +66,7 @@ static int times_of(const struct pici_request *request, const struct slice_run *
 static int origin_of(const struct pici_request *request, const struct slice_run *slice_run,
                      const struct schedule_message *message)
 {
-    return message->group ? message->group - 1 + slice_run->step * request->comm->ranks : request->comm->position;
+    return message->group ? message->group - 1 + slice_run->step * request->comm->ranks : request->comm->virtual_rank;
 }
 
 enum pici_status pici_slice_quantize(struct pici_request *request, struct slice_run *slice_run,

@@ -83,12 +83,12 @@ static enum pici_status try_send(struct pici_request *request, int *progressed)
     /* If another slice is in flight, the next messages are that slice's and do not depend on what this one receives. */
     int own = 0; /* messages that are only made */
     for (int i = 0; i < slice_run->messages.sends; i++)
-        own += slice_run->messages.send[i].peer == comm->position;
+        own += slice_run->messages.send[i].peer == comm->virtual_rank;
     pici_step_sends(comm, slice_run->messages.sends - own,
                     !past_end(request, &request->next_send) &&
                         layout->slices - last.round * (uint64_t)layout->window > 1 && layout->window > 1);
     for (int i = 0; i < slice_run->messages.sends; i++) {
-        if (slice_run->messages.send[i].peer == comm->position) {
+        if (slice_run->messages.send[i].peer == comm->virtual_rank) {
             request->making--;
             pici_slice_release(request, slice_run->outgoing[i]);
             continue;

@@ -32,7 +32,7 @@ static void begin_step(struct schedule_step *step)
 
 /* ---- trees */
 
-/* What a position does with the data in a step of a pattern: sends it to one and receives it from one, or -1; and
+/* What a virtual rank does with the data in a step of a pattern: sends it to one and receives it from one, or -1; and
  * whether it sends it again in a later step. */
 struct hop {
     int to, from, again;
@@ -58,13 +58,13 @@ static struct hop hop_of(const struct schedule_pattern *pattern, int p, int r, i
     return hop;
 }
 
-/* A tree between nodes, among one position of each, and then one inside each node, from that position. Flat: one
- * node. */
+/* A tree between nodes, among one virtual rank of each, and then one inside each node, from that virtual rank. Flat:
+ * one node. */
 struct tree {
     const struct schedule_pattern *inside, *between;
     struct schedule_call call; /* flat: without nodes */
     int nodes, between_steps, inside_steps;
-    int node, first, size, root_node, lane; /* this position's node; the root's, and its number on it */
+    int node, first, size, root_node, lane; /* this virtual rank's node; the root's, and its number on it */
 };
 
 static struct tree tree_of(const struct schedule *schedule, const struct schedule_call *call)
@@ -73,7 +73,7 @@ static struct tree tree_of(const struct schedule *schedule, const struct schedul
     int widest = call->ranks;
     tree.call.nodes = schedule->by_node ? call->nodes : NULL;
     tree.nodes = nodes_of(&tree.call);
-    tree.node = pici_schedule_node(tree.call.nodes, call->position);
+    tree.node = pici_schedule_node(tree.call.nodes, call->virtual_rank);
     tree.root_node = pici_schedule_node(tree.call.nodes, call->root);
     if (schedule->by_node) {
         tree.between = schedule->gather;
@@ -87,7 +87,7 @@ static struct tree tree_of(const struct schedule *schedule, const struct schedul
     return tree;
 }
 
-/* The position that has the data of a node first. */
+/* The virtual rank that has the data of a node first. */
 static int head_of(const struct tree *tree, int node)
 {
     return nodes_begin(&tree->call, node) + tree->lane % nodes_size(&tree->call, node);
@@ -107,10 +107,10 @@ void pici_tree_step(const struct schedule *schedule, const struct schedule_call 
     struct hop hop = {-1, -1, 0};
     begin_step(step);
     if (inside >= 0 && inside < pici_pattern_steps(tree.inside, tree.size)) {
-        hop = hop_of(tree.inside, tree.size, call->position - tree.first, head - tree.first, inside);
+        hop = hop_of(tree.inside, tree.size, call->virtual_rank - tree.first, head - tree.first, inside);
         hop.to = hop.to < 0 ? -1 : tree.first + hop.to;
         hop.from = hop.from < 0 ? -1 : tree.first + hop.from;
-    } else if (inside < 0 && call->position == head) {
+    } else if (inside < 0 && call->virtual_rank == head) {
         hop = hop_of(tree.between, tree.nodes, tree.node, tree.root_node, k);
         hop.to = hop.to < 0 ? -1 : head_of(&tree, hop.to);
         hop.from = hop.from < 0 ? -1 : head_of(&tree, hop.from);
@@ -148,14 +148,15 @@ static int meet(int one, int many, int other, int others, int p)
 
 static int forwards(const struct schedule_call *, int r, int first, int count, int k);
 
-/* Whether the message that a position sends in step k of the gather is left out: the root has these segments, and
+/* Whether the message that a virtual rank sends in step k of the gather is left out: the root has these segments, and
  * forwards none of them. */
 static int left_out(const struct schedule_call *call, const struct schedule_run *run, int k)
 {
     return run->to == call->root && !forwards(call, call->root, run->send_first, run->count, k);
 }
 
-/* Whether position r sends some of these segments after step k of the gather. In a ring that is in the next step. */
+/* Whether virtual rank r sends some of these segments after step k of the gather. In a ring that is in the next step.
+ * */
 static int forwards(const struct schedule_call *call, int r, int first, int count, int k)
 {
     const struct schedule_pattern *pattern = pici_pattern_by_size(call);
@@ -172,7 +173,7 @@ static int forwards(const struct schedule_call *call, int r, int first, int coun
 
 static void gather_step(const struct schedule_call *call, int k, struct schedule_step *step)
 {
-    const int p = call->ranks, r = call->position;
+    const int p = call->ranks, r = call->virtual_rank;
     struct schedule_run run;
     pici_pattern_run(&run, pici_pattern_by_size(call), PHASE_GATHER, p, r, k);
     const int keep = forwards(call, r, run.recv_first, run.count, k);
@@ -202,8 +203,8 @@ void pici_scatter_step(const struct schedule *schedule, const struct schedule_ca
         gather_step(call, k - scatter_steps(call), step);
         return;
     }
-    step->sends = call->position == call->root;
-    step->receives = call->position == to;
+    step->sends = call->virtual_rank == call->root;
+    step->receives = call->virtual_rank == to;
     if (step->sends)
         put(step->send, to, to, 1, p, SEND_ENCODE, 0, p);
     if (step->receives)

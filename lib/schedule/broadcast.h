@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Schedules of broadcast, in which position `root` of the call has the data. A tree is a gather with one owner: the
+ * Schedules of broadcast, in which virtual rank `root` of the call has the data. A tree is a gather with one owner: the
  * steps of an all-gather, of whose segments only the root's exists; here it is segment 0, the undivided data. A scatter
  * divides the data into p segments, which the root sends to their owners; then these are gathered. */
 #ifndef PICI_LIB_SCHEDULE_BROADCAST_H

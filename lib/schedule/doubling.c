@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * p2 is the largest power of two up to p, and rem = p - p2. Positions below 2 * rem are pairs. In the first step
- * the even position of each pair sends its contribution to the odd one, and is absent until the last step, in
- * which it receives the result. The p2 others have numbers v, in the order of their positions. In step t of log2 p2
- * exchanges, v and v xor 2^t send each other their sums. Both compute the same: the sum of the lower position, to which
- * that of the higher position is added. So all have the same bytes, though addition is not exactly commutative (of two
- * NaNs the first stays). */
+ * p2 is the largest power of two up to p, and rem = p - p2. Virtual ranks below 2 * rem are pairs. In the first step
+ * the even virtual rank of each pair sends its contribution to the odd one, and is absent until the last step, in which
+ * it receives the result. The p2 others have numbers v, in the order of their virtual ranks. In step t of log2 p2
+ * exchanges, v and v xor 2^t send each other their sums. Both compute the same: the sum of the lower virtual rank, to
+ * which that of the higher virtual rank is added. So all have the same bytes, though addition is not exactly
+ * commutative (of two NaNs the first stays). */
 #include "schedule/doubling.h"
 
 #include "schedule/traffic.h"
@@ -23,15 +23,15 @@ static struct shape shape_of(int p)
     return shape;
 }
 
-/* The number of a position, or -1; and the position of a number. */
-static int number_of(const struct shape *shape, int position)
+/* The number of a virtual rank, or -1; and the virtual rank of a number. */
+static int number_of(const struct shape *shape, int virtual_rank)
 {
-    if (position >= 2 * shape->rem)
-        return position - shape->rem;
-    return position % 2 ? position / 2 : -1;
+    if (virtual_rank >= 2 * shape->rem)
+        return virtual_rank - shape->rem;
+    return virtual_rank % 2 ? virtual_rank / 2 : -1;
 }
 
-static int position_of(const struct shape *shape, int v)
+static int virtual_rank_of(const struct shape *shape, int v)
 {
     return v < shape->rem ? 2 * v + 1 : v + shape->rem;
 }
@@ -53,18 +53,18 @@ static void put(struct schedule_message *message, int peer, enum schedule_action
     message->segments[0] = 0;
 }
 
-/* A message from the even to the odd position of each pair, or back. */
-static void within_pair(const struct shape *shape, int position, int to_odd, enum schedule_action take,
+/* A message from the even to the odd virtual rank of each pair, or back. */
+static void within_pair(const struct shape *shape, int virtual_rank, int to_odd, enum schedule_action take,
                         int contributions, struct schedule_step *step)
 {
-    if (position >= 2 * shape->rem)
+    if (virtual_rank >= 2 * shape->rem)
         return;
-    step->sends = position % 2 != to_odd;
+    step->sends = virtual_rank % 2 != to_odd;
     step->receives = !step->sends;
     if (step->sends)
-        put(step->send, position ^ 1, SEND_ENCODE, contributions);
+        put(step->send, virtual_rank ^ 1, SEND_ENCODE, contributions);
     else
-        put(step->receive, position ^ 1, take, contributions);
+        put(step->receive, virtual_rank ^ 1, take, contributions);
 }
 
 int pici_doubling_steps(const struct schedule *schedule, const struct schedule_call *call)
@@ -78,23 +78,23 @@ void pici_doubling_step(const struct schedule *schedule, const struct schedule_c
                         struct schedule_step *step)
 {
     const struct shape shape = shape_of(call->ranks);
-    const int v = number_of(&shape, call->position), t = k - (shape.rem > 0);
+    const int v = number_of(&shape, call->virtual_rank), t = k - (shape.rem > 0);
     (void)schedule;
     step->phase = t < shape.exchanges ? PHASE_REDUCE : PHASE_GATHER;
     step->complete = COMPLETE_NONE;
     step->sends = step->receives = 0;
     if (t < 0) {
-        within_pair(&shape, call->position, 1, RECEIVE_REDUCE, 1, step);
+        within_pair(&shape, call->virtual_rank, 1, RECEIVE_REDUCE, 1, step);
     } else if (t == shape.exchanges) {
-        within_pair(&shape, call->position, 0, RECEIVE_PLACE, call->ranks, step);
+        within_pair(&shape, call->virtual_rank, 0, RECEIVE_PLACE, call->ranks, step);
     } else if (v >= 0) {
         const int other = v ^ 1 << t, lower = v < other;
         step->sends = step->receives = 1;
-        put(step->send, position_of(&shape, other), SEND_ENCODE, contributions(&shape, v, t));
-        put(step->receive, position_of(&shape, other), lower ? RECEIVE_REDUCE : RECEIVE_REDUCE_REVERSED,
+        put(step->send, virtual_rank_of(&shape, other), SEND_ENCODE, contributions(&shape, v, t));
+        put(step->receive, virtual_rank_of(&shape, other), lower ? RECEIVE_REDUCE : RECEIVE_REDUCE_REVERSED,
             contributions(&shape, other, t));
         step->send->keep = lower ? KEEP_NOT : KEEP_MESSAGE;
-        step->send->group = 1 + position_of(&shape, v >> t << t);
+        step->send->group = 1 + virtual_rank_of(&shape, v >> t << t);
         step->complete = t + 1 == shape.exchanges ? COMPLETE_ALL : COMPLETE_NONE;
     }
 }
@@ -110,14 +110,14 @@ void pici_doubling_limits(const struct schedule *schedule, const struct schedule
 
 /* ---- what is sent */
 
-/* The position that one sends to in exchange t; before all (t < 0) in the first step, after all in the last one. < 0:
- * none. */
-static int peer_of(const struct shape *shape, int position, int t)
+/* The virtual rank that one sends to in exchange t; before all (t < 0) in the first step, after all in the last one. <
+ * 0: none. */
+static int peer_of(const struct shape *shape, int virtual_rank, int t)
 {
-    const int v = number_of(shape, position);
+    const int v = number_of(shape, virtual_rank);
     if (t < 0 || t == shape->exchanges)
-        return position >= 2 * shape->rem || position % 2 != (t >= 0) ? -1 : position ^ 1;
-    return v < 0 ? -1 : position_of(shape, v ^ 1 << t);
+        return virtual_rank >= 2 * shape->rem || virtual_rank % 2 != (t >= 0) ? -1 : virtual_rank ^ 1;
+    return v < 0 ? -1 : virtual_rank_of(shape, v ^ 1 << t);
 }
 
 static void send_whole(const struct schedule_call *call, const struct shape *shape, int t, struct traffic_step *step)
@@ -125,8 +125,8 @@ static void send_whole(const struct schedule_call *call, const struct shape *sha
     for (int i = 0; i < nodes_of(call); i++) {
         const int begin = nodes_begin(call, i), end = nodes_begin(call, i + 1);
         int between_sends = 0, inside_sends = 0;
-        for (int position = begin; position < end; position++) {
-            const int peer = peer_of(shape, position, t), inside = peer >= begin && peer < end;
+        for (int virtual_rank = begin; virtual_rank < end; virtual_rank++) {
+            const int peer = peer_of(shape, virtual_rank, t), inside = peer >= begin && peer < end;
             between_sends += peer >= 0 && !inside;
             inside_sends += inside;
         }

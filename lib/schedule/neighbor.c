@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Distance halving: the plan of all positions. */
+ * Distance halving: the plan of all virtual ranks. */
 #include "schedule/neighbor.h"
 
 #include <stdlib.h>
@@ -11,23 +11,24 @@ enum { NOBODY = -1 };
 struct planner {
     const struct neighbor_graph *graph;
     struct neighbor_route *route;
-    int position, leaf, gain;
+    int virtual_rank, leaf, gain;
     int halvings;   /* the depth of the deepest cut */
     int *node_of;   /* [ranks] */
     uint64_t *seen; /* [ranks][words] bit v of row h: there is a message from h to v in the last step */
     struct neighbor_entries sent, received;
-    size_t debts, pairs;          /* room in the next arrays */
-    uint64_t *owes, *owes_anyway; /* [debts] rows of bits of one half for each position of a half: what holders in the
+    size_t debts, pairs; /* room in the next arrays */
+    uint64_t *owes,
+        *owes_anyway; /* [debts] rows of bits of one half for each virtual rank of a half: what holders in the
                                    * one half owe to it, and holders in it themselves */
-    uint16_t *weight;             /* [pairs] of a position and an agent */
-    uint32_t *order;              /* [pairs] by falling weight */
-    int *agent;                   /* [ranks] */
-    int *origins;                 /* [ranks] */
-    uint64_t *passed;             /* [ranks] blocks of the message to the agent so far */
-    int failed;                   /* no memory */
+    uint16_t *weight; /* [pairs] of a virtual rank and an agent */
+    uint32_t *order;  /* [pairs] by falling weight */
+    int *agent;       /* [ranks] */
+    int *origins;     /* [ranks] */
+    uint64_t *passed; /* [ranks] blocks of the message to the agent so far */
+    int failed;       /* no memory */
 };
 
-/* A run of positions: [low, high). */
+/* A run of virtual ranks: [low, high). */
 struct range {
     int low, high;
 };
@@ -37,9 +38,9 @@ static int size_of(struct range range)
     return range.high - range.low;
 }
 
-static int has(struct range range, int position)
+static int has(struct range range, int virtual_rank)
 {
-    return position >= range.low && position < range.high;
+    return virtual_rank >= range.low && virtual_rank < range.high;
 }
 
 static const uint64_t *row(const struct planner *planner, int owner)
@@ -98,7 +99,7 @@ static void hash_add(struct planner *planner, uint64_t block)
     *hash ^= *hash >> 29;
 }
 
-/* A block goes from one position to another; first: as the first of its message. */
+/* A block goes from one virtual rank to another; first: as the first of its message. */
 static void pass(struct planner *planner, int step, int from, int to, int block, int first)
 {
     struct neighbor_counts *counts = &planner->route->counts;
@@ -124,9 +125,9 @@ static void pass(struct planner *planner, int step, int from, int to, int block,
     }
     hash_add(planner, (uint64_t)(unsigned)step << 48 ^ (uint64_t)(unsigned)from << 32 ^ (uint64_t)(unsigned)to << 16 ^
                           (uint64_t)(unsigned)block);
-    if (from == planner->position)
+    if (from == planner->virtual_rank)
         pici_neighbor_entry(&planner->sent, step, to, block);
-    if (to == planner->position)
+    if (to == planner->virtual_rank)
         pici_neighbor_entry(&planner->received, step, from, block);
 }
 
@@ -180,7 +181,7 @@ static int grow(struct planner *planner, struct range from, struct range to)
     return planner->owes && planner->owes_anyway && planner->weight && planner->order;
 }
 
-/* What the holders of each half owe to positions of `to`. */
+/* What the holders of each half owe to virtual ranks of `to`. */
 static void find_debts(struct planner *planner, struct range from, struct range to, const int *holder)
 {
     const size_t words = words_of(to);
@@ -211,7 +212,8 @@ static unsigned weigh(const struct planner *planner, struct range from, struct r
     return weight;
 }
 
-/* Give agents in `to` to positions of `from`: pairs by falling weight, then by rising distance, then by rising a. */
+/* Give agents in `to` to virtual ranks of `from`: pairs by falling weight, then by rising distance, then by rising a.
+ * */
 static void match(struct planner *planner, struct range from, struct range to)
 {
     const int most = size_of(from) > size_of(to) ? size_of(from) : size_of(to);
@@ -385,7 +387,7 @@ static struct neighbor_route *plan(struct planner *planner, void (*by)(struct pl
     if (route && route->load && route->part && planner->node_of && planner->seen) {
         for (int i = 0; i < planner->graph->ranks; i++)
             planner->node_of[i] = pici_schedule_node(planner->graph->nodes, i);
-        route->position = planner->position;
+        route->virtual_rank = planner->virtual_rank;
         route->ranks = planner->graph->ranks;
         route->nodes = planner->graph->nodes;
         by(planner);
@@ -407,15 +409,15 @@ static struct neighbor_route *plan(struct planner *planner, void (*by)(struct pl
     return route;
 }
 
-struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *graph, int position, int leaf, int gain)
+struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *graph, int virtual_rank, int leaf, int gain)
 {
-    struct planner planner = {.graph = graph, .position = position, .leaf = leaf, .gain = gain};
+    struct planner planner = {.graph = graph, .virtual_rank = virtual_rank, .leaf = leaf, .gain = gain};
     return plan(&planner, plan_by_halves);
 }
 
-struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *graph, int position)
+struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *graph, int virtual_rank)
 {
-    struct planner planner = {.graph = graph, .position = position};
+    struct planner planner = {.graph = graph, .virtual_rank = virtual_rank};
     return plan(&planner, plan_directly);
 }
 

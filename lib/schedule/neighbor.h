@@ -3,15 +3,15 @@
  * Plans of neighbourhood all-gathers: who sends which blocks to whom, by distance halving or directly. Pure integers.
  * All ranks compute the whole plan from the same graph, alike; each keeps its own messages and counts of all.
  *
- * The block of position o is owed to the set O(o) of its destinations, without o. In a range of positions each block
- * has at most one holder, which owes it to all of O(o) in the range; at first the range is everything, and o holds its
- * own. A range is cut into halves A and B. Each position a of A that owes blocks to B may have an agent x in B: it
- * sends x all of these in one message, and x is their holder in B. Without an agent it sends them to their destinations
- * itself, in the last step. The same from B to A; then both halves are ranges. In a range that is not halved any more,
- * holders send to the destinations, in the last step.
+ * The block of virtual rank o is owed to the set O(o) of its destinations, without o. In a range of virtual ranks each
+ * block has at most one holder, which owes it to all of O(o) in the range; at first the range is everything, and o
+ * holds its own. A range is cut into halves A and B. Each virtual rank a of A that owes blocks to B may have an agent x
+ * in B: it sends x all of these in one message, and x is their holder in B. Without an agent it sends them to their
+ * destinations itself, in the last step. The same from B to A; then both halves are ranges. In a range that is not
+ * halved any more, holders send to the destinations, in the last step.
  *
- * Agents are matched greedily by weight: how many of those positions of B to which a owes blocks x would have to send
- * to anyway, x itself included. So each message to an agent saves at least its weight - 1 messages:
+ * Agents are matched greedily by weight: how many of those virtual ranks of B to which a owes blocks x would have to
+ * send to anyway, x itself included. So each message to an agent saves at least its weight - 1 messages:
  *     messages <= edges - (gain - 1) * offloads. */
 #ifndef PICI_LIB_SCHEDULE_NEIGHBOR_H
 #define PICI_LIB_SCHEDULE_NEIGHBOR_H
@@ -24,7 +24,7 @@ enum { NEIGHBOR_ID = 255 };            /* what messages of such a call have in p
 enum { NEIGHBOR_HALVED_RANKS = 8192 }; /* at the most: the time grows with the cube of the ranks */
 enum { NEIGHBOR_PARTS = 16 };          /* steps of which loads are counted, the last included; deeper ones are one */
 
-/* Rows of bits: bit v of row o says that position o sends to position v. Bits of the diagonal are ignored. */
+/* Rows of bits: bit v of row o says that virtual rank o sends to virtual rank v. Bits of the diagonal are ignored. */
 struct neighbor_graph {
     int ranks;
     size_t words;         /* of a row */
@@ -37,7 +37,8 @@ static inline size_t pici_neighbor_words(int ranks)
     return ((size_t)ranks + 63) / 64;
 }
 
-/* Of a position, or of a node: messages and blocks that it sends and receives, by link: 0 inside a node, 1 between. */
+/* Of a virtual rank, or of a node: messages and blocks that it sends and receives, by link: 0 inside a node, 1 between.
+ * */
 struct neighbor_load {
     uint32_t messages[2][2], blocks[2][2]; /* [0: sent, 1: received][link] */
 };
@@ -46,23 +47,23 @@ struct neighbor_counts {
     uint64_t edges, messages, inter_messages, most_messages, blocks, inter_blocks, offloads, widest, hash;
 };
 
-/* A message of this position. */
+/* A message of this virtual rank. */
 struct neighbor_message {
     int peer;
     int first, count; /* its segments, in the route's */
     int again; /* sent: 1 + the index, in its step, of an earlier message with the same segments; 0: there is none */
 };
 
-/* What a position does. In the first step, if it sends anything in any step, it sends its own block to itself: it is
- * encoded then. */
+/* What a virtual rank does. In the first step, if it sends anything in any step, it sends its own block to itself: it
+ * is encoded then. */
 struct neighbor_route {
     int steps;
-    int position;
+    int virtual_rank;
     int *send_begin, *receive_begin; /* [steps + 1] of each step: its first message */
     struct neighbor_message *send, *receive;
     int *segments;
-    struct schedule_limits limits; /* of this position alone */
-    uint64_t room_blocks;          /* blocks of all messages for which this position needs memory */
+    struct schedule_limits limits; /* of this virtual rank alone */
+    uint64_t room_blocks;          /* blocks of all messages for which this virtual rank needs memory */
     struct neighbor_counts counts;
     struct neighbor_load *load; /* [ranks]; NULL: not known */
     /* [NEIGHBOR_PARTS * nodes] blocks that a node sends to others and receives, by depth, and at last in the last step;
@@ -72,14 +73,14 @@ struct neighbor_route {
     const struct schedule_nodes *nodes;
 };
 
-/* Plan. leaf: a range of so many positions is not halved; 0: one of a single node. gain >= 1. NULL: no memory. The
+/* Plan. leaf: a range of so many virtual ranks is not halved; 0: one of a single node. gain >= 1. NULL: no memory. The
  * graph is not needed afterwards; its nodes are. */
-struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *, int position, int leaf, int gain);
-struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int position);
+struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *, int virtual_rank, int leaf, int gain);
+struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int virtual_rank);
 
-/* A direct route from this position's own lists alone, of positions, rising, without itself or repetitions. Counts are
- * of its own messages, and there are no loads. */
-struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *, int ranks, int position,
+/* A direct route from this virtual rank's own lists alone, of virtual ranks, rising, without itself or repetitions.
+ * Counts are of its own messages, and there are no loads. */
+struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *, int ranks, int virtual_rank,
                                            const int *destination, int destinations, const int *source, int sources);
 void pici_neighbor_free(struct neighbor_route *);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A position's own messages in a plan, as lists and as a schedule. */
+ * A virtual rank's own messages in a plan, as lists and as a schedule. */
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,7 +108,7 @@ static int make(struct neighbor_route *route, struct neighbor_entries *sent, str
 {
     /* sorts before all others */
     if (sent->count)
-        pici_neighbor_entry(sent, 0, INT_MIN, route->position);
+        pici_neighbor_entry(sent, 0, INT_MIN, route->virtual_rank);
     if (sent->failed || received->failed || sent->count + received->count > INT_MAX)
         return 0;
     if (sent->count)
@@ -126,7 +126,7 @@ static int make(struct neighbor_route *route, struct neighbor_entries *sent, str
     list(route, sent, route->send, route->send_begin, &segments_used);
     list(route, received, route->receive, route->receive_begin, &segments_used);
     if (sent->count)
-        route->send[0].peer = route->position;
+        route->send[0].peer = route->virtual_rank;
     find_same(route);
     find_limits(route);
     return 1;
@@ -141,16 +141,16 @@ int pici_neighbor_make_lists(struct neighbor_route *route, struct neighbor_entri
     return made;
 }
 
-struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *nodes, int ranks, int position,
+struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *nodes, int ranks, int virtual_rank,
                                            const int *destination, int destinations, const int *source, int sources)
 {
     struct neighbor_entries sent = {0}, received = {0};
     struct neighbor_route *route = calloc(1, sizeof *route);
-    const int home = pici_schedule_node(nodes, position);
+    const int home = pici_schedule_node(nodes, virtual_rank);
     if (route)
-        *route = (struct neighbor_route){.steps = 1, .position = position, .ranks = ranks, .nodes = nodes};
+        *route = (struct neighbor_route){.steps = 1, .virtual_rank = virtual_rank, .ranks = ranks, .nodes = nodes};
     for (int i = 0; i < destinations; i++)
-        pici_neighbor_entry(&sent, NEIGHBOR_LAST_STEP, destination[i], position);
+        pici_neighbor_entry(&sent, NEIGHBOR_LAST_STEP, destination[i], virtual_rank);
     for (int i = 0; i < sources; i++)
         pici_neighbor_entry(&received, NEIGHBOR_LAST_STEP, source[i], source[i]);
     for (int i = 0; route && i < destinations; i++) {
@@ -216,7 +216,7 @@ static void step(const struct schedule *schedule, const struct schedule_call *ca
     out->receives = route->receive_begin[k + 1] - route->receive_begin[k];
     for (int i = 0; i < out->sends; i++) {
         copy(route, &out->send[i], &route->send[route->send_begin[k] + i]);
-        out->send[i].action = out->send[i].peer == route->position ? SEND_ENCODE : SEND_FORWARD;
+        out->send[i].action = out->send[i].peer == route->virtual_rank ? SEND_ENCODE : SEND_FORWARD;
     }
     for (int i = 0; i < out->receives; i++) {
         copy(route, &out->receive[i], &route->receive[route->receive_begin[k] + i]);

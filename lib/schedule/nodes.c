@@ -31,7 +31,7 @@ struct nodes_levels pici_nodes_levels(const struct schedule *schedule, const str
     struct nodes_levels levels = {.call = call,
                                   .between = schedule->reduce,
                                   .nodes = nodes_of(call),
-                                  .node = pici_schedule_node(call->nodes, call->position)};
+                                  .node = pici_schedule_node(call->nodes, call->virtual_rank)};
     for (int i = 0, most = 0; i < levels.nodes; i++) {
         const int size = nodes_size(call, i);
         if (size > most) {
@@ -46,7 +46,7 @@ struct nodes_levels pici_nodes_levels(const struct schedule *schedule, const str
     levels.between_steps = pici_pattern_steps(levels.between, levels.nodes);
     levels.first = nodes_begin(call, levels.node);
     levels.size = nodes_size(call, levels.node);
-    levels.local = call->position - levels.first;
+    levels.local = call->virtual_rank - levels.first;
     return levels;
 }
 

@@ -23,7 +23,7 @@ struct nodes_levels {
     const struct schedule_pattern *inside, *between;
     int nodes, lanes, second;        /* lanes: ranks of the widest node; second: of the next, perhaps as wide */
     int inside_steps, between_steps; /* of a phase */
-    int node, first, size, local;    /* this position's */
+    int node, first, size, local;    /* this virtual rank's */
 };
 
 struct nodes_levels pici_nodes_levels(const struct schedule *, const struct schedule_call *);

@@ -95,7 +95,7 @@ static void outer_step(const struct levels *levels, int k, struct traffic_step *
     }
 }
 
-/* Contributions, of as many positions, in the sum that a position sends first in step k of a reduce-scatter. */
+/* Contributions, of as many virtual ranks, in the sum that a virtual rank sends first in step k of a reduce-scatter. */
 static int summed(const struct schedule_pattern *pattern, int p, int k)
 {
     struct schedule_run run;
@@ -136,7 +136,7 @@ void pici_nodes_traffic(const struct schedule *schedule, const struct schedule_c
                         struct schedule_traffic *traffic)
 {
     struct schedule_call first = *call;
-    first.position = 0;
+    first.virtual_rank = 0;
     const struct levels levels = {pici_nodes_levels(schedule, &first), pici_traffic_nodes(call),
                                   call->kind == PICI_ALL_REDUCE};
     if (call->kind != PICI_ALL_GATHER) {

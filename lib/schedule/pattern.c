@@ -17,7 +17,7 @@ static int around(int a, int b, int p)
 
 /* ---- reduce-scatter */
 
-/* The sum of segment i starts at position i + 1 and goes round to position i; each adds its contribution. */
+/* The sum of segment i starts at virtual rank i + 1 and goes round to virtual rank i; each adds its contribution. */
 static void ring(struct schedule_run *run, int p, int r, int k)
 {
     run->to = around(r, 1, p);
@@ -27,15 +27,15 @@ static void ring(struct schedule_run *run, int p, int r, int k)
     run->count = 1;
 }
 
-/* What a position sums before step k of the recursive pattern: so many segments, its own first. */
+/* What a virtual rank sums before step k of the recursive pattern: so many segments, its own first. */
 static int recursive_had(int p, int k)
 {
     return ((p - 1) >> k) + 1;
 }
 
-/* Traeff's circulant schedule (doi 10.34726/10760). Before step k a position has partial sums of `had` segments, its
- * own first. It keeps the first `keep` = ceil(had / 2) and sends the others to the position `keep` ahead, which owns
- * the first of those. had is ceil(p / 2^k). */
+/* Traeff's circulant schedule (doi 10.34726/10760). Before step k a virtual rank has partial sums of `had` segments,
+ * its own first. It keeps the first `keep` = ceil(had / 2) and sends the others to the virtual rank `keep` ahead, which
+ * owns the first of those. had is ceil(p / 2^k). */
 static void recursive(struct schedule_run *run, int p, int r, int k)
 {
     int had = recursive_had(p, k), keep = recursive_had(p, k + 1);
@@ -110,8 +110,8 @@ static int ring_sum(const int *begin, int p, int r, int k, int segment)
     return sum;
 }
 
-/* In the step before k a position received the sums of the first had - keep segments from its own on, from the position
- * `keep` behind. */
+/* In the step before k a virtual rank received the sums of the first had - keep segments from its own on, from the
+ * virtual rank `keep` behind. */
 static int recursive_sum(const int *begin, int p, int r, int k, int segment)
 {
     int sum = 0;
@@ -164,10 +164,10 @@ int pici_pattern_widest(const struct schedule_pattern *pattern, int p)
     return !pattern->logarithmic || p < 4 ? 1 : p / 2;
 }
 
-/* ---- all-gather: a reduce-scatter backwards, with sending and receiving exchanged, and mirrored: position and segment
- * i become -i modulo p. Without the mirror, the second phase of an all-reduce would begin by sending to the other
- * neighbour than the first phase ended with. Its messages would share that link with those of the first phase, and the
- * other link would be idle (measured: a tenth of the time of a dense all-reduce over a network). */
+/* ---- all-gather: a reduce-scatter backwards, with sending and receiving exchanged, and mirrored: virtual rank and
+ * segment i become -i modulo p. Without the mirror, the second phase of an all-reduce would begin by sending to the
+ * other neighbour than the first phase ended with. Its messages would share that link with those of the first phase,
+ * and the other link would be idle (measured: a tenth of the time of a dense all-reduce over a network). */
 
 static int mirror(int i, int p)
 {
@@ -239,7 +239,7 @@ void pici_two_phase_step(const struct schedule *schedule, const struct schedule_
     step->phase = gathers ? PHASE_GATHER : PHASE_REDUCE;
     step->complete = k + 1 == reducing ? COMPLETE_OWN : COMPLETE_NONE;
     k -= gathers ? reducing : 0;
-    pici_pattern_run(&run, pattern, step->phase, p, call->position, k);
+    pici_pattern_run(&run, pattern, step->phase, p, call->virtual_rank, k);
     step->sends = step->receives = 1;
     put_run(send, run.to, run.send_first, run.count, p);
     put_run(receive, run.from, run.recv_first, run.count, p);
@@ -279,7 +279,7 @@ void pici_two_phase_limits(const struct schedule *schedule, const struct schedul
     }
 }
 
-/* ---- what they send: in each step a position sends `count` of the p segments to the one that is `offset` ahead */
+/* ---- what they send: in each step a virtual rank sends `count` of the p segments to the one that is `offset` ahead */
 
 /* How many of the node_ranks ranks of a node send out of it. */
 static int crossing(int node_ranks, int offset, int p)

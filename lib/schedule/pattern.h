@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Patterns: a reduce-scatter among p positions in which each position sends one message and receives one in a step, of
- * a run of segments that wraps around; and the all-gather that follows from it. Schedules are made of patterns. */
+ * Patterns: a reduce-scatter among p virtual ranks in which each virtual rank sends one message and receives one in a
+ * step, of a run of segments that wraps around; and the all-gather that follows from it. Schedules are made of
+ * patterns. */
 #ifndef PICI_LIB_SCHEDULE_PATTERN_H
 #define PICI_LIB_SCHEDULE_PATTERN_H
 
 #include "schedule/schedule.h"
 
-/* What a position sends and receives in a step: segments first, first + 1, ..., count of them, modulo p. */
+/* What a virtual rank sends and receives in a step: segments first, first + 1, ..., count of them, modulo p. */
 struct schedule_run {
     int to, send_first, from, recv_first, count;
     int keep_sent, keep_received; /* gathering: a later step of the pattern sends these segments (again) */
@@ -22,8 +23,8 @@ struct schedule_pattern {
     void (*run)(struct schedule_run *, int p, int r, int k); /* of reduce-scatter; keep_* are not written */
     int (*alike)(int p, int k);                              /* how many steps from k on send alike, or nearly */
     int (*contributions)(int p, int k);                      /* the most that a sum in a message of step k can have */
-    /* Contributions in the sum of the segment that position r sends in step k of reduce-scatter, if position i begins
-     * with begin[i + 1] - begin[i] contributions; begin NULL: with one each. */
+    /* Contributions in the sum of the segment that virtual rank r sends in step k of reduce-scatter, if virtual rank i
+     * begins with begin[i + 1] - begin[i] contributions; begin NULL: with one each. */
     int (*sum)(const int *begin, int p, int r, int k, int segment);
 };
 

@@ -18,8 +18,8 @@ extern const struct schedule pici_broadcasts[];
 const struct schedule *pici_schedule(enum pici_algorithm id);
 const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective);
 
-/* What PICI_ALGO_AUTO takes where no times are predicted; the call's position is not read. paired_only: only schedules
- * that are paired with so many ranks. undivided: the data may stay in one segment, which is one slice. */
+/* What PICI_ALGO_AUTO takes where no times are predicted; the call's virtual rank is not read. paired_only: only
+ * schedules that are paired with so many ranks. undivided: the data may stay in one segment, which is one slice. */
 enum pici_algorithm pici_schedule_usual(const struct schedule_call *, int paired_only, int undivided);
 
 /* Whether an all-gather by an algorithm, or by AUTO, may have the steps of this schedule's, as far as that depends on

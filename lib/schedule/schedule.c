@@ -42,12 +42,12 @@ void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *
     *count = cut(n, p, i + 1) - *first;
 }
 
-int pici_schedule_node(const struct schedule_nodes *nodes, int position)
+int pici_schedule_node(const struct schedule_nodes *nodes, int virtual_rank)
 {
     int low = 0, high = nodes ? nodes->nodes : 1;
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
-        if (nodes->begin[middle] <= position)
+        if (nodes->begin[middle] <= virtual_rank)
             low = middle;
         else
             high = middle;
@@ -55,13 +55,13 @@ int pici_schedule_node(const struct schedule_nodes *nodes, int position)
     return low;
 }
 
-void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *nodes, int position, uint64_t *first,
+void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *nodes, int virtual_rank, uint64_t *first,
                                    uint64_t *count)
 {
-    const int node = pici_schedule_node(nodes, position), begin = nodes->begin[node];
+    const int node = pici_schedule_node(nodes, virtual_rank), begin = nodes->begin[node];
     uint64_t of_node, within;
     pici_schedule_segment(n, nodes->nodes, node, first, &of_node);
-    pici_schedule_segment(of_node, nodes->begin[node + 1] - begin, position - begin, &within, count);
+    pici_schedule_segment(of_node, nodes->begin[node + 1] - begin, virtual_rank - begin, &within, count);
     *first += within;
 }
 

@@ -10,7 +10,7 @@
  * from it, and within a step a rank sends at most one message to each peer. Messages are received in the order of the
  * list, which is the order of summation.
  *
- * Ranks here are positions (pici_schedule_order), not the caller's ranks. */
+ * Ranks here are virtual ranks (pici_schedule_order), not the caller's ranks. */
 #ifndef PICI_LIB_SCHEDULE_SCHEDULE_H
 #define PICI_LIB_SCHEDULE_SCHEDULE_H
 
@@ -21,7 +21,7 @@
 /* While reducing, messages hold partial sums; while gathering, results. */
 enum schedule_phase { PHASE_REDUCE = 0, PHASE_GATHER = 1, PHASES = 2 };
 
-/* Which positions share a node: node i has begin[i] .. begin[i + 1] - 1, at least one. */
+/* Which virtual ranks share a node: node i has begin[i] .. begin[i + 1] - 1, at least one. */
 struct schedule_nodes {
     int nodes;
     const int *begin; /* [nodes + 1]: begin[0] is 0, begin[nodes] the number of ranks */
@@ -30,14 +30,14 @@ struct schedule_nodes {
 /* What a schedule depends on. */
 struct schedule_call {
     enum pici_collective kind;
-    int ranks, position;                /* 0 <= position < ranks */
-    int root;                           /* broadcast: the position that has the data */
+    int ranks, virtual_rank;            /* 0 <= virtual_rank < ranks */
+    int root;                           /* broadcast: the virtual rank that has the data */
     uint64_t bytes;                     /* dense, of all segments together */
     const struct schedule_nodes *nodes; /* NULL: all on one node */
     const struct neighbor_route *route; /* neighbor.h; else NULL */
 };
 
-/* How many nodes a call has; the first position of a node, and how many ranks it has. */
+/* How many nodes a call has; the first virtual rank of a node, and how many ranks it has. */
 static inline int nodes_of(const struct schedule_call *call)
 {
     return call->nodes ? call->nodes->nodes : 1;
@@ -76,7 +76,7 @@ enum schedule_keep {
 };
 
 struct schedule_message {
-    int peer;      /* this position itself: the message is made and kept, but not sent */
+    int peer;      /* this virtual rank itself: the message is made and kept, but not sent */
     int *segments; /* [count] */
     int count;     /* >= 1 */
     enum schedule_action action;
@@ -84,8 +84,8 @@ struct schedule_message {
     int again; /* sent: 1 + the index, in the step, of an earlier message with the same blocks, whose bytes are sent
                         * again; 0: there is none */
     int group; /* of a message sent while reducing. 0: the sums go to another rank, and are no longer this one's. Else
-                * this rank goes on with them, and other positions hold the same sums and send them in the same step:
-                * 1 + the lowest of them */
+                * this rank goes on with them, and other virtual ranks hold the same sums and send them in the same
+                * step: 1 + the lowest of them */
     int contributions; /* the most contributions that a sum in this message has, and exactly so if it is taken
                         * REVERSED; gathering: all */
 };
@@ -148,15 +148,16 @@ void pici_schedule_step_init(struct schedule_step *, const struct schedule_limit
  * multiple of 4096 (the last ends at n). Any n. */
 void pici_schedule_segment(uint64_t n, int p, int i, uint64_t *first, uint64_t *count);
 
-/* The same where each node owns an equal segment, which is cut in the same way for its positions, in their order. */
-void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *, int position, uint64_t *first,
+/* The same where each node owns an equal segment, which is cut in the same way for its virtual ranks, in their order.
+ * */
+void pici_schedule_segment_by_node(uint64_t n, const struct schedule_nodes *, int virtual_rank, uint64_t *first,
                                    uint64_t *count);
 
-/* The node of a position; nodes NULL: 0. */
-int pici_schedule_node(const struct schedule_nodes *, int position);
+/* The node of a virtual rank; nodes NULL: 0. */
+int pici_schedule_node(const struct schedule_nodes *, int virtual_rank);
 
 /* The order of ranks: those of a node next to each other, nodes by their lowest rank, ranks rising within.
- * order[position] = rank. */
+ * order[virtual_rank] = rank. */
 void pici_schedule_order(const int *node_of, int p, int *order);
 
 #endif

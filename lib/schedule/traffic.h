@@ -35,7 +35,8 @@ struct schedule_traffic {
     struct traffic_step step[TRAFFIC_STEPS];
 };
 
-/* All steps of a call, whose position is not read. 0: the schedule cannot do it, or such calls are not predicted. */
+/* All steps of a call, whose virtual rank is not read. 0: the schedule cannot do it, or such calls are not predicted.
+ * */
 int pici_schedule_traffic(const struct schedule *, const struct schedule_call *, struct schedule_traffic *);
 
 /* ---- for the closed forms */

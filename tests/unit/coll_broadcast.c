@@ -105,10 +105,10 @@ static int crossings(enum pici_algorithm id, const struct schedule_call *call)
     s->limits(s, &c, &l);
     struct schedule_step *step = schedule_room(&l, c.ranks);
     for (int k = 0; k < s->steps(s, &c); k++)
-        for (c.position = 0; c.position < c.ranks; c.position++) {
+        for (c.virtual_rank = 0; c.virtual_rank < c.ranks; c.virtual_rank++) {
             s->step(s, &c, k, step);
             for (int i = 0; i < step->sends; i++)
-                if (pici_schedule_node(c.nodes, c.position) != pici_schedule_node(c.nodes, step->send[i].peer))
+                if (pici_schedule_node(c.nodes, c.virtual_rank) != pici_schedule_node(c.nodes, step->send[i].peer))
                     n += step->send[i].count;
         }
     free(step);

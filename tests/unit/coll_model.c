@@ -88,8 +88,8 @@ static struct traffic_step walked(const struct schedule *s, const struct model_c
     double out[NODES_MOST] = {0};
     s->limits(s, &c, &l);
     struct schedule_step *step = schedule_room(&l, c.ranks);
-    for (c.position = 0; c.position < c.ranks; c.position++) {
-        const int node = node_at(m, c.position);
+    for (c.virtual_rank = 0; c.virtual_rank < c.ranks; c.virtual_rank++) {
+        const int node = node_at(m, c.virtual_rank);
         struct traffic_load between = {0}, inside = {0};
         double taken = 0;
         s->step(s, &c, k, step);

@@ -156,7 +156,7 @@ static void same_as(enum pici_algorithm id, enum pici_algorithm flat, const stru
         b->limits(b, &c, &of_flat);
         cr_assert_eq(memcmp(&l, &of_flat, sizeof l), 0, "%s, nodes of%s", a->name, m->words);
         cr_assert_eq(a->steps(a, &c), b->steps(b, &c));
-        for (c.position = 0; c.position < c.ranks; c.position++)
+        for (c.virtual_rank = 0; c.virtual_rank < c.ranks; c.virtual_rank++)
             for (int k = 0; k < a->steps(a, &c); k++) {
                 struct schedule_step *s = schedule_room(&l, c.ranks), *t = schedule_room(&l, c.ranks);
                 a->step(a, &c, k, s);
@@ -169,7 +169,7 @@ static void same_as(enum pici_algorithm id, enum pici_algorithm flat, const stru
                                   mine[j]->keep == its[j]->keep && mine[j]->count == its[j]->count &&
                                   memcmp(mine[j]->segments, its[j]->segments,
                                          (size_t)its[j]->count * sizeof *its[j]->segments) == 0,
-                              "%s, nodes of%s, position %d, step %d", a->name, m->words, c.position, k);
+                              "%s, nodes of%s, position %d, step %d", a->name, m->words, c.virtual_rank, k);
                 free(s);
                 free(t);
             }
@@ -220,13 +220,13 @@ static double leaves(const struct schedule *s, const struct map *m, double densi
     memset(out, 0, (size_t)nodes * sizeof *out);
     for (int k = 0; k < steps; k++) {
         memcpy(next, has, (size_t)p * (size_t)p * sizeof *next);
-        for (c.position = 0; c.position < p; c.position++) {
+        for (c.virtual_rank = 0; c.virtual_rank < p; c.virtual_rank++) {
             s->step(s, &c, k, now);
-            const int node = pici_schedule_node(c.nodes, c.position);
+            const int node = pici_schedule_node(c.nodes, c.virtual_rank);
             for (int i = 0; i < now->sends; i++)
                 for (int j = 0; j < now->send[i].count; j++) {
                     const int g = now->send[i].segments[j], peer = now->send[i].peer;
-                    const int contributions = now->phase == PHASE_GATHER ? p : has[c.position * p + g];
+                    const int contributions = now->phase == PHASE_GATHER ? p : has[c.virtual_rank * p + g];
                     if (now->phase == PHASE_REDUCE)
                         next[peer * p + g] += contributions;
                     if (pici_schedule_node(c.nodes, peer) != node)
@@ -341,9 +341,9 @@ static double dense_leaves(const struct schedule *s, const struct map *m, uint64
     s->limits(s, &c, &l);
     struct schedule_step *now = schedule_room(&l, c.ranks);
     for (int k = 0; k < s->steps(s, &c); k++)
-        for (c.position = 0; c.position < c.ranks; c.position++) {
+        for (c.virtual_rank = 0; c.virtual_rank < c.ranks; c.virtual_rank++) {
             s->step(s, &c, k, now);
-            const int node = pici_schedule_node(c.nodes, c.position);
+            const int node = pici_schedule_node(c.nodes, c.virtual_rank);
             for (int i = 0; i < now->sends; i++)
                 for (int j = 0; j < now->send[i].count && pici_schedule_node(c.nodes, now->send[i].peer) != node; j++) {
                     if (s->by_node)
@@ -418,7 +418,7 @@ static void check_predictions(const struct schedule *s, const struct map *m, dou
     struct schedule_limits l;
     s->limits(s, &c, &l);
     struct schedule_step *now = schedule_room(&l, c.ranks);
-    for (c.position = 0; c.position < c.ranks; c.position++) {
+    for (c.virtual_rank = 0; c.virtual_rank < c.ranks; c.virtual_rank++) {
         struct policy_history h;
         int before = 0;
         pici_policy_begin(&h);
@@ -433,7 +433,7 @@ static void check_predictions(const struct schedule *s, const struct map *m, dou
                     predicted = density; /* counted */
                 const double most = contributions > before ? contributions : before;
                 cr_assert_float_eq(predicted, 1 - pow(1 - density, most), 1e-9, "%s, nodes of%s, position %d, step %d",
-                                   s->name, m->words, c.position, k);
+                                   s->name, m->words, c.virtual_rank, k);
                 pici_policy_sent(&h, predicted, contributions, 1);
                 before = contributions > before ? contributions : before;
             }

@@ -182,7 +182,7 @@ static struct one one_of(enum pici_algorithm id, enum pici_collective kind, int 
     struct schedule_limits l;
     struct one o;
     memset(&o, 0, sizeof o);
-    c.position = position;
+    c.virtual_rank = position;
     s->limits(s, &c, &l);
     struct schedule_step *step = schedule_room(&l, p);
     s->step(s, &c, k, step);
@@ -410,7 +410,7 @@ Test(coll_schedule, worked_examples)
 Test(coll_schedule, doubling_of_seven)
 {
     static const struct at {
-        int step, position, to, from, contributions;
+        int step, virtual_rank, to, from, contributions;
         enum schedule_action take;
     } all[] = {
         {0, 0, 1, -1, 1, RECEIVE_KEEP},  {0, 1, -1, 0, 1, RECEIVE_REDUCE},
@@ -431,7 +431,7 @@ Test(coll_schedule, doubling_of_seven)
     cr_expect_eq(s->steps(s, &c), 4);
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         const struct at *at = &all[i];
-        c.position = at->position;
+        c.virtual_rank = at->virtual_rank;
         s->step(s, &c, at->step, step);
         cr_expect_eq(step->sends, at->to >= 0, "%zu", i);
         cr_expect_eq(step->receives, at->from >= 0, "%zu", i);
@@ -465,7 +465,7 @@ Test(coll_schedule, many_ranks)
                     cr_assert(steps > 0 && l.sends > 0 && l.receives > 0 && l.segments > 0, "%s, %d ranks", s->name, p);
                     for (size_t r = 0; r < sizeof ranks / sizeof *ranks && l.segments <= SEGMENTS; r++)
                         for (size_t k = 0; k < sizeof ks / sizeof *ks; k++) {
-                            c.position = ranks[r];
+                            c.virtual_rank = ranks[r];
                             const char *bad = schedule_check_ends(s, &c, ks[k]);
                             cr_assert_null(bad, "%s, %d ranks, rank %d, step %d: %s", s->name, p, ranks[r], ks[k], bad);
                         }

@@ -13,7 +13,7 @@ static int next_peer(int peer, const struct schedule_call *c)
 {
     do
         peer = (peer + 1) % c->ranks;
-    while (peer == c->position);
+    while (peer == c->virtual_rank);
     return peer;
 }
 
@@ -28,14 +28,14 @@ static int next_peer(int peer, const struct schedule_call *c)
     }
 
 CHANGE(send_to_next, s->sends && c->ranks > 2, s->send->peer = next_peer(s->send->peer, c))
-CHANGE(send_to_self, s->sends, s->send->peer = c->position)
+CHANGE(send_to_self, s->sends, s->send->peer = c->virtual_rank)
 CHANGE(send_to_nobody, s->sends, s->send->peer = c->ranks)
 CHANGE(receive_from_next, s->receives && c->ranks > 2, s->receive->peer = next_peer(s->receive->peer, c))
 CHANGE(send_next_segment, s->sends, s->send->segments[0] = (s->send->segments[0] + 1) % c->ranks)
 CHANGE(send_no_segment, s->sends, s->send->segments[0] = -1)
 CHANGE(send_a_segment_less, s->sends, s->send->count--)
 CHANGE(receive_a_segment_less, s->receives, s->receive->count--)
-CHANGE(send_a_segment_more, s->sends, s->send->segments[s->send->count++] = c->position)
+CHANGE(send_a_segment_more, s->sends, s->send->segments[s->send->count++] = c->virtual_rank)
 CHANGE(send_other_order, s->sends && s->send->count > 1, int first = s->send->segments[0];
        s->send->segments[0] = s->send->segments[1]; s->send->segments[1] = first)
 CHANGE(send_nothing, s->sends, s->sends = 0)
@@ -53,8 +53,8 @@ CHANGE(forward_what_is_new, s->sends && s->send->action == SEND_ENCODE, s->send-
 CHANGE(encode_what_is_anothers,
        s->sends && s->send->action == SEND_FORWARD &&
            (c->kind == PICI_BROADCAST
-                ? c->position != c->root
-                : c->kind == PICI_ALL_GATHER && (s->send->count > 1 || s->send->segments[0] != c->position)),
+                ? c->virtual_rank != c->root
+                : c->kind == PICI_ALL_GATHER && (s->send->count > 1 || s->send->segments[0] != c->virtual_rank)),
        s->send->action = SEND_ENCODE)
 CHANGE(reduce_results, s->receives && s->receive->action == RECEIVE_PLACE, s->receive->action = RECEIVE_REDUCE)
 CHANGE(place_sums, s->receives && s->receive->action == RECEIVE_REDUCE, s->receive->action = RECEIVE_PLACE)
@@ -136,7 +136,7 @@ struct mutant {
     struct schedule s; /* first */
     const struct schedule *of;
     const struct mutation *how;
-    int position, k;
+    int virtual_rank, k;
     int *changed;
 };
 
@@ -144,7 +144,8 @@ static void mutant_step(const struct schedule *s, const struct schedule_call *c,
 {
     const struct mutant *m = (const struct mutant *)(const void *)s;
     m->of->step(m->of, c, k, out);
-    if (m->how->where == EVERYWHERE || (k == m->k && (m->how->where == ALL_RANKS || c->position == m->position)))
+    if (m->how->where == EVERYWHERE ||
+        (k == m->k && (m->how->where == ALL_RANKS || c->virtual_rank == m->virtual_rank)))
         *m->changed |= m->how->change(out, c);
 }
 
@@ -170,11 +171,11 @@ static int try_call(const struct schedule *of, const struct mutation *how, const
     m.s.limits = mutant_limits;
     m.s.paired = PAIRED_NEVER; /* so that it is not this which shows */
     for (m.k = 0; m.k < of->steps(of, c); m.k++)
-        for (m.position = 0; m.position < c->ranks; m.position++) {
+        for (m.virtual_rank = 0; m.virtual_rank < c->ranks; m.virtual_rank++) {
             changed = 0;
             const char *bad = schedule_check(&m.s, c, 0, NULL);
             cr_expect_eq(bad != NULL, changed, "%s of %s, step %d, rank %d, %d ranks, collective %d: %s", how->name,
-                         of->name, m.k, m.position, c->ranks, (int)c->kind, bad ? bad : "not found");
+                         of->name, m.k, m.virtual_rank, c->ranks, (int)c->kind, bad ? bad : "not found");
             tried += changed;
         }
     return tried;
@@ -224,7 +225,7 @@ Test(coll_schedule_mutants, mutants_are_found, .timeout = 300)
 /* Whole schedules that say what is not so. */
 static int a_step_less(const struct schedule *s, const struct schedule_call *c)
 {
-    return mutant_steps(s, c) - (c->position == 1);
+    return mutant_steps(s, c) - (c->virtual_rank == 1);
 }
 
 static int a_step_less_on_all(const struct schedule *s, const struct schedule_call *c)

@@ -256,13 +256,13 @@ uint64_t coll_divide(enum pici_dtype t, uint64_t a, int p)
 /* ---- the model ---- */
 
 /* Positions of ranks: nodes in the order of their lowest rank. */
-struct positions {
-    int order[COLL_RANKS];                    /* position to rank */
-    int nodes, begin[COLL_RANKS + 1];         /* of each node: its first position */
-    int position[COLL_RANKS], on[COLL_RANKS]; /* rank to position; position to node */
+struct virtual_ranks {
+    int order[COLL_RANKS];                        /* virtual_rank to rank */
+    int nodes, begin[COLL_RANKS + 1];             /* of each node: its first virtual_rank */
+    int virtual_rank[COLL_RANKS], on[COLL_RANKS]; /* rank to virtual_rank; virtual_rank to node */
 };
 
-static void order_ranks(const int *node_of, int p, struct positions *at)
+static void order_ranks(const int *node_of, int p, struct virtual_ranks *at)
 {
     int lowest[COLL_RANKS];
     for (int i = 0; i < p; i++)
@@ -273,7 +273,7 @@ static void order_ranks(const int *node_of, int p, struct positions *at)
         for (int j = 0; j < p; j++)
             before += lowest[j] < lowest[i] || (lowest[j] == lowest[i] && j < i);
         at->order[before] = i;
-        at->position[i] = before;
+        at->virtual_rank[i] = before;
     }
     at->nodes = 0;
     for (int i = 0; i < p; i++) {
@@ -284,8 +284,8 @@ static void order_ranks(const int *node_of, int p, struct positions *at)
     at->begin[at->nodes] = p;
 }
 
-/* x[i]: of position i. Of the first positions some give what they have to the next one, so that a power of two is left.
- * Then neighbours are passed into one, the higher into the lower, again and again. */
+/* x[i]: of virtual_rank i. Of the first positions some give what they have to the next one, so that a power of two is
+ * left. Then neighbours are passed into one, the higher into the lower, again and again. */
 static void reduce_doubling(const struct coll_case *c, int p, uint64_t *x)
 {
     int left = 1;
@@ -324,9 +324,9 @@ static int by_node(enum pici_algorithm a)
     return pici_schedule(a)->by_node;
 }
 
-/* The same on two levels; x by position. The owner is rank l of its node: on each other node, rank l modulo the node's
- * size gathers the node's sum. Then these sums are added. */
-static uint64_t by_levels(const struct coll_case *c, enum pici_algorithm a, const struct positions *at, int owner,
+/* The same on two levels; x by virtual_rank. The owner is rank l of its node: on each other node, rank l modulo the
+ * node's size gathers the node's sum. Then these sums are added. */
+static uint64_t by_levels(const struct coll_case *c, enum pici_algorithm a, const struct virtual_ranks *at, int owner,
                           const uint64_t *x)
 {
     uint64_t sums[COLL_RANKS], one[COLL_RANKS];
@@ -344,7 +344,7 @@ static uint64_t by_levels(const struct coll_case *c, enum pici_algorithm a, cons
     return flat(c, a == PICI_ALGO_NODES_RING ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, at->nodes, sums);
 }
 
-/* An addition in a step: of what a position had before the step to what another one has; or the other way round. */
+/* An addition in a step: of what a virtual_rank had before the step to what another one has; or the other way round. */
 struct addition {
     int step, to, from, reversed;
 };
@@ -355,7 +355,7 @@ struct order {
     struct addition addition[COLL_RANKS * COLL_RANKS];
 };
 
-static void order_of(const struct coll_case *c, enum pici_algorithm a, int p, const struct positions *at, int owner,
+static void order_of(const struct coll_case *c, enum pici_algorithm a, int p, const struct virtual_ranks *at, int owner,
                      struct order *o)
 {
     const struct schedule *s = pici_schedule(a);
@@ -367,13 +367,13 @@ static void order_of(const struct coll_case *c, enum pici_algorithm a, int p, co
     struct schedule_step *step = schedule_room(&l, p);
     o->additions = 0;
     for (int k = 0; k < s->steps(s, &call); k++)
-        for (call.position = 0; call.position < p; call.position++) {
+        for (call.virtual_rank = 0; call.virtual_rank < p; call.virtual_rank++) {
             s->step(s, &call, k, step);
             for (int i = 0; i < step->receives && step->phase == PHASE_REDUCE; i++)
                 for (int j = 0; j < step->receive[i].count; j++)
                     if (step->receive[i].segments[j] == (s->undivided ? 0 : owner))
                         o->addition[o->additions++] =
-                            (struct addition){k, call.position, step->receive[i].peer,
+                            (struct addition){k, call.virtual_rank, step->receive[i].peer,
                                               step->receive[i].action == RECEIVE_REDUCE_REVERSED};
         }
     free(step);
@@ -393,9 +393,9 @@ static uint64_t in_order(const struct coll_case *c, const struct order *o, int p
     return sum[o->additions ? a[-1].to : 0];
 }
 
-/* x by position; o: as the schedule says, or NULL. */
-static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, const struct positions *at, int owner,
-                       const struct order *o, uint64_t *x)
+/* x by virtual_rank; o: as the schedule says, or NULL. */
+static uint64_t reduce(const struct coll_case *c, enum pici_algorithm a, int p, const struct virtual_ranks *at,
+                       int owner, const struct order *o, uint64_t *x)
 {
     uint64_t before[COLL_RANKS], any = 0, sum;
     for (int i = 0; i < p; i++)
@@ -420,17 +420,17 @@ static void reduce_segment(const struct coll_case *c, enum pici_algorithm a, con
                            uint64_t first, uint64_t n, void *want, uint64_t at)
 {
     const unsigned width = ref_width(c->dtype);
-    struct positions ranks;
+    struct virtual_ranks ranks;
     struct order o;
     order_ranks(c->node_of, job->p, &ranks);
     if (n)
-        order_of(c, a, job->p, &ranks, ranks.position[owner], &o);
+        order_of(c, a, job->p, &ranks, ranks.virtual_rank[owner], &o);
     for (uint64_t i = 0; i < n; i++) {
         uint64_t x[COLL_RANKS];
         for (int k = 0; k < job->p; k++)
             x[k] = ref_load(job->send[ranks.order[k]], first + i, width);
         ref_store(want, at + i, width,
-                  reduce(c, a, job->p, &ranks, ranks.position[owner],
+                  reduce(c, a, job->p, &ranks, ranks.virtual_rank[owner],
                          i == 0 || a > PICI_ALGO_NODES_RECURSIVE ? &o : NULL, x));
     }
 }
@@ -445,9 +445,9 @@ static uint64_t cut(uint64_t n, uint64_t p, int i)
 /* Where the segment of a rank begins and ends if nodes own equally much. */
 static void cut_by_node(const struct coll_case *c, int p, int rank, uint64_t *first, uint64_t *end)
 {
-    struct positions at;
+    struct virtual_ranks at;
     order_ranks(c->node_of, p, &at);
-    const int position = at.position[rank], node = at.on[position], local = position - at.begin[node];
+    const int virtual_rank = at.virtual_rank[rank], node = at.on[virtual_rank], local = virtual_rank - at.begin[node];
     const uint64_t begin = cut(c->count, (uint64_t)at.nodes, node),
                    n = cut(c->count, (uint64_t)at.nodes, node + 1) - begin,
                    ranks = (uint64_t)(at.begin[node + 1] - at.begin[node]);
@@ -543,7 +543,7 @@ static void results_free(void **want, int p)
 /* Whether AUTO takes two levels: with several nodes, one of which has several ranks, from 32 KiB a rank on. */
 static int two_levels(const struct coll_case *c, int p)
 {
-    struct positions at;
+    struct virtual_ranks at;
     const uint64_t shares = c->collective == PICI_ALL_REDUCE ? (uint64_t)p : 1;
     order_ranks(c->node_of, p, &at);
     return c->opts.algorithm == PICI_ALGO_AUTO && at.nodes > 1 && at.nodes < p &&

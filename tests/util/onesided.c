@@ -43,13 +43,13 @@ static void step(const struct schedule *s, const struct schedule_call *c, int k,
 {
     const struct table *t = of(s);
     out->phase = t->phase[k];
-    out->complete = t->complete[k][c->position];
+    out->complete = t->complete[k][c->virtual_rank];
     out->sends = out->receives = 0;
     for (int i = 0; i < t->messages; i++) {
         const struct table_message *m = &t->m[i];
-        if (m->step == k && m->from == c->position)
+        if (m->step == k && m->from == c->virtual_rank)
             put(&out->send[out->sends++], m, 1);
-        if (m->step == k && m->to == c->position)
+        if (m->step == k && m->to == c->virtual_rank)
             put(&out->receive[out->receives++], m, 0);
     }
 }

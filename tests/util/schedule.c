@@ -133,16 +133,16 @@ const char *schedule_check_ends(const struct schedule *s, const struct schedule_
     s->limits(s, c, &l);
     struct schedule_step *mine = schedule_room(&l, c->ranks), *theirs = schedule_room(&l, c->ranks);
     s->step(s, c, k, mine);
-    const char *bad = check_lists(s, mine, &l, c->ranks, c->position);
+    const char *bad = check_lists(s, mine, &l, c->ranks, c->virtual_rank);
     for (int i = 0; i < mine->sends && !bad; i++) {
-        other.position = mine->send[i].peer;
+        other.virtual_rank = mine->send[i].peer;
         s->step(s, &other, k, theirs);
-        bad = check_pair(mine, c->position, theirs, other.position);
+        bad = check_pair(mine, c->virtual_rank, theirs, other.virtual_rank);
     }
     for (int i = 0; i < mine->receives && !bad; i++) {
-        other.position = mine->receive[i].peer;
+        other.virtual_rank = mine->receive[i].peer;
         s->step(s, &other, k, theirs);
-        bad = check_pair(theirs, other.position, mine, c->position);
+        bad = check_pair(theirs, other.virtual_rank, mine, c->virtual_rank);
     }
     free(mine);
     free(theirs);
@@ -473,7 +473,7 @@ static const char *walk_step(struct walk *w, int k, int *r)
     const enum schedule_phase before = k ? w->now[0]->phase : PHASE_REDUCE;
     const char *bad = NULL;
     for (*r = 0; *r < p && !bad; ++*r) {
-        w->call.position = *r;
+        w->call.virtual_rank = *r;
         w->s->step(w->s, &w->call, k, w->now[*r]);
         bad = check_lists(w->s, w->now[*r], &w->limits, p, *r);
         if (bad)
@@ -504,7 +504,7 @@ static const char *check_shape(const struct schedule *s, const struct schedule_c
     for (int r = 0; r < c->ranks; r++) {
         struct schedule_call at = *c;
         struct schedule_limits other;
-        at.position = r;
+        at.virtual_rank = r;
         memset(&other, 0, sizeof other);
         s->limits(s, &at, &other);
         if (s->steps(s, &at) != steps || memcmp(&other, l, sizeof other) != 0)
@@ -524,7 +524,7 @@ const char *schedule_check(const struct schedule *s, const struct schedule_call 
         abort();
     w->s = s;
     w->call = *c;
-    w->call.position = 0;
+    w->call.virtual_rank = 0;
     w->exact = exact;
     s->limits(s, &w->call, &w->limits);
     const int steps = s->steps(s, &w->call);
@@ -558,7 +558,7 @@ int schedule_is_paired(const struct schedule *s, const struct schedule_call *c)
     s->limits(s, c, &l);
     struct schedule_step *now = schedule_room(&l, c->ranks);
     for (int k = 0; k < s->steps(s, c); k++)
-        for (at.position = 0; at.position < c->ranks; at.position++) {
+        for (at.virtual_rank = 0; at.virtual_rank < c->ranks; at.virtual_rank++) {
             s->step(s, &at, k, now);
             paired &= now->sends == 1 && now->receives == 1;
         }
