@@ -40,10 +40,21 @@ static void store(uint8_t *p, uint64_t v)
 
 enum { RECORDS = 512 };
 
+/* The entry at body of the index, if it is that of the table at h, gets the table's body, if that is of its length. */
+static void repeat_table(uint8_t *entry, size_t room, const uint8_t *h)
+{
+    const uint64_t n = load(h + 8);
+    if (memcmp(h, "TABL", 4) == 0 && room >= 32 && n <= room - 32 && load(entry + 24) == n) {
+        memcpy(entry + 20, h + 4, 4);
+        memcpy(entry + 32, h + 32, (size_t)n);
+    }
+}
+
 /* Each record's hashes, in order; where an index or the trailer has the old one, the new one instead. */
 static void seal(uint8_t *p, size_t len)
 {
     static uint64_t old[RECORDS], new[RECORDS];
+    static const uint8_t *header[RECORDS];
     size_t records = 0;
     for (size_t at = 16; records < RECORDS && len >= at && len - at >= 32;) {
         uint8_t *h = p + at, *body = h + 32;
@@ -53,8 +64,11 @@ static void seal(uint8_t *p, size_t len)
         if (memcmp(h, "INDX", 4) == 0)
             for (size_t i = 0; i + 8 <= n; i += 8)
                 for (size_t r = 0; r < records; r++)
-                    if (load(body + i) == old[r])
+                    if (load(body + i) == old[r]) {
                         store(body + i, new[r]);
+                        if (i >= 8)
+                            repeat_table(body + i - 8, (size_t)n - i + 8, header[r]);
+                    }
         if (memcmp(h, "BLCK", 4) == 0 && n >= 48 && (body[7] & 2)) {
             store(body + 40, 0);
             store(body + 40, ref_xxh64(body, (size_t)n));
@@ -62,6 +76,7 @@ static void seal(uint8_t *p, size_t len)
         } else {
             store(h + 16, ref_xxh64(body, (size_t)n));
         }
+        header[records] = h;
         old[records] = load(h + 24);
         new[records] = ref_xxh64(h, 24);
         store(h + 24, new[records++]);

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * .pici files: named tensors, each cut into chunks. A chunk is one pici block, optionally inside a zstd frame. The
- * layout is specified in formats/file.md.
+ * .pici files: named tensors, each cut into chunks. A chunk is one pici block, optionally inside a zstd frame. Small
+ * tensors, of at most 16 KiB, share chunks. The layout is specified in formats/file.md.
  *
  *   writing   as a stream, also to a pipe. Data may be pushed in pieces of any size; only a tensor's name, dtype and
  *             shape must be known before its data. Memory: about three chunks for each thread, plus the index: 16 bytes
- *             for each chunk and the description of each tensor.
+ *             for each chunk and the description of each tensor. Small tensors are written when there are 64 KiB of
+ *             them, or when another tensor comes.
  *   reading   forward, also from a pipe; or by random access to any range of elements of any tensor. Random access uses
  *             the index at the end of the file, and reads only the chunks that hold the range. Memory: as for writing;
  *             it grows with the bytes that the file really contains, not with the sizes that its fields state. All
@@ -65,10 +66,12 @@ struct pici_writer_opts {
     uint32_t chunk_elements; /* default 2^20. Elements of a chunk, 1 to PICI_CHUNK_MAX */
     enum pici_zeros zeros;   /* default PICI_ZEROS_EXACT. By value, tensors of floats are stored without the signs of
                               * their zeros (pici.h); deltas are exact. The file does not tell */
+    uint64_t version;        /* default 0: the newest version of the file format, 2. 1: the one that pici 0.2 reads;
+                              * small tensors then take about 250 bytes more each */
 };
 #define PICI_WRITER_OPTS_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u, PICI_ZEROS_EXACT                                   \
+        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u, PICI_ZEROS_EXACT, 0                                \
     }
 
 /* The description of a tensor to be written. Set with PICI_TENSOR_INIT. */
@@ -167,7 +170,8 @@ struct pici_tensor_info {
     uint32_t chunk_elements;       /* elements of each chunk but the last, which has the rest */
     uint64_t chunks;
     uint32_t attrs;        /* number of attributes */
-    uint64_t stored_bytes; /* bytes of its records in the file; 0 in a forward reader, which does not know it */
+    uint64_t stored_bytes; /* bytes of its records in the file; of a small tensor, its part of those that it shares.
+                            * 0 in a forward reader, which does not know it */
 };
 #define PICI_TENSOR_INFO_INIT                                                                                          \
     {                                                                                                                  \
@@ -257,7 +261,8 @@ PICI_API enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t
 PICI_API enum pici_status pici_reader_apply_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
                                                   void *dst);
 
-/* How chunk c of tensor i is stored. Random access only. Reads the whole chunk and checks its hash.
+/* How chunk c of tensor i is stored. Random access only. Reads the whole chunk and checks its hash. A chunk that small
+ * tensors share has elements of all of them: info->block.count is then more than the tensor has, and info->first is 0.
  *   info   out; unspecified unless PICI_OK
  * PICI_E_ARG: no such tensor or chunk, or null. */
 PICI_API enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c,

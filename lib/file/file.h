@@ -16,19 +16,27 @@
 #define FILE_MAGIC "\x89PICI\r\n\x1a"
 #define FILE_END_MAGIC "PICI.END"
 
-enum { FILE_VERSION = 1, FILE_VERSION_AT = 8, FILE_RESERVED_AT = 12, FILE_HEADER_BYTES = 16 };
-enum { REC_KIND = 0, REC_RESERVED = 4, REC_BODY_BYTES = 8, REC_BODY_HASH = 16, REC_HASH = 24, REC_BYTES = 32 };
+enum { FILE_VERSION_FIRST = 1, FILE_VERSION = 2 };
+enum { FILE_VERSION_AT = 8, FILE_RESERVED_AT = 12, FILE_HEADER_BYTES = 16 };
+enum { REC_KIND = 0, REC_UNPACKED = 4, REC_BODY_BYTES = 8, REC_BODY_HASH = 16, REC_HASH = 24, REC_BYTES = 32 };
 enum { META_HEADER_BYTES = 8, ATTR_HEADER_BYTES = 8 };
 enum { DESC_DTYPE = 0, DESC_RANK = 1, DESC_RESERVED = 2, DESC_CHUNK = 4, DESC_NAME_LEN = 8, DESC_ATTRS = 12 };
 enum { DESC_HEADER_BYTES = 16 /* then the shape and the name */ };
 enum { INDEX_HEADER_BYTES = 16, INDEX_ENTRY_BYTES = 16 /* then the description */, INDEX_CHUNK_BYTES = 16 };
+enum { INDEX_TABLE_ZERO = 16, INDEX_TABLE_UNPACKED = 20, INDEX_TABLE_BODY = 24, INDEX_TABLE_BYTES = 32 };
 enum { TRAILER_INDEX = 0, TRAILER_INDEX_HASH = 8, TRAILER_HASH = 16, TRAILER_MAGIC = 24, TRAILER_BYTES = 32 };
 enum { REC_LEAST = 48 /* the shortest record, with its body and padding */ };
+enum { PACKED_RATIO = 64 /* a packed body stands for at most so many times its length */ };
+
+/* Small tensors: a table describes several, whose elements are in common chunks, one for each dtype. */
+enum { TABLE_MOST = 1 << 20 /* bytes of a table, unpacked */, COMMON_MOST = 1 << 20 /* bytes of its elements */ };
+enum { DTYPES = PICI_U64 + 1 };
 
 /* A record's kind, as a little-endian integer. */
 enum pici_rec {
     REC_META = 'M' | 'E' << 8 | 'T' << 16 | 'A' << 24,
     REC_TENS = 'T' | 'E' << 8 | 'N' << 16 | 'S' << 24,
+    REC_TABL = 'T' | 'A' << 8 | 'B' << 16 | 'L' << 24,
     REC_BLCK = 'B' | 'L' << 8 | 'C' << 16 | 'K' << 24,
     REC_ZSTD = 'Z' | 'S' << 8 | 'T' << 16 | 'D' << 24,
     REC_INDX = 'I' | 'N' << 8 | 'D' << 16 | 'X' << 24
@@ -58,6 +66,9 @@ enum pici_status pici_buf_fit(struct pici_buf *, uint64_t n);
 void pici_buf_free(struct pici_buf *);
 
 int pici_all_zero(const uint8_t *p, size_t n);
+
+/* Whether a packed body of that many bytes may stand for so many. */
+int pici_packed_fits(uint64_t bytes, uint64_t unpacked);
 
 /* ---- Error messages ---- */
 
@@ -120,10 +131,32 @@ void pici_attrs_free(struct pici_attrs *);
 
 /* ---- The index ---- */
 
-/* The body of an INDX record, and the order of names. */
+#define NO_TABLE SIZE_MAX
+
+/* Where the index has a tensor. */
+struct pici_entry {
+    size_t table;    /* NO_TABLE: it has a TENS record of its own */
+    size_t at;       /* of its entry in the index; of its description in the tables */
+    uint32_t first;  /* of its elements in the common chunk */
+    uint32_t before; /* bytes of the elements of tensors before it in its table */
+};
+
+/* A TABL record and its chunks. */
+struct pici_table {
+    size_t entry, chunks;   /* in the index: of its entry, of the places of its chunks */
+    size_t first, n;        /* its tensors */
+    size_t at, bytes;       /* in the tables */
+    uint32_t element_bytes; /* of all its tensors */
+    uint32_t count[DTYPES]; /* elements of each dtype: a chunk, if there are any */
+};
+
+/* The body of an INDX record, the unpacked tables, and the order of names. */
 struct pici_index {
     struct pici_buf bytes;
-    struct pici_buf entries; /* a size_t for each tensor: its entry's offset in bytes */
+    struct pici_buf entries; /* a struct pici_entry for each tensor */
+    struct pici_buf tables;  /* unpacked, one after another */
+    struct pici_buf table;   /* a struct pici_table for each */
+    int open;                /* the last of them has no record yet, and takes more tensors */
     struct pici_buf
         order; /* a size_t for each tensor: their numbers, in runs sorted by name; then as much space for merging */
     size_t n;  /* tensors */
@@ -136,9 +169,29 @@ enum pici_status pici_index_tensor(struct pici_index *, uint64_t offset, uint64_
                                    size_t bytes);
 enum pici_status pici_index_chunk(struct pici_index *, uint64_t offset, uint64_t hash);
 
+/* Add a small tensor, whose description and attributes [bytes] are as in a TENS record, to the open table; to a new one
+ * if none is open. */
+enum pici_status pici_index_small(struct pici_index *, const uint8_t *body, size_t bytes);
+
+/* The same for all tensors of a table. PICI_E_CORRUPT: *rule says which is broken. PICI_E_NOMEM. */
+enum pici_status pici_index_table(struct pici_index *, const uint8_t *table, size_t bytes, const char **rule);
+
+/* Add the record of the open table, whose body [bytes] may be packed, and close it. Its chunks follow. */
+enum pici_status pici_index_close(struct pici_index *, uint64_t offset, uint64_t hash, const uint8_t *body,
+                                  size_t bytes, uint32_t unpacked);
+
+/* The table that tensor i stands in; null if it has a record of its own. */
+const struct pici_table *pici_index_table_of(const struct pici_index *, size_t i);
+
+/* The number, in its common chunk, of the first element of a tensor that stands in a table. */
+uint64_t pici_index_first(const struct pici_index *, size_t i);
+
+/* The description and attributes of a tensor that stands in a table. */
+const uint8_t *pici_index_body(const struct pici_index *, size_t i, size_t *bytes);
+
 /* Check ix->bytes, just read, as far as it can be checked alone: the descriptions, the offsets (those of records before
  * index_offset) and the extent. PICI_E_CORRUPT: *rule says which. PICI_E_NOMEM. */
-enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, const char **rule);
+enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, uint32_t version, const char **rule);
 
 /* Find the tensor of that name. Returns 0 if there is none. */
 int pici_index_find(const struct pici_index *, const char *name, size_t len, size_t *i);
@@ -149,12 +202,16 @@ int pici_index_unique(struct pici_index *, size_t *i);
 /* The description of tensor i < n. */
 void pici_index_desc(const struct pici_index *, size_t i, struct pici_desc *);
 
-/* Where the index says that a record is: the TENS record of tensor i, or its chunk c. */
+/* Where the index says that a record is: the TENS or TABL record of tensor i, or its chunk c. */
 struct pici_place {
     uint64_t offset, end, hash;
+    uint64_t count; /* of a chunk: its elements */
 };
 void pici_index_tens(const struct pici_index *, size_t i, uint64_t index_offset, struct pici_place *);
 void pici_index_blck(const struct pici_index *, size_t i, uint64_t c, uint64_t index_offset, struct pici_place *);
+
+/* Bytes of tensor i in the file: of its records, or a part of those that it shares. */
+uint64_t pici_index_stored(const struct pici_index *, size_t i, uint64_t index_offset);
 void pici_index_free(struct pici_index *);
 
 /* ---- Chunks ---- */

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "file/file.h"
+#include "file/pack.h"
 
 /* ---- Memory ---- */
 
@@ -129,36 +130,49 @@ size_t pici_chunk_bound(enum pici_dtype dtype, uint64_t n)
 
 /* ---- Attributes ---- */
 
-enum pici_status pici_attrs_parse(struct pici_attrs *a, size_t from, uint32_t n)
+/* Check n attributes at p: *used is their length. `at`: null, or gets where each is, from the offset `from` on.
+ * PICI_E_CORRUPT: they break the rule "attributes", or take more than len bytes. PICI_E_NOMEM. */
+static enum pici_status walk_attrs(const uint8_t *p, size_t len, uint32_t n, size_t *used, struct pici_buf *at,
+                                   size_t from)
 {
-    const uint8_t *p = a->body.p;
     const char *last = NULL;
-    size_t at = from;
-    a->n = 0;
-    a->at.len = 0;
+    size_t here = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (a->body.len - at < ATTR_HEADER_BYTES)
+        if (len - here < ATTR_HEADER_BYTES)
             return PICI_E_CORRUPT;
-        size_t key_len = load_le32(p + at), value_len = load_le32(p + at + 4);
+        size_t key_len = load_le32(p + here), value_len = load_le32(p + here + 4);
         if (key_len < 1 || key_len > PICI_KEY_MAX || value_len > PICI_FILE_META_MAX)
             return PICI_E_CORRUPT;
         size_t key_bytes = text_bytes(key_len), value_bytes = text_bytes(value_len);
-        if (key_bytes + value_bytes > a->body.len - at - ATTR_HEADER_BYTES)
+        if (key_bytes + value_bytes > len - here - ATTR_HEADER_BYTES)
             return PICI_E_CORRUPT;
-        const uint8_t *key = p + at + ATTR_HEADER_BYTES, *value = key + key_bytes;
+        const uint8_t *key = p + here + ATTR_HEADER_BYTES, *value = key + key_bytes;
         if (memchr(key, 0, key_len) || !pici_all_zero(key + key_len, key_bytes - key_len) ||
             !pici_all_zero(value + value_len, value_bytes - value_len))
             return PICI_E_CORRUPT;
         if (last && strcmp(last, (const char *)key) >= 0) /* strcmp compares unsigned bytes */
             return PICI_E_CORRUPT;
-        enum pici_status s = append(&a->at, &at, sizeof at);
+        const size_t offset = from + here;
+        enum pici_status s = at ? append(at, &offset, sizeof offset) : PICI_OK;
         if (s)
             return s;
         last = (const char *)key;
-        at += ATTR_HEADER_BYTES + key_bytes + value_bytes;
+        here += ATTR_HEADER_BYTES + key_bytes + value_bytes;
     }
+    *used = here;
+    return PICI_OK;
+}
+
+enum pici_status pici_attrs_parse(struct pici_attrs *a, size_t from, uint32_t n)
+{
+    size_t used;
+    a->n = 0;
+    a->at.len = 0;
+    enum pici_status s = walk_attrs(a->body.p + from, a->body.len - from, n, &used, &a->at, from);
+    if (s)
+        return s;
     a->n = n;
-    return at == a->body.len ? PICI_OK : PICI_E_CORRUPT;
+    return from + used == a->body.len ? PICI_OK : PICI_E_CORRUPT;
 }
 
 void pici_attrs_get(const struct pici_attrs *a, uint32_t i, struct pici_attr *out)
@@ -198,9 +212,25 @@ void pici_attrs_free(struct pici_attrs *a)
 
 /* ---- Names in order ---- */
 
+static const struct pici_entry *entry_of(const struct pici_index *ix, size_t i)
+{
+    return (const struct pici_entry *)(const void *)ix->entries.p + i;
+}
+
+static struct pici_table *table_at(const struct pici_index *ix, size_t number)
+{
+    return (struct pici_table *)(void *)ix->table.p + number;
+}
+
+static const uint8_t *description(const struct pici_index *ix, size_t i)
+{
+    const struct pici_entry *e = entry_of(ix, i);
+    return e->table == NO_TABLE ? ix->bytes.p + e->at + INDEX_ENTRY_BYTES : ix->tables.p + e->at;
+}
+
 static const char *name_of(const struct pici_index *ix, size_t i, size_t *len)
 {
-    const uint8_t *desc = ix->bytes.p + get(&ix->entries, i) + INDEX_ENTRY_BYTES;
+    const uint8_t *desc = description(ix, i);
     *len = load_le32(desc + DESC_NAME_LEN);
     return (const char *)desc + DESC_HEADER_BYTES + 8 * (size_t)desc[DESC_RANK];
 }
@@ -301,12 +331,12 @@ enum pici_status pici_index_tensor(struct pici_index *ix, uint64_t offset, uint6
                                    size_t bytes)
 {
     uint8_t head[INDEX_ENTRY_BYTES];
-    size_t at = ix->bytes.len;
+    const struct pici_entry entry = {.table = NO_TABLE, .at = ix->bytes.len};
     store_le64(head, offset);
     store_le64(head + 8, hash);
     enum pici_status s = more(&ix->bytes, sizeof head + (uint64_t)bytes);
     if (!s)
-        s = append(&ix->entries, &at, sizeof at);
+        s = append(&ix->entries, &entry, sizeof entry);
     if (!s)
         s = append(&ix->bytes, head, sizeof head);
     if (!s)
@@ -326,6 +356,111 @@ enum pici_status pici_index_chunk(struct pici_index *ix, uint64_t offset, uint64
     return append(&ix->bytes, entry, sizeof entry);
 }
 
+/* ---- Tables of small tensors ---- */
+
+enum pici_status pici_index_small(struct pici_index *ix, const uint8_t *body, size_t bytes)
+{
+    const struct pici_table fresh = {.first = ix->n, .at = ix->tables.len};
+    enum pici_status s = ix->open ? PICI_OK : append(&ix->table, &fresh, sizeof fresh);
+    if (s)
+        return s;
+    ix->open = 1;
+    const size_t number = ix->table.len / sizeof fresh - 1;
+    struct pici_table *t = table_at(ix, number);
+    struct pici_desc d;
+    pici_desc_parse(&d, body, bytes);
+    const struct pici_entry entry = {
+        .table = number, .at = ix->tables.len, .first = t->count[d.dtype], .before = t->element_bytes};
+    s = append(&ix->tables, body, bytes);
+    if (!s)
+        s = append(&ix->entries, &entry, sizeof entry);
+    if (!s)
+        s = enter(ix);
+    if (s)
+        return s;
+    t->n++;
+    t->bytes += bytes;
+    t->count[d.dtype] += (uint32_t)d.count;
+    t->element_bytes += (uint32_t)(d.count * d.width);
+    return PICI_OK;
+}
+
+enum pici_status pici_index_table(struct pici_index *ix, const uint8_t *p, size_t bytes, const char **rule)
+{
+    uint64_t left = COMMON_MOST;
+    for (size_t at = 0, attrs; at < bytes;) {
+        struct pici_desc d;
+        *rule = "description";
+        if (!pici_desc_parse(&d, p + at, bytes - at))
+            return PICI_E_CORRUPT;
+        *rule = "attributes";
+        enum pici_status s = walk_attrs(p + at + d.bytes, bytes - at - d.bytes, d.n_attrs, &attrs, NULL, 0);
+        if (s)
+            return s;
+        *rule = "table";
+        if (d.count > d.chunk_elements || d.count * d.width > left)
+            return PICI_E_CORRUPT;
+        left -= d.count * d.width;
+        s = pici_index_small(ix, p + at, d.bytes + attrs);
+        if (s)
+            return s;
+        at += d.bytes + attrs;
+    }
+    return PICI_OK;
+}
+
+enum pici_status pici_index_close(struct pici_index *ix, uint64_t offset, uint64_t hash, const uint8_t *body,
+                                  size_t bytes, uint32_t unpacked)
+{
+    static const uint8_t zeros[8];
+    uint8_t head[INDEX_TABLE_BYTES] = {0};
+    struct pici_table *t = table_at(ix, ix->table.len / sizeof *t - 1);
+    t->entry = ix->bytes.len;
+    store_le64(head, offset);
+    store_le64(head + 8, hash);
+    store_le32(head + INDEX_TABLE_UNPACKED, unpacked);
+    store_le64(head + INDEX_TABLE_BODY, bytes);
+    enum pici_status s = append(&ix->bytes, head, sizeof head);
+    if (!s)
+        s = append(&ix->bytes, body, bytes);
+    if (!s)
+        s = append(&ix->bytes, zeros, -bytes & 7);
+    t->chunks = ix->bytes.len;
+    ix->open = 0;
+    store_le64(ix->bytes.p, ix->n);
+    return s;
+}
+
+const struct pici_table *pici_index_table_of(const struct pici_index *ix, size_t i)
+{
+    const size_t number = entry_of(ix, i)->table;
+    return number == NO_TABLE ? NULL : table_at(ix, number);
+}
+
+uint64_t pici_index_first(const struct pici_index *ix, size_t i)
+{
+    return entry_of(ix, i)->first;
+}
+
+const uint8_t *pici_index_body(const struct pici_index *ix, size_t i, size_t *bytes)
+{
+    const struct pici_entry *e = entry_of(ix, i);
+    const struct pici_table *t = table_at(ix, e->table);
+    *bytes = (i + 1 < t->first + t->n ? e[1].at : t->at + t->bytes) - e->at;
+    return ix->tables.p + e->at;
+}
+
+/* How many chunks of a table come before that of dtype; of DTYPES: how many it has. */
+static size_t chunks_before(const struct pici_table *t, unsigned dtype)
+{
+    size_t n = 0;
+    for (unsigned d = 0; d < dtype; d++)
+        n += t->count[d] != 0;
+    return n;
+}
+
+/* ---- An index that was read ---- */
+
 /* Whether a record can begin at offset: the one at `last` fits before it, and another between it and the end. */
 static int follows(uint64_t offset, uint64_t last, uint64_t end)
 {
@@ -333,78 +468,194 @@ static int follows(uint64_t offset, uint64_t last, uint64_t end)
            end - offset >= REC_LEAST;
 }
 
-enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, const char **rule)
+int pici_packed_fits(uint64_t bytes, uint64_t unpacked)
+{
+    return bytes < unpacked && unpacked / PACKED_RATIO <= bytes;
+}
+
+/* The entry of a table at p: *used bytes without its chunks. */
+static enum pici_status load_table(struct pici_index *ix, const uint8_t *p, size_t len, size_t *used, const char **rule)
+{
+    struct pici_buf spare = {0};
+    enum pici_status s = PICI_E_CORRUPT;
+    if (len < INDEX_TABLE_BYTES || load_le32(p + INDEX_TABLE_ZERO))
+        return s;
+    const uint64_t unpacked = load_le32(p + INDEX_TABLE_UNPACKED), bytes = load_le64(p + INDEX_TABLE_BODY);
+    const uint8_t *body = p + INDEX_TABLE_BYTES;
+    const size_t most = len - INDEX_TABLE_BYTES, pad = -bytes & 7;
+    if (bytes > most || pad > most - bytes || !pici_all_zero(body + bytes, pad))
+        return s;
+    *used = INDEX_TABLE_BYTES + (size_t)bytes + pad;
+    *rule = "body-length";
+    if ((unpacked ? unpacked : bytes) > TABLE_MOST || (unpacked ? unpacked : bytes) < DESC_HEADER_BYTES)
+        return s;
+    if (!unpacked)
+        return pici_index_table(ix, body, (size_t)bytes, rule);
+    *rule = "packed";
+    if (!pici_packed_fits(bytes, unpacked))
+        return s;
+    s = pici_buf_fit(&spare, unpacked);
+    if (!s && !pici_unpack(spare.p, (size_t)unpacked, body, (size_t)bytes))
+        s = PICI_E_CORRUPT;
+    if (!s)
+        s = pici_index_table(ix, spare.p, (size_t)unpacked, rule);
+    pici_buf_free(&spare);
+    return s;
+}
+
+/* The entry of a tensor or a table, *used bytes without its chunks, of which there are *chunks. */
+static enum pici_status load_entry(struct pici_index *ix, size_t at, uint32_t version, size_t *used, uint64_t *chunks,
+                                   const char **rule)
+{
+    const uint8_t *p = ix->bytes.p + at;
+    const size_t len = ix->bytes.len - at;
+    if (version > FILE_VERSION_FIRST && len > INDEX_TABLE_ZERO && !p[INDEX_TABLE_ZERO]) {
+        enum pici_status s = load_table(ix, p, len, used, rule);
+        if (s)
+            return s;
+        struct pici_table *t = table_at(ix, ix->table.len / sizeof *t - 1);
+        t->entry = at;
+        t->chunks = at + *used;
+        *chunks = chunks_before(t, DTYPES);
+        ix->open = 0;
+        return PICI_OK;
+    }
+    const struct pici_entry entry = {.table = NO_TABLE, .at = at};
+    struct pici_desc d;
+    *rule = "description";
+    if (!pici_desc_parse(&d, p + INDEX_ENTRY_BYTES, len - INDEX_ENTRY_BYTES))
+        return PICI_E_CORRUPT;
+    *used = INDEX_ENTRY_BYTES + d.bytes;
+    *chunks = d.chunks;
+    enum pici_status s = append(&ix->entries, &entry, sizeof entry);
+    return s ? s : enter(ix);
+}
+
+enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, uint32_t version, const char **rule)
 {
     const uint8_t *p = ix->bytes.p;
-    size_t at = INDEX_HEADER_BYTES, len = ix->bytes.len;
-    uint64_t n = load_le64(p), last = FILE_HEADER_BYTES;
-    *rule = "index";
-    for (uint64_t i = 0; i < n; i++) {
-        struct pici_desc d;
+    size_t at = INDEX_HEADER_BYTES, len = ix->bytes.len, used;
+    uint64_t n = load_le64(p), last = FILE_HEADER_BYTES, chunks;
+    while (ix->n < n) {
+        *rule = "index";
         if (len - at < INDEX_ENTRY_BYTES)
             return PICI_E_CORRUPT;
         uint64_t offset = load_le64(p + at);
         if (!follows(offset, last, index_offset))
             return PICI_E_CORRUPT;
         last = offset;
-        if (!pici_desc_parse(&d, p + at + INDEX_ENTRY_BYTES, len - at - INDEX_ENTRY_BYTES)) {
-            *rule = "description";
-            return PICI_E_CORRUPT;
-        }
-        enum pici_status s = append(&ix->entries, &at, sizeof at);
-        if (!s)
-            s = enter(ix);
+        enum pici_status s = load_entry(ix, at, version, &used, &chunks, rule);
         if (s)
             return s;
-        at += INDEX_ENTRY_BYTES + d.bytes;
-        if (d.chunks > (len - at) / INDEX_CHUNK_BYTES)
+        *rule = "index";
+        at += used;
+        if (chunks > (len - at) / INDEX_CHUNK_BYTES)
             return PICI_E_CORRUPT;
-        for (uint64_t c = 0; c < d.chunks; c++, at += INDEX_CHUNK_BYTES) {
+        for (uint64_t c = 0; c < chunks; c++, at += INDEX_CHUNK_BYTES) {
             offset = load_le64(p + at);
             if (!follows(offset, last, index_offset))
                 return PICI_E_CORRUPT;
             last = offset;
         }
     }
-    return at == len ? PICI_OK : PICI_E_CORRUPT;
+    *rule = "index";
+    return at == len && ix->n == n ? PICI_OK : PICI_E_CORRUPT;
 }
 
 void pici_index_desc(const struct pici_index *ix, size_t i, struct pici_desc *d)
 {
-    size_t at = get(&ix->entries, i) + INDEX_ENTRY_BYTES;
-    pici_desc_parse(d, ix->bytes.p + at, ix->bytes.len - at); /* it was checked when it was added */
+    const struct pici_buf *in = entry_of(ix, i)->table == NO_TABLE ? &ix->bytes : &ix->tables;
+    const uint8_t *p = description(ix, i);
+    pici_desc_parse(d, p, in->len - (size_t)(p - in->p)); /* it was checked when it was added */
+}
+
+/* The entry of tensor i's record. */
+static const uint8_t *record_of(const struct pici_index *ix, size_t i)
+{
+    const struct pici_entry *e = entry_of(ix, i);
+    return ix->bytes.p + (e->table == NO_TABLE ? e->at : table_at(ix, e->table)->entry);
 }
 
 /* The offset of tensor i's first record; of the index if there is no such tensor. */
 static uint64_t begins(const struct pici_index *ix, size_t i, uint64_t index_offset)
 {
-    return i < ix->n ? load_le64(ix->bytes.p + get(&ix->entries, i)) : index_offset;
+    return i < ix->n ? load_le64(record_of(ix, i)) : index_offset;
+}
+
+/* The chunks of tensor i, or of its table: where the index has them, how many, and the first tensor after them. */
+static const uint8_t *chunks_of(const struct pici_index *ix, size_t i, const struct pici_desc *d, uint64_t *n,
+                                size_t *after)
+{
+    const struct pici_entry *e = entry_of(ix, i);
+    if (e->table == NO_TABLE) {
+        *n = d->chunks;
+        *after = i + 1;
+        return ix->bytes.p + e->at + INDEX_ENTRY_BYTES + d->bytes;
+    }
+    const struct pici_table *t = table_at(ix, e->table);
+    *n = chunks_before(t, DTYPES);
+    *after = t->first + t->n;
+    return ix->bytes.p + t->chunks;
 }
 
 void pici_index_blck(const struct pici_index *ix, size_t i, uint64_t c, uint64_t index_offset, struct pici_place *at)
 {
+    const struct pici_entry *e = entry_of(ix, i);
     struct pici_desc d;
+    uint64_t n;
+    size_t after;
     pici_index_desc(ix, i, &d);
-    const uint8_t *p = ix->bytes.p + get(&ix->entries, i) + INDEX_ENTRY_BYTES + d.bytes + (size_t)c * INDEX_CHUNK_BYTES;
+    const uint8_t *p = chunks_of(ix, i, &d, &n, &after);
+    if (e->table == NO_TABLE) {
+        at->count = pici_desc_chunk(&d, c);
+    } else {
+        const struct pici_table *t = table_at(ix, e->table);
+        c = chunks_before(t, d.dtype);
+        at->count = t->count[d.dtype];
+    }
+    p += (size_t)c * INDEX_CHUNK_BYTES;
     at->offset = load_le64(p);
     at->hash = load_le64(p + 8);
-    at->end = c + 1 < d.chunks ? load_le64(p + INDEX_CHUNK_BYTES) : begins(ix, i + 1, index_offset);
+    at->end = c + 1 < n ? load_le64(p + INDEX_CHUNK_BYTES) : begins(ix, after, index_offset);
 }
 
 void pici_index_tens(const struct pici_index *ix, size_t i, uint64_t index_offset, struct pici_place *at)
 {
     struct pici_desc d;
-    const uint8_t *p = ix->bytes.p + get(&ix->entries, i);
+    uint64_t n;
+    size_t after;
     pici_index_desc(ix, i, &d);
+    const uint8_t *p = record_of(ix, i), *chunks = chunks_of(ix, i, &d, &n, &after);
     at->offset = load_le64(p);
     at->hash = load_le64(p + 8);
-    at->end = d.chunks ? load_le64(p + INDEX_ENTRY_BYTES + d.bytes) : begins(ix, i + 1, index_offset);
+    at->end = n ? load_le64(chunks) : begins(ix, after, index_offset);
+}
+
+uint64_t pici_index_stored(const struct pici_index *ix, size_t i, uint64_t index_offset)
+{
+    const struct pici_entry *e = entry_of(ix, i);
+    struct pici_desc d;
+    uint64_t n;
+    size_t after, bytes;
+    pici_index_desc(ix, i, &d);
+    chunks_of(ix, i, &d, &n, &after);
+    if (e->table == NO_TABLE)
+        return begins(ix, after, index_offset) - begins(ix, i, index_offset);
+    /* The table's records in parts, as long as the tensors' descriptions and elements are: all parts add up to it. */
+    const struct pici_table *t = table_at(ix, e->table);
+    const uint64_t all = begins(ix, after, index_offset) - begins(ix, i, index_offset);
+    pici_index_body(ix, i, &bytes);
+    const uint64_t whole = t->bytes + t->element_bytes, from = e->at - t->at + e->before;
+    const uint64_t to = from + bytes + d.count * d.width;
+    return all * to / whole - all * from / whole;
 }
 
 void pici_index_free(struct pici_index *ix)
 {
     pici_buf_free(&ix->bytes);
     pici_buf_free(&ix->entries);
+    pici_buf_free(&ix->tables);
+    pici_buf_free(&ix->table);
     pici_buf_free(&ix->order);
     ix->n = 0;
     ix->runs = 0;

@@ -150,8 +150,13 @@ void pici_reader_close(struct pici_reader *r)
         return;
     for (int i = 0; r->chunks && i < r->slots; i++)
         pici_chunk_free(&r->chunks[i]);
+    for (int i = 0; r->common && i < DTYPES; i++)
+        pici_chunk_free(&r->common[i]);
     pici_chunk_free(&r->part);
     free(r->chunks);
+    free(r->common);
+    pici_buf_free(&r->packed);
+    pici_buf_free(&r->elements);
     free(r->in);
     pici_index_free(&r->index);
     pici_attrs_free(&r->file_attrs);
@@ -196,15 +201,18 @@ static enum pici_status give_info(const struct pici_reader *r, size_t i, struct 
                                   .attrs = d.n_attrs};
     for (unsigned k = 0; k < d.rank; k++)
         t.shape[k] = load_le64(d.shape + 8 * k);
-    if (!r->read) {
-        struct pici_place first, last;
-        pici_index_tens(&r->index, i, r->index_offset, &first);
-        last = first;
-        if (d.chunks)
-            pici_index_blck(&r->index, i, d.chunks - 1, r->index_offset, &last);
-        t.stored_bytes = last.end - first.offset;
-    }
+    if (!r->read)
+        t.stored_bytes = pici_index_stored(&r->index, i, r->index_offset);
     return sized_write(to, &t, sizeof t, sizeof t);
+}
+
+/* Forward: tensor i is the current one, and its description in r->attrs. */
+static enum pici_status make_current(struct pici_reader *r, uint64_t i, struct pici_tensor_info *t, int *more)
+{
+    r->current = i;
+    r->pos = 0;
+    *more = 1;
+    return give_info(r, (size_t)i, t);
 }
 
 /* Forward: the record after the current tensor. */
@@ -222,19 +230,21 @@ static enum pici_status next_record(struct pici_reader *r, struct pici_tensor_in
         r->current = PICI_FILE;
         return pici_reader_end(r, &rec);
     }
-    if (rec.kind != REC_TENS)
+    const int table = rec.kind == REC_TABL && r->version > FILE_VERSION_FIRST;
+    if (rec.kind != REC_TENS && !table)
         return pici_reader_wrong_kind(r);
     pici_reader_look_at(r, PART_TENS, rec.offset);
     r->where_tensor = i;
-    s = pici_reader_tens(r, &rec, i, &d);
-    if (s)
-        return s;
-    if (pici_index_tensor(&r->index, rec.offset, rec.hash, r->attrs.body.p, d.bytes))
-        return pici_reader_no_memory(r, "the index");
-    r->current = i;
-    r->pos = 0;
-    *more = 1;
-    return give_info(r, (size_t)i, t);
+    if (table) {
+        s = pici_reader_table(r, &rec);
+        if (!s)
+            s = pici_reader_small(r, i);
+    } else {
+        s = pici_reader_tens(r, &rec, i, &d);
+        if (!s && pici_index_tensor(&r->index, rec.offset, rec.hash, r->attrs.body.p, d.bytes))
+            s = pici_reader_no_memory(r, "the index");
+    }
+    return s ? s : make_current(r, i, t, more);
 }
 
 enum pici_status pici_reader_next(struct pici_reader *r, struct pici_tensor_info *t, int *more)
@@ -249,7 +259,10 @@ enum pici_status pici_reader_next(struct pici_reader *r, struct pici_tensor_info
         return PICI_OK;
     if (r->read) {
         s = pici_reader_pass(r);
-        return s ? s : next_record(r, t, more);
+        if (s || r->current == PICI_FILE || r->current + 1 == r->index.n)
+            return s ? s : next_record(r, t, more);
+        s = pici_reader_small(r, r->current + 1); /* of the same table */
+        return s ? s : make_current(r, r->current + 1, t, more);
     }
     uint64_t i = r->current == PICI_FILE ? 0 : r->current + 1;
     if (i == r->index.n) {

@@ -45,6 +45,7 @@ struct pici_reader {
     size_t in_at, in_len;
     uint64_t at; /* forward: bytes of the file consumed */
 
+    uint32_t version;        /* of the file */
     struct pici_index index; /* forward: of the records read so far */
     uint64_t index_offset;   /* random access */
     struct pici_attrs file_attrs;
@@ -60,6 +61,13 @@ struct pici_reader {
     int slots, threads;
     struct pici_chunk *chunks; /* [slots] */
     struct pici_chunk part;    /* the last chunk of which a part was read */
+    struct pici_chunk
+        *common;            /* [DTYPES] random access: the same of each dtype's common chunks; null before the first */
+    struct pici_buf packed; /* a packed body */
+    const struct pici_table *checked; /* random access: the last whose record has been read */
+    struct pici_buf elements;         /* forward: of the current tensor's table, */
+    size_t elements_at[DTYPES];       /* where those of each dtype begin, */
+    int have_elements;                /* once they have been read */
 
     enum pici_status failed; /* every further call returns it */
     enum pici_part where;    /* what is being read, for error messages */
@@ -70,7 +78,7 @@ struct pici_reader {
 /* The header of a record. */
 struct pici_record {
     uint64_t offset, body_bytes, body_hash, hash;
-    uint32_t kind;
+    uint32_t kind, unpacked; /* unpacked: bytes of a packed body's content; 0: it is not packed */
 };
 
 /* ---- reader_record.c ---- */
@@ -120,6 +128,12 @@ enum pici_status pici_reader_file_header(struct pici_reader *r);
 /* The META record to r->file_attrs; *hash is its header_hash. place: null in a forward reader. */
 enum pici_status pici_reader_meta(struct pici_reader *r, const struct pici_place *place, uint64_t *hash);
 
+/* Forward: the TABL record whose header has been read, to r->index. */
+enum pici_status pici_reader_table(struct pici_reader *r, const struct pici_record *rec);
+
+/* The description and attributes of tensor i, which stands in a table, to r->attrs. */
+enum pici_status pici_reader_small(struct pici_reader *r, uint64_t i);
+
 /* The TENS record of tensor i, whose header has been read, to r->attrs. */
 enum pici_status pici_reader_tens(struct pici_reader *r, const struct pici_record *rec, uint64_t i,
                                   struct pici_desc *d);
@@ -143,8 +157,9 @@ void pici_reader_current(const struct pici_reader *r, struct pici_desc *d);
 enum pici_status pici_reader_chunks(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first, int n,
                                     enum pici_chunk_use use, void *dst);
 
-/* Read chunk number of tensor i to r->part; its block is open. */
-enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number);
+/* Read chunk number of tensor i; the block of *part is open. */
+enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number,
+                                       struct pici_chunk **part);
 
 /* Elements [first, first + n) of tensor i, decoded or applied. */
 enum pici_status pici_reader_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,

@@ -2,6 +2,7 @@
  *
  * Reading the chunks of a tensor. Whole chunks are read, one for each thread, and decoded straight to where their
  * elements belong. Where only a part of a chunk is asked for, its block is kept for the next call. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "codec/codec.h"
@@ -10,28 +11,23 @@
 
 /* ---- One chunk ---- */
 
-/* Read the record of a chunk to c, without checking its body. d's pointers are stale once the index has grown. */
-static enum pici_status load(struct pici_reader *r, struct pici_chunk *c, uint64_t i, uint64_t number,
-                             const struct pici_desc *d)
+/* Read the record of a chunk of `count` elements to c, without checking its body. place: null in a forward reader. */
+static enum pici_status load_at(struct pici_reader *r, struct pici_chunk *c, uint64_t i, uint64_t number,
+                                enum pici_dtype dtype, uint64_t count, const struct pici_place *place)
 {
-    struct pici_place place, *known = NULL;
     struct pici_record rec;
     c->tensor = PICI_FILE;
-    if (!r->read) {
-        pici_index_blck(&r->index, (size_t)i, number, r->index_offset, &place);
-        known = &place;
-    }
-    pici_reader_look_at(r, PART_CHUNK, known ? place.offset : r->at);
+    pici_reader_look_at(r, PART_CHUNK, place ? place->offset : r->at);
     r->where_tensor = i;
     r->where_chunk = number;
-    enum pici_status s = known ? pici_reader_header_at(r, &rec, known) : pici_reader_header(r, &rec, 0);
+    enum pici_status s = place ? pici_reader_header_at(r, &rec, place) : pici_reader_header(r, &rec, 0);
     if (!s && rec.kind != REC_BLCK && rec.kind != REC_ZSTD)
         s = pici_reader_wrong_kind(r);
     if (s)
         return s;
     c->kind = (enum pici_rec)rec.kind;
-    c->dtype = d->dtype;
-    c->count = pici_desc_chunk(d, number);
+    c->dtype = dtype;
+    c->count = count;
     uint64_t most = pici_chunk_bound(c->dtype, c->count);
     if (c->kind == REC_BLCK ? rec.body_bytes < HDR_BYTES || rec.body_bytes > most
                             : rec.body_bytes < 1 || rec.body_bytes >= most)
@@ -46,6 +42,17 @@ static enum pici_status load(struct pici_reader *r, struct pici_chunk *c, uint64
     c->body_hash = rec.body_hash;
     c->tensor = i;
     return PICI_OK;
+}
+
+/* Read chunk number of tensor i. d's pointers are stale once the index has grown. */
+static enum pici_status load(struct pici_reader *r, struct pici_chunk *c, uint64_t i, uint64_t number,
+                             const struct pici_desc *d)
+{
+    struct pici_place place;
+    if (r->read)
+        return load_at(r, c, i, number, d->dtype, pici_desc_chunk(d, number), NULL);
+    pici_index_blck(&r->index, (size_t)i, number, r->index_offset, &place);
+    return load_at(r, c, i, number, d->dtype, place.count, &place);
 }
 
 /* Set the error message of a chunk that was used without success. */
@@ -113,12 +120,30 @@ enum pici_status pici_reader_chunks(struct pici_reader *r, uint64_t i, const str
     return unread;
 }
 
-enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number)
+/* The chunk that is kept for parts of tensor i: of a small one, that of its dtype. *have: it is the right one. */
+static struct pici_chunk *kept(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number, int *have)
 {
-    struct pici_chunk *c = &r->part;
-    if (c->tensor == i && c->number == number)
+    const struct pici_table *t = pici_index_table_of(&r->index, (size_t)i);
+    if (!t) {
+        *have = r->part.tensor == i && r->part.number == number;
+        return &r->part;
+    }
+    if (!r->common && (r->common = calloc(DTYPES, sizeof *r->common)))
+        for (int k = 0; k < DTYPES; k++)
+            r->common[k].tensor = PICI_FILE;
+    struct pici_chunk *c = r->common ? &r->common[d->dtype] : NULL;
+    *have = c && c->tensor != PICI_FILE && pici_index_table_of(&r->index, (size_t)c->tensor) == t;
+    return c;
+}
+
+enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number,
+                                       struct pici_chunk **part)
+{
+    int have;
+    struct pici_chunk *c = *part = kept(r, i, d, number, &have);
+    if (have)
         return PICI_OK;
-    enum pici_status s = load(r, c, i, number, d);
+    enum pici_status s = c ? load(r, c, i, number, d) : pici_reader_no_memory(r, "the common chunks");
     if (s)
         return s;
     pici_use_chunk(c, r->read ? CHUNK_VERIFY : CHUNK_OPEN, NULL,
@@ -134,10 +159,10 @@ enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const 
 static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number,
                                   uint64_t from, uint64_t n, enum pici_chunk_use use, void *dst)
 {
-    struct pici_chunk *c = &r->part;
+    struct pici_chunk *c;
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.threads = r->threads;
-    enum pici_status s = pici_reader_open_part(r, i, d, number);
+    enum pici_status s = pici_reader_open_part(r, i, d, number, &c);
     if (s)
         return s;
     size_t len;
@@ -153,11 +178,69 @@ static enum pici_status read_part(struct pici_reader *r, uint64_t i, const struc
     return s;
 }
 
+/* ---- Small tensors ---- */
+
+/* The first tensor of a table with elements of that dtype, of which there are some. */
+static size_t first_of(const struct pici_reader *r, const struct pici_table *t, enum pici_dtype dtype)
+{
+    struct pici_desc d;
+    size_t i = t->first;
+    for (pici_index_desc(&r->index, i, &d); d.dtype != dtype || !d.count; pici_index_desc(&r->index, i, &d))
+        i++;
+    return i;
+}
+
+/* Forward: read the common chunks of the current tensor's table, unless they have been. */
+static enum pici_status read_common(struct pici_reader *r)
+{
+    const struct pici_table *t = pici_index_table_of(&r->index, (size_t)r->current);
+    struct pici_chunk *c = &r->chunks[0];
+    size_t at = 0;
+    if (r->have_elements)
+        return PICI_OK;
+    if (pici_buf_fit(&r->elements, t->element_bytes))
+        return pici_reader_no_memory(r, "the elements of small tensors");
+    for (int k = 0; k < DTYPES; k++) {
+        const enum pici_dtype dtype = (enum pici_dtype)k;
+        if (!t->count[k])
+            continue;
+        enum pici_status s = load_at(r, c, first_of(r, t, dtype), 0, dtype, t->count[k], NULL);
+        if (s)
+            return s;
+        pici_use_chunk(c, CHUNK_DECODE, r->elements.p + at, 1);
+        if (c->status)
+            return report(r, c);
+        r->elements_at[k] = at;
+        at += t->count[k] * pici_dtype_width(dtype);
+    }
+    r->have_elements = 1;
+    return PICI_OK;
+}
+
+/* Elements of a small tensor. Forward: of the current one. */
+static enum pici_status small_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,
+                                       uint64_t n, enum pici_chunk_use use, void *dst)
+{
+    if (!n)
+        return PICI_OK;
+    first += pici_index_first(&r->index, (size_t)i);
+    if (!r->read)
+        return read_part(r, i, d, 0, first, n, use, dst);
+    enum pici_status s = read_common(r);
+    if (!s)
+        memcpy(dst, r->elements.p + r->elements_at[d->dtype] + (size_t)first * d->width, (size_t)n * d->width);
+    return s;
+}
+
+/* ---- All of them ---- */
+
 enum pici_status pici_reader_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,
                                       uint64_t n, enum pici_chunk_use use, void *dst)
 {
     const uint64_t chunk = d->chunk_elements;
     uint8_t *to = dst;
+    if (pici_index_table_of(&r->index, (size_t)i))
+        return small_elements(r, i, d, first, n, use, dst);
     while (n) {
         uint64_t number = first / chunk, from = first % chunk, here = pici_desc_chunk(d, number) - from;
         enum pici_status s;
@@ -195,6 +278,10 @@ enum pici_status pici_reader_pass(struct pici_reader *r)
     if (r->current == PICI_FILE)
         return PICI_OK;
     pici_reader_current(r, &d);
+    if (pici_index_table_of(&r->index, (size_t)r->current)) {
+        r->pos = d.count;
+        return r->current + 1 < r->index.n ? PICI_OK : read_common(r);
+    }
     uint64_t c = r->pos / d.chunk_elements + (r->pos % d.chunk_elements != 0);
     for (enum pici_status s; c < d.chunks; c++)
         if ((s = pici_reader_chunks(r, r->current, &d, c, 1, CHUNK_HASH, NULL)) != PICI_OK)

@@ -4,19 +4,32 @@
  * the index of the records that it reads, and compares it with the one in the file. */
 #include <string.h>
 
+#include "file/pack.h"
 #include "file/reader.h"
 #include "xxh64.h"
 
-/* The body of a META or TENS record; checks its hash. */
+/* The body of a META, TENS or TABL record, unpacked; checks its hash. A packed one is kept in r->packed. */
 static enum pici_status described(struct pici_reader *r, const struct pici_record *rec, uint64_t least, uint64_t most,
                                   struct pici_buf *body, const char *what)
 {
-    if (rec->body_bytes < least || rec->body_bytes > most)
+    struct pici_buf *stored = rec->unpacked ? &r->packed : body;
+    const uint64_t len = rec->unpacked ? rec->unpacked : rec->body_bytes;
+    if (len < least || len > most || rec->body_bytes > most)
         return pici_reader_wrong_length(r, rec);
-    enum pici_status s = pici_reader_body(r, rec, body, what);
-    if (!s && pici_xxh64(body->p, body->len, 0) != rec->body_hash)
+    if (rec->unpacked && !pici_packed_fits(rec->body_bytes, len))
+        return pici_reader_fail(r, PICI_E_CORRUPT, "packed", "%" PRIu64 " bytes cannot stand for %" PRIu64,
+                                rec->body_bytes, len);
+    enum pici_status s = pici_reader_body(r, rec, stored, what);
+    if (!s && pici_xxh64(stored->p, stored->len, 0) != rec->body_hash)
         s = pici_reader_fail(r, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
-    return s;
+    if (s || !rec->unpacked)
+        return s;
+    if (pici_buf_fit(body, len))
+        return pici_reader_no_memory(r, what);
+    body->len = (size_t)len;
+    return pici_unpack(body->p, body->len, stored->p, stored->len)
+               ? PICI_OK
+               : pici_reader_fail(r, PICI_E_CORRUPT, "packed", "not an LZ4 block of %" PRIu64 " bytes", len);
 }
 
 static enum pici_status attributes(struct pici_reader *r, struct pici_attrs *a, size_t from, uint32_t n)
@@ -62,6 +75,41 @@ enum pici_status pici_reader_tens(struct pici_reader *r, const struct pici_recor
     return s;
 }
 
+enum pici_status pici_reader_table(struct pici_reader *r, const struct pici_record *rec)
+{
+    struct pici_buf *table = &r->attrs.body; /* no tensor is the current one yet */
+    const char *rule;
+    r->attrs_of = PICI_FILE;
+    enum pici_status s = described(r, rec, DESC_HEADER_BYTES, TABLE_MOST, table, "the tensors' descriptions");
+    if (s)
+        return s;
+    const struct pici_buf *stored = rec->unpacked ? &r->packed : table;
+    s = pici_index_table(&r->index, table->p, table->len, &rule);
+    if (s == PICI_E_CORRUPT)
+        return pici_reader_fail(r, s, rule, "the table is not as it must be");
+    if (!s)
+        s = pici_index_close(&r->index, rec->offset, rec->hash, stored->p, stored->len, rec->unpacked);
+    r->have_elements = 0;
+    return s ? pici_reader_no_memory(r, "the index") : PICI_OK;
+}
+
+enum pici_status pici_reader_small(struct pici_reader *r, uint64_t i)
+{
+    size_t bytes;
+    struct pici_desc d;
+    const uint8_t *body = pici_index_body(&r->index, (size_t)i, &bytes);
+    r->attrs_of = PICI_FILE;
+    if (pici_buf_fit(&r->attrs.body, bytes))
+        return pici_reader_no_memory(r, "the tensor's attributes");
+    memcpy(r->attrs.body.p, body, bytes);
+    r->attrs.body.len = bytes;
+    pici_desc_parse(&d, body, bytes);
+    enum pici_status s = attributes(r, &r->attrs, d.bytes, d.n_attrs);
+    if (!s)
+        r->attrs_of = i;
+    return s;
+}
+
 enum pici_status pici_reader_file_header(struct pici_reader *r)
 {
     uint8_t h[FILE_HEADER_BYTES];
@@ -71,12 +119,36 @@ enum pici_status pici_reader_file_header(struct pici_reader *r)
         return s;
     if (memcmp(h, FILE_MAGIC, 8) != 0)
         return pici_reader_fail(r, PICI_E_CORRUPT, "magic", "not a .pici file");
-    if (load_le32(h + FILE_VERSION_AT) != FILE_VERSION)
+    r->version = load_le32(h + FILE_VERSION_AT);
+    if (r->version < FILE_VERSION_FIRST || r->version > FILE_VERSION)
         return pici_reader_fail(r, PICI_E_VERSION, "version", "version %" PRIu32 " of the format is unknown here",
-                                load_le32(h + FILE_VERSION_AT));
+                                r->version);
     if (load_le32(h + FILE_RESERVED_AT))
         return pici_reader_fail(r, PICI_E_CORRUPT, "reserved", "bytes that must be zero are not");
     return PICI_OK;
+}
+
+/* Random access: the TABL record at place must be what the index says. */
+static enum pici_status check_table(struct pici_reader *r, const struct pici_table *table,
+                                    const struct pici_place *place)
+{
+    const uint8_t *known = r->index.bytes.p + table->entry;
+    struct pici_record rec;
+    struct pici_buf *body = &r->packed;
+    enum pici_status s = pici_reader_header_at(r, &rec, place);
+    if (!s && rec.kind != REC_TABL)
+        s = pici_reader_wrong_kind(r);
+    const uint64_t bytes = load_le64(known + INDEX_TABLE_BODY);
+    int same = !s && rec.body_bytes == bytes && rec.unpacked == load_le32(known + INDEX_TABLE_UNPACKED);
+    if (same)
+        s = pici_reader_body(r, &rec, body, "the tensors' descriptions");
+    if (!s && same && pici_xxh64(body->p, body->len, 0) != rec.body_hash)
+        s = pici_reader_fail(r, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
+    if (s)
+        return s;
+    same = same && memcmp(body->p, known + INDEX_TABLE_BYTES, body->len) == 0;
+    r->checked = same ? table : NULL;
+    return same ? PICI_OK : pici_reader_fail(r, PICI_E_CORRUPT, "index", "not as the index describes the tensors");
 }
 
 enum pici_status pici_reader_load_attrs(struct pici_reader *r, uint64_t i)
@@ -98,6 +170,11 @@ enum pici_status pici_reader_load_attrs(struct pici_reader *r, uint64_t i)
     pici_index_tens(&r->index, (size_t)i, r->index_offset, &place);
     pici_reader_look_at(r, PART_TENS, place.offset);
     r->where_tensor = i;
+    const struct pici_table *table = pici_index_table_of(&r->index, (size_t)i);
+    if (table) {
+        enum pici_status bad = table == r->checked ? PICI_OK : check_table(r, table, &place);
+        return bad ? bad : pici_reader_small(r, i);
+    }
     enum pici_status s = pici_reader_header_at(r, &rec, &place);
     if (!s && rec.kind != REC_TENS)
         s = pici_reader_wrong_kind(r);
@@ -225,7 +302,7 @@ enum pici_status pici_reader_index(struct pici_reader *r)
         s = pici_reader_fail(r, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
     if (s)
         return s;
-    s = pici_index_load(&r->index, at, &rule);
+    s = pici_index_load(&r->index, at, r->version, &rule);
     if (s)
         return s == PICI_E_NOMEM ? pici_reader_no_memory(r, "the names in the index")
                                  : pici_reader_fail(r, s, rule, "the index is not as it must be");

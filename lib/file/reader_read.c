@@ -70,16 +70,17 @@ enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c
     if (!info || sized_of(info) < sizeof *info || c >= d.chunks)
         return pici_reader_refuse(r, PICI_E_ARG, "null, not initialized, or no chunk %" PRIu64 " of %" PRIu64, c,
                                   d.chunks);
-    s = pici_reader_open_part(r, i, &d, c);
+    struct pici_chunk *part;
+    s = pici_reader_open_part(r, i, &d, c, &part);
     if (s)
         return s;
     struct pici_chunk_info own = PICI_CHUNK_INFO_INIT;
     size_t len;
-    const uint8_t *block = pici_chunk_block(&r->part, &len);
-    own.offset = r->part.offset;
-    own.stored_bytes = r->part.stored.len;
+    const uint8_t *block = pici_chunk_block(part, &len);
+    own.offset = part->offset;
+    own.stored_bytes = part->stored.len;
     own.first = c * d.chunk_elements;
-    own.zstd = r->part.kind == REC_ZSTD;
+    own.zstd = part->kind == REC_ZSTD;
     s = pici_inspect(&own.block, block, len);
     return s ? s : sized_write(info, &own, sizeof own, sizeof own);
 }
@@ -96,6 +97,8 @@ static enum pici_status verify_forward(struct pici_reader *r)
         if (s || !more)
             return s;
         pici_reader_current(r, &d);
+        if (pici_index_table_of(&r->index, (size_t)r->current))
+            continue; /* its chunk is checked when it is read, before the next record */
         for (uint64_t c = 0; c < d.chunks && !s;) {
             int k = d.chunks - c < (uint64_t)r->slots ? (int)(d.chunks - c) : r->slots;
             s = pici_reader_chunks(r, r->current, &d, c, k, CHUNK_VERIFY, NULL);

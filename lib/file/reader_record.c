@@ -31,8 +31,10 @@ static int say_where(const struct pici_reader *r, char *out, size_t cap)
     pici_index_desc(&r->index, (size_t)tensor, &d);
     pici_quote(quoted, d.name, d.name_len);
     const uint64_t first = r->where_chunk * d.chunk_elements;
-    return snprintf(out, cap, "chunk %" PRIu64 " of tensor %s (elements %" PRIu64 " to %" PRIu64 ") at byte %" PRIu64,
-                    r->where_chunk, quoted, first, first + pici_desc_chunk(&d, r->where_chunk) - 1, at);
+    const struct pici_table *t = pici_index_table_of(&r->index, (size_t)tensor);
+    return snprintf(out, cap, "chunk %" PRIu64 " of tensor %s (elements %" PRIu64 " to %" PRIu64 ")%s at byte %" PRIu64,
+                    r->where_chunk, quoted, first, first + pici_desc_chunk(&d, r->where_chunk) - 1,
+                    t && t->count[d.dtype] != d.count ? ", shared with other tensors," : "", at);
 }
 
 enum pici_status pici_reader_fail(struct pici_reader *r, enum pici_status s, const char *rule, const char *format, ...)
@@ -148,7 +150,9 @@ enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *r
     rec->hash = load_le64(h + REC_HASH);
     if (pici_xxh64(h, REC_HASH, 0) != rec->hash)
         return pici_reader_fail(r, PICI_E_CHECKSUM, "header-hash", "checksum mismatch in the record's header");
-    if (load_le32(h + REC_RESERVED))
+    rec->unpacked = load_le32(h + REC_UNPACKED);
+    const int describes = rec->kind == REC_META || rec->kind == REC_TENS || rec->kind == REC_TABL;
+    if (rec->unpacked && (r->version == FILE_VERSION_FIRST || !describes))
         return pici_reader_fail(r, PICI_E_CORRUPT, "kind", "bytes that must be zero are not");
     return PICI_OK;
 }

@@ -8,12 +8,16 @@
 #include <string.h>
 
 #include "file/file.h"
+#include "file/pack.h"
 #include "format.h"
 #include "codec/parallel.h"
 #include "sized.h"
 #include "xxh64.h"
 
 enum { OUT_BYTES = 64 << 10 };
+
+/* Tensors that go into a table, whose elements go into common chunks: of at most so many bytes each and in all. */
+enum { SMALL_ELEMENTS = 16 << 10, SMALL_DESCRIPTION = 4 << 10, TABLE_ELEMENTS = 64 << 10, TABLE_BYTES = 64 << 10 };
 
 struct pici_writer {
     pici_write_fn write;
@@ -31,7 +35,12 @@ struct pici_writer {
     struct pici_desc desc;  /* of the current tensor; its pointers are stale */
     uint64_t left;          /* bytes of it that are missing */
     struct pici_buf staged; /* elements of an incomplete batch */
-    struct pici_buf text;   /* the current tensor's description */
+    struct pici_buf text;   /* a record's body; in pici_writer_tensor, that of a TENS record */
+    struct pici_buf packed; /* the same, packed */
+
+    int small;                      /* the current tensor is in the open table; of this: */
+    struct pici_buf common[DTYPES]; /* elements of each dtype, */
+    int exact;                      /* among them those of deltas */
 
     enum pici_status failed; /* every further call returns it */
     int finished;
@@ -98,12 +107,12 @@ static enum pici_status emit_zeros(struct pici_writer *w, size_t n)
 }
 
 /* A record's header; *hash is its header_hash. */
-static enum pici_status emit_header(struct pici_writer *w, enum pici_rec kind, uint64_t body_bytes, uint64_t body_hash,
-                                    uint64_t *hash)
+static enum pici_status emit_header(struct pici_writer *w, enum pici_rec kind, uint64_t body_bytes, uint32_t unpacked,
+                                    uint64_t body_hash, uint64_t *hash)
 {
     uint8_t header[REC_BYTES];
     store_le32(header + REC_KIND, kind);
-    store_le32(header + REC_RESERVED, 0);
+    store_le32(header + REC_UNPACKED, unpacked);
     store_le64(header + REC_BODY_BYTES, body_bytes);
     store_le64(header + REC_BODY_HASH, body_hash);
     *hash = pici_xxh64(header, REC_HASH, 0);
@@ -162,81 +171,85 @@ static enum pici_status sort_attrs(struct pici_writer *w, const struct pici_attr
     return PICI_OK;
 }
 
-/* A record's body is emitted twice, in pieces: to the hash, which the header before it has, and to the file. */
-struct sink {
-    struct pici_writer *w; /* the file; or */
-    struct pici_xxh64 *h;  /* the hash */
-    enum pici_status status;
-};
-
-static void pour(struct sink *k, const void *p, size_t n)
+/* Append to w->text, which has room, n bytes and the zeros after them. */
+static void add_text(struct pici_writer *w, const void *p, size_t n)
 {
-    if (k->h)
-        pici_xxh64_update(k->h, p, n);
-    else if (!k->status)
-        k->status = emit(k->w, p, n);
-}
-
-static void pour_text(struct sink *k, const void *p, size_t n)
-{
-    static const uint8_t zeros[8];
+    uint8_t *to = w->text.p + w->text.len;
+    memset(to, 0, text_bytes(n));
     if (n)
-        pour(k, p, n);
-    pour(k, zeros, text_bytes(n) - n);
+        memcpy(to, p, n);
+    w->text.len += text_bytes(n);
 }
 
-static void pour_attrs(struct sink *k, const struct pici_attr *const *attrs, size_t n)
+/* Append the attributes to w->text, which gets room for their `bytes`. */
+static enum pici_status add_attrs(struct pici_writer *w, const struct pici_attr *const *attrs, size_t n, uint64_t bytes)
 {
+    if (pici_buf_fit(&w->text, w->text.len + bytes))
+        return no_memory(w, "the attributes");
     for (size_t i = 0; i < n; i++) {
-        uint8_t header[ATTR_HEADER_BYTES];
+        uint8_t *header = w->text.p + w->text.len;
         size_t key_len = strlen(attrs[i]->key);
         store_le32(header, (uint32_t)key_len);
         store_le32(header + 4, (uint32_t)attrs[i]->len);
-        pour(k, header, sizeof header);
-        pour_text(k, attrs[i]->key, key_len);
-        pour_text(k, attrs[i]->value, attrs[i]->len);
+        w->text.len += ATTR_HEADER_BYTES;
+        add_text(w, attrs[i]->key, key_len);
+        add_text(w, attrs[i]->value, attrs[i]->len);
     }
+    return PICI_OK;
 }
 
-/* A META or TENS record. */
-static enum pici_status emit_described(struct pici_writer *w, enum pici_rec kind, const uint8_t *head, size_t head_len,
-                                       const struct pici_attr *const *attrs, size_t n, uint64_t attr_bytes,
-                                       uint64_t *hash)
+/* Bytes as they are stored: packed, if they get shorter. */
+struct stored {
+    const uint8_t *p;
+    size_t len;
+    uint32_t unpacked;
+};
+
+/* A META, TENS or TABL record. */
+static enum pici_status emit_described(struct pici_writer *w, enum pici_rec kind, const uint8_t *body, size_t len,
+                                       struct stored *as, uint64_t *hash)
 {
-    struct pici_xxh64 h;
-    pici_xxh64_init(&h, 0);
-    struct sink to_hash = {.h = &h}, to_file = {.w = w};
-    pour(&to_hash, head, head_len);
-    pour_attrs(&to_hash, attrs, n);
-    enum pici_status s = emit_header(w, kind, head_len + attr_bytes, pici_xxh64_digest(&h), hash);
-    if (s)
-        return s;
-    pour(&to_file, head, head_len);
-    pour_attrs(&to_file, attrs, n);
-    return to_file.status ? to_file.status : emit_padding(w);
+    *as = (struct stored){body, len, 0};
+    if (w->opts.version > FILE_VERSION_FIRST) {
+        if (pici_buf_fit(&w->packed, len))
+            return no_memory(w, "a description");
+        const size_t packed = pici_pack(w->packed.p, len - 1, body, len);
+        if (packed && pici_packed_fits(packed, len) && rec_bytes(packed) < rec_bytes(len))
+            *as = (struct stored){w->packed.p, packed, (uint32_t)len};
+    }
+    enum pici_status s = emit_header(w, kind, as->len, as->unpacked, pici_xxh64(as->p, as->len, 0), hash);
+    if (!s)
+        s = emit(w, as->p, as->len);
+    return s ? s : emit_padding(w);
 }
 
 /* ---- Beginning ---- */
 
 static enum pici_status begin(struct pici_writer *w, const struct pici_attr *attrs, size_t n)
 {
-    uint8_t header[FILE_HEADER_BYTES] = FILE_MAGIC, head[META_HEADER_BYTES];
+    uint8_t header[FILE_HEADER_BYTES] = FILE_MAGIC;
     const struct pici_attr **sorted;
+    struct stored as;
     uint64_t bytes, hash;
     enum pici_status s = sort_attrs(w, &sorted, attrs, n, &bytes);
     if (!s && bytes > PICI_FILE_META_MAX - META_HEADER_BYTES)
         s = fail(w, PICI_E_ARG, "the attributes take %" PRIu64 " bytes, more than %u", bytes,
                  PICI_FILE_META_MAX - META_HEADER_BYTES);
     if (!s) {
-        store_le32(header + FILE_VERSION_AT, FILE_VERSION);
+        store_le32(header + FILE_VERSION_AT, (uint32_t)w->opts.version);
         store_le32(header + FILE_RESERVED_AT, 0);
         s = emit(w, header, sizeof header);
     }
+    if (!s && pici_buf_fit(&w->text, META_HEADER_BYTES + bytes))
+        s = no_memory(w, "the attributes");
     if (!s) {
-        store_le32(head, (uint32_t)n);
-        store_le32(head + 4, 0);
-        s = emit_described(w, REC_META, head, sizeof head, sorted, n, bytes, &hash);
+        store_le32(w->text.p, (uint32_t)n);
+        store_le32(w->text.p + 4, 0);
+        w->text.len = META_HEADER_BYTES;
+        s = add_attrs(w, sorted, n, bytes);
     }
+    if (!s)
+        s = emit_described(w, REC_META, w->text.p, w->text.len, &as, &hash);
     if (!s && (s = pici_index_begin(&w->index, hash)) != PICI_OK)
         no_memory(w, "the index");
     free(sorted);
@@ -257,6 +270,10 @@ static enum pici_status check_opts(struct pici_writer *w, const struct pici_writ
         return fail(w, PICI_E_ARG, "unknown format %d", (int)w->opts.format);
     if (w->opts.zeros != PICI_ZEROS_EXACT && w->opts.zeros != PICI_ZEROS_BY_VALUE)
         return fail(w, PICI_E_ARG, "zeros are exact (0) or by value (1), not %d", (int)w->opts.zeros);
+    if (w->opts.version > FILE_VERSION)
+        return fail(w, PICI_E_ARG, "versions of the file format are 1 and 2, not %" PRIu64, w->opts.version);
+    if (!w->opts.version)
+        w->opts.version = FILE_VERSION;
     s = pici_zstd_level(w->opts.zstd_level);
     if (s == PICI_E_UNSUPPORTED)
         return fail(w, s, "needs zstd, which this build does not have");
@@ -305,6 +322,61 @@ enum pici_status pici_writer_open_fd(struct pici_writer **out, int fd, const str
     w->ctx = &w->fd;
     enum pici_status s = start(w, attrs, n_attrs, opts);
     w->failed = s;
+    return s;
+}
+
+/* ---- Chunks ---- */
+
+static enum pici_status emit_chunk(struct pici_writer *w, const struct pici_packer *k)
+{
+    const struct pici_buf *body = k->kind == REC_ZSTD ? &k->frame : &k->block;
+    uint64_t offset = w->at, hash,
+             body_hash = k->kind == REC_ZSTD ? pici_xxh64(body->p, body->len, 0) : load_le64(body->p + HDR_CHECKSUM);
+    enum pici_status s = emit_header(w, k->kind, body->len, 0, body_hash, &hash);
+    if (!s)
+        s = emit(w, body->p, body->len);
+    if (!s)
+        s = emit_padding(w);
+    if (!s && (s = pici_index_chunk(&w->index, offset, hash)) != PICI_OK)
+        no_memory(w, "the index");
+    return s;
+}
+
+static enum pici_status emit_packed_chunk(struct pici_writer *w, const struct pici_packer *k)
+{
+    if (k->status == PICI_E_NOMEM)
+        return no_memory(w, "a chunk");
+    if (k->status)
+        return w->failed = fail(w, k->status, "cannot encode a chunk: %s", pici_strerror(k->status));
+    return emit_chunk(w, k);
+}
+
+/* Write the open table, if there is one, and its chunks. */
+static enum pici_status emit_table(struct pici_writer *w)
+{
+    if (!w->index.open)
+        return PICI_OK;
+    const struct pici_table *t = pici_index_table_of(&w->index, w->index.n - 1);
+    const uint64_t offset = w->at;
+    struct pici_packer *k = &w->packers[0];
+    struct stored as;
+    uint64_t hash;
+    enum pici_status s = emit_described(w, REC_TABL, w->index.tables.p + t->at, t->bytes, &as, &hash);
+    if (!s && (s = pici_index_close(&w->index, offset, hash, as.p, as.len, as.unpacked)) != PICI_OK)
+        no_memory(w, "the index");
+    struct pici_pack_how how = {.format = w->opts.format,
+                                .threads = 1,
+                                .zstd_level = w->opts.zstd_level,
+                                .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros};
+    for (int i = 0; i < DTYPES && !s; i++) {
+        how.dtype = (enum pici_dtype)i;
+        w->common[i].len = 0;
+        if (!t->count[i])
+            continue;
+        pici_pack_chunk(k, NULL, w->common[i].p, t->count[i], &how);
+        s = emit_packed_chunk(w, k);
+    }
+    w->exact = 0;
     return s;
 }
 
@@ -379,11 +451,51 @@ static enum pici_status take_tensor(struct pici_writer *w, struct pici_tensor *o
     return s ? fail(w, s, "a tensor that is not initialized") : PICI_OK;
 }
 
+/* Whether the tensor of w->desc, whose description and attributes are w->text, goes into a table. */
+static int is_small(const struct pici_writer *w)
+{
+    const struct pici_desc *d = &w->desc;
+    return w->opts.version > FILE_VERSION_FIRST && d->count <= d->chunk_elements &&
+           d->count <= SMALL_ELEMENTS / d->width && w->text.len <= SMALL_DESCRIPTION;
+}
+
+/* Begin a record of its own for the tensor. */
+static enum pici_status begin_tensor(struct pici_writer *w)
+{
+    struct stored as;
+    uint64_t hash = 0;
+    enum pici_status s = emit_table(w);
+    const uint64_t offset = w->at;
+    w->exact = 0;
+    if (!s)
+        s = emit_described(w, REC_TENS, w->text.p, w->text.len, &as, &hash);
+    if (!s && (s = pici_index_tensor(&w->index, offset, hash, w->text.p, w->desc.bytes)) != PICI_OK)
+        no_memory(w, "the index");
+    return s;
+}
+
+/* Put the tensor into the open table; into the next one if that is full. */
+static enum pici_status begin_small(struct pici_writer *w)
+{
+    const struct pici_desc *d = &w->desc;
+    enum pici_status s = PICI_OK;
+    if (w->index.open) {
+        const struct pici_table *t = pici_index_table_of(&w->index, w->index.n - 1);
+        if (t->bytes + w->text.len > TABLE_BYTES || t->element_bytes + d->count * d->width > TABLE_ELEMENTS)
+            s = emit_table(w);
+    }
+    struct pici_buf *common = &w->common[d->dtype];
+    if (!s &&
+        (pici_buf_fit(common, d->count ? TABLE_ELEMENTS : 0) || pici_index_small(&w->index, w->text.p, w->text.len)))
+        s = no_memory(w, "the elements of small tensors");
+    return s;
+}
+
 enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_tensor *tensor)
 {
     struct pici_tensor own = PICI_TENSOR_INIT;
     const struct pici_attr **sorted;
-    uint64_t bytes, hash = 0;
+    uint64_t bytes;
     enum pici_status s = enter(w);
     if (s)
         return s;
@@ -400,16 +512,16 @@ enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_ten
     if (!s && bytes > PICI_TENSOR_META_MAX - w->text.len)
         s = fail(w, PICI_E_ARG, "a tensor's name and attributes take %" PRIu64 " bytes, more than %u",
                  (bytes + w->text.len), PICI_TENSOR_META_MAX);
-    uint64_t offset = w->at;
     if (!s)
-        s = emit_described(w, REC_TENS, w->text.p, w->text.len, sorted, own.n_attrs, bytes, &hash);
-    if (!s && (s = pici_index_tensor(&w->index, offset, hash, w->text.p, w->text.len)) != PICI_OK)
-        no_memory(w, "the index");
+        s = add_attrs(w, sorted, own.n_attrs, bytes);
     free(sorted);
-    if (!s) {
-        pici_desc_parse(&w->desc, w->text.p, w->text.len);
+    if (s)
+        return s;
+    pici_desc_parse(&w->desc, w->text.p, w->text.len);
+    w->small = is_small(w);
+    s = w->small ? begin_small(w) : begin_tensor(w);
+    if (!s)
         w->left = w->desc.count * w->desc.width;
-    }
     return s;
 }
 
@@ -430,21 +542,6 @@ static void pack(void *context, int i)
     pici_pack_chunk(&b->w->packers[i], b->base ? b->base + at : NULL, b->src + at, n < chunk ? n : chunk, &b->how);
 }
 
-static enum pici_status emit_chunk(struct pici_writer *w, const struct pici_packer *k)
-{
-    const struct pici_buf *body = k->kind == REC_ZSTD ? &k->frame : &k->block;
-    uint64_t offset = w->at, hash,
-             body_hash = k->kind == REC_ZSTD ? pici_xxh64(body->p, body->len, 0) : load_le64(body->p + HDR_CHECKSUM);
-    enum pici_status s = emit_header(w, k->kind, body->len, body_hash, &hash);
-    if (!s)
-        s = emit(w, body->p, body->len);
-    if (!s)
-        s = emit_padding(w);
-    if (!s && (s = pici_index_chunk(&w->index, offset, hash)) != PICI_OK)
-        no_memory(w, "the index");
-    return s;
-}
-
 /* Encode and write the elements of at most w->slots chunks. Only the tensor's last chunk may be shorter than the
  * others. */
 static enum pici_status put_chunks(struct pici_writer *w, const void *base, const void *src, uint64_t elements)
@@ -455,29 +552,22 @@ static enum pici_status put_chunks(struct pici_writer *w, const void *base, cons
                                    .format = w->opts.format,
                                    .threads = n == 1 ? w->opts.threads : 1,
                                    .zstd_level = w->opts.zstd_level,
-                                   .zeros = w->opts.zeros};
+                                   .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros};
     pici_chunks_parallel(n, pack, &b);
     enum pici_status s = PICI_OK;
-    for (int i = 0; i < n && !s; i++) {
-        s = w->packers[i].status;
-        if (s == PICI_E_NOMEM)
-            no_memory(w, "a chunk");
-        else if (s)
-            w->failed = fail(w, s, "cannot encode a chunk: %s", pici_strerror(s));
-        else
-            s = emit_chunk(w, &w->packers[i]);
-    }
+    for (int i = 0; i < n && !s; i++)
+        s = emit_packed_chunk(w, &w->packers[i]);
     return s;
 }
 
-/* Buffer elements; of a delta, the difference. */
-static void stage(struct pici_writer *w, const uint8_t *base, const uint8_t *p, size_t n)
+/* Append elements to a buffer with room for them; of a delta, the difference. */
+static void stage(struct pici_buf *b, const uint8_t *base, const uint8_t *p, size_t n)
 {
-    uint8_t *to = w->staged.p + w->staged.len;
+    uint8_t *to = b->p + b->len;
     memcpy(to, p, n);
     for (size_t i = 0; base && i < n; i++)
         to[i] ^= base[i];
-    w->staged.len += n;
+    b->len += n;
 }
 
 /* base: null unless the elements are a delta. */
@@ -491,6 +581,12 @@ static enum pici_status put(struct pici_writer *w, const uint8_t *base, const vo
     if (bytes > w->left)
         return fail(w, PICI_E_ARG, "%zu bytes of data where %" PRIu64 " are missing", bytes, w->left);
     const uint8_t *at = p;
+    w->exact = w->exact || (bytes && base);
+    if (w->small && bytes) {
+        stage(&w->common[w->desc.dtype], base, at, bytes);
+        w->left -= bytes;
+        return PICI_OK;
+    }
     while (bytes && !s) {
         uint64_t batch = (uint64_t)w->slots * w->desc.chunk_elements * w->desc.width, whole = w->staged.len + w->left;
         if (whole > batch)
@@ -506,7 +602,7 @@ static enum pici_status put(struct pici_writer *w, const uint8_t *base, const vo
         size_t n = whole - w->staged.len < bytes ? (size_t)(whole - w->staged.len) : bytes;
         if (pici_buf_fit(&w->staged, whole))
             return no_memory(w, "a chunk");
-        stage(w, base, at, n);
+        stage(&w->staged, base, at, n);
         w->left -= n;
         at += n;
         base = base ? base + n : NULL;
@@ -538,7 +634,7 @@ static enum pici_status emit_index(struct pici_writer *w)
     const struct pici_buf *body = &w->index.bytes;
     uint64_t offset = w->at, hash;
     uint8_t trailer[TRAILER_BYTES];
-    enum pici_status s = emit_header(w, REC_INDX, body->len, pici_xxh64(body->p, body->len, 0), &hash);
+    enum pici_status s = emit_header(w, REC_INDX, body->len, 0, pici_xxh64(body->p, body->len, 0), &hash);
     if (!s)
         s = emit(w, body->p, body->len);
     if (!s)
@@ -559,7 +655,9 @@ enum pici_status pici_writer_finish(struct pici_writer *w)
         return s;
     if (w->left)
         return incomplete(w);
-    s = emit_index(w);
+    s = emit_table(w);
+    if (!s)
+        s = emit_index(w);
     if (!s)
         s = flush(w);
     w->finished = !s;
@@ -581,6 +679,9 @@ void pici_writer_close(struct pici_writer *w)
     free(w->out);
     pici_buf_free(&w->staged);
     pici_buf_free(&w->text);
+    pici_buf_free(&w->packed);
+    for (int i = 0; i < DTYPES; i++)
+        pici_buf_free(&w->common[i]);
     pici_index_free(&w->index);
     free(w);
 }

@@ -164,7 +164,7 @@ if command -v file >/dev/null 2>&1; then
     "$tool" block encode -f hybrid --dtype i8 n1200 hybrid.blk
     nonzero=$(od -An -v -tx4 -w4 n1200 | grep -vc ' 00000000')
     bytes=$(od -An -v -tx1 -w1 n1200 | grep -vc ' 00')
-    kind m.safetensors.pici 'pici tensors, version 1'
+    kind m.safetensors.pici 'pici tensors, version 2'
     kind coo.blk "pici block, version 1, coo, f32, 300 elements, $nonzero values"
     kind hybrid.blk "pici block, version 1, hybrid, i8, 1200 elements, $bytes values"
     printf 'PICImania' >text

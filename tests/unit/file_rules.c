@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 
 #include "bytes.h"
+#include "file/pack.h"
 #include "xxh64.h"
 
 #ifdef PICI_HAVE_ZSTD
@@ -22,7 +23,7 @@ struct part {
     uint8_t body[4096];
     size_t len;
     uint8_t pad;       /* value of the padding bytes */
-    uint32_t reserved; /* of the header */
+    uint32_t reserved; /* of the header: bytes of a packed body's content */
     int bad_hash;      /* 1: the body's, 2: the header's */
     uint64_t claims;   /* body_bytes, if not 0 */
 };
@@ -30,7 +31,8 @@ struct part {
 struct parts {
     struct part part[24]; /* all but the INDX record */
     int n;
-    struct part index; /* if its len is not 0, instead of what fits */
+    unsigned in_tables; /* tensors of a TABL record */
+    struct part index;  /* if its len is not 0, instead of what fits */
     uint32_t version, reserved;
     int bad_magic, bad_end_magic, bad_trailer_hash;
     int64_t index_moved;
@@ -45,7 +47,8 @@ static size_t padded(size_t n)
 static void take_apart(struct parts *f, const struct sink *k)
 {
     memset(f, 0, sizeof *f);
-    f->version = 1;
+    f->version = load_le32(k->p + 8);
+    f->in_tables = 2; /* of small_file */
     for (size_t at = 16;;) {
         struct part *p = &f->part[f->n];
         size_t len = (size_t)load_le64(k->p + at + 8);
@@ -54,6 +57,7 @@ static void take_apart(struct parts *f, const struct sink *k)
             break;
         cr_assert(len <= sizeof p->body && f->n < 24);
         memcpy(p->body, k->p + at + 32, len);
+        p->reserved = load_le32(k->p + at + 4);
         p->len = len;
         memcpy(p->place, p->kind, 5);
         f->n++;
@@ -112,6 +116,14 @@ static void put_together(struct sink *k, const struct parts *f)
         store_le64(entry, at);
         memcpy(entry + 8, k->p + at + 24, 8);
         index.len += 16;
+        if (strcmp(p->place, "TABL") == 0) {
+            memset(index.body + index.len, 0, 16 + p->len + 8);
+            store_le32(index.body + index.len + 4, p->reserved);
+            store_le64(index.body + index.len + 8, p->len);
+            memcpy(index.body + index.len + 16, p->body, p->len);
+            index.len += 16 + (p->len + 7) / 8 * 8;
+            tensors += f->in_tables;
+        }
         if (strcmp(p->place, "TENS") == 0) {
             size_t desc = 16 + 8 * (size_t)p->body[1] + (((size_t)load_le32(p->body + 8) | 7) + 1);
             desc = desc < p->len ? desc : p->len;
@@ -157,13 +169,13 @@ static void expect_rule(const struct parts *f, enum pici_status status, const ch
     sink_free(&k);
 }
 
-/* The parts of small_file(0): META, TENS coo, 3 BLCK, TENS dense, BLCK, TENS empty, TENS same, 2 BLCK. */
+/* The parts of small_file(1, 0): META, TENS coo, 3 BLCK, TENS dense, BLCK, TENS empty, TENS same, 2 BLCK. */
 enum { META, COO, COO_0, COO_1, COO_2, DENSE, DENSE_0, EMPTY, SAME, SAME_0, SAME_1, PARTS };
 
 static struct parts *fresh(void)
 {
     static struct parts f;
-    struct sink k = small_file(0), again = {0};
+    struct sink k = small_file(1, 0), again = {0};
     take_apart(&f, &k);
     cr_assert_eq(f.n, PARTS);
     put_together(&again, &f);
@@ -198,7 +210,7 @@ static void insert(struct parts *f, int i, const struct part *p)
 Test(file_rules, rules_of_the_frame)
 {
     BREAK(PICI_E_CORRUPT, "magic", "magic", F->bad_magic = 1);
-    BREAK(PICI_E_VERSION, "version", "version", F->version = 2);
+    BREAK(PICI_E_VERSION, "version", "version", F->version = 3);
     BREAK(PICI_E_CORRUPT, "reserved", "reserved", F->reserved = 1);
     BREAK(PICI_E_CORRUPT, "trailer-magic", "trailer-magic", F->bad_end_magic = 1);
     BREAK(PICI_E_CHECKSUM, "trailer-hash", "trailer-hash", F->bad_trailer_hash = 1);
@@ -411,9 +423,9 @@ Test(file_rules, rules_of_zstd)
     sink_free(&k);
 }
 
-Test(file_rules, rules_of_the_index)
+static void rules_of_the_index(unsigned version)
 {
-    struct sink k = small_file(0);
+    struct sink k = small_file(version, 0);
     size_t at = (size_t)load_le64(k.p + k.len - 32), len = (size_t)load_le64(k.p + at + 8);
     uint8_t body[4096];
     memcpy(body, k.p + at + 32, len);
@@ -465,6 +477,115 @@ Test(file_rules, rules_of_the_index)
         cr_assert(s == PICI_E_CORRUPT, "%zu: %d, %s", n, s, words);
     }
     sink_free(&out);
+    sink_free(&k);
+}
+
+Test(file_rules, rules_of_the_index)
+{
+    rules_of_the_index(1);
+}
+
+Test(file_rules, rules_of_the_index_with_tables)
+{
+    rules_of_the_index(2);
+}
+
+/* ---- tables ---- */
+
+/* Its parts in version 2: "dense" and "empty" are in a table, whose only chunk is of "dense". */
+enum { IN_TABLE = DENSE, COMMON, SAME_AFTER, PARTS_2 = SAME_AFTER + 3 };
+
+/* The parts of small_file(2, 0), with a table that is not packed: "dense" of 2 dimensions, with "more" = "x" at byte
+ * 40; then "empty", of 1 dimension, at byte 64. */
+static struct parts *tabled(void)
+{
+    static struct parts f;
+    uint8_t table[4096];
+    struct sink k = small_file(2, 0), again = {0};
+    char words[512];
+    take_apart(&f, &k);
+    cr_assert_eq(f.n, PARTS_2);
+    put_together(&again, &f);
+    cr_assert(again.len == k.len && memcmp(again.p, k.p, k.len) == 0, "taking apart and putting together");
+    struct part *t = &f.part[IN_TABLE];
+    cr_assert(t->reserved == 96 && t->len < 96 && pici_unpack(table, t->reserved, t->body, t->len));
+    memcpy(t->body, table, t->reserved);
+    t->len = t->reserved;
+    t->reserved = 0;
+    put_together(&again, &f);
+    cr_assert_eq(all_forward(again.p, again.len, 0, words), PICI_OK, "%s", words);
+    cr_assert_eq(all_random(again.p, again.len, 0, words), PICI_OK, "%s", words);
+    sink_free(&again);
+    sink_free(&k);
+    return &f;
+}
+
+/* Change the parts of the small file, T its table, and expect that rule broken. */
+#define BREAK_TABLE(status, forward, random, change)                                                                   \
+    do {                                                                                                               \
+        struct parts *F = tabled();                                                                                    \
+        struct part *T = &F->part[IN_TABLE];                                                                           \
+        (void)T;                                                                                                       \
+        change;                                                                                                        \
+        expect_rule(F, status, forward, random);                                                                       \
+    } while (0)
+
+Test(file_rules, rules_of_tables)
+{
+    BREAK_TABLE(PICI_E_CORRUPT, "kind", "description", F->version = 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "kind", "kind", F->part[COMMON].reserved = 100);
+    BREAK_TABLE(PICI_E_CORRUPT, "kind", "", drop(F, COMMON));
+    BREAK_TABLE(PICI_E_CORRUPT, "kind", "", insert(F, COMMON, &F->part[COMMON]));
+    BREAK_TABLE(PICI_E_CORRUPT, "body-length", "index", T->claims = 15);
+    BREAK_TABLE(PICI_E_CORRUPT, "body-length", "index", T->claims = (1 << 20) + 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "body-length", "body-length", T->reserved = 15);
+    BREAK_TABLE(PICI_E_CORRUPT, "body-length", "body-length", T->reserved = (1 << 20) + 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "body-length", "body-length", T->reserved = UINT32_MAX);
+
+    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len);
+    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len + 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len * 64 + 64);
+    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", F->part[META].reserved = (uint32_t)F->part[META].len + 1);
+
+    BREAK_TABLE(PICI_E_CORRUPT, "description", "description", set(T, 0, 0, 1));
+    BREAK_TABLE(PICI_E_CORRUPT, "description", "description", set(T, 0, 15, 1));
+    BREAK_TABLE(PICI_E_CORRUPT, "description", "description", set(T, 8, 1 << 20, 4));
+    BREAK_TABLE(PICI_E_CORRUPT, "description", "description", set(T, 64, 0, 1));
+    BREAK_TABLE(PICI_E_CORRUPT, "description", "description", T->len -= 8);
+    BREAK_TABLE(PICI_E_CORRUPT, "description", "description", memset(T->body + T->len, 0, 8); T->len += 8);
+    BREAK_TABLE(PICI_E_CORRUPT, "attributes", "attributes", set(T, 12, UINT32_MAX, 4));
+    BREAK_TABLE(PICI_E_CORRUPT, "attributes", "attributes", set(T, 40, 0, 4));
+    BREAK_TABLE(PICI_E_CORRUPT, "attributes", "attributes", set(T, 44, UINT32_MAX, 4));
+    BREAK_TABLE(PICI_E_CORRUPT, "table", "table", set(T, 4, 32, 4));                              /* of 33 elements */
+    BREAK_TABLE(PICI_E_CORRUPT, "table", "table", set(T, 4, 1 << 22, 4); set(T, 16, 1 << 17, 8)); /* 2.75 MiB */
+    BREAK_TABLE(PICI_E_CORRUPT, "table", "table", set(T, 16, UINT64_C(1) << 40, 8));
+    BREAK_TABLE(PICI_E_CORRUPT, "name", "name", memcpy(T->body + 32, "empty", 5));
+    BREAK_TABLE(PICI_E_CORRUPT, "name", "name", memcpy(T->body + 32, "coo\0\0", 5); set(T, 8, 3, 4));
+
+    BREAK_TABLE(PICI_E_CORRUPT, "block-tensor", "block-tensor", set(T, 16, 1, 8)); /* 11 elements of 33 */
+    BREAK_TABLE(PICI_E_CORRUPT, "block-tensor", "block-tensor", set(T, 0, PICI_I16, 1));
+    BREAK_TABLE(PICI_E_CORRUPT, "block-tensor", "", set(T, 64 + 16, 1, 8)); /* "empty" has one, and so a chunk */
+    BREAK_TABLE(PICI_E_CHECKSUM, "body-hash", "body-hash", set(&F->part[COMMON], 50, 7, 1));
+
+    /* an index that tells something else of the table than its record */
+    struct sink k = {0};
+    char words[512];
+    struct parts *f = tabled();
+    put_together(&k, f);
+    const size_t at = (size_t)load_le64(k.p + k.len - 32), len = (size_t)load_le64(k.p + at + 8);
+    memcpy(f->index.body, k.p + at + 32, len);
+    f->index.len = len;
+    uint8_t *name = NULL;
+    for (size_t i = 0; i + 5 <= len && !name; i++)
+        name = memcmp(f->index.body + i, "dense", 5) ? NULL : f->index.body + i;
+    cr_assert_not_null(name);
+    name[0] = 'D';
+    put_together(&k, f);
+    enum pici_status s = all_forward(k.p, k.len, 0, words);
+    cr_assert(s == PICI_E_CORRUPT && strstr(words, "(index)"), "%d, %s", s, words);
+    s = all_random(k.p, k.len, 0, words);
+    cr_assert(s == PICI_E_CORRUPT && strstr(words, "not as the index describes the tensors (index)"), "%d, %s", s,
+              words);
     sink_free(&k);
 }
 

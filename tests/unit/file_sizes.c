@@ -112,7 +112,7 @@ Test(file_sizes, tensor)
 Test(file_sizes, reader_opts)
 {
     NEWER(pici_reader_opts) o;
-    struct sink k = small_file(0);
+    struct sink k = small_file(2, 0);
     struct pici_reader *r;
     SET_NEWER(o, pici_reader_opts, PICI_READER_OPTS_INIT);
     for (int forward = 0; forward < 2; forward++) {
@@ -147,7 +147,7 @@ Test(file_sizes, tensor_info)
 {
     NEWER(pici_tensor_info) t;
     struct pici_tensor_info want = PICI_TENSOR_INFO_INIT;
-    struct sink k = small_file(0);
+    struct sink k = small_file(2, 0);
     struct source from = {.p = k.p, .len = k.len};
     struct pici_reader *r, *f;
     int more;
@@ -189,7 +189,7 @@ Test(file_sizes, chunk_info)
 {
     NEWER(pici_chunk_info) c;
     struct pici_chunk_info want = PICI_CHUNK_INFO_INIT;
-    struct sink k = small_file(0);
+    struct sink k = small_file(2, 0);
     struct pici_reader *r;
     open_memory(&r, &k);
     READ_OK(r, pici_reader_chunk(r, 0, 1, &want));

@@ -355,7 +355,7 @@ enum pici_status all_random(const uint8_t *p, size_t len, int verify, char words
 
 /* ---- a small file with some of everything ---- */
 
-struct sink small_file(int zstd)
+struct sink small_file(unsigned version, int zstd)
 {
     struct rng rng = {1};
     struct item items[4];
@@ -364,6 +364,7 @@ struct sink small_file(int zstd)
     struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     opts.chunk_elements = 50;
     opts.zstd_level = zstd;
+    opts.version = version;
     item_init(&items[0], "coo", PICI_F32, PATTERN_ZERO, &rng, DIMS(120));
     item_init(&items[1], "dense", PICI_U16, PATTERN_99, &rng, DIMS(3, 11));
     item_init(&items[2], "empty", PICI_F64, PATTERN_99, &rng, DIMS(0));

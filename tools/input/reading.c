@@ -11,8 +11,10 @@
 
 enum { PIECE_MOST = 256 << 20 }; /* bytes, unless one chunk is longer */
 
-/* The first bytes of every .pici file: its magic, and version 1. */
-static const uint8_t file_header[16] = {0x89, 'P', 'I', 'C', 'I', '\r', '\n', 0x1a, 1};
+/* The first bytes of a .pici file: its magic, and its version. A reader of version 2 reads what follows the header of
+ * either. */
+static const uint8_t file_header[16] = {0x89, 'P', 'I', 'C', 'I', '\r', '\n', 0x1a, 2};
+enum { VERSION_AT = 8, VERSION_FIRST = 1 };
 
 int reading_kind(struct input *input, const char *path, enum reading_kind *kind)
 {
@@ -121,9 +123,11 @@ int reading_salvage(struct reading *reading, struct input *input, int threads, u
     size_t got;
     *reading = (struct reading){.input = input, .keep_going = true, .fill_most = fill_most};
     TRY(input_peek(input, header, sizeof header, &got));
+    if (got > VERSION_AT && header[VERSION_AT] == VERSION_FIRST)
+        header[VERSION_AT] = file_header[VERSION_AT];
     if (got < sizeof header || memcmp(header, file_header, got) != 0) {
         tool_bad_at(input->name, 0,
-                    "the file header is not that of a .pici file of version 1; read as one nevertheless");
+                    "the file header is not that of a .pici file of version 1 or 2; read as one nevertheless");
         reading->lost++;
     }
     struct pici_reader_opts reader_options = PICI_READER_OPTS_INIT;

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Small tensors, which share tables and chunks: that they come back, what they take, and bodies that are packed. */
+#include "tests/util/file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "file/pack.h"
+
+enum { MANY = 700 };
+
+/* Tensors of all dtypes, with and without elements and attributes, among them some that are not small. */
+static struct item *many_items(char names[MANY][48])
+{
+    static const struct pici_attr attrs[] = {{"source.dtype", "BOOL", 4}, {"x", "", 0}};
+    struct item *items = test_alloc(MANY * sizeof *items);
+    struct rng rng = {11};
+    memset(items, 0, MANY * sizeof *items);
+    for (unsigned i = 0; i < MANY; i++) {
+        const enum pici_dtype dtype = (enum pici_dtype)(PICI_F32 + rng_next(&rng) % PICI_U64);
+        const uint64_t n = i % 97 == 50 ? 20000 : i % 13 == 5 ? 0 : rng_next(&rng) % 300;
+        snprintf(names[i], 48, "model.layers.%u.part%u.weight", i / 8, i % 8);
+        if (i % 3)
+            item_init(&items[i], names[i], dtype, PATTERN_50, &rng, DIMS(n));
+        else
+            item_init(&items[i], names[i], dtype, PATTERN_99, &rng, DIMS(n, 1, 2));
+        items[i].t.attrs = attrs;
+        items[i].t.n_attrs = i % 3;
+    }
+    items[0].t.name_len = 0;
+    return items;
+}
+
+static void items_free(struct item *items)
+{
+    for (unsigned i = 0; i < MANY; i++)
+        item_free(&items[i]);
+    free(items);
+}
+
+Test(file_tables, all_come_back)
+{
+    static char names[MANY][48];
+    static const unsigned chunks[] = {1, 7, 100, 1 << 20};
+    struct item *items = many_items(names);
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    for (unsigned i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {
+        struct sink k = {0}, same = {0};
+        const size_t n = chunks[i] < 7 ? 40 : MANY;
+        opts.chunk_elements = chunks[i];
+        opts.threads = 1;
+        write_items(&k, items, n, NULL, 0, &opts, 0);
+        expect_items(&k, items, n);
+        expect_forward(&k, items, n, 17, 1000, 3);
+        expect_random(&k, items, n, 3);
+        expect_verified(&k, 3);
+        opts.threads = 3;
+        write_items(&same, items, n, NULL, 0, &opts, 5);
+        cr_assert(same.len == k.len && memcmp(same.p, k.p, k.len) == 0, "other bytes from other threads and pieces");
+        sink_free(&same);
+        sink_free(&k);
+    }
+    items_free(items);
+}
+
+/* A forward reader may leave out any of them. */
+Test(file_tables, some_are_passed)
+{
+    static char names[MANY][48];
+    struct item *items = many_items(names);
+    struct sink k = {0};
+    write_items(&k, items, MANY, NULL, 0, NULL, 0);
+    for (unsigned every = 1; every < 1000; every = every * 3 + 1) {
+        struct source from = {.p = k.p, .len = k.len, .piece = 999};
+        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+        struct pici_reader *r;
+        int more = 1;
+        enum pici_status s = pici_reader_open_stream(&r, source_read, &from, NULL);
+        READ_OK(r, s);
+        for (unsigned i = 0; more; i++) {
+            READ_OK(r, pici_reader_next(r, &t, &more));
+            if (!more || i % every != every / 2)
+                continue;
+            uint8_t *data = test_alloc(items[i].bytes + 1);
+            const uint64_t n = t.count - t.count / 3; /* nor need all of one be read */
+            READ_OK(r, pici_reader_read(r, data, n));
+            cr_assert(memcmp(data, items[i].data, (size_t)n * pici_dtype_width(t.dtype)) == 0, "tensor %u", i);
+            free(data);
+        }
+        cr_assert_eq(t.index, MANY - 1);
+        pici_reader_close(r);
+    }
+    items_free(items);
+    sink_free(&k);
+}
+
+/* Any range of one, in any order, and as a delta. */
+Test(file_tables, ranges)
+{
+    static char names[MANY][48];
+    struct item *items = many_items(names);
+    struct sink k = {0};
+    struct pici_reader *r;
+    struct rng rng = {12};
+    write_items(&k, items, MANY, NULL, 0, NULL, 0);
+    open_memory(&r, &k);
+    for (unsigned i = 0; i < 5000; i++) {
+        const unsigned j = (unsigned)(rng_next(&rng) % MANY);
+        const size_t width = pici_dtype_width(items[j].t.dtype);
+        const uint64_t first = rng_next(&rng) % (items[j].count + 1), n = rng_next(&rng) % (items[j].count - first + 1);
+        const uint8_t *want = items[j].data + (size_t)first * width;
+        uint8_t *data = test_alloc((size_t)n * width + 1);
+        READ_OK(r, pici_reader_read_range(r, j, first, n, data));
+        cr_assert(memcmp(data, want, (size_t)n * width) == 0, "tensor %u", j);
+        READ_OK(r, pici_reader_apply_range(r, j, first, n, data));
+        for (size_t b = 0; b < (size_t)n * width; b++)
+            cr_assert_eq(data[b], 0);
+        free(data);
+    }
+    pici_reader_close(r);
+    items_free(items);
+    sink_free(&k);
+}
+
+/* Deltas of small tensors are exact, also in a file whose other tensors lose the signs of their zeros. */
+Test(file_tables, deltas_are_exact)
+{
+    static const uint32_t base[2] = {0x3f800000, 0x40000000}, next[2] = {0xbf800000, 0x40000000};
+    const uint64_t two = 2;
+    uint32_t back[2];
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    struct sink k = {0};
+    struct pici_writer *w;
+    struct pici_reader *r;
+    opts.zeros = PICI_ZEROS_BY_VALUE;
+    enum pici_status s = pici_writer_open(&w, sink_write, &k, NULL, 0, &opts);
+    WRITE_OK(w, s);
+    t.rank = 1;
+    t.shape = &two;
+    WRITE_OK(w, pici_writer_tensor(w, &t));
+    WRITE_OK(w, pici_writer_diff(w, base, next, 5)); /* which ends in an element */
+    WRITE_OK(w, pici_writer_diff(w, (const uint8_t *)base + 5, (const uint8_t *)next + 5, 3));
+    WRITE_OK(w, pici_writer_finish(w));
+    pici_writer_close(w);
+    open_memory(&r, &k);
+    memcpy(back, base, sizeof back);
+    READ_OK(r, pici_reader_apply_range(r, 0, 0, 2, back));
+    cr_assert(memcmp(back, next, sizeof back) == 0);
+    pici_reader_close(r);
+    sink_free(&k);
+}
+
+/* What a small tensor takes in a file besides its elements, and the parts of the file that are counted as its own. */
+Test(file_tables, bytes_of_each)
+{
+    enum { N = 10000, LEAST = 24 };
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    struct rng rng = {13};
+    float data[64];
+    uint64_t shape[] = {8, 8};
+    size_t len[3] = {0};
+    for (unsigned version = 1; version <= 2; version++) {
+        struct sink k = {0};
+        struct pici_writer *w;
+        struct pici_reader *r;
+        opts.version = version;
+        enum pici_status s = pici_writer_open(&w, sink_write, &k, NULL, 0, &opts);
+        WRITE_OK(w, s);
+        for (unsigned i = 0; i < N; i++) {
+            char name[64];
+            struct pici_tensor t = PICI_TENSOR_INIT;
+            t.name = name;
+            t.name_len = (size_t)snprintf(name, sizeof name, "model.layers.%u.part%u.weight", i / 8, i % 8);
+            t.rank = 2;
+            t.shape = shape;
+            for (int e = 0; e < 64; e++)
+                data[e] = (float)(rng_next(&rng) >> 40) + 1;
+            WRITE_OK(w, pici_writer_tensor(w, &t));
+            WRITE_OK(w, pici_writer_data(w, data, sizeof data));
+        }
+        WRITE_OK(w, pici_writer_finish(w));
+        pici_writer_close(w);
+        len[version] = k.len;
+        uint64_t sum = 0;
+        open_memory(&r, &k);
+        for (unsigned i = 0; i < N; i++) {
+            struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+            READ_OK(r, pici_reader_tensor(r, i, &t));
+            sum += t.stored_bytes;
+        }
+        pici_reader_close(r);
+        const uint64_t index = load_le64(k.p + k.len - 32);
+        cr_assert_eq(sum + 16 + 48, index, "all records but META, whose body is 8 bytes");
+        sink_free(&k);
+    }
+    cr_assert_leq(len[2], N * (sizeof data + LEAST), "%zu bytes each", len[2] / N - sizeof data);
+    cr_assert_geq(len[1], N * (sizeof data + 200));
+}
+
+Test(file_tables, wrong_version)
+{
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    struct sink k = {0};
+    struct pici_writer *w;
+    opts.version = 3;
+    cr_assert_eq(pici_writer_open(&w, sink_write, &k, NULL, 0, &opts), PICI_E_ARG);
+    cr_assert_not_null(strstr(pici_writer_error(w), "1 and 2, not 3"));
+    pici_writer_close(w);
+}
+
+/* ---- packed bodies ---- */
+
+Test(file_tables, packed_and_unpacked)
+{
+    enum { MOST = 3000 };
+    static uint8_t content[MOST], packed[MOST], back[MOST + 1];
+    struct rng rng = {14};
+    for (unsigned i = 0; i < 20000; i++) {
+        const size_t n = 1 + (size_t)(rng_next(&rng) % (i < 19000 ? 100 : MOST));
+        const unsigned stride = 1 + (unsigned)(rng_next(&rng) % 40), letters = 1 + (unsigned)(rng_next(&rng) % 4);
+        for (size_t b = 0; b < n; b++)
+            content[b] = rng_next(&rng) % 16 && b >= stride ? content[b - stride] : (uint8_t)(rng_next(&rng) % letters);
+        const size_t cap = (size_t)(rng_next(&rng) % (n + 10)), len = pici_pack(packed, cap, content, n);
+        cr_assert_leq(len, cap);
+        if (!len)
+            continue;
+        back[n] = 77;
+        cr_assert(pici_unpack(back, n, packed, len) && memcmp(back, content, n) == 0 && back[n] == 77);
+        cr_assert_not(pici_unpack(back, n - 1, packed, len));
+        cr_assert_not(pici_unpack(back, n + 1, packed, len));
+        for (size_t cut = 0; cut < len; cut++) /* any other length */
+            cr_assert_not(pici_unpack(back, n, packed, cut));
+    }
+}
+
+/* Blocks that someone else made: each length at its limits, and what no block is. */
+Test(file_tables, blocks_by_hand)
+{
+    static const struct {
+        const char *block;
+        size_t len;
+        const char *content; /* null: none */
+        size_t n;
+    } cases[] = {
+        {"\x30"
+         "abc",
+         4, "abc", 3},
+        {"\x10"
+         "a\x01\x00\x10"
+         "b",
+         6, "aaaaab", 6},
+        {"\x32"
+         "abc\x03\x00\x00",
+         7, "abcabcabc", 9},
+        {"\x1f"
+         "a\x01\x00\x00\x00",
+         6, "aaaaaaaaaaaaaaaaaaaa", 20},
+        {"\xf0\x00"
+         "abcdefghijklmno",
+         17, "abcdefghijklmno", 15},
+        {"", 0, NULL, 0},
+        {"\x30"
+         "ab",
+         3, NULL, 3},
+        {"\x31"
+         "abc",
+         4, NULL, 3}, /* a copy at the end */
+        {"\x10"
+         "a\x00\x00\x10"
+         "b",
+         6, NULL, 6}, /* a distance of 0 */
+        {"\x10"
+         "a\x02\x00\x10"
+         "b",
+         6, NULL, 6}, /* before the first byte */
+        {"\x10"
+         "a\x01",
+         3, NULL, 6}, /* half a distance */
+        {"\x10"
+         "a\x01\x00",
+         4, NULL, 5}, /* no literals at the end */
+        {"\x1f"
+         "a\x01\x00",
+         4, NULL, 20},                      /* a length that ends early */
+        {"\xf0\xff\xff\xff", 4, NULL, 700}, /* the same of literals */
+        {"\x1f"
+         "a\x01\x00\xff\x00\x00",
+         7, NULL, 100}, /* a copy beyond the content */
+    };
+    uint8_t back[1024];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        const int good = pici_unpack(back, cases[i].n, (const uint8_t *)cases[i].block, cases[i].len);
+        cr_assert_eq(good, cases[i].content != NULL, "case %zu", i);
+        cr_assert(!good || memcmp(back, cases[i].content, cases[i].n) == 0, "case %zu", i);
+    }
+}
