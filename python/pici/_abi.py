@@ -66,6 +66,7 @@ class WriterOpts(Sized):
         ("zstd_level", c_int),
         ("chunk_elements", c_uint32),
         ("zeros", ENUM),
+        ("version", c_uint64),
     ]
 
 
