@@ -7,19 +7,19 @@ const char *pici_strerror(enum pici_status s)
     switch (s) {
     case PICI_OK: return "success";
     case PICI_E_ARG: return "invalid argument";
-    case PICI_E_SPACE: return "output does not fit in its buffer";
+    case PICI_E_SPACE: return "output buffer too small";
     case PICI_E_UNSUPPORTED: return "not supported by this build or version";
-    case PICI_E_CORRUPT: return "data breaks a rule of the format";
-    case PICI_E_VERSION: return "unknown version of the format";
-    case PICI_E_CHECKSUM: return "checksum does not match";
+    case PICI_E_CORRUPT: return "corrupt data: a rule of the format is broken";
+    case PICI_E_VERSION: return "unsupported format version: update pici";
+    case PICI_E_CHECKSUM: return "checksum mismatch: the data are damaged";
     case PICI_E_NOMEM: return "out of memory";
-    case PICI_E_IO: return "input or output failed";
+    case PICI_E_IO: return "I/O error";
     case PICI_E_PEER: return "another rank failed";
-    case PICI_E_TRANSPORT: return "the transport failed";
+    case PICI_E_TRANSPORT: return "transport error";
     case PICI_E_TIMEOUT: return "timed out";
-    case PICI_E_DEVICE: return "the device failed";
-    case PICI_E_BROKEN: return "communicator unusable after an earlier error";
-    case PICI_E_SYNC: return "written, but perhaps not on the disk yet";
+    case PICI_E_DEVICE: return "GPU error";
+    case PICI_E_BROKEN: return "communicator unusable after an earlier error: create a new one";
+    case PICI_E_SYNC: return "written, but not synced: a power failure may undo it";
     }
     return "unknown status";
 }

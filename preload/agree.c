@@ -34,11 +34,10 @@ static void say_waiting(MPI_Comm comm, enum function function)
     const char *also = function == NEIGHBOR_ALLGATHER ? " Do all ranks give the same count, as MPI demands?" : "";
     int rank = 0;
     PMPI_Comm_rank(comm, &rank);
-    fprintf(
-        stderr,
-        "pici: rank %d has waited %d s for other ranks in %s; did every host get LD_PRELOAD, and the same PICI_PMPI "
-        "variables?%s\n",
-        rank, pmpi_settings()->wait_s, pmpi_function_name(function), also);
+    fprintf(stderr,
+            "pici: rank %d has waited %d s for other ranks in %s; check that every host has LD_PRELOAD and the same "
+            "PICI_PMPI variables.%s\n",
+            rank, pmpi_settings()->wait_s, pmpi_function_name(function), also);
 }
 
 /* The nonblocking collective does not match the blocking one of a rank that has not loaded this library: that rank

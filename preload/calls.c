@@ -329,7 +329,7 @@ static int failed(const struct call *call, const struct plan *plan, enum pici_st
     PMPI_Comm_rank(call->comm, &rank);
     if (can_be_repeated(call, status)) {
         if (!rank)
-            fprintf(stderr, "pici: %s: %s; this communicator is MPI's from now on\n",
+            fprintf(stderr, "pici: %s: %s; MPI makes the calls of this communicator from now on\n",
                     pmpi_function_name(call->function), pici_comm_error(plan->state->comm));
         pmpi_state_off(plan->state, OFF);
         pmpi_count(call->function, OFF);

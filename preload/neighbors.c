@@ -254,8 +254,8 @@ static enum reason agree_on_call(const struct call *call, struct state *state, s
         return OFF;
     if (words[REFUSED]) {
         pmpi_say(call->comm, &said,
-                 "%s: a rank cannot take part: no memory, a GPU, overlapping buffers, or an earlier error; the "
-                 "neighbourhoods of this communicator are MPI's from now on",
+                 "%s: a rank cannot take part: no memory, a GPU, overlapping buffers, or an earlier error; MPI makes "
+                 "the neighbourhood calls of this communicator from now on",
                  pmpi_function_name(call->function));
         graph->reason = OFF;
         return OFF;
@@ -351,9 +351,10 @@ static int reserve(const struct call *call, struct state *state, const struct ex
                                   PICI_OK};
     const int rc = pmpi_agree(call->comm, call->function, words, MPI_MAX);
     if (rc != MPI_SUCCESS || words[0]) {
-        pmpi_say(call->comm, &said,
-                 "%s: a rank has no memory for the call; the neighbourhoods of this communicator are MPI's from now on",
-                 pmpi_function_name(call->function));
+        pmpi_say(
+            call->comm, &said,
+            "%s: a rank has no memory for the call; MPI makes the neighbourhood calls of this communicator from now on",
+            pmpi_function_name(call->function));
         pmpi_graph_unplan(graph);
         graph->reason = OFF;
         return rc;

@@ -448,7 +448,7 @@ static void cap_level(struct tool_options *chosen)
     const int most = chosen->ultra ? 22 : 19;
     if (!chosen->zstd_short || chosen->zstd <= most)
         return;
-    tool_warn(NULL, "level %d is above the highest, so %d is taken%s", chosen->zstd, most,
+    tool_warn(NULL, "level %d is too high; using %d%s", chosen->zstd, most,
               chosen->ultra ? "" : "; --ultra allows up to 22");
     chosen->zstd = most;
 }
@@ -505,7 +505,7 @@ static int parse_options(const struct verb *verb, int argc, char **argv, struct 
     chosen->args = argv + optind;
     chosen->nargs = argc - optind;
     if (chosen->to_stdout && chosen->out && strcmp(chosen->out, "-") != 0 && !(*given & BIT(OPT_HELP)))
-        return wrong(verb, "either --stdout or -o %s", chosen->out);
+        return wrong(verb, "--stdout and -o %s exclude each other: use one of them", chosen->out);
     if (chosen->to_stdout)
         chosen->out = "-";
     return TOOL_OK;
@@ -542,17 +542,18 @@ static int run_operands(const struct verb *verb, const struct verb *as, struct t
     struct stat info;
     if (!chosen->nargs && as->most == INT32_MAX && as->least <= 1) {
         if (fstat(STDIN_FILENO, &info) != 0 || S_ISCHR(info.st_mode))
-            return wrong(as, "no file is given, and standard input is %s",
+            return wrong(as, "no input file given, and standard input is %s",
                          isatty(STDIN_FILENO) ? "a terminal" : "no file and no pipe");
         chosen->args = standard_input;
         chosen->nargs = 1;
     }
     if (chosen->nargs < as->least)
-        return wrong(as, "operands are missing: %s", as->operands);
+        return wrong(as, "missing operands: expected %s", as->operands);
     if (chosen->nargs > as->most)
-        return wrong(as, "one operand too many: %s", chosen->args[as->most]);
+        return wrong(as, "unexpected operand: %s", chosen->args[as->most]);
     if (chosen->out && chosen->out_dir)
-        return wrong(as, "either -o %s or --output-dir-flat %s", chosen->out, chosen->out_dir);
+        return wrong(as, "-o %s and --output-dir-flat %s exclude each other: use one of them", chosen->out,
+                     chosen->out_dir);
     term_set_talk(chosen->talk);
     cap_level(chosen);
     return chosen->recurse ? run_recursive(verb, chosen) : run_parsed(verb, chosen);

@@ -272,10 +272,11 @@ static size_t read_word(struct pici_request *request, const uint8_t *message, si
     if (status) {
         if (status == PICI_E_PEER)
             pici_coll_note(request->comm,
-                           "rank %d runs another version of the library: its messages are of version %lu, ours of %d",
+                           "rank %d runs an incompatible version of pici: message version %lu, here %d; install the "
+                           "same version on all ranks",
                            peer, (unsigned long)word.version, MSG_VERSION);
         else
-            pici_coll_note(request->comm, "rank %d sent garbage where its %s was due", peer,
+            pici_coll_note(request->comm, "rank %d sent an invalid message instead of its %s", peer,
                            kind == MSG_AGREE_CALL ? "call" : "verdict");
         learn(agreement, status, peer);
         return 0;

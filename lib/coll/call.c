@@ -240,7 +240,7 @@ static int advance_in_time(struct pici_comm *comm, double *now, double *remainin
         return 0;
     const struct pici_transport *transport = &comm->transport;
     const char *reason = transport->error ? transport->error(transport->context) : "";
-    pici_coll_note(comm, "rank %d: nothing moved for %d ms%s%s", comm->rank, request->call.opts.timeout_ms,
+    pici_coll_note(comm, "rank %d: no progress for %d ms%s%s", comm->rank, request->call.opts.timeout_ms,
                    reason[0] ? ": " : "", reason);
     pici_coll_break(comm, PICI_E_TIMEOUT, PICI_E_TIMEOUT);
     return 1;

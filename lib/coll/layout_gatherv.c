@@ -54,8 +54,8 @@ const char *pici_layout_count(struct coll_call *call, const struct pici_comm *co
                  call->args.count, counts[comm->rank]);
     else if (beyond >= 0)
         snprintf(explanation, bytes,
-                 "entry %d of recvcounts and displs, %" PRIu64 " elements at %" PRIu64 ", is beyond memory", beyond,
-                 counts[beyond], first_of(call, beyond));
+                 "recvcounts[%d] and displs[%d]: %" PRIu64 " elements at %" PRIu64 " exceed the address space", beyond,
+                 beyond, counts[beyond], first_of(call, beyond));
     else
         return NULL;
     return explanation;
@@ -94,7 +94,7 @@ const char *pici_layout_slots_wrong(const struct coll_call *call, const struct p
         const uint8_t *slot = args->recv + (args->displs ? args->displs[i] : packed) * width;
         if (!(i == comm->rank && args->send == slot) &&
             pici_overlap(args->send, args->count * width, slot, args->recvcounts[i] * width))
-            return "the send and receive buffers overlap, and not in place";
+            return "the send and receive buffers overlap, but not as for an in-place call: use separate buffers";
     }
     return NULL;
 }

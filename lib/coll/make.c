@@ -109,18 +109,18 @@ enum pici_status pici_comm_transport(struct pici_comm **out, const struct pici_t
     enum pici_status status = PICI_E_ARG;
     struct pici_comm *comm = NULL;
     if (!out)
-        pici_coll_note(NULL, "no place for the communicator");
+        pici_coll_note(NULL, "the pointer to the new communicator is NULL");
     else if (transport->size < TRANSPORT_FIRST || !transport->send || !transport->recv || !transport->test ||
              !transport->abandon || !transport->close)
-        pici_coll_note(NULL, "the transport's struct lacks a function, or its size is no version's");
+        pici_coll_note(NULL, "invalid struct pici_transport: a function is missing, or the member size is wrong");
     else if (transport->ranks < 1 || transport->ranks > COLL_MAX_RANKS || transport->rank < 0 ||
              transport->rank >= transport->ranks)
-        pici_coll_note(NULL, "rank %d of %d", transport->rank, transport->ranks);
+        pici_coll_note(NULL, "rank %d out of range (world size %d)", transport->rank, transport->ranks);
     else if (!(comm = calloc(1, sizeof *comm))) {
         pici_coll_note(NULL, "no memory for a communicator");
         status = PICI_E_NOMEM;
     } else if ((status = copy_transport(comm, transport))) {
-        pici_coll_note(NULL, "the transport is made for a later version of the library");
+        pici_coll_note(NULL, "struct pici_transport has members of a later version: update pici");
     } else if ((status = make(comm, transport)) == PICI_OK) {
         *out = comm;
         return PICI_OK;

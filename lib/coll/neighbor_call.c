@@ -62,7 +62,7 @@ static const char *count_slots(struct coll_call *call, uint64_t most, char *expl
         const uint64_t count = slot_of(args, i, &first_element);
         if (!fmt_muladd(&end, 1, first_element, count) || end > most) {
             snprintf(explanation, bytes,
-                     "entry %d of the sources, %" PRIu64 " elements at %" PRIu64 ", is beyond memory", i, count,
+                     "entry %d of the sources: %" PRIu64 " elements at %" PRIu64 " exceed the address space", i, count,
                      first_element);
             return explanation;
         }
@@ -85,9 +85,9 @@ static const char *count(struct coll_call *call, const struct pici_comm *comm, c
     resolved->closing = call->opts.agree;
     resolved->longest = args->varied ? allowed / resolved->width : args->count;
     if (args->count > most || args->count > COLL_LONGEST)
-        snprintf(explanation, bytes, "a count of %" PRIu64 " is beyond memory", args->count);
+        snprintf(explanation, bytes, "count %" PRIu64 " exceeds the address space", args->count);
     else if (resolved->longest > most)
-        snprintf(explanation, bytes, "the plan's most_bytes, %" PRIu64 ", is beyond memory", allowed);
+        snprintf(explanation, bytes, "the plan's most_bytes, %" PRIu64 ", exceeds the address space", allowed);
     else if (args->varied && allowed && args->count > resolved->longest)
         snprintf(explanation, bytes, "sendcount is %" PRIu64 ", and the plan's most_bytes allows %" PRIu64, args->count,
                  resolved->longest);

@@ -21,7 +21,7 @@ static const char *count_of(struct coll_call *call, uint64_t shares, char *expla
     if (fmt_muladd(&resolved->total, call->args.count, shares, 0) && resolved->total <= SIZE_MAX / 2 / resolved->width)
         return NULL;
     resolved->total = 0;
-    snprintf(explanation, bytes, "a count of %" PRIu64 " is beyond memory", call->args.count);
+    snprintf(explanation, bytes, "count %" PRIu64 " exceeds the address space", call->args.count);
     return explanation;
 }
 
@@ -36,7 +36,7 @@ static const char *count_broadcast(struct coll_call *call, const struct pici_com
     const char *reason = count_of(call, 1, explanation, bytes);
     if (call->args.root >= 0 && call->args.root < comm->ranks)
         return reason;
-    snprintf(explanation, bytes, "there is no root %d among %d ranks", call->args.root, comm->ranks);
+    snprintf(explanation, bytes, "root %d out of range (world size %d)", call->args.root, comm->ranks);
     return explanation;
 }
 
@@ -54,7 +54,7 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
         (pici_overlap(residual, sent, args->send, sent) || pici_overlap(residual, sent, args->recv, received)))
         return "the residual overlaps a buffer";
     return !pici_coll_in_place(call, comm) && pici_overlap(args->send, sent, args->recv, received)
-               ? "the send and receive buffers overlap, and not in place"
+               ? "the send and receive buffers overlap, but not as for an in-place call: use separate buffers"
                : NULL;
 }
 

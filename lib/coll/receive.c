@@ -31,7 +31,7 @@ static enum pici_status check_prefix(struct pici_request *request, const struct 
         prefix->dtype == (unsigned)call->args.dtype && prefix->op == call->resolved.said.op &&
         prefix->algorithm == algorithm && prefix->blocks == (uint32_t)blocks)
         return PICI_OK;
-    pici_coll_note(request->comm, "rank %d sent a message that does not belong here", peer);
+    pici_coll_note(request->comm, "rank %d sent an unexpected message", peer);
     return PICI_E_CORRUPT;
 }
 

@@ -44,9 +44,9 @@ static enum pici_status find_engine(struct pici_request *request)
         return PICI_E_DEVICE;
     }
     if (sends < 0 || receives < 0)
-        wrong = "a buffer is in another GPU's memory than the stream's";
+        wrong = "a buffer is not on the GPU of the stream: use buffers and a stream of one GPU";
     else if (sending && receiving && sends != receives)
-        wrong = "one buffer is in a GPU's memory, the other is not";
+        wrong = "one buffer is in GPU memory, the other in host memory: use one kind for both";
     else if (sending && call->opts.residual && engine->owns(comm->other_self, call->opts.residual) != sends)
         wrong = "the residual is not in the same memory as the buffers";
     else if (((uintptr_t)call->args.send | (uintptr_t)call->args.recv | (uintptr_t)call->opts.residual) %
@@ -178,7 +178,7 @@ enum pici_status pici_request_room(struct pici_request *request)
     enum pici_status status = call->args.rules->lay_out(layout, comm, call);
     if (status) {
         pici_coll_note(comm,
-                       status == PICI_E_ARG ? "rank %d: a count beyond memory"
+                       status == PICI_E_ARG ? "rank %d: a count exceeds the address space"
                                             : "rank %d: the transport cannot carry this algorithm's messages",
                        comm->rank);
         return status;

@@ -182,7 +182,7 @@ static enum pici_status open_file(struct opening *o)
     if (o->fd < 0 || fstat(o->fd, &st) != 0)
         return io_failed(o, errno);
     if (!S_ISREG(st.st_mode) || st.st_size <= 0)
-        return pici_why(o->why, PICI_E_ARG, o->path, "empty, or not a file that can be read at random");
+        return pici_why(o->why, PICI_E_ARG, o->path, "is empty or not seekable: use a regular file");
     o->bytes = (uint64_t)st.st_size;
     return PICI_OK;
 }

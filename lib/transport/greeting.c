@@ -128,22 +128,24 @@ int pici_greeting_wrong(const struct greeting *greeting, const struct greeting *
     const unsigned long rank = greeting->rank, ranks = greeting->ranks, own_ranks = own->ranks;
     if (greeting->version != own->version || greeting->messages != own->messages)
         snprintf(explanation, bytes,
-                 "rank %lu runs another version of the library: its messages are of version %lu.%lu, ours of %lu.%lu",
+                 "rank %lu runs an incompatible version of pici: message version %lu.%lu, here %lu.%lu; install the "
+                 "same version on all ranks",
                  rank, (unsigned long)greeting->version, (unsigned long)greeting->messages, (unsigned long)own->version,
                  (unsigned long)own->messages);
     else if (greeting->kind != own->kind)
-        snprintf(explanation, bytes, "rank %lu is at another point of the rendezvous", rank);
+        snprintf(explanation, bytes, "rank %lu is out of step with the rendezvous: restart all ranks", rank);
     else if (ranks != own_ranks)
-        snprintf(explanation, bytes, "rank %lu is one of %lu ranks, rank %lu is one of %lu", rank, ranks,
+        snprintf(explanation, bytes,
+                 "rank %lu has world size %lu, rank %lu has %lu: pass the same number of ranks everywhere", rank, ranks,
                  (unsigned long)own->rank, own_ranks);
     else if (rank >= ranks)
-        snprintf(explanation, bytes, "there is a rank %lu of %lu", rank, ranks);
+        snprintf(explanation, bytes, "rank %lu out of range (world size %lu)", rank, ranks);
     else if (sender >= 0 && rank != (unsigned long)sender)
-        snprintf(explanation, bytes, "the socket for rank %d leads to rank %lu", sender, rank);
+        snprintf(explanation, bytes, "the socket for rank %d is connected to rank %lu", sender, rank);
     else if (rank == own->rank)
-        snprintf(explanation, bytes, "two processes are rank %lu", rank);
+        snprintf(explanation, bytes, "two processes claim rank %lu", rank);
     else if (greeting->peer != own->rank)
-        snprintf(explanation, bytes, "rank %lu has a socket for rank %lu that leads to rank %lu", rank,
+        snprintf(explanation, bytes, "the socket of rank %lu for rank %lu is connected to rank %lu", rank,
                  (unsigned long)greeting->peer, (unsigned long)own->rank);
     else
         return 0;

@@ -783,7 +783,7 @@ enum pici_status pici_comm_nccl(struct pici_comm **out, ncclComm_t comm, cudaStr
 {
     struct pici_transport transport;
     if (!out) {
-        pici_comm_failed("no place for the communicator");
+        pici_comm_failed("the pointer to the new communicator is NULL");
         return PICI_E_ARG;
     }
     *out = NULL;

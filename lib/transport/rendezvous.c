@@ -101,7 +101,8 @@ static enum pici_status listen_as_zero(struct party *party, const char *host, co
         }
         if (!party->token[0] && !pici_place_loopback(&place)) {
             freeaddrinfo(found);
-            return fail(party, PICI_E_ARG, "the address \"%.100s\" can be reached from other hosts: that needs a token",
+            return fail(party, PICI_E_ARG,
+                        "the address \"%.100s\" is reachable from other hosts: set a token (PICI_TOKEN)",
                         party->address);
         }
         fd = pici_address_listen(&party->zero_address, any, 0);
@@ -130,7 +131,7 @@ static int welcome(struct party *party, int fd, const struct greeting *greeting,
             other = pici_address_place(&address);
         pici_address_words(&one, here);
         pici_address_words(&other, there);
-        snprintf(explanation, sizeof explanation, "two processes are rank %lu: from %s and from %s",
+        snprintf(explanation, sizeof explanation, "two processes claim rank %lu: from %s and from %s",
                  (unsigned long)greeting->rank, here, there);
         wrong = 1;
     }
@@ -188,8 +189,12 @@ static void name_missing(struct party *party, int first)
     }
     if (missing > NAMED)
         snprintf(list + offset, sizeof list - offset, " and %d more", missing - NAMED);
-    (void)fail(party, PICI_E_TIMEOUT, "rank%s %s of %d did not come in %d ms; connections without the token: %d",
-               missing > 1 ? "s" : "", list, party->ranks, party->timeout_ms, party->pending.rejected);
+    char rejected[64] = "";
+    if (party->pending.rejected)
+        snprintf(rejected, sizeof rejected, "; rejected %d connection%s (bad token)", party->pending.rejected,
+                 party->pending.rejected > 1 ? "s" : "");
+    (void)fail(party, PICI_E_TIMEOUT, "timed out after %d ms waiting for rank%s %s of %d%s", party->timeout_ms,
+               missing > 1 ? "s" : "", list, party->ranks, rejected);
 }
 
 /* Take in those that wait. Returns how many others than before have come; *most is how many anybody says there are. */
@@ -244,7 +249,7 @@ static enum pici_status let_join(struct party *party)
             party->pending.error = 0;
         for (int i = 1; i < party->ranks; i++)
             if (party->fds[i] >= 0 && has_left(party->fds[i])) {
-                (void)fail(party, PICI_E_PEER, "rank %d came, but left before all others were there", i);
+                (void)fail(party, PICI_E_PEER, "rank %d joined, but disconnected before all ranks had joined", i);
                 close(party->fds[i]);
                 party->fds[i] = -1;
             }
@@ -298,7 +303,7 @@ static enum pici_status answer(struct party *party)
     }
     for (int i = 0; i < party->ranks && !s; i++)
         if (sides[i].status)
-            (void)fail(party, sides[i].status, "rank %d left before all others were there", i);
+            (void)fail(party, sides[i].status, "rank %d disconnected before all ranks had joined", i);
     free(sides);
     free(out);
     return s ? fail(party, s, "no memory for %d ranks", party->ranks) : party->fault.status;
@@ -339,7 +344,7 @@ static enum pici_status reach_zero(struct party *party, const char *host, const 
             if (!party->token[0] && !pici_place_loopback(&place)) {
                 freeaddrinfo(found);
                 return fail(party, PICI_E_ARG,
-                            "the address \"%.100s\" can be reached from other hosts: that needs a token",
+                            "the address \"%.100s\" is reachable from other hosts: set a token (PICI_TOKEN)",
                             party->address);
             }
             const int64_t soon = pici_meet_deadline(ATTEMPT_MS);
@@ -352,8 +357,8 @@ static enum pici_status reach_zero(struct party *party, const char *host, const 
             break;
         const int remaining = pici_meet_left(party->deadline);
         if (!remaining)
-            return fail(party, PICI_E_TIMEOUT, "rank 0 could not be reached at %.100s in %d ms: %s", party->address,
-                        party->timeout_ms, named ? gai_strerror(named) : strerror(error));
+            return fail(party, PICI_E_TIMEOUT, "timed out after %d ms connecting to rank 0 at %.100s: %s",
+                        party->timeout_ms, party->address, named ? gai_strerror(named) : strerror(error));
         nap(pause < remaining ? pause : remaining);
     }
     if (!pici_address_own(party->fds[0], &party->zero_address))
@@ -371,7 +376,9 @@ static enum pici_status listen_as_other(struct party *party)
         return fail(party, PICI_E_ARG, "PICI_SOCKET_IFNAME: the network interface \"%.40s\" has no address", name);
     struct place place = pici_address_place(&address);
     if (!party->token[0] && !pici_place_loopback(&place))
-        return fail(party, PICI_E_ARG, "this rank would listen where other hosts can reach it: that needs a token");
+        return fail(
+            party, PICI_E_ARG,
+            "this rank would listen on an address that is reachable from other hosts: set a token (PICI_TOKEN)");
     place.port = 0;
     address = pici_address_at(&place, &address);
     const int fd = pici_address_listen(&address, party->settings.ports[0] ? party->settings.ports : any, party->rank);
@@ -407,12 +414,13 @@ static enum pici_status with_zero(struct party *party, const uint8_t *out, size_
         return fail(party, status, "no memory for a rendezvous");
     if (side.status == PICI_E_PEER)
         return fail(party, PICI_E_PEER,
-                    "rank 0 at %.100s closed the connection: is the token the same, and is no other process rank %d?",
+                    "rank 0 at %.100s rejected the connection: check that the token is the same, and that no other "
+                    "process is rank %d",
                     party->address, party->rank);
     if (side.status && side.error)
-        return fail(party, side.status, "rank 0 at %.100s does not answer: %s", party->address, strerror(side.error));
+        return fail(party, side.status, "no answer from rank 0 at %.100s: %s", party->address, strerror(side.error));
     if (side.status)
-        return fail(party, side.status, "rank 0 at %.100s does not answer", party->address);
+        return fail(party, side.status, "no answer from rank 0 at %.100s", party->address);
     return PICI_OK;
 }
 
@@ -453,7 +461,8 @@ static enum pici_status join(struct party *party, const char *host, const char *
     if (status)
         return status;
     if (pici_verdict_get(&answer_of_zero, verdict))
-        return fail(party, PICI_E_PEER, "what listens at %.100s is not rank 0", party->address);
+        return fail(party, PICI_E_PEER, "the peer at %.100s is not rank 0 of this job: check PICI_RENDEZVOUS",
+                    party->address);
     if (answer_of_zero.status) {
         party->fault = answer_of_zero;
         return answer_of_zero.status;
@@ -501,7 +510,7 @@ static enum pici_status hear_zero(struct party *party)
         party->fault = verdict;
         return verdict.status;
     }
-    return fail(party, PICI_E_PEER, "rank 0 gave up while the ranks connected to each other");
+    return fail(party, PICI_E_PEER, "rank 0 aborted while the ranks connected to each other");
 }
 
 /* Accept connections of the higher ranks. Rank 0 knows first if one of them is gone: it closes its connection then. */
@@ -568,14 +577,14 @@ static enum pici_status resolve(struct party *party, const char *address, int ra
     if (!token)
         token = settings->token ? settings->token : "";
     if (!party->ranks)
-        return fail(party, PICI_E_ARG, "the number of ranks: neither given nor in PICI_RANKS (pici-run sets it)");
+        return fail(party, PICI_E_ARG, "number of ranks not set: pass it, set PICI_RANKS, or start with pici-run");
     if (party->rank < 0)
-        return fail(party, PICI_E_ARG, "the number of this rank: neither given nor in PICI_RANK (pici-run sets it)");
+        return fail(party, PICI_E_ARG, "rank not set: pass it, set PICI_RANK, or start with pici-run");
     if (party->ranks < 1 || party->ranks > COLL_MAX_RANKS || party->rank >= party->ranks)
-        return fail(party, PICI_E_ARG, "rank %d of %d", party->rank, party->ranks);
+        return fail(party, PICI_E_ARG, "rank %d out of range (world size %d)", party->rank, party->ranks);
     if (!party->address && party->ranks > 1)
         return fail(party, PICI_E_ARG,
-                    "the address of rank 0: neither given nor in PICI_RENDEZVOUS (pici-run sets it)");
+                    "address of rank 0 not set: pass it, set PICI_RENDEZVOUS, or start with pici-run");
     if (settings->interface && !if_nametoindex(settings->interface))
         return fail(party, PICI_E_ARG, "PICI_SOCKET_IFNAME: there is no network interface \"%.40s\"",
                     settings->interface);
@@ -615,7 +624,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *addres
     if (out)
         *out = NULL;
     if (!out || !party) {
-        pici_comm_failed(out ? "no memory for a rendezvous" : "no place for the communicator");
+        pici_comm_failed(out ? "no memory for a rendezvous" : "the pointer to the new communicator is NULL");
         free(party);
         return out ? PICI_E_NOMEM : PICI_E_ARG;
     }

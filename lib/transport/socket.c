@@ -135,9 +135,9 @@ static void take_shutdown(struct node *node, struct peer *peer, uint64_t word)
     if (!status)
         snprintf(explanation, sizeof explanation, "rank %d has freed its communicator", from);
     else if (culprit == from)
-        snprintf(explanation, sizeof explanation, "rank %d gave up: %s", from, pici_strerror(status));
+        snprintf(explanation, sizeof explanation, "rank %d aborted: %s", from, pici_strerror(status));
     else
-        snprintf(explanation, sizeof explanation, "rank %d gave up because of rank %d: %s", from, culprit,
+        snprintf(explanation, sizeof explanation, "rank %d aborted after rank %d failed: %s", from, culprit,
                  pici_strerror(status));
     lose(node, peer, status ? status : PICI_E_PEER, culprit, explanation);
 }
@@ -152,7 +152,7 @@ static int again(struct node *node, struct peer *peer, ssize_t moved)
     if (error == EAGAIN || error == EWOULDBLOCK)
         return 0;
     if (moved == 0 || error == EPIPE || error == ECONNRESET) {
-        snprintf(explanation, sizeof explanation, "rank %d has closed its connection: it ended or was killed",
+        snprintf(explanation, sizeof explanation, "rank %d closed its connection: it exited or was killed",
                  number(node, peer));
         lose(node, peer, PICI_E_PEER, number(node, peer), explanation);
     } else {
@@ -598,7 +598,7 @@ static const char *socket_error(void *context)
     if (node->error[0])
         return node->error;
     node->waits[0] = '\0';
-    const char *before = sends ? "data is not taken by rank " : "no message from rank ";
+    const char *before = sends ? "waiting to send data to rank " : "waiting for a message from rank ";
     for (i = awaited(node, 0, sends); i >= 0 && remaining; i = awaited(node, i + 1, sends), remaining--) {
         offset += snprintf(node->waits + offset, sizeof node->waits - (size_t)offset, "%s%d", before, i);
         before = ", ";

@@ -128,7 +128,7 @@ static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
         if (side->status)
             continue;
         if (pici_greeting_get(&circle->greetings[i], side->incoming)) {
-            snprintf(explanation, sizeof explanation, "the socket for rank %d leads to something that is no rank", i);
+            snprintf(explanation, sizeof explanation, "the peer on the socket for rank %d is not a pici rank", i);
             find_fault(circle, PICI_E_PEER, explanation);
         } else if (pici_greeting_wrong(&circle->greetings[i], &own, i, explanation, sizeof explanation))
             find_fault(circle, PICI_E_PEER, explanation);
@@ -138,9 +138,9 @@ static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
         if (!side->status)
             continue;
         if (side->status == PICI_E_PEER)
-            snprintf(explanation, sizeof explanation, "rank %d closed its connection before it said who it is", i);
+            snprintf(explanation, sizeof explanation, "rank %d closed its connection before its greeting", i);
         else if (side->status == PICI_E_TIMEOUT)
-            snprintf(explanation, sizeof explanation, "rank %d did not say who it is", i);
+            snprintf(explanation, sizeof explanation, "timed out waiting for the greeting of rank %d", i);
         else
             snprintf(explanation, sizeof explanation, "the socket for rank %d: %s", i, strerror(side->error));
         find_fault(circle, side->status, explanation);
@@ -189,8 +189,9 @@ static enum pici_status judge(struct circle *circle)
         verdict.rank = (uint32_t)circle->rank;
         if (side->status || pici_verdict_get(&verdict, side->incoming)) {
             snprintf(explanation, sizeof explanation,
-                     side->status == PICI_E_PEER ? "rank %d closed its connection before the communicator was made"
-                                                 : "rank %d did not say whether its communicator is made",
+                     side->status == PICI_E_PEER
+                         ? "rank %d closed its connection before it had created its communicator"
+                         : "timed out waiting for rank %d to create its communicator",
                      i);
             verdict = (struct greeting_verdict){.status = side->status ? side->status : PICI_E_CORRUPT,
                                                 .rank = (uint32_t)circle->rank};
@@ -301,9 +302,9 @@ enum pici_status pici_comm_sockets(struct pici_comm **out, const int *fds, int r
     if (out)
         *out = NULL;
     if (!out || !fds || ranks < 1 || ranks > COLL_MAX_RANKS || rank < 0 || rank >= ranks) {
-        snprintf(explanation, sizeof explanation, "rank %d of %d", rank, ranks);
+        snprintf(explanation, sizeof explanation, "rank %d out of range (world size %d)", rank, ranks);
         if (!out)
-            snprintf(explanation, sizeof explanation, "no place for the communicator");
+            snprintf(explanation, sizeof explanation, "the pointer to the new communicator is NULL");
         else if (!fds)
             snprintf(explanation, sizeof explanation, "no sockets");
         pici_comm_failed(explanation);

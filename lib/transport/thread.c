@@ -568,7 +568,7 @@ enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
     char reason[256];
     if (!comms || ranks < 1 || ranks > MAX_RANKS) {
         snprintf(reason, sizeof reason, "%d ranks", ranks);
-        pici_comm_failed(comms ? reason : "no place for the communicators");
+        pici_comm_failed(comms ? reason : "the pointer to the new communicators is NULL");
         return PICI_E_ARG;
     }
     for (int i = 0; i < ranks; i++)

@@ -47,14 +47,14 @@ def _typed(array: Storage, found: Optional[DType], dtype: Optional[DTypeLike]) -
     if dtype is None:
         if found is None:
             raise TypeError(
-                f"elements of {array.dtype} are of no dtype here: dtype= says which to take their bits for, as in "
-                "dtype='u8' or dtype='bf16'; or convert them with array.astype"
+                f"unsupported element type {array.dtype}: pass dtype= to read the bits as another, as in dtype='u8' or "
+                "dtype='bf16', or convert the values with array.astype"
             )
         return found
     wanted = named(dtype)
     if wanted.itemsize != array.dtype.itemsize:
         raise TypeError(
-            f"elements of {array.dtype} cannot be taken for {wanted.name}: they differ in width. To convert values, "
+            f"cannot read elements of {array.dtype} as {wanted.name}: their widths differ. To convert values, "
             "pass array.astype(...)"
         )
     return wanted

@@ -34,13 +34,13 @@ def _typed(found: Optional[DType], width: int, name: Any, dtype: Optional[DTypeL
     """What elements are taken for. found, width, name: their own dtype, if it has a place here; its bytes; its name."""
     if dtype is None:
         if found is None or found in OPAQUE:
-            raise TypeError(f"elements of {name} are of no dtype here: dtype= says which to take their bits for")
+            raise TypeError(f"unsupported element type {name}: pass dtype= to read the bits as another")
         return found
     wanted = named(dtype)
     if wanted in OPAQUE:
-        raise TypeError(f"no arithmetic is known of {wanted.name}: pass dtype='u8' to move its bytes")
+        raise TypeError(f"no arithmetic for {wanted.name}: pass dtype='u8' to move its bytes")
     if wanted.itemsize != width:
-        raise TypeError(f"elements of {name} cannot be taken for {wanted.name}: they differ in width")
+        raise TypeError(f"cannot read elements of {name} as {wanted.name}: their widths differ")
     return wanted
 
 

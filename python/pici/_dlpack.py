@@ -103,7 +103,7 @@ def imported(x: Any) -> tuple[np.ndarray[Any, Any], Optional[_dtypes.DType]]:
     t, flags = _open(capsule)
     d = _dtypes.BY_DLPACK.get((t.code, t.bits))
     if t.lanes != (2 if d is _dtypes.F4 else 1) or (d is None and t.bits not in (8, 16, 32, 64)) or d in _dtypes.F6:
-        raise BufferError(f"elements of {t.bits} bits and {t.lanes} lanes are of no dtype here")
+        raise BufferError(f"unsupported element type: {t.bits} bits, {t.lanes} lanes")
     item = t.bits * t.lanes // 8
     kind = (d.storage if d.plain or d.narrow else _dtypes.numpy_dtype(d)) if d else np.dtype(f"u{item}")
     shape = tuple(t.shape[: t.ndim]) if t.ndim else ()

@@ -45,9 +45,9 @@ class OutFolder:
         self.below = sorted(below - {"."})
         made, sources = self.path.resolve(), {like.resolve(), (read or like).resolve()}
         if sources & set(made.parents):
-            raise ValueError(f"{self.path} is in the folder that is read: write it elsewhere")
+            raise ValueError(f"{self.path} is inside the input folder: write it elsewhere")
         if made in sources - ({like.resolve()} if in_place else set()) or any(made in s.parents for s in sources):
-            raise ValueError(f"{self.path} is, or has in it, a folder that is read: write it elsewhere")
+            raise ValueError(f"{self.path} is or contains an input folder: write it elsewhere")
         self.mode = stat.S_IMODE(like.stat().st_mode) & 0o777 | 0o700
         self.replace = os.path.lexists(self.path)
         if self.replace:
@@ -75,8 +75,8 @@ class OutFolder:
                     own = self.path.resolve() == self.like.resolve() and not name.startswith(".")
                     if inner not in self.below and not own and not os.path.islink(os.path.join(at, name)):
                         raise ValueError(
-                            f"{self.path} has folders in it that the new one has not, as {inner}, so it is not "
-                            "replaced: remove it first"
+                            f"{self.path} is not replaced: it has folders that the new one lacks, such as {inner}; "
+                            "remove it first"
                         )
                 entries += len(files) + len(folders)
                 known = known or any(
@@ -84,7 +84,7 @@ class OutFolder:
                 )
             known = known or not entries
         if not known:
-            raise ValueError(f"{self.path} is not a checkpoint, so it is not replaced: remove it first")
+            raise ValueError(f"{self.path} is not replaced: it is not a checkpoint; remove it first")
 
     def commit(self) -> None:
         for name in self.below:

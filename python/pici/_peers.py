@@ -191,8 +191,8 @@ class _Meeting:
             self.check()
             if self.left() <= 0:
                 raise TimedOutError(
-                    f"rank {self.rank} waited {self.timeout:g} s: {_named(self.missing())} did not come to connect. "
-                    "All ranks must make the same calls"
+                    f"rank {self.rank} timed out after {self.timeout:g} s waiting for {_named(self.missing())} to "
+                    "connect: all ranks must make the same calls"
                 )
             if time.monotonic() >= notice:
                 _log.warning("rank %d waits for %s to connect", self.rank, _named(self.missing()))
@@ -261,7 +261,7 @@ def _answered(meeting: _Meeting, peer: int, s: socket.socket, token: bytes) -> N
             raise PeerError(f"rank {peer} closed the connection of rank {meeting.rank}")
         got += part
     if not hmac.compare_digest(got, token):
-        raise PeerError(f"what listens at the place of rank {peer} did not read the store")
+        raise PeerError(f"the process at the address of rank {peer} is not a rank of this group")
 
 
 class _Door:

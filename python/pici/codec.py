@@ -132,7 +132,7 @@ def _into(what: int, out: Any, block: Any, dtype: Optional[DTypeLike], threads: 
     _, code, count, _, _ = _head(b)
     elements, d = _arrays.writable(out, BY_CODE[code], count, dtype)
     if what == _ADD and d in OPAQUE:
-        raise TypeError(f"no arithmetic is known of {d.name}: decompress the block, and add by other means")
+        raise TypeError(f"no arithmetic for {d.name}: decompress the block and add the elements yourself")
     if what == _ADD and d is BOOL:
         raise TypeError("bool is not added: pass array.view('u1'), whose sums are counts modulo 256")
     status = _codec.decode(what, elements, 0, b, threads)
@@ -211,7 +211,7 @@ def _as(d: DType, count: int, dtype: Optional[DTypeLike]) -> DType:
         return d
     wanted = named(dtype)
     if wanted.storage.itemsize != d.storage.itemsize or count % wanted.parts:
-        raise TypeError(f"{count} elements of {d.name} cannot be taken for {wanted.name}: they differ in width")
+        raise TypeError(f"cannot read {count} elements of {d.name} as {wanted.name}: their widths differ")
     return wanted
 
 

@@ -108,7 +108,9 @@ class Comm(Gathers):
     still wait for it a rank that closes is gone."""
 
     def __init__(self) -> None:
-        raise TypeError("Comm() makes nothing: use Comm.threads, Comm.sockets, Comm.rendezvous, Comm.mpi or Comm.nccl")
+        raise TypeError(
+            "Comm() cannot be called: use Comm.threads, Comm.sockets, Comm.rendezvous, Comm.mpi or Comm.nccl"
+        )
 
     @classmethod
     def _of(cls, handle: int, over: str) -> Comm:

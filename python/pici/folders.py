@@ -352,7 +352,7 @@ class _Made:
             if f.kind != "same":
                 stored.add(at)
                 if files.get(at) != f.stored.bytes:
-                    raise CorruptError(f"{path / at} is missing, or has not the length that {LIST} says")
+                    raise CorruptError(f"{path / at} is missing, or has another size than {LIST} says")
         for name, f in self.files.items():
             if f.kind == "shard" and f"{name}.pici" in self.files:
                 raise CorruptError(f"{path / LIST}: another file has the name of the .pici file of {name}")
@@ -436,7 +436,8 @@ def _copy(old: _P, new: _P, want: Optional[_Sum] = None) -> _Sum:
 def _matched(path: _P, found: _Sum, want: Optional[_Sum]) -> _Sum:
     if want is not None and found != want:
         raise CorruptError(
-            f"{path} has {found.bytes} bytes of XXH64 {found.hash:016x}, and must have {want.bytes} of {want.hash:016x}"
+            f"{path} is the wrong file, or damaged: it has {found.bytes} bytes of XXH64 {found.hash:016x}, expected "
+            f"{want.bytes} of {want.hash:016x}"
         )
     return found
 

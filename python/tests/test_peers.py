@@ -149,7 +149,7 @@ class Peers(unittest.TestCase):
         results = together(4, timeout=0.5, absent=(1, 3))
         self.assertTrue(any(isinstance(results[rank], TimeoutError) for rank in (0, 2)), results)
         for rank in (0, 2):
-            self.assertIn("ranks 1, 3 did not come", str(results[rank]))
+            self.assertIn("waiting for ranks 1, 3 to connect", str(results[rank]))
 
     def test_rank_that_never_connects(self):
         """It wrote where it listens, and died."""
@@ -235,7 +235,7 @@ class Peers(unittest.TestCase):
         store.add("ready", 1)
         results = together(2, store=store, absent=(0,))
         t.join()
-        self.assertIn("did not read the store", str(results[1]))
+        self.assertIn("is not a rank of this group", str(results[1]))
 
 
 class Reading(unittest.TestCase):

@@ -195,7 +195,7 @@ refused "a row of other types" 'a delta of type npy' "$tool" apply -o x a.safete
 "$tool" compress -o plain.pici a.npy
 refused "no delta" 'not a delta' "$tool" apply -o x a.npy plain.pici
 refused "no .pici file" 'a.npy: offset' "$tool" apply -o x a.npy a.npy
-refused "decompress" 'a delta, which needs its base: use picitool apply' "$tool" decompress -o x ab.pici
+refused "decompress" 'is a delta: restore it with picitool apply and its base' "$tool" decompress -o x ab.pici
 "$tool" decompress -o x - <ab.pici 2>"$err"
 judge 1 "decompress a stream" $?
 expect 0 "what the base has more is no matter" "$tool" diff -o d.pici --force none.safetensors b.safetensors

@@ -115,7 +115,7 @@ for args in "--range 3 long.pici" "--range 5:4 long.pici" "--range a:b long.pici
     expect 2 "extract $args" "$tool" extract -o z $args
     absent "extract $args" z
 done
-says "a pipe" 'one operand too many' "$err"
+says "a pipe" 'unexpected operand' "$err"
 cat long.pici | "$tool" extract -o z - 2>"$err"
 judge 2 "a pipe" $?
 says "a pipe" 'not a pipe' "$err"
@@ -151,7 +151,7 @@ for name in a.w b empty z; do
 done
 expect 2 "a folder that is there" "$tool" extract -o all/ all.safetensors.pici
 expect 2 "a folder that is there, --force" "$tool" extract --force -o all/ all.safetensors.pici
-says "a folder that is there, --force" 'all/?: is not a checkpoint, so it is not replaced' "$err"
+says "a folder that is there, --force" 'all/?: not replaced: it is not a checkpoint' "$err"
 expect 2 "an archive that is there" "$tool" extract -o all.npz all.safetensors.pici
 expect 0 "one tensor, .npz" "$tool" extract -n b --force -o all.npz all.safetensors.pici
 expect 0 "list of it" "$tool" list all.npz

@@ -94,12 +94,12 @@ says "several parts" '^pici-folder 2 compressed$' x.pici/pici-folder
 mkdir back/mine
 echo 1 >back/mine/notes
 expect 2 "a folder that the new one has not" "$tool" decompress --force -o back x.pici
-says "a folder that the new one has not" 'back: has folders in it that the new one has not, as mine,' "$err"
+says "a folder that the new one has not" 'back: not replaced: .* folders that the new one lacks, such as mine;' "$err"
 [ -e back/mine/notes ] && pass || fail "a folder that the new one has not is gone"
 rm -r back/mine
 ln -s ../one back/linked
 expect 1 "a link to a folder" "$tool" compress -o y back
-says "a link to a folder" 'back/linked: is a folder by a link' "$err"
+says "a link to a folder" 'back/linked: is a symbolic link to a folder' "$err"
 absent "a link to a folder" y
 parts c pipe2
 rm -r pipe2/.cache
@@ -128,7 +128,7 @@ rm x.pici/unet/vae.safetensors.pici
 mv x.pici/vae elsewhere
 ln -s ../elsewhere x.pici/vae
 expect 1 "a folder below is a link" "$tool" decompress -o y x.pici
-says "a folder below is a link" 'x.pici/vae: is a folder by a link' "$err"
+says "a folder below is a link" 'x.pici/vae: is a symbolic link to a folder' "$err"
 absent "what is damaged below" y
 rm -rf x.pici elsewhere
 
@@ -172,13 +172,13 @@ judge 0 "compress .." $?
 rmdir one/sub
 for to in one/sub one/x.pici ./one/../one/y; do
     expect 2 "into the source: $to" "$tool" compress -o $to one
-    says "into the source: $to" "$to: is in the folder that is read: it must be elsewhere" "$err"
+    says "into the source: $to" "$to: is inside the input folder: choose a path outside of it" "$err"
     absent "into the source" $to
 done
 [ "$(ls -A one)" = "$(printf 'config.json\nmodel.safetensors')" ] && pass || fail "into the source: $(ls -A one)"
 
 expect 2 "a delta into the base" "$tool" diff -o one/d one two
-says "a delta into the base" 'one/d: is in the folder that is read' "$err"
+says "a delta into the base" 'one/d: is inside the input folder' "$err"
 expect 0 "a delta" "$tool" diff --force -o x.delta one two
 cp -r one with-delta
 cp -r x.delta with-delta/delta

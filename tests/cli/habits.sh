@@ -28,7 +28,7 @@ for verb in test list inspect -t -l; do
 done
 for verb in compress decompress test list inspect; do
     expect 2 "$verb without anything" "$tool" $verb # standard input is /dev/null
-    says "$verb without anything" 'no file is given, and standard input is no file and no pipe' "$err"
+    says "$verb without anything" 'no input file given, and standard input is no file and no pipe' "$err"
 done
 expect 2 "nothing at all" "$tool"
 says "nothing at all" 'needs a verb' "$err"
@@ -64,7 +64,7 @@ if [ "${ZSTD:-}" = 1 ]; then
         # shellcheck disable=SC2086
         "$tool" -f $level a.npy 2>"$err"
         [ $? = 0 ] && pass || fail "$level: $(cat "$err")"
-        says "$level" 'warning: level [0-9]+ is above the highest, so (19|22) is taken' "$err"
+        says "$level" 'warning: level [0-9]+ is too high; using (19|22)' "$err"
     done
     expect 0 "-f9" "$tool" -f9 a.npy
     expect 0 "-zf9" "$tool" -zf9 a.npy

@@ -61,7 +61,7 @@ for args in 'compress -o x a.npy b.npy' 'decompress -o x a.npy.pici b.npy.pici' 
     '-o x a.npy b.npy' '-d -o x a.npy.pici b.npy.pici'; do
     # shellcheck disable=SC2086
     expect 2 "picitool $args" "$tool" $args
-    says "picitool $args" ': -o (x|/dev/null) is one output, and there are 2 inputs' "$err"
+    says "picitool $args" ': -o (x|/dev/null) names one output for 2 inputs' "$err"
     absent "picitool $args" x
 done
 for args in 'compress -c a.npy b.npy' 'compress -o - a.npy b.npy' '-c a.npy b.npy'; do

@@ -158,7 +158,7 @@ printf '{not JSON' >text.bin
 looks text 'text'
 
 expect 2 "nothing known" "$tool" compress -o x n1200
-says "nothing known" 'is taken as raw elements: needs --dtype' "$err"
+says "nothing known" 'unknown file type; use --dtype' "$err"
 cp npz.bin archive.npy
 expect 1 "a .npy that is a zip archive" "$tool" compress archive.npy
 says "a .npy that is a zip archive" 'offset 0: .*; it looks like a zip archive' "$err"
@@ -169,7 +169,7 @@ grep -q 'looks like' "$err" && fail "a .npy looks like one: $(cat "$err")" || pa
 
 # from a pipe, where only what has been read is known
 cat torch.bin | "$tool" compress - >x 2>"$err"
-says "a pipe of torch.save" 'standard input: .*: a zip file cannot come through a pipe' "$err"
+says "a pipe of torch.save" 'standard input: .*: a zip file cannot be read from a pipe' "$err"
 cat hdf5.bin | "$tool" compress --type npy - >x 2>"$err"
 says "a pipe of HDF5 as .npy" 'standard input: offset 0: .*; it looks like an HDF5 file' "$err"
 

@@ -152,7 +152,7 @@ while [ $n -lt "$bytes" ]; do
     n=$((n + 131))
 done
 expect 2 "diff" "$tool" diff -o d.pici good.npz good.npz
-says "diff" 'diff is not for \.npz' "$err"
+says "diff" 'diff does not support \.npz' "$err"
 
 # ---- deflated, by Python's zipfile
 python=

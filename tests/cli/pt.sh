@@ -362,7 +362,7 @@ END
         says "$verb a file of old torch" 'torch\.save before version 1\.6' "$err"
     done
     expect 2 "diff" "$tool" diff -o d.pici p2.pt p4.pt
-    says "diff" 'diff is not for \.pt' "$err"
+    says "diff" 'diff does not support \.pt' "$err"
 else
     skip "pickles of torch's form: no python3"
 fi

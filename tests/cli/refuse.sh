@@ -44,7 +44,7 @@ kept() { # WHAT COMMAND...: refused because of "old", which is not touched
     kept_what=$1
     shift
     expect 2 "$kept_what over what exists" "$@"
-    says "$kept_what: hint" 'old: exists; --force' "$err"
+    says "$kept_what: hint" 'old: already exists; not overwritten: --force' "$err"
     [ "$(cat old)" = old ] && pass || fail "$kept_what: touched what exists"
 }
 kept compress "$tool" compress -o old a.npy

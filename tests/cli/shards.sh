@@ -120,9 +120,9 @@ chmod 750 a
 expect 0 "name" "$tool" a/
 expect 0 "name" "$tool" -t a.pici/
 [ "$(stat -c %a a.pici)" = 750 ] && pass || fail "permissions of the folder: $(stat -c %a a.pici)"
-refused 2 "it exists" 'a.pici: exists; --force overwrites it' "$tool" a
+refused 2 "it exists" 'a.pici: already exists; not overwritten: --force overwrites it' "$tool" a
 expect 0 "--force" "$tool" compress --force a
-refused 2 "it exists" 'a: exists; --force overwrites it' "$tool" -d a.pici
+refused 2 "it exists" 'a: already exists; not overwritten: --force overwrites it' "$tool" -d a.pici
 refused 2 "standard output" 'cannot go to standard output' "$tool" compress -c a
 refused 2 "--rm" 'is a folder: --rm is for files' "$tool" compress --rm -o b a
 refused 2 "--zeros" 'is a folder, which is restored exactly' "$tool" compress --zeros=value -o b a
@@ -131,7 +131,7 @@ cp -r a.pici packed
 refused 2 "no .pici" 'packed: does not end in .pici' "$tool" decompress packed/
 rm -rf packed
 refused 2 "compressed again" 'a.pici: is compressed: picitool decompress restores it' "$tool" compress a.pici
-refused 2 "not compressed" 'a: is a checkpoint as it is' "$tool" decompress -o b a
+refused 2 "not compressed" 'a: is an uncompressed checkpoint' "$tool" decompress -o b a
 for f in a a.pici; do
     expect 0 "list $f" "$tool" list $f
     says "list $f" "^$f: (checkpoint|compressed) in 8 shards, .* 42 tensors$" "$out"
@@ -150,9 +150,10 @@ done
 
 # ---- what is replaced is a folder of this kind
 mkdir other && echo 1 >other/notes
-refused 2 "another folder" 'other: is not a checkpoint, so' "$tool" compress --force -o other a
+refused 2 "another folder" 'other: not replaced: it is not a checkpoint' "$tool" compress --force -o other a
 mkdir other/sub
-refused 2 "a folder with folders" 'other: (has folders in it|is not a checkpoint)' "$tool" compress --force -o other a
+refused 2 "a folder with folders" 'other: not replaced: it (has folders|is not a checkpoint)' \
+    "$tool" compress --force -o other a
 echo 1 >file
 refused 2 "a file" 'file: exists and is not a folder' "$tool" compress --force -o file a
 rm file
@@ -221,7 +222,7 @@ bad "no shards" 'model-0000.-of-00008.safetensors: is missing|is a directory wit
 rm b/config.json && ln -s ../nothing b/config.json
 bad "a link to nothing" 'b/config.json: No such file'
 rm b/config.json && ln -s ../a b/config.json
-bad "a link to a folder" 'b/config.json: is a folder by a link'
+bad "a link to a folder" 'b/config.json: is a symbolic link to a folder'
 mkfifo b/pipe
 bad "a pipe" 'b/pipe: is not a regular file'
 : >b/pici-folder
@@ -239,7 +240,7 @@ rm -rf b c
 # ---- as a cache of downloads has it: links to files; and the folders of other programs
 mkdir b && ln -s "$PWD"/a/* "$PWD"/a/.gitattributes b
 mkdir b/.git && echo 1 >b/.git/HEAD
-refused 2 "in place of a folder with folders" 'b: has folders in it that the new one has not, as .git,' \
+refused 2 "in place of a folder with folders" 'b: not replaced: it has folders that the new one lacks, such as .git;' \
     "$tool" decompress --force -o b a.pici
 expect 0 "links" "$tool" compress -o c b
 alike "links" a.pici c
@@ -313,7 +314,7 @@ if [ -d "$data" ]; then
 fi
 
 "$tool" diff -o x.delta --force a e
-refused 2 "it exists" 'x.delta: exists; --force overwrites it' "$tool" diff -o x.delta a e
+refused 2 "it exists" 'x.delta: already exists; not overwritten: --force overwrites it' "$tool" diff -o x.delta a e
 refused 2 "onto the base" 'a: is the base' "$tool" diff --force -o a a e
 refused 2 "onto the new one" 'e: is the input' "$tool" diff --force -o e a e
 refused 2 "a file and a folder" 'a/config.json: is a file, and e is a folder' "$tool" diff -o y a/config.json e
@@ -321,16 +322,17 @@ refused 2 "a folder and a file" 'e/config.json: is a file, and a is a folder' "$
 refused 2 "the base is compressed" 'a.pici: is compressed' "$tool" diff -o y a.pici e
 refused 2 "the base is a delta" 'x.delta: is a delta: picitool apply applies it' "$tool" diff -o y x.delta e
 refused 2 "no delta" 'a.pici: is compressed, not a delta' "$tool" apply -o y a a.pici
-refused 2 "no delta" 'e: is a checkpoint as it is, not the delta' "$tool" apply -o y a e
+refused 2 "no delta" 'e: is an uncompressed checkpoint, not a delta' "$tool" apply -o y a e
 refused 2 "two deltas" 'one delta at a time' "$tool" apply -o y a x.delta x.delta
-refused 1 "decompress a delta" 'x.delta: a delta, which needs its base' "$tool" decompress -o y x.delta
+refused 1 "decompress a delta" 'x.delta: is a delta: restore it with picitool apply' "$tool" decompress -o y x.delta
 refused 2 "compress a delta" 'x.delta: is a delta' "$tool" compress -o y x.delta
 refused 2 "onto the base" 'a: is the base: use --in-place' "$tool" apply --force -o a a x.delta
 refused 1 "another base" "d: not the base of x.delta/.*: tensor '.*': its XXH64 is" "$tool" apply -o y d x.delta
 refused 1 "another base in place" 'd: not the base of x.delta' "$tool" apply --in-place d x.delta
 cp -r a b
 echo 1 >b/tokenizer.model
-refused 1 "another file" 'b/tokenizer.model: has 2 bytes of XXH64' "$tool" apply -o y b x.delta
+refused 1 "another file" 'b/tokenizer.model: is the wrong file, or damaged: it has 2 bytes of XXH64' \
+    "$tool" apply -o y b x.delta
 rm b/tokenizer.model
 refused 1 "a file less" 'b: not the base of x.delta: has no tokenizer.model' "$tool" apply -o y b x.delta
 rm b/model-00004-of-00008.safetensors
@@ -350,7 +352,7 @@ for f in x.delta/*; do
     cp "keep.delta/$n" "$f"
 done
 cp x.delta/model-00001-of-00005.safetensors.pici x.delta/model-00002-of-00005.safetensors.pici
-refused 1 "deltas are swapped" 'has not the length|is not the delta' "$tool" apply -o y a x.delta
+refused 1 "deltas are swapped" 'has another size than|is not the delta' "$tool" apply -o y a x.delta
 rm -rf x.delta
 mv keep.delta x.delta
 cp -r a now

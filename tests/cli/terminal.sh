@@ -57,12 +57,12 @@ terminal() {
 }
 
 # ---- questions
-question='exists; overwrite it\? \[y/N\] '
+question='already exists; overwrite it\? \[y/N\] '
 for answer in 'n\n' '\n' 'no\n' 'yep\n' 'x\n' ' y\n' 'nyes\n' 'yesyes\n' ''; do
     echo old >a.npy.pici
     terminal "no: '$answer'" 2 "$answer" "$tool compress a.npy"
     says "no: '$answer'" "picitool: a.npy.pici: $question" "$out"
-    says "no: '$answer'" 'a.npy.pici: exists and is kept' "$out"
+    says "no: '$answer'" 'a.npy.pici: already exists; not overwritten' "$out"
     [ "$(cat a.npy.pici)" = old ] && pass || fail "no: '$answer': it is overwritten"
 done
 for answer in 'y\n' 'Y\n' 'yes\n' 'Yes\n'; do
@@ -104,12 +104,12 @@ grep -q 'overwrite it?' "$out" && fail "-q asks" || pass
 terminal "standard input is a file" 2 'y\n' "$tool compress a.npy <n1200"
 grep -q 'overwrite it?' "$out" && fail "standard input is a file, and it asks" || pass
 terminal "standard error is a file" 2 'y\n' "$tool compress a.npy 2>log"
-says "standard error is a file" 'exists; --force overwrites it' log
+says "standard error is a file" 'already exists; not overwritten: --force overwrites it' log
 terminal "standard input is an input" 2 'y\n' "$tool compress --dtype u8 -o a.npy.pici -"
 grep -q 'overwrite it?' "$out" && fail "standard input is an input, and it asks" || pass
 [ "$(cat a.npy.pici)" = old ] && pass || fail "overwritten without a question"
 terminal "no file" 2 '' "$tool -d"
-says "no file" 'no file is given, and standard input is a terminal' "$out"
+says "no file" 'no input file given, and standard input is a terminal' "$out"
 # an input that changes before its output is complete is not removed
 terminal "--rm of what has changed" 1 'y\n' "$tool compress --rm a.npy" "touch -d '1999-12-31 12:00' a.npy"
 says "--rm of what has changed" 'a.npy: not removed: it has changed' "$out"

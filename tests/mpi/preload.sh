@@ -235,13 +235,13 @@ wrong() { # what is said, and what becomes of the calls
         ok "errors are fatal by default"
     fi
     extra="$all LD_PRELOAD=$dir/failing.so:$preloaded"
-    attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' \
+    attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; MPI makes the calls of this communicator ' \
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
     attempt "looking for libraries" 2 failures looks -- 'MPI_Allreduce 7 of 7 '
     attempt "unpacking" 2 failures unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
     # what a message may still come for is left behind
     extra="$all PAUSE_MS=6000 PICI_TIMEOUT_MS=2000${flags:+ ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0}"
-    attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*nothing moved for 2000 ms'
+    attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*no progress for 2000 ms'
     extra="$all PAUSE_MS=${PICI_TEST_FULL:+6}1000" # pici itself waits 60 s
     attempt "no timeout" 2 failures paused -- 'MPI_Allreduce 2 of 2 '
     extra=$all
@@ -252,7 +252,7 @@ wrong() { # what is said, and what becomes of the calls
         # MPI may end all ranks before one says that the communicator is MPI's, or before its own words are out
         case $? in
         0 | 124) fail "the same buffer twice" ;;
-        *) says "the same buffer twice" 'Buffers must not be aliased\|rank 1: invalid argument; this communicator' ;;
+        *) says "the same buffer twice" 'Buffers must not be aliased\|rank 1: invalid argument; MPI makes the calls' ;;
         esac
         ;;
     esac
@@ -270,18 +270,18 @@ wrong() { # what is said, and what becomes of the calls
     attempt "different settings" 3 failures lonely -- 'pici: off: ranks have different ' 'not ours: 2 off$'
     extra="$all PICI_PMPI_WAIT=1"
     attempt "a late rank" 2 failures late -- \
-        'pici: rank 0 has waited 1 s for other ranks in MPI_Allreduce; did every host get LD_PRELOAD'
+        'pici: rank 0 has waited 1 s for other ranks in MPI_Allreduce; check that every host has LD_PRELOAD'
     # shellcheck disable=SC2016 # the ranks' variables
     LIMIT=4 launch 2 sh -c 'case ${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-}} in 1) unset LD_PRELOAD ;; esac; exec "$@"' \
         sh "$dir/calls" twice
-    if grep -q 'did every host get LD_PRELOAD' "$log" && ! grep -q passed "$log"; then
+    if grep -q 'check that every host has LD_PRELOAD' "$log" && ! grep -q passed "$log"; then
         ok "a rank without the library"
     else
         fail "a rank without the library"
     fi
     extra="$all LD_LIBRARY_PATH=$dir${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
     attempt "a GPU that comes later" 2 failures gpu -- \
-        'pici: MPI_Allreduce: .*; this communicator is MPI.s from now on' 'MPI_Allreduce 1 of 3 calls.* 2 off$'
+        'pici: MPI_Allreduce: .*; MPI makes the calls of this communicator ' 'MPI_Allreduce 1 of 3 calls.* 2 off$'
     extra="$all LD_PRELOAD=$dir/libcuda.so.1:$preloaded"
     attempt "a GPU" 2 calls twice -- 'pici: off: a rank uses a GPU' 'MPI_Allreduce 0 of 3 calls; not ours: 3 off$'
 }

@@ -160,7 +160,7 @@ static void environment(void)
                strstr(pici_comm_error(NULL), "PICI_RANKS"),
            pici_comm_error(NULL), 0);
     setenv("PICI_RANKS", "1", 1);
-    expect(pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) == PICI_E_ARG && strstr(pici_comm_error(NULL), "PICI_RANK "),
+    expect(pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) == PICI_E_ARG && strstr(pici_comm_error(NULL), "PICI_RANK,"),
            pici_comm_error(NULL), 0);
     setenv("PICI_RANK", "0", 1);
     expect(pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) == PICI_OK && pici_comm_size(comm) == 1, "one rank", 0);
@@ -352,7 +352,7 @@ static void flooded(void)
         if (pthread_create(&threads[i], NULL, flooder, &c))
             abort();
     setenv("PICI_TIMEOUT_MS", "800", 1);
-    refused(&t, PICI_E_TIMEOUT, "rank 1 of 2 did not come in 800 ms", 4);
+    refused(&t, PICI_E_TIMEOUT, "timed out after 800 ms waiting for rank 1 of 2", 4);
     unsetenv("PICI_TIMEOUT_MS");
     team_at(&t, 4, address, "the token");
     coll_threads(4, late_rank, &t);
@@ -562,7 +562,8 @@ static void turned_away(void)
             abort();
     }
     setenv("PICI_TIMEOUT_MS", "800", 1);
-    refused(&t, PICI_E_TIMEOUT, "rank 1 of 2 did not come in 800 ms; connections without the token: 3", 4);
+    refused(&t, PICI_E_TIMEOUT, "timed out after 800 ms waiting for rank 1 of 2; rejected 3 connections (bad token)",
+            4);
     unsetenv("PICI_TIMEOUT_MS");
     for (int i = 0; i < CALLERS; i++) {
         pthread_join(thread[i], NULL);
@@ -641,42 +642,44 @@ static void wrong_ones(void)
     struct socket_team t;
     struct greeting g = pici_greeting(GREETING_JOIN, 1, 3, 0);
     g.messages += 7;
-    with_guest(g, "rank 1 runs another version of the library");
+    with_guest(g, "rank 1 runs an incompatible version of pici");
     g = pici_greeting(GREETING_JOIN, 1, 3, 0);
     g.version++;
-    with_guest(g, "rank 1 runs another version of the library");
-    with_guest(pici_greeting(GREETING_JOIN, 1, 2, 0), "rank 1 is one of 2 ranks, rank 0 is one of 3");
-    with_guest(pici_greeting(GREETING_JOIN, 3, 3, 0), "there is a rank 3 of 3");
-    with_guest(pici_greeting(GREETING_LINK, 1, 3, 0), "rank 1 is at another point");
-    with_guest(pici_greeting(GREETING_JOIN, 0, 3, 0), "two processes are rank 0");
+    with_guest(g, "rank 1 runs an incompatible version of pici");
+    with_guest(pici_greeting(GREETING_JOIN, 1, 2, 0), "rank 1 has world size 2, rank 0 has 3: ");
+    with_guest(pici_greeting(GREETING_JOIN, 3, 3, 0), "rank 3 out of range (world size 3)");
+    with_guest(pici_greeting(GREETING_LINK, 1, 3, 0), "rank 1 is out of step with the rendezvous");
+    with_guest(pici_greeting(GREETING_JOIN, 0, 3, 0), "two processes claim rank 0");
 
     team_at(&t, 4, fresh_address(0), "tk"); /* 0, 1, 2 and again 2 */
     t.rank[3] = 2;
-    refused(&t, PICI_E_PEER, "two processes are rank 2: from 127.0.0.1:", 10);
+    refused(&t, PICI_E_PEER, "two processes claim rank 2: from 127.0.0.1:", 10);
     team_at(&t, 4, fresh_address(0), "tk"); /* the last one takes them for five */
     t.ranks[3] = 5;
-    refused(&t, PICI_E_PEER, "rank 3 is one of 5 ranks, rank 0 is one of 4", 10);
+    refused(&t, PICI_E_PEER, "rank 3 has world size 5, rank 0 has 4: ", 10);
 
-    goes(1, 1, 3, 1, "rank 1 came, but left before all others were there");
+    goes(1, 1, 3, 1, "rank 1 joined, but disconnected before all ranks had joined");
     goes(2, 2, 3, 0, "rank 2 closed its connection");
 
     setenv("PICI_TIMEOUT_MS", "800", 1);
     team_at(&t, 3, fresh_address(0), "tk");
     t.odd_token = "kt";
     socket_team_make(&t);
-    expect(t.status[2] == PICI_E_PEER && strstr(t.words[2], "is the token the same"), t.words[2], t.status[2]);
+    expect(t.status[2] == PICI_E_PEER && strstr(t.words[2], "check that the token is the same"), t.words[2],
+           t.status[2]);
     for (int i = 0; i < 2; i++)
-        expect(t.status[i] == PICI_E_TIMEOUT &&
-                   strstr(t.words[i], "rank 2 of 3 did not come in 800 ms; connections without the token: 1"),
-               t.words[i], t.status[i]);
+        expect(
+            t.status[i] == PICI_E_TIMEOUT &&
+                strstr(t.words[i], "timed out after 800 ms waiting for rank 2 of 3; rejected 1 connection (bad token)"),
+            t.words[i], t.status[i]);
     expect(t.seconds < 6, "a wrong token", (long)t.seconds);
     team_at(&t, 1, fresh_address(0), "tk"); /* nobody listens */
     t.rank[0] = 1;
     t.ranks[0] = 2;
-    refused(&t, PICI_E_TIMEOUT, "rank 0 could not be reached at 127.0.0.1:", 4);
+    refused(&t, PICI_E_TIMEOUT, "connecting to rank 0 at 127.0.0.1:", 4);
     team_at(&t, 1, fresh_address(0), "tk"); /* nobody comes */
     t.ranks[0] = 12;
-    refused(&t, PICI_E_TIMEOUT, "ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12 did not come in 800 ms", 4);
+    refused(&t, PICI_E_TIMEOUT, "timed out after 800 ms waiting for ranks 1, 2, 3, 4, 5, 6, 7, 8 and 3 more of 12", 4);
     unsetenv("PICI_TIMEOUT_MS");
 
     const int fd = socket(AF_INET, SOCK_STREAM, 0); /* somebody else listens there */

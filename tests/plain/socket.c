@@ -260,7 +260,7 @@ static void cut(void)
                "a message that is cut", (long)n);
         expect(b == (n == ALL ? PICI_OK : PICI_E_PEER), "the message behind one that is cut", (long)n);
         if (n < ALL)
-            expect(strstr(t.error(t.context), "rank 1 has closed its connection") != NULL, "its words", (long)n);
+            expect(strstr(t.error(t.context), "rank 1 closed its connection") != NULL, "its words", (long)n);
         t.close(t.context);
     }
 }
@@ -575,12 +575,12 @@ static void a_rank_is_silent(int p)
     socket_team_make(&t);
     coll_threads(p, waits, &t);
     for (int i = 0; i < p - 1; i++) {
-        const char *const first = strstr(t.words[i], "nothing moved for 200 ms: no message from ");
+        const char *const first = strstr(t.words[i], "no progress for 200 ms: waiting for a message from ");
         snprintf(named, sizeof named, first ? "from rank %d" : "because of rank %d", p - 1);
         expect(t.status[i] == PICI_E_TIMEOUT && strstr(t.words[i], named), t.words[i], i);
     }
     t.status[p - 1] = pici_all_reduce(&(int32_t){1}, &(int32_t){0}, 1, PICI_I32, PICI_SUM, t.comm[p - 1], NULL);
-    expect(t.status[p - 1] == PICI_E_TIMEOUT && strstr(pici_comm_error(t.comm[p - 1]), "gave up"),
+    expect(t.status[p - 1] == PICI_E_TIMEOUT && strstr(pici_comm_error(t.comm[p - 1]), "aborted"),
            pici_comm_error(t.comm[p - 1]), p - 1);
     socket_team_free(&t);
 }
@@ -624,19 +624,19 @@ static void wrong_ones(void)
     socket_team_init(&t, P);
     socket_pairs(t.fds, P);
     swap(&t.fds[1], &t.fds[2]); /* rank 0's sockets for 1 and 2 */
-    refused(&t, PICI_E_PEER, "rank 0: the socket for rank 1 leads to rank 2");
+    refused(&t, PICI_E_PEER, "rank 0: the socket for rank 1 is connected to rank 2");
 
     socket_team_init(&t, P);
     socket_pairs(t.fds, P);
     t.ranks[2] = P - 1; /* so it looks at three of its four entries */
     close(t.fds[2 * P + 3]);
     t.fds[2 * P + 3] = -1;
-    refused(&t, PICI_E_PEER, "rank 2 is one of 3 ranks, rank 0 is one of 4");
+    refused(&t, PICI_E_PEER, "rank 2 has world size 3, rank 0 has 4: ");
 
     socket_team_init(&t, P);
     socket_pairs(t.fds, P);
     shutdown(t.fds[3 * P + 1], SHUT_RDWR); /* of ranks 3 and 1 */
-    refused(&t, PICI_E_PEER, "closed its connection before it said who it is");
+    refused(&t, PICI_E_PEER, "closed its connection before its greeting");
 
     socket_team_init(&t, P);
     socket_pairs(t.fds, P);
@@ -725,22 +725,21 @@ static void impostors(void)
     uint8_t wire[GREETING_BYTES + VERDICT_BYTES] = {0};
     struct greeting g = pici_greeting(GREETING_MEET, 2, 3, 0);
     struct greeting_verdict v = {.status = PICI_OK, .rank = 2};
-    impostor(wire, 0, 0, PICI_E_TIMEOUT, "rank 2 did not say who it is");
-    impostor(wire, 0, 1, PICI_E_PEER, "rank 2 closed its connection before it said who it is");
-    impostor(wire, sizeof wire, 0, PICI_E_PEER, "the socket for rank 2 leads to something that is no rank");
+    impostor(wire, 0, 0, PICI_E_TIMEOUT, "timed out waiting for the greeting of rank 2");
+    impostor(wire, 0, 1, PICI_E_PEER, "rank 2 closed its connection before its greeting");
+    impostor(wire, sizeof wire, 0, PICI_E_PEER, "the peer on the socket for rank 2 is not a pici rank");
     pici_greeting_put(wire, &g);
     for (size_t n = 1; n < GREETING_BYTES; n += 37)
-        impostor(wire, n, 1, PICI_E_PEER, "rank 2 closed its connection before it said who it is");
+        impostor(wire, n, 1, PICI_E_PEER, "rank 2 closed its connection before its greeting");
     g.messages++;
     pici_greeting_put(wire, &g);
-    impostor(wire, GREETING_BYTES, 1, PICI_E_PEER,
-             "rank 2 runs another version of the library: its messages are of version");
+    impostor(wire, GREETING_BYTES, 1, PICI_E_PEER, "rank 2 runs an incompatible version of pici: message version");
     g.version++;
     pici_greeting_put(wire, &g);
-    impostor(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 runs another version");
+    impostor(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 runs an incompatible version");
     g = pici_greeting(GREETING_MEET, 2, 4, 0);
     pici_greeting_put(wire, &g);
-    impostor(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 is one of 4 ranks");
+    impostor(wire, GREETING_BYTES, 0, PICI_E_PEER, "rank 2 has world size 4, ");
 
     /* it greets rank 0 as it should, and rank 1 as if that were rank 0; and then it leaves without a verdict */
     g = pici_greeting(GREETING_MEET, 2, 3, 0);
@@ -775,9 +774,9 @@ int main(void)
     hears(11, PICI_E_CORRUPT, "rank 1 sent a message of 11 bytes where 10 are the most");
     hears((UINT64_C(1) << 63) - 1, PICI_E_CORRUPT, "bytes where 10 are the most");
     hears(parting(1, PICI_OK), PICI_E_PEER, "rank 1 has freed its communicator");
-    hears(parting(1, PICI_E_TIMEOUT), PICI_E_TIMEOUT, "rank 1 gave up");
-    hears(parting(0, PICI_E_NOMEM), PICI_E_NOMEM, "rank 1 gave up because of rank 0");
-    hears(parting(0x7fffffff, (enum pici_status) - 1000), PICI_E_CORRUPT, "rank 1 gave up");
+    hears(parting(1, PICI_E_TIMEOUT), PICI_E_TIMEOUT, "rank 1 aborted");
+    hears(parting(0, PICI_E_NOMEM), PICI_E_NOMEM, "rank 1 aborted after rank 0 failed");
+    hears(parting(0x7fffffff, (enum pici_status) - 1000), PICI_E_CORRUPT, "rank 1 aborted");
     gives_up();
     idle();
     bad_arguments();

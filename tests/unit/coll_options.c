@@ -132,13 +132,14 @@ Test(coll_options, neighbor_arguments)
     gather(NULL, recv, N, "rank 0: the send buffer is null");
     gather(send, NULL, N, "rank 0: the receive buffer is null");
     gather(recv + N, recv, N, "rank 0: the send and receive buffers overlap");
-    gather(send, recv, UINT64_MAX, "rank 0: a count of 18446744073709551615 is beyond memory");
+    gather(send, recv, UINT64_MAX, "rank 0: count 18446744073709551615 exceeds the address space");
     gatherv(400, N, NULL, displs, "rank 0: recvcounts is null");
     gatherv(400, N, counts, NULL, "rank 0: displs is null");
     gatherv(400, N, counts, far,
-            "rank 0: entry 1 of the sources, 100 elements at 18446744073709551614, is beyond memory");
+            "rank 0: entry 1 of the sources: 100 elements at 18446744073709551614 exceed the address space");
     gatherv(396, N, counts, displs, "rank 0: sendcount is 100, and the plan's most_bytes allows 99");
-    gatherv(UINT64_MAX, N, counts, displs, "rank 0: the plan's most_bytes, 18446744073709551615, is beyond memory");
+    gatherv(UINT64_MAX, N, counts, displs,
+            "rank 0: the plan's most_bytes, 18446744073709551615, exceeds the address space");
 }
 
 Test(coll_options, residual)

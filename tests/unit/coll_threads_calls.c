@@ -223,7 +223,7 @@ static enum pici_status other_nodes(struct step *s, int rank)
     return sum(s, rank, NULL);
 }
 
-#define OVERLAP "the send and receive buffers overlap, and not in place"
+#define OVERLAP "the send and receive buffers overlap, but not as for an in-place call"
 
 static const struct {
     const char *what;
@@ -238,8 +238,8 @@ static const struct {
     {"overlap, all-reduce", overlap_reduce, PICI_E_ARG, 1, OVERLAP},
     {"overlap, all-gather", overlap_gather, PICI_E_ARG, 2, OVERLAP},
     {"overlap, reduce-scatter", overlap_scatter, PICI_E_ARG, 1, OVERLAP},
-    {"a count beyond memory", beyond_memory, PICI_E_ARG, 1, "a count of 4611686018427387903 is beyond memory"},
-    {"counts beyond memory", all_beyond_memory, PICI_E_ARG, 1, "a count of 184467440737095516"},
+    {"a count beyond memory", beyond_memory, PICI_E_ARG, 1, "count 4611686018427387903 exceeds the address space"},
+    {"counts beyond memory", all_beyond_memory, PICI_E_ARG, 1, "count 184467440737095516"},
     {"a byte of scratch too few", small_scratch, PICI_E_SPACE, 2, NULL},
     {"another count", other_count, PICI_E_PEER, 2, NULL},
     {"another count, zero", other_count_zero, PICI_E_PEER, 2, NULL},

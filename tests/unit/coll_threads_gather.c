@@ -244,13 +244,13 @@ static const struct wrong {
     const char *words; /* in some rank's error; NULL: any */
 } wrongs[] = {
     {"another root", other_root, PICI_E_PEER, 2, "ranks disagree on the root: "},
-    {"no such root", no_root, PICI_E_ARG, 1, "there is no root "},
-    {"a negative root", negative_root, PICI_E_ARG, 1, "there is no root -1"},
+    {"no such root", no_root, PICI_E_ARG, 1, "root "},
+    {"a negative root", negative_root, PICI_E_ARG, 1, "root -1 out of range (world size "},
     {"null", null_buffer, PICI_E_ARG, 1, "the send buffer is null"},
     {"another count", other_count, PICI_E_PEER, 2, "ranks disagree on the count: "},
     {"another dtype", other_dtype, PICI_E_PEER, 2, "ranks disagree on the dtype: "},
     {"another option zeros", other_zeros, PICI_E_PEER, 2, "ranks disagree on the option zeros: "},
-    {"a count beyond memory", beyond_memory, PICI_E_ARG, 1, "a count of 4611686018427387903 is beyond memory"},
+    {"a count beyond memory", beyond_memory, PICI_E_ARG, 1, "count 4611686018427387903 exceeds the address space"},
     {"another collective", other_kind, PICI_E_PEER, 2, " calls broadcast"},
     {"all_gather among all_gathervs", not_v, PICI_E_PEER, 2, " calls all-gatherv"},
     {"other recvcounts", other_counts, PICI_E_PEER, 2, "ranks disagree on the sum of recvcounts: "},
@@ -260,9 +260,10 @@ static const struct wrong {
     {"null recv", null_recv, PICI_E_ARG, 1, "the receive buffer is null"},
     {"null send", null_send, PICI_E_ARG, 1, "the send buffer is null"},
     {"slots that overlap", slots_overlap, PICI_E_ARG, 2, "contributions overlap in the receive buffer"},
-    {"send overlaps", send_overlaps, PICI_E_ARG, 2, "the send and receive buffers overlap, and not in place"},
+    {"send overlaps", send_overlaps, PICI_E_ARG, 2,
+     "the send and receive buffers overlap, but not as for an in-place call"},
     {"a slot beyond memory", beyond_end, PICI_E_ARG, 1,
-     "entry 0 of recvcounts and displs, 1 elements at 18446744073709551614, is beyond memory"},
+     "recvcounts[0] and displs[0]: 1 elements at 18446744073709551614 exceed the address space"},
     {"recvcounts beyond memory", sum_beyond_memory, PICI_E_ARG, 2, " elements at "},
 };
 

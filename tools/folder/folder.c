@@ -77,7 +77,7 @@ static int take_named(struct folder *folder, DIR *directory, const char *entry, 
     if (S_ISDIR(followed.st_mode) && entry[0] == '.') /* as .git and .cache are */
         return TOOL_OK;
     if (S_ISDIR(followed.st_mode) && !S_ISDIR(info.st_mode))
-        return bad_file(folder, name, "is a folder by a link: of links, those to files are taken");
+        return bad_file(folder, name, "is a symbolic link to a folder: only links to files are followed");
     if (S_ISDIR(info.st_mode))
         return scan_at(folder, dirfd(directory), entry, name, depth + 1);
     if (!S_ISREG(followed.st_mode))
@@ -174,7 +174,7 @@ static int read_list(struct folder *folder)
             return bad_file(folder, expected, "is missing: " FOLDER_LIST_NAME " names it");
         if (entry->bytes != file->stored.bytes)
             return bad_file(folder, expected,
-                            "has not the length that " FOLDER_LIST_NAME " says: it is incomplete or another");
+                            "has another size than " FOLDER_LIST_NAME " says: it is incomplete, or the wrong file");
         stored++;
     }
     for (size_t i = 0; stored + 1 < folder->entries && i < folder->entries; i++) {
@@ -436,11 +436,11 @@ int folder_expect_checkpoint(const struct folder *folder)
 int folder_expect_made(const struct folder *folder, bool delta)
 {
     if (!folder->made)
-        return tool_usage(folder->path, "is a checkpoint as it is, not %s of one",
-                          delta ? "the delta" : "a compressed folder");
+        return tool_usage(folder->path, "is an uncompressed checkpoint, not %s",
+                          delta ? "a delta" : "a compressed folder");
     return folder->list.delta == delta ? TOOL_OK
            : delta                     ? tool_usage(folder->path, "is compressed, not a delta")
-                                       : tool_bad(folder->path, "a delta, which needs its base: use picitool apply");
+                   : tool_bad(folder->path, "is a delta: restore it with picitool apply and its base");
 }
 
 struct folder_sum folder_input_sum(const struct input *input)
@@ -508,8 +508,8 @@ int folder_match(const char *path, const struct folder_sum *found, const struct 
     if (found->bytes == want->bytes && found->hash == want->hash)
         return TOOL_OK;
     return tool_bad(path,
-                    "has %" PRIu64 " bytes of XXH64 %016" PRIx64 ", and must have %" PRIu64 " of %016" PRIx64
-                    " (" FOLDER_LIST_NAME ")",
+                    "is the wrong file, or damaged: it has %" PRIu64 " bytes of XXH64 %016" PRIx64 ", expected %" PRIu64
+                    " of %016" PRIx64 " (" FOLDER_LIST_NAME ")",
                     found->bytes, found->hash, want->bytes, want->hash);
 }
 

@@ -116,7 +116,7 @@ int cut_open(struct cut *cut, struct input *input, enum tool_type type)
     *archive = (struct archive){.input = input};
     cut->effort.spare = SPARE_LEAST + SPARE_FACTOR * input->bytes;
     if (!input->regular)
-        return tool_usage(input->name, "is empty or cannot be read at random: a zip file cannot come through a pipe");
+        return tool_usage(input->name, "is empty or not seekable: a zip file cannot be read from a pipe");
     if (zip_open(&archive->zip, input_read_at, input, input->bytes, &archive->error))
         return TOOL_OK;
     return tool_bad_at(input->name, archive->error.offset, "%s%s", archive->error.what,

@@ -126,8 +126,7 @@ int reading_salvage(struct reading *reading, struct input *input, int threads, u
     if (got > VERSION_AT && header[VERSION_AT] == VERSION_FIRST)
         header[VERSION_AT] = file_header[VERSION_AT];
     if (got < sizeof header || memcmp(header, file_header, got) != 0) {
-        tool_bad_at(input->name, 0,
-                    "the file header is not that of a .pici file of version 1 or 2; read as one nevertheless");
+        tool_bad_at(input->name, 0, "damaged file header; trying to read it as a .pici file of version 1 or 2");
         reading->lost++;
     }
     struct pici_reader_opts reader_options = PICI_READER_OPTS_INIT;

@@ -98,7 +98,7 @@ static int refuse_raw(struct source *source)
     TRY(input_peek(source->input, first, sizeof first, &got));
     if (*looks(source->input, first, got, TYPE_RAW, text))
         return tool_usage(source->input->name, "%s", text);
-    return tool_usage(source->input->name, "is taken as raw elements: needs --dtype, their type");
+    return tool_usage(source->input->name, "unknown file type; use --dtype to read it as raw elements");
 }
 
 static int open_raw(struct source *source, const struct tool_options *options)
@@ -450,7 +450,7 @@ int source_take(struct source *source, void *buffer, size_t bytes)
         TRY(input_read(source->input, buffer, bytes, &got));
         if (got < bytes)
             return tool_bad_at(source->input->name, source->input->position,
-                               "the file ends here, %" PRIu64 " bytes too early", source->left - got);
+                               "unexpected end of file: %" PRIu64 " bytes are missing", source->left - got);
     }
     source->left -= bytes;
     source_swap(buffer, bytes, source->swap_width);

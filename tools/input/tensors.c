@@ -48,7 +48,7 @@ static int add(struct tensors *tensors, const struct source_tensor *tensor)
     if (tool_type_is_zip(tensors->source.type)) /* whose tensors are not read at random */
         return TOOL_OK;
     if (added->bytes > tensors->input.bytes || tensors->input.position > tensors->input.bytes - added->bytes)
-        return tool_bad_at(tensors->input.name, tensors->input.bytes, "the file ends here, within its tensors");
+        return tool_bad_at(tensors->input.name, tensors->input.bytes, "unexpected end of file inside the tensors");
     return input_seek(&tensors->input, tensors->input.position + added->bytes);
 }
 
@@ -64,7 +64,7 @@ static int open_all(struct tensors *tensors, const char *path, const struct tool
 {
     TRY(input_open(&tensors->input, path));
     if (!tensors->input.regular)
-        return tool_bad(tensors->input.name, "empty, or not a file that can be read at random");
+        return tool_bad(tensors->input.name, "is empty or not seekable: use a regular file");
     TRY(source_open(&tensors->source, &tensors->input, path, options));
     for (bool more = true; more;) {
         struct source_tensor tensor;
@@ -109,9 +109,10 @@ int tensors_open_pair(struct tensors *base, struct tensors *next, char *const *p
     TRY(tensors_open(next, paths[1], options));
     const enum tool_type type = next->source.type;
     if (base->source.type != type)
-        return tool_usage(paths[1], "taken as %s, and the base as %s: use --type", tool_type_name(type),
+        return tool_usage(paths[1], "is read as %s, but the base as %s: set one type with --type", tool_type_name(type),
                           tool_type_name(base->source.type));
-    return tool_type_is_zip(type) ? tool_usage(paths[1], "diff is not for .%s files", tool_type_name(type)) : TOOL_OK;
+    return tool_type_is_zip(type) ? tool_usage(paths[1], "diff does not support .%s files", tool_type_name(type))
+                                  : TOOL_OK;
 }
 
 const struct tensor_at *tensors_find(const struct tensors *tensors, const char *name, size_t size)

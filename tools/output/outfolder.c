@@ -187,12 +187,11 @@ static int look_at(struct replaced *replaced, const char *folder, DIR *directory
     }
     char *const path = *folder ? folder_path(folder, name, "") : strdup(name);
     const bool may = !path ? false : replaced->list ? is_in_list(replaced->list, path) : name[0] != '.';
-    const int status = !path ? tool_nomem(replaced->path, "a path")
-                       : may ? look_through(replaced, path)
-                             : tool_usage(replaced->path,
-                                          "has folders in it that the new one has not, as %s, "
-                                          "so it is not replaced: remove it first",
-                                          name);
+    const int status =
+        !path ? tool_nomem(replaced->path, "a path")
+        : may ? look_through(replaced, path)
+              : tool_usage(replaced->path,
+                           "not replaced: it has folders that the new one lacks, such as %s; remove it first", name);
     free(path);
     return status;
 }
@@ -221,7 +220,7 @@ static int check_replaced(const char *path, const struct folder_list *list)
     TRY(look_through(&replaced, ""));
     return replaced.is_known || !replaced.has_any
                ? TOOL_OK
-               : tool_usage(path, "is not a checkpoint, so it is not replaced: remove it first");
+               : tool_usage(path, "not replaced: it is not a checkpoint; remove it first");
 }
 
 static int replace(struct outfolder *folder, const char *path, const struct folder_list *list)
@@ -242,9 +241,9 @@ int outfolder_open(struct outfolder *folder, const char *path, mode_t mode, bool
     folder->replaces = lstat(path, &info) == 0;
     if (folder->replaces && !force) {
         if (!term_can_ask())
-            return tool_usage(path, "exists; --force overwrites it");
-        if (!term_ask(path, "exists; overwrite it?"))
-            return tool_usage(path, "exists and is kept");
+            return tool_usage(path, "already exists; not overwritten: --force overwrites it");
+        if (!term_ask(path, "already exists; overwrite it?"))
+            return tool_usage(path, "already exists; not overwritten");
     }
     const int status = folder->replaces ? replace(folder, path, list) : place(folder, path);
     if (status)
@@ -294,14 +293,14 @@ int outfolder_commit(struct outfolder *folder)
     hold_signals(&old);
     if ((folder->replaces ? rename_with(folder, EXCHANGE) : name_new(folder)) != 0) {
         status = errno == EEXIST || errno == ENOTEMPTY
-                     ? tool_usage(folder->name, "appeared meanwhile; --force overwrites it")
+                     ? tool_usage(folder->name, "was created meanwhile; not overwritten: --force overwrites it")
                  : folder->replaces && (errno == EINVAL || errno == ENOSYS)
                      ? tool_bad(folder->name, "the file system cannot exchange two folders: remove this one first")
                      : tool_bad(folder->name, "%s", strerror(errno));
     } else {
         temporary.exists = folder->replaces; /* the old one has the temporary name now */
         if (outfolder_sync(folder->parent) != 0) {
-            status = tool_bad(folder->name, "written, but perhaps not on the disk: %s", strerror(errno));
+            status = tool_bad(folder->name, "written, but not synced to disk: %s", strerror(errno));
             if (temporary.exists) /* after a power failure it may have its name again */
                 tool_warn(folder->name, "the folder before is kept as %s", temporary.name);
             temporary.exists = 0;

@@ -192,9 +192,9 @@ int output_open_as(struct output *output, const char *path, const struct input *
     pthread_sigmask(SIG_SETMASK, &old, NULL);
     if (status == PICI_E_IO && error == EEXIST) {
         if (input_took_stdin() || !term_can_ask())
-            return tool_usage(path, "exists; --force overwrites it");
-        if (!term_ask(path, "exists; overwrite it?"))
-            return tool_usage(path, "exists and is kept");
+            return tool_usage(path, "already exists; not overwritten: --force overwrites it");
+        if (!term_ask(path, "already exists; overwrite it?"))
+            return tool_usage(path, "already exists; not overwritten");
         return output_open_as(output, path, input, perms, true);
     }
     if (status != PICI_OK)
@@ -334,9 +334,9 @@ int output_commit(struct output *output)
     }
     output->fd = -1;
     if (unsynced)
-        return tool_bad(output->name, "written, but perhaps not on the disk: %s", strerror(error));
+        return tool_bad(output->name, "written, but not synced to disk: %s", strerror(error));
     if (error == EEXIST)
-        return tool_usage(output->name, "appeared meanwhile; --force overwrites it");
+        return tool_usage(output->name, "was created meanwhile; not overwritten: --force overwrites it");
     return error ? tool_bad(output->name, "%s", strerror(error)) : TOOL_OK;
 }
 

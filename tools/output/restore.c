@@ -47,9 +47,8 @@ int restore_open(struct restore *restore, struct reading *reading, struct output
 
 int restore_no_zlib(const char *file, const char *tensor)
 {
-    return tool_bad(
-        file, "tensor %s was deflated, and this build has no zlib to deflate it again; extract gives the elements",
-        tensor);
+    return tool_bad(file, "tensor %s: this build has no zlib to deflate it again; picitool extract gives its elements",
+                    tensor);
 }
 
 /* Prints what is wrong. With keep_going, counts it as a loss and continues. */

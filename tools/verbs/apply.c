@@ -47,7 +47,7 @@ static int open_step(struct job *job, int i)
     bool is_delta;
     TRY(input_open(&step->input, path));
     if (!step->input.regular)
-        return tool_bad(step->input.name, "empty, or not a file that can be read at random");
+        return tool_bad(step->input.name, "is empty or not seekable: use a regular file");
     TRY(output_perms(&job->perms, step->input.name, step->input.fd));
     TRY(input_rest(&step->input, path, (size_t)i));
     TRY(reading_open(&step->reading, &step->input, job->options->threads, true));

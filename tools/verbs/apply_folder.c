@@ -53,7 +53,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, const str
     char reason[PICI_WHY_BYTES] = "";
     bool is_delta;
     if (!shard->input.regular)
-        return tool_bad(name, "empty, or not a file that can be read at random");
+        return tool_bad(name, "is empty or not seekable: use a regular file");
     TRY(reading_open(&shard->reading, &shard->input, making->each.threads, true));
     TRY(reading_is_delta(&shard->reading, &is_delta));
     if (!is_delta)

@@ -81,7 +81,7 @@ static int refuse_delta(const struct reading *reading)
 {
     bool is;
     TRY(reading_is_delta(reading, &is));
-    return is ? tool_bad(reading->input->name, "a delta, which needs its base: use picitool apply") : TOOL_OK;
+    return is ? tool_bad(reading->input->name, "is a delta: restore it with picitool apply and its base") : TOOL_OK;
 }
 
 /* Makes the name of the output: as given, or IN without .pici, or - for -. The caller frees it. */

@@ -206,7 +206,7 @@ static int inspect(struct job *job)
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
     bool is_delta;
     if (!job->input.regular)
-        return tool_bad(job->input.name, "empty, or not a file that can be read at random");
+        return tool_bad(job->input.name, "is empty or not seekable: use a regular file");
     TRY(reading_open(&job->reading, &job->input, job->options->threads, true));
     TRY(reading_is_delta(&job->reading, &is_delta));
     TRY(is_delta ? reading_delta(&job->reading, &job->delta)

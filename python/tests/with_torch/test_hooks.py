@@ -263,7 +263,7 @@ class Failures(unittest.TestCase):
 
     def test_rank_that_does_not_come(self):
         end, _ = ranks.ended(2, group_cases.does_not_come)
-        self.assertRegex(end.error, "TimedOutError.*rank 1 did not come")
+        self.assertRegex(end.error, "TimedOutError.*waiting for rank 1")
 
     def test_environment(self):
         for variables, words in (
