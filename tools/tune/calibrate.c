@@ -72,8 +72,8 @@ static void work_on(struct codec_bench *bench, enum model_work work, int slice)
         status = engine->encode(NULL, block, 0, bench->bound, &bench->sizes[slice], &source, &count, 1, &array, 1, 1);
         break;
     case MODEL_ADD:
-        status = engine->fold(NULL, target, block, &bench->parsed[slice], PICI_SUM, bench->scratch,
-                              COLL_TEMP_BYTES / sizeof(float));
+        status = engine->reduce(NULL, target, block, &bench->parsed[slice], PICI_SUM, bench->scratch,
+                                COLL_TEMP_BYTES / sizeof(float));
         break;
     case MODEL_DECODE:
         status = engine->decode(NULL, target, block, &bench->parsed[slice], (uint64_t)SLICES * SLICE);
