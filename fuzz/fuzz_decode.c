@@ -24,8 +24,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         return 0;
     }
     const size_t width = pici_dtype_width(info.dtype), n = (size_t)info.count;
-    struct pici_mix mix = PICI_MIX_INIT;
-    s = pici_mix(&mix, block, len);
+    struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
+    s = pici_breakdown(&breakdown, block, len);
     require(s == (info.format == PICI_HYBRID ? PICI_OK : PICI_E_ARG) || verdict != PICI_OK);
     uint8_t *all = memory(n * width), *part = memory(n * width);
     require(pici_decompress(all, n, block, len, NULL) == verdict);

@@ -25,12 +25,12 @@ static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum 
     require(pici_decompress(back, n, block, got, NULL) == PICI_OK);
     require(!bytes || memcmp(back, src, bytes) == 0);
     if (info.format == PICI_HYBRID) {
-        struct pici_mix mix = PICI_MIX_INIT;
-        require(pici_mix(&mix, block, got) == PICI_OK);
-        uint64_t all = mix.other_bytes, nnz = 0;
+        struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
+        require(pici_breakdown(&breakdown, block, got) == PICI_OK);
+        uint64_t all = breakdown.other_bytes, nnz = 0;
         for (int c = 0; c < PICI_CONTAINERS; c++) {
-            all += mix.position_bytes[c] + mix.value_bytes[c];
-            nnz += mix.nnz[c];
+            all += breakdown.position_bytes[c] + breakdown.value_bytes[c];
+            nnz += breakdown.nnz[c];
         }
         require(all == got && nnz == info.nnz);
     }

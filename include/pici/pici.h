@@ -240,10 +240,10 @@ enum pici_container {
 /* "offsets12", "offsets8", "bitvector", "raw", "empty". Static. NULL for an unknown container. */
 PICI_API const char *pici_container_name(enum pici_container);
 
-/* What the bytes of a hybrid block are used for, by container. Set with PICI_MIX_INIT. position_bytes, value_bytes and
- * other_bytes add up to the length of the block. Until 0.2 the arrays had no room; callers of those versions, known by
- * their size, get the struct that they had. */
-struct pici_mix {
+/* What the bytes of a hybrid block are used for, by container. Set with PICI_BREAKDOWN_INIT. position_bytes,
+ * value_bytes and other_bytes add up to the length of the block. Until 0.2 the arrays had no room; callers of those
+ * versions, known by their size, get the struct that they had. */
+struct pici_breakdown {
     size_t size;
     uint64_t tiles[PICI_CONTAINERS_ROOM];          /* tiles with this container */
     uint64_t nnz[PICI_CONTAINERS_ROOM];            /* nonzeros in those tiles */
@@ -254,15 +254,19 @@ struct pici_mix {
     uint64_t sign_bytes;                           /* of position_bytes, those of signs and their descriptors */
     uint64_t negative_zeros;                       /* zeros that are negative in those tiles; not counted in nnz */
 };
-#define PICI_MIX_INIT {sizeof(struct pici_mix), {0}, {0}, {0}, {0}, 0, 0, 0, 0}
+#define PICI_BREAKDOWN_INIT {sizeof(struct pici_breakdown), {0}, {0}, {0}, {0}, 0, 0, 0, 0}
 
 /* Count the tiles of a hybrid block and their bytes. Checks the header, the directory and all descriptors; does not
  * check payloads, values or the checksum.
- *   mix   out: overwritten, not added to; unchanged unless PICI_OK
+ *   breakdown   out: overwritten, not added to; unchanged unless PICI_OK
  *   block [len bytes]   untrusted
  * PICI_E_ARG: null, or the block is not hybrid. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_UNSUPPORTED: what is wrong with
  * the block. Layout: formats/hybrid.md. */
-PICI_API enum pici_status pici_mix(struct pici_mix *mix, const void *block, size_t len);
+PICI_API enum pici_status pici_breakdown(struct pici_breakdown *breakdown, const void *block, size_t len);
+
+/* Deprecated: names until version 0.3. */
+#define pici_mix pici_breakdown
+#define PICI_MIX_INIT PICI_BREAKDOWN_INIT
 
 #ifdef __cplusplus
 }

@@ -1,32 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_mix: what the bytes of a hybrid block are used for. */
+ * pici_breakdown: what the bytes of a hybrid block are used for. */
 #include "codec/hybrid.h"
 
 #include "sized.h"
 
-_Static_assert(PICI_CONTAINERS <= PICI_CONTAINERS_ROOM, "the arrays of struct pici_mix never grow");
+_Static_assert(PICI_CONTAINERS <= PICI_CONTAINERS_ROOM, "the arrays of struct pici_breakdown never grow");
 
 /* Until 0.2 its arrays had five elements; in 0.1 it ended with other_bytes. */
-static const struct sized_layout mix_0_2 = {offsetof(struct pici_mix, tiles) + 21 * 8,
-                                            offsetof(struct pici_mix, tiles) + 24 * 8,
-                                            {{offsetof(struct pici_mix, tiles), 5 * 8},
-                                             {offsetof(struct pici_mix, nnz), 5 * 8},
-                                             {offsetof(struct pici_mix, position_bytes), 5 * 8},
-                                             {offsetof(struct pici_mix, value_bytes), 5 * 8},
-                                             {offsetof(struct pici_mix, other_bytes), 4 * 8}}};
+static const struct sized_layout breakdown_0_2 = {offsetof(struct pici_breakdown, tiles) + 21 * 8,
+                                                  offsetof(struct pici_breakdown, tiles) + 24 * 8,
+                                                  {{offsetof(struct pici_breakdown, tiles), 5 * 8},
+                                                   {offsetof(struct pici_breakdown, nnz), 5 * 8},
+                                                   {offsetof(struct pici_breakdown, position_bytes), 5 * 8},
+                                                   {offsetof(struct pici_breakdown, value_bytes), 5 * 8},
+                                                   {offsetof(struct pici_breakdown, other_bytes), 4 * 8}}};
 
-enum pici_status pici_mix(struct pici_mix *out, const void *block, size_t size)
+enum pici_status pici_breakdown(struct pici_breakdown *out, const void *block, size_t size)
 {
     struct pici_block parsed;
-    if (!out || !sized_either(sized_of(out), sizeof *out, &mix_0_2) || !block)
+    if (!out || !sized_either(sized_of(out), sizeof *out, &breakdown_0_2) || !block)
         return PICI_E_ARG;
     enum pici_status status = pici_block_parse(&parsed, block, size, NULL);
     if (status || (status = pici_block_whole(&parsed, size, NULL)) != PICI_OK)
         return status;
     if (parsed.format != FMT_HYBRID)
         return PICI_E_ARG;
-    struct pici_mix breakdown = {.size = sizeof breakdown, .other_bytes = parsed.layout.block_bytes};
+    struct pici_breakdown breakdown = {.size = sizeof breakdown, .other_bytes = parsed.layout.block_bytes};
     struct pici_group group;
     const uint64_t groups = fmt_groups(parsed.layout.tiles);
     for (uint64_t number = 0; number < groups; number++) {
@@ -57,5 +57,14 @@ enum pici_status pici_mix(struct pici_mix *out, const void *block, size_t size)
             breakdown.other_bytes -= positions + values;
         }
     }
-    return sized_write_either(out, &breakdown, sizeof breakdown, sizeof breakdown, &mix_0_2);
+    return sized_write_either(out, &breakdown, sizeof breakdown, sizeof breakdown, &breakdown_0_2);
+}
+
+/* The name until version 0.3, for programs that were compiled then. */
+#undef pici_mix
+PICI_API enum pici_status pici_mix(struct pici_breakdown *out, const void *block, size_t size);
+
+enum pici_status pici_mix(struct pici_breakdown *out, const void *block, size_t size)
+{
+    return pici_breakdown(out, block, size);
 }

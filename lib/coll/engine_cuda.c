@@ -734,12 +734,12 @@ static enum pici_status gpu_dequantize(struct pici_lane *lane, const struct engi
 
 static void gpu_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size)
 {
-    struct pici_mix mix = PICI_MIX_INIT;
+    struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
     /* without tiles, if the block is not hybrid */
     if (!lane->gpu->needs.device)
-        (void)pici_mix(&mix, block, size);
+        (void)pici_breakdown(&breakdown, block, size);
     for (int i = 0; i < PICI_CONTAINERS; i++)
-        tiles[i] += mix.tiles[i];
+        tiles[i] += breakdown.tiles[i];
 }
 
 static void gpu_divide(struct pici_lane *lane, void *destination, uint64_t count, enum pici_dtype dtype, int ranks)

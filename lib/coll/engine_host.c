@@ -233,27 +233,27 @@ static enum pici_status host_decode(struct pici_lane *lane, void *destination, c
 
 static void host_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size)
 {
-    struct pici_mix mix = PICI_MIX_INIT;
+    struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
     (void)lane;
-    (void)pici_mix(&mix, block, size); /* adds no tiles if the block is not hybrid */
+    (void)pici_breakdown(&breakdown, block, size); /* adds no tiles if the block is not hybrid */
     for (int i = 0; i < PICI_CONTAINERS; i++)
-        tiles[i] += mix.tiles[i];
+        tiles[i] += breakdown.tiles[i];
 }
 
 /* The rules of a block that pici_decompress_range does not check: checksum, padding, hybrid's total and version. */
 static enum pici_status check_whole(const struct pici_block *parsed, size_t size)
 {
-    struct pici_mix mix = PICI_MIX_INIT;
+    struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
     uint64_t nonzeros = 0;
     enum pici_status status = pici_block_checksum(parsed, NULL);
     if (!status)
         status = pici_block_padding(parsed, NULL);
-    if (status || parsed->format != FMT_HYBRID || (status = pici_mix(&mix, parsed->bytes, size)) != PICI_OK)
+    if (status || parsed->format != FMT_HYBRID || (status = pici_breakdown(&breakdown, parsed->bytes, size)) != PICI_OK)
         return status;
     for (int i = 0; i < PICI_CONTAINERS; i++)
-        nonzeros += mix.nnz[i];
+        nonzeros += breakdown.nnz[i];
     const int signs = parsed->layout.version == FMT_VERSION_SIGNS;
-    return nonzeros == parsed->nonzeros && (!signs || mix.sign_tiles) ? PICI_OK : PICI_E_CORRUPT;
+    return nonzeros == parsed->nonzeros && (!signs || breakdown.sign_tiles) ? PICI_OK : PICI_E_CORRUPT;
 }
 
 /* Decode in pieces that stay in a core's cache until they are reduced. */

@@ -77,9 +77,9 @@ static void one(enum pici_dtype t, enum pici_format f, uint64_t n, unsigned per_
     need(pici_scatter_add(out, n, block, len, &opts) == PICI_OK, "pici_scatter_add");
     printf(" %llx", hash(out, bytes));
     if (info.format == PICI_HYBRID) {
-        struct pici_mix mix = PICI_MIX_INIT;
-        need(pici_mix(&mix, block, len) == PICI_OK, "pici_mix");
-        printf(" %llu raw", (unsigned long long)mix.tiles[PICI_RAW]);
+        struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
+        need(pici_breakdown(&breakdown, block, len) == PICI_OK, "pici_breakdown");
+        printf(" %llu raw", (unsigned long long)breakdown.tiles[PICI_RAW]);
     }
     need(!len || pici_decompress(out, n, block, len - 1, &opts) == PICI_E_CORRUPT, "a block that is cut short");
 

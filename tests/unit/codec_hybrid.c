@@ -188,12 +188,12 @@ Test(codec_hybrid, more_than_32_bits)
     free(block);
 }
 
-Test(codec_hybrid, mix)
+Test(codec_hybrid, breakdown)
 {
     enum { N = 6 * 4096 + 100 };
     static float src[N];
     static uint8_t block[N * 4 + 4096];
-    struct pici_mix m = PICI_MIX_INIT;
+    struct pici_breakdown m = PICI_BREAKDOWN_INIT;
     struct pici_info info = PICI_INFO_INIT;
     src[7] = 1; /* tile 0: offsets12 */
     for (int i = 0; i < 100; i++)
@@ -204,7 +204,7 @@ Test(codec_hybrid, mix)
         src[3 * 4096 + i] = 1; /* raw; then two tiles without any */
     src[N - 1] = 1;
     const size_t len = length(PICI_HYBRID, block, sizeof block, src, N, PICI_F32);
-    cr_assert_eq(pici_mix(&m, block, len), PICI_OK);
+    cr_assert_eq(pici_breakdown(&m, block, len), PICI_OK);
     const uint64_t tiles[] = {2, 1, 1, 1, 2}, nnz[] = {2, 100, 2000, 4096, 0};
     const uint64_t positions[] = {2 * (1 + 2), 2 + 116, 2 + 512, 2, 0};
     uint64_t sum = m.other_bytes;
@@ -220,15 +220,15 @@ Test(codec_hybrid, mix)
     cr_expect_null(pici_container_name(PICI_CONTAINERS));
     cr_expect_eq(pici_inspect(&info, block, len), PICI_OK);
     cr_expect_eq(info.nnz, 6198u);
-    cr_expect_eq(pici_mix(NULL, block, len), PICI_E_ARG);
-    cr_expect_eq(pici_mix(&m, NULL, len), PICI_E_ARG);
-    cr_expect_eq(pici_mix(&m, block, len - 1), PICI_E_CORRUPT);
+    cr_expect_eq(pici_breakdown(NULL, block, len), PICI_E_ARG);
+    cr_expect_eq(pici_breakdown(&m, NULL, len), PICI_E_ARG);
+    cr_expect_eq(pici_breakdown(&m, block, len - 1), PICI_E_CORRUPT);
     block[48 + 16 + 4] = 0; /* a descriptor */
-    cr_expect_eq(pici_mix(&m, block, len), PICI_E_CORRUPT);
+    cr_expect_eq(pici_breakdown(&m, block, len), PICI_E_CORRUPT);
     m.size = 8;
-    cr_expect_eq(pici_mix(&m, block, len), PICI_E_ARG);
+    cr_expect_eq(pici_breakdown(&m, block, len), PICI_E_ARG);
     m.size = sizeof m;
-    cr_expect_eq(pici_mix(&m, block, length(PICI_BITMAP, block, sizeof block, src, 10, PICI_F32)), PICI_E_ARG);
+    cr_expect_eq(pici_breakdown(&m, block, length(PICI_BITMAP, block, sizeof block, src, 10, PICI_F32)), PICI_E_ARG);
 }
 
 /* A range reads directory entries and the records of its groups, but no record of another group. */

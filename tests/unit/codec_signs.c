@@ -230,19 +230,19 @@ Test(codec_signs, damage)
     free(back);
 }
 
-Test(codec_signs, mix)
+Test(codec_signs, breakdown)
 {
     enum { N = 3 * 4096 };
     static float src[N];
     static uint8_t block[N * 4 + 4096];
-    struct pici_mix m = PICI_MIX_INIT;
+    struct pici_breakdown m = PICI_BREAKDOWN_INIT;
     for (int i = 0; i < 4096; i++)
         src[i] = i % 2 ? -0.0f : 0.0f;
     src[4096] = 1;
     for (int i = 0; i < 4096; i++)
         src[2 * 4096 + i] = i % 2 ? -0.0f : (float)i + 1;
     const size_t len = length(block, sizeof block, src, N, PICI_F32, NULL);
-    cr_assert_eq(pici_mix(&m, block, len), PICI_OK);
+    cr_assert_eq(pici_breakdown(&m, block, len), PICI_OK);
     cr_expect_eq(m.sign_tiles, 2);
     cr_expect_eq(m.negative_zeros, 4096);
     cr_expect_eq(m.sign_bytes, 2 * 4 + 512);

@@ -166,7 +166,7 @@ Test(codec_sizes, written_structs)
 /* ---- a struct that had another layout ---- */
 
 /* Of 0.2.0, as its header has it; that of 0.1.0 ends with other_bytes. */
-struct mix_0_2 {
+struct breakdown_0_2 {
     size_t size;
     uint64_t tiles[5];
     uint64_t nnz[5];
@@ -179,23 +179,27 @@ struct mix_0_2 {
 };
 
 /* Every size, in memory that ends where the struct does. */
-Test(codec_sizes, mix)
+Test(codec_sizes, breakdown)
 {
-    enum { FIRST = offsetof(struct mix_0_2, sign_tiles), OLD = sizeof(struct mix_0_2), NOW = sizeof(struct pici_mix) };
-    struct pici_mix m = PICI_MIX_INIT;
+    enum {
+        FIRST = offsetof(struct breakdown_0_2, sign_tiles),
+        OLD = sizeof(struct breakdown_0_2),
+        NOW = sizeof(struct pici_breakdown)
+    };
+    struct pici_breakdown m = PICI_BREAKDOWN_INIT;
     struct rig rig;
     rig_init(&rig, 512, 1);
     for (unsigned i = 0; i < N; i++)
         src[i] = i % 3 ? -0.0F : (float)i;
     cr_assert_eq(pici_compress(block, sizeof block, &block_len, src, N, PICI_F32, PICI_HYBRID, NULL), PICI_OK);
-    cr_assert_eq(pici_mix(&m, block, block_len), PICI_OK);
+    cr_assert_eq(pici_breakdown(&m, block, block_len), PICI_OK);
     cr_assert(m.tiles[PICI_OFFSETS8] == 1 && m.nnz[PICI_OFFSETS8] == N / 3 && m.position_bytes[PICI_OFFSETS8] &&
               m.value_bytes[PICI_OFFSETS8] && m.other_bytes && m.sign_tiles == 1 && m.sign_bytes && m.negative_zeros);
 
-    struct mix_0_2 old = {.other_bytes = m.other_bytes,
-                          .sign_tiles = m.sign_tiles,
-                          .sign_bytes = m.sign_bytes,
-                          .negative_zeros = m.negative_zeros};
+    struct breakdown_0_2 old = {.other_bytes = m.other_bytes,
+                                .sign_tiles = m.sign_tiles,
+                                .sign_bytes = m.sign_bytes,
+                                .negative_zeros = m.negative_zeros};
     for (int c = 0; c < PICI_CONTAINERS; c++) {
         old.tiles[c] = m.tiles[c];
         old.nnz[c] = m.nnz[c];
@@ -216,7 +220,8 @@ Test(codec_sizes, mix)
         else
             memset(want, 0xa5, sizeof want);
         memcpy(want, &size, sizeof size);
-        cr_expect_eq(pici_mix((void *)p, block, block_len), older || size >= NOW ? PICI_OK : PICI_E_ARG, "%zu", size);
+        cr_expect_eq(pici_breakdown((void *)p, block, block_len), older || size >= NOW ? PICI_OK : PICI_E_ARG, "%zu",
+                     size);
         cr_expect_eq(memcmp(p, want, bytes), 0, "size %zu", size);
     }
     rig_free(&rig);

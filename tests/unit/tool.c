@@ -192,9 +192,9 @@ Test(tool, sizes_of_blocks)
                 for (uint64_t i = 0; i < n; i += every, nnz++)
                     ((uint8_t *)src)[i * width] = 1;
                 struct sizes s = {0};
-                struct pici_mix mix;
-                cr_assert(measure_mix(&mix, &scratch, (enum pici_dtype)dtype, src, n, PICI_ZEROS_EXACT));
-                sizes_add(&s, (enum pici_dtype)dtype, n, nnz, &mix);
+                struct pici_breakdown breakdown;
+                cr_assert(measure_breakdown(&breakdown, &scratch, (enum pici_dtype)dtype, src, n, PICI_ZEROS_EXACT));
+                sizes_add(&s, (enum pici_dtype)dtype, n, nnz, &breakdown);
                 size_t len;
                 for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
                     cr_assert_eq(pici_compress(block, sizeof block, &len, src, n, (enum pici_dtype)dtype,

@@ -17,18 +17,18 @@ bool scratch_fit(struct scratch *scratch, size_t size)
     return scratch->memory != NULL;
 }
 
-bool measure_mix(struct pici_mix *mix, struct scratch *scratch, enum pici_dtype dtype, const void *elements,
-                 uint64_t count, enum pici_zeros zeros)
+bool measure_breakdown(struct pici_breakdown *breakdown, struct scratch *scratch, enum pici_dtype dtype,
+                       const void *elements, uint64_t count, enum pici_zeros zeros)
 {
     struct pici_opts codec_options = PICI_OPTS_INIT;
     codec_options.zeros = zeros;
     const size_t capacity = pici_bound(PICI_HYBRID, dtype, count);
     size_t size;
-    *mix = (struct pici_mix)PICI_MIX_INIT;
+    *breakdown = (struct pici_breakdown)PICI_BREAKDOWN_INIT;
     return capacity && scratch_fit(scratch, capacity) &&
            pici_compress(scratch->memory, capacity, &size, elements, count, dtype, PICI_HYBRID, &codec_options) ==
                PICI_OK &&
-           pici_mix(mix, scratch->memory, size) == PICI_OK;
+           pici_breakdown(breakdown, scratch->memory, size) == PICI_OK;
 }
 
 static bool is_float(enum pici_dtype dtype)
@@ -49,18 +49,18 @@ uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uin
     return is_float(dtype) ? count_negative_zeros(elements, (size_t)count, pici_dtype_width(dtype)) : 0;
 }
 
-void mix_sum(struct pici_mix *total, const struct pici_mix *mix)
+void breakdown_sum(struct pici_breakdown *total, const struct pici_breakdown *breakdown)
 {
     for (int container = 0; container < PICI_CONTAINERS; container++) {
-        total->tiles[container] += mix->tiles[container];
-        total->nnz[container] += mix->nnz[container];
-        total->position_bytes[container] += mix->position_bytes[container];
-        total->value_bytes[container] += mix->value_bytes[container];
+        total->tiles[container] += breakdown->tiles[container];
+        total->nnz[container] += breakdown->nnz[container];
+        total->position_bytes[container] += breakdown->position_bytes[container];
+        total->value_bytes[container] += breakdown->value_bytes[container];
     }
-    total->other_bytes += mix->other_bytes;
-    total->sign_tiles += mix->sign_tiles;
-    total->sign_bytes += mix->sign_bytes;
-    total->negative_zeros += mix->negative_zeros;
+    total->other_bytes += breakdown->other_bytes;
+    total->sign_tiles += breakdown->sign_tiles;
+    total->sign_bytes += breakdown->sign_bytes;
+    total->negative_zeros += breakdown->negative_zeros;
 }
 
 uint64_t hybrid_head(uint64_t elements)
@@ -69,11 +69,11 @@ uint64_t hybrid_head(uint64_t elements)
     return (HEADER + (elements + GROUP - 1) / GROUP * ENTRY + 15) / 16 * 16;
 }
 
-static uint64_t mix_bytes(const struct pici_mix *mix)
+static uint64_t breakdown_bytes(const struct pici_breakdown *breakdown)
 {
-    uint64_t bytes = mix->other_bytes;
+    uint64_t bytes = breakdown->other_bytes;
     for (int container = 0; container < PICI_CONTAINERS; container++)
-        bytes += mix->position_bytes[container] + mix->value_bytes[container];
+        bytes += breakdown->position_bytes[container] + breakdown->value_bytes[container];
     return bytes;
 }
 
@@ -93,14 +93,14 @@ void sizes_end(struct sizes *sizes)
 
 /* The length of a block in each format. Returns that of the shortest. */
 static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
-                        const struct pici_mix *mix)
+                        const struct pici_breakdown *breakdown)
 {
     /* pici_bound is the length of a block without zeros. A pici block is shorter by the values of its zeros. A coo
      * block of nnz values is as long as one of nnz elements without zeros: positions have 32 bits at either count. */
     bytes[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, elements);
     bytes[PICI_BITMAP] = pici_bound(PICI_BITMAP, dtype, elements) - (elements - nnz) * pici_dtype_width(dtype);
     bytes[PICI_COO] = pici_bound(PICI_COO, dtype, nnz);
-    bytes[PICI_HYBRID] = mix_bytes(mix);
+    bytes[PICI_HYBRID] = breakdown_bytes(breakdown);
     uint64_t best = UINT64_MAX;
     for (int format = 0; format < FORMATS; format++)
         if (bytes[format] < best)
@@ -108,24 +108,26 @@ static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t
     return best;
 }
 
-void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz, const struct pici_mix *mix)
+void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+               const struct pici_breakdown *breakdown)
 {
     uint64_t bytes[FORMATS];
-    sizes->best += lengths(bytes, dtype, elements, nnz, mix);
+    sizes->best += lengths(bytes, dtype, elements, nnz, breakdown);
     for (int format = 0; format < FORMATS; format++)
         sizes->bytes[format] += bytes[format];
-    mix_sum(&sizes->mix, mix);
+    breakdown_sum(&sizes->breakdown, breakdown);
     sizes->elements += elements;
     sizes->nnz += nnz;
     sizes->dense_bytes += elements * pici_dtype_width(dtype);
 }
 
 void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
-                    const struct pici_mix *mix, uint64_t negative_zeros, const struct pici_mix *by_value)
+                    const struct pici_breakdown *breakdown, uint64_t negative_zeros,
+                    const struct pici_breakdown *by_value)
 {
     uint64_t bytes[FORMATS];
     sizes->negative_zeros += negative_zeros;
-    sizes->by_value_saves += lengths(bytes, dtype, elements, nnz, mix);
+    sizes->by_value_saves += lengths(bytes, dtype, elements, nnz, breakdown);
     sizes->by_value_saves -= lengths(bytes, dtype, elements, nnz - negative_zeros, by_value);
 }
 
@@ -140,7 +142,7 @@ void sizes_sum(struct sizes *total, const struct sizes *sizes)
 {
     for (int format = 0; format < FORMATS; format++)
         total->bytes[format] += sizes->bytes[format];
-    mix_sum(&total->mix, &sizes->mix);
+    breakdown_sum(&total->breakdown, &sizes->breakdown);
     rival_sum(&total->pici, &sizes->pici);
     rival_sum(&total->zstd, &sizes->zstd);
     total->bound += sizes->bound;

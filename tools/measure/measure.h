@@ -22,13 +22,13 @@ struct rival {
 
 struct sizes {
     uint64_t elements, nnz;
-    uint64_t bytes[FORMATS]; /* of the blocks that a .pici file would have, by format */
-    uint64_t best;           /* the same, each chunk in its smallest format */
-    uint64_t dense_bytes;    /* of the elements alone */
-    struct pici_mix mix;     /* of the hybrid blocks */
-    struct rival pici, zstd; /* with --compare */
-    uint64_t negative_zeros; /* elements of float dtypes that are -0.0; they count as nonzeros */
-    uint64_t by_value_saves; /* how much shorter best would be by value, which stores no zeros of either sign */
+    uint64_t bytes[FORMATS];         /* of the blocks that a .pici file would have, by format */
+    uint64_t best;                   /* the same, each chunk in its smallest format */
+    uint64_t dense_bytes;            /* of the elements alone */
+    struct pici_breakdown breakdown; /* of the hybrid blocks */
+    struct rival pici, zstd;         /* with --compare */
+    uint64_t negative_zeros;         /* elements of float dtypes that are -0.0; they count as nonzeros */
+    uint64_t by_value_saves;         /* how much shorter best would be by value, which stores no zeros of either sign */
     double bound; /* the entropy bound in bytes: values that are not 0, the bits that their positions need if they are
                    * random, and those that the signs of zeros need */
 };
@@ -43,24 +43,26 @@ struct scratch {
 bool scratch_fit(struct scratch *, size_t size);
 
 /* Find the containers that a hybrid block of these elements would have. False: no memory. */
-bool measure_mix(struct pici_mix *mix, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t count,
-                 enum pici_zeros zeros);
+bool measure_breakdown(struct pici_breakdown *breakdown, struct scratch *, enum pici_dtype dtype, const void *elements,
+                       uint64_t count, enum pici_zeros zeros);
 
 /* How many of count elements are -0.0. 0 if the dtype has none. */
 uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t count);
 
 /* Add up; other_bytes too. */
-void mix_sum(struct pici_mix *total, const struct pici_mix *mix);
+void breakdown_sum(struct pici_breakdown *total, const struct pici_breakdown *breakdown);
 
 /* Bytes of the header and directory of a hybrid block of elements elements, at most 2^32. */
 uint64_t hybrid_head(uint64_t elements);
 
-/* Count a block of elements elements, at most 2^32, with nnz nonzeros; mix: its containers as a hybrid block. */
-void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz, const struct pici_mix *mix);
+/* Count a block of elements elements, at most 2^32, with nnz nonzeros; breakdown: its containers as a hybrid block. */
+void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+               const struct pici_breakdown *breakdown);
 
 /* Count the negative zeros of that block, and what it would save by value; by_value: its containers then. */
 void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
-                    const struct pici_mix *mix, uint64_t negative_zeros, const struct pici_mix *by_value);
+                    const struct pici_breakdown *breakdown, uint64_t negative_zeros,
+                    const struct pici_breakdown *by_value);
 
 /* Set bound, once all blocks of a tensor have been counted. */
 void sizes_end(struct sizes *sizes);

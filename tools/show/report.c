@@ -61,10 +61,10 @@ static void json_sizes(struct jsonout *json, const struct sizes *sizes, uint64_t
     jsonout_begin(json, "hybrid_containers", '{');
     for (int container = 0; container < PICI_CONTAINERS; container++) {
         jsonout_begin(json, pici_container_name((enum pici_container)container), '{');
-        jsonout_u64(json, "tiles", sizes->mix.tiles[container]);
-        jsonout_u64(json, "nonzero", sizes->mix.nnz[container]);
-        jsonout_u64(json, "position_bytes", sizes->mix.position_bytes[container]);
-        jsonout_u64(json, "value_bytes", sizes->mix.value_bytes[container]);
+        jsonout_u64(json, "tiles", sizes->breakdown.tiles[container]);
+        jsonout_u64(json, "nonzero", sizes->breakdown.nnz[container]);
+        jsonout_u64(json, "position_bytes", sizes->breakdown.position_bytes[container]);
+        jsonout_u64(json, "value_bytes", sizes->breakdown.value_bytes[container]);
         jsonout_end(json, '}');
     }
     jsonout_end(json, '}');
@@ -145,17 +145,17 @@ static void print_heading(const struct report *report)
 }
 
 /* Prints the table of hybrid containers. */
-static void print_mix(const struct sizes *sizes)
+static void print_breakdown(const struct sizes *sizes)
 {
     char nonzero[TERM_TEXT], positions[TERM_TEXT], values[TERM_TEXT];
     printf("\n  %-9s  %10s  %8s  %10s  %10s\n", "hybrid's", "tiles", "nonzero", "positions", "values");
     for (int container = 0; container < PICI_CONTAINERS; container++)
-        if (sizes->mix.tiles[container])
+        if (sizes->breakdown.tiles[container])
             printf("  %-9s  %10" PRIu64 "  %8s  %10s  %10s\n", pici_container_name((enum pici_container)container),
-                   sizes->mix.tiles[container],
-                   term_percent(nonzero, sizes->mix.nnz[container], sizes->nnz ? sizes->nnz : 1),
-                   term_bytes(positions, sizes->mix.position_bytes[container]),
-                   term_bytes(values, sizes->mix.value_bytes[container]));
+                   sizes->breakdown.tiles[container],
+                   term_percent(nonzero, sizes->breakdown.nnz[container], sizes->nnz ? sizes->nnz : 1),
+                   term_bytes(positions, sizes->breakdown.position_bytes[container]),
+                   term_bytes(values, sizes->breakdown.value_bytes[container]));
 }
 
 static void print_one(const struct report *report)
@@ -197,7 +197,7 @@ static void print_one(const struct report *report)
                ratio(sizes->dense_bytes, measured->stored));
     if (!report->grid || !report->grid->elements)
         return;
-    print_mix(sizes);
+    print_breakdown(sizes);
     unsigned width = term_width(stdout);
     width = width == 0 ? 64 : width < 8 ? 4 : width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
     puts("");

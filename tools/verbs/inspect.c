@@ -104,14 +104,15 @@ static void look(struct job *job, const struct measured *measured, const void *e
 }
 
 /* Counts the negative zeros among count elements, and finds the containers that their hybrid block would have by value:
- * mix if there are none. */
+ * breakdown if there are none. */
 static int look_by_value(struct job *job, const struct measured *measured, const void *elements, uint64_t count,
-                         const struct pici_mix *mix, struct pici_mix *by_value, uint64_t *negative_zeros)
+                         const struct pici_breakdown *breakdown, struct pici_breakdown *by_value,
+                         uint64_t *negative_zeros)
 {
     *negative_zeros = job->is_delta ? 0 : measure_negative_zeros(measured->dtype, elements, count);
-    *by_value = *mix;
+    *by_value = *breakdown;
     return !*negative_zeros ||
-                   measure_mix(by_value, &job->scratch, measured->dtype, elements, count, PICI_ZEROS_BY_VALUE)
+                   measure_breakdown(by_value, &job->scratch, measured->dtype, elements, count, PICI_ZEROS_BY_VALUE)
                ? TOOL_OK
                : tool_nomem(job->input.name, "the measured blocks");
 }
@@ -119,19 +120,19 @@ static int look_by_value(struct job *job, const struct measured *measured, const
 /* Counts a chunk. */
 static int count(struct job *job, struct measured *measured, const void *elements, uint64_t elements_count)
 {
-    struct pici_mix mix, by_value;
+    struct pici_breakdown breakdown, by_value;
     const uint64_t before = job->report.density_map->nnz;
     look(job, measured, elements, elements_count);
     const uint64_t nnz = job->report.density_map->nnz - before;
-    if (!measure_mix(&mix, &job->scratch, measured->dtype, elements, elements_count, PICI_ZEROS_EXACT))
+    if (!measure_breakdown(&breakdown, &job->scratch, measured->dtype, elements, elements_count, PICI_ZEROS_EXACT))
         return tool_nomem(job->input.name, "the measured blocks");
-    sizes_add(measured->sizes, measured->dtype, elements_count, nnz, &mix);
+    sizes_add(measured->sizes, measured->dtype, elements_count, nnz, &breakdown);
     if (job->compare && !compare_add(job->compare, measured->dtype, elements, elements_count, &measured->sizes->pici,
                                      &measured->sizes->zstd))
         return tool_nomem(job->input.name, "the comparison");
     uint64_t negative_zeros;
-    TRY(look_by_value(job, measured, elements, elements_count, &mix, &by_value, &negative_zeros));
-    sizes_by_value(measured->sizes, measured->dtype, elements_count, nnz, &mix, negative_zeros, &by_value);
+    TRY(look_by_value(job, measured, elements, elements_count, &breakdown, &by_value, &negative_zeros));
+    sizes_by_value(measured->sizes, measured->dtype, elements_count, nnz, &breakdown, negative_zeros, &by_value);
     progress_at(&job->progress, job->input.position, job->report.total.dense_bytes + measured->sizes->dense_bytes);
     return TOOL_OK;
 }
@@ -336,7 +337,7 @@ static int inspect_block(struct job *job)
     if (!measured || !job->piece)
         return tool_nomem(job->input.name, "a piece of the block");
     /* pieces are whole groups, whose records do not depend on other groups */
-    struct pici_mix all = PICI_MIX_INIT, all_by_value = PICI_MIX_INIT, mix, by_value;
+    struct pici_breakdown all = PICI_BREAKDOWN_INIT, all_by_value = PICI_BREAKDOWN_INIT, breakdown, by_value;
     uint64_t negative_zeros = 0, negative;
     all.other_bytes = all_by_value.other_bytes = hybrid_head(info.count);
     for (uint64_t done = 0; done < info.count; done += BLOCK_PIECE) {
@@ -344,17 +345,17 @@ static int inspect_block(struct job *job)
         enum pici_status status = pici_decompress_range(job->piece, done, n, job->block, size, NULL);
         if (status)
             return tool_bad(job->input.name, "%s", pici_strerror(status));
-        if (!measure_mix(&mix, &job->scratch, info.dtype, job->piece, n, PICI_ZEROS_EXACT))
+        if (!measure_breakdown(&breakdown, &job->scratch, info.dtype, job->piece, n, PICI_ZEROS_EXACT))
             return tool_nomem(job->input.name, "the measured blocks");
         look(job, measured, job->piece, n);
         if (job->compare &&
             !compare_add(job->compare, info.dtype, job->piece, n, &measured->sizes->pici, &measured->sizes->zstd))
             return tool_nomem(job->input.name, "the comparison");
-        TRY(look_by_value(job, measured, job->piece, n, &mix, &by_value, &negative));
-        mix.other_bytes -= hybrid_head(n);
+        TRY(look_by_value(job, measured, job->piece, n, &breakdown, &by_value, &negative));
+        breakdown.other_bytes -= hybrid_head(n);
         by_value.other_bytes -= hybrid_head(n);
-        mix_sum(&all, &mix);
-        mix_sum(&all_by_value, &by_value);
+        breakdown_sum(&all, &breakdown);
+        breakdown_sum(&all_by_value, &by_value);
         negative_zeros += negative;
     }
     const uint64_t nnz = job->report.density_map->nnz;
