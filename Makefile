@@ -82,6 +82,7 @@ SHARED = -shared -Wl,-soname,$(1).$(SOVERSION) $(if $(SANITIZE),,-Wl,-z,defs)
 MAP = -Wl,--version-script=lib/$(1).map
 # What libpici is linked with, what libpici_coll, and what programs that have both.
 LIBS ?=
+GIVEN_LIBS := $(LIBS)
 PICI_LIBS := $(LIBS)
 COLL_LIBS := $(LIBS)
 

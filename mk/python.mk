@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# The Python package: its extension module, for every CPython from 3.9 on, which is not linked with the library; and its
+# The Python package: its extension module, for every CPython from 3.9 on, which opens the libraries itself; and its
 # tests. PYTHON=python3: the interpreter, which needs NumPy; else one is looked for. TORCH_PYTHON: one that has torch.
 
 TORCH_PYTHON = python3
 PYTHON_INCLUDE = $(shell $(or $(PYTHON),python3) -c 'import sysconfig; print(sysconfig.get_path("include"))')
 
+# -ldl: where dlopen is, before glibc 2.34.
+CODEC_LIBS := $(GIVEN_LIBS) -ldl
+
 $(BUILD)/_codec.abi3.so: $(call obj,$(sort $(wildcard python/pici/*.c)))
-	$(call link,$(LINK) -shared)
+	$(call link,$(LINK) -shared,$(CODEC_LIBS))
 
 .PHONY: check-python check-torch check-torch-own
 check-python: all

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Lets a libpici.so that is linked with a new glibc be loaded by glibc 2.17, as the platform tag manylinux_2_17 of a
+ * Lets libraries that are linked with a new glibc be loaded by glibc 2.17, as the platform tag manylinux_2_17 of a
  * wheel promises. Only wheels have this file inside (tools/dev/wheels).
  *
  * A linker binds a call to the newest version of a symbol. The functions below got new versions when glibc moved them
@@ -41,6 +41,9 @@ BIND(first_fcntl, fcntl, FIRST);
 BIND(first_stat, __xstat64, FIRST);
 BIND(first_lstat, __lxstat64, FIRST);
 BIND(first_fstat, __fxstat64, FIRST);
+BIND(first_dlopen, dlopen, FIRST);
+BIND(first_dlsym, dlsym, FIRST);
+BIND(first_dlerror, dlerror, FIRST);
 BIND(first_fstatat, __fxstatat64, FSTATAT);
 
 int first_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
@@ -52,6 +55,9 @@ int first_fcntl(int, int, ...);
 int first_stat(int, const char *, struct stat64 *);
 int first_lstat(int, const char *, struct stat64 *);
 int first_fstat(int, int, struct stat64 *);
+void *first_dlopen(const char *, int);
+void *first_dlsym(void *, const char *);
+char *first_dlerror(void);
 int first_fstatat(int, int, const char *, struct stat64 *, int);
 
 HIDDEN int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
@@ -107,6 +113,21 @@ HIDDEN int fstat64(int fd, struct stat64 *st)
 HIDDEN int fstatat64(int dir, const char *path, struct stat64 *st, int flags)
 {
     return first_fstatat(STAT_VERSION, dir, path, st, flags);
+}
+
+HIDDEN void *dlopen(const char *path, int mode)
+{
+    return first_dlopen(path, mode);
+}
+
+HIDDEN void *dlsym(void *library, const char *name)
+{
+    return first_dlsym(library, name);
+}
+
+HIDDEN char *dlerror(void)
+{
+    return first_dlerror();
 }
 
 /* New in glibc 2.28, for a system call of Linux 3.15: ENOSYS before that, which callers expect. */

@@ -63,7 +63,7 @@ raised.
 import importlib
 from typing import TYPE_CHECKING
 
-from . import _abi
+from . import _libraries
 from ._dlpack import DLPackArray
 from ._load import load, save
 from ._memory import keep_memory
@@ -118,7 +118,7 @@ if not TYPE_CHECKING:
         raise AttributeError(f"module 'pici' has no attribute {name!r}")
 
 
-__version__: str = _abi.lib.pici_version().decode()
+__version__: str = _libraries.VERSION
 
 __all__ = [
     "compress",

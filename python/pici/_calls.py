@@ -7,15 +7,19 @@ import functools
 import math
 from collections.abc import Sized
 from dataclasses import dataclass
-from typing import Any, Literal, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union, overload
 
-from . import _abi, _buffers, _codec, _values
-from ._abi import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, REDUCE_SCATTER
+from . import _buffers, _codec, _values
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
+from ._codec import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, FORMATS, OPS, REDUCE_SCATTER, ZEROS
 from ._dtypes import BOOL, DTypeLike
+from ._libraries import ALGORITHMS, ALIASES
 from ._values import ValuesLike
 from .errors import BrokenError, BusyError, Error, TimedOutError, UnsupportedError, make
+
+if TYPE_CHECKING:
+    from ._codec import CollOpts
 
 Op = Literal["sum", "avg", "min", "max"]
 Zeros = Literal["exact", "value"]
@@ -73,14 +77,14 @@ class Stats:
 def stats_of(of: Any, last: bool) -> Stats:
     given: Any = _codec.comm_stats(of, last)
     calls, wire, dense, inter, sends, *rest = given
-    return Stats(calls, wire, dense, inter, dict(zip(_abi.FORMATS, sends)), *rest)
+    return Stats(calls, wire, dense, inter, dict(zip(FORMATS, sends)), *rest)
 
 
 # ---- options
 
 
 def choice(name: str, value: Any, choices: dict[str, int]) -> int:
-    code = choices.get(_abi.ALIASES.get(value, value))
+    code = choices.get(ALIASES.get(value, value))
     if code is None:
         raise ValueError(f"{name}={value!r}: pass one of {', '.join(repr(choice) for choice in choices)}")
     return code
@@ -114,13 +118,13 @@ def options_of(
     latency: Optional[float],
     vendor: Optional[bool],
     zeros: str,
-) -> Optional[bytes]:
-    """The bytes of a struct pici_coll_opts; None: all are the defaults."""
+) -> Optional[CollOpts]:
+    """The options as _codec has them; None: all are the defaults."""
     given: dict[str, Any] = {}
     if algorithm is not None:
-        given["algorithm"] = choice("algorithm", algorithm, _abi.ALGORITHMS)
+        given["algorithm"] = choice("algorithm", algorithm, ALGORITHMS)
     if format is not None:
-        given["format"] = choice("format", format, _abi.FORMATS)
+        given["format"] = choice("format", format, FORMATS)
     if timeout is not None:
         given["timeout_ms"] = milliseconds(timeout)
     if density is not None:
@@ -130,8 +134,8 @@ def options_of(
     if vendor is not None:
         given["vendor"] = 1 if vendor else -1
     if zeros != "exact":
-        given["zeros"] = choice("zeros", zeros, _abi.ZEROS)
-    return bytes(_abi.CollOpts(**given)) if given else None
+        given["zeros"] = choice("zeros", zeros, ZEROS)
+    return _codec.coll_opts(**given) if given else None
 
 
 # ---- requests
@@ -485,7 +489,7 @@ class Calls:
             return BrokenError("the communicator is closed: make another")
         said = _codec.comm_error(self._driver)
         if not said or isinstance(said, int):  # refused before anything was sent; or closed, or in use, meanwhile
-            words = _abi.lib.pici_strerror(status).decode()
+            words = _codec.strerror(status)
             if status == UnsupportedError.status:
                 return make(status, f"{words}: {what}")
             if status == BrokenError.status:
@@ -501,9 +505,9 @@ class Calls:
     ) -> tuple[Buffer, Memory, int, Any]:
         """What is sent, where to, the op, and the result for the caller."""
         buffer = _buffers.read(send, "send", dtype, self._on_gpu)
-        code = _abi.OPS.get(op, -1)
+        code = OPS.get(op, -1)
         if code < 0:
-            choice("op", op, _abi.OPS)
+            choice("op", op, OPS)
         d = buffer.dtype
         if kind != ALL_GATHER:
             if d.parts != 1 and code >= 2:
@@ -545,7 +549,7 @@ class Calls:
         recv: Any,
         op: str,
         dtype: Optional[DTypeLike],
-        options: Optional[bytes],
+        options: Optional[CollOpts],
         algorithm: Optional[str],
         values: Optional[ValuesLike],
         vendor: Optional[bool],
@@ -567,7 +571,7 @@ class Calls:
         recv: Any,
         op: str,
         dtype: Optional[DTypeLike],
-        options: Optional[bytes],
+        options: Optional[CollOpts],
         algorithm: Optional[str],
         values: Optional[ValuesLike],
     ) -> Request:

@@ -1,53 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici._codec: functions of pici/pici.h and pici/delta.h on Python objects. A call through ctypes takes several
- * microseconds more than one of these. Also the callbacks of pici/file.h, for file objects, and calls by one
- * thread at a time. _comm.c has the functions of pici/coll.h.
+ * pici._codec: the library's functions on Python objects. Here are those on blocks, and calls by one thread at a time;
+ * the other files are those of _functions.h.
  *
  * The module uses the stable ABI of Python 3.9 only, so that one file serves every later CPython. That ABI has no
  * buffers; arrays therefore come as ndarrays, whose memory is found by NumPy's array interface (__array_struct__).
  * codec.py makes ndarrays of everything else. Bytes objects are taken as they are.
  *
- * The module is not linked with libpici: bind() takes the addresses of its functions, so that the process has one copy
- * of the library, which _abi.py loads.
- *
- * The GIL is released during calls that read or write more than QUICK bytes. An object that is passed in is referred to
- * by the tuple of arguments, so it lives until the call returns. */
-#include "_objects.h"
-
-#include <errno.h>
+ * The GIL is released during calls that may take long: here those that read or write more than QUICK bytes. An object
+ * that is passed in is referred to by the tuple of arguments, so it lives until the call returns. */
 #include <limits.h>
 
-#include "_comm.h"
-#include "pici/delta.h"
-#include "pici/file.h"
-#include "pici/pici.h"
+#include "_functions.h"
+#include "_objects.h"
 
 enum {
     QUICK = 32768,       /* bytes: a call on less takes a few microseconds, about as long as to hand the GIL over */
     SMALL_BLOCK = 16384, /* bytes: a block that may be as long as this is made on the stack */
     DELTA_DTYPE = 5      /* offset of the dtype in a small delta */
 };
-
-/* The functions of the library, with the types that its headers give them. */
-#define FUNCTIONS(X)                                                                                                   \
-    X(bound)                                                                                                           \
-    X(diff_small_bound)                                                                                                \
-    X(dtype_width)                                                                                                     \
-    X(compress)                                                                                                        \
-    X(diff)                                                                                                            \
-    X(diff_small)                                                                                                      \
-    X(decompress)                                                                                                      \
-    X(decompress_range)                                                                                                \
-    X(scatter_add)                                                                                                     \
-    X(apply)                                                                                                           \
-    X(apply_small)                                                                                                     \
-    X(inspect)                                                                                                         \
-    X(verify_at)
-#define MEMBER(name) __typeof__(&pici_##name) name;
-static struct {
-    FUNCTIONS(MEMBER)
-} lib;
 
 static bool threads_of(PyObject *o, int *threads)
 {
@@ -71,14 +42,6 @@ static void acquire(PyThreadState *released)
 {
     if (released)
         PyEval_RestoreThread(released);
-}
-
-/* bind(address_of): take the address of each function, address_of(name), an integer. */
-static PyObject *bind(PyObject *self, PyObject *address_of)
-{
-    (void)self;
-#define TAKE(name) pici_py_bind(address_of, "pici_" #name, &lib.name) &&
-    return FUNCTIONS(TAKE) pici_py_comm_bind(address_of) ? Py_BuildValue("") : NULL;
 }
 
 /* encode(base, source, dtype, format, threads, checksum, zeros, small, out) -> block, or its length in out, or a
@@ -173,8 +136,8 @@ static PyObject *apply_small(PyObject *self, PyObject *args)
     PyObject *out_object, *delta_object, *threads;
     struct memory out, delta;
     struct pici_opts opts = PICI_OPTS_INIT;
-    unsigned long long n;
-    if (!PyArg_ParseTuple(args, "OKOO", &out_object, &n, &delta_object, &threads) ||
+    uint64_t n;
+    if (!PyArg_ParseTuple(args, "OO&OO", &out_object, pici_py_u64, &n, &delta_object, &threads) ||
         !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true) ||
         !pici_py_find(&delta, delta_object, false))
         return NULL;
@@ -197,11 +160,11 @@ static PyObject *decode(PyObject *self, PyObject *args)
     (void)self;
     PyObject *out_object, *block_object, *threads;
     int what;
-    unsigned long long first;
+    uint64_t first;
     struct memory out, block;
     struct pici_opts opts = PICI_OPTS_INIT;
     struct pici_info info = PICI_INFO_INIT;
-    if (!PyArg_ParseTuple(args, "iOKOO", &what, &out_object, &first, &block_object, &threads) ||
+    if (!PyArg_ParseTuple(args, "iOO&OO", &what, &out_object, pici_py_u64, &first, &block_object, &threads) ||
         !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true) ||
         !pici_py_find(&block, block_object, false))
         return NULL;
@@ -221,58 +184,6 @@ static PyObject *decode(PyObject *self, PyObject *args)
     }
     acquire(state);
     return PyLong_FromLong(s);
-}
-
-/* The end of a callback: 0, or an errno value if the method raised an exception. The first exception becomes the
- * attribute `failure` of the stream. Runs no Python code that a signal could interrupt. */
-static int ended(PyObject *stream, PyObject *result)
-{
-    if (result) {
-        Py_DecRef(result);
-        return 0;
-    }
-    PyObject *type, *value, *trace;
-    PyErr_Fetch(&type, &value, &trace);
-    PyErr_NormalizeException(&type, &value, &trace);
-    if (trace)
-        PyException_SetTraceback(value, trace);
-    PyObject *first = PyObject_GetAttrString(stream, "failure");
-    if (!first || (first == Py_None && PyObject_SetAttrString(stream, "failure", value)))
-        PyErr_WriteUnraisable(stream);
-    Py_DecRef(first);
-    Py_DecRef(type);
-    Py_DecRef(value);
-    Py_DecRef(trace);
-    return EIO;
-}
-
-/* A pici_write_fn. stream: a Sink of _streams.py. */
-static int stream_write(void *stream, const void *p, size_t n)
-{
-    const PyGILState_STATE state = PyGILState_Ensure();
-    const int e = ended(
-        stream, PyObject_CallMethod(stream, "write", "Nn", PyLong_FromVoidPtr((void *)(uintptr_t)p), (Py_ssize_t)n));
-    PyGILState_Release(state);
-    return e;
-}
-
-/* A pici_read_at_fn. stream: a Source of _streams.py. */
-static int stream_read_at(void *stream, void *p, size_t n, uint64_t offset)
-{
-    const PyGILState_STATE state = PyGILState_Ensure();
-    const int e = ended(stream, PyObject_CallMethod(stream, "read_at", "NnK", PyLong_FromVoidPtr(p), (Py_ssize_t)n,
-                                                    (unsigned long long)offset));
-    PyGILState_Release(state);
-    return e;
-}
-
-/* callbacks() -> the addresses of stream_write and stream_read_at. */
-static PyObject *callbacks(PyObject *self, PyObject *none)
-{
-    (void)self, (void)none;
-    const pici_write_fn write = stream_write;
-    const pici_read_at_fn read_at = stream_read_at;
-    return Py_BuildValue("KK", (unsigned long long)(uintptr_t)write, (unsigned long long)(uintptr_t)read_at);
 }
 
 /* in_turn(lock, method, args, named) -> method(*args, **named), made while this thread has the lock, a threading.RLock.
@@ -311,22 +222,27 @@ PyMODINIT_FUNC PyInit__codec(void);
 PyMODINIT_FUNC PyInit__codec(void)
 {
     static PyMethodDef functions[] = {
-        {"bind", bind, METH_O, NULL},
         {"encode", encode, METH_VARARGS, NULL},
         {"head", head, METH_O, NULL},
         {"verify", verify, METH_O, NULL},
         {"decode", decode, METH_VARARGS, NULL},
         {"apply_small", apply_small, METH_VARARGS, NULL},
-        {"callbacks", callbacks, METH_NOARGS, NULL},
         {"in_turn", in_turn, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
     };
     static struct PyModuleDef module = {
         PyModuleDef_HEAD_INIT, "pici._codec", NULL, -1, functions, NULL, NULL, NULL, NULL};
-    PyObject *made = pici_py_objects_init() ? PyModule_Create(&module) : NULL;
-    if (made && PyModule_AddFunctions(made, pici_py_comm_functions)) {
-        Py_DecRef(made);
-        made = NULL;
-    }
-    return made;
+    PyMethodDef *const more[] = {
+        pici_py_library_functions, pici_py_constant_functions, pici_py_handle_functions,  pici_py_reader_functions,
+        pici_py_writer_functions,  pici_py_state_functions,    pici_py_log_functions,     pici_py_selection_functions,
+        pici_py_option_functions,  pici_py_comm_functions,     pici_py_connect_functions,
+    };
+    PyObject *made = PyModule_Create(&module);
+    bool ok = made && pici_py_objects_init(made) && pici_py_add_constants(made);
+    for (size_t i = 0; ok && i < sizeof more / sizeof *more; i++)
+        ok = !PyModule_AddFunctions(made, more[i]);
+    if (ok)
+        return made;
+    Py_DecRef(made);
+    return NULL;
 }

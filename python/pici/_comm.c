@@ -10,42 +10,14 @@
  * collective has ended. So it does not matter in which order Python drops communicators, requests and arrays. */
 #include "_comm.h"
 
-#include <stdlib.h>
-
-#include "pici/coll.h"
+#include "_functions.h"
+#include "_options.h"
 
 /* How long a waiting thread does not look for signals, or for a close() by another thread. */
 enum { PIECE_MS = 100 };
 
 /* Results of functions here, beside enum pici_status. */
 enum { BUSY = 1, CLOSED = 2 };
-
-/* The functions of the library, with the types that its header gives them. */
-#define FUNCTIONS(X)                                                                                                   \
-    X(dtype_width)                                                                                                     \
-    X(all_gather)                                                                                                      \
-    X(reduce_scatter)                                                                                                  \
-    X(all_reduce)                                                                                                      \
-    X(broadcast)                                                                                                       \
-    X(all_gatherv)                                                                                                     \
-    X(all_gather_start)                                                                                                \
-    X(reduce_scatter_start)                                                                                            \
-    X(all_reduce_start)                                                                                                \
-    X(broadcast_start)                                                                                                 \
-    X(all_gatherv_start)                                                                                               \
-    X(test)                                                                                                            \
-    X(wait)                                                                                                            \
-    X(wait_for)                                                                                                        \
-    X(comm_rank)                                                                                                       \
-    X(comm_size)                                                                                                       \
-    X(comm_error)                                                                                                      \
-    X(comm_tune)                                                                                                       \
-    X(comm_set_nodes)                                                                                                  \
-    X(comm_free)
-#define MEMBER(name) __typeof__(&pici_##name) name;
-static struct {
-    FUNCTIONS(MEMBER)
-} lib;
 
 struct totals {
     uint64_t calls;
@@ -236,19 +208,18 @@ static bool overlap(const struct call *c, const struct driver *d)
     return !in_place && c->send.bytes && s < r + c->recv.bytes && r < s + c->send.bytes;
 }
 
-/* The value codec of a call: the bytes of a struct pici_values, or NULL, and its residual, as long as what is sent. */
-static bool read_values(struct call *c, const char *values, Py_ssize_t bytes)
+/* The value codec of a call: what values() has made, or None, and its residual, as long as what is sent. */
+static bool read_values(struct call *c, PyObject *values)
 {
     struct memory residual;
     if (c->residual_owner == Py_None)
         c->residual_owner = NULL;
-    if (!values)
+    if (values == Py_None)
         return true;
-    if (bytes != sizeof c->values) {
-        PyErr_SetString(PyExc_ValueError, "values: the bytes of another version's struct");
+    const struct pici_values *given = pici_py_values(values);
+    if (!given)
         return false;
-    }
-    memcpy(&c->values, values, sizeof c->values);
+    c->values = *given;
     c->opts.values = &c->values;
     if (!c->residual_owner)
         return true;
@@ -309,32 +280,28 @@ static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
     return true;
 }
 
-/* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra): opts are the bytes of a struct
- * pici_coll_opts, or None; values those of a struct pici_values, or None. c->counts is to be freed, also after a
- * failure. */
+/* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra): opts is what coll_opts() has made, or
+ * None; values what values() has, or None. c->counts is to be freed, also after a failure. */
 static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
     int kind, dtype, op;
-    const char *opts, *values;
-    Py_ssize_t opts_bytes, values_bytes;
-    PyObject *extra;
-    if (!PyArg_ParseTuple(args, "OiOOiiz#pz#OO", capsule, &kind, &c->send_owner, &c->recv_owner, &dtype, &op, &opts,
-                          &opts_bytes, blocks, &values, &values_bytes, &c->residual_owner, &extra))
+    PyObject *opts, *values, *extra;
+    if (!PyArg_ParseTuple(args, "OiOOiiOpOOO", capsule, &kind, &c->send_owner, &c->recv_owner, &dtype, &op, &opts,
+                          blocks, &values, &c->residual_owner, &extra))
         return false;
-    *d = PyCapsule_GetPointer(*capsule, DRIVER);
+    const struct pici_coll_opts *given = opts == Py_None ? &defaults : pici_py_coll_opts(opts);
+    *d = given ? PyCapsule_GetPointer(*capsule, DRIVER) : NULL;
     if (!*d || !place(&c->send, c->send_owner, false) || !place(&c->recv, c->recv_owner, true))
         return false;
     c->kind = (enum pici_collective)kind;
     c->dtype = (enum pici_dtype)dtype;
     c->op = (enum pici_op)op;
-    c->opts = defaults;
-    if (opts && opts_bytes == sizeof c->opts)
-        memcpy(&c->opts, opts, sizeof c->opts);
+    c->opts = *given;
     const size_t width = lib.dtype_width(c->dtype);
     if (!read_extra(c, extra, *d))
         return false;
-    if ((opts && opts_bytes != sizeof c->opts) || !width || !fits(c, width, *d)) {
+    if (!width || !fits(c, width, *d)) {
         PyErr_Format(PyExc_ValueError, "send has %zu bytes and recv %zu: these do not fit together", c->send.bytes,
                      c->recv.bytes);
         return false;
@@ -346,7 +313,7 @@ static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule
         return false;
     }
     c->count = (c->kind == PICI_ALL_GATHER || c->kind == PICI_ALL_GATHERV ? c->send.bytes : c->recv.bytes) / width;
-    return read_values(c, values, values_bytes);
+    return read_values(c, values);
 }
 
 static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
@@ -399,13 +366,8 @@ static void driver_free(PyObject *capsule)
     PyMem_Free(d);
 }
 
-/* comm_new(address) -> (driver, rank, ranks), of a communicator that the driver frees. */
-static PyObject *comm_new(PyObject *self, PyObject *address)
+PyObject *pici_py_driver(struct pici_comm *comm)
 {
-    (void)self;
-    struct pici_comm *comm = PyLong_AsVoidPtr(address);
-    if (!comm)
-        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the address of a communicator is null");
     struct driver *d = PyMem_Malloc(sizeof *d);
     if (d)
         *d = (struct driver){
@@ -583,6 +545,12 @@ static PyObject *comm_stats(PyObject *self, PyObject *args)
                          s->dequantize_s, (number)s->nonfinite, s->lost);
 }
 
+/* BUSY or CLOSED, if a driver cannot be used; else 0. */
+static int refusal(const struct driver *d)
+{
+    return !d->comm ? CLOSED : d->busy ? BUSY : 0;
+}
+
 /* comm_error(driver) -> the library's words for the first failure; "" if there was none; or BUSY or CLOSED. */
 static PyObject *comm_error(PyObject *self, PyObject *capsule)
 {
@@ -590,38 +558,74 @@ static PyObject *comm_error(PyObject *self, PyObject *capsule)
     struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
     if (!d)
         return NULL;
-    if (!d->comm || d->busy)
-        return PyLong_FromLong(d->comm ? BUSY : CLOSED);
+    const int refused = refusal(d);
+    if (refused)
+        return PyLong_FromLong(refused);
     const char *words = lib.comm_error(d->comm);
     return PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace");
 }
 
-/* comm_set(driver, what, bytes) -> a status, BUSY or CLOSED. what: 0, and the bytes of a struct pici_tune; or 1, and
- * those of an array of ints, the node of each rank. */
-static PyObject *comm_set(PyObject *self, PyObject *args)
+/* comm_tune(driver, *, ...) -> a status, BUSY or CLOSED. What is not given is left. */
+static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;
+    static const char *const names[] = {"",
+                                        "algorithm",
+                                        "window",
+                                        "slice_bytes",
+                                        "format",
+                                        "formats",
+                                        "inter_threshold",
+                                        "intra_threshold",
+                                        "ag_threshold",
+                                        "checksum",
+                                        "inter_bandwidth",
+                                        "intra_bandwidth",
+                                        "timeout_ms",
+                                        "history",
+                                        NULL};
     PyObject *capsule;
-    int what;
-    const char *bytes;
-    Py_ssize_t n;
-    if (!PyArg_ParseTuple(args, "Oiy#", &capsule, &what, &bytes, &n))
+    struct pici_tune tune = PICI_TUNE_INIT;
+    int algorithm = tune.algorithm, format = tune.format;
+    uint32_t formats = tune.formats;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$iiO&iO&fffiddii", (char **)(uintptr_t)names, &capsule, &algorithm,
+                                     &tune.window, pici_py_u64, &tune.slice_bytes, &format, pici_py_u32, &formats,
+                                     &tune.inter_threshold, &tune.intra_threshold, &tune.ag_threshold, &tune.checksum,
+                                     &tune.inter_bandwidth, &tune.intra_bandwidth, &tune.timeout_ms, &tune.history))
         return NULL;
     struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
     if (!d)
         return NULL;
-    const size_t need = what ? (size_t)d->ranks * sizeof(int) : sizeof(struct pici_tune);
-    if ((size_t)n != need)
-        return PyErr_Format(PyExc_ValueError, "%zd bytes, not %zu", n, need);
-    if (!d->comm || d->busy)
-        return PyLong_FromLong(d->comm ? BUSY : CLOSED);
-    void *copy = PyMem_Malloc(need); /* aligned */
-    if (!copy)
+    tune.algorithm = (enum pici_algorithm)algorithm;
+    tune.format = (enum pici_format)format;
+    tune.formats = formats;
+    const int refused = refusal(d);
+    return PyLong_FromLong(refused ? refused : lib.comm_tune(d->comm, &tune));
+}
+
+/* comm_set_nodes(driver, nodes) -> a status, BUSY or CLOSED. nodes: a tuple, the node of each rank. */
+static PyObject *comm_set_nodes(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *capsule, *nodes;
+    if (!PyArg_ParseTuple(args, "OO!", &capsule, &PyTuple_Type, &nodes))
+        return NULL;
+    struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
+    if (!d)
+        return NULL;
+    const Py_ssize_t n = PyTuple_Size(nodes);
+    if (n != d->ranks)
+        return PyErr_Format(PyExc_ValueError, "%zd nodes, not one for each of %d ranks", n, d->ranks);
+    int *numbers = PyMem_Malloc((size_t)n * sizeof *numbers);
+    if (!numbers)
         return PyErr_NoMemory();
-    memcpy(copy, bytes, need);
-    const enum pici_status s = what ? lib.comm_set_nodes(d->comm, copy) : lib.comm_tune(d->comm, copy);
-    PyMem_Free(copy);
-    return PyLong_FromLong(s);
+    PyObject *result = NULL;
+    if (pici_py_ints(numbers, nodes)) {
+        const int refused = refusal(d);
+        result = PyLong_FromLong(refused ? refused : lib.comm_set_nodes(d->comm, numbers));
+    }
+    PyMem_Free(numbers);
+    return result;
 }
 
 /* comm_close(driver) -> None. If another thread uses the communicator, that thread closes it, within about PIECE_MS. */
@@ -642,19 +646,13 @@ static PyObject *comm_close(PyObject *self, PyObject *capsule)
 }
 
 PyMethodDef pici_py_comm_functions[] = {
-    {"comm_new", comm_new, METH_O, NULL},
     {"comm_call", comm_call, METH_VARARGS, NULL},
     {"comm_start", comm_start, METH_VARARGS, NULL},
     {"comm_wait", comm_wait, METH_VARARGS, NULL},
     {"comm_stats", comm_stats, METH_VARARGS, NULL},
     {"comm_error", comm_error, METH_O, NULL},
-    {"comm_set", comm_set, METH_VARARGS, NULL},
+    {"comm_tune", PICI_WITH_NAMES(comm_tune), METH_VARARGS | METH_KEYWORDS, NULL},
+    {"comm_set_nodes", comm_set_nodes, METH_VARARGS, NULL},
     {"comm_close", comm_close, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
-
-bool pici_py_comm_bind(PyObject *address_of)
-{
-#define TAKE(name) pici_py_bind(address_of, "pici_" #name, &lib.name) &&
-    return FUNCTIONS(TAKE) true;
-}

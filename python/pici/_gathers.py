@@ -7,14 +7,17 @@ import math
 import operator
 import struct
 from collections.abc import Sequence
-from typing import Any, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Optional, Union, overload
 
 from . import _buffers, _codec
-from ._abi import ALL_GATHERV, BROADCAST
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._calls import Array, Calls, Request, Timeout, Zeros, options_of, whole
+from ._codec import ALL_GATHERV, BROADCAST
 from ._dtypes import DTypeLike
+
+if TYPE_CHECKING:
+    from ._codec import CollOpts
 
 
 class Gathers(Calls):
@@ -187,7 +190,7 @@ class Gathers(Calls):
         kind: int,
         buffer: Buffer,
         memory: Memory,
-        options: Optional[bytes],
+        options: Optional[CollOpts],
         algorithm: Optional[str],
         extra: Union[int, bytes],
     ) -> None:
@@ -203,7 +206,7 @@ class Gathers(Calls):
         kind: int,
         buffer: Buffer,
         memory: Memory,
-        options: Optional[bytes],
+        options: Optional[CollOpts],
         algorithm: Optional[str],
         result: Any,
         extra: Union[int, bytes],

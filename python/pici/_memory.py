@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from . import _abi
+from ._ranges import u31
 
 Raw = np.ndarray[Any, np.dtype[Any]]
 
@@ -128,7 +128,7 @@ def empty(count: int, dtype: np.dtype[Any], threads: int) -> Raw:
     core."""
     need = count * dtype.itemsize
     if need >= LEAST:
-        threads = _abi.u31(threads, "threads")
+        threads = u31(threads, "threads")
         try:
             memory = _Memory(_reused(need) or _new(need, threads))
         except (OSError, OverflowError, ValueError):

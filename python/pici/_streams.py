@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
 import functools
 import io
@@ -11,8 +10,7 @@ import os
 import threading
 from typing import Any, BinaryIO, Callable, Optional, TypeVar, Union, cast
 
-from . import _abi, _codec
-from ._abi import lib
+from . import _codec
 
 Path = Union[str, "os.PathLike[str]"]
 
@@ -64,17 +62,14 @@ def in_turn(method: _Method) -> _Method:
 
 
 class _Calls:
-    """A file object behind a callback of _codec, whose context is this object: its address. _codec keeps the first
-    exception of a method in `failure`, and the call of the library that failed for it raises it. The callback is not of
-    ctypes: that would drop the exception of a signal handler which runs before the first statement of the method, and
-    the library would go on as if the call had succeeded."""
+    """A file object behind a callback of _codec, which keeps the first exception of a method in `failure`: also that of
+    a signal's handler which runs before the first statement of the method. The call of the library that failed for it
+    raises it."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
         self._lock = threading.RLock()
         self.failure: Optional[BaseException] = None
-        #: what the library gets with the callback; valid while this object lives
-        self.context = ctypes.c_void_p(id(self))
 
     def reraise(self) -> None:
         """Raise the exception that was kept, if there is one."""
@@ -87,9 +82,8 @@ class Sink(_Calls):
     """A file object that is written to."""
 
     @in_turn
-    def write(self, p: int, n: int) -> None:
-        """Write n bytes at p. Called by _codec."""
-        rest = ctypes.string_at(p, n)
+    def write(self, rest: bytes) -> None:
+        """Write bytes. Called by _codec."""
         while rest:
             written = self._file.write(rest)
             if written is None:
@@ -135,23 +129,24 @@ class Source(_Calls):
         return bytes(data)
 
     @in_turn
-    def read_at(self, p: int, n: int, offset: int) -> None:
-        """Read n bytes at offset to p. Called by _codec."""
+    def read_at(self, n: int, offset: int) -> bytes:
+        """Read n bytes at offset. Called by _codec."""
         self._file.seek(self._first + offset)
+        pieces: list[bytes] = []
         while n:
-            data = self._piece(n)
-            if not data:
+            pieces.append(self._piece(n))
+            if not pieces[-1]:
                 raise EOFError("the file object has become shorter since it was opened")
-            ctypes.memmove(p, data, len(data))
-            p, n = p + len(data), n - len(data)
+            n -= len(pieces[-1])
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def open(self, handle: ctypes.c_void_p, opts: _abi.ReaderOpts) -> int:
+    def open(self, threads: int) -> Union[_codec.Reader, _codec.Failed]:
+        """A reader."""
         if self.path is not None:
-            status: int = lib.pici_reader_open_path(handle, self.path, opts)
+            reader = _codec.reader_open_path(self.path, threads)
             with contextlib.suppress(OSError):
                 self.bytes = os.stat(self.path).st_size
-            return status
+            return reader
         if self._data is not None:
-            memory = ctypes.cast(ctypes.c_char_p(self._data), ctypes.c_void_p)
-            return int(lib.pici_reader_open_memory(handle, memory, len(self._data), opts))
-        return int(lib.pici_reader_open_at(handle, _abi.READ_AT, self.context, self.bytes, opts))
+            return _codec.reader_open_memory(self._data, threads)
+        return _codec.reader_open_stream(self, self.bytes, threads)

@@ -2,19 +2,33 @@
 """Views of the tensors of a file (formats/file.md) as arrays: shapes and strides over elements that have been read."""
 from __future__ import annotations
 
-import ctypes
 import importlib
 import math
 import sys
-from typing import Any, Literal, Optional
+from typing import Any, Literal, NamedTuple, Optional
 
 import numpy as np
 
-from . import _abi, _arrays
-from ._abi import lib
+from . import _arrays, _codec
 from ._dtypes import BOOL, BY_CODE, COMPLEX32, DType, numpy_dtype
 
 _BIG = sys.byteorder == "big"
+
+
+class View(NamedTuple):
+    """A struct pici_view, as _codec.reader_find() tells it."""
+
+    handle: _codec.View
+    dtype: int
+    tensor_dtype: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+    elements: int
+    stored_first: int
+    stored_count: int
+    conjugate: bool
+    negative: bool
 
 
 class Stored:
@@ -33,54 +47,49 @@ class Stored:
         return self._base
 
 
-def is_run(v: _abi.View) -> bool:
+def is_run(v: View) -> bool:
     """Whether the elements follow one another in the stored tensor, as they are."""
     if v.conjugate or v.negative or BY_CODE[v.dtype].storage.itemsize != BY_CODE[v.tensor_dtype].storage.itemsize:
         return False
     row = 1
-    for n, stride in zip(reversed(v.shape[: v.rank]), reversed(v.strides[: v.rank])):
+    for n, stride in zip(reversed(v.shape), reversed(v.strides)):
         if n > 1 and stride != row:
             return False
         row *= n
     return True
 
 
-def whole(v: _abi.View, parts: int) -> bool:
+def whole(v: View, parts: int) -> bool:
     """Whether items of so many elements, the last dimension, lie whole in the stored tensor, at multiples of their
     size."""
-    strides = v.strides[: v.rank]
-    return strides[-1] == 1 and v.offset % parts == 0 and all(s % parts == 0 for s in strides[:-1])
+    return v.strides[-1] == 1 and v.offset % parts == 0 and all(s % parts == 0 for s in v.strides[:-1])
 
 
-def _start(v: _abi.View, d: DType, stored: Stored) -> int:
+def _start(v: View, d: DType, stored: Stored) -> int:
     """Bytes of `stored` before the first element."""
-    return int(v.offset) * d.storage.itemsize - stored.first * stored.elements.itemsize
+    return v.offset * d.storage.itemsize - stored.first * stored.elements.itemsize
 
 
-def run(v: _abi.View, d: DType, first: int, count: int, stored: Stored, most: Optional[int]) -> _arrays.Storage:
+def run(v: View, d: DType, first: int, count: int, stored: Stored, most: Optional[int]) -> _arrays.Storage:
     """A copy of elements [first, first + count) of the view, row-major, as they are stored, with the view's signs."""
     out = _arrays.empty(d, d.parts * count, most, 1)
-    needed = _abi.View()
-    ctypes.memmove(ctypes.addressof(needed), ctypes.addressof(v), ctypes.sizeof(v))
-    needed.stored_first = stored.first
-    status = lib.pici_view_copy(needed, stored.elements.ctypes.data, d.parts * first, d.parts * count, out.ctypes.data)
+    status = _codec.view_copy(v.handle, stored.elements, stored.first, d.parts * first, d.parts * count, out)
     assert status == 0
     return out
 
 
-def steps(v: _abi.View) -> list[int]:
+def steps(v: View) -> list[int]:
     """The strides; 0 where no second index uses one, which may be any number."""
-    shape = v.shape[: v.rank]
-    return [s if n > 1 and v.count else 0 for n, s in zip(shape, v.strides[: v.rank])]
+    return [s if n > 1 and v.elements else 0 for n, s in zip(v.shape, v.strides)]
 
 
-def _resolved(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
+def _resolved(v: View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
     """A row-major copy, with the signs that the view gives."""
-    out = run(v, d, 0, v.count // d.parts, stored, most)
+    out = run(v, d, 0, v.elements // d.parts, stored, most)
     return _arrays.shaped(out, d, shape)
 
 
-def _array(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
+def _array(v: View, d: DType, shape: tuple[int, ...], stored: Stored, most: Optional[int]) -> _arrays.Storage:
     """As NumPy's array of d's storage, or of complex numbers: a copy if signs change, else over the memory of
     stored."""
     if v.conjugate or v.negative or (_BIG and stored.elements.itemsize != d.storage.itemsize):
@@ -94,7 +103,7 @@ def _array(v: _abi.View, d: DType, shape: tuple[int, ...], stored: Stored, most:
 
 
 def _tensor(
-    d: DType, shape: tuple[int, ...], strides: tuple[int, ...], start: int, stored: Stored, view: Optional[_abi.View]
+    d: DType, shape: tuple[int, ...], strides: tuple[int, ...], start: int, stored: Stored, view: Optional[View]
 ) -> Any:
     """As torch's tensor, over the memory of stored, lazily conjugate or negative where the view is. strides: in items;
     start: in bytes."""
@@ -124,7 +133,7 @@ def _usual(shape: tuple[int, ...], order: str) -> tuple[int, ...]:
 
 
 def deliver(
-    view: Optional[_abi.View],
+    view: Optional[View],
     d: DType,
     shape: tuple[int, ...],
     order: Literal["C", "F"],
@@ -133,8 +142,10 @@ def deliver(
     most: Optional[int],
 ) -> Any:
     """The elements of a view of dtype d and this shape, as `to` asks for. view: None, if it is all that is stored."""
-    if view is not None and d in (BOOL, COMPLEX32) and view.count > view.stored_count:  # which are looked at, or copied
-        _arrays.bounded(d, view.count, most)
+    if (
+        view is not None and d in (BOOL, COMPLEX32) and view.elements > view.stored_count
+    ):  # which are looked at, or copied
+        _arrays.bounded(d, view.elements, most)
     mixed = _BIG and stored.elements.itemsize != d.storage.itemsize
     if to != "torch" or mixed or (view is not None and view.conjugate and d.parts == 1):
         if view is None:

@@ -2,14 +2,13 @@
 """Communicators over MPI and NCCL, whose functions are in libraries of their own: finding these, and calling them."""
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
-from ctypes import POINTER, byref, c_char_p, c_int, c_void_p
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar, Union
 
-from . import _abi
+from . import _codec
+from ._libraries import PATH, SOVERSION
 from .errors import make
 
 _BUILD = {
@@ -23,16 +22,17 @@ def _places(kind: str) -> list[str]:
     given = os.environ.get(f"PICI_{kind.upper()}_LIBRARY")
     if given:
         return [given]
-    name, folder = f"libpici_{kind}.so", Path(_abi.lib._name).parent
-    beside = [folder / name, folder / kind / name] if os.sep in _abi.lib._name else []
-    return [str(path) for path in beside if path.exists()] + [f"{name}.{_abi.SONAME.rsplit('.', 1)[1]}"]
+    name, folder = f"libpici_{kind}.so", Path(PATH).parent
+    beside = [folder / name, folder / kind / name] if os.sep in PATH else []
+    return [str(path) for path in beside if path.exists()] + [f"{name}.{SOVERSION}"]
 
 
-def _library(kind: str) -> ctypes.CDLL:
+def _library(kind: str) -> tuple[_codec.Library, str]:
+    """The library, and the path or name by which it was found."""
     why = ""
     for place in _places(kind):
         try:
-            return ctypes.CDLL(place)
+            return _codec.library(os.fsencode(place)), place
         except OSError as e:
             why += f"{'; ' if why else ''}{e}"
     raise ImportError(
@@ -41,36 +41,29 @@ def _library(kind: str) -> ctypes.CDLL:
     )
 
 
-def _check(status: int) -> None:
-    """Raise what a function that makes communicators returned on this thread."""
-    if status:
-        words = _abi.coll.pici_comm_error(None).decode(errors="replace")
-        raise make(status, words or _abi.lib.pici_strerror(status).decode())
+T = TypeVar("T")
 
 
-def _made(function: Any, *arguments: Any) -> int:
-    """Call a function that makes a communicator: its address."""
-    handle = c_void_p()
-    _check(function(byref(handle), *arguments))
-    assert handle.value is not None
-    return handle.value
+def _made(made: Union[T, _codec.Failed]) -> T:
+    """What was made, unless it failed."""
+    if isinstance(made, _codec.Failed):
+        raise make(made.status, made.words)
+    return made
 
 
-def _same_mpi(library: ctypes.CDLL, MPI: Any) -> None:
+def _same_mpi(library: _codec.Library, name: str, MPI: Any) -> None:
     """Refuse a library that was built for another MPI than mpi4py's."""
-    text, length = ctypes.create_string_buffer(1 << 14), c_int()
-    library.MPI_Get_library_version(text, byref(length))
-    ours, theirs = (version.strip("\0\n ") for version in (text.value.decode(), MPI.Get_library_version()))
+    ours, theirs = (version.strip("\0\n ") for version in (_codec.mpi_version(library), MPI.Get_library_version()))
     if ours != theirs:
         ours, theirs = (" ".join(v.split("\n")[0].split(",")[0].split()) for v in (ours, theirs))
         raise ImportError(
-            f"{library._name} was built for {ours}, and mpi4py for {theirs}: {_BUILD['mpi']}; then set "
+            f"{name} was built for {ours}, and mpi4py for {theirs}: {_BUILD['mpi']}; then set "
             "PICI_MPI_LIBRARY to its path"
         )
 
 
-def over_mpi(comm: Any) -> int:
-    """A communicator over a duplicate of mpi4py's; None: of COMM_WORLD. Its address."""
+def over_mpi(comm: Any) -> _codec.Made:
+    """A communicator over a duplicate of mpi4py's; None: of COMM_WORLD."""
     try:
         MPI = importlib.import_module("mpi4py.MPI")
     except ImportError as e:
@@ -80,35 +73,28 @@ def over_mpi(comm: Any) -> int:
         raise TypeError(f"comm: {type(comm).__name__}, and no communicator of mpi4py: pass one, or None for COMM_WORLD")
     if comm == MPI.COMM_NULL:
         raise ValueError("comm: COMM_NULL, which this rank is not a member of: only members make the call")
-    library = _library("mpi")
-    _same_mpi(library, MPI)
-    handle: Any = c_void_p if MPI._sizeof(MPI.Comm) == ctypes.sizeof(c_void_p) else c_int  # Open MPI's, MPICH's
-    function = library["pici_comm_mpi"]
-    function.argtypes = [POINTER(c_void_p), handle]
-    return _made(function, handle.from_address(MPI._addressof(comm)))
+    library, name = _library("mpi")
+    _same_mpi(library, name, MPI)
+    return _made(_codec.comm_mpi(library, MPI._addressof(comm), MPI._sizeof(MPI.Comm)))
 
 
-def over_nccl(comm_ptr: int, stream: int) -> int:
+def over_nccl(comm_ptr: int, stream: int) -> _codec.Made:
     """A communicator over an ncclComm_t, by its address."""
-    function = _library("nccl")["pici_comm_nccl"]
-    function.argtypes = [POINTER(c_void_p), c_void_p, c_void_p]
-    return _made(function, c_void_p(comm_ptr), c_void_p(stream))
+    return _made(_codec.comm_nccl(_library("nccl")[0], comm_ptr, stream))
 
 
-def over_threads(n: int) -> list[int]:
-    """The addresses of communicators among n threads."""
-    handles = (c_void_p * n)()
-    _check(_abi.coll.pici_comm_threads(handles, n))
-    return [handle for handle in handles if handle is not None]
+def over_threads(n: int) -> list[_codec.Made]:
+    """Communicators among n threads."""
+    return _made(_codec.comm_threads(n))
 
 
-def over_sockets(fds: list[int], rank: int) -> int:
-    """A communicator over connected sockets, which belong to it then. Its address."""
-    return _made(_abi.coll.pici_comm_sockets, (c_int * len(fds))(*fds), rank, len(fds))
+def over_sockets(fds: list[int], rank: int) -> _codec.Made:
+    """A communicator over connected sockets, which belong to it then."""
+    return _made(_codec.comm_sockets(tuple(fds), rank))
 
 
-def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int], token: Optional[str]) -> int:
-    """A communicator over TCP; None: what the environment says. Its address."""
+def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int], token: Optional[str]) -> _codec.Made:
+    """A communicator over TCP; None: what the environment says."""
     texts = [None if text is None else os.fsencode(text) for text in (address, token)]
     if any(b"\0" in text for text in texts if text is not None):
         raise ValueError("an address and a token have no zero bytes")
@@ -116,4 +102,4 @@ def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int]
         said = os.environ.get("PICI_RANKS", "")
         ranks = int(said) if said.isdecimal() and len(said) < 8 else None
     numbers = -1 if rank is None else rank, 0 if ranks is None else ranks
-    return _made(_abi.coll.pici_comm_rendezvous, c_char_p(texts[0]), *numbers, c_char_p(texts[1]))
+    return _made(_codec.comm_rendezvous(texts[0], *numbers, texts[1]))

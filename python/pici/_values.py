@@ -2,12 +2,11 @@
 """Value codecs: the option values of collectives."""
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Optional, Union
 
-from . import _abi, _buffers
+from . import _buffers, _codec
 from ._buffers import Buffer, Memory
 from ._dtypes import DTypeLike
 
@@ -71,14 +70,14 @@ def _positive(name: str, value: Optional[float]) -> float:
     return value
 
 
-def _struct(v: Values) -> _abi.Values:
-    return _abi.Values(
-        codec=_choice("codec", v.codec, _abi.VALUE_CODECS),
+def _checked(v: Values) -> _codec.Values:
+    return _codec.values(
+        codec=_choice("codec", v.codec, _codec.VALUE_CODECS),
         phases=_choice("phases", v.phases, {"both": 0, "reduce": 1, "gather": 2}),
         cast=0 if v.cast is None else _choice("cast", v.cast, {"bf16": 4, "f16": 3, "f32": 1}),
         bits=_whole("bits", v.bits, 2**31 - 1),
-        norm=_choice("norm", v.norm, {"max": 0, "l2": 1}),
-        rounding=_choice("rounding", v.rounding, {"random": 0, "nearest": 1}),
+        norm=_choice("norm", v.norm, _codec.NORMS),
+        rounding=_choice("rounding", v.rounding, _codec.ROUNDINGS),
         bucket=_whole("bucket", v.bucket, 2**32 - 1),
         seed=_whole("seed", v.seed, 2**64 - 1),
         rate=_positive("rate", v.rate),
@@ -90,18 +89,18 @@ def _struct(v: Values) -> _abi.Values:
 
 def check(v: Values) -> None:
     """ValueError: a parameter makes no sense whatever it is used for."""
-    _struct(v)
+    _checked(v)
 
 
 def prepared(
     values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: bool
-) -> tuple[Optional[bytes], Optional[Memory]]:
-    """The bytes of a struct pici_values, without its residual, and the residual's memory."""
+) -> tuple[Optional[_codec.Values], Optional[Memory]]:
+    """The value codec as _codec has it, and its residual's memory."""
     if values is None:
         return None, None
     v = values if isinstance(values, Values) else Values(**values)
-    struct = _struct(v)
+    codec = _checked(v)
     residual = None
     if v.residual is not None:
         residual = _buffers.written(v.residual, send, send.n, dtype, on_gpu, "residual")
-    return ctypes.string_at(ctypes.addressof(struct), ctypes.sizeof(struct)), residual
+    return codec, residual

@@ -27,11 +27,12 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union, overlo
 
 import numpy as np
 
-from . import _abi, _arrays, _codec
-from ._abi import lib
+from . import _arrays, _codec
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, OPAQUE, DType, DTypeLike, named
+from ._libraries import ALIASES
+from ._ranges import u64
 from .errors import Error, Fault, SpaceError, make
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ Array = TypeVar("Array", bound=Sized)
 Zeros = Literal["exact", "value"]
 Buffer = Union[bytearray, memoryview, Storage, "array.array[Any]", "mmap.mmap"]  # writable
 
-_FORMAT_NAMES = {code: name for name, code in _abi.FORMATS.items()}
+_FORMAT_NAMES = {code: name for name, code in _codec.FORMATS.items()}
 _DECOMPRESS, _RANGE, _ADD, _APPLY = range(4)  # what _codec.decode does
 _SMALL_MAGIC = b"PICD"
 
@@ -65,7 +66,7 @@ class Info:
 
 def _refusal(status: int, block: Union[bytes, Storage, None] = None) -> Error:
     """The exception for a status. If the block is what is wrong, it has the fault."""
-    message = lib.pici_strerror(status).decode()
+    message = _codec.strerror(status)
     found = None if block is None else _codec.verify(block)
     if found is None:
         return make(status, message)
@@ -84,14 +85,14 @@ def _head(block: Union[bytes, Storage]) -> tuple[int, int, int, int, int]:
 
 def format_code(name: str) -> int:
     try:
-        return _abi.FORMATS[_abi.ALIASES.get(name, name)]
+        return _codec.FORMATS[ALIASES.get(name, name)]
     except KeyError:
-        raise ValueError(f"no format {name!r}: pass one of {', '.join(_abi.FORMATS)}") from None
+        raise ValueError(f"no format {name!r}: pass one of {', '.join(_codec.FORMATS)}") from None
 
 
 def zeros_code(name: str) -> int:
     try:
-        return _abi.ZEROS[name]
+        return _codec.ZEROS[name]
     except KeyError:
         raise ValueError(f"no zeros={name!r}: pass 'exact' or 'value'") from None
 
@@ -119,7 +120,7 @@ def _encode(
     length = _codec.encode(base, elements, d.code, f, threads, checksum, z, False, room)
     assert isinstance(length, int)
     if length == SpaceError.status:
-        need = lib.pici_bound(f, d.code, elements.size)
+        need = _codec.bound(f, d.code, elements.size, False)
         raise make(length, f"the block does not fit in the {room.size} bytes of out: {need} suffice, says bound()")
     if length < 0:
         raise _refusal(length)
@@ -147,9 +148,8 @@ def bound(count: int, dtype: DTypeLike = "f32", format: str = "auto", *, small: 
     """The length in bytes of the longest block of `count` elements: room that always suffices for compress(out=).
     small: of the longest small delta."""
     d = named(dtype)
-    stored = _abi.u64(d.parts * _abi.u64(count, "count"), "the number of stored elements")
-    longest = lib.pici_diff_small_bound if small else lib.pici_bound
-    length = int(longest(format_code(format), d.code, stored))
+    stored = u64(d.parts * u64(count, "count"), "the number of stored elements")
+    length = _codec.bound(format_code(format), d.code, stored, small)
     if not length:
         raise ValueError(f"count is {count}: no block has so many elements")
     return length
@@ -344,7 +344,7 @@ def decompress_range(
     """Decode elements [first, first + count) of a block. Reads, and checks, only the parts of the block that these
     elements need; does not check the checksum."""
     b = _arrays.octets(block)
-    first, count = _abi.u64(first, "first"), _abi.u64(count, "count")
+    first, count = u64(first, "first"), u64(count, "count")
     head = _head(b)
     if first + count > head[2]:
         raise ValueError(f"elements [{first}, {first + count}) of a block of {head[2]}: inspect() tells its count")

@@ -53,22 +53,22 @@ from __future__ import annotations
 import atexit
 import os
 import socket
-import struct
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Optional, TypeVar, Union
 
-from . import _abi, _codec, _transports
+from . import _codec, _transports
 from ._calls import BUSY, CLOSED, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
 from ._gathers import Gathers
+from ._libraries import ALGORITHMS
 from .errors import BrokenError, make
 
 __all__ = ["Comm", "Request", "Stats"]
 
 T = TypeVar("T")
 
-_SENT = {name: code for name, code in _abi.FORMATS.items() if name != "auto"}
+_SENT = {name: code for name, code in _codec.FORMATS.items() if name != "auto"}
 
 _open: weakref.WeakSet[Comm] = weakref.WeakSet()
 
@@ -113,9 +113,9 @@ class Comm(Gathers):
         )
 
     @classmethod
-    def _of(cls, handle: int, over: str) -> Comm:
+    def _of(cls, made: _codec.Made, over: str) -> Comm:
         self = cls.__new__(cls)
-        self._driver, self._rank, self._size = _codec.comm_new(handle)
+        self._driver, self._rank, self._size = made
         self._over = over
         self._on_gpu = over == "NCCL"
         self._closed = False
@@ -128,7 +128,7 @@ class Comm(Gathers):
     def threads(cls, n: int) -> list[Comm]:
         """Communicators among n threads of this process, one for each."""
         n = whole("n", n, 1, 1 << 20)
-        return [cls._of(handle, "threads") for handle in _transports.over_threads(n)]
+        return [cls._of(made, "threads") for made in _transports.over_threads(n)]
 
     @classmethod
     def sockets(cls, fds: Sequence[Union[int, socket.socket, None]], rank: int, ranks: Optional[int] = None) -> Comm:
@@ -253,7 +253,7 @@ class Comm(Gathers):
         numbers = [whole("a node", node, -(2**31), 2**31 - 1) for node in nodes]
         if len(numbers) != self._size:
             raise ValueError(f"nodes has {len(numbers)} numbers, not {self._size}, one for each rank")
-        self._set(1, struct.pack(f"{self._size}i", *numbers))
+        self._accept(_codec.comm_set_nodes(self._driver, tuple(numbers)))
 
     def tune(
         self,
@@ -277,7 +277,7 @@ class Comm(Gathers):
         per second, timeout is in seconds. formats: those that may be chosen, as ["coo", "hybrid"]."""
         given: dict[str, Any] = {}
         if algorithm is not None:
-            given["algorithm"] = choice("algorithm", algorithm, {n: i for n, i in _abi.ALGORITHMS.items() if i})
+            given["algorithm"] = choice("algorithm", algorithm, {n: i for n, i in ALGORITHMS.items() if i})
         if window is not None:
             given["window"] = whole("window", window, 1, 64)
         if slice_bytes is not None:
@@ -299,10 +299,10 @@ class Comm(Gathers):
                 given[name] = 1 if on else -1
         if timeout is not None:
             given["timeout_ms"] = milliseconds(timeout)
-        self._set(0, bytes(_abi.Tune(**given)))
+        self._accept(_codec.comm_tune(self._driver, **given))
 
-    def _set(self, what: int, value: bytes) -> None:
-        status = _codec.comm_set(self._driver, what, value)
+    def _accept(self, status: int) -> None:
+        """Raise the exception for what a change returned."""
         if status == BrokenError.status and not self.error:
             raise make(status, "requests are in flight on the communicator: wait for them first")
         if status:

@@ -16,23 +16,22 @@ What help(pici.codec) says of arrays, threads, max_bytes and `to` holds here too
 """
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import resource
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, Union, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, TypeVar, Union, cast, overload
 
 import numpy as np
 
-from . import _abi, _arrays, _looks
-from ._abi import lib
+from . import _arrays, _codec, _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import ALL, BOOL, COMPLEX, DType, DTypeLike, named
-from ._streams import Path, Source, _Calls, encoded
+from ._ranges import u31
+from ._streams import Path, Source, encoded
 from .codec import format_code
 from .errors import ArgumentError, CorruptError, IoError, make
 
@@ -42,10 +41,13 @@ if TYPE_CHECKING:
 #: a file's path, or arrays by name
 State = Union[Path, Mapping[str, Any]]
 
-_WHY = 512  # PICI_WHY_BYTES
 _LITTLE = sys.byteorder == "little"
-SAFETENSORS = 3  # PICI_STATE_SAFETENSORS
-_CHOICES: dict[Optional[bool], int] = {None: 0, True: 1, False: 2}  # enum pici_delta_choice
+SAFETENSORS = _codec.STATE_SAFETENSORS
+_CHOICES: dict[Optional[bool], int] = {
+    None: _codec.DELTA_AUTO,
+    True: _codec.DELTA_SMALLEST,
+    False: _codec.DELTA_FASTEST,
+}
 
 # Types in the header of a .safetensors file.
 _WORDS: dict[DType, str] = {d: d.name.upper() for d in ALL}
@@ -58,16 +60,14 @@ WORD_TYPES = {word: d for d, word in _WORDS.items()}
 BYTES = WORD_TYPES["U8"]
 
 
-def check(status: int, why: Any, path: str = "") -> None:
-    if status:
-        code = ctypes.get_errno() if status == -41 else 0
-        text = why.value.decode("utf-8", "replace") or lib.pici_strerror(status).decode()
-        raise make(status, text, code=code, path=path)
+Result = TypeVar("Result")
 
 
-def new_why() -> Any:
-    ctypes.set_errno(0)
-    return ctypes.create_string_buffer(_WHY)
+def got(result: Union[Result, _codec.Failed], path: str = "") -> Result:
+    """The result of a call, unless it failed."""
+    if isinstance(result, _codec.Failed):
+        raise make(result.status, result.words, code=result.code, path=path)
+    return result
 
 
 class Held:
@@ -75,19 +75,19 @@ class Held:
 
     def __init__(self, state: State, code: int = 0, kind: int = 0) -> None:
         """code: the dtype of a raw file. kind: enum pici_state_type; 0: by the file's name."""
-        self.handle = ctypes.c_void_p()
         self._kept: list[Storage] = []
         self._head = b""
         self._path = None if isinstance(state, Mapping) else os.fsdecode(state)
         if isinstance(state, Mapping):
             self._arrays(state)
             return
-        why = new_why()
-        status = lib.pici_state_open(self.handle, encoded(state), kind, code, why)
-        found = _looks.words(_looks.first_of(self._path or "")) if status and status != IoError.status else None
+        opened = _codec.state_open(encoded(state), kind, code)
+        failed = isinstance(opened, _codec.Failed) and opened.status != IoError.status
+        found = _looks.words(_looks.first_of(self._path or "")) if failed else None
         if found and not (kind and _looks.is_safetensors(_looks.first_of(self._path or ""))):
-            raise make(status, f"{self._path} is {found}")
-        check(status, why, os.fsdecode(state))
+            assert isinstance(opened, _codec.Failed)
+            raise make(opened.status, f"{self._path} is {found}")
+        self.handle = got(opened, os.fsdecode(state))
 
     def _arrays(self, state: Mapping[str, Any]) -> None:
         taken = {name: _taken(name, x) for name, x in state.items()}
@@ -107,39 +107,26 @@ class Held:
             ensure_ascii=False,
         ).encode()
         self._head = head = (len(text) + -len(text) % 8).to_bytes(8, "little") + text + b" " * (-len(text) % 8)
-        status = lib.pici_state_new(self.handle, b"the arrays", SAFETENSORS, head, len(head), None, None)
+        self.handle = got(_codec.state_new(b"the arrays", SAFETENSORS, head))
         for name in order:
-            status = status or self._add(name, *taken[name])
-        if status:
-            self.close()
-            raise make(status, lib.pici_strerror(status).decode())
+            x, d = taken[name]
+            got(_codec.state_add(self.handle, name.encode(), _WORDS[d].encode(), d.code, x.shape, x))
+            self._kept.append(x)
 
-    def _add(self, name: str, x: Storage, d: DType) -> int:
-        key, word = name.encode(), _WORDS[d].encode()
-        attrs = (_abi.Attr * 1)()
-        attrs[0].key, attrs[0].len = b"source.dtype", len(word)
-        attrs[0].value = ctypes.cast(ctypes.c_char_p(word), ctypes.c_void_p)
-        t = _abi.Tensor(
-            name=key,
-            name_len=len(key),
-            dtype=d.code,
-            rank=x.ndim,
-            shape=(ctypes.c_uint64 * max(1, x.ndim))(*x.shape),
-            attrs=attrs,
-            n_attrs=1,
-        )
-        self._kept.append(x)
-        return int(lib.pici_state_add(self.handle, t, x.ctypes.data, 0))
+    def write(self, room: Storage) -> int:
+        """Write the bytes of the state's file to an array: how many they are."""
+        at = 0
+        pieces = [np.frombuffer(self._head, np.uint8), *self._kept] if self._path is None else [self._stored()]
+        for x in pieces:
+            if x.nbytes > room.size - at:
+                raise CorruptError("the result is longer than the last delta states")
+            room[at : at + x.nbytes] = x.reshape(-1).view(np.uint8)
+            at += x.nbytes
+        return at
 
-    def write(self, sink: Memory) -> None:
-        """Write the bytes of the state's file."""
-        if self._path is not None:
-            data = np.fromfile(self._path, np.uint8)
-            sink.write(data.ctypes.data, data.size)
-            return
-        sink.write(ctypes.cast(ctypes.c_char_p(self._head), ctypes.c_void_p).value or 0, len(self._head))
-        for x in self._kept:
-            sink.write(x.ctypes.data, x.nbytes)
+    def _stored(self) -> Storage:
+        assert self._path is not None
+        return np.fromfile(self._path, np.uint8)
 
     def file_bytes(self) -> int:
         """The length of the state's file."""
@@ -148,8 +135,7 @@ class Held:
         return len(self._head) + sum(x.nbytes for x in self._kept)
 
     def close(self) -> None:
-        lib.pici_state_free(self.handle)
-        self.handle.value = None
+        _codec.close(self.handle)
         self._kept.clear()
 
     def __enter__(self) -> Held:
@@ -170,15 +156,10 @@ def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
     return named(dtype).code
 
 
-def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> _abi.DiffOpts:
+def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> _codec.DiffOpts:
     if small not in _CHOICES:
         raise ValueError(f"small={small!r}: pass True, False or None")
-    return _abi.DiffOpts(
-        choice=_CHOICES[small],
-        format=format_code(format),
-        threads=_abi.u31(threads, "threads"),
-        zstd_level=_abi.u31(zstd, "zstd"),
-    )
+    return _CHOICES[small], format_code(format), u31(threads, "threads"), u31(zstd, "zstd")
 
 
 def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
@@ -194,8 +175,8 @@ def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
     if d not in _WORDS:
         how = "its parts as two tensors" if d.parts != 1 else "its bytes, as x.view(torch.uint8)"
         raise TypeError(f"{name!r}: a .safetensors file has no {d.name}: store {how}")
-    if elements.ndim > _abi.RANK_MAX:
-        raise ValueError(f"{name!r}: {elements.ndim} dimensions; there can be {_abi.RANK_MAX}: reshape the array")
+    if elements.ndim > _codec.RANK_MAX:
+        raise ValueError(f"{name!r}: {elements.ndim} dimensions; there can be {_codec.RANK_MAX}: reshape the array")
     if _LITTLE:
         return elements, d
     return elements.astype(elements.dtype.newbyteorder("<")), d
@@ -206,29 +187,22 @@ class Out:
 
     def __init__(self, path: Path, overwrite: bool) -> None:
         self.path = os.fsdecode(path)
-        self.handle = ctypes.c_void_p()
-        self.check(lib.pici_outfile_open(self.handle, encoded(path), bool(overwrite)))
+        self.handle = self._got(_codec.outfile_open(encoded(path), bool(overwrite)))
 
-    def check(self, status: int) -> None:
-        if status:
-            code = ctypes.get_errno()
-            message = os.strerror(code) if code else lib.pici_strerror(status).decode()
-            raise make(status, message, code=code, path=self.path)
+    def _got(self, result: Union[Result, _codec.Failed]) -> Result:
+        if isinstance(result, _codec.Failed):
+            message = os.strerror(result.code) if result.code else result.words
+            raise make(result.status, message, code=result.code, path=self.path)
+        return result
 
     def commit(self) -> None:
-        handle, self.handle = self.handle, ctypes.c_void_p()
-        ctypes.set_errno(0)
-        self.check(lib.pici_outfile_commit(handle))
+        self._got(_codec.outfile_commit(self.handle))
 
     def __enter__(self) -> Out:
         return self
 
     def __exit__(self, *_: object) -> None:
-        lib.pici_outfile_abort(self.handle)
-        self.handle.value = None
-
-
-WRITE_FILE = ctypes.cast(lib.pici_outfile_write, ctypes.c_void_p)
+        _codec.close(self.handle)
 
 
 def diff_files(
@@ -256,12 +230,10 @@ def diff_files(
     with ExitStack() as stack:
         old = stack.enter_context(Held(base, raw_code(base, dtype)))
         after = stack.enter_context(Held(new, raw_code(new, dtype)))
-        kinds = [lib.pici_state_get_type(s.handle) for s in (old, after)]
-        if kinds[0] != kinds[1]:
+        if _codec.state_type(old.handle) != _codec.state_type(after.handle):
             raise ValueError("base and new are of different types: pass two files of one type, or two dicts")
         out = stack.enter_context(Out(delta, overwrite))
-        why = new_why()
-        check(lib.pici_diff_states(WRITE_FILE, out.handle, old.handle, after.handle, opts, why), why, out.path)
+        got(_codec.diff_states(out.handle, old.handle, after.handle, opts), out.path)
         out.commit()
 
 
@@ -308,11 +280,10 @@ class Row:
     """Deltas in a row. As many are kept open as the process has descriptors to spare."""
 
     def __init__(self, deltas: tuple[Path, ...], threads: int) -> None:
-        self.handle = ctypes.c_void_p()
-        self._readers: list[ctypes.c_void_p] = []
-        self._sources: list[Source] = []
+        self._readers: list[_codec.Reader] = []
         if not deltas:
             raise TypeError("there is no delta: pass the paths of one or several, in order")
+        self.handle = got(_codec.deltas_new())
         try:
             self._open(deltas, threads)
         except BaseException:
@@ -320,36 +291,25 @@ class Row:
             raise
 
     def _open(self, deltas: tuple[Path, ...], threads: int) -> None:
-        status = lib.pici_deltas_new(self.handle)
-        if status:
-            raise make(status, lib.pici_strerror(status).decode())
-        opts = _abi.ReaderOpts(threads=threads)
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         kept = 200 if most == resource.RLIM_INFINITY else min(200, most // 4)
         for i, path in enumerate(deltas):
-            reader, why = ctypes.c_void_p(), new_why()
             source = Source(path if i < kept else cast(BinaryIO, _Resting(path)))
-            self._sources.append(source)
-            status = source.open(reader, opts)
-            self._readers.append(reader)
             name = os.fsdecode(path)
-            if status:
-                code = ctypes.get_errno() if status == -41 else 0
-                text = os.strerror(code) if code else lib.pici_reader_error(reader).decode("utf-8", "replace")
-                raise make(status, text or lib.pici_strerror(status).decode(), code=code, path=name)
-            check(lib.pici_deltas_add(self.handle, reader, os.fsencode(name), why), why, name)
-        self.info = _abi.DeltasInfo()
-        status = lib.pici_deltas_get_info(self.handle, self.info)
-        if status:
-            raise make(status, lib.pici_reader_error(self._readers[-1]).decode("utf-8", "replace"))
+            reader = source.open(threads)
+            if isinstance(reader, _codec.Failed):
+                code = reader.code if reader.status == IoError.status else 0
+                raise make(reader.status, os.strerror(code) if code else reader.words, code=code, path=name)
+            self._readers.append(reader)
+            got(_codec.deltas_add(self.handle, reader, os.fsencode(name)), name)
+        #: the state type and the dtype of the base, and the bytes of the result
+        self.type, self._dtype, self.bytes = got(_codec.deltas_info(self.handle, self._readers[-1]))
 
     def close(self) -> None:
-        lib.pici_deltas_free(self.handle)
-        self.handle.value = None
+        _codec.close(self.handle)
         for reader in self._readers:
-            lib.pici_reader_close(reader)
+            _codec.close(reader)
         self._readers.clear()
-        self._sources.clear()
 
     def __enter__(self) -> Row:
         return self
@@ -359,21 +319,15 @@ class Row:
 
     def base(self, state: State) -> Held:
         """The base, as a file of the type that the first delta names."""
-        return Held(state, self.info.dtype, self.info.type)
+        return Held(state, self._dtype, self.type)
 
     def to_file(self, out: Out, base: Held, threads: int) -> None:
-        why = new_why()
-        opts = _abi.ApplyOpts(threads=threads)
-        check(lib.pici_apply_deltas(WRITE_FILE, out.handle, base.handle, self.handle, opts, why), why, out.path)
+        got(_codec.apply_deltas(out.handle, base.handle, self.handle, threads), out.path)
 
     def to_memory(self, base: Held, threads: int, most: Optional[int]) -> Storage:
         """The bytes of the result. most: LimitError if there are more; None: no limit."""
-        whole = _arrays.empty(BYTES, self.info.bytes, most, threads)
-        sink, why = Memory(whole), new_why()
-        opts = _abi.ApplyOpts(threads=threads)
-        status = lib.pici_apply_deltas(_abi.WRITE, sink.context, base.handle, self.handle, opts, why)
-        sink.reraise()
-        check(status, why)
+        whole = _arrays.empty(BYTES, self.bytes, most, threads)
+        got(_codec.apply_deltas(whole, base.handle, self.handle, threads))
         return whole
 
 
@@ -387,7 +341,7 @@ def apply_files(
 
     ArgumentError: base is not what the first delta was made from. CorruptError: a delta is damaged, or is not one of
     the result of the delta before. Nothing is changed then."""
-    n = _abi.u31(threads, "threads")
+    n = u31(threads, "threads")
     if out is None and isinstance(base, Mapping):
         raise TypeError("base is a dict: pass out=, or use load_delta()")
     with ExitStack() as stack:
@@ -398,8 +352,7 @@ def apply_files(
         try:
             row.to_file(file, old, n)
         except ArgumentError:
-            already, why = ctypes.c_int(), new_why()
-            if out is None and not lib.pici_deltas_is_result(row.handle, old.handle, already, why) and already.value:
+            if out is None and _codec.deltas_is_result(row.handle, old.handle) is True:
                 return
             raise
         file.commit()
@@ -431,32 +384,15 @@ def load_delta(
 ) -> dict[str, Any]:
     """The state that the deltas, in order, lead to from base, as a dict of new arrays: of a .safetensors file or of
     arrays. What it raises: see apply_files(). The arrays share one piece of memory."""
-    n = _abi.u31(threads, "threads")
+    n = u31(threads, "threads")
     with Row(deltas, n) as row, row.base(base) as old:
-        if row.info.type != SAFETENSORS:
+        if row.type != SAFETENSORS:
             raise ValueError("the deltas are not of .safetensors files or dicts: use apply_files()")
         stored = sum(os.path.getsize(path) for path in deltas)
         if not isinstance(base, Mapping):
             stored += os.path.getsize(base)
         whole = row.to_memory(old, n, _arrays.limit(max_bytes, stored))
     return arrays_of(whole, to)
-
-
-class Memory(_Calls):
-    """Memory that the library writes to, from its beginning to its end."""
-
-    def __init__(self, room: Storage) -> None:
-        super().__init__(None)
-        self._room = room
-        #: bytes written
-        self.at = 0
-
-    def write(self, p: int, n: int) -> None:
-        """Take n bytes at p. Called by _codec."""
-        if n > self._room.size - self.at:
-            raise CorruptError("the result is longer than the last delta states")
-        ctypes.memmove(self._room.ctypes.data + self.at, p, n)
-        self.at += n
 
 
 def arrays_of(whole: Storage, to: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ NumPy spells them: "|b1", "<c8", "<c16".
 """
 from __future__ import annotations
 
-import ctypes
 import difflib
 import math
 import operator
@@ -28,23 +27,23 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Optional, 
 
 import numpy as np
 
-from . import _abi, _arrays, _looks, _strided
-from ._abi import lib
+from . import _arrays, _codec, _looks, _strided
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named
+from ._ranges import u31, u64
 from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
 from .codec import Zeros, format_code, zeros_code
-from .errors import ArgumentError, CorruptError, Fault, IoError, LimitError, NoTensorError, make
+from .errors import ArgumentError, CorruptError, Error, Fault, IoError, LimitError, NoTensorError, make
 
 if TYPE_CHECKING:
     import torch
 
 Default = TypeVar("Default")
+Result = TypeVar("Result")
 
 _HINTS = 1000  # names: in a file with more, none that is like a missing one is looked for
-_KEY_DTYPE, _KEY_ORDER = "source.dtype", "source.order"  # attributes of tensors, as picitool writes them
-_KEY_UNNAMED = "source.unnamed"  # of the file: how those are called that are no tensors of the original
+_KEY_DTYPE = "source.dtype"  # an attribute of tensors, as picitool writes it
 # What the first says of a tensor of u8, or of floats in pairs, by NumPy (without a byte order), safetensors or torch.
 _SPELLED = {
     **dict.fromkeys((b"b1", b"?", b"BOOL", b"bool"), BOOL),
@@ -71,10 +70,6 @@ _WRITTEN = {
 }
 
 
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "surrogateescape")
-
-
 def _bytes(name: str, what: str = "a tensor's name") -> bytes:
     if not isinstance(name, str):
         raise TypeError(f"{what} is a str, not {type(name).__name__}: pass str({name!r})")
@@ -82,6 +77,23 @@ def _bytes(name: str, what: str = "a tensor's name") -> bytes:
 
 
 # ---- Reading
+
+
+class _Found(NamedTuple):
+    """What _codec.reader_find() tells of a tensor."""
+
+    number: int  # of the stored tensor
+    name: str
+    dtype: int
+    shape: tuple[int, ...]
+    elements: int
+    chunk_elements: int
+    stored_bytes: int
+    stored_count: int  # elements of the stored tensor,
+    stored_dtype: int  # and their dtype
+    spelled: bytes  # the attribute source.dtype; b"" if there is none
+    order: bytes  # source.order
+    view: Optional[_strided.View]
 
 
 class Tensor:
@@ -95,40 +107,33 @@ class Tensor:
     second name, a slice, a tensor whose elements are not in row-major order.
     """
 
-    def __init__(
-        self,
-        file: File,
-        info: _abi.TensorInfo,
-        spelled: bytes,
-        order: bytes = b"",
-        view: Optional[_abi.View] = None,
-    ) -> None:
+    def __init__(self, file: File, found: _Found) -> None:
+        view = found.view
         self._file = file
-        self._index: int = info.index
+        self._index = found.number
         self._view = view
-        described = info if view is None else view
-        self._d = BY_CODE[described.dtype]
-        shape = tuple(described.shape[: described.rank])
+        self._d = BY_CODE[found.dtype]
+        shape, spelled = found.shape, found.spelled
         d = _SPELLED.get(spelled[1:] if spelled[:1] in (b"<", b">", b"|", b"=") else spelled, self._d)
         if d.code == self._d.code and (d.parts == 1 or shape[-1:] == (d.parts,)):
             self._d = d
         if view is not None and self._d.parts != 1 and not _strided.whole(view, self._d.parts):
-            self._d = BY_CODE[described.dtype]
+            self._d = BY_CODE[found.dtype]
         self._spelled = spelled
-        self._storage: tuple[int, int] = (info.count, info.dtype)  # of the stored tensor
-        self.name = _text(ctypes.string_at(described.name, described.name_len))
+        self._storage = found.stored_count, found.stored_dtype
+        self.name = found.name
         #: "f32", "bf16", ..., "bool", "complex64", "complex128", and names of types without arithmetic: "complex32",
         #: "f8e8m0", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1x2", "f6e2m3", "f6e3m2"
         self.dtype = self._d.name
         self.shape: tuple[int, ...] = shape if self._d.parts == 1 else shape[:-1]
         #: number of elements
-        self.size: int = described.count // self._d.parts
+        self.size: int = found.elements // self._d.parts
         #: stored elements of each chunk but the last, which has the rest
-        self.chunk_elements: int = info.chunk_elements
+        self.chunk_elements: int = found.chunk_elements
         #: bytes of this tensor's records in the file; of a view, those of the tensor that it lies in
-        self.stored_bytes: int = info.stored_bytes
+        self.stored_bytes: int = found.stored_bytes
         #: "C", or "F" if the first index varies fastest in the file: picitool keeps the order of a .npy file
-        self.order: Literal["C", "F"] = "F" if order == b"F" else "C"
+        self.order: Literal["C", "F"] = "F" if found.order == b"F" else "C"
 
     def __repr__(self) -> str:
         return f"<pici.Tensor {self.name!r}: {self.dtype} {self.shape}>"
@@ -169,8 +174,8 @@ class Tensor:
             if self._view is not None:
                 return self._of(self._needed(), to)
             return deliver(self._elements(0, self.size, self.shape, self.order))
-        first = _abi.u64(0 if first is None else first, "first")
-        count = max(0, self.size - first) if count is None else _abi.u64(count, "count")
+        first = u64(0 if first is None else first, "first")
+        count = max(0, self.size - first) if count is None else u64(count, "count")
         if first + count > self.size:
             raise ValueError(f"elements [{first}, {first + count}) of a tensor of {self.size}: its size is the end")
         return deliver(self._elements(first, count, (count,)))
@@ -186,7 +191,7 @@ class Tensor:
                 return _arrays.shaped(run, d, shape, order)
             at = self._view.offset if count else 0  # of none, it may be beyond the storage
         out = _arrays.empty(d, d.parts * count, self._file.max_bytes, self._file.threads)
-        self._file._read_range(self._index, at + d.parts * first, d.parts * count, out.ctypes.data)
+        self._file._read_range(self._index, at + d.parts * first, d.parts * count, out)
         return _arrays.shaped(out, d, shape, order)
 
     @property
@@ -288,63 +293,54 @@ class Tensor:
         return (1, 0)  # kDLCPU
 
 
-def _close(reader: ctypes.c_void_p, source: Source) -> None:
-    """Close a reader, which may call its source until then."""
-    lib.pici_reader_close(reader)
-
-
 class File(Mapping[str, Tensor]):
     """An open .pici file: a mapping from names to tensors, in the order of the file. Made by open()."""
 
     def __init__(self, path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "auto") -> None:
         #: as given to open()
-        self.threads = _abi.u31(threads, "threads")
-        opts = _abi.ReaderOpts(threads=self.threads)
+        self.threads = u31(threads, "threads")
         self.path = display(path)
-        self._handle = ctypes.c_void_p()
+        self._handle: Optional[_codec.Reader] = None
         self._lock = threading.RLock()
         self._source = Source(path)
-        ctypes.set_errno(0)
-        status = self._source.open(self._handle, opts)
-        code = ctypes.get_errno()
-        self._free = weakref.finalize(self, _close, ctypes.c_void_p(self._handle.value), self._source)
-        self._free.atexit = False  # a thread may still be reading
-        self._views: Optional[int] = None
-        self._unnamed: Optional[re.Pattern[str]] = None
         self._names: Optional[list[str]] = None
+        opened = self._source.open(self.threads)
+        if isinstance(opened, _codec.Failed):
+            raise self._failure(opened, opened.code)
+        self._handle = opened
         #: the most memory for the elements of one read; None: no limit
         self.max_bytes = _arrays.limit(max_bytes, self._source.bytes)
-        try:
-            self._check(status, code)
-        except BaseException:
-            self.close()
-            raise
 
-    def _reader(self) -> ctypes.c_void_p:
+    def _reader(self) -> _codec.Reader:
         """The open reader. The caller holds the lock, which gives it to one thread at a time."""
-        if not self._handle:
+        if self._handle is None:
             raise ValueError("the file is closed: read its tensors inside the with statement, or open it again")
         return self._handle
 
-    def _check(self, status: int, code: int = 0) -> None:
-        """Raise the reader's error for a status. The caller holds the lock, or no other thread has the file yet."""
-        if not status:
-            return
-        if status == IoError.status:
+    def _failure(self, failed: _codec.Failed, code: int = 0) -> Error:
+        """The exception for a call that failed. The caller holds the lock, or no other thread has the file yet."""
+        if failed.status == IoError.status:
             self._source.reraise()
-        message = lib.pici_reader_error(self._handle).decode("utf-8", "replace") or lib.pici_strerror(status).decode()
+        message = failed.words
         rule = re.search(r"\(([a-z-]+)\)$", message)
-        if status == CorruptError.status and self._source.path is not None:
+        if failed.status == CorruptError.status and self._source.path is not None:
             kind = _looks.words(_looks.first_of(self.path))
             message = f"{self.path} is {kind}" if kind else message
-        fault = Fault(lib.pici_reader_error_offset(self._handle), None, rule[1]) if rule else None
-        raise make(status, message, fault, code, self.path)
+        fault = Fault(failed.offset, None, rule[1]) if rule else None
+        return make(failed.status, message, fault, code, self.path)
+
+    def _got(self, result: Union[Result, _codec.Failed]) -> Result:
+        """The result of a call, unless it failed. The caller holds the lock."""
+        if isinstance(result, _codec.Failed):
+            raise self._failure(result)
+        return result
 
     @in_turn
     def close(self) -> None:
         """Close the file. Arrays that were read stay valid; tensors can no longer be read."""
-        self._handle.value = None
-        self._free()
+        reader, self._handle = self._handle, None
+        if reader is not None:
+            _codec.close(reader)
 
     def __enter__(self) -> File:
         return self
@@ -353,7 +349,7 @@ class File(Mapping[str, Tensor]):
         self.close()
 
     def __repr__(self) -> str:
-        return f"<pici.File {self.path!r}{'' if self._handle else ', closed'}>"
+        return f"<pici.File {self.path!r}{', closed' if self._handle is None else ''}>"
 
     def __len__(self) -> int:
         return len(self._listed())
@@ -364,86 +360,35 @@ class File(Mapping[str, Tensor]):
     @in_turn
     def _listed(self) -> list[str]:
         """The names of all tensors, those of views after the tensor that they lie in."""
-        r = self._reader()
-        if self._names is not None:
-            return self._names
-        n, info, view = ctypes.c_uint64(), _abi.TensorInfo(), _abi.View()
-        self._load_views(r)
-        names: list[str] = []
-        at = 0
-        self._check(lib.pici_reader_count(r, n))
-        for i in range(n.value):
-            self._check(lib.pici_reader_tensor(r, i, info))
-            key = ctypes.string_at(info.name, info.name_len)
-            name, shadowed = _text(key), ctypes.c_int(0)
-            if self._views:  # a name that a view has too means the view
-                self._check(lib.pici_reader_find_view(r, key, len(key), view, shadowed))
-            if not shadowed.value and not self._is_unnamed(name):
-                names.append(name)
-            while at < (self._views or 0):
-                self._check(lib.pici_reader_view(r, at, view))
-                if view.tensor != i:
-                    break
-                names.append(_text(ctypes.string_at(view.name, view.name_len)))
-                at += 1
-        self._names = names
-        return names
-
-    def _load_views(self, r: ctypes.c_void_p) -> None:
-        """Learn which names there are besides those of tensors, and which of these are none. The caller holds the
-        lock."""
-        if self._views is not None:
-            return
-        n, a = ctypes.c_uint64(), _abi.Attr()
-        self._check(lib.pici_reader_view_count(r, n))
-        self._check(lib.pici_reader_attr(r, _abi.FILE, _KEY_UNNAMED.encode(), a))
-        if a.key:
-            stem = _text(ctypes.string_at(a.value, a.len)) if a.len else ""
-            self._unnamed = re.compile(re.escape(stem) + r"(\.[0-9]+)?", re.DOTALL)
-        self._views = n.value
-
-    def _is_unnamed(self, name: str) -> bool:
-        return self._unnamed is not None and self._unnamed.fullmatch(name) is not None
+        reader = self._reader()
+        if self._names is None:
+            self._names = self._got(_codec.reader_names(reader))
+        return self._names
 
     def _stored(self, index: int, code: int, first: int, count: int) -> _strided.Stored:
         """Elements of a tensor as they are stored."""
         d = BY_CODE[code]
         out = _arrays.empty(d, count, self.max_bytes, self.threads)
-        self._read_range(index, first, count, out.ctypes.data)
+        self._read_range(index, first, count, out)
         return _strided.Stored(out, first)
 
     @in_turn
-    def _read_range(self, index: int, first: int, count: int, to: int) -> None:
-        """Read values of a tensor to an address."""
-        self._check(lib.pici_reader_read_range(self._reader(), index, first, count, to))
-
-    def _find(self, r: ctypes.c_void_p, name: object, info: _abi.TensorInfo, view: _abi.View) -> bool:
-        """Find a tensor by name; view.name is set if it is a view. The caller holds the lock."""
-        if not isinstance(name, str):
-            return False
-        try:
-            key = _bytes(name)
-        except UnicodeEncodeError:  # no name in a file has such a character
-            return False
-        self._load_views(r)
-        found = ctypes.c_int(0)
-        if self._views:
-            self._check(lib.pici_reader_find_view(r, key, len(key), view, found))
-        if found.value:
-            self._check(lib.pici_reader_tensor(r, view.tensor, info))
-            return True
-        if self._is_unnamed(name):
-            return False
-        status = lib.pici_reader_find(r, key, len(key), info)
-        if status == ArgumentError.status:
-            return False
-        self._check(status)
-        return True
+    def _read_range(self, index: int, first: int, count: int, out: Storage) -> None:
+        """Read values of a tensor to an array."""
+        self._got(_codec.reader_read(self._reader(), index, first, count, out))
 
     @in_turn
+    def _find(self, name: object) -> Optional[_Found]:
+        """What is known of a tensor, by name."""
+        reader = self._reader()
+        found = self._got(_codec.reader_find(reader, name)) if isinstance(name, str) else None
+        if found is None:
+            return None
+        *rest, view = found
+        return _Found._make((*rest, None if view is None else _strided.View._make(view)))
+
     def __contains__(self, name: object) -> bool:
-        r = self._reader()
-        return self._find(r, name, _abi.TensorInfo(), _abi.View())
+        return self._find(name) is not None
 
     def __getitem__(self, name: str) -> Tensor:
         found = self.get(name)
@@ -459,16 +404,10 @@ class File(Mapping[str, Tensor]):
     def get(self, name: str, default: Union[Tensor, Default]) -> Union[Tensor, Default]:
         ...
 
-    @in_turn
     def get(self, name: str, default: Any = None) -> Any:
         """The tensor of this name; default if there is none."""
-        info, view = _abi.TensorInfo(), _abi.View()
-        r = self._reader()
-        if self._find(r, name, info, view):
-            if view.name is not None:
-                return Tensor(self, info, view.word, view=view)
-            return Tensor(self, info, self._attr(r, info, _KEY_DTYPE), self._attr(r, info, _KEY_ORDER))
-        return default
+        found = self._find(name)
+        return default if found is None else Tensor(self, found)
 
     def _no_tensor(self, name: object) -> NoTensorError:
         near = []
@@ -477,35 +416,20 @@ class File(Mapping[str, Tensor]):
         hint = f"did you mean {near[0]!r}?" if near else "list(file) has all names"
         return NoTensorError(f"no tensor {name!r} in {self.path}: {hint}")
 
-    def _attr(self, r: ctypes.c_void_p, info: _abi.TensorInfo, key: str) -> bytes:
-        """An attribute of a tensor; b"" if it has none. The caller holds the lock."""
-        a = _abi.Attr()
-        if info.attrs:
-            self._check(lib.pici_reader_attr(r, info.index, key.encode(), a))
-        return ctypes.string_at(a.value, a.len) if a.len else b""
-
     @property
     def attrs(self) -> dict[str, bytes]:
         """The attributes of the file itself."""
-        return self._attrs(_abi.FILE)
+        return self._attrs(None)
 
     @in_turn
-    def _attrs(self, index: int) -> dict[str, bytes]:
-        found = {}
-        r = self._reader()
-        n = ctypes.c_uint32()
-        self._check(lib.pici_reader_attr_count(r, index, n))
-        for i in range(n.value):
-            a = _abi.Attr()
-            self._check(lib.pici_reader_attr_at(r, index, i, a))
-            found[_text(a.key)] = ctypes.string_at(a.value, a.len) if a.len else b""
-        return found
+    def _attrs(self, index: Optional[int]) -> dict[str, bytes]:
+        """Those of a tensor, or of the file."""
+        return self._got(_codec.reader_attrs(self._reader(), index))
 
     @in_turn
     def verify(self) -> None:
         """Read the whole file and check every rule and every checksum."""
-        r = self._reader()
-        self._check(lib.pici_reader_verify(r))
+        self._got(_codec.reader_verify(self._reader()))
 
 
 def open(path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "auto") -> File:
@@ -549,17 +473,11 @@ def loaded(tensors: Iterable[Tensor], to: str, most: Optional[int]) -> dict[str,
 # ---- Writing
 
 
-class _Attrs(NamedTuple):
-    array: Any  # for the library
-    n: int
-    kept: list[Any]  # what it points at
-
-
 def _attribute(key: str, value: bytes) -> tuple[bytes, bytes]:
     name = _bytes(key, "the key of an attribute")
-    if not 1 <= len(name) <= _abi.KEY_MAX or b"\0" in name:
+    if not 1 <= len(name) <= _codec.KEY_MAX or b"\0" in name:
         raise ArgumentError(
-            f"the key {key!r} of an attribute is {len(name)} bytes: pass 1 to {_abi.KEY_MAX}, none zero"
+            f"the key {key!r} of an attribute is {len(name)} bytes: pass 1 to {_codec.KEY_MAX}, none zero"
         )
     if not isinstance(value, (bytes, bytearray, memoryview)):
         how = "value.encode()" if isinstance(value, str) else "its bytes, as in str(value).encode()"
@@ -567,18 +485,15 @@ def _attribute(key: str, value: bytes) -> tuple[bytes, bytes]:
     return name, bytes(value)
 
 
-def _attributes(attrs: Optional[Mapping[str, bytes]]) -> _Attrs:
-    given = [_attribute(k, v) for k, v in (attrs or {}).items()]
-    array = (_abi.Attr * max(1, len(given)))()
-    for a, (key, value) in zip(array, given):
-        a.key, a.value, a.len = key, ctypes.cast(ctypes.c_char_p(value), ctypes.c_void_p), len(value)
-    return _Attrs(array, len(given), given)
+def _attributes(attrs: Optional[Mapping[str, bytes]]) -> _codec.Attrs:
+    return tuple(_attribute(k, v) for k, v in (attrs or {}).items())
 
 
-def _abandon(writer: ctypes.c_void_p, out: ctypes.c_void_p, sink: Optional[Sink]) -> None:
+def _abandon(writer: _codec.Writer, out: Union[_codec.OutFile, Sink]) -> None:
     """Free a writer, which may call its sink until then, and remove its file."""
-    lib.pici_writer_close(writer)
-    lib.pici_outfile_abort(out)
+    _codec.close(writer)
+    if not isinstance(out, Sink):
+        _codec.close(out)
 
 
 class Writer:
@@ -598,55 +513,54 @@ class Writer:
         attrs: Optional[Mapping[str, bytes]] = None,
         overwrite: bool = False,
     ) -> None:
-        if not 1 <= chunk_elements <= _abi.CHUNK_MAX:
-            raise ValueError(f"chunk_elements is {chunk_elements}, not from 1 to {_abi.CHUNK_MAX}")
-        opts = _abi.WriterOpts(
-            format=format_code(format),
-            threads=_abi.u31(threads, "threads"),
-            zstd_level=_abi.u31(zstd, "zstd"),
-            chunk_elements=chunk_elements,
-            zeros=zeros_code(zeros),
+        if not 1 <= chunk_elements <= _codec.CHUNK_MAX:
+            raise ValueError(f"chunk_elements is {chunk_elements}, not from 1 to {_codec.CHUNK_MAX}")
+        numbers = (
+            format_code(format),
+            u31(threads, "threads"),
+            u31(zstd, "zstd"),
+            chunk_elements,
+            zeros_code(zeros),
         )
         a = _attributes(attrs)
         self.path = display(path)
         self._lock = threading.RLock()
         self._current: Optional[DType] = None
-        self._writer, self._out = ctypes.c_void_p(), ctypes.c_void_p()
+        self._writer: Optional[_codec.Writer] = None
         self._sink = None if is_path(path) else Sink(path)
-        if self._sink is None:
-            status = lib.pici_outfile_open(self._out, encoded(path), bool(overwrite))  # type: ignore[arg-type]
-            if status:
-                self._raise(status, ctypes.get_errno())
-        if self._sink is None:
-            write, context = ctypes.cast(lib.pici_outfile_write, ctypes.c_void_p), self._out
-        else:
-            write, context = _abi.WRITE, self._sink.context
-        ctypes.set_errno(0)
-        status = lib.pici_writer_open(self._writer, write, context, a.array, a.n, opts)
-        self._free = weakref.finalize(self, _abandon, ctypes.c_void_p(self._writer.value), self._out, self._sink)
-        try:
-            self._check(status)
-        except BaseException:
-            self.abort()
-            raise
+        out: Union[_codec.OutFile, Sink, _codec.Failed] = self._sink or _codec.outfile_open(
+            encoded(path), bool(overwrite)  # type: ignore[arg-type]
+        )
+        if isinstance(out, _codec.Failed):
+            raise self._not_made(out)
+        self._out = out
+        writer = _codec.writer_open(out, a, *numbers)
+        if isinstance(writer, _codec.Failed):
+            if not isinstance(out, Sink):
+                _codec.close(out)
+            raise self._failure(writer)
+        self._writer = writer
+        self._free = weakref.finalize(self, _abandon, writer, out)
 
-    def _raise(self, status: int, code: int) -> None:
-        message = os.strerror(code) if code else lib.pici_strerror(status).decode()
-        raise make(status, message, code=code, path=self.path)
+    def _not_made(self, failed: _codec.Failed) -> Error:
+        """The exception for a call on the output file."""
+        message = os.strerror(failed.code) if failed.code else failed.words
+        return make(failed.status, message, code=failed.code, path=self.path)
 
-    def _check(self, status: int) -> None:
-        if status:
-            code = ctypes.get_errno()
-            if self._sink is not None:
-                self._sink.reraise()
-            message = lib.pici_writer_error(self._writer).decode("utf-8", "replace")
-            raise make(status, message, code=code, path=self.path)
+    def _failure(self, failed: _codec.Failed) -> Error:
+        """The exception for a call on the writer."""
+        if self._sink is not None:
+            self._sink.reraise()
+        return make(failed.status, failed.words, code=failed.code, path=self.path)
 
-    def _open(self) -> ctypes.c_void_p:
-        """The writer, for the argument of a call that _check() looks at."""
-        if not self._writer:
+    def _check(self, failed: Optional[_codec.Failed]) -> None:
+        if failed is not None:
+            raise self._failure(failed)
+
+    def _open(self) -> _codec.Writer:
+        """The writer. The caller holds the lock."""
+        if self._writer is None:
             raise ValueError("the file is closed: write inside the with statement, or create another")
-        ctypes.set_errno(0)
         return self._writer
 
     def begin(
@@ -657,23 +571,14 @@ class Writer:
         spelled = {_KEY_DTYPE: _WRITTEN[d.name]} if d.name in _WRITTEN else {}
         a = _attributes({**spelled, **(attrs or {})})
         key = _bytes(name)
-        dims = [_abi.u64(n, "a dimension") for n in shape] + ([d.parts] if d.parts != 1 else [])
-        if len(dims) > _abi.RANK_MAX:
-            raise ValueError(f"{len(dims)} dimensions; there can be {_abi.RANK_MAX}: reshape the array")
-        t = _abi.Tensor(
-            name=key,
-            name_len=len(key),
-            dtype=d.code,
-            rank=len(dims),
-            shape=(ctypes.c_uint64 * max(1, len(dims)))(*dims),
-            attrs=a.array,
-            n_attrs=a.n,
-        )
-        self._begin(t, d)
+        dims = [u64(n, "a dimension") for n in shape] + ([d.parts] if d.parts != 1 else [])
+        if len(dims) > _codec.RANK_MAX:
+            raise ValueError(f"{len(dims)} dimensions; there can be {_codec.RANK_MAX}: reshape the array")
+        self._begin(d, key, tuple(dims), a)
 
     @in_turn
-    def _begin(self, t: _abi.Tensor, d: DType) -> None:
-        self._check(lib.pici_writer_tensor(self._open(), t))
+    def _begin(self, d: DType, name: bytes, shape: tuple[int, ...], attrs: _codec.Attrs) -> None:
+        self._check(_codec.writer_tensor(self._open(), name, d.code, shape, attrs))
         self._current = d
 
     def append(self, array: Any, *, dtype: Optional[DTypeLike] = None) -> None:
@@ -691,7 +596,7 @@ class Writer:
                 f"the elements are {d.name}, the tensor's {self._current.name}: convert them, or pass dtype= if "
                 "they are its bits"
             )
-        self._check(lib.pici_writer_data(w, elements.ctypes.data, elements.nbytes))
+        self._check(_codec.writer_data(w, elements))
 
     def add(
         self,
@@ -710,21 +615,21 @@ class Writer:
     def close(self) -> None:
         """Write the index and make the file appear at its path. If this raises, no file appears. A second call does
         nothing."""
-        if not self._writer:
+        if self._writer is None:
             return
         try:
-            self._check(lib.pici_writer_finish(self._open()))
+            self._check(_codec.writer_finish(self._writer))
         except BaseException:
             self._abort()
             raise
         self._free.detach()
-        lib.pici_writer_close(self._writer)
-        self._writer.value = None
-        if self._sink is not None:
+        writer, self._writer = self._writer, None
+        _codec.close(writer)
+        if isinstance(self._out, Sink):
             return
-        status = lib.pici_outfile_commit(self._out)
-        if status:
-            self._raise(status, ctypes.get_errno())
+        failed = _codec.outfile_commit(self._out)
+        if failed is not None:
+            raise self._not_made(failed)
 
     @in_turn
     def abort(self) -> None:
@@ -732,7 +637,7 @@ class Writer:
         self._abort()
 
     def _abort(self) -> None:
-        self._writer.value = None
+        self._writer = None
         self._free()
 
     def __enter__(self) -> Writer:

@@ -33,18 +33,17 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from . import _abi, _arrays
-from ._abi import lib
+from . import _arrays, _codec
 from ._arrays import Limit
 from ._dtypes import BY_NAME, DType
 from ._outfolder import INDEX, LIST, OutFolder, ends
+from ._ranges import u31
 from ._streams import Path
-from .deltas import SAFETENSORS, WRITE_FILE, WORD_TYPES, Held, Out, Row, arrays_of, check, diff_opts, new_why
+from .deltas import SAFETENSORS, WORD_TYPES, Held, Out, Row, arrays_of, diff_opts, got
 from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
 from .file import File, Tensor, create
 
 _NAME_MOST, _DEPTH_MOST = 240, 16
-_RAW = 1  # PICI_STATE_RAW
 _PIECE = 1 << 26  # bytes
 _U8 = BY_NAME["u8"]
 
@@ -82,20 +81,18 @@ class _Stored(NamedTuple):
 
 
 def _sum_of(held: Held) -> _Sum:
-    n, h, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
-    check(lib.pici_state_hash(held.handle, n, h, why), why)
-    return _Sum(n.value, h.value)
+    return _Sum(*got(_codec.state_hash(held.handle)))
 
 
 def _sum(path: _P) -> _Sum:
     if path.stat().st_size == 0:
         return _EMPTY
-    with Held(path, _U8.code, _RAW) as held:
+    with Held(path, _U8.code, _codec.STATE_RAW) as held:
         return _sum_of(held)
 
 
 def _sum_of_mapped(data: Any) -> _Sum:
-    with _State("the list", _RAW) as state:
+    with _State("the list", _codec.STATE_RAW) as state:
         state.add("data", "u8", _U8, data.shape, data)
         return _sum_of(state)
 
@@ -119,26 +116,16 @@ class _State(Held):
     """A state of tensors in memory."""
 
     def __init__(self, name: str, kind: int = SAFETENSORS) -> None:
-        self.handle = ctypes.c_void_p()
-        self._kept: list[Any] = []
-        status = lib.pici_state_new(self.handle, os.fsencode(name), kind, None, 0, None, None)
-        if status:
-            raise make(status, lib.pici_strerror(status).decode())
+        self._kept = []
+        self.handle = got(_codec.state_new(os.fsencode(name), kind, b""))
 
     def __enter__(self) -> _State:
         return self
 
     def add(self, name: str, word: str, d: DType, shape: tuple[int, ...], data: Any) -> None:
-        key, text = name.encode(), word.encode()
-        attrs = (_abi.Attr * 1)()
-        attrs[0].key, attrs[0].len = b"source.dtype", len(text)
-        attrs[0].value = ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p)
-        dims = (ctypes.c_uint64 * max(1, len(shape)))(*shape)
-        t = _abi.Tensor(name=key, name_len=len(key), dtype=d.code, rank=len(shape), shape=dims, attrs=attrs, n_attrs=1)
-        self._kept.append(data)
-        status = lib.pici_state_add(self.handle, t, data.ctypes.data, 0)
-        if status:
-            raise make(status, f"{name!r}: {lib.pici_strerror(status).decode()}")
+        failed = _codec.state_add(self.handle, name.encode(), word.encode(), d.code, shape, data)
+        if failed is not None:
+            raise make(failed.status, f"{name!r}: {failed.words}")
 
 
 class _Tensor(NamedTuple):
@@ -196,7 +183,7 @@ class _Shard:
             d, shape = BY_NAME["f32"], (*shape, 2)
         elif d.name == "bool":
             d = _U8
-        fits = len(shape) <= _abi.RANK_MAX and d.itemsize * math.prod(max(1, k) for k in shape) < 1 << 63
+        fits = len(shape) <= _codec.RANK_MAX and d.itemsize * math.prod(max(1, k) for k in shape) < 1 << 63
         if not fits or math.prod(shape) * d.itemsize != last - first:
             shape = ((last - first) // d.itemsize,)
         return _Tensor(name, word, d, shape, self.whole[n + first : n + last])
@@ -418,7 +405,7 @@ def _write_list(folder: _P, kind: str, files: dict[str, _Stored]) -> None:
 
 def _put(out: Out, data: Any) -> None:
     held = np.frombuffer(data, np.uint8)
-    code = lib.pici_outfile_write(out.handle, held.ctypes.data, held.size) if held.size else 0
+    code = _codec.outfile_write(out.handle, held)
     if code:
         raise OSError(code, os.strerror(code), out.path)
 
@@ -444,7 +431,7 @@ def _matched(path: _P, found: _Sum, want: Optional[_Sum]) -> _Sum:
 
 def _each(names: Iterable[str], one: Callable[[str, int], Any], shards: int, threads: int) -> list[Any]:
     """Call one(name, threads for it) for all, several at a time; the results, in order."""
-    threads = _abi.u31(threads, "threads") or os.cpu_count() or 1
+    threads = u31(threads, "threads") or os.cpu_count() or 1
     at_a_time = max(1, min(shards, threads))
     with ThreadPoolExecutor(at_a_time) as pool:
         jobs = [pool.submit(one, name, threads // at_a_time) for name in names]
@@ -564,10 +551,7 @@ def diff_folders(
                     if t is not None:
                         before.add(*t)
                 out = stack.enter_context(Out(path, False))
-                why = new_why()
-                check(
-                    lib.pici_diff_states(WRITE_FILE, out.handle, before.handle, after.handle, opts, why), why, out.path
-                )
+                got(_codec.diff_states(out.handle, before.handle, after.handle, opts), out.path)
                 out.commit()
                 original = _sum_of(after)
             os.chmod(path, stat.S_IMODE((c.path / name).stat().st_mode) & 0o777)
@@ -623,7 +607,7 @@ def apply_folders(
 def _apply(old: _Checkpoint, shard: str, delta: _P, path: _P, want: _Sum, threads: int) -> None:
     with ExitStack() as stack:
         row = stack.enter_context(Row((delta,), threads))
-        if row.info.type != SAFETENSORS or row.info.bytes != want.bytes:
+        if row.type != SAFETENSORS or row.bytes != want.bytes:
             raise CorruptError(f"{delta} is not the delta that {LIST} describes")
         before = stack.enter_context(_State(str(old.path)))
         for name in stack.enter_context(File(delta)):

@@ -12,31 +12,27 @@ What help(pici.deltas) says of states and options holds here too.
 """
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, overload
 
-from . import _abi, _arrays, _looks
-from ._abi import lib
+from . import _arrays, _codec, _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import DTypeLike
+from ._ranges import u31, u64
 from ._streams import Path, encoded
 from .deltas import (
     BYTES,
     SAFETENSORS,
-    WRITE_FILE,
     Held,
-    Memory,
     Out,
     State,
     arrays_of,
-    check,
     diff_opts,
-    new_why,
+    got,
     raw_code,
 )
 from .errors import ArgumentError, Error, ExistsError, IoError
@@ -84,14 +80,12 @@ class DeltaLog:
         extension = ".safetensors" if isinstance(state, Mapping) else os.path.splitext(os.fsdecode(state))[1]
         if len(extension.encode()) > 15 or extension.split() != [extension]:
             extension = ""
-        raw = 1  # PICI_STATE_RAW: a file is copied, whatever is in it
-        with Held(state, BYTES.code, raw) as held:
-            why = new_why()
-            status = lib.pici_log_create(encoded(folder), held.handle, os.fsencode(extension), why)
-            if status == IoError.status and ctypes.get_errno() == errno.EEXIST:
+        with Held(state, BYTES.code, _codec.STATE_RAW) as held:  # a file is copied, whatever is in it
+            failed = _codec.log_create(encoded(folder), held.handle, os.fsencode(extension))
+            if failed is not None and failed.status == IoError.status and failed.code == errno.EEXIST:
                 name = os.fsdecode(folder)
                 raise ExistsError(errno.EEXIST, f"is a log already: pici.DeltaLog({name!r}) opens it", name)
-            check(status, why)
+            got(failed)
         return cls(folder)
 
     def __repr__(self) -> str:
@@ -104,13 +98,13 @@ class DeltaLog:
     def newest(self) -> int:
         """The number of the newest state."""
         with self._open() as log:
-            return int(log.info.newest)
+            return log.newest
 
     @property
     def base(self) -> int:
         """The number of the state that is whole."""
         with self._open() as log:
-            return int(log.info.base)
+            return log.base
 
     def states(self) -> list[LogState]:
         """All states from which there are deltas to the newest, and that one, in order."""
@@ -135,30 +129,30 @@ class DeltaLog:
             old = stack.enter_context(Held(newest, raw_code(newest, dtype)))
             after = stack.enter_context(Held(new, raw_code(new, dtype)))
             log = stack.enter_context(self._open(True))
-            why = new_why()
-            check(lib.pici_log_append(log.handle, old.handle, after.handle, opts, why), why)
-            number = int(log.read().newest)
-        return number
+            got(_codec.log_append(log.handle, old.handle, after.handle, opts))
+            log.read()
+            return log.newest
+        raise AssertionError("not reached: the stack hides no exception")
 
     def apply(self, path: Path, *, force: bool = False, threads: int = 1) -> int:
         """Bring the file at path to the newest state, in one step, and return its number. If there is no such file, it
         is made from the base; with force, also if it is none of the states (else ArgumentError). In an incomplete copy
         the number is less than `newest`; the file then has that state."""
-        opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
+        n = u31(threads, "threads")
         given: Optional[bytes] = encoded(path) if os.path.lexists(path) else None
         while True:
             with self._open() as log, Out(path, True) as out:
-                start, end, why = ctypes.c_uint64(), ctypes.c_uint64(), new_why()
-                status = lib.pici_log_apply(log.handle, given, WRITE_FILE, out.handle, start, end, opts, why)
-                if status == ArgumentError.status and given is not None and force:
-                    given = None  # again, with a new output: the call may have written to this one
+                done = _codec.log_apply(log.handle, given, None, out.handle, n)
+                if isinstance(done, _codec.Failed) and done.status == ArgumentError.status:
+                    if given is not None and force:
+                        given = None  # again, with a new output: the call may have written to this one
+                        continue
+                if (isinstance(done, _codec.Failed) or done[3]) and log.compacted():
                     continue
-                if (status or why.value) and log.compacted():
-                    continue
-                check(status, why, out.path)
-                if given is None or start.value != end.value:
+                start, end, _, _ = got(done, out.path)
+                if given is None or start != end:
                     out.commit()
-                return end.value
+                return end
 
     @overload
     def load(
@@ -212,49 +206,41 @@ class DeltaLog:
             deltas after it are read. Without number the state is found by its hash, which takes more time, and asks for
             the very bytes of its file. None: from the base.
         max_bytes: as for load_delta(). What it raises: as apply(); of a log of .npy or raw files ValueError."""
-        opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
+        n = u31(threads, "threads")
         with ExitStack() as stack:
             held = None if state is None else stack.enter_context(Held(state, 0, SAFETENSORS))
             while True:
                 with self._open() as log:
-                    found = self._load(log, held, number, opts, max_bytes)
+                    found = self._load(log, held, number, n, max_bytes)
                     if found is not None:
                         return arrays_of(found[0], to), found[1]
         raise AssertionError("not reached: the stack hides no exception")
 
     def _load(
-        self, log: _Log, held: Optional[Held], number: Optional[int], opts: _abi.ApplyOpts, max_bytes: Limit
+        self, log: _Log, held: Optional[Held], number: Optional[int], threads: int, max_bytes: Limit
     ) -> Optional[tuple[Any, int]]:
         """The bytes and the number of the newest state; None if the log was compacted before they were read."""
         length = max(s.bytes for s in log.states())
         # By what is stored: the numbers in the manifest are what the limit is for.
         stored = _stored_bytes(self.folder) + (0 if held is None else held.file_bytes())
         most = _arrays.limit(max_bytes, stored)
-        whole = _arrays.empty(BYTES, length, most, opts.threads)
-        sink, why = Memory(whole), new_why()
-        start, end = (
-            ctypes.c_uint64(2**64 - 1 if number is None else _abi.u64(number, "number")),
-            ctypes.c_uint64(),
-        )
-        if held is None:
-            status = lib.pici_log_apply(log.handle, None, _abi.WRITE, sink.context, start, end, opts, why)
-        else:
-            status = lib.pici_log_apply_state(log.handle, held.handle, _abi.WRITE, sink.context, start, end, opts, why)
-        sink.reraise()
-        if (status or why.value) and log.compacted():
+        whole = _arrays.empty(BYTES, length, most, threads)
+        given = None if held is None else held.handle
+        known = None if number is None else u64(number, "number")
+        done = _codec.log_apply(log.handle, given, known, whole, threads)
+        if (isinstance(done, _codec.Failed) or done[3]) and log.compacted():
             return None
-        check(status, why)
-        if held is not None and start.value == end.value:  # nothing was written: the state itself, copied
-            held.write(sink)
-        return whole[: sink.at], end.value
+        start, end, written, _ = got(done)
+        if held is not None and start == end:  # nothing was written: the state itself, copied
+            written = held.write(whole)
+        return whole[:written], end
 
     def compact(self, *, threads: int = 1) -> None:
         """Make the newest state the base, drop old deltas and remove files that do not belong to the log. The last
         deltas stay whose bytes are together at most those of the base, for servers that are behind."""
-        opts = _abi.ApplyOpts(threads=_abi.u31(threads, "threads"))
+        n = u31(threads, "threads")
         with self._open(True) as log:
-            why = new_why()
-            check(lib.pici_log_compact(log.handle, opts, why), why)
+            got(_codec.log_compact(log.handle, n))
 
 
 def _stored_bytes(folder: str) -> int:
@@ -271,38 +257,28 @@ class _Log:
 
     def __init__(self, folder: str, write: bool = False) -> None:
         self.folder = folder
-        self.handle, why = ctypes.c_void_p(), new_why()
-        check(lib.pici_log_open(self.handle, encoded(folder), write, why), why, folder)
-        self.info = self.read()
+        self.handle = got(_codec.log_open(encoded(folder), write), folder)
+        self.read()
 
-    def read(self) -> _abi.LogInfo:
-        info = _abi.LogInfo()
-        lib.pici_log_get_info(self.handle, info)
-        return info
+    def read(self) -> None:
+        self.first, self.base, self.newest = _codec.log_info(self.handle)
 
     def states(self) -> list[LogState]:
-        found = []
-        for number in range(self.info.first, self.info.newest + 1):
-            state = _abi.LogState()
-            lib.pici_log_get_state(self.handle, number, state)
-            found.append(LogState(number, state.bytes, state.delta_bytes))
-        return found
+        numbers = range(self.first, self.newest + 1)
+        return [LogState(number, *got(_codec.log_state(self.handle, number))) for number in numbers]
 
     def compacted(self) -> bool:
         """Whether another process has compacted the log since it was opened: files of it may be gone then."""
-        code = ctypes.get_errno()
         other = False
         try:
             with _Log(self.folder) as log:
-                other = (log.info.first, log.info.base) != (self.info.first, self.info.base)
+                other = (log.first, log.base) != (self.first, self.base)
         except (Error, OSError):
             pass  # the error that made the caller ask is the one to tell
-        ctypes.set_errno(code)
         return other
 
     def __enter__(self) -> _Log:
         return self
 
     def __exit__(self, *_: object) -> None:
-        lib.pici_log_close(self.handle)
-        self.handle.value = None
+        _codec.close(self.handle)

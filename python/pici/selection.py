@@ -12,17 +12,16 @@ said of arrays, dtype, threads and `to` in help(pici.codec) holds here too; the 
 """
 from __future__ import annotations
 
-import ctypes
 import math
 from typing import TYPE_CHECKING, Any, Literal, Optional, overload
 
 import numpy as np
 
-from . import _abi, _arrays
-from ._abi import lib
+from . import _arrays, _codec
 from ._arrays import Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BY_NAME, DType, DTypeLike
+from ._ranges import u31, u32, u64
 from .codec import Array
 from .errors import ArgumentError, make
 
@@ -52,25 +51,26 @@ def _opts(
     seed: int,
     step: int,
     threads: int,
-) -> _abi.TopkOpts:
-    """The options, of which each is in its range."""
-    if select not in _abi.SELECT:
-        raise ValueError(f"no select={select!r}: pass one of {', '.join(map(repr, _abi.SELECT))}")
-    bucket = _abi.u32(bucket, "bucket")
+) -> _codec.TopkOpts:
+    """The options of _codec.topk(), of which each is in its range."""
+    if select not in _codec.SELECT:
+        raise ValueError(f"no select={select!r}: pass one of {', '.join(map(repr, _codec.SELECT))}")
+    bucket = u32(bucket, "bucket")
     with np.errstate(over="ignore"):
-        factors = [float(np.float32(x)) for x in (rate, leak, momentum)]
-    return _abi.TopkOpts(
-        select=_abi.SELECT[select],
-        bucket=bucket,
-        k=int(_number(_abi.u32(k, "k"), "k", k <= bucket, f"from 1 to the {bucket} of bucket")),
-        density=_number(density, "density", 0 < density <= 1, "above 0 and at most 1"),
-        sample=_number(sample, "sample", 0 <= sample <= 1, "from 0 to 1"),
-        rate=_number(rate, "rate", math.isfinite(factors[0]), "a finite float of 32 bits"),
-        leak=_number(leak, "leak", 0 <= factors[1] <= 1, "from 0 to 1"),
-        momentum=_number(momentum, "momentum", 0 <= factors[2] < 1, "from 0 to less than 1"),
-        seed=_abi.u64(seed, "seed"),
-        step=_abi.u64(step, "step"),
-        threads=_abi.u31(threads, "threads"),
+        factors = float(np.float32(rate)), float(np.float32(leak)), float(np.float32(momentum))
+    _number(rate, "rate", math.isfinite(factors[0]), "a finite float of 32 bits")
+    _number(leak, "leak", 0 <= factors[1] <= 1, "from 0 to 1")
+    _number(momentum, "momentum", 0 <= factors[2] < 1, "from 0 to less than 1")
+    return (
+        _codec.SELECT[select],
+        bucket,
+        int(_number(u32(k, "k"), "k", k <= bucket, f"from 1 to the {bucket} of bucket")),
+        _number(density, "density", 0 < density <= 1, "above 0 and at most 1"),
+        _number(sample, "sample", 0 <= sample <= 1, "from 0 to 1"),
+        *factors,
+        u64(seed, "seed"),
+        u64(step, "step"),
+        u31(threads, "threads"),
     )
 
 
@@ -215,7 +215,7 @@ def topk(
     elements, d = _arrays.readable(gradient, dtype)
     if d not in _DTYPES:
         raise TypeError(f"the elements are {d.name}: top-k selection takes f32, f64, f16 and bf16")
-    if (velocity is not None) != (opts.momentum > 0):
+    if (velocity is not None) != (opts[7] > 0):
         raise ValueError(f"momentum is {momentum}: pass a velocity if, and only if, it is above 0")
     deliver = _arrays.delivery(d, to) if out is None else None
     state = [
@@ -225,21 +225,17 @@ def topk(
     kept = state[2]
     if kept is None:
         kept = _arrays.empty(d, elements.size, None, threads)
-    nnz = ctypes.c_uint64()
-    r, u = (None if x is None else x.ctypes.data for x in state[:2])
-    status = lib.pici_topk(kept.ctypes.data, nnz, r, u, elements.ctypes.data, elements.size, d.code, opts)
-    if status == ArgumentError.status:
-        raise make(status, "gradient, residual, velocity and out overlap: only out and gradient may be the same array")
-    if status:
-        raise make(status, lib.pici_strerror(status).decode())
+    nnz = _codec.topk(kept, state[0], state[1], elements, d.code, opts)
+    if isinstance(nnz, _codec.Failed):
+        overlap = "gradient, residual, velocity and out overlap: only out and gradient may be the same array"
+        raise make(nnz.status, overlap if nnz.status == ArgumentError.status else nnz.words)
     if deliver is None:
-        return out, nnz.value
-    return deliver(_arrays.shaped(kept, d, elements.shape)), nnz.value
+        return out, nnz
+    return deliver(_arrays.shaped(kept, d, elements.shape)), nnz
 
 
 def topk_warmup(step: int, steps_an_epoch: int) -> float:
     """The density at a step of the warm-up of deep gradient compression: 1/4 in the first epoch, then 1/16, 1/64 and
     1/256, and 0.001 from the fifth epoch on. With another final density d: max(d, topk_warmup(step, steps_an_epoch)).
     """
-    density: float = lib.pici_topk_warmup(_abi.u64(step, "step"), _abi.u64(steps_an_epoch, "steps_an_epoch"))
-    return density
+    return _codec.topk_warmup(u64(step, "step"), u64(steps_an_epoch, "steps_an_epoch"))

@@ -23,7 +23,7 @@ parser.add_argument("-k", action="append", metavar="NAME", help="tests whose nam
 chosen = parser.parse_args()
 if chosen.k:
     unittest.defaultTestLoader.testNamePatterns = [f"*{name}*" for name in chosen.k]
-print(f"{pici.__file__}, {pici._abi.lib._name}, Python {sys.version.split()[0]}")
+print(f"{pici.__file__}, {pici._libraries.PATH}, Python {sys.version.split()[0]}")
 suite = unittest.defaultTestLoader.discover(chosen.folder)
 result = unittest.TextTestRunner(stream=sys.stdout, resultclass=Result).run(suite)
 for why in sorted({why for _, why in result.skipped}):

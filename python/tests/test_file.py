@@ -36,7 +36,7 @@ class Files(unittest.TestCase):
 
     def one_at_a_time(self, function, work):
         """Run work(k) in four threads. The library's objects are for one thread, and the GIL is released."""
-        real, inside, most = getattr(pici.file.lib, function), [], []
+        real, inside, most = getattr(pici._codec, function), [], []
 
         def slowly(*args):
             inside.append(args)
@@ -46,7 +46,7 @@ class Files(unittest.TestCase):
             inside.pop()
             return status
 
-        with unittest.mock.patch.object(pici.file.lib, function, slowly):
+        with unittest.mock.patch.object(pici._codec, function, slowly):
             threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
             for thread in threads:
                 thread.start()
@@ -253,7 +253,7 @@ class Reading(Files):
                 if t.read(first, 500).tobytes() != x[first : first + 500].tobytes():
                     wrong.append(first)
 
-        self.one_at_a_time("pici_reader_read_range", work)
+        self.one_at_a_time("reader_read", work)
         self.assertEqual(wrong, [])
 
 

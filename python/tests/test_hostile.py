@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Invalid blocks raise the right exception with the right fault, and do nothing worse."""
+"""Invalid blocks raise the right exception with the right fault, and do nothing worse. Nor do invalid arguments."""
+import ast
+import gc
+import io
 import pickle
+import tempfile
 import unittest
+import unittest.mock
+from pathlib import Path
 
 import numpy as np
 
 import pici
+from pici import _codec
+from test_views import FLOATS, VIEWS, made
 from vectors import verdicts
 
 CLASSES = {
@@ -107,3 +115,152 @@ class Damage(unittest.TestCase):
         self.assertRaises((MemoryError, ValueError), pici.decompress, block, max_bytes=None)
         self.assertEqual(pici.decompress_range(block, 2**59, 3).tolist(), [0, 0, 0])
         self.assertRaises(ValueError, pici.scatter_add, np.zeros(8, np.uint32), block)
+
+
+class Arguments(unittest.TestCase):
+    """The functions of the extension module, on arguments of any kind: an exception or a result, and nothing worse.
+    Not those that take addresses of others' memory, and load()."""
+
+    NOT = {"load", "comm_mpi", "comm_nccl", "in_turn"}
+    TRIES = 200
+
+    def enterContext(self, manager):  # as Python 3.11's
+        result = manager.__enter__()
+        self.addCleanup(manager.__exit__, None, None, None)
+        return result
+
+    @staticmethod
+    def parameters():
+        """The number of parameters of each function, by the stub."""
+        stub = ast.parse(Path(_codec.__file__).with_name("_codec.pyi").read_text())
+        functions = [x for x in stub.body if isinstance(x, ast.FunctionDef)]
+        return {f.name: len(f.args.posonlyargs) + len(f.args.args) for f in functions}
+
+    def test_stub(self):
+        found = {name for name, x in vars(_codec).items() if type(x) is type(_codec.load)}
+        self.assertEqual(set(self.parameters()), found)
+
+    def calls(self, folder):
+        """Valid arguments of each function."""
+        folder, x, out = Path(folder), np.arange(9.0), np.zeros(9)
+        pici.save(folder / "a.pici", {"a": x}, attrs={"k": b"v"}, overwrite=True)
+        pici.save_delta(folder / "d.pici", {"a": out}, {"a": x}, overwrite=True)
+        for name in ("log", "written"):
+            pici.DeltaLog.create(folder / name, {"a": x})
+        newest, written = pici.deltas.Held({"a": x}).handle, _codec.log_open(bytes(folder / "written"), True)
+        block, small = pici.compress(x), pici.diff(np.zeros(9, "f4"), np.ones(9, "f4"), small=True)
+        whole = (folder / "a.pici").read_bytes()
+        path, log = bytes(folder / "a.pici"), bytes(folder / "log")
+
+        def state():
+            made = _codec.state_new(b"x", _codec.STATE_SAFETENSORS, b"head")
+            self.assertIsNone(_codec.state_add(made, b"a", b"F64", 2, (9,), np.zeros(9)))
+            return made
+
+        def handles():
+            """New ones, since a call may close or fail them."""
+            reader, delta = _codec.reader_open_path(path, 1), _codec.reader_open_path(bytes(folder / "d.pici"), 1)
+            row, file = _codec.deltas_new(), _codec.outfile_open(bytes(folder / "b.pici"), True)
+            self.assertIsNone(_codec.deltas_add(row, delta, b"d"))
+            writer = _codec.writer_open(file, (), 255, 1, 0, 100, 0)
+            (driver, _, _), *_ = _codec.comm_threads(1)
+            return reader, delta, row, file, writer, state(), _codec.log_open(log, False), driver
+
+        reader, delta, row, file, writer, base, opened, driver = handles()
+        coll = (driver, _codec.ALL_REDUCE, x, out, 2, 0, _codec.coll_opts(), False, _codec.values(codec=1), None, None)
+        opts, topk = (0, 255, 1, 0), (0, 512, 4, 0.1, 0.1, 1.0, 1.0, 0.0, 0, 0, 1)
+        viewed = _codec.reader_open_memory(made(VIEWS, {"a": FLOATS, "zip.1": FLOATS}), 1)
+        view, *_ = _codec.reader_find(viewed, "rows")[-1]
+        flight = _codec.comm_start(*coll[:8], None, None, None)
+        return {
+            "algorithms": (),
+            "strerror": (-1,),
+            "bound": (255, 1, 9, False),
+            "encode": (None, x, 2, 255, 1, True, 0, False, None),
+            "head": (block,),
+            "verify": (block,),
+            "decode": (1, out[:3], 2, block, 1),
+            "apply_small": (np.zeros(9, "f4"), 9, small, 1),
+            "close": (file,),
+            "reader_open_path": (path, 1),
+            "reader_open_memory": (whole, 1),
+            "reader_open_stream": (pici._streams.Source(io.BytesIO(whole)), len(whole), 1),
+            "reader_names": (viewed,),
+            "reader_find": (reader, "a"),
+            "reader_attrs": (reader, 0),
+            "reader_read": (reader, 0, 0, 9, out),
+            "reader_verify": (reader,),
+            "view_copy": (view, FLOATS, 0, 0, 20, np.zeros(20, "f4")),
+            "outfile_open": (bytes(folder / "c.pici"), True),
+            "outfile_write": (file, b"x"),
+            "outfile_commit": (_codec.outfile_open(bytes(folder / "e.pici"), True),),
+            "writer_open": (file, ((b"k", b"v"),), 255, 1, 0, 100, 0),
+            "writer_tensor": (writer, b"a", 2, (9,), ((b"k", b"v"),)),
+            "writer_data": (writer, x),
+            "writer_finish": (writer,),
+            "state_new": (b"x", 3, b"head"),
+            "state_open": (path, 1, 2),
+            "state_add": (base, b"b", b"F64", 2, (3, 3), x),
+            "state_type": (base,),
+            "state_hash": (base,),
+            "diff_states": (file, base, state(), opts),
+            "deltas_new": (),
+            "deltas_add": (row, delta, b"d"),
+            "deltas_info": (row, delta),
+            "deltas_is_result": (row, base),
+            "apply_deltas": (np.zeros(999, "u1"), base, row, 1),
+            "log_create": (bytes(folder / "other"), base, b".safetensors"),
+            "log_open": (log, False),
+            "log_info": (opened,),
+            "log_state": (opened, 0),
+            "log_append": (written, newest, newest, opts),
+            "log_apply": (opened, None, None, np.zeros(999, "u1"), 1),
+            "log_compact": (written, 1),
+            "topk": (out, np.zeros(9), None, x, 2, topk),
+            "topk_warmup": (1, 2),
+            "comm_threads": (1,),
+            "comm_sockets": ((-1,), 0),
+            "comm_rendezvous": (b"nowhere", 0, 1, None),
+            "library": (b"nowhere.so",),
+            "mpi_version": (None,),
+            "coll_opts": (),
+            "values": (),
+            "comm_call": coll,
+            "comm_start": coll,
+            "comm_wait": (flight, False),
+            "comm_stats": (driver, False),
+            "comm_error": (driver,),
+            "comm_tune": (driver,),
+            "comm_set_nodes": (driver, (0,)),
+            "comm_close": (driver,),
+        }
+
+    def objects(self):
+        """What does not fit anywhere, and what fits in a wrong place."""
+        arrays = [np.zeros(9), np.zeros(9, "f4"), np.eye(3)[:, 1], np.zeros(0), np.zeros(3, ">f8"), np.array(None)]
+        numbers = [-(2**70), -1, 0, 1, 2, 3, 100, 2**31, 2**63, 2**64, True, 1.5, float("nan")]
+        tuples = [(), (2, 3), (9,), (2**64,), (-1,), tuple(range(40)), ((b"k", b"v"),), ((b"k",),), ((b"\0", b""),)]
+        others = [None, "", "a", "\ud800", b"", b"a", b"a\0", b"x" * 99, [], {}, object(), io.BytesIO(), self]
+        return [*arrays, *numbers, *tuples, *others]
+
+    def test_any_arguments(self):
+        random = np.random.default_rng(8)
+        kinds = (TypeError, ValueError, OverflowError, AttributeError, BufferError, ImportError, OSError, MemoryError)
+        for name in sorted(set(self.parameters()) - self.NOT):
+            function, succeeded = getattr(_codec, name), False
+            for k in range(self.TRIES):
+                if k % 50 == 0:
+                    folder = self.enterContext(tempfile.TemporaryDirectory())
+                    calls = self.calls(folder)
+                    pool = [*self.objects(), *(x for given in calls.values() for x in given)]
+                arguments = list(calls[name])
+                for i in random.integers(0, max(1, len(arguments)), k % 50 and k % 3):
+                    if arguments:
+                        arguments[i] = pool[random.integers(0, len(pool))]
+                with unittest.mock.patch("sys.unraisablehook"):
+                    try:
+                        # The result is dropped before the next call: a log that is open to write makes that wait.
+                        succeeded |= not isinstance(function(*arguments), _codec.Failed)
+                    except kinds:
+                        pass
+            self.assertTrue(succeeded or name in ("library", "mpi_version"), name)

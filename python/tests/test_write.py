@@ -45,7 +45,7 @@ class Writing(Files):
     def test_threads_take_turns(self):
         with pici.create(self.path) as w:
             w.begin("x", (4000,), "u8")
-            self.one_at_a_time("pici_writer_data", lambda k: [w.append(bytes([k]) * 50) for _ in range(20)])
+            self.one_at_a_time("writer_data", lambda k: [w.append(bytes([k]) * 50) for _ in range(20)])
         pieces = self.open()["x"][...].reshape(80, 50)
         self.assertTrue((pieces == pieces[:, :1]).all())
         self.assertEqual(np.bincount(pieces[:, 0]).tolist(), [20] * 4)

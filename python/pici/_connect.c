@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Making communicators. */
+#include <dlfcn.h>
+
+#include "_comm.h"
+#include "_functions.h"
+
+/* Why a communicator was not made, as the last attempt of this thread tells: a Failed. */
+static PyObject *failed(enum pici_status s)
+{
+    return pici_py_failed(s, 0, lib.comm_error(NULL), 0);
+}
+
+/* What was made, as comm_* functions take it; or Failed. */
+static PyObject *made(enum pici_status s, struct pici_comm *comm)
+{
+    return s ? failed(s) : pici_py_driver(comm);
+}
+
+/* comm_threads(n) -> a list of (driver, rank, ranks), one for each of n threads; or Failed. */
+static PyObject *comm_threads(PyObject *self, PyObject *args)
+{
+    (void)self;
+    int n;
+    if (!PyArg_ParseTuple(args, "O&", pici_py_u31, &n))
+        return NULL;
+    struct pici_comm **comms = PyMem_Calloc((size_t)n + 1, sizeof *comms);
+    if (!comms)
+        return PyErr_NoMemory();
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = lib.comm_threads(comms, n);
+    PyEval_RestoreThread(state);
+    PyObject *list = s ? failed(s) : PyList_New(0);
+    for (int r = 0; !s && r < n; r++) {
+        PyObject *one = list ? pici_py_driver(comms[r]) : NULL;
+        if (!list)
+            lib.comm_free(comms[r]);
+        else if (!one || PyList_Append(list, one)) {
+            Py_DecRef(list);
+            list = NULL;
+        }
+        Py_DecRef(one);
+    }
+    PyMem_Free(comms);
+    return list;
+}
+
+/* comm_sockets(fds, rank) -> (driver, rank, ranks), or Failed. fds: a tuple of descriptors, which belong to the
+ * communicator then; they are closed if this fails, but for bad arguments. */
+static PyObject *comm_sockets(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *given;
+    int rank;
+    struct pici_comm *comm = NULL;
+    if (!PyArg_ParseTuple(args, "O!O&", &PyTuple_Type, &given, pici_py_u31, &rank))
+        return NULL;
+    const Py_ssize_t ranks = PyTuple_Size(given);
+    int *fds = PyMem_Malloc(((size_t)ranks + 1) * sizeof *fds);
+    if (!fds)
+        return PyErr_NoMemory();
+    if (!pici_py_ints(fds, given)) {
+        PyMem_Free(fds);
+        return NULL;
+    }
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = lib.comm_sockets(&comm, fds, rank, (int)ranks);
+    PyEval_RestoreThread(state);
+    PyMem_Free(fds);
+    return made(s, comm);
+}
+
+/* comm_rendezvous(address, rank, ranks, token) -> (driver, rank, ranks), or Failed. address and token: bytes, or None.
+ * rank -1 and ranks 0: what the environment says. */
+static PyObject *comm_rendezvous(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *address_object, *token_object;
+    int rank, ranks;
+    char *address = NULL, *token = NULL;
+    struct pici_comm *comm = NULL;
+    if (!PyArg_ParseTuple(args, "OiiO", &address_object, &rank, &ranks, &token_object) ||
+        (address_object != Py_None && PyBytes_AsStringAndSize(address_object, &address, NULL)) ||
+        (token_object != Py_None && PyBytes_AsStringAndSize(token_object, &token, NULL)))
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = lib.comm_rendezvous(&comm, address, rank, ranks, token);
+    PyEval_RestoreThread(state);
+    return made(s, comm);
+}
+
+/* ---- libraries for MPI and NCCL, whose headers are not needed here */
+
+/* A function of a library. On NULL an exception is set. */
+static void *function_of(void *library, const char *name)
+{
+    (void)dlerror();
+    void *p = dlsym(library, name);
+    if (!p)
+        PyErr_SetString(PyExc_ImportError, dlerror());
+    return p;
+}
+
+/* library(path) -> a library that is loaded, and stays so. OSError: it cannot be loaded. */
+static PyObject *library(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *path;
+    if (!PyArg_ParseTuple(args, "y", &path))
+        return NULL;
+    void *p = dlopen(path, RTLD_NOW);
+    if (!p) {
+        PyErr_SetString(PyExc_OSError, dlerror());
+        return NULL;
+    }
+    return PyCapsule_New(p, "pici.library", NULL);
+}
+
+static void *library_of(PyObject *capsule)
+{
+    return PyCapsule_GetPointer(capsule, "pici.library");
+}
+
+/* mpi_version(library) -> what the MPI that libpici_mpi was built for calls itself. */
+static PyObject *mpi_version(PyObject *self, PyObject *capsule)
+{
+    (void)self;
+    enum { MOST = 1 << 14 }; /* more than any MPI's MPI_MAX_LIBRARY_VERSION_STRING */
+    void *mpi = library_of(capsule), *p = mpi ? function_of(mpi, "MPI_Get_library_version") : NULL;
+    int (*version)(char *, int *), n = 0;
+    char *text = p ? PyMem_Calloc(MOST, 1) : NULL;
+    if (!text)
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    memcpy(&version, &p, sizeof p);
+    (void)version(text, &n);
+    PyObject *result = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+    PyMem_Free(text);
+    return result;
+}
+
+/* comm_mpi(library, address, bytes) -> (driver, rank, ranks), or Failed. address: of an MPI_Comm of so many bytes: a
+ * pointer, as Open MPI's, or an int, as MPICH's. */
+static PyObject *comm_mpi(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *capsule, *address;
+    Py_ssize_t bytes;
+    enum pici_status (*of_pointer)(struct pici_comm **, void *) = NULL, (*of_int)(struct pici_comm **, int) = NULL;
+    struct pici_comm *comm = NULL;
+    if (!PyArg_ParseTuple(args, "OOn", &capsule, &address, &bytes))
+        return NULL;
+    void *mpi = library_of(capsule), *p = mpi ? function_of(mpi, "pici_comm_mpi") : NULL;
+    void *at = p ? PyLong_AsVoidPtr(address) : NULL, *pointer = NULL;
+    int number = 0;
+    if (!at)
+        return PyErr_Occurred() ? NULL : PyErr_Format(PyExc_ValueError, "the address of a communicator is null");
+    if (bytes == sizeof pointer) {
+        memcpy(&pointer, at, sizeof pointer);
+        memcpy(&of_pointer, &p, sizeof p);
+    } else {
+        memcpy(&number, at, sizeof number);
+        memcpy(&of_int, &p, sizeof p);
+    }
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = bytes == sizeof pointer ? of_pointer(&comm, pointer) : of_int(&comm, number);
+    PyEval_RestoreThread(state);
+    return made(s, comm);
+}
+
+/* comm_nccl(library, comm, stream) -> (driver, rank, ranks), or Failed. comm, stream: addresses of an ncclComm_t and of
+ * a cudaStream_t. */
+static PyObject *comm_nccl(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *capsule, *comm_address, *stream_address;
+    enum pici_status (*of)(struct pici_comm **, void *, void *);
+    struct pici_comm *comm = NULL;
+    if (!PyArg_ParseTuple(args, "OOO", &capsule, &comm_address, &stream_address))
+        return NULL;
+    void *given = PyLong_AsVoidPtr(comm_address), *stream = PyErr_Occurred() ? NULL : PyLong_AsVoidPtr(stream_address);
+    void *nccl = PyErr_Occurred() ? NULL : library_of(capsule), *p = nccl ? function_of(nccl, "pici_comm_nccl") : NULL;
+    if (!p)
+        return NULL;
+    memcpy(&of, &p, sizeof p);
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = of(&comm, given, stream);
+    PyEval_RestoreThread(state);
+    return made(s, comm);
+}
+
+PyMethodDef pici_py_connect_functions[] = {
+    {"comm_threads", comm_threads, METH_VARARGS, NULL},
+    {"comm_sockets", comm_sockets, METH_VARARGS, NULL},
+    {"comm_rendezvous", comm_rendezvous, METH_VARARGS, NULL},
+    {"library", library, METH_VARARGS, NULL},
+    {"mpi_version", mpi_version, METH_O, NULL},
+    {"comm_mpi", comm_mpi, METH_VARARGS, NULL},
+    {"comm_nccl", comm_nccl, METH_VARARGS, NULL},
+    {NULL, NULL, 0, NULL},
+};

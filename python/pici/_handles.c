@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "_handles.h"
+
+#include "_functions.h"
+
+static const char *const NAMES[] = {
+    [READER] = "pici.reader", [WRITER] = "pici.writer", [OUTFILE] = "pici.outfile",
+    [STATE] = "pici.state",   [DELTAS] = "pici.deltas", [LOG] = "pici.log",
+};
+
+struct held {
+    enum handle kind;
+    void *made;     /* NULL: closed */
+    PyObject *kept; /* a list of what it uses; or NULL */
+    int users;      /* open handles that use this one */
+};
+
+/* What a handle has; NULL, if an object is none. */
+static struct held *held_of(PyObject *o)
+{
+    for (enum handle kind = READER; kind <= LOG; kind++)
+        if (pici_py_is_handle(kind, o))
+            return PyCapsule_GetPointer(o, NAMES[kind]);
+    return NULL;
+}
+
+static void free_made(enum handle kind, void *made)
+{
+    switch (kind) {
+    case READER: lib.reader_close(made); break;
+    case WRITER: lib.writer_close(made); break;
+    case OUTFILE: lib.outfile_abort(made); break;
+    case STATE: lib.state_free(made); break;
+    case DELTAS: lib.deltas_free(made); break;
+    case LOG: lib.log_close(made); break;
+    }
+}
+
+/* Free what is held, and then drop what it used. An exception that is set stays. */
+static void shut(struct held *h)
+{
+    void *made = h->made;
+    PyObject *kept = h->kept;
+    h->made = NULL;
+    h->kept = NULL;
+    if (made) {
+        PyThreadState *state = PyEval_SaveThread();
+        free_made(h->kind, made);
+        PyEval_RestoreThread(state);
+    }
+    for (Py_ssize_t i = 0; kept && i < PyList_Size(kept); i++) {
+        struct held *used = held_of(PyList_GetItem(kept, i));
+        if (used)
+            used->users--;
+    }
+    Py_DecRef(kept);
+}
+
+static void drop(PyObject *capsule)
+{
+    struct held *h = PyCapsule_GetPointer(capsule, PyCapsule_GetName(capsule));
+    shut(h);
+    PyMem_Free(h);
+}
+
+static bool keep(struct held *h, PyObject *kept)
+{
+    if (!h->kept)
+        h->kept = PyList_New(0);
+    if (!h->kept || PyList_Append(h->kept, kept))
+        return false;
+    struct held *used = held_of(kept);
+    if (used)
+        used->users++;
+    return true;
+}
+
+PyObject *pici_py_handle(enum handle kind, void *made, PyObject *kept)
+{
+    struct held *h = PyMem_Malloc(sizeof *h);
+    if (h)
+        *h = (struct held){.kind = kind, .made = made};
+    PyObject *capsule = h ? PyCapsule_New(h, NAMES[kind], drop) : PyErr_NoMemory();
+    if (!capsule) {
+        free_made(kind, made);
+        PyMem_Free(h);
+        return NULL;
+    }
+    if (kept && !keep(h, kept)) {
+        Py_DecRef(capsule);
+        return NULL;
+    }
+    return capsule;
+}
+
+bool pici_py_is_handle(enum handle kind, PyObject *o)
+{
+    return PyCapsule_IsValid(o, NAMES[kind]);
+}
+
+/* What is in a handle that is open. */
+static struct held *opened(enum handle kind, PyObject *o)
+{
+    if (!pici_py_is_handle(kind, o)) {
+        PyErr_Format(PyExc_TypeError, "%R is no %s", o, NAMES[kind]);
+        return NULL;
+    }
+    struct held *h = PyCapsule_GetPointer(o, NAMES[kind]);
+    if (!h->made) {
+        PyErr_Format(PyExc_ValueError, "the %s is closed", NAMES[kind]);
+        return NULL;
+    }
+    return h;
+}
+
+void *pici_py_handled(enum handle kind, PyObject *o)
+{
+    struct held *h = opened(kind, o);
+    return h ? h->made : NULL;
+}
+
+bool pici_py_handle_keep(enum handle kind, PyObject *o, PyObject *kept)
+{
+    struct held *h = opened(kind, o);
+    return h && keep(h, kept);
+}
+
+/* Whether no other handle uses this one. If one does, an exception is set. */
+static bool is_free(const struct held *h)
+{
+    if (h->users)
+        PyErr_Format(PyExc_ValueError, "the %s is in use", NAMES[h->kind]);
+    return !h->users;
+}
+
+void *pici_py_handle_take(enum handle kind, PyObject *o)
+{
+    struct held *h = opened(kind, o);
+    if (!h || !is_free(h))
+        return NULL;
+    void *made = h->made;
+    h->made = NULL;
+    return made;
+}
+
+/* close(handle) -> None. Frees what it has: a reader, a writer, a file that is then not made, a state, a row of deltas
+ * or a log. Does nothing if it is closed. No other thread may use it. */
+static PyObject *close_handle(PyObject *self, PyObject *o)
+{
+    (void)self;
+    struct held *h = held_of(o);
+    if (!h)
+        return PyErr_Format(PyExc_TypeError, "%R is no handle", o);
+    if (!is_free(h))
+        return NULL;
+    shut(h);
+    return Py_BuildValue("");
+}
+
+PyMethodDef pici_py_handle_functions[] = {
+    {"close", close_handle, METH_O, NULL},
+    {NULL, NULL, 0, NULL},
+};

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Loads the libraries, whose functions the extension module _codec calls. Importing this first is what makes the
+functions of _codec work."""
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+SOVERSION = "0"
+
+
+def _found() -> str:
+    """The library that PICI_LIBRARY names; else the one installed with this package; else the system's."""
+    beside = Path(__file__).with_name("libpici.so")
+    return os.environ.get("PICI_LIBRARY") or (str(beside) if beside.exists() else f"libpici.so.{SOVERSION}")
+
+
+def _beside(path: str) -> str:
+    """The libpici_coll that is beside a libpici."""
+    folder, name = os.path.split(path)
+    return os.path.join(folder, name.replace("libpici", "libpici_coll", 1))
+
+
+try:
+    from . import _codec
+except ImportError as e:
+    raise ImportError(
+        f"pici: no extension module _codec for this Python, {sys.version.split()[0]}: {e}. pip install ./python "
+        "brings it, for CPython 3.9 or later; free-threaded builds of Python cannot load it"
+    ) from e
+
+#: of libpici, as it was loaded
+PATH = _found()
+#: of libpici
+VERSION = _codec.load(os.fsencode(PATH), os.fsencode(_beside(PATH)))
+#: enum pici_algorithm, by name
+ALGORITHMS = _codec.algorithms()
+#: names of formats until version 0.3, which are still accepted
+ALIASES = {"pici": "bitmap"}

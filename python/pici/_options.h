@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Options of collectives, which Python keeps in capsules. */
+#ifndef PICI_PYTHON_OPTIONS_H
+#define PICI_PYTHON_OPTIONS_H
+
+#include "_objects.h"
+
+/* What coll_opts() and values() have made. On NULL an exception is set. */
+const struct pici_coll_opts *pici_py_coll_opts(PyObject *);
+const struct pici_values *pici_py_values(PyObject *);
+
+/* A function with names, as Python's documentation casts it for a table. */
+#define PICI_WITH_NAMES(function) ((PyCFunction)(void (*)(void))(function))
+
+#endif

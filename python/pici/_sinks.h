@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Objects of Python that the library writes to and reads from. */
+#ifndef PICI_PYTHON_SINKS_H
+#define PICI_PYTHON_SINKS_H
+
+#include "_handles.h"
+
+/* Where the library writes to. */
+struct sink {
+    pici_write_fn write;
+    void *context;
+    struct memory room; /* if that is an array, */
+    size_t at;          /* of which so many bytes are written */
+    bool too_long;      /* and which was too short */
+};
+
+/* What the library writes to: the handle of an output file, or a Sink of _streams.py. On false an exception is set. */
+bool pici_py_stream(struct sink *, PyObject *);
+
+/* The same; or an array, from its beginning on. The sink must stay where it is. */
+bool pici_py_sink(struct sink *, PyObject *);
+
+/* A pici_read_at_fn whose context is a Source of _streams.py. */
+int pici_py_read_at(void *source, void *p, size_t n, uint64_t offset);
+
+#endif

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * States, and deltas between them. One thread uses a state or a row. */
+#include <errno.h>
+
+#include "_functions.h"
+#include "_states.h"
+
+static PyObject *result_of(enum pici_status s, int code, const char *why)
+{
+    return s ? pici_py_failed(s, code, why, 0) : Py_BuildValue("");
+}
+
+/* ---- states */
+
+/* state_new(name, type, head) -> a state without tensors, or Failed. name and head are bytes. */
+static PyObject *state_new(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *name, *head;
+    Py_ssize_t head_len;
+    int type;
+    struct pici_state *made = NULL;
+    if (!PyArg_ParseTuple(args, "yiy#", &name, &type, &head, &head_len))
+        return NULL;
+    const enum pici_status s =
+        lib.state_new(&made, name, (enum pici_state_type)type, head, (size_t)head_len, NULL, NULL);
+    return s ? pici_py_failed(s, 0, NULL, 0) : pici_py_handle(STATE, made, NULL);
+}
+
+/* state_open(path, type, dtype) -> a file as a state, or Failed. path: bytes. */
+static PyObject *state_open(PyObject *self, PyObject *args)
+{
+    (void)self;
+    const char *path;
+    int type, dtype;
+    char why[PICI_WHY_BYTES] = "";
+    struct pici_state *made = NULL;
+    if (!PyArg_ParseTuple(args, "yii", &path, &type, &dtype))
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = lib.state_open(&made, path, type, (enum pici_dtype)dtype, why);
+    const int code = errno;
+    PyEval_RestoreThread(state);
+    return s ? pici_py_failed(s, code, why, 0) : pici_py_handle(STATE, made, NULL);
+}
+
+/* Whether so many bytes are the elements of a tensor. */
+static bool fits(const struct pici_tensor *t, size_t bytes)
+{
+    uint64_t need = lib.dtype_width(t->dtype);
+    bool none = false;
+    for (unsigned i = 0; i < t->rank; i++)
+        none = none || !t->shape[i];
+    for (unsigned i = 0; i < t->rank && need && !none; i++)
+        need = t->shape[i] <= bytes / need ? need * t->shape[i] : 0;
+    return none ? !bytes : need && need == bytes;
+}
+
+/* state_add(state, name, word, dtype, shape, elements) -> None, or Failed. Adds a tensor: an array, to which the state
+ * refers. name, and word, its type as the file names it, are bytes. */
+static PyObject *state_add(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *o, *shape, *elements;
+    const char *name, *word;
+    Py_ssize_t name_len;
+    int dtype;
+    struct memory data;
+    uint64_t dims[PICI_RANK_MAX];
+    if (!PyArg_ParseTuple(args, "Oy#yiOO", &o, &name, &name_len, &word, &dtype, &shape, &elements) ||
+        !pici_py_find(&data, elements, false))
+        return NULL;
+    struct pici_state *state = pici_py_handled(STATE, o);
+    const Py_ssize_t rank = state ? pici_py_numbers(dims, PICI_RANK_MAX, shape) : -1;
+    if (rank < 0)
+        return NULL;
+    const struct pici_attr attr = {"source.dtype", word, strlen(word)};
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    t.name = name;
+    t.name_len = (size_t)name_len;
+    t.dtype = (enum pici_dtype)dtype;
+    t.rank = (unsigned)rank;
+    t.shape = dims;
+    t.attrs = &attr;
+    t.n_attrs = 1;
+    if (!fits(&t, data.bytes))
+        return PyErr_Format(PyExc_ValueError, "%zu bytes are not the elements of the tensor", data.bytes);
+    if (!pici_py_handle_keep(STATE, o, elements))
+        return NULL;
+    return result_of(lib.state_add(state, &t, data.bytes ? data.p : "", 0), 0, NULL);
+}
+
+/* state_type(state) -> a number of enum pici_state_type. */
+static PyObject *state_type(PyObject *self, PyObject *o)
+{
+    (void)self;
+    const struct pici_state *state = pici_py_handled(STATE, o);
+    return state ? PyLong_FromLong(lib.state_get_type(state)) : NULL;
+}
+
+/* state_hash(state) -> the length and the XXH64 of its file, or Failed. */
+static PyObject *state_hash(PyObject *self, PyObject *o)
+{
+    (void)self;
+    struct pici_state *made = pici_py_handled(STATE, o);
+    uint64_t bytes, hash;
+    char why[PICI_WHY_BYTES] = "";
+    if (!made)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = lib.state_hash(made, &bytes, &hash, why);
+    const int code = errno;
+    PyEval_RestoreThread(state);
+    return s ? pici_py_failed(s, code, why, 0)
+             : Py_BuildValue("KK", (unsigned long long)bytes, (unsigned long long)hash);
+}
+
+/* ---- deltas */
+
+int pici_py_diff_opts(PyObject *o, void *to)
+{
+    struct pici_diff_opts *opts = to;
+    int choice, format;
+    *opts = (struct pici_diff_opts)PICI_DIFF_OPTS_INIT;
+    if (!PyTuple_Check(o)) {
+        PyErr_Format(PyExc_TypeError, "the options are a tuple, not %R", o);
+        return 0;
+    }
+    if (!PyArg_ParseTuple(o, "iiO&O&", &choice, &format, pici_py_u31, &opts->threads, pici_py_u31, &opts->zstd_level))
+        return 0;
+    opts->choice = (enum pici_delta_choice)choice;
+    opts->format = (enum pici_format)format;
+    return 1;
+}
+
+PyObject *pici_py_too_long(void)
+{
+    return pici_py_failed(PICI_E_CORRUPT, 0, "the result is longer than the last delta states", 0);
+}
+
+/* diff_states(out, base, next, opts) -> None, or Failed. Writes the delta to out, the handle of an output file. opts:
+ * (choice, format, threads, zstd). */
+static PyObject *diff_states(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *out, *base_object, *next_object;
+    struct pici_diff_opts opts;
+    struct sink sink;
+    char why[PICI_WHY_BYTES] = "";
+    if (!PyArg_ParseTuple(args, "OOOO&", &out, &base_object, &next_object, pici_py_diff_opts, &opts) ||
+        !pici_py_sink(&sink, out))
+        return NULL;
+    struct pici_state *base = pici_py_handled(STATE, base_object);
+    struct pici_state *next = base ? pici_py_handled(STATE, next_object) : NULL;
+    if (!next)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = lib.diff_states(sink.write, sink.context, base, next, &opts, why);
+    const int code = errno;
+    PyEval_RestoreThread(state);
+    return result_of(s, code, why);
+}
+
+/* deltas_new() -> a row without deltas, or Failed. */
+static PyObject *deltas_new(PyObject *self, PyObject *none)
+{
+    (void)self, (void)none;
+    struct pici_deltas *row = NULL;
+    const enum pici_status s = lib.deltas_new(&row);
+    return s ? pici_py_failed(s, 0, NULL, 0) : pici_py_handle(DELTAS, row, NULL);
+}
+
+/* deltas_add(row, reader, name) -> None, or Failed. Adds the delta that a reader reads, to which the row refers. */
+static PyObject *deltas_add(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *row_object, *reader_object;
+    const char *name;
+    char why[PICI_WHY_BYTES] = "";
+    if (!PyArg_ParseTuple(args, "OOy", &row_object, &reader_object, &name))
+        return NULL;
+    struct pici_reader *reader = pici_py_handled(READER, reader_object);
+    struct pici_deltas *row = reader ? pici_py_handled(DELTAS, row_object) : NULL;
+    if (!row || !pici_py_handle_keep(DELTAS, row_object, reader_object))
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = lib.deltas_add(row, reader, name, why);
+    const int code = errno;
+    PyEval_RestoreThread(state);
+    return result_of(s, code, why);
+}
+
+/* deltas_info(row, reader) -> the state type and the dtype of the base, and the bytes of the result's file; or Failed.
+ * reader: of the last delta. */
+static PyObject *deltas_info(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *row_object, *reader_object;
+    struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
+    if (!PyArg_ParseTuple(args, "OO", &row_object, &reader_object))
+        return NULL;
+    const struct pici_reader *reader = pici_py_handled(READER, reader_object);
+    struct pici_deltas *row = reader ? pici_py_handled(DELTAS, row_object) : NULL;
+    if (!row)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = lib.deltas_get_info(row, &info);
+    PyEval_RestoreThread(state);
+    return s ? pici_py_failed(s, 0, lib.reader_error(reader), 0)
+             : Py_BuildValue("iiK", (int)info.type, (int)info.dtype, (unsigned long long)info.bytes);
+}
+
+/* deltas_is_result(row, state) -> whether the state is the result already; or Failed. */
+static PyObject *deltas_is_result(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *row_object, *state_object;
+    int is = 0;
+    char why[PICI_WHY_BYTES] = "";
+    if (!PyArg_ParseTuple(args, "OO", &row_object, &state_object))
+        return NULL;
+    struct pici_state *base = pici_py_handled(STATE, state_object);
+    struct pici_deltas *row = base ? pici_py_handled(DELTAS, row_object) : NULL;
+    if (!row)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = lib.deltas_is_result(row, base, &is, why);
+    const int code = errno;
+    PyEval_RestoreThread(state);
+    return s ? pici_py_failed(s, code, why, 0) : PyBool_FromLong(is);
+}
+
+/* apply_deltas(out, base, row, threads) -> None, or Failed. out: what pici_py_sink() takes. */
+static PyObject *apply_deltas(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *out, *base_object, *row_object;
+    struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
+    struct sink sink;
+    char why[PICI_WHY_BYTES] = "";
+    if (!PyArg_ParseTuple(args, "OOOO&", &out, &base_object, &row_object, pici_py_u31, &opts.threads) ||
+        !pici_py_sink(&sink, out))
+        return NULL;
+    struct pici_state *base = pici_py_handled(STATE, base_object);
+    struct pici_deltas *row = base ? pici_py_handled(DELTAS, row_object) : NULL;
+    if (!row)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = lib.apply_deltas(sink.write, sink.context, base, row, &opts, why);
+    const int code = errno;
+    PyEval_RestoreThread(state);
+    return sink.too_long ? pici_py_too_long() : result_of(s, code, why);
+}
+
+PyMethodDef pici_py_state_functions[] = {
+    {"state_new", state_new, METH_VARARGS, NULL},       {"state_open", state_open, METH_VARARGS, NULL},
+    {"state_add", state_add, METH_VARARGS, NULL},       {"state_type", state_type, METH_O, NULL},
+    {"state_hash", state_hash, METH_O, NULL},           {"diff_states", diff_states, METH_VARARGS, NULL},
+    {"deltas_new", deltas_new, METH_NOARGS, NULL},      {"deltas_add", deltas_add, METH_VARARGS, NULL},
+    {"deltas_info", deltas_info, METH_VARARGS, NULL},   {"deltas_is_result", deltas_is_result, METH_VARARGS, NULL},
+    {"apply_deltas", apply_deltas, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
+};
