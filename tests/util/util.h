@@ -172,6 +172,41 @@ struct value_vector {
 int values_read(const char *directory, const char *file, void (*fn)(const struct value_vector *, void *),
                 void *context);
 
+struct vector_attribute {
+    const char *key;
+    uint8_t *value;
+    size_t len;
+};
+
+enum { VECTOR_PARTS = 8 };
+
+/* A tensor of a golden file, or a view of one. */
+struct vector_tensor {
+    const char *name;
+    enum pici_dtype dtype;
+    enum pici_format format;
+    uint32_t chunk_elements;
+    unsigned rank, attributes;
+    uint64_t shape[3];
+    uint8_t *elements; /* host order */
+    size_t bytes;
+    struct vector_attribute attribute[2];
+};
+
+struct file_vector {
+    const char *name;
+    unsigned version;
+    int written; /* a writer makes these bytes of these tensors */
+    uint8_t *file;
+    size_t len;
+    unsigned attributes, tensors, views;
+    struct vector_attribute attribute[VECTOR_PARTS];
+    struct vector_tensor tensor[VECTOR_PARTS], view[VECTOR_PARTS];
+};
+
+/* The same for files.txt. */
+int files_read(const char *directory, void (*fn)(const struct file_vector *, void *), void *context);
+
 /* ---- the codec against the reference ---- */
 
 /* What a check was made on. */

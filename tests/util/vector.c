@@ -337,3 +337,84 @@ int values_read(const char *directory, const char *file, void (*fn)(const struct
     free(t.all);
     return word ? -1 : calls;
 }
+
+/* ---- files ---- */
+
+static void forget_tensor(struct vector_tensor *v)
+{
+    free(v->elements);
+    for (unsigned i = 0; i < v->attributes; i++)
+        free(v->attribute[i].value);
+}
+
+static void forget_file(struct file_vector *v)
+{
+    free(v->file);
+    for (unsigned i = 0; i < v->attributes; i++)
+        free(v->attribute[i].value);
+    for (unsigned i = 0; i < v->tensors; i++)
+        forget_tensor(&v->tensor[i]);
+    for (unsigned i = 0; i < v->views; i++)
+        forget_tensor(&v->view[i]);
+}
+
+static int read_attribute(struct text *t, struct vector_attribute *attribute, unsigned *n, unsigned most)
+{
+    if (*n == most)
+        return 0;
+    struct vector_attribute *const a = &attribute[(*n)++];
+    a->key = token(t);
+    return a->key && (a->value = byte_string(t, &a->len));
+}
+
+/* A tensor, or with its elements alone a view. */
+static int read_tensor(struct text *t, struct vector_tensor *v, int view)
+{
+    v->name = token(t);
+    v->dtype = (enum pici_dtype)dtype_named(token(t));
+    const unsigned width = ref_width((unsigned)v->dtype);
+    if (!view) {
+        v->format = is(t, "coo") ? PICI_COO : PICI_DENSE;
+        v->chunk_elements = (uint32_t)number(t);
+        v->rank = (unsigned)number(t);
+        for (unsigned i = 0; i < v->rank && i < 3; i++)
+            v->shape[i] = number(t);
+    }
+    v->elements = byte_string(t, &v->bytes);
+    return v->elements && width && v->rank <= 3 && to_host(v->elements, v->bytes, width) * width == v->bytes;
+}
+
+int files_read(const char *directory, void (*fn)(const struct file_vector *, void *), void *context)
+{
+    struct text t;
+    struct file_vector v = {.name = NULL};
+    const char *word;
+    int calls = 0, good = text_open(&t, directory, "files.txt");
+    if (!good)
+        return -1;
+    while (good && ((word = token(&t)) || v.name)) {
+        struct vector_tensor *const last = v.tensors ? &v.tensor[v.tensors - 1] : NULL;
+        if (!word || strcmp(word, "case") == 0) {
+            if (v.name) {
+                fn(&v, context);
+                calls++;
+            }
+            forget_file(&v);
+            v = (struct file_vector){.name = word ? token(&t) : NULL};
+        } else if (strcmp(word, "file") == 0) {
+            v.version = (unsigned)number(&t);
+            v.written = is(&t, "written");
+            good = (v.file = byte_string(&t, &v.len)) != NULL;
+        } else if (strcmp(word, "attribute") == 0) {
+            good = last ? read_attribute(&t, last->attribute, &last->attributes, 2)
+                        : read_attribute(&t, v.attribute, &v.attributes, VECTOR_PARTS);
+        } else if (strcmp(word, "tensor") == 0) {
+            good = v.tensors < VECTOR_PARTS && read_tensor(&t, &v.tensor[v.tensors++], 0);
+        } else {
+            good = v.views < VECTOR_PARTS && read_tensor(&t, &v.view[v.views++], 1);
+        }
+    }
+    forget_file(&v);
+    free(t.all);
+    return good ? calls : -1;
+}
