@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes the golden vectors of .pici files, files.txt (syntax: vectors/README.md), into the directory named by its
- * argument. Written from file.md alone; its blocks are ref.c's. It packs as shortly as greedy copies allow, which is not
- * how the library packs. */
+ * argument. Written from file.md alone; its blocks are ref.c's. It packs as shortly as greedy copies allow, which is
+ * not how the library packs. */
 #include "gentext.h"
 #include "ref.h"
 

@@ -131,12 +131,13 @@ void pici_attrs_free(struct pici_attrs *);
 
 /* ---- The index ---- */
 
-#define NO_TABLE SIZE_MAX
+#define NO_TABLE UINT32_MAX
 
 /* Where the index has a tensor. */
 struct pici_entry {
-    size_t table;    /* NO_TABLE: it has a TENS record of its own */
-    size_t at;       /* of its entry in the index; of its description in the tables */
+    size_t at;       /* of its entry in the index; of a small tensor, of its description in small */
+    uint32_t table;  /* NO_TABLE: it has a TENS record of its own */
+    uint32_t within; /* of its description in its table */
     uint32_t first;  /* of its elements in the common chunk */
     uint32_t before; /* bytes of the elements of tensors before it in its table */
 };
@@ -145,18 +146,20 @@ struct pici_entry {
 struct pici_table {
     size_t entry, chunks;   /* in the index: of its entry, of the places of its chunks */
     size_t first, n;        /* its tensors */
-    size_t at, bytes;       /* in the tables */
+    size_t bytes;           /* unpacked */
     uint32_t element_bytes; /* of all its tensors */
     uint32_t count[DTYPES]; /* elements of each dtype: a chunk, if there are any */
 };
 
-/* The body of an INDX record, the unpacked tables, and the order of names. */
+/* The body of an INDX record, the tables of small tensors, and the order of names. */
 struct pici_index {
     struct pici_buf bytes;
     struct pici_buf entries; /* a struct pici_entry for each tensor */
-    struct pici_buf tables;  /* unpacked, one after another */
-    struct pici_buf table;   /* a struct pici_table for each */
+    struct pici_buf small;   /* the descriptions of small tensors */
+    struct pici_buf tables;  /* a struct pici_table for each */
     int open;                /* the last of them has no record yet, and takes more tensors */
+    struct pici_buf body;    /* of a table, unpacked: */
+    size_t body_of;          /* its number */
     struct pici_buf
         order; /* a size_t for each tensor: their numbers, in runs sorted by name; then as much space for merging */
     size_t n;  /* tensors */
@@ -186,8 +189,8 @@ const struct pici_table *pici_index_table_of(const struct pici_index *, size_t i
 /* The number, in its common chunk, of the first element of a tensor that stands in a table. */
 uint64_t pici_index_first(const struct pici_index *, size_t i);
 
-/* The description and attributes of a tensor that stands in a table. */
-const uint8_t *pici_index_body(const struct pici_index *, size_t i, size_t *bytes);
+/* The description and attributes of a tensor that stands in a table: *body is valid until the next call. */
+enum pici_status pici_index_body(struct pici_index *, size_t i, const uint8_t **body, size_t *bytes);
 
 /* Check ix->bytes, just read, as far as it can be checked alone: the descriptions, the offsets (those of records before
  * index_offset) and the extent. PICI_E_CORRUPT: *rule says which. PICI_E_NOMEM. */

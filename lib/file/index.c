@@ -219,13 +219,13 @@ static const struct pici_entry *entry_of(const struct pici_index *ix, size_t i)
 
 static struct pici_table *table_at(const struct pici_index *ix, size_t number)
 {
-    return (struct pici_table *)(void *)ix->table.p + number;
+    return (struct pici_table *)(void *)ix->tables.p + number;
 }
 
 static const uint8_t *description(const struct pici_index *ix, size_t i)
 {
     const struct pici_entry *e = entry_of(ix, i);
-    return e->table == NO_TABLE ? ix->bytes.p + e->at + INDEX_ENTRY_BYTES : ix->tables.p + e->at;
+    return e->table == NO_TABLE ? ix->bytes.p + e->at + INDEX_ENTRY_BYTES : ix->small.p + e->at;
 }
 
 static const char *name_of(const struct pici_index *ix, size_t i, size_t *len)
@@ -358,20 +358,35 @@ enum pici_status pici_index_chunk(struct pici_index *ix, uint64_t offset, uint64
 
 /* ---- Tables of small tensors ---- */
 
+/* The number of the last table. */
+static size_t last_table(const struct pici_index *ix)
+{
+    return ix->tables.len / sizeof(struct pici_table) - 1;
+}
+
 enum pici_status pici_index_small(struct pici_index *ix, const uint8_t *body, size_t bytes)
 {
-    const struct pici_table fresh = {.first = ix->n, .at = ix->tables.len};
-    enum pici_status s = ix->open ? PICI_OK : append(&ix->table, &fresh, sizeof fresh);
+    const struct pici_table fresh = {.first = ix->n};
+    enum pici_status s = ix->tables.len / sizeof fresh < NO_TABLE ? PICI_OK : PICI_E_NOMEM;
+    if (!s && !ix->open) {
+        s = append(&ix->tables, &fresh, sizeof fresh);
+        ix->body.len = 0;
+        ix->body_of = last_table(ix);
+    }
     if (s)
         return s;
     ix->open = 1;
-    const size_t number = ix->table.len / sizeof fresh - 1;
-    struct pici_table *t = table_at(ix, number);
+    struct pici_table *t = table_at(ix, last_table(ix));
     struct pici_desc d;
     pici_desc_parse(&d, body, bytes);
-    const struct pici_entry entry = {
-        .table = number, .at = ix->tables.len, .first = t->count[d.dtype], .before = t->element_bytes};
-    s = append(&ix->tables, body, bytes);
+    const struct pici_entry entry = {.at = ix->small.len,
+                                     .table = (uint32_t)last_table(ix),
+                                     .within = (uint32_t)t->bytes,
+                                     .first = t->count[d.dtype],
+                                     .before = t->element_bytes};
+    s = append(&ix->small, body, d.bytes);
+    if (!s)
+        s = append(&ix->body, body, bytes);
     if (!s)
         s = append(&ix->entries, &entry, sizeof entry);
     if (!s)
@@ -414,7 +429,7 @@ enum pici_status pici_index_close(struct pici_index *ix, uint64_t offset, uint64
 {
     static const uint8_t zeros[8];
     uint8_t head[INDEX_TABLE_BYTES] = {0};
-    struct pici_table *t = table_at(ix, ix->table.len / sizeof *t - 1);
+    struct pici_table *t = table_at(ix, last_table(ix));
     t->entry = ix->bytes.len;
     store_le64(head, offset);
     store_le64(head + 8, hash);
@@ -433,21 +448,13 @@ enum pici_status pici_index_close(struct pici_index *ix, uint64_t offset, uint64
 
 const struct pici_table *pici_index_table_of(const struct pici_index *ix, size_t i)
 {
-    const size_t number = entry_of(ix, i)->table;
+    const uint32_t number = entry_of(ix, i)->table;
     return number == NO_TABLE ? NULL : table_at(ix, number);
 }
 
 uint64_t pici_index_first(const struct pici_index *ix, size_t i)
 {
     return entry_of(ix, i)->first;
-}
-
-const uint8_t *pici_index_body(const struct pici_index *ix, size_t i, size_t *bytes)
-{
-    const struct pici_entry *e = entry_of(ix, i);
-    const struct pici_table *t = table_at(ix, e->table);
-    *bytes = (i + 1 < t->first + t->n ? e[1].at : t->at + t->bytes) - e->at;
-    return ix->tables.p + e->at;
 }
 
 /* How many chunks of a table come before that of dtype; of DTYPES: how many it has. */
@@ -473,10 +480,35 @@ int pici_packed_fits(uint64_t bytes, uint64_t unpacked)
     return bytes < unpacked && unpacked / PACKED_RATIO <= bytes;
 }
 
+/* The body of the table whose entry is at p, unpacked, to ix->body. PICI_E_CORRUPT: it cannot be. */
+static enum pici_status unpack_table(struct pici_index *ix, const uint8_t *p)
+{
+    const uint64_t unpacked = load_le32(p + INDEX_TABLE_UNPACKED), bytes = load_le64(p + INDEX_TABLE_BODY);
+    const uint8_t *body = p + INDEX_TABLE_BYTES;
+    enum pici_status s = pici_buf_fit(&ix->body, unpacked ? unpacked : bytes);
+    if (s)
+        return s;
+    ix->body.len = (size_t)(unpacked ? unpacked : bytes);
+    if (unpacked)
+        return pici_unpack(ix->body.p, ix->body.len, body, (size_t)bytes) ? PICI_OK : PICI_E_CORRUPT;
+    memcpy(ix->body.p, body, ix->body.len);
+    return PICI_OK;
+}
+
+enum pici_status pici_index_body(struct pici_index *ix, size_t i, const uint8_t **body, size_t *bytes)
+{
+    const struct pici_entry *e = entry_of(ix, i);
+    const struct pici_table *t = table_at(ix, e->table);
+    enum pici_status s = ix->body_of == e->table ? PICI_OK : unpack_table(ix, ix->bytes.p + t->entry);
+    ix->body_of = s ? NO_TABLE : e->table;
+    *body = ix->body.p + e->within;
+    *bytes = (i + 1 < t->first + t->n ? e[1].within : t->bytes) - e->within;
+    return s;
+}
+
 /* The entry of a table at p: *used bytes without its chunks. */
 static enum pici_status load_table(struct pici_index *ix, const uint8_t *p, size_t len, size_t *used, const char **rule)
 {
-    struct pici_buf spare = {0};
     enum pici_status s = PICI_E_CORRUPT;
     if (len < INDEX_TABLE_BYTES || load_le32(p + INDEX_TABLE_ZERO))
         return s;
@@ -489,17 +521,16 @@ static enum pici_status load_table(struct pici_index *ix, const uint8_t *p, size
     *rule = "body-length";
     if ((unpacked ? unpacked : bytes) > TABLE_MOST || (unpacked ? unpacked : bytes) < DESC_HEADER_BYTES)
         return s;
-    if (!unpacked)
-        return pici_index_table(ix, body, (size_t)bytes, rule);
     *rule = "packed";
-    if (!pici_packed_fits(bytes, unpacked))
+    if (unpacked && !pici_packed_fits(bytes, unpacked))
         return s;
-    s = pici_buf_fit(&spare, unpacked);
-    if (!s && !pici_unpack(spare.p, (size_t)unpacked, body, (size_t)bytes))
-        s = PICI_E_CORRUPT;
-    if (!s)
-        s = pici_index_table(ix, spare.p, (size_t)unpacked, rule);
-    pici_buf_free(&spare);
+    s = unpack_table(ix, p);
+    if (s)
+        return s;
+    struct pici_buf table = ix->body; /* a table that is added has its own */
+    ix->body = (struct pici_buf){0};
+    s = pici_index_table(ix, table.p, table.len, rule);
+    pici_buf_free(&table);
     return s;
 }
 
@@ -513,7 +544,7 @@ static enum pici_status load_entry(struct pici_index *ix, size_t at, uint32_t ve
         enum pici_status s = load_table(ix, p, len, used, rule);
         if (s)
             return s;
-        struct pici_table *t = table_at(ix, ix->table.len / sizeof *t - 1);
+        struct pici_table *t = table_at(ix, last_table(ix));
         t->entry = at;
         t->chunks = at + *used;
         *chunks = chunks_before(t, DTYPES);
@@ -564,7 +595,7 @@ enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, u
 
 void pici_index_desc(const struct pici_index *ix, size_t i, struct pici_desc *d)
 {
-    const struct pici_buf *in = entry_of(ix, i)->table == NO_TABLE ? &ix->bytes : &ix->tables;
+    const struct pici_buf *in = entry_of(ix, i)->table == NO_TABLE ? &ix->bytes : &ix->small;
     const uint8_t *p = description(ix, i);
     pici_desc_parse(d, p, in->len - (size_t)(p - in->p)); /* it was checked when it was added */
 }
@@ -636,7 +667,7 @@ uint64_t pici_index_stored(const struct pici_index *ix, size_t i, uint64_t index
     const struct pici_entry *e = entry_of(ix, i);
     struct pici_desc d;
     uint64_t n;
-    size_t after, bytes;
+    size_t after;
     pici_index_desc(ix, i, &d);
     chunks_of(ix, i, &d, &n, &after);
     if (e->table == NO_TABLE)
@@ -644,9 +675,8 @@ uint64_t pici_index_stored(const struct pici_index *ix, size_t i, uint64_t index
     /* The table's records in parts, as long as the tensors' descriptions and elements are: all parts add up to it. */
     const struct pici_table *t = table_at(ix, e->table);
     const uint64_t all = begins(ix, after, index_offset) - begins(ix, i, index_offset);
-    pici_index_body(ix, i, &bytes);
-    const uint64_t whole = t->bytes + t->element_bytes, from = e->at - t->at + e->before;
-    const uint64_t to = from + bytes + d.count * d.width;
+    const uint64_t whole = t->bytes + t->element_bytes, from = (uint64_t)e->within + e->before;
+    const uint64_t to = (i + 1 < t->first + t->n ? e[1].within : t->bytes) + e->before + d.count * d.width;
     return all * to / whole - all * from / whole;
 }
 
@@ -654,8 +684,9 @@ void pici_index_free(struct pici_index *ix)
 {
     pici_buf_free(&ix->bytes);
     pici_buf_free(&ix->entries);
+    pici_buf_free(&ix->small);
     pici_buf_free(&ix->tables);
-    pici_buf_free(&ix->table);
+    pici_buf_free(&ix->body);
     pici_buf_free(&ix->order);
     ix->n = 0;
     ix->runs = 0;

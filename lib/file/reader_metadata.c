@@ -97,9 +97,9 @@ enum pici_status pici_reader_small(struct pici_reader *r, uint64_t i)
 {
     size_t bytes;
     struct pici_desc d;
-    const uint8_t *body = pici_index_body(&r->index, (size_t)i, &bytes);
+    const uint8_t *body;
     r->attrs_of = PICI_FILE;
-    if (pici_buf_fit(&r->attrs.body, bytes))
+    if (pici_index_body(&r->index, (size_t)i, &body, &bytes) || pici_buf_fit(&r->attrs.body, bytes))
         return pici_reader_no_memory(r, "the tensor's attributes");
     memcpy(r->attrs.body.p, body, bytes);
     r->attrs.body.len = bytes;

@@ -250,6 +250,8 @@ static enum pici_status begin(struct pici_writer *w, const struct pici_attr *att
     }
     if (!s)
         s = emit_described(w, REC_META, w->text.p, w->text.len, &as, &hash);
+    pici_buf_free(&w->text); /* it may be long */
+    pici_buf_free(&w->packed);
     if (!s && (s = pici_index_begin(&w->index, hash)) != PICI_OK)
         no_memory(w, "the index");
     free(sorted);
@@ -361,7 +363,7 @@ static enum pici_status emit_table(struct pici_writer *w)
     struct pici_packer *k = &w->packers[0];
     struct stored as;
     uint64_t hash;
-    enum pici_status s = emit_described(w, REC_TABL, w->index.tables.p + t->at, t->bytes, &as, &hash);
+    enum pici_status s = emit_described(w, REC_TABL, w->index.body.p, w->index.body.len, &as, &hash);
     if (!s && (s = pici_index_close(&w->index, offset, hash, as.p, as.len, as.unpacked)) != PICI_OK)
         no_memory(w, "the index");
     struct pici_pack_how how = {.format = w->opts.format,
