@@ -70,7 +70,7 @@ void pici_early_begin(struct pici_request *request)
     if (call->args.send == call->args.recv) /* sums are built there, but the call may have to begin anew */
         call->args.send =
             memcpy(copy_of_data(comm), call->args.send, (size_t)call->resolved.total * call->resolved.width);
-    request->runs[0].lane = request->lanes[0];
+    request->runs[0].queue = request->queues[0];
     request->runs[0].message = -1;
     pici_slice_begin(request, &request->runs[0], 0);
     request->early = 1;

@@ -3,8 +3,8 @@
  * An engine does everything that is done to elements, in the host's memory or in a GPU's. It is a total table of
  * functions: one that an engine has no use for does nothing and succeeds.
  *
- * Work is begun on lanes; the work of one lane happens in the order in which it was begun. Until `ready` says that all
- * work of a lane has ended, inputs must not change, outputs (results behind pointers included) are not valid, and
+ * Work is begun on queues; the work of one queue happens in the order in which it was begun. Until `ready` says that
+ * all work of a queue has ended, inputs must not change, outputs (results behind pointers included) are not valid, and
  * errors may still appear: a function returns those that it finds at once, and `ready` returns the others. The host's
  * engine has finished its work when a function returns.
  *
@@ -22,7 +22,7 @@ extern "C" {
 
 enum { COLL_MAX_WINDOW = 64, COLL_TEMP_BYTES = 64 << 10, COLL_ALIGN = 64 };
 
-struct pici_lane; /* an engine's own */
+struct pici_queue; /* what does the work of one slice, in order: an engine's own */
 
 /* What memory a call needs from an engine. */
 struct engine_needs {
@@ -30,7 +30,7 @@ struct engine_needs {
     enum pici_op op;
     uint64_t slice;                    /* the most elements of a block */
     int blocks;                        /* the most in a message */
-    int lanes;                         /* slices in flight */
+    int queues;                        /* slices in flight */
     size_t messages;                   /* bytes for messages, COLL_ALIGN-aligned */
     size_t sums;                       /* bytes for sums, COLL_ALIGN-aligned */
     size_t arrays;                     /* bytes for arrays of a value codec, COLL_ALIGN-aligned; 0: there is none */
@@ -77,89 +77,89 @@ struct pici_engine {
     /* Whether the address is in memory of the engine's kind; -1: it is, but another device's; -2: the device does not
      * say */
     int (*owns)(void *self, const void *address);
-    /* enter marks what has been put into the caller's stream so far (*mark; may be NULL). begin lets all lanes wait for
-     * that, and frees the mark; with lanes == 0 it only frees it. */
+    /* enter marks what has been put into the caller's stream so far (*mark; may be NULL). begin lets all queues wait
+     * for that, and frees the mark; with queues == 0 it only frees it. */
     enum pici_status (*enter)(void *self, void **mark);
-    enum pici_status (*begin)(void *self, void *mark, int lanes);
-    /* Memory and lanes for a call; those of the last call are used again if they are large enough. PICI_E_NOMEM;
+    enum pici_status (*begin)(void *self, void *mark, int queues);
+    /* Memory and queues for a call; those of the last call are used again if they are large enough. PICI_E_NOMEM;
      * PICI_E_SPACE: the caller's scratch is too small; PICI_E_UNSUPPORTED. */
-    enum pici_status (*room)(void *self, const struct engine_needs *, struct engine_room *, struct pici_lane **lanes);
+    enum pici_status (*room)(void *self, const struct engine_needs *, struct engine_room *, struct pici_queue **queues);
     /* For messages between threads. holds: whether the address is in memory that room provided and that is not the
      * host's. move: copy between any two places, and wait for the end; 0: it failed. */
     int (*holds)(void *self, const void *address);
     int (*move)(void *self, void *to, const void *from, size_t bytes);
-    int (*halt)(void *self);             /* wait a limited time until all lanes are idle; 1: one is not */
+    int (*halt)(void *self);             /* wait a limited time until all queues are idle; 1: one is not */
     void (*close)(void *self, int leak); /* leak: others may still read or write messages, so never free these */
     const char *(*error)(void *self);    /* the last failure in words, or "" */
 
-    /* If all work of the lane has ended: *done = 1, and returns the worst status since the last time. */
-    enum pici_status (*ready)(struct pici_lane *, int *done);
+    /* If all work of the queue has ended: *done = 1, and returns the worst status since the last time. */
+    enum pici_status (*ready)(struct pici_queue *, int *done);
 
-    void (*copy)(struct pici_lane *, void *destination, const void *source, uint64_t count, enum pici_dtype);
+    void (*copy)(struct pici_queue *, void *destination, const void *source, uint64_t count, enum pici_dtype);
     /* destination = source, but +0.0 for -0.0; with `quiet` NaNs become quiet too, so destination = (+0) + source.
      * Integers are copied. destination may be source. */
-    void (*positive_zeros)(struct pici_lane *, void *destination, const void *source, uint64_t count, enum pici_dtype,
+    void (*positive_zeros)(struct pici_queue *, void *destination, const void *source, uint64_t count, enum pici_dtype,
                            int quiet);
 
     /* Count the nonzeros of several runs of elements, or of the arrays of each run: source, count and nonzeros have
      * first all runs of the first array, then those of the next. */
-    void (*count)(struct pici_lane *, const void *const *source, const uint64_t *count, int runs,
+    void (*count)(struct pici_queue *, const void *const *source, const uint64_t *count, int runs,
                   const struct engine_array *, int arrays, uint64_t *nonzeros);
 
     /* Write the first bytes of a message. Messages are in memory that room provided. */
-    void (*prefix)(struct pici_lane *, uint8_t *message, const uint8_t *prefix, size_t bytes);
+    void (*prefix)(struct pici_queue *, uint8_t *message, const uint8_t *prefix, size_t bytes);
     /* Encode each run of elements, or each array of each run, as a block. source, count and size are in the order of
      * count's arguments. The blocks follow each other from message + offset on, within capacity bytes of message: all
      * of the first run, then those of the next. Writes their lengths to size. As pici_compress; formats are not AUTO.
      * by_value: sparse blocks do not store -0.0, dense ones may. */
-    enum pici_status (*encode)(struct pici_lane *, uint8_t *message, size_t offset, size_t capacity, size_t *size,
+    enum pici_status (*encode)(struct pici_queue *, uint8_t *message, size_t offset, size_t capacity, size_t *size,
                                const void *const *source, const uint64_t *count, int runs, const struct engine_array *,
                                int arrays, int checksum);
     /* Copy bytes of one message to another. */
-    void (*put)(struct pici_lane *, uint8_t *to, const uint8_t *from, size_t bytes);
+    void (*put)(struct pici_queue *, uint8_t *to, const uint8_t *from, size_t bytes);
 
-    /* look makes the prefix of a message, and the headers of its blocks, visible to the host. When the lane is ready,
+    /* look makes the prefix of a message, and the headers of its blocks, visible to the host. When the queue is ready,
      * head returns the prefix (i < 0), or the header of block i, which is at this offset of the message; both are valid
-     * until the lane's next look. */
-    void (*look)(struct pici_lane *, const uint8_t *message, size_t bytes, int blocks);
-    const uint8_t *(*head)(struct pici_lane *, int i, size_t offset);
+     * until the queue's next look. */
+    void (*look)(struct pici_queue *, const uint8_t *message, size_t bytes, int blocks);
+    const uint8_t *(*head)(struct pici_queue *, int i, size_t offset);
 
     /* Decode a block: parsed is its header, block its bytes in a message. destination has room for parsed->count
      * elements and is part of a result with `output` elements; large results are written with non-temporal stores. */
-    enum pici_status (*decode)(struct pici_lane *, void *destination, const uint8_t *block,
+    enum pici_status (*decode)(struct pici_queue *, void *destination, const uint8_t *block,
                                const struct pici_block *parsed, uint64_t output);
 
     /* destination = destination op block, for each element; elements that the block does not store are +0. SUM and AVG
      * add. Errors as decode's. temp [temp_elements, at least TILE]: for decoded elements, used by MIN and MAX. */
-    enum pici_status (*reduce)(struct pici_lane *, void *destination, const uint8_t *block,
+    enum pici_status (*reduce)(struct pici_queue *, void *destination, const uint8_t *block,
                                const struct pici_block *parsed, enum pici_op, void *temp, uint64_t temp_elements);
 
     /* The same for a block of count elements that this engine's encode made, size bytes in a message. */
-    enum pici_status (*reduce_own)(struct pici_lane *, void *destination, const uint8_t *block, size_t size,
+    enum pici_status (*reduce_own)(struct pici_queue *, void *destination, const uint8_t *block, size_t size,
                                    uint64_t count, enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
 
     /* A value codec's functions, which values/values.h describes. quantize writes arrays; made_counts [VALUES_ARRAYS]
-     * is valid at once. What is lost is added to *loss when the lane is ready, so *loss must stay until then; several
+     * is valid at once. What is lost is added to *loss when the queue is ready, so *loss must stay until then; several
      * calls may have the same one, with another residual each. dequantize reads arrays, which are untrusted, and writes
      * count elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for
      * dequantized elements. */
-    enum pici_status (*quantize)(struct pici_lane *, const struct values *, const struct values_where *,
+    enum pici_status (*quantize)(struct pici_queue *, const struct values *, const struct values_where *,
                                  void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
                                  const void *source, uint64_t count, struct values_loss *loss);
-    enum pici_status (*dequantize)(struct pici_lane *, const struct engine_values *, enum engine_dequantize,
+    enum pici_status (*dequantize)(struct pici_queue *, const struct engine_values *, enum engine_dequantize,
                                    void *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
                                    const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes);
 
     /* Add the number of tiles of each container in a hybrid block that this rank has made or checked. Adds nothing for
      * other blocks, or if the host does not see messages. Done on return. */
-    void (*containers)(struct pici_lane *, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size);
+    void (*containers)(struct pici_queue *, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size);
 
     /* destination = destination / ranks, as PICI_AVG divides: a float that becomes zero is +0.0. */
-    void (*divide)(struct pici_lane *, void *destination, uint64_t count, enum pici_dtype, int ranks);
+    void (*divide)(struct pici_queue *, void *destination, uint64_t count, enum pici_dtype, int ranks);
 };
 
 /* For elements in the host's memory. `self` is made by pici_engine_host_new (NULL: no memory) and freed by close.
- * Functions that take a lane may be called with a NULL lane, except look and head. */
+ * Functions that take a queue may be called with a NULL queue, except look and head. */
 extern const struct pici_engine pici_engine_host;
 void *pici_engine_host_new(void);
 /* Provide at least so many bytes of scratch memory. On PICI_E_NOMEM the present memory stays. */

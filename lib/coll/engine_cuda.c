@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The engine for elements in a GPU's memory: the codec of pici/cuda.h, and the kernels below it. Each lane is a stream.
+ * The engine for elements in a GPU's memory: the codec of pici/cuda.h, and the kernels below it. A queue is a stream.
  *
  * If the transport can send from the GPU's memory, messages are there too. Otherwise they are in pinned host memory: a
- * block is copied on the lane's stream, to the message when its length is known, or from the message to a slot of the
- * lane before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is written to pinned
- * memory by the kernels that produce it: a few bytes each, which cost less than a copy after them. The host polls the
- * lane's stream, in which there is nothing but the lane's work, and never blocks. Its other calls of CUDA do not
- * invalidate a capture that another thread has under way. */
+ * block is copied on the queue's stream, to the message when its length is known, or from the message to a slot of the
+ * queue before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is written to pinned
+ * memory by the kernels that produce it: a few bytes each, cheaper than a copy. The host polls the queue's stream, in
+ * which there is nothing but the queue's work, and never blocks. Its other calls of CUDA do not invalidate another
+ * thread's capture. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,7 +27,7 @@ enum { ALIGN = 256, PREFIX = 32, LOOKS = 2000, READS = 32 };
 
 int pici_cuda_move_ms = 60000, pici_cuda_halt_ms = 1000;
 
-struct pici_lane {
+struct pici_queue {
     struct gpu *gpu;
     cudaStream_t stream;
     int pending;             /* work was begun, and is not known to have ended */
@@ -69,9 +69,8 @@ struct pici_lane {
 
 struct gpu {
     cudaStream_t caller, moves; /* moves: of messages between threads */
-    int device;
-    struct pici_lane *lane;
-    int lanes; /* made */
+    struct pici_queue *queue;
+    int device, queues; /* queues: made */
     struct engine_needs needs;
     struct piece messages, sums, arrays, work, results;
     size_t slot, workspace, losses; /* bytes of one */
@@ -95,52 +94,52 @@ static enum pici_status codec_status(struct gpu *gpu, enum pici_status status, c
     return status;
 }
 
-/* Work was begun on a lane, or failed to. */
-static void begun(struct pici_lane *lane, enum pici_status status, const char *operation)
+/* Work was begun on a queue, or failed to. */
+static void begun(struct pici_queue *queue, enum pici_status status, const char *operation)
 {
-    lane->pending = 1;
-    if (status && !lane->gpu->error[0])
-        snprintf(lane->gpu->error, sizeof lane->gpu->error, "%s: %s", operation, pici_strerror(status));
-    if (status < lane->status)
-        lane->status = status;
+    queue->pending = 1;
+    if (status && !queue->gpu->error[0])
+        snprintf(queue->gpu->error, sizeof queue->gpu->error, "%s: %s", operation, pici_strerror(status));
+    if (status < queue->status)
+        queue->status = status;
 }
 
-static void gpu_begun(struct pici_lane *lane, cudaError_t error, const char *operation)
+static void gpu_begun(struct pici_queue *queue, cudaError_t error, const char *operation)
 {
-    begun(lane, status_of(lane->gpu, error, operation), operation);
+    begun(queue, status_of(queue->gpu, error, operation), operation);
 }
 
-/* Launch the blocks to read, in one kernel: before any other work of the lane that may use what they are read to. */
-static void launch_reads(struct pici_lane *lane)
+/* Launch the blocks to read, in one kernel: before any other work of the queue that may use what they are read to. */
+static void launch_reads(struct pici_queue *queue)
 {
-    const unsigned count = lane->waiting;
-    lane->waiting = 0;
+    const unsigned count = queue->waiting;
+    queue->waiting = 0;
     if (count) {
         const enum pici_status status =
-            pici_cuda_read_cleared(lane->reads, count, lane->reading, lane->adding,
-                                   lane->controls + (lane->used - count) * PICI_CUDA_READ_WORKSPACE,
-                                   count * PICI_CUDA_READ_WORKSPACE, lane->stream);
+            pici_cuda_read_cleared(queue->reads, count, queue->reading, queue->adding,
+                                   queue->controls + (queue->used - count) * PICI_CUDA_READ_WORKSPACE,
+                                   count * PICI_CUDA_READ_WORKSPACE, queue->stream);
         /* they have no results */
         if (status)
-            lane->used -= count;
-        begun(lane, codec_status(lane->gpu, status, "decoding"), "decoding");
+            queue->used -= count;
+        begun(queue, codec_status(queue->gpu, status, "decoding"), "decoding");
     }
 }
 
 /* Copy what no block that waits to be read changes. */
-static void copy_input(struct pici_lane *lane, void *to, const void *from, size_t bytes)
+static void copy_input(struct pici_queue *queue, void *to, const void *from, size_t bytes)
 {
     if (bytes)
-        gpu_begun(lane, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, lane->stream), "cudaMemcpyAsync");
+        gpu_begun(queue, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, queue->stream), "cudaMemcpyAsync");
 }
 
-static void copy_bytes(struct pici_lane *lane, void *to, const void *from, size_t bytes)
+static void copy_bytes(struct pici_queue *queue, void *to, const void *from, size_t bytes)
 {
-    launch_reads(lane);
-    copy_input(lane, to, from, bytes);
+    launch_reads(queue);
+    copy_input(queue, to, from, bytes);
 }
 
-/* ---- memory and lanes ---- */
+/* ---- memory and queues ---- */
 
 static int gpu_owns(void *self, const void *address)
 {
@@ -159,20 +158,20 @@ static enum pici_status grow(struct gpu *gpu, struct piece *piece, size_t bytes,
     return status_of(gpu, piece_grow(piece, bytes, pinned), pinned ? "cudaHostAlloc" : "cudaMalloc");
 }
 
-static enum pici_status make_lanes(struct gpu *gpu, int lanes)
+static enum pici_status make_queues(struct gpu *gpu, int queues)
 {
-    if (lanes <= gpu->lanes)
+    if (queues <= gpu->queues)
         return PICI_OK;
-    struct pici_lane *more = realloc(gpu->lane, (size_t)lanes * sizeof *more);
+    struct pici_queue *more = realloc(gpu->queue, (size_t)queues * sizeof *more);
     if (!more) {
-        snprintf(gpu->error, sizeof gpu->error, "no memory for %d lanes", lanes);
+        snprintf(gpu->error, sizeof gpu->error, "no memory for %d queues", queues);
         return PICI_E_NOMEM;
     }
-    gpu->lane = more;
-    for (; gpu->lanes < lanes; gpu->lanes++) {
-        struct pici_lane *lane = &gpu->lane[gpu->lanes];
-        memset(lane, 0, sizeof *lane);
-        enum pici_status status = status_of(gpu, cudaStreamCreateWithFlags(&lane->stream, cudaStreamNonBlocking),
+    gpu->queue = more;
+    for (; gpu->queues < queues; gpu->queues++) {
+        struct pici_queue *queue = &gpu->queue[gpu->queues];
+        memset(queue, 0, sizeof *queue);
+        enum pici_status status = status_of(gpu, cudaStreamCreateWithFlags(&queue->stream, cudaStreamNonBlocking),
                                             "cudaStreamCreateWithFlags");
         if (status)
             return status;
@@ -193,27 +192,27 @@ static void *take(uint8_t *piece, size_t *offset, size_t bytes)
     return address;
 }
 
-/* Place the arrays of a lane in GPU memory and in pinned memory; with NULL, only count their bytes. */
-static void give(const struct gpu *gpu, struct pici_lane *lane, uint8_t *work, size_t *at_work, uint8_t *pinned,
+/* Place the arrays of a queue in GPU memory and in pinned memory; with NULL, only count their bytes. */
+static void give(const struct gpu *gpu, struct pici_queue *queue, uint8_t *work, size_t *at_work, uint8_t *pinned,
                  size_t *at_pinned)
 {
     const struct engine_needs *needs = &gpu->needs;
-    const size_t blocks = (size_t)needs->blocks, results = blocks * sizeof *lane->results,
-                 counts = blocks * sizeof *lane->counts;
+    const size_t blocks = (size_t)needs->blocks, results = blocks * sizeof *queue->results,
+                 counts = blocks * sizeof *queue->counts;
     const int order = needs->op == PICI_MIN || needs->op == PICI_MAX;
-    lane->slots = take(work, at_work, blocks * gpu->slot);
-    lane->workspace = take(work, at_work, blocks * gpu->workspace);
-    lane->temp = take(work, at_work, order ? (size_t)needs->slice * pici_dtype_width(needs->dtype) : 0);
-    lane->scratch = take(work, at_work, 2 * counts);
-    lane->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
-    lane->losses = take(work, at_work, gpu->losses);
-    lane->results = take(pinned, at_pinned, results);
-    lane->counts = take(pinned, at_pinned, counts);
-    lane->heads = take(pinned, at_pinned, sizeof *lane->heads);
-    lane->head = take(pinned, at_pinned, blocks * sizeof *lane->head);
-    lane->told = take(pinned, at_pinned, blocks * sizeof *lane->told);
-    lane->bad = take(pinned, at_pinned, sizeof *lane->bad);
-    lane->prefix = take(pinned, at_pinned, PREFIX);
+    queue->slots = take(work, at_work, blocks * gpu->slot);
+    queue->workspace = take(work, at_work, blocks * gpu->workspace);
+    queue->temp = take(work, at_work, order ? (size_t)needs->slice * pici_dtype_width(needs->dtype) : 0);
+    queue->scratch = take(work, at_work, 2 * counts);
+    queue->controls = take(work, at_work, blocks * PICI_CUDA_READ_WORKSPACE);
+    queue->losses = take(work, at_work, gpu->losses);
+    queue->results = take(pinned, at_pinned, results);
+    queue->counts = take(pinned, at_pinned, counts);
+    queue->heads = take(pinned, at_pinned, sizeof *queue->heads);
+    queue->head = take(pinned, at_pinned, blocks * sizeof *queue->head);
+    queue->told = take(pinned, at_pinned, blocks * sizeof *queue->told);
+    queue->bad = take(pinned, at_pinned, sizeof *queue->bad);
+    queue->prefix = take(pinned, at_pinned, PREFIX);
 }
 
 /* What the engine cannot do of a call. */
@@ -259,49 +258,49 @@ static enum pici_status measure(struct gpu *gpu, const struct engine_needs *need
     return needs->arrays ? status_of(gpu, pici_cuda_losses_workspace(&gpu->losses), "cudaDeviceGetAttribute") : PICI_OK;
 }
 
-/* A lane has its memory, and nothing to do but to clear that. */
-static enum pici_status open_lane(struct gpu *gpu, struct pici_lane *lane)
+/* A queue has its memory, and nothing to do but to clear that. */
+static enum pici_status open_queue(struct gpu *gpu, struct pici_queue *queue)
 {
     const size_t blocks = (size_t)gpu->needs.blocks;
-    lane->gpu = gpu;
-    lane->used = lane->waiting = 0;
-    lane->nonzeros = NULL;
-    lane->sizes = NULL;
-    lane->loss = NULL;
-    lane->quantized = 0;
-    lane->status = PICI_OK;
-    lane->pending = 1;
-    *lane->bad = 0;
-    cudaError_t error = cudaMemsetAsync(lane->scratch, 0, blocks * 2 * sizeof *lane->scratch, lane->stream);
+    queue->gpu = gpu;
+    queue->used = queue->waiting = 0;
+    queue->nonzeros = NULL;
+    queue->sizes = NULL;
+    queue->loss = NULL;
+    queue->quantized = 0;
+    queue->status = PICI_OK;
+    queue->pending = 1;
+    *queue->bad = 0;
+    cudaError_t error = cudaMemsetAsync(queue->scratch, 0, blocks * 2 * sizeof *queue->scratch, queue->stream);
     if (!error)
-        error = cudaMemsetAsync(lane->controls, 0, blocks * PICI_CUDA_READ_WORKSPACE, lane->stream);
+        error = cudaMemsetAsync(queue->controls, 0, blocks * PICI_CUDA_READ_WORKSPACE, queue->stream);
     if (!error && gpu->losses)
-        error = cudaMemsetAsync(lane->losses, 0, gpu->losses, lane->stream);
+        error = cudaMemsetAsync(queue->losses, 0, gpu->losses, queue->stream);
     return status_of(gpu, error, "cudaMemsetAsync");
 }
 
 static enum pici_status gpu_room(void *self, const struct engine_needs *needs, struct engine_room *room,
-                                 struct pici_lane **lanes)
+                                 struct pici_queue **queues)
 {
     struct gpu *gpu = self;
-    struct pici_lane none;
+    struct pici_queue none;
     size_t work = 0, pinned = 0;
     enum pici_status status = refuse(gpu, needs);
     if (status || (status = measure(gpu, needs)))
         return status;
-    for (int i = 0; i < needs->lanes; i++)
+    for (int i = 0; i < needs->queues; i++)
         give(gpu, &none, NULL, &work, NULL, &pinned);
-    if ((status = make_lanes(gpu, needs->lanes)) || (status = grow(gpu, &gpu->work, work, 0)) ||
+    if ((status = make_queues(gpu, needs->queues)) || (status = grow(gpu, &gpu->work, work, 0)) ||
         (status = grow(gpu, &gpu->results, pinned, 1)) ||
         (status = grow(gpu, &gpu->messages, needs->messages, !needs->device)) ||
         (status = grow(gpu, &gpu->sums, needs->sums, 0)) ||
         (needs->arrays && (status = grow(gpu, &gpu->arrays, needs->arrays, 0))))
         return status;
     work = pinned = 0;
-    for (int i = 0; i < needs->lanes && !status; i++) {
-        lanes[i] = &gpu->lane[i];
-        give(gpu, lanes[i], gpu->work.memory, &work, gpu->results.memory, &pinned);
-        status = open_lane(gpu, lanes[i]);
+    for (int i = 0; i < needs->queues && !status; i++) {
+        queues[i] = &gpu->queue[i];
+        give(gpu, queues[i], gpu->work.memory, &work, gpu->results.memory, &pinned);
+        status = open_queue(gpu, queues[i]);
     }
     *room =
         (struct engine_room){.messages = gpu->messages.memory, .sums = gpu->sums.memory, .arrays = gpu->arrays.memory};
@@ -332,13 +331,13 @@ static enum pici_status gpu_enter(void *self, void **mark)
     return status;
 }
 
-static enum pici_status gpu_begin(void *self, void *mark, int lanes)
+static enum pici_status gpu_begin(void *self, void *mark, int queues)
 {
     struct gpu *gpu = self;
     enum pici_status status = PICI_OK;
-    for (int i = 0; i < lanes && mark && !status; i++) {
-        status = status_of(gpu, cudaStreamWaitEvent(gpu->lane[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
-        gpu->lane[i].pending = 1; /* the wait is work too */
+    for (int i = 0; i < queues && mark && !status; i++) {
+        status = status_of(gpu, cudaStreamWaitEvent(gpu->queue[i].stream, (cudaEvent_t)mark, 0), "cudaStreamWaitEvent");
+        gpu->queue[i].pending = 1; /* the wait is work too */
     }
     if (mark)
         (void)cudaEventDestroy((cudaEvent_t)mark);
@@ -393,8 +392,8 @@ static int gpu_halt(void *self)
     struct gpu *gpu = self;
     const int64_t end = milliseconds() + pici_cuda_halt_ms;
     int late = await(gpu->moves, end) == cudaErrorNotReady;
-    for (int i = 0; i < gpu->lanes; i++)
-        late |= await(gpu->lane[i].stream, end) == cudaErrorNotReady;
+    for (int i = 0; i < gpu->queues; i++)
+        late |= await(gpu->queue[i].stream, end) == cudaErrorNotReady;
     return late;
 }
 
@@ -402,8 +401,8 @@ static void gpu_close(void *self, int leak)
 {
     struct gpu *gpu = self;
     const enum cudaStreamCaptureMode mode = capture_relax();
-    for (int i = 0; i < gpu->lanes && !leak; i++)
-        (void)cudaStreamDestroy(gpu->lane[i].stream);
+    for (int i = 0; i < gpu->queues && !leak; i++)
+        (void)cudaStreamDestroy(gpu->queue[i].stream);
     (void)cudaStreamDestroy(gpu->moves);
     capture_restore(mode);
     if (!leak) { /* freeing waits for work in flight, which may never end */
@@ -413,7 +412,7 @@ static void gpu_close(void *self, int leak)
         piece_free(&gpu->work);
         piece_free(&gpu->results);
     }
-    free(gpu->lane);
+    free(gpu->queue);
     free(gpu);
 }
 
@@ -423,194 +422,195 @@ static const char *gpu_error(void *self)
     return gpu->error;
 }
 
-/* ---- a lane's end ---- */
+/* ---- a queue's end ---- */
 
 /* The lengths of the blocks are known: begin to copy the blocks to their places in the message, if they are in slots.
  * Returns whether copies were begun. */
-static int place_blocks(struct pici_lane *lane)
+static int place_blocks(struct pici_queue *queue)
 {
-    size_t offset = lane->offset;
-    for (int i = 0; i < lane->runs * lane->arrays && !lane->status; i++) {
-        const int k = i % lane->arrays * lane->runs + i / lane->arrays;
-        const struct pici_cuda_result *result = &lane->results[k];
-        if (result->status || result->len > lane->capacity - offset) {
-            begun(lane, result->status ? (enum pici_status)result->status : PICI_E_SPACE, "a block");
+    size_t offset = queue->offset;
+    for (int i = 0; i < queue->runs * queue->arrays && !queue->status; i++) {
+        const int k = i % queue->arrays * queue->runs + i / queue->arrays;
+        const struct pici_cuda_result *result = &queue->results[k];
+        if (result->status || result->len > queue->capacity - offset) {
+            begun(queue, result->status ? (enum pici_status)result->status : PICI_E_SPACE, "a block");
             break;
         }
-        lane->sizes[k] = (size_t)result->len;
-        if (lane->in_slots)
-            copy_bytes(lane, lane->message + offset, lane->slots + (size_t)k * lane->gpu->slot, lane->sizes[k]);
-        offset += lane->sizes[k];
+        queue->sizes[k] = (size_t)result->len;
+        if (queue->in_slots)
+            copy_bytes(queue, queue->message + offset, queue->slots + (size_t)k * queue->gpu->slot, queue->sizes[k]);
+        offset += queue->sizes[k];
     }
-    lane->sizes = NULL;
-    lane->used = 0;
-    return lane->in_slots;
+    queue->sizes = NULL;
+    queue->used = 0;
+    return queue->in_slots;
 }
 
 /* What kernels of value codecs have found is known. */
-static void end_values(struct pici_lane *lane)
+static void end_values(struct pici_queue *queue)
 {
-    for (int i = 0; i < lane->quantized && !lane->status; i++) {
-        lane->loss->nonfinite += lane->told[i].nonfinite;
-        lane->loss->squares += lane->told[i].squares;
+    for (int i = 0; i < queue->quantized && !queue->status; i++) {
+        queue->loss->nonfinite += queue->told[i].nonfinite;
+        queue->loss->squares += queue->told[i].squares;
     }
-    lane->loss = NULL;
-    lane->quantized = 0;
-    if (*lane->bad)
-        begun(lane, (enum pici_status)(int32_t)*lane->bad, "arrays of a value codec");
-    *lane->bad = 0;
+    queue->loss = NULL;
+    queue->quantized = 0;
+    if (*queue->bad)
+        begun(queue, (enum pici_status)(int32_t)*queue->bad, "arrays of a value codec");
+    *queue->bad = 0;
 }
 
-static enum pici_status gpu_ready(struct pici_lane *lane, int *done)
+static enum pici_status gpu_ready(struct pici_queue *queue, int *done)
 {
     *done = 0;
-    launch_reads(lane);
-    if (lane->pending) {
+    launch_reads(queue);
+    if (queue->pending) {
         const enum cudaStreamCaptureMode mode = capture_relax();
-        const cudaError_t error = cudaStreamQuery(lane->stream);
+        const cudaError_t error = cudaStreamQuery(queue->stream);
         capture_restore(mode);
         if (error == cudaErrorNotReady) {
             (void)cudaGetLastError(); /* cudaGetLastError would report it */
             return PICI_OK;
         }
         if (error)
-            gpu_begun(lane, error, "the GPU");
-        end_values(lane);
-        lane->pending = 0;
-        if (lane->nonzeros)
-            memcpy(lane->nonzeros, lane->counts, (size_t)lane->runs * (size_t)lane->arrays * sizeof *lane->nonzeros);
-        lane->nonzeros = NULL;
-        if (lane->sizes && place_blocks(lane))
+            gpu_begun(queue, error, "the GPU");
+        end_values(queue);
+        queue->pending = 0;
+        if (queue->nonzeros)
+            memcpy(queue->nonzeros, queue->counts, (size_t)queue->runs * (size_t)queue->arrays * sizeof(uint64_t));
+        queue->nonzeros = NULL;
+        if (queue->sizes && place_blocks(queue))
             return PICI_OK;
-        for (unsigned i = 0; i < lane->used && !error; i++)
-            if (lane->results[i].status < lane->status)
-                lane->status = (enum pici_status)lane->results[i].status;
-        lane->used = 0;
+        for (unsigned i = 0; i < queue->used && !error; i++)
+            if (queue->results[i].status < queue->status)
+                queue->status = (enum pici_status)queue->results[i].status;
+        queue->used = 0;
     }
     *done = 1;
-    const enum pici_status status = lane->status;
-    lane->status = PICI_OK;
+    const enum pici_status status = queue->status;
+    queue->status = PICI_OK;
     return status;
 }
 
-/* ---- what lanes do ---- */
+/* ---- what queues do ---- */
 
-static void gpu_copy(struct pici_lane *lane, void *destination, const void *source, uint64_t count,
+static void gpu_copy(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
                      enum pici_dtype dtype)
 {
-    copy_bytes(lane, destination, source, (size_t)count * pici_dtype_width(dtype));
+    copy_bytes(queue, destination, source, (size_t)count * pici_dtype_width(dtype));
 }
 
-static void gpu_positive_zeros(struct pici_lane *lane, void *destination, const void *source, uint64_t count,
+static void gpu_positive_zeros(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
                                enum pici_dtype dtype, int quiet)
 {
-    launch_reads(lane);
-    gpu_begun(lane, pici_cuda_positive_zeros(destination, source, count, (unsigned)dtype, quiet, lane->stream),
+    launch_reads(queue);
+    gpu_begun(queue, pici_cuda_positive_zeros(destination, source, count, (unsigned)dtype, quiet, queue->stream),
               "clearing signs of zeros");
 }
 
-static void gpu_count(struct pici_lane *lane, const void *const *source, const uint64_t *count, int runs,
+static void gpu_count(struct pici_queue *queue, const void *const *source, const uint64_t *count, int runs,
                       const struct engine_array *array, int arrays, uint64_t *nonzeros)
 {
     struct pici_cuda_count jobs[32];
-    launch_reads(lane);
+    launch_reads(queue);
     for (int i = 0, k; i < runs * arrays; i += k) {
         const struct engine_array *current = &array[i / runs];
         const int remaining = runs - i % runs; /* of this array */
         for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < remaining; k++)
-            jobs[k] = (struct pici_cuda_count){source[i + k], count[i + k], &lane->counts[i + k],
-                                               &lane->scratch[2 * (i + k)]};
-        gpu_begun(lane, pici_cuda_count(jobs, (unsigned)k, (unsigned)current->dtype, current->by_value, lane->stream),
+            jobs[k] = (struct pici_cuda_count){source[i + k], count[i + k], &queue->counts[i + k],
+                                               &queue->scratch[2 * (i + k)]};
+        gpu_begun(queue, pici_cuda_count(jobs, (unsigned)k, (unsigned)current->dtype, current->by_value, queue->stream),
                   "counting");
     }
-    lane->nonzeros = nonzeros;
-    lane->runs = runs;
-    lane->arrays = arrays;
+    queue->nonzeros = nonzeros;
+    queue->runs = runs;
+    queue->arrays = arrays;
 }
 
-static void gpu_prefix(struct pici_lane *lane, uint8_t *message, const uint8_t *prefix, size_t bytes)
+static void gpu_prefix(struct pici_queue *queue, uint8_t *message, const uint8_t *prefix, size_t bytes)
 {
-    if (!lane->gpu->needs.device) {
+    if (!queue->gpu->needs.device) {
         memcpy(message, prefix, bytes);
         return;
     }
-    memcpy(lane->prefix, prefix, bytes);
-    copy_bytes(lane, message, lane->prefix, bytes);
+    memcpy(queue->prefix, prefix, bytes);
+    copy_bytes(queue, message, queue->prefix, bytes);
 }
 
-static void gpu_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, size_t bytes)
+static void gpu_put(struct pici_queue *queue, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    if (lane->gpu->needs.device)
-        copy_bytes(lane, to, from, bytes);
+    if (queue->gpu->needs.device)
+        copy_bytes(queue, to, from, bytes);
     else
         memcpy(to, from, bytes);
 }
 
-static enum pici_status gpu_encode(struct pici_lane *lane, uint8_t *message, size_t offset, size_t capacity,
+static enum pici_status gpu_encode(struct pici_queue *queue, uint8_t *message, size_t offset, size_t capacity,
                                    size_t *size, const void *const *source, const uint64_t *count, int runs,
                                    const struct engine_array *array, int arrays, int checksum)
 {
-    const struct gpu *gpu = lane->gpu;
+    const struct gpu *gpu = queue->gpu;
     struct pici_cuda_encode jobs[32];
     struct pici_opts opts = PICI_OPTS_INIT;
     (void)checksum; /* room refused it */
-    launch_reads(lane);
-    lane->in_slots = !(gpu->needs.device && runs * arrays == 1);
+    launch_reads(queue);
+    queue->in_slots = !(gpu->needs.device && runs * arrays == 1);
     enum pici_status status = PICI_OK;
     for (int i = 0, k; i < runs * arrays && !status; i += k) {
         const struct engine_array *current = &array[i / runs];
         const int remaining = runs - i % runs;
         for (k = 0; k < (int)(sizeof jobs / sizeof *jobs) && k < remaining; k++)
-            jobs[k] = (struct pici_cuda_encode){.block = lane->in_slots ? lane->slots + (size_t)(i + k) * gpu->slot
-                                                                        : message + offset,
-                                                .cap = lane->in_slots ? gpu->slot : capacity - offset,
-                                                .result = &lane->results[i + k],
+            jobs[k] = (struct pici_cuda_encode){.block = queue->in_slots ? queue->slots + (size_t)(i + k) * gpu->slot
+                                                                         : message + offset,
+                                                .cap = queue->in_slots ? gpu->slot : capacity - offset,
+                                                .result = &queue->results[i + k],
                                                 .src = source[i + k],
                                                 .n = count[i + k]};
         opts.zeros = current->by_value && current->format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
         status = pici_compress_batch_opts_cuda(jobs, (size_t)k, current->dtype, current->format, &opts,
-                                               lane->workspace + (size_t)i * gpu->workspace, (size_t)k * gpu->workspace,
-                                               lane->stream);
+                                               queue->workspace + (size_t)i * gpu->workspace,
+                                               (size_t)k * gpu->workspace, queue->stream);
     }
-    lane->pending = 1;
+    queue->pending = 1;
     if (status)
-        return codec_status(lane->gpu, status, "encoding");
-    lane->message = message;
-    lane->offset = offset;
-    lane->capacity = capacity;
-    lane->sizes = size;
-    lane->runs = runs;
-    lane->arrays = arrays;
-    lane->used = (unsigned)(runs * arrays);
+        return codec_status(queue->gpu, status, "encoding");
+    queue->message = message;
+    queue->offset = offset;
+    queue->capacity = capacity;
+    queue->sizes = size;
+    queue->runs = runs;
+    queue->arrays = arrays;
+    queue->used = (unsigned)(runs * arrays);
     return PICI_OK;
 }
 
-static void gpu_look(struct pici_lane *lane, const uint8_t *message, size_t bytes, int blocks)
+static void gpu_look(struct pici_queue *queue, const uint8_t *message, size_t bytes, int blocks)
 {
-    lane->looked = message;
-    if (!lane->gpu->needs.device)
+    queue->looked = message;
+    if (!queue->gpu->needs.device)
         return;
-    launch_reads(lane);
-    gpu_begun(lane, pici_cuda_look(lane->heads, lane->head, message, bytes, (unsigned)blocks, lane->stream), "looking");
+    launch_reads(queue);
+    gpu_begun(queue, pici_cuda_look(queue->heads, queue->head, message, bytes, (unsigned)blocks, queue->stream),
+              "looking");
 }
 
-static const uint8_t *gpu_head(struct pici_lane *lane, int i, size_t offset)
+static const uint8_t *gpu_head(struct pici_queue *queue, int i, size_t offset)
 {
     static const uint8_t none[48];
-    if (!lane->gpu->needs.device)
-        return lane->looked + (i < 0 ? 0 : offset);
+    if (!queue->gpu->needs.device)
+        return queue->looked + (i < 0 ? 0 : offset);
     if (i < 0)
-        return lane->heads->prefix;
-    return (uint64_t)i <= lane->heads->found && lane->head[i].at == offset ? lane->head[i].header : none;
+        return queue->heads->prefix;
+    return (uint64_t)i <= queue->heads->found && queue->head[i].at == offset ? queue->head[i].header : none;
 }
 
 /* A copy of a block that the GPU can read, aligned; or the block itself, if it is. */
-static const void *legible(struct pici_lane *lane, const void *block, size_t size)
+static const void *legible(struct pici_queue *queue, const void *block, size_t size)
 {
-    if (lane->gpu->needs.device && (uintptr_t)block % 16 == 0)
+    if (queue->gpu->needs.device && (uintptr_t)block % 16 == 0)
         return block;
-    uint8_t *slot = lane->slots + lane->used * lane->gpu->slot;
-    copy_input(lane, slot, block, size);
+    uint8_t *slot = queue->slots + queue->used * queue->gpu->slot;
+    copy_input(queue, slot, block, size);
     return slot;
 }
 
@@ -620,92 +620,91 @@ static int apart_from(const void *one, size_t one_bytes, const void *other, size
     return one_begin < other_begin ? other_begin - one_begin >= one_bytes : one_begin - other_begin >= other_bytes;
 }
 
-static enum pici_status read_block(struct pici_lane *lane, void *destination, const uint8_t *block,
+static enum pici_status read_block(struct pici_queue *queue, void *destination, const uint8_t *block,
                                    const struct pici_block *parsed, int add)
 {
-    struct gpu *gpu = lane->gpu;
+    struct gpu *gpu = queue->gpu;
     const size_t size = (size_t)parsed->layout.block_bytes;
     /* longer than any block of a slice */
-    if (size > gpu->slot || lane->used == (unsigned)gpu->needs.blocks)
+    if (size > gpu->slot || queue->used == (unsigned)gpu->needs.blocks)
         return PICI_E_CORRUPT;
     const enum pici_dtype dtype = (enum pici_dtype)parsed->dtype;
-    const size_t bytes = (size_t)parsed->count * pici_dtype_width(dtype);
-    int apart = lane->waiting < READS && lane->adding == add && lane->reading == dtype;
-    for (unsigned i = 0; i < lane->waiting && apart; i++)
-        apart = apart_from(destination, bytes, lane->reads[i].dst, (size_t)lane->reads[i].n * pici_dtype_width(dtype));
+    const size_t width = pici_dtype_width(dtype), bytes = (size_t)parsed->count * width;
+    int apart = queue->waiting < READS && queue->adding == add && queue->reading == dtype;
+    for (unsigned i = 0; i < queue->waiting && apart; i++)
+        apart = apart_from(destination, bytes, queue->reads[i].dst, (size_t)queue->reads[i].n * width);
     if (!apart)
-        launch_reads(lane);
-    const void *from = legible(lane, block, size);
-    lane->reads[lane->waiting++] = (struct pici_cuda_decode){
-        .dst = destination, .n = parsed->count, .block = from, .len = size, .result = &lane->results[lane->used]};
-    lane->adding = add;
-    lane->reading = dtype;
-    lane->used++;
-    lane->pending = 1;
+        launch_reads(queue);
+    const void *from = legible(queue, block, size);
+    queue->reads[queue->waiting++] = (struct pici_cuda_decode){
+        .dst = destination, .n = parsed->count, .block = from, .len = size, .result = &queue->results[queue->used]};
+    queue->adding = add;
+    queue->reading = dtype;
+    queue->used++;
+    queue->pending = 1;
     return PICI_OK;
 }
 
-static enum pici_status gpu_decode(struct pici_lane *lane, void *destination, const uint8_t *block,
+static enum pici_status gpu_decode(struct pici_queue *queue, void *destination, const uint8_t *block,
                                    const struct pici_block *parsed, uint64_t output)
 {
     (void)output;
-    return read_block(lane, destination, block, parsed, 0);
+    return read_block(queue, destination, block, parsed, 0);
 }
 
-static enum pici_status gpu_reduce(struct pici_lane *lane, void *destination, const uint8_t *block,
+static enum pici_status gpu_reduce(struct pici_queue *queue, void *destination, const uint8_t *block,
                                    const struct pici_block *parsed, enum pici_op op, void *temp, uint64_t temp_elements)
 {
-    (void)temp;
-    (void)temp_elements;
+    (void)temp, (void)temp_elements;
     if (op != PICI_MIN && op != PICI_MAX)
-        return read_block(lane, destination, block, parsed, 1);
-    enum pici_status status = read_block(lane, lane->temp, block, parsed, 0);
-    launch_reads(lane);
-    if (!status)
-        gpu_begun(lane,
-                  pici_cuda_order(destination, lane->temp, parsed->count, parsed->dtype, op == PICI_MAX, lane->stream),
-                  "comparing");
-    return status;
+        return read_block(queue, destination, block, parsed, 1);
+    enum pici_status status = read_block(queue, queue->temp, block, parsed, 0);
+    launch_reads(queue);
+    if (status)
+        return status;
+    gpu_begun(queue,
+              pici_cuda_order(destination, queue->temp, parsed->count, parsed->dtype, op == PICI_MAX, queue->stream),
+              "comparing");
+    return PICI_OK;
 }
 
 /* read_block needs no more of the header. */
-static enum pici_status gpu_reduce_own(struct pici_lane *lane, void *destination, const uint8_t *block, size_t size,
+static enum pici_status gpu_reduce_own(struct pici_queue *queue, void *destination, const uint8_t *block, size_t size,
                                        uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
                                        uint64_t temp_elements)
 {
     struct pici_block parsed = {.dtype = (unsigned)dtype, .count = count};
     parsed.layout.block_bytes = size;
-    return gpu_reduce(lane, destination, block, &parsed, op, temp, temp_elements);
+    return gpu_reduce(queue, destination, block, &parsed, op, temp, temp_elements);
 }
 
-static enum pici_status gpu_quantize(struct pici_lane *lane, const struct values *values,
+static enum pici_status gpu_quantize(struct pici_queue *queue, const struct values *values,
                                      const struct values_where *context, void *const outputs[VALUES_ARRAYS],
                                      uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
                                      struct values_loss *loss)
 {
-    struct pici_cuda_losses to = {.workspace = lane->losses};
+    struct pici_cuda_losses to = {.workspace = queue->losses};
     for (int array = 0; array < values->codec->arrays; array++)
         made_counts[array] = values->codec->most(values, array, count);
-    launch_reads(lane);
+    launch_reads(queue);
     if (!count)
         return PICI_OK;
     if (loss) {
         to.residual = loss->residual;
         to.times = loss->times;
-        to.told = &lane->told[lane->quantized++];
-        lane->loss = loss;
+        to.told = &queue->told[queue->quantized++];
+        queue->loss = loss;
     }
-    gpu_begun(lane, pici_cuda_quantize(outputs, source, count, values, context, loss ? &to : NULL, lane->stream),
+    gpu_begun(queue, pici_cuda_quantize(outputs, source, count, values, context, loss ? &to : NULL, queue->stream),
               "quantizing");
     return PICI_OK;
 }
 
-static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *usage,
-                                                   enum engine_dequantize dequantizing)
+static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *usage, enum engine_dequantize action)
 {
-    if (dequantizing == DEQUANTIZE_REDUCE && usage->op == PICI_MIN)
+    if (action == DEQUANTIZE_REDUCE && usage->op == PICI_MIN)
         return DEQUANTIZED_MIN;
-    if (dequantizing == DEQUANTIZE_REDUCE)
+    if (action == DEQUANTIZE_REDUCE)
         return usage->op == PICI_MAX ? DEQUANTIZED_MAX : DEQUANTIZED_SUM;
     if (!usage->by_value)
         return DEQUANTIZED;
@@ -713,39 +712,38 @@ static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *u
 }
 
 /* Elements are added by the kernel that dequantizes them, without a place for them. */
-static enum pici_status gpu_dequantize(struct pici_lane *lane, const struct engine_values *usage,
-                                       enum engine_dequantize dequantizing, void *destination, uint64_t count,
+static enum pici_status gpu_dequantize(struct pici_queue *queue, const struct engine_values *usage,
+                                       enum engine_dequantize action, void *destination, uint64_t count,
                                        const void *const inputs[VALUES_ARRAYS],
                                        const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
 {
     const struct values *values = usage->values;
-    (void)temp;
-    (void)temp_bytes;
+    (void)temp, (void)temp_bytes;
     for (int array = 0; array < values->codec->arrays; array++)
         if (input_counts[array] != values->codec->most(values, array, count))
             return PICI_E_CORRUPT;
-    launch_reads(lane);
-    gpu_begun(lane,
-              pici_cuda_dequantize(destination, count, inputs, values, dequantizing_of(usage, dequantizing), lane->bad,
-                                   lane->stream),
+    launch_reads(queue);
+    gpu_begun(queue,
+              pici_cuda_dequantize(destination, count, inputs, values, dequantizing_of(usage, action), queue->bad,
+                                   queue->stream),
               "dequantizing");
     return PICI_OK;
 }
 
-static void gpu_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size)
+static void gpu_containers(struct pici_queue *queue, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size)
 {
     struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
     /* without tiles, if the block is not hybrid */
-    if (!lane->gpu->needs.device)
+    if (!queue->gpu->needs.device)
         (void)pici_breakdown(&breakdown, block, size);
     for (int i = 0; i < PICI_CONTAINERS; i++)
         tiles[i] += breakdown.tiles[i];
 }
 
-static void gpu_divide(struct pici_lane *lane, void *destination, uint64_t count, enum pici_dtype dtype, int ranks)
+static void gpu_divide(struct pici_queue *queue, void *destination, uint64_t count, enum pici_dtype dtype, int ranks)
 {
-    launch_reads(lane);
-    gpu_begun(lane, pici_cuda_divide(destination, count, (unsigned)dtype, ranks, lane->stream), "dividing");
+    launch_reads(queue);
+    gpu_begun(queue, pici_cuda_divide(destination, count, (unsigned)dtype, ranks, queue->stream), "dividing");
 }
 
 /* cost_scale: from the memory traffic that docs/cuda.md counts, on a GPU of 3 TB/s, beside the host's constants. It is

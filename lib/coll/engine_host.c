@@ -10,14 +10,14 @@
 #include "cpu/kernels.h"
 #include "cpu/reduce.h"
 
-struct pici_lane {
+struct pici_queue {
     const uint8_t *looked; /* the message that was looked at last */
 };
 
 struct host {
     uint8_t *scratch;
     size_t bytes;
-    struct pici_lane lane[COLL_MAX_WINDOW];
+    struct pici_queue queue[COLL_MAX_WINDOW];
     char error[120];
 };
 
@@ -50,14 +50,14 @@ size_t pici_engine_host_scratch(const void *self)
 }
 
 static enum pici_status host_room(void *self, const struct engine_needs *needs, struct engine_room *room,
-                                  struct pici_lane **lanes)
+                                  struct pici_queue **queues)
 {
     struct host *host = self;
     const size_t temp = needs->temp ? needs->temp : COLL_TEMP_BYTES;
     const size_t all = needs->messages + needs->sums + needs->arrays + temp + COLL_ALIGN;
     host->error[0] = '\0';
-    for (int i = 0; i < needs->lanes; i++)
-        lanes[i] = &host->lane[i];
+    for (int i = 0; i < needs->queues; i++)
+        queues[i] = &host->queue[i];
     *room = (struct engine_room){0};
     /* there is no data to exchange */
     if (!needs->messages)
@@ -110,11 +110,11 @@ static enum pici_status host_enter(void *self, void **mark)
     return PICI_OK;
 }
 
-static enum pici_status host_begin(void *self, void *mark, int lanes)
+static enum pici_status host_begin(void *self, void *mark, int queues)
 {
     (void)self;
     (void)mark;
-    (void)lanes;
+    (void)queues;
     return PICI_OK;
 }
 
@@ -138,48 +138,48 @@ static int host_halt(void *self)
     return 0;
 }
 
-static enum pici_status host_ready(struct pici_lane *lane, int *done)
+static enum pici_status host_ready(struct pici_queue *queue, int *done)
 {
-    (void)lane;
+    (void)queue;
     *done = 1;
     return PICI_OK;
 }
 
-static void host_look(struct pici_lane *lane, const uint8_t *message, size_t bytes, int blocks)
+static void host_look(struct pici_queue *queue, const uint8_t *message, size_t bytes, int blocks)
 {
     (void)bytes;
     (void)blocks;
-    lane->looked = message;
+    queue->looked = message;
 }
 
-static const uint8_t *host_head(struct pici_lane *lane, int i, size_t offset)
+static const uint8_t *host_head(struct pici_queue *queue, int i, size_t offset)
 {
-    return lane->looked + (i < 0 ? 0 : offset);
+    return queue->looked + (i < 0 ? 0 : offset);
 }
 
 /* ---- elements */
 
-static void host_copy(struct pici_lane *lane, void *destination, const void *source, uint64_t count,
+static void host_copy(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
                       enum pici_dtype dtype)
 {
-    (void)lane;
+    (void)queue;
     if (count)
         memcpy(destination, source, (size_t)count * pici_dtype_width(dtype));
 }
 
-static void host_positive_zeros(struct pici_lane *lane, void *destination, const void *source, uint64_t count,
+static void host_positive_zeros(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
                                 enum pici_dtype dtype, int quiet)
 {
-    (void)lane;
+    (void)queue;
     if (count)
         pici_positive_zeros(destination, source, (size_t)count, (unsigned)dtype, quiet);
 }
 
-static void host_count(struct pici_lane *lane, const void *const *source, const uint64_t *count, int runs,
+static void host_count(struct pici_queue *queue, const void *const *source, const uint64_t *count, int runs,
                        const struct engine_array *array, int arrays, uint64_t *nonzeros)
 {
     const struct pici_isa *isa = pici_isa();
-    (void)lane;
+    (void)queue;
     for (int k = 0; k < arrays * runs; k++) {
         const struct engine_array *current = &array[k / runs];
         const struct pici_move *move =
@@ -188,19 +188,19 @@ static void host_count(struct pici_lane *lane, const void *const *source, const 
     }
 }
 
-static void host_put(struct pici_lane *lane, uint8_t *to, const uint8_t *from, size_t bytes)
+static void host_put(struct pici_queue *queue, uint8_t *to, const uint8_t *from, size_t bytes)
 {
-    (void)lane;
+    (void)queue;
     memcpy(to, from, bytes);
 }
 
-static enum pici_status host_encode(struct pici_lane *lane, uint8_t *message, size_t offset, size_t capacity,
+static enum pici_status host_encode(struct pici_queue *queue, uint8_t *message, size_t offset, size_t capacity,
                                     size_t *size, const void *const *source, const uint64_t *count, int runs,
                                     const struct engine_array *array, int arrays, int checksum)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     enum pici_status status = PICI_OK;
-    (void)lane;
+    (void)queue;
     opts.checksum = checksum;
     for (int i = 0; i < runs * arrays && !status; i++) {
         const struct engine_array *current = &array[i % arrays];
@@ -223,18 +223,19 @@ static struct pici_block at_bytes(const struct pici_block *parsed, const uint8_t
     return whole;
 }
 
-static enum pici_status host_decode(struct pici_lane *lane, void *destination, const uint8_t *block,
+static enum pici_status host_decode(struct pici_queue *queue, void *destination, const uint8_t *block,
                                     const struct pici_block *parsed, uint64_t output)
 {
     const struct pici_block whole = at_bytes(parsed, block);
-    (void)lane;
+    (void)queue;
     return pici_block_decode(destination, &whole, output);
 }
 
-static void host_containers(struct pici_lane *lane, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size)
+static void host_containers(struct pici_queue *queue, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block,
+                            size_t size)
 {
     struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
-    (void)lane;
+    (void)queue;
     (void)pici_breakdown(&breakdown, block, size); /* adds no tiles if the block is not hybrid */
     for (int i = 0; i < PICI_CONTAINERS; i++)
         tiles[i] += breakdown.tiles[i];
@@ -272,19 +273,19 @@ static enum pici_status reduce_order(uint8_t *destination, const struct pici_blo
     return status;
 }
 
-static enum pici_status host_reduce(struct pici_lane *lane, void *destination, const uint8_t *block,
+static enum pici_status host_reduce(struct pici_queue *queue, void *destination, const uint8_t *block,
                                     const struct pici_block *parsed, enum pici_op op, void *temp,
                                     uint64_t temp_elements)
 {
     const struct pici_block whole = at_bytes(parsed, block);
-    (void)lane;
+    (void)queue;
     if (op == PICI_MIN || op == PICI_MAX)
         return reduce_order(destination, &whole, (size_t)parsed->layout.block_bytes, op == PICI_MAX, temp,
                             temp_elements);
     return pici_block_add(destination, &whole);
 }
 
-static enum pici_status host_reduce_own(struct pici_lane *lane, void *destination, const uint8_t *block, size_t size,
+static enum pici_status host_reduce_own(struct pici_queue *queue, void *destination, const uint8_t *block, size_t size,
                                         uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
                                         uint64_t temp_elements)
 {
@@ -292,17 +293,17 @@ static enum pici_status host_reduce_own(struct pici_lane *lane, void *destinatio
     (void)count;
     (void)dtype;
     const enum pici_status status = pici_block_parse(&parsed, block, size, NULL);
-    return status ? status : host_reduce(lane, destination, block, &parsed, op, temp, temp_elements);
+    return status ? status : host_reduce(queue, destination, block, &parsed, op, temp, temp_elements);
 }
 
 /* ---- values */
 
-static enum pici_status host_quantize(struct pici_lane *lane, const struct values *values,
+static enum pici_status host_quantize(struct pici_queue *queue, const struct values *values,
                                       const struct values_where *context, void *const outputs[VALUES_ARRAYS],
                                       uint64_t made_counts[VALUES_ARRAYS], const void *source, uint64_t count,
                                       struct values_loss *loss)
 {
-    (void)lane;
+    (void)queue;
     return values->codec->quantize(values, context, outputs, made_counts, source, count, loss);
 }
 
@@ -317,7 +318,7 @@ static void add(uint8_t *destination, const uint8_t *source, uint64_t count, enu
 
 /* In pieces that stay in a core's cache until they are added, or until their zeros have lost their signs. Arrays of no
  * elements are checked too. */
-static enum pici_status host_dequantize(struct pici_lane *lane, const struct engine_values *usage,
+static enum pici_status host_dequantize(struct pici_queue *queue, const struct engine_values *usage,
                                         enum engine_dequantize dequantizing, void *destination, uint64_t count,
                                         const void *const inputs[VALUES_ARRAYS],
                                         const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
@@ -328,7 +329,7 @@ static enum pici_status host_dequantize(struct pici_lane *lane, const struct eng
     const uint64_t unit = values->codec->unit(values), piece = most / width >= unit ? most / width / unit * unit : unit;
     enum pici_status status;
     uint64_t offset = 0, now;
-    (void)lane;
+    (void)queue;
     do {
         uint8_t *there = (uint8_t *)destination + offset * width,
                 *to = dequantizing == DEQUANTIZE_REDUCE ? temp : there;
@@ -345,9 +346,9 @@ static enum pici_status host_dequantize(struct pici_lane *lane, const struct eng
     return status;
 }
 
-static void host_divide(struct pici_lane *lane, void *destination, uint64_t count, enum pici_dtype dtype, int ranks)
+static void host_divide(struct pici_queue *queue, void *destination, uint64_t count, enum pici_dtype dtype, int ranks)
 {
-    (void)lane;
+    (void)queue;
     if (count)
         pici_divide(destination, (size_t)count, (unsigned)dtype, ranks);
 }

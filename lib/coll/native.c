@@ -71,10 +71,10 @@ static void complete(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
     if (call->args.op == PICI_AVG)
-        request->engine->divide(request->lanes[0], call->args.recv, call->args.count, call->args.dtype,
+        request->engine->divide(request->queues[0], call->args.recv, call->args.count, call->args.dtype,
                                 request->comm->ranks);
     if (call->args.kind == PICI_ALL_GATHER && call->resolved.by_value)
-        request->engine->positive_zeros(request->lanes[0], call->args.recv, call->args.recv, call->resolved.total,
+        request->engine->positive_zeros(request->queues[0], call->args.recv, call->args.recv, call->resolved.total,
                                         call->args.dtype, 0);
 }
 
@@ -85,7 +85,7 @@ static enum pici_status move(struct pici_request *request, int *progressed, int 
     struct pici_comm *comm = request->comm;
     const struct pici_transport *transport = &comm->transport;
     int ready = 0;
-    enum pici_status status = request->engine->ready(request->lanes[0], &ready);
+    enum pici_status status = request->engine->ready(request->queues[0], &ready);
     if (status) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, pici_request_words(request, status));
         pici_coll_fail(request, status, comm->rank);

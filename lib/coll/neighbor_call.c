@@ -322,8 +322,8 @@ static void place_own(struct pici_request *request, const struct slice_run *slic
             pici_coll_fail(request, PICI_E_PEER, request->comm->rank);
             return;
         }
-        request->engine->copy(slice_run->lane, slot, args->send + span.first * request->call.resolved.width, span.count,
-                              args->dtype);
+        request->engine->copy(slice_run->queue, slot, args->send + span.first * request->call.resolved.width,
+                              span.count, args->dtype);
     }
 }
 
@@ -338,7 +338,7 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
     struct pici_block *parsed = &part->block[0];
     (void)action;
     enum pici_status status = pici_block_parse(
-        parsed, request->engine->head(slice_run->lane, part->number, part->offset), part->remaining, NULL);
+        parsed, request->engine->head(slice_run->queue, part->number, part->offset), part->remaining, NULL);
     if (!status && (parsed->dtype != (unsigned)call->args.dtype || parsed->layout.block_bytes > part->remaining ||
                     parsed->layout.block_bytes > layout_of(request)->block ||
                     (call->args.varied ? parsed->count > part->span.count : parsed->count != part->span.count)))
@@ -356,7 +356,7 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
                            request->comm->order[part->segment], plan->slots[i], request->comm->rank);
             return PICI_E_PEER;
         }
-        status = request->engine->decode(slice_run->lane, slot, part->bytes, parsed, call->resolved.total);
+        status = request->engine->decode(slice_run->queue, slot, part->bytes, parsed, call->resolved.total);
     }
     return status;
 }

@@ -99,7 +99,7 @@ static void place_own(struct pici_request *request, const struct slice_run *slic
     if (!coll_gathers(request->call.args.kind))
         return;
     const struct coll_span span = pici_coll_slice(request->comm, &request->call, own, slice_run->slice);
-    pici_slice_own(request, slice_run->lane, pici_slice_result(request, own, span.first),
+    pici_slice_own(request, slice_run->queue, pici_slice_result(request, own, span.first),
                    pici_slice_contribution(request, span.first), span.count);
 }
 
@@ -111,7 +111,7 @@ static void place_root(struct pici_request *request, const struct slice_run *sli
          i < layout_of(request)->segments && call->resolved.by_value && request->comm->rank == call->args.root; i++) {
         const struct coll_span span = pici_coll_slice(request->comm, call, i, slice_run->slice);
         uint8_t *elements = call->args.recv + span.first * call->resolved.width;
-        pici_slice_own(request, slice_run->lane, elements, elements, span.count);
+        pici_slice_own(request, slice_run->queue, elements, elements, span.count);
     }
 }
 

@@ -62,7 +62,7 @@ static enum pici_status receive_arrays(struct pici_request *request, struct slic
         inputs[array] = outputs[array];
         input_counts[array] = part->block[array].count;
         status =
-            request->engine->decode(slice_run->lane, outputs[array], block, &part->block[array], input_counts[array]);
+            request->engine->decode(slice_run->queue, outputs[array], block, &part->block[array], input_counts[array]);
         block += part->blocks.sizes[array];
     }
     if (status)
@@ -80,8 +80,8 @@ static enum pici_status receive_block(struct pici_request *request, struct slice
     enum engine_dequantize dequantizing;
     uint8_t *elements = destination(request, slice_run, action, part, &dequantizing);
     if (dequantizing == DEQUANTIZE_PLACE)
-        return engine->decode(slice_run->lane, elements, part->bytes, part->block, call->resolved.total);
-    return engine->reduce(slice_run->lane, elements, part->bytes, part->block, call->args.op, request->room.temp,
+        return engine->decode(slice_run->queue, elements, part->bytes, part->block, call->resolved.total);
+    return engine->reduce(slice_run->queue, elements, part->bytes, part->block, call->args.op, request->room.temp,
                           COLL_TEMP_BYTES / call->resolved.width);
 }
 
@@ -95,7 +95,7 @@ static enum pici_status parse_blocks(struct pici_request *request, const struct 
     part->blocks = (struct coll_blocks){.first = part->bytes, .count = slice_run->arrays};
     for (int array = 0; array < slice_run->arrays; array++) {
         struct pici_block *parsed = &part->block[array];
-        const uint8_t *head = request->engine->head(slice_run->lane, part->number * slice_run->arrays + array, offset);
+        const uint8_t *head = request->engine->head(slice_run->queue, part->number * slice_run->arrays + array, offset);
         enum pici_status status =
             slice_run->coded ? pici_msg_array(parsed, head, remaining, values->codec->dtype(values, array),
                                               values->codec->most(values, array, part->span.count))
@@ -138,8 +138,8 @@ static enum pici_status add_own(struct pici_request *request, struct slice_run *
             continue;
         }
         if (call->resolved.by_value && message->contributions == 1)
-            engine->positive_zeros(slice_run->lane, sum, sum, span.count, call->args.dtype, 1);
-        status = engine->reduce_own(slice_run->lane, sum, own->first, own->sizes[0], span.count, call->args.dtype,
+            engine->positive_zeros(slice_run->queue, sum, sum, span.count, call->args.dtype, 1);
+        status = engine->reduce_own(slice_run->queue, sum, own->first, own->sizes[0], span.count, call->args.dtype,
                                     call->args.op, request->room.temp, COLL_TEMP_BYTES / call->resolved.width);
     }
     return status;
@@ -154,7 +154,7 @@ static void complete(struct pici_request *request, struct slice_run *slice_run)
         if (what == COMPLETE_OWN && i != request->comm->virtual_rank)
             continue;
         const struct coll_span span = pici_coll_slice(request->comm, call, i, slice_run->slice);
-        request->engine->divide(slice_run->lane, pici_slice_sum(request, slice_run, i, span), span.count,
+        request->engine->divide(slice_run->queue, pici_slice_sum(request, slice_run, i, span), span.count,
                                 call->args.dtype, request->comm->ranks);
     }
 }
@@ -168,7 +168,7 @@ static enum pici_status begin_receive(struct pici_request *request, struct slice
     struct msg_prefix prefix;
     struct coll_part part = {.offset = MSG_BYTES};
     uint64_t elements = 0, nonzeros = 0;
-    enum pici_status status = pici_msg_get(&prefix, request->engine->head(slice_run->lane, -1, 0), flight->bytes);
+    enum pici_status status = pici_msg_get(&prefix, request->engine->head(slice_run->queue, -1, 0), flight->bytes);
     if (!status)
         status = check_prefix(request, slice_run, &prefix, message->count * slice_run->arrays, flight->peer);
     slice_run->dense = 1;
@@ -253,7 +253,7 @@ enum pici_status pici_receive_messages(struct pici_request *request, struct slic
             slice_run->coded = pici_slice_coded(request, slice_run);
             slice_run->arrays = slice_run->coded ? request->call.opts.values.codec->arrays : 1;
             if (!request->status && !flight->status)
-                request->engine->look(slice_run->lane, flight->buffer->bytes, flight->bytes,
+                request->engine->look(slice_run->queue, flight->buffer->bytes, flight->bytes,
                                       message->count * slice_run->arrays);
             *progressed = 1;
         }

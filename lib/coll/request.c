@@ -159,14 +159,14 @@ static size_t place_tables(struct pici_request *request, const struct coll_layou
 void pici_request_tables(struct pici_request *request)
 {
     struct pici_comm *comm = request->comm;
-    const size_t lanes = COLL_MAX_WINDOW * sizeof *request->lanes;
-    uint8_t *tables = (uint8_t *)comm->tables + lanes;
+    const size_t queues = COLL_MAX_WINDOW * sizeof *request->queues;
+    uint8_t *tables = (uint8_t *)comm->tables + queues;
     if (pici_layout_packed_bytes(&request->call, comm))
         pici_layout_pack(&request->call, comm, (uint64_t *)(void *)tables);
     tables += tables_align(pici_layout_packed_bytes(&request->call, comm));
     memset(tables, 0, place_tables(request, &request->call.resolved.layout, NULL));
     (void)place_tables(request, &request->call.resolved.layout, tables);
-    request->lanes = comm->tables;
+    request->queues = comm->tables;
     request->free_count = request->sending = request->making = 0;
 }
 
@@ -183,7 +183,7 @@ enum pici_status pici_request_room(struct pici_request *request)
                        comm->rank);
         return status;
     }
-    const size_t tables = COLL_MAX_WINDOW * sizeof *request->lanes +
+    const size_t tables = COLL_MAX_WINDOW * sizeof *request->queues +
                           tables_align(pici_layout_packed_bytes(call, comm)) + place_tables(request, layout, NULL);
     if (tables > comm->tables_bytes) {
         void *more = malloc(tables);
@@ -199,7 +199,7 @@ enum pici_status pici_request_room(struct pici_request *request)
                                        .op = call->args.op,
                                        .slice = layout->slice,
                                        .blocks = layout->limits.segments * call->opts.values.codec->arrays,
-                                       .lanes = layout->window,
+                                       .queues = layout->window,
                                        .messages = layout->messages,
                                        .sums = layout->sums,
                                        .arrays = layout->arrays,

@@ -53,7 +53,7 @@ struct slice_run {
     int message;                   /* the one that is being made or processed; -1: the step has not begun */
     enum coll_stage stage;
     enum coll_making making;
-    struct pici_lane *lane;
+    struct pici_queue *queue;
     struct coll_buffer **outgoing; /* [limits.sends] the messages made */
     uint64_t *counts, *nonzeros;   /* [limits.segments * VALUES_ARRAYS] of a message's blocks, */
     size_t *sizes;                 /* their bytes, */
@@ -141,8 +141,8 @@ struct pici_request {
     struct engine_room room;
 
     /* tables, in the communicator's memory */
-    struct pici_lane **lanes; /* [window] */
-    struct slice_run *runs;   /* [window] */
+    struct pici_queue **queues; /* [window] */
+    struct slice_run *runs;     /* [window] */
     struct coll_buffer *buffers;
     struct coll_buffer **free_buffers; /* stack */
     int free_count;

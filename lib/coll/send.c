@@ -17,7 +17,7 @@ static void tally_block(struct pici_request *request, struct slice_run *slice_ru
     request->stats.sends[format]++;
     if (format != PICI_HYBRID)
         return;
-    request->engine->containers(slice_run->lane, own, block, size);
+    request->engine->containers(slice_run->queue, own, block, size);
     for (int i = 0; i < PICI_CONTAINERS; i++) {
         slice_run->tiles[i] += own[i];
         request->stats.tiles[i] += own[i];
@@ -54,7 +54,7 @@ static void put_prefix(const struct pici_request *request, const struct slice_ru
                                       .blocks = (uint32_t)blocks};
     uint8_t bytes[MSG_BYTES];
     pici_msg_put(bytes, &prefix);
-    request->engine->prefix(slice_run->lane, buffer->bytes, bytes, MSG_BYTES);
+    request->engine->prefix(slice_run->queue, buffer->bytes, bytes, MSG_BYTES);
 }
 
 /* Begin a message: its buffer and prefix. Its blocks follow. */
@@ -257,7 +257,7 @@ static void begin_encode(struct pici_request *request, struct slice_run *slice_r
     slice_run->stage = STAGE_MAKING;
     describe(request, slice_run, arrays);
     const enum pici_status status = request->engine->encode(
-        slice_run->lane, buffer->bytes, MSG_BYTES, buffer->capacity, slice_run->sizes, slice_run->sources,
+        slice_run->queue, buffer->bytes, MSG_BYTES, buffer->capacity, slice_run->sizes, slice_run->sources,
         slice_run->counts, message->count, arrays, slice_run->arrays, request->call.opts.checksum);
     if (status)
         fail_encode(request, slice_run, status);
@@ -325,7 +325,7 @@ static void begin_forward(struct pici_request *request, struct slice_run *slice_
         const struct coll_blocks *blocks = &slice_run->encoded[message->segments[i]].blocks;
         const size_t size = pici_slice_bytes(blocks);
         if (copy) {
-            request->engine->put(slice_run->lane, copy->bytes + copy->size, blocks->first, size);
+            request->engine->put(slice_run->queue, copy->bytes + copy->size, blocks->first, size);
             copy->size += size;
         }
         tally(request, slice_run, blocks, message->segments[i]);
@@ -343,7 +343,7 @@ static void begin_choosing(struct pici_request *request, struct slice_run *slice
         return;
     }
     describe(request, slice_run, arrays);
-    request->engine->count(slice_run->lane, slice_run->sources, slice_run->counts, message->count, arrays,
+    request->engine->count(slice_run->queue, slice_run->sources, slice_run->counts, message->count, arrays,
                            slice_run->arrays, slice_run->nonzeros);
     slice_run->stage = STAGE_COUNTING;
 }

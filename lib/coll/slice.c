@@ -87,7 +87,7 @@ void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice
         buffer->size = MSG_BYTES;
     }
     copy.first = buffer->bytes + buffer->size;
-    request->engine->put(slice_run->lane, buffer->bytes + buffer->size, blocks->first, size);
+    request->engine->put(slice_run->queue, buffer->bytes + buffer->size, blocks->first, size);
     pici_slice_keep(request, slice_run, segment, buffer, &copy);
     buffer->size += size;
     buffer->segments++;
@@ -153,14 +153,14 @@ static uint8_t *sum_at(const struct pici_request *request, const struct slice_ru
                                 : slot_at(request, slice_run, where - 1);
 }
 
-void pici_slice_own(const struct pici_request *request, struct pici_lane *lane, uint8_t *destination,
+void pici_slice_own(const struct pici_request *request, struct pici_queue *queue, uint8_t *destination,
                     const uint8_t *source, uint64_t count)
 {
     if (request->call.resolved.by_value)
-        request->engine->positive_zeros(lane, destination, source, count, request->call.args.dtype,
+        request->engine->positive_zeros(queue, destination, source, count, request->call.args.dtype,
                                         !coll_gathers(request->call.args.kind));
     else if (destination != source)
-        request->engine->copy(lane, destination, source, count, request->call.args.dtype);
+        request->engine->copy(queue, destination, source, count, request->call.args.dtype);
 }
 
 uint8_t *pici_slice_new_sum(const struct pici_request *request, struct slice_run *slice_run, int segment,
@@ -179,7 +179,7 @@ uint8_t *pici_slice_sum(const struct pici_request *request, struct slice_run *sl
     const int new = slice_run->sum_slot[segment] == SUM_NONE;
     uint8_t *sum = pici_slice_new_sum(request, slice_run, segment, span.first);
     if (new)
-        pici_slice_own(request, slice_run->lane, sum, call->args.send + span.first * call->resolved.width, span.count);
+        pici_slice_own(request, slice_run->queue, sum, call->args.send + span.first * call->resolved.width, span.count);
     return sum;
 }
 
@@ -251,7 +251,7 @@ void pici_slice_trace(struct pici_request *request, const char *name, const stru
 int pici_slice_ready(const struct pici_request *request, const struct slice_run *slice_run, enum pici_status *status)
 {
     int done;
-    *status = request->engine->ready(slice_run->lane, &done);
+    *status = request->engine->ready(slice_run->queue, &done);
     return done;
 }
 

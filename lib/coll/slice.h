@@ -53,7 +53,7 @@ uint64_t pici_slice_number(const struct pici_request *, const struct slice_run *
 
 /* Copy count elements of this rank's own contribution to where the call first needs them, which may be where they
  * are. */
-void pici_slice_own(const struct pici_request *, struct pici_lane *, uint8_t *destination, const uint8_t *source,
+void pici_slice_own(const struct pici_request *, struct pici_queue *, uint8_t *destination, const uint8_t *source,
                     uint64_t count);
 
 /* This rank's sum of a segment; the first time it is a copy of its own contribution. */

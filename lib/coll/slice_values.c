@@ -86,7 +86,7 @@ enum pici_status pici_slice_quantize(struct pici_request *request, struct slice_
         context.first = pici_coll_slice(request->comm, call, message->segments[i], slice_run->slice).first;
         places(request, slice_run, i, outputs);
         slice_run->loss.residual = residual_at(request, context.first);
-        status = request->engine->quantize(slice_run->lane, &call->opts.values, &context, outputs, made_counts, source,
+        status = request->engine->quantize(slice_run->queue, &call->opts.values, &context, outputs, made_counts, source,
                                            count, wanted ? &slice_run->loss : NULL);
         for (int array = 0; array < slice_run->arrays; array++) {
             slice_run->sources[array * message->count + i] = outputs[array];
@@ -110,7 +110,7 @@ enum pici_status pici_slice_dequantize(struct pici_request *request, const struc
                                         .quiet = call->args.kind != PICI_ALL_GATHER};
     const double begin = pici_slice_now(request);
     enum pici_status status =
-        request->engine->dequantize(slice_run->lane, &usage, dequantizing, destination, count, inputs, input_counts,
+        request->engine->dequantize(slice_run->queue, &usage, dequantizing, destination, count, inputs, input_counts,
                                     request->room.temp, layout_of(request)->temp);
     request->stats.dequantize_s += pici_slice_now(request) - begin;
     return status;

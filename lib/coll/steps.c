@@ -14,7 +14,7 @@
  * all ranks wait, and take a rank whose next place is the first in the order. Its peers at that place have reached it
  * too, so they have sent what the rank waits for: a contradiction.
  *
- * An asynchronous engine has a lane for each slice. A slice proceeds to its next stage when its lane is idle. Then
+ * An asynchronous engine has a queue for each slice. A slice proceeds to its next stage when its queue is idle. Then
  * messages are made and processed as soon as possible, in any order, but they are still sent, and places passed, in the
  * one order. */
 #include "coll/steps.h"
@@ -205,7 +205,7 @@ static enum pici_status begin(struct pici_request *request)
         call->args.rules->set_buffers(request, request->room.messages);
     for (int i = 0; i < layout->window; i++) {
         struct slice_run *slice_run = &request->runs[i];
-        slice_run->lane = request->lanes[i];
+        slice_run->queue = request->queues[i];
         slice_run->message = -1;
         if (request->room.sums)
             slice_run->accumulated =
@@ -220,7 +220,7 @@ static enum pici_status begin(struct pici_request *request)
     enum pici_status status = engine->begin(request->engine_self, mark, layout->window);
     if (!status && !layout->steps && call->args.count) { /* a single rank */
         const struct coll_span all = pici_coll_segment(request->comm, call, 0);
-        pici_slice_own(request, request->runs[0].lane, pici_slice_result(request, 0, all.first), call->args.send,
+        pici_slice_own(request, request->runs[0].queue, pici_slice_result(request, 0, all.first), call->args.send,
                        all.count);
     }
     return status;
@@ -230,7 +230,7 @@ static enum pici_status move(struct pici_request *request, int *progressed, int 
 {
     enum pici_status status;
     if (!layout_of(request)->slices) {
-        status = request->engine->ready(request->runs[0].lane, done);
+        status = request->engine->ready(request->runs[0].queue, done);
         if (status)
             pici_coll_note(request->comm, "rank %d: %s", request->comm->rank, pici_request_words(request, status));
         return status;

@@ -64,7 +64,7 @@ struct tree {
     const struct schedule_pattern *inside, *between;
     struct schedule_call call; /* flat: without nodes */
     int nodes, between_steps, inside_steps;
-    int node, first, size, root_node, lane; /* this virtual rank's node; the root's, and its number on it */
+    int node, first, size, root_node, rail; /* this virtual rank's node; the root's, and its number on it */
 };
 
 static struct tree tree_of(const struct schedule *schedule, const struct schedule_call *call)
@@ -83,14 +83,14 @@ static struct tree tree_of(const struct schedule *schedule, const struct schedul
     tree.inside_steps = pici_pattern_steps(tree.inside, widest);
     tree.first = nodes_begin(&tree.call, tree.node);
     tree.size = nodes_size(&tree.call, tree.node);
-    tree.lane = call->root - nodes_begin(&tree.call, tree.root_node);
+    tree.rail = call->root - nodes_begin(&tree.call, tree.root_node);
     return tree;
 }
 
 /* The virtual rank that has the data of a node first. */
 static int head_of(const struct tree *tree, int node)
 {
-    return nodes_begin(&tree->call, node) + tree->lane % nodes_size(&tree->call, node);
+    return nodes_begin(&tree->call, node) + tree->rail % nodes_size(&tree->call, node);
 }
 
 int pici_tree_steps(const struct schedule *schedule, const struct schedule_call *call)

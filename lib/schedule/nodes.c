@@ -3,13 +3,13 @@
  * Schedules on two levels, for any nodes.
  *
  * Segment l of node i is owned by the node's rank l. Lane l is the segments l of all nodes that have one; on each node
- * one rank carries it: rank l modulo the node's size. So the ranks of a small node carry several lanes.
+ * one rank carries it: rank l modulo the node's size. So the ranks of a small node carry several rails.
  *
  * Reduce-scatter: first, on each node, a pattern among its ranks in which "segment j" stands for all segments of the
- * lanes that rank j carries. Then, for each lane, a pattern among its carriers in which "segment i" stands for the
- * lane's segment of node i, if there is one. All-gather: the same backwards, first between nodes. The steps inside
+ * rails that rank j carries. Then, for each rail, a pattern among its carriers in which "segment i" stands for the
+ * rail's segment of node i, if there is one. All-gather: the same backwards, first between nodes. The steps inside
  * nodes are as many as the widest node needs; the ranks of smaller ones are idle in the rest of them. A message without
- * segments is not sent. All lanes that two ranks share go in one message. */
+ * segments is not sent. All rails that two ranks share go in one message. */
 #include "schedule/nodes.h"
 
 #include "schedule/pattern.h"
@@ -41,8 +41,8 @@ struct nodes_levels pici_nodes_levels(const struct schedule *schedule, const str
             levels.second = size;
         }
     }
-    levels.inside = pici_nodes_inside(call, &levels.lanes);
-    levels.inside_steps = pici_pattern_steps(levels.inside, levels.lanes);
+    levels.inside = pici_nodes_inside(call, &levels.rails);
+    levels.inside_steps = pici_pattern_steps(levels.inside, levels.rails);
     levels.between_steps = pici_pattern_steps(levels.between, levels.nodes);
     levels.first = nodes_begin(call, levels.node);
     levels.size = nodes_size(call, levels.node);
@@ -63,7 +63,7 @@ int pici_nodes_steps(const struct schedule *schedule, const struct schedule_call
     return phases_of(call) * (levels.inside_steps + levels.between_steps);
 }
 
-/* Put the segments of all lanes that the ranks first, first + 1, ... of this node carry into a message to one of
+/* Put the segments of all rails that the ranks first, first + 1, ... of this node carry into a message to one of
  * them. */
 static void put_inside(const struct nodes_levels *levels, struct schedule_message *message, int peer, int first,
                        int count)
@@ -71,10 +71,10 @@ static void put_inside(const struct nodes_levels *levels, struct schedule_messag
     message->peer = levels->first + peer;
     message->count = 0;
     for (int i = 0; i < count; i++)
-        for (int lane = (first + i) % levels->size; lane < levels->lanes; lane += levels->size)
+        for (int rail = (first + i) % levels->size; rail < levels->rails; rail += levels->size)
             for (int node = 0; node < levels->nodes; node++)
-                if (lane < nodes_size(levels->call, node))
-                    message->segments[message->count++] = nodes_begin(levels->call, node) + lane;
+                if (rail < nodes_size(levels->call, node))
+                    message->segments[message->count++] = nodes_begin(levels->call, node) + rail;
 }
 
 static void step_inside(const struct nodes_levels *levels, int k, struct schedule_step *step)
@@ -111,27 +111,27 @@ static struct schedule_message *message_with(struct schedule_message *list, int 
     return &list[(*messages)++];
 }
 
-/* Put the segments of nodes first, first + 1, ... in the lanes that this rank carries into messages with the carriers
- * on another node. Returns how many messages there are. In the first lane of a message are all nodes that are in any
- * lane of it; of the segments of a run, the sum of the first has the most contributions, among which are those of each
+/* Put the segments of nodes first, first + 1, ... in the rails that this rank carries into messages with the carriers
+ * on another node. Returns how many messages there are. In the first rail of a message are all nodes that are in any
+ * rail of it; of the segments of a run, the sum of the first has the most contributions, among which are those of each
  * other. */
 static int put_between(const struct nodes_levels *levels, struct schedule_message *list, int peer, int sender,
                        int first, int count, enum schedule_phase phase, int k)
 {
     const struct schedule_call *call = levels->call;
     int messages = 0;
-    for (int lane = levels->local; lane < levels->lanes; lane += levels->size) {
-        const int carrier = nodes_begin(call, peer) + lane % nodes_size(call, peer);
+    for (int rail = levels->local; rail < levels->rails; rail += levels->size) {
+        const int carrier = nodes_begin(call, peer) + rail % nodes_size(call, peer);
         for (int i = 0; i < count; i++) {
             const int node = (first + i) % levels->nodes;
-            if (lane >= nodes_size(call, node))
+            if (rail >= nodes_size(call, node))
                 continue;
             struct schedule_message *message = message_with(list, &messages, carrier);
             if (!message->count)
                 message->contributions = phase == PHASE_REDUCE
                                              ? levels->between->sum(call->nodes->begin, levels->nodes, sender, k, node)
                                              : call->ranks;
-            message->segments[message->count++] = nodes_begin(call, node) + lane;
+            message->segments[message->count++] = nodes_begin(call, node) + rail;
         }
     }
     return messages;
@@ -151,7 +151,7 @@ static void step_between(const struct nodes_levels *levels, int k, struct schedu
     }
     for (int i = 0; i < step->receives; i++) {
         step->receive[i].action = gathers ? RECEIVE_PLACE : RECEIVE_REDUCE;
-        step->receive[i].keep = levels->lanes > 1 ? KEEP_APART : KEEP_MESSAGE;
+        step->receive[i].keep = levels->rails > 1 ? KEEP_APART : KEEP_MESSAGE;
         if (!inside && !run.keep_received)
             step->receive[i].keep = KEEP_NOT;
     }

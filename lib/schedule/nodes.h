@@ -21,7 +21,7 @@ void pici_nodes_traffic(const struct schedule *, const struct schedule_call *, s
 struct nodes_levels {
     const struct schedule_call *call;
     const struct schedule_pattern *inside, *between;
-    int nodes, lanes, second;        /* lanes: ranks of the widest node; second: of the next, perhaps as wide */
+    int nodes, rails, second;        /* rails: ranks of the widest node; second: of the next, perhaps as wide */
     int inside_steps, between_steps; /* of a phase */
     int node, first, size, local;    /* this virtual rank's */
 };

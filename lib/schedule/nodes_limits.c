@@ -10,9 +10,9 @@ static void raise(int *limit, int64_t to, int most)
     *limit = to > *limit ? (int)to : *limit;
 }
 
-static int64_t shares(int lanes, int64_t each)
+static int64_t shares(int rails, int64_t each)
 {
-    return (lanes + each - 1) / each;
+    return (rails + each - 1) / each;
 }
 
 static int divisor(int one, int other)
@@ -25,15 +25,15 @@ static int divisor(int one, int other)
     return one;
 }
 
-/* Segments of a message inside a node of so many ranks: those of the lanes of as many ranks as the pattern's messages
- * have segments. The first ranks carry the most lanes. */
+/* Segments of a message inside a node of so many ranks: those of the rails of as many ranks as the pattern's messages
+ * have segments. The first ranks carry the most rails. */
 static int64_t most_inside(const struct nodes_levels *levels, int size)
 {
     const int ranks = pici_pattern_widest(levels->inside, size);
     int64_t segments = 0;
     for (int i = 0; i < levels->nodes; i++) {
-        const int lanes = nodes_size(levels->call, i), remainder = lanes % size;
-        segments += (int64_t)(lanes / size) * ranks + (remainder < ranks ? remainder : ranks);
+        const int rails = nodes_size(levels->call, i), remainder = rails % size;
+        segments += (int64_t)(rails / size) * ranks + (remainder < ranks ? remainder : ranks);
     }
     return segments;
 }
@@ -68,20 +68,20 @@ static void limits_inside(const struct nodes_levels *levels, struct schedule_lim
 /* Ranks of the widest node but this one. */
 static int widest_but(const struct nodes_levels *levels, int node)
 {
-    return nodes_size(levels->call, node) == levels->lanes ? levels->second : levels->lanes;
+    return nodes_size(levels->call, node) == levels->rails ? levels->second : levels->rails;
 }
 
-/* The messages of a step between two nodes. `count` nodes have segments in them, in so many lanes at the most. A rank
- * of the one node and a rank of the other share the lanes at distances of the least common multiple of the sizes. */
+/* The messages of a step between two nodes. `count` nodes have segments in them, in so many rails at the most. A rank
+ * of the one node and a rank of the other share the rails at distances of the least common multiple of the sizes. */
 static void limits_of_pair(const struct nodes_levels *levels, struct schedule_limits *limits, int from, int to,
-                           int count, int lanes)
+                           int count, int rails)
 {
     const int from_ranks = nodes_size(levels->call, from), to_ranks = nodes_size(levels->call, to),
               common = divisor(from_ranks, to_ranks), p = levels->call->ranks;
-    const int64_t sends = shares(lanes, from_ranks), receives = shares(lanes, to_ranks);
+    const int64_t sends = shares(rails, from_ranks), receives = shares(rails, to_ranks);
     raise(&limits->sends, sends < to_ranks / common ? sends : to_ranks / common, p);
     raise(&limits->receives, receives < from_ranks / common ? receives : from_ranks / common, p);
-    raise(&limits->segments, count * shares(lanes, (int64_t)from_ranks * (to_ranks / common)), p);
+    raise(&limits->segments, count * shares(rails, (int64_t)from_ranks * (to_ranks / common)), p);
 }
 
 static void limits_between(const struct nodes_levels *levels, struct schedule_limits *limits, enum schedule_phase phase)
@@ -138,10 +138,10 @@ void pici_nodes_limits(const struct schedule *schedule, const struct schedule_ca
     const int inside = levels.inside->logarithmic ? levels.inside_steps : 1;
     if (levels.nodes == 1)
         limits->kept = inside;
-    else if (levels.lanes == 1)
+    else if (levels.rails == 1)
         limits->kept = levels.between->logarithmic ? levels.between_steps : 1;
     else /* the rank's own message, others' blocks, and messages inside; a ring's are kept when those were forwarded */
         limits->kept = 1 + inside;
-    if (levels.lanes > 1)
+    if (levels.rails > 1)
         raise(&limits->kept, 1 + shares(kept, limits->segments), call->ranks);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What schedules on two levels send, by closed forms. Inside a node, what stands for a segment is all lanes that a rank
- * carries; between nodes, for each lane, the segments of a node. */
+ * What schedules on two levels send, by closed forms. Inside a node, what stands for a segment is all rails that a rank
+ * carries; between nodes, for each rail, the segments of a node. */
 #include "schedule/nodes.h"
 #include "schedule/pattern.h"
 #include "schedule/traffic.h"
@@ -24,8 +24,8 @@ static double share_of(const struct levels *levels, int node)
                         : 1.0 / levels->base.call->ranks;
 }
 
-/* Add up the segments of those lanes l for which l mod carriers < count. */
-static void lanes(const struct levels *levels, int carriers, int count, double *share, double *segments)
+/* Add up the segments of those rails l for which l mod carriers < count. */
+static void rails(const struct levels *levels, int carriers, int count, double *share, double *segments)
 {
     *share = *segments = 0;
     for (int i = 0; i < levels->looked; i++) {
@@ -49,7 +49,7 @@ static void inner_step(const struct levels *levels, int k, struct traffic_step *
             continue;
         last = node_ranks;
         pici_pattern_run(&run, levels->base.inside, step->phase, node_ranks, 0, k);
-        lanes(levels, node_ranks, run.count, &share, &segments);
+        rails(levels, node_ranks, run.count, &share, &segments);
         pici_traffic_send(&step->inside, share, segments, 1);
         traffic_most(&step->take_share, share);
     }
@@ -88,7 +88,7 @@ static void outer_step(const struct levels *levels, int k, struct traffic_step *
         const int node_ranks = nodes_size(levels->base.call, i);
         outer_run(levels, i, i + run.send_first, run.count, &rank_load, &node);
         pici_traffic_send(&step->between, rank_load.share, rank_load.segments,
-                          (levels->base.lanes + node_ranks - 1) / node_ranks);
+                          (levels->base.rails + node_ranks - 1) / node_ranks);
         traffic_most(&step->node_share, node);
         outer_run(levels, i, i + run.recv_first, run.count, &rank_load, &node);
         traffic_most(&step->take_share, rank_load.share);
@@ -108,7 +108,7 @@ static void inner_phase(const struct levels *levels, enum schedule_phase phase, 
     for (int k = 0; k < levels->base.inside_steps; k++)
         inner_step(levels, k,
                    pici_traffic_add(traffic, phase,
-                                    phase == PHASE_REDUCE ? summed(levels->base.inside, levels->base.lanes, k)
+                                    phase == PHASE_REDUCE ? summed(levels->base.inside, levels->base.rails, k)
                                                           : levels->base.call->ranks,
                                     0, 1));
 }

@@ -146,12 +146,12 @@ static enum pici_status tap_send(void *context, int to, const void *data, size_t
 static int encoded[NEIGHBOR_RANKS]; /* blocks that each rank encoded */
 static _Thread_local int this_rank;
 
-static enum pici_status count_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
+static enum pici_status count_encode(struct pici_queue *queue, uint8_t *message, size_t at, size_t cap, size_t *len,
                                      const void *const *src, const uint64_t *n, int runs,
                                      const struct engine_array *array, int arrays, int checksum)
 {
     encoded[this_rank] += runs * arrays;
-    return pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, array, arrays, checksum);
+    return pici_engine_host.encode(queue, message, at, cap, len, src, n, runs, array, arrays, checksum);
 }
 
 struct tapped {

@@ -707,13 +707,13 @@ Test(coll_engine, encode_count_copy)
 Test(coll_engine, memory)
 {
     void *self = pici_engine_host_new();
-    struct pici_lane *lanes[COLL_MAX_WINDOW];
+    struct pici_queue *queues[COLL_MAX_WINDOW];
     struct engine_room room;
     static uint8_t mine[COLL_TEMP_BYTES + 3 * COLL_ALIGN];
     cr_assert_not_null(self);
     for (size_t bytes = 64; bytes <= 1 << 20; bytes = bytes * 3 / 64 * 64 + 64) {
-        const struct engine_needs needs = {.lanes = COLL_MAX_WINDOW, .messages = bytes, .sums = 64};
-        cr_assert_eq(engine->room(self, &needs, &room, lanes), PICI_OK);
+        const struct engine_needs needs = {.queues = COLL_MAX_WINDOW, .messages = bytes, .sums = 64};
+        cr_assert_eq(engine->room(self, &needs, &room, queues), PICI_OK);
         cr_expect_eq((uintptr_t)room.messages % COLL_ALIGN, 0u);
         memset(room.messages, 1, bytes);
         memset(room.sums, 2, 64);
@@ -721,11 +721,11 @@ Test(coll_engine, memory)
         cr_expect(room.messages[bytes - 1] == 1 && room.sums[63] == 2);
     }
     struct engine_needs needs = {
-        .lanes = 1, .messages = 64, .sums = 64, .memory = mine + 1, .memory_bytes = sizeof mine - 1};
-    cr_expect_eq(engine->room(self, &needs, &room, lanes), PICI_E_SPACE);
+        .queues = 1, .messages = 64, .sums = 64, .memory = mine + 1, .memory_bytes = sizeof mine - 1};
+    cr_expect_eq(engine->room(self, &needs, &room, queues), PICI_E_SPACE);
     cr_expect(strstr(engine->error(self), "bytes of scratch"), "%s", engine->error(self));
     needs.sums = 0;
-    cr_expect_eq(engine->room(self, &needs, &room, lanes), PICI_OK);
+    cr_expect_eq(engine->room(self, &needs, &room, queues), PICI_OK);
     cr_expect(room.messages >= mine && room.temp + COLL_TEMP_BYTES <= mine + sizeof mine);
     cr_expect_eq(pici_engine_host_reserve(self, SIZE_MAX), PICI_E_NOMEM);
     cr_expect_eq(pici_engine_host_reserve(self, SIZE_MAX - 63), PICI_E_NOMEM);

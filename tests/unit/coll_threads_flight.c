@@ -378,12 +378,12 @@ Test(coll_threads_flight, trace)
 static _Thread_local int allocations, allocations_allowed; /* of this rank */
 
 static enum pici_status counted_room(void *self, const struct engine_needs *needs, struct engine_room *room,
-                                     struct pici_lane **lanes)
+                                     struct pici_queue **queues)
 {
     const size_t before = pici_engine_host_scratch(self);
     if (allocations == allocations_allowed && needs->messages > before && !needs->memory)
         return PICI_E_NOMEM;
-    enum pici_status s = pici_engine_host.room(self, needs, room, lanes);
+    enum pici_status s = pici_engine_host.room(self, needs, room, queues);
     allocations += pici_engine_host_scratch(self) != before;
     return s;
 }

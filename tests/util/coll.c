@@ -330,7 +330,7 @@ static uint64_t by_levels(const struct coll_case *c, enum pici_algorithm a, cons
                           const uint64_t *x)
 {
     uint64_t sums[COLL_RANKS], one[COLL_RANKS];
-    const int home = at->on[owner], lane = owner - at->begin[home];
+    const int home = at->on[owner], rail = owner - at->begin[home];
     int widest = 0;
     for (int i = 0; i < at->nodes; i++)
         if (at->begin[i + 1] - at->begin[i] > widest)
@@ -338,7 +338,7 @@ static uint64_t by_levels(const struct coll_case *c, enum pici_algorithm a, cons
     for (int d = 0; d < at->nodes; d++) {
         const int node = (home - d + at->nodes) % at->nodes, first = at->begin[node], n = at->begin[node + 1] - first;
         for (int e = 0; e < n; e++)
-            one[e] = x[first + (lane % n - e + n) % n];
+            one[e] = x[first + (rail % n - e + n) % n];
         sums[d] = flat(c, widest <= 8 ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, n, one);
     }
     return flat(c, a == PICI_ALGO_NODES_RING ? PICI_ALGO_RING : PICI_ALGO_RECURSIVE, at->nodes, sums);

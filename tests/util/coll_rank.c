@@ -209,25 +209,25 @@ static int fails(enum coll_limb which)
     return limb == which && calls_left-- == 0;
 }
 
-static enum pici_status ill_encode(struct pici_lane *lane, uint8_t *message, size_t at, size_t cap, size_t *len,
+static enum pici_status ill_encode(struct pici_queue *queue, uint8_t *message, size_t at, size_t cap, size_t *len,
                                    const void *const *src, const uint64_t *n, int runs,
                                    const struct engine_array *array, int arrays, int checksum)
 {
     return fails(LIMB_ENCODE)
                ? PICI_E_IO
-               : pici_engine_host.encode(lane, message, at, cap, len, src, n, runs, array, arrays, checksum);
+               : pici_engine_host.encode(queue, message, at, cap, len, src, n, runs, array, arrays, checksum);
 }
 
-static enum pici_status ill_decode(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
-                                   uint64_t whole)
+static enum pici_status ill_decode(struct pici_queue *queue, void *dst, const uint8_t *block,
+                                   const struct pici_block *b, uint64_t whole)
 {
-    return fails(LIMB_DECODE) ? PICI_E_IO : pici_engine_host.decode(lane, dst, block, b, whole);
+    return fails(LIMB_DECODE) ? PICI_E_IO : pici_engine_host.decode(queue, dst, block, b, whole);
 }
 
-static enum pici_status ill_reduce(struct pici_lane *lane, void *dst, const uint8_t *block, const struct pici_block *b,
-                                   enum pici_op op, void *temp, uint64_t temp_elements)
+static enum pici_status ill_reduce(struct pici_queue *queue, void *dst, const uint8_t *block,
+                                   const struct pici_block *b, enum pici_op op, void *temp, uint64_t temp_elements)
 {
-    return fails(LIMB_REDUCE) ? PICI_E_IO : pici_engine_host.reduce(lane, dst, block, b, op, temp, temp_elements);
+    return fails(LIMB_REDUCE) ? PICI_E_IO : pici_engine_host.reduce(queue, dst, block, b, op, temp, temp_elements);
 }
 
 enum pici_status coll_rank_call_ill(struct coll_rank *k, const struct coll_case *c, struct pici_comm *comm,
