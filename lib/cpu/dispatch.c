@@ -77,7 +77,9 @@ const struct pici_isa *const *pici_isas(void)
     static const struct pici_isa *const to_scalar[] = {&table_scalar, NULL};
     static const struct pici_isa *const to_avx2[] = {&table_scalar, &table_avx2, NULL};
     __builtin_cpu_init();
-    return has_avx512() ? all : has_avx2() ? to_avx2 : to_scalar;
+    if (has_avx512())
+        return all;
+    return has_avx2() ? to_avx2 : to_scalar;
 #else
     return all;
 #endif
@@ -86,10 +88,10 @@ const struct pici_isa *const *pici_isas(void)
 /* The table that PICI_CPU names, or the last that this host can run. */
 static const struct pici_isa *best_table(void)
 {
-    const struct pici_isa *const *t = pici_isas(), *best = *t;
+    const struct pici_isa *const *table = pici_isas(), *best = *table;
     const char *at_most = getenv("PICI_CPU");
-    for (; *t; t++) {
-        best = *t;
+    for (; *table; table++) {
+        best = *table;
         if (at_most && strcmp(at_most, best->name) == 0)
             break;
     }

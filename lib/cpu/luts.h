@@ -17,12 +17,11 @@
 
 /* Compress: byte k of entry m is the index of the k-th bit set in m; beyond the last, 0. */
 #define LUT_COMPRESS(m, i) ((m) >> (i)&1 ? (uint64_t)(i) << 8 * LUT_RANK(m, i) : 0)
+static const uint64_t lut_compress[256] = {LUT_256(LUT_COMPRESS)};
 
 /* Expand: byte i of entry m is the number of bits set below bit i, if bit i is set; else 0x80. */
 #define LUT_EXPAND(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) : 0x80) << 8 * (i))
-
-/* The same as LUT_COMPRESS, in numbers of 16 bits. */
-#define LUT_PLACE(m, k) (uint16_t)(LUT_EIGHT(LUT_COMPRESS, m) >> 8 * (k)&0xff)
+static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
 
 /* Tables whose entries are arrays: E(m, k) is number k of entry m. */
 #define LUT_FOUR_OF(E, m)                                                                                              \
@@ -41,21 +40,21 @@
 #define LUT_256_ROWS(ROW, E)                                                                                           \
     LUT_64_ROWS(ROW, E, 0), LUT_64_ROWS(ROW, E, 64), LUT_64_ROWS(ROW, E, 128), LUT_64_ROWS(ROW, E, 192)
 
+/* The same as LUT_COMPRESS, in numbers of 16 bits. */
+#define LUT_PLACE(m, k) (uint16_t)(LUT_EIGHT(LUT_COMPRESS, m) >> 8 * (k)&0xff)
+static const uint16_t lut_places[256][8] = {LUT_256_ROWS(LUT_EIGHT_OF, LUT_PLACE)};
+
 /* Expand by a permutation that uses the low three bits of an index, then by an instruction that clears lanes where
  * the index is zero: LUT_EXPAND with 8 in place of 0, and 0 in place of 0x80. */
-#define LUT_SIGN(m, i) ((uint64_t)((m) >> (i)&1 ? LUT_RANK(m, i) ? LUT_RANK(m, i) : 8 : 0) << 8 * (i))
+#define LUT_RANK_OR_8(rank) ((rank) ? (rank) : 8)
+#define LUT_SIGN(m, i) ((uint64_t)(((m) >> (i)&1) * LUT_RANK_OR_8(LUT_RANK(m, i))) << 8 * (i))
+static const uint64_t lut_sign[256] = {LUT_256(LUT_SIGN)};
 
 /* LUT_SIGN and LUT_COMPRESS of masks of four bits, where each bit stands for a pair of lanes. */
-#define LUT_SIGN_PAIR(m, i)                                                                                            \
-    ((uint64_t)((m) >> (i) / 2 & 1 ? LUT_RANK(m, (i) / 2) || (i) % 2 ? 2 * LUT_RANK(m, (i) / 2) + (i) % 2 : 8 : 0)     \
-     << 8 * (i))
-#define LUT_COMPRESS_PAIR(m, i) ((m) >> (i) / 2 & 1 ? (uint64_t)(i) << 8 * (2 * LUT_RANK(m, (i) / 2) + (i) % 2) : 0)
-
-static const uint64_t lut_compress[256] = {LUT_256(LUT_COMPRESS)};
-static const uint16_t lut_places[256][8] = {LUT_256_ROWS(LUT_EIGHT_OF, LUT_PLACE)};
-static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
-static const uint64_t lut_sign[256] = {LUT_256(LUT_SIGN)};
-static const uint64_t lut_compress_pair[16] = {LUT_16(LUT_COMPRESS_PAIR, 0)};
+#define LUT_RANK_PAIR(m, i) (2 * LUT_RANK(m, (i) / 2) + (i) % 2)
+#define LUT_SIGN_PAIR(m, i) ((uint64_t)(((m) >> (i) / 2 & 1) * LUT_RANK_OR_8(LUT_RANK_PAIR(m, i))) << 8 * (i))
 static const uint64_t lut_sign_pair[16] = {LUT_16(LUT_SIGN_PAIR, 0)};
+#define LUT_COMPRESS_PAIR(m, i) ((m) >> (i) / 2 & 1 ? (uint64_t)(i) << 8 * LUT_RANK_PAIR(m, i) : 0)
+static const uint64_t lut_compress_pair[16] = {LUT_16(LUT_COMPRESS_PAIR, 0)};
 
 #endif

@@ -35,19 +35,19 @@ static const struct pici_kind kinds[DTYPE_LAST + 1] = {
     INTEGER(PICI_IS_UNSIGNED, 64),
 };
 
-void pici_reduce(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int max)
+void pici_reduce(uint8_t *dst, const uint8_t *src, size_t count, unsigned dtype, int max)
 {
-    pici_isa()->reduce[fmt_width_log2(dtype)]->order(dst, src, n, &kinds[dtype], max);
+    pici_isa()->reduce[fmt_width_log2(dtype)]->order(dst, src, count, &kinds[dtype], max);
 }
 
-void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int quiet)
+void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t count, unsigned dtype, int quiet)
 {
-    const struct pici_kind *k = &kinds[dtype];
+    const struct pici_kind *kind = &kinds[dtype];
     const int w = fmt_width_log2(dtype);
-    if (k->type == PICI_IS_FLOAT)
-        pici_isa()->reduce[w]->positive_zeros(dst, src, n, k, quiet);
-    else if (n && dst != src)
-        memcpy(dst, src, n << w);
+    if (kind->type == PICI_IS_FLOAT)
+        pici_isa()->reduce[w]->positive_zeros(dst, src, count, kind, quiet);
+    else if (count && dst != src)
+        memcpy(dst, src, count << w);
 }
 
 /* Integers of up to 32 bits are divided as doubles, for speed. The result is right: where x / by is not an integer,
@@ -80,25 +80,25 @@ DIVIDE_INTEGER(u64, uint64_t, x / (uint64_t)by)
  * equal, so x / by is at least u / by away from c. The first rounding moves the quotient by 2^(e - p) at most, which
  * is less than that if by < 2^(p - m - 1): in float for by up to 2^13 with f16, and more with the other dtypes; in
  * double always. */
-void pici_divide(uint8_t *dst, size_t n, unsigned dtype, int by)
+void pici_divide(uint8_t *dst, size_t count, unsigned dtype, int by)
 {
     typedef void divide(uint8_t *, size_t, const struct pici_kind *, int);
     static divide *const of_integer[] = {divide_i8,  divide_u8,  divide_i16, divide_u16,
                                          divide_i32, divide_u32, divide_i64, divide_u64};
-    const struct pici_kind *k = &kinds[dtype];
+    const struct pici_kind *kind = &kinds[dtype];
     const int w = fmt_width_log2(dtype);
     const struct pici_reduce *floats = pici_isa()->reduce[w];
-    divide *f = k->type != PICI_IS_FLOAT ? of_integer[dtype - FIRST_INTEGER]
-                : by > 4096              ? floats->divide_by_many
-                                         : floats->divide;
-    if (w > 0 || n < 256) {
-        f(dst, n, k, by);
+    divide *kernel = by > 4096 ? floats->divide_by_many : floats->divide;
+    if (kind->type != PICI_IS_FLOAT)
+        kernel = of_integer[dtype - FIRST_INTEGER];
+    if (w > 0 || count < 256) {
+        kernel(dst, count, kind, by);
         return;
     }
     uint8_t quotient[256]; /* of every possible byte */
     for (unsigned i = 0; i < 256; i++)
         quotient[i] = (uint8_t)i;
-    f(quotient, 256, k, by);
-    for (size_t i = 0; i < n; i++)
+    kernel(quotient, 256, kind, by);
+    for (size_t i = 0; i < count; i++)
         dst[i] = quotient[dst[i]];
 }
