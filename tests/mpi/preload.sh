@@ -191,7 +191,7 @@ neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks ar
     extra="$direct PICI_PMPI_WAIT=1"
     LIMIT=6 launch 4 "$dir/neighbors" parts
     says "neighbours, counts that MPI forbids" \
-        'in MPI_Neighbor_allgather; .*? Do all ranks give the same count, as MPI demands?$'
+        'in MPI_Neighbor_allgather; .*\. Do all ranks give the same count, as MPI demands?$'
     extra=$direct
     attempt "neighbours, overlapping buffers" 4 neighbors overlap -- 'MPI_Neighbor_allgather 0 of 1 calls.* 1 off$'
     attempt "neighbours, errors" 4 neighbors errors -- 'MPI_Neighbor_allgatherv: rank 0 sends another count' \
