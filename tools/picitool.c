@@ -266,7 +266,8 @@ static const struct verb bare = {NULL,
 
 static void verb_name(const struct verb *verb, char name[32])
 {
-    snprintf(name, 32, "%s%s%s", verb->group ? verb->group : "", verb->group ? " " : "", verb->name);
+    const char *const group = verb->group ? verb->group : "";
+    snprintf(name, 32, "%s%s%s", group, *group ? " " : "", verb->name);
 }
 
 static void print_usage(void)
@@ -319,11 +320,8 @@ static void print_verb_help(const struct verb *verb)
         const char *value = options[i].value ? options[i].value : "";
         if (letter_of(verb, i))
             snprintf(letter, sizeof letter, "-%c, ", letter_of(verb, i));
-        snprintf(left, sizeof left,
-                 options[i].value_optional ? "%s--%s[=%s]"
-                 : *value                  ? "%s--%s %s"
-                                           : "%s--%s",
-                 letter, options[i].name, value);
+        const char *const with_value = options[i].value_optional ? "%s--%s[=%s]" : "%s--%s %s";
+        snprintf(left, sizeof left, *value ? with_value : "%s--%s", letter, options[i].name, value);
         printf("  %-24s  ", left);
         for (const char *position = options[i].help; *position; position++) {
             putchar(*position);
@@ -407,7 +405,9 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct verb *verb, 
     va_start(args, what);
     vsnprintf(text, sizeof text, what, args);
     va_end(args);
-    return tool_usage(NULL, "%s%s%s; see picitool %s --help", name, *name ? ": " : "", text, *name ? name : "-d");
+    if (!*name)
+        return tool_usage(NULL, "%s; see picitool -d --help", text);
+    return tool_usage(NULL, "%s: %s; see picitool %s --help", name, text, name);
 }
 
 /* Report word, as "--tensr=x": either it is no option of the verb, or the option takes no value. */
@@ -465,11 +465,16 @@ static int parse_options(const struct verb *verb, int argc, char **argv, struct 
     for (int i = 0; i < OPTIONS; i++) {
         if (!takes(verb, i))
             continue;
-        int has = !options[i].value ? no_argument : options[i].value_optional ? optional_argument : required_argument;
+        int has = required_argument;
+        if (!options[i].value)
+            has = no_argument;
+        else if (options[i].value_optional)
+            has = optional_argument;
         longs[count++] = (struct option){options[i].name, has, NULL, 256 + i};
         if (letter_of(verb, i)) {
             letters[used++] = letter_of(verb, i);
-            for (int colons = has == required_argument ? 1 : has == optional_argument ? 2 : 0; colons; colons--)
+            /* required_argument is 1 and optional_argument 2: as many colons */
+            for (int colons = has; colons; colons--)
                 letters[used++] = ':';
         }
     }
@@ -633,14 +638,17 @@ static void offer(const char *begun, const char *dashes, const char *word, const
 /* Offer the values of an option: its words, or the tensors of the files named by the other words. */
 static void offer_values(enum option_id id, const char *begun, char **words, int count)
 {
-    const char *(*word)(int) = id == OPT_FORMAT       ? value_format_word
-                               : id == OPT_DTYPE      ? value_dtype_word
-                               : id == OPT_TYPE       ? value_type_word
-                               : id == OPT_ZEROS      ? value_zeros_word
-                               : id == OPT_MACHINE    ? value_machine_word
-                               : id == OPT_COLLECTIVE ? predict_collective
-                               : id == OPT_PLOT       ? predict_plot_name
-                                                      : NULL;
+    static const struct {
+        enum option_id id;
+        const char *(*word)(int);
+    } lists[] = {{OPT_FORMAT, value_format_word},   {OPT_DTYPE, value_dtype_word},
+                 {OPT_TYPE, value_type_word},       {OPT_ZEROS, value_zeros_word},
+                 {OPT_MACHINE, value_machine_word}, {OPT_COLLECTIVE, predict_collective},
+                 {OPT_PLOT, predict_plot_name}};
+    const char *(*word)(int) = NULL;
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
+        if (lists[i].id == id)
+            word = lists[i].word;
     for (int i = 0; word && word(i); i++)
         offer(begun, "", word(i), options[id].name);
     for (int i = 0; id == OPT_TENSOR && i < count; i++)

@@ -47,6 +47,11 @@ bool predict_set_machine(struct predict *prediction, const char *name)
 _Static_assert((int)PREDICT_WHY == (int)TUNE_WHY, "room for the reader's words");
 _Static_assert((int)PREDICT_OURS >= (int)SCHEDULES_MOST && PREDICT_OTHERS >= MODEL_NATIVES - 1, "room for candidates");
 
+static const char *or_dash(const char *text)
+{
+    return text[0] ? text : "-";
+}
+
 bool predict_set_tune(struct predict *prediction, const char *name, const void *bytes, size_t size, char *reason)
 {
     struct tune *tune = calloc(1, sizeof *tune);
@@ -64,8 +69,8 @@ bool predict_set_tune(struct predict *prediction, const char *name, const void *
              "a tune file of %zu points, the largest shape %d ranks on %d nodes", tune->point_count, largest.ranks,
              largest.nodes.nodes);
     snprintf(prediction->made, sizeof prediction->made, "Measured %s; transport %s, library %s, CPU %s.",
-             tune->date[0] ? tune->date : "(no date)", tune->transport[0] ? tune->transport : "-",
-             tune->library[0] ? tune->library : "-", tune->cpu[0] ? tune->cpu : "-");
+             tune->date[0] ? tune->date : "(no date)", or_dash(tune->transport), or_dash(tune->library),
+             or_dash(tune->cpu));
     prediction->source = prediction->made;
     prediction->machine = &tune->machine;
     prediction->slice_bytes = pici_model_call.slice_bytes;

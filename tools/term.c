@@ -14,6 +14,14 @@
 
 #include "parse/parse.h"
 
+/* Decimals of a number: two below one limit, one below another. */
+static int decimals(double amount, double two_below, double one_below)
+{
+    if (amount < two_below)
+        return 2;
+    return amount < one_below ? 1 : 0;
+}
+
 const char *term_bytes(char buffer[TERM_TEXT], uint64_t bytes)
 {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
@@ -26,11 +34,7 @@ const char *term_bytes(char buffer[TERM_TEXT], uint64_t bytes)
     if (unit == 0)
         snprintf(buffer, TERM_TEXT, "%u B", (unsigned)bytes);
     else
-        snprintf(buffer, TERM_TEXT,
-                 amount < 10    ? "%.2f %s"
-                 : amount < 100 ? "%.1f %s"
-                                : "%.0f %s",
-                 amount, units[unit]);
+        snprintf(buffer, TERM_TEXT, "%.*f %s", decimals(amount, 10, 100), amount, units[unit]);
     return buffer;
 }
 
@@ -43,8 +47,10 @@ const char *term_percent(char buffer[TERM_TEXT], uint64_t part, uint64_t whole)
         snprintf(buffer, TERM_TEXT, "%s", part ? "100%" : "0%");
     else if (percent >= 99.95) /* must not look like 100% */
         snprintf(buffer, TERM_TEXT, percent < 99.995 ? "%.2f%%" : "~100%%", percent);
+    else if (percent >= 1)
+        snprintf(buffer, TERM_TEXT, "%.*f%%", percent >= 10 ? 1 : 2, percent);
     else
-        snprintf(buffer, TERM_TEXT, percent >= 10 ? "%.1f%%" : percent >= 1 ? "%.2f%%" : "%.2g%%", percent);
+        snprintf(buffer, TERM_TEXT, "%.2g%%", percent);
     return buffer;
 }
 
@@ -169,11 +175,7 @@ const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds)
         amount /= 1000;
         unit++;
     }
-    snprintf(buffer, TERM_TEXT,
-             amount < 9.995   ? "%.2f %s"
-             : amount < 99.95 ? "%.1f %s"
-                              : "%.0f %s",
-             amount, units[unit]);
+    snprintf(buffer, TERM_TEXT, "%.*f %s", decimals(amount, 9.995, 99.95), amount, units[unit]);
     return buffer;
 }
 
@@ -187,7 +189,9 @@ void term_set_progress(bool is)
 
 void term_set_talk(int level)
 {
-    talk = level < TERM_SILENT ? TERM_SILENT : level > TERM_VERBOSE ? TERM_VERBOSE : level;
+    if (level < TERM_SILENT)
+        level = TERM_SILENT;
+    talk = level > TERM_VERBOSE ? TERM_VERBOSE : level;
 }
 
 int term_talk(void)

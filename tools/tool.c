@@ -105,6 +105,13 @@ int tool_nomem(const char *file, const char *what)
     return tool_bad(file, "out of memory for %s", what);
 }
 
+int tool_failed(const char *file, enum pici_status status, const char *reason)
+{
+    if (!status)
+        return TOOL_OK;
+    return reason[0] ? tool_bad(NULL, "%s", reason) : tool_bad(file, "%s", pici_strerror(status));
+}
+
 unsigned tool_threads(int asked)
 {
     long threads = asked ? asked : sysconf(_SC_NPROCESSORS_ONLN);
@@ -152,13 +159,15 @@ const char *tool_extension(const char *path)
 char *tool_output_name(const char *input_path, const char *extension, const char *folder)
 {
     const bool stream = strcmp(input_path, "-") == 0;
-    const char *const slash = folder && !stream ? strrchr(input_path, '/') : NULL, *const name =
-                                                                                       slash ? slash + 1 : input_path;
+    const char *const slash = folder && !stream ? strrchr(input_path, '/') : NULL;
+    const char *const name = slash ? slash + 1 : input_path;
     size_t capacity = strlen(name) + strlen(extension) + 2 + (folder ? strlen(folder) : 0);
     char *name_out = malloc(capacity);
+    const char *const in = folder && !stream ? folder : "";
+    if (stream)
+        extension = "";
     if (name_out)
-        snprintf(name_out, capacity, "%s%s%s%s", folder && !stream ? folder : "", folder && !stream ? "/" : "", name,
-                 stream ? "" : extension);
+        snprintf(name_out, capacity, "%s%s%s%s", in, *in ? "/" : "", name, extension);
     return name_out;
 }
 

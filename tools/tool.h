@@ -110,6 +110,9 @@ const char *tool_last_error(void);
 /* tool_bad: out of memory for what. */
 int tool_nomem(const char *file, const char *what);
 
+/* tool_bad, of a call of the library that has said why in reason, or ""; TOOL_OK if it has not failed. */
+int tool_failed(const char *file, enum pici_status, const char *reason);
+
 /* The number of threads for a value of --threads; 0 stands for the number of online cores. At least 1. */
 unsigned tool_threads(int asked);
 

@@ -193,9 +193,9 @@ static int read_list(struct folder *folder)
 
 enum tool_type folder_part_type(const struct folder_entry *entry)
 {
-    return tool_has_extension(entry->name, SHARDS_EXTENSION)                 ? TYPE_SAFETENSORS
-           : tool_has_extension(entry->name, ".distcp") && entry->bytes != 0 ? TYPE_RAW
-                                                                             : TYPE_UNSET;
+    if (tool_has_extension(entry->name, SHARDS_EXTENSION))
+        return TYPE_SAFETENSORS;
+    return tool_has_extension(entry->name, ".distcp") && entry->bytes != 0 ? TYPE_RAW : TYPE_UNSET;
 }
 
 /* Finds the shards of a checkpoint. */
@@ -427,10 +427,10 @@ uint64_t folder_original_bytes(const struct folder *folder)
 
 int folder_expect_checkpoint(const struct folder *folder)
 {
-    return !folder->made
-               ? TOOL_OK
-               : tool_usage(folder->path, folder->list.delta ? "is a delta: picitool apply applies it"
-                                                             : "is compressed: picitool decompress restores it");
+    if (!folder->made)
+        return TOOL_OK;
+    return tool_usage(folder->path, folder->list.delta ? "is a delta: picitool apply applies it"
+                                                       : "is compressed: picitool decompress restores it");
 }
 
 int folder_expect_made(const struct folder *folder, bool delta)
@@ -438,9 +438,10 @@ int folder_expect_made(const struct folder *folder, bool delta)
     if (!folder->made)
         return tool_usage(folder->path, "is an uncompressed checkpoint, not %s",
                           delta ? "a delta" : "a compressed folder");
-    return folder->list.delta == delta ? TOOL_OK
-           : delta                     ? tool_usage(folder->path, "is compressed, not a delta")
-                   : tool_bad(folder->path, "is a delta: restore it with picitool apply and its base");
+    if (folder->list.delta == delta)
+        return TOOL_OK;
+    return delta ? tool_usage(folder->path, "is compressed, not a delta")
+                 : tool_bad(folder->path, "is a delta: restore it with picitool apply and its base");
 }
 
 struct folder_sum folder_input_sum(const struct input *input)

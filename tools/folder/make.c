@@ -32,9 +32,9 @@ static int write_list(const struct folder_make *making)
     size_t size;
     char *const path = folder_path(making->to, FOLDER_LIST_NAME, ""), *const text =
                                                                           folder_list_text(&making->list, &size);
-    const int status = !path   ? TOOL_BAD
-                       : !text ? tool_nomem(making->to, "the list of files")
-                               : write_text(&output, path, text, size);
+    int status = TOOL_BAD;
+    if (path)
+        status = text ? write_text(&output, path, text, size) : tool_nomem(making->to, "the list of files");
     output_discard(&output);
     free(path);
     free(text);
@@ -135,7 +135,9 @@ int folder_refuse_inside(const char *input_path, const char *output_path)
 static size_t files_most(void)
 {
     const long most = sysconf(_SC_OPEN_MAX);
-    return most < 0 ? SIZE_MAX : most < 16 ? 1 : (size_t)most / 8;
+    if (most < 0)
+        return SIZE_MAX;
+    return most < 16 ? 1 : (size_t)most / 8;
 }
 
 static int make_all(struct folder_make *making, struct outfolder *to, const char *out, struct results *results)
@@ -170,8 +172,9 @@ int folder_make(struct folder_make *making, const char *out, struct results *res
     if (folder_same(out, making->from->path))
         return tool_usage(out, "is the input");
     TRY(folder_refuse_inside(making->from->path, out));
-    TRY(outfolder_open(&to, out, making->mode ? making->mode : making->from->mode,
-                       making->options->force || making->in_place, making->in_place ? NULL : &making->list));
+    const mode_t mode = making->mode ? making->mode : making->from->mode;
+    const bool force = making->options->force || making->in_place;
+    TRY(outfolder_open(&to, out, mode, force, making->in_place ? NULL : &making->list));
     const int status = make_all(making, &to, out, results);
     outfolder_discard(&to);
     return status;

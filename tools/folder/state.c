@@ -72,9 +72,10 @@ int checkpoint_add(const struct checkpoint *checkpoint, struct pici_state *state
     const struct pici_tensor described = source_describe(&source, attrs);
     const enum pici_status failed =
         pici_state_add(state, &described, NULL, checkpoint->start[entry->shard] + tensor->offset);
+    if (!failed)
+        return TOOL_OK;
     return failed == PICI_E_NOMEM ? tool_nomem(checkpoint->folder.path, "the list of tensors")
-           : failed               ? tool_bad(checkpoint->folder.path, "%s", pici_strerror(failed))
-                                  : TOOL_OK;
+                                  : tool_bad(checkpoint->folder.path, "%s", pici_strerror(failed));
 }
 
 int checkpoint_output(const struct checkpoint *checkpoint, struct output *output, const char *to, int fd)

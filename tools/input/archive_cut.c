@@ -170,9 +170,13 @@ void cut_tell_kept(const struct cut *cut)
 {
     char name[64];
     const struct zip_entry *entry = &cut->archive->zip.entries[cut->first_kept];
-    if (cut->exact && cut->kept)
-        tool_warn(cut->archive->input->name, "%zu of %zu entries %s kept as %s: '%s': %s", cut->kept,
-                  cut->archive->zip.count, cut->kept == 1 ? "is" : "are",
-                  cut->kept == 1 ? "it is" : "they are, the first",
-                  pici_parse_printable(name, sizeof name, entry->name, entry->name_size), cut->kept_reason.what);
+    if (!cut->exact || !cut->kept)
+        return;
+    pici_parse_printable(name, sizeof name, entry->name, entry->name_size);
+    if (cut->kept == 1)
+        tool_warn(cut->archive->input->name, "1 of %zu entries is kept as it is: '%s': %s", cut->archive->zip.count,
+                  name, cut->kept_reason.what);
+    else
+        tool_warn(cut->archive->input->name, "%zu of %zu entries are kept as they are, the first: '%s': %s", cut->kept,
+                  cut->archive->zip.count, name, cut->kept_reason.what);
 }

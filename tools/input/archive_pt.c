@@ -92,7 +92,9 @@ static int rank_of(const struct torch_tensor *tensor, uint64_t bytes)
 {
     const bool as_is = is_whole(tensor, bytes) && !tensor->conjugate && !tensor->negative &&
                        tensor->rank + (tensor->item_elements > 1) <= PICI_RANK_MAX;
-    return !as_is ? 0 : tensor->row_major ? 2 : is_reversed(tensor);
+    if (!as_is)
+        return 0;
+    return tensor->row_major ? 2 : is_reversed(tensor);
 }
 
 /* Sets which tensor each storage is called after: the first of those that describe it best. */
@@ -179,8 +181,11 @@ static int rename_tensors(struct archive *archive, struct archive_name *names, s
         tensor->name_size = key.size;
         position += key.size + 1;
     }
-    tool_warn(archive->input->name, "%zu tensor%s the name of another and get%s another, the first '%s'", twice,
-              twice == 1 ? " has" : "s have", twice == 1 ? "s" : "", shown);
+    if (twice == 1)
+        tool_warn(archive->input->name, "1 tensor has the name of another and gets another, the first '%s'", shown);
+    else
+        tool_warn(archive->input->name, "%zu tensors have the name of another and get another, the first '%s'", twice,
+                  shown);
     return TOOL_OK;
 }
 
@@ -243,8 +248,10 @@ static uint8_t *put_view(uint8_t *target, const struct torch_tensor *tensor, uin
     store_le64(target + PICI_VIEW_OFFSET, tensor->items ? tensor->offset * tensor->item_elements : 0);
     target[PICI_VIEW_DTYPE] = (uint8_t)tensor->dtype;
     target[PICI_VIEW_RANK] = (uint8_t)rank;
-    target[PICI_VIEW_FLAGS] =
-        (uint8_t)((tensor->conjugate ? PICI_VIEW_CONJUGATE : 0) | (tensor->negative ? PICI_VIEW_NEGATIVE : 0));
+    if (tensor->conjugate)
+        target[PICI_VIEW_FLAGS] |= PICI_VIEW_CONJUGATE;
+    if (tensor->negative)
+        target[PICI_VIEW_FLAGS] |= PICI_VIEW_NEGATIVE;
     target[PICI_VIEW_WORD] = (uint8_t)word_size;
     store_le32(target + PICI_VIEW_NAME, (uint32_t)tensor->name_size);
     target += PICI_VIEW_FIXED;
@@ -425,13 +432,15 @@ const char *archive_view(struct archive *archive, size_t index, char *buffer, si
     const bool is_part = stored && stored->tensor != ARCHIVE_NONE && (stored->tensor != index || !stored->whole);
     const struct torch_tensor *after =
         is_part && stored->tensor != index ? &archive->torch.tensors[stored->tensor] : NULL;
-    return view_text(buffer, capacity,
-                     &(struct view_words){.rank = tensor->rank,
-                                          .strides = tensor->row_major ? NULL : tensor->strides,
-                                          .is_part = is_part,
-                                          .offset = tensor->offset,
-                                          .of = after ? after->name : NULL,
-                                          .of_size = after ? after->name_size : 0,
-                                          .conjugate = tensor->conjugate,
-                                          .negative = tensor->negative});
+    struct view_words words = {.rank = tensor->rank,
+                               .strides = tensor->row_major ? NULL : tensor->strides,
+                               .is_part = is_part,
+                               .offset = tensor->offset,
+                               .conjugate = tensor->conjugate,
+                               .negative = tensor->negative};
+    if (after) {
+        words.of = after->name;
+        words.of_size = after->name_size;
+    }
+    return view_text(buffer, capacity, &words);
 }

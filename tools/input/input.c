@@ -294,11 +294,12 @@ int input_remove(const struct input *input, const char *path)
         return TOOL_OK;
     if (lstat(path, &info) < 0)
         return tool_bad(path, "not removed: %s", strerror(errno));
+    if (S_ISLNK(info.st_mode))
+        return tool_bad(path, "not removed: it is a symbolic link");
+    if (!S_ISREG(info.st_mode))
+        return tool_bad(path, "not removed: it is not a regular file");
     if (!input_is_file(input, &info))
-        return tool_bad(path, "not removed: %s",
-                        S_ISREG(info.st_mode)   ? "it is another file than the one that was read"
-                        : S_ISLNK(info.st_mode) ? "it is a symbolic link"
-                                                : "it is not a regular file");
+        return tool_bad(path, "not removed: it is another file than the one that was read");
     if (!is_unchanged(input, &info))
         return tool_bad(path, "not removed: it has changed while it was read");
     return unlink(path) < 0 ? tool_bad(path, "not removed: %s", strerror(errno)) : TOOL_OK;

@@ -62,7 +62,8 @@ const char *looks(struct input *input, const uint8_t *head, size_t size, enum to
         snprintf(word, sizeof word, "--type %s", sniffed.type);
         advice = taken == TYPE_UNSET ? "picitool compress makes a .pici file of it" : word;
     }
-    snprintf(buffer, LOOKS_TEXT, "looks like %s%s%s", sniffed.what, advice ? ": " : "", advice ? advice : "");
+    const char *const colon = advice ? ": " : "";
+    snprintf(buffer, LOOKS_TEXT, "looks like %s%s%s", sniffed.what, colon, advice ? advice : "");
     return buffer;
 }
 

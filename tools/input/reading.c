@@ -25,10 +25,10 @@ int reading_kind(struct input *input, const char *path, enum reading_kind *kind)
         *kind = READING_FILE;
     else if (got >= 4 && memcmp(first, "PICI", 4) == 0)
         *kind = READING_BLOCK;
+    else if (tool_has_extension(path, ".pici"))
+        *kind = READING_FILE;
     else
-        *kind = tool_has_extension(path, ".pici")  ? READING_FILE
-                : tool_has_extension(path, ".blk") ? READING_BLOCK
-                                                   : READING_OTHER;
+        *kind = tool_has_extension(path, ".blk") ? READING_BLOCK : READING_OTHER;
     return TOOL_OK;
 }
 
@@ -312,9 +312,9 @@ int reading_delta(const struct reading *reading, struct delta *delta)
 {
     char reason[PICI_WHY_BYTES];
     enum pici_status status = pici_delta_open(delta, reading->reader, reason);
-    return !status     ? TOOL_OK
-           : reason[0] ? tool_bad(reading->input->name, "%s", reason)
-                       : reading_failed(reading, status);
+    if (!status)
+        return TOOL_OK;
+    return reason[0] ? tool_bad(reading->input->name, "%s", reason) : reading_failed(reading, status);
 }
 
 int reading_view(struct reading *reading, uint64_t index, struct pici_view *view)

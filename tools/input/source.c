@@ -123,6 +123,17 @@ static int open_archive(struct source *source, const struct tool_options *option
     return TOOL_OK;
 }
 
+static int open_typed(struct source *source, const struct tool_options *options, const struct limit *exact)
+{
+    switch (source->type) {
+    case TYPE_NPY: return open_npy(source);
+    case TYPE_SAFETENSORS: return open_safetensors(source);
+    case TYPE_PT:
+    case TYPE_NPZ: return open_archive(source, options, exact);
+    default: return open_raw(source, options);
+    }
+}
+
 static int open_any(struct source *source, struct input *input, const char *path, const struct tool_options *options,
                     const struct limit *exact)
 {
@@ -134,10 +145,7 @@ static int open_any(struct source *source, struct input *input, const char *path
     if (source->type != TYPE_RAW && source->type != TYPE_PT && options->dtype)
         return tool_usage(input->name, "--dtype is for raw input and .pt; this is taken as .%s",
                           tool_type_name(source->type));
-    int status = source->type == TYPE_NPY           ? open_npy(source)
-                 : source->type == TYPE_SAFETENSORS ? open_safetensors(source)
-                 : tool_type_is_zip(source->type)   ? open_archive(source, options, exact)
-                                                    : open_raw(source, options);
+    int status = open_typed(source, options, exact);
     if (status)
         source_close(source);
     return status;
@@ -400,10 +408,9 @@ static int next_archived(struct source *source, struct source_tensor *tensor, bo
         describe_storage(source, tensor);
     } else {
         describe_bytes(source, tensor, part->kind == ARCHIVE_STORAGE ? source->raw_dtype : PICI_U8);
-        tensor->dtype_text = part->kind == ARCHIVE_KEPT && !archive->zip.entries[part->number].stored
-                                 ? "compressed entry"
-                             : part->kind == ARCHIVE_KEPT ? "entry"
-                                                          : pici_dtype_name(tensor->dtype);
+        tensor->dtype_text = pici_dtype_name(tensor->dtype);
+        if (part->kind == ARCHIVE_KEPT)
+            tensor->dtype_text = archive->zip.entries[part->number].stored ? "entry" : "compressed entry";
     }
     if (!tensor->filler)
         describe_deflated(source, tensor);
@@ -423,14 +430,22 @@ static int expect_end(struct source *source)
                                               : "bytes after the last tensor");
 }
 
+static int next_typed(struct source *source, struct source_tensor *tensor, bool *more)
+{
+    switch (source->type) {
+    case TYPE_NPY: return next_npy(source, tensor, more);
+    case TYPE_SAFETENSORS: return next_safetensors(source, tensor, more);
+    case TYPE_PT:
+    case TYPE_NPZ: return next_archived(source, tensor, more);
+    default: return next_raw(source, tensor, more);
+    }
+}
+
 int source_next(struct source *source, struct source_tensor *tensor, bool *more)
 {
     memset(tensor, 0, sizeof *tensor);
     *more = true;
-    TRY(source->type == TYPE_NPY           ? next_npy(source, tensor, more)
-        : source->type == TYPE_SAFETENSORS ? next_safetensors(source, tensor, more)
-        : tool_type_is_zip(source->type)   ? next_archived(source, tensor, more)
-                                           : next_raw(source, tensor, more));
+    TRY(next_typed(source, tensor, more));
     if (*more && !tensor->title) {
         tensor->title = tensor->name;
         tensor->title_size = tensor->name_size;

@@ -161,9 +161,10 @@ int tensors_state(struct tensors *tensors, struct pici_state **state)
     free(tensors->tensor);
     tensors->tensor = NULL;
     tensors->count = 0;
+    if (!failed)
+        return TOOL_OK;
     return failed == PICI_E_NOMEM ? tool_nomem(tensors->input.name, "the list of tensors")
-           : failed               ? tool_bad(tensors->input.name, "%s", pici_strerror(failed))
-                                  : TOOL_OK;
+                                  : tool_bad(tensors->input.name, "%s", pici_strerror(failed));
 }
 
 void tensor_swap(bool big_endian, size_t width, void *buffer, size_t bytes)

@@ -32,10 +32,8 @@ const char *view_text(char *buffer, size_t capacity, const struct view_words *wo
     }
     if (words->conjugate || words->negative) {
         char *const next = next_words(buffer, capacity, &remaining);
-        snprintf(next, remaining, "%s",
-                 !words->conjugate ? "negative"
-                 : words->negative ? "negative conjugate"
-                                   : "conjugate");
+        const char *const sign = words->negative ? "negative conjugate" : "conjugate";
+        snprintf(next, remaining, "%s", words->conjugate ? sign : "negative");
     }
     return buffer;
 }

@@ -22,7 +22,10 @@ struct bound *bound_new(enum pici_dtype dtype)
         return NULL;
     bound->dtype = dtype;
     bound->width = pici_dtype_width(dtype);
-    bound->differences = dtype == PICI_F16 || dtype == PICI_BF16 ? 1 << 16 : dtype == PICI_F32 ? LENGTHS : 0;
+    if (dtype == PICI_F16 || dtype == PICI_BF16)
+        bound->differences = 1 << 16;
+    else if (dtype == PICI_F32)
+        bound->differences = LENGTHS;
     for (unsigned exponent = 0; bound->differences && exponent < (dtype == PICI_F16 ? 32 : EXPONENTS); exponent++) {
         bound->count[exponent] = calloc(bound->differences, sizeof **bound->count);
         if (!bound->count[exponent]) {
@@ -42,7 +45,8 @@ void bound_free(struct bound *bound)
 
 static void add_16(struct bound *bound, const uint8_t *from, const uint8_t *to, uint64_t count)
 {
-    const unsigned shift = bound->dtype == PICI_F16 ? 10 : 7, exponents = bound->dtype == PICI_F16 ? 31 : 255;
+    const unsigned shift = bound->dtype == PICI_F16 ? 10 : 7;
+    const unsigned exponents = bound->dtype == PICI_F16 ? 31 : 255;
     for (uint64_t i = 0; i < count; i++) {
         uint16_t old_bits, new_bits;
         memcpy(&old_bits, from + 2 * i, 2);
@@ -51,8 +55,8 @@ static void add_16(struct bound *bound, const uint8_t *from, const uint8_t *to, 
         bound->elements[exponent]++;
         if (old_bits == new_bits)
             continue;
-        const unsigned old_order = old_bits >> 15 ? old_bits ^ 0x7fffu : old_bits,
-                       new_order = new_bits >> 15 ? new_bits ^ 0x7fffu : new_bits;
+        const unsigned old_order = old_bits >> 15 ? old_bits ^ 0x7fffu : old_bits;
+        const unsigned new_order = new_bits >> 15 ? new_bits ^ 0x7fffu : new_bits;
         bound->changed[exponent]++;
         bound->count[exponent][(new_order - old_order) & 0xffff]++;
     }
@@ -68,8 +72,9 @@ static void add_f32(struct bound *bound, const uint8_t *from, const uint8_t *to,
         bound->elements[exponent]++;
         if (old_bits == new_bits)
             continue;
-        const uint32_t difference =
-            (new_bits >> 31 ? new_bits ^ 0x7fffffff : new_bits) - (old_bits >> 31 ? old_bits ^ 0x7fffffff : old_bits);
+        const uint32_t old_order = old_bits >> 31 ? old_bits ^ 0x7fffffff : old_bits;
+        const uint32_t new_order = new_bits >> 31 ? new_bits ^ 0x7fffffff : new_bits;
+        const uint32_t difference = new_order - old_order;
         const uint32_t magnitude = difference >> 31 ? 0 - difference : difference;
         unsigned length = 0; /* of the bits after the first */
         while (length < 31 && magnitude >> (length + 1))

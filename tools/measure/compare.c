@@ -51,12 +51,11 @@ void compare_free(struct compare *compare)
 static double median(double times[REPS])
 {
     const double first = times[0], second = times[1], third = times[2];
-    return first < second ? (second < third  ? second
-                             : first < third ? third
-                                             : first)
-                          : (first < third    ? first
-                             : second < third ? third
-                                              : second);
+    const double low = first < second ? first : second;
+    const double high = first < second ? second : first;
+    if (third < low)
+        return low;
+    return third < high ? third : high;
 }
 
 /* Compress and decompress once, with one of the two. False if the elements do not come back. */
@@ -98,10 +97,12 @@ bool compare_add(struct compare *compare, enum pici_dtype dtype, const void *ele
         !scratch_fit(&compare->back, bytes))
         return false;
     for (int rep = -1; rep < REPS; rep++) /* -1: to warm up */
-        for (int which = 0; which < 2; which++)
-            if (!try(compare, which, dtype, elements, count, bytes, &packed[which], &compress[which][rep < 0 ? 0 : rep],
-                     &decompress[which][rep < 0 ? 0 : rep]))
+        for (int which = 0; which < 2; which++) {
+            const int timed = rep < 0 ? 0 : rep;
+            if (!try(compare, which, dtype, elements, count, bytes, &packed[which], &compress[which][timed],
+                     &decompress[which][timed]))
                 return false;
+        }
     for (int which = 0; which < 2; which++) {
         rivals[which]->bytes += packed[which];
         rivals[which]->compress += median(compress[which]);

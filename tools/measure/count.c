@@ -39,18 +39,22 @@ COUNT(negative64, uint64_t, == UINT64_C(1) << 63)
 
 uint64_t count_nonzeros(const void *elements, size_t count, size_t width)
 {
-    return width == 1   ? nonzeros8(elements, count)
-           : width == 2 ? nonzeros16(elements, count)
-           : width == 4 ? nonzeros32(elements, count)
-                        : nonzeros64(elements, count);
+    switch (width) {
+    case 1: return nonzeros8(elements, count);
+    case 2: return nonzeros16(elements, count);
+    case 4: return nonzeros32(elements, count);
+    default: return nonzeros64(elements, count);
+    }
 }
 
 uint64_t count_negative_zeros(const void *elements, size_t count, size_t width)
 {
-    return width == 1   ? negative8(elements, count)
-           : width == 2 ? negative16(elements, count)
-           : width == 4 ? negative32(elements, count)
-                        : negative64(elements, count);
+    switch (width) {
+    case 1: return negative8(elements, count);
+    case 2: return negative16(elements, count);
+    case 4: return negative32(elements, count);
+    default: return negative64(elements, count);
+    }
 }
 
 #define MARK(name, type)                                                                                               \

@@ -59,10 +59,22 @@ static void fold(struct grid *grid, const uint64_t *shape, unsigned rank)
 static void cut(struct grid *grid, unsigned side)
 {
     const bool upright = grid->rows > grid->columns;
-    const uint64_t across = upright ? grid->columns : grid->rows, along = upright ? grid->rows : grid->columns;
+    const uint64_t across = upright ? grid->columns : grid->rows;
+    const uint64_t along = upright ? grid->rows : grid->columns;
     const uint64_t per = divide_up(along, side), narrow = least(per, divide_up(across, side / GRID_ASPECT));
     grid->cell_rows = upright ? per : narrow;
     grid->cell_columns = upright ? narrow : per;
+}
+
+/* Elements of a line, in the order in which they arrive; and of its part in a cell. */
+static uint64_t line_of(const struct grid *grid)
+{
+    return grid->by_column ? grid->rows : grid->columns;
+}
+
+static uint64_t cell_of_line(const struct grid *grid)
+{
+    return grid->by_column ? grid->cell_rows : grid->cell_columns;
 }
 
 bool grid_init(struct grid *grid, const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran, unsigned side)
@@ -85,8 +97,8 @@ bool grid_init(struct grid *grid, const uint64_t *shape, unsigned rank, uint64_t
     grid->cell = calloc((size_t)grid->high * grid->wide, sizeof *grid->cell);
     const uint64_t per = grid->by_column ? grid->cell_rows : grid->cell_columns;
     if (per < LONG) {
-        const uint64_t line = grid->by_column ? grid->rows : grid->columns,
-                       lines = grid->by_column ? grid->cell_columns : grid->cell_rows;
+        const uint64_t line = line_of(grid);
+        const uint64_t lines = grid->by_column ? grid->cell_columns : grid->cell_rows;
         grid->period = line * least(lines, line < PERIOD ? PERIOD / line : 1);
         grid->seen = calloc((size_t)grid->period, sizeof *grid->seen);
     }
@@ -105,8 +117,7 @@ static uint64_t *cell_at(const struct grid *grid, uint64_t lines, uint64_t place
 /* Moves what has been seen in a row of cells to the cells. A number of seen would overflow after 2^50 elements only. */
 static void gather(struct grid *grid, uint64_t lines)
 {
-    const uint64_t line = grid->by_column ? grid->rows : grid->columns,
-                   per = grid->by_column ? grid->cell_rows : grid->cell_columns;
+    const uint64_t line = line_of(grid), per = cell_of_line(grid);
     const uint32_t *seen = grid->seen;
     for (uint64_t done = 0; done < grid->period; done += line)
         for (uint64_t place = 0; place * per < line; place++) {
@@ -123,8 +134,7 @@ static void gather(struct grid *grid, uint64_t lines)
 void grid_add(struct grid *grid, const void *elements, uint64_t count, size_t width)
 {
     const unsigned char *position = elements;
-    const uint64_t line = grid->by_column ? grid->rows : grid->columns,
-                   per = grid->by_column ? grid->cell_rows : grid->cell_columns;
+    const uint64_t line = line_of(grid), per = cell_of_line(grid);
     const uint64_t lines =
         line * (grid->by_column ? grid->cell_columns : grid->cell_rows); /* elements of a row of cells */
     count = least(count, grid->elements - grid->counted);

@@ -120,7 +120,8 @@ static int make_temporary(struct outfolder *folder, const char *path, const char
 static int place_at(struct outfolder *folder, const char *path, char *dir)
 {
     char *const slash = strrchr(dir, '/');
-    const char *const base = slash ? slash + 1 : dir, *const in = slash ? dir : ".";
+    const char *const base = slash ? slash + 1 : dir;
+    const char *const in = slash ? dir : ".";
     if (!*base || strcmp(base, ".") == 0 || strcmp(base, "..") == 0)
         return tool_usage(path, "is not the name of a new folder");
     folder->base_name = strdup(base);
@@ -186,12 +187,15 @@ static int look_at(struct replaced *replaced, const char *folder, DIR *directory
         return TOOL_OK;
     }
     char *const path = *folder ? folder_path(folder, name, "") : strdup(name);
-    const bool may = !path ? false : replaced->list ? is_in_list(replaced->list, path) : name[0] != '.';
-    const int status =
-        !path ? tool_nomem(replaced->path, "a path")
-        : may ? look_through(replaced, path)
-              : tool_usage(replaced->path,
-                           "not replaced: it has folders that the new one lacks, such as %s; remove it first", name);
+    const bool may = replaced->list ? path && is_in_list(replaced->list, path) : name[0] != '.';
+    int status;
+    if (!path)
+        status = tool_nomem(replaced->path, "a path");
+    else if (may)
+        status = look_through(replaced, path);
+    else
+        status = tool_usage(replaced->path,
+                            "not replaced: it has folders that the new one lacks, such as %s; remove it first", name);
     free(path);
     return status;
 }
@@ -201,7 +205,9 @@ static int look_through(struct replaced *replaced, const char *folder)
 {
     char *const path = folder_path(replaced->path, folder, "");
     DIR *const directory = path ? opendir(path) : NULL;
-    int status = !path ? TOOL_BAD : !directory ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
+    int status = path ? TOOL_OK : TOOL_BAD;
+    if (path && !directory)
+        status = tool_bad(path, "%s", strerror(errno));
     for (struct dirent *entry; !status && (entry = readdir(directory));)
         status = look_at(replaced, folder, directory, entry->d_name);
     if (directory)
@@ -284,6 +290,16 @@ static int name_new(const struct outfolder *folder)
     return errno == ENOENT ? renameat(folder->parent, temporary.name, folder->parent, folder->base_name) : -1;
 }
 
+/* Prints why the folder did not get its name, by errno. Returns an exit status. */
+static int not_named(const struct outfolder *folder)
+{
+    if (errno == EEXIST || errno == ENOTEMPTY)
+        return tool_usage(folder->name, "was created meanwhile; not overwritten: --force overwrites it");
+    if (folder->replaces && (errno == EINVAL || errno == ENOSYS))
+        return tool_bad(folder->name, "the file system cannot exchange two folders: remove this one first");
+    return tool_bad(folder->name, "%s", strerror(errno));
+}
+
 int outfolder_commit(struct outfolder *folder)
 {
     sigset_t old;
@@ -292,11 +308,7 @@ int outfolder_commit(struct outfolder *folder)
         return tool_bad(folder->name, "%s", strerror(errno));
     hold_signals(&old);
     if ((folder->replaces ? rename_with(folder, EXCHANGE) : name_new(folder)) != 0) {
-        status = errno == EEXIST || errno == ENOTEMPTY
-                     ? tool_usage(folder->name, "was created meanwhile; not overwritten: --force overwrites it")
-                 : folder->replaces && (errno == EINVAL || errno == ENOSYS)
-                     ? tool_bad(folder->name, "the file system cannot exchange two folders: remove this one first")
-                     : tool_bad(folder->name, "%s", strerror(errno));
+        status = not_named(folder);
     } else {
         temporary.exists = folder->replaces; /* the old one has the temporary name now */
         if (outfolder_sync(folder->parent) != 0) {

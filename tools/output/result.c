@@ -57,8 +57,10 @@ static void line(const char *name, uint64_t dense, uint64_t compressed, bool res
         const double percent = 100 * (double)compressed / (double)dense;
         fprintf(stderr, percent < 9.995 ? "%.2f%% " : "%.1f%% ", percent);
     }
-    fprintf(stderr, "(%s -> %s, %s)", term_bytes(from, restored ? compressed : dense),
-            term_bytes(to, restored ? dense : compressed), term_speed(speed, dense, seconds));
+    const uint64_t before = restored ? compressed : dense;
+    const uint64_t after = restored ? dense : compressed;
+    fprintf(stderr, "(%s -> %s, %s)", term_bytes(from, before), term_bytes(to, after),
+            term_speed(speed, dense, seconds));
     if (output) {
         fputs("  ", stderr);
         term_puts(stderr, output);
@@ -82,9 +84,12 @@ void result_tensor(const char *name, enum pici_dtype dtype, const uint64_t *shap
 
 void result_print(const char *name, uint64_t bytes, const struct output *output, bool restored, double seconds)
 {
-    if (shown(output->is_stdout))
-        line(name, restored ? output->position : bytes, restored ? bytes : output->position, restored, seconds,
-             output->name);
+    if (!shown(output->is_stdout))
+        return;
+    if (restored)
+        line(name, output->position, bytes, true, seconds, output->name);
+    else
+        line(name, bytes, output->position, false, seconds, output->name);
 }
 
 int result_done(struct results *results, const struct tool_options *options, const char *path,

@@ -114,10 +114,13 @@ static bool check_names(const struct folder_list *list, const char **reason)
         const struct folder_file *const file = &list->file[i];
         if (!shards_path_is_plain(file->name, strlen(file->name), reason))
             return false;
-        *reason = i && by_name(&file[-1], file) >= 0          ? "it is there twice, or out of order"
-                  : strcmp(file->name, FOLDER_LIST_NAME) == 0 ? "it is that of the list"
-                  : file->kind == FOLDER_SAME && !list->delta ? "there is no base"
-                                                              : NULL;
+        *reason = NULL;
+        if (i && by_name(&file[-1], file) >= 0)
+            *reason = "it is there twice, or out of order";
+        else if (strcmp(file->name, FOLDER_LIST_NAME) == 0)
+            *reason = "it is that of the list";
+        else if (file->kind == FOLDER_SAME && !list->delta)
+            *reason = "there is no base";
         if (!*reason && file->kind == FOLDER_SHARD) {
             snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, file->name);
             *reason =

@@ -94,7 +94,10 @@ static bool make_room(const struct machine *machine, void **memory, uint32_t *ro
     if (count > most)
         return fail(machine, "has more values than the limit");
     uint32_t more = *room < 32 ? 64 : *room * 2;
-    more = more < count ? count : more > most ? most : more;
+    if (more < count)
+        more = count;
+    else if (more > most)
+        more = most;
     void *bigger = realloc(*memory, more * width);
     if (!bigger)
         return pici_parse_fail(machine->error, machine->base + machine->op_position, "out of memory for the pickle");
@@ -187,7 +190,8 @@ static bool take_cells(struct machine *machine, uint32_t container, uint32_t cou
     if (pairs && count % 2)
         return fail(machine, "has a key without a value");
     const uint32_t *value = machine->stack.values + machine->stack.count - count;
-    for (uint32_t i = 0; i < count; i += pairs ? 2 : 1)
+    const uint32_t step = pairs ? 2 : 1;
+    for (uint32_t i = 0; i < count; i += step)
         if (!add_cell(machine, container, pairs ? value[i] : PICKLE_NO, value[i + pairs]))
             return false;
     machine->stack.count -= count;

@@ -29,10 +29,13 @@ bool shards_name_is_plain(const char *name, size_t size, const char **reason)
 {
     const uint8_t *position = (const uint8_t *)name, *const end = position + size;
     uint32_t character;
-    *reason = !size                     ? "it is empty"
-              : size > SHARDS_NAME_MOST ? "it is too long"
-              : memchr(name, '/', size) ? "it has a slash"
-                                        : NULL;
+    *reason = NULL;
+    if (!size)
+        *reason = "it is empty";
+    else if (size > SHARDS_NAME_MOST)
+        *reason = "it is too long";
+    else if (memchr(name, '/', size))
+        *reason = "it has a slash";
     if (!*reason && name[0] == '.' && (size == 1 || (size == 2 && name[1] == '.')))
         *reason = "it is a folder";
     if (!*reason && size >= 6 && memcmp(name, ".pici-", 6) == 0)
@@ -155,9 +158,12 @@ static bool parse_index(struct parser *parser)
             return pici_parse_fail(parser->error, token.start - 1, "duplicate key '%s'",
                                    map ? "weight_map" : "metadata");
         has_metadata = has_metadata || metadata;
-        if (!(map        ? parse_map(parser)
-              : metadata ? parse_metadata(parser)
-                         : skip_from(parser, pici_json_next(&parser->json))))
+        bool read;
+        if (map)
+            read = parse_map(parser);
+        else
+            read = metadata ? parse_metadata(parser) : skip_from(parser, pici_json_next(&parser->json));
+        if (!read)
             return false;
     }
     if (token.type == JSON_ERROR || !pici_json_expect(&parser->json, JSON_END, "", &token))

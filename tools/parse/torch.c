@@ -100,8 +100,10 @@ static size_t path_name(const struct path *path, char *name, size_t most)
         if (size && size < most)
             name[size] = '.';
         size += size != 0;
-        if (size < most)
-            memcpy(name + size, key->word ? key->word : key->digits, key->size < most - size ? key->size : most - size);
+        if (size < most) {
+            const size_t fits = key->size < most - size ? key->size : most - size;
+            memcpy(name + size, key->word ? key->word : key->digits, fits);
+        }
         size += key->size <= PICI_NAME_MAX ? key->size : PICI_NAME_MAX + 1;
     }
     return size;

@@ -115,7 +115,11 @@ static void range_of(const struct chart_lines *chart, int *least, int *most)
 static const char *seconds_text(char text[CHART_LABEL], int power)
 {
     static const char *const unit[] = {"ns", "us", "ms", "s"};
-    const int group = power < -9 ? 0 : power > 2 ? 3 : (power + 9) / 3;
+    int group = (power + 9) / 3;
+    if (power < -9)
+        group = 0;
+    else if (power > 2)
+        group = 3;
     snprintf(text, CHART_LABEL, "%.0f %s", pow(10, power + 9 - 3 * group), unit[group]);
     return text;
 }

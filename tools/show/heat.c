@@ -74,6 +74,14 @@ static bool true_colour(void)
     return setting && (strcmp(setting, "truecolor") == 0 || strcmp(setting, "24bit") == 0);
 }
 
+/* The step of a channel in the 6 x 6 x 6 cube of the 256 colours: 0, 95, 135, 175, 215, 255. */
+static unsigned cube_step(unsigned channel)
+{
+    if (channel < 48)
+        return 0;
+    return channel < 115 ? 1 : (channel - 35) / 40;
+}
+
 /* Select a colour, of the background or of the text. */
 static void paint(FILE *stream, bool background, unsigned level)
 {
@@ -83,10 +91,10 @@ static void paint(FILE *stream, bool background, unsigned level)
         fprintf(stream, "\033[%d;2;%u;%u;%um", background ? 48 : 38, rgb[0], rgb[1], rgb[2]);
         return;
     }
-    unsigned code = 16; /* the nearest of the 6 x 6 x 6 cube of the 256 colours: 0, 95, 135, 175, 215, 255 */
+    unsigned code = 16; /* the first of the cube */
     for (int i = 0; i < 3; i++) {
         static const unsigned weight[3] = {36, 6, 1};
-        code += weight[i] * (rgb[i] < 48 ? 0 : rgb[i] < 115 ? 1 : (rgb[i] - 35u) / 40);
+        code += weight[i] * cube_step(rgb[i]);
     }
     fprintf(stream, "\033[%d;5;%um", background ? 48 : 38, code);
 }
@@ -116,7 +124,8 @@ static void put_scale(FILE *stream, bool colours, unsigned indent)
         unsigned level = heat_level(heat_ticks[i].nnz, heat_ticks[i].elements);
         put_cell(stream, colours, level);
         put_cell(stream, colours, level);
-        fprintf(stream, "%s %s%s", colours ? "\033[0m" : "", heat_ticks[i].text, i + 1 < HEAT_TICKS ? "   " : "\n");
+        const char *const off = colours ? "\033[0m" : "";
+        fprintf(stream, "%s %s%s", off, heat_ticks[i].text, i + 1 < HEAT_TICKS ? "   " : "\n");
     }
 }
 
@@ -131,7 +140,11 @@ uint64_t heat_map(FILE *stream, const struct density *density, unsigned indent, 
         halves = false;
     size_t parts = cells < rows * width ? cells : rows * width;
     size_t used = (parts + width - 1) / width, across = (parts + used - 1) / used, each = halves ? 2 : 1;
-    unsigned wide = parts <= width / 4 ? 4 : parts <= width / 2 ? 2 : 1;
+    unsigned wide = 1;
+    if (parts <= width / 4)
+        wide = 4;
+    else if (parts <= width / 2)
+        wide = 2;
     for (size_t row = 0; row < used; row += each) {
         fprintf(stream, "%*s", (int)indent, "");
         for (size_t x = 0; x < across; x++) {
@@ -172,20 +185,30 @@ static unsigned shown_level(const struct shown *shown, unsigned row, unsigned co
     return heat_level(nnz, elements);
 }
 
+static unsigned within(unsigned value, unsigned most)
+{
+    if (value < 1)
+        return 1;
+    return value > most ? most : value;
+}
+
 /* Chooses parts that fit in wide x high square cells, in about the shape of the matrix. */
 static struct shown fit(const struct grid *grid, unsigned wide, unsigned high)
 {
     enum { ASPECT = 3 }; /* at the most: there are few lines */
     double shape = (double)grid->rows / (double)grid->columns;
-    shape = shape > ASPECT ? ASPECT : shape < 1.0 / ASPECT ? 1.0 / ASPECT : shape;
+    if (shape > ASPECT)
+        shape = ASPECT;
+    else if (shape < 1.0 / ASPECT)
+        shape = 1.0 / ASPECT;
     double x = wide, y = wide * shape;
     if (y > high) {
         x = high / shape;
         y = high;
     }
     struct shown shown = {grid, (unsigned)y, (unsigned)x, 1};
-    shown.high = shown.high < 1 ? 1 : shown.high > grid->high ? grid->high : shown.high;
-    shown.wide = shown.wide < 1 ? 1 : shown.wide > grid->wide ? grid->wide : shown.wide;
+    shown.high = within(shown.high, grid->high);
+    shown.wide = within(shown.wide, grid->wide);
     while (shown.times < 4 && (shown.times + 1) * shown.high <= high && (shown.times + 1) * shown.wide <= wide)
         shown.times++;
     return shown;
@@ -216,7 +239,8 @@ void heat_matrix(FILE *stream, const struct grid *grid, unsigned indent, unsigne
 {
     enum { LABELS_APART = 4 }; /* lines */
     const bool colours = term_colours(stream), halves = colours && term_utf8();
-    const unsigned each = halves ? 2 : 1, across = halves ? 1 : 2; /* rows of cells in a line, characters of a cell */
+    const unsigned each = halves ? 2 : 1;   /* rows of cells in a line */
+    const unsigned across = halves ? 1 : 2; /* characters of a cell */
     char last[32];
     if (!grid->elements)
         return;

@@ -53,8 +53,14 @@ struct image *image_new(const char *title, uint64_t tensors, bool in_page)
     struct image *image = calloc(1, sizeof *image);
     if (!image)
         return NULL;
-    const unsigned shown = tensors == 0 ? UNKNOWN : tensors < PANELS ? (unsigned)tensors : PANELS;
-    image->side = in_page ? SIDE : shown == 1 ? SIDE_ALONE : shown <= MANY ? SIDE : SIDE_MANY;
+    unsigned shown = tensors < PANELS ? (unsigned)tensors : PANELS;
+    if (!tensors)
+        shown = UNKNOWN;
+    image->side = shown <= MANY ? SIDE : SIDE_MANY;
+    if (shown == 1)
+        image->side = SIDE_ALONE;
+    if (in_page)
+        image->side = SIDE;
     image->across = shown <= MANY ? ACROSS : ACROSS_MANY;
     image->wide = PLOT_LEFT + image->side + PLOT_RIGHT;
     if (image->wide < LEAST_WIDE)
@@ -174,7 +180,8 @@ static void draw_scale(struct canvas *canvas, unsigned x, unsigned y)
         const unsigned tick = 1 + heat_level(heat_ticks[i].nnz, heat_ticks[i].elements) * (INNER - 1) / HEAT_TOP;
         const bool last = i + 1 == HEAT_TICKS;
         canvas->rect(canvas, x + tick, y + SCALE_HIGH, 1, SCALE_TICK, INK_TEXT);
-        canvas->text(canvas, last ? x + LONG : x + tick, y + SCALE_HIGH + SCALE_TICK + 2, heat_ticks[i].text,
+        const unsigned label_x = last ? x + LONG : x + tick;
+        canvas->text(canvas, label_x, y + SCALE_HIGH + SCALE_TICK + 2, heat_ticks[i].text,
                      last ? ANCHOR_RIGHT : ANCHOR_MIDDLE, INK_TEXT);
     }
 }

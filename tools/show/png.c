@@ -88,9 +88,10 @@ static void png_line(struct canvas *canvas, unsigned x, unsigned y, unsigned to_
 {
     const long across = (long)to_x - (long)x, down = (long)to_y - (long)y,
                steps = labs(across) > labs(down) ? labs(across) : labs(down);
+    const long parts = steps ? steps : 1;
     for (long i = 0; i <= steps; i++)
-        png_rect(canvas, (unsigned)((long)x + (steps ? across * i / steps : 0)),
-                 (unsigned)((long)y + (steps ? down * i / steps : 0)), DOT, DOT, ink);
+        png_rect(canvas, (unsigned)((long)x + across * i / parts), (unsigned)((long)y + down * i / parts), DOT, DOT,
+                 ink);
 }
 
 /* The pixels that a text is wide. A UTF-8 character is one box. */
@@ -105,9 +106,10 @@ static unsigned text_width(const char *text)
 static void png_text(struct canvas *canvas, unsigned x, unsigned y, const char *text, enum canvas_anchor anchor,
                      unsigned ink)
 {
-    const unsigned width = text_width(text), before = anchor == ANCHOR_LEFT     ? 0
-                                                      : anchor == ANCHOR_MIDDLE ? width / 2
-                                                                                : width;
+    const unsigned width = text_width(text);
+    unsigned before = anchor == ANCHOR_RIGHT ? width : 0;
+    if (anchor == ANCHOR_MIDDLE)
+        before = width / 2;
     x = x > before ? x - before : 0;
     for (; *text; text++) {
         unsigned char character = (unsigned char)*text;

@@ -172,8 +172,9 @@ static void print_one(const struct report *report)
         term_puts(stdout, measured->dtype_text);
         putchar(')');
     }
-    printf("%s\n  shape      %s%s\n", measured->big_endian ? ", big-endian" : "",
-           term_shape(text, sizeof text, measured->shape, measured->rank), measured->fortran ? ", Fortran order" : "");
+    printf("%s\n", measured->big_endian ? ", big-endian" : "");
+    printf("  shape      %s%s\n", term_shape(text, sizeof text, measured->shape, measured->rank),
+           measured->fortran ? ", Fortran order" : "");
     if (measured->view) {
         fputs("  original   ", stdout);
         term_puts(stdout, measured->view);
@@ -199,7 +200,12 @@ static void print_one(const struct report *report)
         return;
     print_breakdown(sizes);
     unsigned width = term_width(stdout);
-    width = width == 0 ? 64 : width < 8 ? 4 : width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
+    if (width == 0)
+        width = 64;
+    else if (width < 8)
+        width = 4;
+    else
+        width = width - 4 < MAP_WIDE ? width - 4 : MAP_WIDE;
     puts("");
     if (report->grid->wrapped) {
         uint64_t per = heat_map(stdout, report->density_map, 2, width, MAP_HIGH);
@@ -227,10 +233,13 @@ static const char *dtype_cell(char buffer[DTYPE_CELL], const struct measured *me
     const enum npy_meaning meaning =
         measured->dtype_text ? pici_npy_meaning_of(measured->dtype_text, strlen(measured->dtype_text), measured->dtype)
                              : NPY_NUMBER;
-    const char *const word = meaning == NPY_NUMBER  ? ""
-                             : meaning == NPY_OTHER ? measured->dtype_text
-                                                    : meanings[meaning];
-    snprintf(buffer, DTYPE_CELL, "%s%s%s%s", pici_dtype_name(measured->dtype), *word ? " " : "", word,
+    const char *word = "";
+    if (meaning == NPY_OTHER)
+        word = measured->dtype_text;
+    else if (meaning != NPY_NUMBER)
+        word = meanings[meaning];
+    const char *const gap = *word ? " " : "";
+    snprintf(buffer, DTYPE_CELL, "%s%s%s%s", pici_dtype_name(measured->dtype), gap, word,
              measured->big_endian ? " BE" : "");
     return buffer;
 }
@@ -238,9 +247,12 @@ static const char *dtype_cell(char buffer[DTYPE_CELL], const struct measured *me
 static const char *shape_cell(char buffer[SHAPE_CELL], const struct measured *measured)
 {
     term_shape(buffer, 60, measured->shape, measured->rank);
-    const size_t used = strlen(buffer);
-    snprintf(buffer + used, SHAPE_CELL - used, "%s%s%s%s%s", measured->fortran ? " F" : "", measured->view ? " " : "",
-             measured->view ? measured->view : "", measured->kind ? " " : "", measured->kind ? measured->kind : "");
+    const char *const words[] = {measured->fortran ? "F" : NULL, measured->view, measured->kind};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t used = strlen(buffer);
+        if (words[i])
+            snprintf(buffer + used, SHAPE_CELL - used, " %s", words[i]);
+    }
     return buffer;
 }
 
@@ -258,8 +270,10 @@ void columns_fit(struct columns *columns, const struct report *report, size_t re
     /* On a terminal, names are cut to fit, down to a dozen characters. */
     rest += 2 + columns->dtype + 2 + columns->shape;
     columns->fits = !columns->cut || columns->name + rest <= terminal;
-    if (!columns->fits)
-        columns->name = terminal > rest + 12 ? terminal - rest : columns->name < 12 ? columns->name : 12;
+    if (!columns->fits && terminal > rest + 12)
+        columns->name = terminal - rest;
+    else if (!columns->fits && columns->name > 12)
+        columns->name = 12;
 }
 
 static void columns_put(const struct columns *columns, const char *name, const char *dtype, const char *shape)
@@ -327,15 +341,16 @@ static void print_table(const struct report *report)
     }
     columns_head(&columns);
     printf("  %7s%s  %8s  %8s  %8s", "DENSITY", extent.has_dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
-    printf("%s  %-6s  %6s%s", extent.has_stored ? "    STORED" : "", "BEST", "RATIO",
-           extent.has_spark ? "  WHERE" : "");
+    const char *const where = extent.has_spark ? "  WHERE" : "";
+    printf("%s  %-6s  %6s%s", extent.has_stored ? "    STORED" : "", "BEST", "RATIO", where);
     columns_end();
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
         columns_row(&columns, measured);
         put_sizes(&extent, measured->sizes, measured->stored, pici_format_name(sizes_best(measured->sizes)));
         heat_on(stdout, measured->sizes->nnz, measured->sizes->elements);
-        printf("%s%s", extent.has_spark ? "  " : "", extent.has_spark ? measured->spark : "");
+        if (extent.has_spark)
+            printf("  %s", measured->spark);
         columns_end();
     }
     columns_total(&columns);

@@ -247,8 +247,9 @@ static struct model_link measure_link(const struct world *world, const struct mo
         line.intercept = low.intercept;
         line.slope = high.slope;
     }
-    world_say(world, "%s: %.3g us + %.3g ns a KiB%s%s", what, line.intercept * 1e6, line.slope * 1e9 * 1024,
-              two ? "; messages above 64 KiB lie on another line than shorter ones, as by an eager limit of MPI" : "",
+    const char *const bent =
+        two ? "; messages above 64 KiB lie on another line than shorter ones, as by an eager limit of MPI" : "";
+    world_say(world, "%s: %.3g us + %.3g ns a KiB%s%s", what, line.intercept * 1e6, line.slope * 1e9 * 1024, bent,
               noisy ? " (noisy: the fastest of several tries)" : "");
     pici_comm_free(comm);
     free(send);

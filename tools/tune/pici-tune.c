@@ -60,13 +60,23 @@ static double number_of(const char *text)
     return end != text && !*end && !errno && number > 0 && isfinite(number) ? number : 0;
 }
 
+static int shift_of(char unit)
+{
+    switch (unit) {
+    case 'K': return 10;
+    case 'M': return 20;
+    case 'G': return 30;
+    default: return 0;
+    }
+}
+
 /* Bytes, with a unit or not; 0: none. */
 static uint64_t size_of(const char *text)
 {
     char *end;
     errno = 0;
     const unsigned long long number = strtoull(text, &end, 10);
-    const int shift = *end == 'K' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
+    const int shift = shift_of(*end);
     return end != text && text[0] >= '0' && text[0] <= '9' && !end[shift > 0] && !errno && number &&
                    number <= UINT64_MAX >> 32
                ? (uint64_t)number << shift
@@ -226,5 +236,7 @@ int main(int argc, char **argv)
     clear_environment();
     good = !stop && measure(&options);
     MPI_Finalize();
-    return stop ? stop - 1 : good ? 0 : 1;
+    if (stop)
+        return stop - 1;
+    return good ? 0 : 1;
 }

@@ -132,16 +132,18 @@ static struct outlook look_at(const struct plan *plan, struct tune *tune, const 
     struct outlook outlook = {0, 0, INFINITY};
     for (int candidate = 0; candidate < plan->candidates; candidate++) {
         const double seen = plan->cell[plan->candidate[candidate].dense ? dense_cell : cell].seconds[candidate];
-        const double expected = seen > 0 ? seen
-                                : can(plan, cell, candidate)
-                                    ? predicted(tune, world, &call, &plan->candidate[candidate])
-                                    : -1;
+        double expected = seen;
+        if (!(seen > 0))
+            expected = can(plan, cell, candidate) ? predicted(tune, world, &call, &plan->candidate[candidate]) : -1;
         if (!(expected > 0))
             continue;
         outlook.seconds += live(plan, cell, candidate) ? expected * (REPEATS + 1) : 0;
         if (plan->candidate[candidate].dense && expected < outlook.dense)
             outlook.dense = expected;
-        next = expected < best ? best : expected < next ? expected : next;
+        if (expected < best)
+            next = best;
+        else if (expected < next)
+            next = expected;
         best = expected < best ? expected : best;
     }
     outlook.ratio = next / best;
@@ -262,7 +264,10 @@ static int measure(const struct world *world, const struct plan *plan, struct bu
         const double once = timed(world, buffers, call, &plan->candidate[candidate], 1),
                      again = timed(world, buffers, call, &plan->candidate[candidate], 1);
         const double least = once < again ? once : again, times = ceil(SHORTEST / least);
-        runs[candidate].times = times < 1 ? 1 : times < TIMES_MOST ? (int)times : TIMES_MOST;
+        if (times < 1)
+            runs[candidate].times = 1;
+        else
+            runs[candidate].times = times < TIMES_MOST ? (int)times : TIMES_MOST;
         expected += REPEATS * least * runs[candidate].times;
     }
     if (!must && expected > world_left(world))
@@ -315,11 +320,12 @@ static void record(const struct world *world, struct plan *plan, struct tune *tu
     }
     pici_tune_sort(tune);
     drop(plan, cell);
-    if (best >= 0)
+    if (best >= 0) {
+        const char *const messages = plan->candidate[best].dense ? "dense" : "sparse";
         world_say(world, "%s %llu bytes, density %g: %s %s, %.3g ms%s", pici_model_name(call->kind),
-                  (unsigned long long)call->bytes, call->density, name_of(&plan->candidate[best]),
-                  plan->candidate[best].dense ? "dense" : "sparse", plan->cell[cell].seconds[best] * 1e3,
-                  loud >> best & 1 ? " (noisy)" : "");
+                  (unsigned long long)call->bytes, call->density, name_of(&plan->candidate[best]), messages,
+                  plan->cell[cell].seconds[best] * 1e3, loud >> best & 1 ? " (noisy)" : "");
+    }
 }
 
 void points_measure(struct world *world, struct tune *tune, const struct points_options *options)
@@ -333,9 +339,10 @@ void points_measure(struct world *world, struct tune *tune, const struct points_
     for (;;) {
         double left = world_left(world);
         left = left > 0 ? left : 0;
-        const int cell = (int)world_said(world, world->rank ? 0
-                                                : measured  ? next_cell(&plan, tune, world, left)
-                                                            : DENSITIES - 1);
+        int chosen = 0;
+        if (!world->rank)
+            chosen = measured ? next_cell(&plan, tune, world, left) : DENSITIES - 1;
+        const int cell = (int)world_said(world, chosen);
         uint64_t set = 0;
         if (cell < 0 || !plan.sizes)
             break;

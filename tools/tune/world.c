@@ -195,6 +195,16 @@ struct call world_call(enum pici_collective kind, uint64_t bytes, double density
     return call;
 }
 
+static enum pici_status make_call(struct pici_comm *comm, const struct call *call, const float *send, float *recv,
+                                  const struct pici_coll_opts *options)
+{
+    switch (call->kind) {
+    case PICI_ALL_GATHER: return pici_all_gather(send, recv, call->count, PICI_F32, comm, options);
+    case PICI_REDUCE_SCATTER: return pici_reduce_scatter(send, recv, call->count, PICI_F32, PICI_SUM, comm, options);
+    default: return pici_all_reduce(send, recv, call->count, PICI_F32, PICI_SUM, comm, options);
+    }
+}
+
 double world_run(const struct world *world, struct pici_comm *comm, const struct call *call,
                  const struct model_candidate *what, const float *send, float *recv, int times)
 {
@@ -205,10 +215,7 @@ double world_run(const struct world *world, struct pici_comm *comm, const struct
     options.native = what->native ? 1 : -1;
     const double begin = MPI_Wtime();
     for (int i = 0; i < times && !status; i++)
-        status = call->kind == PICI_ALL_GATHER ? pici_all_gather(send, recv, call->count, PICI_F32, comm, &options)
-                 : call->kind == PICI_REDUCE_SCATTER
-                     ? pici_reduce_scatter(send, recv, call->count, PICI_F32, PICI_SUM, comm, &options)
-                     : pici_all_reduce(send, recv, call->count, PICI_F32, PICI_SUM, comm, &options);
+        status = make_call(comm, call, send, recv, &options);
     if (status)
         world_die(world, "a call of %llu bytes: %s: %s", (unsigned long long)call->bytes, pici_strerror(status),
                   pici_comm_error(comm));

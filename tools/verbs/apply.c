@@ -33,12 +33,6 @@ static struct step *last(const struct job *job)
     return &job->step[job->steps - 1];
 }
 
-/* What a function says that it has failed by. */
-static int failed(const char *name, enum pici_status status, const char *reason)
-{
-    return status ? tool_bad(reason[0] ? NULL : name, "%s", reason[0] ? reason : pici_strerror(status)) : TOOL_OK;
-}
-
 static int open_step(struct job *job, int i)
 {
     struct step *const step = &job->step[i];
@@ -54,8 +48,8 @@ static int open_step(struct job *job, int i)
     TRY(reading_is_delta(&step->reading, &is_delta));
     if (!is_delta)
         return tool_bad(step->input.name, "not a delta: picitool decompress is for other .pici files");
-    return failed(step->input.name, pici_deltas_add(job->deltas, step->reading.reader, step->input.name, reason),
-                  reason);
+    return tool_failed(step->input.name, pici_deltas_add(job->deltas, step->reading.reader, step->input.name, reason),
+                       reason);
 }
 
 /* Opens the base, as a file of the type that the first delta names. */
@@ -93,7 +87,7 @@ static int apply_part(struct output *output, struct pici_state *base, struct pic
 {
     char reason[PICI_WHY_BYTES];
     const enum pici_status status = apply_deltas(output, base, deltas, name, bytes, options, reason);
-    return status == PICI_E_IO && output->error ? output_failed(output) : failed(output->name, status, reason);
+    return status == PICI_E_IO && output->error ? output_failed(output) : tool_failed(output->name, status, reason);
 }
 
 static int make(struct job *job)
@@ -109,7 +103,7 @@ static int make(struct job *job)
         !pici_deltas_is_result(job->deltas, job->state, &is_result, other_reason) && is_result)
         return TOOL_OK;
     if (status)
-        return failed(job->output.name, status, reason);
+        return tool_failed(job->output.name, status, reason);
     return output_commit(&job->output);
 }
 

@@ -64,7 +64,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, const str
     if (!status)
         status = pici_deltas_get_info(shard->deltas, &info);
     if (status)
-        return tool_bad(reason[0] ? NULL : name, "%s", reason[0] ? reason : pici_strerror(status));
+        return tool_failed(name, status, reason);
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != file->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
     TRY(base_of(job, &shard->reading, file->name, &shard->base));
@@ -98,12 +98,12 @@ static int apply_part(struct folder_make *making, struct folder_file *file)
 {
     const struct job *const job = making->context;
     const bool shard = file->kind == FOLDER_SHARD;
-    char *const from = folder_path(file->kind == FOLDER_SAME ? job->base.folder.path : job->delta.path, file->name,
-                                   shard ? FOLDER_EXTENSION : "");
+    const char *const folder = file->kind == FOLDER_SAME ? job->base.folder.path : job->delta.path;
+    char *const from = folder_path(folder, file->name, shard ? FOLDER_EXTENSION : "");
     char *const to = folder_path(making->to, file->name, "");
-    const int status = !from || !to ? TOOL_BAD
-                       : shard      ? apply_shard(making, file, from, to)
-                                    : folder_copy_as(from, to, &file->original);
+    int status = TOOL_BAD;
+    if (from && to)
+        status = shard ? apply_shard(making, file, from, to) : folder_copy_as(from, to, &file->original);
     free(from);
     free(to);
     return status;

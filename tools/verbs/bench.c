@@ -70,12 +70,8 @@ static void fill(struct bench *bench, double sparsity)
         uint8_t v8 = (uint8_t)element;
         uint16_t v16 = (uint16_t)element;
         uint32_t v32 = (uint32_t)element;
-        memcpy(bench->source + i * width,
-               width == 1   ? (void *)&v8
-               : width == 2 ? (void *)&v16
-               : width == 4 ? (void *)&v32
-                            : &element,
-               width);
+        const void *const bits[] = {[1] = &v8, [2] = &v16, [4] = &v32, [8] = &element}; /* by width */
+        memcpy(bench->source + i * width, bits[width], width);
     }
 }
 
@@ -203,6 +199,18 @@ static double speed(const struct bench *bench, int row)
     return (double)bench->bytes / median / 1e9;
 }
 
+static enum pici_status run_op(struct bench *bench, int op, enum pici_format format, size_t *size,
+                               const struct pici_opts *codec_options)
+{
+    switch (op) {
+    case COMPRESS:
+        return pici_compress(bench->block, bench->block_capacity, size, bench->source, bench->elements, bench->dtype,
+                             format, codec_options);
+    case DECOMPRESS: return pici_decompress(bench->target, bench->elements, bench->block, *size, codec_options);
+    default: return pici_scatter_add(bench->target, bench->elements, bench->block, *size, codec_options);
+    }
+}
+
 /* Times one operation. Returns the seconds of one run. */
 static enum pici_status time_op(struct bench *bench, int op, enum pici_format format, size_t *size, double *seconds)
 {
@@ -213,11 +221,7 @@ static enum pici_status time_op(struct bench *bench, int op, enum pici_format fo
     enum pici_status status = PICI_OK;
     double start = term_now();
     for (size_t i = 0; i < times && status == PICI_OK; i++)
-        status = op == COMPRESS ? pici_compress(bench->block, bench->block_capacity, size, bench->source,
-                                                bench->elements, bench->dtype, format, &codec_options)
-                 : op == DECOMPRESS
-                     ? pici_decompress(bench->target, bench->elements, bench->block, *size, &codec_options)
-                     : pici_scatter_add(bench->target, bench->elements, bench->block, *size, &codec_options);
+        status = run_op(bench, op, format, size, &codec_options);
     *seconds = (term_now() - start) / (double)times;
     return status;
 }

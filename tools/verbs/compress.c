@@ -143,9 +143,9 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
     options.type = shard ? folder_part_type(folder_find(making->from, file->name)) : TYPE_UNSET;
     options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
     options.force = false;
-    int status = !from || !to ? TOOL_BAD
-                 : shard      ? compress_file(from, to, &options, NULL, file)
-                              : folder_copy(from, to, &file->original);
+    int status = TOOL_BAD;
+    if (from && to)
+        status = shard ? compress_file(from, to, &options, NULL, file) : folder_copy(from, to, &file->original);
     if (!shard)
         file->stored = file->original;
     free(from);
@@ -168,10 +168,13 @@ static int compress_folder(const char *path, const struct tool_options *options,
 {
     struct folder from;
     TRY(folder_open(&from, path));
-    int status = options->type || options->dtype ? tool_usage(path, "is a folder: --type and --dtype are for files")
-                 : options->zeros != PICI_ZEROS_EXACT
-                     ? tool_usage(path, "is a folder, which is restored exactly: --zeros is for files")
-                     : folder_refuse_options(path, options);
+    int status;
+    if (options->type || options->dtype)
+        status = tool_usage(path, "is a folder: --type and --dtype are for files");
+    else if (options->zeros != PICI_ZEROS_EXACT)
+        status = tool_usage(path, "is a folder, which is restored exactly: --zeros is for files");
+    else
+        status = folder_refuse_options(path, options);
     if (!status) {
         char *const out = options->out ? strdup(options->out) : folder_output_name(path, FOLDER_EXTENSION);
         status = out ? compress_opened(&from, options, out, sum) : TOOL_BAD;

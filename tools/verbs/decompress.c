@@ -156,9 +156,9 @@ static int decompress_part(struct folder_make *making, struct folder_file *file)
     char *const from = folder_path(making->from->path, file->name, shard ? FOLDER_EXTENSION : "");
     char *const to = folder_path(making->to, file->name, "");
     options.force = false;
-    const int status = !from || !to ? TOOL_BAD
-                       : shard      ? decompress_file(from, to, &options, NULL, file)
-                                    : folder_copy_as(from, to, &file->original);
+    int status = TOOL_BAD;
+    if (from && to)
+        status = shard ? decompress_file(from, to, &options, NULL, file) : folder_copy_as(from, to, &file->original);
     free(from);
     free(to);
     return status;

@@ -35,8 +35,10 @@ static int make_delta(struct output *output, struct pici_state *from, struct pic
     if (status == PICI_E_IO && output->error)
         return output_failed(output);
     if (status)
-        tool_bad(reason[0] ? NULL : output->name, "%s", reason[0] ? reason : pici_strerror(status));
-    return status == PICI_E_UNSUPPORTED ? TOOL_USAGE : status ? TOOL_BAD : TOOL_OK;
+        tool_failed(output->name, status, reason);
+    if (status == PICI_E_UNSUPPORTED)
+        return TOOL_USAGE;
+    return status ? TOOL_BAD : TOOL_OK;
 }
 
 static int diff(struct job *job)

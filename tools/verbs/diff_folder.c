@@ -96,7 +96,9 @@ static int diff_other(struct folder_make *making, struct folder_file *file, cons
     char *const old = before && before->bytes == now->bytes ? folder_path(job->base.folder.path, file->name, "") : NULL;
     char *const new = folder_path(job->next.folder.path, file->name, "");
     bool same = false;
-    int status = !new ? TOOL_BAD : old ? is_same(old, new, &file->original, &same) : TOOL_OK;
+    int status = new ? TOOL_OK : TOOL_BAD;
+    if (new &&old)
+        status = is_same(old, new, &file->original, &same);
     if (same)
         file->kind = FOLDER_SAME;
     else if (!status)
@@ -111,7 +113,9 @@ static int diff_part(struct folder_make *making, struct folder_file *file)
 {
     const bool shard = file->kind == FOLDER_SHARD;
     char *const to = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
-    const int status = !to ? TOOL_BAD : shard ? diff_shard(making, file, to) : diff_other(making, file, to);
+    int status = TOOL_BAD;
+    if (to)
+        status = shard ? diff_shard(making, file, to) : diff_other(making, file, to);
     free(to);
     return status;
 }

@@ -117,9 +117,11 @@ static int find_only(struct reading *reading, struct what *item, uint64_t tensor
             is_view = views.unnamed;
         }
     }
-    if (named != 1)
+    if (named != 1) {
+        const char *const least = named > 1 && named < tensors ? "at least " : "";
         return tool_usage(reading->input->name, "has %s%" PRIu64 " tensors: --tensor says which, -o OUT.npz takes all",
-                          named > 1 && named < tensors ? "at least " : "", named > tensors ? named : tensors);
+                          least, named > tensors ? named : tensors);
+    }
     if (is_view)
         return take_view(reading, item);
     item->view.name = NULL;
@@ -187,9 +189,11 @@ static int write_typed_header(struct reading *reading, const struct what *item, 
         return TOOL_OK;
     if (type.item_elements != 1 && (options->range.given || !rank || item->shape[--rank] != type.item_elements))
         return TOOL_OK;
+    const uint64_t *const shape = options->range.given ? &range_count : item->shape;
+    if (options->range.given)
+        rank = 1;
     char *const header =
-        pici_npy_typed_header(&size, attr.value, attr.len, fortran && !options->range.given,
-                              options->range.given ? &range_count : item->shape, options->range.given ? 1 : rank);
+        pici_npy_typed_header(&size, attr.value, attr.len, fortran && !options->range.given, shape, rank);
     if (!header)
         return tool_nomem(reading->input->name, "the header of the array");
     *done = true;
@@ -453,9 +457,9 @@ static int from_operand(struct job *job)
     } else {
         TRY(from_file(job, path, false));
     }
-    return job->tensors || (job->all && !job->options.tensor) ? TOOL_OK
-           : job->options.tensor                              ? tool_bad(path, "has no tensor %s", job->options.tensor)
-                                                              : TOOL_OK;
+    if (job->tensors || !job->options.tensor)
+        return TOOL_OK;
+    return tool_bad(path, "has no tensor %s", job->options.tensor);
 }
 
 static int add_perms(struct pici_perms *perms, const char *path)
@@ -529,7 +533,11 @@ int verb_extract(const struct tool_options *options)
     job.all = folder || zip;
     if (job.all && options->range.given)
         return tool_usage(job.path, "gets whole tensors: --range is for one");
-    const int status = folder ? to_folder(&job) : zip ? to_archive(&job) : from_operand(&job);
+    int status;
+    if (folder)
+        status = to_folder(&job);
+    else
+        status = zip ? to_archive(&job) : from_operand(&job);
     output_discard(&job.to.output);
     zipout_free(&job.to.zip);
     return status;

@@ -85,9 +85,8 @@ static struct measured *begin(struct job *job, const char *name, size_t size, en
         memcpy(measured->shape, shape, rank * sizeof *shape);
     density_init(job->report.density_map);
     grid_free(job->report.grid);
-    return grid_init(job->report.grid, shape, rank, elements, fortran, job->image ? image_side(job->image) : MAP_SIDE)
-               ? measured
-               : NULL;
+    const unsigned side = job->image ? image_side(job->image) : MAP_SIDE;
+    return grid_init(job->report.grid, shape, rank, elements, fortran, side) ? measured : NULL;
 }
 
 /* Counts elements in all ways but those of sizes. */
@@ -209,9 +208,10 @@ static int inspect_stored(struct job *job, struct reading *reading, const struct
     TRY(reading_attr(reading, tensor->index, ATTR_DTYPE, &dtype));
     if (title->name)
         dtype = (struct pici_attr){ATTR_DTYPE, title->word, strlen(title->word)};
-    struct measured *measured = begin(job, title->name ? title->name : tensor->name,
-                                      title->name ? title->name_len : tensor->name_len, tensor->dtype, tensor->shape,
-                                      tensor->rank, tensor->count, fortran, dtype.key ? dtype.value : NULL, dtype.len);
+    const char *const name = title->name ? title->name : tensor->name;
+    const size_t name_size = title->name ? title->name_len : tensor->name_len;
+    struct measured *measured = begin(job, name, name_size, tensor->dtype, tensor->shape, tensor->rank, tensor->count,
+                                      fortran, dtype.key ? dtype.value : NULL, dtype.len);
     if (!measured)
         return tool_nomem(job->input.name, "the list of tensors");
     measured->stored = tensor->stored_bytes;
@@ -377,9 +377,11 @@ static int inspect(struct job *job)
     if (!job->report.density_map || !job->report.grid)
         return tool_nomem(job->input.name, "the density map");
     progress_start(&job->progress, job->input.name, job->input.bytes);
-    const int status = kind == READING_FILE    ? inspect_file(job)
-                       : kind == READING_BLOCK ? inspect_block(job)
-                                               : inspect_source(job);
+    int status;
+    if (kind == READING_FILE)
+        status = inspect_file(job);
+    else
+        status = kind == READING_BLOCK ? inspect_block(job) : inspect_source(job);
     progress_end(&job->progress);
     free(job->piece);
     free(job->block);
@@ -455,7 +457,9 @@ static int add_operand(const char *path, struct folder *folder, char ***args, in
         return tool_usage(path, "has no " SHARDS_EXTENSION " files, of which inspect would show the tensors");
     if (folder && !folder->made)
         TRY(folder_check(folder, NULL, NULL, NULL));
-    const size_t most = !folder ? 1 : folder->made ? folder->list.files : folder->index.shards;
+    size_t most = 1;
+    if (folder)
+        most = folder->made ? folder->list.files : folder->index.shards;
     char **const bigger = realloc(*args, ((size_t)*nargs + most + 1) * sizeof *bigger);
     if (!bigger)
         return tool_nomem(path, "the list of files");
@@ -463,9 +467,12 @@ static int add_operand(const char *path, struct folder *folder, char ***args, in
     for (size_t number = 0; number < most; number++) {
         if (folder && folder->made && folder->list.file[number].kind != FOLDER_SHARD)
             continue;
-        char *const added = !folder        ? strdup(path)
-                            : folder->made ? folder_path(path, folder->list.file[number].name, FOLDER_EXTENSION)
-                                           : folder_path(path, folder->index.shard[number], "");
+        char *added;
+        if (!folder)
+            added = strdup(path);
+        else
+            added = folder->made ? folder_path(path, folder->list.file[number].name, FOLDER_EXTENSION)
+                                 : folder_path(path, folder->index.shard[number], "");
         if (!added)
             return TOOL_BAD;
         bigger[(*nargs)++] = added;
@@ -496,9 +503,11 @@ static int inspect_all(const struct tool_options *options)
 {
     struct tool_options all = *options;
     int worst = expand_folders(options, &all.args, &all.nargs);
-    const int status = all.nargs > 1 && (options->png || options->svg)
-                           ? tool_usage(NULL, "inspect: a picture is of one file, and there are %d", all.nargs)
-                           : inputs_print(&all, options->base ? inspect_delta : inspect_one);
+    int status;
+    if (all.nargs > 1 && (options->png || options->svg))
+        status = tool_usage(NULL, "inspect: a picture is of one file, and there are %d", all.nargs);
+    else
+        status = inputs_print(&all, options->base ? inspect_delta : inspect_one);
     worst = status > worst ? status : worst;
     for (int i = 0; i < all.nargs; i++)
         free(all.args[i]);

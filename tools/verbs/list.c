@@ -404,9 +404,9 @@ static int gather_folder(struct listing *listing, const struct folder *folder)
         if (file ? file->kind != FOLDER_SHARD : options.type == TYPE_UNSET)
             continue;
         char *const path = folder_path(folder->path, name, file ? FOLDER_EXTENSION : "");
-        const int status = !path  ? TOOL_BAD
-                           : file ? gather_made(listing, path)
-                                  : gather_source(&listing->report, path, &options);
+        int status = TOOL_BAD;
+        if (path)
+            status = file ? gather_made(listing, path) : gather_source(&listing->report, path, &options);
         free(path);
         TRY(status);
         for (size_t number = before; number < listing->report.tensors; number++)
@@ -427,11 +427,10 @@ static int list_opened(struct listing *listing, struct folder *folder, const str
         shards += folder->list.file[i].kind == FOLDER_SHARD;
     for (size_t i = 0; !folder->made && i < folder->entries; i++)
         shards += folder_part_type(&folder->entry[i]) != TYPE_UNSET;
-    snprintf(listing->type, sizeof listing->type, "%s in %zu shard%s",
-             !folder->made        ? "checkpoint"
-             : folder->list.delta ? "delta"
-                                  : "compressed",
-             shards, shards == 1 ? "" : "s");
+    const char *kind = "checkpoint";
+    if (folder->made)
+        kind = folder->list.delta ? "delta" : "compressed";
+    snprintf(listing->type, sizeof listing->type, "%s in %zu shard%s", kind, shards, shards == 1 ? "" : "s");
     listing->report.file = folder->path;
     listing->report.type = listing->type;
     listing->report.file_bytes = 0;

@@ -15,12 +15,6 @@
 #include "pici/delta_log.h"
 #include "term.h"
 
-/* What a function says that it has failed by. */
-static int failed(const char *name, enum pici_status status, const char *reason)
-{
-    return status ? tool_bad(reason[0] ? NULL : name, "%s", reason[0] ? reason : pici_strerror(status)) : TOOL_OK;
-}
-
 /* Finds the type of the base, and refuses what log append would. */
 static int check_base(const char *path, const struct tool_options *options)
 {
@@ -43,14 +37,14 @@ int verb_log_init(const struct tool_options *options)
     TRY(check_base(options->args[1], options));
     enum pici_status status = pici_state_open(&state, options->args[1], PICI_STATE_RAW, PICI_U8, reason);
     if (status)
-        return failed(options->args[1], status, reason);
+        return tool_failed(options->args[1], status, reason);
     if (strlen(extension) > 15 || strpbrk(extension, " \t\n\v\f\r"))
         extension = "";
     status = pici_log_create(options->args[0], state, extension, reason);
     const int error = errno;
     pici_state_free(state);
     return status == PICI_E_IO && error == EEXIST ? tool_usage(NULL, "%s", reason)
-                                                  : failed(options->args[0], status, reason);
+                                                  : tool_failed(options->args[0], status, reason);
 }
 
 /* The two states of a delta that is appended. */
@@ -66,7 +60,8 @@ static int append_pair(const struct tool_options *options, struct pici_log *delt
     TRY(tensors_open_pair(&pair->base, &pair->next, options->args + 1, options));
     TRY(tensors_state(&pair->base, &pair->from));
     TRY(tensors_state(&pair->next, &pair->to));
-    return failed(options->args[0], pici_log_append(delta_log, pair->from, pair->to, &diff_options, reason), reason);
+    return tool_failed(options->args[0], pici_log_append(delta_log, pair->from, pair->to, &diff_options, reason),
+                       reason);
 }
 
 static int append(const struct tool_options *options, struct pici_log *delta_log)
@@ -116,7 +111,7 @@ static int apply(const struct tool_options *options, const struct pici_log *delt
     if ((status || reason[0]) && (output->lasting || !output->position) && compacted(options->args[0], delta_log))
         return AGAIN;
     if (status)
-        return failed(options->args[0], status, reason);
+        return tool_failed(options->args[0], status, reason);
     if (!exists || from != to)
         TRY(output_commit(output));
     return reason[0] ? tool_bad(NULL, "%s", reason) : TOOL_OK;
@@ -188,7 +183,7 @@ static int compact(const struct tool_options *options, struct pici_log *delta_lo
     struct pici_apply_opts apply_options = PICI_APPLY_OPTS_INIT;
     char reason[PICI_WHY_BYTES];
     apply_options.threads = options->threads;
-    return failed(options->args[0], pici_log_compact(delta_log, &apply_options, reason), reason);
+    return tool_failed(options->args[0], pici_log_compact(delta_log, &apply_options, reason), reason);
 }
 
 /* Opens the log, to write or to read, and does something with it. */
@@ -197,7 +192,7 @@ static int with_log(const struct tool_options *options, int write,
 {
     char reason[PICI_WHY_BYTES];
     struct pici_log *delta_log;
-    TRY(failed(options->args[0], pici_log_open(&delta_log, options->args[0], write, reason), reason));
+    TRY(tool_failed(options->args[0], pici_log_open(&delta_log, options->args[0], write, reason), reason));
     const int status = work(options, delta_log);
     pici_log_close(delta_log);
     return status;

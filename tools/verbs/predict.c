@@ -132,7 +132,9 @@ static int read_tune(struct predict *prediction, const char *path)
 static int parse(struct predict *prediction, const struct tool_options *options)
 {
     const bool page = options->out != NULL;
-    const char *densities = options->predict.density ? options->predict.density : page ? "0.1,1,5,10,20,50,100" : "1";
+    const char *densities = options->predict.density;
+    if (!densities)
+        densities = page ? "0.1,1,5,10,20,50,100" : "1";
     uint64_t ranks[PREDICT_LIST] = {0}, per_node[PREDICT_LIST] = {1};
     int count = 0;
     if (options->predict.machine && options->predict.tune)
@@ -165,7 +167,8 @@ static int write_picture(const struct predict *prediction, const struct tool_opt
     int plot = 0;
     while (predict_plot_name(plot) && strcmp(name, predict_plot_name(plot)) != 0)
         plot++;
-    return predicted_draw(prediction, (enum predict_plot)plot, 0, 0, plot == PLOT_BYTES ? 0 : prediction->sizes / 2,
+    const int bytes = plot == PLOT_BYTES ? 0 : prediction->sizes / 2;
+    return predicted_draw(prediction, (enum predict_plot)plot, 0, 0, bytes,
                           strcasecmp(kind, ".png") == 0 ? canvas_png : canvas_svg, output);
 }
 

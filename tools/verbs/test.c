@@ -106,9 +106,9 @@ static int test_part(void *context, size_t i)
     if (file->kind == FOLDER_SAME)
         return TOOL_OK;
     char *const path = folder_path(tested->folder->path, file->name, shard ? FOLDER_EXTENSION : "");
-    const int status = !path   ? TOOL_BAD
-                       : shard ? test_shard(path, &tested->options, &file->stored)
-                               : folder_copy_as(path, NULL, &file->stored);
+    int status = TOOL_BAD;
+    if (path)
+        status = shard ? test_shard(path, &tested->options, &file->stored) : folder_copy_as(path, NULL, &file->stored);
     free(path);
     return status;
 }
