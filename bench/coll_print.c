@@ -11,7 +11,7 @@ const char *const op_name[PICI_MAX + 1] = {"sum", "avg", "min", "max"};
 
 static int records; /* in the JSON array so far */
 
-/* The project's targets, for f32, 64 MiB a rank, uniform positions, sum, links of 200 Mbit/s: a share of the ideal
+/* The project's targets, for f32, 64 MiB a rank, uniform positions, sum, links of 200 Mbit/s: a fraction of the ideal
  * speedup, or a speedup. */
 static const struct {
     enum pici_collective collective;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * pici_diff and pici_apply beside memcpy and beside a pass that reads both buffers and writes nothing, and the delta's
- * length beside the entropy bound. The base is dense; of what follows it a share of the elements, at random positions,
- * has other bits. */
+ * length beside the entropy bound. The base is dense; of what follows it a fraction of the elements, at random
+ * positions, has other bits. */
 #ifndef PICI_BENCH_DELTA_H
 #define PICI_BENCH_DELTA_H
 

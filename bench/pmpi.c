@@ -6,8 +6,8 @@
  * FUNCTION: allreduce, reduce_scatter (with equal counts), reduce_scatter_block, allgather, or neighbor_allgather, in
  * which each rank is a neighbour of all others; or communicator: how much longer the second all-reduce of a new
  * communicator takes than the third. With the preloaded library that is the time to make pici's. BYTES: of the vector
- * of all ranks, of floats, of which each rank has a share DENSITY that is not zero, at positions of its own. A line for
- * each: function, density, bytes, seconds of the slowest rank, the median of some calls. */
+ * of all ranks, of floats, of which each rank has a fraction DENSITY that is not zero, at positions of its own. A line
+ * for each: function, density, bytes, seconds of the slowest rank, the median of some calls. */
 #include <mpi.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -33,7 +33,7 @@ static inline double entropy_bound(double n, double nnz, double width)
     return nnz * width + entropy(n, nnz);
 }
 
-/* f32 with random positions of nonzeros, and a share of negative zeros among the zeros. */
+/* f32 with random positions of nonzeros, and a fraction of negative zeros among the zeros. */
 enum { SIGNS_N = 1 << 20 };
 static const double signs_density[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 12, 20, 50, 90, 100};               /* percent */
 static const double signs_share[] = {0, 0.1, 1, 5, 10, 20, 30, 40, 50, 60, 70, 80, 90, 99, 99.9, 100}; /* percent */

@@ -4,7 +4,7 @@
 
     torchrun --nproc_per_node 2 examples/torch_fsdp.py
 
-Each rank keeps a share of every weight. FSDP2 gathers a layer's weights before it runs, and scatters the sums of its
+Each rank keeps a shard of every weight. FSDP2 gathers a layer's weights before it runs, and scatters the sums of its
 gradients after it. Of a pruned layer most of both is zero, and pici sends only the rest.
 """
 import argparse
@@ -33,7 +33,7 @@ class PrunedLinear(nn.Linear):
 
 arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 arguments.add_argument("--steps", type=int, default=60)
-arguments.add_argument("--pruned", type=float, default=0.9, help="the share of weights that stays zero")
+arguments.add_argument("--pruned", type=float, default=0.9, help="the fraction of weights that stays zero")
 o = arguments.parse_args()
 
 dist.init_process_group("gloo")

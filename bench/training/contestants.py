@@ -10,7 +10,7 @@ class Contestant(NamedTuple):
     name: str
     what: str  # for tables and pictures
     register: Callable[[Any], None]  # what is done with the DistributedDataParallel module
-    pruned: float = 0  # the share of each layer's weights that is pruned before training
+    pruned: float = 0  # the fraction of each layer's weights that is pruned before training
     backend: str = "gloo"  # of torch.distributed
     options: dict[str, Any] = {}  # of DistributedDataParallel
 

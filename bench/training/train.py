@@ -2,7 +2,7 @@
 """One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
 torchrun sets them. Rank 0 appends a line of JSON to --json.
 
-A run ends when the share of the test digits that are right reaches --level, or with --epochs after so many epochs
+A run ends when the fraction of the test digits that are right reaches --level, or with --epochs after so many epochs
 instead; or else after --cap seconds of training. The clock runs while all ranks train, the first step with its
 connections included, and stands still while they count the digits. The bytes are those that leave by the network
 interface, headers and acknowledgements included; without one (on loopback) there are none.
@@ -85,7 +85,7 @@ def batches(n, batch, rank, ranks, seed):
 
 
 def look(model, x, y, seconds):
-    """The share of the digits that are right, of which each rank looks at some; and rank 0's seconds, on all ranks."""
+    """The fraction of right digits, of which each rank looks at some; and rank 0's seconds, on all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     with torch.no_grad():
         right = (model(x[rank::ranks]).argmax(1) == y[rank::ranks]).sum()

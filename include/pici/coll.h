@@ -95,7 +95,7 @@ struct pici_coll_stats {
  * communicator was made, or else the library's defaults. Each member's comment gives the value that leaves the
  * parameter unchanged ("leave") and the default. Thresholds and bandwidths decide between sparse and dense:
  *
- *   A message is sent dense if its threshold is > 0 and its sparsity (the share of zero elements) is at most the
+ *   A message is sent dense if its threshold is > 0 and its sparsity (the fraction of zero elements) is at most the
  *   threshold. After a dense message, the sparsity of later ones of the same slice may be estimated instead of counted.
  *   A threshold of 1 or more makes all messages dense; a threshold of 0 makes none dense by this rule. Defaults of
  *   inter, intra and ag: 0.6, 0.7, 0.5 for format COO, else 0.5, 0.6, 0.1.
@@ -222,7 +222,7 @@ struct pici_coll_opts {
                      * not. docs/collectives.md says when it is */
         int vendor; /* deprecated: the name until version 0.3 */
     };
-    double density; /* =. A hint for AUTO: the share of elements of one rank's data that are not zero, 0 to 1; 0: not
+    double density; /* =. A hint for AUTO: the fraction of elements of one rank's data that are not zero, 0 to 1; 0: not
                      * known. docs/collectives.md, "AUTO", says when it counts */
     double latency; /* =. A hint for AUTO: seconds from the begin of a short message to its end at the receiver; 0:
                      * 50e-6 */

@@ -33,15 +33,15 @@ struct pici_topk_opts {
     enum pici_select select; /* default PICI_SELECT_BUCKET */
     uint32_t bucket, k;      /* BUCKET: elements of a bucket, at least 1, default 512; how many of them are kept, 1 to
                               * bucket, default 4 */
-    double density;          /* GLOBAL, SAMPLED: the share that is kept. Above 0, at most 1; default 0.01 */
-    double sample;           /* SAMPLED: the share in the sample, 0 to 1, default 0.001. At least 100 / density elements
+    double density;          /* GLOBAL, SAMPLED: the fraction that is kept. Above 0, at most 1; default 0.01 */
+    double sample;       /* SAMPLED: the fraction in the sample, 0 to 1, default 0.001. At least 100 / density elements
                               * are drawn; if that is n or more: as GLOBAL */
-    float rate;              /* factor of the gradient, finite; default 1 */
-    float leak;              /* factor of the residual, 0 to 1; default 1 */
-    float momentum;          /* factor of the velocity, from 0 to less than 1; default 0: no velocity */
-    uint64_t seed, step;     /* SAMPLED: of the sample's positions (Philox4x32-10, key seed, counter step); default 0.
+    float rate;          /* factor of the gradient, finite; default 1 */
+    float leak;          /* factor of the residual, 0 to 1; default 1 */
+    float momentum;      /* factor of the velocity, from 0 to less than 1; default 0: no velocity */
+    uint64_t seed, step; /* SAMPLED: of the sample's positions (Philox4x32-10, key seed, counter step); default 0.
                               * Pass the number of the step, so that each step draws others */
-    int threads;             /* as in struct pici_opts; default 1 */
+    int threads;         /* as in struct pici_opts; default 1 */
 };
 #define PICI_TOPK_OPTS_INIT {sizeof(struct pici_topk_opts), PICI_SELECT_BUCKET, 512, 4, 0.01, 0.001, 1, 1, 0, 0, 0, 1}
 

@@ -129,8 +129,8 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
     if (load->segments <= 0)
         return;
     const double density = pici_model_density(call->density, sums, call->correlation);
-    const double elements = load->share * run->elements / run->slices,
-                 taken = step->take_share * run->elements / run->slices;
+    const double elements = load->fraction * run->elements / run->slices,
+                 taken = step->receive_fraction * run->elements / run->slices;
     const uint64_t block_elements = (uint64_t)(elements / load->segments + 0.5),
                    nonzeros = (uint64_t)((double)block_elements * density + 0.5);
     enum pici_format format = run->gathered.format;
@@ -151,7 +151,7 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
     cost->alpha = model_greater(cost->alpha, machine->link[link].alpha);
     cost->wire = model_greater(cost->wire, bytes * machine->link[link].beta);
     if (link == POLICY_INTER)
-        cost->wire = model_greater(cost->wire, bytes * machine->node_beta * step->node_share / load->share);
+        cost->wire = model_greater(cost->wire, bytes * machine->node_beta * step->node_fraction / load->fraction);
     cost->encode = model_greater(cost->encode, run->codec_scale * encode);
     cost->taken = model_greater(cost->taken, run->codec_scale * take);
 }

@@ -22,10 +22,10 @@ static double by_links(const struct model_machine *machine, const struct model_c
         return -1;
     for (int i = 0; i < traffic.count; i++) {
         const struct traffic_step *step = &traffic.step[i];
-        double alpha = 0, wire = (double)call->bytes * step->node_share * machine->node_beta;
+        double alpha = 0, wire = (double)call->bytes * step->node_fraction * machine->node_beta;
         for (int link = 0; link < POLICY_LINKS; link++) {
             const struct traffic_load *load = link == POLICY_INTER ? &step->between : &step->inside;
-            wire = model_greater(wire, (double)call->bytes * load->share * machine->link[link].beta);
+            wire = model_greater(wire, (double)call->bytes * load->fraction * machine->link[link].beta);
             alpha = model_greater(alpha, load->segments > 0 ? machine->link[link].alpha : 0);
         }
         seconds += step->repeat * (alpha + wire);

@@ -134,9 +134,9 @@ static void send_whole(const struct schedule_call *call, const struct shape *sha
             pici_traffic_send(&step->between, 1, 1, 1);
         if (inside_sends)
             pici_traffic_send(&step->inside, 1, 1, 1);
-        traffic_most(&step->node_share, between_sends);
+        traffic_most(&step->node_fraction, between_sends);
     }
-    step->take_share = 1;
+    step->receive_fraction = 1;
 }
 
 void pici_doubling_traffic(const struct schedule *schedule, const struct schedule_call *call,

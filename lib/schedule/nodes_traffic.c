@@ -14,25 +14,25 @@ enum {
 struct levels {
     struct nodes_levels base;
     int looked; /* nodes that are looked at; 1: all are alike */
-    int fair;   /* each node owns the same share; else each rank */
+    int fair;   /* each node owns the same fraction; else each rank */
 };
 
-/* The share of one segment of a node. */
-static double share_of(const struct levels *levels, int node)
+/* The fraction of one segment of a node. */
+static double fraction_of(const struct levels *levels, int node)
 {
     return levels->fair ? 1.0 / ((double)levels->base.nodes * nodes_size(levels->base.call, node))
                         : 1.0 / levels->base.call->ranks;
 }
 
 /* Add up the segments of those rails l for which l mod carriers < count. */
-static void rails(const struct levels *levels, int carriers, int count, double *share, double *segments)
+static void rails(const struct levels *levels, int carriers, int count, double *fraction, double *segments)
 {
-    *share = *segments = 0;
+    *fraction = *segments = 0;
     for (int i = 0; i < levels->looked; i++) {
         const int size = nodes_size(levels->base.call, i), remainder = size % carriers,
                   carried = size / carriers * count + (remainder < count ? remainder : count);
         const double times = levels->looked == 1 ? levels->base.nodes : 1;
-        *share += times * carried * share_of(levels, i);
+        *fraction += times * carried * fraction_of(levels, i);
         *segments += times * carried;
     }
 }
@@ -41,7 +41,7 @@ static void rails(const struct levels *levels, int carriers, int count, double *
 static void inner_step(const struct levels *levels, int k, struct traffic_step *step)
 {
     struct schedule_run run;
-    double share, segments;
+    double fraction, segments;
     for (int i = 0, last = 0; i < levels->base.nodes; i++) {
         const int node_ranks = nodes_size(levels->base.call, i);
         /* a node like the one before, or one that is idle */
@@ -49,9 +49,9 @@ static void inner_step(const struct levels *levels, int k, struct traffic_step *
             continue;
         last = node_ranks;
         pici_pattern_run(&run, levels->base.inside, step->phase, node_ranks, 0, k);
-        rails(levels, node_ranks, run.count, &share, &segments);
-        pici_traffic_send(&step->inside, share, segments, 1);
-        traffic_most(&step->take_share, share);
+        rails(levels, node_ranks, run.count, &fraction, &segments);
+        pici_traffic_send(&step->inside, fraction, segments, 1);
+        traffic_most(&step->receive_fraction, fraction);
     }
 }
 
@@ -63,17 +63,17 @@ static void outer_run(const struct levels *levels, int i, int first, int count, 
     *rank_load = (struct traffic_load){0};
     *node = 0;
     if (levels->looked == 1) {
-        rank_load->share = (double)count / levels->base.call->ranks;
+        rank_load->fraction = (double)count / levels->base.call->ranks;
         rank_load->segments = count;
-        *node = rank_load->share * node_ranks;
+        *node = rank_load->fraction * node_ranks;
         return;
     }
     for (int j = 0; j < count; j++) {
         const int other = (first + j) % levels->base.nodes, size = nodes_size(levels->base.call, other),
                   own = (size + node_ranks - 1) / node_ranks;
-        rank_load->share += own * share_of(levels, other);
+        rank_load->fraction += own * fraction_of(levels, other);
         rank_load->segments += own;
-        *node += size * share_of(levels, other);
+        *node += size * fraction_of(levels, other);
     }
 }
 
@@ -87,11 +87,11 @@ static void outer_step(const struct levels *levels, int k, struct traffic_step *
     for (int i = 0; i < levels->looked; i += 1 + levels->base.nodes / NODES) {
         const int node_ranks = nodes_size(levels->base.call, i);
         outer_run(levels, i, i + run.send_first, run.count, &rank_load, &node);
-        pici_traffic_send(&step->between, rank_load.share, rank_load.segments,
+        pici_traffic_send(&step->between, rank_load.fraction, rank_load.segments,
                           (levels->base.rails + node_ranks - 1) / node_ranks);
-        traffic_most(&step->node_share, node);
+        traffic_most(&step->node_fraction, node);
         outer_run(levels, i, i + run.recv_first, run.count, &rank_load, &node);
-        traffic_most(&step->take_share, rank_load.share);
+        traffic_most(&step->receive_fraction, rank_load.fraction);
     }
 }
 

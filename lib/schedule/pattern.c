@@ -291,16 +291,16 @@ static int crossing(int node_ranks, int offset, int p)
 
 static void circulant(const struct schedule_call *call, int nodes, int offset, int count, struct traffic_step *step)
 {
-    const double share = (double)count / call->ranks;
+    const double fraction = (double)count / call->ranks;
     for (int i = 0; i < nodes; i++) {
         const int node_ranks = nodes_size(call, i), out = crossing(node_ranks, offset, call->ranks);
         if (out)
-            pici_traffic_send(&step->between, share, count, 1);
+            pici_traffic_send(&step->between, fraction, count, 1);
         if (out < node_ranks)
-            pici_traffic_send(&step->inside, share, count, 1);
-        traffic_most(&step->node_share, out * share);
+            pici_traffic_send(&step->inside, fraction, count, 1);
+        traffic_most(&step->node_fraction, out * fraction);
     }
-    step->take_share = share;
+    step->receive_fraction = fraction;
 }
 
 /* The steps of a gather are backwards. */

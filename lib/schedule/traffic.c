@@ -12,9 +12,9 @@ struct traffic_step *pici_traffic_add(struct schedule_traffic *traffic, enum sch
     return step;
 }
 
-void pici_traffic_send(struct traffic_load *load, double share, double segments, double messages)
+void pici_traffic_send(struct traffic_load *load, double fraction, double segments, double messages)
 {
-    traffic_most(&load->share, share);
+    traffic_most(&load->fraction, fraction);
     traffic_most(&load->segments, segments);
     traffic_most(&load->messages, messages);
 }

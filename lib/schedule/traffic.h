@@ -10,7 +10,7 @@
 
 /* What a rank sends over one class of links in a step. */
 struct traffic_load {
-    double share;    /* elements, as a part of all elements of the call */
+    double fraction; /* elements, as a part of all elements of the call */
     double segments; /* blocks, for each slice */
     double messages;
 };
@@ -24,8 +24,8 @@ struct traffic_step {
     int growth;                          /* how many more in each of the following ones */
     int repeat;                          /* how many steps */
     struct traffic_load between, inside; /* to other nodes, in the node: of the rank that sends most over such links */
-    double node_share;                   /* elements out of the busiest node */
-    double take_share;                   /* what the busiest rank receives */
+    double node_fraction;                /* elements out of the busiest node */
+    double receive_fraction;             /* what the busiest rank receives */
 };
 
 enum { TRAFFIC_STEPS = 192 };
@@ -46,12 +46,12 @@ struct traffic_step *pici_traffic_add(struct schedule_traffic *, enum schedule_p
                                       int repeat);
 
 /* Some rank sends this. */
-void pici_traffic_send(struct traffic_load *, double share, double segments, double messages);
+void pici_traffic_send(struct traffic_load *, double fraction, double segments, double messages);
 
 /* Some rank, or some node, has so much. */
-static inline void traffic_most(double *most, double share)
+static inline void traffic_most(double *most, double fraction)
 {
-    *most = share > *most ? share : *most;
+    *most = fraction > *most ? fraction : *most;
 }
 
 /* How many nodes there are to be looked at: 1 if all have as many ranks. */

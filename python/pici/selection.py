@@ -207,7 +207,7 @@ def topk(
     select: "bucket", the k largest of each `bucket` consecutive elements; "global", the ceil(density * n) largest of
         all n; "sampled", about as many, by a threshold from a random sample, which takes the least time. Zeros are
         never kept; NaNs and infinities are larger than all else. Of equal magnitudes the first are kept.
-    sample, seed, step: of "sampled": the share of elements in the sample, and what its positions depend on. Pass the
+    sample, seed, step: of "sampled": the fraction of elements in the sample, and what its positions depend on. Pass the
         number of the step.
     to: the type of a new out. out: an array like gradient, which may be gradient itself; it is then the result.
     """

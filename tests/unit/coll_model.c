@@ -98,7 +98,7 @@ static struct traffic_step walked(const struct schedule *s, const struct model_c
             const struct schedule_message *message = &step->send[i];
             struct traffic_load *sent = node_at(m, message->peer) == node ? &inside : &between;
             for (int j = 0; j < message->count; j++)
-                sent->share += share[message->segments[j]];
+                sent->fraction += share[message->segments[j]];
             sent->segments += message->count;
             w.encode |= message->action == SEND_ENCODE;
             w.contributions = message->contributions > w.contributions ? message->contributions : w.contributions;
@@ -108,28 +108,28 @@ static struct traffic_step walked(const struct schedule *s, const struct model_c
         for (int i = 0; i < step->receives; i++)
             for (int j = 0; j < step->receive[i].count; j++)
                 taken += share[step->receive[i].segments[j]];
-        pici_traffic_send(&w.between, between.share, between.segments, 0);
-        pici_traffic_send(&w.inside, inside.share, inside.segments, 0);
-        out[node] += between.share;
-        traffic_most(&w.take_share, taken);
+        pici_traffic_send(&w.between, between.fraction, between.segments, 0);
+        pici_traffic_send(&w.inside, inside.fraction, inside.segments, 0);
+        out[node] += between.fraction;
+        traffic_most(&w.receive_fraction, taken);
     }
     for (int i = 0; i < m->nodes.nodes; i++)
-        traffic_most(&w.node_share, out[i]);
+        traffic_most(&w.node_fraction, out[i]);
     free(step);
     return w;
 }
 
 static int same_load(const struct traffic_load *a, const struct traffic_load *b)
 {
-    return close_to(a->share, b->share, 1e-9) && close_to(a->segments, b->segments, 1e-9);
+    return close_to(a->fraction, b->fraction, 1e-9) && close_to(a->segments, b->segments, 1e-9);
 }
 
 static int same_step(const struct traffic_step *a, const struct traffic_step *b, int contributions)
 {
     return a->phase == b->phase && a->encode == b->encode && a->reversed == b->reversed &&
-           close_to(a->node_share, b->node_share, 1e-9) && close_to(a->take_share, b->take_share, 1e-9) &&
-           same_load(&a->between, &b->between) && same_load(&a->inside, &b->inside) &&
-           (!contributions || a->contributions == b->contributions);
+           close_to(a->node_fraction, b->node_fraction, 1e-9) &&
+           close_to(a->receive_fraction, b->receive_fraction, 1e-9) && same_load(&a->between, &b->between) &&
+           same_load(&a->inside, &b->inside) && (!contributions || a->contributions == b->contributions);
 }
 
 static void check_steps(const struct schedule *s, enum pici_collective kind, const struct map *m, uint64_t share_bytes)
@@ -154,10 +154,11 @@ static void check_steps(const struct schedule *s, enum pici_collective kind, con
             cr_assert(same_step(&closed, &w, even),
                       "%s, kind %d, %d ranks, %d nodes from %d: step %d: encode %d %d, out %g %g, inter %g %g (%g %g), "
                       "intra %g %g (%g %g), take %g %g, contributions %d %d",
-                      s->name, kind, p, m->nodes.nodes, m->begin[1], k, closed.encode, w.encode, closed.node_share,
-                      w.node_share, closed.between.share, w.between.share, closed.between.segments, w.between.segments,
-                      closed.inside.share, w.inside.share, closed.inside.segments, w.inside.segments, closed.take_share,
-                      w.take_share, closed.contributions, w.contributions);
+                      s->name, kind, p, m->nodes.nodes, m->begin[1], k, closed.encode, w.encode, closed.node_fraction,
+                      w.node_fraction, closed.between.fraction, w.between.fraction, closed.between.segments,
+                      w.between.segments, closed.inside.fraction, w.inside.fraction, closed.inside.segments,
+                      w.inside.segments, closed.receive_fraction, w.receive_fraction, closed.contributions,
+                      w.contributions);
         }
     cr_assert_eq(k, s->steps(s, &c), "%s, kind %d, %d ranks: %d steps", s->name, kind, p, k);
 }
@@ -219,7 +220,7 @@ Test(coll_model, volume)
             double out = 0;
             cr_assert(pici_schedule_traffic(pici_schedule(algorithms[a]), &shape, &t));
             for (int k = 0; k < t.count; k++)
-                out += 100 * t.step[k].repeat * t.step[k].node_share;
+                out += 100 * t.step[k].repeat * t.step[k].node_fraction;
             cr_expect(close_to(out, wanted[a], 2e-3), "%d nodes of %d, %s: %g%%, not %g%%", want[i].nodes, want[i].each,
                       pici_algorithm_name(algorithms[a]), out, wanted[a]);
         }

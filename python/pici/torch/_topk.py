@@ -26,7 +26,7 @@ class TopKState(ErrorState):
     """How topk_hook works. The names are those of torch's PowerSGDState where there is one.
 
         process_group   the ranks that average; None: the default group
-        density         the share of elements that are sent, above 0 and at most 1
+        density         the fraction of elements that are sent, above 0 and at most 1
         start_iter      how many iterations are averaged whole, at first
         warmup_iters    over how many iterations after these the density falls: 25%, 6.25%, 1.6%, 0.4%, each for a
                         quarter of them, but never below density (deep gradient compression)
@@ -78,7 +78,7 @@ class TopKState(ErrorState):
         self.selection = selection
 
     def density_now(self) -> float:
-        """The share of elements that this iteration sends."""
+        """The fraction of elements that this iteration sends."""
         step = self.iter - self.start_iter
         if step < 0:
             return 1.0
