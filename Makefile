@@ -42,7 +42,7 @@ ifndef ZLIB
 ZLIB := $(or $(call have,zlib),0)
 endif
 
-# The value codec ZFP, over libzfp 1.0 or later, which has no file for pkg-config: is there its header, and the library?
+# The lossy codec ZFP, over libzfp 1.0 or later, which has no file for pkg-config: is there its header, and the library?
 ifndef ZFP
 ZFP := $(shell printf '%s\n' '\#include <zfp.h>' '\#if ZFP_VERSION_MAJOR < 1' '\#error' '\#endif' | \
 	$(CC) $(CPPFLAGS) $(CFLAGS) -E - >/dev/null 2>&1 && \

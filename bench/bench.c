@@ -523,7 +523,7 @@ static const char usage[] =
     "  --delta            deltas: of 1G of bf16, 0.1, 1 and 3% changed, unless --dtype, --size and --sparsity say "
     "otherwise\n"
     "  --topk             top-k selection with a residual: 8M of f32, unless --dtype and --size say otherwise\n"
-    "  --values           value codecs, quantizing and dequantizing: 64M of f32, unless --size says otherwise\n"
+    "  --values           lossy codecs, quantizing and dequantizing: 64M of f32, unless --size says otherwise\n"
     "  --quick            sizes and the first timed section, 3 repetitions\n"
     "  --json             one array of records\n"
     "Without --dtype, --size, --pattern, --sparsity, --threads, --checksum, --huge-pages, --sizes, --delta, --topk,\n"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_sockets.c, coll_mpi.c), a GPU's
- * memory and NCCL's collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), value codecs
+ * memory and NCCL's collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), lossy codecs
  * (coll_values.c), what the model predicts (coll_predict.c), tables and records (coll_print.c). */
 #ifndef PICI_BENCH_COLL_H
 #define PICI_BENCH_COLL_H
@@ -114,7 +114,7 @@ struct list {
  * or as is said. */
 enum device_use { DEVICE_NONE, DEVICE_DEFAULT, DEVICE_NCCL, DEVICE_MPI };
 
-/* A value codec as it was named. */
+/* A lossy codec as it was named. */
 struct bench_values {
     char name[32];
     struct pici_values values;
@@ -165,7 +165,7 @@ struct entry {
     double time[MAX_REPS];
     double wrong;                                               /* elements on all ranks; < 0: not checked */
     double wire_bytes, dense_bytes, encode_s, decode_s, wait_s; /* of all ranks, in the last repetition */
-    double quantize_s, dequantize_s, events, lost;              /* with a value codec, like the next */
+    double quantize_s, dequantize_s, events, lost;              /* with a lossy codec, like the next */
     double error; /* rms of what results are off / rms of exact ones; < 0: not known */
     double *left; /* [nodes] bytes that left each node then; NULL: unknown */
     double *took; /* [nodes][repetitions] seconds of the slowest rank of each node; NULL: not asked for */

@@ -117,7 +117,7 @@ void print_head(const struct world *w, const struct settings *s)
     fprintf(s->table, "# sent: bytes that a rank sends on average%s; %% of size\n",
             w->nodes > 1 ? "; node: bytes that leave the busiest node" : "");
     if (s->codecs > 1 || s->codec[0].values.codec != PICI_VALUES_EXACT)
-        fprintf(s->table, "# error: with a value codec: rms of what results are off / rms of the exact results\n");
+        fprintf(s->table, "# error: with a lossy codec: rms of what results are off / rms of the exact results\n");
     for (int i = 0; i < s->zeros.n; i++)
         if (s->zeros.v[i])
             fprintf(s->table, "# zeros with a minus: half of them are -0.0\n");

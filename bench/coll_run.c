@@ -109,7 +109,7 @@ static int is_lossy(const struct entry *e)
     return e->values && e->values->values.codec != PICI_VALUES_EXACT;
 }
 
-/* lossy: with the entry's value codec. */
+/* lossy: with the entry's lossy codec. */
 static void ours(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
                  const struct buffers *b, struct pici_coll_stats *stats, int lossy)
 {
@@ -161,7 +161,7 @@ static void copy(struct world *w, void *to, const void *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-/* Of a result with a value codec: the elements, if ranks that should have the same do not; and the error. The exact
+/* Of a result with a lossy codec: the elements, if ranks that should have the same do not; and the error. The exact
  * result takes its place. */
 static double count_other(struct world *w, const struct settings *s, const struct point *p, struct entry *e,
                           struct buffers *b)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Value codecs by name, and how far results with one are from exact ones. */
+ * Lossy codecs by name, and how far results with one are from exact ones. */
 #define _GNU_SOURCE
 #include <math.h>
 

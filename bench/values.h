@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Value codecs beside memcpy of the elements: quantizing what a message sends, and dequantizing it. The elements are
+ * Lossy codecs beside memcpy of the elements: quantizing what a message sends, and dequantizing it. The elements are
  * random floats whose exponents are geometrically distributed; those of zfp are a wave, since it is for smooth
  * fields. */
 #ifndef PICI_BENCH_VALUES_H
@@ -82,7 +82,7 @@ static inline void print_values(size_t bytes, int reps, int best, const struct p
     b.elements = buffer(bytes, 0);
     b.again = buffer(bytes, 0);
     if (!json)
-        printf("\n== value codecs: %g MiB; %s of %d%s; times memcpy's %s ==\n%-34s %10s %10s %10s\n",
+        printf("\n== lossy codecs: %g MiB; %s of %d%s; times memcpy's %s ==\n%-34s %10s %10s %10s\n",
                (double)bytes / (1 << 20), best ? "best" : "median", reps,
                clock == CLOCK_MONOTONIC ? "" : ", processor time", "speed", "", "quantize", "dequantize",
                "GB/s copied");

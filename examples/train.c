@@ -3,7 +3,7 @@
  * Data-parallel training, done four times: with dense collectives, with sparse ones in the format that the library or
  * the environment chooses, and with those of the formats pici and hybrid. Prints the loss curves, which agree bit for
  * bit, and the cost of each. With --values it compares what differs instead: the whole gradient, its largest elements,
- * and value codecs; prints what each run costs and how well it learns, and draws the curves.
+ * and lossy codecs; prints what each run costs and how well it learns, and draws the curves.
  *     train --help
  * Ranks are threads, or the processes of pici-run, over sockets (pici-run -n 4 train); if built with PICI_EXAMPLE_MPI
  * (make mpi-examples), they are the processes of mpirun. Exits with status 1 if the runs disagree. */

@@ -23,7 +23,7 @@ static void usage(FILE *to)
                 "                        (default: 100 for logistic, 1 for network)\n"
                 "      --topk PERCENT    the same\n"
                 "      --values LIST     compare instead: the whole gradient, its largest elements, and\n"
-                "                        each of these value codecs alone and with the largest: q2, q4,\n"
+                "                        each of these lossy codecs alone and with the largest: q2, q4,\n"
                 "                        q8, bf16, f16\n"
                 "      --curves FILE     draw the loss of all runs into this file, as SVG\n"
                 "  -S, --shard           reduce-scatter, update a share on each rank, all-gather\n"
@@ -185,7 +185,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         o->keep = o->network || values ? 1 : 100;
     if (!choose_runs(o, values)) {
         if (own_rank == 0)
-            complain("%s: not a list of value codecs, or with --shard (train --help)", values);
+            complain("%s: not a list of lossy codecs, or with --shard (train --help)", values);
         return 2;
     }
     if (optind < argc)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writes the golden vectors of the value codec ZFP, zfp.txt (syntax: vectors/README.md), into the directory that its
+ * Writes the golden vectors of the lossy codec ZFP, zfp.txt (syntax: vectors/README.md), into the directory that its
  * argument names. Streams are made by libzfp, called here as values.md says and with no code of the library; the rest
  * is made and checked by ref_values.c. */
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Coded messages, in a call of two ranks with a value codec. The input:
+ * Coded messages, in a call of two ranks with a lossy codec. The input:
  *   byte 0    bits 0 to 2: codec and its parameters; bits 3, 4: the collective; bit 5: by doubling, not split; bit 6:
  *             the messages are this rank's own, with edits; bit 7: blocks have a checksum
  *   byte 1    elements, times 5

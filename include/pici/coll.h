@@ -72,7 +72,7 @@ struct pici_coll_stats {
     double wait_s;                        /* seconds: waiting in pici_wait or a blocking call, agreement rounds too */
     uint64_t tiles[PICI_CONTAINERS_ROOM]; /* tiles of the hybrid blocks sent, by enum pici_container; forwarded too */
     uint64_t inter_bytes;                 /* those of wire_bytes that went to ranks of other nodes */
-    uint64_t events; /* elements that this rank has quantized with a value codec, each as often as it was. If
+    uint64_t events; /* elements that this rank has quantized with a lossy codec, each as often as it was. If
                                * several ranks quantize the same sum, the lowest of them counts it */
     union {
         double quantize_s; /* seconds of encode_s: quantizing elements */
@@ -138,7 +138,7 @@ struct pici_tune {
  * does not have. PICI_E_BROKEN: the communicator is broken, or requests are in flight. */
 PICI_API enum pici_status pici_comm_tune(struct pici_comm *, const struct pici_tune *);
 
-/* Value codecs: what the elements of a call are rounded to when they are sent. No other option loses anything, and
+/* Lossy codecs: what the elements of a call are rounded to when they are sent. No other option loses anything, and
  * no environment variable selects a codec. docs/collectives.md says what codecs do to results; formats/values.md has
  * their arithmetic. */
 enum pici_value_codec {
@@ -157,7 +157,7 @@ enum pici_rounding {
     PICI_ROUND_NEAREST = 1 /* less error; use it with a residual */
 };
 
-/* A value codec with its parameters. 0 stands for the default of each member; members that the codec does not use are
+/* A lossy codec with its parameters. 0 stands for the default of each member; members that the codec does not use are
  * ignored. All but `residual` must be the same on all ranks.
  *   PICI_E_ARG           size below that of the first version, or a member out of range
  *   PICI_E_UNSUPPORTED   an unknown codec or member, or a dtype or operation that the codec does not have

@@ -151,7 +151,7 @@ PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici
                                                 const uint64_t *len_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
-/* ---- value codecs (struct pici_values in pici/coll.h; docs/values.md) ----
+/* ---- lossy codecs (struct pici_values in pici/coll.h; docs/values.md) ----
  *
  * The codecs CAST and QSGD, with the same bits as those of collectives: n elements become one or two arrays of narrower
  * elements (formats/values.md), which any block can hold, and arrays become elements again. A call enqueues at most one
@@ -277,7 +277,7 @@ struct pici_comm;
  * ones. pici_comm_scratch and pici_comm_reserve do not include that memory. With buffers in GPU memory, opts->scratch
  * and checksums (opts->checksum or PICI_CHECKSUM) are PICI_E_UNSUPPORTED.
  *
- * Value codecs (opts->values). CAST and QSGD give the bits that they give in host memory. The residual is in the same
+ * Lossy codecs (opts->values). CAST and QSGD give the bits that they give in host memory. The residual is in the same
  * memory as the buffers, and aligned to its elements. ZFP is PICI_E_UNSUPPORTED.
  *
  * Statistics. Containers of hybrid blocks are counted only if messages go through the host. Slices overlap in time and

@@ -34,7 +34,7 @@ enum {
     CALL_LATENCY = 56,
     CALL_ROOT = 72,   /* of a broadcast */
     CALL_COUNTS = 88, /* of an all-gatherv; these two have no codec */
-    CALL_CODEC = 64,  /* the value codec, and its parameters; all zeros if it is exact */
+    CALL_CODEC = 64,  /* the lossy codec, and its parameters; all zeros if it is exact */
     CALL_PHASES = 65,
     CALL_BITS = 66,
     CALL_NORM = 67,

@@ -33,7 +33,7 @@ struct engine_needs {
     int queues;                        /* slices in flight */
     size_t messages;                   /* bytes for messages, COLL_ALIGN-aligned */
     size_t sums;                       /* bytes for sums, COLL_ALIGN-aligned */
-    size_t arrays;                     /* bytes for arrays of a value codec, COLL_ALIGN-aligned; 0: there is none */
+    size_t arrays;                     /* bytes for arrays of a lossy codec, COLL_ALIGN-aligned; 0: there is none */
     const struct values *values;       /* that codec, for the time of the call of room */
     size_t temp;                       /* bytes for reduce and dequantize; 0: COLL_TEMP_BYTES */
     unsigned device : 1, checksum : 1; /* messages are in a GPU's memory; blocks are to have a checksum */
@@ -53,14 +53,14 @@ enum engine_dequantize {
     DEQUANTIZE_REDUCE /* destination = destination op they */
 };
 
-/* What is counted or encoded: the elements of a message's runs, or an array that a value codec makes of each run. */
+/* What is counted or encoded: the elements of a message's runs, or an array that a lossy codec makes of each run. */
 struct engine_array {
     enum pici_dtype dtype;
     enum pici_format format; /* of its blocks; not used by count */
     int by_value;            /* elements are floats, and -0.0 is a zero */
 };
 
-/* What a call makes of elements that a value codec represents. */
+/* What a call makes of elements that a lossy codec represents. */
 struct engine_values {
     const struct values *values;
     enum pici_op op;
@@ -138,7 +138,7 @@ struct pici_engine {
     enum pici_status (*reduce_own)(struct pici_queue *, void *destination, const uint8_t *block, size_t size,
                                    uint64_t count, enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
 
-    /* A value codec's functions, which values/values.h describes. quantize writes arrays; made_counts [VALUES_ARRAYS]
+    /* A lossy codec's functions, which values/values.h describes. quantize writes arrays; made_counts [VALUES_ARRAYS]
      * is valid at once. What is lost is added to *loss when the queue is ready, so *loss must stay until then; several
      * calls may have the same one, with another residual each. dequantize reads arrays, which are untrusted, and writes
      * count elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for

@@ -226,7 +226,7 @@ static enum pici_status refuse(struct gpu *gpu, const struct engine_needs *needs
     if (status || device != gpu->device)
         return PICI_E_DEVICE;
     if (needs->arrays && needs->values->codec->id == PICI_VALUES_ZFP)
-        wrong = "the value codec ZFP is for buffers in the host's memory";
+        wrong = "the lossy codec ZFP is for buffers in the host's memory";
     else if (needs->memory)
         wrong = "scratch memory of the caller's is for buffers in the host's";
     else if (needs->checksum)
@@ -446,7 +446,7 @@ static int place_blocks(struct pici_queue *queue)
     return queue->in_slots;
 }
 
-/* What kernels of value codecs have found is known. */
+/* What kernels of lossy codecs have found is known. */
 static void end_values(struct pici_queue *queue)
 {
     for (int i = 0; i < queue->quantized && !queue->status; i++) {
@@ -456,7 +456,7 @@ static void end_values(struct pici_queue *queue)
     queue->loss = NULL;
     queue->quantized = 0;
     if (*queue->bad)
-        begun(queue, (enum pici_status)(int32_t)*queue->bad, "arrays of a value codec");
+        begun(queue, (enum pici_status)(int32_t)*queue->bad, "arrays of a lossy codec");
     *queue->bad = 0;
 }
 

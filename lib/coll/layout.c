@@ -127,7 +127,7 @@ static void cut(struct coll_layout *layout, const struct pici_comm *comm, const 
         layout->unit = call->opts.values.phases ? unit : PART;
 }
 
-/* The most bytes that a message has for count elements of a segment, exact or as the arrays of the value codec; 0: more
+/* The most bytes that a message has for count elements of a segment, exact or as the arrays of the lossy codec; 0: more
  * than size_t holds. */
 static size_t longest_blocks(const struct coll_call *call, uint64_t count)
 {
@@ -144,7 +144,7 @@ static size_t longest_blocks(const struct coll_call *call, uint64_t count)
     return coded > exact ? coded : exact;
 }
 
-/* Memory for the arrays of the value codec: those that a message of each slice in flight is made of, and those of a
+/* Memory for the arrays of the lossy codec: those that a message of each slice in flight is made of, and those of a
  * segment that is received. Returns whether that is more than size_t holds. */
 static int lay_out_arrays(struct coll_layout *layout, const struct coll_call *call)
 {

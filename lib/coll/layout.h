@@ -35,7 +35,7 @@ struct coll_layout {
     size_t message;             /* bytes of a buffer */
     size_t block;               /* neighbourhood calls: of the longest block */
     size_t messages, sums;      /* bytes of all buffers, and of the sums outside the receive buffer */
-    size_t part[VALUES_ARRAYS]; /* bytes of an array of the value codec, for a slice of a segment */
+    size_t part[VALUES_ARRAYS]; /* bytes of an array of the lossy codec, for a slice of a segment */
     size_t parts, arrays;       /* of all arrays of such a slice; of those of all slices in flight */
     size_t temp;                /* for elements that are dequantized or decoded to be added */
     struct choice choice;       /* that the schedule is from; seconds < 0: it was not predicted */
@@ -72,7 +72,7 @@ struct call_opts {
     int agree;            /* of a neighbourhood call: ranks agree at the end */
     int native;           /* the transport library's own collective is permitted */
     int history;          /* densities counted in earlier calls are used */
-    struct values values; /* the value codec with its parameters */
+    struct values values; /* the lossy codec with its parameters */
     uint8_t *residual;    /* where this rank's encodings add what they lose, as long as send; or NULL */
     struct pici_coll_stats *stats;
     void *scratch; /* the caller's, or NULL */

@@ -63,7 +63,7 @@ enum pici_status pici_msg_status(uint32_t);
 enum pici_status pici_msg_block(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t count);
 
-/* The same for an array of a value codec, which holds `most` elements at the most. */
+/* The same for an array of a lossy codec, which holds `most` elements at the most. */
 enum pici_status pici_msg_array(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t most);
 

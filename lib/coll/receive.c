@@ -47,7 +47,7 @@ static uint8_t *destination(struct pici_request *request, struct slice_run *slic
     }
 }
 
-/* Receive the arrays of a value codec: decode their blocks, then dequantize them. */
+/* Receive the arrays of a lossy codec: decode their blocks, then dequantize them. */
 static enum pici_status receive_arrays(struct pici_request *request, struct slice_run *slice_run,
                                        enum schedule_action action, struct coll_part *part)
 {
@@ -85,7 +85,7 @@ static enum pici_status receive_block(struct pici_request *request, struct slice
                           COLL_TEMP_BYTES / call->resolved.width);
 }
 
-/* Parse the headers of a segment's blocks. Of an array of a value codec, how many elements it should have is checked
+/* Parse the headers of a segment's blocks. Of an array of a lossy codec, how many elements it should have is checked
  * when it is dequantized. */
 static enum pici_status parse_blocks(struct pici_request *request, const struct slice_run *slice_run,
                                      struct coll_part *part)

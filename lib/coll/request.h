@@ -16,7 +16,7 @@ struct coll_buffer {
     int flights;    /* of the references, sends in flight: its bytes must not change */
 };
 
-/* The blocks of a segment in a message: one, or with a value codec one for each of its arrays. */
+/* The blocks of a segment in a message: one, or with a lossy codec one for each of its arrays. */
 struct coll_blocks {
     const uint8_t *first; /* the others follow it */
     size_t sizes[VALUES_ARRAYS];
@@ -33,7 +33,7 @@ struct coll_encoded {
 /* What was begun last for a slice. In a step its messages are made and sent, then the received ones are processed. */
 enum coll_stage {
     STAGE_REST,
-    STAGE_QUANTIZING, /* making the arrays of a value codec that a message is to have */
+    STAGE_QUANTIZING, /* making the arrays of a lossy codec that a message is to have */
     STAGE_COUNTING,   /* counting the nonzeros of a message to be sent */
     STAGE_MAKING,     /* making a message */
     STAGE_MADE,       /* all messages of the step are made, and wait for their place in the order */
@@ -57,9 +57,9 @@ struct slice_run {
     struct coll_buffer **outgoing; /* [limits.sends] the messages made */
     uint64_t *counts, *nonzeros;   /* [limits.segments * VALUES_ARRAYS] of a message's blocks, */
     size_t *sizes;                 /* their bytes, */
-    const void **sources;          /* and what they are made of: for each array of the value codec, all segments */
+    const void **sources;          /* and what they are made of: for each array of the lossy codec, all segments */
     int arrays;                    /* of the current message, for each segment */
-    int coded;                     /* it is made by the value codec; else there is one array, the elements */
+    int coded;                     /* it is made by the lossy codec; else there is one array, the elements */
     enum pici_format formats[VALUES_ARRAYS];
     enum pici_format format; /* of the last array, for the trace; of the current message like the next five lines */
     double density, begin;

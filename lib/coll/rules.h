@@ -21,7 +21,7 @@ struct call_rules {
     const char *host_only; /* what is wrong with buffers in a GPU's memory, in words; NULL: nothing */
     const char *mismatch;  /* what is wrong if messages have another tag, in words; NULL: they have none */
     int algorithms;        /* the options algorithm and zeros are allowed */
-    int codecs;            /* value codecs are possible */
+    int codecs;            /* lossy codecs are possible */
     int choice;            /* the algorithm may be chosen by predicted time, and the transport's own collective used */
     int traces_blocks;     /* traces name the blocks of a message */
 

@@ -98,7 +98,7 @@ static int sampled(const struct pici_request *request, const struct slice_run *s
 }
 
 /* Choose the format of a message without counting. 0: its nonzeros must be counted first. How dense the arrays of a
- * value codec will be does not follow from those before. */
+ * lossy codec will be does not follow from those before. */
 static int choose_uncounted(const struct pici_request *request, struct slice_run *slice_run,
                             const struct schedule_message *message)
 {
@@ -144,7 +144,7 @@ static void one_format(struct slice_run *slice_run)
         slice_run->formats[array] = slice_run->format;
 }
 
-/* Whether -0.0 counts for nothing in an array of a value codec, because dequantizing clears its sign. */
+/* Whether -0.0 counts for nothing in an array of a lossy codec, because dequantizing clears its sign. */
 static int by_value(const struct pici_request *request, enum pici_dtype dtype)
 {
     return request->call.resolved.by_value && fmt_is_float((unsigned)dtype);
@@ -156,7 +156,7 @@ static enum pici_dtype dtype_of(const struct pici_request *request, const struct
     return slice_run->coded ? values->codec->dtype(values, array) : request->call.args.dtype;
 }
 
-/* Of an array of a value codec, whose elements are not the call's. coo is not for bytes: its positions are longer. */
+/* Of an array of a lossy codec, whose elements are not the call's. coo is not for bytes: its positions are longer. */
 static enum pici_format choose_array(const struct pici_request *request, struct slice_run *slice_run,
                                      struct policy_auto auto_options, const uint64_t *count, const uint64_t *nonzeros,
                                      int segments, enum pici_dtype dtype, float threshold)
@@ -234,7 +234,7 @@ static void fail_encode(struct pici_request *request, struct slice_run *slice_ru
     begin_poison(request, slice_run);
 }
 
-/* What the message is made of: the elements of its segments, or the arrays of the value codec. */
+/* What the message is made of: the elements of its segments, or the arrays of the lossy codec. */
 static void describe(const struct pici_request *request, const struct slice_run *slice_run,
                      struct engine_array arrays[VALUES_ARRAYS])
 {
@@ -348,7 +348,7 @@ static void begin_choosing(struct pici_request *request, struct slice_run *slice
     slice_run->stage = STAGE_COUNTING;
 }
 
-/* The value codec has made its arrays. */
+/* The lossy codec has made its arrays. */
 static void end_quantize(struct pici_request *request, struct slice_run *slice_run,
                          const struct schedule_message *message)
 {

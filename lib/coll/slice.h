@@ -70,7 +70,7 @@ const uint8_t *pici_slice_source(const struct pici_request *, const struct slice
 
 /* ---- values: slice_values.c */
 
-/* Whether the value codec makes the messages of the slice's step. */
+/* Whether the lossy codec makes the messages of the slice's step. */
 int pici_slice_coded(const struct pici_request *, const struct slice_run *);
 
 /* Begin to quantize the elements of a message to arrays: sets slice_run->sources and

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A slice whose messages are made by a value codec: its elements become arrays, which are sent as blocks, and arrays
+ * A slice whose messages are made by a lossy codec: its elements become arrays, which are sent as blocks, and arrays
  * that were received become elements.
  *
  * All ranks end with the same bytes, because a rank that still uses elements that it has sent first replaces them

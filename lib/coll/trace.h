@@ -27,7 +27,7 @@ struct trace_event {
     const char *choice;              /* the algorithm chosen by predicted time, or NULL; then the next two hold */
     int dense;                       /* all messages are dense */
     double predicted;                /* seconds */
-    const char *values;              /* the value codec of a message, or NULL */
+    const char *values;              /* the lossy codec of a message, or NULL */
     uint64_t events, nonfinite;      /* a collective with a codec: as in struct pici_coll_stats, like the next */
     double lost;
     int blocks;                  /* a message of a neighbourhood call: its blocks, or 0; block i is that of rank */

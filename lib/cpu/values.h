@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Kernels of the value codecs, one table for each dtype of the elements: f32, f64, f16 and bf16. Elements and arrays
+ * Kernels of the lossy codecs, one table for each dtype of the elements: f32, f64, f16 and bf16. Elements and arrays
  * are in host order, at any alignment, and do not overlap. formats/values.md defines the arithmetic. Every ISA gives
  * the same results. */
 #ifndef PICI_LIB_CPU_VALUES_H

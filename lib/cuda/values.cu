@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The value codecs CAST and QSGD: the arrays of formats/values.md, with the bits that lib/cpu/values.inc makes. */
+ * The lossy codecs CAST and QSGD: the arrays of formats/values.md, with the bits that lib/cpu/values.inc makes. */
 #include <stddef.h>
 
 #include <type_traits>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What collectives need of the value codecs CAST and QSGD beyond pici/cuda.h: parameters that are resolved, dequantized
+ * What collectives need of the lossy codecs CAST and QSGD beyond pici/cuda.h: parameters that are resolved, dequantized
  * elements that are added to others, and what is lost. The functions put at most one kernel into the stream and return
  * at once, as those of reduce.h. Elements are aligned to their width, arrays to 16; n may be 0. Arguments are not
  * checked, but the elements of arrays are. */

@@ -166,7 +166,7 @@ static struct cost cost_of(struct run *run, const struct traffic_step *step, int
 
 /* ---- slices in flight. All of a round take a step before any takes the next but one. So a step of w slices takes as
  * long as the busiest resource works on w slices, and at least as long as one slice takes from its encoding to its
- * being taken in. */
+ * being processed. */
 
 static double once(const struct cost *cost)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The table of value codecs, and the parameters of a call. */
+ * The table of lossy codecs, and the parameters of a call. */
 #include "sized.h"
 #include "values/values.h"
 

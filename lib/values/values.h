@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Value codecs: what represents the elements in a message. A codec turns the elements of a segment's slice into arrays
+ * Lossy codecs: what represents the elements in a message. A codec turns the elements of a segment's slice into arrays
  * of existing dtypes, and each array is sent as an ordinary lossless block. A codec knows nothing of blocks, messages
  * or nonzero positions. There is one codec in each file, and all ranks of a collective use the same one.
  * formats/values.md specifies the arrays. */

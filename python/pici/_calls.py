@@ -53,7 +53,7 @@ class Stats:
     encode_s: float
     decode_s: float
     wait_s: float
-    #: elements that a value codec has rounded, each as often as it was
+    #: elements that a lossy codec has rounded, each as often as it was
     events: int = 0
     #: seconds of encode_s and decode_s that the codec took
     quantize_s: float = 0

@@ -208,7 +208,7 @@ static bool overlap(const struct call *c, const struct driver *d)
     return !in_place && c->send.bytes && s < r + c->recv.bytes && r < s + c->send.bytes;
 }
 
-/* The value codec of a call: what values() has made, or None, and its residual, as long as what is sent. */
+/* The lossy codec of a call: what values() has made, or None, and its residual, as long as what is sent. */
 static bool read_values(struct call *c, PyObject *values)
 {
     struct memory residual;
@@ -340,7 +340,7 @@ static enum pici_status start(const struct call *c, struct pici_comm *comm, stru
     }
 }
 
-/* The call as a blocking one, which alone can be the vendor's collective. It cannot be interrupted. */
+/* The call as a blocking one, which alone can be the native collective. It cannot be interrupted. */
 static enum pici_status block(const struct call *c, struct pici_comm *comm)
 {
     switch (c->kind) {

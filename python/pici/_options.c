@@ -40,7 +40,7 @@ static PyObject *coll_opts(PyObject *self, PyObject *args, PyObject *named)
     return boxed(OPTS, &opts, sizeof opts);
 }
 
-/* values(*, ...) -> a value codec. What is not given is the default. */
+/* values(*, ...) -> a lossy codec. What is not given is the default. */
 static PyObject *values_of(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;

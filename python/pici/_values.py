@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Value codecs: the option values of collectives."""
+"""Lossy codecs: the option values of collectives."""
 from __future__ import annotations
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ Codec = Literal["exact", "cast", "qsgd", "zfp"]
 
 @dataclass(frozen=True)
 class Values:
-    """A value codec with its parameters, which rounds the elements of a collective's messages. None stands for a
+    """A lossy codec with its parameters, which rounds the elements of a collective's messages. None stands for a
     parameter's default. All are the same on all ranks, but for the residual. docs/values.md says what this does to
     results."""
 
@@ -95,7 +95,7 @@ def check(v: Values) -> None:
 def prepared(
     values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: bool
 ) -> tuple[Optional[_codec.Values], Optional[Memory]]:
-    """The value codec as _codec has it, and its residual's memory."""
+    """The lossy codec as _codec has it, and its residual's memory."""
     if values is None:
         return None, None
     v = values if isinstance(values, Values) else Values(**values)

@@ -33,7 +33,7 @@ Options of the calls, which are the same on all ranks but for timeout and format
     latency    a hint: seconds that a short message takes
     vendor     True: dense data may go through the dense collective of MPI or NCCL, whose bits may differ. Such a call
                cannot be interrupted
-    values     a value codec, which rounds the elements of messages: a Values, or a dict of its parameters, such as
+    values     a lossy codec, which rounds the elements of messages: a Values, or a dict of its parameters, such as
                {"codec": "qsgd", "bits": 4, "residual": lost}; None: results are exact
     zeros      of all_gather, all_gatherv and broadcast: "value" takes -0.0 for +0.0, for less traffic; "exact" keeps
                all bits

@@ -55,6 +55,20 @@ expect "phrases" words words.c '1: "in vain": say without success
 printf '# stores past\n# the caches\n' >"$tmp/words.sh"
 expect "a phrase in a script's comment" words words.sh '1: "past the caches": say non-temporal'
 
+cat >"$tmp/glossary.md" <<'END'
+| term | meaning | where | instead of |
+|---|---|---|---|
+| tile | 4096 elements | `formats/block.md` | |
+| block | a header and more | `formats/block.md` | |
+| quux | nothing | `formats/block.md` | |
+| rank | a process | `formats/none.md` | |
+| step | | `formats/block.md` | |
+END
+expect "a glossary" glossary glossary.md '4: "block" is not after "tile"
+5: formats/block.md does not have "quux"
+6: there is no file formats/none.md
+7: not a term, its meaning, a file, and phrases or nothing'
+
 echo 'invain deed_of indeed; past the cache, lock upper' >"$tmp/other.c"
 expect "other words" words other.c ''
 echo "$passed passed"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with value codecs on buffers in a GPU's memory, beside the host's, with messages in the GPU's memory and
+ * Collectives with lossy codecs on buffers in a GPU's memory, beside the host's, with messages in the GPU's memory and
  * in pinned memory; messages that were changed on their way; and what is refused. */
 #include "cuda_values_team.cuh"
 

@@ -152,7 +152,7 @@ static void check(const struct setting &s, uint64_t n)
     struct setting on = s;
     arrays a(s, n);
     bytes want[2], host[2], residual = make_elements(n, s.dtype, 64);
-    for (uint64_t i = 0; i < n; i++) /* no NaN: which one of two is taken in a sum is another test's */
+    for (uint64_t i = 0; i < n; i++) /* no NaN: which one of two is processed a sum is another test's */
         ref_store(residual.data(), i, width, ref_load(residual.data(), i, width) & ~(UINT64_C(1) << (8 * width - 2)));
     for (int k = 0; k < 2; k++)
         want[k] = host[k] = bytes(a.length[k] + 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with value codecs on buffers in a GPU's memory, beside the same ones in the host's: results, residuals
+ * Collectives with lossy codecs on buffers in a GPU's memory, beside the same ones in the host's: results, residuals
  * and what was lost, bit for bit. Random rounding depends on the number of the call, so there is one team of ranks for
  * the host and one for the GPU, and both make the same calls. */
 #ifndef PICI_TESTS_CUDA_VALUES_TEAM_CUH

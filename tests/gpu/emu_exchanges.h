@@ -221,7 +221,7 @@ static inline std::string name_of(const collective &c)
 /* A step of all ranks. */
 struct stage {
     messages all;
-    long after; /* waits until the messages of that step, and of those before it, were taken in; -1: for none */
+    long after; /* waits until the messages of that step, and of those before it, were processed; -1: for none */
     int more;   /* the next one does not wait for this one */
     int window; /* steps with sends in flight at a time, and with receives */
     bool data;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives over the fake of NCCL, with value codecs and without, beside the host's. The last line is "N passed, N
+ * Collectives over the fake of NCCL, with lossy codecs and without, beside the host's. The last line is "N passed, N
  * failed". */
 #include "cuda_values_team.cuh"
 
@@ -87,7 +87,7 @@ static void few_elements(const team &host, const team &gpu)
         }
 }
 
-/* Without value codecs. The last node is shorter or longer than the others. */
+/* Without lossy codecs. The last node is shorter or longer than the others. */
 static void exact_cases(const team &gpu)
 {
     const int p = (int)gpu.comms.size();

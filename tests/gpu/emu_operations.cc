@@ -2,7 +2,7 @@
  *
  * How many operations of CUDA's runtime a slice of an all-reduce over NCCL takes: each costs the host some
  * microseconds. The emulator of the runtime counts them, so that the engine for GPUs does not grow slow unnoticed. The
- * operations of one slice are what a call with one slice more takes in addition. --table prints them. The last line is
+ * operations of one slice are what a call with one slice more receives addition. --table prints them. The last line is
  * "N passed, N failed". */
 #include <stdlib.h>
 #include <string.h>

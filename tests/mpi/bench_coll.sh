@@ -45,13 +45,13 @@ says '^# wrong elements: 0$'
 says ' pici auto auto  *99% '
 says ' pici auto auto  *99%- '
 # shellcheck disable=SC2086
-check 0 'value codecs' "$bench" $small -t 3 --algorithm ring,doubling --values exact,q4,q8@gather,bf16 \
+check 0 'lossy codecs' "$bench" $small -t 3 --algorithm ring,doubling --values exact,q4,q8@gather,bf16 \
     --json="$tmp/values.json"
 says '^# wrong elements: 0$'
 says ' pici doubling auto q4  *99% .*  error 0\.[0-9]*$'
 says ' pici ring auto q8@gather  *99% .*  error 0\.0[0-9]*$'
-check 0 'value codecs as JSON' grep -q '"values":"bf16","quantize_s":.*"error":0' "$tmp/values.json"
-check 2 'a value codec that is none' "$bench" --values q3
+check 0 'lossy codecs as JSON' grep -q '"values":"bf16","quantize_s":.*"error":0' "$tmp/values.json"
+check 2 'a lossy codec that is none' "$bench" --values q3
 check 2 'zfp without a rate' "$bench" --values zfp
 # Each node of a ring sends all that a rank sends: 2 (p - 1) / p of the buffer.
 check 0 'bytes by node' "$bench" -b 4M -n 1 -w 0 -t 4 --nodes 2 --by-node --algorithm all --screen 0 --sparsity 99

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with value codecs over MPI: what each rank receives, and its residual, have the bytes that threads have
+ * Collectives with lossy codecs over MPI: what each rank receives, and its residual, have the bytes that threads have
  * after the same calls; all ranks have the same results; residuals have what was lost. Rank 0 has the threads, and
  * judges. By tests/mpi/programs.sh, under mpirun.
  *     mpi_values [--quick|--full]       --quick: one algorithm for each codec and collective; --full: all */

@@ -75,20 +75,20 @@ awk 'BEGIN { for (i = 0; i < 60; i++) print i % 2, "1:3e38 2:3e38" }' >"$tmp/div
 run 1 "a loss that is not finite" "$build/train" "$tmp/diverges"
 says "a loss that is not finite" 'not finite' "$err"
 
-# Value codecs: what is sent differs, and all ranks have the same weights.
+# Lossy codecs: what is sent differs, and all ranks have the same weights.
 lossy='-s 20 -b 16 -m network -u 64 --topk 1 --values q4,bf16'
 # shellcheck disable=SC2086 # a list of words
-run 0 "train with value codecs" "$build/train" $lossy --curves "$tmp/curves.svg"
-says "train with value codecs" 'All 4 ranks have the same weights after each run'
+run 0 "train with lossy codecs" "$build/train" $lossy --curves "$tmp/curves.svg"
+says "train with lossy codecs" 'All 4 ranks have the same weights after each run'
 for name in dense topk q4 bf16 'topk[+]q4' 'topk[+]bf16'; do
-    says "train with value codecs" "^  $name  *0\.[0-9]* "
+    says "train with lossy codecs" "^  $name  *0\.[0-9]* "
     says "the curves of training" ">$name: [0-9.]*% right, " "$tmp/curves.svg"
 done
 is "values of 4 bits take a fifth of the bytes or more" \
     awk '$1 == "q4" && NF > 6 { fewer = $5 < 20 } END { exit !fewer }' "$out"
 # shellcheck disable=SC2086
-run 0 "processes with value codecs" "$build/pici-run" -n 4 "$build/train" $lossy
-says "processes with value codecs" 'All 4 ranks have the same weights after each run'
+run 0 "processes with lossy codecs" "$build/pici-run" -n 4 "$build/train" $lossy
+says "processes with lossy codecs" 'All 4 ranks have the same weights after each run'
 for bad in 'q3' 'q4,' '' 'q4,q8,q2,bf16,f16' 'q4 -S'; do
     # shellcheck disable=SC2086
     run 2 "train --values $bad" "$build/train" -s 1 --values $bad
@@ -145,10 +145,10 @@ elif find_mpi openmpi; then
     for model in network logistic; do
         lossy="-s 20 -b 16 -m $model -u 64 --topk 1 --values q4,bf16"
         # shellcheck disable=SC2086
-        run 0 "$model with value codecs" "$build/train" -t 3 $lossy --curves "$tmp/threads.svg"
+        run 0 "$model with lossy codecs" "$build/train" -t 3 $lossy --curves "$tmp/threads.svg"
         # shellcheck disable=SC2086
-        run 0 "$model with value codecs, over MPI" $mpirun -n 3 "$build/openmpi/train" $lossy --curves "$tmp/mpi.svg"
-        says "$model with value codecs, over MPI" 'All 3 ranks have the same weights after each run'
+        run 0 "$model with lossy codecs, over MPI" $mpirun -n 3 "$build/openmpi/train" $lossy --curves "$tmp/mpi.svg"
+        says "$model with lossy codecs, over MPI" 'All 3 ranks have the same weights after each run'
         run 0 "the curves of $model, over MPI" cmp "$tmp/threads.svg" "$tmp/mpi.svg"
         says "the curves of $model" '>topk[+]q4: [0-9.]*% right, ' "$tmp/mpi.svg"
     done

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Value codecs, without a test framework: every ISA against formats/ref_values.c, between guard pages at odd addresses;
+ * Lossy codecs, without a test framework: every ISA against formats/ref_values.c, between guard pages at odd addresses;
  * arrays that break rules; errors as formats/values.md bounds them; golden vectors; Philox's known answers. The last
  * line is "N passed, M failed".
  *   plain_values [DIRECTORY]      of the vectors; formats/vectors otherwise */

@@ -332,7 +332,7 @@ Test(coll_nodes, segments)
     }
 }
 
-/* Elements of dense data that leave the busiest node in an all-reduce, as a share of them. */
+/* Elements of dense data that leave the busiest node in an all-reduce, as a fraction of them. */
 static double dense_leaves(const struct schedule *s, const struct map *m, uint64_t n)
 {
     struct schedule_call c = call_of(PICI_ALL_REDUCE, m);

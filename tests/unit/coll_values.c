@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with value codecs: all ranks have the same bytes, nothing is lost that the residuals do not have, and
+ * Collectives with lossy codecs: all ranks have the same bytes, nothing is lost that the residuals do not have, and
  * errors are those of the algorithm. */
 #define _POSIX_C_SOURCE 200809L
 #include <criterion/criterion.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Calls with value codecs: errors are those of the algorithm, what is refused, ranks that disagree, statistics. */
+ * Calls with lossy codecs: errors are those of the algorithm, what is refused, ranks that disagree, statistics. */
 #define _DEFAULT_SOURCE /* mkdtemp, setenv */
 #include <criterion/criterion.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Value codecs: what parameters are refused, and the errors of quantising as formats/values.md bounds them. */
+ * Lossy codecs: what parameters are refused, and the errors of quantising as formats/values.md bounds them. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

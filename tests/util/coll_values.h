@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the tests of collectives with value codecs share, over any transport: one call described as a case, everyone's
+ * What the tests of collectives with lossy codecs share, over any transport: one call described as a case, everyone's
  * data made from its seed, and sums over ranks of what went in and what came out. */
 #ifndef PICI_TESTS_COLL_VALUES_UTIL_H
 #define PICI_TESTS_COLL_VALUES_UTIL_H

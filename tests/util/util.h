@@ -159,7 +159,7 @@ struct small_vector {
 /* The same for small.txt. */
 int smalls_read(const char *directory, void (*fn)(const struct small_vector *, void *), void *context);
 
-/* Elements, and the arrays of a value codec for them; or arrays alone, which must be refused. Host order. */
+/* Elements, and the arrays of a lossy codec for them; or arrays alone, which must be refused. Host order. */
 struct value_vector {
     const char *name;
     struct ref_values v;

@@ -95,7 +95,7 @@ class ErrorState(State):
 
     start_iter      how many iterations are averaged exactly, at first
     error_feedback  add what was not sent to the next gradient
-    bits, values    a value codec for the messages: QSGD of so many bits, or any other; None: values are exact
+    bits, values    a lossy codec for the messages: QSGD of so many bits, or any other; None: values are exact
     """
 
     def __init__(

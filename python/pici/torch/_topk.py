@@ -34,7 +34,7 @@ class TopKState(ErrorState):
         error_feedback  add what was not sent to the next gradient
         selection       "tensor": the largest elements of each parameter; "bucket": of all parameters in a bucket of DDP
         timeout, opts   as of State
-        bits, values    a value codec for what is sent: QSGD of 2, 4 or 8 bits, or any other, as of pici.Comm.all_reduce
+        bits, values    a lossy codec for what is sent: QSGD of 2, 4 or 8 bits, or any other, as of pici.Comm.all_reduce
                         ({"codec": "cast"}); what it rounds off is kept too. None: values are exact
 
     The errors, one tensor as large as its gradient for each parameter, are part of the training's state, on each rank:
