@@ -7,22 +7,24 @@ import functools
 import math
 from collections.abc import Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypedDict, TypeVar, Union, overload
 
 from . import _buffers, _codec, _values
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._codec import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, FORMATS, OPS, REDUCE_SCATTER, ZEROS
 from ._dtypes import BOOL, DTypeLike
+from ._kwargs import Zeros, only
 from ._libraries import ALGORITHMS, ALIASES
 from ._values import ValuesLike
 from .errors import BrokenError, BusyError, Error, TimedOutError, UnsupportedError, make
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from ._codec import CollOpts
 
 Op = Literal["sum", "avg", "min", "max"]
-Zeros = Literal["exact", "value"]
 Timeout = Union[float, datetime.timedelta]
 Array = TypeVar("Array", bound=Sized)
 
@@ -109,6 +111,43 @@ def milliseconds(timeout: Timeout) -> int:
     return -1 if seconds == math.inf else min(max(1, round(1000 * seconds)), 2**31 - 1)
 
 
+class Options(TypedDict, total=False):
+    """Options of all calls."""
+
+    dtype: Optional[DTypeLike]
+    algorithm: Optional[str]
+    format: Optional[str]
+    timeout: Optional[Timeout]
+
+
+class Gathering(Options, total=False):
+    """Of those that have no codec."""
+
+    zeros: Zeros
+
+
+class Starting(Options, total=False):
+    """Of those that may have a codec, started,"""
+
+    density: Optional[float]
+    latency: Optional[float]
+    values: Optional[ValuesLike]
+
+
+class Calling(Starting, total=False):
+    """or blocking."""
+
+    vendor: Optional[bool]
+
+
+class StartingGather(Starting, total=False):
+    zeros: Zeros
+
+
+class CallingGather(Calling, total=False):
+    zeros: Zeros
+
+
 @functools.lru_cache(maxsize=256)
 def options_of(
     algorithm: Optional[str],
@@ -136,6 +175,38 @@ def options_of(
     if zeros != "exact":
         given["zeros"] = choice("zeros", zeros, ZEROS)
     return _codec.coll_opts(**given) if given else None
+
+
+class Taken(NamedTuple):
+    """The options of a call, looked at once."""
+
+    dtype: Optional[DTypeLike] = None
+    algorithm: Optional[str] = None
+    values: Optional[ValuesLike] = None
+    vendor: Optional[bool] = None
+    opts: Optional[CollOpts] = None  # as _codec has them
+
+
+_NONE = Taken()
+
+
+def taken(call: str, known: Any, options: Any) -> Taken:
+    """The options of a call. known: the TypedDict of those that it has."""
+    if not options:
+        return _NONE
+    only(call, known, options)
+    get = options.get
+    algorithm, vendor = get("algorithm"), get("vendor")
+    opts = options_of(
+        algorithm,
+        get("format"),
+        get("timeout"),
+        get("density"),
+        get("latency"),
+        vendor,
+        get("zeros", "exact"),
+    )
+    return Taken(get("dtype"), algorithm, get("values"), vendor, opts)
 
 
 # ---- requests
@@ -197,285 +268,72 @@ class Calls:
     _permits: bool  # and the environment permits their use
 
     @overload
-    def all_reduce(
-        self,
-        send: Storage,
-        recv: None = ...,
-        op: Op = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-    ) -> Storage:
+    def all_reduce(self, send: Storage, recv: None = ..., op: Op = ..., **options: Unpack[Calling]) -> Storage:
         ...
 
     @overload
-    def all_reduce(
-        self,
-        send: Any,
-        recv: None = ...,
-        op: Op = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-    ) -> Any:
+    def all_reduce(self, send: Any, recv: None = ..., op: Op = ..., **options: Unpack[Calling]) -> Any:
         ...
 
     @overload
-    def all_reduce(
-        self,
-        send: Any,
-        recv: Array,
-        op: Op = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-    ) -> Array:
+    def all_reduce(self, send: Any, recv: Array, op: Op = ..., **options: Unpack[Calling]) -> Array:
         ...
 
-    def all_reduce(
-        self,
-        send: Any,
-        recv: Any = None,
-        op: Op = "sum",
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        density: Optional[float] = None,
-        latency: Optional[float] = None,
-        values: Optional[ValuesLike] = None,
-        vendor: Optional[bool] = None,
-    ) -> Any:
+    def all_reduce(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Calling]) -> Any:
         """The sum (or another op) of the arrays of all ranks, on all ranks. The result has the shape of send."""
-        options = options_of(algorithm, format, timeout, density, latency, vendor, "exact")
-        return self._call(ALL_REDUCE, send, recv, op, dtype, options, algorithm, values, vendor)
+        return self._call(ALL_REDUCE, send, recv, op, taken("all_reduce", Calling, options))
 
-    def all_reduce_start(
-        self,
-        send: Any,
-        recv: Any = None,
-        op: Op = "sum",
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        density: Optional[float] = None,
-        latency: Optional[float] = None,
-        values: Optional[ValuesLike] = None,
-    ) -> Request:
+    def all_reduce_start(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Starting]) -> Request:
         """all_reduce(), nonblocking: returns at once."""
-        options = options_of(algorithm, format, timeout, density, latency, None, "exact")
-        return self._start(ALL_REDUCE, send, recv, op, dtype, options, algorithm, values)
+        return self._start(ALL_REDUCE, send, recv, op, taken("all_reduce_start", Starting, options))
 
     @overload
-    def reduce_scatter(
-        self,
-        send: Storage,
-        recv: None = ...,
-        op: Op = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-    ) -> Storage:
+    def reduce_scatter(self, send: Storage, recv: None = ..., op: Op = ..., **options: Unpack[Calling]) -> Storage:
         ...
 
     @overload
-    def reduce_scatter(
-        self,
-        send: Any,
-        recv: None = ...,
-        op: Op = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-    ) -> Any:
+    def reduce_scatter(self, send: Any, recv: None = ..., op: Op = ..., **options: Unpack[Calling]) -> Any:
         ...
 
     @overload
-    def reduce_scatter(
-        self,
-        send: Any,
-        recv: Array,
-        op: Op = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-    ) -> Array:
+    def reduce_scatter(self, send: Any, recv: Array, op: Op = ..., **options: Unpack[Calling]) -> Array:
         ...
 
-    def reduce_scatter(
-        self,
-        send: Any,
-        recv: Any = None,
-        op: Op = "sum",
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        density: Optional[float] = None,
-        latency: Optional[float] = None,
-        values: Optional[ValuesLike] = None,
-        vendor: Optional[bool] = None,
-    ) -> Any:
+    def reduce_scatter(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Calling]) -> Any:
         """The sum (or another op) of the arrays of all ranks, of which each rank gets its part: the arrays are cut into
         as many equal parts as there are ranks, along the first dimension. recv is one part long."""
-        options = options_of(algorithm, format, timeout, density, latency, vendor, "exact")
-        return self._call(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, values, vendor)
+        return self._call(REDUCE_SCATTER, send, recv, op, taken("reduce_scatter", Calling, options))
 
-    def reduce_scatter_start(
-        self,
-        send: Any,
-        recv: Any = None,
-        op: Op = "sum",
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        density: Optional[float] = None,
-        latency: Optional[float] = None,
-        values: Optional[ValuesLike] = None,
-    ) -> Request:
+    def reduce_scatter_start(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Starting]) -> Request:
         """reduce_scatter(), nonblocking: returns at once."""
-        options = options_of(algorithm, format, timeout, density, latency, None, "exact")
-        return self._start(REDUCE_SCATTER, send, recv, op, dtype, options, algorithm, values)
+        return self._start(REDUCE_SCATTER, send, recv, op, taken("reduce_scatter_start", Starting, options))
 
     @overload
-    def all_gather(
-        self,
-        send: Storage,
-        recv: None = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-        zeros: Zeros = ...,
-    ) -> Storage:
+    def all_gather(self, send: Storage, recv: None = ..., **options: Unpack[CallingGather]) -> Storage:
         ...
 
     @overload
-    def all_gather(
-        self,
-        send: Any,
-        recv: None = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-        zeros: Zeros = ...,
-    ) -> Any:
+    def all_gather(self, send: Any, recv: None = ..., **options: Unpack[CallingGather]) -> Any:
         ...
 
     @overload
-    def all_gather(
-        self,
-        send: Any,
-        recv: Array,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        density: Optional[float] = ...,
-        latency: Optional[float] = ...,
-        values: Optional[ValuesLike] = ...,
-        vendor: Optional[bool] = ...,
-        zeros: Zeros = ...,
-    ) -> Array:
+    def all_gather(self, send: Any, recv: Array, **options: Unpack[CallingGather]) -> Array:
         ...
 
-    def all_gather(
-        self,
-        send: Any,
-        recv: Any = None,
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        density: Optional[float] = None,
-        latency: Optional[float] = None,
-        values: Optional[ValuesLike] = None,
-        vendor: Optional[bool] = None,
-        zeros: Zeros = "exact",
-    ) -> Any:
+    def all_gather(self, send: Any, recv: Any = None, **options: Unpack[CallingGather]) -> Any:
         """The arrays of all ranks one after the other, by rank, on all ranks. They are joined along the first
         dimension; recv is as long as all of them."""
-        options = options_of(algorithm, format, timeout, density, latency, vendor, zeros)
-        return self._call(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, values, vendor)
+        return self._call(ALL_GATHER, send, recv, "sum", taken("all_gather", CallingGather, options))
 
-    def all_gather_start(
-        self,
-        send: Any,
-        recv: Any = None,
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        density: Optional[float] = None,
-        latency: Optional[float] = None,
-        values: Optional[ValuesLike] = None,
-        zeros: Zeros = "exact",
-    ) -> Request:
+    def all_gather_start(self, send: Any, recv: Any = None, **options: Unpack[StartingGather]) -> Request:
         """all_gather(), nonblocking: returns at once."""
-        options = options_of(algorithm, format, timeout, density, latency, None, zeros)
-        return self._start(ALL_GATHER, send, recv, "sum", dtype, options, algorithm, values)
+        return self._start(ALL_GATHER, send, recv, "sum", taken("all_gather_start", StartingGather, options))
 
     @staticmethod
-    def _asked(kind: int, algorithm: Optional[str], values: Optional[ValuesLike]) -> str:
+    def _asked(kind: int, options: Taken) -> str:
         """Options that a call may not take."""
-        lossy = "" if values is None else " with this codec, dtype and op"
-        return f"algorithm={algorithm!r} for {_NAMES[kind]}{lossy}"
+        lossy = "" if options.values is None else " with this codec, dtype and op"
+        return f"algorithm={options.algorithm!r} for {_NAMES[kind]}{lossy}"
 
     def _refusal(self, status: int, what: str = "") -> Error:
         """The exception for what _codec returned. what: the call, and an option that it may not take."""
@@ -542,44 +400,67 @@ class Calls:
             )
         return (first[0] // self._size, *rest)
 
-    def _call(
-        self,
-        kind: int,
-        send: Any,
-        recv: Any,
-        op: str,
-        dtype: Optional[DTypeLike],
-        options: Optional[CollOpts],
-        algorithm: Optional[str],
-        values: Optional[ValuesLike],
-        vendor: Optional[bool],
-    ) -> Any:
-        buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
-        codec, residual = _values.prepared(values, buffer, dtype, self._on_gpu)
-        blocks = self._vendor and (self._permits if vendor is None else vendor)
-        status = _codec.comm_call(
-            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, blocks, codec, residual, None
-        )
-        if status:
-            raise self._refusal(status, self._asked(kind, algorithm, values))
+    def _call(self, kind: int, send: Any, recv: Any, op: str, options: Taken) -> Any:
+        buffer, memory, code, result = self._prepared(kind, send, recv, op, options.dtype)
+        blocks = self._vendor and (self._permits if options.vendor is None else options.vendor)
+        self._finish(kind, buffer, memory, code, options, None, blocks)
         return result
 
-    def _start(
+    def _start(self, kind: int, send: Any, recv: Any, op: str, options: Taken) -> Request:
+        buffer, memory, code, result = self._prepared(kind, send, recv, op, options.dtype)
+        return self._begin(kind, buffer, memory, code, options, None, result)
+
+    def _finish(
         self,
         kind: int,
-        send: Any,
-        recv: Any,
-        op: str,
-        dtype: Optional[DTypeLike],
-        options: Optional[CollOpts],
-        algorithm: Optional[str],
-        values: Optional[ValuesLike],
+        buffer: Buffer,
+        memory: Memory,
+        op: int,
+        options: Taken,
+        extra: Union[int, bytes, None],
+        blocks: bool = False,
+    ) -> None:
+        codec, residual = _values.prepared(options.values, buffer, options.dtype, self._on_gpu)
+        status = _codec.comm_call(
+            self._driver,
+            kind,
+            buffer.memory,
+            memory,
+            buffer.dtype.code,
+            op,
+            options.opts,
+            blocks,
+            codec,
+            residual,
+            extra,
+        )
+        if status:
+            raise self._refusal(status, self._asked(kind, options))
+
+    def _begin(
+        self,
+        kind: int,
+        buffer: Buffer,
+        memory: Memory,
+        op: int,
+        options: Taken,
+        extra: Union[int, bytes, None],
+        result: Any,
     ) -> Request:
-        buffer, memory, code, result = self._prepared(kind, send, recv, op, dtype)
-        codec, residual = _values.prepared(values, buffer, dtype, self._on_gpu)
+        codec, residual = _values.prepared(options.values, buffer, options.dtype, self._on_gpu)
         flight = _codec.comm_start(
-            self._driver, kind, buffer.memory, memory, buffer.dtype.code, code, options, False, codec, residual, None
+            self._driver,
+            kind,
+            buffer.memory,
+            memory,
+            buffer.dtype.code,
+            op,
+            options.opts,
+            False,
+            codec,
+            residual,
+            extra,
         )
         if isinstance(flight, int):
-            raise self._refusal(flight, self._asked(kind, algorithm, values))
+            raise self._refusal(flight, self._asked(kind, options))
         return Request(self, flight, result)

@@ -7,54 +7,33 @@ import math
 import operator
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional, Union, overload
+from typing import TYPE_CHECKING, Any, Optional, overload
 
-from . import _buffers, _codec
+from . import _buffers
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
-from ._calls import Array, Calls, Request, Timeout, Zeros, options_of, whole
+from ._calls import Array, Calls, Gathering, Request, Taken, taken, whole
 from ._codec import ALL_GATHERV, BROADCAST
-from ._dtypes import DTypeLike
 
 if TYPE_CHECKING:
-    from ._codec import CollOpts
+    from typing_extensions import Unpack
 
 
 class Gathers(Calls):
     """What Comm inherits."""
 
-    def broadcast(
-        self,
-        array: Array,
-        root: int = 0,
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        zeros: Zeros = "exact",
-    ) -> Array:
+    def broadcast(self, array: Array, root: int = 0, **options: Unpack[Gathering]) -> Array:
         """Copy the array of rank root to the arrays of all ranks, which are written in place. Returns the array."""
-        options = options_of(algorithm, format, timeout, None, None, None, zeros)
-        buffer = self._spread(array, root, dtype)
-        self._finish(BROADCAST, buffer, buffer.memory, options, algorithm, root)
+        own = taken("broadcast", Gathering, options)
+        buffer = self._spread(array, root, own)
+        self._finish(BROADCAST, buffer, buffer.memory, 0, own, root)
         return array
 
-    def broadcast_start(
-        self,
-        array: Any,
-        root: int = 0,
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        zeros: Zeros = "exact",
-    ) -> Request:
+    def broadcast_start(self, array: Any, root: int = 0, **options: Unpack[Gathering]) -> Request:
         """broadcast(), nonblocking: returns at once."""
-        options = options_of(algorithm, format, timeout, None, None, None, zeros)
-        buffer = self._spread(array, root, dtype)
-        return self._begin(BROADCAST, buffer, buffer.memory, options, algorithm, array, root)
+        own = taken("broadcast_start", Gathering, options)
+        buffer = self._spread(array, root, own)
+        return self._begin(BROADCAST, buffer, buffer.memory, 0, own, root, array)
 
     @overload
     def all_gatherv(
@@ -63,12 +42,7 @@ class Gathers(Calls):
         counts: Sequence[int],
         recv: None = ...,
         displs: Optional[Sequence[int]] = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        zeros: Zeros = ...,
+        **options: Unpack[Gathering],
     ) -> Storage:
         ...
 
@@ -79,12 +53,7 @@ class Gathers(Calls):
         counts: Sequence[int],
         recv: None = ...,
         displs: Optional[Sequence[int]] = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        zeros: Zeros = ...,
+        **options: Unpack[Gathering],
     ) -> Any:
         ...
 
@@ -95,12 +64,7 @@ class Gathers(Calls):
         counts: Sequence[int],
         recv: Array,
         displs: Optional[Sequence[int]] = ...,
-        *,
-        dtype: Optional[DTypeLike] = ...,
-        algorithm: Optional[str] = ...,
-        format: Optional[str] = ...,
-        timeout: Optional[Timeout] = ...,
-        zeros: Zeros = ...,
+        **options: Unpack[Gathering],
     ) -> Array:
         ...
 
@@ -110,20 +74,15 @@ class Gathers(Calls):
         counts: Sequence[int],
         recv: Any = None,
         displs: Optional[Sequence[int]] = None,
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        zeros: Zeros = "exact",
+        **options: Unpack[Gathering],
     ) -> Any:
         """The arrays of all ranks, which may differ in length, on all ranks. counts: the elements of each rank's array,
         0 too; the same on all ranks. They come one after the other, by rank: joined along the first dimension, in a new
         array; or from element displs[rank] of recv on, which may differ from rank to rank, and all other elements of
         recv are left alone."""
-        options = options_of(algorithm, format, timeout, None, None, None, zeros)
-        buffer, memory, result, extra = self._varied(send, counts, recv, displs, dtype)
-        self._finish(ALL_GATHERV, buffer, memory, options, algorithm, extra)
+        own = taken("all_gatherv", Gathering, options)
+        buffer, memory, result, extra = self._varied(send, counts, recv, displs, own)
+        self._finish(ALL_GATHERV, buffer, memory, 0, own, extra)
         return result
 
     def all_gatherv_start(
@@ -132,29 +91,25 @@ class Gathers(Calls):
         counts: Sequence[int],
         recv: Any = None,
         displs: Optional[Sequence[int]] = None,
-        *,
-        dtype: Optional[DTypeLike] = None,
-        algorithm: Optional[str] = None,
-        format: Optional[str] = None,
-        timeout: Optional[Timeout] = None,
-        zeros: Zeros = "exact",
+        **options: Unpack[Gathering],
     ) -> Request:
         """all_gatherv(), nonblocking: returns at once."""
-        options = options_of(algorithm, format, timeout, None, None, None, zeros)
-        buffer, memory, result, extra = self._varied(send, counts, recv, displs, dtype)
-        return self._begin(ALL_GATHERV, buffer, memory, options, algorithm, result, extra)
+        own = taken("all_gatherv_start", Gathering, options)
+        buffer, memory, result, extra = self._varied(send, counts, recv, displs, own)
+        return self._begin(ALL_GATHERV, buffer, memory, 0, own, extra, result)
 
-    def _spread(self, array: Any, root: int, dtype: Optional[DTypeLike]) -> Buffer:
+    def _spread(self, array: Any, root: int, options: Taken) -> Buffer:
         whole("root", root, 0, self._size - 1)
-        buffer = _buffers.read(array, "array", dtype, self._on_gpu)
+        buffer = _buffers.read(array, "array", options.dtype, self._on_gpu)
         if buffer.fixed:
             raise ValueError(f"array: {buffer.fixed}")
         return buffer
 
     def _varied(
-        self, send: Any, counts: Sequence[int], recv: Any, displs: Optional[Sequence[int]], dtype: Optional[DTypeLike]
+        self, send: Any, counts: Sequence[int], recv: Any, displs: Optional[Sequence[int]], options: Taken
     ) -> tuple[Buffer, Memory, Any, bytes]:
         """What is sent, where to, the result for the caller, counts and displs in stored elements."""
+        dtype = options.dtype
         buffer = _buffers.read(send, "send", dtype, self._on_gpu)
         parts = buffer.dtype.parts
         lengths = self._of_ranks("counts", counts)
@@ -184,37 +139,3 @@ class Gathers(Calls):
         if len(values) != self._size:
             raise ValueError(f"{name}: {len(values)} numbers for {self._size} ranks")
         return [whole(f"{name}[{i}]", operator.index(n), 0, 2**48) for i, n in enumerate(values)]
-
-    def _finish(
-        self,
-        kind: int,
-        buffer: Buffer,
-        memory: Memory,
-        options: Optional[CollOpts],
-        algorithm: Optional[str],
-        extra: Union[int, bytes],
-    ) -> None:
-        d = buffer.dtype
-        status = _codec.comm_call(
-            self._driver, kind, buffer.memory, memory, d.code, 0, options, False, None, None, extra
-        )
-        if status:
-            raise self._refusal(status, self._asked(kind, algorithm, None))
-
-    def _begin(
-        self,
-        kind: int,
-        buffer: Buffer,
-        memory: Memory,
-        options: Optional[CollOpts],
-        algorithm: Optional[str],
-        result: Any,
-        extra: Union[int, bytes],
-    ) -> Request:
-        d = buffer.dtype
-        flight = _codec.comm_start(
-            self._driver, kind, buffer.memory, memory, d.code, 0, options, False, None, None, extra
-        )
-        if isinstance(flight, int):
-            raise self._refusal(flight, self._asked(kind, algorithm, None))
-        return Request(self, flight, result)

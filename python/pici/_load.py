@@ -11,8 +11,8 @@ import numpy as np
 from . import _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
+from ._kwargs import Loading, Zeros
 from ._streams import Path, is_path
-from .codec import Zeros
 from .deltas import SAFETENSORS, Held, arrays_of
 from .errors import NoTensorError
 from .file import File, create, loaded
@@ -20,41 +20,23 @@ from .folders import load_folder
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
 
 @overload
 def load(
-    path: Union[Path, BinaryIO],
-    *,
-    to: Literal["numpy", "bits"] = ...,
-    names: Optional[Iterable[str]] = ...,
-    threads: int = ...,
-    max_bytes: Limit = ...,
+    path: Union[Path, BinaryIO], *, to: Literal["numpy", "bits"] = ..., **options: Unpack[Loading]
 ) -> dict[str, Storage]:
     ...
 
 
 @overload
-def load(
-    path: Union[Path, BinaryIO],
-    *,
-    to: Literal["torch"],
-    names: Optional[Iterable[str]] = ...,
-    threads: int = ...,
-    max_bytes: Limit = ...,
-) -> dict[str, torch.Tensor]:
+def load(path: Union[Path, BinaryIO], *, to: Literal["torch"], **options: Unpack[Loading]) -> dict[str, torch.Tensor]:
     ...
 
 
 @overload
-def load(
-    path: Union[Path, BinaryIO],
-    *,
-    to: Literal["dlpack"],
-    names: Optional[Iterable[str]] = ...,
-    threads: int = ...,
-    max_bytes: Limit = ...,
-) -> dict[str, DLPackArray]:
+def load(path: Union[Path, BinaryIO], *, to: Literal["dlpack"], **options: Unpack[Loading]) -> dict[str, DLPackArray]:
     ...
 
 

@@ -31,6 +31,7 @@ from . import _arrays, _codec
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, OPAQUE, DType, DTypeLike, named
+from ._kwargs import Decoding, DecodingAs, Encoding, Zeros
 from ._libraries import ALIASES
 from ._ranges import u64
 from .errors import Error, Fault, SpaceError, make
@@ -40,9 +41,9 @@ if TYPE_CHECKING:
     import mmap
 
     import torch
+    from typing_extensions import Unpack
 
 Array = TypeVar("Array", bound=Sized)
-Zeros = Literal["exact", "value"]
 Buffer = Union[bytearray, memoryview, Storage, "array.array[Any]", "mmap.mmap"]  # writable
 
 _FORMAT_NAMES = {code: name for name, code in _codec.FORMATS.items()}
@@ -156,30 +157,12 @@ def bound(count: int, dtype: DTypeLike = "f32", format: str = "auto", *, small: 
 
 
 @overload
-def compress(
-    array: Any,
-    *,
-    format: str = ...,
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
-    checksum: bool = ...,
-    zeros: Zeros = ...,
-    out: None = ...,
-) -> bytes:
+def compress(array: Any, *, out: None = ..., **options: Unpack[Encoding]) -> bytes:
     ...
 
 
 @overload
-def compress(
-    array: Any,
-    *,
-    format: str = ...,
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
-    checksum: bool = ...,
-    zeros: Zeros = ...,
-    out: Buffer,
-) -> memoryview:
+def compress(array: Any, *, out: Buffer, **options: Unpack[Encoding]) -> memoryview:
     ...
 
 
@@ -240,40 +223,18 @@ def _decode(
 
 @overload
 def decompress(
-    block: Any,
-    *,
-    to: Literal["numpy", "bits"] = ...,
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
-    max_bytes: Limit = ...,
-    out: None = ...,
+    block: Any, *, to: Literal["numpy", "bits"] = ..., out: None = ..., **options: Unpack[DecodingAs]
 ) -> Storage:
     ...
 
 
 @overload
-def decompress(
-    block: Any,
-    *,
-    to: Literal["torch"],
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
-    max_bytes: Limit = ...,
-    out: None = ...,
-) -> torch.Tensor:
+def decompress(block: Any, *, to: Literal["torch"], out: None = ..., **options: Unpack[DecodingAs]) -> torch.Tensor:
     ...
 
 
 @overload
-def decompress(
-    block: Any,
-    *,
-    to: Literal["dlpack"],
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
-    max_bytes: Limit = ...,
-    out: None = ...,
-) -> DLPackArray:
+def decompress(block: Any, *, to: Literal["dlpack"], out: None = ..., **options: Unpack[DecodingAs]) -> DLPackArray:
     ...
 
 
@@ -307,27 +268,21 @@ def decompress(
 
 @overload
 def decompress_range(
-    block: Any,
-    first: int,
-    count: int,
-    *,
-    to: Literal["numpy", "bits"] = ...,
-    threads: int = ...,
-    max_bytes: Limit = ...,
+    block: Any, first: int, count: int, *, to: Literal["numpy", "bits"] = ..., **options: Unpack[Decoding]
 ) -> Storage:
     ...
 
 
 @overload
 def decompress_range(
-    block: Any, first: int, count: int, *, to: Literal["torch"], threads: int = ..., max_bytes: Limit = ...
+    block: Any, first: int, count: int, *, to: Literal["torch"], **options: Unpack[Decoding]
 ) -> torch.Tensor:
     ...
 
 
 @overload
 def decompress_range(
-    block: Any, first: int, count: int, *, to: Literal["dlpack"], threads: int = ..., max_bytes: Limit = ...
+    block: Any, first: int, count: int, *, to: Literal["dlpack"], **options: Unpack[Decoding]
 ) -> DLPackArray:
     ...
 

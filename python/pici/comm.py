@@ -29,10 +29,11 @@ Options of the calls, which are the same on all ranks but for timeout and format
     algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune())
     format     of sparse messages: "bitmap", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
     timeout    seconds without progress after which the call fails, or a timedelta; math.inf: none
-    density    a hint: the fraction of elements of one rank that are not zero
+    density    a hint: the fraction of elements of one rank that are not zero; not of broadcast and all_gatherv, as the
+               next three
     latency    a hint: seconds that a short message takes
-    vendor     True: dense data may go through the dense collective of MPI or NCCL, whose bits may differ. Such a call
-               cannot be interrupted
+    vendor     of blocking calls; True: dense data may go through the dense collective of MPI or NCCL, whose bits may
+               differ. Such a call cannot be interrupted
     values     a lossy codec, which rounds the elements of messages: a Values, or a dict of its parameters, such as
                {"codec": "qsgd", "bits": 4, "residual": lost}; None: results are exact
     zeros      of all_gather, all_gatherv and broadcast: "value" takes -0.0 for +0.0, for less traffic; "exact" keeps

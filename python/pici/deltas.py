@@ -30,6 +30,7 @@ from . import _arrays, _codec, _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import ALL, BOOL, COMPLEX, DType, DTypeLike, named
+from ._kwargs import Decoding
 from ._ranges import u31
 from ._streams import Path, Source, encoded
 from .codec import format_code
@@ -37,6 +38,7 @@ from .errors import ArgumentError, CorruptError, IoError, make
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
 #: a file's path, or arrays by name
 State = Union[Path, Mapping[str, Any]]
@@ -360,21 +362,21 @@ def apply_files(
 
 @overload
 def load_delta(
-    base: State, *deltas: Path, to: Literal["numpy", "bits"] = ..., threads: int = ..., max_bytes: Limit = ...
+    base: State, *deltas: Path, to: Literal["numpy", "bits"] = ..., **options: Unpack[Decoding]
 ) -> dict[str, Storage]:
     ...
 
 
 @overload
 def load_delta(
-    base: State, *deltas: Path, to: Literal["torch"], threads: int = ..., max_bytes: Limit = ...
+    base: State, *deltas: Path, to: Literal["torch"], **options: Unpack[Decoding]
 ) -> dict[str, torch.Tensor]:
     ...
 
 
 @overload
 def load_delta(
-    base: State, *deltas: Path, to: Literal["dlpack"], threads: int = ..., max_bytes: Limit = ...
+    base: State, *deltas: Path, to: Literal["dlpack"], **options: Unpack[Decoding]
 ) -> dict[str, DLPackArray]:
     ...
 

@@ -31,9 +31,10 @@ from . import _arrays, _codec, _looks, _strided
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named
+from ._kwargs import Zeros
 from ._ranges import u31, u64
 from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
-from .codec import Zeros, format_code, zeros_code
+from .codec import format_code, zeros_code
 from .errors import ArgumentError, CorruptError, Error, Fault, IoError, LimitError, NoTensorError, make
 
 if TYPE_CHECKING:

@@ -22,6 +22,7 @@ from . import _arrays, _codec, _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import DTypeLike
+from ._kwargs import Decoding
 from ._ranges import u31, u64
 from ._streams import Path, encoded
 from .deltas import (
@@ -39,6 +40,7 @@ from .errors import ArgumentError, Error, ExistsError, IoError
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Unpack
 
 
 class LogState(NamedTuple):
@@ -161,8 +163,7 @@ class DeltaLog:
         number: Optional[int] = ...,
         *,
         to: Literal["numpy", "bits"] = ...,
-        threads: int = ...,
-        max_bytes: Limit = ...,
+        **options: Unpack[Decoding],
     ) -> tuple[dict[str, Storage], int]:
         ...
 
@@ -173,8 +174,7 @@ class DeltaLog:
         number: Optional[int] = ...,
         *,
         to: Literal["torch"],
-        threads: int = ...,
-        max_bytes: Limit = ...,
+        **options: Unpack[Decoding],
     ) -> tuple[dict[str, torch.Tensor], int]:
         ...
 
@@ -185,8 +185,7 @@ class DeltaLog:
         number: Optional[int] = ...,
         *,
         to: Literal["dlpack"],
-        threads: int = ...,
-        max_bytes: Limit = ...,
+        **options: Unpack[Decoding],
     ) -> tuple[dict[str, DLPackArray], int]:
         ...
 

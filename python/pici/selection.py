@@ -21,14 +21,14 @@ from . import _arrays, _codec
 from ._arrays import Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BY_NAME, DType, DTypeLike
+from ._kwargs import Select, Selecting
 from ._ranges import u31, u32, u64
 from .codec import Array
 from .errors import ArgumentError, make
 
 if TYPE_CHECKING:
     import torch
-
-Select = Literal["bucket", "global", "sampled"]
+    from typing_extensions import Unpack
 
 _DTYPES = [BY_NAME[name] for name in ("f32", "f64", "f16", "bf16")]
 
@@ -88,20 +88,9 @@ def topk(
     residual: Any = ...,
     velocity: Any = ...,
     *,
-    select: Select = ...,
-    bucket: int = ...,
-    k: int = ...,
-    density: float = ...,
-    sample: float = ...,
-    rate: float = ...,
-    leak: float = ...,
-    momentum: float = ...,
-    seed: int = ...,
-    step: int = ...,
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
     to: Literal["numpy", "bits"] = ...,
     out: None = ...,
+    **options: Unpack[Selecting],
 ) -> tuple[Storage, int]:
     ...
 
@@ -112,20 +101,9 @@ def topk(
     residual: Any = ...,
     velocity: Any = ...,
     *,
-    select: Select = ...,
-    bucket: int = ...,
-    k: int = ...,
-    density: float = ...,
-    sample: float = ...,
-    rate: float = ...,
-    leak: float = ...,
-    momentum: float = ...,
-    seed: int = ...,
-    step: int = ...,
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
     to: Literal["torch"],
     out: None = ...,
+    **options: Unpack[Selecting],
 ) -> tuple[torch.Tensor, int]:
     ...
 
@@ -136,43 +114,16 @@ def topk(
     residual: Any = ...,
     velocity: Any = ...,
     *,
-    select: Select = ...,
-    bucket: int = ...,
-    k: int = ...,
-    density: float = ...,
-    sample: float = ...,
-    rate: float = ...,
-    leak: float = ...,
-    momentum: float = ...,
-    seed: int = ...,
-    step: int = ...,
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
     to: Literal["dlpack"],
     out: None = ...,
+    **options: Unpack[Selecting],
 ) -> tuple[DLPackArray, int]:
     ...
 
 
 @overload
 def topk(
-    gradient: Any,
-    residual: Any = ...,
-    velocity: Any = ...,
-    *,
-    select: Select = ...,
-    bucket: int = ...,
-    k: int = ...,
-    density: float = ...,
-    sample: float = ...,
-    rate: float = ...,
-    leak: float = ...,
-    momentum: float = ...,
-    seed: int = ...,
-    step: int = ...,
-    dtype: Optional[DTypeLike] = ...,
-    threads: int = ...,
-    out: Array,
+    gradient: Any, residual: Any = ..., velocity: Any = ..., *, out: Array, **options: Unpack[Selecting]
 ) -> tuple[Array, int]:
     ...
 

@@ -252,6 +252,20 @@ class Arrays(unittest.TestCase):
         with self.assertRaisesRegex(pici.UnsupportedError, "algorithm='doubling' for all_gather"):
             self.comm.all_gather(x, algorithm="doubling")
         self.assertEqual(self.comm.error, "")
+        for call, wrong in (
+            (self.comm.all_reduce, {"zeros": "value"}),
+            (self.comm.all_reduce_start, {"vendor": True}),
+            (self.comm.reduce_scatter, {"timeot": 5}),
+            (self.comm.reduce_scatter_start, {"zeros": "exact"}),
+            (self.comm.all_gather, {"op": "sum"}),
+            (self.comm.all_gather_start, {"vendor": False}),
+            (self.comm.broadcast, {"density": 0.5}),
+            (self.comm.broadcast_start, {"values": None}),
+        ):
+            said = rf"^{call.__name__}\(\) got an unexpected keyword argument '{next(iter(wrong))}'$"
+            self.assertRaisesRegex(TypeError, said, call, x, **wrong)
+        for call in (self.comm.all_gatherv, self.comm.all_gatherv_start):
+            self.assertRaisesRegex(TypeError, "unexpected keyword argument 'latency'", call, x, [8], latency=1)
 
     def test_options_reach_the_library(self):
         """By what is sent: a dense call, one in a format, a hint; and by failing after the timeout."""

@@ -29,7 +29,9 @@ class Typed(unittest.TestCase):
         cls.folder = Path(folder.name)
         (cls.folder / "path").mkdir()
         (cls.folder / "path" / "pici").symlink_to(Path(pici.__file__).parent)
-        (cls.folder / "mypy.ini").write_text("[mypy]\n[mypy-torch.*]\nignore_missing_imports = True\n")
+        (cls.folder / "mypy.ini").write_text(
+            "[mypy]\nenable_incomplete_feature = Unpack\n[mypy-torch.*]\nignore_missing_imports = True\n"
+        )
 
     def check(self, text):
         program = self.folder / "typed.py"
