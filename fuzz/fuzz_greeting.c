@@ -2,7 +2,7 @@
  *
  * The input is what comes over a socket before there is a communicator: a greeting, a verdict or a place, as byte 0
  * says; the rest is padded with zeros. What is accepted is written again as the same bytes, but for what the reader
- * replaces; what is wrong with a greeting is said in words that end. */
+ * replaces; what is wrong with a greeting is an error message that ends. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static void take_greeting(const uint8_t *p)
 {
     struct greeting g;
     uint8_t again[GREETING_BYTES];
-    char words[VERDICT_WORDS];
+    char text[VERDICT_TEXT];
     if (pici_greeting_get(&g, p))
         return;
     if (g.version == GREETING_VERSION) {
@@ -39,12 +39,12 @@ static void take_verdict(const uint8_t *p)
     uint8_t again[VERDICT_BYTES];
     if (pici_verdict_get(&v, p))
         return;
-    require(v.status <= 0 && memchr(v.words, '\0', sizeof v.words));
-    for (const char *c = v.words; *c; c++)
+    require(v.status <= 0 && memchr(v.text, '\0', sizeof v.text));
+    for (const char *c = v.text; *c; c++)
         require((unsigned char)*c >= ' ' && *c != 0x7f);
     pici_verdict_put(again, &v);
     require(pici_verdict_get(&same, again) == PICI_OK && same.status == v.status && same.rank == v.rank &&
-            strcmp(same.words, v.words) == 0);
+            strcmp(same.text, v.text) == 0);
 }
 
 static void take_place(const uint8_t *p)

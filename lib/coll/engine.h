@@ -90,7 +90,7 @@ struct pici_engine {
     int (*move)(void *self, void *to, const void *from, size_t bytes);
     int (*halt)(void *self);             /* wait a limited time until all queues are idle; 1: one is not */
     void (*close)(void *self, int leak); /* leak: others may still read or write messages, so never free these */
-    const char *(*error)(void *self);    /* the last failure in words, or "" */
+    const char *(*error)(void *self);    /* the error message of the last failure, or "" */
 
     /* If all work of the queue has ended: *done = 1, and returns the worst status since the last time. */
     enum pici_status (*ready)(struct pici_queue *, int *done);

@@ -86,7 +86,7 @@ static enum pici_status status_of(struct gpu *gpu, cudaError_t error, const char
     return error == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
 }
 
-/* The codec's status of a call. If the CUDA runtime refused, notes the runtime's words. */
+/* The codec's status of a call. If the CUDA runtime refused, notes the runtime's error message. */
 static enum pici_status codec_status(struct gpu *gpu, enum pici_status status, const char *operation)
 {
     if (status == PICI_E_DEVICE)
@@ -377,7 +377,7 @@ static cudaError_t await(cudaStream_t stream, int64_t end)
     return error;
 }
 
-/* The copy's error has no words: gpu->error belongs to another thread. */
+/* The copy's error has no message: gpu->error belongs to another thread. */
 static int gpu_move(void *self, void *to, const void *from, size_t bytes)
 {
     struct gpu *gpu = self;

@@ -130,7 +130,7 @@ static inline int coll_gathers(enum pici_collective collective)
 /* The name of a collective, or of what is said of one, in errors and traces. */
 const char *pici_coll_name(unsigned kind);
 
-/* What is wrong if a buffer is null, in words; NULL: none is that must not be. */
+/* An error message if a buffer is null that must not be; NULL: none is. */
 const char *pici_coll_null(const struct coll_call *);
 
 /* Whether the send buffer is this rank's part of the receive buffer, or the other way round. */

@@ -87,7 +87,7 @@ static enum pici_status move(struct pici_request *request, int *progressed, int 
     int ready = 0;
     enum pici_status status = request->engine->ready(request->queues[0], &ready);
     if (status) {
-        pici_coll_note(comm, "rank %d: %s", comm->rank, pici_request_words(request, status));
+        pici_coll_note(comm, "rank %d: %s", comm->rank, pici_request_error(request, status));
         pici_coll_fail(request, status, comm->rank);
     } else if (!ready) {
         return PICI_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What went wrong, in words; the clock; whether the process has forked. */
+ * Error messages; the clock; whether the process has forked. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdarg.h>

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What went wrong, in words; the clock; whether the process has forked. */
+ * Error messages; the clock; whether the process has forked. */
 #ifndef PICI_LIB_COLL_NOTE_H
 #define PICI_LIB_COLL_NOTE_H
 
 #include "coll/comm.h"
 
-/* Note in words why something failed. A communicator keeps the first note. comm NULL: for making communicators
+/* Note an error message. A communicator keeps the first one. comm NULL: for making communicators
  * on this thread, which keeps the last note. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 2, 3)))

@@ -67,7 +67,7 @@ enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct
     return comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
-/* The first option that is no number or not from low to high, in words; NULL: there is none. */
+/* An error message for the first option that is no number or not from low to high; NULL: there is none. */
 static const char *number_wrong(const struct pici_coll_opts *options, char *explanation, size_t bytes)
 {
     const struct {

@@ -224,7 +224,7 @@ static void end_receive(struct pici_request *request, struct slice_run *slice_ru
         pici_slice_let_go(request, slice_run, message->segments[i]); /* only now has the engine added it */
     status = slice_run->status ? slice_run->status : status;
     if (status) {
-        pici_coll_note(request->comm, "from rank %d: %s", flight->peer, pici_request_words(request, status));
+        pici_coll_note(request->comm, "from rank %d: %s", flight->peer, pici_request_error(request, status));
         pici_coll_fail(request, status, request->comm->rank);
     }
     if (request->status)

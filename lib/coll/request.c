@@ -19,7 +19,7 @@ void pici_coll_fail(struct pici_request *request, enum pici_status status, int c
     }
 }
 
-const char *pici_request_words(const struct pici_request *request, enum pici_status status)
+const char *pici_request_error(const struct pici_request *request, enum pici_status status)
 {
     const char *own = request->engine->error(request->engine_self);
     return status == PICI_E_DEVICE && own[0] ? own : pici_strerror(status);

@@ -183,8 +183,8 @@ void pici_request_finish(struct pici_comm *);
  * PICI_E_BROKEN. `why` may be passed on to the peers. */
 void pici_coll_break(struct pici_comm *, enum pici_status, enum pici_status why);
 
-/* A status of the engine in words: the engine's own words if it has any. */
-const char *pici_request_words(const struct pici_request *, enum pici_status);
+/* The error message of an engine's status: the engine's own, if it has one. */
+const char *pici_request_error(const struct pici_request *, enum pici_status);
 
 /* Place the head's tables in the communicator's memory, once the layout is chosen. */
 void pici_request_tables(struct pici_request *);

@@ -18,8 +18,8 @@ struct slice_run;
 
 struct call_rules {
     const char *name;      /* in traces; NULL: that of the collective */
-    const char *host_only; /* what is wrong with buffers in a GPU's memory, in words; NULL: nothing */
-    const char *mismatch;  /* what is wrong if messages have another tag, in words; NULL: they have none */
+    const char *host_only; /* the error message for buffers in a GPU's memory; NULL: they are allowed */
+    const char *mismatch;  /* the error message if messages have another tag; NULL: they have none */
     int algorithms;        /* the options algorithm and zeros are allowed */
     int codecs;            /* lossy codecs are possible */
     int choice;            /* the algorithm may be chosen by predicted time, and the transport's own collective used */
@@ -28,7 +28,7 @@ struct call_rules {
     /* ---- before the ranks have agreed */
 
     /* Add up the elements of the call, whose options are resolved, and set how the call agreement and messages describe
-     * it. What is wrong with counts or other arguments, in words, which are in `explanation` [bytes] if they are not
+     * it. The error message for wrong counts or other arguments, which is in `explanation` [bytes] if they are not
      * constant; NULL: nothing. */
     const char *(*count)(struct coll_call *, const struct pici_comm *, char *explanation, size_t bytes);
 

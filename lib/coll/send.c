@@ -227,7 +227,7 @@ static void begin_poison(struct pici_request *request, struct slice_run *slice_r
 static void fail_encode(struct pici_request *request, struct slice_run *slice_run, enum pici_status status)
 {
     pici_coll_note(request->comm, "rank %d: cannot encode: %s", request->comm->rank,
-                   pici_request_words(request, status));
+                   pici_request_error(request, status));
     pici_coll_fail(request, status, request->comm->rank);
     if (slice_run->outgoing[slice_run->message])
         pici_slice_release(request, slice_run->outgoing[slice_run->message]);

@@ -48,14 +48,14 @@ struct setting {
     enum setting_type type;
     size_t offset, bytes; /* in struct coll_settings */
     double low, high;
-    const char *values; /* in words; NULL: the names that the type allows */
-    const char *usual;  /* the default, in words */
+    const char *values; /* as text; NULL: the names that the type allows */
+    const char *usual;  /* the default, as text */
 };
 
 /* Ends with a row whose variable is NULL. */
 extern const struct setting pici_settings[];
 
-/* The values of a row in words: "auto, ring or split". Writes at most so many bytes. */
+/* The values of a row as text: "auto, ring or split". Writes at most so many bytes. */
 void pici_setting_values(const struct setting *, char *explanation, size_t bytes);
 
 /* Set the defaults, then read the environment. PICI_E_ARG: a value is invalid; reason [bytes] names the variable. */

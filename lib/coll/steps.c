@@ -232,7 +232,7 @@ static enum pici_status move(struct pici_request *request, int *progressed, int 
     if (!layout_of(request)->slices) {
         status = request->engine->ready(request->runs[0].queue, done);
         if (status)
-            pici_coll_note(request->comm, "rank %d: %s", request->comm->rank, pici_request_words(request, status));
+            pici_coll_note(request->comm, "rank %d: %s", request->comm->rank, pici_request_error(request, status));
         return status;
     }
     if ((status = post(request, progressed)) || (status = try_send(request, progressed)) ||

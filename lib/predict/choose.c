@@ -140,7 +140,7 @@ static int candidate(int i, const struct choose_call *call, struct model_candida
     }
 }
 
-static const char *words(const struct model_candidate *given)
+static const char *name_of(const struct model_candidate *given)
 {
     return given->native ? "native" : pici_schedule(given->algorithm)->name;
 }
@@ -166,11 +166,11 @@ static void print(struct chooser *chooser, const struct model_call *model, const
         const double seconds = pici_tune_seconds(&chooser->tune, model, &option);
         if (seconds < 0)
             continue;
-        fprintf(stderr, " %s %s ", words(&option), option.dense ? "dense" : "sparse");
+        fprintf(stderr, " %s %s ", name_of(&option), option.dense ? "dense" : "sparse");
         print_seconds(seconds);
         fputc(',', stderr);
     }
-    fprintf(stderr, " takes %s %s\n", words(&best->candidate), best->candidate.dense ? "dense" : "sparse");
+    fprintf(stderr, " takes %s %s\n", name_of(&best->candidate), best->candidate.dense ? "dense" : "sparse");
 }
 
 /* ---- the choice */

@@ -128,11 +128,11 @@ struct address pici_address_at(const struct place *place, const struct address *
     return address;
 }
 
-void pici_address_words(const struct place *place, char address_text[ADDRESS_WORDS])
+void pici_address_text(const struct place *place, char address_text[ADDRESS_TEXT])
 {
     char text[INET6_ADDRSTRLEN] = "?";
     (void)inet_ntop(place->family == 4 ? AF_INET : AF_INET6, place->address, text, sizeof text);
-    snprintf(address_text, ADDRESS_WORDS, place->family == 4 ? "%s:%d" : "[%s]:%d", text, place->port);
+    snprintf(address_text, ADDRESS_TEXT, place->family == 4 ? "%s:%d" : "[%s]:%d", text, place->port);
 }
 
 /* ---- sockets */

@@ -10,7 +10,7 @@
 
 #include "transport/greeting.h"
 
-enum { ADDRESS_HOST = 256, ADDRESS_PORT = 6, ADDRESS_WORDS = 64 };
+enum { ADDRESS_HOST = 256, ADDRESS_PORT = 6, ADDRESS_TEXT = 64 };
 
 struct address {
     struct sockaddr_storage storage;
@@ -38,7 +38,7 @@ struct place pici_address_place(const struct address *);
 struct address pici_address_at(const struct place *, const struct address *near);
 
 /* "10.0.0.1:29500" */
-void pici_address_words(const struct place *, char address_text[ADDRESS_WORDS]);
+void pici_address_text(const struct place *, char address_text[ADDRESS_TEXT]);
 
 /* Listen at an address; *address becomes the one that the socket has. ports: the lowest and the highest port, of which
  * the first free one from `start` on, cyclically, is taken; {0, 0}: the port of the address, of which 0 is any. */

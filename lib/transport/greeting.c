@@ -25,7 +25,7 @@ enum {
     AT_REST = 184
 };
 
-enum { AT_STATUS = 8, AT_FINDER = 12, AT_WORDS = 16 };
+enum { AT_STATUS = 8, AT_FINDER = 12, AT_TEXT = 16 };
 
 enum { AT_FAMILY = 0, AT_PORT = 4, AT_ADDRESS = 8 };
 
@@ -160,7 +160,7 @@ void pici_verdict_put(uint8_t bytes[VERDICT_BYTES], const struct greeting_verdic
     memcpy(bytes, verdict_magic, MAGIC_BYTES);
     store_le32(bytes + AT_STATUS, (uint32_t)verdict->status);
     store_le32(bytes + AT_FINDER, verdict->rank);
-    memcpy(bytes + AT_WORDS, verdict->words, strnlen(verdict->words, VERDICT_WORDS - 1));
+    memcpy(bytes + AT_TEXT, verdict->text, strnlen(verdict->text, VERDICT_TEXT - 1));
 }
 
 /* The bytes of the character of UTF-8 at text. 0 if it must not reach a terminal: a control (C1 ones are two bytes), an
@@ -197,8 +197,8 @@ enum pici_status pici_verdict_get(struct greeting_verdict *verdict, const uint8_
         return PICI_E_CORRUPT;
     verdict->status = pici_msg_status(load_le32(message + AT_STATUS));
     verdict->rank = load_le32(message + AT_FINDER);
-    memcpy(verdict->words, message + AT_WORDS, sizeof verdict->words);
-    for (char *cursor = verdict->words; *cursor;) {
+    memcpy(verdict->text, message + AT_TEXT, sizeof verdict->text);
+    for (char *cursor = verdict->text; *cursor;) {
         const int bytes = printable(cursor);
         if (bytes == 0)
             *cursor = '?';

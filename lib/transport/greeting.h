@@ -21,7 +21,7 @@
  *     0  magic "PICISAYS"
  *     8  status, 4 bytes: enum pici_status
  *    12  rank that found it, 4 bytes
- *    16  words, 240 bytes, padded with zeros, the last of which is one
+ *    16  error message, 240 bytes, padded with zeros, the last of which is one
  *
  * A place is an address of TCP.
  *     0  family, 4 bytes: 0 (no address), 4 or 6
@@ -38,7 +38,7 @@ enum {
     GREETING_TOKEN = 64,
     GREETING_HOST = 64,
     VERDICT_BYTES = 256,
-    VERDICT_WORDS = 240,
+    VERDICT_TEXT = 240,
     PLACE_BYTES = 24
 };
 
@@ -65,7 +65,7 @@ struct greeting {
 struct greeting_verdict {
     enum pici_status status;
     uint32_t rank;
-    char words[VERDICT_WORDS];
+    char text[VERDICT_TEXT];
 };
 
 /* A greeting of this version of the library: no place, no token, no host. */
@@ -88,7 +88,7 @@ int pici_greeting_wrong(const struct greeting *, const struct greeting *own, int
 void pici_verdict_put(uint8_t bytes[VERDICT_BYTES], const struct greeting_verdict *);
 
 /* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT in it, and what is no printable character of
- * UTF-8 in the words becomes question marks. */
+ * UTF-8 in the message becomes question marks. */
 enum pici_status pici_verdict_get(struct greeting_verdict *, const uint8_t message[VERDICT_BYTES]);
 
 void pici_place_put(uint8_t bytes[PLACE_BYTES], const struct place *);

@@ -23,7 +23,7 @@
 
 enum { TAGS = 32768 }; /* the least that MPI guarantees; far more than messages in flight */
 
-enum { WORDS = MPI_MAX_ERROR_STRING + 320 };
+enum { ERROR_BYTES = MPI_MAX_ERROR_STRING + 320 };
 
 int pici_mpi_piece = 1 << 30;
 
@@ -52,10 +52,10 @@ struct mpi {
     int abandoned;
     int kept;                  /* close does nothing */
     enum pici_status no_nodes; /* why node_of is not known */
-    char error[WORDS];
+    char error[ERROR_BYTES];
 };
 
-/* MPI's return code as a status; what failed is noted in words. */
+/* MPI's return code as a status; notes an error message. */
 static enum pici_status status_of(struct mpi *mpi, int rc, const char *operation)
 {
     if (rc == MPI_SUCCESS)
@@ -303,7 +303,7 @@ static enum pici_status mpi_dense(void *context, enum pici_collective collective
 /* ---- Making one ---- */
 
 /* Returns the worst status of all ranks on all ranks, with the explanation of the first rank that has it. */
-static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char explanation[WORDS])
+static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char explanation[ERROR_BYTES])
 {
     struct {
         int status, rank;
@@ -312,7 +312,7 @@ static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char explana
     worst = own;
     if (MPI_Allreduce(&own, &worst, 1, MPI_2INT, MPI_MINLOC, comm) != MPI_SUCCESS)
         return mine ? mine : PICI_E_TRANSPORT;
-    if (worst.status && MPI_Bcast(explanation, WORDS, MPI_CHAR, worst.rank, comm) != MPI_SUCCESS)
+    if (worst.status && MPI_Bcast(explanation, ERROR_BYTES, MPI_CHAR, worst.rank, comm) != MPI_SUCCESS)
         explanation[0] = '\0';
     return (enum pici_status)worst.status;
 }
@@ -334,12 +334,13 @@ static int duplicate(MPI_Comm comm, MPI_Comm *dup)
 }
 
 /* Whether messages may be in a GPU's memory: PICI_MPI_CUDA tells, or else this MPI. */
-static enum pici_status find_memory(enum pici_memory *memory, char explanation[WORDS])
+static enum pici_status find_memory(enum pici_memory *memory, char explanation[ERROR_BYTES])
 {
     const char *said = getenv("PICI_MPI_CUDA");
     int supported = 0;
     if (said && strcmp(said, "0") != 0 && strcmp(said, "1") != 0) {
-        snprintf(explanation, WORDS, "environment variable PICI_MPI_CUDA is \"%.80s\", which is not 0 or 1", said);
+        snprintf(explanation, ERROR_BYTES, "environment variable PICI_MPI_CUDA is \"%.80s\", which is not 0 or 1",
+                 said);
         return PICI_E_ARG;
     }
     if (said)
@@ -378,7 +379,7 @@ static enum pici_status find_nodes(struct mpi *mpi)
 enum pici_status pici_transport_mpi(struct pici_transport *transport, MPI_Comm comm)
 {
     int initialized = 0, finalized = 0, inter = 0;
-    char explanation[WORDS] = "no memory for a transport over MPI";
+    char explanation[ERROR_BYTES] = "no memory for a transport over MPI";
     MPI_Initialized(&initialized);
     MPI_Finalized(&finalized);
     if (!initialized || finalized || comm == MPI_COMM_NULL || MPI_Comm_test_inter(comm, &inter) != MPI_SUCCESS ||
@@ -450,7 +451,7 @@ enum pici_status pici_comm_mpi(struct pici_comm **out, MPI_Comm comm)
     if (status)
         return status;
     struct mpi *mpi = transport.context;
-    char explanation[WORDS];
+    char explanation[ERROR_BYTES];
     mpi->kept = 1; /* if this fails, agree still needs the duplicate */
     status = pici_comm_transport(out, &transport);
     mpi->kept = 0;

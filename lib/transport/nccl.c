@@ -792,7 +792,7 @@ enum pici_status pici_comm_nccl(struct pici_comm **out, ncclComm_t comm, cudaStr
         return status;
     status = pici_comm_cuda(*out, stream);
     if (status) {
-        pici_comm_failed(pici_strerror(status)); /* pici_comm_transport succeeded and left no words */
+        pici_comm_failed(pici_strerror(status)); /* pici_comm_transport succeeded and left no error message */
         pici_comm_free(*out);
         *out = NULL;
     }

@@ -61,7 +61,7 @@ __attribute__((format(printf, 3, 4))) static enum pici_status fail(struct party 
     if (party->fault.status)
         return party->fault.status;
     va_start(arguments, format);
-    vsnprintf(party->fault.words, sizeof party->fault.words, format, arguments);
+    vsnprintf(party->fault.text, sizeof party->fault.text, format, arguments);
     va_end(arguments);
     party->fault.rank = (uint32_t)party->rank;
     party->fault.status = status;
@@ -119,18 +119,18 @@ static enum pici_status listen_as_zero(struct party *party, const char *host, co
 /* A rank has come: keep its socket, or note why it should not be there. Returns 0 if there are too many of these. */
 static int welcome(struct party *party, int fd, const struct greeting *greeting, const struct greeting *own)
 {
-    char explanation[VERDICT_WORDS];
+    char explanation[VERDICT_TEXT];
     int wrong = pici_greeting_wrong(greeting, own, -1, explanation, sizeof explanation);
     if (!wrong && party->fds[greeting->rank] >= 0) {
         struct address address;
-        char here[ADDRESS_WORDS], there[ADDRESS_WORDS];
+        char here[ADDRESS_TEXT], there[ADDRESS_TEXT];
         struct place one = {0}, other = {0};
         if (pici_address_peer(party->fds[greeting->rank], &address))
             one = pici_address_place(&address);
         if (pici_address_peer(fd, &address))
             other = pici_address_place(&address);
-        pici_address_words(&one, here);
-        pici_address_words(&other, there);
+        pici_address_text(&one, here);
+        pici_address_text(&other, there);
         snprintf(explanation, sizeof explanation, "two processes claim rank %lu: from %s and from %s",
                  (unsigned long)greeting->rank, here, there);
         wrong = 1;
@@ -484,10 +484,10 @@ static enum pici_status link_to(struct party *party, int rank)
     const struct address to = pici_address_at(&party->places[rank], &party->zero_address);
     struct greeting own = greeting_of(party, GREETING_LINK, rank);
     uint8_t greeting[GREETING_BYTES];
-    char address_text[ADDRESS_WORDS];
+    char address_text[ADDRESS_TEXT];
     own.place = (struct place){0};
     pici_greeting_put(greeting, &own);
-    pici_address_words(&party->places[rank], address_text);
+    pici_address_text(&party->places[rank], address_text);
     const int fd = party->fds[rank] = pici_address_connect(&to, party->deadline);
     if (fd < 0)
         return fail(party, errno == ETIMEDOUT ? PICI_E_TIMEOUT : PICI_E_TRANSPORT, "rank %d at %s: %s", rank,
@@ -620,7 +620,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *addres
                                       const char *token)
 {
     struct party *party = calloc(1, sizeof *party);
-    char explanation[VERDICT_WORDS + 32];
+    char explanation[VERDICT_TEXT + 32];
     if (out)
         *out = NULL;
     if (!out || !party) {
@@ -637,7 +637,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *addres
     }
     status = resolve(party, address, rank, ranks, token);
     if (status) {
-        pici_comm_failed(party->fault.words);
+        pici_comm_failed(party->fault.text);
         free(party);
         return status;
     }
@@ -646,7 +646,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *addres
     if (!status)
         status = pici_comm_sockets(out, party->fds, party->rank, party->ranks);
     else {
-        snprintf(explanation, sizeof explanation, "rank %lu: %s", (unsigned long)party->fault.rank, party->fault.words);
+        snprintf(explanation, sizeof explanation, "rank %lu: %s", (unsigned long)party->fault.rank, party->fault.text);
         pici_comm_failed(explanation);
         for (int i = 0; i < party->ranks && party->fds; i++)
             if (party->fds[i] >= 0)

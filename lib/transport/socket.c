@@ -44,7 +44,7 @@ enum {
     SKIPPED = 8,          /* tests that leave a queue alone which another request found blocked */
     LAST_MS = 100,        /* to end messages that are half sent, before giving up */
     DRAINED = 256,        /* buffers of bytes that are read and dropped then, of each peer */
-    NAMED = 4             /* ranks that the words of a timeout name */
+    NAMED = 4             /* ranks that the error message of a timeout names */
 };
 
 /* Bytes in a system call: less than a ssize_t has on 32-bit machines. */
@@ -91,7 +91,7 @@ struct node {
     int cores;   /* each rank of this node has one */
     int culprit; /* the first rank that was lost, or -1 */
     int abandoned, kept;
-    char error[160], waits[96]; /* words */
+    char error[160], waits[96]; /* error messages */
 };
 
 static void finish_first(struct node *node, struct queue *queue, enum pici_status status)
@@ -589,7 +589,7 @@ static enum pici_status socket_nodes(void *context, int *node_of)
     return PICI_OK;
 }
 
-/* Without a failure: for whom this rank waits, since a call that times out asks for the words. */
+/* Without a failure: for whom this rank waits, since a call that times out asks for the message. */
 static const char *socket_error(void *context)
 {
     struct node *node = context;

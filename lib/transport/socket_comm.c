@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Communicators over sockets that are connected: the ranks greet each other, make their communicators, and tell each
- * other whether that went well. So all return the same status, with the words of the same rank. */
+ * other whether that went well. So all return the same status, with the error message of the same rank. */
 #define _POSIX_C_SOURCE 200809L
 #include "pici/socket.h"
 
@@ -76,7 +76,7 @@ static void find_fault(struct circle *circle, enum pici_status status, const cha
     if (weight(status) <= weight(circle->own.status))
         return;
     circle->own.status = status;
-    snprintf(circle->own.words, sizeof circle->own.words, "%.*s", (int)sizeof circle->own.words - 1, explanation);
+    snprintf(circle->own.text, sizeof circle->own.text, "%.*s", (int)sizeof circle->own.text - 1, explanation);
 }
 
 static int is_stream(int fd)
@@ -104,7 +104,7 @@ static enum pici_status look_at_socket(const int *fds, int i, int rank, int rank
 /* Tell everyone who this rank is, and hear who they are. */
 static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
 {
-    char explanation[VERDICT_WORDS];
+    char explanation[VERDICT_TEXT];
     for (int i = 0; i < circle->ranks; i++) {
         struct greeting greeting = pici_greeting(GREETING_MEET, circle->rank, circle->ranks, i);
         uint8_t *out = circle->outgoing + (size_t)i * VERDICT_BYTES, *in = circle->incoming + (size_t)i * VERDICT_BYTES;
@@ -164,7 +164,7 @@ static void find_nodes(struct circle *circle, const char host[GREETING_HOST])
  * those that weigh the same, that of the lowest rank. Ranks that did not greet are told, but not listened to. */
 static enum pici_status judge(struct circle *circle)
 {
-    char explanation[VERDICT_WORDS];
+    char explanation[VERDICT_TEXT];
     struct greeting_verdict worst = circle->own;
     for (int i = 0; i < circle->ranks; i++) {
         struct meet_side *side = &circle->sides[i];
@@ -195,7 +195,7 @@ static enum pici_status judge(struct circle *circle)
                      i);
             verdict = (struct greeting_verdict){.status = side->status ? side->status : PICI_E_CORRUPT,
                                                 .rank = (uint32_t)circle->rank};
-            memcpy(verdict.words, explanation, sizeof verdict.words);
+            memcpy(verdict.text, explanation, sizeof verdict.text);
         }
         if (weight(verdict.status) > weight(worst.status) ||
             (verdict.status && weight(verdict.status) == weight(worst.status) && verdict.rank < worst.rank))
@@ -298,7 +298,7 @@ enum pici_status pici_comm_sockets(struct pici_comm **out, const int *fds, int r
 {
     struct coll_settings settings;
     struct circle circle;
-    char explanation[VERDICT_WORDS + 32];
+    char explanation[VERDICT_TEXT + 32];
     if (out)
         *out = NULL;
     if (!out || !fds || ranks < 1 || ranks > COLL_MAX_RANKS || rank < 0 || rank >= ranks) {
@@ -334,7 +334,7 @@ enum pici_status pici_comm_sockets(struct pici_comm **out, const int *fds, int r
     }
     const enum pici_status status = make(out, &circle);
     if (status) {
-        snprintf(explanation, sizeof explanation, "rank %lu: %s", (unsigned long)circle.own.rank, circle.own.words);
+        snprintf(explanation, sizeof explanation, "rank %lu: %s", (unsigned long)circle.own.rank, circle.own.text);
         pici_comm_failed(explanation);
     }
     circle_free(&circle);

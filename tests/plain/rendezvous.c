@@ -509,10 +509,9 @@ static void printable_words(void)
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
         uint8_t bytes[VERDICT_BYTES];
         struct greeting_verdict v = {.status = PICI_E_PEER}, back;
-        snprintf(v.words, sizeof v.words, "%s", words[i].said);
+        snprintf(v.text, sizeof v.text, "%s", words[i].said);
         pici_verdict_put(bytes, &v);
-        expect(pici_verdict_get(&back, bytes) == PICI_OK && strcmp(back.words, words[i].shown) == 0, back.words,
-               (long)i);
+        expect(pici_verdict_get(&back, bytes) == PICI_OK && strcmp(back.text, words[i].shown) == 0, back.text, (long)i);
     }
 }
 
@@ -614,7 +613,7 @@ static void with_guest(struct greeting greeting, const char *phrase)
         abort();
     refused(&t, PICI_E_PEER, phrase, 10);
     pthread_join(thread, NULL);
-    expect(g.answered && g.verdict.status == PICI_E_PEER && strstr(g.verdict.words, phrase), "it is told too",
+    expect(g.answered && g.verdict.status == PICI_E_PEER && strstr(g.verdict.text, phrase), "it is told too",
            g.verdict.status);
 }
 
@@ -725,10 +724,10 @@ static void addresses(void)
                   {{6, 9, {[15] = 2}}, "[::2]:9", 0},
                   {{6, 9, {[10] = 255, [11] = 255, [12] = 127}}, "[::ffff:127.0.0.0]:9", 1}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        char words[ADDRESS_WORDS];
+        char words[ADDRESS_TEXT];
         const struct address none = {.size = 0}, a = pici_address_at(&places[i].place, &none);
         const struct place back = pici_address_place(&a);
-        pici_address_words(&places[i].place, words);
+        pici_address_text(&places[i].place, words);
         expect(strcmp(words, places[i].words) == 0 && pici_place_loopback(&back) == places[i].loopback &&
                    back.port == places[i].place.port && back.family == places[i].place.family,
                places[i].words, 0);

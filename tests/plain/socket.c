@@ -260,7 +260,7 @@ static void cut(void)
                "a message that is cut", (long)n);
         expect(b == (n == ALL ? PICI_OK : PICI_E_PEER), "the message behind one that is cut", (long)n);
         if (n < ALL)
-            expect(strstr(t.error(t.context), "rank 1 closed its connection") != NULL, "its words", (long)n);
+            expect(strstr(t.error(t.context), "rank 1 closed its connection") != NULL, "its error message", (long)n);
         t.close(t.context);
     }
 }
@@ -293,7 +293,7 @@ static void slow(void)
     close(fd);
 }
 
-/* The peer's first word; what the request ends with, and a phrase of the words. */
+/* The peer's first word; what the request ends with, and a phrase of the error message. */
 static void hears(uint64_t word, enum pici_status want, const char *phrase)
 {
     int fd;
@@ -745,7 +745,7 @@ static void impostors(void)
     g = pici_greeting(GREETING_MEET, 2, 3, 0);
     pici_greeting_put(wire, &g);
     impostor(wire, GREETING_BYTES, 1, PICI_E_PEER, "rank 2 ");
-    snprintf(v.words, sizeof v.words, "it is out of order");
+    snprintf(v.text, sizeof v.text, "it is out of order");
     v.status = PICI_E_DEVICE;
     pici_verdict_put(wire + GREETING_BYTES, &v);
     impostor(wire, sizeof wire, 0, PICI_E_DEVICE, "rank 2: it is out of order");
