@@ -56,7 +56,7 @@ static void fill(unsigned width, unsigned percent, size_t tiles)
 
 static uint64_t pack(const struct pici_move *move, unsigned width, size_t tiles)
 {
-    struct pici_pack r = {.src = src, .bits = bits, .index = place, .index_width = 4, .values = values};
+    struct pici_pack_run r = {.src = src, .bits = bits, .index = place, .index_width = 4, .values = values};
     r.tiles = tiles;
     r.ahead = (size_t)TILE * width;
     move->pack(&r);

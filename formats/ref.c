@@ -7,6 +7,17 @@
 
 enum { SIDE = 64, TILE_BYTES = 512 };
 
+/* Formats that have groups of tiles: hybrid and packed. */
+static int has_groups(unsigned format)
+{
+    return format == REF_HYBRID || format == REF_PACKED;
+}
+
+static int has_tiles(unsigned format)
+{
+    return format == REF_PICI || has_groups(format);
+}
+
 /* The hash needs the block in one piece with its checksum field zero, so it works on a copy. */
 static enum ref_status hash_block(uint64_t *hash, const uint8_t *block, size_t len)
 {
@@ -60,16 +71,16 @@ enum ref_status ref_header(struct ref_header *h, const uint8_t *block, size_t le
     if (h->version != 1 && h->version != 2)
         return ref_breach(fault, REF_E_VERSION, "version", 4, REF_NO_TILE);
     h->format = block[5];
-    if (h->format > REF_HYBRID)
+    if (h->format > REF_PACKED)
         return ref_breach(fault, REF_E_UNSUPPORTED, "format", 5, REF_NO_TILE);
     h->dtype = block[6];
     h->width = ref_width(h->dtype);
-    if (!h->width)
+    if (!h->width || (h->format == REF_PACKED && h->dtype > REF_F8E5M2))
         return bad_header(fault, "dtype", 6);
-    if (h->version == 2 && !(h->format == REF_HYBRID && h->dtype <= REF_F8E5M2))
+    if (h->version == 2 && !(has_groups(h->format) && h->dtype <= REF_F8E5M2))
         return bad_header(fault, "version", 4);
     h->flags = block[7];
-    if (h->flags & ~3u)
+    if (h->flags & ~(h->format == REF_PACKED ? 7u : 3u))
         return bad_header(fault, "flags", 7);
     h->count = ref_get(block + 8, 8);
     unsigned wide = h->format != REF_DENSE && h->count > UINT64_C(0x100000000);
@@ -79,8 +90,9 @@ enum ref_status ref_header(struct ref_header *h, const uint8_t *block, size_t le
     h->nnz = ref_get(block + 16, 8);
     if (h->nnz > h->count || (h->format == REF_DENSE && h->nnz != h->count))
         return bad_header(fault, "nnz", 16);
-    h->tiles = h->format == REF_PICI || h->format == REF_HYBRID ? h->count / REF_TILE + (h->count % REF_TILE > 0) : 0;
-    int fits = h->format == REF_HYBRID ? ref_hybrid_lay_out(h, ref_get(block + 32, 8)) : lay_out(h);
+    h->tiles = has_tiles(h->format) ? h->count / REF_TILE + (h->count % REF_TILE > 0) : 0;
+    h->any_choice = 0;
+    int fits = has_groups(h->format) ? ref_hybrid_lay_out(h, ref_get(block + 32, 8)) : lay_out(h);
     if (ref_get(block + 24, 8) != h->index_offset)
         return bad_header(fault, "offsets", 24);
     if (!fits || ref_get(block + 32, 8) != h->values_offset)
@@ -162,12 +174,14 @@ static enum ref_status verify_coo(const struct ref_header *h, const uint8_t *blo
     return s;
 }
 
-/* ref_verify, which also returns the header in *h. */
-static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t len, struct ref_fault *fault)
+/* ref_verify, which also returns the header in *h. any_choice: without the rule `choice`. */
+static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t len, int any_choice,
+                              struct ref_fault *fault)
 {
     enum ref_status s = ref_header(h, block, len, fault);
     if (s)
         return s;
+    h->any_choice = any_choice;
     if (len != h->block_bytes)
         return bad_header(fault, "length", len < h->block_bytes ? len : h->block_bytes);
     if (h->flags & 2) {
@@ -179,7 +193,7 @@ static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t
     }
     if (h->format == REF_PICI)
         return verify_pici(h, block, fault);
-    if (h->format == REF_HYBRID)
+    if (has_groups(h->format))
         return ref_hybrid_verify(h, block, fault);
     return h->format == REF_COO ? verify_coo(h, block, fault) : REF_OK;
 }
@@ -187,26 +201,28 @@ static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t
 enum ref_status ref_verify(const uint8_t *block, size_t len, struct ref_fault *fault)
 {
     struct ref_header h;
-    return verify(&h, block, len, fault);
+    return verify(&h, block, len, 0, fault);
 }
 
 /* ---- encode ---- */
 
-/* ref_encode for a src that may also be encoded as it was before version 2. */
+/* ref_encode for a src that may also be encoded as it was before version 2; packed: with one level or two. */
 static uint8_t *encode(size_t *len, const void *src, uint64_t n, unsigned dtype, unsigned format, int checksum,
-                       int version_1)
+                       int version_1, unsigned levels)
 {
     struct ref_header h = {
         .version = 1, .format = format, .dtype = dtype, .count = n, .width = ref_width(dtype), .index_width = 4};
-    if (!h.width || format > REF_HYBRID)
+    if (!h.width || format > REF_PACKED || (format == REF_PACKED && dtype > REF_F8E5M2))
         return NULL;
     if (format != REF_DENSE && n > UINT64_C(0x100000000)) {
         h.flags = 1;
         h.index_width = 8;
     }
-    h.tiles = format == REF_PICI || format == REF_HYBRID ? n / REF_TILE + (n % REF_TILE > 0) : 0;
+    if (format == REF_PACKED && levels == 1)
+        h.flags |= 4;
+    h.tiles = has_tiles(format) ? n / REF_TILE + (n % REF_TILE > 0) : 0;
     uint8_t *block = NULL;
-    if (format == REF_HYBRID) {
+    if (has_groups(format)) {
         block = ref_hybrid_encode(&h, src, version_1);
     } else {
         for (uint64_t i = 0; i < n; i++)
@@ -239,7 +255,7 @@ static uint8_t *encode(size_t *len, const void *src, uint64_t n, unsigned dtype,
                     ref_put(values + k++ * h.width, h.width, v);
                 }
         }
-    } else if (format != REF_HYBRID) {
+    } else if (!has_groups(format)) {
         for (uint64_t i = 0; i < n; i++) {
             uint64_t v = ref_load(src, i, h.width);
             if (format == REF_COO) {
@@ -256,13 +272,13 @@ static uint8_t *encode(size_t *len, const void *src, uint64_t n, unsigned dtype,
     return block;
 }
 
-uint8_t *ref_encode_as(size_t *len, const void *src, uint64_t n, unsigned dtype, unsigned format, int checksum,
-                       enum ref_zeros zeros)
+static uint8_t *encode_as(size_t *len, const void *src, uint64_t n, unsigned dtype, unsigned format, int checksum,
+                          enum ref_zeros zeros, unsigned levels)
 {
     const unsigned width = ref_width(dtype);
     *len = 0;
     if (zeros != REF_ZEROS_BY_VALUE)
-        return encode(len, src, n, dtype, format, checksum, zeros == REF_ZEROS_VERSION_1);
+        return encode(len, src, n, dtype, format, checksum, zeros == REF_ZEROS_VERSION_1, levels);
     if (!width || n > SIZE_MAX / width)
         return NULL;
     void *copy = malloc(n ? (size_t)n * width : 1);
@@ -272,9 +288,21 @@ uint8_t *ref_encode_as(size_t *len, const void *src, uint64_t n, unsigned dtype,
         const uint64_t v = ref_load(src, i, width);
         ref_store(copy, i, width, ref_negative_zero(dtype, v) ? 0 : v);
     }
-    uint8_t *block = encode(len, copy, n, dtype, format, checksum, 0);
+    uint8_t *block = encode(len, copy, n, dtype, format, checksum, 0, levels);
     free(copy);
     return block;
+}
+
+uint8_t *ref_encode_as(size_t *len, const void *src, uint64_t n, unsigned dtype, unsigned format, int checksum,
+                       enum ref_zeros zeros)
+{
+    return encode_as(len, src, n, dtype, format, checksum, zeros, 2);
+}
+
+uint8_t *ref_encode_packed(size_t *len, const void *src, uint64_t n, unsigned dtype, int checksum, enum ref_zeros zeros,
+                           unsigned levels)
+{
+    return encode_as(len, src, n, dtype, REF_PACKED, checksum, zeros, levels);
 }
 
 uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, unsigned format, int checksum)
@@ -284,10 +312,10 @@ uint8_t *ref_encode(size_t *len, const void *src, uint64_t n, unsigned dtype, un
 
 /* ---- decode and add ---- */
 
-static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t len, int add)
+static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t len, int any_choice, int add)
 {
     struct ref_header h;
-    enum ref_status s = verify(&h, block, len, NULL);
+    enum ref_status s = verify(&h, block, len, any_choice, NULL);
     if (s)
         return s;
     if (n != h.count)
@@ -304,8 +332,8 @@ static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t
                     if (word >> r & 1)
                         ref_take(&h, dst, t * REF_TILE + r * SIDE + c, stored_value(&h, block, k++), add);
             }
-    } else if (h.format == REF_HYBRID) {
-        ref_hybrid_apply(&h, dst, block, add);
+    } else if (has_groups(h.format)) {
+        return ref_hybrid_apply(&h, dst, block, add);
     } else {
         for (uint64_t k = 0; k < h.nnz; k++)
             ref_take(&h, dst, h.format == REF_COO ? position(&h, block, k) : k, stored_value(&h, block, k), add);
@@ -315,10 +343,15 @@ static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t
 
 enum ref_status ref_decode(void *dst, uint64_t n, const uint8_t *block, size_t len)
 {
-    return apply(dst, n, block, len, 0);
+    return apply(dst, n, block, len, 0, 0);
 }
 
 enum ref_status ref_scatter_add(void *dst, uint64_t n, const uint8_t *block, size_t len)
 {
-    return apply(dst, n, block, len, 1);
+    return apply(dst, n, block, len, 0, 1);
+}
+
+enum ref_status ref_decode_any(void *dst, uint64_t n, const uint8_t *block, size_t len, int add)
+{
+    return apply(dst, n, block, len, 1, add);
 }

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REF_DENSE = 0, REF_PICI = 1, REF_COO = 2, REF_HYBRID = 3 };
+enum { REF_DENSE = 0, REF_PICI = 1, REF_COO = 2, REF_HYBRID = 3, REF_PACKED = 4 };
 
 enum { /* dtypes */
        REF_F32 = 1,
@@ -50,10 +50,11 @@ struct ref_header {
     unsigned version, format, dtype, flags;
     uint64_t count, nnz, index_offset, values_offset, checksum;
     unsigned width, index_width; /* bytes */
-    uint64_t tiles;              /* pici and hybrid; otherwise 0 */
+    uint64_t tiles;              /* pici, hybrid and packed; otherwise 0 */
     uint64_t block_bytes;
-    uint64_t groups, records; /* hybrid: number of records, and offset of the first */
+    uint64_t groups, records; /* hybrid and packed: number of records, and offset of the first */
     unsigned unit;
+    int any_choice; /* packed: runs may break the rule `choice` */
 };
 
 enum { REF_HEADER_BYTES = 48, REF_TILE = 4096 };

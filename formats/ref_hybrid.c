@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The reference codec's part for hybrid, written from hybrid.md alone: a group at a time. */
+ * The reference codec's part for hybrid, written from hybrid.md alone: a group at a time; and for packed, but for its
+ * runs, from packed.md. */
 #include "ref_hybrid.h"
+#include "ref_packed.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,28 +23,40 @@ struct tile {
     struct shape shape;
     uint64_t descriptor, sign_descriptor;       /* where the first byte of each is */
     uint64_t payload, unary, remainder, values; /* where they are */
+    const uint64_t *value;                      /* packed: they are here */
+    uint64_t first_value;                       /* packed: the number of the first in its group */
 };
 
 struct group {
     uint64_t first; /* tile */
     unsigned tiles;
     uint64_t at, end; /* of the record */
+    uint64_t runs;    /* packed: where the run descriptors are */
+    uint64_t *value;  /* packed: the values, to be freed */
     struct tile tile[GROUP];
 };
 
 int ref_hybrid_lay_out(struct ref_header *h, uint64_t values_offset)
 {
     h->groups = h->tiles / GROUP + (h->tiles % GROUP > 0);
-    h->unit = h->width <= 2 ? 4 : 2 * h->width;
+    const int packed = h->format == REF_PACKED;
+    const unsigned least = packed ? 8 : 4;
+    h->unit = 2 * h->width < least ? least : 2 * h->width;
     h->index_offset = REF_HEADER_BYTES;
     h->records = (REF_HEADER_BYTES + h->groups * h->index_width + 15) / 16 * 16;
     h->values_offset = values_offset;
-    const uint64_t most = h->records + (h->version == 2 ? 1072 : 514) * h->tiles + h->groups * (3 + h->unit);
+    const uint64_t more = packed ? 5 * h->tiles + 16 * h->groups : 0;
+    uint64_t most = h->records + (h->version == 2 ? 1072 : 514) * h->tiles + h->groups * (3 + h->unit) + more;
+    if (packed) {
+        if (h->nnz > (UINT64_MAX - most) / h->width)
+            return 0;
+        most += h->nnz * h->width;
+    }
     if (values_offset < h->records || values_offset > most ||
         (h->version == 1 && h->nnz == 0 && values_offset > h->records) ||
-        h->nnz > (UINT64_MAX - values_offset) / h->width)
+        (!packed && h->nnz > (UINT64_MAX - values_offset) / h->width))
         return 0;
-    h->block_bytes = values_offset + h->nnz * h->width;
+    h->block_bytes = values_offset + (packed ? 0 : h->nnz * h->width);
     return (h->block_bytes - h->records) % h->unit == 0;
 }
 
@@ -189,7 +203,40 @@ static const char *read_shape(struct shape *s, const struct ref_header *h, uint6
     return NULL;
 }
 
-/* Read the descriptors of group g and compute its layout. Checks the rules up to the padding of its record. */
+/* packed: decode the runs at p. Checks the rules `padding`, `planes` and `choice`. */
+static enum ref_status read_runs(struct group *r, const struct ref_header *h, const uint8_t *block, uint64_t at,
+                                 uint64_t stored, struct ref_fault *fault)
+{
+    static const uint64_t room = 16;
+    r->value = malloc(GROUP * REF_TILE * sizeof *r->value);
+    uint8_t *const again = malloc(REF_RUN * room);
+    enum ref_status s = r->value && again ? REF_OK : ref_breach(fault, REF_E_NOMEM, NULL, 0, 0);
+    for (uint64_t i = 0; i < stored && !s; i += REF_RUN) {
+        const unsigned n = stored - i < REF_RUN ? (unsigned)(stored - i) : REF_RUN;
+        const uint64_t descriptor = r->runs + i / REF_RUN * REF_RUN_DESCRIPTOR;
+        struct ref_run run;
+        uint8_t chosen[REF_RUN_DESCRIPTOR];
+        uint64_t bad;
+        ref_run_read(&run, h, block + descriptor, n);
+        const char *rule = ref_run_decode(r->value + i, &bad, h, &run, block + at);
+        if (rule) {
+            const uint64_t tile = strcmp(rule, "padding") ? r->first : REF_NO_TILE;
+            s = ref_breach(fault, REF_E_CORRUPT, rule, at + bad, tile);
+        } else if (!h->any_choice) {
+            memset(again, 0, REF_RUN * room);
+            const uint64_t bytes = ref_run_encode(chosen, again, h, r->value + i, n);
+            if (bytes != run.bytes || memcmp(chosen, block + descriptor, sizeof chosen) ||
+                memcmp(again, block + at, bytes))
+                s = ref_breach(fault, REF_E_CORRUPT, "choice", descriptor, r->first);
+        }
+        at += run.bytes;
+    }
+    free(again);
+    return s;
+}
+
+/* Read the descriptors of group g and compute its layout. Checks the rules up to the padding of its record, and in
+ * packed the runs. The caller frees the values. */
 static enum ref_status read_group(struct group *r, const struct ref_header *h, const uint8_t *block, uint64_t g,
                                   struct ref_fault *fault)
 {
@@ -241,18 +288,47 @@ static enum ref_status read_group(struct group *r, const struct ref_header *h, c
         payload += payload_bytes(t->shape.container, t->shape.n);
         stored += t->shape.stored;
     }
+    uint64_t runs_bytes = 0;
+    if (h->format == REF_PACKED) {
+        const uint64_t more = (stored + REF_RUN - 1) / REF_RUN * REF_RUN_DESCRIPTOR;
+        r->runs = signs;
+        if (r->runs + more > r->end)
+            return ref_breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
+        for (uint64_t i = 0; i < stored; i += REF_RUN) {
+            const uint64_t p = r->runs + i / REF_RUN * REF_RUN_DESCRIPTOR;
+            struct ref_run run;
+            if (!ref_run_read(&run, h, block + p, stored - i < REF_RUN ? (unsigned)(stored - i) : REF_RUN))
+                return ref_breach(fault, REF_E_CORRUPT, "run", p, r->first);
+            runs_bytes += run.bytes;
+        }
+        for (unsigned i = 0; i < r->tiles; i++)
+            r->tile[i].payload += more;
+        payload += more;
+    }
     for (unsigned i = 0; i < r->tiles; i++) {
         struct tile *t = &r->tile[i];
         t->unary = payload;
         t->remainder = t->unary + unary_bytes(&t->shape);
         payload = t->remainder + remainder_bytes(&t->shape);
     }
-    if ((payload - r->at + stored * h->width + h->unit - 1) / h->unit * h->unit != r->end - r->at)
+    const uint64_t align = h->format == REF_PACKED ? 8 : h->width;
+    uint64_t value = (payload + align - 1) / align * align;
+    const uint64_t after = value + (h->format == REF_PACKED ? runs_bytes : stored * h->width);
+    if ((after - r->at + h->unit - 1) / h->unit * h->unit != r->end - r->at)
         return ref_breach(fault, REF_E_CORRUPT, "record-length", r->at, r->first);
-    uint64_t value = (payload + h->width - 1) / h->width * h->width, after = value + stored * h->width;
     for (; payload < r->end; payload++)
         if ((payload < value || payload >= after) && block[payload])
             return ref_breach(fault, REF_E_CORRUPT, "padding", payload, REF_NO_TILE);
+    if (h->format == REF_PACKED) {
+        const enum ref_status s = read_runs(r, h, block, value, stored, fault);
+        uint64_t number = 0;
+        for (unsigned i = 0; i < r->tiles && !s; i++) {
+            r->tile[i].value = r->value + number;
+            r->tile[i].first_value = number;
+            number += r->tile[i].shape.stored;
+        }
+        return s;
+    }
     for (unsigned i = 0; i < r->tiles; i++) {
         r->tile[i].values = value;
         value += r->tile[i].shape.stored * h->width;
@@ -262,6 +338,8 @@ static enum ref_status read_group(struct group *r, const struct ref_header *h, c
 
 static uint64_t tile_value(const struct ref_header *h, const uint8_t *block, const struct tile *t, uint64_t k)
 {
+    if (t->value)
+        return t->value[k];
     return ref_get(block + t->values + k * h->width, h->width);
 }
 
@@ -388,8 +466,8 @@ static enum ref_status verify_signs(const struct ref_header *h, const uint8_t *b
     return REF_OK;
 }
 
-static enum ref_status verify_tile(const struct ref_header *h, const uint8_t *block, const struct tile *t, uint64_t i,
-                                   struct ref_fault *fault)
+static enum ref_status verify_tile(const struct ref_header *h, const uint8_t *block, const struct group *r,
+                                   const struct tile *t, uint64_t i, struct ref_fault *fault)
 {
     const uint64_t len = tile_elements(h, i);
     const unsigned container = t->shape.container;
@@ -419,7 +497,10 @@ static enum ref_status verify_tile(const struct ref_header *h, const uint8_t *bl
     for (uint64_t k = 0; container != RAW && k < n; k++) {
         const uint64_t v = tile_value(h, block, t, k);
         if (v == 0 || (t->shape.keeps && ref_negative_zero(h->dtype, v)))
-            return ref_breach(fault, REF_E_CORRUPT, "stored-zero", t->values + k * h->width, i);
+            return ref_breach(fault, REF_E_CORRUPT, "stored-zero",
+                              h->format == REF_PACKED ? r->runs + (t->first_value + k) / REF_RUN * REF_RUN_DESCRIPTOR
+                                                      : t->values + k * h->width,
+                              i);
     }
     return verify_signs(h, block, t, i, fault);
 }
@@ -438,8 +519,9 @@ enum ref_status ref_hybrid_verify(const struct ref_header *h, const uint8_t *blo
             total += r.tile[i].shape.n;
             keeps |= r.tile[i].shape.keeps;
             if (r.tile[i].shape.occupied)
-                s = verify_tile(h, block, &r.tile[i], r.first + i, fault);
+                s = verify_tile(h, block, &r, &r.tile[i], r.first + i, fault);
         }
+        free(r.value);
         if (s)
             return s;
     }
@@ -450,12 +532,12 @@ enum ref_status ref_hybrid_verify(const struct ref_header *h, const uint8_t *blo
 
 /* ---- decode and add ---- */
 
-void ref_hybrid_apply(const struct ref_header *h, void *dst, const uint8_t *block, int add)
+enum ref_status ref_hybrid_apply(const struct ref_header *h, void *dst, const uint8_t *block, int add)
 {
     for (uint64_t g = 0; g < h->groups; g++) {
         struct group r;
-        read_group(&r, h, block, g, NULL);
-        for (unsigned i = 0; i < r.tiles; i++) {
+        const enum ref_status s = read_group(&r, h, block, g, NULL);
+        for (unsigned i = 0; i < r.tiles && !s; i++) {
             const struct tile *t = &r.tile[i];
             const uint64_t first = (r.first + i) * REF_TILE, len = tile_elements(h, r.first + i);
             uint64_t element[REF_TILE];
@@ -466,7 +548,11 @@ void ref_hybrid_apply(const struct ref_header *h, void *dst, const uint8_t *bloc
                 if (!(add && t->shape.keeps && ref_negative_zero(h->dtype, element[k])))
                     ref_take(h, dst, first + k, element[k], add);
         }
+        free(r.value);
+        if (s)
+            return s;
     }
+    return REF_OK;
 }
 
 /* ---- encode ---- */
@@ -537,8 +623,10 @@ static uint8_t *encode_group(uint8_t *p, struct ref_header *h, const void *src, 
         if (s->keeps)
             h->version = 2;
     }
+    const int packed = h->format == REF_PACKED;
+    uint8_t *const record = p, *descriptor = NULL;
     uint8_t *value = p + (bytes + h->width - 1) / h->width * h->width;
-    uint8_t *const end = bits ? p + (bytes + stored * h->width + h->unit - 1) / h->unit * h->unit : p;
+    uint8_t *end = bits ? p + (bytes + stored * h->width + h->unit - 1) / h->unit * h->unit : p;
     if (bits) {
         ref_put(p, 4, bits);
         p += 4;
@@ -558,6 +646,10 @@ static uint8_t *encode_group(uint8_t *p, struct ref_header *h, const void *src, 
             ref_put(p + 2, 2, shape[i].u);
             p += 4;
         }
+    if (packed) {
+        descriptor = p;
+        p += (stored + REF_RUN - 1) / REF_RUN * REF_RUN_DESCRIPTOR;
+    }
     for (unsigned i = 0; i < tiles; i++)
         if (shape[i].occupied) {
             write_positions(p, element[i], tile_elements(h, first + i), h, &shape[i]);
@@ -569,14 +661,29 @@ static uint8_t *encode_group(uint8_t *p, struct ref_header *h, const void *src, 
             write_signs(p, remainder, element[i], tile_elements(h, first + i), h, &shape[i]);
             p = remainder + remainder_bytes(&shape[i]);
         }
+    if (packed)
+        value = record + (p - record + 7) / 8 * 8;
+    uint64_t of_run[REF_RUN], held = 0, left = stored;
     for (unsigned i = 0; i < tiles; i++)
         for (uint64_t k = 0; k < tile_elements(h, first + i) && shape[i].occupied; k++) {
             const uint64_t v = element[i][k];
             if (shape[i].container != RAW && (!v || (shape[i].keeps && ref_negative_zero(h->dtype, v))))
                 continue;
-            ref_put(value, h->width, v);
-            value += h->width;
+            if (!packed) {
+                ref_put(value, h->width, v);
+                value += h->width;
+                continue;
+            }
+            of_run[held++] = v;
+            if (held == REF_RUN || held == left) {
+                value += ref_run_encode(descriptor, value, h, of_run, (unsigned)held);
+                descriptor += REF_RUN_DESCRIPTOR;
+                left -= held;
+                held = 0;
+            }
         }
+    if (packed && bits)
+        end = record + (value - record + h->unit - 1) / h->unit * h->unit;
     free(elements);
     return end;
 }
@@ -586,9 +693,11 @@ uint8_t *ref_hybrid_encode(struct ref_header *h, const void *src, int version_1)
     h->version = 1;
     h->nnz = 0;
     ref_hybrid_lay_out(h, 0);
-    if (h->count > (SIZE_MAX - h->records - 2 * h->tiles - h->groups * (3 + h->unit)) / h->width)
+    const int packed = h->format == REF_PACKED;
+    const uint64_t rest = h->records + (packed ? 7 : 2) * h->tiles + h->groups * ((packed ? 19 : 3) + h->unit);
+    if (h->count > (SIZE_MAX - rest) / h->width)
         return NULL;
-    const uint64_t most = h->records + h->count * h->width + 2 * h->tiles + h->groups * (3 + h->unit);
+    const uint64_t most = rest + h->count * h->width;
     uint8_t *const block = calloc(1, (size_t)most), *p = block ? block + h->records : NULL;
     for (uint64_t g = 0; g < h->groups && p; g++) {
         ref_put(block + REF_HEADER_BYTES + g * h->index_width, h->index_width,
@@ -600,6 +709,6 @@ uint8_t *ref_hybrid_encode(struct ref_header *h, const void *src, int version_1)
         return NULL;
     }
     h->block_bytes = (uint64_t)(p - block);
-    h->values_offset = h->block_bytes - h->nnz * h->width;
+    h->values_offset = h->block_bytes - (packed ? 0 : h->nnz * h->width);
     return block;
 }

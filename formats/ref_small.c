@@ -544,7 +544,7 @@ static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n,
     if (kind == CONTEXT)
         return read_context(dst, base, n, dtype, chunk, len);
     struct ref_header h;
-    if (ref_header(&h, chunk, len, NULL) || h.dtype != dtype || h.count != n || (h.flags & 2))
+    if (ref_header(&h, chunk, len, NULL) || h.format == REF_PACKED || h.dtype != dtype || h.count != n || (h.flags & 2))
         return REF_E_CORRUPT;
     uint8_t *flipped = malloc(bytes);
     const enum ref_status s = flipped ? ref_decode(flipped, n, chunk, len) : REF_E_NOMEM;

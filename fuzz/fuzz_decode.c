@@ -26,10 +26,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     const size_t width = pici_dtype_width(info.dtype), n = (size_t)info.count;
     struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
     s = pici_breakdown(&breakdown, block, len);
-    require(s == (info.format == PICI_HYBRID ? PICI_OK : PICI_E_ARG) || verdict != PICI_OK);
+    const int packed = info.format == PICI_PACKED;
+    require(s == (info.format == PICI_HYBRID || packed ? PICI_OK : PICI_E_ARG) || verdict != PICI_OK);
     uint8_t *all = memory(n * width), *part = memory(n * width);
-    require(pici_decompress(all, n, block, len, NULL) == verdict);
-    require(pici_scatter_add(part, n, block, len, NULL) == verdict);
+    s = pici_decompress(all, n, block, len, NULL);
+    require(s == verdict || (packed && s == PICI_OK)); /* decoders do not check the rule "choice" */
+    require(pici_scatter_add(part, n, block, len, NULL) == s);
 
     /* three ranges, cut where the input's hash says */
     uint64_t hash = 1469598103934665603u;

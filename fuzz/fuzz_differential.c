@@ -22,11 +22,13 @@ static void as_block(const uint8_t *block, size_t len)
     uint8_t *decoded = memory(bytes), *added = memory(bytes), *before = memory(bytes), *out = memory(bytes);
     for (size_t i = 0; i < bytes; i++) /* what is added to: the block's own bytes, so that the fuzzer can choose them */
         before[i] = added[i] = block[len - 1 - i * 7 % len];
-    const enum pici_status want = (enum pici_status)(int)ref_decode(decoded, n, block, len);
-    ref_scatter_add(added, n, block, len);
+    const enum pici_status verdict = (enum pici_status)(int)ref_verify(block, len, NULL);
+    /* decoders do not check the rule "choice" of packed */
+    const enum pici_status want = (enum pici_status)(int)ref_decode_any(decoded, n, block, len, 0);
+    ref_decode_any(added, n, block, len, 1);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
         pici_isa_force(*isa);
-        require(pici_verify(block, len) == want);
+        require(pici_verify(block, len) == verdict);
         require(pici_decompress(out, n, block, len, NULL) == want);
         require(want || memcmp(out, decoded, bytes) == 0);
         memcpy(out, before, bytes);
@@ -45,8 +47,10 @@ static void encode(const uint8_t *data, const uint8_t *normal, size_t n, unsigne
 {
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.zeros = zeros;
-    for (unsigned format = PICI_DENSE; format <= PICI_HYBRID; format++) {
+    for (unsigned format = PICI_DENSE; format <= PICI_PACKED; format++) {
         size_t want, got;
+        if (format == PICI_PACKED && dtype > PICI_F8E5M2)
+            continue;
         uint8_t *block = ref_encode(&want, normal, n, dtype, format, 0), *out = memory(want);
         for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
             pici_isa_force(*isa);

@@ -10,7 +10,8 @@
 #include "fuzz/fuzz.h"
 #include "pici/pici.h"
 
-static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum pici_format format, int checksum)
+static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum pici_format format, int checksum,
+                      enum pici_pack pack)
 {
     const size_t bytes = n * pici_dtype_width(dtype), bound = pici_bound(format, dtype, n);
     struct pici_opts opts = PICI_OPTS_INIT;
@@ -18,13 +19,15 @@ static void roundtrip(const uint8_t *src, size_t n, enum pici_dtype dtype, enum 
     uint8_t *block = memory(bound), *back = memory(bytes);
     size_t got, again;
     opts.checksum = checksum;
+    opts.pack = pack;
     require(pici_compress(block, bound, &got, src, n, dtype, format, &opts) == PICI_OK && got <= bound);
     require(pici_inspect(&info, block, got) == PICI_OK && info.block_bytes == got && info.count == n);
-    require(info.dtype == dtype && (format == PICI_AUTO || info.format == format));
+    require(info.dtype == dtype &&
+            (format == PICI_AUTO || info.format == format || (info.format == PICI_PACKED && pack != PICI_PACK_NONE)));
     require(pici_verify(block, got) == PICI_OK);
     require(pici_decompress(back, n, block, got, NULL) == PICI_OK);
     require(!bytes || memcmp(back, src, bytes) == 0);
-    if (info.format == PICI_HYBRID) {
+    if (info.format == PICI_HYBRID || info.format == PICI_PACKED) {
         struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
         require(pici_breakdown(&breakdown, block, got) == PICI_OK);
         uint64_t all = breakdown.other_bytes, nnz = 0;
@@ -64,7 +67,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     memset(src, 0, bytes);
     for (size_t in = 0, out = 0; in < len; in += 8, out += 8 + gap)
         memcpy(src + out, data + in, len - in < 8 ? len - in : 8);
-    roundtrip(src, bytes / width, dtype, format, checksum);
+    roundtrip(src, bytes / width, dtype, format, checksum, PICI_PACK_NONE);
+    if (dtype <= PICI_F8E5M2) {
+        const enum pici_pack pack = data[-1] & 128 ? PICI_PACK_FAST : PICI_PACK_PLANES;
+        roundtrip(src, bytes / width, dtype, format, checksum, pack);
+        roundtrip(src, bytes / width, dtype, PICI_PACKED, checksum, pack);
+    }
     free(src);
     return 0;
 }

@@ -2,7 +2,7 @@
  *
  * The layout of a block: its constants, and pure integer functions, but for the containers of hybrid's tiles, which
  * pici/containers.h has. Uses no hardware, so that host, device and tests can share it. Specifications:
- * formats/block.md, formats/hybrid.md. */
+ * formats/block.md, formats/hybrid.md; packed_format.h is for formats/packed.md. */
 #ifndef PICI_LIB_FORMAT_H
 #define PICI_LIB_FORMAT_H
 
@@ -43,8 +43,8 @@ enum {
     FMT_VERSION = 1,
     FMT_VERSION_SIGNS = 2 /* hybrid, a tile of which keeps signs */
 };
-enum { FMT_DENSE = 0, FMT_PICI = 1, FMT_COO = 2, FMT_HYBRID = 3 };
-enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3 };
+enum { FMT_DENSE = 0, FMT_PICI = 1, FMT_COO = 2, FMT_HYBRID = 3, FMT_PACKED = 4 };
+enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3, FLAG_ONE_LEVEL = 4 /* packed */ };
 enum { DTYPE_FIRST = 1, DTYPE_FLOAT_LAST = 6, DTYPE_LAST = 14 };
 
 /* log2 of the bytes of an element of dtype; -1 for a dtype that does not exist. */
@@ -64,10 +64,10 @@ FMT_FN int fmt_is_float(unsigned dtype)
 
 /* Offsets and lengths of the parts of a block. */
 struct fmt_layout {
-    uint64_t tiles;         /* pici and hybrid: tiles; else 0 */
+    uint64_t tiles;         /* pici, hybrid and packed: tiles; else 0 */
     uint64_t index_offset;  /* bytes */
     uint64_t index_bytes;   /* without the padding */
-    uint64_t body_offset;   /* bytes: where the padding ends; hybrid: first record; otherwise values_offset */
+    uint64_t body_offset;   /* bytes: where the padding ends; hybrid, packed: first record; else values_offset */
     uint64_t values_offset; /* bytes */
     uint64_t block_bytes;
     unsigned index_width; /* bytes: 4 or 8; 0 in dense */
@@ -149,10 +149,16 @@ FMT_FN uint64_t fmt_record(uint64_t metadata, uint64_t values, unsigned width_lo
     return (fmt_record_values(metadata, width_log2) + values + rest) & ~rest;
 }
 
+/* Has a format groups of tiles: is it hybrid or packed? */
+FMT_FN int fmt_has_groups(unsigned format)
+{
+    return format == FMT_HYBRID || format == FMT_PACKED;
+}
+
 /* May a block be of this version? */
 FMT_FN int fmt_version(unsigned version, unsigned format, unsigned dtype)
 {
-    return version == FMT_VERSION || (version == FMT_VERSION_SIGNS && format == FMT_HYBRID && fmt_is_float(dtype));
+    return version == FMT_VERSION || (version == FMT_VERSION_SIGNS && fmt_has_groups(format) && fmt_is_float(dtype));
 }
 
 /* The layout of a hybrid block of a valid dtype with this values_offset in its header. Returns 0 if there is no such

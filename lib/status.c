@@ -44,8 +44,10 @@ const char *pici_dtype_name(enum pici_dtype t)
 
 const char *pici_format_name(enum pici_format f)
 {
-    static const char names[][8] = {"dense", "bitmap", "coo", "hybrid"};
-    return f == PICI_AUTO ? "auto" : (unsigned)f <= PICI_HYBRID ? names[f] : NULL;
+    static const char names[][8] = {"dense", "bitmap", "coo", "hybrid", "packed"};
+    if (f == PICI_AUTO)
+        return "auto";
+    return (unsigned)f <= PICI_PACKED ? names[f] : NULL;
 }
 
 const char *pici_container_name(enum pici_container c)

@@ -27,13 +27,12 @@ figures: $(TOOL)
 
 # The golden vectors anew. They are checked in, and change only with the format.
 VECTORS = formats/vectors
-GENERATORS := $(BUILD)/genvectors $(BUILD)/gensmall $(BUILD)/genvalues $(BUILD)/genfiles \
-	$(if $(filter 1,$(ZFP)),$(BUILD)/genzfp)
+GENERATORS := $(addprefix $(BUILD)/,genvectors genpacked gensmall genvalues genfiles $(if $(filter 1,$(ZFP)),genzfp))
 vectors: $(GENERATORS)
 	$(foreach g,$(GENERATORS),$(g) $(VECTORS) &&) :
 
 $(BUILD)/genzfp: private MORE_LIBS = -lzfp -lm
-$(addprefix $(BUILD)/,genvectors gensmall genvalues genfiles genzfp): $(BUILD)/%: \
+$(addprefix $(BUILD)/,genvectors genpacked gensmall genvalues genfiles genzfp): $(BUILD)/%: \
 		$(call obj,$(wildcard formats/ref*.c)) $(BUILD)/obj/formats/%.o
 	$(call link,$(LINK),$(MORE_LIBS))
 ##

@@ -29,6 +29,7 @@ enum option_id {
     OPT_THREADS,
     OPT_ZSTD,
     OPT_ZEROS,
+    OPT_PACK,
     OPT_OUT,
     OPT_FORCE,
     OPT_JSON,
@@ -80,7 +81,8 @@ static const struct {
     bool value_optional;
     const char *help;
 } options[OPTIONS] = {
-    [OPT_FORMAT] = {'f', "format", "FORMAT", false, "auto (the smallest; default), dense, bitmap, coo or hybrid"},
+    [OPT_FORMAT] = {'f', "format", "FORMAT", false,
+                    "auto (the smallest; default), dense, bitmap, coo, hybrid, or packed (floats)"},
     [OPT_DTYPE] =
         {'d', "dtype", "DTYPE", false,
          "type of raw elements and of unnamed storages in a .pt: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 "
@@ -92,6 +94,9 @@ static const struct {
     [OPT_ZEROS] = {0, "zeros", "ZEROS", false,
                    "exact (default): restore each bit; value: store float zeros without a sign,\nso that -0.0 becomes "
                    "+0.0"},
+    [OPT_PACK] = {0, "pack", "PACK", false,
+                  "pack exponents of floats where that is shorter: planes; fast: a little longer,\nand sooner; none "
+                  "(default): any version of picitool can read the output"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
     [OPT_FORCE] = {'f', "force", NULL, false, "overwrite an existing output without a question"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
@@ -157,7 +162,7 @@ enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
     (OUTPUT_BITS | BIT(OPT_STDOUT) | BIT(OPT_KEEP) | BIT(OPT_RM) | BIT(OPT_OUT_DIR) | BIT(OPT_RECURSE) | TALK_BITS)
 #define COMPRESS_BITS                                                                                                  \
     (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_ULTRA) | BIT(OPT_ZEROS) |               \
-     BIT(OPT_MAX_SIZE) | EACH_BITS)
+     BIT(OPT_PACK) | BIT(OPT_MAX_SIZE) | EACH_BITS)
 #define DECOMPRESS_BITS (BIT(OPT_THREADS) | BIT(OPT_KEEP_GOING) | RESTORE_BITS | EACH_BITS)
 #define TEST_BITS (BIT(OPT_THREADS) | BIT(OPT_JSON) | BIT(OPT_RECURSE) | TALK_BITS)
 #define LIST_BITS (INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_RECURSE))
@@ -214,8 +219,8 @@ static const struct verb {
      "The delta of a folder of shards is applied to one.",
      2, INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
-     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_ZEROS) | BIT(OPT_CHECKSUM) | BIT(OPT_FORCE) |
-         BIT(OPT_MAX_SIZE) | TALK_BITS},
+     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_ZEROS) | BIT(OPT_PACK) | BIT(OPT_CHECKSUM) |
+         BIT(OPT_FORCE) | BIT(OPT_MAX_SIZE) | TALK_BITS},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
      BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
     {"log", "init", verb_log_init, "LOG BASE", "begin a log of deltas with a copy of BASE",
@@ -343,6 +348,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_THREADS: return value_int("threads", value, 0, 4096, &chosen->threads);
     case OPT_ZSTD: chosen->zstd = ZSTD_DEFAULT; return value ? value_int("zstd", value, 1, 22, &chosen->zstd) : TOOL_OK;
     case OPT_ZEROS: return value_zeros(value, chosen);
+    case OPT_PACK: return value_pack(value, chosen);
     case OPT_OUT:
         chosen->out = value;
         return *value ? TOOL_OK : tool_usage(NULL, "the name after --output is empty: - is standard output");
@@ -641,10 +647,9 @@ static void offer_values(enum option_id id, const char *begun, char **words, int
     static const struct {
         enum option_id id;
         const char *(*word)(int);
-    } lists[] = {{OPT_FORMAT, value_format_word},   {OPT_DTYPE, value_dtype_word},
-                 {OPT_TYPE, value_type_word},       {OPT_ZEROS, value_zeros_word},
-                 {OPT_MACHINE, value_machine_word}, {OPT_COLLECTIVE, predict_collective},
-                 {OPT_PLOT, predict_plot_name}};
+    } lists[] = {{OPT_FORMAT, value_format_word},      {OPT_DTYPE, value_dtype_word}, {OPT_TYPE, value_type_word},
+                 {OPT_ZEROS, value_zeros_word},        {OPT_PACK, value_pack_word},   {OPT_MACHINE, value_machine_word},
+                 {OPT_COLLECTIVE, predict_collective}, {OPT_PLOT, predict_plot_name}};
     const char *(*word)(int) = NULL;
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++)
         if (lists[i].id == id)

@@ -27,6 +27,7 @@ enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPE
 struct tool_options {
     enum pici_format format; /* PICI_AUTO */
     enum pici_zeros zeros;   /* PICI_ZEROS_EXACT */
+    enum pici_pack pack;     /* PICI_PACK_NONE */
     int dtype;               /* enum pici_dtype; 0: not given */
     enum tool_type type;
     int threads; /* 1; 0: all cores */

@@ -45,6 +45,16 @@ const char *value_zeros_word(int i)
     return words[i];
 }
 
+static const struct {
+    const char *word;
+    enum pici_pack pack;
+} packs[] = {{"none", PICI_PACK_NONE}, {"planes", PICI_PACK_PLANES}, {"fast", PICI_PACK_FAST}};
+
+const char *value_pack_word(int i)
+{
+    return i < (int)(sizeof packs / sizeof *packs) ? packs[i].word : NULL;
+}
+
 const char *value_machine_word(int i)
 {
     const char *what;
@@ -106,6 +116,14 @@ int value_zeros(const char *word, struct tool_options *options)
 {
     int index, status = parse_word("zeros", word, value_zeros_word, &index);
     options->zeros = (enum pici_zeros)index;
+    return status;
+}
+
+int value_pack(const char *word, struct tool_options *options)
+{
+    int index, status = parse_word("pack", word, value_pack_word, &index);
+    if (status == TOOL_OK)
+        options->pack = packs[index].pack;
     return status;
 }
 

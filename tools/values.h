@@ -12,6 +12,7 @@ const char *value_format_word(int i);
 const char *value_dtype_word(int i);
 const char *value_type_word(int i);
 const char *value_zeros_word(int i);
+const char *value_pack_word(int i);
 const char *value_machine_word(int i);
 
 bool value_is_format(const char *word);
@@ -25,6 +26,7 @@ int value_format(const char *word, struct tool_options *);
 int value_dtype(const char *word, struct tool_options *);
 int value_type(const char *word, struct tool_options *);
 int value_zeros(const char *word, struct tool_options *);
+int value_pack(const char *word, struct tool_options *);
 int value_max_size(const char *text, struct tool_options *);
 int value_heatmap(const char *value, struct tool_options *);
 int value_range(const char *text, struct tool_options *);

@@ -59,7 +59,8 @@ struct pici_writer;
 /* Options of a writer. Set with PICI_WRITER_OPTS_INIT. */
 struct pici_writer_opts {
     size_t size;
-    enum pici_format format; /* default PICI_AUTO: the smallest format, chosen for each chunk */
+    enum pici_format format; /* default PICI_AUTO: the smallest format, chosen for each chunk. PICI_PACKED: hybrid of
+                              * integers */
     int threads;             /* default 1. 0: one for each core. Each holds a chunk of its own */
     int zstd_level;          /* default 0: no zstd. Else a level of libzstd; a chunk is stored as a frame only if the
                               * frame is shorter than its block */
@@ -68,10 +69,12 @@ struct pici_writer_opts {
                               * their zeros (pici.h); deltas are exact. The file does not tell */
     uint64_t version;        /* default 0: the newest version of the file format, 2. 1: the one that pici 0.2 reads;
                               * small tensors then take about 250 bytes more each */
+    enum pici_pack pack; /* default PICI_PACK_NONE. Of tensors of floats; deltas are not packed (pici.h). Version 0.2
+                              * cannot read packed chunks */
 };
 #define PICI_WRITER_OPTS_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u, PICI_ZEROS_EXACT, 0                                \
+        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE                \
     }
 
 /* The description of a tensor to be written. Set with PICI_TENSOR_INIT. */

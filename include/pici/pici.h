@@ -5,13 +5,14 @@
  * A block is the encoding of n consecutive elements of one dtype. Its header states its length, format and dtype. An
  * element is nonzero if any of its bits is set, so -0.0, NaN payloads and denormals survive exactly; an option drops
  * the sign of -0.0. The same elements, dtype, format and options give the same bytes on every CPU, at any thread count.
- * The layout is specified in formats/block.md and formats/hybrid.md.
+ * The layout is specified in formats/block.md, formats/hybrid.md and formats/packed.md.
  *
  * What holds for every function here, unless it says otherwise:
  *   lengths     `n`, `first` and `count` are elements; `len`, `cap` and *_bytes are bytes
  *   elements    in host byte order, at any address: no alignment is required. Blocks too may lie at any address
  *   ownership   buffers belong to the caller and are used until the call returns. Nothing is kept
- *   memory      nothing is allocated. A call needs up to 160 KiB of stack (384 KiB with threads > 1)
+ *   memory      nothing is allocated, but with threads > 1 up to 1.1 MiB for each to make a packed block. A call needs
+ *               up to 160 KiB of stack (384 KiB with threads > 1); for packed blocks, 320 KiB (512 KiB)
  *   threads     every function is thread-safe. With opts->threads > 1 a call starts threads and joins them
  *   errors      a function returns a status; it prints nothing and does not set errno
  *   options     opts == NULL means PICI_OPTS_INIT
@@ -104,15 +105,17 @@ enum pici_format {
     PICI_BITMAP = 1, /* a bitvector in tiles of 64 x 64 bits, a prefix sum for each tile, and the nonzero values */
     PICI_COO = 2,    /* the positions and the values of the nonzeros */
     PICI_HYBRID = 3, /* for each tile of 4096 elements the smallest of: offsets, a bitvector, all elements */
+    PICI_PACKED = 4, /* hybrid, with the exponents of the values packed. Float dtypes only */
     PICI_PICI = PICI_BITMAP, /* deprecated: the name until version 0.3 */
-    PICI_AUTO = 255 /* the format with the shortest block; if several are shortest, the one with the lowest number.
+    PICI_AUTO = 255 /* the format with the shortest block, of those but packed, which the option pack adds; if several
+                      * are shortest, the one with the lowest number.
                       * Later versions may choose differently */
 };
 
 /* Formats that an array of a struct has room for; those that there are not are 0. */
 #define PICI_FORMATS_ROOM 8
 
-/* "dense", "bitmap", "coo", "hybrid", "auto". Static. NULL for an unknown format. */
+/* "dense", "bitmap", "coo", "hybrid", "packed", "auto". Static. NULL for an unknown format. */
 PICI_API const char *pici_format_name(enum pici_format);
 
 /* Which elements an encoder takes for zeros. */
@@ -120,6 +123,14 @@ enum pici_zeros {
     PICI_ZEROS_EXACT = 0,   /* those without a bit set: every input is restored bit for bit */
     PICI_ZEROS_BY_VALUE = 1 /* float dtypes: those equal to zero. -0.0 is not stored, and is decoded as +0.0; all other
                              * elements, NaNs and denormals too, keep their bits. Integers: as PICI_ZEROS_EXACT */
+};
+
+/* How pici_compress stores the exponents of floats. */
+enum pici_pack {
+    PICI_PACK_NONE = 0,   /* as they are, but in PICI_PACKED */
+    PICI_PACK_PLANES = 1, /* packed where that is shorter: the block of PICI_HYBRID is the shorter of hybrid and packed,
+                           * and PICI_AUTO chooses among all formats. Other formats, and integers, ignore this */
+    PICI_PACK_FAST = 3    /* the same with one level of codes: 2 to 3% longer, and faster */
 };
 
 /* Options of encoders and decoders. Set with PICI_OPTS_INIT. PICI_E_ARG: a member out of its range. */
@@ -132,8 +143,10 @@ struct pici_opts {
     enum pici_zeros zeros; /* default PICI_ZEROS_EXACT. By value, pici_compress makes, in every format, the block of the
                             * same elements with +0.0 in place of each -0.0. No effect on pici_diff and on decoders: a
                             * block does not tell how it was made */
+    enum pici_pack pack; /* default PICI_PACK_NONE. With the format PICI_PACKED, that is PICI_PACK_PLANES. No effect on
+                            * pici_diff with another format, and on decoders */
 };
-#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT}
+#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE}
 
 /* The contents of a block's header. Set with PICI_INFO_INIT. */
 struct pici_info {
@@ -147,8 +160,8 @@ struct pici_info {
 #define PICI_INFO_INIT {sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0}
 
 /* The length in bytes of the longest block of n elements in this format: a capacity that always suffices. For
- * PICI_AUTO, that of a dense block. At least 48. 0 if format or dtype is unknown, or if the length does not fit in
- * size_t. */
+ * PICI_AUTO, that of a dense block. Holds for every option. At least 48. 0 if format or dtype is unknown, if the format
+ * does not have this dtype, or if the length does not fit in size_t. */
 PICI_API size_t pici_bound(enum pici_format, enum pici_dtype, uint64_t n);
 
 /* Encode n elements of src as one block.
@@ -158,8 +171,8 @@ PICI_API size_t pici_bound(enum pici_format, enum pici_dtype, uint64_t n);
  * Succeeds whenever the block fits in cap bytes; cap >= pici_bound(format, dtype, n) always suffices. After PICI_E_ARG,
  * block may be untouched. After any other error, block does not begin with a valid header.
  * PICI_E_ARG: unknown dtype or format, null (src only if n > 0), overlap, more bytes than size_t holds, bad options.
- * PICI_E_SPACE: the block does not fit. PICI_E_UNSUPPORTED: options of a later version.
- * Layout: formats/block.md, formats/hybrid.md. */
+ * PICI_E_SPACE: the block does not fit. PICI_E_UNSUPPORTED: options of a later version, or PICI_PACKED of integers.
+ * Layout: formats/block.md, formats/hybrid.md, formats/packed.md. */
 PICI_API enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n,
                                         enum pici_dtype, enum pici_format, const struct pici_opts *);
 
@@ -175,7 +188,7 @@ PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *blo
 
 /* Decode only elements [first, first + n) of a block. Reads and checks the header, and only those parts of the rest
  * that these elements need: their tiles and index entries; in a coo block, the positions visited by a binary search; in
- * a hybrid block, the metadata of their groups. Does not check the checksum.
+ * a hybrid or packed block, the metadata of their groups. Does not check the checksum.
  *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
  *   block [len bytes]                         untrusted, as in pici_decompress
  * PICI_E_ARG: null, overlap, the range is not within the block's count, bad options. Other errors: as pici_decompress.
@@ -240,7 +253,7 @@ enum pici_container {
 /* "offsets12", "offsets8", "bitvector", "raw", "empty". Static. NULL for an unknown container. */
 PICI_API const char *pici_container_name(enum pici_container);
 
-/* What the bytes of a hybrid block are used for, by container. Set with PICI_BREAKDOWN_INIT. position_bytes,
+/* What the bytes of a hybrid or packed block are used for, by container. Set with PICI_BREAKDOWN_INIT. position_bytes,
  * value_bytes and other_bytes add up to the length of the block. Until 0.2 the arrays had no room; callers of those
  * versions, known by their size, get the struct that they had. */
 struct pici_breakdown {
@@ -248,20 +261,23 @@ struct pici_breakdown {
     uint64_t tiles[PICI_CONTAINERS_ROOM];          /* tiles with this container */
     uint64_t nnz[PICI_CONTAINERS_ROOM];            /* nonzeros in those tiles */
     uint64_t position_bytes[PICI_CONTAINERS_ROOM]; /* descriptors, payloads and signs of those tiles */
-    uint64_t value_bytes[PICI_CONTAINERS_ROOM];    /* values of those tiles */
-    uint64_t other_bytes;                          /* header, directory, occupancy bits, padding */
-    uint64_t sign_tiles;                           /* tiles that keep the signs of zeros */
-    uint64_t sign_bytes;                           /* of position_bytes, those of signs and their descriptors */
-    uint64_t negative_zeros;                       /* zeros that are negative in those tiles; not counted in nnz */
+    uint64_t value_bytes[PICI_CONTAINERS_ROOM]; /* values of those tiles; packed: their share of their group's runs */
+    uint64_t other_bytes;                       /* header, directory, occupancy bits, run descriptors, padding */
+    uint64_t sign_tiles;                        /* tiles that keep the signs of zeros */
+    uint64_t sign_bytes;                        /* of position_bytes, those of signs and their descriptors */
+    uint64_t negative_zeros;                    /* zeros that are negative in those tiles; not counted in nnz */
+    uint64_t runs, packed_runs;                 /* packed blocks: runs of values, and those that are not raw */
+    uint64_t unpacked_bytes;                    /* the values of all runs, without packing */
+    uint64_t exponent_bytes; /* of value_bytes, those of packed exponents; the rest are signs, mantissas, raw runs */
 };
-#define PICI_BREAKDOWN_INIT {sizeof(struct pici_breakdown), {0}, {0}, {0}, {0}, 0, 0, 0, 0}
+#define PICI_BREAKDOWN_INIT {sizeof(struct pici_breakdown), {0}, {0}, {0}, {0}, 0, 0, 0, 0, 0, 0, 0, 0}
 
-/* Count the tiles of a hybrid block and their bytes. Checks the header, the directory and all descriptors; does not
- * check payloads, values or the checksum.
+/* Count the tiles of a hybrid or packed block and their bytes. Checks the header, the directory and all descriptors;
+ * does not check payloads, values or the checksum.
  *   breakdown   out: overwritten, not added to; unchanged unless PICI_OK
  *   block [len bytes]   untrusted
- * PICI_E_ARG: null, or the block is not hybrid. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_UNSUPPORTED: what is wrong with
- * the block. Layout: formats/hybrid.md. */
+ * PICI_E_ARG: null, or the block is neither hybrid nor packed. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_UNSUPPORTED: what
+ * is wrong with the block. Layout: formats/hybrid.md, formats/packed.md. */
 PICI_API enum pici_status pici_breakdown(struct pici_breakdown *breakdown, const void *block, size_t len);
 
 /* Deprecated: names until version 0.3. */

@@ -2,6 +2,7 @@
 #include "codec/block.h"
 
 #include "bytes.h"
+#include "packed_format.h"
 #include "xxh64.h"
 
 static const uint8_t magic[4] = {'P', 'I', 'C', 'I'};
@@ -32,13 +33,14 @@ enum pici_status pici_block_parse(struct pici_block *parsed, const void *block, 
         return breach(fault, PICI_E_CORRUPT, HDR_MAGIC, "magic");
     if (header[HDR_VERSION] != FMT_VERSION && header[HDR_VERSION] != FMT_VERSION_SIGNS)
         return breach(fault, PICI_E_VERSION, HDR_VERSION, "version");
-    if (header[HDR_FORMAT] > FMT_HYBRID)
+    if (header[HDR_FORMAT] > FMT_PACKED)
         return breach(fault, PICI_E_UNSUPPORTED, HDR_FORMAT, "format");
-    if (fmt_width_log2(header[HDR_DTYPE]) < 0)
+    const int packed = header[HDR_FORMAT] == FMT_PACKED;
+    if (fmt_width_log2(header[HDR_DTYPE]) < 0 || (packed && !fmt_is_float(header[HDR_DTYPE])))
         return breach(fault, PICI_E_CORRUPT, HDR_DTYPE, "dtype");
     if (!fmt_version(header[HDR_VERSION], header[HDR_FORMAT], header[HDR_DTYPE]))
         return breach(fault, PICI_E_CORRUPT, HDR_VERSION, "version");
-    if (header[HDR_FLAGS] & ~FLAG_ALL)
+    if (header[HDR_FLAGS] & ~(FLAG_ALL | (packed ? FLAG_ONE_LEVEL : 0)))
         return breach(fault, PICI_E_CORRUPT, HDR_FLAGS, "flags");
 
     *parsed = (struct pici_block){.bytes = header,
@@ -53,10 +55,15 @@ enum pici_status pici_block_parse(struct pici_block *parsed, const void *block, 
     if (parsed->nonzeros > parsed->count || (parsed->format == FMT_DENSE && parsed->nonzeros != parsed->count))
         return breach(fault, PICI_E_CORRUPT, HDR_NNZ, "nnz");
     const uint64_t values = load_le64(header + HDR_VALUES_OFFSET);
-    int fits = parsed->format == FMT_HYBRID
-                   ? fmt_layout_hybrid(&parsed->layout, header[HDR_VERSION], parsed->dtype, parsed->count,
-                                       parsed->nonzeros, values)
-                   : fmt_layout(&parsed->layout, parsed->format, parsed->dtype, parsed->count, parsed->nonzeros);
+    int fits;
+    if (parsed->format == FMT_HYBRID)
+        fits = fmt_layout_hybrid(&parsed->layout, header[HDR_VERSION], parsed->dtype, parsed->count, parsed->nonzeros,
+                                 values);
+    else if (packed)
+        fits = fmt_layout_packed(&parsed->layout, header[HDR_VERSION], parsed->dtype, parsed->count, parsed->nonzeros,
+                                 values);
+    else
+        fits = fmt_layout(&parsed->layout, parsed->format, parsed->dtype, parsed->count, parsed->nonzeros);
     if (load_le64(header + HDR_INDEX_OFFSET) != parsed->layout.index_offset)
         return breach(fault, PICI_E_CORRUPT, HDR_INDEX_OFFSET, "offsets");
     if (!fits || values != parsed->layout.values_offset)

@@ -13,7 +13,7 @@ struct pici_block {
     const uint8_t *bytes; /* the header */
     const uint8_t *bits;  /* pici: the bitvector */
     const uint8_t *index;
-    const uint8_t *values; /* not for hybrid, whose values are in its records */
+    const uint8_t *values; /* not for hybrid and packed, whose values are in their records */
     struct fmt_layout layout;
     unsigned format, dtype, flags;
     uint64_t count, nonzeros, checksum;

@@ -9,6 +9,7 @@
 #include "codec/codec.h"
 #include "cpu/kernels.h"
 #include "codec/hybrid.h"
+#include "codec/packed.h"
 #include "codec/parallel.h"
 #include "pici/delta.h"
 #include "sized.h"
@@ -19,6 +20,11 @@ size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count
     unsigned longest = format == PICI_AUTO ? FMT_DENSE : (unsigned)format;
     if (longest == FMT_HYBRID && fmt_width_log2((unsigned)dtype) >= 0) {
         const uint64_t most = fmt_bound_hybrid((unsigned)dtype, count);
+        return most > SIZE_MAX ? 0 : (size_t)most;
+    }
+    if (longest == FMT_PACKED) {
+        const int known = fmt_width_log2((unsigned)dtype) >= 0 && fmt_is_float((unsigned)dtype);
+        const uint64_t most = known ? fmt_bound_packed((unsigned)dtype, count) : 0;
         return most > SIZE_MAX ? 0 : (size_t)most;
     }
     if (longest > FMT_COO || fmt_width_log2((unsigned)dtype) < 0 ||
@@ -36,7 +42,9 @@ enum pici_status pici_opts_get(struct pici_opts *options, const struct pici_opts
     if (status)
         return status;
     return options->threads < 0 || options->checksum < 0 || options->checksum > 1 ||
-                   (options->zeros != PICI_ZEROS_EXACT && options->zeros != PICI_ZEROS_BY_VALUE)
+                   (options->zeros != PICI_ZEROS_EXACT && options->zeros != PICI_ZEROS_BY_VALUE) ||
+                   (options->pack != PICI_PACK_NONE && options->pack != PICI_PACK_PLANES &&
+                    options->pack != PICI_PACK_FAST)
                ? PICI_E_ARG
                : PICI_OK;
 }
@@ -66,6 +74,7 @@ struct job {
     int threads;  /* to use */
     int stream;   /* use non-temporal stores */
     int by_value; /* -0.0 is a zero; in.move then has the kernels for that */
+    enum pici_pack pack;
 };
 
 static void zero_padding(const struct job *job, const struct fmt_layout *layout)
@@ -84,13 +93,13 @@ __attribute__((noinline)) static unsigned pack_tile_bounced(const struct job *jo
 {
     uint8_t tile[TILE * 8] __attribute__((aligned(64))), out[TILE * 8 + PICI_SLACK], index[8];
     const size_t count = job->count - first < TILE ? job->count - first : TILE;
-    struct pici_pack run = {.src = pici_source_tile(&job->source, first, count, tile),
-                            .bits = bits,
-                            .index = index,
-                            .index_width = 4,
-                            .values = out,
-                            .tiles = 1,
-                            .ahead = TILE << job->source.width_log2};
+    struct pici_pack_run run = {.src = pici_source_tile(&job->source, first, count, tile),
+                                .bits = bits,
+                                .index = index,
+                                .index_width = 4,
+                                .values = out,
+                                .tiles = 1,
+                                .ahead = TILE << job->source.width_log2};
     job->source.move->pack(&run);
     if (run.next_value > room)
         return TILE + 1;
@@ -102,12 +111,12 @@ static enum pici_status pack_serial(const struct job *job, const struct fmt_layo
 {
     const uint64_t room = (job->capacity - layout->values_offset) >> job->source.width_log2;
     const uint64_t slack = PICI_SLACK >> job->source.width_log2;
-    struct pici_pack run = {.bits = job->block + HDR_BYTES,
-                            .index = job->block + layout->index_offset,
-                            .index_width = layout->index_width,
-                            .stream = job->stream,
-                            .values = job->block + layout->values_offset,
-                            .ahead = TILE << job->source.width_log2};
+    struct pici_pack_run run = {.bits = job->block + HDR_BYTES,
+                                .index = job->block + layout->index_offset,
+                                .index_width = layout->index_width,
+                                .stream = job->stream,
+                                .values = job->block + layout->values_offset,
+                                .ahead = TILE << job->source.width_log2};
     size_t left = job->count;
     while (left) {
         size_t first = job->count - left, whole = left / TILE, safe = 0;
@@ -166,15 +175,15 @@ static void pack_chunks(void *context, int thread)
     for (size_t i; (i = atomic_fetch_add(&chunks->next, 1)) < chunks->chunks;) {
         const size_t tile = i * chunks->chunk_tiles, first = tile * TILE, left = job->count - first,
                      whole = job->source.base ? 0 : left / TILE;
-        struct pici_pack run = {.what = what,
-                                .src = job->source.src + (first << width_log2),
-                                .bits = job->block + HDR_BYTES + tile * TILE_BITS_BYTES,
-                                .index = index,
-                                .index_width = 4,
-                                .stream = exact,
-                                .values = buffer,
-                                .tiles = whole < chunks->chunk_tiles ? whole : chunks->chunk_tiles,
-                                .ahead = (size_t)TILE << width_log2};
+        struct pici_pack_run run = {.what = what,
+                                    .src = job->source.src + (first << width_log2),
+                                    .bits = job->block + HDR_BYTES + tile * TILE_BITS_BYTES,
+                                    .index = index,
+                                    .index_width = 4,
+                                    .stream = exact,
+                                    .values = buffer,
+                                    .tiles = whole < chunks->chunk_tiles ? whole : chunks->chunk_tiles,
+                                    .ahead = (size_t)TILE << width_log2};
         if (exact)
             run.ahead = (size_t)job->threads * CHUNK_BYTES;
         job->source.move->pack(&run);
@@ -523,6 +532,22 @@ static uint64_t copy_and_measure(const struct job *job, enum give_up when, uint6
     return records.end == SIZE_MAX ? 0 : records.end;
 }
 
+/* ---- packed ---- */
+
+static enum pici_status compress_packed(const struct job *job, struct pici_packed_made *made)
+{
+    const struct pici_packed_make make = {.block = job->block,
+                                          .capacity = job->capacity,
+                                          .source = &job->source,
+                                          .count = job->count,
+                                          .dtype = job->dtype,
+                                          .threads = job->threads,
+                                          .stream = job->stream,
+                                          .one_level = job->pack == PICI_PACK_FAST,
+                                          .by_value = job->by_value};
+    return pici_packed_write(made, &make);
+}
+
 /* ---- all formats ---- */
 
 /* Bytes of a block of this format (not hybrid) with so many nonzeros; UINT64_MAX if that is beyond 64 bits. */
@@ -642,6 +667,17 @@ __attribute__((noinline)) static void copy_dense(const struct job *job)
     }
 }
 
+/* Write the body of a packed block, where the caller has asked to pack. Returns whether it is shorter than the blocks
+ * of the format that was asked for. */
+static int packs(const struct job *job, enum pici_format format, struct pici_packed_made *made)
+{
+    if (job->pack == PICI_PACK_NONE || (format != PICI_HYBRID && format != PICI_AUTO) ||
+        compress_packed(job, made) != PICI_OK || made->layout.block_bytes >= made->hybrid_bytes)
+        return 0;
+    const uint64_t nonzeros = made->nonzeros + made->kept;
+    return format == PICI_HYBRID || made->layout.block_bytes < block_size(job, smallest(job, nonzeros), nonzeros);
+}
+
 static enum pici_status compress(const struct job *job, enum pici_format format, int checksum, size_t *size)
 {
     struct parts parts = {.job = job};
@@ -657,9 +693,18 @@ static enum pici_status compress(const struct job *job, enum pici_format format,
     if (job->capacity < HDR_BYTES)
         return PICI_E_SPACE;
     memset(job->block, 0, HDR_BYTES); /* an unfinished block must not begin with a valid header */
-    if (format == PICI_AUTO)
+    struct pici_packed_made packed;
+    if (packs(job, format, &packed)) {
+        chosen = FMT_PACKED;
+        done = 1;
+    } else if (format == PICI_AUTO) {
         chosen = auto_format(job, &parts, &where, &nonzeros, &layout, &done);
-    if (chosen == FMT_HYBRID) {
+    }
+    if (chosen == FMT_PACKED) {
+        status = done ? PICI_OK : compress_packed(job, &packed);
+        layout = packed.layout;
+        nonzeros = packed.nonzeros;
+    } else if (chosen == FMT_HYBRID) {
         status = done ? PICI_OK : compress_hybrid(job, job->capacity, NEVER, NULL, &layout, &nonzeros, &kept);
     } else if (chosen == FMT_PICI) {
         status = compress_pici(job, &nonzeros);
@@ -674,9 +719,11 @@ static enum pici_status compress(const struct job *job, enum pici_format format,
     }
     if (status)
         return status;
-    if (chosen != FMT_HYBRID && !fmt_layout(&layout, chosen, job->dtype, job->count, nonzeros))
+    if (!fmt_has_groups(chosen) && !fmt_layout(&layout, chosen, job->dtype, job->count, nonzeros))
         return PICI_E_SPACE;
     unsigned flags = fmt_flags(chosen, job->count) | (checksum ? FLAG_CHECKSUM : 0u);
+    if (chosen == FMT_PACKED && job->pack == PICI_PACK_FAST)
+        flags |= FLAG_ONE_LEVEL;
     pici_block_emit(job->block, &layout, chosen, job->dtype, flags, job->count, nonzeros);
     if (checksum)
         store_le64(job->block + HDR_CHECKSUM, pici_block_hash(job->block, (size_t)layout.block_bytes));
@@ -698,16 +745,20 @@ static enum pici_status encode(void *block, size_t capacity, size_t *size, const
     enum pici_status status = pici_opts_get(&checked, options);
     if (status)
         return status;
-    const int by_value = checked.zeros == PICI_ZEROS_BY_VALUE && !base && fmt_is_float((unsigned)dtype);
+    const int is_float = fmt_is_float((unsigned)dtype);
+    if (format == PICI_PACKED && !is_float)
+        return PICI_E_UNSUPPORTED;
+    const int by_value = checked.zeros == PICI_ZEROS_BY_VALUE && !base && is_float;
     struct job job = {.block = block,
                       .capacity = capacity,
                       .source = {src, base, (by_value ? pici_isa()->by_value : pici_isa()->move)[width_log2],
-                                 (unsigned)width_log2, .signs = !by_value && fmt_is_float((unsigned)dtype)},
+                                 (unsigned)width_log2, .signs = !by_value && is_float},
                       .count = (size_t)count,
                       .dtype = (unsigned)dtype,
                       .threads = pici_thread_count(checked.threads, fmt_tiles(count) / PICI_PIECE_TILES),
                       .stream = count << width_log2 >= PICI_STREAM_BYTES,
-                      .by_value = by_value};
+                      .by_value = by_value,
+                      .pack = is_float && (!base || format == PICI_PACKED) ? checked.pack : PICI_PACK_NONE};
     return compress(&job, format, checked.checksum, size);
 }
 

@@ -8,6 +8,7 @@
 #include "codec/codec.h"
 #include "cpu/kernels.h"
 #include "codec/hybrid.h"
+#include "codec/packed.h"
 #include "codec/parallel.h"
 #include "pici/delta.h"
 #include "sized.h"
@@ -193,12 +194,14 @@ struct groups_read {
 /* Do the groups of a block, all of them, break a rule together? */
 static int groups_wrong(const struct pici_block *block, const struct groups_read *all)
 {
-    return block->format == FMT_HYBRID &&
+    return fmt_has_groups(block->format) &&
            (all->nonzeros != block->nonzeros || (block->layout.version == FMT_VERSION_SIGNS && !all->signs));
 }
 
-/* Elements [first, first + count) of a hybrid block. *seen: out: of the groups they are in. */
-static int unpack_hybrid(const struct job *job, uint8_t *dst, uint64_t first, size_t count, struct groups_read *seen)
+/* Elements [first, first + count) of a hybrid block, or with `packed` of a packed one. *seen: out: of the groups they
+ * are in. */
+static int unpack_groups(const struct job *job, uint8_t *dst, uint64_t first, size_t count, struct groups_read *seen,
+                         struct pici_values *packed)
 {
     const struct pici_block *block = job->block;
     const unsigned width_log2 = block->layout.width_log2;
@@ -210,17 +213,21 @@ static int unpack_hybrid(const struct job *job, uint8_t *dst, uint64_t first, si
             return 0;
         seen->nonzeros += group.nonzeros;
         seen->signs |= group.signs;
+        if (packed)
+            pici_values_begin(packed, block, &group);
         for (unsigned i = (unsigned)(first / TILE % GROUP_TILES); i < group.tiles && count;) {
             const unsigned elements = pici_tile_elements(block, group.first + i), within = (unsigned)(first % TILE);
-            unsigned tiles = 0;
+            unsigned tiles = 0, most = GROUP_TILES;
+            if (packed && (most = pici_values_load(packed, &group, i, count / TILE > 1 ? GROUP_TILES : 1)) == 0)
+                return 0;
             /* whole tiles that are followed by as many bytes as a kernel may read too many */
-            while (!within && i + tiles < group.tiles && count / TILE > tiles) {
+            while (!within && i + tiles < group.tiles && count / TILE > tiles && tiles < most) {
                 const struct pici_tile *tile = &group.tile[i + tiles];
+                const size_t bytes = (size_t)container_stored(tile->container, tile->nonzeros, TILE) << width_log2;
                 if (tile->nonzeros &&
-                    ((size_t)(end - tile->values) <
-                         ((size_t)container_stored(tile->container, tile->nonzeros, TILE) << width_log2) + PICI_SLACK ||
+                    ((!packed && (size_t)(end - tile->values) < bytes + PICI_SLACK) ||
                      (size_t)(end - tile->payload) < container_payload(tile->container, tile->nonzeros) + PICI_SLACK ||
-                     (group.runs >> (i + tiles) & 1 && !pici_tile_has_run(tile, TILE, width_log2))))
+                     (group.full >> (i + tiles) & 1 && !pici_tile_has_run(tile, TILE, width_log2))))
                     break;
                 if (version2 && pici_tile_has_signs(&group, i + tiles, TILE, width_log2))
                     break;
@@ -236,7 +243,7 @@ static int unpack_hybrid(const struct job *job, uint8_t *dst, uint64_t first, si
                 i += tiles;
             } else {
                 done = count < elements - within ? count : elements - within;
-                if ((group.runs >> i & 1 && !pici_tile_has_run(&group.tile[i], elements, width_log2)) ||
+                if ((group.full >> i & 1 && !pici_tile_has_run(&group.tile[i], elements, width_log2)) ||
                     !unpack_stored_tile(job, dst, &group, i, elements, within, done,
                                         version2 && pici_tile_has_signs(&group, i, elements, width_log2)))
                     return 0;
@@ -248,6 +255,18 @@ static int unpack_hybrid(const struct job *job, uint8_t *dst, uint64_t first, si
         }
     }
     return 1;
+}
+
+static int unpack_hybrid(const struct job *job, uint8_t *dst, uint64_t first, size_t count, struct groups_read *seen)
+{
+    return unpack_groups(job, dst, first, count, seen, NULL);
+}
+
+__attribute__((noinline)) static int unpack_packed(const struct job *job, uint8_t *dst, uint64_t first, size_t count,
+                                                   struct groups_read *seen)
+{
+    struct pici_values values;
+    return unpack_groups(job, dst, first, count, seen, &values);
 }
 
 /* ---- dense, and all ---- */
@@ -271,13 +290,14 @@ __attribute__((noinline)) static int unpack_dense(const struct job *job, uint8_t
     return 1;
 }
 
-/* *seen: out, for hybrid only. */
+/* *seen: out, for hybrid and packed only. */
 static int unpack(const struct job *job, uint8_t *dst, uint64_t first, size_t count, struct groups_read *seen)
 {
     switch (job->block->format) {
     case FMT_PICI: return unpack_pici(job, dst, first, count);
     case FMT_COO: return unpack_coo(job, dst, first, count);
     case FMT_HYBRID: return unpack_hybrid(job, dst, first, count, seen);
+    case FMT_PACKED: return unpack_packed(job, dst, first, count, seen);
     default: return unpack_dense(job, dst, first, count);
     }
 }
@@ -298,7 +318,7 @@ static void unpack_thread(void *context, int i)
     struct parts *parts = context;
     const struct job *job = parts->job;
     const uint64_t tiles = fmt_tiles(job->block->count),
-                   piece = job->block->format == FMT_HYBRID ? GROUP_TILES * TILE : TILE;
+                   piece = fmt_has_groups(job->block->format) ? GROUP_TILES * TILE : TILE;
     const uint64_t pieces = piece == TILE ? tiles : fmt_groups(tiles);
     const uint64_t each = pieces / (unsigned)parts->threads, rest = pieces % (unsigned)parts->threads;
     uint64_t begin = each * (unsigned)i + ((unsigned)i < rest ? (unsigned)i : rest);
@@ -354,12 +374,12 @@ static enum pici_status whole(void *dst, const struct pici_block *block, int thr
     if (block->count == 0)
         return groups_wrong(block, &all) ? PICI_E_CORRUPT : PICI_OK;
     if (parts.threads > 1)
-        pici_parallel(parts.threads, 256 << 10, unpack_thread, &parts);
+        pici_parallel(parts.threads, block->format == FMT_PACKED ? 512 << 10 : 256 << 10, unpack_thread, &parts);
     else
         unpack_thread(&parts, 0);
     if (atomic_load(&parts.wrong))
         return PICI_E_CORRUPT;
-    for (int i = 0; block->format == FMT_HYBRID && i < parts.threads; i++) {
+    for (int i = 0; fmt_has_groups(block->format) && i < parts.threads; i++) {
         all.nonzeros += parts.seen[i].nonzeros;
         all.signs |= parts.seen[i].signs;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The records of a hybrid block, one for each group of tiles. Specification: formats/hybrid.md. */
+ * The records of a hybrid block, one for each group of tiles; of packed blocks, which have such records too, all but
+ * the runs. Specifications: formats/hybrid.md, formats/packed.md. */
 #ifndef PICI_LIB_CODEC_HYBRID_H
 #define PICI_LIB_CODEC_HYBRID_H
 
@@ -16,9 +17,12 @@ struct pici_group {
     unsigned tiles, nonzeros;           /* nonzeros: the sum of the descriptors */
     const uint8_t *record;              /* of a group whose tiles are all empty: where the next record begins */
     struct pici_tile tile[GROUP_TILES]; /* of a tile that keeps signs and has no nonzero, the container is PICI_EMPTY */
-    uint32_t runs;  /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
+    uint32_t full;  /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
     uint32_t signs; /* bit i: tile i keeps signs */
     struct pici_signs tile_signs[GROUP_TILES]; /* of those tiles */
+    /* packed: how many values the runs have, their descriptors, and the first run. Tiles have no values yet */
+    unsigned values;
+    const uint8_t *run_descriptors, *runs;
 };
 
 /* Read a group. Checks the rules from "directory" to a record's "padding". */
@@ -113,6 +117,9 @@ void pici_group_layout_make(struct pici_group_layout *, struct pici_scratch *, c
 /* The same, and copy the elements to out in stored order. stream: use non-temporal stores. */
 void pici_group_copy(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
                      size_t count, uint8_t *out, int stream);
+
+/* Write occupancy, descriptors and sign descriptors. Returns where they end. */
+uint8_t *pici_group_write_descriptors(const struct pici_group_layout *, uint8_t *out);
 
 /* Write the record to out. space: bytes that may be written there, at least the record's; garbage may follow the
  * record. stream: use non-temporal stores. */

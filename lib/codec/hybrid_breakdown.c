@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_breakdown: what the bytes of a hybrid block are used for. */
-#include "codec/hybrid.h"
+ * pici_breakdown: what the bytes of a hybrid or packed block are used for. */
+#include "codec/packed.h"
 
 #include "sized.h"
 
@@ -16,6 +16,29 @@ static const struct sized_layout breakdown_0_2 = {offsetof(struct pici_breakdown
                                                    {offsetof(struct pici_breakdown, value_bytes), 5 * 8},
                                                    {offsetof(struct pici_breakdown, other_bytes), 4 * 8}}};
 
+/* Add the runs of a group to the breakdown; returns their bytes. 0 in hybrid, which has none. */
+static uint64_t count_runs(struct pici_breakdown *breakdown, const struct pici_block *block,
+                           const struct pici_group *group)
+{
+    const unsigned width_log2 = block->layout.width_log2;
+    uint64_t bytes = 0;
+    for (unsigned done = 0, i = 0; done < group->values; done += RUN_MOST, i++) {
+        const struct fmt_kind kind = fmt_kind_of(block->dtype);
+        const unsigned left = group->values - done, count = left < RUN_MOST ? left : RUN_MOST;
+        struct fmt_run run;
+        (void)fmt_run_read(&run, group->run_descriptors + (size_t)i * RUN_DESCRIPTOR, count, &kind, width_log2, 0);
+        const unsigned length = fmt_run_bytes(&run, &kind, width_log2);
+        breakdown->runs++;
+        breakdown->unpacked_bytes += (uint64_t)count << width_log2;
+        bytes += length;
+        if (!run.k1)
+            continue;
+        breakdown->packed_runs++;
+        breakdown->exponent_bytes += length - fmt_run_parts(&run, &kind).planes;
+    }
+    return bytes;
+}
+
 enum pici_status pici_breakdown(struct pici_breakdown *out, const void *block, size_t size)
 {
     struct pici_block parsed;
@@ -24,7 +47,7 @@ enum pici_status pici_breakdown(struct pici_breakdown *out, const void *block, s
     enum pici_status status = pici_block_parse(&parsed, block, size, NULL);
     if (status || (status = pici_block_whole(&parsed, size, NULL)) != PICI_OK)
         return status;
-    if (parsed.format != FMT_HYBRID)
+    if (!fmt_has_groups(parsed.format))
         return PICI_E_ARG;
     struct pici_breakdown breakdown = {.size = sizeof breakdown, .other_bytes = parsed.layout.block_bytes};
     struct pici_group group;
@@ -32,6 +55,7 @@ enum pici_status pici_breakdown(struct pici_breakdown *out, const void *block, s
     for (uint64_t number = 0; number < groups; number++) {
         if ((status = pici_group_read(&group, &parsed, number, NULL)) != PICI_OK)
             return status;
+        const uint64_t runs = count_runs(&breakdown, &parsed, &group);
         for (unsigned i = 0; i < group.tiles; i++) {
             const struct pici_tile *tile = &group.tile[i];
             const int signs = group.signs >> i & 1;
@@ -48,9 +72,9 @@ enum pici_status pici_breakdown(struct pici_breakdown *out, const void *block, s
                 breakdown.negative_zeros += pici_signs_negative(&group.tile_signs[i]);
                 positions += bytes;
             }
-            const uint64_t values =
-                (uint64_t)container_stored(container, tile->nonzeros, pici_tile_elements(&parsed, group.first + i))
-                << parsed.layout.width_log2;
+            const uint64_t stored =
+                container_stored(container, tile->nonzeros, pici_tile_elements(&parsed, group.first + i));
+            const uint64_t values = group.values ? runs * stored / group.values : stored << parsed.layout.width_log2;
             breakdown.nnz[container] += tile->nonzeros;
             breakdown.position_bytes[container] += positions;
             breakdown.value_bytes[container] += values;

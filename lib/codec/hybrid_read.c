@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "packed_format.h"
 
 unsigned pici_tile_elements(const struct pici_block *block, uint64_t tile)
 {
@@ -33,11 +34,31 @@ static uint64_t offset_of(const struct pici_block *block, const uint8_t *byte)
     return (uint64_t)(byte - block->bytes);
 }
 
+/* packed: find the runs of a group, whose descriptors begin at `descriptor`, and check these. *bytes: out, of all
+ * runs. */
+static enum pici_status read_runs(struct pici_group *group, const struct pici_block *block, const uint8_t *descriptor,
+                                  size_t *bytes, struct pici_fault *fault)
+{
+    const struct fmt_kind kind = fmt_kind_of(block->dtype);
+    const int one_level = (block->flags & FLAG_ONE_LEVEL) != 0;
+    group->run_descriptors = descriptor;
+    *bytes = 0;
+    for (unsigned done = 0; done < group->values; done += RUN_MOST, descriptor += RUN_DESCRIPTOR) {
+        const unsigned left = group->values - done, count = left < RUN_MOST ? left : RUN_MOST;
+        struct fmt_run run;
+        if (!fmt_run_read(&run, descriptor, count, &kind, block->layout.width_log2, one_level))
+            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, descriptor), group->first, "run");
+        *bytes += fmt_run_bytes(&run, &kind, block->layout.width_log2);
+    }
+    return PICI_OK;
+}
+
 enum pici_status pici_group_read(struct pici_group *group, const struct pici_block *block, uint64_t number,
                                  struct pici_fault *fault)
 {
+    const int packed = block->format == FMT_PACKED;
     const unsigned index_width = block->layout.index_width, width_log2 = block->layout.width_log2,
-                   unit = fmt_unit(width_log2);
+                   unit = packed ? fmt_unit_packed(width_log2) : fmt_unit(width_log2);
     const uint64_t units = (block->layout.block_bytes - block->layout.body_offset) / unit,
                    groups = fmt_groups(block->layout.tiles);
     const uint64_t entry = block->layout.index_offset + number * index_width,
@@ -46,8 +67,8 @@ enum pici_status pici_group_read(struct pici_group *group, const struct pici_blo
     group->first = number * GROUP_TILES;
     group->tiles =
         block->layout.tiles - group->first < GROUP_TILES ? (unsigned)(block->layout.tiles - group->first) : GROUP_TILES;
-    group->nonzeros = 0;
-    group->runs = group->signs = 0;
+    group->nonzeros = group->values = 0;
+    group->full = group->signs = 0;
     if (number == 0 ? begin != 0 : begin > units)
         return pici_fault_at(fault, PICI_E_CORRUPT, entry, group->first, "directory");
     if (number + 1 < groups) {
@@ -87,7 +108,7 @@ enum pici_status pici_group_read(struct pici_group *group, const struct pici_blo
         second += *first++ >> 7;
         tile->nonzeros = (uint16_t)said.n;
         tile->container = (uint8_t)(said.n ? said.container : (unsigned)PICI_EMPTY);
-        group->runs |= (uint32_t)said.full << i;
+        group->full |= (uint32_t)said.full << i;
         group->nonzeros += tile->nonzeros;
         tile->payload = (const uint8_t *)((uintptr_t)record + metadata);
         metadata += container_payload(tile->container, tile->nonzeros);
@@ -100,12 +121,25 @@ enum pici_status pici_group_read(struct pici_group *group, const struct pici_blo
             signs += pici_signs_bytes(&group->tile_signs[i]);
         }
     }
+    if (packed && bytes) {
+        group->values = (unsigned)(stored >> width_log2);
+        const size_t more = (size_t)fmt_runs(group->values) * RUN_DESCRIPTOR;
+        if (descriptors + more > bytes)
+            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "record-length");
+        const enum pici_status status = read_runs(group, block, record + descriptors, &stored, fault);
+        if (status)
+            return status;
+        for (unsigned i = 0; i < group->tiles; i++)
+            if (group->tile[i].nonzeros)
+                group->tile[i].payload = (const uint8_t *)((uintptr_t)group->tile[i].payload + more);
+        metadata += more;
+    }
     const uint8_t *sign_bits = (const uint8_t *)((uintptr_t)record + metadata);
     metadata += signs;
-    if (fmt_record(metadata, stored, width_log2) != bytes)
+    if ((packed ? fmt_record_packed(metadata, stored, width_log2) : fmt_record(metadata, stored, width_log2)) != bytes)
         return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "record-length");
-    const uint8_t *values = record + (bytes ? fmt_record_values(metadata, width_log2) : 0),
-                  *padding = record + metadata;
+    const size_t before = packed ? (metadata + 7) & ~(size_t)7 : (size_t)fmt_record_values(metadata, width_log2);
+    const uint8_t *values = record + (bytes ? before : 0), *padding = record + metadata;
     while (padding < values && !*padding)
         padding++;
     if (padding == values)
@@ -113,6 +147,7 @@ enum pici_status pici_group_read(struct pici_group *group, const struct pici_blo
             padding++;
     if (padding < record + bytes)
         return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, padding), PICI_NO_TILE, "padding");
+    group->runs = values;
     for (unsigned i = 0; i < group->tiles; i++) {
         struct pici_tile *tile = &group->tile[i];
         if (group->signs >> i & 1) {
@@ -120,7 +155,7 @@ enum pici_status pici_group_read(struct pici_group *group, const struct pici_blo
             sign_bits += pici_signs_bytes(&group->tile_signs[i]);
         }
         tile->values = values;
-        if (tile->nonzeros)
+        if (tile->nonzeros && !packed)
             values +=
                 (size_t)container_stored(tile->container, tile->nonzeros, pici_tile_elements(block, group->first + i))
                 << width_log2;

@@ -153,7 +153,7 @@ _Static_assert(sizeof(struct pici_scratch) >= 2 * TILE * 8 + PICI_SLACK, "a tile
 
 /* Write occupancy, descriptors, sign descriptors and the padding before the values; returns where the payloads
  * begin. */
-static uint8_t *write_descriptors(const struct pici_group_layout *layout, unsigned width_log2, uint8_t *out)
+uint8_t *pici_group_write_descriptors(const struct pici_group_layout *layout, uint8_t *out)
 {
     uint8_t *first = out + 4, *second;
     uint32_t bits = layout->signs;
@@ -174,8 +174,14 @@ static uint8_t *write_descriptors(const struct pici_group_layout *layout, unsign
     for (uint32_t signs = layout->signs; signs; signs &= signs - 1, second += SIGN_DESCRIPTOR)
         pici_signs_write_descriptor(second, &layout->tile_signs[__builtin_ctz(signs)]);
     store_le32(out, bits);
-    memset(out + layout->metadata, 0, (size_t)(fmt_record_values(layout->metadata, width_log2) - layout->metadata));
     return second;
+}
+
+/* The same, and write the padding before the values. */
+static uint8_t *write_descriptors(const struct pici_group_layout *layout, unsigned width_log2, uint8_t *out)
+{
+    memset(out + layout->metadata, 0, (size_t)(fmt_record_values(layout->metadata, width_log2) - layout->metadata));
+    return pici_group_write_descriptors(layout, out);
 }
 
 void pici_group_write(const struct pici_group_layout *layout, struct pici_scratch *scratch,

@@ -19,6 +19,8 @@ enum { STACK = 512 << 10 };
 size_t pici_diff_small_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count)
 {
     const uint64_t whole = count / SMALL_CHUNK, rest = count % SMALL_CHUNK;
+    if (format == PICI_PACKED) /* not among the formats of chunks */
+        return 0;
     const uint64_t each = pici_bound(format, dtype, SMALL_CHUNK), last = rest ? pici_bound(format, dtype, rest) : 0;
     if (!each)
         return 0;
@@ -160,7 +162,7 @@ enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, con
         count > SIZE_MAX >> width_log2 || pici_overlap(block, capacity, src, count << width_log2) ||
         pici_overlap(block, capacity, base, count << width_log2))
         return PICI_E_ARG;
-    const enum pici_status status = pici_opts_get(&checked, options);
+    const enum pici_status status = format == PICI_PACKED ? PICI_E_UNSUPPORTED : pici_opts_get(&checked, options);
     if (status)
         return status;
     struct diff job = {.delta = block,
@@ -225,7 +227,8 @@ static enum pici_status apply_xor(const struct apply *job, uint8_t *dst, uint64_
 {
     struct pici_block block;
     enum pici_status status = pici_block_parse(&block, chunk, size, NULL);
-    if (status || block.dtype != job->dtype || block.count != count || block.flags & FLAG_CHECKSUM)
+    if (status || block.format == FMT_PACKED || block.dtype != job->dtype || block.count != count ||
+        block.flags & FLAG_CHECKSUM)
         return PICI_E_CORRUPT;
     status = pici_apply(dst, count, chunk, size, NULL);
     return status == PICI_E_ARG || status == PICI_E_VERSION || status == PICI_E_UNSUPPORTED ? PICI_E_CORRUPT : status;

@@ -5,7 +5,7 @@
 #include "bytes.h"
 #include "codec/codec.h"
 #include "cpu/kernels.h"
-#include "codec/hybrid.h"
+#include "codec/packed.h"
 #include "sized.h"
 
 /* The first of count values that is zero, or with signs also -0.0; count if none is. */
@@ -157,14 +157,17 @@ static enum pici_status verify_tile(const struct pici_block *block, const struct
         status = verify_offsets(block, group, i, elements, fault);
     if (status)
         return status;
-    if (group->runs >> i & 1 && !pici_tile_has_run(tile, elements, width_log2))
+    if (group->full >> i & 1 && !pici_tile_has_run(tile, elements, width_log2))
         return tile_fault(fault, block, pici_tile_descriptor(group, i), group->first + i, "container");
     const uint64_t zero = tile->container == PICI_RAW
                               ? tile->nonzeros
                               : first_zero(tile->values, tile->nonzeros, width_log2, group->signs >> i & 1);
-    return zero == tile->nonzeros
-               ? PICI_OK
-               : tile_fault(fault, block, tile->values + (zero << width_log2), group->first + i, "stored-zero");
+    if (zero == tile->nonzeros)
+        return PICI_OK;
+    const uint8_t *at = tile->values + (zero << width_log2);
+    if (block->format == FMT_PACKED)
+        at = group->run_descriptors + (pici_values_before(block, group, i) + zero) / RUN_MOST * RUN_DESCRIPTOR;
+    return tile_fault(fault, block, at, group->first + i, "stored-zero");
 }
 
 /* Check tile i of a group of a version-2 block, which verify_tile found no fault in: does it keep signs exactly if it
@@ -185,7 +188,9 @@ static enum pici_status verify_signs(const struct pici_block *block, const struc
     return tile_fault(fault, block, byte, group->first + i, "signs");
 }
 
-static enum pici_status verify_groups(const struct pici_block *block, struct pici_fault *fault)
+/* packed: room for the values of a packed block; null in hybrid. */
+static enum pici_status verify_groups(const struct pici_block *block, struct pici_values *packed,
+                                      struct pici_fault *fault)
 {
     const uint64_t groups = fmt_groups(block->layout.tiles);
     const int version2 = block->layout.version == FMT_VERSION_SIGNS;
@@ -194,7 +199,13 @@ static enum pici_status verify_groups(const struct pici_block *block, struct pic
     struct pici_group group;
     for (uint64_t number = 0; number < groups; number++) {
         enum pici_status status = pici_group_read(&group, block, number, fault);
+        if (!status && packed) {
+            status = pici_runs_verify(block, &group, fault);
+            pici_values_begin(packed, block, &group);
+        }
         for (unsigned i = 0; !status && i < group.tiles; i++) {
+            if (packed && group.tile[i].nonzeros)
+                (void)pici_values_load(packed, &group, i, 1); /* its runs were verified */
             status = verify_tile(block, &group, i, fault);
             if (!status && version2)
                 status = verify_signs(block, &group, i, fault);
@@ -209,6 +220,13 @@ static enum pici_status verify_groups(const struct pici_block *block, struct pic
     return version2 && !signs ? pici_fault_at(fault, PICI_E_CORRUPT, HDR_VERSION, PICI_NO_TILE, "version") : PICI_OK;
 }
 
+__attribute__((noinline)) static enum pici_status verify_packed(const struct pici_block *block,
+                                                                struct pici_fault *fault)
+{
+    struct pici_values values;
+    return verify_groups(block, &values, fault);
+}
+
 static enum pici_status verify(const void *block, size_t size, struct pici_fault *fault)
 {
     struct pici_block parsed;
@@ -220,7 +238,8 @@ static enum pici_status verify(const void *block, size_t size, struct pici_fault
     switch (parsed.format) {
     case FMT_PICI: return verify_tiles(&parsed, fault);
     case FMT_COO: return verify_entries(&parsed, fault);
-    case FMT_HYBRID: return verify_groups(&parsed, fault);
+    case FMT_HYBRID: return verify_groups(&parsed, NULL, fault);
+    case FMT_PACKED: return verify_packed(&parsed, fault);
     default: return PICI_OK;
     }
 }

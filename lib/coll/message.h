@@ -63,6 +63,9 @@ enum pici_status pici_msg_status(uint32_t);
 enum pici_status pici_msg_block(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t count);
 
+/* Parse the header of a block in a message. Packed is not among the formats of messages: PICI_E_UNSUPPORTED. */
+enum pici_status pici_msg_parse(struct pici_block *parsed, const uint8_t *header, size_t remaining);
+
 /* The same for an array of a lossy codec, which holds `most` elements at the most. */
 enum pici_status pici_msg_array(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t most);

@@ -337,8 +337,8 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
     const struct pici_neighbor_plan *plan = call->args.plan;
     struct pici_block *parsed = &part->block[0];
     (void)action;
-    enum pici_status status = pici_block_parse(
-        parsed, request->engine->head(slice_run->queue, part->number, part->offset), part->remaining, NULL);
+    enum pici_status status =
+        pici_msg_parse(parsed, request->engine->head(slice_run->queue, part->number, part->offset), part->remaining);
     if (!status && (parsed->dtype != (unsigned)call->args.dtype || parsed->layout.block_bytes > part->remaining ||
                     parsed->layout.block_bytes > layout_of(request)->block ||
                     (call->args.varied ? parsed->count > part->span.count : parsed->count != part->span.count)))

@@ -28,6 +28,8 @@
                 &pici_##isa##_32.integer, &pici_##isa##_32.integer, &pici_##isa##_64.integer,                          \
                 &pici_##isa##_64.integer},                                                                             \
         .xors = BY_WIDTH(pici_##isa, xors),                                                                            \
+        .planes = {NULL, &pici_##isa##_32.planes[0], &pici_##isa##_64.planes[0], &pici_##isa##_16.planes[0],           \
+                   &pici_##isa##_16.planes[1], &pici_##isa##_8.planes[0], &pici_##isa##_8.planes[1]},                  \
         .reduce = BY_WIDTH(pici_##isa, reduce),                                                                        \
         .small = {NULL, &pici_##isa##_16.small, &pici_##isa##_32.small, NULL},                                         \
         .coder = &pici_##isa##_32.coder,                                                                               \
@@ -56,7 +58,8 @@ static int has_avx2(void)
 static int has_avx512(void)
 {
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi2");
+           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi") &&
+           __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512vpopcntdq");
 }
 #endif
 

@@ -24,7 +24,7 @@ enum pici_pack_what {
 };
 
 /* A run of whole tiles to compress. */
-struct pici_pack {
+struct pici_pack_run {
     enum pici_pack_what what;
     const uint8_t *src;   /* tiles * TILE elements */
     uint8_t *bits;        /* tiles * TILE_BITS_BYTES */
@@ -100,7 +100,7 @@ struct pici_move {
     void (*dense)(uint8_t *dst, const uint8_t *src, size_t n, int stream);
     /* dst[i] = a[i] ^ b[i] for n elements; dst overlaps neither. Prefetches what follows a and b. */
     void (*difference)(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
-    void (*pack)(struct pici_pack *);
+    void (*pack)(struct pici_pack_run *);
     /* Returns the tiles done: all of them, or those before the first whose index entry is not `at`, or whose values
      * go beyond limit. */
     size_t (*unpack)(struct pici_unpack *);
@@ -166,6 +166,7 @@ struct pici_reduce {
     void (*divide_by_many)(uint8_t *dst, size_t n, const struct pici_kind *, int by); /* floats; any by */
 };
 
+struct pici_planes;         /* planes.h */
 struct pici_topk_kernels;   /* topk.h */
 struct pici_values_kernels; /* values.h */
 
@@ -266,6 +267,7 @@ struct pici_isa {
     const struct pici_small *small[4];          /* likewise; null for widths that have none */
     const struct pici_coder *coder;
     const struct pici_bits *bits;
+    const struct pici_planes *planes[DTYPE_FLOAT_LAST + 1];   /* by dtype; [0] is null */
     const struct pici_topk_kernels *topk[DTYPE_LAST + 1];     /* by dtype; null for all but f32, f64, f16 and bf16 */
     const struct pici_values_kernels *values[DTYPE_LAST + 1]; /* likewise */
 };

@@ -6,12 +6,14 @@
 #define PICI_LIB_CPU_WIDTH_H
 
 #include "cpu/kernels.h"
+#include "cpu/planes.h"
 #include "cpu/topk.h"
 #include "cpu/values.h"
 
 struct pici_width {
     struct pici_move move, by_value;
     struct pici_add xors, integer, floats[2]; /* the floats of this width, in the order of their dtypes */
+    struct pici_planes planes[2];             /* likewise */
     struct pici_reduce reduce;
     struct pici_topk_kernels topk[2]; /* of the floats; not of 8 bits */
     struct pici_values_kernels values[2];

@@ -119,7 +119,7 @@ static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t
     struct workspace space = {(uint8_t *)workspace, workspace_bytes};
     if ((!jobs && count) || w < 0 || (!workspace && count) || !is_aligned_to(workspace, 16))
         return PICI_E_ARG;
-    if (format == PICI_AUTO)
+    if (format == PICI_AUTO || format == PICI_PACKED)
         return PICI_E_UNSUPPORTED;
     if (format != PICI_DENSE && format != PICI_BITMAP && format != PICI_COO && format != PICI_HYBRID)
         return PICI_E_ARG;
@@ -194,7 +194,7 @@ enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jo
     if (o.threads < 0 || o.checksum < 0 || o.checksum > 1 ||
         (o.zeros != PICI_ZEROS_EXACT && o.zeros != PICI_ZEROS_BY_VALUE))
         return PICI_E_ARG;
-    if (o.checksum)
+    if (o.checksum || o.pack != PICI_PACK_NONE)
         return PICI_E_UNSUPPORTED;
     return encode_batch(jobs, count, false, o.zeros == PICI_ZEROS_BY_VALUE, dtype, format, workspace, workspace_bytes,
                         stream);

@@ -111,12 +111,15 @@ void pici_pack_chunk(struct pici_packer *k, const void *base, const void *src, u
     opts.threads = how->threads;
     opts.checksum = 1;
     opts.zeros = how->zeros;
+    opts.pack = how->pack;
+    const int integers = how->format == PICI_PACKED && !pici_bound(PICI_PACKED, how->dtype, 1);
+    const enum pici_format format = integers ? PICI_HYBRID : how->format;
     k->kind = REC_BLCK;
-    k->status = pici_buf_fit(&k->block, pici_bound(how->format, how->dtype, n));
+    k->status = pici_buf_fit(&k->block, pici_bound(format, how->dtype, n));
     if (!k->status && base)
-        k->status = pici_diff(k->block.p, k->block.cap, &k->block.len, base, src, n, how->dtype, how->format, &opts);
+        k->status = pici_diff(k->block.p, k->block.cap, &k->block.len, base, src, n, how->dtype, format, &opts);
     else if (!k->status)
-        k->status = pici_compress(k->block.p, k->block.cap, &k->block.len, src, n, how->dtype, how->format, &opts);
+        k->status = pici_compress(k->block.p, k->block.cap, &k->block.len, src, n, how->dtype, format, &opts);
     if (k->status || !how->zstd_level)
         return;
     k->status = squeeze(k, how->zstd_level);

@@ -233,6 +233,7 @@ struct pici_pack_how {
     int threads; /* inside the block */
     int zstd_level;
     enum pici_zeros zeros;
+    enum pici_pack pack;
 };
 
 /* Encode n elements of src; of a delta, base is not null. Sets kind and status. */

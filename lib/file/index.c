@@ -121,7 +121,7 @@ int pici_desc_parse(struct pici_desc *d, const uint8_t *p, size_t len)
 size_t pici_chunk_bound(enum pici_dtype dtype, uint64_t n)
 {
     size_t most = 0;
-    for (int f = PICI_DENSE; f <= PICI_HYBRID; f++) {
+    for (int f = PICI_DENSE; f <= PICI_PACKED; f++) {
         size_t b = pici_bound((enum pici_format)f, dtype, n);
         most = b > most ? b : most;
     }

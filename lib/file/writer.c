@@ -276,6 +276,8 @@ static enum pici_status check_opts(struct pici_writer *w, const struct pici_writ
         return fail(w, PICI_E_ARG, "versions of the file format are 1 and 2, not %" PRIu64, w->opts.version);
     if (!w->opts.version)
         w->opts.version = FILE_VERSION;
+    if (w->opts.pack != PICI_PACK_NONE && w->opts.pack != PICI_PACK_PLANES && w->opts.pack != PICI_PACK_FAST)
+        return fail(w, PICI_E_ARG, "pack is none (0), planes (1) or fast (3), not %d", (int)w->opts.pack);
     s = pici_zstd_level(w->opts.zstd_level);
     if (s == PICI_E_UNSUPPORTED)
         return fail(w, s, "needs zstd, which this build does not have");
@@ -369,7 +371,8 @@ static enum pici_status emit_table(struct pici_writer *w)
     struct pici_pack_how how = {.format = w->opts.format,
                                 .threads = 1,
                                 .zstd_level = w->opts.zstd_level,
-                                .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros};
+                                .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros,
+                                .pack = w->opts.pack};
     for (int i = 0; i < DTYPES && !s; i++) {
         how.dtype = (enum pici_dtype)i;
         w->common[i].len = 0;
@@ -554,7 +557,8 @@ static enum pici_status put_chunks(struct pici_writer *w, const void *base, cons
                                    .format = w->opts.format,
                                    .threads = n == 1 ? w->opts.threads : 1,
                                    .zstd_level = w->opts.zstd_level,
-                                   .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros};
+                                   .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros,
+                                   .pack = w->opts.pack};
     pici_chunks_parallel(n, pack, &b);
     enum pici_status s = PICI_OK;
     for (int i = 0; i < n && !s; i++)

@@ -44,25 +44,26 @@ static void acquire(PyThreadState *released)
         PyEval_RestoreThread(released);
 }
 
-/* encode(base, source, dtype, format, threads, checksum, zeros, small, out) -> block, or its length in out, or a
+/* encode(base, source, dtype, format, threads, checksum, zeros, pack, small, out) -> block, or its length in out, or a
  * status < 0.
  *   base    an array of source's length, for a delta; or None
  *   small   with base: make a small delta
- *   dtype, format, zeros   numbers of the enums
+ *   dtype, format, zeros, pack   numbers of the enums
  *   out     an array to write the block to; or None, for new bytes */
 static PyObject *encode(PyObject *self, PyObject *args)
 {
     (void)self;
     PyObject *base_object, *source_object, *threads, *out_object;
-    int dtype, format, checksum, zeros, small_delta;
+    int dtype, format, checksum, zeros, pack, small_delta;
     struct memory base = {NULL, 0}, source, out = {NULL, 0};
     struct pici_opts opts = PICI_OPTS_INIT;
-    if (!PyArg_ParseTuple(args, "OOiiOpipO", &base_object, &source_object, &dtype, &format, &threads, &checksum, &zeros,
-                          &small_delta, &out_object) ||
+    if (!PyArg_ParseTuple(args, "OOiiOpiipO", &base_object, &source_object, &dtype, &format, &threads, &checksum,
+                          &zeros, &pack, &small_delta, &out_object) ||
         !threads_of(threads, &opts.threads) || !pici_py_find(&source, source_object, false))
         return NULL;
     opts.checksum = checksum;
     opts.zeros = (enum pici_zeros)zeros;
+    opts.pack = (enum pici_pack)pack;
     const bool delta = base_object != Py_None, fresh = out_object == Py_None;
     const size_t width = lib.dtype_width((enum pici_dtype)dtype);
     if ((delta && !pici_py_find(&base, base_object, false)) || (!fresh && !pici_py_find(&out, out_object, true)))

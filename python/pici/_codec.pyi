@@ -26,6 +26,7 @@ class Failed(NamedTuple):
 # The library, and numbers of its headers.
 FORMATS: dict[str, int]
 ZEROS: dict[str, int]
+PACK: dict[str, int]
 SELECT: dict[str, int]
 OPS: dict[str, int]
 VALUE_CODECS: dict[str, int]
@@ -60,6 +61,7 @@ def encode(
     threads: int,
     checksum: bool,
     zeros: int,
+    pack: int,
     small: bool,
     out: Optional[Storage],
     /,
@@ -89,7 +91,15 @@ def outfile_open(path: bytes, force: bool, /) -> Union[OutFile, Failed]: ...
 def outfile_write(out: OutFile, data: Octets, /) -> int: ...
 def outfile_commit(out: OutFile, /) -> Optional[Failed]: ...
 def writer_open(
-    out: Union[OutFile, Sink], attrs: Attrs, format: int, threads: int, zstd: int, chunk_elements: int, zeros: int, /
+    out: Union[OutFile, Sink],
+    attrs: Attrs,
+    format: int,
+    threads: int,
+    zstd: int,
+    chunk_elements: int,
+    zeros: int,
+    pack: int,
+    /,
 ) -> Union[Writer, Failed]: ...
 def writer_tensor(
     writer: Writer, name: bytes, dtype: int, shape: tuple[int, ...], attrs: Attrs, /

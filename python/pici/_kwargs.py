@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from ._dtypes import DTypeLike
 
 Zeros = Literal["exact", "value"]
+Pack = Literal["none", "planes", "fast"]
 Select = Literal["bucket", "global", "sampled"]
 
 
@@ -33,6 +34,7 @@ class Encoding(TypedDict, total=False):
     threads: int
     checksum: bool
     zeros: Zeros
+    pack: Pack
 
 
 class Selecting(TypedDict, total=False):

@@ -11,7 +11,7 @@ import numpy as np
 from . import _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._kwargs import Loading, Zeros
+from ._kwargs import Loading, Pack, Zeros
 from ._streams import Path, is_path
 from .deltas import SAFETENSORS, Held, arrays_of
 from .errors import NoTensorError
@@ -90,6 +90,7 @@ def save(
     zstd: int = 0,
     chunk_elements: int = 1 << 20,
     zeros: Zeros = "exact",
+    pack: Pack = "none",
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> None:
@@ -101,6 +102,7 @@ def save(
         zstd=zstd,
         chunk_elements=chunk_elements,
         zeros=zeros,
+        pack=pack,
         attrs=attrs,
         overwrite=overwrite,
     ) as w:

@@ -64,24 +64,25 @@ static PyObject *failed(const struct pici_writer *w, enum pici_status s, int cod
     return pici_py_failed(s, code, lib.writer_error(w), 0);
 }
 
-/* writer_open(out, attrs, format, threads, zstd, chunk_elements, zeros) -> a writer, or Failed.
+/* writer_open(out, attrs, format, threads, zstd, chunk_elements, zeros, pack) -> a writer, or Failed.
  *   out     the handle of an output file, or a Sink of _streams.py
  *   attrs   keys and values, bytes
- *   format, zeros   numbers of the enums */
+ *   format, zeros, pack   numbers of the enums */
 static PyObject *writer_open(PyObject *self, PyObject *args)
 {
     (void)self;
     PyObject *out, *given;
-    int format, zeros;
+    int format, zeros, pack;
     struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     struct pici_writer *w = NULL;
     struct attrs attrs;
     struct sink sink;
-    if (!PyArg_ParseTuple(args, "OOiO&O&O&i", &out, &given, &format, pici_py_u31, &opts.threads, pici_py_u31,
-                          &opts.zstd_level, pici_py_u32, &opts.chunk_elements, &zeros))
+    if (!PyArg_ParseTuple(args, "OOiO&O&O&ii", &out, &given, &format, pici_py_u31, &opts.threads, pici_py_u31,
+                          &opts.zstd_level, pici_py_u32, &opts.chunk_elements, &zeros, &pack))
         return NULL;
     opts.format = (enum pici_format)format;
     opts.zeros = (enum pici_zeros)zeros;
+    opts.pack = (enum pici_pack)pack;
     if (!pici_py_stream(&sink, out) || !pici_py_attrs(&attrs, given))
         return NULL;
     PyThreadState *state = PyEval_SaveThread();

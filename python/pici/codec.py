@@ -98,6 +98,13 @@ def zeros_code(name: str) -> int:
         raise ValueError(f"no zeros={name!r}: pass 'exact' or 'value'") from None
 
 
+def pack_code(name: str) -> int:
+    try:
+        return _codec.PACK[name]
+    except KeyError:
+        raise ValueError(f"no pack={name!r}: pass 'none', 'planes' or 'fast'") from None
+
+
 def _encode(
     base: Optional[Storage],
     elements: Storage,
@@ -108,17 +115,18 @@ def _encode(
     zeros: str,
     out: Any,
     small: bool = False,
+    pack: str = "none",
 ) -> Union[bytes, memoryview]:
     """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out. Or the
     small delta of the two, which is new."""
-    f, z = format_code(format), zeros_code(zeros)
+    f, z, p = format_code(format), zeros_code(zeros), pack_code(pack)
     if out is None:
-        block = _codec.encode(base, elements, d.code, f, threads, checksum, z, small, None)
+        block = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, small, None)
         if isinstance(block, int):
             raise _refusal(block)
         return block
     room = np.frombuffer(out, np.uint8)
-    length = _codec.encode(base, elements, d.code, f, threads, checksum, z, False, room)
+    length = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, False, room)
     assert isinstance(length, int)
     if length == SpaceError.status:
         need = _codec.bound(f, d.code, elements.size, False)
@@ -174,18 +182,22 @@ def compress(
     threads: int = 1,
     checksum: bool = False,
     zeros: Zeros = "exact",
+    pack: Pack = "none",
     out: Optional[Buffer] = None,
 ) -> Union[bytes, memoryview]:
     """Encode all elements of array, in row-major order, as one block. The block does not store the shape.
 
-    format: "dense", "bitmap", "coo", "hybrid", or "auto", the one with the shortest block.
+    format: "dense", "bitmap", "coo", "hybrid", "packed" (floats only), or "auto", the one with the shortest block;
+        packed is among these only with pack.
     checksum: store an XXH64 of the block, which decoders check.
     zeros: "exact", or "value": of floats, -0.0 is stored as +0.0, which saves much where a mask was multiplied with.
+    pack: "planes": with the formats "hybrid" and "auto", exponents of floats are packed where that is shorter; "fast":
+        the same, 2 to 3% longer, in less time. pici 0.2 cannot read such blocks.
     out: a writable buffer (bytearray, array of uint8) in which the block is made; bound() says how long it must be. The
         result is then the part of it that is the block, a memoryview. Saves the time to allocate.
     """
     elements, d = _arrays.readable(array, dtype)
-    return _encode(None, elements, d, format, threads, checksum, zeros, out)
+    return _encode(None, elements, d, format, threads, checksum, zeros, out, pack=pack)
 
 
 def _as(d: DType, count: int, dtype: Optional[DTypeLike]) -> DType:

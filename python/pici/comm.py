@@ -69,7 +69,7 @@ __all__ = ["Comm", "Request", "Stats"]
 
 T = TypeVar("T")
 
-_SENT = {name: code for name, code in _codec.FORMATS.items() if name != "auto"}
+_SENT = {name: code for name, code in _codec.FORMATS.items() if name not in ("packed", "auto")}
 
 _open: weakref.WeakSet[Comm] = weakref.WeakSet()
 

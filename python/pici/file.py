@@ -31,10 +31,10 @@ from . import _arrays, _codec, _looks, _strided
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named
-from ._kwargs import Zeros
+from ._kwargs import Pack, Zeros
 from ._ranges import u31, u64
 from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
-from .codec import format_code, zeros_code
+from .codec import format_code, pack_code, zeros_code
 from .errors import ArgumentError, CorruptError, Error, Fault, IoError, LimitError, NoTensorError, make
 
 if TYPE_CHECKING:
@@ -511,6 +511,7 @@ class Writer:
         zstd: int = 0,
         chunk_elements: int = 1 << 20,
         zeros: Zeros = "exact",
+        pack: Pack = "none",
         attrs: Optional[Mapping[str, bytes]] = None,
         overwrite: bool = False,
     ) -> None:
@@ -522,6 +523,7 @@ class Writer:
             u31(zstd, "zstd"),
             chunk_elements,
             zeros_code(zeros),
+            pack_code(pack),
         )
         a = _attributes(attrs)
         self.path = display(path)
@@ -661,6 +663,7 @@ def create(
     zstd: int = 0,
     chunk_elements: int = 1 << 20,
     zeros: Zeros = "exact",
+    pack: Pack = "none",
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> Writer:
@@ -671,6 +674,8 @@ def create(
     zstd: a level of libzstd; a chunk is stored as a zstd frame if that is shorter than its block. 0: no zstd.
     chunk_elements: elements of a chunk, from 1 to 2^22.
     zeros: "exact", or "value": of floats, -0.0 is stored as +0.0, which saves much where a mask was multiplied with.
+    pack: "planes": exponents of floats are packed where that is shorter; "fast": the same, 2 to 3% longer, in less
+        time. pici 0.2 cannot read such files.
     attrs: attributes of the file: keys and values (bytes) to keep beside the tensors.
     overwrite: replace an existing file, at close(); else FileExistsError. Of no effect on a file object.
     """
@@ -681,6 +686,7 @@ def create(
         zstd=zstd,
         chunk_elements=chunk_elements,
         zeros=zeros,
+        pack=pack,
         attrs=attrs,
         overwrite=overwrite,
     )

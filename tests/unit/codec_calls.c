@@ -53,7 +53,7 @@ Test(codec_calls, compress_unknown_dtype_or_format)
 {
     static uint8_t out[4096];
     static const int dtypes[] = {0, 15, 16, 255, 256 + PICI_F32, -1, INT_MAX, INT_MIN};
-    static const int formats[] = {4, 5, 254, 256, 257, -1, INT_MAX, INT_MIN};
+    static const int formats[] = {5, 6, 254, 256, 257, -1, INT_MAX, INT_MIN};
     for (unsigned i = 0; i < 8; i++) {
         refuse(PICI_E_ARG, out, sizeof out, src, 100, dtypes[i], PICI_BITMAP, NULL);
         refuse(PICI_E_ARG, out, sizeof out, src, 0, dtypes[i], PICI_DENSE, NULL);
@@ -100,15 +100,17 @@ Test(codec_calls, options)
     static uint8_t out[8192];
     static float back[500];
     static const struct pici_opts wrong[] = {
-        {0, 1, 0, PICI_ZEROS_EXACT},
-        {1, 1, 0, PICI_ZEROS_EXACT},
-        {offsetof(struct pici_opts, zeros) - 1, 1, 0, PICI_ZEROS_EXACT},
-        {sizeof(struct pici_opts), -1, 0, PICI_ZEROS_EXACT},
-        {sizeof(struct pici_opts), INT_MIN, 0, PICI_ZEROS_EXACT},
-        {sizeof(struct pici_opts), 1, 2, PICI_ZEROS_EXACT},
-        {sizeof(struct pici_opts), 1, -1, PICI_ZEROS_EXACT},
-        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)2},
-        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)3},
+        {0, 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
+        {1, 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
+        {offsetof(struct pici_opts, zeros) - 1, 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
+        {sizeof(struct pici_opts), -1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
+        {sizeof(struct pici_opts), INT_MIN, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
+        {sizeof(struct pici_opts), 1, 2, PICI_ZEROS_EXACT, PICI_PACK_NONE},
+        {sizeof(struct pici_opts), 1, -1, PICI_ZEROS_EXACT, PICI_PACK_NONE},
+        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)2, PICI_PACK_NONE},
+        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)3, PICI_PACK_NONE},
+        {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, (enum pici_pack)2},
+        {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, (enum pici_pack)4},
     };
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         refuse(PICI_E_ARG, out, sizeof out, src, 500, PICI_F32, PICI_BITMAP, &wrong[i]);
@@ -116,7 +118,7 @@ Test(codec_calls, options)
         cr_expect_eq(pici_decompress_range(back, 0, 500, block, block_len, &wrong[i]), PICI_E_ARG, "%u", i);
         cr_expect_eq(pici_scatter_add(back, 500, block, block_len, &wrong[i]), PICI_E_ARG, "%u", i);
     }
-    const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT};
+    const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
     size_t len;
     cr_expect_eq(pici_compress(out, sizeof out, &len, src, 500, PICI_F32, PICI_BITMAP, &many), PICI_OK);
     cr_expect_arr_eq(out, block, block_len);
@@ -128,7 +130,7 @@ Test(codec_calls, options)
  * header, even over an old block. The block's length is enough, with one thread and with several. */
 static void try_capacities(enum pici_dtype dtype, uint64_t n, enum pattern pattern, int threads, size_t step)
 {
-    const struct pici_opts opts = {sizeof opts, threads, 0, PICI_ZEROS_EXACT};
+    const struct pici_opts opts = {sizeof opts, threads, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
     struct rig rig;
     struct pici_info info = PICI_INFO_INIT;
     rig_init(&rig, (size_t)n * ref_width(dtype), n);
@@ -274,7 +276,14 @@ Test(codec_calls, bound)
     /* header, directory, values, two bytes of descriptor a tile, occupancy and padding a group */
     cr_expect_eq(pici_bound(PICI_HYBRID, PICI_F32, 1), 64u + 4 + 2 + 11);
     cr_expect_eq(pici_bound(PICI_HYBRID, PICI_F64, 33 * 4096), 64u + 8 * 33 * 4096 + 2 * 33 + 2 * 19);
-    cr_expect_eq(pici_bound((enum pici_format)4, PICI_F32, 1), 0u);
+    /* the same, five bytes of run descriptor a tile, and 16 more of padding a group */
+    cr_expect_eq(pici_bound(PICI_PACKED, PICI_F32, 1), 64u + 4 + 7 + 27);
+    cr_expect_eq(pici_bound(PICI_PACKED, PICI_F64, 33 * 4096), 64u + 8 * 33 * 4096 + 7 * 33 + 2 * 35);
+    cr_expect_eq(pici_bound(PICI_PACKED, PICI_F8E5M2, 0), 48u);
+    cr_expect_eq(pici_bound(PICI_PACKED, PICI_F64, UINT64_MAX), 0u);
+    cr_expect_eq(pici_bound(PICI_PACKED, PICI_I8, 1), 0u);
+    cr_expect_eq(pici_bound(PICI_PACKED, (enum pici_dtype)0, 1), 0u);
+    cr_expect_eq(pici_bound((enum pici_format)5, PICI_F32, 1), 0u);
     cr_expect_eq(pici_bound((enum pici_format) - 1, PICI_F32, 1), 0u);
     if (sizeof(size_t) == 8) { /* positions of 64 bits beyond 2^32 elements */
         cr_expect_eq(pici_bound(PICI_COO, PICI_U8, UINT64_C(1) << 32), 48 + (UINT64_C(5) << 32));
@@ -298,8 +307,8 @@ Test(codec_calls, widths_and_names)
     }
     for (int f = -2; f < 300; f++) {
         const char *name = pici_format_name((enum pici_format)f);
-        static const char *const formats[] = {"dense", "bitmap", "coo", "hybrid"};
-        if (f >= 0 && f <= 3)
+        static const char *const formats[] = {"dense", "bitmap", "coo", "hybrid", "packed"};
+        if (f >= 0 && f <= 4)
             cr_expect_str_eq(name, formats[f]);
         else if (f == PICI_AUTO)
             cr_expect_str_eq(name, "auto");

@@ -38,16 +38,18 @@ static const struct shape {
     enum pattern pattern;
     int checksum;
 } shapes[] = {
-    {3, PICI_F64, PICI_DENSE, PATTERN_FULL, 0},    {20, PICI_I8, PICI_DENSE, PATTERN_50, 1},
-    {0, PICI_F32, PICI_BITMAP, PATTERN_ZERO, 0},   {70, PICI_F32, PICI_BITMAP, PATTERN_30, 0},
-    {130, PICI_U8, PICI_BITMAP, PATTERN_12, 1},    {4095, PICI_BF16, PICI_BITMAP, PATTERN_0_1, 0},
-    {4096, PICI_F64, PICI_BITMAP, PATTERN_0_1, 0}, {4097, PICI_I16, PICI_BITMAP, PATTERN_0_1, 0},
-    {0, PICI_U64, PICI_COO, PATTERN_ZERO, 0},      {70, PICI_F16, PICI_COO, PATTERN_30, 0},
-    {5000, PICI_F8E5M2, PICI_COO, PATTERN_0_1, 1}, {200, PICI_I64, PICI_COO, PATTERN_8, 0},
-    {0, PICI_F32, PICI_HYBRID, PATTERN_ZERO, 0},   {70, PICI_F32, PICI_HYBRID, PATTERN_30, 0},
-    {130, PICI_U8, PICI_HYBRID, PATTERN_90, 1},    {5000, PICI_BF16, PICI_HYBRID, PATTERN_1, 0},
-    {4097, PICI_F64, PICI_HYBRID, PATTERN_0_1, 0}, {600, PICI_I8, PICI_HYBRID, PATTERN_RUNS, 0},
-    {300, PICI_I32, PICI_HYBRID, PATTERN_FULL, 0},
+    {3, PICI_F64, PICI_DENSE, PATTERN_FULL, 0},     {20, PICI_I8, PICI_DENSE, PATTERN_50, 1},
+    {0, PICI_F32, PICI_BITMAP, PATTERN_ZERO, 0},    {70, PICI_F32, PICI_BITMAP, PATTERN_30, 0},
+    {130, PICI_U8, PICI_BITMAP, PATTERN_12, 1},     {4095, PICI_BF16, PICI_BITMAP, PATTERN_0_1, 0},
+    {4096, PICI_F64, PICI_BITMAP, PATTERN_0_1, 0},  {4097, PICI_I16, PICI_BITMAP, PATTERN_0_1, 0},
+    {0, PICI_U64, PICI_COO, PATTERN_ZERO, 0},       {70, PICI_F16, PICI_COO, PATTERN_30, 0},
+    {5000, PICI_F8E5M2, PICI_COO, PATTERN_0_1, 1},  {200, PICI_I64, PICI_COO, PATTERN_8, 0},
+    {0, PICI_F32, PICI_HYBRID, PATTERN_ZERO, 0},    {70, PICI_F32, PICI_HYBRID, PATTERN_30, 0},
+    {130, PICI_U8, PICI_HYBRID, PATTERN_90, 1},     {5000, PICI_BF16, PICI_HYBRID, PATTERN_1, 0},
+    {4097, PICI_F64, PICI_HYBRID, PATTERN_0_1, 0},  {600, PICI_I8, PICI_HYBRID, PATTERN_RUNS, 0},
+    {300, PICI_I32, PICI_HYBRID, PATTERN_FULL, 0},  {0, PICI_BF16, PICI_PACKED, PATTERN_ZERO, 0},
+    {300, PICI_BF16, PICI_PACKED, PATTERN_FULL, 0}, {200, PICI_F32, PICI_PACKED, PATTERN_70, 1},
+    {70, PICI_F64, PICI_PACKED, PATTERN_30, 0},     {150, PICI_F8E5M2, PICI_PACKED, PATTERN_MASKED, 0},
 };
 
 enum { SHAPES = sizeof shapes / sizeof *shapes };
@@ -241,7 +243,7 @@ Test(codec_hostile, noise)
         if (round % 2 && len >= 8)
             memcpy(noise, "PICI\1", 5);
         if (round % 4 == 3 && len >= 8) {
-            noise[5] %= 4;
+            noise[5] %= 5;
             noise[6] = (uint8_t)(1 + noise[6] % 14);
             noise[7] &= 2;
         }
@@ -347,7 +349,7 @@ Test(codec_hostile, threads_find_every_fault)
         const uint64_t old = ref_get(at, 4);
         ref_put(at, 4, round < 20 ? old + 1 : round < 40 ? 0 : old ^ 0x80);
         for (unsigned i = 0; i < 4; i++) {
-            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT};
+            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
             cr_expect_eq(pici_decompress(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,
                          threads[i]);
             cr_expect_eq(pici_scatter_add(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,
@@ -364,7 +366,7 @@ Test(codec_hostile, threads_find_every_fault)
         const uint64_t old = ref_get(at, 4);
         ref_put(at, 4, round % 2 ? ref_get(at - 4, 4) : N + old);
         for (unsigned i = 0; i < 4; i++) {
-            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT};
+            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
             cr_expect_eq(pici_decompress(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,
                          threads[i]);
             cr_expect_eq(pici_scatter_add(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,

@@ -44,7 +44,7 @@ Test(codec_sizes, options_of_a_newer_caller)
     struct {
         struct pici_opts opts;
         unsigned char tail[TAIL];
-    } newer = {{sizeof newer, 1, 1, PICI_ZEROS_BY_VALUE}, {0}};
+    } newer = {{sizeof newer, 1, 1, PICI_ZEROS_BY_VALUE, PICI_PACK_NONE}, {0}};
     cr_expect_eq(with_options(&newer.opts), PICI_OK);
     for (unsigned i = 0; i < TAIL; i++) {
         newer.tail[i] = 1;

@@ -42,7 +42,8 @@ Test(codec_small, wrong_diff)
     refuse(PICI_E_ARG, out, 4096, base, NULL, 1, PICI_BF16, PICI_AUTO);
     refuse(PICI_E_ARG, out, 4096, base, src, 500, 0, PICI_AUTO);
     refuse(PICI_E_ARG, out, 4096, base, src, 500, 15, PICI_AUTO);
-    refuse(PICI_E_ARG, out, 4096, base, src, 500, PICI_BF16, 4);
+    refuse(PICI_E_ARG, out, 4096, base, src, 500, PICI_BF16, 5);
+    refuse(PICI_E_UNSUPPORTED, out, 4096, base, src, 500, PICI_BF16, PICI_PACKED);
     refuse(PICI_E_ARG, out, 4096, base, src, UINT64_MAX, PICI_BF16, PICI_AUTO);
     refuse(PICI_E_SPACE, out, 31, base, src, 0, PICI_BF16, PICI_AUTO);
     refuse(PICI_E_SPACE, out, 35, base, src, 1, PICI_BF16, PICI_AUTO);

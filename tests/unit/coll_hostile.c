@@ -98,7 +98,8 @@ FIELD(block_magic, m[MSG_BYTES + rng_below(r, 4)] ^= 0x20)
 FIELD(block_version, m[MSG_BYTES + B_VERSION] = 3)
 FIELD(block_hybrid,
       m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_HYBRID ? PICI_COO : PICI_HYBRID))
-FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = PICI_HYBRID + 1)
+FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = PICI_PACKED + 1)
+FIELD(block_packed, m[MSG_BYTES + B_FORMAT] = PICI_PACKED)
 FIELD(block_format,
       m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_DENSE ? PICI_BITMAP : PICI_DENSE))
 FIELD(block_dtype, m[MSG_BYTES + B_DTYPE] = (uint8_t)(m[MSG_BYTES + B_DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
@@ -204,6 +205,7 @@ static const struct untruth {
     {"block_version", block_version, PICI_E_VERSION},
     {"block_hybrid", block_hybrid, ANY},
     {"block_unknown", block_unknown, PICI_E_UNSUPPORTED},
+    {"block_packed", block_packed, PICI_E_UNSUPPORTED},
     {"block_format", block_format, ANY},
     LIE(block_total),
     LIE(block_dtype),

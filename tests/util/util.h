@@ -123,7 +123,8 @@ struct roundtrip {
     const void *dense; /* host order */
     enum pici_format format;
     int checksum;
-    int earlier; /* decoders must accept it, and encoders write another one */
+    int earlier;   /* decoders must accept it, and encoders write another one */
+    int one_level; /* packed */
     const uint8_t *block;
     size_t len;
 };
@@ -137,8 +138,12 @@ struct verdict {
     size_t len;
 };
 
-/* Call fn for each block of DIRECTORY/roundtrip.txt or verify.txt. Returns how many, or -1 if the file is missing or
- * not as its README says. */
+/* Call fn for each block of DIRECTORY/FILE, of the syntax of roundtrip.txt or verify.txt. Returns how many, or -1 if
+ * the file is missing or not as its README says. */
+int blocks_read(const char *directory, const char *file, void (*fn)(const struct roundtrip *, void *), void *context);
+int faults_read(const char *directory, const char *file, void (*fn)(const struct verdict *, void *), void *context);
+
+/* The same of roundtrip.txt and verify.txt. */
 int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, void *), void *context);
 int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void *), void *context);
 
@@ -223,6 +228,7 @@ struct subject {
 struct rig {
     struct guard src, block, dst;
     struct rng rng;
+    int one_level; /* packed blocks have one level */
 };
 
 /* Room for inputs of up to bytes. */

@@ -87,14 +87,14 @@ static unsigned dtype_named(const char *name)
     return 0;
 }
 
-int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, void *), void *context)
+int blocks_read(const char *directory, const char *file, void (*fn)(const struct roundtrip *, void *), void *context)
 {
     struct text t;
     struct roundtrip c = {.name = ""};
     uint8_t *dense = NULL;
     const char *word;
     int calls = 0;
-    if (!text_open(&t, directory, "roundtrip.txt"))
+    if (!text_open(&t, directory, file))
         return -1;
     while ((word = token(&t))) {
         size_t bytes;
@@ -117,11 +117,12 @@ int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, 
             uint8_t *block = byte_string(&t, &c.len);
             if (!block || !dense)
                 break;
-            for (int f = PICI_DENSE; f <= PICI_HYBRID; f++)
+            for (int f = PICI_DENSE; f <= PICI_PACKED; f++)
                 if (strcmp(format, pici_format_name((enum pici_format)f)) == 0)
                     c.format = (enum pici_format)f;
             c.checksum = strcmp(checksum, "checksum") == 0;
             c.earlier = strcmp(checksum, "earlier") == 0;
+            c.one_level = strcmp(checksum, "fast") == 0;
             c.block = block;
             fn(&c, context);
             calls++;
@@ -133,13 +134,13 @@ int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, 
     return word ? -1 : calls;
 }
 
-int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void *), void *context)
+int faults_read(const char *directory, const char *file, void (*fn)(const struct verdict *, void *), void *context)
 {
     struct text t;
     struct verdict c = {.name = ""};
     const char *word;
     int calls = 0;
-    if (!text_open(&t, directory, "verify.txt"))
+    if (!text_open(&t, directory, file))
         return -1;
     while ((word = token(&t))) {
         if (strcmp(word, "case") == 0) {
@@ -172,6 +173,16 @@ int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void
     }
     free(t.all);
     return word ? -1 : calls;
+}
+
+int roundtrips_read(const char *directory, void (*fn)(const struct roundtrip *, void *), void *context)
+{
+    return blocks_read(directory, "roundtrip.txt", fn, context);
+}
+
+int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void *), void *context)
+{
+    return faults_read(directory, "verify.txt", fn, context);
 }
 
 /* A byte string of n elements, in host order; null if it is not one. */

@@ -74,6 +74,8 @@ static int encode(struct job *job)
     if (leftover)
         return tool_bad_at(job->input.name, job->size - leftover, "%zu bytes are left over: not a whole number of %s",
                            leftover, pici_dtype_name(dtype));
+    if (options->format == PICI_PACKED && !pici_bound(PICI_PACKED, dtype, 0))
+        return tool_usage(NULL, "--format packed: only for floats, not %s", pici_dtype_name(dtype));
     size_t block_size, capacity = pici_bound(options->format, dtype, count); /* 0: does not fit size_t */
     job->to = capacity ? malloc(capacity) : NULL;
     if (!job->to)
@@ -82,6 +84,7 @@ static int encode(struct job *job)
     codec_options.threads = options->threads;
     codec_options.checksum = options->checksum;
     codec_options.zeros = options->zeros;
+    codec_options.pack = options->pack;
     source_swap_raw(job->from, job->size, width);
     const enum pici_status status =
         pici_compress(job->to, capacity, &block_size, job->from, count, dtype, options->format, &codec_options);

@@ -70,6 +70,7 @@ static int copy(struct job *job, const struct tool_options *options)
     writer_options.threads = options->threads;
     writer_options.zstd_level = options->zstd;
     writer_options.zeros = options->zeros;
+    writer_options.pack = options->pack;
     job->chunk_elements = writer_options.chunk_elements;
     job->chunks = tool_threads(options->threads);
     size_t chunk = writer_options.chunk_elements * sizeof(uint64_t);
