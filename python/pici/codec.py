@@ -31,7 +31,7 @@ from . import _arrays, _codec
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, OPAQUE, DType, DTypeLike, named
-from ._kwargs import Decoding, DecodingAs, Encoding, Zeros
+from ._kwargs import Decoding, DecodingAs, Encoding, Pack, Zeros
 from ._libraries import ALIASES
 from ._ranges import u64
 from .errors import Error, Fault, SpaceError, make
