@@ -68,8 +68,8 @@ static void in_safetensors(const char *path, const char *begun,
 void names_each(const char *path, const char *begun,
                 void (*offer)(const char *begun, const char *dashes, const char *word, const char *meaning))
 {
-    struct stat info;
-    if (stat(path, &info) == 0 && S_ISREG(info.st_mode) &&
+    struct stat file_info;
+    if (stat(path, &file_info) == 0 && S_ISREG(file_info.st_mode) &&
         !in_pici(path, begun, offer)) /* opening a FIFO would block */
         in_safetensors(path, begun, offer);
 }

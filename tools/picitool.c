@@ -420,16 +420,16 @@ __attribute__((format(printf, 2, 3))) static int wrong(const struct verb *verb, 
 static int no_option(const struct verb *verb, const char *word)
 {
     char typed[64], hint[SUGGEST_HINT];
-    struct suggest near;
+    struct suggest nearest;
     const char *letters = word + (word[0] == '-') + (word[0] == '-' && word[1] == '-');
     snprintf(typed, sizeof typed, "%.*s", (int)strcspn(letters, "="), letters);
-    suggest_start(&near, typed);
+    suggest_start(&nearest, typed);
     for (int i = 0; i < OPTIONS; i++)
         if (takes(verb, i) && strcmp(options[i].name, typed) == 0)
             return wrong(verb, "--%s takes no value", typed);
         else if (takes(verb, i))
-            suggest_word(&near, options[i].name);
-    return wrong(verb, "no option %s%s", word, suggest_hint(&near, "--", hint));
+            suggest_word(&nearest, options[i].name);
+    return wrong(verb, "no option %s%s", word, suggest_hint(&nearest, "--", hint));
 }
 
 /* "-19": the digit that getopt has found, and the rest of its word, of which what follows the digits is parsed next. */
@@ -550,9 +550,9 @@ static int run_recursive(const struct verb *verb, struct tool_options *chosen)
 static int run_operands(const struct verb *verb, const struct verb *as, struct tool_options *chosen)
 {
     static char dash[] = "-", *standard_input[] = {dash, NULL};
-    struct stat info;
+    struct stat file_info;
     if (!chosen->nargs && as->most == INT32_MAX && as->least <= 1) {
-        if (fstat(STDIN_FILENO, &info) != 0 || S_ISCHR(info.st_mode))
+        if (fstat(STDIN_FILENO, &file_info) != 0 || S_ISCHR(file_info.st_mode))
             return wrong(as, "no input file given, and standard input is %s",
                          isatty(STDIN_FILENO) ? "a terminal" : "no file and no pipe");
         chosen->args = standard_input;
@@ -740,8 +740,8 @@ static bool is_path(const char *word)
 
 static int run(int argc, char **argv)
 {
-    struct stat info;
-    if (argc < 2 && (fstat(STDIN_FILENO, &info) != 0 || S_ISCHR(info.st_mode)))
+    struct stat file_info;
+    if (argc < 2 && (fstat(STDIN_FILENO, &file_info) != 0 || S_ISCHR(file_info.st_mode)))
         return tool_usage(NULL, "needs a verb; see picitool --help");
     if (argc < 2)
         return run_bare(argc, argv);
@@ -768,12 +768,12 @@ static int run(int argc, char **argv)
     }
     if (word[0] == '-' || is_path(word))
         return run_bare(argc, argv);
-    struct suggest near;
+    struct suggest nearest;
     char hint[SUGGEST_HINT];
-    suggest_start(&near, word);
+    suggest_start(&nearest, word);
     for (int i = 0; i < VERBS; i++)
-        suggest_word(&near, verbs[i].group ? verbs[i].group : verbs[i].name);
-    suggest_hint(&near, "", hint);
+        suggest_word(&nearest, verbs[i].group ? verbs[i].group : verbs[i].name);
+    suggest_hint(&nearest, "", hint);
     return tool_usage(NULL, "no verb %s%s%s see picitool --help", word, hint, hint[0] ? "" : ";");
 }
 

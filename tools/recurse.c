@@ -42,19 +42,19 @@ static int look(struct recursed *found, const char *folder, bool compress, int d
     for (int i = 0; i < count; i++) {
         const size_t capacity = strlen(folder) + strlen(entry[i]->d_name) + 2;
         char *const path = status ? NULL : malloc(capacity);
-        struct stat info;
+        struct stat file_info;
         if (path)
             snprintf(path, capacity, "%s/%s", folder, entry[i]->d_name);
         else if (!status)
             status = tool_nomem(folder, "the list of files");
         free(entry[i]);
-        const bool there = path && lstat(path, &info) == 0;
-        if (there && S_ISREG(info.st_mode) &&
+        const bool there = path && lstat(path, &file_info) == 0;
+        if (there && S_ISREG(file_info.st_mode) &&
             (compress ? tool_type_of(path) != TYPE_RAW : tool_has_extension(path, ".pici"))) {
             status = add(found, path);
             continue;
         }
-        if (there && S_ISDIR(info.st_mode))
+        if (there && S_ISDIR(file_info.st_mode))
             status = look(found, path, compress, depth + 1);
         free(path);
     }
@@ -66,8 +66,8 @@ int recurse(struct recursed *found, const struct tool_options *options, bool com
 {
     *found = (struct recursed){.args = NULL};
     for (int i = 0; i < options->nargs; i++) {
-        struct stat info;
-        if (stat(options->args[i], &info) == 0 && S_ISDIR(info.st_mode)) {
+        struct stat file_info;
+        if (stat(options->args[i], &file_info) == 0 && S_ISDIR(file_info.st_mode)) {
             TRY(look(found, options->args[i], compress, 0));
             continue;
         }

@@ -94,10 +94,10 @@ int tool_usage(const char *file, const char *what, ...)
     return TOOL_USAGE;
 }
 
-int tool_no_tensor(const char *file, const struct suggest *near)
+int tool_no_tensor(const char *file, const struct suggest *nearest)
 {
     char hint[SUGGEST_HINT];
-    return tool_bad(file, "has no tensor %s%s", near->typed, suggest_hint(near, "", hint));
+    return tool_bad(file, "has no tensor %s%s", nearest->typed, suggest_hint(nearest, "", hint));
 }
 
 int tool_nomem(const char *file, const char *what)

@@ -101,9 +101,9 @@ int tool_usage(const char *file, const char *what, ...) __attribute__((format(pr
 /* Print "picitool: FILE: warning: what" on stderr, as one line. Nothing with --quiet. */
 void tool_warn(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* tool_bad: file has no tensor of the name for which near searched; suggests the nearest one. */
+/* tool_bad: file has no tensor of the name that was searched for; suggests the nearest one. */
 struct suggest;
-int tool_no_tensor(const char *file, const struct suggest *near);
+int tool_no_tensor(const char *file, const struct suggest *nearest);
 
 /* The last message of these functions on this thread, without program and file. */
 const char *tool_last_error(void);

@@ -66,15 +66,15 @@ static int parse_word(const char *option, const char *typed, const char *(*word)
 {
     char all[160], hint[SUGGEST_HINT];
     size_t used = 0;
-    struct suggest near;
-    suggest_start(&near, typed);
+    struct suggest nearest;
+    suggest_start(&nearest, typed);
     for (*index = 0; word(*index); ++*index) {
         if (strcmp(typed, word(*index)) == 0)
             return TOOL_OK;
-        suggest_word(&near, word(*index));
+        suggest_word(&nearest, word(*index));
         used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", *index ? ", " : "", word(*index));
     }
-    return tool_usage(NULL, "--%s %s: not one of %s%s", option, typed, all, suggest_hint(&near, "", hint));
+    return tool_usage(NULL, "--%s %s: not one of %s%s", option, typed, all, suggest_hint(&nearest, "", hint));
 }
 
 /* "pici" is what the format bitmap was called until version 0.3. */

@@ -156,7 +156,7 @@ Test(tool, density_counts)
                 k = N - at;
             counted += density_add(d, p + at * width, k, width);
         }
-        cr_assert(counted == nnz && d->nnz == nnz && d->elements == N);
+        cr_assert(counted == nnz && d->nonzeros == nnz && d->elements == N);
         cr_assert(d->cell_elements > DENSITY_ROW && density_cells(d) <= DENSITY_CELLS);
         for (size_t parts = 1; parts <= density_cells(d); parts = parts * 2 + 1) {
             uint64_t first = 0, sum = 0;

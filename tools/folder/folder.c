@@ -18,8 +18,8 @@ enum { QUOTE = 96, ENTRIES_MOST = 1 << 20, FOLDER_DEPTH_MOST = 16 };
 
 bool folder_is(const char *path)
 {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    struct stat file_info;
+    return stat(path, &file_info) == 0 && S_ISDIR(file_info.st_mode);
 }
 
 /* Prints "FOLDER/NAME: what". Returns TOOL_BAD. */
@@ -69,16 +69,16 @@ static int scan_at(struct folder *folder, int at, const char *name, const char *
 /* Takes an entry of the folder directory, unless it is one to be left out. name: with the folders that it is in */
 static int take_named(struct folder *folder, DIR *directory, const char *entry, const char *name, unsigned depth)
 {
-    struct stat info, followed;
+    struct stat file_info, followed;
     const char *reason;
-    if (fstatat(dirfd(directory), entry, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+    if (fstatat(dirfd(directory), entry, &file_info, AT_SYMLINK_NOFOLLOW) != 0 ||
         fstatat(dirfd(directory), entry, &followed, 0) != 0)
         return bad_file(folder, name, strerror(errno));
     if (S_ISDIR(followed.st_mode) && entry[0] == '.') /* as .git and .cache are */
         return TOOL_OK;
-    if (S_ISDIR(followed.st_mode) && !S_ISDIR(info.st_mode))
+    if (S_ISDIR(followed.st_mode) && !S_ISDIR(file_info.st_mode))
         return bad_file(folder, name, "is a symbolic link to a folder: only links to files are followed");
-    if (S_ISDIR(info.st_mode))
+    if (S_ISDIR(file_info.st_mode))
         return scan_at(folder, dirfd(directory), entry, name, depth + 1);
     if (!S_ISREG(followed.st_mode))
         return bad_file(folder, name, "is not a regular file");
@@ -101,13 +101,13 @@ static int take(struct folder *folder, DIR *directory, const char *entry, const 
 /* Takes what is in the folder `name` in the folder `at`. prefix: its path in folder, or NULL: it is folder */
 static int scan_at(struct folder *folder, int at, const char *name, const char *prefix, unsigned depth)
 {
-    struct stat info;
+    struct stat file_info;
     const char *const shown = prefix ? prefix : "";
     if (depth > FOLDER_DEPTH_MOST)
         return bad_file(folder, shown, "has too many folders in one another");
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (prefix ? O_NOFOLLOW : 0));
     DIR *const directory = fd >= 0 ? fdopendir(fd) : NULL;
-    if (!directory || fstat(fd, &info) != 0) {
+    if (!directory || fstat(fd, &file_info) != 0) {
         const int error = errno;
         if (directory)
             closedir(directory);
@@ -116,7 +116,7 @@ static int scan_at(struct folder *folder, int at, const char *name, const char *
         return prefix ? bad_file(folder, prefix, strerror(error)) : tool_bad(folder->path, "%s", strerror(error));
     }
     if (!prefix)
-        folder->mode = info.st_mode;
+        folder->mode = file_info.st_mode;
     int status = TOOL_OK;
     for (struct dirent *entry; !status && (errno = 0, entry = readdir(directory));)
         status = take(folder, directory, entry->d_name, prefix, depth);
@@ -475,10 +475,10 @@ static int copy(struct copy *copied, const char *path, const char *to, struct fo
         TRY(output_open(&copied->output, to, &copied->input, false));
         output_times(&copied->output, &copied->input);
     }
-    for (size_t got = PIECE; got == PIECE;) {
-        TRY(input_read(&copied->input, copied->piece, PIECE, &got));
+    for (size_t received = PIECE; received == PIECE;) {
+        TRY(input_read(&copied->input, copied->piece, PIECE, &received));
         if (to)
-            TRY(output_write(&copied->output, copied->piece, got));
+            TRY(output_write(&copied->output, copied->piece, received));
         progress_at(&copied->progress, copied->input.position, copied->input.position);
     }
     *sum = folder_input_sum(&copied->input);

@@ -93,16 +93,16 @@ static int begin_folder(const struct folder_make *making, const char *name)
 /* Gives a folder the permissions of the one of the same name, and writes its entries to the disk. */
 static int end_folder(const struct folder_make *making, const char *name)
 {
-    struct stat info = {.st_mode = 0};
+    struct stat file_info = {.st_mode = 0};
     char *const path = folder_path(making->to, name, ""), *const old_path = folder_path(making->from->path, name, "");
     int status = path && old_path ? TOOL_OK : TOOL_BAD;
     const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (old_path)
-        (void)stat(old_path, &info); /* if there is none, its owner alone may read it */
-    if (!status && (fd < 0 || fchmod(fd, (info.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
+        (void)stat(old_path, &file_info); /* if there is none, its owner alone may read it */
+    if (!status && (fd < 0 || fchmod(fd, (file_info.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
         status = tool_bad(path, "%s", strerror(errno));
-    if (!status && info.st_mode)
-        (void)futimens(fd, (struct timespec[]){info.st_atim, info.st_mtim});
+    if (!status && file_info.st_mode)
+        (void)futimens(fd, (struct timespec[]){file_info.st_atim, file_info.st_mtim});
     if (fd >= 0)
         close(fd);
     free(path);
@@ -158,9 +158,9 @@ static int make_all(struct folder_make *making, struct outfolder *to, const char
     TRY(each_folder(making, end_folder));
     if (making->with_list)
         TRY(write_list(making));
-    struct stat info;
-    if (!making->mode && stat(making->from->path, &info) == 0) /* one folder is made of another, not of two */
-        (void)futimens(to->fd, (struct timespec[]){info.st_atim, info.st_mtim});
+    struct stat file_info;
+    if (!making->mode && stat(making->from->path, &file_info) == 0) /* one folder is made of another, not of two */
+        (void)futimens(to->fd, (struct timespec[]){file_info.st_atim, file_info.st_mtim});
     TRY(outfolder_commit(to));
     tell(making, out, results, term_now() - start);
     return TOOL_OK;

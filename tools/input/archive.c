@@ -92,13 +92,14 @@ int archive_begin(struct archive *archive, const struct archive_part *part)
     return part->bytes ? TOOL_OK : end_part(archive);
 }
 
-int archive_take(struct archive *archive, const struct archive_part *part, void *buffer, size_t bytes, uint64_t left)
+int archive_take(struct archive *archive, const struct archive_part *part, void *buffer, size_t bytes,
+                 uint64_t remaining)
 {
     if (!archive->unzipping)
-        return read_at(archive, buffer, bytes, part->offset + (part->bytes - left));
+        return read_at(archive, buffer, bytes, part->offset + (part->bytes - remaining));
     if (!unzip_take(&archive->unzip, buffer, bytes))
         return archive_refuse(archive);
-    return bytes == left ? end_part(archive) : TOOL_OK;
+    return bytes == remaining ? end_part(archive) : TOOL_OK;
 }
 
 void archive_close(struct archive *archive)

@@ -87,7 +87,7 @@ int archive_begin(struct archive *, const struct archive_part *);
 
 /* Read the next bytes of the part. With the last ones, the entry's CRC-32 is checked, except that of storages of a .pt
  * file that are not deflated, which nothing checks. */
-int archive_take(struct archive *, const struct archive_part *, void *buffer, size_t bytes, uint64_t left);
+int archive_take(struct archive *, const struct archive_part *, void *buffer, size_t bytes, uint64_t remaining);
 
 /* How tensor i of torch lies in its storage, in words: "strides [1, 3]", "from 12 of embed.weight"; "" if it is all of
  * the storage, in row-major order, and the one that the storage is described by. Returns buffer. */

@@ -37,51 +37,51 @@ int input_open(struct input *input, const char *path)
         took_stdin = true;
     *input = (struct input){.name = tool_input_name(path), .fd = -1};
     int fd = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
-    struct stat info;
-    if (fd < 0 || fstat(fd, &info) < 0) {
+    struct stat file_info;
+    if (fd < 0 || fstat(fd, &file_info) < 0) {
         int error = errno;
         if (fd > STDERR_FILENO)
             close(fd);
         return tool_bad(input->name, "%s", strerror(error));
     }
     input->fd = fd;
-    if (S_ISDIR(info.st_mode)) {
+    if (S_ISDIR(file_info.st_mode)) {
         input_close(input);
         return tool_bad(input->name, "is a directory");
     }
-    if (S_ISFIFO(info.st_mode))
+    if (S_ISFIFO(file_info.st_mode))
         input_widen_pipe(fd);
-    input->device = info.st_dev;
-    input->inode = info.st_ino;
-    input->size = info.st_size;
-    input->changed = info.st_mtim;
+    input->device = file_info.st_dev;
+    input->inode = file_info.st_ino;
+    input->size = file_info.st_size;
+    input->changed = file_info.st_mtim;
     /* A standard input that has been read from does not start at its first byte, so it is treated as a stream. So is a
      * file of length 0: many files in /proc have that length and are not empty. */
-    input->regular = S_ISREG(info.st_mode) && info.st_size > 0 && lseek(fd, 0, SEEK_CUR) == 0;
-    input->bytes = input->regular ? (uint64_t)info.st_size : 0;
+    input->regular = S_ISREG(file_info.st_mode) && file_info.st_size > 0 && lseek(fd, 0, SEEK_CUR) == 0;
+    input->bytes = input->regular ? (uint64_t)file_info.st_size : 0;
     return TOOL_OK;
 }
 
 /* Reads size bytes from the descriptor, or fewer at the end. Returns 0 or errno. */
-static int read_all(struct input *input, void *buffer, size_t size, size_t *got)
+static int read_all(struct input *input, void *buffer, size_t size, size_t *received)
 {
     char *bytes = buffer;
-    *got = 0;
-    while (*got < size) {
-        size_t want = size - *got < IO_MOST ? size - *got : IO_MOST;
-        ssize_t count = read(input->fd, bytes + *got, want);
+    *received = 0;
+    while (*received < size) {
+        size_t want = size - *received < IO_MOST ? size - *received : IO_MOST;
+        ssize_t count = read(input->fd, bytes + *received, want);
         if (count < 0 && errno == EINTR)
             continue;
         if (count < 0)
             return errno;
         if (count == 0)
             break;
-        *got += (size_t)count;
+        *received += (size_t)count;
     }
     return 0;
 }
 
-int input_take(void *context, void *buffer, size_t capacity, size_t *got)
+int input_take(void *context, void *buffer, size_t capacity, size_t *received)
 {
     struct input *input = context;
     size_t ready = input->peek_size < capacity ? input->peek_size : capacity, more;
@@ -90,31 +90,31 @@ int input_take(void *context, void *buffer, size_t capacity, size_t *got)
     input->peek_position += (unsigned)ready;
     input->peek_size -= (unsigned)ready;
     input->error = read_all(input, (char *)buffer + ready, capacity - ready, &more);
-    *got = ready + more;
-    input->position += *got;
+    *received = ready + more;
+    input->position += *received;
     if (input->hashed)
-        pici_xxh64_update(&input->hash, buffer, *got);
+        pici_xxh64_update(&input->hash, buffer, *received);
     if (input->progress)
         progress_at(input->progress, input->position, input->position);
     return input->error;
 }
 
-/* Whether info is of the file as it was when it was opened. */
-static bool is_unchanged(const struct input *input, const struct stat *info)
+/* Whether file_info is of the file as it was when it was opened. */
+static bool is_unchanged(const struct input *input, const struct stat *file_info)
 {
-    return info->st_size == input->size && info->st_mtim.tv_sec == input->changed.tv_sec &&
-           info->st_mtim.tv_nsec == input->changed.tv_nsec;
+    return file_info->st_size == input->size && file_info->st_mtim.tv_sec == input->changed.tv_sec &&
+           file_info->st_mtim.tv_nsec == input->changed.tv_nsec;
 }
 
 /* Opens a file that rests. Returns a descriptor, or -1 and errno. */
 static int open_again(const struct input *input)
 {
     const int fd = open(input->reopen_path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    struct stat info;
+    struct stat file_info;
     if (fd < 0)
         return -1;
-    int error = fstat(fd, &info) < 0 ? errno : 0;
-    if (!error && (!input_is_file(input, &info) || !is_unchanged(input, &info)))
+    int error = fstat(fd, &file_info) < 0 ? errno : 0;
+    if (!error && (!input_is_file(input, &file_info) || !is_unchanged(input, &file_info)))
         error = ESTALE;
     if (!error)
         return fd;
@@ -146,10 +146,10 @@ int input_wake(struct input *input)
 
 int input_expect_unchanged(const struct input *input, const char *name)
 {
-    struct stat info;
-    if (fstat(input->fd, &info) < 0)
+    struct stat file_info;
+    if (fstat(input->fd, &file_info) < 0)
         return tool_bad(name, "%s", strerror(errno));
-    return is_unchanged(input, &info) ? TOOL_OK : tool_bad(name, "has changed while it was read");
+    return is_unchanged(input, &file_info) ? TOOL_OK : tool_bad(name, "has changed while it was read");
 }
 
 /* Reads size bytes at an offset. Returns 0 or errno. */
@@ -183,9 +183,9 @@ int input_read_at(void *context, void *buffer, size_t size, uint64_t offset)
     return error;
 }
 
-int input_read(struct input *input, void *buffer, size_t size, size_t *got)
+int input_read(struct input *input, void *buffer, size_t size, size_t *received)
 {
-    int error = input_take(input, buffer, size, got);
+    int error = input_take(input, buffer, size, received);
     return error ? tool_bad_at(input->name, input->position, "%s", strerror(error)) : TOOL_OK;
 }
 
@@ -197,7 +197,7 @@ int input_seek(struct input *input, uint64_t offset)
                                                          : TOOL_OK;
 }
 
-int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *got)
+int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *received)
 {
     if (!input->peek_size) {
         size_t more;
@@ -207,21 +207,21 @@ int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *got)
         input->peek_position = 0;
         input->peek_size = (unsigned)more;
     }
-    *got = input->peek_size < size ? input->peek_size : size;
-    memcpy(buffer, input->peeked + input->peek_position, *got);
+    *received = input->peek_size < size ? input->peek_size : size;
+    memcpy(buffer, input->peeked + input->peek_position, *received);
     return TOOL_OK;
 }
 
 int input_slurp(struct input *input, uint8_t **data, size_t *size)
 {
     /* One byte more than the file's length, so that its end is seen without growing the buffer. */
-    size_t capacity = 1 << 16, filled = 0, got;
+    size_t capacity = 1 << 16, filled = 0, received;
     if (input->regular && input->bytes >= input->position && input->bytes - input->position < SIZE_MAX / 2)
         capacity = (size_t)(input->bytes - input->position) + 1;
     uint8_t *content = malloc(capacity);
     while (content) {
-        int status = input_read(input, content + filled, capacity - filled, &got);
-        filled += got;
+        int status = input_read(input, content + filled, capacity - filled, &received);
+        filled += received;
         if (status) {
             free(content);
             return status;
@@ -265,9 +265,10 @@ void input_close(struct input *input)
     input->fd = -1;
 }
 
-bool input_is_file(const struct input *input, const struct stat *info)
+bool input_is_file(const struct input *input, const struct stat *file_info)
 {
-    return input && S_ISREG(info->st_mode) && input->device == info->st_dev && input->inode == info->st_ino;
+    return input && S_ISREG(file_info->st_mode) && input->device == file_info->st_dev &&
+           input->inode == file_info->st_ino;
 }
 
 void input_hash(struct input *input)
@@ -278,8 +279,8 @@ void input_hash(struct input *input)
 
 bool input_is(const struct input *input, const char *path)
 {
-    struct stat info;
-    return stat(path, &info) == 0 && input_is_file(input, &info);
+    struct stat file_info;
+    return stat(path, &file_info) == 0 && input_is_file(input, &file_info);
 }
 
 uint64_t input_length(const struct input *input)
@@ -289,18 +290,18 @@ uint64_t input_length(const struct input *input)
 
 int input_remove(const struct input *input, const char *path)
 {
-    struct stat info;
+    struct stat file_info;
     if (strcmp(path, "-") == 0)
         return TOOL_OK;
-    if (lstat(path, &info) < 0)
+    if (lstat(path, &file_info) < 0)
         return tool_bad(path, "not removed: %s", strerror(errno));
-    if (S_ISLNK(info.st_mode))
+    if (S_ISLNK(file_info.st_mode))
         return tool_bad(path, "not removed: it is a symbolic link");
-    if (!S_ISREG(info.st_mode))
+    if (!S_ISREG(file_info.st_mode))
         return tool_bad(path, "not removed: it is not a regular file");
-    if (!input_is_file(input, &info))
+    if (!input_is_file(input, &file_info))
         return tool_bad(path, "not removed: it is another file than the one that was read");
-    if (!is_unchanged(input, &info))
+    if (!is_unchanged(input, &file_info))
         return tool_bad(path, "not removed: it has changed while it was read");
     return unlink(path) < 0 ? tool_bad(path, "not removed: %s", strerror(errno)) : TOOL_OK;
 }

@@ -39,11 +39,11 @@ struct input {
 /* path "-": standard input. A directory is refused. */
 int input_open(struct input *input, const char *path);
 
-/* Copy the next bytes, at most INPUT_PEEK, without taking them. *got < size only at the end of the file. */
-int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *got);
+/* Copy the next bytes, at most INPUT_PEEK, without taking them. *received < size only at the end of the file. */
+int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *received);
 
 /* Read size bytes, or fewer only at the end of the file. */
-int input_read(struct input *input, void *buffer, size_t size, size_t *got);
+int input_read(struct input *input, void *buffer, size_t size, size_t *received);
 
 /* Read everything that is left into new memory. The caller frees *data, which is set if this does not fail. */
 int input_slurp(struct input *input, uint8_t **data, size_t *size);
@@ -52,7 +52,7 @@ int input_slurp(struct input *input, uint8_t **data, size_t *size);
 int input_slurp_path(const char *path, uint64_t most, uint8_t **data, size_t *size);
 
 /* A pici_read_fn whose context is an input. Prints nothing; returns errno and keeps it in input->error. */
-int input_take(void *context, void *buffer, size_t capacity, size_t *got);
+int input_take(void *context, void *buffer, size_t capacity, size_t *received);
 
 /* Let a regular input, opened at path, rest, unless few others (pici_files_kept) are open: its descriptor is closed,
  * and input_read_at opens the file for each call until input_wake. The file must not change meanwhile. Standard input
@@ -73,9 +73,10 @@ int input_seek(struct input *input, uint64_t offset);
 /* Hash what is taken from now on, before the first byte is. */
 void input_hash(struct input *input);
 
-/* Whether path, or the file of which info is the status, is the regular file that input has open. input may be NULL. */
+/* Whether path, or the file of which file_info is the status, is the regular file that input has open. input may be
+ * NULL. */
 bool input_is(const struct input *input, const char *path);
-bool input_is_file(const struct input *input, const struct stat *info);
+bool input_is_file(const struct input *input, const struct stat *file_info);
 
 /* Whether standard input is, or was, an input, so that no answers can be read from it. */
 bool input_took_stdin(void);

@@ -71,16 +71,16 @@ const char *looks(struct input *input, const uint8_t *head, size_t size, enum to
 static int peek(struct input *input, struct sniff *sniffed)
 {
     uint8_t first[SNIFF_BYTES];
-    size_t got = input->bytes < sizeof first ? (size_t)input->bytes : sizeof first;
+    size_t received = input->bytes < sizeof first ? (size_t)input->bytes : sizeof first;
     if (!input->regular) {
-        TRY(input_peek(input, first, sizeof first, &got));
+        TRY(input_peek(input, first, sizeof first, &received));
     } else { /* it may be at rest */
         const struct input saved = *input;
-        if (input_read_at(input, first, got, 0))
-            got = 0;
+        if (input_read_at(input, first, received, 0))
+            received = 0;
         *input = saved;
     }
-    *sniffed = sniff(first, got);
+    *sniffed = sniff(first, received);
     return TOOL_OK;
 }
 

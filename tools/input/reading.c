@@ -19,11 +19,11 @@ enum { VERSION_AT = 8, VERSION_FIRST = 1 };
 int reading_kind(struct input *input, const char *path, enum reading_kind *kind)
 {
     uint8_t first[8];
-    size_t got;
-    TRY(input_peek(input, first, sizeof first, &got));
-    if (got == 8 && memcmp(first, file_header, 8) == 0)
+    size_t received;
+    TRY(input_peek(input, first, sizeof first, &received));
+    if (received == 8 && memcmp(first, file_header, 8) == 0)
         *kind = READING_FILE;
-    else if (got >= 4 && memcmp(first, "PICI", 4) == 0)
+    else if (received >= 4 && memcmp(first, "PICI", 4) == 0)
         *kind = READING_BLOCK;
     else if (tool_has_extension(path, ".pici"))
         *kind = READING_FILE;
@@ -81,15 +81,15 @@ int reading_open(struct reading *reading, struct input *input, int threads, bool
     TRY(looks_refuse(input));
     uint8_t first[INPUT_PEEK];
     char text[LOOKS_TEXT];
-    size_t got = 0;
+    size_t received = 0;
     if (!input->regular)
-        TRY(input_peek(input, first, sizeof first, &got));
+        TRY(input_peek(input, first, sizeof first, &received));
     struct pici_reader_opts reader_options = PICI_READER_OPTS_INIT;
     reader_options.threads = threads;
     enum pici_status status =
         reading->at_random ? pici_reader_open_at(&reading->reader, input_read_at, input, input->bytes, &reader_options)
                            : pici_reader_open_stream(&reading->reader, input_take, input, &reader_options);
-    return status ? say(reading, status, looks_after(input, first, got, TYPE_UNSET, text)) : TOOL_OK;
+    return status ? say(reading, status, looks_after(input, first, received, TYPE_UNSET, text)) : TOOL_OK;
 }
 
 /* Repairs the file header in bytes, the size bytes of the file at offset. Its bytes are always the same, so a damaged
@@ -108,24 +108,24 @@ static int mended_at(void *context, void *buffer, size_t size, uint64_t offset)
     return error;
 }
 
-static int mended_take(void *context, void *buffer, size_t capacity, size_t *got)
+static int mended_take(void *context, void *buffer, size_t capacity, size_t *received)
 {
     const uint64_t offset = ((struct input *)context)->position;
-    int error = input_take(context, buffer, capacity, got);
+    int error = input_take(context, buffer, capacity, received);
     if (!error)
-        mend(buffer, *got, offset);
+        mend(buffer, *received, offset);
     return error;
 }
 
 int reading_salvage(struct reading *reading, struct input *input, int threads, uint64_t fill_most)
 {
     uint8_t header[sizeof file_header];
-    size_t got;
+    size_t received;
     *reading = (struct reading){.input = input, .keep_going = true, .fill_most = fill_most};
-    TRY(input_peek(input, header, sizeof header, &got));
-    if (got > VERSION_AT && header[VERSION_AT] == VERSION_FIRST)
+    TRY(input_peek(input, header, sizeof header, &received));
+    if (received > VERSION_AT && header[VERSION_AT] == VERSION_FIRST)
         header[VERSION_AT] = file_header[VERSION_AT];
-    if (got < sizeof header || memcmp(header, file_header, got) != 0) {
+    if (received < sizeof header || memcmp(header, file_header, received) != 0) {
         tool_bad_at(input->name, 0, "damaged file header; trying to read it as a .pici file of version 1 or 2");
         reading->lost++;
     }
@@ -165,15 +165,15 @@ static bool of_the_end(const struct reading *reading, uint64_t offset)
     return index == offset && memcmp(trailer + 24, "PICI.END", 8) == 0;
 }
 
-int reading_next(struct reading *reading, struct pici_tensor_info *tensor, bool *more)
+int reading_next(struct reading *reading, struct pici_tensor_info *tensor, bool *has_more)
 {
     int found = 0;
     *tensor = (struct pici_tensor_info)PICI_TENSOR_INFO_INIT;
-    *more = false;
+    *has_more = false;
     if (reading->broke_off)
         return TOOL_OK;
     enum pici_status status = pici_reader_next(reading->reader, tensor, &found);
-    *more = !status && found;
+    *has_more = !status && found;
     if (!status || !goes_on(reading, status))
         return status ? reading_failed(reading, status) : TOOL_OK;
     bool none = of_the_end(reading, pici_reader_error_offset(reading->reader));

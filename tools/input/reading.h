@@ -34,8 +34,8 @@ int reading_open(struct reading *reading, struct input *input, int threads, bool
  * zeros, at most fill_most bytes. The functions below then report losses and succeed. */
 int reading_salvage(struct reading *reading, struct input *input, int threads, uint64_t fill_most);
 
-/* Go to the next tensor. *more is false after the last; a file read forward is then known to be complete. */
-int reading_next(struct reading *reading, struct pici_tensor_info *tensor, bool *more);
+/* Go to the next tensor. *has_more is false after the last; a file read forward is then known to be complete. */
+int reading_next(struct reading *reading, struct pici_tensor_info *tensor, bool *has_more);
 
 /* Read the next elements of `tensor`, from element *done on: *count of them, at reading->piece. *count is 0 at the
  * tensor's end. Advances *done. */

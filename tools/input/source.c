@@ -40,7 +40,7 @@ static int refuse(const struct source *source, const struct parse_error *error)
 static int read_head(struct source *source, uint64_t need)
 {
     while (source->head_size < need) {
-        size_t want = need - source->head_size < HEAD_STEP ? (size_t)(need - source->head_size) : HEAD_STEP, got;
+        size_t want = need - source->head_size < HEAD_STEP ? (size_t)(need - source->head_size) : HEAD_STEP, received;
         if (want < source->head_size) /* double */
             want =
                 need - source->head_size < source->head_size ? (size_t)(need - source->head_size) : source->head_size;
@@ -48,9 +48,9 @@ static int read_head(struct source *source, uint64_t need)
         if (!bigger)
             return tool_nomem(source->input->name, "the file's header");
         source->head = bigger;
-        TRY(input_read(source->input, source->head + source->head_size, want, &got));
-        source->head_size += got;
-        if (got < want)
+        TRY(input_read(source->input, source->head + source->head_size, want, &received));
+        source->head_size += received;
+        if (received < want)
             break;
     }
     return TOOL_OK;
@@ -94,9 +94,9 @@ static int refuse_raw(struct source *source)
 {
     uint8_t first[INPUT_PEEK];
     char text[LOOKS_TEXT];
-    size_t got;
-    TRY(input_peek(source->input, first, sizeof first, &got));
-    if (*looks(source->input, first, got, TYPE_RAW, text))
+    size_t received;
+    TRY(input_peek(source->input, first, sizeof first, &received));
+    if (*looks(source->input, first, received, TYPE_RAW, text))
         return tool_usage(source->input->name, "%s", text);
     return tool_usage(source->input->name, "unknown file type; use --dtype to read it as raw elements");
 }
@@ -251,7 +251,7 @@ static int read_part(struct source *source, size_t width)
     return status;
 }
 
-static int next_raw(struct source *source, struct source_tensor *tensor, bool *more)
+static int next_raw(struct source *source, struct source_tensor *tensor, bool *has_more)
 {
     size_t width = pici_dtype_width(source->raw_dtype);
     if (source->stage == SOURCE_DATA && source->input->regular && source->next == 0) {
@@ -266,10 +266,10 @@ static int next_raw(struct source *source, struct source_tensor *tensor, bool *m
         }
     }
     uint64_t tail = source->input->regular ? source->input->bytes % width : source->part_size % width;
-    *more = source->stage == SOURCE_DATA && tail != 0;
+    *has_more = source->stage == SOURCE_DATA && tail != 0;
     source->stage = source->stage == SOURCE_DATA ? SOURCE_TAIL : SOURCE_END;
     source->next = 0;
-    if (*more)
+    if (*has_more)
         plain(source, tensor, "tail", PICI_U8, tail);
     return TOOL_OK;
 }
@@ -291,7 +291,7 @@ static int describe_npy(struct source *source, struct source_tensor *tensor, con
     return TOOL_OK;
 }
 
-static int next_npy(struct source *source, struct source_tensor *tensor, bool *more)
+static int next_npy(struct source *source, struct source_tensor *tensor, bool *has_more)
 {
     const struct npy *npy = &source->npy;
     if (source->stage == SOURCE_DATA) {
@@ -300,22 +300,22 @@ static int next_npy(struct source *source, struct source_tensor *tensor, bool *m
         return describe_npy(source, tensor, source->head);
     }
     if (source->input->regular) {
-        *more = source->next == 0 && npy->trailing_bytes;
-        if (*more)
+        *has_more = source->next == 0 && npy->trailing_bytes;
+        if (*has_more)
             plain(source, tensor, "tail", PICI_U8, npy->trailing_bytes);
         return TOOL_OK;
     }
-    *more = false;
+    *has_more = false;
     if (source->part_is_last)
         return TOOL_OK;
     TRY(read_part(source, 1));
-    *more = source->part_size != 0;
-    if (*more)
+    *has_more = source->part_size != 0;
+    if (*has_more)
         plain(source, tensor, "tail", PICI_U8, source->part_size);
     return TOOL_OK;
 }
 
-static int next_safetensors(struct source *source, struct source_tensor *tensor, bool *more)
+static int next_safetensors(struct source *source, struct source_tensor *tensor, bool *has_more)
 {
     if (source->next < source->safetensors.count) {
         const struct safetensors_tensor *from = &source->safetensors.tensors[source->next++];
@@ -326,7 +326,7 @@ static int next_safetensors(struct source *source, struct source_tensor *tensor,
         describe(source, tensor, from->count, from->shape, from->rank, from->items, from->item_elements);
         return TOOL_OK;
     }
-    *more = false;
+    *has_more = false;
     return TOOL_OK;
 }
 
@@ -390,11 +390,11 @@ static int describe_array(struct source *source, struct source_tensor *tensor)
     return describe_npy(source, tensor, head);
 }
 
-static int next_archived(struct source *source, struct source_tensor *tensor, bool *more)
+static int next_archived(struct source *source, struct source_tensor *tensor, bool *has_more)
 {
     struct archive *archive = &source->archive;
-    *more = source->next < archive->parts;
-    if (!*more)
+    *has_more = source->next < archive->parts;
+    if (!*has_more)
         return input_seek(source->input, source->input->bytes);
     const struct archive_part *part = source->archived = &archive->part[source->next++];
     source->head_position += (size_t)part->head_before;
@@ -421,51 +421,51 @@ static int next_archived(struct source *source, struct source_tensor *tensor, bo
 static int expect_end(struct source *source)
 {
     uint8_t byte;
-    size_t got;
-    TRY(input_peek(source->input, &byte, 1, &got));
-    if (!got)
+    size_t received;
+    TRY(input_peek(source->input, &byte, 1, &received));
+    if (!received)
         return TOOL_OK;
     return tool_bad_at(source->input->name, source->input->position,
                        source->input->regular ? "the file has grown since it was opened"
                                               : "bytes after the last tensor");
 }
 
-static int next_typed(struct source *source, struct source_tensor *tensor, bool *more)
+static int next_typed(struct source *source, struct source_tensor *tensor, bool *has_more)
 {
     switch (source->type) {
-    case TYPE_NPY: return next_npy(source, tensor, more);
-    case TYPE_SAFETENSORS: return next_safetensors(source, tensor, more);
+    case TYPE_NPY: return next_npy(source, tensor, has_more);
+    case TYPE_SAFETENSORS: return next_safetensors(source, tensor, has_more);
     case TYPE_PT:
-    case TYPE_NPZ: return next_archived(source, tensor, more);
-    default: return next_raw(source, tensor, more);
+    case TYPE_NPZ: return next_archived(source, tensor, has_more);
+    default: return next_raw(source, tensor, has_more);
     }
 }
 
-int source_next(struct source *source, struct source_tensor *tensor, bool *more)
+int source_next(struct source *source, struct source_tensor *tensor, bool *has_more)
 {
     memset(tensor, 0, sizeof *tensor);
-    *more = true;
-    TRY(next_typed(source, tensor, more));
-    if (*more && !tensor->title) {
+    *has_more = true;
+    TRY(next_typed(source, tensor, has_more));
+    if (*has_more && !tensor->title) {
         tensor->title = tensor->name;
         tensor->title_size = tensor->name_size;
     }
-    return *more ? TOOL_OK : expect_end(source);
+    return *has_more ? TOOL_OK : expect_end(source);
 }
 
 int source_take(struct source *source, void *buffer, size_t bytes)
 {
-    size_t got;
+    size_t received;
     if (source->from_part) {
         memcpy(buffer, source->part + source->part_position, bytes);
         source->part_position += bytes;
     } else if (source->archived) {
         TRY(archive_take(&source->archive, source->archived, buffer, bytes, source->left));
     } else {
-        TRY(input_read(source->input, buffer, bytes, &got));
-        if (got < bytes)
+        TRY(input_read(source->input, buffer, bytes, &received));
+        if (received < bytes)
             return tool_bad_at(source->input->name, source->input->position,
-                               "unexpected end of file: %" PRIu64 " bytes are missing", source->left - got);
+                               "unexpected end of file: %" PRIu64 " bytes are missing", source->left - received);
     }
     source->left -= bytes;
     source_swap(buffer, bytes, source->swap_width);

@@ -79,8 +79,8 @@ int source_open(struct source *source, struct input *input, const char *path, co
 int source_open_exact(struct source *source, struct input *input, const char *path, const struct tool_options *options,
                       const struct limit *);
 
-/* Go to the next tensor. *more is false after the last. The previous one must have been read completely. */
-int source_next(struct source *source, struct source_tensor *tensor, bool *more);
+/* Go to the next tensor. *has_more is false after the last. The previous one must have been read completely. */
+int source_next(struct source *source, struct source_tensor *tensor, bool *has_more);
 
 /* Read bytes of the current tensor, whole elements, to buffer in host byte order. */
 int source_take(struct source *source, void *buffer, size_t bytes);

@@ -66,10 +66,10 @@ static int open_all(struct tensors *tensors, const char *path, const struct tool
     if (!tensors->input.regular)
         return tool_bad(tensors->input.name, "is empty or not seekable: use a regular file");
     TRY(source_open(&tensors->source, &tensors->input, path, options));
-    for (bool more = true; more;) {
+    for (bool has_more = true; has_more;) {
         struct source_tensor tensor;
-        TRY(source_next(&tensors->source, &tensor, &more));
-        if (more)
+        TRY(source_next(&tensors->source, &tensor, &has_more));
+        if (has_more)
             TRY(add(tensors, &tensor));
     }
     tensors->by_name = malloc((tensors->count + 1) * sizeof *tensors->by_name);

@@ -23,21 +23,21 @@ static void fold(struct density *density)
 uint64_t density_add(struct density *density, const void *elements, uint64_t count, size_t width)
 {
     const unsigned char *position = elements;
-    uint64_t before = density->nnz;
+    uint64_t before = density->nonzeros;
     while (count) {
         if (density->elements / density->cell_elements == DENSITY_CELLS)
             fold(density);
         uint64_t take = density->cell_elements - density->elements % density->cell_elements;
         if (take > count)
             take = count;
-        const uint64_t nnz = count_nonzeros(position, (size_t)take, width);
-        density->cell[density->elements / density->cell_elements] += nnz;
-        density->nnz += nnz;
+        const uint64_t nonzeros = count_nonzeros(position, (size_t)take, width);
+        density->cell[density->elements / density->cell_elements] += nonzeros;
+        density->nonzeros += nonzeros;
         density->elements += take;
         position += take * width;
         count -= take;
     }
-    return density->nnz - before;
+    return density->nonzeros - before;
 }
 
 size_t density_cells(const struct density *density)
@@ -45,13 +45,13 @@ size_t density_cells(const struct density *density)
     return (size_t)(density->elements / density->cell_elements + (density->elements % density->cell_elements != 0));
 }
 
-void density_part(const struct density *density, size_t part, size_t parts, uint64_t *nnz, uint64_t *elements)
+void density_part(const struct density *density, size_t part, size_t parts, uint64_t *nonzeros, uint64_t *elements)
 {
     size_t cells = density_cells(density);
     size_t from = part * cells / parts, to = (part + 1) * cells / parts;
-    *nnz = 0;
+    *nonzeros = 0;
     for (size_t cell = from; cell < to; cell++)
-        *nnz += density->cell[cell];
+        *nonzeros += density->cell[cell];
     uint64_t end = to == cells ? density->elements : to * density->cell_elements;
     *elements = end - from * density->cell_elements;
 }

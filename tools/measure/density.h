@@ -11,8 +11,8 @@
 enum { DENSITY_ROW = 64, DENSITY_CELLS = 4096 };
 
 struct density {
-    uint64_t elements, nnz; /* so far */
-    uint64_t cell_elements; /* elements of a cell: DENSITY_ROW times a power of two */
+    uint64_t elements, nonzeros; /* so far */
+    uint64_t cell_elements;      /* elements of a cell: DENSITY_ROW times a power of two */
     uint64_t cell[DENSITY_CELLS];
 };
 
@@ -25,6 +25,6 @@ uint64_t density_add(struct density *density, const void *elements, uint64_t cou
 size_t density_cells(const struct density *density);
 
 /* Nonzeros and elements of a part of parts of about equal length; part < parts <= density_cells. */
-void density_part(const struct density *density, size_t part, size_t parts, uint64_t *nnz, uint64_t *elements);
+void density_part(const struct density *density, size_t part, size_t parts, uint64_t *nonzeros, uint64_t *elements);
 
 #endif

@@ -122,10 +122,10 @@ static void gather(struct grid *grid, uint64_t lines)
     for (uint64_t done = 0; done < grid->period; done += line)
         for (uint64_t place = 0; place * per < line; place++) {
             const uint64_t width = least(per, line - place * per);
-            uint64_t nnz = 0;
+            uint64_t nonzeros = 0;
             for (uint64_t i = 0; i < width; i++)
-                nnz += seen[i];
-            *cell_at(grid, lines, place) += nnz;
+                nonzeros += seen[i];
+            *cell_at(grid, lines, place) += nonzeros;
             seen += width;
         }
     memset(grid->seen, 0, (size_t)grid->period * sizeof *grid->seen);
@@ -157,21 +157,21 @@ void grid_add(struct grid *grid, const void *elements, uint64_t count, size_t wi
     }
 }
 
-void grid_part(const struct grid *grid, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nnz,
+void grid_part(const struct grid *grid, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nonzeros,
                uint64_t *elements)
 {
     const uint64_t top = (uint64_t)y * grid->high / high, bottom = (y + UINT64_C(1)) * grid->high / high;
-    const uint64_t left = (uint64_t)x * grid->wide / wide, right = (x + UINT64_C(1)) * grid->wide / wide;
-    *nnz = *elements = 0;
+    const uint64_t remaining = (uint64_t)x * grid->wide / wide, right = (x + UINT64_C(1)) * grid->wide / wide;
+    *nonzeros = *elements = 0;
     for (uint64_t row = top; row < bottom; row++) {
         const uint64_t rows = least(grid->cell_rows, grid->rows - row * grid->cell_rows);
-        for (uint64_t column = left; column < right; column++) {
+        for (uint64_t column = remaining; column < right; column++) {
             uint64_t columns = least(grid->cell_columns, grid->columns - column * grid->cell_columns);
             if (grid->wrapped) {
                 const uint64_t first = row * grid->columns + column * grid->cell_columns;
                 columns = first < grid->elements ? least(columns, grid->elements - first) : 0;
             }
-            *nnz += grid->cell[row * grid->wide + column];
+            *nonzeros += grid->cell[row * grid->wide + column];
             *elements += rows * columns;
         }
     }

@@ -42,7 +42,7 @@ void grid_add(struct grid *grid, const void *elements, uint64_t count, size_t wi
 /* Nonzeros and elements of a part of the grid, once all elements have been counted: part y of high from the top, part x
  * of wide from the left; high <= grid->high, wide <= grid->wide. Without elements a part lies beyond the end of a
  * wrapped tensor. */
-void grid_part(const struct grid *grid, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nnz,
+void grid_part(const struct grid *grid, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nonzeros,
                uint64_t *elements);
 
 /* How the tensor became a matrix, as "rows [12, 64], columns [768]"; "" for one that is a matrix. Returns buffer. */

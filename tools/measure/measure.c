@@ -86,20 +86,21 @@ static double choice_bits(double some, double total)
 void sizes_end(struct sizes *sizes)
 {
     const double elements = (double)sizes->elements, negative = (double)sizes->negative_zeros,
-                 set = (double)sizes->nnz - negative;
+                 set = (double)sizes->nonzeros - negative;
     const double bits = choice_bits(set, elements) + choice_bits(negative, elements - set);
     sizes->bound = sizes->elements ? set * ((double)sizes->dense_bytes / elements) + bits / 8 : 0;
 }
 
 /* The length of a block in each format. Returns that of the shortest. */
-static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                         const struct pici_breakdown *breakdown)
 {
     /* pici_bound is the length of a block without zeros. A pici block is shorter by the values of its zeros. A coo
-     * block of nnz values is as long as one of nnz elements without zeros: positions have 32 bits at either count. */
+     * block of nonzeros values is as long as one of nonzeros elements without zeros: positions have 32 bits at either
+     * count. */
     bytes[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, elements);
-    bytes[PICI_BITMAP] = pici_bound(PICI_BITMAP, dtype, elements) - (elements - nnz) * pici_dtype_width(dtype);
-    bytes[PICI_COO] = pici_bound(PICI_COO, dtype, nnz);
+    bytes[PICI_BITMAP] = pici_bound(PICI_BITMAP, dtype, elements) - (elements - nonzeros) * pici_dtype_width(dtype);
+    bytes[PICI_COO] = pici_bound(PICI_COO, dtype, nonzeros);
     bytes[PICI_HYBRID] = breakdown_bytes(breakdown);
     uint64_t best = UINT64_MAX;
     for (int format = 0; format < FORMATS; format++)
@@ -108,27 +109,27 @@ static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t
     return best;
 }
 
-void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                const struct pici_breakdown *breakdown)
 {
     uint64_t bytes[FORMATS];
-    sizes->best += lengths(bytes, dtype, elements, nnz, breakdown);
+    sizes->best += lengths(bytes, dtype, elements, nonzeros, breakdown);
     for (int format = 0; format < FORMATS; format++)
         sizes->bytes[format] += bytes[format];
     breakdown_sum(&sizes->breakdown, breakdown);
     sizes->elements += elements;
-    sizes->nnz += nnz;
+    sizes->nonzeros += nonzeros;
     sizes->dense_bytes += elements * pici_dtype_width(dtype);
 }
 
-void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                     const struct pici_breakdown *breakdown, uint64_t negative_zeros,
                     const struct pici_breakdown *by_value)
 {
     uint64_t bytes[FORMATS];
     sizes->negative_zeros += negative_zeros;
-    sizes->by_value_saves += lengths(bytes, dtype, elements, nnz, breakdown);
-    sizes->by_value_saves -= lengths(bytes, dtype, elements, nnz - negative_zeros, by_value);
+    sizes->by_value_saves += lengths(bytes, dtype, elements, nonzeros, breakdown);
+    sizes->by_value_saves -= lengths(bytes, dtype, elements, nonzeros - negative_zeros, by_value);
 }
 
 static void rival_sum(struct rival *total, const struct rival *rival)
@@ -150,7 +151,7 @@ void sizes_sum(struct sizes *total, const struct sizes *sizes)
     total->by_value_saves += sizes->by_value_saves;
     total->best += sizes->best;
     total->elements += sizes->elements;
-    total->nnz += sizes->nnz;
+    total->nonzeros += sizes->nonzeros;
     total->dense_bytes += sizes->dense_bytes;
 }
 

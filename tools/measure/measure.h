@@ -21,7 +21,7 @@ struct rival {
 };
 
 struct sizes {
-    uint64_t elements, nnz;
+    uint64_t elements, nonzeros;
     uint64_t bytes[FORMATS];         /* of the blocks that a .pici file would have, by format */
     uint64_t best;                   /* the same, each chunk in its smallest format */
     uint64_t dense_bytes;            /* of the elements alone */
@@ -55,12 +55,12 @@ void breakdown_sum(struct pici_breakdown *total, const struct pici_breakdown *br
 /* Bytes of the header and directory of a hybrid block of elements elements, at most 2^32. */
 uint64_t hybrid_head(uint64_t elements);
 
-/* Count a block of elements elements, at most 2^32, with nnz nonzeros; breakdown: its containers as a hybrid block. */
-void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+/* Count a block of elements, at most 2^32, with so many nonzeros; breakdown: its containers as a hybrid block. */
+void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                const struct pici_breakdown *breakdown);
 
 /* Count the negative zeros of that block, and what it would save by value; by_value: its containers then. */
-void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nnz,
+void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                     const struct pici_breakdown *breakdown, uint64_t negative_zeros,
                     const struct pici_breakdown *by_value);
 

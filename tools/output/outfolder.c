@@ -176,11 +176,11 @@ static int look_through(struct replaced *replaced, const char *folder);
 
 static int look_at(struct replaced *replaced, const char *folder, DIR *directory, const char *name)
 {
-    struct stat info;
+    struct stat file_info;
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return TOOL_OK;
     replaced->has_any = true;
-    if (fstatat(dirfd(directory), name, &info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(info.st_mode)) {
+    if (fstatat(dirfd(directory), name, &file_info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(file_info.st_mode)) {
         replaced->is_known = replaced->is_known || strcmp(name, FOLDER_LIST_NAME) == 0 ||
                              tool_has_extension(name, SHARDS_INDEX) || tool_has_extension(name, SHARDS_EXTENSION) ||
                              tool_has_extension(name, ".distcp");
@@ -219,9 +219,9 @@ static int look_through(struct replaced *replaced, const char *folder)
 /* Whether what is in an existing folder may be removed. */
 static int check_replaced(const char *path, const struct folder_list *list)
 {
-    struct stat info;
+    struct stat file_info;
     struct replaced replaced = {.path = path, .list = list};
-    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode))
+    if (lstat(path, &file_info) != 0 || !S_ISDIR(file_info.st_mode))
         return tool_usage(path, "exists and is not a folder");
     TRY(look_through(&replaced, ""));
     return replaced.is_known || !replaced.has_any
@@ -242,9 +242,9 @@ static int replace(struct outfolder *folder, const char *path, const struct fold
 
 int outfolder_open(struct outfolder *folder, const char *path, mode_t mode, bool force, const struct folder_list *list)
 {
-    struct stat info;
+    struct stat file_info;
     *folder = (struct outfolder){.name = path, .parent = -1, .fd = -1, .mode = (mode & 0777) | 0700};
-    folder->replaces = lstat(path, &info) == 0;
+    folder->replaces = lstat(path, &file_info) == 0;
     if (folder->replaces && !force) {
         if (!term_can_ask())
             return tool_usage(path, "already exists; not overwritten: --force overwrites it");
@@ -280,12 +280,12 @@ static int rename_with(const struct outfolder *folder, unsigned flags)
 /* Gives the folder its name, unless something else has it. rename(2) replaces nothing but an empty folder. */
 static int name_new(const struct outfolder *folder)
 {
-    struct stat info;
+    struct stat file_info;
     if (rename_with(folder, NO_REPLACE) == 0)
         return 0;
     if (errno != EINVAL && errno != ENOSYS)
         return -1;
-    if (fstatat(folder->parent, folder->base_name, &info, AT_SYMLINK_NOFOLLOW) == 0)
+    if (fstatat(folder->parent, folder->base_name, &file_info, AT_SYMLINK_NOFOLLOW) == 0)
         errno = EEXIST;
     return errno == ENOENT ? renameat(folder->parent, temporary.name, folder->parent, folder->base_name) : -1;
 }

@@ -101,16 +101,16 @@ static int refuse_terminal(const char *name)
 
 static int open_stdout(struct output *output, const struct input *input)
 {
-    struct stat info;
+    struct stat file_info;
     output->name = "standard output";
     output->is_stdout = true;
-    if (fstat(STDOUT_FILENO, &info) < 0)
+    if (fstat(STDOUT_FILENO, &file_info) < 0)
         return tool_bad(output->name, "%s", strerror(errno));
     if (isatty(STDOUT_FILENO))
         return refuse_terminal(output->name);
-    if (input_is_file(input, &info))
+    if (input_is_file(input, &file_info))
         return tool_usage(output->name, "is the input file");
-    if (S_ISFIFO(info.st_mode))
+    if (S_ISFIFO(file_info.st_mode))
         input_widen_pipe(STDOUT_FILENO);
     /* A copy, since output_commit closes it to learn of late errors, and another output may follow. */
     output->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -126,11 +126,11 @@ static size_t made_count, made_room;
 
 static bool is_made(const char *path)
 {
-    struct stat info;
-    if (!made_count || stat(path, &info) < 0)
+    struct stat file_info;
+    if (!made_count || stat(path, &file_info) < 0)
         return false;
     for (size_t i = 0; i < made_count; i++)
-        if (made[i].inode == info.st_ino && made[i].device == info.st_dev)
+        if (made[i].inode == file_info.st_ino && made[i].device == file_info.st_dev)
             return true;
     return false;
 }
@@ -177,8 +177,8 @@ int output_open_as(struct output *output, const char *path, const struct input *
         return tool_usage(path, "is another output of this run");
     if (!room_for_made())
         return tool_nomem(path, "the list of outputs");
-    struct stat info;
-    if (stat(path, &info) == 0 && S_ISFIFO(info.st_mode)) {
+    struct stat file_info;
+    if (stat(path, &file_info) == 0 && S_ISFIFO(file_info.st_mode)) {
         /* waits for a reader, and a signal may end that */
         output->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         return output->fd < 0 ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
@@ -200,11 +200,12 @@ int output_open_as(struct output *output, const char *path, const struct input *
     if (status != PICI_OK)
         return tool_bad(path, "%s", status == PICI_E_IO ? strerror(error) : pici_strerror(status));
     output->fd = pici_outfile_fd(output->file);
-    output->lasting = !pici_outfile_is_stream(output->file) && fstat(output->fd, &info) == 0 && S_ISREG(info.st_mode);
+    output->lasting =
+        !pici_outfile_is_stream(output->file) && fstat(output->fd, &file_info) == 0 && S_ISREG(file_info.st_mode);
     if (output->lasting && perms && perms->files) /* those of the file that it replaces may permit more */
         (void)pici_perms_set(perms, output->fd);
-    output->device = output->lasting ? info.st_dev : 0;
-    output->inode = output->lasting ? info.st_ino : 0;
+    output->device = output->lasting ? file_info.st_dev : 0;
+    output->inode = output->lasting ? file_info.st_ino : 0;
     if (isatty(output->fd)) {
         output_discard(output);
         return refuse_terminal(path);
@@ -284,11 +285,12 @@ int output_failed(const struct output *output)
 
 void output_times(struct output *output, const struct input *input)
 {
-    struct stat info;
-    output->timed = output->lasting && input->fd >= 0 && fstat(input->fd, &info) == 0 && S_ISREG(info.st_mode);
+    struct stat file_info;
+    output->timed =
+        output->lasting && input->fd >= 0 && fstat(input->fd, &file_info) == 0 && S_ISREG(file_info.st_mode);
     if (output->timed) {
-        output->times[0] = info.st_atim;
-        output->times[1] = info.st_mtim;
+        output->times[0] = file_info.st_atim;
+        output->times[1] = file_info.st_mtim;
     }
 }
 

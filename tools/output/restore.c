@@ -76,13 +76,13 @@ static size_t before_unknown(const struct restore *restore)
 static int find_before(struct moved *moved)
 {
     const struct restore *restore = moved->restore;
-    const size_t left = restore->head_size - restore->head_position;
+    const size_t remaining = restore->head_size - restore->head_position;
     struct pici_attr attr;
     char text[24];
     uint64_t bytes;
     const char *rest = text;
     TRY(reading_attr(restore->reading, moved->tensor->index, ATTR_BEFORE, &attr));
-    moved->head_before = left;
+    moved->head_before = remaining;
     if (!attr.key || restore->head_lost)
         return TOOL_OK;
     moved->head_before = before_unknown(restore);
@@ -92,8 +92,8 @@ static int find_before(struct moved *moved)
     text[attr.len] = 0;
     if (!tool_parse_digits(&rest, &bytes) || rest != text + attr.len)
         return bad_attr(moved, ATTR_BEFORE);
-    moved->head_before = bytes < left ? (size_t)bytes : left;
-    return bytes > left ? bad_attr(moved, ATTR_BEFORE) : TOOL_OK;
+    moved->head_before = bytes < remaining ? (size_t)bytes : remaining;
+    return bytes > remaining ? bad_attr(moved, ATTR_BEFORE) : TOOL_OK;
 }
 
 /* Reads whether the tensor is to be deflated. */

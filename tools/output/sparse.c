@@ -22,15 +22,15 @@ int sparse_resize(int fd, uint64_t bytes)
 
 unsigned sparse_block(int fd)
 {
-    struct stat info;
-    if (fstat(fd, &info) < 0 || !S_ISREG(info.st_mode) || info.st_size != 0)
+    struct stat file_info;
+    if (fstat(fd, &file_info) < 0 || !S_ISREG(file_info.st_mode) || file_info.st_size != 0)
         return 0;
     unsigned block = BLOCK_LEAST;
-    while (block < BLOCK_MOST && block < (uint64_t)info.st_blksize)
+    while (block < BLOCK_MOST && block < (uint64_t)file_info.st_blksize)
         block *= 2;
     const uint64_t tried = (uint64_t)block * TRIED;
-    const bool grew = sparse_resize(fd, tried) == 0 && fstat(fd, &info) == 0;
-    const bool hole = grew && (uint64_t)info.st_blocks * SECTOR < tried;
+    const bool grew = sparse_resize(fd, tried) == 0 && fstat(fd, &file_info) == 0;
+    const bool hole = grew && (uint64_t)file_info.st_blocks * SECTOR < tried;
     return sparse_resize(fd, 0) || hole ? block : 0; /* a file that stays too long gets its length at the end */
 }
 
@@ -43,7 +43,8 @@ size_t sparse_run(const uint8_t *bytes, size_t size, uint64_t offset, unsigned b
 {
     size_t run = 0;
     while (run < size) {
-        const size_t left = block - (size_t)((offset + run) % block), part = left < size - run ? left : size - run;
+        const size_t remaining = block - (size_t)((offset + run) % block),
+                     part = remaining < size - run ? remaining : size - run;
         const bool zero = is_zero(bytes + run, part);
         if (run == 0)
             *hole = zero;

@@ -522,14 +522,14 @@ bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t size, uint64_
     bool valid =
         size <= PICKLE_MAX_BYTES ||
         pici_parse_fail(error, base, "the pickle has %zu bytes, above the limit of %d", size, PICKLE_MAX_BYTES);
-    for (bool more = true; valid && more;) {
+    for (bool has_more = true; valid && has_more;) {
         machine.op_position = machine.position;
         valid = left(&machine, 1);
         if (!valid)
             break;
         const uint8_t opcode = bytes[machine.position++];
-        more = opcode != STOP;
-        valid = more ? run(&machine, opcode) : need(&machine, 1);
+        has_more = opcode != STOP;
+        valid = has_more ? run(&machine, opcode) : need(&machine, 1);
     }
     if (valid)
         out->root = top(&machine);

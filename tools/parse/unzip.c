@@ -112,13 +112,13 @@ static bool take_inflated(struct unzip *unzip, void *buffer, size_t size)
     uint8_t *target = buffer;
     while (size) {
         const size_t want = size < MOST_AT_ONCE ? size : MOST_AT_ONCE;
-        size_t got = want;
-        if (!inflate_some(unzip, target, &got))
+        size_t received = want;
+        if (!inflate_some(unzip, target, &received))
             return false;
-        if (got < want)
+        if (received < want)
             return fail(unzip, "inflates to fewer bytes than the directory says");
-        target += got;
-        size -= got;
+        target += received;
+        size -= received;
     }
     return true;
 }
@@ -154,7 +154,7 @@ struct deflater *deflater_new(int level)
 int deflater_put(struct deflater *deflater, const void *bytes, size_t size, bool last, pici_write_fn put, void *context)
 {
     const uint8_t *next = bytes;
-    for (bool more = true; more;) {
+    for (bool has_more = true; has_more;) {
         const size_t now = size < MOST_AT_ONCE ? size : MOST_AT_ONCE;
         size -= now;
         deflater->stream.next_in = (Bytef *)next;
@@ -164,14 +164,14 @@ int deflater_put(struct deflater *deflater, const void *bytes, size_t size, bool
             deflater->stream.next_out = deflater->output;
             deflater->stream.avail_out = BUFFER;
             deflate(&deflater->stream, last && !size ? Z_FINISH : Z_NO_FLUSH); /* has no errors to report here */
-            const size_t got = BUFFER - deflater->stream.avail_out;
-            deflater->bytes += got;
-            deflater->crc = parse_crc32(deflater->crc, deflater->output, got);
-            const int error = got ? put(context, deflater->output, got) : 0;
+            const size_t received = BUFFER - deflater->stream.avail_out;
+            deflater->bytes += received;
+            deflater->crc = parse_crc32(deflater->crc, deflater->output, received);
+            const int error = received ? put(context, deflater->output, received) : 0;
             if (error)
                 return error;
         } while (!deflater->stream.avail_out);
-        more = size != 0;
+        has_more = size != 0;
     }
     return 0;
 }
@@ -382,12 +382,12 @@ static bool try_levels(int *level, uint32_t *crc, struct unzip_effort *effort, u
         if (!like[k] || !(like[k]->deflater = deflater_new(k)))
             readable = pici_parse_fail(error, entry->begin, "out of memory for deflating");
     }
-    for (bool more = true; readable && more;) {
+    for (bool has_more = true; readable && has_more;) {
         const size_t size = unzip.remaining < BUFFER ? (size_t)unzip.remaining : BUFFER;
         int remaining = 0;
         readable =
             unzip_take(&unzip, piece, size) && put_all(like, effort, piece, size, !unzip.remaining, &remaining, error);
-        more = unzip.remaining && (remaining || whole);
+        has_more = unzip.remaining && (remaining || whole);
     }
     for (int k = 1; k <= UNZIP_LEVELS; k++) {
         if (readable && like[k] && !*level && like[k]->position == entry->end) {

@@ -143,18 +143,19 @@ static bool climbs(const char *name)
     return false;
 }
 
-/* Parses the entry at record, which is at `offset` of the directory, with left bytes left there. *used: its length. */
-static bool take_entry(struct parser *parser, const uint8_t *record, uint64_t left, uint64_t offset, char **names,
+/* Parses the entry at record, which is at `offset` of the directory, with `remaining` bytes left there. *used: its
+ * length. */
+static bool take_entry(struct parser *parser, const uint8_t *record, uint64_t remaining, uint64_t offset, char **names,
                        uint64_t *used)
 {
     struct zip_entry *entry = &parser->zip->entries[parser->zip->count];
     char name[64];
-    if (left < DIRECTORY_BYTES || memcmp(record, "PK\1\2", 4) != 0)
+    if (remaining < DIRECTORY_BYTES || memcmp(record, "PK\1\2", 4) != 0)
         return pici_parse_fail(parser->error, offset, "not an entry of a zip directory");
     size_t name_len = (size_t)le(record + 28, 2), extra = (size_t)le(record + 30, 2),
            comment = (size_t)le(record + 32, 2);
     *used = (uint64_t)DIRECTORY_BYTES + name_len + extra + comment;
-    if (*used > left)
+    if (*used > remaining)
         return pici_parse_fail(parser->error, offset, "an entry that is longer than the directory");
     memcpy(*names, record + DIRECTORY_BYTES, name_len);
     (*names)[name_len] = 0;

@@ -200,8 +200,8 @@ static void reap(struct job *job)
 static void sleep_and_pass_on(struct job *job)
 {
     siginfo_t info;
-    const long long until = job->next - milliseconds(), left = until > 0 ? until : 0;
-    const struct timespec timeout = {(time_t)(left / 1000), (long)(left % 1000) * 1000000};
+    const long long until = job->next - milliseconds(), remaining = until > 0 ? until : 0;
+    const struct timespec timeout = {(time_t)(remaining / 1000), (long)(remaining % 1000) * 1000000};
     const int signal = job->next < 0 ? sigwaitinfo(&job->signals, &info) : sigtimedwait(&job->signals, &info, &timeout);
     if (signal > 0 && signal != SIGCHLD && info.si_code != SI_KERNEL)
         tell_all(job, signal);

@@ -12,11 +12,12 @@ const struct heat_tick heat_ticks[HEAT_TICKS] = {
     {"0", 0, 1}, {"0.1%", 1, 1000}, {"1%", 1, 100}, {"10%", 1, 10}, {"50%", 1, 2}, {"100%", 1, 1},
 };
 
-unsigned heat_level(uint64_t nnz, uint64_t elements)
+unsigned heat_level(uint64_t nonzeros, uint64_t elements)
 {
-    double density = (double)nnz / (double)elements * HEAT_TOP * HEAT_TOP * HEAT_TOP;
-    unsigned low = nnz ? 1 : 0, high = HEAT_TOP; /* search for the largest level whose cube is not above the density */
-    while (nnz && low < high) {
+    double density = (double)nonzeros / (double)elements * HEAT_TOP * HEAT_TOP * HEAT_TOP;
+    unsigned low = nonzeros ? 1 : 0,
+             high = HEAT_TOP; /* search for the largest level whose cube is not above the density */
+    while (nonzeros && low < high) {
         unsigned mid = (low + high + 1) / 2;
         if ((double)mid * mid * mid <= density)
             low = mid;
@@ -46,9 +47,9 @@ void heat_colour(unsigned level, uint8_t rgb[3])
 /* The level of a part of so many parts. */
 static unsigned part_level(const struct density *density, size_t part, size_t parts)
 {
-    uint64_t nnz, elements;
-    density_part(density, part, parts, &nnz, &elements);
-    return heat_level(nnz, elements);
+    uint64_t nonzeros, elements;
+    density_part(density, part, parts, &nonzeros, &elements);
+    return heat_level(nonzeros, elements);
 }
 
 /* The character for a level: of a ramp of steps steps above "none". */
@@ -99,9 +100,9 @@ static void paint(FILE *stream, bool background, unsigned level)
     fprintf(stream, "\033[%d;5;%um", background ? 48 : 38, code);
 }
 
-void heat_on(FILE *stream, uint64_t nnz, uint64_t elements)
+void heat_on(FILE *stream, uint64_t nonzeros, uint64_t elements)
 {
-    unsigned level = elements ? heat_level(nnz, elements) : 0;
+    unsigned level = elements ? heat_level(nonzeros, elements) : 0;
     if (term_colours(stream))
         paint(stream, false, level ? level : 1); /* black could not be seen */
 }
@@ -121,7 +122,7 @@ static void put_scale(FILE *stream, bool colours, unsigned indent)
 {
     fprintf(stream, "%*s", (int)indent, "");
     for (int i = 0; i < HEAT_TICKS; i++) {
-        unsigned level = heat_level(heat_ticks[i].nnz, heat_ticks[i].elements);
+        unsigned level = heat_level(heat_ticks[i].nonzeros, heat_ticks[i].elements);
         put_cell(stream, colours, level);
         put_cell(stream, colours, level);
         const char *const off = colours ? "\033[0m" : "";
@@ -180,9 +181,9 @@ struct shown {
 
 static unsigned shown_level(const struct shown *shown, unsigned row, unsigned column)
 {
-    uint64_t nnz, elements;
-    grid_part(shown->grid, row / shown->times, shown->high, column / shown->times, shown->wide, &nnz, &elements);
-    return heat_level(nnz, elements);
+    uint64_t nonzeros, elements;
+    grid_part(shown->grid, row / shown->times, shown->high, column / shown->times, shown->wide, &nonzeros, &elements);
+    return heat_level(nonzeros, elements);
 }
 
 static unsigned within(unsigned value, unsigned most)

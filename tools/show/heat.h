@@ -12,9 +12,9 @@
 
 enum { HEAT_TOP = 1000 };
 
-/* The level of a density on the scale: its cube root, in 0..HEAT_TOP. 0 only if nnz is 0. The cube root makes 0.1%, 1%,
- * 10% and 100% easy to tell apart. elements > 0. */
-unsigned heat_level(uint64_t nnz, uint64_t elements);
+/* The level of a density on the scale: its cube root, in 0..HEAT_TOP. 0 only if nonzeros is 0. The cube root makes
+ * 0.1%, 1%, 10% and 100% easy to tell apart. elements > 0. */
+unsigned heat_level(uint64_t nonzeros, uint64_t elements);
 
 /* The colour of a level: black for none, then from purple through orange to light yellow. */
 void heat_colour(unsigned level, uint8_t rgb[3]);
@@ -22,7 +22,7 @@ void heat_colour(unsigned level, uint8_t rgb[3]);
 /* The densities that are labelled on the scale of a picture, in rising order. */
 struct heat_tick {
     const char *text;
-    uint32_t nnz, elements;
+    uint32_t nonzeros, elements;
 };
 enum { HEAT_TICKS = 6 };
 extern const struct heat_tick heat_ticks[HEAT_TICKS];
@@ -31,7 +31,7 @@ extern const struct heat_tick heat_ticks[HEAT_TICKS];
 void heat_line(FILE *stream, const struct density *density, unsigned width);
 
 /* Switch on the colour of a density, until term_off, if stream takes colours. */
-void heat_on(FILE *stream, uint64_t nnz, uint64_t elements);
+void heat_on(FILE *stream, uint64_t nonzeros, uint64_t elements);
 
 /* Print a map of at most width x lines characters, and its scale. Cells are in the order of the elements; each line is
  * indented. Uses colours if stream takes them. Returns the approximate number of elements of a cell. */

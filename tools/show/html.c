@@ -116,8 +116,8 @@ static void put_row(struct markup *markup, const struct measured *measured, bool
     markup_put(markup, "</span></td><td class=\"left wrap\" data-column=\"shape\">%s</td>",
                term_shape(shape, sizeof shape, measured->shape, measured->rank));
     markup_put(markup, "<td data-column=\"nonzero\">%s</td><td class=\"bars\">",
-               term_percent(text, sizes->nnz, sizes->elements));
-    put_bar(markup, (double)sizes->nnz, (double)sizes->elements);
+               term_percent(text, sizes->nonzeros, sizes->elements));
+    put_bar(markup, (double)sizes->nonzeros, (double)sizes->elements);
     markup_put(markup, "</td>");
     for (int format = 0; format < FORMATS; format++)
         markup_put(markup, "<td%s data-column=\"%s\">%s</td>",
@@ -164,7 +164,7 @@ int html_report(const struct report *report, const struct image *image, struct o
         markup_put(markup, ", %s", term_bytes(text, report->file_bytes));
     markup_put(markup, ", %zu tensor%s, %" PRIu64 " elements, %s of them nonzero; picitool %s</p>\n", report->tensors,
                report->tensors == 1 ? "" : "s", report->total.elements,
-               term_percent(text, report->total.nnz, report->total.elements), pici_version());
+               term_percent(text, report->total.nonzeros, report->total.elements), pici_version());
     put_totals(markup, report);
     markup_put(
         markup,

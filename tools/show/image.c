@@ -177,7 +177,7 @@ static void draw_scale(struct canvas *canvas, unsigned x, unsigned y)
     for (unsigned i = 0; i < INNER; i++)
         canvas->rect(canvas, x + 1 + i, y + 1, 1, SCALE_HIGH - 2, 1 + i * (HEAT_TOP - 1) / (INNER - 1));
     for (int i = 1; i < HEAT_TICKS; i++) {
-        const unsigned tick = 1 + heat_level(heat_ticks[i].nnz, heat_ticks[i].elements) * (INNER - 1) / HEAT_TOP;
+        const unsigned tick = 1 + heat_level(heat_ticks[i].nonzeros, heat_ticks[i].elements) * (INNER - 1) / HEAT_TOP;
         const bool last = i + 1 == HEAT_TICKS;
         canvas->rect(canvas, x + tick, y + SCALE_HIGH, 1, SCALE_TICK, INK_TEXT);
         const unsigned label_x = last ? x + LONG : x + tick;

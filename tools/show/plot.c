@@ -48,10 +48,10 @@ bool plot_init(struct plot *plot, const struct grid *grid, unsigned side)
     plot->cells = (struct canvas_cells){plot->columns.cell, plot->rows.cell, grid->wide, 0, plot->level};
     for (unsigned y = 0; y < grid->high; y++)
         for (unsigned x = 0; x < grid->wide; x++) {
-            uint64_t nnz, elements;
-            grid_part(grid, y, grid->high, x, grid->wide, &nnz, &elements);
+            uint64_t nonzeros, elements;
+            grid_part(grid, y, grid->high, x, grid->wide, &nonzeros, &elements);
             if (elements)
-                plot->level[plot->cells.count++] = (uint16_t)heat_level(nnz, elements);
+                plot->level[plot->cells.count++] = (uint16_t)heat_level(nonzeros, elements);
         }
     return true;
 }

@@ -43,8 +43,8 @@ void measured_json(struct jsonout *json, const struct measured *measured)
 static void json_sizes(struct jsonout *json, const struct sizes *sizes, uint64_t stored)
 {
     jsonout_u64(json, "elements", sizes->elements);
-    jsonout_u64(json, "nonzero", sizes->nnz);
-    jsonout_real(json, "density", sizes->elements ? (double)sizes->nnz / (double)sizes->elements : 0);
+    jsonout_u64(json, "nonzero", sizes->nonzeros);
+    jsonout_real(json, "density", sizes->elements ? (double)sizes->nonzeros / (double)sizes->elements : 0);
     jsonout_u64(json, "bytes", sizes->dense_bytes);
     jsonout_begin(json, "blocks", '{');
     for (int format = 0; format < FORMATS; format++)
@@ -140,7 +140,7 @@ static void print_heading(const struct report *report)
     printf(", %zu tensor%s, %" PRIu64 " elements", report->tensors, report->tensors == 1 ? "" : "s",
            report->total.elements);
     if (report->total.elements)
-        printf(", %s nonzero", term_percent(percent, report->total.nnz, report->total.elements));
+        printf(", %s nonzero", term_percent(percent, report->total.nonzeros, report->total.elements));
     puts("\n");
 }
 
@@ -153,7 +153,7 @@ static void print_breakdown(const struct sizes *sizes)
         if (sizes->breakdown.tiles[container])
             printf("  %-9s  %10" PRIu64 "  %8s  %10s  %10s\n", pici_container_name((enum pici_container)container),
                    sizes->breakdown.tiles[container],
-                   term_percent(nonzero, sizes->breakdown.nnz[container], sizes->nnz ? sizes->nnz : 1),
+                   term_percent(nonzero, sizes->breakdown.nnz[container], sizes->nonzeros ? sizes->nonzeros : 1),
                    term_bytes(positions, sizes->breakdown.position_bytes[container]),
                    term_bytes(values, sizes->breakdown.value_bytes[container]));
 }
@@ -182,7 +182,7 @@ static void print_one(const struct report *report)
     }
     if (measured->kind)
         printf("  kind       %s\n", measured->kind);
-    printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", sizes->elements, sizes->nnz);
+    printf("  elements   %" PRIu64 "\n  nonzero    %" PRIu64 "\n", sizes->elements, sizes->nonzeros);
     if (sizes->negative_zeros)
         printf("  -0.0       %" PRIu64 " of these\n", sizes->negative_zeros);
     puts("");
@@ -315,7 +315,7 @@ struct extent {
 static void put_sizes(const struct extent *extent, const struct sizes *sizes, uint64_t stored, const char *best)
 {
     char text[TERM_TEXT];
-    printf("  %7s", term_percent(text, sizes->nnz, sizes->elements));
+    printf("  %7s", term_percent(text, sizes->nonzeros, sizes->elements));
     for (int format = extent->has_dense ? PICI_DENSE : PICI_BITMAP; format < FORMATS; format++)
         printf("  %8s", term_bytes(text, sizes->bytes[format]));
     if (extent->has_stored)
@@ -348,7 +348,7 @@ static void print_table(const struct report *report)
         const struct measured *measured = &report->tensor[i];
         columns_row(&columns, measured);
         put_sizes(&extent, measured->sizes, measured->stored, pici_format_name(sizes_best(measured->sizes)));
-        heat_on(stdout, measured->sizes->nnz, measured->sizes->elements);
+        heat_on(stdout, measured->sizes->nonzeros, measured->sizes->elements);
         if (extent.has_spark)
             printf("  %s", measured->spark);
         columns_end();

@@ -64,10 +64,10 @@ static void work_on(struct codec_bench *bench, enum model_work work, int slice)
     float *target = bench->target + (size_t)slice * SLICE;
     const uint64_t count = SLICE;
     const struct engine_array array = {.dtype = PICI_F32, .format = bench->format, .by_value = 1};
-    uint64_t nnz;
+    uint64_t nonzeros;
     enum pici_status status = PICI_OK;
     switch (work) {
-    case MODEL_COUNT: engine->count(NULL, &source, &count, 1, &array, 1, &nnz); break;
+    case MODEL_COUNT: engine->count(NULL, &source, &count, 1, &array, 1, &nonzeros); break;
     case MODEL_ENCODE:
         status = engine->encode(NULL, block, 0, bench->bound, &bench->sizes[slice], &source, &count, 1, &array, 1, 1);
         break;

@@ -151,7 +151,7 @@ static struct outlook look_at(const struct plan *plan, struct tune *tune, const 
 }
 
 /* The next cell to measure; -1: none fits in the time that is left. */
-static int next_cell(struct plan *plan, struct tune *tune, const struct world *world, double left)
+static int next_cell(struct plan *plan, struct tune *tune, const struct world *world, double seconds_left)
 {
     int next = -1;
     double least = INFINITY;
@@ -163,9 +163,9 @@ static int next_cell(struct plan *plan, struct tune *tune, const struct world *w
         if (outlook.dense > LONGEST) {
             plan->cell[cell].done = 1;
             plan->left_out++;
-        } else if (coarse && outlook.seconds < left / 3) {
+        } else if (coarse && outlook.seconds < seconds_left / 3) {
             return cell;
-        } else if (outlook.seconds < left && outlook.ratio < least) {
+        } else if (outlook.seconds < seconds_left && outlook.ratio < least) {
             least = outlook.ratio;
             next = cell;
         }
@@ -337,11 +337,11 @@ void points_measure(struct world *world, struct tune *tune, const struct points_
     if (!runs || !make_plan(&plan, world, options))
         world_die(world, "no memory");
     for (;;) {
-        double left = world_left(world);
-        left = left > 0 ? left : 0;
+        double seconds_left = world_left(world);
+        seconds_left = seconds_left > 0 ? seconds_left : 0;
         int chosen = 0;
         if (!world->rank)
-            chosen = measured ? next_cell(&plan, tune, world, left) : DENSITIES - 1;
+            chosen = measured ? next_cell(&plan, tune, world, seconds_left) : DENSITIES - 1;
         const int cell = (int)world_said(world, chosen);
         uint64_t set = 0;
         if (cell < 0 || !plan.sizes)

@@ -106,10 +106,10 @@ static int take_from_source(struct bench *bench, struct source *source, uint8_t 
 {
     for (;;) {
         struct source_tensor tensor;
-        bool more;
+        bool has_more;
         uint8_t *into = NULL;
-        TRY(source_next(source, &tensor, &more));
-        if (!more)
+        TRY(source_next(source, &tensor, &has_more));
+        if (!has_more)
             return TOOL_OK;
         if (!tensor.filler)
             TRY(take(bench, tensor.title, tensor.title_size, tensor.dtype, tensor.count, &into));
@@ -138,10 +138,10 @@ static int take_from_file(struct bench *bench, struct reading *reading)
 {
     for (;;) {
         struct pici_tensor_info tensor;
-        bool more;
+        bool has_more;
         uint8_t *into;
-        TRY(reading_next(reading, &tensor, &more));
-        if (!more)
+        TRY(reading_next(reading, &tensor, &has_more));
+        if (!has_more)
             return TOOL_OK;
         TRY(take(bench, tensor.name, tensor.name_len, tensor.dtype, tensor.count, &into));
         const enum pici_status status = into ? pici_reader_read(reading->reader, into, tensor.count) : PICI_OK;
@@ -364,7 +364,7 @@ static int measure_all(struct bench *bench)
         struct density density;
         density_init(&density);
         density_add(&density, bench->source, bench->elements, pici_dtype_width(bench->dtype));
-        return measure(bench, 1 - (double)density.nnz / (double)bench->elements);
+        return measure(bench, 1 - (double)density.nonzeros / (double)bench->elements);
     }
     for (int i = 0; i < lists; i++) {
         fill(bench, list[i]);

@@ -40,15 +40,15 @@ static int copy_tensor(struct job *job, const struct source_tensor *tensor)
     if (status)
         return writer_failed(job, status);
     const size_t width = pici_dtype_width(tensor->dtype), most = job->chunks * job->chunk_elements * width;
-    uint64_t left = tensor->count * width;
-    while (left) {
+    uint64_t remaining = tensor->count * width;
+    while (remaining) {
         const uint8_t *elements;
-        size_t step = left < most ? (size_t)left : most;
+        size_t step = remaining < most ? (size_t)remaining : most;
         TRY(source_give(&job->source, job->piece, step, &elements));
         status = pici_writer_data(job->writer, elements, step);
         if (status)
             return writer_failed(job, status);
-        left -= step;
+        remaining -= step;
         progress_at(&job->progress, job->input.position, job->input.position);
     }
     return TOOL_OK;
@@ -85,9 +85,9 @@ static int copy(struct job *job, const struct tool_options *options)
     progress_start(&job->progress, job->input.name, job->input.bytes);
     for (;;) {
         struct source_tensor tensor;
-        bool more;
-        TRY(source_next(&job->source, &tensor, &more));
-        if (!more)
+        bool has_more;
+        TRY(source_next(&job->source, &tensor, &has_more));
+        if (!has_more)
             break;
         TRY(copy_tensor(job, &tensor));
     }

@@ -16,9 +16,9 @@ static int copy_tensors(struct restore *restore, struct progress *progress)
 {
     for (;;) {
         struct pici_tensor_info tensor;
-        bool more;
-        TRY(reading_next(restore->reading, &tensor, &more));
-        if (!more)
+        bool has_more;
+        TRY(reading_next(restore->reading, &tensor, &has_more));
+        if (!has_more)
             return restore_end(restore);
         result_tensor(tensor.name, tensor.dtype, tensor.shape, tensor.rank);
         TRY(restore_tensor(restore, &tensor, progress));

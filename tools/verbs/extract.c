@@ -55,9 +55,9 @@ static bool is_run(const struct pici_view *view)
 
 static int no_tensor(struct reading *reading, const struct tool_options *options, uint64_t tensors)
 {
-    struct suggest near;
+    struct suggest nearest;
     struct reading_views views = {0};
-    suggest_start(&near, options->tensor);
+    suggest_start(&nearest, options->tensor);
     for (uint64_t i = 0; i < tensors; i++) {
         struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
         enum pici_status status = pici_reader_tensor(reading->reader, i, &tensor);
@@ -65,14 +65,14 @@ static int no_tensor(struct reading *reading, const struct tool_options *options
             return reading_failed(reading, status);
         TRY(reading_views(reading, &tensor, &views));
         if (!views.unnamed)
-            suggest_word(&near, tensor.name);
+            suggest_word(&nearest, tensor.name);
         for (uint64_t number = 0; number < views.count; number++) {
             struct pici_view view;
             TRY(reading_view(reading, views.first + number, &view));
-            suggest_word(&near, view.name);
+            suggest_word(&nearest, view.name);
         }
     }
-    return tool_no_tensor(reading->input->name, &near);
+    return tool_no_tensor(reading->input->name, &nearest);
 }
 
 static void take_tensor(struct what *item)
@@ -512,10 +512,11 @@ static int to_folder(struct job *job)
 {
     const struct folder_list none = {.files = 0};
     struct outfolder folder;
-    struct stat info;
-    if (stat(job->options.args[0], &info) != 0)
+    struct stat file_info;
+    if (stat(job->options.args[0], &file_info) != 0)
         return tool_bad(job->options.args[0], "%s", strerror(errno));
-    TRY(outfolder_open(&folder, job->path, info.st_mode | (info.st_mode & 0444) >> 2, job->options.force, &none));
+    TRY(outfolder_open(&folder, job->path, file_info.st_mode | (file_info.st_mode & 0444) >> 2, job->options.force,
+                       &none));
     job->folder = folder.path;
     int status = from_operand(job);
     if (!status)

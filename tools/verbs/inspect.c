@@ -120,18 +120,18 @@ static int look_by_value(struct job *job, const struct measured *measured, const
 static int count(struct job *job, struct measured *measured, const void *elements, uint64_t elements_count)
 {
     struct pici_breakdown breakdown, by_value;
-    const uint64_t before = job->report.density_map->nnz;
+    const uint64_t before = job->report.density_map->nonzeros;
     look(job, measured, elements, elements_count);
-    const uint64_t nnz = job->report.density_map->nnz - before;
+    const uint64_t nonzeros = job->report.density_map->nonzeros - before;
     if (!measure_breakdown(&breakdown, &job->scratch, measured->dtype, elements, elements_count, PICI_ZEROS_EXACT))
         return tool_nomem(job->input.name, "the measured blocks");
-    sizes_add(measured->sizes, measured->dtype, elements_count, nnz, &breakdown);
+    sizes_add(measured->sizes, measured->dtype, elements_count, nonzeros, &breakdown);
     if (job->compare && !compare_add(job->compare, measured->dtype, elements, elements_count, &measured->sizes->pici,
                                      &measured->sizes->zstd))
         return tool_nomem(job->input.name, "the comparison");
     uint64_t negative_zeros;
     TRY(look_by_value(job, measured, elements, elements_count, &breakdown, &by_value, &negative_zeros));
-    sizes_by_value(measured->sizes, measured->dtype, elements_count, nnz, &breakdown, negative_zeros, &by_value);
+    sizes_by_value(measured->sizes, measured->dtype, elements_count, nonzeros, &breakdown, negative_zeros, &by_value);
     progress_at(&job->progress, job->input.position, job->report.total.dense_bytes + measured->sizes->dense_bytes);
     return TOOL_OK;
 }
@@ -152,7 +152,7 @@ static int end(struct job *job, struct measured *measured)
     job->report.stored += measured->stored;
     if (job->image) {
         char shape[96], percent[TERM_TEXT], what[160], fold[GRID_TEXT], cell[GRID_TEXT];
-        snprintf(what, sizeof what, "%s %s %s", term_percent(percent, density->nnz, density->elements),
+        snprintf(what, sizeof what, "%s %s %s", term_percent(percent, density->nonzeros, density->elements),
                  pici_dtype_name(measured->dtype), term_shape(shape, sizeof shape, measured->shape, measured->rank));
         grid_fold_text(fold, job->report.grid, measured->shape, measured->rank);
         grid_cell_text(cell, job->report.grid);
@@ -248,9 +248,9 @@ static int inspect_reading(struct job *job, struct reading *reading)
     for (uint64_t bytes = 0;;) {
         struct pici_tensor_info tensor;
         struct pici_view title = PICI_VIEW_INIT;
-        bool more, inspected;
-        TRY(reading_next(reading, &tensor, &more));
-        if (!more)
+        bool has_more, inspected;
+        TRY(reading_next(reading, &tensor, &has_more));
+        if (!has_more)
             return TOOL_OK;
         TRY(is_wanted(job, reading, &tensor, &views, &title, &inspected));
         if (!inspected)
@@ -281,9 +281,9 @@ static int inspect_tensors(struct job *job, struct source *source)
     TRY(begin_image(job, source->tensors));
     for (uint64_t bytes = 0;;) {
         struct source_tensor tensor;
-        bool more;
-        TRY(source_next(source, &tensor, &more));
-        if (!more)
+        bool has_more;
+        TRY(source_next(source, &tensor, &has_more));
+        if (!has_more)
             return TOOL_OK;
         size_t width = pici_dtype_width(tensor.dtype);
         struct measured *measured = NULL;
@@ -301,8 +301,8 @@ static int inspect_tensors(struct job *job, struct source *source)
         } else if (source->archived) { /* which can be left where it is */
             continue;
         }
-        for (uint64_t left = tensor.count, n; left; left -= n) {
-            n = left < writer_options.chunk_elements ? left : writer_options.chunk_elements;
+        for (uint64_t remaining = tensor.count, n; remaining; remaining -= n) {
+            n = remaining < writer_options.chunk_elements ? remaining : writer_options.chunk_elements;
             TRY(source_take(source, job->piece, (size_t)n * width));
             if (measured)
                 TRY(count(job, measured, job->piece, n));
@@ -358,9 +358,9 @@ static int inspect_block(struct job *job)
         breakdown_sum(&all_by_value, &by_value);
         negative_zeros += negative;
     }
-    const uint64_t nnz = job->report.density_map->nnz;
-    sizes_add(measured->sizes, info.dtype, info.count, nnz, &all);
-    sizes_by_value(measured->sizes, info.dtype, info.count, nnz, &all, negative_zeros, &all_by_value);
+    const uint64_t nonzeros = job->report.density_map->nonzeros;
+    sizes_add(measured->sizes, info.dtype, info.count, nonzeros, &all);
+    sizes_by_value(measured->sizes, info.dtype, info.count, nonzeros, &all, negative_zeros, &all_by_value);
     measured->stored = size;
     return end(job, measured);
 }

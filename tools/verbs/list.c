@@ -143,9 +143,9 @@ static int gather(struct listing *listing, struct reading *reading, const struct
     struct reading_views views = {0};
     for (;;) {
         struct pici_tensor_info tensor;
-        bool more;
-        TRY(reading_next(reading, &tensor, &more));
-        if (!more)
+        bool has_more;
+        TRY(reading_next(reading, &tensor, &has_more));
+        if (!has_more)
             return TOOL_OK;
         struct pici_tensor_info described = tensor;
         if (delta && tensor.index < delta->tensors) {

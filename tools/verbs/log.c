@@ -120,14 +120,14 @@ static int apply(const struct tool_options *options, const struct pici_log *delt
 /* The bytes of the files in a folder: what the numbers in a manifest are measured by. */
 static int stored_bytes(const char *folder, uint64_t *bytes)
 {
-    struct stat info;
+    struct stat file_info;
     DIR *const directory = opendir(folder);
     *bytes = 0;
     if (!directory)
         return tool_bad(folder, "%s", strerror(errno));
     for (struct dirent *entry; (entry = readdir(directory));)
-        if (fstatat(dirfd(directory), entry->d_name, &info, 0) == 0 && S_ISREG(info.st_mode))
-            *bytes += (uint64_t)info.st_size;
+        if (fstatat(dirfd(directory), entry->d_name, &file_info, 0) == 0 && S_ISREG(file_info.st_mode))
+            *bytes += (uint64_t)file_info.st_size;
     closedir(directory);
     return TOOL_OK;
 }
@@ -153,10 +153,10 @@ static int write_newest(const struct tool_options *options, const struct pici_lo
 static int open_and_apply(const struct tool_options *options, struct pici_log *delta_log)
 {
     struct output output;
-    struct stat info = {0};
-    const bool exists = stat(options->args[1], &info) == 0 || errno != ENOENT;
+    struct stat file_info = {0};
+    const bool exists = stat(options->args[1], &file_info) == 0 || errno != ENOENT;
     TRY(output_open(&output, options->args[1], NULL, true));
-    const int status = write_newest(options, delta_log, &output, exists, (uint64_t)info.st_size);
+    const int status = write_newest(options, delta_log, &output, exists, (uint64_t)file_info.st_size);
     output_discard(&output);
     return status;
 }

@@ -32,16 +32,16 @@ static int parse_collectives(struct predict *prediction, const char *list)
 {
     char word[64], hint[SUGGEST_HINT];
     for (const char *rest = list; prediction->collectives == 0 || *rest;) {
-        struct suggest near;
+        struct suggest nearest;
         int number = 0;
         if (!take_word(&rest, word, sizeof word) || prediction->collectives == PREDICT_COLLECTIVES)
             return tool_usage(NULL, "--collective %s: not a list of collectives", list);
-        suggest_start(&near, word);
+        suggest_start(&nearest, word);
         for (; predict_collective(number) && strcmp(word, predict_collective(number)) != 0; number++)
-            suggest_word(&near, predict_collective(number));
+            suggest_word(&nearest, predict_collective(number));
         if (!predict_collective(number))
             return tool_usage(NULL, "--collective %s: not all_gather, reduce_scatter or all_reduce%s", word,
-                              suggest_hint(&near, "", hint));
+                              suggest_hint(&nearest, "", hint));
         prediction->collective[prediction->collectives++] = (enum pici_collective)(PICI_ALL_GATHER + number);
     }
     return TOOL_OK;
@@ -102,18 +102,18 @@ static int parse_machine(struct predict *prediction, const char *name)
 {
     char hint[SUGGEST_HINT], all[256];
     const char *what;
-    struct suggest near;
+    struct suggest nearest;
     size_t used = 0;
     if (name && predict_set_machine(prediction, name))
         return TOOL_OK;
-    suggest_start(&near, name ? name : "");
+    suggest_start(&nearest, name ? name : "");
     for (int i = 0; predict_machine(i, &what) && used < sizeof all; i++) {
-        suggest_word(&near, predict_machine(i, &what));
+        suggest_word(&nearest, predict_machine(i, &what));
         used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? ", " : "", predict_machine(i, &what));
     }
     if (!name)
         return tool_usage(NULL, "predict: needs --tune FILE, or --machine, one of %s", all);
-    return tool_usage(NULL, "--machine %s: not one of %s%s", name, all, suggest_hint(&near, "", hint));
+    return tool_usage(NULL, "--machine %s: not one of %s%s", name, all, suggest_hint(&nearest, "", hint));
 }
 
 static int read_tune(struct predict *prediction, const char *path)
