@@ -17,6 +17,8 @@ extern PyMethodDef pici_py_selection_functions[];
 extern PyMethodDef pici_py_option_functions[];
 extern PyMethodDef pici_py_comm_functions[];
 extern PyMethodDef pici_py_connect_functions[];
+extern PyMethodDef pici_py_capsule_functions[];
+extern PyMethodDef pici_py_system_functions[];
 
 /* Add the constants to the module. On false an exception is set. */
 bool pici_py_add_constants(PyObject *module);

@@ -8,7 +8,6 @@ and is cleared in one call for each thread, which takes less time than a fault f
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import mmap
 import operator
 import os
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
+from . import _codec
 from ._ranges import u31
 
 Raw = np.ndarray[Any, np.dtype[Any]]
@@ -29,9 +29,7 @@ _HUGE: Optional[int] = getattr(mmap, "MADV_HUGEPAGE", None)
 _POPULATE_WRITE = 23  # Linux 5.14
 _THREADS = 8  # more do not clear pages faster
 
-# Of ctypes, which releases the GIL; mmap.madvise() does not.
-_madvise = ctypes.CDLL(None).madvise
-_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_madvise = _codec.advise  # which releases the GIL; mmap.madvise() does not
 
 _limit = 1 << 30
 # By an arbitrary number, from the longest kept to the shortest. _Memory.__del__ may change it within any other function
@@ -93,7 +91,7 @@ def _new(need: int, threads: int) -> _Pages:
     size = -(-need // _HUGE_PAGE) * _HUGE_PAGE
     pages = mmap.mmap(-1, size + _HUGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     _advise(pages, _HUGE)
-    begin = np.frombuffer(pages, np.uint8).ctypes.data
+    begin: int = np.frombuffer(pages, np.uint8).__array_interface__["data"][0]
     first = -begin % _HUGE_PAGE
     _clear(begin + first, size, threads or len(os.sched_getaffinity(0)))
     return _Pages(pages, np.frombuffer(pages, np.uint8, size, first))

@@ -2,7 +2,6 @@
 """A folder of files that is made whole or not at all."""
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import shutil
@@ -13,11 +12,11 @@ from pathlib import Path as _P
 from pathlib import PurePosixPath
 from typing import Optional
 
+from . import _codec
 from ._streams import Path
 
 LIST, INDEX = "pici-folder", ".safetensors.index.json"
-_AT_FDCWD, _NO_REPLACE, _EXCHANGE = -100, 1, 2  # of renameat2(2)
-_libc = ctypes.CDLL(None, use_errno=True)
+_NO_REPLACE, _EXCHANGE = 1, 2  # of renameat2(2)
 
 
 def ends(name: str, extension: str) -> bool:
@@ -114,12 +113,9 @@ class OutFolder:
 
     def _rename(self, flag: int) -> None:
         """rename(2) replaces an empty folder, also one that somebody else has just made."""
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        code = errno.ENOSYS
-        if rename is not None:
-            if not rename(_AT_FDCWD, os.fsencode(self.temp), _AT_FDCWD, os.fsencode(self.path), flag):
-                return
-            code = ctypes.get_errno()
+        code = _codec.rename_with(os.fsencode(self.temp), os.fsencode(self.path), flag)
+        if not code:
+            return
         if code in (errno.ENOSYS, errno.EINVAL):  # the system or the file system has neither
             if flag == _EXCHANGE:
                 raise OSError(code, "two folders cannot be exchanged here: remove the old one first", str(self.path))

@@ -17,10 +17,8 @@ it is empty, or one of these folders; else FileExistsError.
 """
 from __future__ import annotations
 
-import ctypes
 import json
 import math
-import mmap
 import os
 import stat
 import sys
@@ -46,12 +44,6 @@ from .file import File, Tensor, create
 _NAME_MOST, _DEPTH_MOST = 240, 16
 _PIECE = 1 << 26  # bytes
 _U8 = BY_NAME["u8"]
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_ssize_t)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_FAILED = ctypes.c_void_p(-1).value
 
 
 class _Sum(NamedTuple):
@@ -151,17 +143,12 @@ class _Mapped:
 
     def __init__(self, path: _P) -> None:
         with open(path, "rb") as f:
-            self._size = os.fstat(f.fileno()).st_size
-            at = _libc.mmap(None, self._size, mmap.PROT_READ, mmap.MAP_SHARED, f.fileno(), 0)
-        if at == _FAILED:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code), str(path))
-        self._at = at
-        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (self._size,), "data": (at, True)}
-
-    def __del__(self) -> None:
-        if _libc is not None and hasattr(self, "_at"):  # else the interpreter is ending, or there is no mapping
-            _libc.munmap(self._at, self._size)
+            size = os.fstat(f.fileno()).st_size
+            try:
+                self._mapping, at = _codec.map_file(f.fileno(), size)
+            except OSError as e:
+                raise OSError(e.errno, os.strerror(e.errno or 0), str(path)) from None
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (size,), "data": (at, True)}
 
 
 class _Shard:

@@ -27,6 +27,34 @@ torch = installed("torch")
 ml_dtypes = installed("ml_dtypes")
 
 
+class Managed(ctypes.Structure):
+    """A tensor of DLPack, and one with a version."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Versioned(ctypes.Structure):
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("manager", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", Managed),
+    ]
+
+
 class Foreign:
     """An array of another library that supports only DLPack, with or without versions."""
 
@@ -93,7 +121,7 @@ class DLPack(unittest.TestCase):
     def test_what_capsules_say(self):
         """Capsules that NumPy does not make: read-only, with an offset, of unknown versions and types."""
         x = np.zeros(8, np.float32)
-        flags = _dlpack._Versioned(major=1, flags=_dlpack.READ_ONLY)
+        flags = Versioned(major=1, flags=_dlpack.READ_ONLY)
         shape = (ctypes.c_int64 * 1)(8)
         t = flags.tensor
         t.data, t.device_type, t.ndim, t.code, t.bits, t.lanes, t.shape = x.ctypes.data, 1, 1, 2, 32, 1, shape
