@@ -605,6 +605,7 @@ static int run_bare(int argc, char **argv)
     const struct verb *verb = verb_of(options[mode].name);
     if (chosen.zstd_short && !takes(verb, OPT_ZSTD)) /* as -df9: zstd has no use for a level there either */
         given &= ~(BIT(OPT_ZSTD) | BIT(OPT_ULTRA));
+    given &= verb->takes | ~(TALK_BITS | BIT(OPT_THREADS)); /* as -lT0: what a verb has no use for does no harm */
     for (int i = 0; i < OPTIONS; i++)
         if ((given & ~VERB_BITS) >> i & 1 && !takes(verb, i))
             return wrong(verb, "no option --%s", options[i].name);
@@ -774,7 +775,9 @@ static int run(int argc, char **argv)
     for (int i = 0; i < VERBS; i++)
         suggest_word(&nearest, verbs[i].group ? verbs[i].group : verbs[i].name);
     suggest_hint(&nearest, "", hint);
-    return tool_usage(NULL, "no verb %s%s%s see picitool --help", word, hint, hint[0] ? "" : ";");
+    if (!hint[0]) /* nor is it like a verb */
+        return tool_usage(word, "No such file or directory, and no verb; see picitool --help");
+    return tool_usage(NULL, "no verb %s%s see picitool --help", word, hint);
 }
 
 int main(int argc, char **argv)

@@ -39,6 +39,8 @@ for name in missing.npy ./missing sub/missing ''; do
     expect 1 "missing: $name" "$tool" "$name"
     says "missing: $name" "^picitool: .*: No such file or directory$" "$err"
 done
+expect 2 "neither a verb nor a file" "$tool" weights
+says "neither a verb nor a file" '^picitool: weights: No such file or directory, and no verb; ' "$err"
 expect 2 "a mistyped verb" "$tool" compres a.npy
 says "a mistyped verb" 'no verb compres; did you mean compress\?' "$err"
 for verb in "compress -o" "decompress -o" "extract -o" "-o"; do
@@ -73,6 +75,11 @@ fi
 expect 0 "-df" "$tool" -df a.npy.pici
 expect 0 "-df9" "$tool" -df9 a.npy.pici # as zstd, which has no use for a level then
 same "-df9" a.npy b.npy
+for list in -lT0 -lq '-l -T2 --quiet'; do
+    # shellcheck disable=SC2086
+    expect 0 "$list" "$tool" $list a.npy.pici
+    says "$list" '^total ' "$out"
+done
 
 # ---- folders file by file, and outputs in one folder
 mkdir -p in/below/.hidden outs

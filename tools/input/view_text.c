@@ -57,7 +57,7 @@ const char *view_text_of(char *buffer, size_t capacity, const struct pici_view *
                                           .strides = is_row_major(view) ? NULL : view->strides,
                                           .is_part = !unnamed || !whole,
                                           .offset = view->offset,
-                                          .of = stored->name,
+                                          .of = unnamed ? NULL : stored->name,
                                           .of_size = stored->name_len,
                                           .conjugate = view->conjugate != 0,
                                           .negative = view->negative != 0});

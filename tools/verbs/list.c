@@ -40,6 +40,13 @@ struct listing {
     bool other;    /* not a .pici file */
 };
 
+/* A .pt file may claim long tensors, with strides of 0. One has fewer than 2^64 bytes; their sum may have more. */
+static void count_elements(struct report *report, enum pici_dtype dtype, uint64_t count)
+{
+    report->total.elements = capped_sum(report->total.elements, count);
+    report->total.dense_bytes = capped_sum(report->total.dense_bytes, count * pici_dtype_width(dtype));
+}
+
 /* Adds a tensor. NULL: no memory. */
 static struct measured *add(struct report *report, const char *name, size_t size, enum pici_dtype dtype,
                             const uint64_t *shape, unsigned rank, uint64_t count)
@@ -52,9 +59,7 @@ static struct measured *add(struct report *report, const char *name, size_t size
     if (rank)
         memcpy(measured->shape, shape, rank * sizeof *measured->shape);
     measured->elements = count;
-    /* A .pt file may claim long tensors, with strides of 0. One has fewer than 2^64 bytes; their sum may have more. */
-    report->total.elements = capped_sum(report->total.elements, count);
-    report->total.dense_bytes = capped_sum(report->total.dense_bytes, count * pici_dtype_width(dtype));
+    count_elements(report, dtype, count);
     return measured;
 }
 
@@ -75,9 +80,9 @@ static void count_stored(struct listing *listing, struct measured *measured, con
     listing->report.stored += measured->stored;
 }
 
-/* Adds a view of a tensor of a .pici file; whole: as the row that stands for that tensor. */
+/* Adds a view of a tensor of a .pici file; stands: as the row that stands for that tensor, which has none. */
 static int add_view(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
-                    const struct pici_view *view, bool unnamed, bool whole)
+                    const struct pici_view *view, bool unnamed, bool stands)
 {
     char text[VIEW_TEXT];
     const struct sizes saved = listing->report.total;
@@ -88,12 +93,12 @@ static int add_view(struct listing *listing, struct reading *reading, const stru
     view_text_of(text, sizeof text, view, tensor, unnamed);
     if (text[0] && !(measured->view = strdup(text)))
         return tool_nomem(reading->input->name, "the list of tensors");
-    if (whole) {
-        count_stored(listing, measured, tensor);
-        return reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian);
-    }
-    listing->report.total = saved; /* which has the elements of the storage */
-    return TOOL_OK;
+    listing->report.total = saved; /* which has, or gets, the elements of the storage */
+    if (!stands)
+        return TOOL_OK;
+    count_elements(&listing->report, tensor->dtype, tensor->count);
+    count_stored(listing, measured, tensor);
+    return reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian);
 }
 
 /* Adds a tensor of a .pici file. described: the tensor itself, or that of a small delta which leads to it. */
@@ -117,8 +122,8 @@ static int add_tensor(struct listing *listing, struct reading *reading, const st
     return TOOL_OK;
 }
 
-/* Adds a tensor of a .pici file and its views. A storage without a name that
- * the first of them is all of gets its row, and bytes between tensors get none. */
+/* Adds a tensor of a .pici file and its views. A storage without a name gets no row, but for that of the first view;
+ * bytes between tensors get none. */
 static int add_stored(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
                       const struct pici_tensor_info *described, struct reading_views *views)
 {
@@ -127,11 +132,9 @@ static int add_stored(struct listing *listing, struct reading *reading, const st
     TRY(reading_views(reading, tensor, views));
     for (uint64_t i = 0; i < views->count; i++) {
         TRY(reading_view(reading, views->first + i, &view));
-        const bool whole =
-            views->unnamed && i == 0 && view.stored_count == tensor->count && view.count == tensor->count;
-        if (i == 0 && !whole)
+        if (i == 0 && !views->unnamed)
             TRY(add_tensor(listing, reading, tensor, described));
-        TRY(add_view(listing, reading, tensor, &view, views->unnamed, whole));
+        TRY(add_view(listing, reading, tensor, &view, views->unnamed, i == 0 && views->unnamed));
         row = true;
     }
     return row || views->unnamed ? TOOL_OK : add_tensor(listing, reading, tensor, described);
