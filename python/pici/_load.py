@@ -2,25 +2,29 @@
 """pici.load(), of a file or a folder, and pici.save()."""
 from __future__ import annotations
 
+import math
 import os
+import struct
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, Union, overload
 
 import numpy as np
 
 from . import _looks
-from ._arrays import Limit, Storage
+from ._arrays import Limit, Storage, readable
 from ._dlpack import DLPackArray
 from ._kwargs import Loading, Pack, Zeros
 from ._streams import Path, is_path
 from .deltas import SAFETENSORS, Held, arrays_of
 from .errors import NoTensorError
-from .file import File, create, loaded
+from .file import File, create, encoded_name, loaded, spelled
 from .folders import load_folder
 
 if TYPE_CHECKING:
     import torch
     from typing_extensions import Unpack
+
+_VIEWS = "source.views"
 
 
 @overload
@@ -94,7 +98,15 @@ def save(
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> None:
-    """Write arrays to a .pici file, by name. Options: as for create()."""
+    """Write arrays to a .pici file, by name. Options: as for create(). Tensors of torch that are the same memory, as tied
+    weights are, are stored once, and share memory again where they are loaded."""
+    tied = _tied(tensors)
+    if tied and not attrs:
+        attrs = {_VIEWS: _table(tensors, tied)}
+    elif tied and attrs and _VIEWS not in attrs:
+        attrs = {**attrs, _VIEWS: _table(tensors, tied)}
+    else:
+        tied = {}
     with create(
         path,
         format=format,
@@ -107,10 +119,45 @@ def save(
         overwrite=overwrite,
     ) as w:
         for name, array in tensors.items():
+            if name in tied:
+                continue
             try:
                 w.add(name, array)
             except (TypeError, ValueError, BufferError, RuntimeError, NotImplementedError) as e:
                 raise _about(e, f"tensor {name!r} of {w.path}") from e.__cause__
+
+
+def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
+    """Names of tensors of torch that are another one, by another name: the first of these."""
+    first: dict[Any, str] = {}
+    tied = {}
+    for name, x in tensors.items():
+        if isinstance(x, np.ndarray) or not hasattr(x, "untyped_storage"):
+            continue
+        try:
+            same = (x.data_ptr(), x.dtype, tuple(x.shape), x.stride(), x.is_conj(), x.is_neg())
+            if x.data_ptr() and x.numel() and not x.requires_grad and type(x).__name__ in ("Tensor", "Parameter"):
+                if first.setdefault(same, name) != name:
+                    tied[name] = first[same]
+        except (RuntimeError, NotImplementedError):
+            continue  # it has no memory of that kind: to be refused when its turn comes
+    return tied
+
+
+def _table(tensors: Mapping[str, Any], tied: Mapping[str, str]) -> bytes:
+    """The attribute that lists tied tensors as views of others (formats/file.md, "Views")."""
+    numbers = {name: i for i, name in enumerate(n for n in tensors if n not in tied)}
+    rows = []
+    for name, of in sorted(tied.items(), key=lambda pair: numbers[pair[1]]):
+        elements, d = readable(tensors[of])
+        shape = elements.shape
+        strides = [math.prod(shape[i + 1 :]) for i in range(len(shape))]
+        word, key = spelled(d), encoded_name(name)
+        text = key + b"\0" + word
+        text += bytes(8 - len(text) % 8)
+        row = struct.pack("<QQBBBBI", numbers[of], 0, d.code, len(shape), 0, len(word), len(key))
+        rows.append(row + struct.pack(f"<{2 * len(shape)}Q", *shape, *strides) + text)
+    return struct.pack("<Q", len(rows)) + b"".join(rows)
 
 
 def _about(error: Exception, what: str) -> Exception:

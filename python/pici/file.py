@@ -71,7 +71,12 @@ _WRITTEN = {
 }
 
 
-def _bytes(name: str, what: str = "a tensor's name") -> bytes:
+def spelled(d: DType) -> bytes:
+    """What the attribute source.dtype says of a tensor of d; empty where its elements say all."""
+    return _WRITTEN.get(d.name, b"")
+
+
+def encoded_name(name: str, what: str = "a tensor's name") -> bytes:
     if not isinstance(name, str):
         raise TypeError(f"{what} is a str, not {type(name).__name__}: pass str({name!r})")
     return name.encode("utf-8", "surrogateescape")
@@ -475,7 +480,7 @@ def loaded(tensors: Iterable[Tensor], to: str, most: Optional[int]) -> dict[str,
 
 
 def _attribute(key: str, value: bytes) -> tuple[bytes, bytes]:
-    name = _bytes(key, "the key of an attribute")
+    name = encoded_name(key, "the key of an attribute")
     if not 1 <= len(name) <= _codec.KEY_MAX or b"\0" in name:
         raise ArgumentError(
             f"the key {key!r} of an attribute is {len(name)} bytes: pass 1 to {_codec.KEY_MAX}, none zero"
@@ -571,9 +576,9 @@ class Writer:
     ) -> None:
         """Begin a tensor; append() adds its elements. The tensor before must be complete."""
         d = named(dtype)
-        spelled = {_KEY_DTYPE: _WRITTEN[d.name]} if d.name in _WRITTEN else {}
-        a = _attributes({**spelled, **(attrs or {})})
-        key = _bytes(name)
+        word = spelled(d)
+        a = _attributes({**({_KEY_DTYPE: word} if word else {}), **(attrs or {})})
+        key = encoded_name(name)
         dims = [u64(n, "a dimension") for n in shape] + ([d.parts] if d.parts != 1 else [])
         if len(dims) > _codec.RANK_MAX:
             raise ValueError(f"{len(dims)} dimensions; there can be {_codec.RANK_MAX}: reshape the array")

@@ -110,6 +110,29 @@ class Views(unittest.TestCase):
         Tied().load_state_dict(got)
         self.check_all({"x": torch.randn(1000, 64)[10:20]})
 
+    def test_save_tied(self):
+        """What is one memory by several names is stored once, and is one memory again."""
+        x, mask, z = torch.randn(50, 40), torch.rand(30) > 0.5, torch.randn(6, dtype=torch.complex64)
+        state = {"b": x, "a": x, "t": x.t(), "t2": x.t(), "part": x[:9], "mask": mask, "mask2": mask.detach()}
+        state.update(
+            {"z": z, "z2": z, "none": x[:0], "none2": x[:0], "conj": z.conj(), "one": x[0, 0], "one2": x[0, 0]}
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "x.pici"
+            pici.save(path, state, attrs={"key": b"value"})
+            with pici.open(path) as f:
+                self.assertEqual((set(f), f.attrs["key"]), (set(state), b"value"))
+            got = pici.load(path, to="torch")
+            for name, t in state.items():
+                self.same(got[name], t.resolve_conj(), name)
+            for name in ("b a", "t t2", "mask mask2", "z z2", "one one2"):
+                a, b = (storage(got[n]) for n in name.split())
+                self.assertEqual(a, b, name)
+            self.assertNotEqual(storage(got["z"]), storage(got["conj"]))
+            self.assertLess(path.stat().st_size, 2 * 8000 + 1440 + 1500)
+            pici.save(path, Tied().state_dict(), overwrite=True)
+            Tied().load_state_dict(pici.load(path, to="torch"))
+
     def test_big_pickle(self):
         """A pickle of more than 1 MiB is no tensor."""
         path, _ = self.compressed({"x": torch.arange(9), "text": "a" * (3 << 20)})
