@@ -98,8 +98,8 @@ def save(
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> None:
-    """Write arrays to a .pici file, by name. Options: as for create(). Tensors of torch that are the same memory, as tied
-    weights are, are stored once, and share memory again where they are loaded."""
+    """Write arrays to a .pici file, by name. Options: as for create(). Tensors of torch that are the same memory, as
+    tied weights are, are stored once, and share memory again where they are loaded."""
     tied = _tied(tensors)
     if tied and not attrs:
         attrs = {_VIEWS: _table(tensors, tied)}
