@@ -454,7 +454,7 @@ struct folder_sum folder_output_sum(const struct output *output)
     return (struct folder_sum){output->position, pici_xxh64_digest(&output->hash)};
 }
 
-/* A file that is read, and copied if there is a `to`. */
+/* A file that is read, and copied if there is a `to_path`. */
 struct copy {
     struct input input;
     struct output output;
@@ -462,7 +462,7 @@ struct copy {
     uint8_t *piece;
 };
 
-static int copy(struct copy *copied, const char *path, const char *to, struct folder_sum *sum)
+static int copy(struct copy *copied, const char *path, const char *to_path, struct folder_sum *sum)
 {
     enum { PIECE = 1 << 18 };
     copied->piece = malloc(PIECE);
@@ -471,25 +471,25 @@ static int copy(struct copy *copied, const char *path, const char *to, struct fo
     TRY(input_open(&copied->input, path));
     input_hash(&copied->input);
     progress_start(&copied->progress, path, copied->input.bytes);
-    if (to) {
-        TRY(output_open(&copied->output, to, &copied->input, false));
+    if (to_path) {
+        TRY(output_open(&copied->output, to_path, &copied->input, false));
         output_times(&copied->output, &copied->input);
     }
     for (size_t received = PIECE; received == PIECE;) {
         TRY(input_read(&copied->input, copied->piece, PIECE, &received));
-        if (to)
+        if (to_path)
             TRY(output_write(&copied->output, copied->piece, received));
         progress_at(&copied->progress, copied->input.position, copied->input.position);
     }
     *sum = folder_input_sum(&copied->input);
     progress_end(&copied->progress);
-    return to ? output_commit(&copied->output) : TOOL_OK;
+    return to_path ? output_commit(&copied->output) : TOOL_OK;
 }
 
-int folder_copy(const char *path, const char *to, struct folder_sum *sum)
+int folder_copy(const char *path, const char *to_path, struct folder_sum *sum)
 {
     struct copy copied = {.input.fd = -1, .output.fd = -1};
-    const int status = copy(&copied, path, to, sum);
+    const int status = copy(&copied, path, to_path, sum);
     progress_end(&copied.progress);
     output_discard(&copied.output);
     input_close(&copied.input);
@@ -497,10 +497,10 @@ int folder_copy(const char *path, const char *to, struct folder_sum *sum)
     return status;
 }
 
-int folder_copy_as(const char *path, const char *to, const struct folder_sum *want)
+int folder_copy_as(const char *path, const char *to_path, const struct folder_sum *want)
 {
     struct folder_sum sum;
-    TRY(folder_copy(path, to, &sum));
+    TRY(folder_copy(path, to_path, &sum));
     return folder_match(path, &sum, want);
 }
 

@@ -65,11 +65,11 @@ int folder_expect_made(const struct folder *, bool delta);
 struct folder_sum folder_input_sum(const struct input *);
 struct folder_sum folder_output_sum(const struct output *);
 
-/* The length and the hash of a file, which is copied to `to`, unless that is NULL. */
-int folder_copy(const char *path, const char *to, struct folder_sum *);
+/* The length and the hash of a file, which is copied to `to_path`, unless that is NULL. */
+int folder_copy(const char *path, const char *to_path, struct folder_sum *);
 
 /* The same; the file must be the one of this sum. */
-int folder_copy_as(const char *path, const char *to, const struct folder_sum *want);
+int folder_copy_as(const char *path, const char *to_path, const struct folder_sum *want);
 
 /* Check that file NAME of a folder, or what is made of it, has this length and hash. */
 int folder_match(const char *path, const struct folder_sum *found, const struct folder_sum *want);

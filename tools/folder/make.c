@@ -42,14 +42,14 @@ static int write_list(const struct folder_make *making)
 }
 
 /* Prints the line for the folder, and adds it to the results. */
-static void tell(const struct folder_make *making, const char *out, struct results *results, double seconds)
+static void tell(const struct folder_make *making, const char *out_path, struct results *results, double seconds)
 {
     uint64_t original = 0, stored = 0;
     for (size_t i = 0; i < making->list.files; i++) {
         original += making->list.file[i].original.bytes;
         stored += making->list.file[i].kind == FOLDER_SAME ? 0 : making->list.file[i].stored.bytes;
     }
-    const struct output made = {.name = out, .position = making->restored ? original : stored};
+    const struct output made = {.name = out_path, .position = making->restored ? original : stored};
     result_print(making->from->path, making->restored ? stored : original, &made, making->restored, seconds);
     if (results) {
         results->done++;
@@ -121,12 +121,12 @@ int folder_refuse_inside(const char *input_path, const char *output_path)
     char *const slash = strrchr(copy, '/');
     if (slash)
         slash[slash == copy] = 0;
-    char *const from = realpath(input_path, NULL), *const above = realpath(slash ? copy : ".", NULL);
-    const size_t from_size = from ? strlen(from) : 0;
-    const bool inside =
-        from && above && strncmp(above, from, from_size) == 0 && (!above[from_size] || above[from_size] == '/');
+    char *const from_path = realpath(input_path, NULL), *const above = realpath(slash ? copy : ".", NULL);
+    const size_t from_size = from_path ? strlen(from_path) : 0;
+    const bool inside = from_path && above && strncmp(above, from_path, from_size) == 0 &&
+                        (!above[from_size] || above[from_size] == '/');
     free(copy);
-    free(from);
+    free(from_path);
     free(above);
     return inside ? tool_usage(output_path, "is inside the input folder: choose a path outside of it") : TOOL_OK;
 }
@@ -140,7 +140,7 @@ static size_t files_most(void)
     return most < 16 ? 1 : (size_t)most / 8;
 }
 
-static int make_all(struct folder_make *making, struct outfolder *to, const char *out, struct results *results)
+static int make_all(struct folder_make *making, struct outfolder *to, const char *out_path, struct results *results)
 {
     size_t large = 0;
     making->each = *making->options;
@@ -162,20 +162,20 @@ static int make_all(struct folder_make *making, struct outfolder *to, const char
     if (!making->mode && stat(making->from->path, &file_info) == 0) /* one folder is made of another, not of two */
         (void)futimens(to->fd, (struct timespec[]){file_info.st_atim, file_info.st_mtim});
     TRY(outfolder_commit(to));
-    tell(making, out, results, term_now() - start);
+    tell(making, out_path, results, term_now() - start);
     return TOOL_OK;
 }
 
-int folder_make(struct folder_make *making, const char *out, struct results *results)
+int folder_make(struct folder_make *making, const char *out_path, struct results *results)
 {
     struct outfolder to;
-    if (folder_same(out, making->from->path))
-        return tool_usage(out, "is the input");
-    TRY(folder_refuse_inside(making->from->path, out));
+    if (folder_same(out_path, making->from->path))
+        return tool_usage(out_path, "is the input");
+    TRY(folder_refuse_inside(making->from->path, out_path));
     const mode_t mode = making->mode ? making->mode : making->from->mode;
     const bool force = making->options->force || making->in_place;
-    TRY(outfolder_open(&to, out, mode, force, making->in_place ? NULL : &making->list));
-    const int status = make_all(making, &to, out, results);
+    TRY(outfolder_open(&to, out_path, mode, force, making->in_place ? NULL : &making->list));
+    const int status = make_all(making, &to, out_path, results);
     outfolder_discard(&to);
     return status;
 }

@@ -21,8 +21,8 @@ struct folder_make {
     void *context;                                                /* for it */
 };
 
-/* Make the folder `out`, whole or not at all. It must not be `from`, nor in it. */
-int folder_make(struct folder_make *, const char *out, struct results *results);
+/* Make the folder `out_path`, whole or not at all. It must not be `from`, nor in it. */
+int folder_make(struct folder_make *, const char *out_path, struct results *results);
 
 /* Refuse an output in a folder that is read, which would then have it. */
 int folder_refuse_inside(const char *input_path, const char *output_path);

@@ -45,7 +45,8 @@ struct shard {
     struct output output;
 };
 
-static int make_shard(struct shard *shard, struct folder_make *making, const struct folder_file *file, const char *to)
+static int make_shard(struct shard *shard, struct folder_make *making, const struct folder_file *file,
+                      const char *to_path)
 {
     struct job *const job = making->context;
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
@@ -68,7 +69,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, const str
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != file->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
     TRY(base_of(job, &shard->reading, file->name, &shard->base));
-    TRY(checkpoint_output(&job->base, &shard->output, to, shard->input.fd));
+    TRY(checkpoint_output(&job->base, &shard->output, to_path, shard->input.fd));
     if (!making->each.no_sparse)
         output_sparse(&shard->output);
     shard->output.limit = limit_of(&making->each, shard->input.bytes, 2 * job->base.bytes);
@@ -80,12 +81,13 @@ static int make_shard(struct shard *shard, struct folder_make *making, const str
     return output_commit(&shard->output);
 }
 
-/* Writes the result of the delta `from` to the file `to`. */
-static int apply_shard(struct folder_make *making, const struct folder_file *file, const char *from, const char *to)
+/* Writes the result of the delta `from_path` to the file `to_path`. */
+static int apply_shard(struct folder_make *making, const struct folder_file *file, const char *from_path,
+                       const char *to_path)
 {
     struct shard shard = {.output.fd = -1};
-    TRY(input_open(&shard.input, from));
-    const int status = make_shard(&shard, making, file, to);
+    TRY(input_open(&shard.input, from_path));
+    const int status = make_shard(&shard, making, file, to_path);
     output_discard(&shard.output);
     pici_deltas_free(shard.deltas);
     pici_state_free(shard.base);
@@ -99,13 +101,14 @@ static int apply_part(struct folder_make *making, struct folder_file *file)
     const struct job *const job = making->context;
     const bool shard = file->kind == FOLDER_SHARD;
     const char *const folder = file->kind == FOLDER_SAME ? job->base.folder.path : job->delta.path;
-    char *const from = folder_path(folder, file->name, shard ? FOLDER_EXTENSION : "");
-    char *const to = folder_path(making->to, file->name, "");
+    char *const from_path = folder_path(folder, file->name, shard ? FOLDER_EXTENSION : "");
+    char *const to_path = folder_path(making->to, file->name, "");
     int status = TOOL_BAD;
-    if (from && to)
-        status = shard ? apply_shard(making, file, from, to) : folder_copy_as(from, to, &file->original);
-    free(from);
-    free(to);
+    if (from_path && to_path)
+        status =
+            shard ? apply_shard(making, file, from_path, to_path) : folder_copy_as(from_path, to_path, &file->original);
+    free(from_path);
+    free(to_path);
     return status;
 }
 
@@ -181,11 +184,11 @@ static int apply_opened(struct job *job, const struct tool_options *options)
                                  .in_place = options->in_place,
                                  .make_file = apply_part,
                                  .context = job};
-    const char *const out = options->in_place ? options->args[0] : options->out;
+    const char *const out_path = options->in_place ? options->args[0] : options->out;
     bool done = false;
     TRY(folder_expect_made(&job->delta, true));
-    if (!options->in_place && folder_same(options->args[0], out))
-        return tool_usage(out, "is the base: use --in-place");
+    if (!options->in_place && folder_same(options->args[0], out_path))
+        return tool_usage(out_path, "is the base: use --in-place");
     for (size_t i = 0; i < making.list.files; i++) {
         const struct folder_file *const file = &making.list.file[i];
         if (file->kind == FOLDER_SAME && !folder_find(&job->base.folder, file->name))
@@ -197,7 +200,7 @@ static int apply_opened(struct job *job, const struct tool_options *options)
         return TOOL_OK;
     if (options->in_place)
         warn_of_removed(job);
-    return folder_make(&making, out, NULL);
+    return folder_make(&making, out_path, NULL);
 }
 
 /* Opens both folders, and applies one to the other. */

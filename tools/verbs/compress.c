@@ -96,14 +96,14 @@ static int copy(struct job *job, const struct tool_options *options)
     return status ? writer_failed(job, status) : TOOL_OK;
 }
 
-static int compress_source(struct job *job, const char *path, const char *out, const struct tool_options *options,
+static int compress_source(struct job *job, const char *path, const char *out_path, const struct tool_options *options,
                            struct results *results, struct folder_file *shard)
 {
     const struct limit limit = input_limit(&job->input, options);
     if (shard)
         input_hash(&job->input);
     TRY(source_open_exact(&job->source, &job->input, path, options, &limit));
-    TRY(output_open(&job->output, out, &job->input, options->force));
+    TRY(output_open(&job->output, out_path, &job->input, options->force));
     output_times(&job->output, &job->input);
     job->output.limit = limit;
     if (shard)
@@ -120,12 +120,12 @@ static int compress_source(struct job *job, const char *path, const char *out, c
 }
 
 /* shard: what is to be filled in of a file in a folder; or NULL. */
-static int compress_file(const char *path, const char *out, const struct tool_options *options, struct results *results,
-                         struct folder_file *shard)
+static int compress_file(const char *path, const char *out_path, const struct tool_options *options,
+                         struct results *results, struct folder_file *shard)
 {
     struct job job = {.output.fd = -1};
     TRY(input_open(&job.input, path));
-    const int status = compress_source(&job, path, out, options, results, shard);
+    const int status = compress_source(&job, path, out_path, options, results, shard);
     pici_writer_close(job.writer);
     output_discard(&job.output);
     source_close(&job.source);
@@ -139,28 +139,29 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
 {
     struct tool_options options = making->each;
     const bool shard = file->kind == FOLDER_SHARD;
-    char *const from = folder_path(making->from->path, file->name, "");
-    char *const to = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
+    char *const from_path = folder_path(making->from->path, file->name, "");
+    char *const to_path = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
     options.type = shard ? folder_part_type(folder_find(making->from, file->name)) : TYPE_UNSET;
     options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
     options.force = false;
     int status = TOOL_BAD;
-    if (from && to)
-        status = shard ? compress_file(from, to, &options, NULL, file) : folder_copy(from, to, &file->original);
+    if (from_path && to_path)
+        status = shard ? compress_file(from_path, to_path, &options, NULL, file)
+                       : folder_copy(from_path, to_path, &file->original);
     if (!shard)
         file->stored = file->original;
-    free(from);
-    free(to);
+    free(from_path);
+    free(to_path);
     return status;
 }
 
-static int compress_opened(struct folder *from, const struct tool_options *options, const char *out, void *sum)
+static int compress_opened(struct folder *from, const struct tool_options *options, const char *out_path, void *sum)
 {
     struct folder_make making = {.from = from, .options = options, .with_list = true, .make_file = compress_part};
     TRY(folder_expect_checkpoint(from));
     TRY(folder_check(from, NULL, NULL, NULL));
     TRY(folder_list_of(&making.list, from, true));
-    const int status = folder_make(&making, out, sum);
+    const int status = folder_make(&making, out_path, sum);
     folder_list_free(&making.list);
     return status;
 }
@@ -177,9 +178,9 @@ static int compress_folder(const char *path, const struct tool_options *options,
     else
         status = folder_refuse_options(path, options);
     if (!status) {
-        char *const out = options->out ? strdup(options->out) : folder_output_name(path, FOLDER_EXTENSION);
-        status = out ? compress_opened(&from, options, out, sum) : TOOL_BAD;
-        free(out);
+        char *const out_path = options->out ? strdup(options->out) : folder_output_name(path, FOLDER_EXTENSION);
+        status = out_path ? compress_opened(&from, options, out_path, sum) : TOOL_BAD;
+        free(out_path);
     }
     folder_close(&from);
     return status;
@@ -189,9 +190,10 @@ static int compress(const char *path, const struct tool_options *options, void *
 {
     if (folder_is(path))
         return compress_folder(path, options, sum);
-    char *const out = options->out ? strdup(options->out) : tool_output_name(path, ".pici", options->out_dir);
-    const int status = out ? compress_file(path, out, options, sum, NULL) : tool_nomem(path, "the output's name");
-    free(out);
+    char *const out_path = options->out ? strdup(options->out) : tool_output_name(path, ".pici", options->out_dir);
+    const int status =
+        out_path ? compress_file(path, out_path, options, sum, NULL) : tool_nomem(path, "the output's name");
+    free(out_path);
     return status;
 }
 

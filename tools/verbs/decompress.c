@@ -153,51 +153,52 @@ static int decompress_part(struct folder_make *making, struct folder_file *file)
 {
     struct tool_options options = making->each;
     const bool shard = file->kind == FOLDER_SHARD;
-    char *const from = folder_path(making->from->path, file->name, shard ? FOLDER_EXTENSION : "");
-    char *const to = folder_path(making->to, file->name, "");
+    char *const from_path = folder_path(making->from->path, file->name, shard ? FOLDER_EXTENSION : "");
+    char *const to_path = folder_path(making->to, file->name, "");
     options.force = false;
     int status = TOOL_BAD;
-    if (from && to)
-        status = shard ? decompress_file(from, to, &options, NULL, file) : folder_copy_as(from, to, &file->original);
-    free(from);
-    free(to);
+    if (from_path && to_path)
+        status = shard ? decompress_file(from_path, to_path, &options, NULL, file)
+                       : folder_copy_as(from_path, to_path, &file->original);
+    free(from_path);
+    free(to_path);
     return status;
 }
 
-static int decompress_opened(const struct folder *from, const struct tool_options *options, char **out, void *sum)
+static int decompress_opened(const struct folder *from, const struct tool_options *options, char **out_path, void *sum)
 {
     struct folder_make making = {
         .from = from, .options = options, .list = from->list, .restored = true, .make_file = decompress_part};
     TRY(folder_expect_made(from, false));
     char *const name = folder_output_name(from->path, ""); /* without slashes at its end */
-    const int status = name ? output_name(name, options, out) : TOOL_BAD;
+    const int status = name ? output_name(name, options, out_path) : TOOL_BAD;
     free(name);
     TRY(status);
-    return folder_make(&making, *out, sum);
+    return folder_make(&making, *out_path, sum);
 }
 
 static int decompress_folder(const char *path, const struct tool_options *options, void *sum)
 {
     struct folder from;
-    char *out = NULL;
+    char *out_path = NULL;
     if (options->keep_going)
         return tool_usage(path, "is a folder: --keep-going is for the .pici files in it");
     TRY(folder_refuse_options(path, options));
     TRY(folder_open(&from, path));
-    const int status = decompress_opened(&from, options, &out, sum);
-    free(out);
+    const int status = decompress_opened(&from, options, &out_path, sum);
+    free(out_path);
     folder_close(&from);
     return status;
 }
 
 static int decompress(const char *path, const struct tool_options *options, void *sum)
 {
-    char *out;
+    char *out_path;
     if (folder_is(path))
         return decompress_folder(path, options, sum);
-    TRY(output_name(path, options, &out));
-    const int status = decompress_file(path, out, options, sum, NULL);
-    free(out);
+    TRY(output_name(path, options, &out_path));
+    const int status = decompress_file(path, out_path, options, sum, NULL);
+    free(out_path);
     return status;
 }
 

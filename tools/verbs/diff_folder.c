@@ -43,7 +43,7 @@ struct shard {
     struct output output;
 };
 
-static int make_shard(struct shard *shard, struct folder_make *making, struct folder_file *file, const char *to)
+static int make_shard(struct shard *shard, struct folder_make *making, struct folder_file *file, const char *to_path)
 {
     struct job *const job = making->context;
     const size_t number = folder_shard(&job->next.folder, file->name);
@@ -54,7 +54,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, struct fo
     TRY(tensors_state(&job->next.shard[number], &shard->next));
     if (pici_state_hash(shard->next, &file->original.bytes, &file->original.hash, reason))
         return tool_bad(NULL, "%s", reason);
-    TRY(checkpoint_output(&job->base, &shard->output, to, input->fd));
+    TRY(checkpoint_output(&job->base, &shard->output, to_path, input->fd));
     shard->output.limit = limit_of(&making->each, file->original.bytes + job->base.bytes, 0);
     output_hash(&shard->output);
     TRY(job->make(&shard->output, shard->from, shard->next, file->name, file->original.bytes, &making->each));
@@ -65,10 +65,10 @@ static int make_shard(struct shard *shard, struct folder_make *making, struct fo
     return TOOL_OK;
 }
 
-static int diff_shard(struct folder_make *making, struct folder_file *file, const char *to)
+static int diff_shard(struct folder_make *making, struct folder_file *file, const char *to_path)
 {
     struct shard shard = {.output.fd = -1};
-    const int status = make_shard(&shard, making, file, to);
+    const int status = make_shard(&shard, making, file, to_path);
     output_discard(&shard.output);
     pici_state_free(shard.from);
     pici_state_free(shard.next);
@@ -88,7 +88,7 @@ static int is_same(const char *old, const char *new, struct folder_sum *sum, boo
 }
 
 /* A file that is no shard is stored unless the base has the same. */
-static int diff_other(struct folder_make *making, struct folder_file *file, const char *to)
+static int diff_other(struct folder_make *making, struct folder_file *file, const char *to_path)
 {
     struct job *const job = making->context;
     const struct folder_entry *const before = folder_find(&job->base.folder, file->name),
@@ -102,7 +102,7 @@ static int diff_other(struct folder_make *making, struct folder_file *file, cons
     if (same)
         file->kind = FOLDER_SAME;
     else if (!status)
-        status = folder_copy(new, to, &file->original);
+        status = folder_copy(new, to_path, &file->original);
     file->stored = file->original;
     free(old);
     free(new);
@@ -112,11 +112,11 @@ static int diff_other(struct folder_make *making, struct folder_file *file, cons
 static int diff_part(struct folder_make *making, struct folder_file *file)
 {
     const bool shard = file->kind == FOLDER_SHARD;
-    char *const to = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
+    char *const to_path = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
     int status = TOOL_BAD;
-    if (to)
-        status = shard ? diff_shard(making, file, to) : diff_other(making, file, to);
-    free(to);
+    if (to_path)
+        status = shard ? diff_shard(making, file, to_path) : diff_other(making, file, to_path);
+    free(to_path);
     return status;
 }
 

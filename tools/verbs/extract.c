@@ -18,7 +18,7 @@
 #include "tool.h"
 
 /* What is extracted: a tensor of the file, or a view of one. */
-struct what {
+struct item {
     const char *name; /* [name_size] */
     size_t name_size;
     enum pici_dtype dtype;
@@ -75,7 +75,7 @@ static int no_tensor(struct reading *reading, const struct tool_options *options
     return tool_no_tensor(reading->input->name, &nearest);
 }
 
-static void take_tensor(struct what *item)
+static void take_tensor(struct item *item)
 {
     item->name = item->tensor.name;
     item->name_size = item->tensor.name_len;
@@ -85,7 +85,7 @@ static void take_tensor(struct what *item)
     memcpy(item->shape, item->tensor.shape, sizeof item->shape);
 }
 
-static int take_view(struct reading *reading, struct what *item)
+static int take_view(struct reading *reading, struct item *item)
 {
     item->name = item->view.name;
     item->name_size = item->view.name_len;
@@ -98,7 +98,7 @@ static int take_view(struct reading *reading, struct what *item)
 }
 
 /* Finds the only tensor of the file. */
-static int find_only(struct reading *reading, struct what *item, uint64_t tensors)
+static int find_only(struct reading *reading, struct item *item, uint64_t tensors)
 {
     struct reading_views views = {0};
     uint64_t named = 0;
@@ -130,7 +130,7 @@ static int find_only(struct reading *reading, struct what *item, uint64_t tensor
 }
 
 /* Finds the tensor of --tensor, or the only one. */
-static int find(struct reading *reading, const struct tool_options *options, struct what *item)
+static int find(struct reading *reading, const struct tool_options *options, struct item *item)
 {
     uint64_t tensors;
     int found;
@@ -153,7 +153,7 @@ static int find(struct reading *reading, const struct tool_options *options, str
 }
 
 /* Reads what a view needs of its storage, unless its elements are read as they lie there. */
-static int read_storage(struct reading *reading, struct what *item, const struct limit *limit, uint64_t *read)
+static int read_storage(struct reading *reading, struct item *item, const struct limit *limit, uint64_t *read)
 {
     const size_t width = pici_dtype_width(item->tensor.dtype);
     const uint64_t bytes = item->view.stored_count * width;
@@ -175,7 +175,7 @@ static int read_storage(struct reading *reading, struct what *item, const struct
 
 /* Writes a header of the type that only .npy files have, if the tensor has one. *done: it has. A range of what several
  * elements are an item of is of elements. */
-static int write_typed_header(struct reading *reading, const struct what *item, const struct tool_options *options,
+static int write_typed_header(struct reading *reading, const struct item *item, const struct tool_options *options,
                               bool fortran, struct sink *sink, bool *done)
 {
     struct pici_attr attr;
@@ -202,7 +202,7 @@ static int write_typed_header(struct reading *reading, const struct what *item, 
     return status;
 }
 
-static int write_npy_header(struct reading *reading, const struct what *item, const struct tool_options *options,
+static int write_npy_header(struct reading *reading, const struct item *item, const struct tool_options *options,
                             struct sink *sink)
 {
     char header[NPY_WRITE_ROOM];
@@ -229,7 +229,7 @@ static int write_npy_header(struct reading *reading, const struct what *item, co
 }
 
 /* The next elements from `position` on, *count of them, at *elements. */
-static int next_piece(struct reading *reading, struct what *item, uint64_t position, uint64_t last, uint64_t *count,
+static int next_piece(struct reading *reading, struct item *item, uint64_t position, uint64_t last, uint64_t *count,
                       void **elements)
 {
     enum { PIECE = 1 << 18 };
@@ -246,7 +246,7 @@ static int next_piece(struct reading *reading, struct what *item, uint64_t posit
     return status ? tool_bad(reading->input->name, "tensor %s: %s", item->name, pici_strerror(status)) : TOOL_OK;
 }
 
-static int copy_range(struct reading *reading, struct what *item, const struct tool_options *options, struct sink *sink,
+static int copy_range(struct reading *reading, struct item *item, const struct tool_options *options, struct sink *sink,
                       struct progress *progress)
 {
     const size_t width = pici_dtype_width(item->dtype);
@@ -260,7 +260,7 @@ static int copy_range(struct reading *reading, struct what *item, const struct t
     return TOOL_OK;
 }
 
-static int copy(struct reading *reading, struct what *item, const struct tool_options *options, struct sink *sink,
+static int copy(struct reading *reading, struct item *item, const struct tool_options *options, struct sink *sink,
                 uint64_t bytes)
 {
     struct progress progress;
@@ -293,7 +293,7 @@ static int open_output(struct job *job, const struct reading *reading, const cha
 }
 
 /* Writes what has been found. */
-static int write_what(struct job *job, struct reading *reading, struct what *item, const char *path)
+static int write_item(struct job *job, struct reading *reading, struct item *item, const char *path)
 {
     struct tool_options *const options = &job->options;
     const uint64_t width = pici_dtype_width(item->dtype);
@@ -312,7 +312,7 @@ static int write_what(struct job *job, struct reading *reading, struct what *ite
 }
 
 /* Writes a tensor as NAME.npy, an entry of the archive or a file in the folder. */
-static int write_named(struct job *job, struct reading *reading, struct what *item)
+static int write_named(struct job *job, struct reading *reading, struct item *item)
 {
     const char *reason;
     const size_t size = strlen(item->name);
@@ -331,7 +331,7 @@ static int write_named(struct job *job, struct reading *reading, struct what *it
     if (!status && !job->folder)
         status = zipout_begin(&job->to.zip, name);
     if (!status)
-        status = write_what(job, reading, item, path);
+        status = write_item(job, reading, item, path);
     if (!status)
         status = job->folder ? output_commit(&job->to.output) : zipout_end(&job->to.zip);
     if (job->folder)
@@ -349,13 +349,13 @@ static int write_all(struct job *job, struct reading *reading)
     uint64_t tensors;
     enum pici_status failed = pici_reader_count(reading->reader, &tensors);
     for (uint64_t i = 0; !failed && i < tensors; i++) {
-        struct what item = {.tensor = PICI_TENSOR_INFO_INIT, .view = PICI_VIEW_INIT};
+        struct item item = {.tensor = PICI_TENSOR_INFO_INIT, .view = PICI_VIEW_INIT};
         failed = pici_reader_tensor(reading->reader, i, &item.tensor);
         if (failed)
             break;
         TRY(reading_views(reading, &item.tensor, &views));
         for (uint64_t number = 0; number < views.count + !views.unnamed; number++) {
-            struct what each = item;
+            struct item each = item;
             int status = TOOL_OK;
             if (number < views.count) {
                 TRY(reading_view(reading, views.first + number, &each.view));
@@ -375,10 +375,10 @@ static int write_all(struct job *job, struct reading *reading)
 
 static int write_one(struct job *job, struct reading *reading)
 {
-    struct what item = {0};
+    struct item item = {0};
     TRY(find(reading, &job->options, &item));
     const double start = term_now();
-    int status = write_what(job, reading, &item, job->path);
+    int status = write_item(job, reading, &item, job->path);
     free(item.stored);
     TRY(status);
     job->tensors++;
