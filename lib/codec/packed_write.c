@@ -15,7 +15,7 @@
 enum { THREAD_STACK = 512 << 10 };
 
 /* Where the runs of a group go. */
-enum place {
+enum run_place {
     MEASURE, /* nowhere: only their lengths are wanted */
     DIRECT,  /* to their place, with up to RUN_SLACK bytes too many after each */
     BOUNCED, /* to their place, exactly */
@@ -25,7 +25,7 @@ enum place {
 struct writer {
     const struct pici_packed_make *make;
     const struct pici_planes *planes;
-    enum place place;
+    enum run_place destination;
     uint8_t *out;        /* where the next run goes */
     uint8_t *descriptor; /* where its descriptor goes */
     size_t bytes;        /* of all runs so far */
@@ -37,14 +37,14 @@ struct writer {
 static void write_run(struct writer *writer, const uint8_t *values, unsigned n)
 {
     struct fmt_run run;
-    uint8_t *const to = writer->place == DIRECT ? writer->out : writer->run;
+    uint8_t *const to = writer->destination == DIRECT ? writer->out : writer->run;
     const unsigned bytes = writer->planes->pack(to, &run, values, n, writer->make->one_level);
     writer->bytes += bytes;
-    if (writer->place == MEASURE)
+    if (writer->destination == MEASURE)
         return;
-    if (writer->place == STREAMED)
+    if (writer->destination == STREAMED)
         writer->make->source->move->copy(writer->out, writer->run, bytes);
-    else if (writer->place == BOUNCED)
+    else if (writer->destination == BOUNCED)
         memcpy(writer->out, writer->run, bytes);
     writer->out += bytes;
     fmt_run_write(writer->descriptor, &run);
@@ -118,21 +118,21 @@ static size_t measure_record(struct writer *writer, const struct pici_group_layo
     const unsigned width_log2 = writer->make->source->width_log2;
     if (is_empty(layout))
         return 0;
-    writer->place = MEASURE;
+    writer->destination = MEASURE;
     writer->bytes = 0;
     write_tiles(writer, layout, scratch, first, n, NULL);
     return (size_t)fmt_record_packed(before_runs(layout, width_log2), writer->bytes, width_log2);
 }
 
 /* Write a record at out; returns its length. */
-static size_t write_record(struct writer *writer, enum place place, const struct pici_group_layout *layout,
+static size_t write_record(struct writer *writer, enum run_place destination, const struct pici_group_layout *layout,
                            struct pici_scratch *scratch, size_t first, size_t n, uint8_t *out)
 {
     const unsigned width_log2 = writer->make->source->width_log2;
     if (is_empty(layout))
         return 0;
     const size_t before = before_runs(layout, width_log2);
-    writer->place = place;
+    writer->destination = destination;
     writer->bytes = 0;
     writer->out = out + before;
     writer->descriptor = pici_group_write_descriptors(layout, out);
@@ -186,7 +186,7 @@ static void write_groups(void *context, int thread)
     const struct pici_packed_make *const make = groups->make;
     const unsigned width_log2 = make->source->width_log2;
     const size_t whole = (size_t)GROUP_TILES * TILE, most = fmt_bound_packed(make->dtype, whole);
-    const enum place exactly = make->stream && make->source->move->copy ? STREAMED : BOUNCED;
+    const enum run_place exactly = make->stream && make->source->move->copy ? STREAMED : BOUNCED;
     uint8_t *const own = make->threads > 1 ? malloc(most + RUN_SLACK) : NULL; /* without it, runs are packed twice */
     struct pici_group_layout layout;
     struct pici_scratch scratch;

@@ -390,7 +390,12 @@ static void check_hostile(const uint8_t *block, size_t len, const char *what)
     emu::watch_races(len < 6 || block[5] == PICI_BITMAP || block[5] == PICI_HYBRID);
 #endif
     struct ref_header h;
-    const int header = ref_header(&h, block, len, NULL), status = ref_verify(block, len, &want);
+    int header = ref_header(&h, block, len, NULL), status = ref_verify(block, len, &want);
+    /* GPUs have no packed blocks: that is what comes after a right magic and version */
+    if (len >= 48 && !memcmp(block, "PICI", 4) && (block[4] == 1 || block[4] == 2) && block[5] == PICI_PACKED) {
+        want = {REF_E_UNSUPPORTED, 5, REF_NO_TILE, "format"};
+        header = status = REF_E_UNSUPPORTED;
+    }
     const bool good = !header && h.block_bytes == len, fits = good && h.count <= ROOM;
     const uint64_t n = fits ? h.count : 5;
     const enum pici_dtype dtype = good ? (enum pici_dtype)h.dtype : PICI_U8;
