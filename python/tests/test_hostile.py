@@ -164,7 +164,7 @@ class Arguments(unittest.TestCase):
             reader, delta = _codec.reader_open_path(path, 1), _codec.reader_open_path(bytes(folder / "d.pici"), 1)
             row, file = _codec.deltas_new(), _codec.outfile_open(bytes(folder / "b.pici"), True)
             self.assertIsNone(_codec.deltas_add(row, delta, b"d"))
-            writer = _codec.writer_open(file, (), 255, 1, 0, 100, 0)
+            writer = _codec.writer_open(file, (), 255, 1, 0, 100, 0, 0)
             (driver, _, _), *_ = _codec.comm_threads(1)
             return reader, delta, row, file, writer, state(), _codec.log_open(log, False), driver
 
@@ -178,7 +178,7 @@ class Arguments(unittest.TestCase):
             "algorithms": (),
             "strerror": (-1,),
             "bound": (255, 1, 9, False),
-            "encode": (None, x, 2, 255, 1, True, 0, False, None),
+            "encode": (None, x, 2, 255, 1, True, 0, 0, False, None),
             "head": (block,),
             "verify": (block,),
             "decode": (1, out[:3], 2, block, 1),
@@ -196,7 +196,7 @@ class Arguments(unittest.TestCase):
             "outfile_open": (bytes(folder / "c.pici"), True),
             "outfile_write": (file, b"x"),
             "outfile_commit": (_codec.outfile_open(bytes(folder / "e.pici"), True),),
-            "writer_open": (file, ((b"k", b"v"),), 255, 1, 0, 100, 0),
+            "writer_open": (file, ((b"k", b"v"),), 255, 1, 0, 100, 0, 0),
             "writer_tensor": (writer, b"a", 2, (9,), ((b"k", b"v"),)),
             "writer_data": (writer, x),
             "writer_finish": (writer,),
