@@ -15,12 +15,12 @@
 #include <zstd.h>
 #endif
 
-void pici_chunks_parallel(int n, void (*work)(void *, int), void *context)
+void pici_chunks_parallel(int threads, void (*work)(void *, int), void *context)
 {
-    if (n == 1)
+    if (threads == 1)
         work(context, 0);
     else
-        pici_parallel(n, 1 << 20, work, context); /* stack of a thread, in bytes; the codec and zstd need less */
+        pici_parallel(threads, 1 << 20, work, context); /* stack of a thread, in bytes; the codec and zstd need less */
 }
 
 /* ---- zstd ---- */
@@ -33,39 +33,41 @@ enum pici_status pici_zstd_level(int level)
 }
 
 /* Compress the block to a frame. */
-static enum pici_status squeeze(struct pici_packer *k, int level)
+static enum pici_status squeeze(struct pici_packer *packer, int level)
 {
-    if (!k->zstd && !(k->zstd = ZSTD_createCCtx()))
+    if (!packer->zstd && !(packer->zstd = ZSTD_createCCtx()))
         return PICI_E_NOMEM;
-    enum pici_status s = pici_buf_fit(&k->frame, ZSTD_compressBound(k->block.len));
-    if (s)
-        return s;
-    size_t n = ZSTD_compressCCtx(k->zstd, k->frame.p, k->frame.cap, k->block.p, k->block.len, level);
-    if (ZSTD_isError(n))
+    enum pici_status status = pici_buf_fit(&packer->frame, ZSTD_compressBound(packer->block.size));
+    if (status)
+        return status;
+    size_t size = ZSTD_compressCCtx(packer->zstd, packer->frame.data, packer->frame.capacity, packer->block.data,
+                                    packer->block.size, level);
+    if (ZSTD_isError(size))
         return PICI_E_NOMEM; /* the capacity suffices and the level is valid: nothing else fails */
-    k->frame.len = n;
+    packer->frame.size = size;
     return PICI_OK;
 }
 
-/* Decompress the frame to c->block. */
-static enum pici_status unsqueeze(struct pici_chunk *c)
+/* Decompress the frame to chunk->block. */
+static enum pici_status unsqueeze(struct pici_chunk *chunk)
 {
-    const void *frame = c->stored.p;
-    size_t len = c->stored.len;
-    unsigned long long n = ZSTD_getFrameContentSize(frame, len);
-    c->rule = "zstd-frame";
-    if (len < 4 || load_le32(frame) != ZSTD_MAGICNUMBER) /* libzstd may also read the formats before its 1.0 */
+    const void *frame = chunk->stored.data;
+    size_t size = chunk->stored.size;
+    unsigned long long n = ZSTD_getFrameContentSize(frame, size);
+    chunk->rule = "zstd-frame";
+    if (size < 4 || load_le32(frame) != ZSTD_MAGICNUMBER) /* libzstd may also read the formats before its 1.0 */
         return PICI_E_CORRUPT;
-    if (n == ZSTD_CONTENTSIZE_UNKNOWN || n == ZSTD_CONTENTSIZE_ERROR || n <= len ||
-        n > pici_chunk_bound(c->dtype, c->count) || ZSTD_findFrameCompressedSize(frame, len) != len)
+    if (n == ZSTD_CONTENTSIZE_UNKNOWN || n == ZSTD_CONTENTSIZE_ERROR || n <= size ||
+        n > pici_chunk_bound(chunk->dtype, chunk->count) || ZSTD_findFrameCompressedSize(frame, size) != size)
         return PICI_E_CORRUPT;
-    enum pici_status s = pici_buf_fit(&c->block, n);
-    if (!s && !c->zstd && !(c->zstd = ZSTD_createDCtx()))
-        s = PICI_E_NOMEM;
-    if (s)
-        return s;
-    c->block.len = (size_t)n;
-    return ZSTD_decompressDCtx(c->zstd, c->block.p, c->block.len, frame, len) == n ? PICI_OK : PICI_E_CORRUPT;
+    enum pici_status status = pici_buf_fit(&chunk->block, n);
+    if (!status && !chunk->zstd && !(chunk->zstd = ZSTD_createDCtx()))
+        status = PICI_E_NOMEM;
+    if (status)
+        return status;
+    chunk->block.size = (size_t)n;
+    return ZSTD_decompressDCtx(chunk->zstd, chunk->block.data, chunk->block.size, frame, size) == n ? PICI_OK
+                                                                                                    : PICI_E_CORRUPT;
 }
 
 static void free_zstd(void *compress, void *decompress)
@@ -81,16 +83,16 @@ enum pici_status pici_zstd_level(int level)
     return level ? PICI_E_UNSUPPORTED : PICI_OK;
 }
 
-static enum pici_status squeeze(struct pici_packer *k, int level)
+static enum pici_status squeeze(struct pici_packer *packer, int level)
 {
-    (void)k;
+    (void)packer;
     (void)level;
     return PICI_E_UNSUPPORTED;
 }
 
-static enum pici_status unsqueeze(struct pici_chunk *c)
+static enum pici_status unsqueeze(struct pici_chunk *chunk)
 {
-    c->rule = "zstd";
+    chunk->rule = "zstd";
     return PICI_E_UNSUPPORTED;
 }
 
@@ -104,137 +106,140 @@ static void free_zstd(void *compress, void *decompress)
 
 /* ---- Encoding ---- */
 
-void pici_pack_chunk(struct pici_packer *k, const void *base, const void *src, uint64_t n,
+void pici_pack_chunk(struct pici_packer *packer, const void *base_elements, const void *source, uint64_t count,
                      const struct pici_pack_how *how)
 {
-    struct pici_opts opts = PICI_OPTS_INIT;
-    opts.threads = how->threads;
-    opts.checksum = 1;
-    opts.zeros = how->zeros;
-    opts.pack = how->pack;
+    struct pici_opts options = PICI_OPTS_INIT;
+    options.threads = how->threads;
+    options.checksum = 1;
+    options.zeros = how->zeros;
+    options.pack = how->pack;
     const int integers = how->format == PICI_PACKED && !pici_bound(PICI_PACKED, how->dtype, 1);
     const enum pici_format format = integers ? PICI_HYBRID : how->format;
-    k->kind = REC_BLCK;
-    k->status = pici_buf_fit(&k->block, pici_bound(format, how->dtype, n));
-    if (!k->status && base)
-        k->status = pici_diff(k->block.p, k->block.cap, &k->block.len, base, src, n, how->dtype, format, &opts);
-    else if (!k->status)
-        k->status = pici_compress(k->block.p, k->block.cap, &k->block.len, src, n, how->dtype, format, &opts);
-    if (k->status || !how->zstd_level)
+    packer->kind = REC_BLCK;
+    packer->status = pici_buf_fit(&packer->block, pici_bound(format, how->dtype, count));
+    if (!packer->status && base_elements)
+        packer->status = pici_diff(packer->block.data, packer->block.capacity, &packer->block.size, base_elements,
+                                   source, count, how->dtype, format, &options);
+    else if (!packer->status)
+        packer->status = pici_compress(packer->block.data, packer->block.capacity, &packer->block.size, source, count,
+                                       how->dtype, format, &options);
+    if (packer->status || !how->zstd_level)
         return;
-    k->status = squeeze(k, how->zstd_level);
-    if (!k->status && rec_bytes(k->frame.len) < rec_bytes(k->block.len))
-        k->kind = REC_ZSTD;
+    packer->status = squeeze(packer, how->zstd_level);
+    if (!packer->status && rec_bytes(packer->frame.size) < rec_bytes(packer->block.size))
+        packer->kind = REC_ZSTD;
 }
 
-void pici_packer_free(struct pici_packer *k)
+void pici_packer_free(struct pici_packer *packer)
 {
-    pici_buf_free(&k->block);
-    pici_buf_free(&k->frame);
-    free_zstd(k->zstd, NULL);
-    k->zstd = NULL;
+    pici_buf_free(&packer->block);
+    pici_buf_free(&packer->frame);
+    free_zstd(packer->zstd, NULL);
+    packer->zstd = NULL;
 }
 
 /* ---- Decoding ---- */
 
-const uint8_t *pici_chunk_block(const struct pici_chunk *c, size_t *len)
+const uint8_t *pici_chunk_block(const struct pici_chunk *chunk, size_t *size)
 {
-    const struct pici_buf *b = c->kind == REC_ZSTD ? &c->block : &c->stored;
-    *len = b->len;
-    return b->p;
+    const struct pici_buf *buffer = chunk->kind == REC_ZSTD ? &chunk->block : &chunk->stored;
+    *size = buffer->size;
+    return buffer->data;
 }
 
-static enum pici_status check_hash(struct pici_chunk *c)
+static enum pici_status check_hash(struct pici_chunk *chunk)
 {
-    uint64_t h =
-        c->kind == REC_BLCK ? pici_block_hash(c->stored.p, c->stored.len) : pici_xxh64(c->stored.p, c->stored.len, 0);
-    c->rule = "body-hash";
-    if (h != c->body_hash || (c->kind == REC_BLCK && h != load_le64(c->stored.p + HDR_CHECKSUM)))
+    uint64_t actual = chunk->kind == REC_BLCK ? pici_block_hash(chunk->stored.data, chunk->stored.size)
+                                              : pici_xxh64(chunk->stored.data, chunk->stored.size, 0);
+    chunk->rule = "body-hash";
+    if (actual != chunk->body_hash ||
+        (chunk->kind == REC_BLCK && actual != load_le64(chunk->stored.data + HDR_CHECKSUM)))
         return PICI_E_CHECKSUM;
     return PICI_OK;
 }
 
 /* Check the rules of the chunk in their order, but for those inside the block. */
-static enum pici_status open_chunk(struct pici_chunk *c)
+static enum pici_status open_chunk(struct pici_chunk *chunk)
 {
-    enum pici_status s = c->kind == REC_ZSTD ? unsqueeze(c) : PICI_OK;
-    if (s)
-        return s;
-    size_t len;
-    const uint8_t *p = pici_chunk_block(c, &len);
-    struct pici_block b;
-    c->rule = "block";
-    s = pici_block_parse(&b, p, len, &c->fault);
-    if (!s)
-        s = pici_block_whole(&b, len, &c->fault);
-    if (s)
-        return s;
-    c->rule = "block-checksum";
-    if (!(b.flags & FLAG_CHECKSUM))
+    enum pici_status status = chunk->kind == REC_ZSTD ? unsqueeze(chunk) : PICI_OK;
+    if (status)
+        return status;
+    size_t size;
+    const uint8_t *bytes = pici_chunk_block(chunk, &size);
+    struct pici_block parsed;
+    chunk->rule = "block";
+    status = pici_block_parse(&parsed, bytes, size, &chunk->fault);
+    if (!status)
+        status = pici_block_whole(&parsed, size, &chunk->fault);
+    if (status)
+        return status;
+    chunk->rule = "block-checksum";
+    if (!(parsed.flags & FLAG_CHECKSUM))
         return PICI_E_CORRUPT;
-    c->rule = "block-tensor";
-    return b.dtype == (unsigned)c->dtype && b.count == c->count ? PICI_OK : PICI_E_CORRUPT;
+    chunk->rule = "block-tensor";
+    return parsed.dtype == (unsigned)chunk->dtype && parsed.count == chunk->count ? PICI_OK : PICI_E_CORRUPT;
 }
 
 /* Check all rules, in their order. */
-static enum pici_status check_all(struct pici_chunk *c)
+static enum pici_status check_all(struct pici_chunk *chunk)
 {
-    enum pici_status s = check_hash(c);
-    if (!s)
-        s = open_chunk(c);
-    if (s)
-        return s;
-    size_t len;
-    const uint8_t *p = pici_chunk_block(c, &len);
-    c->rule = "block";
-    return pici_verify_at(p, len, &c->fault);
+    enum pici_status status = check_hash(chunk);
+    if (!status)
+        status = open_chunk(chunk);
+    if (status)
+        return status;
+    size_t size;
+    const uint8_t *bytes = pici_chunk_block(chunk, &size);
+    chunk->rule = "block";
+    return pici_verify_at(bytes, size, &chunk->fault);
 }
 
-static enum pici_status decode(struct pici_chunk *c, enum pici_chunk_use use, void *dst, int threads)
+static enum pici_status decode(struct pici_chunk *chunk, enum pici_chunk_use use, void *destination, int threads)
 {
-    struct pici_opts opts = PICI_OPTS_INIT;
-    size_t len;
-    const uint8_t *p = pici_chunk_block(c, &len);
-    opts.threads = threads;
-    return (use == CHUNK_APPLY ? pici_apply : pici_decompress)(dst, c->count, p, len, &opts);
+    struct pici_opts options = PICI_OPTS_INIT;
+    size_t size;
+    const uint8_t *bytes = pici_chunk_block(chunk, &size);
+    options.threads = threads;
+    return (use == CHUNK_APPLY ? pici_apply : pici_decompress)(destination, chunk->count, bytes, size, &options);
 }
 
-static enum pici_status use(struct pici_chunk *c, enum pici_chunk_use use, void *dst, int threads)
+static enum pici_status use(struct pici_chunk *chunk, enum pici_chunk_use use, void *destination, int threads)
 {
-    enum pici_status s;
+    enum pici_status status;
     if (use == CHUNK_VERIFY)
-        return check_all(c);
+        return check_all(chunk);
     if (use < CHUNK_DECODE) {
-        s = check_hash(c);
-        return s || use == CHUNK_HASH ? s : open_chunk(c);
+        status = check_hash(chunk);
+        return status || use == CHUNK_HASH ? status : open_chunk(chunk);
     }
     /* In a BLCK record the codec checks the block's checksum, which is the record's hash, so it is not checked twice.
      * Where something is wrong, check_all finds the first rule that is broken. */
-    s = c->kind == REC_ZSTD ? check_hash(c) : PICI_OK;
-    if (!s)
-        s = open_chunk(c);
-    if (!s && c->kind == REC_BLCK && c->body_hash != load_le64(c->stored.p + HDR_CHECKSUM))
-        s = PICI_E_CHECKSUM;
-    if (!s)
-        s = decode(c, use, dst, threads);
-    if (!s || s == PICI_E_NOMEM)
-        return s;
-    enum pici_status first = check_all(c);
-    return first ? first : s;
+    status = chunk->kind == REC_ZSTD ? check_hash(chunk) : PICI_OK;
+    if (!status)
+        status = open_chunk(chunk);
+    if (!status && chunk->kind == REC_BLCK && chunk->body_hash != load_le64(chunk->stored.data + HDR_CHECKSUM))
+        status = PICI_E_CHECKSUM;
+    if (!status)
+        status = decode(chunk, use, destination, threads);
+    if (!status || status == PICI_E_NOMEM)
+        return status;
+    enum pici_status first = check_all(chunk);
+    return first ? first : status;
 }
 
-void pici_use_chunk(struct pici_chunk *c, enum pici_chunk_use how, void *dst, int threads)
+void pici_use_chunk(struct pici_chunk *chunk, enum pici_chunk_use how, void *destination, int threads)
 {
-    static const struct pici_fault none = PICI_FAULT_INIT;
-    c->fault = none;
-    c->rule = NULL;
-    c->status = use(c, how, dst, threads);
+    static const struct pici_fault no_fault = PICI_FAULT_INIT;
+    chunk->fault = no_fault;
+    chunk->rule = NULL;
+    chunk->status = use(chunk, how, destination, threads);
 }
 
-void pici_chunk_free(struct pici_chunk *c)
+void pici_chunk_free(struct pici_chunk *chunk)
 {
-    pici_buf_free(&c->stored);
-    pici_buf_free(&c->block);
-    free_zstd(NULL, c->zstd);
-    c->zstd = NULL;
+    pici_buf_free(&chunk->stored);
+    pici_buf_free(&chunk->block);
+    free_zstd(NULL, chunk->zstd);
+    chunk->zstd = NULL;
 }

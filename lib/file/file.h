@@ -48,24 +48,24 @@ static inline uint64_t rec_bytes(uint64_t body_bytes)
     return REC_BYTES + ((body_bytes + 15) & ~UINT64_C(15));
 }
 
-/* n bytes and one to eight zero bytes, up to a multiple of 8. */
-static inline size_t text_bytes(size_t n)
+/* size bytes and one to eight zero bytes, up to a multiple of 8. */
+static inline size_t text_bytes(size_t size)
 {
-    return (n | 7) + 1;
+    return (size | 7) + 1;
 }
 
 /* ---- Memory ---- */
 
 struct pici_buf {
-    uint8_t *p;
-    size_t len, cap;
+    uint8_t *data;
+    size_t size, capacity;
 };
 
-/* Make room for n bytes in all. PICI_E_NOMEM leaves the buffer as it was. */
-enum pici_status pici_buf_fit(struct pici_buf *, uint64_t n);
+/* Make room for so many bytes in all. PICI_E_NOMEM leaves the buffer as it was. */
+enum pici_status pici_buf_fit(struct pici_buf *, uint64_t needed);
 void pici_buf_free(struct pici_buf *);
 
-int pici_all_zero(const uint8_t *p, size_t n);
+int pici_all_zero(const uint8_t *bytes, size_t size);
 
 /* Whether a packed body of that many bytes may stand for so many. */
 int pici_packed_fits(uint64_t bytes, uint64_t unpacked);
@@ -75,10 +75,10 @@ int pici_packed_fits(uint64_t bytes, uint64_t unpacked);
 enum { PICI_ERROR_CAP = 512, PICI_QUOTE_CAP = 80 };
 
 /* name in single quotes to out. Bytes that are not printable ASCII are escaped; a long name is cut. Returns out. */
-const char *pici_quote(char out[PICI_QUOTE_CAP], const char *name, size_t len);
+const char *pici_quote(char quoted[PICI_QUOTE_CAP], const char *name, size_t size);
 
-/* The message of errno value e to out. Returns out. */
-const char *pici_errno_text(int e, char *out, size_t cap);
+/* The message of errno value error_number to out. Returns out. */
+const char *pici_errno_text(int error_number, char *message, size_t capacity);
 
 /* ---- Descriptors ---- */
 
@@ -92,41 +92,42 @@ size_t pici_files_kept(void);
 struct pici_desc {
     enum pici_dtype dtype;
     unsigned rank;
-    uint32_t chunk_elements, n_attrs;
+    uint32_t chunk_elements, attribute_count;
     const uint8_t *shape; /* little-endian */
     const char *name;
-    size_t name_len, width; /* of an element */
+    size_t name_size, width; /* of an element */
     uint64_t count, chunks;
     size_t bytes; /* of the description itself */
 };
 
-/* Parse the description at p. Returns 0 if it breaks the rule "description". */
-int pici_desc_parse(struct pici_desc *, const uint8_t *p, size_t len);
+/* Parse the description at bytes. Returns 0 if it breaks the rule "description". */
+int pici_desc_parse(struct pici_desc *, const uint8_t *bytes, size_t size);
 
 /* The product of shape. Returns 0 if the product times width is not below 2^63. */
 int pici_shape_count(uint64_t *count, unsigned rank, const uint64_t *shape, size_t width);
 
-static inline uint64_t pici_desc_chunk(const struct pici_desc *d, uint64_t c) /* elements of chunk c */
+static inline uint64_t pici_desc_chunk(const struct pici_desc *description,
+                                       uint64_t chunk_number) /* elements of that chunk */
 {
-    uint64_t left = d->count - c * d->chunk_elements;
-    return left < d->chunk_elements ? left : d->chunk_elements;
+    uint64_t remaining = description->count - chunk_number * description->chunk_elements;
+    return remaining < description->chunk_elements ? remaining : description->chunk_elements;
 }
 
-/* Bytes of the longest block of n elements. */
-size_t pici_chunk_bound(enum pici_dtype, uint64_t n);
+/* Bytes of the longest block of count elements. */
+size_t pici_chunk_bound(enum pici_dtype, uint64_t count);
 
 /* The attributes in the body of a META or TENS record. */
 struct pici_attrs {
     struct pici_buf body;
-    struct pici_buf at; /* a size_t for each attribute: its offset in body */
-    uint32_t n;
+    struct pici_buf offsets; /* a size_t for each attribute: its offset in body */
+    uint32_t count;
 };
 
-/* Check the n attributes that follow the first `from` bytes of a->body, and fill a->at.
+/* Check the attributes that follow the first `skipped` bytes of attributes->body, and fill attributes->offsets.
  * PICI_E_CORRUPT: they break the rule "attributes".  PICI_E_NOMEM. */
-enum pici_status pici_attrs_parse(struct pici_attrs *a, size_t from, uint32_t n);
-void pici_attrs_get(const struct pici_attrs *a, uint32_t i, struct pici_attr *out);
-int pici_attrs_find(const struct pici_attrs *a, const char *key, uint32_t *i);
+enum pici_status pici_attrs_parse(struct pici_attrs *attributes, size_t skipped, uint32_t count);
+void pici_attrs_get(const struct pici_attrs *attributes, uint32_t number, struct pici_attr *attribute);
+int pici_attrs_find(const struct pici_attrs *attributes, const char *key, uint32_t *number);
 void pici_attrs_free(struct pici_attrs *);
 
 /* ---- The index ---- */
@@ -135,7 +136,7 @@ void pici_attrs_free(struct pici_attrs *);
 
 /* Where the index has a tensor. */
 struct pici_entry {
-    size_t at;       /* of its entry in the index; of a small tensor, of its description in small */
+    size_t position; /* of its entry in the index; of a small tensor, of its description in small */
     uint32_t table;  /* NO_TABLE: it has a TENS record of its own */
     uint32_t within; /* of its description in its table */
     uint32_t first;  /* of its elements in the common chunk */
@@ -144,11 +145,11 @@ struct pici_entry {
 
 /* A TABL record and its chunks. */
 struct pici_table {
-    size_t entry, chunks;   /* in the index: of its entry, of the places of its chunks */
-    size_t first, n;        /* its tensors */
-    size_t bytes;           /* unpacked */
-    uint32_t element_bytes; /* of all its tensors */
-    uint32_t count[DTYPES]; /* elements of each dtype: a chunk, if there are any */
+    size_t entry, chunks;      /* in the index: of its entry, of the places of its chunks */
+    size_t first, count;       /* its tensors */
+    size_t bytes;              /* unpacked */
+    uint32_t element_bytes;    /* of all its tensors */
+    uint32_t elements[DTYPES]; /* elements of each dtype: a chunk, if there are any */
 };
 
 /* The body of an INDX record, the tables of small tensors, and the order of names. */
@@ -161,60 +162,62 @@ struct pici_index {
     struct pici_buf body;    /* of a table, unpacked: */
     size_t body_of;          /* its number */
     struct pici_buf
-        order; /* a size_t for each tensor: their numbers, in runs sorted by name; then as much space for merging */
-    size_t n;  /* tensors */
-    int runs;
-    size_t run[64]; /* first place of each run in order; each run is at least twice as long as the next */
+        order;    /* a size_t for each tensor: their numbers, in runs sorted by name; then as much space for merging */
+    size_t count; /* tensors */
+    int run_count;
+    size_t run_starts[64]; /* first place of each run in order; each run is at least twice as long as the next */
 };
 
 enum pici_status pici_index_begin(struct pici_index *, uint64_t meta_hash);
-enum pici_status pici_index_tensor(struct pici_index *, uint64_t offset, uint64_t hash, const uint8_t *desc,
-                                   size_t bytes);
-enum pici_status pici_index_chunk(struct pici_index *, uint64_t offset, uint64_t hash);
+enum pici_status pici_index_tensor(struct pici_index *, uint64_t offset, uint64_t header_hash,
+                                   const uint8_t *description, size_t bytes);
+enum pici_status pici_index_chunk(struct pici_index *, uint64_t offset, uint64_t header_hash);
 
 /* Add a small tensor, whose description and attributes [bytes] are as in a TENS record, to the open table; to a new one
  * if none is open. */
 enum pici_status pici_index_small(struct pici_index *, const uint8_t *body, size_t bytes);
 
-/* The same for all tensors of a table. PICI_E_CORRUPT: *rule says which is broken. PICI_E_NOMEM. */
-enum pici_status pici_index_table(struct pici_index *, const uint8_t *table, size_t bytes, const char **rule);
+/* The same for all tensors of a table. PICI_E_CORRUPT: *broken_rule says which is broken. PICI_E_NOMEM. */
+enum pici_status pici_index_table(struct pici_index *, const uint8_t *data, size_t bytes, const char **broken_rule);
 
 /* Add the record of the open table, whose body [bytes] may be packed, and close it. Its chunks follow. */
-enum pici_status pici_index_close(struct pici_index *, uint64_t offset, uint64_t hash, const uint8_t *body,
+enum pici_status pici_index_close(struct pici_index *, uint64_t offset, uint64_t header_hash, const uint8_t *body,
                                   size_t bytes, uint32_t unpacked);
 
-/* The table that tensor i stands in; null if it has a record of its own. */
-const struct pici_table *pici_index_table_of(const struct pici_index *, size_t i);
+/* The table that the tensor stands in; null if it has a record of its own. */
+const struct pici_table *pici_index_table_of(const struct pici_index *, size_t tensor);
 
 /* The number, in its common chunk, of the first element of a tensor that stands in a table. */
-uint64_t pici_index_first(const struct pici_index *, size_t i);
+uint64_t pici_index_first(const struct pici_index *, size_t tensor);
 
 /* The description and attributes of a tensor that stands in a table: *body is valid until the next call. */
-enum pici_status pici_index_body(struct pici_index *, size_t i, const uint8_t **body, size_t *bytes);
+enum pici_status pici_index_body(struct pici_index *, size_t tensor, const uint8_t **body, size_t *bytes);
 
-/* Check ix->bytes, just read, as far as it can be checked alone: the descriptions, the offsets (those of records before
- * index_offset) and the extent. PICI_E_CORRUPT: *rule says which. PICI_E_NOMEM. */
-enum pici_status pici_index_load(struct pici_index *ix, uint64_t index_offset, uint32_t version, const char **rule);
+/* Check index->bytes, just read, as far as it can be checked alone: the descriptions, the offsets (those of records
+ * before index_offset) and the extent. PICI_E_CORRUPT: *broken_rule says which. PICI_E_NOMEM. */
+enum pici_status pici_index_load(struct pici_index *index, uint64_t index_offset, uint32_t version,
+                                 const char **broken_rule);
 
 /* Find the tensor of that name. Returns 0 if there is none. */
-int pici_index_find(const struct pici_index *, const char *name, size_t len, size_t *i);
+int pici_index_find(const struct pici_index *, const char *name, size_t size, size_t *tensor);
 
-/* Sort all names into one run. Returns 0 if two are equal: *i is one of the two. */
-int pici_index_unique(struct pici_index *, size_t *i);
+/* Sort all names into one run. Returns 0 if two are equal: *tensor is one of the two. */
+int pici_index_unique(struct pici_index *, size_t *tensor);
 
-/* The description of tensor i < n. */
-void pici_index_desc(const struct pici_index *, size_t i, struct pici_desc *);
+/* The description of a tensor that there is. */
+void pici_index_desc(const struct pici_index *, size_t tensor, struct pici_desc *);
 
-/* Where the index says that a record is: the TENS or TABL record of tensor i, or its chunk c. */
+/* Where the index says that a record is: the TENS or TABL record of a tensor, or one of its chunks. */
 struct pici_place {
     uint64_t offset, end, hash;
     uint64_t count; /* of a chunk: its elements */
 };
-void pici_index_tens(const struct pici_index *, size_t i, uint64_t index_offset, struct pici_place *);
-void pici_index_blck(const struct pici_index *, size_t i, uint64_t c, uint64_t index_offset, struct pici_place *);
+void pici_index_tens(const struct pici_index *, size_t tensor, uint64_t index_offset, struct pici_place *);
+void pici_index_blck(const struct pici_index *, size_t tensor, uint64_t chunk_number, uint64_t index_offset,
+                     struct pici_place *);
 
-/* Bytes of tensor i in the file: of its records, or a part of those that it shares. */
-uint64_t pici_index_stored(const struct pici_index *, size_t i, uint64_t index_offset);
+/* Bytes of a tensor in the file: of its records, or a part of those that it shares. */
+uint64_t pici_index_stored(const struct pici_index *, size_t tensor, uint64_t index_offset);
 void pici_index_free(struct pici_index *);
 
 /* ---- Chunks ---- */
@@ -236,8 +239,9 @@ struct pici_pack_how {
     enum pici_pack pack;
 };
 
-/* Encode n elements of src; of a delta, base is not null. Sets kind and status. */
-void pici_pack_chunk(struct pici_packer *, const void *base, const void *src, uint64_t n, const struct pici_pack_how *);
+/* Encode count elements of source; of a delta, base_elements is not null. Sets kind and status. */
+void pici_pack_chunk(struct pici_packer *, const void *base_elements, const void *source, uint64_t count,
+                     const struct pici_pack_how *);
 void pici_packer_free(struct pici_packer *);
 
 /* Decoding: the record of one chunk, and the result of checking it. */
@@ -259,30 +263,30 @@ enum pici_chunk_use {
     CHUNK_HASH,   /* check body-hash only */
     CHUNK_OPEN,   /* check all rules but those inside the block; pici_decompress_range may follow */
     CHUNK_VERIFY, /* check all rules */
-    CHUNK_DECODE, /* the same, and decode to dst */
-    CHUNK_APPLY   /* the same, and XOR into dst */
+    CHUNK_DECODE, /* the same, and decode to destination */
+    CHUNK_APPLY   /* the same, and XOR into destination */
 };
 
 /* Sets status, and rule and fault. threads: inside the block. */
-void pici_use_chunk(struct pici_chunk *, enum pici_chunk_use, void *dst, int threads);
+void pici_use_chunk(struct pici_chunk *, enum pici_chunk_use, void *destination, int threads);
 
 /* The block of a chunk that is open. */
-const uint8_t *pici_chunk_block(const struct pici_chunk *, size_t *len);
+const uint8_t *pici_chunk_block(const struct pici_chunk *, size_t *size);
 void pici_chunk_free(struct pici_chunk *);
 
 /* PICI_E_UNSUPPORTED: a build without zstd. PICI_E_ARG: zstd has no such level. Level 0 means no zstd. */
 enum pici_status pici_zstd_level(int level);
 
-/* Do work(context, i) for i in [0, n): on n threads if there is more than one. */
-void pici_chunks_parallel(int n, void (*work)(void *context, int i), void *context);
+/* Do work(context, i) for i in [0, threads): on so many threads if there is more than one. */
+void pici_chunks_parallel(int threads, void (*work)(void *context, int i), void *context);
 
 /* ---- Descriptors ---- */
 
-/* Callbacks whose ctx is an int *. */
-int pici_fd_write(void *fd, const void *p, size_t n);
+/* Callbacks whose context is an int *. */
+int pici_fd_write(void *descriptor, const void *bytes, size_t size);
 /* fsync, where the file system has it. Returns -1 with errno set if it fails. */
-int pici_fd_sync(int fd);
-int pici_fd_read(void *fd, void *p, size_t cap, size_t *got);
-int pici_fd_read_at(void *fd, void *p, size_t n, uint64_t offset);
+int pici_fd_sync(int descriptor);
+int pici_fd_read(void *descriptor, void *bytes, size_t capacity, size_t *received);
+int pici_fd_read_at(void *descriptor, void *bytes, size_t size, uint64_t offset);
 
 #endif

@@ -13,42 +13,42 @@
 
 enum { MOST_AT_ONCE = 1 << 30 }; /* systems have limits of bytes for one call, of which none is lower */
 
-int pici_fd_write(void *fd, const void *p, size_t n)
+int pici_fd_write(void *descriptor, const void *bytes, size_t size)
 {
-    const char *at = p;
-    while (n) {
-        ssize_t k = write(*(int *)fd, at, n < MOST_AT_ONCE ? n : MOST_AT_ONCE);
+    const char *next = bytes;
+    while (size) {
+        ssize_t k = write(*(int *)descriptor, next, size < MOST_AT_ONCE ? size : MOST_AT_ONCE);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return k < 0 ? errno : EIO;
-        at += k;
-        n -= (size_t)k;
+        next += k;
+        size -= (size_t)k;
     }
     return 0;
 }
 
-int pici_fd_read(void *fd, void *p, size_t cap, size_t *got)
+int pici_fd_read(void *descriptor, void *bytes, size_t capacity, size_t *received)
 {
     ssize_t k;
     do {
-        k = read(*(int *)fd, p, cap < MOST_AT_ONCE ? cap : MOST_AT_ONCE);
+        k = read(*(int *)descriptor, bytes, capacity < MOST_AT_ONCE ? capacity : MOST_AT_ONCE);
     } while (k < 0 && errno == EINTR);
-    *got = k < 0 ? 0 : (size_t)k;
+    *received = k < 0 ? 0 : (size_t)k;
     return k < 0 ? errno : 0;
 }
 
-int pici_fd_read_at(void *fd, void *p, size_t n, uint64_t offset)
+int pici_fd_read_at(void *descriptor, void *bytes, size_t size, uint64_t offset)
 {
-    char *at = p;
-    while (n) {
-        ssize_t k = pread(*(int *)fd, at, n < MOST_AT_ONCE ? n : MOST_AT_ONCE, (off_t)offset);
+    char *next = bytes;
+    while (size) {
+        ssize_t k = pread(*(int *)descriptor, next, size < MOST_AT_ONCE ? size : MOST_AT_ONCE, (off_t)offset);
         if (k < 0 && errno == EINTR)
             continue;
         if (k <= 0)
             return k < 0 ? errno : EIO; /* EIO: the file has become shorter */
-        at += k;
-        n -= (size_t)k;
+        next += k;
+        size -= (size_t)k;
         offset += (uint64_t)k;
     }
     return 0;
@@ -61,34 +61,34 @@ size_t pici_files_kept(void)
     return getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur / 4 < MOST ? (size_t)(limit.rlim_cur / 4) : MOST;
 }
 
-const char *pici_errno_text(int e, char *out, size_t cap)
+const char *pici_errno_text(int error_number, char *message, size_t capacity)
 {
-    if (strerror_r(e, out, cap) != 0)
-        snprintf(out, cap, "error %d", e);
-    return out;
+    if (strerror_r(error_number, message, capacity) != 0)
+        snprintf(message, capacity, "error %d", error_number);
+    return message;
 }
 
-const char *pici_quote(char out[PICI_QUOTE_CAP], const char *name, size_t len)
+const char *pici_quote(char quoted[PICI_QUOTE_CAP], const char *name, size_t size)
 {
-    static const char hex[] = "0123456789abcdef", cut[] = "...'";
-    size_t at = 0;
-    out[at++] = '\'';
-    for (size_t i = 0; i < len; i++) {
+    static const char digits[] = "0123456789abcdef", cut[] = "...'";
+    size_t position = 0;
+    quoted[position++] = '\'';
+    for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)name[i];
-        if (at + 4 + sizeof cut > PICI_QUOTE_CAP) {
-            memcpy(out + at, cut, sizeof cut);
-            return out;
+        if (position + 4 + sizeof cut > PICI_QUOTE_CAP) {
+            memcpy(quoted + position, cut, sizeof cut);
+            return quoted;
         }
         if (c < 0x20 || c > 0x7e || c == '\'' || c == '\\') {
-            out[at++] = '\\';
-            out[at++] = 'x';
-            out[at++] = hex[c >> 4];
-            out[at++] = hex[c & 15];
+            quoted[position++] = '\\';
+            quoted[position++] = 'x';
+            quoted[position++] = digits[c >> 4];
+            quoted[position++] = digits[c & 15];
         } else {
-            out[at++] = (char)c;
+            quoted[position++] = (char)c;
         }
     }
-    out[at++] = '\'';
-    out[at] = '\0';
-    return out;
+    quoted[position++] = '\'';
+    quoted[position] = '\0';
+    return quoted;
 }

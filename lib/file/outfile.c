@@ -24,52 +24,52 @@
 #include "file/perms.h"
 
 struct pici_outfile {
-    int fd;
-    int dir; /* of the file; -1: a FIFO or device, written as it is */
+    int descriptor;
+    int directory; /* of the file; -1: a FIFO or device, written as it is */
     int force;
     char *name; /* in dir */
-    char temp[64];
+    char temporary[64];
     volatile sig_atomic_t temp_exists;
 };
 
-static void release(struct pici_outfile *o)
+static void release(struct pici_outfile *outfile)
 {
-    int e = errno;
-    if (o->fd >= 0)
-        close(o->fd);
-    if (o->dir >= 0)
-        close(o->dir);
-    free(o->name);
-    free(o);
-    errno = e;
+    int error_number = errno;
+    if (outfile->descriptor >= 0)
+        close(outfile->descriptor);
+    if (outfile->directory >= 0)
+        close(outfile->directory);
+    free(outfile->name);
+    free(outfile);
+    errno = error_number;
 }
 
-void pici_outfile_unlink(const struct pici_outfile *o)
+void pici_outfile_unlink(const struct pici_outfile *outfile)
 {
-    int e = errno;
-    if (o->temp_exists)
-        unlinkat(o->dir, o->temp, 0);
-    errno = e;
+    int error_number = errno;
+    if (outfile->temp_exists)
+        unlinkat(outfile->directory, outfile->temporary, 0);
+    errno = error_number;
 }
 
-int pici_fd_sync(int fd)
+int pici_fd_sync(int descriptor)
 {
     int bad;
     do {
-        bad = fsync(fd) != 0;
+        bad = fsync(descriptor) != 0;
     } while (bad && errno == EINTR);
     return bad && errno != EINVAL && errno != ENOTSUP ? -1 : 0;
 }
 
 /* An interrupted close is not repeated: the descriptor is closed, and its number may be another thread's by now. The
  * data of a file are on the disk already, by fsync. */
-static int close_fd(int fd)
+static int close_fd(int descriptor)
 {
-    return close(fd) == 0 || errno == EINTR ? 0 : -1;
+    return close(descriptor) == 0 || errno == EINTR ? 0 : -1;
 }
 
-/* Open the directory of path as o->dir; the rest is o->name. */
-static enum pici_status place(struct pici_outfile *o, const char *path)
+/* Open the directory of path as outfile->directory; the rest is outfile->name. */
+static enum pici_status place(struct pici_outfile *outfile, const char *path)
 {
     const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
     if (!*base) {
@@ -77,37 +77,40 @@ static enum pici_status place(struct pici_outfile *o, const char *path)
         return PICI_E_IO;
     }
     char *dir = slash ? strndup(path, (size_t)(base - path)) : strdup(".");
-    o->name = strdup(base);
-    if (!dir || !o->name) {
+    outfile->name = strdup(base);
+    if (!dir || !outfile->name) {
         free(dir);
         return PICI_E_NOMEM;
     }
-    o->dir = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    outfile->directory = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     free(dir);
-    return o->dir < 0 ? PICI_E_IO : PICI_OK;
+    return outfile->directory < 0 ? PICI_E_IO : PICI_OK;
 }
 
 /* Create the temporary file. perms: null for those of any new file. */
-static enum pici_status create(struct pici_outfile *o, const struct pici_perms *perms)
+static enum pici_status create(struct pici_outfile *outfile, const struct pici_perms *perms)
 {
     for (unsigned k = 0; k < 100; k++) {
         struct timespec now;
         clock_gettime(CLOCK_REALTIME, &now);
-        snprintf(o->temp, sizeof o->temp, ".pici-%ld-%lx%08lx-%u", (long)getpid(), (unsigned long)now.tv_sec,
-                 (unsigned long)now.tv_nsec, k);
-        o->fd = openat(o->dir, o->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, perms ? 0600 : 0666);
-        if (o->fd >= 0) {
-            o->temp_exists = 1;
+        snprintf(outfile->temporary, sizeof outfile->temporary, ".pici-%ld-%lx%08lx-%u", (long)getpid(),
+                 (unsigned long)now.tv_sec, (unsigned long)now.tv_nsec, k);
+        outfile->descriptor = openat(outfile->directory, outfile->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                                     perms ? 0600 : 0666);
+        if (outfile->descriptor >= 0) {
+            outfile->temp_exists = 1;
             break;
         }
         if (errno != EEXIST)
             return PICI_E_IO;
     }
-    int e = o->fd < 0 ? errno : perms ? pici_perms_set(perms, o->fd) : 0;
-    if (!e)
+    int error_number = errno;
+    if (outfile->descriptor >= 0)
+        error_number = perms ? pici_perms_set(perms, outfile->descriptor) : 0;
+    if (!error_number)
         return PICI_OK;
-    pici_outfile_unlink(o);
-    errno = e;
+    pici_outfile_unlink(outfile);
+    errno = error_number;
     return PICI_E_IO;
 }
 
@@ -135,77 +138,79 @@ static int descriptor_of(const char *path)
 {
     enum { LINKS = 8 };
     char target[PATH_MAX];
-    int fd = descriptor_named(path);
-    for (int links = 0; fd < 0 && links < LINKS; links++) {
+    int descriptor = descriptor_named(path);
+    for (int links = 0; descriptor < 0 && links < LINKS; links++) {
         char next[PATH_MAX];
-        const ssize_t n = readlink(links ? target : path, next, sizeof next - 1);
-        if (n <= 0 || next[0] != '/')
+        const ssize_t moved = readlink(links ? target : path, next, sizeof next - 1);
+        if (moved <= 0 || next[0] != '/')
             break;
-        memcpy(target, next, (size_t)n);
-        target[n] = 0;
-        fd = descriptor_named(target);
+        memcpy(target, next, (size_t)moved);
+        target[moved] = 0;
+        descriptor = descriptor_named(target);
     }
-    return fd;
+    return descriptor;
 }
 
 /* new: the permissions of a new file. */
-static enum pici_status begin(struct pici_outfile *o, const char *path, const struct pici_perms *new)
+static enum pici_status begin(struct pici_outfile *outfile, const char *path, const struct pici_perms *given)
 {
-    struct pici_perms old = {0};
-    struct stat st;
-    enum pici_status s = PICI_OK;
+    struct pici_perms replaced = {0};
+    struct stat file_status;
+    enum pici_status status = PICI_OK;
     const int stream = descriptor_of(path);
     if (stream >= 0) {
-        o->fd = fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-        return o->fd < 0 ? PICI_E_IO : PICI_OK;
+        outfile->descriptor = fcntl(stream, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+        return outfile->descriptor < 0 ? PICI_E_IO : PICI_OK;
     }
-    if (stat(path, &st) == 0) {
-        if (S_ISFIFO(st.st_mode) || S_ISCHR(st.st_mode)) {
-            o->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
-            return o->fd < 0 ? PICI_E_IO : PICI_OK;
+    if (stat(path, &file_status) == 0) {
+        if (S_ISFIFO(file_status.st_mode) || S_ISCHR(file_status.st_mode)) {
+            outfile->descriptor = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
+            return outfile->descriptor < 0 ? PICI_E_IO : PICI_OK;
         }
-        if (!S_ISREG(st.st_mode) || !o->force) {
-            errno = S_ISDIR(st.st_mode) ? EISDIR : S_ISREG(st.st_mode) ? EEXIST : ENOTSUP;
+        if (!S_ISREG(file_status.st_mode) || !outfile->force) {
+            errno = S_ISREG(file_status.st_mode) ? EEXIST : ENOTSUP;
+            if (S_ISDIR(file_status.st_mode))
+                errno = EISDIR;
             return PICI_E_IO;
         }
-        s = pici_perms_of_path(&old, path, &st) ? PICI_E_NOMEM : PICI_OK;
+        status = pici_perms_of_path(&replaced, path, &file_status) ? PICI_E_NOMEM : PICI_OK;
     } else if (errno != ENOENT) {
         return PICI_E_IO;
-    } else if (!o->force && lstat(path, &st) == 0) {
+    } else if (!outfile->force && lstat(path, &file_status) == 0) {
         errno = EEXIST; /* a dangling symlink */
         return PICI_E_IO;
     }
-    const struct pici_perms *const perms = old.files ? &old : new;
-    if (!s)
-        s = place(o, path);
-    if (!s)
-        s = create(o, perms->files ? perms : NULL);
-    int e = errno;
-    pici_perms_free(&old);
-    errno = e;
-    return s;
+    const struct pici_perms *const perms = replaced.files ? &replaced : given;
+    if (!status)
+        status = place(outfile, path);
+    if (!status)
+        status = create(outfile, perms->files ? perms : NULL);
+    int error_number = errno;
+    pici_perms_free(&replaced);
+    errno = error_number;
+    return status;
 }
 
-enum pici_status pici_outfile_open(struct pici_outfile **out, const char *path, int force)
+enum pici_status pici_outfile_open(struct pici_outfile **outfile, const char *path, int force)
 {
-    return pici_outfile_open_like(out, path, force, NULL, 0);
+    return pici_outfile_open_like(outfile, path, force, NULL, 0);
 }
 
-enum pici_status pici_outfile_open_like(struct pici_outfile **out, const char *path, int force, const int *from,
-                                        size_t n)
+enum pici_status pici_outfile_open_like(struct pici_outfile **outfile, const char *path, int force, const int *from,
+                                        size_t file_count)
 {
     struct pici_perms perms = {0};
-    enum pici_status s = n && !from ? PICI_E_ARG : PICI_OK;
-    if (!out)
+    enum pici_status s = file_count && !from ? PICI_E_ARG : PICI_OK;
+    if (!outfile)
         return PICI_E_ARG;
-    *out = NULL;
-    for (size_t i = 0; !s && i < n; i++)
+    *outfile = NULL;
+    for (size_t i = 0; !s && i < file_count; i++)
         s = pici_perms_add(&perms, from[i]) ? PICI_E_NOMEM : PICI_OK;
     if (!s)
-        s = pici_outfile_open_as(out, path, force, &perms);
-    const int e = errno;
+        s = pici_outfile_open_as(outfile, path, force, &perms);
+    const int error_number = errno;
     pici_perms_free(&perms);
-    errno = e;
+    errno = error_number;
     return s;
 }
 
@@ -215,46 +220,46 @@ enum pici_status pici_outfile_open_as(struct pici_outfile **out, const char *pat
     *out = NULL;
     if (!path || !*path)
         return PICI_E_ARG;
-    struct pici_outfile *o = calloc(1, sizeof *o);
-    if (!o)
+    struct pici_outfile *outfile = calloc(1, sizeof *outfile);
+    if (!outfile)
         return PICI_E_NOMEM;
-    o->fd = o->dir = -1;
-    o->force = force;
-    enum pici_status s = begin(o, path, perms);
-    if (s)
-        release(o);
+    outfile->descriptor = outfile->directory = -1;
+    outfile->force = force;
+    enum pici_status status = begin(outfile, path, perms);
+    if (status)
+        release(outfile);
     else
-        *out = o;
-    return s;
+        *out = outfile;
+    return status;
 }
 
-int pici_outfile_fd(const struct pici_outfile *o)
+int pici_outfile_fd(const struct pici_outfile *outfile)
 {
-    return o->fd;
+    return outfile->descriptor;
 }
 
-int pici_outfile_is_stream(const struct pici_outfile *o)
+int pici_outfile_is_stream(const struct pici_outfile *outfile)
 {
-    return o->dir < 0;
+    return outfile->directory < 0;
 }
 
-int pici_outfile_write(void *outfile, const void *p, size_t n)
+int pici_outfile_write(void *outfile, const void *bytes, size_t size)
 {
-    struct pici_outfile *o = outfile;
-    return pici_fd_write(&o->fd, p, n);
+    struct pici_outfile *to = outfile;
+    return pici_fd_write(&to->descriptor, bytes, size);
 }
 
 /* renameat2 with RENAME_NOREPLACE; fails where the system or the file system lacks it. */
-static int rename_new(int dir, const char *from, const char *to)
+static int rename_new(int dir, const char *temporary_path, const char *target)
 {
 #if defined(RENAME_NOREPLACE)
-    return renameat2(dir, from, dir, to, RENAME_NOREPLACE);
+    return renameat2(dir, temporary_path, dir, target, RENAME_NOREPLACE);
 #elif defined(SYS_renameat2)
-    return (int)syscall(SYS_renameat2, dir, from, dir, to, 1u /* RENAME_NOREPLACE */);
+    return (int)syscall(SYS_renameat2, dir, temporary_path, dir, target, 1u /* RENAME_NOREPLACE */);
 #else
     (void)dir;
-    (void)from;
-    (void)to;
+    (void)temporary_path;
+    (void)target;
     errno = ENOSYS;
     return -1;
 #endif
@@ -262,61 +267,63 @@ static int rename_new(int dir, const char *from, const char *to)
 
 /* Give the temporary file its name, unless another file has it. Nothing but the whole file ever has the name: a process
  * that is killed between two of these calls leaves no other. */
-static int name_new(struct pici_outfile *o)
+static int name_new(struct pici_outfile *outfile)
 {
-    struct stat st;
-    if (rename_new(o->dir, o->temp, o->name) == 0)
+    struct stat file_status;
+    if (rename_new(outfile->directory, outfile->temporary, outfile->name) == 0)
         return 0;
     if (errno == EEXIST)
         return -1;
-    if (linkat(o->dir, o->temp, o->dir, o->name, 0) == 0) {
-        (void)unlinkat(o->dir, o->temp, 0); /* the file has its name; at worst the temporary one stays too */
+    if (linkat(outfile->directory, outfile->temporary, outfile->directory, outfile->name, 0) == 0) {
+        (void)unlinkat(outfile->directory, outfile->temporary,
+                       0); /* the file has its name; at worst the temporary one stays too */
         return 0;
     }
     if (errno == EEXIST)
         return -1;
     /* A file system with neither. Claiming the name with an empty file would leave that behind when killed; so a file
      * that another process creates between these two calls is replaced. */
-    if (fstatat(o->dir, o->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+    if (fstatat(outfile->directory, outfile->name, &file_status, AT_SYMLINK_NOFOLLOW) == 0)
         errno = EEXIST;
     if (errno != ENOENT)
         return -1;
-    return renameat(o->dir, o->temp, o->dir, o->name);
+    return renameat(outfile->directory, outfile->temporary, outfile->directory, outfile->name);
 }
 
 /* Give the file its name, once its data are on the disk. */
-static enum pici_status appear(struct pici_outfile *o)
+static enum pici_status appear(struct pici_outfile *outfile)
 {
-    if ((o->force ? renameat(o->dir, o->temp, o->dir, o->name) : name_new(o)) != 0)
+    if ((outfile->force ? renameat(outfile->directory, outfile->temporary, outfile->directory, outfile->name)
+                        : name_new(outfile)) != 0)
         return PICI_E_IO;
-    o->temp_exists = 0;
-    return pici_fd_sync(o->dir) ? PICI_E_SYNC : PICI_OK;
+    outfile->temp_exists = 0;
+    return pici_fd_sync(outfile->directory) ? PICI_E_SYNC : PICI_OK;
 }
 
-enum pici_status pici_outfile_commit(struct pici_outfile *o)
+enum pici_status pici_outfile_commit(struct pici_outfile *outfile)
 {
-    if (!o)
+    if (!outfile)
         return PICI_E_ARG;
-    const int special = o->dir < 0, fd = o->fd;
-    enum pici_status s = !special && pici_fd_sync(fd) ? PICI_E_IO : PICI_OK;
-    const int e = errno;
-    o->fd = -1;
-    if (close_fd(fd) != 0 && !s)
-        s = PICI_E_IO;
+    const int special = outfile->directory < 0, fd = outfile->descriptor;
+    enum pici_status status = !special && pici_fd_sync(fd) ? PICI_E_IO : PICI_OK;
+    const int error_number = errno;
+    outfile->descriptor = -1;
+    if (close_fd(fd) != 0 && !status)
+        status = PICI_E_IO;
     else
-        errno = e;
-    if (!s && !special)
-        s = appear(o);
-    if (s == PICI_E_IO)
-        pici_outfile_unlink(o);
-    release(o);
-    return s;
+        errno = error_number;
+    if (!status && !special)
+        status = appear(outfile);
+    if (status == PICI_E_IO)
+        pici_outfile_unlink(outfile);
+    release(outfile);
+    return status;
 }
 
-void pici_outfile_abort(struct pici_outfile *o)
+void pici_outfile_abort(struct pici_outfile *outfile)
 {
-    if (!o)
+    if (!outfile)
         return;
-    pici_outfile_unlink(o);
-    release(o);
+    pici_outfile_unlink(outfile);
+    release(outfile);
 }

@@ -12,120 +12,128 @@ enum { COPY_LEAST = 4, DISTANCE_MOST = 65535, LENGTH_SHORT = 15 };
 enum { LAST_LITERALS = 5, COPY_BEFORE_END = 12 /* LZ4 ends no copy and begins none later */ };
 enum { SLOT_BITS = 12 };
 
-static unsigned slot_of(const uint8_t *p)
+static unsigned slot_of(const uint8_t *bytes)
 {
-    return load_le32(p) * UINT32_C(2654435761) >> (32 - SLOT_BITS);
+    return load_le32(bytes) * UINT32_C(2654435761) >> (32 - SLOT_BITS);
 }
 
 /* The block so far; full once something did not fit. */
 struct packing {
-    uint8_t *to;
-    size_t len, cap;
+    uint8_t *block;
+    size_t size, capacity;
     int full;
 };
 
-static void put_length(struct packing *out, size_t length)
+static void put_length(struct packing *packing, size_t length)
 {
-    for (; length >= 255 && out->len < out->cap; length -= 255)
-        out->to[out->len++] = 255;
-    out->full = out->full || out->len >= out->cap;
-    if (!out->full)
-        out->to[out->len++] = (uint8_t)length;
+    for (; length >= 255 && packing->size < packing->capacity; length -= 255)
+        packing->block[packing->size++] = 255;
+    packing->full = packing->full || packing->size >= packing->capacity;
+    if (!packing->full)
+        packing->block[packing->size++] = (uint8_t)length;
+}
+
+/* The 4 bits of a length in the byte that a sequence begins with. */
+static unsigned short_length(size_t length)
+{
+    return length < LENGTH_SHORT ? (unsigned)length : LENGTH_SHORT;
 }
 
 /* A sequence; copied is 0 in the last. */
-static void put_sequence(struct packing *out, const uint8_t *literals, size_t n, size_t distance, size_t copied)
+static void put_sequence(struct packing *packing, const uint8_t *literals, size_t literal_count, size_t distance,
+                         size_t copied)
 {
-    const size_t more = copied ? copied - COPY_LEAST : 0;
-    out->full = out->full || out->cap - out->len < 1 + n + 2;
-    if (out->full)
+    const size_t copy_excess = copied ? copied - COPY_LEAST : 0;
+    packing->full = packing->full || packing->capacity - packing->size < 1 + literal_count + 2;
+    if (packing->full)
         return;
-    out->to[out->len++] =
-        (uint8_t)((n < LENGTH_SHORT ? n : LENGTH_SHORT) << 4 | (more < LENGTH_SHORT ? more : LENGTH_SHORT));
-    if (n >= LENGTH_SHORT)
-        put_length(out, n - LENGTH_SHORT);
-    if (out->full || out->cap - out->len < n + 2) {
-        out->full = 1;
+    packing->block[packing->size++] = (uint8_t)(short_length(literal_count) << 4 | short_length(copy_excess));
+    if (literal_count >= LENGTH_SHORT)
+        put_length(packing, literal_count - LENGTH_SHORT);
+    if (packing->full || packing->capacity - packing->size < literal_count + 2) {
+        packing->full = 1;
         return;
     }
-    if (n)
-        memcpy(out->to + out->len, literals, n);
-    out->len += n;
+    if (literal_count)
+        memcpy(packing->block + packing->size, literals, literal_count);
+    packing->size += literal_count;
     if (!copied)
         return;
-    out->to[out->len++] = (uint8_t)distance;
-    out->to[out->len++] = (uint8_t)(distance >> 8);
-    if (more >= LENGTH_SHORT)
-        put_length(out, more - LENGTH_SHORT);
+    packing->block[packing->size++] = (uint8_t)distance;
+    packing->block[packing->size++] = (uint8_t)(distance >> 8);
+    if (copy_excess >= LENGTH_SHORT)
+        put_length(packing, copy_excess - LENGTH_SHORT);
 }
 
-size_t pici_pack(uint8_t *dst, size_t cap, const uint8_t *src, size_t n)
+size_t pici_pack(uint8_t *destination, size_t capacity, const uint8_t *source, size_t size)
 {
     uint32_t last[1 << SLOT_BITS] = {0}; /* where these 4 bytes, or others of their slot, were seen last; plus 1 */
-    struct packing out = {.to = dst, .cap = cap};
-    size_t literals = 0, at = 0;
-    while (n >= COPY_BEFORE_END && at <= n - COPY_BEFORE_END && !out.full) {
-        uint32_t *const slot = &last[slot_of(src + at)];
+    struct packing packing = {.block = destination, .capacity = capacity};
+    size_t literals = 0, position = 0;
+    while (size >= COPY_BEFORE_END && position <= size - COPY_BEFORE_END && !packing.full) {
+        uint32_t *const slot = &last[slot_of(source + position)];
         const size_t before = *slot ? *slot - 1 : SIZE_MAX;
-        *slot = (uint32_t)at + 1;
-        if (before == SIZE_MAX || at - before > DISTANCE_MOST || memcmp(src + before, src + at, COPY_LEAST) != 0) {
-            at++;
+        *slot = (uint32_t)position + 1;
+        if (before == SIZE_MAX || position - before > DISTANCE_MOST ||
+            memcmp(source + before, source + position, COPY_LEAST) != 0) {
+            position++;
             continue;
         }
-        size_t from = before, copied = COPY_LEAST;
-        while (at + copied < n - LAST_LITERALS && src[from + copied] == src[at + copied])
+        size_t source_at = before, copied = COPY_LEAST;
+        while (position + copied < size - LAST_LITERALS && source[source_at + copied] == source[position + copied])
             copied++;
-        for (; at > literals && from && src[from - 1] == src[at - 1]; from--, at--)
+        for (; position > literals && source_at && source[source_at - 1] == source[position - 1];
+             source_at--, position--)
             copied++;
-        put_sequence(&out, src + literals, at - literals, at - from, copied);
-        for (size_t end = at + copied; at < end; at++)
-            if (at <= n - COPY_BEFORE_END)
-                last[slot_of(src + at)] = (uint32_t)at + 1;
-        literals = at;
+        put_sequence(&packing, source + literals, position - literals, position - source_at, copied);
+        for (size_t copy_end = position + copied; position < copy_end; position++)
+            if (position <= size - COPY_BEFORE_END)
+                last[slot_of(source + position)] = (uint32_t)position + 1;
+        literals = position;
     }
-    put_sequence(&out, src + literals, n - literals, 0, 0);
-    return out.full ? 0 : out.len;
+    put_sequence(&packing, source + literals, size - literals, 0, 0);
+    return packing.full ? 0 : packing.size;
 }
 
 /* Adds the bytes that follow a short length of 15. 0: the block ends before they do, or it is more than `most`. */
-static int take_length(const uint8_t *src, size_t len, size_t *at, size_t *length, size_t most)
+static int take_length(const uint8_t *source, size_t size, size_t *position, size_t *length, size_t maximum)
 {
-    uint8_t more = 255;
-    while (more == 255) {
-        if (*at == len || *length > most)
+    uint8_t excess = 255;
+    while (excess == 255) {
+        if (*position == size || *length > maximum)
             return 0;
-        more = src[(*at)++];
-        *length += more;
+        excess = source[(*position)++];
+        *length += excess;
     }
     return 1;
 }
 
-int pici_unpack(uint8_t *dst, size_t n, const uint8_t *src, size_t len)
+int pici_unpack(uint8_t *destination, size_t count, const uint8_t *source, size_t size)
 {
-    size_t at = 0, made = 0;
-    while (at < len) {
-        const unsigned lengths = src[at++];
+    size_t position = 0, output_size = 0;
+    while (position < size) {
+        const unsigned lengths = source[position++];
         size_t literals = lengths >> 4, copied = lengths & 15;
-        if (literals == LENGTH_SHORT && !take_length(src, len, &at, &literals, n))
+        if (literals == LENGTH_SHORT && !take_length(source, size, &position, &literals, count))
             return 0;
-        if (literals > len - at || literals > n - made)
+        if (literals > size - position || literals > count - output_size)
             return 0;
-        memcpy(dst + made, src + at, literals);
-        at += literals;
-        made += literals;
-        if (at == len)
-            return made == n && !copied;
-        if (len - at < 2)
+        memcpy(destination + output_size, source + position, literals);
+        position += literals;
+        output_size += literals;
+        if (position == size)
+            return output_size == count && !copied;
+        if (size - position < 2)
             return 0;
-        const size_t distance = src[at] | (size_t)src[at + 1] << 8;
-        at += 2;
-        if (copied == LENGTH_SHORT && !take_length(src, len, &at, &copied, n))
+        const size_t distance = source[position] | (size_t)source[position + 1] << 8;
+        position += 2;
+        if (copied == LENGTH_SHORT && !take_length(source, size, &position, &copied, count))
             return 0;
         copied += COPY_LEAST;
-        if (!distance || distance > made || copied > n - made)
+        if (!distance || distance > output_size || copied > count - output_size)
             return 0;
-        for (const uint8_t *from = dst + made - distance; copied; copied--)
-            dst[made++] = *from++;
+        for (const uint8_t *from = destination + output_size - distance; copied; copied--)
+            destination[output_size++] = *from++;
     }
     return 0;
 }

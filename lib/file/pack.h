@@ -6,11 +6,12 @@
 
 #include "bytes.h"
 
-/* Pack src [n < 2^32] into dst. Returns the block's length; 0 if it is more than cap. The same input gives the same
- * block everywhere. */
-size_t pici_pack(uint8_t *dst, size_t cap, const uint8_t *src, size_t n);
+/* Pack source [size < 2^32] into destination. Returns the block's length; 0 if it is more than capacity. The same input
+ * gives the same block everywhere. */
+size_t pici_pack(uint8_t *destination, size_t capacity, const uint8_t *source, size_t size);
 
-/* Unpack the block src [len], which may be anything, into dst. Returns 0 unless its content has n bytes. */
-int pici_unpack(uint8_t *dst, size_t n, const uint8_t *src, size_t len);
+/* Unpack the block source [size], which may be anything, into destination. Returns 0 unless its content has count
+ * bytes. */
+int pici_unpack(uint8_t *destination, size_t count, const uint8_t *source, size_t size);
 
 #endif

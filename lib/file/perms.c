@@ -20,58 +20,58 @@ enum { OWNER = 0700, GROUP = 0070, OTHERS = 0007 };
 
 static const char acl_name[] = "system.posix_acl_access";
 
-static ssize_t acl_get(const char *path, int fd, void *p, size_t cap)
+static ssize_t acl_get(const char *path, int descriptor, void *bytes, size_t capacity)
 {
-    return path ? getxattr(path, acl_name, p, cap) : fgetxattr(fd, acl_name, p, cap);
+    return path ? getxattr(path, acl_name, bytes, capacity) : fgetxattr(descriptor, acl_name, bytes, capacity);
 }
 
 /* The list of a file, given by path or else by descriptor. Where it cannot be read, the owner alone is permitted. */
-static int acl_read(struct pici_perms *to, const char *path, int fd)
+static int acl_read(struct pici_perms *perms, const char *path, int descriptor)
 {
     for (;;) {
-        ssize_t len = acl_get(path, fd, NULL, 0);
-        if (len > 0) {
-            to->acl = malloc((size_t)len);
-            if (!to->acl)
+        ssize_t size = acl_get(path, descriptor, NULL, 0);
+        if (size > 0) {
+            perms->acl = malloc((size_t)size);
+            if (!perms->acl)
                 return ENOMEM;
-            len = acl_get(path, fd, to->acl, (size_t)len);
-            if (len > 0) {
-                to->acl_len = (size_t)len;
+            size = acl_get(path, descriptor, perms->acl, (size_t)size);
+            if (size > 0) {
+                perms->acl_size = (size_t)size;
                 return 0;
             }
-            const int e = errno;
-            pici_perms_free(to);
-            errno = e;
+            const int error_number = errno;
+            pici_perms_free(perms);
+            errno = error_number;
         }
-        if (len == 0 || errno == ENODATA || errno == ENOTSUP || errno == ENOSYS)
+        if (size == 0 || errno == ENODATA || errno == ENOTSUP || errno == ENOSYS)
             return 0;          /* there is none, or the file system has no lists */
         if (errno != ERANGE) { /* ERANGE: it has grown between the two calls */
-            to->mode &= OWNER;
+            perms->mode &= OWNER;
             return 0;
         }
     }
 }
 
-static int acl_write(int fd, const void *acl, size_t len)
+static int acl_write(int descriptor, const void *acl, size_t size)
 {
-    return fsetxattr(fd, acl_name, acl, len, 0);
+    return fsetxattr(descriptor, acl_name, acl, size, 0);
 }
 
 #else
 
-static int acl_read(struct pici_perms *to, const char *path, int fd)
+static int acl_read(struct pici_perms *perms, const char *path, int descriptor)
 {
-    (void)to;
+    (void)perms;
     (void)path;
-    (void)fd;
+    (void)descriptor;
     return 0;
 }
 
-static int acl_write(int fd, const void *acl, size_t len)
+static int acl_write(int descriptor, const void *acl, size_t size)
 {
-    (void)fd;
+    (void)descriptor;
     (void)acl;
-    (void)len;
+    (void)size;
     return -1;
 }
 
@@ -79,53 +79,57 @@ static int acl_write(int fd, const void *acl, size_t len)
 
 /* ---- Taking them ---- */
 
-static struct pici_perms of_stat(const struct stat *st)
+static struct pici_perms of_stat(const struct stat *file_status)
 {
-    return (struct pici_perms){
-        .files = 1, .mode = st->st_mode & 0777, .uid = st->st_uid, .gid = st->st_gid, .same_uid = 1, .same_gid = 1};
+    return (struct pici_perms){.files = 1,
+                               .mode = file_status->st_mode & 0777,
+                               .uid = file_status->st_uid,
+                               .gid = file_status->st_gid,
+                               .same_uid = 1,
+                               .same_gid = 1};
 }
 
-int pici_perms_of_path(struct pici_perms *to, const char *path, const struct stat *st)
+int pici_perms_of_path(struct pici_perms *perms, const char *path, const struct stat *file_status)
 {
-    *to = of_stat(st);
-    return acl_read(to, path, -1);
+    *perms = of_stat(file_status);
+    return acl_read(perms, path, -1);
 }
 
 /* Access control lists are not merged: the owner alone remains. */
-void pici_perms_narrow(struct pici_perms *to, const struct pici_perms *by)
+void pici_perms_narrow(struct pici_perms *perms, const struct pici_perms *others)
 {
-    to->files += by->files;
-    to->mode &= by->mode;
-    to->same_uid = to->same_uid && by->same_uid && to->uid == by->uid;
-    to->same_gid = to->same_gid && by->same_gid && to->gid == by->gid;
-    if (to->acl || by->acl)
-        to->mode &= OWNER;
-    free(to->acl);
-    to->acl = NULL;
+    perms->files += others->files;
+    perms->mode &= others->mode;
+    perms->same_uid = perms->same_uid && others->same_uid && perms->uid == others->uid;
+    perms->same_gid = perms->same_gid && others->same_gid && perms->gid == others->gid;
+    if (perms->acl || others->acl)
+        perms->mode &= OWNER;
+    free(perms->acl);
+    perms->acl = NULL;
 }
 
-int pici_perms_add(struct pici_perms *to, int fd)
+int pici_perms_add(struct pici_perms *perms, int descriptor)
 {
-    struct stat st;
-    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
+    struct stat file_status;
+    if (fstat(descriptor, &file_status) != 0 || !S_ISREG(file_status.st_mode))
         return 0;
-    struct pici_perms one = of_stat(&st);
-    const int e = acl_read(&one, NULL, fd);
-    if (e)
-        return e;
-    if (to->files) {
-        pici_perms_narrow(to, &one);
-        pici_perms_free(&one);
+    struct pici_perms single = of_stat(&file_status);
+    const int error_number = acl_read(&single, NULL, descriptor);
+    if (error_number)
+        return error_number;
+    if (perms->files) {
+        pici_perms_narrow(perms, &single);
+        pici_perms_free(&single);
     } else {
-        *to = one;
+        *perms = single;
     }
     return 0;
 }
 
-void pici_perms_free(struct pici_perms *p)
+void pici_perms_free(struct pici_perms *perms)
 {
-    free(p->acl);
-    p->acl = NULL;
+    free(perms->acl);
+    perms->acl = NULL;
 }
 
 /* ---- Giving them ---- */
@@ -133,34 +137,34 @@ void pici_perms_free(struct pici_perms *p)
 /* What both group and others may do, for both. */
 static mode_t common(mode_t mode)
 {
-    mode_t both = mode & mode >> 3 & OTHERS;
-    return (mode & OWNER) | both << 3 | both;
+    mode_t common_mode = mode & mode >> 3 & OTHERS;
+    return (mode & OWNER) | common_mode << 3 | common_mode;
 }
 
 /* The error of a file system without permissions, or without these. */
-static int no_such_thing(int e)
+static int no_such_thing(int error_number)
 {
-    return e == EPERM || e == ENOTSUP || e == EOPNOTSUPP || e == ENOSYS;
+    return error_number == EPERM || error_number == ENOTSUP || error_number == EOPNOTSUPP || error_number == ENOSYS;
 }
 
-int pici_perms_set(const struct pici_perms *p, int fd)
+int pici_perms_set(const struct pici_perms *perms, int descriptor)
 {
-    struct stat st;
-    mode_t mode = p->mode;
+    struct stat file_status;
+    mode_t mode = perms->mode;
     int listed = 0;
-    if (fstat(fd, &st) != 0)
+    if (fstat(descriptor, &file_status) != 0)
         return errno;
-    int group = p->same_gid && (st.st_gid == p->gid || fchown(fd, (uid_t)-1, p->gid) == 0);
-    if (p->acl) /* sets the mode too */
-        listed = group && acl_write(fd, p->acl, p->acl_len) == 0;
-    if (p->acl && !listed)
+    int group = perms->same_gid && (file_status.st_gid == perms->gid || fchown(descriptor, (uid_t)-1, perms->gid) == 0);
+    if (perms->acl) /* sets the mode too */
+        listed = group && acl_write(descriptor, perms->acl, perms->acl_size) == 0;
+    if (perms->acl && !listed)
         mode &= OWNER; /* with a list, the mode's group bits are not the group's */
     else if (!group)
         mode = common(mode);
-    if (!listed && fchmod(fd, mode) != 0 && !no_such_thing(errno))
+    if (!listed && fchmod(descriptor, mode) != 0 && !no_such_thing(errno))
         return errno;
     /* The owner last: who has given the file away may not change its mode any more. Only privileged processes may. */
-    if (p->same_uid && st.st_uid != p->uid)
-        (void)!fchown(fd, p->uid, (gid_t)-1);
+    if (perms->same_uid && file_status.st_uid != perms->uid)
+        (void)!fchown(descriptor, perms->uid, (gid_t)-1);
     return 0;
 }

@@ -16,22 +16,22 @@ struct pici_perms {
     gid_t gid;
     int same_uid, same_gid; /* 0: the files that it is taken from have several */
     void *acl;              /* [acl_len] the access control list, as the system stores it; null if there is none */
-    size_t acl_len;
+    size_t acl_size;
 };
 
-/* The permissions of the regular file at path, whose status is st. 0 or errno. */
-int pici_perms_of_path(struct pici_perms *, const char *path, const struct stat *st);
+/* The permissions of the regular file at path, whose status is file_status. 0 or errno. */
+int pici_perms_of_path(struct pici_perms *, const char *path, const struct stat *file_status);
 
 /* Add a file to those whose permissions are kept, unless it is no regular file. 0 or errno. */
-int pici_perms_add(struct pici_perms *, int fd);
+int pici_perms_add(struct pici_perms *, int descriptor);
 
-/* Add the files of `by`. Both have some. */
-void pici_perms_narrow(struct pici_perms *, const struct pici_perms *by);
+/* Add the files of `others`. Both have some. */
+void pici_perms_narrow(struct pici_perms *, const struct pici_perms *others);
 
-/* Give them to the file open at fd, which only its owner, this process, has access to so far. At no moment does the
- * file permit what they do not. Owner and group are kept where the process may set them; a group that is not kept gets
- * what both group and others had, and so do the others. 0 or errno. */
-int pici_perms_set(const struct pici_perms *, int fd);
+/* Give them to the file open at descriptor, which only its owner, this process, has access to so far. At no moment does
+ * the file permit what they do not. Owner and group are kept where the process may set them; a group that is not kept
+ * gets what both group and others had, and so do the others. 0 or errno. */
+int pici_perms_set(const struct pici_perms *, int descriptor);
 
 void pici_perms_free(struct pici_perms *);
 

@@ -19,359 +19,370 @@ enum { LEAST_FILE = FILE_HEADER_BYTES + 2 * REC_LEAST + TRAILER_BYTES };
 
 /* ---- Opening ---- */
 
-static enum pici_status fill(struct pici_reader *r, const struct pici_reader_opts *opts)
+static enum pici_status fill(struct pici_reader *reader, const struct pici_reader_opts *options)
 {
-    struct pici_reader_opts o = PICI_READER_OPTS_INIT;
-    r->current = r->attrs_of = r->part.tensor = PICI_FILE;
-    enum pici_status s = opts ? sized_read(&o, sizeof o, sizeof o, opts) : PICI_OK;
-    if (s == PICI_E_UNSUPPORTED)
-        return pici_reader_refuse(r, s, "options of a newer version are set");
-    if (s || o.threads < 0)
-        return pici_reader_refuse(r, PICI_E_ARG, "options are not initialized, or threads are negative");
-    r->threads = o.threads;
-    r->slots = pici_thread_count(o.threads, UINT64_MAX);
-    r->chunks = calloc((size_t)r->slots, sizeof *r->chunks);
-    if (r->chunks && r->read)
-        r->in = malloc(READER_IN_BYTES);
-    return r->chunks && (r->in || !r->read) ? PICI_OK : pici_reader_no_memory(r, "the reader");
+    struct pici_reader_opts checked = PICI_READER_OPTS_INIT;
+    reader->current = reader->attrs_of = reader->part.tensor = PICI_FILE;
+    enum pici_status status = options ? sized_read(&checked, sizeof checked, sizeof checked, options) : PICI_OK;
+    if (status == PICI_E_UNSUPPORTED)
+        return pici_reader_refuse(reader, status, "options of a newer version are set");
+    if (status || checked.threads < 0)
+        return pici_reader_refuse(reader, PICI_E_ARG, "options are not initialized, or threads are negative");
+    reader->threads = checked.threads;
+    reader->slots = pici_thread_count(checked.threads, UINT64_MAX);
+    reader->chunks = calloc((size_t)reader->slots, sizeof *reader->chunks);
+    if (reader->chunks && reader->read)
+        reader->ahead = malloc(READER_IN_BYTES);
+    return reader->chunks && (reader->ahead || !reader->read) ? PICI_OK : pici_reader_no_memory(reader, "the reader");
 }
 
-static enum pici_status start(struct pici_reader *r, const struct pici_reader_opts *opts)
+static enum pici_status start(struct pici_reader *reader, const struct pici_reader_opts *options)
 {
-    enum pici_status s = fill(r, opts);
-    if (!s && r->read_at && r->file_bytes < LEAST_FILE && r->file_bytes >= FILE_HEADER_BYTES) {
-        s = pici_reader_file_header(r); /* its message is better if this is another kind of file */
-        if (!s)
-            s = pici_reader_fail(r, PICI_E_CORRUPT, "truncated", "the file ends at byte %" PRIu64, r->file_bytes);
-    } else if (!s) {
-        s = pici_reader_file_header(r);
+    enum pici_status status = fill(reader, options);
+    if (!status && reader->read_at && reader->file_bytes < LEAST_FILE && reader->file_bytes >= FILE_HEADER_BYTES) {
+        status = pici_reader_file_header(reader); /* its message is better if this is another kind of file */
+        if (!status)
+            status = pici_reader_fail(reader, PICI_E_CORRUPT, "truncated", "the file ends at byte %" PRIu64,
+                                      reader->file_bytes);
+    } else if (!status) {
+        status = pici_reader_file_header(reader);
     }
-    if (!s && r->read_at) {
-        s = pici_reader_index(r);
-    } else if (!s) {
-        uint64_t hash;
-        s = pici_reader_meta(r, NULL, &hash);
-        if (!s && pici_index_begin(&r->index, hash))
-            s = pici_reader_no_memory(r, "the index");
+    if (!status && reader->read_at) {
+        status = pici_reader_index(reader);
+    } else if (!status) {
+        uint64_t header_hash;
+        status = pici_reader_meta(reader, NULL, &header_hash);
+        if (!status && pici_index_begin(&reader->index, header_hash))
+            status = pici_reader_no_memory(reader, "the index");
     }
-    r->failed = s;
-    return s;
+    reader->failed = status;
+    return status;
 }
 
 /* Allocate a reader. *out is null if the arguments are wrong or there is no memory. */
-static struct pici_reader *make(struct pici_reader **out, int good)
+static struct pici_reader *make(struct pici_reader **out, int valid)
 {
-    return out ? *out = good ? calloc(1, sizeof **out) : NULL : NULL;
+    return out ? *out = valid ? calloc(1, sizeof **out) : NULL : NULL;
 }
 
-enum pici_status pici_reader_open_stream(struct pici_reader **out, pici_read_fn read, void *ctx,
-                                         const struct pici_reader_opts *opts)
+enum pici_status pici_reader_open_stream(struct pici_reader **out, pici_read_fn read, void *context,
+                                         const struct pici_reader_opts *options)
 {
-    struct pici_reader *r = make(out, read != NULL);
-    if (!r)
+    struct pici_reader *reader = make(out, read != NULL);
+    if (!reader)
         return out && read ? PICI_E_NOMEM : PICI_E_ARG;
-    r->read = read;
-    r->ctx = ctx;
-    return start(r, opts);
+    reader->read = read;
+    reader->context = context;
+    return start(reader, options);
 }
 
-enum pici_status pici_reader_open_fd(struct pici_reader **out, int fd, const struct pici_reader_opts *opts)
+enum pici_status pici_reader_open_fd(struct pici_reader **out, int descriptor, const struct pici_reader_opts *options)
 {
-    struct pici_reader *r = make(out, 1);
-    if (!r)
+    struct pici_reader *reader = make(out, 1);
+    if (!reader)
         return out ? PICI_E_NOMEM : PICI_E_ARG;
-    r->read = pici_fd_read;
-    r->fd = fd;
-    r->ctx = &r->fd;
-    return start(r, opts);
+    reader->read = pici_fd_read;
+    reader->descriptor = descriptor;
+    reader->context = &reader->descriptor;
+    return start(reader, options);
 }
 
-enum pici_status pici_reader_open_at(struct pici_reader **out, pici_read_at_fn read_at, void *ctx, uint64_t file_bytes,
-                                     const struct pici_reader_opts *opts)
+enum pici_status pici_reader_open_at(struct pici_reader **out, pici_read_at_fn read_at, void *context,
+                                     uint64_t file_bytes, const struct pici_reader_opts *options)
 {
-    int good = read_at && file_bytes <= INT64_MAX;
-    struct pici_reader *r = make(out, good);
-    if (!r)
-        return out && good ? PICI_E_NOMEM : PICI_E_ARG;
-    r->read_at = read_at;
-    r->ctx = ctx;
-    r->file_bytes = file_bytes;
-    return start(r, opts);
+    int valid = read_at && file_bytes <= INT64_MAX;
+    struct pici_reader *reader = make(out, valid);
+    if (!reader)
+        return out && valid ? PICI_E_NOMEM : PICI_E_ARG;
+    reader->read_at = read_at;
+    reader->context = context;
+    reader->file_bytes = file_bytes;
+    return start(reader, options);
 }
 
-static int memory_read_at(void *ctx, void *p, size_t n, uint64_t offset)
+static int memory_read_at(void *context, void *bytes, size_t size, uint64_t offset)
 {
-    const struct pici_reader *r = ctx;
-    memcpy(p, r->memory + (size_t)offset, n);
+    const struct pici_reader *reader = context;
+    memcpy(bytes, reader->memory + (size_t)offset, size);
     return 0;
 }
 
-enum pici_status pici_reader_open_memory(struct pici_reader **out, const void *file, size_t len,
-                                         const struct pici_reader_opts *opts)
+enum pici_status pici_reader_open_memory(struct pici_reader **out, const void *file, size_t size,
+                                         const struct pici_reader_opts *options)
 {
-    struct pici_reader *r = make(out, file || !len);
-    if (!r)
-        return out && (file || !len) ? PICI_E_NOMEM : PICI_E_ARG;
-    r->memory = file;
-    r->read_at = memory_read_at;
-    r->ctx = r;
-    r->file_bytes = len;
-    return start(r, opts);
+    struct pici_reader *reader = make(out, file || !size);
+    if (!reader)
+        return out && (file || !size) ? PICI_E_NOMEM : PICI_E_ARG;
+    reader->memory = file;
+    reader->read_at = memory_read_at;
+    reader->context = reader;
+    reader->file_bytes = size;
+    return start(reader, options);
 }
 
-enum pici_status pici_reader_open_path(struct pici_reader **out, const char *path, const struct pici_reader_opts *opts)
+enum pici_status pici_reader_open_path(struct pici_reader **out, const char *path,
+                                       const struct pici_reader_opts *options)
 {
-    struct pici_reader *r = make(out, path != NULL);
-    struct stat st;
-    if (!r)
+    struct pici_reader *reader = make(out, path != NULL);
+    struct stat file_status;
+    if (!reader)
         return out && path ? PICI_E_NOMEM : PICI_E_ARG;
-    r->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO would block */
-    if (r->fd < 0 || fstat(r->fd, &st) != 0) {
-        const int e = errno;
-        snprintf(r->error, sizeof r->error, "cannot open: ");
-        pici_errno_text(e, r->error + strlen(r->error), sizeof r->error - strlen(r->error));
-        if (r->fd >= 0)
-            close(r->fd);
-        errno = e;
-        return r->failed = PICI_E_IO;
+    reader->descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a FIFO would block */
+    if (reader->descriptor < 0 || fstat(reader->descriptor, &file_status) != 0) {
+        const int error_number = errno;
+        snprintf(reader->error, sizeof reader->error, "cannot open: ");
+        pici_errno_text(error_number, reader->error + strlen(reader->error),
+                        sizeof reader->error - strlen(reader->error));
+        if (reader->descriptor >= 0)
+            close(reader->descriptor);
+        errno = error_number;
+        return reader->failed = PICI_E_IO;
     }
-    r->own_fd = 1;
-    if (!S_ISREG(st.st_mode))
-        return r->failed = pici_reader_refuse(r, PICI_E_ARG, "not a regular file");
-    r->read_at = pici_fd_read_at;
-    r->ctx = &r->fd;
-    r->file_bytes = (uint64_t)st.st_size;
-    return start(r, opts);
+    reader->owns_descriptor = 1;
+    if (!S_ISREG(file_status.st_mode))
+        return reader->failed = pici_reader_refuse(reader, PICI_E_ARG, "not a regular file");
+    reader->read_at = pici_fd_read_at;
+    reader->context = &reader->descriptor;
+    reader->file_bytes = (uint64_t)file_status.st_size;
+    return start(reader, options);
 }
 
-void pici_reader_close(struct pici_reader *r)
+void pici_reader_close(struct pici_reader *reader)
 {
-    if (!r)
+    if (!reader)
         return;
-    for (int i = 0; r->chunks && i < r->slots; i++)
-        pici_chunk_free(&r->chunks[i]);
-    for (int i = 0; r->common && i < DTYPES; i++)
-        pici_chunk_free(&r->common[i]);
-    pici_chunk_free(&r->part);
-    free(r->chunks);
-    free(r->common);
-    pici_buf_free(&r->packed);
-    pici_buf_free(&r->elements);
-    free(r->in);
-    pici_index_free(&r->index);
-    pici_attrs_free(&r->file_attrs);
-    pici_attrs_free(&r->attrs);
-    free(r->views.at);
-    free(r->views.names);
-    if (r->own_fd)
-        close(r->fd);
-    free(r);
+    for (int i = 0; reader->chunks && i < reader->slots; i++)
+        pici_chunk_free(&reader->chunks[i]);
+    for (int i = 0; reader->common && i < DTYPES; i++)
+        pici_chunk_free(&reader->common[i]);
+    pici_chunk_free(&reader->part);
+    free(reader->chunks);
+    free(reader->common);
+    pici_buf_free(&reader->packed);
+    pici_buf_free(&reader->elements);
+    free(reader->ahead);
+    pici_index_free(&reader->index);
+    pici_attrs_free(&reader->file_attrs);
+    pici_attrs_free(&reader->attrs);
+    free(reader->views.rows);
+    free(reader->views.names);
+    if (reader->owns_descriptor)
+        close(reader->descriptor);
+    free(reader);
 }
 
-const char *pici_reader_error(const struct pici_reader *r)
+const char *pici_reader_error(const struct pici_reader *reader)
 {
-    return r ? r->error : "out of memory, or a wrong argument";
+    return reader ? reader->error : "out of memory, or a wrong argument";
 }
 
-uint64_t pici_reader_error_offset(const struct pici_reader *r)
+uint64_t pici_reader_error_offset(const struct pici_reader *reader)
 {
-    return r ? r->where_offset : 0;
+    return reader ? reader->where_offset : 0;
 }
 
 /* ---- Tensors ---- */
 
-/* What the file says of tensor i, to the caller's struct, which may be of another version. */
-static enum pici_status give_info(const struct pici_reader *r, size_t i, struct pici_tensor_info *to)
+/* What the file says of the tensor, to the caller's struct, which may be of another version. */
+static enum pici_status give_info(const struct pici_reader *reader, size_t tensor, struct pici_tensor_info *theirs)
 {
-    struct pici_tensor_info t;
-    struct pici_desc d;
-    if (r->read)
-        pici_desc_parse(&d, r->attrs.body.p, r->attrs.body.len); /* the index moves when it grows; this stays */
+    struct pici_tensor_info tensor_info;
+    struct pici_desc description;
+    if (reader->read)
+        pici_desc_parse(&description, reader->attrs.body.data,
+                        reader->attrs.body.size); /* the index moves when it grows; this stays */
     else
-        pici_index_desc(&r->index, i, &d);
-    t = (struct pici_tensor_info){.size = sizeof t,
-                                  .index = i,
-                                  .name = d.name,
-                                  .name_len = d.name_len,
-                                  .dtype = d.dtype,
-                                  .rank = d.rank,
-                                  .count = d.count,
-                                  .chunk_elements = d.chunk_elements,
-                                  .chunks = d.chunks,
-                                  .attrs = d.n_attrs};
-    for (unsigned k = 0; k < d.rank; k++)
-        t.shape[k] = load_le64(d.shape + 8 * k);
-    if (!r->read)
-        t.stored_bytes = pici_index_stored(&r->index, i, r->index_offset);
-    return sized_write(to, &t, sizeof t, sizeof t);
+        pici_index_desc(&reader->index, tensor, &description);
+    tensor_info = (struct pici_tensor_info){.size = sizeof tensor_info,
+                                            .index = tensor,
+                                            .name = description.name,
+                                            .name_len = description.name_size,
+                                            .dtype = description.dtype,
+                                            .rank = description.rank,
+                                            .count = description.count,
+                                            .chunk_elements = description.chunk_elements,
+                                            .chunks = description.chunks,
+                                            .attrs = description.attribute_count};
+    for (unsigned k = 0; k < description.rank; k++)
+        tensor_info.shape[k] = load_le64(description.shape + 8 * k);
+    if (!reader->read)
+        tensor_info.stored_bytes = pici_index_stored(&reader->index, tensor, reader->index_offset);
+    return sized_write(theirs, &tensor_info, sizeof tensor_info, sizeof tensor_info);
 }
 
-/* Forward: tensor i is the current one, and its description in r->attrs. */
-static enum pici_status make_current(struct pici_reader *r, uint64_t i, struct pici_tensor_info *t, int *more)
+/* Forward: the tensor is the current one, and its description in reader->attrs. */
+static enum pici_status make_current(struct pici_reader *reader, uint64_t tensor, struct pici_tensor_info *tensor_info,
+                                     int *has_more)
 {
-    r->current = i;
-    r->pos = 0;
-    *more = 1;
-    return give_info(r, (size_t)i, t);
+    reader->current = tensor;
+    reader->elements_read = 0;
+    *has_more = 1;
+    return give_info(reader, (size_t)tensor, tensor_info);
 }
 
 /* Forward: the record after the current tensor. */
-static enum pici_status next_record(struct pici_reader *r, struct pici_tensor_info *t, int *more)
+static enum pici_status next_record(struct pici_reader *reader, struct pici_tensor_info *tensor_info, int *has_more)
 {
-    struct pici_record rec;
-    struct pici_desc d;
-    uint64_t i = r->index.n;
-    pici_reader_look_at(r, PART_NEXT, r->at);
-    enum pici_status s = pici_reader_header(r, &rec, 0);
-    if (s)
-        return s;
-    if (rec.kind == REC_INDX) {
-        pici_reader_look_at(r, PART_INDEX, rec.offset);
-        r->current = PICI_FILE;
-        return pici_reader_end(r, &rec);
+    struct pici_record record;
+    struct pici_desc description;
+    uint64_t i = reader->index.count;
+    pici_reader_look_at(reader, PART_NEXT, reader->consumed);
+    enum pici_status status = pici_reader_header(reader, &record, 0);
+    if (status)
+        return status;
+    if (record.kind == REC_INDX) {
+        pici_reader_look_at(reader, PART_INDEX, record.offset);
+        reader->current = PICI_FILE;
+        return pici_reader_end(reader, &record);
     }
-    const int table = rec.kind == REC_TABL && r->version > FILE_VERSION_FIRST;
-    if (rec.kind != REC_TENS && !table)
-        return pici_reader_wrong_kind(r);
-    pici_reader_look_at(r, PART_TENS, rec.offset);
-    r->where_tensor = i;
+    const int table = record.kind == REC_TABL && reader->version > FILE_VERSION_FIRST;
+    if (record.kind != REC_TENS && !table)
+        return pici_reader_wrong_kind(reader);
+    pici_reader_look_at(reader, PART_TENS, record.offset);
+    reader->where_tensor = i;
     if (table) {
-        s = pici_reader_table(r, &rec);
-        if (!s)
-            s = pici_reader_small(r, i);
+        status = pici_reader_table(reader, &record);
+        if (!status)
+            status = pici_reader_small(reader, i);
     } else {
-        s = pici_reader_tens(r, &rec, i, &d);
-        if (!s && pici_index_tensor(&r->index, rec.offset, rec.hash, r->attrs.body.p, d.bytes))
-            s = pici_reader_no_memory(r, "the index");
+        status = pici_reader_tens(reader, &record, i, &description);
+        if (!status &&
+            pici_index_tensor(&reader->index, record.offset, record.hash, reader->attrs.body.data, description.bytes))
+            status = pici_reader_no_memory(reader, "the index");
     }
-    return s ? s : make_current(r, i, t, more);
+    return status ? status : make_current(reader, i, tensor_info, has_more);
 }
 
-enum pici_status pici_reader_next(struct pici_reader *r, struct pici_tensor_info *t, int *more)
+enum pici_status pici_reader_next(struct pici_reader *reader, struct pici_tensor_info *tensor_info, int *has_more)
 {
-    enum pici_status s = pici_reader_enter(r);
-    if (s)
-        return s;
-    if (!t || !more || sized_of(t) < sizeof *t)
-        return pici_reader_refuse(r, PICI_E_ARG, "null, or not initialized");
-    *more = 0;
-    if (r->ended)
+    enum pici_status status = pici_reader_enter(reader);
+    if (status)
+        return status;
+    if (!tensor_info || !has_more || sized_of(tensor_info) < sizeof *tensor_info)
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, or not initialized");
+    *has_more = 0;
+    if (reader->ended)
         return PICI_OK;
-    if (r->read) {
-        s = pici_reader_pass(r);
-        if (s || r->current == PICI_FILE || r->current + 1 == r->index.n)
-            return s ? s : next_record(r, t, more);
-        s = pici_reader_small(r, r->current + 1); /* of the same table */
-        return s ? s : make_current(r, r->current + 1, t, more);
+    if (reader->read) {
+        status = pici_reader_pass(reader);
+        if (status || reader->current == PICI_FILE || reader->current + 1 == reader->index.count)
+            return status ? status : next_record(reader, tensor_info, has_more);
+        status = pici_reader_small(reader, reader->current + 1); /* of the same table */
+        return status ? status : make_current(reader, reader->current + 1, tensor_info, has_more);
     }
-    uint64_t i = r->current == PICI_FILE ? 0 : r->current + 1;
-    if (i == r->index.n) {
-        r->current = PICI_FILE;
-        r->ended = 1;
+    uint64_t i = reader->current == PICI_FILE ? 0 : reader->current + 1;
+    if (i == reader->index.count) {
+        reader->current = PICI_FILE;
+        reader->ended = 1;
         return PICI_OK;
     }
-    r->current = i;
-    r->pos = 0;
-    *more = 1;
-    return give_info(r, (size_t)i, t);
+    reader->current = i;
+    reader->elements_read = 0;
+    *has_more = 1;
+    return give_info(reader, (size_t)i, tensor_info);
 }
 
-static enum pici_status enter_random(struct pici_reader *r)
+static enum pici_status enter_random(struct pici_reader *reader)
 {
-    enum pici_status s = pici_reader_enter(r);
-    if (!s && r->read)
-        s = pici_reader_refuse(r, PICI_E_ARG, "a forward reader has no random access");
-    return s;
+    enum pici_status status = pici_reader_enter(reader);
+    if (!status && reader->read)
+        status = pici_reader_refuse(reader, PICI_E_ARG, "a forward reader has no random access");
+    return status;
 }
 
-enum pici_status pici_reader_count(struct pici_reader *r, uint64_t *tensors)
+enum pici_status pici_reader_count(struct pici_reader *reader, uint64_t *tensors)
 {
-    enum pici_status s = enter_random(r);
-    if (!s && !tensors)
-        s = pici_reader_refuse(r, PICI_E_ARG, "null");
-    if (!s)
-        *tensors = r->index.n;
-    return s;
+    enum pici_status status = enter_random(reader);
+    if (!status && !tensors)
+        status = pici_reader_refuse(reader, PICI_E_ARG, "null");
+    if (!status)
+        *tensors = reader->index.count;
+    return status;
 }
 
-enum pici_status pici_reader_tensor(struct pici_reader *r, uint64_t i, struct pici_tensor_info *t)
+enum pici_status pici_reader_tensor(struct pici_reader *reader, uint64_t tensor, struct pici_tensor_info *tensor_info)
 {
-    enum pici_status s = enter_random(r);
-    if (s)
-        return s;
-    if (!t || sized_of(t) < sizeof *t)
-        return pici_reader_refuse(r, PICI_E_ARG, "null, or not initialized");
-    if (i >= r->index.n)
-        return pici_reader_refuse(r, PICI_E_ARG, "no tensor %" PRIu64 ": there are %zu", i, r->index.n);
-    return give_info(r, (size_t)i, t);
+    enum pici_status status = enter_random(reader);
+    if (status)
+        return status;
+    if (!tensor_info || sized_of(tensor_info) < sizeof *tensor_info)
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, or not initialized");
+    if (tensor >= reader->index.count)
+        return pici_reader_refuse(reader, PICI_E_ARG, "no tensor %" PRIu64 ": there are %zu", tensor,
+                                  reader->index.count);
+    return give_info(reader, (size_t)tensor, tensor_info);
 }
 
-enum pici_status pici_reader_find(struct pici_reader *r, const char *name, size_t name_len, struct pici_tensor_info *t)
+enum pici_status pici_reader_find(struct pici_reader *reader, const char *name, size_t name_len,
+                                  struct pici_tensor_info *tensor_info)
 {
     char quoted[PICI_QUOTE_CAP];
     size_t i;
-    enum pici_status s = enter_random(r);
-    if (s)
-        return s;
-    if (!t || sized_of(t) < sizeof *t || (name_len && !name))
-        return pici_reader_refuse(r, PICI_E_ARG, "null, or not initialized");
-    if (!pici_index_find(&r->index, name, name_len, &i))
-        return pici_reader_refuse(r, PICI_E_ARG, "no tensor is named %s", pici_quote(quoted, name, name_len));
-    return give_info(r, i, t);
+    enum pici_status status = enter_random(reader);
+    if (status)
+        return status;
+    if (!tensor_info || sized_of(tensor_info) < sizeof *tensor_info || (name_len && !name))
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, or not initialized");
+    if (!pici_index_find(&reader->index, name, name_len, &i))
+        return pici_reader_refuse(reader, PICI_E_ARG, "no tensor is named %s", pici_quote(quoted, name, name_len));
+    return give_info(reader, i, tensor_info);
 }
 
 /* ---- Attributes ---- */
 
-/* The attributes of tensor i or the file. */
-static enum pici_status attrs_of(struct pici_reader *r, uint64_t i, const struct pici_attrs **a)
+/* The attributes of the tensor or the file. */
+static enum pici_status attrs_of(struct pici_reader *reader, uint64_t tensor, const struct pici_attrs **attributes)
 {
-    enum pici_status s = pici_reader_enter(r);
-    if (s)
-        return s;
-    int have = i == PICI_FILE ? r->have_file_attrs : r->attrs_of == i;
-    if (!have && (r->read || (i != PICI_FILE && i >= r->index.n)))
-        return pici_reader_refuse(r, PICI_E_ARG, "no tensor %" PRIu64 ", or not the current one of a forward reader",
-                                  i);
-    if (!have)
-        s = pici_reader_load_attrs(r, i);
-    *a = i == PICI_FILE ? &r->file_attrs : &r->attrs;
-    return s;
+    enum pici_status status = pici_reader_enter(reader);
+    if (status)
+        return status;
+    int is_kept = tensor == PICI_FILE ? reader->have_file_attrs : reader->attrs_of == tensor;
+    if (!is_kept && (reader->read || (tensor != PICI_FILE && tensor >= reader->index.count)))
+        return pici_reader_refuse(reader, PICI_E_ARG,
+                                  "no tensor %" PRIu64 ", or not the current one of a forward reader", tensor);
+    if (!is_kept)
+        status = pici_reader_load_attrs(reader, tensor);
+    *attributes = tensor == PICI_FILE ? &reader->file_attrs : &reader->attrs;
+    return status;
 }
 
-enum pici_status pici_reader_attr(struct pici_reader *r, uint64_t i, const char *key, struct pici_attr *out)
+enum pici_status pici_reader_attr(struct pici_reader *reader, uint64_t tensor, const char *key,
+                                  struct pici_attr *attribute)
 {
-    const struct pici_attrs *a;
-    uint32_t n;
-    enum pici_status s = attrs_of(r, i, &a);
-    if (s)
-        return s;
-    if (!key || !out)
-        return pici_reader_refuse(r, PICI_E_ARG, "null");
-    *out = (struct pici_attr){NULL, NULL, 0};
-    if (pici_attrs_find(a, key, &n))
-        pici_attrs_get(a, n, out);
+    const struct pici_attrs *attributes;
+    uint32_t count;
+    enum pici_status status = attrs_of(reader, tensor, &attributes);
+    if (status)
+        return status;
+    if (!key || !attribute)
+        return pici_reader_refuse(reader, PICI_E_ARG, "null");
+    *attribute = (struct pici_attr){NULL, NULL, 0};
+    if (pici_attrs_find(attributes, key, &count))
+        pici_attrs_get(attributes, count, attribute);
     return PICI_OK;
 }
 
-enum pici_status pici_reader_attr_at(struct pici_reader *r, uint64_t i, uint32_t number, struct pici_attr *out)
+enum pici_status pici_reader_attr_at(struct pici_reader *reader, uint64_t tensor, uint32_t number,
+                                     struct pici_attr *attribute)
 {
-    const struct pici_attrs *a;
-    enum pici_status s = attrs_of(r, i, &a);
-    if (s)
-        return s;
-    if (!out || number >= a->n)
-        return pici_reader_refuse(r, PICI_E_ARG, "no attribute %" PRIu32 ": there are %" PRIu32, number, a->n);
-    pici_attrs_get(a, number, out);
+    const struct pici_attrs *attributes;
+    enum pici_status status = attrs_of(reader, tensor, &attributes);
+    if (status)
+        return status;
+    if (!attribute || number >= attributes->count)
+        return pici_reader_refuse(reader, PICI_E_ARG, "no attribute %" PRIu32 ": there are %" PRIu32, number,
+                                  attributes->count);
+    pici_attrs_get(attributes, number, attribute);
     return PICI_OK;
 }
 
-enum pici_status pici_reader_attr_count(struct pici_reader *r, uint64_t i, uint32_t *n)
+enum pici_status pici_reader_attr_count(struct pici_reader *reader, uint64_t tensor, uint32_t *count)
 {
-    const struct pici_attrs *a;
-    enum pici_status s = attrs_of(r, i, &a);
-    if (!s && !n)
-        s = pici_reader_refuse(r, PICI_E_ARG, "null");
-    if (!s)
-        *n = a->n;
-    return s;
+    const struct pici_attrs *attributes;
+    enum pici_status status = attrs_of(reader, tensor, &attributes);
+    if (!status && !count)
+        status = pici_reader_refuse(reader, PICI_E_ARG, "null");
+    if (!status)
+        *count = attributes->count;
+    return status;
 }

@@ -20,30 +20,30 @@ enum pici_part { PART_HEADER, PART_META, PART_NEXT, PART_TENS, PART_CHUNK, PART_
 /* The views of a file, once they have been asked for. */
 struct pici_view_name {
     const char *name; /* [len] */
-    size_t len, number;
+    size_t size, number;
 };
 
 struct pici_views {
     int loaded;
-    size_t n;
-    const uint8_t **at;           /* [n] where each is in the attribute, */
-    const uint8_t *end;           /* which ends here */
+    size_t count;
+    const uint8_t **rows;         /* [count] where each is in the attribute, */
+    const uint8_t *table_end;     /* which ends here */
     struct pici_view_name *names; /* [n] sorted */
     const char *stem;             /* [stem_len] of PICI_ATTR_UNNAMED; or NULL */
-    size_t stem_len;
+    size_t stem_size;
 };
 
 struct pici_reader {
     pici_read_fn read;       /* of a forward reader; else null */
     pici_read_at_fn read_at; /* of a random-access reader; else null */
-    void *ctx;
-    int fd, own_fd;
+    void *context;
+    int descriptor, owns_descriptor;
     const uint8_t *memory;
     uint64_t file_bytes; /* random access */
 
-    uint8_t *in; /* forward: bytes read ahead */
-    size_t in_at, in_len;
-    uint64_t at; /* forward: bytes of the file consumed */
+    uint8_t *ahead; /* forward: bytes read ahead */
+    size_t ahead_used, ahead_size;
+    uint64_t consumed; /* forward: bytes of the file consumed */
 
     uint32_t version;        /* of the file */
     struct pici_index index; /* forward: of the records read so far */
@@ -54,9 +54,9 @@ struct pici_reader {
     int have_file_attrs;
     struct pici_views views;
 
-    uint64_t current; /* tensor of pici_reader_next and _read; PICI_FILE before the first */
-    uint64_t pos;     /* elements of it that have been read */
-    int ended;        /* there is no further tensor */
+    uint64_t current;       /* tensor of pici_reader_next and _read; PICI_FILE before the first */
+    uint64_t elements_read; /* elements of it that have been read */
+    int ended;              /* there is no further tensor */
 
     int slots, threads;
     struct pici_chunk *chunks; /* [slots] */
@@ -84,7 +84,7 @@ struct pici_record {
 /* ---- reader_record.c ---- */
 
 /* Begin a public call: clears the error message. Returns the status of a failure that has ended the reader. */
-enum pici_status pici_reader_enter(struct pici_reader *r);
+enum pici_status pici_reader_enter(struct pici_reader *reader);
 
 /* Set the error message of a failure while reading: where, what, and the rule, if not null. Ends a forward reader.
  * Returns s. */
@@ -95,77 +95,79 @@ __attribute__((format(printf, 4, 5))) enum pici_status pici_reader_fail(struct p
 __attribute__((format(printf, 3, 4))) enum pici_status pici_reader_refuse(struct pici_reader *r, enum pici_status s,
                                                                           const char *format, ...);
 
-/* PICI_E_NOMEM: there is no memory for `what`. */
-enum pici_status pici_reader_no_memory(struct pici_reader *r, const char *what);
+/* PICI_E_NOMEM: there is no memory for `purpose`. */
+enum pici_status pici_reader_no_memory(struct pici_reader *reader, const char *purpose);
 
-enum pici_status pici_reader_wrong_kind(struct pici_reader *r);
-enum pici_status pici_reader_wrong_length(struct pici_reader *r, const struct pici_record *rec);
+enum pici_status pici_reader_wrong_kind(struct pici_reader *reader);
+enum pici_status pici_reader_wrong_length(struct pici_reader *reader, const struct pici_record *record);
 
 /* Error messages name this part of the file from now on. */
-void pici_reader_look_at(struct pici_reader *r, enum pici_part part, uint64_t offset);
+void pici_reader_look_at(struct pici_reader *reader, enum pici_part part, uint64_t offset);
 
-/* Forward: the next n bytes; or up to n, and 0 only at the end. */
-enum pici_status pici_reader_take(struct pici_reader *r, void *p, size_t n);
-enum pici_status pici_reader_take_some(struct pici_reader *r, uint8_t *p, size_t n, size_t *got);
+/* Forward: the next size bytes; or up to size, and 0 only at the end. */
+enum pici_status pici_reader_take(struct pici_reader *reader, void *bytes, size_t size);
+enum pici_status pici_reader_take_some(struct pici_reader *reader, uint8_t *bytes, size_t size, size_t *received);
 
-/* Random access: the n bytes at offset. */
-enum pici_status pici_reader_pull(struct pici_reader *r, uint64_t offset, void *p, size_t n);
+/* Random access: the size bytes at offset. */
+enum pici_status pici_reader_pull(struct pici_reader *reader, uint64_t offset, void *bytes, size_t size);
 
 /* The header of the record at offset; of a forward reader, of the next record. */
-enum pici_status pici_reader_header(struct pici_reader *r, struct pici_record *rec, uint64_t offset);
+enum pici_status pici_reader_header(struct pici_reader *reader, struct pici_record *record, uint64_t offset);
 
 /* Random access: the header of the record at place; it must be the one that the index lists. */
-enum pici_status pici_reader_header_at(struct pici_reader *r, struct pici_record *rec, const struct pici_place *place);
+enum pici_status pici_reader_header_at(struct pici_reader *reader, struct pici_record *record,
+                                       const struct pici_place *place);
 
-/* The body of a record, whose length the caller has checked; checks the padding. `what`: for a lack of memory. */
-enum pici_status pici_reader_body(struct pici_reader *r, const struct pici_record *rec, struct pici_buf *body,
-                                  const char *what);
+/* The body of a record, whose length the caller has checked; checks the padding. `purpose`: for a lack of memory. */
+enum pici_status pici_reader_body(struct pici_reader *reader, const struct pici_record *record, struct pici_buf *body,
+                                  const char *purpose);
 
 /* ---- reader_metadata.c ---- */
 
-enum pici_status pici_reader_file_header(struct pici_reader *r);
+enum pici_status pici_reader_file_header(struct pici_reader *reader);
 
-/* The META record to r->file_attrs; *hash is its header_hash. place: null in a forward reader. */
-enum pici_status pici_reader_meta(struct pici_reader *r, const struct pici_place *place, uint64_t *hash);
+/* The META record to reader->file_attrs; *header_hash is its header_hash. place: null in a forward reader. */
+enum pici_status pici_reader_meta(struct pici_reader *reader, const struct pici_place *place, uint64_t *header_hash);
 
-/* Forward: the TABL record whose header has been read, to r->index. */
-enum pici_status pici_reader_table(struct pici_reader *r, const struct pici_record *rec);
+/* Forward: the TABL record whose header has been read, to reader->index. */
+enum pici_status pici_reader_table(struct pici_reader *reader, const struct pici_record *record);
 
-/* The description and attributes of tensor i, which stands in a table, to r->attrs. */
-enum pici_status pici_reader_small(struct pici_reader *r, uint64_t i);
+/* The description and attributes of the tensor, which stands in a table, to reader->attrs. */
+enum pici_status pici_reader_small(struct pici_reader *reader, uint64_t tensor);
 
-/* The TENS record of tensor i, whose header has been read, to r->attrs. */
-enum pici_status pici_reader_tens(struct pici_reader *r, const struct pici_record *rec, uint64_t i,
-                                  struct pici_desc *d);
+/* The TENS record of the tensor, whose header has been read, to reader->attrs. */
+enum pici_status pici_reader_tens(struct pici_reader *reader, const struct pici_record *record, uint64_t tensor,
+                                  struct pici_desc *description);
 
-/* Random access: the attributes of tensor i or of PICI_FILE. */
-enum pici_status pici_reader_load_attrs(struct pici_reader *r, uint64_t i);
+/* Random access: the attributes of the tensor or of PICI_FILE. */
+enum pici_status pici_reader_load_attrs(struct pici_reader *reader, uint64_t tensor);
 
-/* Random access: the trailer and the index to r->index. */
-enum pici_status pici_reader_index(struct pici_reader *r);
+/* Random access: the trailer and the index to reader->index. */
+enum pici_status pici_reader_index(struct pici_reader *reader);
 
 /* Forward: the rest of the file from the INDX record on, whose header has been read. */
-enum pici_status pici_reader_end(struct pici_reader *r, const struct pici_record *rec);
+enum pici_status pici_reader_end(struct pici_reader *reader, const struct pici_record *record);
 
 /* ---- reader_chunks.c ---- */
 
 /* The description of the current tensor. */
-void pici_reader_current(const struct pici_reader *r, struct pici_desc *d);
+void pici_reader_current(const struct pici_reader *reader, struct pici_desc *description);
 
-/* Read n <= r->slots chunks of tensor i from chunk `first` on, and use them. dst: null unless they are decoded or
- * applied. */
-enum pici_status pici_reader_chunks(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first, int n,
-                                    enum pici_chunk_use use, void *dst);
+/* Read chunk_count <= reader->slots chunks of the tensor from first_chunk on, and use them. destination: null unless
+ * they are decoded or applied. */
+enum pici_status pici_reader_chunks(struct pici_reader *reader, uint64_t tensor, const struct pici_desc *description,
+                                    uint64_t first_chunk, int chunk_count, enum pici_chunk_use use, void *destination);
 
-/* Read chunk number of tensor i; the block of *part is open. */
-enum pici_status pici_reader_open_part(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t number,
-                                       struct pici_chunk **part);
+/* Read chunk number of the tensor; the block of *part is open. */
+enum pici_status pici_reader_open_part(struct pici_reader *reader, uint64_t tensor, const struct pici_desc *description,
+                                       uint64_t number, struct pici_chunk **part);
 
-/* Elements [first, first + n) of tensor i, decoded or applied. */
-enum pici_status pici_reader_elements(struct pici_reader *r, uint64_t i, const struct pici_desc *d, uint64_t first,
-                                      uint64_t n, enum pici_chunk_use use, void *dst);
+/* Elements [first_element, first_element + elements) of the tensor, decoded or applied. */
+enum pici_status pici_reader_elements(struct pici_reader *reader, uint64_t tensor, const struct pici_desc *description,
+                                      uint64_t first_element, uint64_t elements, enum pici_chunk_use use,
+                                      void *destination);
 
 /* Forward: pass over the rest of the current tensor, checking checksums. */
-enum pici_status pici_reader_pass(struct pici_reader *r);
+enum pici_status pici_reader_pass(struct pici_reader *reader);
 
 #endif

@@ -8,303 +8,313 @@
 #include "file/reader.h"
 #include "xxh64.h"
 
-/* The body of a META, TENS or TABL record, unpacked; checks its hash. A packed one is kept in r->packed. */
-static enum pici_status described(struct pici_reader *r, const struct pici_record *rec, uint64_t least, uint64_t most,
-                                  struct pici_buf *body, const char *what)
+/* The body of a META, TENS or TABL record, unpacked; checks its hash. A packed one is kept in reader->packed. */
+static enum pici_status described(struct pici_reader *reader, const struct pici_record *record, uint64_t least,
+                                  uint64_t maximum, struct pici_buf *body, const char *purpose)
 {
-    struct pici_buf *stored = rec->unpacked ? &r->packed : body;
-    const uint64_t len = rec->unpacked ? rec->unpacked : rec->body_bytes;
-    if (len < least || len > most || rec->body_bytes > most)
-        return pici_reader_wrong_length(r, rec);
-    if (rec->unpacked && !pici_packed_fits(rec->body_bytes, len))
-        return pici_reader_fail(r, PICI_E_CORRUPT, "packed", "%" PRIu64 " bytes cannot stand for %" PRIu64,
-                                rec->body_bytes, len);
-    enum pici_status s = pici_reader_body(r, rec, stored, what);
-    if (!s && pici_xxh64(stored->p, stored->len, 0) != rec->body_hash)
-        s = pici_reader_fail(r, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
-    if (s || !rec->unpacked)
-        return s;
-    if (pici_buf_fit(body, len))
-        return pici_reader_no_memory(r, what);
-    body->len = (size_t)len;
-    return pici_unpack(body->p, body->len, stored->p, stored->len)
+    struct pici_buf *stored = record->unpacked ? &reader->packed : body;
+    const uint64_t unpacked_size = record->unpacked ? record->unpacked : record->body_bytes;
+    if (unpacked_size < least || unpacked_size > maximum || record->body_bytes > maximum)
+        return pici_reader_wrong_length(reader, record);
+    if (record->unpacked && !pici_packed_fits(record->body_bytes, unpacked_size))
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "packed", "%" PRIu64 " bytes cannot stand for %" PRIu64,
+                                record->body_bytes, unpacked_size);
+    enum pici_status status = pici_reader_body(reader, record, stored, purpose);
+    if (!status && pici_xxh64(stored->data, stored->size, 0) != record->body_hash)
+        status = pici_reader_fail(reader, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
+    if (status || !record->unpacked)
+        return status;
+    if (pici_buf_fit(body, unpacked_size))
+        return pici_reader_no_memory(reader, purpose);
+    body->size = (size_t)unpacked_size;
+    return pici_unpack(body->data, body->size, stored->data, stored->size)
                ? PICI_OK
-               : pici_reader_fail(r, PICI_E_CORRUPT, "packed", "not an LZ4 block of %" PRIu64 " bytes", len);
+               : pici_reader_fail(reader, PICI_E_CORRUPT, "packed", "not an LZ4 block of %" PRIu64 " bytes",
+                                  unpacked_size);
 }
 
-static enum pici_status attributes(struct pici_reader *r, struct pici_attrs *a, size_t from, uint32_t n)
+static enum pici_status attributes(struct pici_reader *reader, struct pici_attrs *list, size_t skipped, uint32_t count)
 {
-    enum pici_status s = pici_attrs_parse(a, from, n);
-    if (s == PICI_E_CORRUPT)
-        return pici_reader_fail(r, s, "attributes", "the attributes are not as they must be");
-    return s ? pici_reader_no_memory(r, "the attributes") : PICI_OK;
+    enum pici_status status = pici_attrs_parse(list, skipped, count);
+    if (status == PICI_E_CORRUPT)
+        return pici_reader_fail(reader, status, "attributes", "the attributes are not as they must be");
+    return status ? pici_reader_no_memory(reader, "the attributes") : PICI_OK;
 }
 
-enum pici_status pici_reader_meta(struct pici_reader *r, const struct pici_place *place, uint64_t *hash)
+enum pici_status pici_reader_meta(struct pici_reader *reader, const struct pici_place *place, uint64_t *header_hash)
 {
-    struct pici_record rec;
-    pici_reader_look_at(r, PART_META, FILE_HEADER_BYTES);
-    enum pici_status s = place ? pici_reader_header_at(r, &rec, place) : pici_reader_header(r, &rec, 0);
-    if (!s && rec.kind != REC_META)
-        s = pici_reader_wrong_kind(r);
-    if (!s)
-        s = described(r, &rec, META_HEADER_BYTES, PICI_FILE_META_MAX, &r->file_attrs.body, "the file's attributes");
-    if (s)
-        return s;
-    const uint8_t *p = r->file_attrs.body.p;
-    if (load_le32(p + 4))
-        return pici_reader_fail(r, PICI_E_CORRUPT, "attributes", "bytes that must be zero are not");
-    *hash = rec.hash;
-    s = attributes(r, &r->file_attrs, META_HEADER_BYTES, load_le32(p));
-    r->have_file_attrs = !s;
-    return s;
+    struct pici_record record;
+    pici_reader_look_at(reader, PART_META, FILE_HEADER_BYTES);
+    enum pici_status status =
+        place ? pici_reader_header_at(reader, &record, place) : pici_reader_header(reader, &record, 0);
+    if (!status && record.kind != REC_META)
+        status = pici_reader_wrong_kind(reader);
+    if (!status)
+        status = described(reader, &record, META_HEADER_BYTES, PICI_FILE_META_MAX, &reader->file_attrs.body,
+                           "the file's attributes");
+    if (status)
+        return status;
+    const uint8_t *bytes = reader->file_attrs.body.data;
+    if (load_le32(bytes + 4))
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "attributes", "bytes that must be zero are not");
+    *header_hash = record.hash;
+    status = attributes(reader, &reader->file_attrs, META_HEADER_BYTES, load_le32(bytes));
+    reader->have_file_attrs = !status;
+    return status;
 }
 
-enum pici_status pici_reader_tens(struct pici_reader *r, const struct pici_record *rec, uint64_t i, struct pici_desc *d)
+enum pici_status pici_reader_tens(struct pici_reader *reader, const struct pici_record *record, uint64_t tensor,
+                                  struct pici_desc *description)
 {
-    struct pici_buf *body = &r->attrs.body;
-    r->attrs_of = PICI_FILE;
-    enum pici_status s = described(r, rec, DESC_HEADER_BYTES, PICI_TENSOR_META_MAX, body, "the tensor's attributes");
-    if (s)
-        return s;
-    if (!pici_desc_parse(d, body->p, body->len))
-        return pici_reader_fail(r, PICI_E_CORRUPT, "description", "the description is not as it must be");
-    s = attributes(r, &r->attrs, d->bytes, d->n_attrs);
-    if (!s)
-        r->attrs_of = i;
-    return s;
+    struct pici_buf *body = &reader->attrs.body;
+    reader->attrs_of = PICI_FILE;
+    enum pici_status status =
+        described(reader, record, DESC_HEADER_BYTES, PICI_TENSOR_META_MAX, body, "the tensor's attributes");
+    if (status)
+        return status;
+    if (!pici_desc_parse(description, body->data, body->size))
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "description", "the description is not as it must be");
+    status = attributes(reader, &reader->attrs, description->bytes, description->attribute_count);
+    if (!status)
+        reader->attrs_of = tensor;
+    return status;
 }
 
-enum pici_status pici_reader_table(struct pici_reader *r, const struct pici_record *rec)
+enum pici_status pici_reader_table(struct pici_reader *reader, const struct pici_record *record)
 {
-    struct pici_buf *table = &r->attrs.body; /* no tensor is the current one yet */
-    const char *rule;
-    r->attrs_of = PICI_FILE;
-    enum pici_status s = described(r, rec, DESC_HEADER_BYTES, TABLE_MOST, table, "the tensors' descriptions");
-    if (s)
-        return s;
-    const struct pici_buf *stored = rec->unpacked ? &r->packed : table;
-    s = pici_index_table(&r->index, table->p, table->len, &rule);
-    if (s == PICI_E_CORRUPT)
-        return pici_reader_fail(r, s, rule, "the table is not as it must be");
-    if (!s)
-        s = pici_index_close(&r->index, rec->offset, rec->hash, stored->p, stored->len, rec->unpacked);
-    r->have_elements = 0;
-    return s ? pici_reader_no_memory(r, "the index") : PICI_OK;
+    struct pici_buf *table = &reader->attrs.body; /* no tensor is the current one yet */
+    const char *broken_rule;
+    reader->attrs_of = PICI_FILE;
+    enum pici_status status =
+        described(reader, record, DESC_HEADER_BYTES, TABLE_MOST, table, "the tensors' descriptions");
+    if (status)
+        return status;
+    const struct pici_buf *stored = record->unpacked ? &reader->packed : table;
+    status = pici_index_table(&reader->index, table->data, table->size, &broken_rule);
+    if (status == PICI_E_CORRUPT)
+        return pici_reader_fail(reader, status, broken_rule, "the table is not as it must be");
+    if (!status)
+        status = pici_index_close(&reader->index, record->offset, record->hash, stored->data, stored->size,
+                                  record->unpacked);
+    reader->have_elements = 0;
+    return status ? pici_reader_no_memory(reader, "the index") : PICI_OK;
 }
 
-enum pici_status pici_reader_small(struct pici_reader *r, uint64_t i)
+enum pici_status pici_reader_small(struct pici_reader *reader, uint64_t tensor)
 {
     size_t bytes;
-    struct pici_desc d;
+    struct pici_desc description;
     const uint8_t *body;
-    r->attrs_of = PICI_FILE;
-    if (pici_index_body(&r->index, (size_t)i, &body, &bytes) || pici_buf_fit(&r->attrs.body, bytes))
-        return pici_reader_no_memory(r, "the tensor's attributes");
-    memcpy(r->attrs.body.p, body, bytes);
-    r->attrs.body.len = bytes;
-    pici_desc_parse(&d, body, bytes);
-    enum pici_status s = attributes(r, &r->attrs, d.bytes, d.n_attrs);
-    if (!s)
-        r->attrs_of = i;
-    return s;
+    reader->attrs_of = PICI_FILE;
+    if (pici_index_body(&reader->index, (size_t)tensor, &body, &bytes) || pici_buf_fit(&reader->attrs.body, bytes))
+        return pici_reader_no_memory(reader, "the tensor's attributes");
+    memcpy(reader->attrs.body.data, body, bytes);
+    reader->attrs.body.size = bytes;
+    pici_desc_parse(&description, body, bytes);
+    enum pici_status status = attributes(reader, &reader->attrs, description.bytes, description.attribute_count);
+    if (!status)
+        reader->attrs_of = tensor;
+    return status;
 }
 
-enum pici_status pici_reader_file_header(struct pici_reader *r)
+enum pici_status pici_reader_file_header(struct pici_reader *reader)
 {
-    uint8_t h[FILE_HEADER_BYTES];
-    pici_reader_look_at(r, PART_HEADER, 0);
-    enum pici_status s = r->read ? pici_reader_take(r, h, sizeof h) : pici_reader_pull(r, 0, h, sizeof h);
-    if (s)
-        return s;
-    if (memcmp(h, FILE_MAGIC, 8) != 0)
-        return pici_reader_fail(r, PICI_E_CORRUPT, "magic", "not a .pici file");
-    r->version = load_le32(h + FILE_VERSION_AT);
-    if (r->version < FILE_VERSION_FIRST || r->version > FILE_VERSION)
-        return pici_reader_fail(r, PICI_E_VERSION, "version", "version %" PRIu32 " of the format is unknown here",
-                                r->version);
-    if (load_le32(h + FILE_RESERVED_AT))
-        return pici_reader_fail(r, PICI_E_CORRUPT, "reserved", "bytes that must be zero are not");
+    uint8_t header[FILE_HEADER_BYTES];
+    pici_reader_look_at(reader, PART_HEADER, 0);
+    enum pici_status status = reader->read ? pici_reader_take(reader, header, sizeof header)
+                                           : pici_reader_pull(reader, 0, header, sizeof header);
+    if (status)
+        return status;
+    if (memcmp(header, FILE_MAGIC, 8) != 0)
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "magic", "not a .pici file");
+    reader->version = load_le32(header + FILE_VERSION_AT);
+    if (reader->version < FILE_VERSION_FIRST || reader->version > FILE_VERSION)
+        return pici_reader_fail(reader, PICI_E_VERSION, "version", "version %" PRIu32 " of the format is unknown here",
+                                reader->version);
+    if (load_le32(header + FILE_RESERVED_AT))
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "reserved", "bytes that must be zero are not");
     return PICI_OK;
 }
 
 /* Random access: the TABL record at place must be what the index says. */
-static enum pici_status check_table(struct pici_reader *r, const struct pici_table *table,
+static enum pici_status check_table(struct pici_reader *reader, const struct pici_table *table,
                                     const struct pici_place *place)
 {
-    const uint8_t *known = r->index.bytes.p + table->entry;
-    struct pici_record rec;
-    struct pici_buf *body = &r->packed;
-    enum pici_status s = pici_reader_header_at(r, &rec, place);
-    if (!s && rec.kind != REC_TABL)
-        s = pici_reader_wrong_kind(r);
-    const uint64_t bytes = load_le64(known + INDEX_TABLE_BODY);
-    int same = !s && rec.body_bytes == bytes && rec.unpacked == load_le32(known + INDEX_TABLE_UNPACKED);
-    if (same)
-        s = pici_reader_body(r, &rec, body, "the tensors' descriptions");
-    if (!s && same && pici_xxh64(body->p, body->len, 0) != rec.body_hash)
-        s = pici_reader_fail(r, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
-    if (s)
-        return s;
-    same = same && memcmp(body->p, known + INDEX_TABLE_BYTES, body->len) == 0;
-    r->checked = same ? table : NULL;
-    return same ? PICI_OK : pici_reader_fail(r, PICI_E_CORRUPT, "index", "not as the index describes the tensors");
+    const uint8_t *listed = reader->index.bytes.data + table->entry;
+    struct pici_record record;
+    struct pici_buf *body = &reader->packed;
+    enum pici_status status = pici_reader_header_at(reader, &record, place);
+    if (!status && record.kind != REC_TABL)
+        status = pici_reader_wrong_kind(reader);
+    const uint64_t bytes = load_le64(listed + INDEX_TABLE_BODY);
+    int matches = !status && record.body_bytes == bytes && record.unpacked == load_le32(listed + INDEX_TABLE_UNPACKED);
+    if (matches)
+        status = pici_reader_body(reader, &record, body, "the tensors' descriptions");
+    if (!status && matches && pici_xxh64(body->data, body->size, 0) != record.body_hash)
+        status = pici_reader_fail(reader, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
+    if (status)
+        return status;
+    matches = matches && memcmp(body->data, listed + INDEX_TABLE_BYTES, body->size) == 0;
+    reader->checked = matches ? table : NULL;
+    return matches ? PICI_OK
+                   : pici_reader_fail(reader, PICI_E_CORRUPT, "index", "not as the index describes the tensors");
 }
 
-enum pici_status pici_reader_load_attrs(struct pici_reader *r, uint64_t i)
+enum pici_status pici_reader_load_attrs(struct pici_reader *reader, uint64_t tensor)
 {
     struct pici_place place;
-    struct pici_record rec;
-    struct pici_desc seen, known;
-    uint64_t hash;
-    if (i == PICI_FILE) {
-        place = (struct pici_place){.offset = FILE_HEADER_BYTES, .end = r->index_offset};
-        place.hash = load_le64(r->index.bytes.p + 8);
-        if (r->index.n) {
+    struct pici_record record;
+    struct pici_desc seen, listed;
+    uint64_t header_hash;
+    if (tensor == PICI_FILE) {
+        place = (struct pici_place){.offset = FILE_HEADER_BYTES, .end = reader->index_offset};
+        place.hash = load_le64(reader->index.bytes.data + 8);
+        if (reader->index.count) {
             struct pici_place first;
-            pici_index_tens(&r->index, 0, r->index_offset, &first);
+            pici_index_tens(&reader->index, 0, reader->index_offset, &first);
             place.end = first.offset;
         }
-        return pici_reader_meta(r, &place, &hash);
+        return pici_reader_meta(reader, &place, &header_hash);
     }
-    pici_index_tens(&r->index, (size_t)i, r->index_offset, &place);
-    pici_reader_look_at(r, PART_TENS, place.offset);
-    r->where_tensor = i;
-    const struct pici_table *table = pici_index_table_of(&r->index, (size_t)i);
+    pici_index_tens(&reader->index, (size_t)tensor, reader->index_offset, &place);
+    pici_reader_look_at(reader, PART_TENS, place.offset);
+    reader->where_tensor = tensor;
+    const struct pici_table *table = pici_index_table_of(&reader->index, (size_t)tensor);
     if (table) {
-        enum pici_status bad = table == r->checked ? PICI_OK : check_table(r, table, &place);
-        return bad ? bad : pici_reader_small(r, i);
+        enum pici_status bad = table == reader->checked ? PICI_OK : check_table(reader, table, &place);
+        return bad ? bad : pici_reader_small(reader, tensor);
     }
-    enum pici_status s = pici_reader_header_at(r, &rec, &place);
-    if (!s && rec.kind != REC_TENS)
-        s = pici_reader_wrong_kind(r);
-    if (!s)
-        s = pici_reader_tens(r, &rec, i, &seen);
-    if (s)
-        return s;
-    pici_index_desc(&r->index, (size_t)i, &known);
-    if (seen.bytes != known.bytes ||
-        memcmp(seen.shape - DESC_HEADER_BYTES, known.shape - DESC_HEADER_BYTES, seen.bytes) != 0) {
-        r->attrs_of = PICI_FILE;
-        return pici_reader_fail(r, PICI_E_CORRUPT, "index", "not as the index describes the tensor");
+    enum pici_status status = pici_reader_header_at(reader, &record, &place);
+    if (!status && record.kind != REC_TENS)
+        status = pici_reader_wrong_kind(reader);
+    if (!status)
+        status = pici_reader_tens(reader, &record, tensor, &seen);
+    if (status)
+        return status;
+    pici_index_desc(&reader->index, (size_t)tensor, &listed);
+    if (seen.bytes != listed.bytes ||
+        memcmp(seen.shape - DESC_HEADER_BYTES, listed.shape - DESC_HEADER_BYTES, seen.bytes) != 0) {
+        reader->attrs_of = PICI_FILE;
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "index", "not as the index describes the tensor");
     }
     return PICI_OK;
 }
 
 /* ---- The end of the file ---- */
 
-static enum pici_status check_trailer(struct pici_reader *r, const uint8_t *t)
+static enum pici_status check_trailer(struct pici_reader *reader, const uint8_t *trailer_bytes)
 {
-    if (memcmp(t + TRAILER_MAGIC, FILE_END_MAGIC, 8) != 0)
-        return pici_reader_fail(r, PICI_E_CORRUPT, "trailer-magic", "the file does not end as a .pici file does");
-    if (pici_xxh64(t, TRAILER_HASH, 0) != load_le64(t + TRAILER_HASH))
-        return pici_reader_fail(r, PICI_E_CHECKSUM, "trailer-hash", "checksum mismatch");
+    if (memcmp(trailer_bytes + TRAILER_MAGIC, FILE_END_MAGIC, 8) != 0)
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "trailer-magic", "the file does not end as a .pici file does");
+    if (pici_xxh64(trailer_bytes, TRAILER_HASH, 0) != load_le64(trailer_bytes + TRAILER_HASH))
+        return pici_reader_fail(reader, PICI_E_CHECKSUM, "trailer-hash", "checksum mismatch");
     return PICI_OK;
 }
 
-static enum pici_status wrong_trailer(struct pici_reader *r)
+static enum pici_status wrong_trailer(struct pici_reader *reader)
 {
-    return pici_reader_fail(r, PICI_E_CORRUPT, "trailer", "the trailer does not fit the index");
+    return pici_reader_fail(reader, PICI_E_CORRUPT, "trailer", "the trailer does not fit the index");
 }
 
-static enum pici_status check_names(struct pici_reader *r)
+static enum pici_status check_names(struct pici_reader *reader)
 {
     size_t i;
-    if (pici_index_unique(&r->index, &i))
+    if (pici_index_unique(&reader->index, &i))
         return PICI_OK;
-    struct pici_desc d;
+    struct pici_desc description;
     char quoted[PICI_QUOTE_CAP];
-    pici_index_desc(&r->index, i, &d);
-    return pici_reader_fail(r, PICI_E_CORRUPT, "name", "two tensors are named %s",
-                            pici_quote(quoted, d.name, d.name_len));
+    pici_index_desc(&reader->index, i, &description);
+    return pici_reader_fail(reader, PICI_E_CORRUPT, "name", "two tensors are named %s",
+                            pici_quote(quoted, description.name, description.name_size));
 }
 
 /* Forward: compare the INDX record with the index of the records before it. */
-static enum pici_status compare_index(struct pici_reader *r, const struct pici_record *rec)
+static enum pici_status compare_index(struct pici_reader *reader, const struct pici_record *record)
 {
-    const struct pici_buf *want = &r->index.bytes;
+    const struct pici_buf *expected = &reader->index.bytes;
     uint8_t piece[4096];
-    struct pici_xxh64 h;
-    int same = 1;
-    if (rec->body_bytes != want->len)
-        return pici_reader_wrong_length(r, rec);
-    pici_xxh64_init(&h, 0);
-    for (size_t at = 0; at < want->len; at += sizeof piece) {
-        size_t n = want->len - at < sizeof piece ? want->len - at : sizeof piece;
-        enum pici_status s = pici_reader_take(r, piece, n);
-        if (s)
-            return s;
-        pici_xxh64_update(&h, piece, n);
-        same = same && memcmp(piece, want->p + at, n) == 0;
+    struct pici_xxh64 hash_state;
+    int matches = 1;
+    if (record->body_bytes != expected->size)
+        return pici_reader_wrong_length(reader, record);
+    pici_xxh64_init(&hash_state, 0);
+    for (size_t position = 0; position < expected->size; position += sizeof piece) {
+        size_t size = expected->size - position < sizeof piece ? expected->size - position : sizeof piece;
+        enum pici_status status = pici_reader_take(reader, piece, size);
+        if (status)
+            return status;
+        pici_xxh64_update(&hash_state, piece, size);
+        matches = matches && memcmp(piece, expected->data + position, size) == 0;
     }
-    size_t pad = -want->len & 15;
-    enum pici_status s = pici_reader_take(r, piece, pad);
-    if (s)
-        return s;
-    if (!pici_all_zero(piece, pad))
-        return pici_reader_fail(r, PICI_E_CORRUPT, "padding", "bytes that must be zero are not");
-    if (pici_xxh64_digest(&h) != rec->body_hash)
-        return pici_reader_fail(r, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
-    s = check_names(r);
-    if (!s && !same)
-        s = pici_reader_fail(r, PICI_E_CORRUPT, "index", "the index is not that of the records before it");
-    return s;
+    size_t padding = -expected->size & 15;
+    enum pici_status status = pici_reader_take(reader, piece, padding);
+    if (status)
+        return status;
+    if (!pici_all_zero(piece, padding))
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "padding", "bytes that must be zero are not");
+    if (pici_xxh64_digest(&hash_state) != record->body_hash)
+        return pici_reader_fail(reader, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
+    status = check_names(reader);
+    if (!status && !matches)
+        status = pici_reader_fail(reader, PICI_E_CORRUPT, "index", "the index is not that of the records before it");
+    return status;
 }
 
-enum pici_status pici_reader_end(struct pici_reader *r, const struct pici_record *rec)
+enum pici_status pici_reader_end(struct pici_reader *reader, const struct pici_record *record)
 {
-    uint8_t t[TRAILER_BYTES], more;
-    size_t got;
-    enum pici_status s = compare_index(r, rec);
-    if (s)
-        return s;
-    pici_reader_look_at(r, PART_TRAILER, r->at);
-    s = pici_reader_take(r, t, sizeof t);
-    if (!s)
-        s = check_trailer(r, t);
-    if (!s && (load_le64(t + TRAILER_INDEX) != rec->offset || load_le64(t + TRAILER_INDEX_HASH) != rec->hash))
-        s = wrong_trailer(r);
-    if (!s)
-        s = pici_reader_take_some(r, &more, 1, &got);
-    if (!s && got)
-        s = pici_reader_fail(r, PICI_E_CORRUPT, "trailing", "more bytes follow");
-    r->ended = !s;
-    return s;
+    uint8_t trailer_bytes[TRAILER_BYTES], excess;
+    size_t received;
+    enum pici_status status = compare_index(reader, record);
+    if (status)
+        return status;
+    pici_reader_look_at(reader, PART_TRAILER, reader->consumed);
+    status = pici_reader_take(reader, trailer_bytes, sizeof trailer_bytes);
+    if (!status)
+        status = check_trailer(reader, trailer_bytes);
+    if (!status && (load_le64(trailer_bytes + TRAILER_INDEX) != record->offset ||
+                    load_le64(trailer_bytes + TRAILER_INDEX_HASH) != record->hash))
+        status = wrong_trailer(reader);
+    if (!status)
+        status = pici_reader_take_some(reader, &excess, 1, &received);
+    if (!status && received)
+        status = pici_reader_fail(reader, PICI_E_CORRUPT, "trailing", "more bytes follow");
+    reader->ended = !status;
+    return status;
 }
 
-enum pici_status pici_reader_index(struct pici_reader *r)
+enum pici_status pici_reader_index(struct pici_reader *reader)
 {
-    uint8_t t[TRAILER_BYTES];
-    uint64_t trailer = r->file_bytes - TRAILER_BYTES;
-    struct pici_record rec;
-    const char *rule;
-    pici_reader_look_at(r, PART_TRAILER, trailer);
-    enum pici_status s = pici_reader_pull(r, trailer, t, sizeof t);
-    if (!s)
-        s = check_trailer(r, t);
-    if (s)
-        return s;
-    uint64_t at = r->index_offset = load_le64(t + TRAILER_INDEX);
+    uint8_t trailer_bytes[TRAILER_BYTES];
+    uint64_t trailer = reader->file_bytes - TRAILER_BYTES;
+    struct pici_record record;
+    const char *broken_rule;
+    pici_reader_look_at(reader, PART_TRAILER, trailer);
+    enum pici_status status = pici_reader_pull(reader, trailer, trailer_bytes, sizeof trailer_bytes);
+    if (!status)
+        status = check_trailer(reader, trailer_bytes);
+    if (status)
+        return status;
+    uint64_t at = reader->index_offset = load_le64(trailer_bytes + TRAILER_INDEX);
     if (at % 16 || at < FILE_HEADER_BYTES + REC_LEAST || at > trailer - REC_LEAST)
-        return wrong_trailer(r);
-    pici_reader_look_at(r, PART_INDEX, at);
-    s = pici_reader_header(r, &rec, at);
-    if (!s && rec.kind != REC_INDX)
-        s = pici_reader_wrong_kind(r);
-    if (!s && rec.hash != load_le64(t + TRAILER_INDEX_HASH))
-        s = wrong_trailer(r);
-    if (!s &&
-        (rec.body_bytes < INDEX_HEADER_BYTES || rec.body_bytes > trailer || rec_bytes(rec.body_bytes) != trailer - at))
-        s = pici_reader_wrong_length(r, &rec);
-    if (!s)
-        s = pici_reader_body(r, &rec, &r->index.bytes, "the index");
-    if (!s && pici_xxh64(r->index.bytes.p, r->index.bytes.len, 0) != rec.body_hash)
-        s = pici_reader_fail(r, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
-    if (s)
-        return s;
-    s = pici_index_load(&r->index, at, r->version, &rule);
-    if (s)
-        return s == PICI_E_NOMEM ? pici_reader_no_memory(r, "the names in the index")
-                                 : pici_reader_fail(r, s, rule, "the index is not as it must be");
-    return check_names(r);
+        return wrong_trailer(reader);
+    pici_reader_look_at(reader, PART_INDEX, at);
+    status = pici_reader_header(reader, &record, at);
+    if (!status && record.kind != REC_INDX)
+        status = pici_reader_wrong_kind(reader);
+    if (!status && record.hash != load_le64(trailer_bytes + TRAILER_INDEX_HASH))
+        status = wrong_trailer(reader);
+    if (!status && (record.body_bytes < INDEX_HEADER_BYTES || record.body_bytes > trailer ||
+                    rec_bytes(record.body_bytes) != trailer - at))
+        status = pici_reader_wrong_length(reader, &record);
+    if (!status)
+        status = pici_reader_body(reader, &record, &reader->index.bytes, "the index");
+    if (!status && pici_xxh64(reader->index.bytes.data, reader->index.bytes.size, 0) != record.body_hash)
+        status = pici_reader_fail(reader, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
+    if (status)
+        return status;
+    status = pici_index_load(&reader->index, at, reader->version, &broken_rule);
+    if (status)
+        return status == PICI_E_NOMEM ? pici_reader_no_memory(reader, "the names in the index")
+                                      : pici_reader_fail(reader, status, broken_rule, "the index is not as it must be");
+    return check_names(reader);
 }

@@ -6,146 +6,154 @@
 #include "file/reader.h"
 #include "sized.h"
 
-enum pici_status pici_reader_read(struct pici_reader *r, void *dst, uint64_t n)
+enum pici_status pici_reader_read(struct pici_reader *reader, void *destination, uint64_t elements)
 {
-    struct pici_desc d;
-    enum pici_status s = pici_reader_enter(r);
-    if (s)
-        return s;
-    if (r->current == PICI_FILE)
-        return pici_reader_refuse(r, PICI_E_ARG, "there is no current tensor");
-    pici_reader_current(r, &d);
-    if (n > d.count - r->pos || (n && !dst))
-        return pici_reader_refuse(r, PICI_E_ARG, "null, or %" PRIu64 " elements where %" PRIu64 " remain", n,
-                                  (d.count - r->pos));
-    s = pici_reader_elements(r, r->current, &d, r->pos, n, CHUNK_DECODE, dst);
-    if (!s)
-        r->pos += n;
-    return s;
+    struct pici_desc description;
+    enum pici_status status = pici_reader_enter(reader);
+    if (status)
+        return status;
+    if (reader->current == PICI_FILE)
+        return pici_reader_refuse(reader, PICI_E_ARG, "there is no current tensor");
+    pici_reader_current(reader, &description);
+    if (elements > description.count - reader->elements_read || (elements && !destination))
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, or %" PRIu64 " elements where %" PRIu64 " remain",
+                                  elements, (description.count - reader->elements_read));
+    status = pici_reader_elements(reader, reader->current, &description, reader->elements_read, elements, CHUNK_DECODE,
+                                  destination);
+    if (!status)
+        reader->elements_read += elements;
+    return status;
 }
 
-/* Random access: the description of tensor i. */
-static enum pici_status describe(struct pici_reader *r, uint64_t i, struct pici_desc *d)
+/* Random access: the description of the tensor. */
+static enum pici_status describe(struct pici_reader *reader, uint64_t tensor, struct pici_desc *description)
 {
-    enum pici_status s = pici_reader_enter(r);
-    if (s)
-        return s;
-    if (r->read)
-        return pici_reader_refuse(r, PICI_E_ARG, "a forward reader has no random access");
-    if (i >= r->index.n)
-        return pici_reader_refuse(r, PICI_E_ARG, "no tensor %" PRIu64 ": there are %zu", i, r->index.n);
-    pici_index_desc(&r->index, (size_t)i, d);
+    enum pici_status status = pici_reader_enter(reader);
+    if (status)
+        return status;
+    if (reader->read)
+        return pici_reader_refuse(reader, PICI_E_ARG, "a forward reader has no random access");
+    if (tensor >= reader->index.count)
+        return pici_reader_refuse(reader, PICI_E_ARG, "no tensor %" PRIu64 ": there are %zu", tensor,
+                                  reader->index.count);
+    pici_index_desc(&reader->index, (size_t)tensor, description);
     return PICI_OK;
 }
 
-static enum pici_status range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, enum pici_chunk_use use,
-                              void *dst)
+static enum pici_status range(struct pici_reader *reader, uint64_t tensor, uint64_t first_element, uint64_t elements,
+                              enum pici_chunk_use use, void *destination)
 {
-    struct pici_desc d;
-    enum pici_status s = describe(r, i, &d);
-    if (s)
-        return s;
-    if (first > d.count || n > d.count - first || (n && !dst))
-        return pici_reader_refuse(r, PICI_E_ARG, "null, or elements [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64, first, n,
-                                  d.count);
-    return pici_reader_elements(r, i, &d, first, n, use, dst);
+    struct pici_desc description;
+    enum pici_status status = describe(reader, tensor, &description);
+    if (status)
+        return status;
+    if (first_element > description.count || elements > description.count - first_element || (elements && !destination))
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, or elements [%" PRIu64 ", +%" PRIu64 ") of %" PRIu64,
+                                  first_element, elements, description.count);
+    return pici_reader_elements(reader, tensor, &description, first_element, elements, use, destination);
 }
 
-enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, void *dst)
+enum pici_status pici_reader_read_range(struct pici_reader *reader, uint64_t tensor, uint64_t first_element,
+                                        uint64_t elements, void *destination)
 {
-    return range(r, i, first, n, CHUNK_DECODE, dst);
+    return range(reader, tensor, first_element, elements, CHUNK_DECODE, destination);
 }
 
-enum pici_status pici_reader_apply_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n, void *dst)
+enum pici_status pici_reader_apply_range(struct pici_reader *reader, uint64_t tensor, uint64_t first_element,
+                                         uint64_t elements, void *destination)
 {
-    return range(r, i, first, n, CHUNK_APPLY, dst);
+    return range(reader, tensor, first_element, elements, CHUNK_APPLY, destination);
 }
 
-enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c, struct pici_chunk_info *info)
+enum pici_status pici_reader_chunk(struct pici_reader *reader, uint64_t tensor, uint64_t chunk_number,
+                                   struct pici_chunk_info *info)
 {
-    struct pici_desc d;
-    enum pici_status s = describe(r, i, &d);
-    if (s)
-        return s;
-    if (!info || sized_of(info) < sizeof *info || c >= d.chunks)
-        return pici_reader_refuse(r, PICI_E_ARG, "null, not initialized, or no chunk %" PRIu64 " of %" PRIu64, c,
-                                  d.chunks);
+    struct pici_desc description;
+    enum pici_status status = describe(reader, tensor, &description);
+    if (status)
+        return status;
+    if (!info || sized_of(info) < sizeof *info || chunk_number >= description.chunks)
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, not initialized, or no chunk %" PRIu64 " of %" PRIu64,
+                                  chunk_number, description.chunks);
     struct pici_chunk *part;
-    s = pici_reader_open_part(r, i, &d, c, &part);
-    if (s)
-        return s;
-    struct pici_chunk_info own = PICI_CHUNK_INFO_INIT;
-    size_t len;
-    const uint8_t *block = pici_chunk_block(part, &len);
-    own.offset = part->offset;
-    own.stored_bytes = part->stored.len;
-    own.first = c * d.chunk_elements;
-    own.zstd = part->kind == REC_ZSTD;
-    s = pici_inspect(&own.block, block, len);
-    return s ? s : sized_write(info, &own, sizeof own, sizeof own);
+    status = pici_reader_open_part(reader, tensor, &description, chunk_number, &part);
+    if (status)
+        return status;
+    struct pici_chunk_info checked = PICI_CHUNK_INFO_INIT;
+    size_t size;
+    const uint8_t *block = pici_chunk_block(part, &size);
+    checked.offset = part->offset;
+    checked.stored_bytes = part->stored.size;
+    checked.first = chunk_number * description.chunk_elements;
+    checked.zstd = part->kind == REC_ZSTD;
+    status = pici_inspect(&checked.block, block, size);
+    return status ? status : sized_write(info, &checked, sizeof checked, sizeof checked);
 }
 
 /* ---- Verification ---- */
 
-static enum pici_status verify_forward(struct pici_reader *r)
+static enum pici_status verify_forward(struct pici_reader *reader)
 {
     for (;;) {
-        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
-        struct pici_desc d;
-        int more;
-        enum pici_status s = pici_reader_next(r, &t, &more);
-        if (s || !more)
-            return s;
-        pici_reader_current(r, &d);
-        if (pici_index_table_of(&r->index, (size_t)r->current))
+        struct pici_tensor_info tensor_info = PICI_TENSOR_INFO_INIT;
+        struct pici_desc description;
+        int has_more;
+        enum pici_status status = pici_reader_next(reader, &tensor_info, &has_more);
+        if (status || !has_more)
+            return status;
+        pici_reader_current(reader, &description);
+        if (pici_index_table_of(&reader->index, (size_t)reader->current))
             continue; /* its chunk is checked when it is read, before the next record */
-        for (uint64_t c = 0; c < d.chunks && !s;) {
-            int k = d.chunks - c < (uint64_t)r->slots ? (int)(d.chunks - c) : r->slots;
-            s = pici_reader_chunks(r, r->current, &d, c, k, CHUNK_VERIFY, NULL);
-            c += (uint64_t)k;
+        for (uint64_t chunk_number = 0; chunk_number < description.chunks && !status;) {
+            int taken = description.chunks - chunk_number < (uint64_t)reader->slots
+                            ? (int)(description.chunks - chunk_number)
+                            : reader->slots;
+            status = pici_reader_chunks(reader, reader->current, &description, chunk_number, taken, CHUNK_VERIFY, NULL);
+            chunk_number += (uint64_t)taken;
         }
-        if (s)
-            return s;
-        r->pos = d.count;
+        if (status)
+            return status;
+        reader->elements_read = description.count;
     }
 }
 
 /* The file of a random-access reader as the source of a forward reader. */
 struct source {
-    struct pici_reader *r;
-    uint64_t at;
+    struct pici_reader *reader;
+    uint64_t position;
 };
 
-static int read_on(void *ctx, void *p, size_t cap, size_t *got)
+static int read_on(void *context, void *bytes, size_t capacity, size_t *received)
 {
-    struct source *from = ctx;
-    uint64_t left = from->r->file_bytes - from->at;
-    *got = left < cap ? (size_t)left : cap;
-    int e = *got ? from->r->read_at(from->r->ctx, p, *got, from->at) : 0;
-    from->at += *got;
-    return e;
+    struct source *source = context;
+    uint64_t remaining = source->reader->file_bytes - source->position;
+    *received = remaining < capacity ? (size_t)remaining : capacity;
+    int error_number =
+        *received ? source->reader->read_at(source->reader->context, bytes, *received, source->position) : 0;
+    source->position += *received;
+    return error_number;
 }
 
-enum pici_status pici_reader_verify(struct pici_reader *r)
+enum pici_status pici_reader_verify(struct pici_reader *reader)
 {
-    enum pici_status s = pici_reader_enter(r);
-    if (s)
-        return s;
-    if (r->read && (r->current != PICI_FILE || r->ended))
-        return pici_reader_refuse(r, PICI_E_ARG, "the file has been read in part");
-    if (r->read)
-        return verify_forward(r);
-    struct source from = {.r = r};
-    struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
-    struct pici_reader *whole;
-    opts.threads = r->threads;
-    s = pici_reader_open_stream(&whole, read_on, &from, &opts);
-    if (!s)
-        s = verify_forward(whole);
-    if (s) {
-        snprintf(r->error, sizeof r->error, "%s", pici_reader_error(whole));
-        r->where_offset = pici_reader_error_offset(whole);
+    enum pici_status status = pici_reader_enter(reader);
+    if (status)
+        return status;
+    if (reader->read && (reader->current != PICI_FILE || reader->ended))
+        return pici_reader_refuse(reader, PICI_E_ARG, "the file has been read in part");
+    if (reader->read)
+        return verify_forward(reader);
+    struct source source = {.reader = reader};
+    struct pici_reader_opts options = PICI_READER_OPTS_INIT;
+    struct pici_reader *forward_reader;
+    options.threads = reader->threads;
+    status = pici_reader_open_stream(&forward_reader, read_on, &source, &options);
+    if (!status)
+        status = verify_forward(forward_reader);
+    if (status) {
+        snprintf(reader->error, sizeof reader->error, "%s", pici_reader_error(forward_reader));
+        reader->where_offset = pici_reader_error_offset(forward_reader);
     }
-    pici_reader_close(whole);
-    return s;
+    pici_reader_close(forward_reader);
+    return status;
 }

@@ -13,216 +13,224 @@
 /* ---- Checking a view */
 
 /* The elements of its dtype, from `offset` on, that a view reaches over. 0: beyond 63 bits in bytes. */
-static int measure(struct pici_view *v)
+static int measure(struct pici_view *view)
 {
-    const uint64_t width = pici_dtype_width(v->dtype), most = (uint64_t)INT64_MAX / width;
-    uint64_t last = v->offset;
-    v->stored_first = v->stored_count = 0;
-    if (!pici_shape_count(&v->count, v->rank, v->shape, (size_t)width) || v->offset > most)
+    const uint64_t element_width = pici_dtype_width(view->dtype), maximum = (uint64_t)INT64_MAX / element_width;
+    uint64_t last_element = view->offset;
+    view->stored_first = view->stored_count = 0;
+    if (!pici_shape_count(&view->count, view->rank, view->shape, (size_t)element_width) || view->offset > maximum)
         return 0;
-    if (!v->count)
+    if (!view->count)
         return 1;
-    for (unsigned i = 0; i < v->rank; i++) {
-        const uint64_t steps = v->shape[i] - 1;
-        if (steps && v->strides[i] > (most - last) / steps)
+    for (unsigned i = 0; i < view->rank; i++) {
+        const uint64_t steps = view->shape[i] - 1;
+        if (steps && view->strides[i] > (maximum - last_element) / steps)
             return 0;
-        last += steps * v->strides[i];
+        last_element += steps * view->strides[i];
     }
-    if (last >= most)
+    if (last_element >= maximum)
         return 0;
-    v->stored_first = v->offset;
-    v->stored_count = last + 1 - v->offset;
+    view->stored_first = view->offset;
+    view->stored_count = last_element + 1 - view->offset;
     return 1;
 }
 
 /* Turns the range of the view's own elements into one of the tensor's. 0: the tensor has not so many. */
-static int place(struct pici_view *v, enum pici_dtype dtype, uint64_t count)
+static int place(struct pici_view *view, enum pici_dtype dtype, uint64_t count)
 {
-    const uint64_t own = pici_dtype_width(v->dtype), width = pici_dtype_width(dtype);
-    const uint64_t first = v->stored_first * own / width;
-    const uint64_t last = ((v->stored_first + v->stored_count) * own + width - 1) / width;
-    v->tensor_dtype = dtype;
-    if (!v->stored_count)
+    const uint64_t view_width = pici_dtype_width(view->dtype), element_width = pici_dtype_width(dtype);
+    const uint64_t first_element = view->stored_first * view_width / element_width;
+    const uint64_t end_element =
+        ((view->stored_first + view->stored_count) * view_width + element_width - 1) / element_width;
+    view->tensor_dtype = dtype;
+    if (!view->stored_count)
         return 1;
-    v->stored_first = first;
-    v->stored_count = last - first;
-    return last <= count;
+    view->stored_first = first_element;
+    view->stored_count = end_element - first_element;
+    return end_element <= count;
 }
 
-/* Parses the view at p, without its pointers into the tensor. *used: its length. 0: malformed. */
-static int parse(struct pici_view *v, const uint8_t *p, size_t left, size_t *used)
+/* Parses the view at bytes, without its pointers into the tensor. *used_bytes: its length. 0: malformed. */
+static int parse(struct pici_view *view, const uint8_t *bytes, size_t left, size_t *used_bytes)
 {
-    *v = (struct pici_view)PICI_VIEW_INIT;
+    *view = (struct pici_view)PICI_VIEW_INIT;
     if (left < PICI_VIEW_FIXED)
         return 0;
-    const unsigned rank = p[PICI_VIEW_RANK], flags = p[PICI_VIEW_FLAGS];
-    const size_t name = load_le32(p + PICI_VIEW_NAME), word = p[PICI_VIEW_WORD], dims = 16 * (size_t)rank;
-    if (rank > PICI_RANK_MAX || flags & ~(unsigned)(PICI_VIEW_CONJUGATE | PICI_VIEW_NEGATIVE) || name > PICI_NAME_MAX)
+    const unsigned rank = bytes[PICI_VIEW_RANK], flags = bytes[PICI_VIEW_FLAGS];
+    const size_t name_size = load_le32(bytes + PICI_VIEW_NAME), word_size = bytes[PICI_VIEW_WORD],
+                 dims_size = 16 * (size_t)rank;
+    if (rank > PICI_RANK_MAX || flags & ~(unsigned)(PICI_VIEW_CONJUGATE | PICI_VIEW_NEGATIVE) ||
+        name_size > PICI_NAME_MAX)
         return 0;
-    const size_t text = text_bytes(name + 1 + word);
-    if (left - PICI_VIEW_FIXED < dims + text)
+    const size_t text_size = text_bytes(name_size + 1 + word_size);
+    if (left - PICI_VIEW_FIXED < dims_size + text_size)
         return 0;
-    *used = PICI_VIEW_FIXED + dims + text;
-    v->tensor = load_le64(p + PICI_VIEW_TENSOR);
-    v->offset = load_le64(p + PICI_VIEW_OFFSET);
-    v->dtype = (enum pici_dtype)p[PICI_VIEW_DTYPE];
-    v->rank = rank;
-    v->conjugate = flags & PICI_VIEW_CONJUGATE ? 1 : 0;
-    v->negative = flags & PICI_VIEW_NEGATIVE ? 1 : 0;
-    p += PICI_VIEW_FIXED;
+    *used_bytes = PICI_VIEW_FIXED + dims_size + text_size;
+    view->tensor = load_le64(bytes + PICI_VIEW_TENSOR);
+    view->offset = load_le64(bytes + PICI_VIEW_OFFSET);
+    view->dtype = (enum pici_dtype)bytes[PICI_VIEW_DTYPE];
+    view->rank = rank;
+    view->conjugate = flags & PICI_VIEW_CONJUGATE ? 1 : 0;
+    view->negative = flags & PICI_VIEW_NEGATIVE ? 1 : 0;
+    bytes += PICI_VIEW_FIXED;
     for (unsigned i = 0; i < rank; i++) {
-        v->shape[i] = load_le64(p + 8 * (size_t)i);
-        v->strides[i] = load_le64(p + 8 * ((size_t)rank + i));
+        view->shape[i] = load_le64(bytes + 8 * (size_t)i);
+        view->strides[i] = load_le64(bytes + 8 * ((size_t)rank + i));
     }
-    p += dims;
-    v->name = (const char *)p;
-    v->name_len = name;
-    v->word = (const char *)p + name + 1;
-    if (p[name] || memchr(v->word, 0, word) || !pici_all_zero(p + name + 1 + word, text - name - 1 - word))
+    bytes += dims_size;
+    view->name = (const char *)bytes;
+    view->name_len = name_size;
+    view->word = (const char *)bytes + name_size + 1;
+    if (bytes[name_size] || memchr(view->word, 0, word_size) ||
+        !pici_all_zero(bytes + name_size + 1 + word_size, text_size - name_size - 1 - word_size))
         return 0;
-    if (!pici_dtype_width(v->dtype) || ((v->conjugate || v->negative) && !fmt_is_float(v->dtype)))
+    if (!pici_dtype_width(view->dtype) || ((view->conjugate || view->negative) && !fmt_is_float(view->dtype)))
         return 0;
-    return (!v->conjugate || (rank && v->shape[rank - 1] == 2)) && measure(v);
+    return (!view->conjugate || (rank && view->shape[rank - 1] == 2)) && measure(view);
 }
 
 /* ---- The table of a reader */
 
-static int by_name(const void *a, const void *b)
+static int by_name(const void *left_item, const void *right_item)
 {
-    const struct pici_view_name *x = a, *y = b;
-    const int order = memcmp(x->name, y->name, x->len < y->len ? x->len : y->len);
-    return order ? order : (x->len > y->len) - (x->len < y->len);
+    const struct pici_view_name *left = left_item, *right = right_item;
+    const int order = memcmp(left->name, right->name, left->size < right->size ? left->size : right->size);
+    return order ? order : (left->size > right->size) - (left->size < right->size);
 }
 
-static enum pici_status malformed(struct pici_reader *r)
+static enum pici_status malformed(struct pici_reader *reader)
 {
-    pici_reader_look_at(r, PART_META, FILE_HEADER_BYTES);
-    return pici_reader_refuse(r, PICI_E_CORRUPT, "the attribute " PICI_ATTR_VIEWS " is not as it must be");
+    pici_reader_look_at(reader, PART_META, FILE_HEADER_BYTES);
+    return pici_reader_refuse(reader, PICI_E_CORRUPT, "the attribute " PICI_ATTR_VIEWS " is not as it must be");
 }
 
-static enum pici_status parse_table(struct pici_reader *r, struct pici_views *to, const uint8_t *p, size_t len)
+static enum pici_status parse_table(struct pici_reader *reader, struct pici_views *views, const uint8_t *bytes,
+                                    size_t size)
 {
-    struct pici_view v;
-    uint64_t last = 0;
-    size_t at = PICI_VIEWS_HEADER, used;
-    const uint64_t n = len < PICI_VIEWS_HEADER ? 0 : load_le64(p);
-    if (len < PICI_VIEWS_HEADER || n > len / PICI_VIEW_FIXED)
-        return malformed(r);
-    to->at = malloc((size_t)n * sizeof *to->at + 1);
-    to->names = malloc((size_t)n * sizeof *to->names + 1);
-    if (!to->at || !to->names)
-        return pici_reader_no_memory(r, "the views");
-    for (size_t i = 0; i < n; i++, at += used) {
-        if (!parse(&v, p + at, len - at, &used) || v.tensor < last)
-            return malformed(r);
-        last = v.tensor;
-        to->at[i] = p + at;
-        to->names[i] = (struct pici_view_name){v.name, v.name_len, i};
+    struct pici_view view;
+    uint64_t previous = 0;
+    size_t position = PICI_VIEWS_HEADER, used_bytes;
+    const uint64_t count = size < PICI_VIEWS_HEADER ? 0 : load_le64(bytes);
+    if (size < PICI_VIEWS_HEADER || count > size / PICI_VIEW_FIXED)
+        return malformed(reader);
+    views->rows = malloc((size_t)count * sizeof *views->rows + 1);
+    views->names = malloc((size_t)count * sizeof *views->names + 1);
+    if (!views->rows || !views->names)
+        return pici_reader_no_memory(reader, "the views");
+    for (size_t i = 0; i < count; i++, position += used_bytes) {
+        if (!parse(&view, bytes + position, size - position, &used_bytes) || view.tensor < previous)
+            return malformed(reader);
+        previous = view.tensor;
+        views->rows[i] = bytes + position;
+        views->names[i] = (struct pici_view_name){view.name, view.name_len, i};
     }
-    if (at != len)
-        return malformed(r);
-    if (n)
-        qsort(to->names, (size_t)n, sizeof *to->names, by_name);
-    for (size_t i = 1; i < n; i++)
-        if (by_name(&to->names[i - 1], &to->names[i]) == 0)
-            return malformed(r);
-    to->n = (size_t)n;
-    to->end = p + len;
+    if (position != size)
+        return malformed(reader);
+    if (count)
+        qsort(views->names, (size_t)count, sizeof *views->names, by_name);
+    for (size_t i = 1; i < count; i++)
+        if (by_name(&views->names[i - 1], &views->names[i]) == 0)
+            return malformed(reader);
+    views->count = (size_t)count;
+    views->table_end = bytes + size;
     return PICI_OK;
 }
 
-static void forget(struct pici_views *v)
+static void forget(struct pici_views *views)
 {
-    free(v->at);
-    free(v->names);
-    *v = (struct pici_views){0};
+    free(views->rows);
+    free(views->names);
+    *views = (struct pici_views){0};
 }
 
 /* Reads the table, once. */
-static enum pici_status load(struct pici_reader *r)
+static enum pici_status load(struct pici_reader *reader)
 {
     struct pici_attr table, stem;
-    enum pici_status s = pici_reader_attr(r, PICI_FILE, PICI_ATTR_VIEWS, &table);
-    if (s || r->views.loaded)
-        return s;
-    pici_reader_attr(r, PICI_FILE, PICI_ATTR_UNNAMED, &stem);
+    enum pici_status status = pici_reader_attr(reader, PICI_FILE, PICI_ATTR_VIEWS, &table);
+    if (status || reader->views.loaded)
+        return status;
+    pici_reader_attr(reader, PICI_FILE, PICI_ATTR_UNNAMED, &stem);
     if (table.key)
-        s = parse_table(r, &r->views, table.value, table.len);
-    if (s)
-        forget(&r->views);
-    r->views.loaded = !s;
-    r->views.stem = s ? NULL : stem.value;
-    r->views.stem_len = stem.len;
-    return s;
+        status = parse_table(reader, &reader->views, table.value, table.len);
+    if (status)
+        forget(&reader->views);
+    reader->views.loaded = !status;
+    reader->views.stem = status ? NULL : stem.value;
+    reader->views.stem_size = stem.len;
+    return status;
 }
 
-enum pici_status pici_reader_view_count(struct pici_reader *r, uint64_t *views)
+enum pici_status pici_reader_view_count(struct pici_reader *reader, uint64_t *views)
 {
-    const enum pici_status s = load(r);
-    if (s)
-        return s;
+    const enum pici_status status = load(reader);
+    if (status)
+        return status;
     if (!views)
-        return pici_reader_refuse(r, PICI_E_ARG, "null");
-    *views = r->views.n;
+        return pici_reader_refuse(reader, PICI_E_ARG, "null");
+    *views = reader->views.count;
     return PICI_OK;
 }
 
-/* View i, which there is, to the caller's struct. */
-static enum pici_status give(struct pici_reader *r, size_t i, struct pici_view *to)
+/* The view of that number, which there is, to the caller's struct. */
+static enum pici_status give(struct pici_reader *reader, size_t number, struct pici_view *theirs)
 {
-    struct pici_view v;
-    struct pici_desc d;
-    size_t used;
-    parse(&v, r->views.at[i], (size_t)(r->views.end - r->views.at[i]), &used);
-    if (v.tensor >= r->index.n)
-        return r->read && !r->ended ? pici_reader_refuse(r, PICI_E_ARG, "its tensor has not been read") : malformed(r);
-    pici_index_desc(&r->index, (size_t)v.tensor, &d);
-    if (!place(&v, d.dtype, d.count))
-        return malformed(r);
-    return sized_write(to, &v, sizeof v, sizeof v);
+    struct pici_view view;
+    struct pici_desc description;
+    size_t used_bytes;
+    parse(&view, reader->views.rows[number], (size_t)(reader->views.table_end - reader->views.rows[number]),
+          &used_bytes);
+    if (view.tensor >= reader->index.count)
+        return reader->read && !reader->ended ? pici_reader_refuse(reader, PICI_E_ARG, "its tensor has not been read")
+                                              : malformed(reader);
+    pici_index_desc(&reader->index, (size_t)view.tensor, &description);
+    if (!place(&view, description.dtype, description.count))
+        return malformed(reader);
+    return sized_write(theirs, &view, sizeof view, sizeof view);
 }
 
-enum pici_status pici_reader_view(struct pici_reader *r, uint64_t i, struct pici_view *v)
+enum pici_status pici_reader_view(struct pici_reader *reader, uint64_t number, struct pici_view *view)
 {
-    const enum pici_status s = load(r);
-    if (s)
-        return s;
-    if (!v || sized_of(v) < sizeof *v)
-        return pici_reader_refuse(r, PICI_E_ARG, "null, or not initialized");
-    if (i >= r->views.n)
-        return pici_reader_refuse(r, PICI_E_ARG, "no view %" PRIu64 ": there are %zu", i, r->views.n);
-    return give(r, (size_t)i, v);
+    const enum pici_status status = load(reader);
+    if (status)
+        return status;
+    if (!view || sized_of(view) < sizeof *view)
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, or not initialized");
+    if (number >= reader->views.count)
+        return pici_reader_refuse(reader, PICI_E_ARG, "no view %" PRIu64 ": there are %zu", number,
+                                  reader->views.count);
+    return give(reader, (size_t)number, view);
 }
 
-enum pici_status pici_reader_find_view(struct pici_reader *r, const char *name, size_t name_len, struct pici_view *v,
-                                       int *found)
+enum pici_status pici_reader_find_view(struct pici_reader *reader, const char *name, size_t name_len,
+                                       struct pici_view *view, int *found)
 {
-    const enum pici_status s = load(r);
-    if (s)
-        return s;
-    if (!v || sized_of(v) < sizeof *v || !found || (name_len && !name))
-        return pici_reader_refuse(r, PICI_E_ARG, "null, or not initialized");
+    const enum pici_status status = load(reader);
+    if (status)
+        return status;
+    if (!view || sized_of(view) < sizeof *view || !found || (name_len && !name))
+        return pici_reader_refuse(reader, PICI_E_ARG, "null, or not initialized");
     const struct pici_view_name key = {name ? name : "", name_len, 0};
     const struct pici_view_name *at =
-        r->views.n ? bsearch(&key, r->views.names, r->views.n, sizeof key, by_name) : NULL;
+        reader->views.count ? bsearch(&key, reader->views.names, reader->views.count, sizeof key, by_name) : NULL;
     *found = at != NULL;
-    return at ? give(r, at->number, v) : PICI_OK;
+    return at ? give(reader, at->number, view) : PICI_OK;
 }
 
-enum pici_status pici_reader_is_unnamed(struct pici_reader *r, const char *name, size_t name_len, int *yes)
+enum pici_status pici_reader_is_unnamed(struct pici_reader *reader, const char *name, size_t name_len, int *matches)
 {
-    const enum pici_status s = load(r);
-    if (s)
-        return s;
-    if (!yes || (name_len && !name))
-        return pici_reader_refuse(r, PICI_E_ARG, "null");
-    const size_t stem = r->views.stem_len;
-    *yes = r->views.stem && name_len >= stem && memcmp(name, r->views.stem, stem) == 0;
-    if (!*yes || name_len == stem)
+    const enum pici_status status = load(reader);
+    if (status)
+        return status;
+    if (!matches || (name_len && !name))
+        return pici_reader_refuse(reader, PICI_E_ARG, "null");
+    const size_t stem_size = reader->views.stem_size;
+    *matches = reader->views.stem && name_len >= stem_size && memcmp(name, reader->views.stem, stem_size) == 0;
+    if (!*matches || name_len == stem_size)
         return PICI_OK;
-    *yes = name[stem] == '.' && name_len > stem + 1;
-    for (size_t i = stem + 1; i < name_len; i++)
-        *yes = *yes && name[i] >= '0' && name[i] <= '9';
+    *matches = name[stem_size] == '.' && name_len > stem_size + 1;
+    for (size_t i = stem_size + 1; i < name_len; i++)
+        *matches = *matches && name[i] >= '0' && name[i] <= '9';
     return PICI_OK;
 }
 
@@ -230,86 +238,90 @@ enum pici_status pici_reader_is_unnamed(struct pici_reader *r, const char *name,
 
 /* How a view's elements lie in the tensor's, which are in the host's order. */
 struct layout {
-    const uint8_t *from;
+    const uint8_t *source;
     size_t width, stored; /* bytes of an element of the view; of the tensor */
     int negative, conjugate;
 };
 
 /* The element whose first byte, of all in little-endian order, is byte `at`. */
-static void copy_mixed(const struct layout *l, uint8_t *to, uint64_t at)
+static void copy_mixed(const struct layout *layout, uint8_t *target, uint64_t at)
 {
-    for (size_t k = 0; k < l->width; k++) {
+    for (size_t k = 0; k < layout->width; k++) {
         const uint64_t b = at + k;
-        to[l->width - 1 - k] = l->from[b / l->stored * l->stored + (l->stored - 1 - b % l->stored)];
+        target[layout->width - 1 - k] =
+            layout->source[b / layout->stored * layout->stored + (layout->stored - 1 - b % layout->stored)];
     }
 }
 
 #define COPY_RUN(bytes)                                                                                                \
-    for (uint64_t i = 0; i < n; i++, from += step * (bytes))                                                           \
-    memcpy(to + i * (bytes), from, bytes)
+    for (uint64_t i = 0; i < elements; i++, source += stride * (bytes))                                                \
+    memcpy(target + i * (bytes), source, bytes)
 
-/* n elements from byte `at` on, each `step` elements after the one before. */
-static void copy_run(const struct layout *l, uint8_t *to, uint64_t at, uint64_t step, uint64_t n)
+/* Elements from byte `at` on, each `stride` elements after the one before. */
+static void copy_run(const struct layout *layout, uint8_t *target, uint64_t at, uint64_t stride, uint64_t elements)
 {
-    const uint8_t *from = l->from + at;
-    if (PICI_BIG_ENDIAN && l->width != l->stored)
-        for (uint64_t i = 0; i < n; i++)
-            copy_mixed(l, to + i * l->width, at + i * step * l->width);
-    else if (step == 1 || n == 1)
-        memcpy(to, from, n * l->width);
-    else if (l->width == 1)
+    const uint8_t *source = layout->source + at;
+    if (PICI_BIG_ENDIAN && layout->width != layout->stored)
+        for (uint64_t i = 0; i < elements; i++)
+            copy_mixed(layout, target + i * layout->width, at + i * stride * layout->width);
+    else if (stride == 1 || elements == 1)
+        memcpy(target, source, elements * layout->width);
+    else if (layout->width == 1)
         COPY_RUN(1);
-    else if (l->width == 2)
+    else if (layout->width == 2)
         COPY_RUN(2);
-    else if (l->width == 4)
+    else if (layout->width == 4)
         COPY_RUN(4);
     else
         COPY_RUN(8);
 }
 
 /* Changes the signs of elements of a run of which the first has the last index `index`. */
-static void change_signs(const struct layout *l, uint8_t *p, uint64_t index, uint64_t n)
+static void change_signs(const struct layout *layout, uint8_t *bytes, uint64_t index, uint64_t elements)
 {
-    const size_t sign = PICI_BIG_ENDIAN ? 0 : l->width - 1;
-    for (uint64_t i = 0; i < n; i++)
-        if (l->negative != (l->conjugate && index + i == 1))
-            p[i * l->width + sign] ^= 0x80;
+    const size_t sign = PICI_BIG_ENDIAN ? 0 : layout->width - 1;
+    for (uint64_t i = 0; i < elements; i++)
+        if (layout->negative != (layout->conjugate && index + i == 1))
+            bytes[i * layout->width + sign] ^= 0x80;
 }
 
-enum pici_status pici_view_copy(const struct pici_view *v, const void *stored, uint64_t first, uint64_t n, void *dst)
+enum pici_status pici_view_copy(const struct pici_view *view, const void *stored, uint64_t first_element,
+                                uint64_t elements, void *destination)
 {
-    if (!v || sized_of(v) < sizeof *v || first > v->count || n > v->count - first || (n && (!stored || !dst)))
+    if (!view || sized_of(view) < sizeof *view || first_element > view->count ||
+        elements > view->count - first_element || (elements && (!stored || !destination)))
         return PICI_E_ARG;
-    const struct layout l = {.from = stored,
-                             .width = pici_dtype_width(v->dtype),
-                             .stored = pici_dtype_width(v->tensor_dtype),
-                             .negative = v->negative,
-                             .conjugate = v->conjugate};
-    const unsigned rank = v->rank;
-    uint64_t at[PICI_RANK_MAX + 1] = {0}, left = first, place = v->offset;
-    uint8_t *to = dst;
-    if (!l.width || !l.stored || rank > PICI_RANK_MAX)
+    const struct layout layout = {.source = stored,
+                                  .width = pici_dtype_width(view->dtype),
+                                  .stored = pici_dtype_width(view->tensor_dtype),
+                                  .negative = view->negative,
+                                  .conjugate = view->conjugate};
+    const unsigned rank = view->rank;
+    uint64_t at[PICI_RANK_MAX + 1] = {0}, remaining = first_element, position = view->offset;
+    uint8_t *target = destination;
+    if (!layout.width || !layout.stored || rank > PICI_RANK_MAX)
         return PICI_E_ARG;
-    for (unsigned i = rank; n && i-- > 0;) { /* n > 0: no dimension is 0 */
-        at[i] = left % v->shape[i];
-        left /= v->shape[i];
-        place += at[i] * v->strides[i];
+    for (unsigned i = rank; elements && i-- > 0;) { /* elements > 0: no dimension is 0 */
+        at[i] = remaining % view->shape[i];
+        remaining /= view->shape[i];
+        position += at[i] * view->strides[i];
     }
-    for (uint64_t k; n; n -= k, to += k * l.width) {
+    for (uint64_t k; elements; elements -= k, target += k * layout.width) {
         const unsigned last = rank ? rank - 1 : 0;
-        const uint64_t row = rank ? v->shape[last] - at[last] : 1, step = rank ? v->strides[last] : 1;
-        k = row < n ? row : n;
-        copy_run(&l, to, place * l.width - v->stored_first * l.stored, step, k);
-        if (l.negative || l.conjugate)
-            change_signs(&l, to, at[last], k);
-        place += k * step;
+        const uint64_t row_left = rank ? view->shape[last] - at[last] : 1;
+        const uint64_t stride = rank ? view->strides[last] : 1;
+        k = row_left < elements ? row_left : elements;
+        copy_run(&layout, target, position * layout.width - view->stored_first * layout.stored, stride, k);
+        if (layout.negative || layout.conjugate)
+            change_signs(&layout, target, at[last], k);
+        position += k * stride;
         at[last] += k;
-        for (unsigned i = rank; i-- > 0 && at[i] == v->shape[i];) {
-            place -= v->shape[i] * v->strides[i];
+        for (unsigned i = rank; i-- > 0 && at[i] == view->shape[i];) {
+            position -= view->shape[i] * view->strides[i];
             at[i] = 0;
             if (i) {
                 at[i - 1]++;
-                place += v->strides[i - 1];
+                position += view->strides[i - 1];
             }
         }
     }

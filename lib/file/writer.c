@@ -21,22 +21,22 @@ enum { SMALL_ELEMENTS = 16 << 10, SMALL_DESCRIPTION = 4 << 10, TABLE_ELEMENTS = 
 
 struct pici_writer {
     pici_write_fn write;
-    void *ctx;
-    int fd; /* of pici_writer_open_fd: ctx points at it */
-    struct pici_writer_opts opts;
+    void *context;
+    int descriptor; /* of pici_writer_open_fd: context points at it */
+    struct pici_writer_opts options;
     int slots; /* chunks encoded at a time */
     struct pici_packer *packers;
 
-    uint64_t at;  /* bytes of the file so far, the buffered ones included */
-    size_t held;  /* in out */
-    uint8_t *out; /* [OUT_BYTES] */
+    uint64_t position; /* bytes of the file so far, the buffered ones included */
+    size_t buffered;   /* in output */
+    uint8_t *output;   /* [OUT_BYTES] */
 
     struct pici_index index;
-    struct pici_desc desc;  /* of the current tensor; its pointers are stale */
-    uint64_t left;          /* bytes of it that are missing */
-    struct pici_buf staged; /* elements of an incomplete batch */
-    struct pici_buf text;   /* a record's body; in pici_writer_tensor, that of a TENS record */
-    struct pici_buf packed; /* the same, packed */
+    struct pici_desc description; /* of the current tensor; its pointers are stale */
+    uint64_t missing;             /* bytes of it that are missing */
+    struct pici_buf staged;       /* elements of an incomplete batch */
+    struct pici_buf body;         /* a record's body; in pici_writer_tensor, that of a TENS record */
+    struct pici_buf packed;       /* the same, packed */
 
     int small;                      /* the current tensor is in the open table; of this: */
     struct pici_buf common[DTYPES]; /* elements of each dtype, */
@@ -47,647 +47,675 @@ struct pici_writer {
     char error[PICI_ERROR_CAP];
 };
 
-__attribute__((format(printf, 3, 4))) static enum pici_status fail(struct pici_writer *w, enum pici_status s,
+__attribute__((format(printf, 3, 4))) static enum pici_status fail(struct pici_writer *writer, enum pici_status status,
                                                                    const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    vsnprintf(w->error, sizeof w->error, format, args);
+    vsnprintf(writer->error, sizeof writer->error, format, args);
     va_end(args);
-    if (s != PICI_E_ARG)
-        w->failed = s;
-    return s;
+    if (status != PICI_E_ARG)
+        writer->failed = status;
+    return status;
 }
 
-static enum pici_status no_memory(struct pici_writer *w, const char *what)
+static enum pici_status no_memory(struct pici_writer *writer, const char *purpose)
 {
-    return fail(w, PICI_E_NOMEM, "out of memory for %s, at byte %" PRIu64, what, w->at);
+    return fail(writer, PICI_E_NOMEM, "out of memory for %s, at byte %" PRIu64, purpose, writer->position);
 }
 
 /* ---- Bytes ---- */
 
-static enum pici_status hand_over(struct pici_writer *w, const void *p, size_t n)
+static enum pici_status hand_over(struct pici_writer *writer, const void *bytes, size_t size)
 {
-    int e = n ? w->write(w->ctx, p, n) : 0;
-    if (!e)
+    int error_number = size ? writer->write(writer->context, bytes, size) : 0;
+    if (!error_number)
         return PICI_OK;
-    char why[128];
-    fail(w, PICI_E_IO, "write error: %s", pici_errno_text(e, why, sizeof why));
-    errno = e;
+    char reason[128];
+    fail(writer, PICI_E_IO, "write error: %s", pici_errno_text(error_number, reason, sizeof reason));
+    errno = error_number;
     return PICI_E_IO;
 }
 
-static enum pici_status flush(struct pici_writer *w)
+static enum pici_status flush(struct pici_writer *writer)
 {
-    size_t n = w->held;
-    w->held = 0;
-    return hand_over(w, w->out, n);
+    size_t size = writer->buffered;
+    writer->buffered = 0;
+    return hand_over(writer, writer->output, size);
 }
 
-static enum pici_status emit(struct pici_writer *w, const void *p, size_t n)
+static enum pici_status emit(struct pici_writer *writer, const void *bytes, size_t size)
 {
-    w->at += n;
-    if (n > OUT_BYTES - w->held) {
-        enum pici_status s = flush(w);
-        if (s)
-            return s;
-        if (n >= OUT_BYTES)
-            return hand_over(w, p, n);
+    writer->position += size;
+    if (size > OUT_BYTES - writer->buffered) {
+        enum pici_status status = flush(writer);
+        if (status)
+            return status;
+        if (size >= OUT_BYTES)
+            return hand_over(writer, bytes, size);
     }
-    if (n)
-        memcpy(w->out + w->held, p, n);
-    w->held += n;
+    if (size)
+        memcpy(writer->output + writer->buffered, bytes, size);
+    writer->buffered += size;
     return PICI_OK;
 }
 
-static enum pici_status emit_zeros(struct pici_writer *w, size_t n)
+static enum pici_status emit_zeros(struct pici_writer *writer, size_t size)
 {
     static const uint8_t zeros[16];
-    return emit(w, zeros, n);
+    return emit(writer, zeros, size);
 }
 
 /* A record's header; *hash is its header_hash. */
-static enum pici_status emit_header(struct pici_writer *w, enum pici_rec kind, uint64_t body_bytes, uint32_t unpacked,
-                                    uint64_t body_hash, uint64_t *hash)
+static enum pici_status emit_header(struct pici_writer *writer, enum pici_rec kind, uint64_t body_bytes,
+                                    uint32_t unpacked, uint64_t body_hash, uint64_t *header_hash)
 {
     uint8_t header[REC_BYTES];
     store_le32(header + REC_KIND, kind);
     store_le32(header + REC_UNPACKED, unpacked);
     store_le64(header + REC_BODY_BYTES, body_bytes);
     store_le64(header + REC_BODY_HASH, body_hash);
-    *hash = pici_xxh64(header, REC_HASH, 0);
-    store_le64(header + REC_HASH, *hash);
-    return emit(w, header, sizeof header);
+    *header_hash = pici_xxh64(header, REC_HASH, 0);
+    store_le64(header + REC_HASH, *header_hash);
+    return emit(writer, header, sizeof header);
 }
 
-static enum pici_status emit_padding(struct pici_writer *w)
+static enum pici_status emit_padding(struct pici_writer *writer)
 {
-    return emit_zeros(w, (size_t)(-w->at & 15));
+    return emit_zeros(writer, (size_t)(-writer->position & 15));
 }
 
 /* ---- Attributes ---- */
 
-static int by_key(const void *a, const void *b)
+static int by_key(const void *left_item, const void *right_item)
 {
-    return strcmp((*(const struct pici_attr *const *)a)->key, (*(const struct pici_attr *const *)b)->key);
+    return strcmp((*(const struct pici_attr *const *)left_item)->key,
+                  (*(const struct pici_attr *const *)right_item)->key);
 }
 
 /* Sort the attributes by key: *sorted is for the caller to free, *bytes what they take in a record. */
-static enum pici_status sort_attrs(struct pici_writer *w, const struct pici_attr ***sorted,
-                                   const struct pici_attr *attrs, size_t n, uint64_t *bytes)
+static enum pici_status sort_attrs(struct pici_writer *writer, const struct pici_attr ***sorted,
+                                   const struct pici_attr *attributes, size_t attribute_count, uint64_t *bytes)
 {
     char quoted[PICI_QUOTE_CAP];
     *sorted = NULL;
     *bytes = 0;
-    if (n && !attrs)
-        return fail(w, PICI_E_ARG, "attributes are null");
-    if (n > PICI_FILE_META_MAX / ATTR_HEADER_BYTES)
-        return fail(w, PICI_E_ARG, "more attributes than a file holds");
-    for (size_t i = 0; i < n; i++) {
-        const struct pici_attr *a = &attrs[i];
-        size_t len = a->key ? strlen(a->key) : 0;
-        if (len < 1 || len > PICI_KEY_MAX)
-            return fail(w, PICI_E_ARG, "attribute %zu: a key has 1 to %u bytes", i, PICI_KEY_MAX);
-        if (a->len > PICI_FILE_META_MAX || (a->len && !a->value))
-            return fail(w, PICI_E_ARG, "attribute %s: the value is %s", pici_quote(quoted, a->key, len),
-                        a->value ? "too long" : "null");
-        *bytes += ATTR_HEADER_BYTES + text_bytes(len) + text_bytes(a->len);
+    if (attribute_count && !attributes)
+        return fail(writer, PICI_E_ARG, "attributes are null");
+    if (attribute_count > PICI_FILE_META_MAX / ATTR_HEADER_BYTES)
+        return fail(writer, PICI_E_ARG, "more attributes than a file holds");
+    for (size_t i = 0; i < attribute_count; i++) {
+        const struct pici_attr *attribute = &attributes[i];
+        size_t size = attribute->key ? strlen(attribute->key) : 0;
+        if (size < 1 || size > PICI_KEY_MAX)
+            return fail(writer, PICI_E_ARG, "attribute %zu: a key has 1 to %u bytes", i, PICI_KEY_MAX);
+        if (attribute->len > PICI_FILE_META_MAX || (attribute->len && !attribute->value))
+            return fail(writer, PICI_E_ARG, "attribute %s: the value is %s", pici_quote(quoted, attribute->key, size),
+                        attribute->value ? "too long" : "null");
+        *bytes += ATTR_HEADER_BYTES + text_bytes(size) + text_bytes(attribute->len);
     }
-    if (!n)
+    if (!attribute_count)
         return PICI_OK;
-    const struct pici_attr **p = malloc(n * sizeof *p);
-    if (!p)
-        return no_memory(w, "the attributes");
-    for (size_t i = 0; i < n; i++)
-        p[i] = &attrs[i];
-    qsort(p, n, sizeof *p, by_key);
-    for (size_t i = 1; i < n; i++)
-        if (strcmp(p[i - 1]->key, p[i]->key) == 0) {
-            fail(w, PICI_E_ARG, "attribute %s comes twice", pici_quote(quoted, p[i]->key, strlen(p[i]->key)));
-            free(p);
+    const struct pici_attr **pointers = malloc(attribute_count * sizeof *pointers);
+    if (!pointers)
+        return no_memory(writer, "the attributes");
+    for (size_t i = 0; i < attribute_count; i++)
+        pointers[i] = &attributes[i];
+    qsort(pointers, attribute_count, sizeof *pointers, by_key);
+    for (size_t i = 1; i < attribute_count; i++)
+        if (strcmp(pointers[i - 1]->key, pointers[i]->key) == 0) {
+            fail(writer, PICI_E_ARG, "attribute %s comes twice",
+                 pici_quote(quoted, pointers[i]->key, strlen(pointers[i]->key)));
+            free(pointers);
             return PICI_E_ARG;
         }
-    *sorted = p;
+    *sorted = pointers;
     return PICI_OK;
 }
 
-/* Append to w->text, which has room, n bytes and the zeros after them. */
-static void add_text(struct pici_writer *w, const void *p, size_t n)
+/* Append to writer->body, which has room, a text and the zeros after it. */
+static void add_text(struct pici_writer *writer, const void *bytes, size_t size)
 {
-    uint8_t *to = w->text.p + w->text.len;
-    memset(to, 0, text_bytes(n));
-    if (n)
-        memcpy(to, p, n);
-    w->text.len += text_bytes(n);
+    uint8_t *target = writer->body.data + writer->body.size;
+    memset(target, 0, text_bytes(size));
+    if (size)
+        memcpy(target, bytes, size);
+    writer->body.size += text_bytes(size);
 }
 
-/* Append the attributes to w->text, which gets room for their `bytes`. */
-static enum pici_status add_attrs(struct pici_writer *w, const struct pici_attr *const *attrs, size_t n, uint64_t bytes)
+/* Append the attributes to writer->body, which gets room for their `bytes`. */
+static enum pici_status add_attrs(struct pici_writer *writer, const struct pici_attr *const *attributes,
+                                  size_t attribute_count, uint64_t bytes)
 {
-    if (pici_buf_fit(&w->text, w->text.len + bytes))
-        return no_memory(w, "the attributes");
-    for (size_t i = 0; i < n; i++) {
-        uint8_t *header = w->text.p + w->text.len;
-        size_t key_len = strlen(attrs[i]->key);
+    if (pici_buf_fit(&writer->body, writer->body.size + bytes))
+        return no_memory(writer, "the attributes");
+    for (size_t i = 0; i < attribute_count; i++) {
+        uint8_t *header = writer->body.data + writer->body.size;
+        size_t key_len = strlen(attributes[i]->key);
         store_le32(header, (uint32_t)key_len);
-        store_le32(header + 4, (uint32_t)attrs[i]->len);
-        w->text.len += ATTR_HEADER_BYTES;
-        add_text(w, attrs[i]->key, key_len);
-        add_text(w, attrs[i]->value, attrs[i]->len);
+        store_le32(header + 4, (uint32_t)attributes[i]->len);
+        writer->body.size += ATTR_HEADER_BYTES;
+        add_text(writer, attributes[i]->key, key_len);
+        add_text(writer, attributes[i]->value, attributes[i]->len);
     }
     return PICI_OK;
 }
 
 /* Bytes as they are stored: packed, if they get shorter. */
 struct stored {
-    const uint8_t *p;
-    size_t len;
+    const uint8_t *bytes;
+    size_t size;
     uint32_t unpacked;
 };
 
 /* A META, TENS or TABL record. */
-static enum pici_status emit_described(struct pici_writer *w, enum pici_rec kind, const uint8_t *body, size_t len,
-                                       struct stored *as, uint64_t *hash)
+static enum pici_status emit_described(struct pici_writer *writer, enum pici_rec kind, const uint8_t *body, size_t size,
+                                       struct stored *stored, uint64_t *header_hash)
 {
-    *as = (struct stored){body, len, 0};
-    if (w->opts.version > FILE_VERSION_FIRST) {
-        if (pici_buf_fit(&w->packed, len))
-            return no_memory(w, "a description");
-        const size_t packed = pici_pack(w->packed.p, len - 1, body, len);
-        if (packed && pici_packed_fits(packed, len) && rec_bytes(packed) < rec_bytes(len))
-            *as = (struct stored){w->packed.p, packed, (uint32_t)len};
+    *stored = (struct stored){body, size, 0};
+    if (writer->options.version > FILE_VERSION_FIRST) {
+        if (pici_buf_fit(&writer->packed, size))
+            return no_memory(writer, "a description");
+        const size_t packed = pici_pack(writer->packed.data, size - 1, body, size);
+        if (packed && pici_packed_fits(packed, size) && rec_bytes(packed) < rec_bytes(size))
+            *stored = (struct stored){writer->packed.data, packed, (uint32_t)size};
     }
-    enum pici_status s = emit_header(w, kind, as->len, as->unpacked, pici_xxh64(as->p, as->len, 0), hash);
-    if (!s)
-        s = emit(w, as->p, as->len);
-    return s ? s : emit_padding(w);
+    enum pici_status status = emit_header(writer, kind, stored->size, stored->unpacked,
+                                          pici_xxh64(stored->bytes, stored->size, 0), header_hash);
+    if (!status)
+        status = emit(writer, stored->bytes, stored->size);
+    return status ? status : emit_padding(writer);
 }
 
 /* ---- Beginning ---- */
 
-static enum pici_status begin(struct pici_writer *w, const struct pici_attr *attrs, size_t n)
+static enum pici_status begin(struct pici_writer *writer, const struct pici_attr *attributes, size_t attribute_count)
 {
     uint8_t header[FILE_HEADER_BYTES] = FILE_MAGIC;
     const struct pici_attr **sorted;
-    struct stored as;
-    uint64_t bytes, hash;
-    enum pici_status s = sort_attrs(w, &sorted, attrs, n, &bytes);
-    if (!s && bytes > PICI_FILE_META_MAX - META_HEADER_BYTES)
-        s = fail(w, PICI_E_ARG, "the attributes take %" PRIu64 " bytes, more than %u", bytes,
-                 PICI_FILE_META_MAX - META_HEADER_BYTES);
-    if (!s) {
-        store_le32(header + FILE_VERSION_AT, (uint32_t)w->opts.version);
+    struct stored stored;
+    uint64_t bytes, header_hash;
+    enum pici_status status = sort_attrs(writer, &sorted, attributes, attribute_count, &bytes);
+    if (!status && bytes > PICI_FILE_META_MAX - META_HEADER_BYTES)
+        status = fail(writer, PICI_E_ARG, "the attributes take %" PRIu64 " bytes, more than %u", bytes,
+                      PICI_FILE_META_MAX - META_HEADER_BYTES);
+    if (!status) {
+        store_le32(header + FILE_VERSION_AT, (uint32_t)writer->options.version);
         store_le32(header + FILE_RESERVED_AT, 0);
-        s = emit(w, header, sizeof header);
+        status = emit(writer, header, sizeof header);
     }
-    if (!s && pici_buf_fit(&w->text, META_HEADER_BYTES + bytes))
-        s = no_memory(w, "the attributes");
-    if (!s) {
-        store_le32(w->text.p, (uint32_t)n);
-        store_le32(w->text.p + 4, 0);
-        w->text.len = META_HEADER_BYTES;
-        s = add_attrs(w, sorted, n, bytes);
+    if (!status && pici_buf_fit(&writer->body, META_HEADER_BYTES + bytes))
+        status = no_memory(writer, "the attributes");
+    if (!status) {
+        store_le32(writer->body.data, (uint32_t)attribute_count);
+        store_le32(writer->body.data + 4, 0);
+        writer->body.size = META_HEADER_BYTES;
+        status = add_attrs(writer, sorted, attribute_count, bytes);
     }
-    if (!s)
-        s = emit_described(w, REC_META, w->text.p, w->text.len, &as, &hash);
-    pici_buf_free(&w->text); /* it may be long */
-    pici_buf_free(&w->packed);
-    if (!s && (s = pici_index_begin(&w->index, hash)) != PICI_OK)
-        no_memory(w, "the index");
+    if (!status)
+        status = emit_described(writer, REC_META, writer->body.data, writer->body.size, &stored, &header_hash);
+    pici_buf_free(&writer->body); /* it may be long */
+    pici_buf_free(&writer->packed);
+    if (!status && (status = pici_index_begin(&writer->index, header_hash)) != PICI_OK)
+        no_memory(writer, "the index");
     free(sorted);
-    return s;
+    return status;
 }
 
-static enum pici_status check_opts(struct pici_writer *w, const struct pici_writer_opts *opts)
+static enum pici_status check_opts(struct pici_writer *writer, const struct pici_writer_opts *options)
 {
     static const struct pici_writer_opts defaults = PICI_WRITER_OPTS_INIT;
-    w->opts = defaults;
+    writer->options = defaults;
     const size_t first = SIZED_THROUGH(struct pici_writer_opts, chunk_elements);
-    enum pici_status s = opts ? sized_read(&w->opts, sizeof w->opts, first, opts) : PICI_OK;
-    if (s)
-        return fail(w, s, s == PICI_E_ARG ? "options are not initialized" : "options of a newer version are set");
-    if (w->opts.threads < 0 || !w->opts.chunk_elements || w->opts.chunk_elements > PICI_CHUNK_MAX)
-        return fail(w, PICI_E_ARG, "threads are not negative, chunk elements are 1 to %u", PICI_CHUNK_MAX);
-    if (!pici_format_name(w->opts.format))
-        return fail(w, PICI_E_ARG, "unknown format %d", (int)w->opts.format);
-    if (w->opts.zeros != PICI_ZEROS_EXACT && w->opts.zeros != PICI_ZEROS_BY_VALUE)
-        return fail(w, PICI_E_ARG, "zeros are exact (0) or by value (1), not %d", (int)w->opts.zeros);
-    if (w->opts.version > FILE_VERSION)
-        return fail(w, PICI_E_ARG, "versions of the file format are 1 and 2, not %" PRIu64, w->opts.version);
-    if (!w->opts.version)
-        w->opts.version = FILE_VERSION;
-    if (w->opts.pack != PICI_PACK_NONE && w->opts.pack != PICI_PACK_PLANES && w->opts.pack != PICI_PACK_FAST)
-        return fail(w, PICI_E_ARG, "pack is none (0), planes (1) or fast (3), not %d", (int)w->opts.pack);
-    s = pici_zstd_level(w->opts.zstd_level);
-    if (s == PICI_E_UNSUPPORTED)
-        return fail(w, s, "needs zstd, which this build does not have");
-    return s ? fail(w, s, "zstd has no level %d", w->opts.zstd_level) : PICI_OK;
+    enum pici_status status = options ? sized_read(&writer->options, sizeof writer->options, first, options) : PICI_OK;
+    if (status)
+        return fail(writer, status,
+                    status == PICI_E_ARG ? "options are not initialized" : "options of a newer version are set");
+    if (writer->options.threads < 0 || !writer->options.chunk_elements ||
+        writer->options.chunk_elements > PICI_CHUNK_MAX)
+        return fail(writer, PICI_E_ARG, "threads are not negative, chunk elements are 1 to %u", PICI_CHUNK_MAX);
+    if (!pici_format_name(writer->options.format))
+        return fail(writer, PICI_E_ARG, "unknown format %d", (int)writer->options.format);
+    if (writer->options.zeros != PICI_ZEROS_EXACT && writer->options.zeros != PICI_ZEROS_BY_VALUE)
+        return fail(writer, PICI_E_ARG, "zeros are exact (0) or by value (1), not %d", (int)writer->options.zeros);
+    if (writer->options.version > FILE_VERSION)
+        return fail(writer, PICI_E_ARG, "versions of the file format are 1 and 2, not %" PRIu64,
+                    writer->options.version);
+    if (!writer->options.version)
+        writer->options.version = FILE_VERSION;
+    if (writer->options.pack != PICI_PACK_NONE && writer->options.pack != PICI_PACK_PLANES &&
+        writer->options.pack != PICI_PACK_FAST)
+        return fail(writer, PICI_E_ARG, "pack is none (0), planes (1) or fast (3), not %d", (int)writer->options.pack);
+    status = pici_zstd_level(writer->options.zstd_level);
+    if (status == PICI_E_UNSUPPORTED)
+        return fail(writer, status, "needs zstd, which this build does not have");
+    return status ? fail(writer, status, "zstd has no level %d", writer->options.zstd_level) : PICI_OK;
 }
 
-static enum pici_status start(struct pici_writer *w, const struct pici_attr *attrs, size_t n,
-                              const struct pici_writer_opts *opts)
+static enum pici_status start(struct pici_writer *writer, const struct pici_attr *attributes, size_t attribute_count,
+                              const struct pici_writer_opts *options)
 {
-    enum pici_status s = check_opts(w, opts);
-    if (!s && !w->write)
-        s = fail(w, PICI_E_ARG, "no callback");
-    if (s)
-        return s;
-    w->slots = pici_thread_count(w->opts.threads, UINT64_MAX);
-    w->packers = calloc((size_t)w->slots, sizeof *w->packers);
-    w->out = malloc(OUT_BYTES);
-    return w->packers && w->out ? begin(w, attrs, n) : no_memory(w, "the writer");
+    enum pici_status status = check_opts(writer, options);
+    if (!status && !writer->write)
+        status = fail(writer, PICI_E_ARG, "no callback");
+    if (status)
+        return status;
+    writer->slots = pici_thread_count(writer->options.threads, UINT64_MAX);
+    writer->packers = calloc((size_t)writer->slots, sizeof *writer->packers);
+    writer->output = malloc(OUT_BYTES);
+    return writer->packers && writer->output ? begin(writer, attributes, attribute_count)
+                                             : no_memory(writer, "the writer");
 }
 
-enum pici_status pici_writer_open(struct pici_writer **out, pici_write_fn write, void *ctx,
-                                  const struct pici_attr *attrs, size_t n_attrs, const struct pici_writer_opts *opts)
-{
-    if (!out)
-        return PICI_E_ARG;
-    struct pici_writer *w = *out = calloc(1, sizeof *w);
-    if (!w)
-        return PICI_E_NOMEM;
-    w->write = write;
-    w->ctx = ctx;
-    enum pici_status s = start(w, attrs, n_attrs, opts);
-    w->failed = s;
-    return s;
-}
-
-enum pici_status pici_writer_open_fd(struct pici_writer **out, int fd, const struct pici_attr *attrs, size_t n_attrs,
-                                     const struct pici_writer_opts *opts)
+enum pici_status pici_writer_open(struct pici_writer **out, pici_write_fn write, void *context,
+                                  const struct pici_attr *attributes, size_t n_attrs,
+                                  const struct pici_writer_opts *options)
 {
     if (!out)
         return PICI_E_ARG;
-    struct pici_writer *w = *out = calloc(1, sizeof *w);
-    if (!w)
+    struct pici_writer *writer = *out = calloc(1, sizeof *writer);
+    if (!writer)
         return PICI_E_NOMEM;
-    w->write = pici_fd_write;
-    w->fd = fd;
-    w->ctx = &w->fd;
-    enum pici_status s = start(w, attrs, n_attrs, opts);
-    w->failed = s;
-    return s;
+    writer->write = write;
+    writer->context = context;
+    enum pici_status status = start(writer, attributes, n_attrs, options);
+    writer->failed = status;
+    return status;
+}
+
+enum pici_status pici_writer_open_fd(struct pici_writer **out, int descriptor, const struct pici_attr *attributes,
+                                     size_t n_attrs, const struct pici_writer_opts *options)
+{
+    if (!out)
+        return PICI_E_ARG;
+    struct pici_writer *writer = *out = calloc(1, sizeof *writer);
+    if (!writer)
+        return PICI_E_NOMEM;
+    writer->write = pici_fd_write;
+    writer->descriptor = descriptor;
+    writer->context = &writer->descriptor;
+    enum pici_status status = start(writer, attributes, n_attrs, options);
+    writer->failed = status;
+    return status;
 }
 
 /* ---- Chunks ---- */
 
-static enum pici_status emit_chunk(struct pici_writer *w, const struct pici_packer *k)
+static enum pici_status emit_chunk(struct pici_writer *writer, const struct pici_packer *packer)
 {
-    const struct pici_buf *body = k->kind == REC_ZSTD ? &k->frame : &k->block;
-    uint64_t offset = w->at, hash,
-             body_hash = k->kind == REC_ZSTD ? pici_xxh64(body->p, body->len, 0) : load_le64(body->p + HDR_CHECKSUM);
-    enum pici_status s = emit_header(w, k->kind, body->len, 0, body_hash, &hash);
-    if (!s)
-        s = emit(w, body->p, body->len);
-    if (!s)
-        s = emit_padding(w);
-    if (!s && (s = pici_index_chunk(&w->index, offset, hash)) != PICI_OK)
-        no_memory(w, "the index");
-    return s;
+    const struct pici_buf *body = packer->kind == REC_ZSTD ? &packer->frame : &packer->block;
+    uint64_t offset = writer->position, header_hash,
+             body_hash = packer->kind == REC_ZSTD ? pici_xxh64(body->data, body->size, 0)
+                                                  : load_le64(body->data + HDR_CHECKSUM);
+    enum pici_status status = emit_header(writer, packer->kind, body->size, 0, body_hash, &header_hash);
+    if (!status)
+        status = emit(writer, body->data, body->size);
+    if (!status)
+        status = emit_padding(writer);
+    if (!status && (status = pici_index_chunk(&writer->index, offset, header_hash)) != PICI_OK)
+        no_memory(writer, "the index");
+    return status;
 }
 
-static enum pici_status emit_packed_chunk(struct pici_writer *w, const struct pici_packer *k)
+static enum pici_status emit_packed_chunk(struct pici_writer *writer, const struct pici_packer *packer)
 {
-    if (k->status == PICI_E_NOMEM)
-        return no_memory(w, "a chunk");
-    if (k->status)
-        return w->failed = fail(w, k->status, "cannot encode a chunk: %s", pici_strerror(k->status));
-    return emit_chunk(w, k);
+    if (packer->status == PICI_E_NOMEM)
+        return no_memory(writer, "a chunk");
+    if (packer->status)
+        return writer->failed =
+                   fail(writer, packer->status, "cannot encode a chunk: %s", pici_strerror(packer->status));
+    return emit_chunk(writer, packer);
+}
+
+/* How chunks of the current tensor, or of the open table, are encoded: each by one thread. */
+static struct pici_pack_how pack_options(const struct pici_writer *writer, enum pici_dtype dtype)
+{
+    return (struct pici_pack_how){.dtype = dtype,
+                                  .format = writer->options.format,
+                                  .threads = 1,
+                                  .zstd_level = writer->options.zstd_level,
+                                  .zeros = writer->exact ? PICI_ZEROS_EXACT : writer->options.zeros,
+                                  .pack = writer->options.pack};
 }
 
 /* Write the open table, if there is one, and its chunks. */
-static enum pici_status emit_table(struct pici_writer *w)
+static enum pici_status emit_table(struct pici_writer *writer)
 {
-    if (!w->index.open)
+    if (!writer->index.open)
         return PICI_OK;
-    const struct pici_table *t = pici_index_table_of(&w->index, w->index.n - 1);
-    const uint64_t offset = w->at;
-    struct pici_packer *k = &w->packers[0];
-    struct stored as;
-    uint64_t hash;
-    enum pici_status s = emit_described(w, REC_TABL, w->index.body.p, w->index.body.len, &as, &hash);
-    if (!s && (s = pici_index_close(&w->index, offset, hash, as.p, as.len, as.unpacked)) != PICI_OK)
-        no_memory(w, "the index");
-    struct pici_pack_how how = {.format = w->opts.format,
-                                .threads = 1,
-                                .zstd_level = w->opts.zstd_level,
-                                .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros,
-                                .pack = w->opts.pack};
-    for (int i = 0; i < DTYPES && !s; i++) {
-        how.dtype = (enum pici_dtype)i;
-        w->common[i].len = 0;
-        if (!t->count[i])
+    const struct pici_table *table = pici_index_table_of(&writer->index, writer->index.count - 1);
+    const uint64_t offset = writer->position;
+    struct pici_packer *packer = &writer->packers[0];
+    struct stored stored;
+    uint64_t header_hash;
+    enum pici_status status =
+        emit_described(writer, REC_TABL, writer->index.body.data, writer->index.body.size, &stored, &header_hash);
+    if (!status && (status = pici_index_close(&writer->index, offset, header_hash, stored.bytes, stored.size,
+                                              stored.unpacked)) != PICI_OK)
+        no_memory(writer, "the index");
+    for (int i = 0; i < DTYPES && !status; i++) {
+        const struct pici_pack_how options = pack_options(writer, (enum pici_dtype)i);
+        writer->common[i].size = 0;
+        if (!table->elements[i])
             continue;
-        pici_pack_chunk(k, NULL, w->common[i].p, t->count[i], &how);
-        s = emit_packed_chunk(w, k);
+        pici_pack_chunk(packer, NULL, writer->common[i].data, table->elements[i], &options);
+        status = emit_packed_chunk(writer, packer);
     }
-    w->exact = 0;
-    return s;
+    writer->exact = 0;
+    return status;
 }
 
 /* ---- Tensors ---- */
 
 /* Begin a public call: clears the error message. Returns the status of a failure that has ended the writer. */
-static enum pici_status enter(struct pici_writer *w)
+static enum pici_status enter(struct pici_writer *writer)
 {
-    if (!w)
+    if (!writer)
         return PICI_E_ARG;
-    if (w->failed)
-        return w->failed;
-    w->error[0] = '\0';
-    return w->finished ? fail(w, PICI_E_ARG, "the file is finished") : PICI_OK;
+    if (writer->failed)
+        return writer->failed;
+    writer->error[0] = '\0';
+    return writer->finished ? fail(writer, PICI_E_ARG, "the file is finished") : PICI_OK;
 }
 
-static enum pici_status incomplete(struct pici_writer *w)
+static enum pici_status incomplete(struct pici_writer *writer)
 {
-    struct pici_desc d;
+    struct pici_desc description;
     char quoted[PICI_QUOTE_CAP];
-    pici_index_desc(&w->index, w->index.n - 1, &d);
-    return fail(w, PICI_E_ARG, "tensor %s: %" PRIu64 " of %" PRIu64 " bytes are missing",
-                pici_quote(quoted, d.name, d.name_len), w->left, (d.count * d.width));
+    pici_index_desc(&writer->index, writer->index.count - 1, &description);
+    return fail(writer, PICI_E_ARG, "tensor %s: %" PRIu64 " of %" PRIu64 " bytes are missing",
+                pici_quote(quoted, description.name, description.name_size), writer->missing,
+                (description.count * description.width));
 }
 
-/* t's description to w->text and w->desc. */
-static enum pici_status describe(struct pici_writer *w, const struct pici_tensor *t)
+/* The tensor's description to writer->body and writer->description. */
+static enum pici_status describe(struct pici_writer *writer, const struct pici_tensor *tensor)
 {
     char quoted[PICI_QUOTE_CAP];
     uint64_t count;
-    size_t width = pici_dtype_width(t->dtype), other;
-    if ((t->name_len && !t->name) || (t->rank && !t->shape))
-        return fail(w, PICI_E_ARG, "a tensor whose name or shape is null");
-    if (t->name_len > PICI_NAME_MAX)
-        return fail(w, PICI_E_ARG, "a tensor's name of %zu bytes, more than %u", t->name_len, PICI_NAME_MAX);
-    pici_quote(quoted, t->name, t->name_len);
+    size_t width = pici_dtype_width(tensor->dtype), other;
+    if ((tensor->name_len && !tensor->name) || (tensor->rank && !tensor->shape))
+        return fail(writer, PICI_E_ARG, "a tensor whose name or shape is null");
+    if (tensor->name_len > PICI_NAME_MAX)
+        return fail(writer, PICI_E_ARG, "a tensor's name of %zu bytes, more than %u", tensor->name_len, PICI_NAME_MAX);
+    pici_quote(quoted, tensor->name, tensor->name_len);
     if (!width)
-        return fail(w, PICI_E_ARG, "tensor %s: unknown dtype %d", quoted, (int)t->dtype);
-    if (t->rank > PICI_RANK_MAX)
-        return fail(w, PICI_E_ARG, "tensor %s: %u dimensions, more than %u", quoted, t->rank, PICI_RANK_MAX);
-    if (!pici_shape_count(&count, t->rank, t->shape, width))
-        return fail(w, PICI_E_ARG, "tensor %s: the shape is beyond 2^63 bytes", quoted);
-    if (pici_index_find(&w->index, t->name, t->name_len, &other))
-        return fail(w, PICI_E_ARG, "two tensors are named %s", quoted);
+        return fail(writer, PICI_E_ARG, "tensor %s: unknown dtype %d", quoted, (int)tensor->dtype);
+    if (tensor->rank > PICI_RANK_MAX)
+        return fail(writer, PICI_E_ARG, "tensor %s: %u dimensions, more than %u", quoted, tensor->rank, PICI_RANK_MAX);
+    if (!pici_shape_count(&count, tensor->rank, tensor->shape, width))
+        return fail(writer, PICI_E_ARG, "tensor %s: the shape is beyond 2^63 bytes", quoted);
+    if (pici_index_find(&writer->index, tensor->name, tensor->name_len, &other))
+        return fail(writer, PICI_E_ARG, "two tensors are named %s", quoted);
 
-    size_t name_at = DESC_HEADER_BYTES + 8 * (size_t)t->rank, bytes = name_at + text_bytes(t->name_len);
-    if (pici_buf_fit(&w->text, bytes))
-        return no_memory(w, "the tensor's description");
-    uint8_t *p = w->text.p;
-    memset(p, 0, bytes);
-    p[DESC_DTYPE] = (uint8_t)t->dtype;
-    p[DESC_RANK] = (uint8_t)t->rank;
-    store_le32(p + DESC_CHUNK, w->opts.chunk_elements);
-    store_le32(p + DESC_NAME_LEN, (uint32_t)t->name_len);
-    store_le32(p + DESC_ATTRS, (uint32_t)t->n_attrs);
-    for (unsigned i = 0; i < t->rank; i++)
-        store_le64(p + DESC_HEADER_BYTES + 8 * i, t->shape[i]);
-    if (t->name_len)
-        memcpy(p + name_at, t->name, t->name_len);
-    w->text.len = bytes;
+    size_t name_at = DESC_HEADER_BYTES + 8 * (size_t)tensor->rank, bytes = name_at + text_bytes(tensor->name_len);
+    if (pici_buf_fit(&writer->body, bytes))
+        return no_memory(writer, "the tensor's description");
+    uint8_t *data = writer->body.data;
+    memset(data, 0, bytes);
+    data[DESC_DTYPE] = (uint8_t)tensor->dtype;
+    data[DESC_RANK] = (uint8_t)tensor->rank;
+    store_le32(data + DESC_CHUNK, writer->options.chunk_elements);
+    store_le32(data + DESC_NAME_LEN, (uint32_t)tensor->name_len);
+    store_le32(data + DESC_ATTRS, (uint32_t)tensor->n_attrs);
+    for (unsigned i = 0; i < tensor->rank; i++)
+        store_le64(data + DESC_HEADER_BYTES + 8 * i, tensor->shape[i]);
+    if (tensor->name_len)
+        memcpy(data + name_at, tensor->name, tensor->name_len);
+    writer->body.size = bytes;
     return PICI_OK;
 }
 
 /* Copy the caller's struct. After an error the writer goes on. */
-static enum pici_status take_tensor(struct pici_writer *w, struct pici_tensor *own, const struct pici_tensor *t)
+static enum pici_status take_tensor(struct pici_writer *writer, struct pici_tensor *checked,
+                                    const struct pici_tensor *tensor)
 {
-    enum pici_status s = sized_read(own, sizeof *own, sizeof *own, t);
-    if (s == PICI_E_UNSUPPORTED) {
-        fail(w, PICI_E_ARG, "members of a newer version of the tensor are set");
-        return s;
+    enum pici_status status = sized_read(checked, sizeof *checked, sizeof *checked, tensor);
+    if (status == PICI_E_UNSUPPORTED) {
+        fail(writer, PICI_E_ARG, "members of a newer version of the tensor are set");
+        return status;
     }
-    return s ? fail(w, s, "a tensor that is not initialized") : PICI_OK;
+    return status ? fail(writer, status, "a tensor that is not initialized") : PICI_OK;
 }
 
-/* Whether the tensor of w->desc, whose description and attributes are w->text, goes into a table. */
-static int is_small(const struct pici_writer *w)
+/* Whether the tensor of writer->description, whose description and attributes are writer->body, goes into a table. */
+static int is_small(const struct pici_writer *writer)
 {
-    const struct pici_desc *d = &w->desc;
-    return w->opts.version > FILE_VERSION_FIRST && d->count <= d->chunk_elements &&
-           d->count <= SMALL_ELEMENTS / d->width && w->text.len <= SMALL_DESCRIPTION;
+    const struct pici_desc *description = &writer->description;
+    return writer->options.version > FILE_VERSION_FIRST && description->count <= description->chunk_elements &&
+           description->count <= SMALL_ELEMENTS / description->width && writer->body.size <= SMALL_DESCRIPTION;
 }
 
 /* Begin a record of its own for the tensor. */
-static enum pici_status begin_tensor(struct pici_writer *w)
+static enum pici_status begin_tensor(struct pici_writer *writer)
 {
-    struct stored as;
-    uint64_t hash = 0;
-    enum pici_status s = emit_table(w);
-    const uint64_t offset = w->at;
-    w->exact = 0;
-    if (!s)
-        s = emit_described(w, REC_TENS, w->text.p, w->text.len, &as, &hash);
-    if (!s && (s = pici_index_tensor(&w->index, offset, hash, w->text.p, w->desc.bytes)) != PICI_OK)
-        no_memory(w, "the index");
-    return s;
+    struct stored stored;
+    uint64_t header_hash = 0;
+    enum pici_status status = emit_table(writer);
+    const uint64_t offset = writer->position;
+    writer->exact = 0;
+    if (!status)
+        status = emit_described(writer, REC_TENS, writer->body.data, writer->body.size, &stored, &header_hash);
+    if (!status && (status = pici_index_tensor(&writer->index, offset, header_hash, writer->body.data,
+                                               writer->description.bytes)) != PICI_OK)
+        no_memory(writer, "the index");
+    return status;
 }
 
 /* Put the tensor into the open table; into the next one if that is full. */
-static enum pici_status begin_small(struct pici_writer *w)
+static enum pici_status begin_small(struct pici_writer *writer)
 {
-    const struct pici_desc *d = &w->desc;
-    enum pici_status s = PICI_OK;
-    if (w->index.open) {
-        const struct pici_table *t = pici_index_table_of(&w->index, w->index.n - 1);
-        if (t->bytes + w->text.len > TABLE_BYTES || t->element_bytes + d->count * d->width > TABLE_ELEMENTS)
-            s = emit_table(w);
+    const struct pici_desc *description = &writer->description;
+    enum pici_status status = PICI_OK;
+    if (writer->index.open) {
+        const struct pici_table *table = pici_index_table_of(&writer->index, writer->index.count - 1);
+        if (table->bytes + writer->body.size > TABLE_BYTES ||
+            table->element_bytes + description->count * description->width > TABLE_ELEMENTS)
+            status = emit_table(writer);
     }
-    struct pici_buf *common = &w->common[d->dtype];
-    if (!s &&
-        (pici_buf_fit(common, d->count ? TABLE_ELEMENTS : 0) || pici_index_small(&w->index, w->text.p, w->text.len)))
-        s = no_memory(w, "the elements of small tensors");
-    return s;
+    struct pici_buf *common = &writer->common[description->dtype];
+    if (!status && (pici_buf_fit(common, description->count ? TABLE_ELEMENTS : 0) ||
+                    pici_index_small(&writer->index, writer->body.data, writer->body.size)))
+        status = no_memory(writer, "the elements of small tensors");
+    return status;
 }
 
-enum pici_status pici_writer_tensor(struct pici_writer *w, const struct pici_tensor *tensor)
+enum pici_status pici_writer_tensor(struct pici_writer *writer, const struct pici_tensor *tensor)
 {
-    struct pici_tensor own = PICI_TENSOR_INIT;
+    struct pici_tensor checked = PICI_TENSOR_INIT;
     const struct pici_attr **sorted;
     uint64_t bytes;
-    enum pici_status s = enter(w);
-    if (s)
-        return s;
-    if (w->left)
-        return incomplete(w);
+    enum pici_status status = enter(writer);
+    if (status)
+        return status;
+    if (writer->missing)
+        return incomplete(writer);
     if (!tensor)
-        return fail(w, PICI_E_ARG, "tensor is null");
-    s = take_tensor(w, &own, tensor);
-    if (s)
-        return s;
-    s = sort_attrs(w, &sorted, own.attrs, own.n_attrs, &bytes);
-    if (!s)
-        s = describe(w, &own);
-    if (!s && bytes > PICI_TENSOR_META_MAX - w->text.len)
-        s = fail(w, PICI_E_ARG, "a tensor's name and attributes take %" PRIu64 " bytes, more than %u",
-                 (bytes + w->text.len), PICI_TENSOR_META_MAX);
-    if (!s)
-        s = add_attrs(w, sorted, own.n_attrs, bytes);
+        return fail(writer, PICI_E_ARG, "tensor is null");
+    status = take_tensor(writer, &checked, tensor);
+    if (status)
+        return status;
+    status = sort_attrs(writer, &sorted, checked.attrs, checked.n_attrs, &bytes);
+    if (!status)
+        status = describe(writer, &checked);
+    if (!status && bytes > PICI_TENSOR_META_MAX - writer->body.size)
+        status = fail(writer, PICI_E_ARG, "a tensor's name and attributes take %" PRIu64 " bytes, more than %u",
+                      (bytes + writer->body.size), PICI_TENSOR_META_MAX);
+    if (!status)
+        status = add_attrs(writer, sorted, checked.n_attrs, bytes);
     free(sorted);
-    if (s)
-        return s;
-    pici_desc_parse(&w->desc, w->text.p, w->text.len);
-    w->small = is_small(w);
-    s = w->small ? begin_small(w) : begin_tensor(w);
-    if (!s)
-        w->left = w->desc.count * w->desc.width;
-    return s;
+    if (status)
+        return status;
+    pici_desc_parse(&writer->description, writer->body.data, writer->body.size);
+    writer->small = is_small(writer);
+    status = writer->small ? begin_small(writer) : begin_tensor(writer);
+    if (!status)
+        writer->missing = writer->description.count * writer->description.width;
+    return status;
 }
 
 /* ---- Data ---- */
 
 struct batch {
-    struct pici_writer *w;
-    const uint8_t *base, *src; /* base: null unless a delta */
+    struct pici_writer *writer;
+    const uint8_t *base, *source; /* base: null unless a delta */
     uint64_t elements;
-    struct pici_pack_how how;
+    struct pici_pack_how options;
 };
 
-static void pack(void *context, int i)
+static void pack(void *context, int number)
 {
-    const struct batch *b = context;
-    uint64_t chunk = b->w->desc.chunk_elements, first = (uint64_t)i * chunk, n = b->elements - first;
-    size_t at = (size_t)first * b->w->desc.width;
-    pici_pack_chunk(&b->w->packers[i], b->base ? b->base + at : NULL, b->src + at, n < chunk ? n : chunk, &b->how);
+    const struct batch *batch = context;
+    const struct pici_desc *description = &batch->writer->description;
+    const uint64_t first_element = (uint64_t)number * description->chunk_elements;
+    const size_t position = (size_t)first_element * description->width;
+    const uint8_t *base = batch->base ? batch->base + position : NULL;
+    uint64_t count = batch->elements - first_element;
+    if (count > description->chunk_elements)
+        count = description->chunk_elements;
+    pici_pack_chunk(&batch->writer->packers[number], base, batch->source + position, count, &batch->options);
 }
 
-/* Encode and write the elements of at most w->slots chunks. Only the tensor's last chunk may be shorter than the
+/* Encode and write the elements of at most writer->slots chunks. Only the tensor's last chunk may be shorter than the
  * others. */
-static enum pici_status put_chunks(struct pici_writer *w, const void *base, const void *src, uint64_t elements)
+static enum pici_status put_chunks(struct pici_writer *writer, const void *base_elements, const void *source,
+                                   uint64_t elements)
 {
-    int n = (int)((elements - 1) / w->desc.chunk_elements) + 1;
-    struct batch b = {.w = w, .base = base, .src = src, .elements = elements};
-    b.how = (struct pici_pack_how){.dtype = w->desc.dtype,
-                                   .format = w->opts.format,
-                                   .threads = n == 1 ? w->opts.threads : 1,
-                                   .zstd_level = w->opts.zstd_level,
-                                   .zeros = w->exact ? PICI_ZEROS_EXACT : w->opts.zeros,
-                                   .pack = w->opts.pack};
-    pici_chunks_parallel(n, pack, &b);
-    enum pici_status s = PICI_OK;
-    for (int i = 0; i < n && !s; i++)
-        s = emit_packed_chunk(w, &w->packers[i]);
-    return s;
+    int chunk_count = (int)((elements - 1) / writer->description.chunk_elements) + 1;
+    struct batch batch = {.writer = writer, .base = base_elements, .source = source, .elements = elements};
+    batch.options = pack_options(writer, writer->description.dtype);
+    batch.options.threads = chunk_count == 1 ? writer->options.threads : 1;
+    pici_chunks_parallel(chunk_count, pack, &batch);
+    enum pici_status status = PICI_OK;
+    for (int i = 0; i < chunk_count && !status; i++)
+        status = emit_packed_chunk(writer, &writer->packers[i]);
+    return status;
 }
 
 /* Append elements to a buffer with room for them; of a delta, the difference. */
-static void stage(struct pici_buf *b, const uint8_t *base, const uint8_t *p, size_t n)
+static void stage(struct pici_buf *buffer, const uint8_t *base_elements, const uint8_t *bytes, size_t size)
 {
-    uint8_t *to = b->p + b->len;
-    memcpy(to, p, n);
-    for (size_t i = 0; base && i < n; i++)
-        to[i] ^= base[i];
-    b->len += n;
+    uint8_t *target = buffer->data + buffer->size;
+    memcpy(target, bytes, size);
+    for (size_t i = 0; base_elements && i < size; i++)
+        target[i] ^= base_elements[i];
+    buffer->size += size;
 }
 
 /* base: null unless the elements are a delta. */
-static enum pici_status put(struct pici_writer *w, const uint8_t *base, const void *p, size_t bytes)
+static enum pici_status put(struct pici_writer *writer, const uint8_t *base_elements, const void *data, size_t bytes)
 {
-    enum pici_status s = enter(w);
-    if (s)
-        return s;
-    if (bytes && !p)
-        return fail(w, PICI_E_ARG, "data is null");
-    if (bytes > w->left)
-        return fail(w, PICI_E_ARG, "%zu bytes of data where %" PRIu64 " are missing", bytes, w->left);
-    const uint8_t *at = p;
-    w->exact = w->exact || (bytes && base);
-    if (w->small && bytes) {
-        stage(&w->common[w->desc.dtype], base, at, bytes);
-        w->left -= bytes;
+    enum pici_status status = enter(writer);
+    if (status)
+        return status;
+    if (bytes && !data)
+        return fail(writer, PICI_E_ARG, "data is null");
+    if (bytes > writer->missing)
+        return fail(writer, PICI_E_ARG, "%zu bytes of data where %" PRIu64 " are missing", bytes, writer->missing);
+    const uint8_t *next = data;
+    writer->exact = writer->exact || (bytes && base_elements);
+    if (writer->small && bytes) {
+        stage(&writer->common[writer->description.dtype], base_elements, next, bytes);
+        writer->missing -= bytes;
         return PICI_OK;
     }
-    while (bytes && !s) {
-        uint64_t batch = (uint64_t)w->slots * w->desc.chunk_elements * w->desc.width, whole = w->staged.len + w->left;
+    while (bytes && !status) {
+        uint64_t batch = (uint64_t)writer->slots * writer->description.chunk_elements * writer->description.width,
+                 whole = writer->staged.size + writer->missing;
         if (whole > batch)
             whole = batch; /* a batch, or the rest of the tensor */
-        if (!w->staged.len && bytes >= whole) {
-            w->left -= whole;
-            s = put_chunks(w, base, at, whole / w->desc.width);
-            at += whole;
-            base = base ? base + whole : NULL;
+        if (!writer->staged.size && bytes >= whole) {
+            writer->missing -= whole;
+            status = put_chunks(writer, base_elements, next, whole / writer->description.width);
+            next += whole;
+            base_elements = base_elements ? base_elements + whole : NULL;
             bytes -= (size_t)whole;
             continue;
         }
-        size_t n = whole - w->staged.len < bytes ? (size_t)(whole - w->staged.len) : bytes;
-        if (pici_buf_fit(&w->staged, whole))
-            return no_memory(w, "a chunk");
-        stage(&w->staged, base, at, n);
-        w->left -= n;
-        at += n;
-        base = base ? base + n : NULL;
-        bytes -= n;
-        if (w->staged.len == whole) {
-            w->staged.len = 0;
-            s = put_chunks(w, NULL, w->staged.p, whole / w->desc.width);
+        size_t size = whole - writer->staged.size < bytes ? (size_t)(whole - writer->staged.size) : bytes;
+        if (pici_buf_fit(&writer->staged, whole))
+            return no_memory(writer, "a chunk");
+        stage(&writer->staged, base_elements, next, size);
+        writer->missing -= size;
+        next += size;
+        base_elements = base_elements ? base_elements + size : NULL;
+        bytes -= size;
+        if (writer->staged.size == whole) {
+            writer->staged.size = 0;
+            status = put_chunks(writer, NULL, writer->staged.data, whole / writer->description.width);
         }
     }
-    return s;
+    return status;
 }
 
-enum pici_status pici_writer_data(struct pici_writer *w, const void *p, size_t bytes)
+enum pici_status pici_writer_data(struct pici_writer *writer, const void *data, size_t bytes)
 {
-    return put(w, NULL, p, bytes);
+    return put(writer, NULL, data, bytes);
 }
 
-enum pici_status pici_writer_diff(struct pici_writer *w, const void *base, const void *p, size_t bytes)
+enum pici_status pici_writer_diff(struct pici_writer *writer, const void *base_elements, const void *data, size_t bytes)
 {
-    if (w && bytes && !base)
-        return w->failed ? w->failed : fail(w, PICI_E_ARG, "the base is null");
-    return put(w, base, p, bytes);
+    if (writer && bytes && !base_elements)
+        return writer->failed ? writer->failed : fail(writer, PICI_E_ARG, "the base is null");
+    return put(writer, base_elements, data, bytes);
 }
 
 /* ---- The end ---- */
 
-static enum pici_status emit_index(struct pici_writer *w)
+static enum pici_status emit_index(struct pici_writer *writer)
 {
-    const struct pici_buf *body = &w->index.bytes;
-    uint64_t offset = w->at, hash;
+    const struct pici_buf *body = &writer->index.bytes;
+    uint64_t offset = writer->position, header_hash;
     uint8_t trailer[TRAILER_BYTES];
-    enum pici_status s = emit_header(w, REC_INDX, body->len, 0, pici_xxh64(body->p, body->len, 0), &hash);
-    if (!s)
-        s = emit(w, body->p, body->len);
-    if (!s)
-        s = emit_padding(w);
-    if (s)
-        return s;
+    enum pici_status status =
+        emit_header(writer, REC_INDX, body->size, 0, pici_xxh64(body->data, body->size, 0), &header_hash);
+    if (!status)
+        status = emit(writer, body->data, body->size);
+    if (!status)
+        status = emit_padding(writer);
+    if (status)
+        return status;
     store_le64(trailer + TRAILER_INDEX, offset);
-    store_le64(trailer + TRAILER_INDEX_HASH, hash);
+    store_le64(trailer + TRAILER_INDEX_HASH, header_hash);
     store_le64(trailer + TRAILER_HASH, pici_xxh64(trailer, TRAILER_HASH, 0));
     memcpy(trailer + TRAILER_MAGIC, FILE_END_MAGIC, 8);
-    return emit(w, trailer, sizeof trailer);
+    return emit(writer, trailer, sizeof trailer);
 }
 
-enum pici_status pici_writer_finish(struct pici_writer *w)
+enum pici_status pici_writer_finish(struct pici_writer *writer)
 {
-    enum pici_status s = enter(w);
-    if (s)
-        return s;
-    if (w->left)
-        return incomplete(w);
-    s = emit_table(w);
-    if (!s)
-        s = emit_index(w);
-    if (!s)
-        s = flush(w);
-    w->finished = !s;
-    return s;
+    enum pici_status status = enter(writer);
+    if (status)
+        return status;
+    if (writer->missing)
+        return incomplete(writer);
+    status = emit_table(writer);
+    if (!status)
+        status = emit_index(writer);
+    if (!status)
+        status = flush(writer);
+    writer->finished = !status;
+    return status;
 }
 
-const char *pici_writer_error(const struct pici_writer *w)
+const char *pici_writer_error(const struct pici_writer *writer)
 {
-    return w ? w->error : "out of memory, or a wrong argument";
+    return writer ? writer->error : "out of memory, or a wrong argument";
 }
 
-void pici_writer_close(struct pici_writer *w)
+void pici_writer_close(struct pici_writer *writer)
 {
-    if (!w)
+    if (!writer)
         return;
-    for (int i = 0; w->packers && i < w->slots; i++)
-        pici_packer_free(&w->packers[i]);
-    free(w->packers);
-    free(w->out);
-    pici_buf_free(&w->staged);
-    pici_buf_free(&w->text);
-    pici_buf_free(&w->packed);
+    for (int i = 0; writer->packers && i < writer->slots; i++)
+        pici_packer_free(&writer->packers[i]);
+    free(writer->packers);
+    free(writer->output);
+    pici_buf_free(&writer->staged);
+    pici_buf_free(&writer->body);
+    pici_buf_free(&writer->packed);
     for (int i = 0; i < DTYPES; i++)
-        pici_buf_free(&w->common[i]);
-    pici_index_free(&w->index);
-    free(w);
+        pici_buf_free(&writer->common[i]);
+    pici_index_free(&writer->index);
+    free(writer);
 }
