@@ -207,7 +207,7 @@ static void expect_found(const struct rest *r, size_t i)
 {
     enum { CAP = 8192 };
     static uint8_t back[CAP], want[CAP];
-    const char *words = i < 16 ? "the file header" : i < r->meta_end ? "the file's attributes" : "";
+    const char *words = i < 16 ? "file header" : i < r->meta_end ? "the file's attributes" : "";
     const size_t wanted = rest_of(r, i, want);
     for (unsigned c = 0; c < r->chunks; c++)
         if (i >= r->chunk[c].begin && i < r->chunk[c].end)
