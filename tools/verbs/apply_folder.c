@@ -215,7 +215,7 @@ int apply_folders(const struct tool_options *options, delta_applier *apply)
 {
     struct job job = {.apply = apply};
     if (options->nargs != 2)
-        return tool_usage(NULL, "apply: of folders, one delta at a time");
+        return tool_usage(NULL, "apply: folders take one delta at a time: apply the deltas one by one");
     for (int i = 0; i < 2; i++)
         if (!folder_is(options->args[i]))
             return tool_usage(options->args[i], "is a file, and %s is a folder", options->args[!i]);

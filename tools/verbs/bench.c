@@ -399,9 +399,9 @@ int verb_bench(const struct tool_options *options)
     struct bench run = {.options = options, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
     suggest_start(&run.near, options->tensor);
     if (options->nargs == 0 && (options->type || options->tensor))
-        return tool_usage(NULL, "bench: --type and --tensor are for a FILE");
+        return tool_usage(NULL, "bench: --type and --tensor need a FILE");
     if (options->nargs && (options->sparsity || options->bench_bytes_set))
-        return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data, without a FILE");
+        return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data: leave out the FILE");
     const int status = bench(&run);
     free(run.name_storage);
     free(run.source);

@@ -505,7 +505,7 @@ static int inspect_all(const struct tool_options *options)
     int worst = expand_folders(options, &all.args, &all.nargs);
     int status;
     if (all.nargs > 1 && (options->png || options->svg))
-        status = tool_usage(NULL, "inspect: a picture is of one file, and there are %d", all.nargs);
+        status = tool_usage(NULL, "inspect: --png and --svg take one file, not %d: run inspect for each", all.nargs);
     else
         status = inputs_print(&all, options->base ? inspect_delta : inspect_one);
     worst = status > worst ? status : worst;
@@ -520,7 +520,7 @@ int verb_inspect(const struct tool_options *options)
     if (options->png && options->svg && strcmp(options->png, options->svg) == 0)
         return tool_usage(options->png, "cannot be both --png and --svg");
     if (options->base && (options->png || options->svg || options->tensor || options->compare))
-        return tool_usage(NULL, "inspect: --base is without a picture, --tensor and --compare");
+        return tool_usage(NULL, "inspect: --base cannot be combined with --png, --svg, --tensor or --compare");
     TRY(results_check(options, "inspect"));
     return inspect_all(options);
 }

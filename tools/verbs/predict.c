@@ -187,10 +187,10 @@ static int check_plot(const struct predict *prediction, const struct tool_option
     if (options->predict.plot && !is_picture(options))
         return tool_usage(NULL, "--plot is for -o FILE.svg or FILE.png; a page has all plots");
     if (is_picture(options) && prediction->collectives > 1)
-        return tool_usage(NULL, "predict: a picture has one collective; see --collective");
+        return tool_usage(NULL, "predict: a picture shows one collective: choose it with --collective");
     if (is_picture(options) && prediction->densities > 1 &&
         (!options->predict.plot || strcmp(options->predict.plot, "sparsity") != 0))
-        return tool_usage(NULL, "predict: this picture has one density; see --density");
+        return tool_usage(NULL, "predict: this picture shows one density: choose it with --density");
     return TOOL_OK;
 }
 
