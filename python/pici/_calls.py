@@ -137,7 +137,8 @@ class Starting(Options, total=False):
 class Calling(Starting, total=False):
     """or blocking."""
 
-    vendor: Optional[bool]
+    native: Optional[bool]
+    vendor: Optional[bool]  # deprecated: the name of native until version 0.3
 
 
 class StartingGather(Starting, total=False):
@@ -155,7 +156,7 @@ def options_of(
     timeout: Optional[Timeout],
     density: Optional[float],
     latency: Optional[float],
-    vendor: Optional[bool],
+    native: Optional[bool],
     zeros: str,
 ) -> Optional[CollOpts]:
     """The options as _codec has them; None: all are the defaults."""
@@ -170,8 +171,8 @@ def options_of(
         given["density"] = number("density", density, 0, 1)
     if latency is not None:
         given["latency"] = number("latency", latency, 0, 3600)
-    if vendor is not None:
-        given["vendor"] = 1 if vendor else -1
+    if native is not None:
+        given["native"] = 1 if native else -1
     if zeros != "exact":
         given["zeros"] = choice("zeros", zeros, ZEROS)
     return _codec.coll_opts(**given) if given else None
@@ -183,7 +184,7 @@ class Taken(NamedTuple):
     dtype: Optional[DTypeLike] = None
     algorithm: Optional[str] = None
     values: Optional[ValuesLike] = None
-    vendor: Optional[bool] = None
+    native: Optional[bool] = None
     opts: Optional[CollOpts] = None  # as _codec has them
 
 
@@ -196,17 +197,17 @@ def taken(call: str, known: Any, options: Any) -> Taken:
         return _NONE
     only(call, known, options)
     get = options.get
-    algorithm, vendor = get("algorithm"), get("vendor")
+    algorithm, native = get("algorithm"), get("native", get("vendor"))
     opts = options_of(
         algorithm,
         get("format"),
         get("timeout"),
         get("density"),
         get("latency"),
-        vendor,
+        native,
         get("zeros", "exact"),
     )
-    return Taken(get("dtype"), algorithm, get("values"), vendor, opts)
+    return Taken(get("dtype"), algorithm, get("values"), native, opts)
 
 
 # ---- requests
@@ -264,7 +265,7 @@ class Calls:
     _over: str
     _closed: bool
     _on_gpu: bool
-    _vendor: bool  # the library below has collectives of its own,
+    _native: bool  # the library below has collectives of its own,
     _permits: bool  # and the environment permits their use
 
     @overload
@@ -402,7 +403,7 @@ class Calls:
 
     def _call(self, kind: int, send: Any, recv: Any, op: str, options: Taken) -> Any:
         buffer, memory, code, result = self._prepared(kind, send, recv, op, options.dtype)
-        blocks = self._vendor and (self._permits if options.vendor is None else options.vendor)
+        blocks = self._native and (self._permits if options.native is None else options.native)
         self._finish(kind, buffer, memory, code, options, None, blocks)
         return result
 

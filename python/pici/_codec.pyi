@@ -177,7 +177,7 @@ def coll_opts(
     timeout_ms: int = ...,
     density: float = ...,
     latency: float = ...,
-    vendor: int = ...,
+    native: int = ...,
     zeros: int = ...,
 ) -> CollOpts: ...
 def values(

@@ -28,11 +28,11 @@ static PyObject *coll_opts(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;
     static const char *const names[] = {"algorithm", "format", "timeout_ms", "density",
-                                        "latency",   "vendor", "zeros",      NULL};
+                                        "latency",   "native", "zeros",      NULL};
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     int algorithm = opts.algorithm, format = opts.format, zeros = opts.zeros;
     if (!PyArg_ParseTupleAndKeywords(args, named, "|$iiiddii", (char **)(uintptr_t)names, &algorithm, &format,
-                                     &opts.timeout_ms, &opts.density, &opts.latency, &opts.vendor, &zeros))
+                                     &opts.timeout_ms, &opts.density, &opts.latency, &opts.native, &zeros))
         return NULL;
     opts.algorithm = (enum pici_algorithm)algorithm;
     opts.format = (enum pici_format)format;

@@ -32,7 +32,7 @@ Options of the calls, which are the same on all ranks but for timeout and format
     density    a hint: the fraction of elements of one rank that are not zero; not of broadcast and all_gatherv, as the
                next three
     latency    a hint: seconds that a short message takes
-    vendor     of blocking calls; True: dense data may go through the dense collective of MPI or NCCL, whose bits may
+    native     of blocking calls; True: dense data may go through the dense collective of MPI or NCCL, whose bits may
                differ. Such a call cannot be interrupted
     values     a lossy codec, which rounds the elements of messages: a Values, or a dict of its parameters, such as
                {"codec": "qsgd", "bits": 4, "residual": lost}; None: results are exact
@@ -120,8 +120,8 @@ class Comm(Gathers):
         self._over = over
         self._on_gpu = over == "NCCL"
         self._closed = False
-        self._vendor = over in ("MPI", "NCCL")
-        self._permits = os.environ.get("PICI_VENDOR") == "1"
+        self._native = over in ("MPI", "NCCL")
+        self._permits = os.environ.get("PICI_NATIVE", os.environ.get("PICI_VENDOR")) == "1"
         _open.add(self)
         return self
 
@@ -234,7 +234,7 @@ class Comm(Gathers):
 
     def close(self) -> None:
         """Free it. Requests in flight are abandoned; peers that wait for this rank fail with PeerError. Not collective.
-        If another thread is in a call, that call ends within about 0.1 s with BrokenError; a call with vendor=True is
+        If another thread is in a call, that call ends within about 0.1 s with BrokenError; a call with native=True is
         ended first."""
         self._closed = True
         _codec.comm_close(self._driver)

@@ -248,17 +248,18 @@ class Arrays(unittest.TestCase):
             self.assertRaisesRegex(ValueError, words, self.comm.all_reduce, x, **option)
         self.assertRaisesRegex(ValueError, "zeros='none': pass one of", self.comm.all_gather, x, zeros="none")
         for timeout in (0.001, 5, math.inf, timedelta(minutes=1), 1e12):
-            self.comm.all_reduce(x, timeout=timeout, density=0.01, latency=1e-5, vendor=False, format="coo")
+            self.comm.all_reduce(x, timeout=timeout, density=0.01, latency=1e-5, native=False, format="coo")
+            self.comm.all_reduce(x, timeout=timeout, vendor=False)
         with self.assertRaisesRegex(pici.UnsupportedError, "algorithm='doubling' for all_gather"):
             self.comm.all_gather(x, algorithm="doubling")
         self.assertEqual(self.comm.error, "")
         for call, wrong in (
             (self.comm.all_reduce, {"zeros": "value"}),
-            (self.comm.all_reduce_start, {"vendor": True}),
+            (self.comm.all_reduce_start, {"native": True}),
             (self.comm.reduce_scatter, {"timeot": 5}),
             (self.comm.reduce_scatter_start, {"zeros": "exact"}),
             (self.comm.all_gather, {"op": "sum"}),
-            (self.comm.all_gather_start, {"vendor": False}),
+            (self.comm.all_gather_start, {"native": False}),
             (self.comm.broadcast, {"density": 0.5}),
             (self.comm.broadcast_start, {"values": None}),
         ):

@@ -33,7 +33,7 @@ def rank():
             for got in (
                 comm.all_reduce(x),
                 comm.all_reduce_start(x).wait(),
-                comm.all_reduce(x, format="dense", vendor=True),
+                comm.all_reduce(x, format="dense", native=True),
             ):
                 assert got.tobytes() == total.tobytes()
             assert comm.all_gather(x).tolist() == np.concatenate(group.allgather(x)).tolist()

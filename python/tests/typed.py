@@ -99,7 +99,7 @@ assert_type(comms, list[pici.Comm])
 with comms[0] as comm:
     assert_type((comm.rank, comm.size, comm.closed, comm.error), tuple[int, int, bool, str])
     assert_type(comm.all_reduce(x, op="max", algorithm="ring", timeout=5, density=0.01), Elements)
-    assert_type(comm.all_reduce(x, room, vendor=True, latency=1e-5, format="coo", dtype="f32"), bytearray)
+    assert_type(comm.all_reduce(x, room, native=True, latency=1e-5, format="coo", dtype="f32"), bytearray)
     assert_type(comm.reduce_scatter(x, timeout=datetime.timedelta(seconds=5)), Elements)
     assert_type(comm.all_gather(x, zeros="value"), Elements)
     assert_type(comm.all_gather(x, room), bytearray)
@@ -142,7 +142,7 @@ comms[0].all_gather(x, op="sum")  # type: ignore[call-overload]
 comms[0].all_gatherv(x)  # type: ignore[call-overload]
 comms[0].all_reduce(x, timeot=5)  # type: ignore[call-overload]
 comms[0].all_reduce(x, timeout="5")  # type: ignore[call-overload]
-comms[0].all_reduce_start(x, vendor=True)  # type: ignore[call-arg]
+comms[0].all_reduce_start(x, native=True)  # type: ignore[call-arg]
 comms[0].all_gather_start(x, zeros="none")  # type: ignore[arg-type]
 comms[0].broadcast(x, root="0")  # type: ignore[arg-type]
 comms[0].broadcast_start(x, density=0.5)  # type: ignore[call-arg]
