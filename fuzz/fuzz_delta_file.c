@@ -128,8 +128,8 @@ static void apply(const struct delta *d, struct pici_reader *r, uint64_t i)
     const uint64_t n = t.count < DELTA_PIECE ? t.count : DELTA_PIECE;
     enum pici_status s = pici_delta_pieces_next(&pieces, t.dtype, n);
     if (!s && n * pici_dtype_width(t.dtype) <= sizeof dst)
-        s = pici_apply_small(dst, n, pieces.delta, pieces.len, NULL);
-    require(s || pieces.at <= pieces.end);
+        s = pici_apply_small(dst, n, pieces.delta, pieces.size, NULL);
+    require(s || pieces.offset <= pieces.end);
     pici_delta_pieces_free(&pieces);
 }
 

@@ -31,8 +31,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             CHECK(err.offset <= len && err.what[0]);
             break;
         }
-        CHECK(t.start >= end && t.start + t.len <= len); /* tokens rise and do not overlap */
-        end = t.start + t.len;
+        CHECK(t.start >= end && t.start + t.size <= len); /* tokens rise and do not overlap */
+        end = t.start + t.size;
         if (t.type == JSON_END) {
             CHECK(depth == 0 && calls > 1 && end == len);
             break;
@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         }
         if (t.type == JSON_KEY || t.type == JSON_STRING) {
             size_t n = pici_json_string(&j, t, out);
-            CHECK(n <= t.len);
+            CHECK(n <= t.size);
             for (size_t i = 0; i < n;) { /* what comes out is UTF-8 */
                 size_t u = pici_parse_utf8((const uint8_t *)out + i, (const uint8_t *)out + n);
                 CHECK(u > 0);
@@ -59,8 +59,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
         }
         if (t.type == JSON_NUMBER) {
             uint64_t v;
-            memcpy(out, data + t.start, t.len);
-            out[t.len] = '\0';
+            memcpy(out, data + t.start, t.size);
+            out[t.size] = '\0';
             if (pici_json_u64(&j, t, &v))
                 CHECK(strtoull(out, NULL, 10) == v);
         }

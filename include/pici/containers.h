@@ -8,11 +8,11 @@
 
 #include "pici/pici.h"
 
-/* A row for each container: its name, the word for it, the bytes of the payload of n nonzeros, and the bytes of its
- * descriptor. */
+/* A row for each container: its name, the word for it, the bytes of the payload of so many nonzeros, and the bytes of
+ * its descriptor. */
 #define PICI_CONTAINER_ROWS(ROW)                                                                                       \
-    ROW(OFFSETS12, "offsets12", (3 * n + 1) / 2, 1)                                                                    \
-    ROW(OFFSETS8, "offsets8", RUNS + n, 2)                                                                             \
+    ROW(OFFSETS12, "offsets12", (3 * nonzeros + 1) / 2, 1)                                                             \
+    ROW(OFFSETS8, "offsets8", RUNS + nonzeros, 2)                                                                      \
     ROW(BITVECTOR, "bitvector", TILE_BITS_BYTES, 2)                                                                    \
     ROW(RAW, "raw", 0, 2)                                                                                              \
     ROW(EMPTY, "empty", 0, 0)
@@ -49,8 +49,8 @@ PICI_CONTAINER_ENUM{
     SIGNS_MOST = 554   /* bytes of the signs of a tile */
 };
 
-/* Bytes that say where the n nonzeros of a tile are. */
-PICI_CONTAINER_FN unsigned container_payload(unsigned container, unsigned n)
+/* Bytes that say where the nonzeros of a tile are. */
+PICI_CONTAINER_FN unsigned container_payload(unsigned container, unsigned nonzeros)
 {
 #define PAYLOAD(name, word, payload, descriptor) container == PICI_##name ? (unsigned)(payload):
     return PICI_CONTAINER_ROWS(PAYLOAD) 0;
@@ -65,52 +65,55 @@ PICI_CONTAINER_FN unsigned container_descriptor_bytes(unsigned container)
 #undef BYTES
 }
 
-/* The container of a tile that keeps signs: one that is not empty, but n may be 0. full: it has a run of 256
+/* The container of a tile that keeps signs: one that is not empty, but may have no nonzeros. full: it has a run of 256
  * nonzeros. */
-PICI_CONTAINER_FN unsigned container_of_signs(unsigned n, int full)
+PICI_CONTAINER_FN unsigned container_of_signs(unsigned nonzeros, int full)
 {
-    if (n <= OFFSETS12_MOST)
+    if (nonzeros <= OFFSETS12_MOST)
         return PICI_OFFSETS12;
-    return full || n > OFFSETS8_MOST ? PICI_BITVECTOR : PICI_OFFSETS8;
+    return full || nonzeros > OFFSETS8_MOST ? PICI_BITVECTOR : PICI_OFFSETS8;
 }
 
-/* The container of a tile of len elements, n > 0 of them nonzero. */
-PICI_CONTAINER_FN unsigned container_of(unsigned n, unsigned len, unsigned width_log2, int full)
+/* The container of a tile with nonzeros > 0, of so many elements. */
+PICI_CONTAINER_FN unsigned container_of(unsigned nonzeros, unsigned elements, unsigned width_log2, int full)
 {
-    const unsigned best = container_of_signs(n, full);
-    return (len - n) << width_log2 < container_payload(best, n) ? (unsigned)PICI_RAW : best;
+    const unsigned best = container_of_signs(nonzeros, full);
+    return (elements - nonzeros) << width_log2 < container_payload(best, nonzeros) ? (unsigned)PICI_RAW : best;
 }
 
 /* The number of values that a tile stores. */
-PICI_CONTAINER_FN unsigned container_stored(unsigned container, unsigned n, unsigned len)
+PICI_CONTAINER_FN unsigned container_stored(unsigned container, unsigned nonzeros, unsigned elements)
 {
-    return container == PICI_RAW ? len : n;
+    return container == PICI_RAW ? elements : nonzeros;
 }
 
 /* What a tile that is not empty adds to a record's length. */
-PICI_CONTAINER_FN unsigned container_cost(unsigned container, unsigned n, unsigned len, unsigned width_log2)
+PICI_CONTAINER_FN unsigned container_cost(unsigned container, unsigned nonzeros, unsigned elements, unsigned width_log2)
 {
-    return container_descriptor_bytes(container) + container_payload(container, n) +
-           (container_stored(container, n, len) << width_log2);
+    return container_descriptor_bytes(container) + container_payload(container, nonzeros) +
+           (container_stored(container, nonzeros, elements) << width_log2);
 }
 
 /* The same of a tile that keeps signs, with so many bytes of signs. */
-PICI_CONTAINER_FN unsigned container_cost_signs(unsigned container, unsigned n, unsigned signs, unsigned width_log2)
+PICI_CONTAINER_FN unsigned container_cost_signs(unsigned container, unsigned nonzeros, unsigned signs,
+                                                unsigned width_log2)
 {
-    return 2 + SIGN_DESCRIPTOR + container_payload(container, n) + signs + (n << width_log2);
+    return 2 + SIGN_DESCRIPTOR + container_payload(container, nonzeros) + signs + (nonzeros << width_log2);
 }
 
 /* The descriptor of a tile: the first byte in bits 0 to 7, the second, if there is one, in bits 8 to 15. */
-PICI_CONTAINER_FN unsigned container_descriptor(unsigned container, unsigned n)
+PICI_CONTAINER_FN unsigned container_descriptor(unsigned container, unsigned nonzeros)
 {
-    return container == PICI_OFFSETS12 ? n : DESCRIPTOR_TWO | container << 4 | (n - 1) >> 8 | ((n - 1) & 255) << 8;
+    return container == PICI_OFFSETS12
+               ? nonzeros
+               : DESCRIPTOR_TWO | container << 4 | (nonzeros - 1) >> 8 | ((nonzeros - 1) & 255) << 8;
 }
 
 /* The same of a tile that keeps signs. */
-PICI_CONTAINER_FN unsigned container_descriptor_signs(unsigned container, unsigned n)
+PICI_CONTAINER_FN unsigned container_descriptor_signs(unsigned container, unsigned nonzeros)
 {
-    return container == PICI_OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | n << 8
-                                       : DESCRIPTOR_SIGNS | container_descriptor(container, n);
+    return container == PICI_OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | nonzeros << 8
+                                       : DESCRIPTOR_SIGNS | container_descriptor(container, nonzeros);
 }
 
 /* What the two bytes of a descriptor say; second is 0 if it has one. */
@@ -120,21 +123,24 @@ struct container_said {
     int full;  /* the container is right only if the tile has a run of 256 nonzeros */
 };
 
-/* Read the descriptor of a tile of len elements; 0 if it is not valid. */
-PICI_CONTAINER_FN int container_read(struct container_said *said, unsigned first, unsigned second, unsigned len,
+/* Read the descriptor of a tile of so many elements; 0 if it is not valid. */
+PICI_CONTAINER_FN int container_read(struct container_said *said, unsigned first, unsigned second, unsigned elements,
                                      unsigned width_log2)
 {
-    const int two = (first & DESCRIPTOR_TWO) != 0;
-    const unsigned container = two ? first >> 4 & 3 : (unsigned)PICI_OFFSETS12;
-    const unsigned n = !two ? first : container ? (first & 15) * 256 + second + 1 : second;
+    const int two_bytes = (first & DESCRIPTOR_TWO) != 0;
+    const unsigned container = two_bytes ? first >> 4 & 3 : (unsigned)PICI_OFFSETS12;
+    const unsigned nonzeros = !two_bytes ? first : container ? (first & 15) * 256 + second + 1 : second;
     said->container = container;
-    said->n = n;
-    said->signs = two && first & DESCRIPTOR_SIGNS;
+    said->n = nonzeros;
+    said->signs = two_bytes && first & DESCRIPTOR_SIGNS;
     said->full = 0;
-    if ((two && !container && first != (DESCRIPTOR_TWO | DESCRIPTOR_SIGNS)) || (!n && !said->signs) || n > len)
+    if ((two_bytes && !container && first != (DESCRIPTOR_TWO | DESCRIPTOR_SIGNS)) || (!nonzeros && !said->signs) ||
+        nonzeros > elements)
         return 0;
-    said->full = container != (said->signs ? container_of_signs(n, 0) : container_of(n, len, width_log2, 0));
-    return !said->full || container == (said->signs ? container_of_signs(n, 1) : container_of(n, len, width_log2, 1));
+    said->full =
+        container != (said->signs ? container_of_signs(nonzeros, 0) : container_of(nonzeros, elements, width_log2, 0));
+    return !said->full || container == (said->signs ? container_of_signs(nonzeros, 1)
+                                                    : container_of(nonzeros, elements, width_log2, 1));
 }
 
 #ifdef __cplusplus

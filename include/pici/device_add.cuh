@@ -17,41 +17,42 @@ template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
     static constexpr uint32_t top = (1u << SIGN) - 1, implicit = 1u << M, all_ones = top + 1 - implicit;
     static constexpr uint32_t quiet = INF ? implicit >> 1 : 0;
 
-    PICI_DEV_MEMBER static bool is_nan(uint32_t h)
+    PICI_DEV_MEMBER static bool is_nan(uint32_t narrow)
     {
-        return INF ? (h & top) > all_ones : (h & top) == top;
+        return INF ? (narrow & top) > all_ones : (narrow & top) == top;
     }
 
-    /* Convert to f32, exactly. h is not a NaN. */
-    PICI_DEV_MEMBER static uint32_t widen(uint32_t h)
+    /* Convert to f32, exactly. narrow is not a NaN. */
+    PICI_DEV_MEMBER static uint32_t widen(uint32_t narrow)
     {
         const uint32_t smallest = (128u - BIAS) << 23; /* 2^(1 - bias), the smallest normal */
-        const uint32_t magnitude = h & top, shifted = magnitude << (23 - M);
-        uint32_t r = shifted + ((127u - BIAS) << 23);
+        const uint32_t magnitude = narrow & top, shifted = magnitude << (23 - M);
+        uint32_t result = shifted + ((127u - BIAS) << 23);
         if (magnitude < implicit)
-            r = hw::add_f32(shifted + smallest, smallest | 0x80000000u);
+            result = hw::add_f32(shifted + smallest, smallest | 0x80000000u);
         if (INF && magnitude == all_ones)
-            r = 0x7f800000u;
-        return r | (h >> SIGN & 1) << 31;
+            result = 0x7f800000u;
+        return result | (narrow >> SIGN & 1) << 31;
     }
 
-    /* Convert from f32, rounding to nearest even. u is not a NaN. */
-    PICI_DEV_MEMBER static uint32_t narrow(uint32_t u)
+    /* Convert from f32, rounding to nearest even. wide is not a NaN. */
+    PICI_DEV_MEMBER static uint32_t narrow(uint32_t wide)
     {
         const uint32_t smallest = (128u - BIAS) << 23;
         const uint32_t ulp = (127u + 24 - BIAS - M)
                              << 23; /* a float whose lowest bit has the value of the smallest denormal */
         const int shift = 23 - M;
-        const uint32_t magnitude = u & 0x7fffffffu;
-        uint32_t r;
+        const uint32_t magnitude = wide & 0x7fffffffu;
+        uint32_t result;
         if (magnitude < smallest)
-            r = hw::add_f32(magnitude, ulp) - ulp;
+            result = hw::add_f32(magnitude, ulp) - ulp;
         else
-            r = (magnitude - ((127u - BIAS) << 23) + ((1u << (shift - 1)) - 1) + (magnitude >> shift & 1)) >> shift;
+            result =
+                (magnitude - ((127u - BIAS) << 23) + ((1u << (shift - 1)) - 1) + (magnitude >> shift & 1)) >> shift;
         const uint32_t most = INF ? all_ones : top;
-        if (r > most || magnitude >= 0x7f800000u)
-            r = most;
-        return r | u >> 31 << SIGN;
+        if (result > most || magnitude >= 0x7f800000u)
+            result = most;
+        return result | wide >> 31 << SIGN;
     }
 
     PICI_DEV_MEMBER static uint32_t sum(uint32_t d, uint32_t x)
@@ -60,8 +61,8 @@ template <int SIGN, int M, int BIAS, bool INF> struct narrow_float {
             return d | quiet;
         if (is_nan(x))
             return x | quiet;
-        const uint32_t s = hw::add_f32(widen(d), widen(x));
-        return (s & 0x7fffffffu) > 0x7f800000u ? all_ones | quiet : narrow(s);
+        const uint32_t total = hw::add_f32(widen(d), widen(x));
+        return (total & 0x7fffffffu) > 0x7f800000u ? all_ones | quiet : narrow(total);
     }
 };
 

@@ -71,10 +71,10 @@ PICI_DEV_HOST uint64_t groups_of(uint64_t tiles)
     return tiles / GROUP_TILES + (tiles % GROUP_TILES != 0);
 }
 
-/* Elements that tile t of count elements has. */
-PICI_DEV_HOST unsigned elements_of(uint64_t count, uint64_t t)
+/* Elements of a tile of a block of count elements. */
+PICI_DEV_HOST unsigned elements_of(uint64_t count, uint64_t tile)
 {
-    return count - t * TILE < TILE ? (unsigned)(count - t * TILE) : (unsigned)TILE;
+    return count - tile * TILE < TILE ? (unsigned)(count - tile * TILE) : (unsigned)TILE;
 }
 
 /* The unit of hybrid's records, in bytes: they are aligned to it, and the directory counts in it. */
@@ -99,65 +99,67 @@ struct block_view {
     uint32_t version;     /* VERSION_SIGNS; any other number stands for 1 */
 };
 
-/* *r = a * b + c; returns 0 if that exceeds 64 bits. */
-PICI_DEV_HOST int muladd(uint64_t *r, uint64_t a, uint64_t b, uint64_t c)
+/* *result = a * b + c; returns 0 if that exceeds 64 bits. */
+PICI_DEV_HOST int muladd(uint64_t *result, uint64_t a, uint64_t b, uint64_t c)
 {
     if (b && a > (UINT64_MAX - c) / b)
         return 0;
-    *r = a * b + c;
+    *result = a * b + c;
     return 1;
 }
 
-/* Fill in v's layout from its format, dtype, count and nnz. For hybrid, values_offset is an input too, as the header
- * has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a length exceeds 64
+/* Fill in the view's layout from its format, dtype, count and nnz. For hybrid, values_offset is an input too, as the
+ * header has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a length exceeds 64
  * bits. */
-PICI_DEV_HOST int layout(block_view &v)
+PICI_DEV_HOST int layout(block_view &view)
 {
-    const bool hybrid = v.format == PICI_HYBRID;
-    const uint64_t said = hybrid ? v.values_offset : 0;
-    v.tiles = v.format == PICI_BITMAP || hybrid ? tiles_of(v.count) : 0;
-    v.index_width = v.format == PICI_DENSE ? 0u : v.count > UINT64_C(1) << 32 ? 8u : 4u;
-    v.width_log2 = (uint32_t)width_log2(v.dtype);
-    v.index_offset = HEADER_BYTES + (hybrid ? 0 : v.tiles * TILE_BITS_BYTES);
-    v.index_end = v.body_offset = v.values_offset = v.block_bytes = 0;
-    const uint64_t groups = groups_of(v.tiles), entries = hybrid ? groups : v.format == PICI_BITMAP ? v.tiles : v.nnz;
-    if (!muladd(&v.index_end, entries, v.index_width, v.index_offset) || v.index_end > UINT64_MAX - 15)
+    const bool hybrid = view.format == PICI_HYBRID;
+    const uint64_t said = hybrid ? view.values_offset : 0;
+    view.tiles = view.format == PICI_BITMAP || hybrid ? tiles_of(view.count) : 0;
+    view.index_width = view.format == PICI_DENSE ? 0u : view.count > UINT64_C(1) << 32 ? 8u : 4u;
+    view.width_log2 = (uint32_t)width_log2(view.dtype);
+    view.index_offset = HEADER_BYTES + (hybrid ? 0 : view.tiles * TILE_BITS_BYTES);
+    view.index_end = view.body_offset = view.values_offset = view.block_bytes = 0;
+    const uint64_t groups = groups_of(view.tiles), entries = hybrid                       ? groups
+                                                             : view.format == PICI_BITMAP ? view.tiles
+                                                                                          : view.nnz;
+    if (!muladd(&view.index_end, entries, view.index_width, view.index_offset) || view.index_end > UINT64_MAX - 15)
         return 0;
-    v.body_offset = v.format == PICI_DENSE ? (uint64_t)HEADER_BYTES : (v.index_end + 15) & ~UINT64_C(15);
-    v.values_offset = said ? said : v.body_offset;
-    if (!muladd(&v.block_bytes, v.nnz, UINT64_C(1) << v.width_log2, v.values_offset))
+    view.body_offset = view.format == PICI_DENSE ? (uint64_t)HEADER_BYTES : (view.index_end + 15) & ~UINT64_C(15);
+    view.values_offset = said ? said : view.body_offset;
+    if (!muladd(&view.block_bytes, view.nnz, UINT64_C(1) << view.width_log2, view.values_offset))
         return 0;
     if (!hybrid)
         return 1;
-    const unsigned unit = unit_of(v.width_log2);
-    const bool signs = v.version == VERSION_SIGNS;
+    const unsigned unit = unit_of(view.width_log2);
+    const bool signs = view.version == VERSION_SIGNS;
     const uint64_t tile = TILE_BITS_BYTES + 2 + (signs ? SIGN_DESCRIPTOR + SIGNS_MOST : 0);
-    const uint64_t most = v.nnz || signs ? v.tiles * tile + groups * (3 + unit) : 0;
-    return v.values_offset >= v.body_offset && v.values_offset - v.body_offset <= most &&
-           (v.block_bytes - v.body_offset) % unit == 0;
+    const uint64_t most = view.nnz || signs ? view.tiles * tile + groups * (3 + unit) : 0;
+    return view.values_offset >= view.body_offset && view.values_offset - view.body_offset <= most &&
+           (view.block_bytes - view.body_offset) % unit == 0;
 }
 
-/* The six words of a header, from v's layout. */
-PICI_DEV void header_words(uint64_t word[6], const block_view &v)
+/* The six words of a header, from the view's layout. */
+PICI_DEV void header_words(uint64_t word[6], const block_view &view)
 {
-    const uint32_t flags = v.index_width == 8 ? (uint32_t)FLAG_INDEX64 : 0u;
-    const uint32_t version = v.version == VERSION_SIGNS ? (uint32_t)VERSION_SIGNS : 1;
-    word[0] =
-        MAGIC | (uint64_t)version << 32 | (uint64_t)v.format << 40 | (uint64_t)v.dtype << 48 | (uint64_t)flags << 56;
-    word[1] = v.count;
-    word[2] = v.nnz;
-    word[3] = v.index_offset;
-    word[4] = v.values_offset;
+    const uint32_t flags = view.index_width == 8 ? (uint32_t)FLAG_INDEX64 : 0u;
+    const uint32_t version = view.version == VERSION_SIGNS ? (uint32_t)VERSION_SIGNS : 1;
+    word[0] = MAGIC | (uint64_t)version << 32 | (uint64_t)view.format << 40 | (uint64_t)view.dtype << 48 |
+              (uint64_t)flags << 56;
+    word[1] = view.count;
+    word[2] = view.nnz;
+    word[3] = view.index_offset;
+    word[4] = view.values_offset;
     word[5] = 0;
 }
 
-/* Called by one thread: write the header of a block with v's layout; 48 zero bytes if not `good`. block: aligned to
- * 16. */
-PICI_DEV void put_header(uint8_t *block, const block_view &v, bool good)
+/* Called by one thread: write the header of a block with the view's layout; 48 zero bytes if not `good`. block: aligned
+ * to 16. */
+PICI_DEV void put_header(uint8_t *block, const block_view &view, bool good)
 {
     uint64_t word[6] = {0, 0, 0, 0, 0, 0};
     if (good)
-        header_words(word, v);
+        header_words(word, view);
     PICI_UNROLL
     for (unsigned i = 0; i < 6; i++)
         hw::store((uint64_t *)block + i, word[i]);
@@ -169,19 +171,20 @@ struct breach {
     uint64_t at; /* offset in the block, in bytes */
 };
 
-/* Check every rule of the header, and the rule "length", in [block, block + len), and fill in v. block: aligned to
+/* Check every rule of the header, and the rule "length", in [block, block + size), and fill in view. block: aligned to
  * 16. */
-PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
+PICI_DEV breach parse(block_view &view, const uint8_t *block, uint64_t size)
 {
-    v.bytes = block;
-    v.format = PICI_DENSE;
-    v.dtype = v.flags = 0;
-    v.count = v.nnz = v.tiles = v.block_bytes = v.values_offset = v.body_offset = v.index_offset = v.index_end = 0;
-    v.index_width = v.width_log2 = 0;
-    v.checksum = 0;
-    v.version = 1;
-    if (len < HEADER_BYTES)
-        return breach{RULE_SIZE, len};
+    view.bytes = block;
+    view.format = PICI_DENSE;
+    view.dtype = view.flags = 0;
+    view.count = view.nnz = view.tiles = view.block_bytes = view.values_offset = view.body_offset = view.index_offset =
+        view.index_end = 0;
+    view.index_width = view.width_log2 = 0;
+    view.checksum = 0;
+    view.version = 1;
+    if (size < HEADER_BYTES)
+        return breach{RULE_SIZE, size};
     const uint64_t *word = (const uint64_t *)block;
     const uint64_t first = hw::load(word);
     const unsigned format = first >> 40 & 255, dtype = first >> 48 & 255, flags = (unsigned)(first >> 56);
@@ -198,27 +201,27 @@ PICI_DEV breach parse(block_view &v, const uint8_t *block, uint64_t len)
         return breach{RULE_SIGNS_VERSION, 4};
     if (flags & ~(unsigned)(FLAG_INDEX64 | FLAG_CHECKSUM))
         return breach{RULE_FLAGS, 7};
-    v.version = version;
-    v.format = format;
-    v.dtype = dtype;
-    v.flags = flags;
-    v.count = hw::load(word + 1);
-    v.nnz = hw::load(word + 2);
-    v.checksum = hw::load(word + 5);
-    v.values_offset = hw::load(word + 4); /* layout() uses it for hybrid, and computes it for the others */
-    const int fits = layout(v);
-    if ((flags & FLAG_INDEX64) != (v.index_width == 8 ? (unsigned)FLAG_INDEX64 : 0u))
+    view.version = version;
+    view.format = format;
+    view.dtype = dtype;
+    view.flags = flags;
+    view.count = hw::load(word + 1);
+    view.nnz = hw::load(word + 2);
+    view.checksum = hw::load(word + 5);
+    view.values_offset = hw::load(word + 4); /* layout() uses it for hybrid, and computes it for the others */
+    const int fits = layout(view);
+    if ((flags & FLAG_INDEX64) != (view.index_width == 8 ? (unsigned)FLAG_INDEX64 : 0u))
         return breach{RULE_INDEX_WIDTH, 7};
-    if (v.nnz > v.count || (format == PICI_DENSE && v.nnz != v.count))
+    if (view.nnz > view.count || (format == PICI_DENSE && view.nnz != view.count))
         return breach{RULE_NNZ, 16};
-    if (hw::load(word + 3) != v.index_offset)
+    if (hw::load(word + 3) != view.index_offset)
         return breach{RULE_OFFSETS, 24};
-    if (!fits || hw::load(word + 4) != v.values_offset)
+    if (!fits || hw::load(word + 4) != view.values_offset)
         return breach{RULE_OFFSETS, 32};
-    if (v.checksum && !(flags & FLAG_CHECKSUM))
+    if (view.checksum && !(flags & FLAG_CHECKSUM))
         return breach{RULE_CHECKSUM_FLAG, CHECKSUM_AT};
-    if (len != v.block_bytes)
-        return breach{RULE_LENGTH, len < v.block_bytes ? len : v.block_bytes};
+    if (size != view.block_bytes)
+        return breach{RULE_LENGTH, size < view.block_bytes ? size : view.block_bytes};
     return breach{RULE_NONE, 0};
 }
 
@@ -233,18 +236,18 @@ PICI_DEV int rule_status(uint32_t rule)
 }
 
 /* Entry i of the index. */
-PICI_DEV uint64_t load_index(const block_view &v, uint64_t i)
+PICI_DEV uint64_t load_index(const block_view &view, uint64_t i)
 {
-    const uint8_t *index = v.bytes + v.index_offset;
-    return v.index_width == 8 ? hw::load((const uint64_t *)index + i) : hw::load((const uint32_t *)index + i);
+    const uint8_t *index = view.bytes + view.index_offset;
+    return view.index_width == 8 ? hw::load((const uint64_t *)index + i) : hw::load((const uint32_t *)index + i);
 }
 
-PICI_DEV void store_index(uint8_t *index, unsigned width, uint64_t i, uint64_t v)
+PICI_DEV void store_index(uint8_t *index, unsigned width, uint64_t i, uint64_t value)
 {
     if (width == 8)
-        hw::store((uint64_t *)index + i, v);
+        hw::store((uint64_t *)index + i, value);
     else
-        hw::store((uint32_t *)index + i, (uint32_t)v);
+        hw::store((uint32_t *)index + i, (uint32_t)value);
 }
 
 /* ---- faults beyond the header ----
@@ -279,14 +282,14 @@ PICI_DEV uint64_t entry_fault(uint64_t i, unsigned stage)
 }
 
 /* The one of two faults that comes first in the order of the specification. */
-PICI_DEV uint64_t first_fault(uint64_t a, uint64_t b)
+PICI_DEV uint64_t first_fault(uint64_t one, uint64_t other)
 {
-    return a > b ? a : b;
+    return one > other ? one : other;
 }
 
-PICI_DEV int fault_status(uint64_t f)
+PICI_DEV int fault_status(uint64_t fault)
 {
-    return !f ? PICI_OK : ~f >> 62 == FAULT_CHECKSUM ? PICI_E_CHECKSUM : PICI_E_CORRUPT;
+    return !fault ? PICI_OK : ~fault >> 62 == FAULT_CHECKSUM ? PICI_E_CHECKSUM : PICI_E_CORRUPT;
 }
 
 /* Where and why a block is not valid, as struct pici_fault. */
@@ -296,42 +299,43 @@ struct finding {
 };
 
 /* The finding for a fault that VERIFY found, except in the records of a hybrid block, for which use warp_explain. */
-PICI_DEV finding explain(const block_view &v, uint64_t f)
+PICI_DEV finding explain(const block_view &view, uint64_t fault)
 {
-    finding x = {RULE_NONE, 0, 0};
-    if (!f)
-        return x;
-    const uint64_t part = ~f >> 62, order = ~f << 2 >> 2;
-    x.tile = PICI_NO_TILE;
+    finding seen = {RULE_NONE, 0, 0};
+    if (!fault)
+        return seen;
+    const uint64_t part = ~fault >> 62, order = ~fault << 2 >> 2;
+    seen.tile = PICI_NO_TILE;
     if (part == FAULT_CHECKSUM) {
-        x.rule = RULE_CHECKSUM;
-        x.at = CHECKSUM_AT;
+        seen.rule = RULE_CHECKSUM;
+        seen.at = CHECKSUM_AT;
     } else if (part == FAULT_PADDING) {
-        x.rule = RULE_PADDING;
-        x.at = v.index_end + order;
-    } else if (v.format == PICI_BITMAP) {
-        const uint64_t t = order >> 14, sub = order & 4095;
+        seen.rule = RULE_PADDING;
+        seen.at = view.index_end + order;
+    } else if (view.format == PICI_BITMAP) {
+        const uint64_t tile = order >> 14, sub = order & 4095;
         const unsigned stage = order >> 12 & 3;
-        x.rule = stage == TILE_PAST_END ? RULE_PAST_END : stage == TILE_ZERO ? RULE_STORED_ZERO : RULE_TILE_INDEX;
-        if (t >= v.tiles) { /* all tiles together have fewer bits than nnz */
-            x.rule = RULE_TILE_INDEX;
-            x.at = 16;
-            return x;
+        seen.rule = stage == TILE_PAST_END ? RULE_PAST_END : stage == TILE_ZERO ? RULE_STORED_ZERO : RULE_TILE_INDEX;
+        if (tile >= view.tiles) { /* all tiles together have fewer bits than nnz */
+            seen.rule = RULE_TILE_INDEX;
+            seen.at = 16;
+            return seen;
         }
-        x.tile = t;
-        x.at = stage == TILE_PAST_END ? HEADER_BYTES + t * TILE_BITS_BYTES + 8 * sub
-               : stage == TILE_ENTRY  ? v.index_offset + t * v.index_width
-               : stage == TILE_MORE   ? 16
-                                      : v.values_offset + ((load_index(v, t) + sub) << v.width_log2);
+        seen.tile = tile;
+        seen.at = stage == TILE_PAST_END ? HEADER_BYTES + tile * TILE_BITS_BYTES + 8 * sub
+                  : stage == TILE_ENTRY  ? view.index_offset + tile * view.index_width
+                  : stage == TILE_MORE   ? 16
+                                         : view.values_offset + ((load_index(view, tile) + sub) << view.width_log2);
     } else {
         const uint64_t i = order >> 2;
         const unsigned stage = order & 3;
-        x.rule = stage == COO_RISING ? RULE_RISING : stage == COO_PAST_END ? RULE_PAST_END : RULE_STORED_ZERO;
-        x.at = stage == COO_ZERO ? v.values_offset + (i << v.width_log2) : v.index_offset + i * v.index_width;
+        seen.rule = stage == COO_RISING ? RULE_RISING : stage == COO_PAST_END ? RULE_PAST_END : RULE_STORED_ZERO;
+        seen.at =
+            stage == COO_ZERO ? view.values_offset + (i << view.width_log2) : view.index_offset + i * view.index_width;
         if (stage != COO_PAST_END)
-            x.tile = load_index(v, i) / TILE;
+            seen.tile = load_index(view, i) / TILE;
     }
-    return x;
+    return seen;
 }
 
 /* ---- XXH64 (seed 0) of a block, with zero as its checksum. The algorithm has four serial lanes, so this is slow
@@ -341,14 +345,14 @@ constexpr uint64_t XXH_1 = UINT64_C(0x9e3779b185ebca87), XXH_2 = UINT64_C(0xc2b2
                    XXH_3 = UINT64_C(0x165667b19e3779f9), XXH_4 = UINT64_C(0x85ebca77c2b2ae63),
                    XXH_5 = UINT64_C(0x27d4eb2f165667c5);
 
-PICI_DEV uint64_t rotl(uint64_t v, unsigned by)
+PICI_DEV uint64_t rotl(uint64_t value, unsigned bits)
 {
-    return v << by | v >> (64 - by);
+    return value << bits | value >> (64 - bits);
 }
 
-PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t v)
+PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t value)
 {
-    return rotl(acc + v * XXH_2, 31) * XXH_1;
+    return rotl(acc + value * XXH_2, 31) * XXH_1;
 }
 
 /* Called by a warp: the hash of len >= 32 bytes at p, which is aligned to 16. */

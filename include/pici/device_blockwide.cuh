@@ -44,9 +44,9 @@ PICI_DEV unsigned warp()
     return hw::thread() / LANES;
 }
 
-template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *m)
+template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *memory)
 {
-    return (uint8_t *)(m + 1) + warp() * BYTES;
+    return (uint8_t *)(memory + 1) + warp() * BYTES;
 }
 
 /* A block that is being encoded. */
@@ -61,26 +61,26 @@ template <class T> struct making {
     bool by_value = false;   /* -0.0 is encoded as +0.0; not with a base */
 };
 
-/* Tile t of the elements to encode. */
-template <class T> PICI_DEV dense_tile<const T> source_tile(const making<T> &m, uint64_t t)
+/* A tile of the elements to encode. */
+template <class T> PICI_DEV dense_tile<const T> source_tile(const making<T> &work, uint64_t tile)
 {
-    return tile_at(m.src, m.to.count, t, m.base, m.by_value);
+    return tile_at(work.src, work.to.count, tile, work.base, work.by_value);
 }
 
 /* Copy the elements to a dense block: the part of warp `share` of `shares`. */
-template <class T> PICI_DEV void warp_make_dense(const making<T> &m, uint64_t share, uint64_t shares)
+template <class T> PICI_DEV void warp_make_dense(const making<T> &work, uint64_t share, uint64_t shares)
 {
-    T *const to = (T *)(m.block + HEADER_BYTES);
-    if (m.by_value)
-        warp_dense<DECODE, void, true>(to, m.src, m.to.count, share, shares);
+    T *const to = (T *)(work.block + HEADER_BYTES);
+    if (work.by_value)
+        warp_dense<DECODE, void, true>(to, work.src, work.to.count, share, shares);
     else
-        warp_dense<DECODE, void>(to, m.src, m.to.count, share, shares, m.base);
+        warp_dense<DECODE, void>(to, work.src, work.to.count, share, shares, work.base);
 }
 
 /* The number of values for which the block has room. */
-template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &m)
+template <class T> PICI_DEV uint64_t values_that_fit(const making<T> &work)
 {
-    return m.cap > m.to.values_offset ? (m.cap - m.to.values_offset) / sizeof(T) : 0;
+    return work.cap > work.to.values_offset ? (work.cap - work.to.values_offset) / sizeof(T) : 0;
 }
 
 /* The number of partitions: a partition is as many tiles as the thread block has warps. */
@@ -89,19 +89,19 @@ PICI_DEV uint64_t partitions(uint64_t count)
     return tiles_of(count) / warps() + (tiles_of(count) % warps() != 0);
 }
 
-template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &h)
+template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &held)
 {
     T *values = (T *)stage;
     uint16_t *places = (uint16_t *)(stage + TILE * sizeof(T));
-    unsigned at = 0;
+    unsigned position = 0;
     constexpr unsigned GROUP = held_tile<T>::holds ? (unsigned)ROWS : 8u; /* rows that are loaded before any is used */
     PICI_UNROLL_1
     for (unsigned row = 0; row < ROWS; row += GROUP) {
-        raw_pair<T> v[GROUP];
+        raw_pair<T> pair[GROUP];
         PICI_UNROLL
         for (unsigned r = 0; r < GROUP; r++)
-            v[r] = held_row<HOW>(h, GROUP == ROWS ? r : row + r);
-        at = rank_rows<T>(v, at, [&](unsigned r, T x, T y, unsigned, unsigned, unsigned k) {
+            pair[r] = held_row<HOW>(held, GROUP == ROWS ? r : row + r);
+        position = rank_rows<T>(pair, position, [&](unsigned r, T x, T y, unsigned, unsigned, unsigned k) {
             const unsigned place = (row + r) * COLS + 2 * hw::lane();
             if (x) {
                 hw::put(values + k, x);
@@ -116,9 +116,9 @@ template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, con
 }
 
 /* Gather a tile's values and offsets at stage, in the order of the elements. */
-template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &h)
+template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &held)
 {
-    by_held(h, [&](auto how) { pack_rows_coo<how.value>(stage, h); });
+    by_held(held, [&](auto how) { pack_rows_coo<how.value>(stage, held); });
     hw::syncwarp();
 }
 
@@ -131,26 +131,26 @@ template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T
  * There are two barriers. shared->count is written before the first and read between the two; shared->base is
  * written between the two and read after the second. So the next call may write both again. */
 template <unsigned FORMAT, class T, class PREFIX>
-PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory *shared, PREFIX &prefix)
+PICI_DEV uint64_t make_partition(const making<T> &work, uint64_t part, block_memory *shared, PREFIX &prefix)
 {
     uint8_t *stage = stage_of < FORMAT == PICI_COO ? COO_STAGE_BYTES<T> : STAGE_BYTES < T >> (shared);
-    const uint64_t t = part * warps() + warp();
-    const bool mine = t < tiles_of(m.to.count);
+    const uint64_t tile = part * warps() + warp();
+    const bool mine = tile < tiles_of(work.to.count);
     const unsigned lane = hw::lane();
-    held_tile<T> h;
-    h.from = dense_tile<const T>();
-    columns c = {{0, 0}};
-    unsigned before = 0, nnz = 0;
+    held_tile<T> held;
+    held.from = dense_tile<const T>();
+    columns words = {{0, 0}};
+    unsigned before = 0, nonzeros = 0;
     if (mine) {
-        tile_load(h, source_tile(m, t));
-        c = tile_columns(h);
-        before = tile_offset(c);
-        nnz = hw::shfl(before + hw::popc(c.word[0]) + hw::popc(c.word[1]), LANES - 1);
+        tile_load(held, source_tile(work, tile));
+        words = tile_columns(held);
+        before = tile_offset(words);
+        nonzeros = hw::shfl(before + hw::popc(words.word[0]) + hw::popc(words.word[1]), LANES - 1);
         if (FORMAT == PICI_BITMAP)
-            put_columns(m.block + HEADER_BYTES, t, c);
+            put_columns(work.block + HEADER_BYTES, tile, words);
     }
     if (lane == 0)
-        hw::put(&shared->count[warp()], nnz);
+        hw::put(&shared->count[warp()], nonzeros);
     hw::syncthreads();
     const uint32_t count = lane < warps() ? hw::get(&shared->count[lane]) : 0;
     const uint32_t total = warp_sum(count), earlier = warp_sum(lane < warp() ? count : 0);
@@ -158,9 +158,9 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
         prefix.publish(total);
     if (mine) {
         if constexpr (FORMAT == PICI_COO)
-            tile_pack_coo(stage, h);
+            tile_pack_coo(stage, held);
         else
-            tile_pack(stage, h, c, before);
+            tile_pack(stage, held, words, before);
     }
     if (warp() == 0) {
         const uint64_t base = prefix.resolve(total);
@@ -168,18 +168,19 @@ PICI_DEV uint64_t make_partition(const making<T> &m, uint64_t part, block_memory
             hw::put(&shared->base, base);
     }
     hw::syncthreads();
-    const uint64_t base = hw::get(&shared->base), at = base + earlier, fit = values_that_fit(m);
+    const uint64_t base = hw::get(&shared->base), offset = base + earlier, fit = values_that_fit(work);
     if (mine) {
-        if (fit - at < nnz || fit < at)
-            nnz = fit > at ? (unsigned)(fit - at) : 0;
-        warp_copy_out<FORMAT == PICI_COO ? IN_ORDER : SPREAD>((T *)(m.block + m.to.values_offset) + at, stage, nnz);
-        uint8_t *index = m.block + m.to.index_offset;
+        if (fit - offset < nonzeros || fit < offset)
+            nonzeros = fit > offset ? (unsigned)(fit - offset) : 0;
+        warp_copy_out<FORMAT == PICI_COO ? IN_ORDER : SPREAD>((T *)(work.block + work.to.values_offset) + offset, stage,
+                                                              nonzeros);
+        uint8_t *index = work.block + work.to.index_offset;
         if constexpr (FORMAT == PICI_COO) {
             const uint16_t *places = (const uint16_t *)(stage + TILE * sizeof(T));
-            for (unsigned i = lane; i < nnz; i += LANES)
-                store_index(index, m.to.index_width, at + i, t * TILE + hw::get(places + i));
+            for (unsigned i = lane; i < nonzeros; i += LANES)
+                store_index(index, work.to.index_width, offset + i, tile * TILE + hw::get(places + i));
         } else if (lane == 0) {
-            store_index(index, m.to.index_width, t, at);
+            store_index(index, work.to.index_width, tile, offset);
         }
     }
     return base + total;
@@ -199,64 +200,70 @@ struct surveyed {
 };
 constexpr uint32_t TILE_FULL = 1u << 31, TILE_KEEPS = 1u << 30; /* it has a run of 256 nonzeros; it keeps signs */
 
-/* Read tile t of the elements, by a warp. *to is as tile_survey leaves it. */
-template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &m, uint64_t t)
+/* Read a tile of the elements, by a warp. *to is as tile_survey leaves it. */
+template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &work, uint64_t tile)
 {
-    dense_tile<const T> d = source_tile(m, t);
+    dense_tile<const T> dense = source_tile(work, tile);
     surveyed result = {0, 0};
     bool negative;
-    columns c = tile_survey(to, d, negative);
-    if (is_float(m.to.dtype) && !m.by_value && hw::ballot(negative)) {
-        tile_signs s;
-        if (tile_keeps_signs(s, d)) {
-            d.by_value = true;
+    columns words = tile_survey(to, dense, negative);
+    if (is_float(work.to.dtype) && !work.by_value && hw::ballot(negative)) {
+        tile_signs signs;
+        if (tile_keeps_signs(signs, dense)) {
+            dense.by_value = true;
             hw::syncwarp();
-            c = tile_survey(to, d, negative);
-            result = surveyed{TILE_KEEPS, sign_descriptor(s)};
+            words = tile_survey(to, dense, negative);
+            result = surveyed{TILE_KEEPS, sign_descriptor(signs)};
         }
     }
-    result.count |= tile_nnz(c) | (has_run(c) ? TILE_FULL : 0);
+    result.count |= tile_nnz(words) | (has_run(words) ? TILE_FULL : 0);
     return result;
 }
 
 /* Lay out the record of the group whose first tile is `first`, from what the lanes know of its tiles. Returns its
  * length in bytes. */
-template <class T> PICI_DEV uint32_t group_from(group &g, const making<T> &m, uint64_t first, const surveyed &own)
+template <class T>
+PICI_DEV uint32_t group_from(group &made_group, const making<T> &work, uint64_t first, const surveyed &survey)
 {
-    const uint64_t t = first + hw::lane();
-    const unsigned len = t < m.to.tiles ? elements_of(m.to.count, t) : 0;
-    const bool full = (own.count & TILE_FULL) != 0;
-    g = group();
-    g.n = own.count & ~(TILE_FULL | TILE_KEEPS);
-    g.keeps = (own.count & TILE_KEEPS) != 0;
-    g.container = g.keeps ? container_of_signs(g.n, full) : g.n ? container_of(g.n, len, LOG2<T>, full) : 0;
-    if (g.keeps)
-        good_sign_descriptor(g.sign, own.sign, len - g.n);
-    return group_lay(g, len, LOG2<T>);
+    const uint64_t tile = first + hw::lane();
+    const unsigned elements = tile < work.to.tiles ? elements_of(work.to.count, tile) : 0;
+    const bool full = (survey.count & TILE_FULL) != 0;
+    made_group = group();
+    made_group.n = survey.count & ~(TILE_FULL | TILE_KEEPS);
+    made_group.keeps = (survey.count & TILE_KEEPS) != 0;
+    made_group.container = made_group.keeps ? container_of_signs(made_group.n, full)
+                           : made_group.n   ? container_of(made_group.n, elements, LOG2<T>, full)
+                                            : 0;
+    if (made_group.keeps)
+        good_sign_descriptor(made_group.sign, survey.sign, elements - made_group.n);
+    return group_lay(made_group, elements, LOG2<T>);
 }
 
 /* Write a group's entry of the directory and, if the record fits, what comes before its payloads, and its padding, by
  * a warp. base: units before the record; bytes: its length. */
 template <class T>
-PICI_DEV void group_head(const making<T> &m, uint64_t number, const group &g, uint64_t base, uint32_t bytes, bool fits)
+PICI_DEV void group_head(const making<T> &work, uint64_t number, const group &made_group, uint64_t base, uint32_t bytes,
+                         bool fits)
 {
     const unsigned lane = hw::lane(), below = (1u << lane) - 1;
     if (lane == 0)
-        store_index(m.block + HEADER_BYTES, m.to.index_width, number, base);
-    if (!fits || !g.bits)
+        store_index(work.block + HEADER_BYTES, work.to.index_width, number, base);
+    if (!fits || !made_group.bits)
         return;
-    const unsigned descriptor =
-        g.keeps ? container_descriptor_signs(g.container, g.n) : container_descriptor(g.container, g.n);
-    const uint32_t pad = padding_byte(g, bytes);
-    uint8_t *const record = m.block + m.to.body_offset + base * unit_of(LOG2<T>), *const descriptors = record + 4;
+    const unsigned descriptor = made_group.keeps ? container_descriptor_signs(made_group.container, made_group.n)
+                                                 : container_descriptor(made_group.container, made_group.n);
+    const uint32_t pad = padding_byte(made_group, bytes);
+    uint8_t *const record = work.block + work.to.body_offset + base * unit_of(LOG2<T>), *const descriptors = record + 4;
     if (lane == 0)
-        hw::store((uint32_t *)record, g.bits);
-    if (g.bits >> lane & 1)
-        hw::store(descriptors + hw::popc(g.bits & below), (uint8_t)descriptor);
-    if (g.two >> lane & 1)
-        hw::store(descriptors + hw::popc(g.bits) + hw::popc(g.two & below), (uint8_t)(descriptor >> 8));
-    for (unsigned i = 0; g.keeps && i < SIGN_DESCRIPTOR; i++)
-        hw::store(record + sign_descriptor_at(g, lane) + i, (uint8_t)(sign_descriptor(g.sign) >> 8 * i));
+        hw::store((uint32_t *)record, made_group.bits);
+    if (made_group.bits >> lane & 1)
+        hw::store(descriptors + hw::popc(made_group.bits & below), (uint8_t)descriptor);
+    if (made_group.two >> lane & 1)
+        hw::store(descriptors + hw::popc(made_group.bits) + hw::popc(made_group.two & below),
+                  (uint8_t)(descriptor >> 8));
+    for (unsigned i = 0; made_group.keeps && i < SIGN_DESCRIPTOR; i++)
+        hw::store(record + sign_descriptor_at(made_group, lane) + i,
+                  (uint8_t)(sign_descriptor(made_group.sign) >> 8 * i));
     if (pad)
         hw::store(record + pad, (uint8_t)0);
 }
@@ -264,49 +271,51 @@ PICI_DEV void group_head(const making<T> &m, uint64_t number, const group &g, ui
 /* Write tile i of a group to its record, by a warp. `of` is as tile_payload leaves it, and may be used again at once.
  * first: the group's first tile. */
 template <class T>
-PICI_DEV void group_tile(const making<T> &m, uint64_t first, const group &g, uint8_t *record, unsigned i, made_tile *of)
+PICI_DEV void group_tile(const making<T> &work, uint64_t first, const group &made_group, uint8_t *record, unsigned i,
+                         made_tile *tile)
 {
-    const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
-    uint8_t *const payload = record + hw::shfl(g.payload, i), *const values = record + hw::shfl(g.own_values, i);
-    uint8_t *const own_signs = record + hw::shfl(g.own_signs, i);
-    dense_tile<const T> d = source_tile(m, first + i);
-    if (g.signs >> i & 1) {
-        tile_write_signs(own_signs, d);
-        d.by_value = true;
+    const unsigned count = hw::shfl(made_group.n, i), container = hw::shfl(made_group.container, i);
+    uint8_t *const payload = record + hw::shfl(made_group.payload, i), *const values =
+                                                                           record + hw::shfl(made_group.own_values, i);
+    uint8_t *const own_signs = record + hw::shfl(made_group.own_signs, i);
+    dense_tile<const T> dense = source_tile(work, first + i);
+    if (made_group.signs >> i & 1) {
+        tile_write_signs(own_signs, dense);
+        dense.by_value = true;
     }
-    if (n)
-        tile_write(payload, (T *)values, of, d, container, n);
+    if (count)
+        tile_write(payload, (T *)values, tile, dense, container, count);
 }
 
 /* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
  * prefix counts units of records; it and the two barriers are as in make_partition. A record that does not fit is
  * not written. */
 template <class T, class PREFIX>
-PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory *shared, PREFIX &prefix)
+PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memory *shared, PREFIX &prefix)
 {
     made_tile *made = (made_tile *)(shared + 1);
     const unsigned lane = hw::lane(), unit = unit_of(LOG2<T>);
-    const uint64_t first = number * GROUP_TILES, left = m.to.tiles - first;
+    const uint64_t first = number * GROUP_TILES, left = work.to.tiles - first;
     const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps()) {
-        const surveyed s = survey(made + i, m, first + i);
+        const surveyed one_surveyed = survey(made + i, work, first + i);
         if (lane == 0) {
-            hw::put(&shared->count[i], s.count);
-            hw::put(&shared->sign[i], s.sign);
+            hw::put(&shared->count[i], one_surveyed.count);
+            hw::put(&shared->sign[i], one_surveyed.sign);
         }
     }
     hw::syncthreads();
-    surveyed own = {0, 0};
+    surveyed all_surveyed = {0, 0};
     if (lane < tiles)
-        own = surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])};
-    group g;
-    const uint32_t bytes = group_from(g, m, first, own), nnz = warp_sum(g.n);
+        all_surveyed = surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])};
+    group made_group;
+    const uint32_t bytes = group_from(made_group, work, first, all_surveyed), nonzeros = warp_sum(made_group.n);
     if (warp() == 0)
         prefix.publish(bytes / unit);
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps())
-        tile_payload(made + i, hw::shfl(g.container, i), hw::shfl(g.n, i));
+        tile_payload(made + i, hw::shfl(made_group.container, i), hw::shfl(made_group.n, i));
     if (warp() == 0) {
         const uint64_t base = prefix.resolve(bytes / unit);
         if (lane == 0)
@@ -314,38 +323,38 @@ PICI_DEV group_end make_group(const making<T> &m, uint64_t number, block_memory 
     }
     hw::syncthreads();
     const uint64_t base = hw::get(&shared->base), end = base + bytes / unit;
-    const bool fits = m.to.body_offset + end * unit <= m.cap;
-    uint8_t *const record = m.block + m.to.body_offset + base * unit;
+    const bool fits = work.to.body_offset + end * unit <= work.cap;
+    uint8_t *const record = work.block + work.to.body_offset + base * unit;
     if (warp() == 0)
-        group_head(m, number, g, base, bytes, fits);
+        group_head(work, number, made_group, base, bytes, fits);
     /* backwards, since tiles read last are most likely still in a cache; i wraps around below 0, which ends the loop */
     PICI_UNROLL_1
     for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
          i -= warps())
-        group_tile(m, first, g, record, i, made + i);
-    return group_end{end, nnz, g.signs != 0};
+        group_tile(work, first, made_group, record, i, made + i);
+    return group_end{end, nonzeros, made_group.signs != 0};
 }
 
 /* Complete the layout of a hybrid block from the units of all records and the number of nonzeros. signs: a tile keeps
  * signs. */
-template <class T> PICI_DEV void end_of_groups(making<T> &m, uint64_t units, uint64_t nnz, bool signs)
+template <class T> PICI_DEV void end_of_groups(making<T> &work, uint64_t units, uint64_t nonzeros, bool signs)
 {
-    m.to.version = signs ? (uint32_t)VERSION_SIGNS : 1;
-    m.to.values_offset = m.to.body_offset + units * unit_of(LOG2<T>) - nnz * sizeof(T);
+    work.to.version = signs ? (uint32_t)VERSION_SIGNS : 1;
+    work.to.values_offset = work.to.body_offset + units * unit_of(LOG2<T>) - nonzeros * sizeof(T);
 }
 
-/* Called by one warp, once all nnz values are written: write the padding and the header, or 48 zero bytes if the
- * block does not fit. Returns the block's length, or 0. */
-template <class T> PICI_DEV uint64_t make_end(const making<T> &m, uint64_t nnz)
+/* Called by one warp, once all values are written: write the padding and the header, or 48 zero bytes if the block does
+ * not fit. Returns the block's length, or 0. */
+template <class T> PICI_DEV uint64_t make_end(const making<T> &work, uint64_t nonzeros)
 {
-    block_view v = m.to;
-    v.nnz = v.format == PICI_DENSE ? v.count : nnz;
-    const bool fits = layout(v) && v.block_bytes <= m.cap;
-    if (fits && v.index_end + hw::lane() < v.body_offset)
-        hw::store(m.block + v.index_end + hw::lane(), (uint8_t)0);
+    block_view view = work.to;
+    view.nnz = view.format == PICI_DENSE ? view.count : nonzeros;
+    const bool fits = layout(view) && view.block_bytes <= work.cap;
+    if (fits && view.index_end + hw::lane() < view.body_offset)
+        hw::store(work.block + view.index_end + hw::lane(), (uint8_t)0);
     if (hw::lane() == 0)
-        put_header(m.block, v, fits);
-    return fits ? v.block_bytes : 0;
+        put_header(work.block, view, fits);
+    return fits ? view.block_bytes : 0;
 }
 
 /* Count the nonzeros in tiles share, share + shares, ... of n elements. Returns a lane's part of the sum. base and
@@ -385,60 +394,60 @@ struct found {
 /* Read share number `share` of `shares` of a block with a valid header, of elements as wide as T. With VERIFY, the
  * fault is the first of the share. The warp with share 0 checks the checksum and the padding of the index. */
 template <reading DO, class SUM, class T>
-PICI_DEV found warp_read(const block_view &v, T *dst, uint64_t share, uint64_t shares, uint8_t *stage)
+PICI_DEV found warp_read(const block_view &view, T *dst, uint64_t share, uint64_t shares, uint8_t *stage)
 {
-    uint64_t wrong = 0, nnz = 0;
+    uint64_t wrong = 0, nonzeros = 0;
     if (share == 0) {
-        const uint64_t pad = v.index_end + hw::lane();
-        const unsigned dirty = hw::ballot(pad < v.body_offset && hw::load(v.bytes + pad) != 0);
+        const uint64_t pad = view.index_end + hw::lane();
+        const unsigned dirty = hw::ballot(pad < view.body_offset && hw::load(view.bytes + pad) != 0);
         if (dirty)
             wrong = fault(FAULT_PADDING, hw::ffs(dirty) - 1);
-        if (v.flags & FLAG_CHECKSUM)
-            if (warp_hash(v.bytes, v.block_bytes) != v.checksum)
+        if (view.flags & FLAG_CHECKSUM)
+            if (warp_hash(view.bytes, view.block_bytes) != view.checksum)
                 wrong = fault(FAULT_CHECKSUM, 0);
     }
-    if (v.format == PICI_BITMAP) {
+    if (view.format == PICI_BITMAP) {
         if constexpr (DO == VERIFY) {
-            for (uint64_t t = share; t < v.tiles; t += shares)
-                wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, dst, stage));
+            for (uint64_t tile = share; tile < view.tiles; tile += shares)
+                wrong = first_fault(wrong, tile_read<DO, SUM>(view, tile, dst, stage));
         } else {
             uint8_t *const ahead = stage + STAGE_BYTES<T>;
-            if (share < v.tiles)
-                tile_ahead(ahead, v, share);
-            for (uint64_t t = share; t < v.tiles; t += shares) {
-                const tile_head head = tile_arrived(ahead, v, t);
+            if (share < view.tiles)
+                tile_ahead(ahead, view, share);
+            for (uint64_t tile = share; tile < view.tiles; tile += shares) {
+                const tile_head head = tile_arrived(ahead, view, tile);
                 hw::syncwarp();
-                if (t + shares < v.tiles)
-                    tile_ahead(ahead, v, t + shares);
-                wrong = first_fault(wrong, tile_read<DO, SUM>(v, t, head, dst, stage));
+                if (tile + shares < view.tiles)
+                    tile_ahead(ahead, view, tile + shares);
+                wrong = first_fault(wrong, tile_read<DO, SUM>(view, tile, head, dst, stage));
             }
         }
-    } else if (v.format == PICI_COO) {
+    } else if (view.format == PICI_COO) {
         if constexpr (DO == DECODE) {
-            const uint64_t tiles = tiles_of(v.count), each = tiles / shares + (tiles % shares != 0);
+            const uint64_t tiles = tiles_of(view.count), each = tiles / shares + (tiles % shares != 0);
             const uint64_t first = share * each < tiles ? share * each : tiles;
             const uint64_t end = tiles - first < each ? tiles : first + each;
-            wrong = first_fault(wrong, warp_coo_decode(v, first, end, dst, stage));
+            wrong = first_fault(wrong, warp_coo_decode(view, first, end, dst, stage));
         } else {
-            wrong = first_fault(wrong, warp_coo_entries<DO, SUM>(v, dst, share, shares));
+            wrong = first_fault(wrong, warp_coo_entries<DO, SUM>(view, dst, share, shares));
         }
-    } else if (v.format == PICI_HYBRID) {
-        wrong = first_fault(wrong, warp_hybrid<DO, SUM>(nnz, v, dst, share, shares, stage));
+    } else if (view.format == PICI_HYBRID) {
+        wrong = first_fault(wrong, warp_hybrid<DO, SUM>(nonzeros, view, dst, share, shares, stage));
     } else if constexpr (DO != VERIFY) {
-        warp_dense<DO, SUM>(dst, (const T *)(v.bytes + v.values_offset), v.count, share, shares);
+        warp_dense<DO, SUM>(dst, (const T *)(view.bytes + view.values_offset), view.count, share, shares);
     }
-    return found{wrong, nnz};
+    return found{wrong, nonzeros};
 }
 
-/* The first fault of a block. first: the first of the faults that its warps found. nnz: the sum of the nonzeros that
- * they found. */
-PICI_DEV uint64_t whole_fault(const block_view &v, uint64_t first, uint64_t nnz)
+/* The first fault of a block. first: the first of the faults that its warps found. nonzeros: the sum of the nonzeros
+ * that they found. */
+PICI_DEV uint64_t whole_fault(const block_view &view, uint64_t first, uint64_t nonzeros)
 {
-    if (first || v.format != PICI_HYBRID)
+    if (first || view.format != PICI_HYBRID)
         return first;
-    if (nnz % SIGNS_SEEN != v.nnz)
-        return group_fault(groups_of(v.tiles), GROUP_FIRST);
-    return v.version == VERSION_SIGNS && nnz < SIGNS_SEEN ? group_fault(groups_of(v.tiles), GROUP_ENTRY) : 0;
+    if (nonzeros % SIGNS_SEEN != view.nnz)
+        return group_fault(groups_of(view.tiles), GROUP_FIRST);
+    return view.version == VERSION_SIGNS && nonzeros < SIGNS_SEEN ? group_fault(groups_of(view.tiles), GROUP_ENTRY) : 0;
 }
 
 /* ---- by one thread block ---- */
@@ -527,23 +536,23 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
     return len;
 }
 
-/* Check a block, and decode it to the n elements at dst, or add it to them, as DO says. block_decompress,
+/* Check a block, and decode it to the count elements at dst, or add it to them, as DO says. block_decompress,
  * block_scatter_add and block_apply call this.
- *   dst     [n elements]     aligned to their width; unspecified unless the status is PICI_OK
- *   block   [len bytes]      aligned to 16; any bytes
+ *   dst     [count elements]     aligned to their width; unspecified unless the status is PICI_OK
+ *   block   [size bytes]      aligned to 16; any bytes
  *   memory  shared memory    READ_BYTES<T>(threads) bytes, aligned to 16; may be used again after the return
  *   SUM                      arith<dtype> or arith_xor<T> for ADD, otherwise void
  * Called by all threads of a thread block. Returns an enum pici_status; all threads can then read dst. PICI_E_ARG: the
- * block does not have n elements of dtype, or T does not have the width of dtype. */
+ * block does not have count elements of dtype, or T does not have the width of dtype. */
 template <reading DO, class SUM, class T>
-PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
+PICI_DEV int block_read(T *dst, uint64_t count, unsigned dtype, const void *block, uint64_t size, void *memory)
 {
     block_memory *shared = (block_memory *)memory;
-    block_view v = block_view();
-    const breach b = parse(v, (const uint8_t *)block, len);
-    if (b.rule)
-        return rule_status(b.rule);
-    if (v.count != n || v.dtype != dtype || sizeof(T) != 1u << v.width_log2)
+    block_view view = block_view();
+    const breach problem = parse(view, (const uint8_t *)block, size);
+    if (problem.rule)
+        return rule_status(problem.rule);
+    if (view.count != count || view.dtype != dtype || sizeof(T) != 1u << view.width_log2)
         return PICI_E_ARG;
     hw::syncthreads(); /* the caller may have used the memory */
     if (hw::thread() == 0) {
@@ -551,37 +560,37 @@ PICI_DEV int block_read(T *dst, uint64_t n, unsigned dtype, const void *block, u
         hw::put(&shared->nnz, (uint64_t)0);
     }
     hw::syncthreads();
-    const found f = warp_read<DO, SUM>(v, dst, warp(), warps(), stage_of<READ_STAGE_BYTES<T>>(shared));
-    if (f.fault)
-        hw::shared_max(&shared->fault, f.fault);
+    const found seen = warp_read<DO, SUM>(view, dst, warp(), warps(), stage_of<READ_STAGE_BYTES<T>>(shared));
+    if (seen.fault)
+        hw::shared_max(&shared->fault, seen.fault);
     if (hw::lane() == 0)
-        hw::shared_add(&shared->nnz, f.nnz);
+        hw::shared_add(&shared->nnz, seen.nnz);
     hw::syncthreads();
-    const uint64_t first = whole_fault(v, hw::get(&shared->fault), hw::get(&shared->nnz));
+    const uint64_t first = whole_fault(view, hw::get(&shared->fault), hw::get(&shared->nnz));
     hw::syncthreads(); /* the memory is the caller's again */
     return fault_status(first);
 }
 
 /* Decode a block: see block_read. */
 template <class T>
-PICI_DEV int block_decompress(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
+PICI_DEV int block_decompress(T *dst, uint64_t count, unsigned dtype, const void *block, uint64_t size, void *memory)
 {
-    return block_read<DECODE, void>(dst, n, dtype, block, len, memory);
+    return block_read<DECODE, void>(dst, count, dtype, block, size, memory);
 }
 
 /* dst[i] += x for each stored x: see block_read. */
 template <unsigned DTYPE>
-PICI_DEV int block_scatter_add(typename arith<DTYPE>::element *dst, uint64_t n, const void *block, uint64_t len,
+PICI_DEV int block_scatter_add(typename arith<DTYPE>::element *dst, uint64_t count, const void *block, uint64_t size,
                                void *memory)
 {
-    return block_read<ADD, arith<DTYPE>>(dst, n, DTYPE, block, len, memory);
+    return block_read<ADD, arith<DTYPE>>(dst, count, DTYPE, block, size, memory);
 }
 
 /* dst[i] ^= x for each stored x: see block_read. */
 template <class T>
-PICI_DEV int block_apply(T *dst, uint64_t n, unsigned dtype, const void *block, uint64_t len, void *memory)
+PICI_DEV int block_apply(T *dst, uint64_t count, unsigned dtype, const void *block, uint64_t size, void *memory)
 {
-    return block_read<ADD, arith_xor<T>>(dst, n, dtype, block, len, memory);
+    return block_read<ADD, arith_xor<T>>(dst, count, dtype, block, size, memory);
 }
 
 } // namespace pici

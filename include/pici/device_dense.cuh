@@ -8,24 +8,24 @@
 
 namespace pici {
 
-/* f(d, x) of each pair of elements in two words. */
-template <class T, class F> PICI_DEV uint64_t map_word(uint64_t d, uint64_t x, F f)
+/* apply(d, x) of each pair of elements in two words. */
+template <class T, class F> PICI_DEV uint64_t map_word(uint64_t d, uint64_t x, F apply)
 {
-    uint64_t r = 0;
+    uint64_t result = 0;
     PICI_UNROLL
     for (unsigned k = 0; k < 8; k += sizeof(T))
-        r |= (uint64_t)f((T)(d >> 8 * k), (T)(x >> 8 * k)) << 8 * k;
-    return r;
+        result |= (uint64_t)apply((T)(d >> 8 * k), (T)(x >> 8 * k)) << 8 * k;
+    return result;
 }
 
-template <class T, class F> PICI_DEV raw128 map_quad(raw128 d, raw128 x, F f)
+template <class T, class F> PICI_DEV raw128 map_quad(raw128 d, raw128 other, F apply)
 {
-    return raw128{map_word<T>(d.lo, x.lo, f), map_word<T>(d.hi, x.hi, f)};
+    return raw128{map_word<T>(d.lo, other.lo, apply), map_word<T>(d.hi, other.hi, apply)};
 }
 
-template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 x)
+template <class SUM, class T> PICI_DEV raw128 dense_quad(raw128 d, raw128 other)
 {
-    return map_quad<T>(d, x, [](T old, T add) { return add ? SUM::sum(old, add) : old; });
+    return map_quad<T>(d, other, [](T old, T add) { return add ? SUM::sum(old, add) : old; });
 }
 
 /* The part of n elements that can be stored by 16 bytes: all but `before` elements, and those after `count` quads. From
@@ -35,21 +35,21 @@ template <class T> struct dense_quads {
     bool aligned; /* src and base too */
 };
 
-template <class T> PICI_DEV dense_quads<T> dense_quads_of(const T *dst, const T *src, const T *base, uint64_t n)
+template <class T> PICI_DEV dense_quads<T> dense_quads_of(const T *dst, const T *src, const T *base, uint64_t count)
 {
     const uint64_t gap = (0 - (uintptr_t)dst) % 16 / sizeof(T);
-    dense_quads<T> d;
-    d.before = gap < n ? gap : n;
-    d.count = (n - d.before) * sizeof(T) / 16;
-    d.aligned = is_aligned(src + d.before, 16) && (!base || is_aligned(base + d.before, 16));
-    if (d.count && !d.aligned && (n - d.before) * sizeof(T) - 16 * d.count < 4)
-        d.count--;
-    return d;
+    dense_quads<T> dense;
+    dense.before = gap < count ? gap : count;
+    dense.count = (count - dense.before) * sizeof(T) / 16;
+    dense.aligned = is_aligned(src + dense.before, 16) && (!base || is_aligned(base + dense.before, 16));
+    if (dense.count && !dense.aligned && (count - dense.before) * sizeof(T) - 16 * dense.count < 4)
+        dense.count--;
+    return dense;
 }
 
-template <bool ALIGNED, class T> PICI_DEV raw128 load_quad(const T *p, uint64_t q)
+template <bool ALIGNED, class T> PICI_DEV raw128 load_quad(const T *from, uint64_t quad)
 {
-    return ALIGNED ? hw::load_once((const raw128 *)p + q) : load_unaligned((const uint8_t *)p + 16 * q);
+    return ALIGNED ? hw::load_once((const raw128 *)from + quad) : load_unaligned((const uint8_t *)from + 16 * quad);
 }
 
 /* The quads of warp_dense. */
@@ -58,34 +58,34 @@ PICI_DEV void warp_quads(T *dst, const T *src, const T *base, uint64_t count, ui
 {
     if constexpr (DO == ADD) {
         PICI_UNROLL_1
-        for (uint64_t q = first; q < count; q += step) {
-            raw128 *out = (raw128 *)dst + q;
-            const raw128 x = load_quad<ALIGNED>(src, q);
-            hw::store(out, dense_quad<SUM, T>(hw::load((const raw128 *)out), x));
+        for (uint64_t quad_number = first; quad_number < count; quad_number += step) {
+            raw128 *out = (raw128 *)dst + quad_number;
+            const raw128 other = load_quad<ALIGNED>(src, quad_number);
+            hw::store(out, dense_quad<SUM, T>(hw::load((const raw128 *)out), other));
         }
     } else {
         constexpr unsigned GROUP = ALIGNED ? 4 : 2;
-        const auto quad = [&](uint64_t q) {
-            const raw128 x = load_quad<ALIGNED>(src, q);
+        const auto quad = [&](uint64_t quad_number) {
+            const raw128 other = load_quad<ALIGNED>(src, quad_number);
             if constexpr (BY_VALUE)
-                return map_quad<T>(x, x, [](T each, T) { return plus_zero(each); });
+                return map_quad<T>(other, other, [](T each, T) { return plus_zero(each); });
             else
-                return base ? differing(x, load_quad<ALIGNED>(base, q)) : x;
+                return base ? differing(other, load_quad<ALIGNED>(base, quad_number)) : other;
         };
-        uint64_t q = first;
+        uint64_t quad_number = first;
         PICI_UNROLL_1
-        for (; q + (GROUP - 1) * step < count; q += GROUP * step) {
+        for (; quad_number + (GROUP - 1) * step < count; quad_number += GROUP * step) {
             raw128 v[GROUP];
             PICI_UNROLL
             for (unsigned k = 0; k < GROUP; k++)
-                v[k] = quad(q + k * step);
+                v[k] = quad(quad_number + k * step);
             PICI_UNROLL
             for (unsigned k = 0; k < GROUP; k++)
-                hw::store_once((raw128 *)dst + q + k * step, v[k]);
+                hw::store_once((raw128 *)dst + quad_number + k * step, v[k]);
         }
         PICI_UNROLL_1
-        for (; q < count; q += step)
-            hw::store_once((raw128 *)dst + q, quad(q));
+        for (; quad_number < count; quad_number += step)
+            hw::store_once((raw128 *)dst + quad_number, quad(quad_number));
     }
 }
 

@@ -13,15 +13,15 @@ namespace pici {
 /* ---- what a tile adds to the length of a record ---- */
 
 /* If it stores its negative zeros. */
-PICI_DEV unsigned cost_of(unsigned n, unsigned len, unsigned width_log2, bool full)
+PICI_DEV unsigned cost_of(unsigned count, unsigned elements, unsigned width_log2, bool full)
 {
-    return container_cost(container_of(n, len, width_log2, full), n, len, width_log2);
+    return container_cost(container_of(count, elements, width_log2, full), count, elements, width_log2);
 }
 
 /* If it keeps their signs. */
-PICI_DEV unsigned cost_with_signs(unsigned n, bool full, const tile_signs &s, unsigned width_log2)
+PICI_DEV unsigned cost_with_signs(unsigned count, bool full, const tile_signs &signs, unsigned width_log2)
 {
-    return container_cost_signs(container_of_signs(n, full), n, signs_bytes(s), width_log2);
+    return container_cost_signs(container_of_signs(count, full), count, signs_bytes(signs), width_log2);
 }
 
 /* ---- groups ---- */
@@ -51,43 +51,47 @@ struct group {
 };
 
 /* Offset of the sign descriptor of tile i of a group that is not empty. */
-PICI_DEV uint32_t sign_descriptor_at(const group &g, unsigned i)
+PICI_DEV uint32_t sign_descriptor_at(const group &made_group, unsigned i)
 {
-    return 4 + hw::popc(g.bits) + hw::popc(g.two) + SIGN_DESCRIPTOR * hw::popc(g.signs & ((1u << i) - 1));
+    return 4 + hw::popc(made_group.bits) + hw::popc(made_group.two) +
+           SIGN_DESCRIPTOR * hw::popc(made_group.signs & ((1u << i) - 1));
 }
 
-/* Lay out a record from what each lane says of its tile: n, container, keeps and sign. len: elements of the lane's
+/* Lay out a record from what each lane says of its tile: n, container, keeps and sign. elements: elements of the lane's
  * tile. Returns the record's length in bytes. */
-PICI_DEV uint32_t group_lay(group &g, unsigned len, unsigned width_log2)
+PICI_DEV uint32_t group_lay(group &made_group, unsigned elements, unsigned width_log2)
 {
-    const bool some = g.n != 0 || g.keeps;
-    g.bits = hw::ballot(some);
-    g.two = hw::ballot(some && (g.container != PICI_OFFSETS12 || g.keeps));
-    g.signs = hw::ballot(g.keeps);
-    const uint32_t descriptors = 4 + hw::popc(g.bits) + hw::popc(g.two) + SIGN_DESCRIPTOR * hw::popc(g.signs);
-    const uint32_t payload = some ? container_payload(g.container, g.n) : 0, signs = g.keeps ? signs_bytes(g.sign) : 0;
-    const uint32_t stored = (some ? container_stored(g.container, g.n, len) : 0) << width_log2;
+    const bool some = made_group.n != 0 || made_group.keeps;
+    made_group.bits = hw::ballot(some);
+    made_group.two = hw::ballot(some && (made_group.container != PICI_OFFSETS12 || made_group.keeps));
+    made_group.signs = hw::ballot(made_group.keeps);
+    const uint32_t descriptors =
+        4 + hw::popc(made_group.bits) + hw::popc(made_group.two) + SIGN_DESCRIPTOR * hw::popc(made_group.signs);
+    const uint32_t payload = some ? container_payload(made_group.container, made_group.n) : 0,
+                   signs = made_group.keeps ? signs_bytes(made_group.sign) : 0;
+    const uint32_t stored = (some ? container_stored(made_group.container, made_group.n, elements) : 0) << width_log2;
     /* three sums in one scan: those of payloads and of signs are below 2^16 */
     const uint64_t each = (uint64_t)stored << 32 | signs << 16 | payload;
     const uint64_t before = warp_scan(each), all = hw::shfl(before + each, LANES - 1);
     const uint32_t rest = (1u << width_log2) - 1, unit = unit_of(width_log2);
     const uint32_t payloads = all & 0xffff;
-    g.metadata = g.bits ? descriptors + payloads + (uint32_t)(all >> 16 & 0xffff) : 0;
-    g.values = (g.metadata + rest) & ~rest;
-    g.stored = (uint32_t)(all >> 32);
-    g.payload = descriptors + (uint32_t)(before & 0xffff);
-    g.own_signs = descriptors + payloads + (uint32_t)(before >> 16 & 0xffff);
-    g.own_values = g.values + (uint32_t)(before >> 32);
-    return (g.values + g.stored + unit - 1) & ~(unit - 1);
+    made_group.metadata = made_group.bits ? descriptors + payloads + (uint32_t)(all >> 16 & 0xffff) : 0;
+    made_group.values = (made_group.metadata + rest) & ~rest;
+    made_group.stored = (uint32_t)(all >> 32);
+    made_group.payload = descriptors + (uint32_t)(before & 0xffff);
+    made_group.own_signs = descriptors + payloads + (uint32_t)(before >> 16 & 0xffff);
+    made_group.own_values = made_group.values + (uint32_t)(before >> 32);
+    return (made_group.values + made_group.stored + unit - 1) & ~(unit - 1);
 }
 
 /* Offset of the lane's byte of the padding before or after a record's values; 0 if the lane has none. bytes: of the
  * record. */
-PICI_DEV uint32_t padding_byte(const group &g, uint32_t bytes)
+PICI_DEV uint32_t padding_byte(const group &made_group, uint32_t bytes)
 {
     const unsigned lane = hw::lane(), half = LANES / 2;
-    const uint32_t at = lane < half ? g.metadata + lane : g.values + g.stored + lane - half;
-    return at < (lane < half ? g.values : bytes) ? at : 0;
+    const uint32_t offset =
+        lane < half ? made_group.metadata + lane : made_group.values + made_group.stored + lane - half;
+    return offset < (lane < half ? made_group.values : bytes) ? offset : 0;
 }
 
 /* The checks of a group, in their order. Faults of hybrid are ordered by group, then by these stages, then by tile.
@@ -110,16 +114,16 @@ PICI_DEV uint64_t group_fault(uint64_t number, unsigned stage, unsigned tile = 0
     return fault(FAULT_BODY, number << 25 | stage << 22 | tile << 17 | rule << 12 | sub);
 }
 
-/* Is the descriptor of a tile of len elements not valid? Sets the lane's n, container, keeps and full. */
-PICI_DEV bool bad_descriptor(group &g, unsigned first, unsigned second, unsigned len, unsigned width_log2,
+/* Is the descriptor of a tile of so many elements not valid? Sets the lane's n, container, keeps and full. */
+PICI_DEV bool bad_descriptor(group &made_group, unsigned first, unsigned second, unsigned elements, unsigned width_log2,
                              bool version2)
 {
     container_said said;
-    const bool valid = container_read(&said, first, second, len, width_log2);
-    g.container = said.container;
-    g.n = said.n;
-    g.keeps = said.signs;
-    g.full = said.full;
+    const bool valid = container_read(&said, first, second, elements, width_log2);
+    made_group.container = said.container;
+    made_group.n = said.n;
+    made_group.keeps = said.signs;
+    made_group.full = said.full;
     return !valid || (said.signs && !version2);
 }
 
@@ -131,72 +135,73 @@ struct hybrid_view {
     bool version2;
 };
 
-PICI_DEV hybrid_view hybrid_of(const block_view &v)
+PICI_DEV hybrid_view hybrid_of(const block_view &view)
 {
-    return hybrid_view{v.bytes, v.count, (v.block_bytes - v.body_offset) / unit_of(v.width_log2),
-                       v.version == VERSION_SIGNS};
+    return hybrid_view{view.bytes, view.count, (view.block_bytes - view.body_offset) / unit_of(view.width_log2),
+                       view.version == VERSION_SIGNS};
 }
 
 /* Read the descriptors of group `number`, and lay out its record. Checks the rules from "directory" to a record's
  * "padding". Returns a fault. */
-PICI_DEV uint64_t group_open(group &g, const hybrid_view &h, unsigned width_log2, uint64_t number)
+PICI_DEV uint64_t group_open(group &made_group, const hybrid_view &hybrid, unsigned width_log2, uint64_t number)
 {
     const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(width_log2);
-    block_view v = block_view();
-    v.format = PICI_HYBRID;
-    v.dtype = PICI_U8;
-    v.count = h.count;
-    layout(v); /* for the offset of its directory */
-    v.bytes = h.bytes;
-    const uint64_t begin = load_index(v, number);
-    g = group();
-    g.first = number * GROUP_TILES;
-    g.tiles = v.tiles - g.first < GROUP_TILES ? (unsigned)(v.tiles - g.first) : (unsigned)GROUP_TILES;
+    block_view view = block_view();
+    view.format = PICI_HYBRID;
+    view.dtype = PICI_U8;
+    view.count = hybrid.count;
+    layout(view); /* for the offset of its directory */
+    view.bytes = hybrid.bytes;
+    const uint64_t begin = load_index(view, number);
+    made_group = group();
+    made_group.first = number * GROUP_TILES;
+    made_group.tiles =
+        view.tiles - made_group.first < GROUP_TILES ? (unsigned)(view.tiles - made_group.first) : (unsigned)GROUP_TILES;
     if (number == 0 && begin != 0)
         return group_fault(0, GROUP_FIRST);
-    if (begin > h.units) /* reported as a fault of the previous group */
+    if (begin > hybrid.units) /* reported as a fault of the previous group */
         return group_fault(number - 1, GROUP_ENTRY);
-    const uint64_t end = g.first + g.tiles < v.tiles ? load_index(v, number + 1) : h.units;
-    if (end < begin || end > h.units)
+    const uint64_t end = made_group.first + made_group.tiles < view.tiles ? load_index(view, number + 1) : hybrid.units;
+    if (end < begin || end > hybrid.units)
         return group_fault(number, GROUP_ENTRY);
-    g.record = v.bytes + v.body_offset + begin * unit;
+    made_group.record = view.bytes + view.body_offset + begin * unit;
     if (begin == end)
         return 0;
     const uint64_t bytes = (end - begin) * unit;
-    g.bits = hw::load((const uint32_t *)g.record);
-    if (!g.bits || (g.tiles < GROUP_TILES && g.bits >> g.tiles))
+    made_group.bits = hw::load((const uint32_t *)made_group.record);
+    if (!made_group.bits || (made_group.tiles < GROUP_TILES && made_group.bits >> made_group.tiles))
         return group_fault(number, GROUP_OCCUPANCY);
-    const unsigned some = hw::popc(g.bits);
+    const unsigned some = hw::popc(made_group.bits);
     if (4 + some > bytes)
         return group_fault(number, GROUP_DESCRIPTORS);
-    const bool mine = g.bits >> lane & 1;
-    const unsigned first = mine ? hw::load(g.record + 4 + hw::popc(g.bits & below)) : 0;
+    const bool mine = made_group.bits >> lane & 1;
+    const unsigned first = mine ? hw::load(made_group.record + 4 + hw::popc(made_group.bits & below)) : 0;
     const unsigned two = hw::ballot((first & DESCRIPTOR_TWO) != 0);
-    const unsigned keeping = hw::ballot(h.version2 && first >> 6 == 3);
-    g.two = two;
-    g.signs = keeping;
+    const unsigned keeping = hw::ballot(hybrid.version2 && first >> 6 == 3);
+    made_group.two = two;
+    made_group.signs = keeping;
     if (4 + some + hw::popc(two) + SIGN_DESCRIPTOR * hw::popc(keeping) > bytes)
         return group_fault(number, GROUP_DESCRIPTORS);
-    const unsigned second = two >> lane & 1 ? hw::load(g.record + 4 + some + hw::popc(two & below)) : 0;
-    const unsigned len = mine ? elements_of(v.count, g.first + lane) : 0;
-    const bool wrong = mine && bad_descriptor(g, first, second, len, width_log2, h.version2);
+    const unsigned second = two >> lane & 1 ? hw::load(made_group.record + 4 + some + hw::popc(two & below)) : 0;
+    const unsigned elements = mine ? elements_of(view.count, made_group.first + lane) : 0;
+    const bool wrong = mine && bad_descriptor(made_group, first, second, elements, width_log2, hybrid.version2);
     bool wrong_signs = false;
-    if (mine && !wrong && g.keeps) {
-        const uint8_t *at = g.record + sign_descriptor_at(g, lane);
+    if (mine && !wrong && made_group.keeps) {
+        const uint8_t *next = made_group.record + sign_descriptor_at(made_group, lane);
         uint32_t descriptor = 0;
         for (unsigned i = 0; i < SIGN_DESCRIPTOR; i++)
-            descriptor |= (uint32_t)hw::load(at + i) << 8 * i;
-        wrong_signs = !good_sign_descriptor(g.sign, descriptor, len - g.n);
+            descriptor |= (uint32_t)hw::load(next + i) << 8 * i;
+        wrong_signs = !good_sign_descriptor(made_group.sign, descriptor, elements - made_group.n);
     }
     const unsigned bad = hw::ballot(wrong), bad_signs = hw::ballot(wrong_signs), either = bad | bad_signs;
     if (either) {
         const unsigned i = hw::ffs(either) - 1;
         return group_fault(number, GROUP_DESCRIPTOR, i, bad >> i & 1 ? (unsigned)RULE_NONE : (unsigned)RULE_SIGNS);
     }
-    if (group_lay(g, len, width_log2) != bytes)
+    if (group_lay(made_group, elements, width_log2) != bytes)
         return group_fault(number, GROUP_LENGTH);
-    const uint32_t pad = padding_byte(g, (uint32_t)bytes);
-    const unsigned dirty = hw::ballot(pad && hw::load(g.record + pad) != 0);
+    const uint32_t pad = padding_byte(made_group, (uint32_t)bytes);
+    const unsigned dirty = hw::ballot(pad && hw::load(made_group.record + pad) != 0);
     return dirty ? group_fault(number, GROUP_PADDING, 0, RULE_NONE, hw::ffs(dirty) - 1) : 0;
 }
 

@@ -94,19 +94,19 @@ PICI_DEV void syncthreads()
 
 /* ---- bits ---- */
 
-PICI_DEV unsigned popc(uint64_t v)
+PICI_DEV unsigned popc(uint64_t value)
 {
-    return (unsigned)__popcll(v);
+    return (unsigned)__popcll(value);
 }
 
-PICI_DEV unsigned ffs(uint64_t v) /* index of the lowest bit set, counted from 1; 0 for v == 0 */
+PICI_DEV unsigned ffs(uint64_t value) /* index of the lowest bit set, counted from 1; 0 for value == 0 */
 {
-    return (unsigned)__ffsll((long long)v);
+    return (unsigned)__ffsll((long long)value);
 }
 
-PICI_DEV unsigned log2(uint32_t v) /* rounded down; v is not 0 */
+PICI_DEV unsigned log2(uint32_t value) /* rounded down; value is not 0 */
 {
-    return 31 - (unsigned)__clz((int)v);
+    return 31 - (unsigned)__clz((int)value);
 }
 
 PICI_DEV uint32_t funnel_l(uint32_t lo, uint32_t hi, unsigned bits) /* the upper word of hi:lo << bits, bits < 32 */
@@ -116,14 +116,14 @@ PICI_DEV uint32_t funnel_l(uint32_t lo, uint32_t hi, unsigned bits) /* the upper
 
 /* ---- shared memory ---- */
 
-template <class T> PICI_DEV T get(const T *p)
+template <class T> PICI_DEV T get(const T *address)
 {
-    return *p;
+    return *address;
 }
 
-template <class T> PICI_DEV void put(T *p, T v)
+template <class T> PICI_DEV void put(T *address, T value)
 {
-    *p = v;
+    *address = value;
 }
 
 /* All lanes of a warp pass here. Does nothing; an emulator that counts bank conflicts can tell by it which lanes'
@@ -132,104 +132,104 @@ PICI_DEV void in_step()
 {
 }
 
-PICI_DEV void shared_max(uint64_t *p, uint64_t v) /* atomic */
+PICI_DEV void shared_max(uint64_t *address, uint64_t value) /* atomic */
 {
-    atomicMax((unsigned long long *)p, (unsigned long long)v);
+    atomicMax((unsigned long long *)address, (unsigned long long)value);
 }
 
-PICI_DEV void shared_add(uint64_t *p, uint64_t v) /* atomic */
+PICI_DEV void shared_add(uint64_t *address, uint64_t value) /* atomic */
 {
-    atomicAdd((unsigned long long *)p, (unsigned long long)v);
+    atomicAdd((unsigned long long *)address, (unsigned long long)value);
 }
 
-PICI_DEV void shared_add(uint32_t *p, uint32_t v) /* atomic */
+PICI_DEV void shared_add(uint32_t *address, uint32_t value) /* atomic */
 {
-    atomicAdd(p, v);
+    atomicAdd(address, value);
 }
 
 /* ---- device memory. _once: the data is read or written only once, so caches need not keep it ---- */
 
-PICI_DEV uint8_t load_once(const uint8_t *p)
+PICI_DEV uint8_t load_once(const uint8_t *address)
 {
-    return __ldcs(p);
+    return __ldcs(address);
 }
 
-PICI_DEV uint16_t load_once(const uint16_t *p)
+PICI_DEV uint16_t load_once(const uint16_t *address)
 {
-    return __ldcs(p);
+    return __ldcs(address);
 }
 
-PICI_DEV uint32_t load_once(const uint32_t *p)
+PICI_DEV uint32_t load_once(const uint32_t *address)
 {
-    return __ldcs(p);
+    return __ldcs(address);
 }
 
-PICI_DEV uint64_t load_once(const uint64_t *p)
+PICI_DEV uint64_t load_once(const uint64_t *address)
 {
-    return __ldcs((const unsigned long long *)p);
+    return __ldcs((const unsigned long long *)address);
 }
 
-PICI_DEV raw128 load_once(const raw128 *p)
+PICI_DEV raw128 load_once(const raw128 *address)
 {
-    const ulonglong2 v = __ldcs((const ulonglong2 *)p);
-    return raw128{v.x, v.y};
+    const ulonglong2 words = __ldcs((const ulonglong2 *)address);
+    return raw128{words.x, words.y};
 }
 
-PICI_DEV raw128 load(const raw128 *p)
+PICI_DEV raw128 load(const raw128 *address)
 {
-    const ulonglong2 v = *(const ulonglong2 *)p;
-    return raw128{v.x, v.y};
+    const ulonglong2 words = *(const ulonglong2 *)address;
+    return raw128{words.x, words.y};
 }
 
-template <class T> PICI_DEV T load(const T *p)
+template <class T> PICI_DEV T load(const T *address)
 {
-    return *p;
+    return *address;
 }
 
-PICI_DEV void store_once(uint8_t *p, uint8_t v)
+PICI_DEV void store_once(uint8_t *address, uint8_t value)
 {
-    __stcs(p, v);
+    __stcs(address, value);
 }
 
-PICI_DEV void store_once(uint16_t *p, uint16_t v)
+PICI_DEV void store_once(uint16_t *address, uint16_t value)
 {
-    __stcs(p, v);
+    __stcs(address, value);
 }
 
-PICI_DEV void store_once(uint32_t *p, uint32_t v)
+PICI_DEV void store_once(uint32_t *address, uint32_t value)
 {
-    __stcs(p, v);
+    __stcs(address, value);
 }
 
-PICI_DEV void store_once(uint64_t *p, uint64_t v)
+PICI_DEV void store_once(uint64_t *address, uint64_t value)
 {
-    __stcs((unsigned long long *)p, (unsigned long long)v);
+    __stcs((unsigned long long *)address, (unsigned long long)value);
 }
 
-PICI_DEV void store_once(raw128 *p, raw128 v)
+PICI_DEV void store_once(raw128 *address, raw128 value)
 {
-    __stcs((ulonglong2 *)p, make_ulonglong2(v.lo, v.hi));
+    __stcs((ulonglong2 *)address, make_ulonglong2(value.lo, value.hi));
 }
 
-template <class T> PICI_DEV void store(T *p, T v)
+template <class T> PICI_DEV void store(T *address, T value)
 {
-    *p = v;
+    *address = value;
 }
 
-PICI_DEV void store(raw128 *p, raw128 v)
+PICI_DEV void store(raw128 *address, raw128 value)
 {
-    *(ulonglong2 *)p = make_ulonglong2(v.lo, v.hi);
+    *(ulonglong2 *)address = make_ulonglong2(value.lo, value.hi);
 }
 
 /* Copy a word of 4, 8 or 16 bytes from device memory to shared memory. It is there after copy_async_wait() of this
  * thread; and for others after a barrier that follows. */
-template <class T> PICI_DEV void copy_async(T *to, const T *from)
+template <class T> PICI_DEV void copy_async(T *target, const T *from)
 {
-    const unsigned at = (unsigned)__cvta_generic_to_shared(to);
+    const unsigned address = (unsigned)__cvta_generic_to_shared(target);
     if constexpr (sizeof(T) == 16)
-        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(at), "l"(from) : "memory");
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(from) : "memory");
     else
-        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(at), "l"(from), "n"(sizeof(T)) : "memory");
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(from), "n"(sizeof(T)) : "memory");
 }
 
 PICI_DEV void copy_async_wait()
@@ -239,38 +239,38 @@ PICI_DEV void copy_async_wait()
 
 /* ---- between thread blocks ---- */
 
-PICI_DEV uint32_t atomic_add(uint32_t *p, uint32_t v)
+PICI_DEV uint32_t atomic_add(uint32_t *address, uint32_t value)
 {
-    return atomicAdd(p, v);
+    return atomicAdd(address, value);
 }
 
-PICI_DEV uint64_t atomic_add(uint64_t *p, uint64_t v)
+PICI_DEV uint64_t atomic_add(uint64_t *address, uint64_t value)
 {
-    return atomicAdd((unsigned long long *)p, (unsigned long long)v);
+    return atomicAdd((unsigned long long *)address, (unsigned long long)value);
 }
 
-PICI_DEV void atomic_max(uint64_t *p, uint64_t v)
+PICI_DEV void atomic_max(uint64_t *address, uint64_t value)
 {
-    atomicMax((unsigned long long *)p, (unsigned long long)v);
+    atomicMax((unsigned long long *)address, (unsigned long long)value);
 }
 
 /* A word that is used by several thread blocks. The access orders no other memory. */
-PICI_DEV uint64_t load_relaxed(const uint64_t *p)
+PICI_DEV uint64_t load_relaxed(const uint64_t *address)
 {
-    uint64_t v;
-    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
-    return v;
+    uint64_t value;
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(address) : "memory");
+    return value;
 }
 
-PICI_DEV void store_relaxed(uint64_t *p, uint64_t v)
+PICI_DEV void store_relaxed(uint64_t *address, uint64_t value)
 {
-    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
+    asm volatile("st.relaxed.gpu.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
 
 /* A word that others updated or stored as above: its last value. All of that precedes this load, by fences. */
-PICI_DEV uint64_t load_settled(const uint64_t *p)
+PICI_DEV uint64_t load_settled(const uint64_t *address)
 {
-    return load_relaxed(p);
+    return load_relaxed(address);
 }
 
 PICI_DEV void fence()
@@ -287,9 +287,9 @@ PICI_DEV void pause() /* in a loop that waits for another thread block */
 
 PICI_DEV uint32_t add_f32(uint32_t a, uint32_t b)
 {
-    float s;
-    asm("add.rn.f32 %0, %1, %2;" : "=f"(s) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
-    return __float_as_uint(s);
+    float result;
+    asm("add.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+    return __float_as_uint(result);
 }
 
 PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
@@ -300,9 +300,9 @@ PICI_DEV uint64_t add_f64(uint64_t a, uint64_t b)
 
 PICI_DEV uint32_t mul_f32(uint32_t a, uint32_t b)
 {
-    float p;
-    asm("mul.rn.f32 %0, %1, %2;" : "=f"(p) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
-    return __float_as_uint(p);
+    float result;
+    asm("mul.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+    return __float_as_uint(result);
 }
 
 PICI_DEV uint64_t mul_f64(uint64_t a, uint64_t b)
@@ -313,9 +313,9 @@ PICI_DEV uint64_t mul_f64(uint64_t a, uint64_t b)
 
 PICI_DEV uint32_t div_f32(uint32_t a, uint32_t b)
 {
-    float q;
-    asm("div.rn.f32 %0, %1, %2;" : "=f"(q) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
-    return __float_as_uint(q);
+    float result;
+    asm("div.rn.f32 %0, %1, %2;" : "=f"(result) : "f"(__uint_as_float(a)), "f"(__uint_as_float(b)));
+    return __float_as_uint(result);
 }
 
 PICI_DEV uint64_t div_f64(uint64_t a, uint64_t b)
@@ -326,26 +326,26 @@ PICI_DEV uint64_t div_f64(uint64_t a, uint64_t b)
 
 PICI_DEV uint64_t f64_of_f32(uint32_t a)
 {
-    double x;
-    asm("cvt.f64.f32 %0, %1;" : "=d"(x) : "f"(__uint_as_float(a)));
-    return (uint64_t)__double_as_longlong(x);
+    double result;
+    asm("cvt.f64.f32 %0, %1;" : "=d"(result) : "f"(__uint_as_float(a)));
+    return (uint64_t)__double_as_longlong(result);
 }
 
 PICI_DEV uint32_t f32_of_f64(uint64_t a)
 {
-    float x;
-    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(x) : "d"(__longlong_as_double((long long)a)));
-    return __float_as_uint(x);
+    float result;
+    asm("cvt.rn.f32.f64 %0, %1;" : "=f"(result) : "d"(__longlong_as_double((long long)a)));
+    return __float_as_uint(result);
 }
 
-PICI_DEV uint32_t f32_of_int(int32_t v)
+PICI_DEV uint32_t f32_of_int(int32_t value)
 {
-    return __float_as_uint(__int2float_rn(v));
+    return __float_as_uint(__int2float_rn(value));
 }
 
-PICI_DEV uint64_t f64_of_int(int32_t v)
+PICI_DEV uint64_t f64_of_int(int32_t value)
 {
-    return (uint64_t)__double_as_longlong(__int2double_rn(v));
+    return (uint64_t)__double_as_longlong(__int2double_rn(value));
 }
 
 PICI_DEV int32_t int_of_f32(uint32_t a) /* rounded toward 0; below 2^31 */

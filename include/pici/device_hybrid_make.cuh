@@ -19,126 +19,129 @@ struct alignas(16) made_tile {
 /* A tile with at most so many values is read only once. */
 template <class T> constexpr unsigned KEPT = sizeof made_tile::values / sizeof(T);
 
-/* Insert a zero bit after each bit of v. */
-PICI_DEV uint64_t spread(uint32_t v)
+/* Insert a zero bit after each bit of word. */
+PICI_DEV uint64_t spread(uint32_t word)
 {
-    uint64_t x = v;
-    x = (x | x << 16) & UINT64_C(0x0000ffff0000ffff);
-    x = (x | x << 8) & UINT64_C(0x00ff00ff00ff00ff);
-    x = (x | x << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
-    x = (x | x << 2) & UINT64_C(0x3333333333333333);
-    return (x | x << 1) & UINT64_C(0x5555555555555555);
+    uint64_t bits = word;
+    bits = (bits | bits << 16) & UINT64_C(0x0000ffff0000ffff);
+    bits = (bits | bits << 8) & UINT64_C(0x00ff00ff00ff00ff);
+    bits = (bits | bits << 4) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+    bits = (bits | bits << 2) & UINT64_C(0x3333333333333333);
+    return (bits | bits << 1) & UINT64_C(0x5555555555555555);
 }
 
-/* Store x and y, each if nonzero, at values + k and on; but nothing beyond the first `most` values. */
-template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T x, T y, unsigned most)
+/* Store value and y, each if nonzero, at values + k and on; but nothing beyond the first `most` values. */
+template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T value, T y, unsigned most)
 {
-    if (x && k < most)
-        hw::put(values + k, x);
-    k += x != 0;
+    if (value && k < most)
+        hw::put(values + k, value);
+    k += value != 0;
     if (y && k < most)
         hw::put(values + k, y);
 }
 
 /* by_access, also for a tile that is read by value and has a base. */
-template <class T, class EACH> PICI_DEV auto by_any_access(const dense_tile<const T> &d, EACH each)
+template <class T, class EACH> PICI_DEV auto by_any_access(const dense_tile<const T> &dense, EACH each)
 {
-    if (d.base && d.by_value)
-        return d.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA | ROW_BY_VALUE>())
-                       : each(access_of<ROW_DELTA | ROW_BY_VALUE>());
-    return by_access(d, each);
+    if (dense.base && dense.by_value)
+        return dense.pairs ? each(access_of<ROW_PAIRS | ROW_DELTA | ROW_BY_VALUE>())
+                           : each(access_of<ROW_DELTA | ROW_BY_VALUE>());
+    return by_access(dense, each);
 }
 
 template <unsigned HOW, class T>
-PICI_DEV columns survey_rows(made_tile *to, const dense_tile<const T> &d, bool &negative)
+PICI_DEV columns survey_rows(made_tile *made, const dense_tile<const T> &dense, bool &negative)
 {
     constexpr unsigned FLIGHT = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows in flight */
     constexpr unsigned AHEAD = HOW & ROW_DELTA ? FLIGHT / 2 : FLIGHT;
     uint32_t even[2] = {0, 0}, odd[2] = {0, 0};
-    unsigned at = 0;
+    unsigned place = 0;
     negative = false;
     PICI_UNROLL_1
     for (unsigned row = 0; row < ROWS; row += AHEAD) {
-        raw_pair<T> v[AHEAD];
+        raw_pair<T> pair[AHEAD];
         PICI_UNROLL
         for (unsigned r = 0; r < AHEAD; r++)
-            v[r] = load_row<HOW>(d, row + r);
-        at = rank_rows<T>(v, at, [&](unsigned r, T x, T y, unsigned evens, unsigned odds, unsigned k) {
+            pair[r] = load_row<HOW>(dense, row + r);
+        place = rank_rows<T>(pair, place, [&](unsigned r, T x, T y, unsigned evens, unsigned odds, unsigned k) {
             if ((row + r) / 2 == hw::lane()) {
                 even[r % 2] = evens;
                 odd[r % 2] = odds;
             }
-            put_ranked((T *)to->values, k, x, y, KEPT<T>);
+            put_ranked((T *)made->values, k, x, y, KEPT<T>);
             negative |= x == SIGN<T> || y == SIGN<T>;
         });
     }
-    columns c;
+    columns words;
     PICI_UNROLL
     for (unsigned k = 0; k < 2; k++)
-        c.word[k] = spread(even[k]) | spread(odd[k]) << 1;
-    return c;
+        words.word[k] = spread(even[k]) | spread(odd[k]) << 1;
+    return words;
 }
 
 /* Read a tile: store its bits and its first values in *to, and return the lane's two rows. negative: out: the lane has
  * read a -0.0, if elements are floats. */
-template <class T> PICI_DEV columns tile_survey(made_tile *to, const dense_tile<const T> &d, bool &negative)
+template <class T> PICI_DEV columns tile_survey(made_tile *made, const dense_tile<const T> &dense, bool &negative)
 {
-    const columns c = by_any_access(d, [&](auto how) { return survey_rows<how.value>(to, d, negative); });
-    hw::put((raw128 *)to->bits + hw::lane(), raw128{c.word[0], c.word[1]});
-    return c;
+    const columns words = by_any_access(dense, [&](auto how) { return survey_rows<how.value>(made, dense, negative); });
+    hw::put((raw128 *)made->bits + hw::lane(), raw128{words.word[0], words.word[1]});
+    return words;
 }
 
 /* Replace a tile's bits by its payload. For a bitvector and for raw there is nothing to do. A barrier must come
  * between storing the bits and this, and another between this and using the payload. */
-PICI_DEV void tile_payload(made_tile *of, unsigned container, unsigned n)
+PICI_DEV void tile_payload(made_tile *made, unsigned container, unsigned count)
 {
     if (container > PICI_OFFSETS8)
         return;
     const unsigned lane = hw::lane();
-    const raw128 rows = hw::get((const raw128 *)of->bits + lane);
-    const columns c = {{rows.lo, rows.hi}};
-    unsigned at = tile_offset(c);
+    const raw128 rows = hw::get((const raw128 *)made->bits + lane);
+    const columns words = {{rows.lo, rows.hi}};
+    unsigned place = tile_offset(words);
     hw::syncwarp();
     if (container == PICI_OFFSETS8) {
-        uint8_t *const offsets = of->bits + RUNS;
-        const unsigned own = hw::popc(c.word[0]) + hw::popc(c.word[1]), other = hw::shfl_down(own, 1);
+        uint8_t *const offsets = made->bits + RUNS;
+        const unsigned own = hw::popc(words.word[0]) + hw::popc(words.word[1]), other = hw::shfl_down(own, 1);
         if (lane % 2 == 0) /* a run is four rows, those of two lanes */
-            hw::put(of->bits + lane / 2, (uint8_t)(own + other));
-        each_bit(c, [&](unsigned k, unsigned bit) { hw::put(offsets + at++, (uint8_t)((2 * lane + k) * COLS + bit)); });
+            hw::put(made->bits + lane / 2, (uint8_t)(own + other));
+        each_bit(words,
+                 [&](unsigned k, unsigned bit) { hw::put(offsets + place++, (uint8_t)((2 * lane + k) * COLS + bit)); });
         return;
     }
-    uint16_t *const list = (uint16_t *)(of->bits + 64);
-    const unsigned bytes = container_payload(PICI_OFFSETS12, n);
-    each_bit(c, [&](unsigned k, unsigned bit) { hw::put(list + at++, (uint16_t)((2 * lane + k) * COLS + bit)); });
+    uint16_t *const list = (uint16_t *)(made->bits + 64);
+    const unsigned bytes = container_payload(PICI_OFFSETS12, count);
+    each_bit(words,
+             [&](unsigned k, unsigned bit) { hw::put(list + place++, (uint16_t)((2 * lane + k) * COLS + bit)); });
     hw::syncwarp();
-    for (unsigned b = lane; b < bytes; b += LANES) {
-        const unsigned k = b / 3 * 2, lo = hw::get(list + k), hi = k + 1 < n ? hw::get(list + k + 1) : 0;
-        hw::put(of->bits + b, (uint8_t)((lo | hi << 12) >> 8 * (b % 3)));
+    for (unsigned byte = lane; byte < bytes; byte += LANES) {
+        const unsigned k = byte / 3 * 2, lo = hw::get(list + k), hi = k + 1 < count ? hw::get(list + k + 1) : 0;
+        hw::put(made->bits + byte, (uint8_t)((lo | hi << 12) >> 8 * (byte % 3)));
     }
 }
 
 /* Copy a tile's nonzeros, or with `raw` all its elements, to a block through stage, a few rows at a time. */
-template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &d, bool raw)
+template <unsigned HOW, class T>
+PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &dense, bool raw)
 {
     constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 16 / sizeof(T); /* rows for which made_tile::values has room */
     constexpr unsigned AHEAD = HOW & ROW_DELTA ? MOST / 2 : MOST;
     T *const values = (T *)stage;
     const unsigned lane = hw::lane();
-    raw_pair<T> v[AHEAD];
+    raw_pair<T> pair[AHEAD];
     PICI_UNROLL_1
     for (unsigned row = 0; row <= ROWS; row += AHEAD) {
-        unsigned n = 0;
+        unsigned count = 0;
         if (row) { /* stage the rows loaded in the round before */
             if (raw) {
                 const unsigned first = (row - AHEAD) * COLS;
-                n = d.left <= first ? 0 : d.left - first < AHEAD * COLS ? d.left - first : AHEAD * COLS;
+                count = dense.left <= first ? 0 : dense.left - first < AHEAD * COLS ? dense.left - first : AHEAD * COLS;
                 PICI_UNROLL
                 for (unsigned r = 0; r < AHEAD; r++) {
-                    hw::put(values + r * COLS + 2 * lane, first_of<T>(v[r]));
-                    hw::put(values + r * COLS + 2 * lane + 1, second_of<T>(v[r]));
+                    hw::put(values + r * COLS + 2 * lane, first_of<T>(pair[r]));
+                    hw::put(values + r * COLS + 2 * lane + 1, second_of<T>(pair[r]));
                 }
             } else {
-                n = rank_rows<T>(v, 0, [&](unsigned, T x, T y, unsigned, unsigned, unsigned k) {
+                count = rank_rows<T>(pair, 0, [&](unsigned, T x, T y, unsigned, unsigned, unsigned k) {
                     put_ranked(values, k, x, y, KEPT<T>);
                 });
             }
@@ -146,12 +149,12 @@ template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage,
         if (row < ROWS) {
             PICI_UNROLL
             for (unsigned r = 0; r < AHEAD; r++)
-                v[r] = load_row<HOW>(d, row + r);
+                pair[r] = load_row<HOW>(dense, row + r);
         }
         if (row) {
             hw::syncwarp();
-            warp_copy_out<IN_ORDER>(to, stage, n);
-            to += n;
+            warp_copy_out<IN_ORDER>(to, stage, count);
+            to += count;
             hw::syncwarp();
         }
     }
@@ -160,63 +163,66 @@ template <unsigned HOW, class T> PICI_DEV void write_rows(T *to, uint8_t *stage,
 /* Write payload and values of a tile to its record, after tile_survey and tile_payload. `of` may be used again at
  * once. */
 template <class T>
-PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *of, const dense_tile<const T> &d, unsigned container,
-                         unsigned n)
+PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *made, const dense_tile<const T> &dense,
+                         unsigned container, unsigned count)
 {
-    warp_copy_out<IN_ORDER>(payload, of->bits, container_payload(container, n));
-    if (container != PICI_RAW && n <= KEPT<T>)
-        warp_copy_out<IN_ORDER>(values, of->values, n);
+    warp_copy_out<IN_ORDER>(payload, made->bits, container_payload(container, count));
+    if (container != PICI_RAW && count <= KEPT<T>)
+        warp_copy_out<IN_ORDER>(values, made->values, count);
     else
-        by_any_access(d, [&](auto how) { write_rows<how.value>(values, of->values, d, container == PICI_RAW); });
+        by_any_access(dense,
+                      [&](auto how) { write_rows<how.value>(values, made->values, dense, container == PICI_RAW); });
     hw::syncwarp();
 }
 
 /* ---- encoding the signs of zeros ---- */
 
-template <unsigned HOW, class T> PICI_DEV columns read_rows(columns &negative, const dense_tile<const T> &d)
+template <unsigned HOW, class T> PICI_DEV columns read_rows(columns &negative, const dense_tile<const T> &dense)
 {
-    columns c = {{0, 0}};
+    columns words = {{0, 0}};
     negative = columns{{0, 0}};
     PICI_UNROLL_1
     for (unsigned row = 0; row < ROWS; row++) {
-        const raw_pair<T> v = load_row<HOW>(d, row);
-        const T x = first_of<T>(v), y = second_of<T>(v);
-        const unsigned evens = hw::ballot(plus_zero(x) != 0), odds = hw::ballot(plus_zero(y) != 0);
-        const unsigned even_signs = hw::ballot(x == SIGN<T>), odd_signs = hw::ballot(y == SIGN<T>);
+        const raw_pair<T> pair = load_row<HOW>(dense, row);
+        const T value = first_of<T>(pair), y = second_of<T>(pair);
+        const unsigned evens = hw::ballot(plus_zero(value) != 0), odds = hw::ballot(plus_zero(y) != 0);
+        const unsigned even_signs = hw::ballot(value == SIGN<T>), odd_signs = hw::ballot(y == SIGN<T>);
         const uint64_t own = spread(evens) | spread(odds) << 1, signs = spread(even_signs) | spread(odd_signs) << 1;
         PICI_UNROLL
         for (unsigned k = 0; k < 2; k++)
             if (row == 2 * hw::lane() + k) {
-                c.word[k] = own;
+                words.word[k] = own;
                 negative.word[k] = signs;
             }
     }
-    return c;
+    return words;
 }
 
 /* The lane's two rows of a tile of floats: its nonzeros by value, and its negative zeros. */
-template <class T> PICI_DEV columns tile_rows(columns &negative, const dense_tile<const T> &d)
+template <class T> PICI_DEV columns tile_rows(columns &negative, const dense_tile<const T> &dense)
 {
-    return by_access(d, [&](auto how) { return read_rows<how.value>(negative, d); });
+    return by_access(dense, [&](auto how) { return read_rows<how.value>(negative, dense); });
 }
 
-/* Does a tile of floats with negative zeros cost less if it keeps their signs? If so, s is set. */
-template <class T> PICI_DEV bool tile_keeps_signs(tile_signs &s, const dense_tile<const T> &d)
+/* Does a tile of floats with negative zeros cost less if it keeps their signs? If so, signs is set. */
+template <class T> PICI_DEV bool tile_keeps_signs(tile_signs &signs, const dense_tile<const T> &dense)
 {
     columns negative;
-    const columns c = tile_rows(negative, d), both = {{c.word[0] | negative.word[0], c.word[1] | negative.word[1]}};
-    const unsigned n = tile_nnz(c);
-    signs_measure(s, zeros_of(c, d.left), negative);
-    return cost_with_signs(n, has_run(c), s, LOG2<T>) < cost_of(n + negative_zeros(s), d.left, LOG2<T>, has_run(both));
+    const columns words = tile_rows(negative, dense),
+                  both = {{words.word[0] | negative.word[0], words.word[1] | negative.word[1]}};
+    const unsigned count = tile_nnz(words);
+    signs_measure(signs, zeros_of(words, dense.left), negative);
+    return cost_with_signs(count, has_run(words), signs, LOG2<T>) <
+           cost_of(count + negative_zeros(signs), dense.left, LOG2<T>, has_run(both));
 }
 
 /* Write the signs of such a tile. */
-template <class T> PICI_DEV void tile_write_signs(uint8_t *to, const dense_tile<const T> &d)
+template <class T> PICI_DEV void tile_write_signs(uint8_t *to, const dense_tile<const T> &dense)
 {
     columns negative;
-    tile_signs s;
-    const columns zero = zeros_of(tile_rows(negative, d), d.left), list = signs_measure(s, zero, negative);
-    signs_write(to, s, zero, list);
+    tile_signs signs;
+    const columns zero = zeros_of(tile_rows(negative, dense), dense.left), list = signs_measure(signs, zero, negative);
+    signs_write(to, signs, zero, list);
 }
 
 } // namespace pici

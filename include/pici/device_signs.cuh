@@ -19,52 +19,53 @@ struct tile_signs {
     bool flip;                     /* the zeros that are not negative are listed */
 };
 
-/* The parameter of the Rice codes of m > 0 numbers of z. */
-PICI_DEV unsigned rice_of(unsigned m, unsigned z)
+/* The parameter of the Rice codes of listed > 0 numbers of z. */
+PICI_DEV unsigned rice_of(unsigned listed, unsigned z)
 {
     unsigned k = 0;
-    while (25 * m << k <= 6 * (2 * z - m))
+    while (25 * listed << k <= 6 * (2 * z - listed))
         k++;
     return k;
 }
 
-PICI_DEV unsigned signs_bytes(const tile_signs &s)
+PICI_DEV unsigned signs_bytes(const tile_signs &signs)
 {
-    return s.listed ? (s.unary + 7) / 8 + (s.listed * rice_of(s.listed, s.zeros) + 7) / 8 : 0;
+    return signs.listed ? (signs.unary + 7) / 8 + (signs.listed * rice_of(signs.listed, signs.zeros) + 7) / 8 : 0;
 }
 
-PICI_DEV unsigned negative_zeros(const tile_signs &s)
+PICI_DEV unsigned negative_zeros(const tile_signs &signs)
 {
-    return s.flip ? s.zeros - s.listed : s.listed;
+    return signs.flip ? signs.zeros - signs.listed : signs.listed;
 }
 
-PICI_DEV uint32_t sign_descriptor(const tile_signs &s)
+PICI_DEV uint32_t sign_descriptor(const tile_signs &signs)
 {
-    return s.listed | (s.flip ? (uint32_t)SIGN_FLIP : 0) | s.unary << 16;
+    return signs.listed | (signs.flip ? (uint32_t)SIGN_FLIP : 0) | signs.unary << 16;
 }
 
 /* Read a sign descriptor; false if it breaks a rule. */
-PICI_DEV bool good_sign_descriptor(tile_signs &s, uint32_t descriptor, unsigned zeros)
+PICI_DEV bool good_sign_descriptor(tile_signs &signs, uint32_t descriptor, unsigned zeros)
 {
-    s.zeros = zeros;
-    s.listed = descriptor & (SIGN_FLIP - 1);
-    s.unary = descriptor >> 16;
-    s.flip = (descriptor & SIGN_FLIP) != 0;
-    if (2 * s.listed + (s.flip ? 1 : 0) > zeros || (!s.listed && (s.unary || !s.flip)))
+    signs.zeros = zeros;
+    signs.listed = descriptor & (SIGN_FLIP - 1);
+    signs.unary = descriptor >> 16;
+    signs.flip = (descriptor & SIGN_FLIP) != 0;
+    if (2 * signs.listed + (signs.flip ? 1 : 0) > zeros || (!signs.listed && (signs.unary || !signs.flip)))
         return false;
-    return !s.listed || (s.unary >= s.listed && s.unary <= s.listed + ((zeros - s.listed) >> rice_of(s.listed, zeros)));
+    return !signs.listed || (signs.unary >= signs.listed &&
+                             signs.unary <= signs.listed + ((zeros - signs.listed) >> rice_of(signs.listed, zeros)));
 }
 
-/* The lane's elements of a tile of len elements that exist and are not set in c. */
-PICI_DEV columns zeros_of(const columns &c, unsigned len)
+/* The lane's elements of a tile that exist and are not set in words. elements: of the tile. */
+PICI_DEV columns zeros_of(const columns &words, unsigned elements)
 {
-    columns z;
+    columns zeros;
     PICI_UNROLL
     for (unsigned k = 0; k < 2; k++) {
-        const unsigned row = (2 * hw::lane() + k) * COLS, exist = len > row ? len - row : 0;
-        z.word[k] = ~c.word[k] & (exist < COLS ? (UINT64_C(1) << exist) - 1 : UINT64_MAX);
+        const unsigned row = (2 * hw::lane() + k) * COLS, exist = elements > row ? elements - row : 0;
+        zeros.word[k] = ~words.word[k] & (exist < COLS ? (UINT64_C(1) << exist) - 1 : UINT64_MAX);
     }
-    return z;
+    return zeros;
 }
 
 /* The number of the zero at `bit` of the lane's row k; before: zeros before the lane's rows. */
@@ -73,18 +74,18 @@ PICI_DEV unsigned zero_number(const columns &zero, unsigned before, unsigned k, 
     return before + (k ? hw::popc(zero.word[0]) : 0) + hw::popc(zero.word[k] & ((UINT64_C(1) << bit) - 1));
 }
 
-/* Which zeros are negative -> s, and which are listed. */
-PICI_DEV columns signs_measure(tile_signs &s, const columns &zero, const columns &negative)
+/* Which zeros are negative -> signs, and which are listed. */
+PICI_DEV columns signs_measure(tile_signs &signs, const columns &zero, const columns &negative)
 {
     const unsigned negatives = tile_nnz(negative), before = tile_offset(zero), lane = hw::lane();
-    s.zeros = tile_nnz(zero);
-    s.flip = negatives > s.zeros - negatives;
-    s.listed = s.flip ? s.zeros - negatives : negatives;
+    signs.zeros = tile_nnz(zero);
+    signs.flip = negatives > signs.zeros - negatives;
+    signs.listed = signs.flip ? signs.zeros - negatives : negatives;
     columns list;
     PICI_UNROLL
     for (unsigned k = 0; k < 2; k++)
-        list.word[k] = s.flip ? zero.word[k] & ~negative.word[k] : negative.word[k];
-    const unsigned rice = s.listed ? rice_of(s.listed, s.zeros) : 0;
+        list.word[k] = signs.flip ? zero.word[k] & ~negative.word[k] : negative.word[k];
+    const unsigned rice = signs.listed ? rice_of(signs.listed, signs.zeros) : 0;
     /* next: one more than the last number listed before the lane's, the greatest of the lanes below */
     unsigned last = 0;
     each_bit(list, [&](unsigned k, unsigned bit) { last = zero_number(zero, before, k, bit) + 1; });
@@ -99,18 +100,18 @@ PICI_DEV columns signs_measure(tile_signs &s, const columns &zero, const columns
         unary += ((number - next) >> rice) + 1;
         next = number + 1;
     });
-    s.unary = warp_sum(unary);
+    signs.unary = warp_sum(unary);
     return list;
 }
 
-/* Up to 32 bits from bit `at` on of an array of so many bytes; bits beyond its end are 0. */
-PICI_DEV uint32_t bits_at(const uint8_t *array, unsigned bytes, unsigned at, unsigned count)
+/* Up to 32 bits from bit `place` on of an array of so many bytes; bits beyond its end are 0. */
+PICI_DEV uint32_t bits_at(const uint8_t *array, unsigned bytes, unsigned place, unsigned count)
 {
     uint64_t v = 0;
     for (unsigned i = 0; i < 5; i++)
-        if (at / 8 + i < bytes && 8 * i < at % 8 + count)
-            v |= (uint64_t)hw::load(array + at / 8 + i) << 8 * i;
-    return (uint32_t)(v >> at % 8 & ((UINT64_C(1) << count) - 1));
+        if (place / 8 + i < bytes && 8 * i < place % 8 + count)
+            v |= (uint64_t)hw::load(array + place / 8 + i) << 8 * i;
+    return (uint32_t)(v >> place % 8 & ((UINT64_C(1) << count) - 1));
 }
 
 /* The lowest bits of `bits`, one after the other, at the places of the bits of mask. */
@@ -132,23 +133,23 @@ PICI_DEV uint64_t extract(uint64_t from, uint64_t mask)
 }
 
 /* Read the signs at p of a tile whose zeros are `zero` -> which of them are negative. False if they break a rule. */
-PICI_DEV bool signs_read(columns &negative, const tile_signs &s, const uint8_t *p, const columns &zero)
+PICI_DEV bool signs_read(columns &negative, const tile_signs &signs, const uint8_t *p, const columns &zero)
 {
-    const unsigned lane = hw::lane(), m = s.listed, k = m ? rice_of(m, s.zeros) : 0;
-    const unsigned bytes = (s.unary + 7) / 8, all = signs_bytes(s), before = tile_offset(zero);
+    const unsigned lane = hw::lane(), count = signs.listed, k = count ? rice_of(count, signs.zeros) : 0;
+    const unsigned bytes = (signs.unary + 7) / 8, all = signs_bytes(signs), before = tile_offset(zero);
     const unsigned own[2] = {(unsigned)hw::popc(zero.word[0]), (unsigned)hw::popc(zero.word[1])};
     const unsigned from[2] = {before, before + own[0]};
     uint64_t list[2] = {0, 0}; /* bit i: the row's zero i is listed */
-    if (m) {
+    if (count) {
         unsigned ones = 0;
         for (unsigned i = lane; i < bytes; i += LANES)
             ones += hw::popc((uint64_t)hw::load(p + i));
-        const bool over = (s.unary % 8 && hw::load(p + bytes - 1) >> s.unary % 8) ||
-                          (m * k % 8 && hw::load(p + all - 1) >> m * k % 8);
-        if (warp_sum(ones) != m || over || !bits_at(p, bytes, s.unary - 1, 1))
+        const bool over = (signs.unary % 8 && hw::load(p + bytes - 1) >> signs.unary % 8) ||
+                          (count * k % 8 && hw::load(p + all - 1) >> count * k % 8);
+        if (warp_sum(ones) != count || over || !bits_at(p, bytes, signs.unary - 1, 1))
             return false;
     }
-    if (m && !k) {
+    if (count && !k) {
         PICI_UNROLL
         for (unsigned r = 0; r < 2; r++)
             list[r] = bits_at(p, bytes, from[r], own[r] < 32 ? own[r] : 32) |
@@ -156,23 +157,23 @@ PICI_DEV bool signs_read(columns &negative, const tile_signs &s, const uint8_t *
     }
     /* all lanes read all codes, and each keeps the numbers of its zeros */
     unsigned next = 0, done = 0, rest = 0;
-    for (unsigned first = 0; k && first < s.unary; first += 32)
+    for (unsigned first = 0; k && first < signs.unary; first += 32)
         for (uint32_t w = bits_at(p, bytes, first, 32); w; w &= w - 1, rest += k) {
-            const unsigned at = first + hw::ffs((uint64_t)w) - 1;
-            next += ((at - done) << k) + bits_at(p + bytes, all - bytes, rest, k);
-            if (next >= s.zeros)
+            const unsigned place = first + hw::ffs((uint64_t)w) - 1;
+            next += ((place - done) << k) + bits_at(p + bytes, all - bytes, rest, k);
+            if (next >= signs.zeros)
                 return false;
             PICI_UNROLL
             for (unsigned r = 0; r < 2; r++)
                 if (next - from[r] < own[r])
                     list[r] |= UINT64_C(1) << (next - from[r]);
             next++;
-            done = at + 1;
+            done = place + 1;
         }
     PICI_UNROLL
     for (unsigned r = 0; r < 2; r++) {
         const uint64_t listed = deposit(list[r], zero.word[r]);
-        negative.word[r] = s.flip ? zero.word[r] & ~listed : listed;
+        negative.word[r] = signs.flip ? zero.word[r] & ~listed : listed;
     }
     return true;
 }
@@ -183,11 +184,11 @@ struct bit_writer {
     uint64_t held;
     unsigned count; /* of bits held, below 8 between calls */
 
-    /* n <= 32 */
-    PICI_DEV_MEMBER void put(uint32_t bits, unsigned n)
+    /* nonzeros <= 32 */
+    PICI_DEV_MEMBER void put(uint32_t bits, unsigned nonzeros)
     {
         held |= (uint64_t)bits << count;
-        for (count += n; count >= 8; count -= 8, held >>= 8)
+        for (count += nonzeros; count >= 8; count -= 8, held >>= 8)
             byte();
     }
     PICI_DEV_MEMBER void end()
@@ -205,23 +206,23 @@ struct bit_writer {
 };
 
 /* Write the signs of a tile. list: what signs_measure returned. */
-PICI_DEV void signs_write(uint8_t *p, const tile_signs &s, const columns &zero, const columns &list)
+PICI_DEV void signs_write(uint8_t *bytes, const tile_signs &signs, const columns &zero, const columns &list)
 {
-    const unsigned k = s.listed ? rice_of(s.listed, s.zeros) : 0, before = tile_offset(zero);
-    bit_writer unary = {p, 0, 0}, rest = {p + (s.unary + 7) / 8, 0, 0};
-    unsigned next = 0, left = s.unary;
-    for (unsigned row = 0; s.listed && row < ROWS; row++) {
+    const unsigned k = signs.listed ? rice_of(signs.listed, signs.zeros) : 0, before = tile_offset(zero);
+    bit_writer unary = {bytes, 0, 0}, rest = {bytes + (signs.unary + 7) / 8, 0, 0};
+    unsigned next = 0, left = signs.unary;
+    for (unsigned row = 0; signs.listed && row < ROWS; row++) {
         const unsigned r = row % 2;
         const uint64_t its_zero = hw::shfl(r ? zero.word[1] : zero.word[0], row / 2);
         const uint64_t its_list = hw::shfl(r ? list.word[1] : list.word[0], row / 2);
         const unsigned from = hw::shfl(r ? before + hw::popc(zero.word[0]) : before, row / 2);
         if (!k) { /* the bits of the row's zeros, but none beyond the last that is listed */
             const uint64_t bits = extract(its_list, its_zero);
-            const unsigned own = hw::popc(its_zero), n = own < left ? own : left;
-            unary.put((uint32_t)bits, n < 32 ? n : 32);
-            if (n > 32)
-                unary.put((uint32_t)(bits >> 32), n - 32);
-            left -= n;
+            const unsigned own = hw::popc(its_zero), count = own < left ? own : left;
+            unary.put((uint32_t)bits, count < 32 ? count : 32);
+            if (count > 32)
+                unary.put((uint32_t)(bits >> 32), count - 32);
+            left -= count;
             continue;
         }
         for (uint64_t w = its_list; w; w &= w - 1) {

@@ -22,20 +22,20 @@ PICI_DEV_HOST constexpr uint64_t small_up16(uint64_t bytes)
     return (bytes + 15) / 16 * 16;
 }
 
-template <class T> PICI_DEV_HOST constexpr uint64_t SMALL_READ_BYTES(uint64_t n)
+template <class T> PICI_DEV_HOST constexpr uint64_t SMALL_READ_BYTES(uint64_t count)
 {
-    return small_up16(n / 8 + 8) + small_up16(4 * n) + 2 * small_up16(n * sizeof(T)) + small_up16(n);
+    return small_up16(count / 8 + 8) + small_up16(4 * count) + 2 * small_up16(count * sizeof(T)) + small_up16(count);
 }
 
-template <class T> PICI_DEV small_read_room<T> small_read_room_at(uint8_t *p, uint64_t n)
+template <class T> PICI_DEV small_read_room<T> small_read_room_at(uint8_t *from, uint64_t count)
 {
-    small_read_room<T> r;
-    r.changed = (uint32_t *)p;
-    r.id = (uint32_t *)(p += small_up16(n / 8 + 8));
-    r.old = (T *)(p += small_up16(4 * n));
-    r.now = (T *)(p += small_up16(n * sizeof(T)));
-    r.token = p + small_up16(n * sizeof(T));
-    return r;
+    small_read_room<T> room;
+    room.changed = (uint32_t *)from;
+    room.id = (uint32_t *)(from += small_up16(count / 8 + 8));
+    room.old = (T *)(from += small_up16(4 * count));
+    room.now = (T *)(from += small_up16(count * sizeof(T)));
+    room.token = from + small_up16(count * sizeof(T));
+    return room;
 }
 
 /* The decoder. A lane has a word of the next 32, and one of the 32 after these. */
@@ -49,10 +49,10 @@ struct small_decoder {
         return i < count ? hw::load(words + 2 * (uint64_t)i) | (uint32_t)hw::load(words + 2 * (uint64_t)i + 1) << 8 : 0;
     }
 
-    PICI_DEV_MEMBER void begin(const uint8_t *p, uint32_t n, uint32_t state)
+    PICI_DEV_MEMBER void begin(const uint8_t *from, uint32_t elements, uint32_t state)
     {
-        words = p;
-        count = n;
+        words = from;
+        count = elements;
         base = at = 0;
         x = state;
         near = word(hw::lane());
@@ -62,9 +62,9 @@ struct small_decoder {
     /* A step: the lane's bit. zero: a lane's share of a 0. */
     PICI_DEV_MEMBER bool step(uint32_t zero)
     {
-        const uint32_t s = x % SMALL_SHARES, h = x / SMALL_SHARES;
+        const uint32_t s = x % SMALL_SHARES, half = x / SMALL_SHARES;
         const bool one = s >= zero;
-        x = one ? (SMALL_SHARES - zero) * h + s - zero : zero * h + s;
+        x = one ? (SMALL_SHARES - zero) * half + s - zero : zero * half + s;
         const bool needs = x < SMALL_STATE;
         const unsigned who = hw::ballot(needs), i = at - base + hw::popc(who & lanes_below());
         const uint32_t a = hw::shfl(near, i % LANES), b = hw::shfl(far, i % LANES);
@@ -97,358 +97,364 @@ template <class K> struct small_reading {
 
 enum : uint32_t { SMALL_HAS_FREQUENT = 128 /* in place of token 0: the literal has the frequent mantissa */ };
 
-template <class K> PICI_DEV bool small_is_literal(uint32_t old, uint32_t low)
+template <class K> PICI_DEV bool small_is_literal(uint32_t old_value, uint32_t low)
 {
-    return K::LITERALS && small_exponent<K>(old) <= low;
+    return K::LITERALS && small_exponent<K>(old_value) <= low;
 }
 
 /* 4 bytes at any address. */
-PICI_DEV uint32_t small_load4(const uint8_t *p)
+PICI_DEV uint32_t small_load4(const uint8_t *from)
 {
-    uint32_t v = 0;
+    uint32_t value = 0;
     PICI_UNROLL
     for (unsigned i = 0; i < 4; i++)
-        v |= (uint32_t)hw::load(p + i) << 8 * i;
-    return v;
+        value |= (uint32_t)hw::load(from + i) << 8 * i;
+    return value;
 }
 
-/* The tables of class c, at offset `at` of the chunk. Returns where they end; 0: they break a rule. */
-template <class K> PICI_DEV uint32_t small_read_class(small_reading<K> &r, unsigned c, uint32_t at)
+/* The tables of class_number, at `offset` of the chunk. Returns where they end; 0: they break a rule. */
+template <class K> PICI_DEV uint32_t small_read_class(small_reading<K> &reading, unsigned class_number, uint32_t offset)
 {
     const unsigned lane = hw::lane();
     uint32_t own = 0, nodes = 0, most = 0; /* own: of token, or node, `lane` */
-    if (r.len - at < (K::TREE ? 1u : 2u))
+    if (reading.len - offset < (K::TREE ? 1u : 2u))
         return 0;
-    const uint32_t changed = hw::load(r.chunk + at++);
+    const uint32_t changed = hw::load(reading.chunk + offset++);
     if constexpr (K::TREE) {
         PICI_UNROLL_1
         for (unsigned x = 1; x < SMALL_TOKENS; x++) {
             const uint32_t above = hw::shfl(own, x / 2);
             if (x > 1 && (!(nodes >> x / 2 & 1) || above == (x % 2 ? 0u : 255u)))
                 continue;
-            if (at == r.len)
+            if (offset == reading.len)
                 return 0;
-            const uint32_t q = hw::load(r.chunk + at++);
-            own = lane == x ? q : own;
+            const uint32_t odds = hw::load(reading.chunk + offset++);
+            own = lane == x ? odds : own;
             nodes |= 1u << x;
         }
     } else {
-        most = hw::load(r.chunk + at++);
-        if (most > (K::LITERALS && c == 0 ? (uint32_t)SMALL_ESCAPE : (uint32_t)SMALL_MOST_DIFFERENCE) ||
-            r.len - at < most)
+        most = hw::load(reading.chunk + offset++);
+        if (most > (K::LITERALS && class_number == 0 ? (uint32_t)SMALL_ESCAPE : (uint32_t)SMALL_MOST_DIFFERENCE) ||
+            reading.len - offset < most)
             return 0;
-        own = lane < most ? hw::load(r.chunk + at + lane) : 0;
-        at += most;
+        own = lane < most ? hw::load(reading.chunk + offset + lane) : 0;
+        offset += most;
     }
-    hw::put(&r.memory->read.token[c][lane], (uint8_t)own);
+    hw::put(&reading.memory->read.token[class_number][lane], (uint8_t)own);
     if (lane == 0) {
-        hw::put(&r.memory->read.changed[c], (uint8_t)changed);
-        hw::put(&r.memory->read.most[c], (uint8_t)most);
-        hw::put(r.memory->read.nodes + c, nodes);
+        hw::put(&reading.memory->read.changed[class_number], (uint8_t)changed);
+        hw::put(&reading.memory->read.most[class_number], (uint8_t)most);
+        hw::put(reading.memory->read.nodes + class_number, nodes);
     }
-    return at;
+    return offset;
 }
 
 /* Everything before the first list. */
-template <class K> PICI_DEV bool small_read_head(small_reading<K> &r)
+template <class K> PICI_DEV bool small_read_head(small_reading<K> &reading)
 {
     using T = typename K::element;
     const unsigned lane = hw::lane();
-    if (r.len >= small_limit<T>(r.n) || r.len < SMALL_TABLES_AT)
+    if (reading.len >= small_limit<T>(reading.n) || reading.len < SMALL_TABLES_AT)
         return false;
-    small_clear((uint32_t *)&r.memory->read, sizeof r.memory->read / 4);
-    small_clear(r.memory->tokens, SMALL_CLASSES * SMALL_STRIDE);
-    small_clear(r.memory->sampled, SMALL_CLASSES);
-    small_clear(r.memory->bins, SMALL_BINS);
-    r.tables.low = hw::load(r.chunk);
-    r.tables.top = hw::load(r.chunk + 1);
-    r.tables.frequent_odds = hw::load(r.chunk + 2);
-    r.tables.frequent = small_load4(r.chunk + 4);
-    r.tables.classes = small_load4(r.chunk + SMALL_CLASSES_AT);
-    if (hw::load(r.chunk + 3) || !r.tables.classes || r.tables.classes >> (SMALL_CLASSES - 1))
+    small_clear((uint32_t *)&reading.memory->read, sizeof reading.memory->read / 4);
+    small_clear(reading.memory->tokens, SMALL_CLASSES * SMALL_STRIDE);
+    small_clear(reading.memory->sampled, SMALL_CLASSES);
+    small_clear(reading.memory->bins, SMALL_BINS);
+    reading.tables.low = hw::load(reading.chunk);
+    reading.tables.top = hw::load(reading.chunk + 1);
+    reading.tables.frequent_odds = hw::load(reading.chunk + 2);
+    reading.tables.frequent = small_load4(reading.chunk + 4);
+    reading.tables.classes = small_load4(reading.chunk + SMALL_CLASSES_AT);
+    if (hw::load(reading.chunk + 3) || !reading.tables.classes || reading.tables.classes >> (SMALL_CLASSES - 1))
         return false;
-    uint32_t at = SMALL_TABLES_AT;
+    uint32_t offset = SMALL_TABLES_AT;
     PICI_UNROLL_1
-    for (unsigned c = 0; c < SMALL_CLASSES && at; c++)
-        if (r.tables.classes >> c & 1)
-            at = small_read_class<K>(r, c, at);
-    const uint32_t words = small_load4(r.chunk + SMALL_WORDS_AT),
-                   state = small_load4(r.chunk + SMALL_STATES_AT + 4 * lane);
-    if (!at || words > (r.len - at) / 2 || hw::ballot(state < SMALL_STATE))
+    for (unsigned class_number = 0; class_number < SMALL_CLASSES && offset; class_number++)
+        if (reading.tables.classes >> class_number & 1)
+            offset = small_read_class<K>(reading, class_number, offset);
+    const uint32_t words = small_load4(reading.chunk + SMALL_WORDS_AT),
+                   state = small_load4(reading.chunk + SMALL_STATES_AT + 4 * lane);
+    if (!offset || words > (reading.len - offset) / 2 || hw::ballot(state < SMALL_STATE))
         return false;
-    r.in.begin(r.chunk + at, words, state);
-    r.rest = r.chunk + at + 2 * (uint64_t)words;
-    r.listed = 0;
+    reading.in.begin(reading.chunk + offset, words, state);
+    reading.rest = reading.chunk + offset + 2 * (uint64_t)words;
+    reading.listed = 0;
     hw::syncwarp();
     return true;
 }
 
 /* List 1: who changed. */
-template <class K> PICI_DEV void small_read_changed(small_reading<K> &r)
+template <class K> PICI_DEV void small_read_changed(small_reading<K> &reading)
 {
     using T = typename K::element;
     const unsigned lane = hw::lane();
-    const uint32_t own = small_zero(hw::get(&r.memory->read.changed[lane]));
-    r.k = 0;
+    const uint32_t own = small_zero(hw::get(&reading.memory->read.changed[lane]));
+    reading.k = 0;
     const auto load = [&](uint32_t row) -> uint32_t {
-        return row * LANES + lane < r.n ? hw::load(r.dst + row * LANES + lane) : 0;
+        return row * LANES + lane < reading.n ? hw::load(reading.dst + row * LANES + lane) : 0;
     };
-    small_rows<false>((r.n + LANES - 1) / LANES, load, [&](uint32_t row, uint32_t v) {
-        const bool inside = row * LANES + lane < r.n;
-        const uint32_t c = small_class_of(small_exponent<K>(v), r.tables.low), zero = hw::shfl(own, c);
-        const unsigned who = hw::ballot(r.in.step(inside ? zero : (uint32_t)SMALL_SHARES));
+    small_rows<false>((reading.n + LANES - 1) / LANES, load, [&](uint32_t row, uint32_t v) {
+        const bool inside = row * LANES + lane < reading.n;
+        const uint32_t c = small_class_of(small_exponent<K>(v), reading.tables.low), zero = hw::shfl(own, c);
+        const unsigned who = hw::ballot(reading.in.step(inside ? zero : (uint32_t)SMALL_SHARES));
         if (who >> lane & 1) {
-            const uint32_t i = r.k + hw::popc(who & lanes_below());
-            hw::store(r.room.old + i, (T)v);
-            hw::store(r.room.token + i, (uint8_t)0);
+            const uint32_t i = reading.k + hw::popc(who & lanes_below());
+            hw::store(reading.room.old + i, (T)v);
+            hw::store(reading.room.token + i, (uint8_t)0);
         }
         if (lane == 0)
-            hw::store(r.room.changed + row, who);
+            hw::store(reading.room.changed + row, who);
         if (small_is_sampled(row) && inside)
-            hw::shared_add(r.memory->sampled + c, UINT32_C(1));
-        r.k += hw::popc(who);
+            hw::shared_add(reading.memory->sampled + c, UINT32_C(1));
+        reading.k += hw::popc(who);
     });
     hw::syncwarp();
 }
 
-/* Count a list of n bits. False: that is more than allowed. */
-template <class K> PICI_DEV bool small_list_fits(small_reading<K> &r, uint32_t n)
+/* Count a list of so many bits. False: that is more than allowed. */
+template <class K> PICI_DEV bool small_list_fits(small_reading<K> &reading, uint32_t count)
 {
-    r.listed += n;
-    return K::TREE || r.listed <= SMALL_LISTED * r.n;
+    reading.listed += count;
+    return K::TREE || reading.listed <= SMALL_LISTED * reading.n;
 }
 
-/* Decode a list of the n elements in r.room.id. zero(i, inside) is the share of a 0 of element i, take(i, bit, inside)
- * takes its bit; both are a lane's, and lanes that are not inside have no element. */
+/* Decode a list of the count elements in reading.room.id. zero(i, inside) is the share of a 0 of element i, take(i,
+ * bit, inside) takes its bit; both are a lane's, and lanes that are not inside have no element. */
 template <class K, class ZERO, class TAKE>
-PICI_DEV void small_read_list(small_reading<K> &r, uint32_t n, ZERO zero, TAKE take)
+PICI_DEV void small_read_list(small_reading<K> &reading, uint32_t count, ZERO zero, TAKE take)
 {
-    for (uint32_t at = 0; at < n; at += LANES) {
-        const bool inside = at + hw::lane() < n;
-        const uint32_t i = inside ? hw::load(r.room.id + at + hw::lane()) : 0;
-        const uint32_t z = zero(i, inside);
-        const bool bit = r.in.step(inside ? z : (uint32_t)SMALL_SHARES);
+    for (uint32_t offset = 0; offset < count; offset += LANES) {
+        const bool inside = offset + hw::lane() < count;
+        const uint32_t i = inside ? hw::load(reading.room.id + offset + hw::lane()) : 0;
+        const uint32_t share = zero(i, inside);
+        const bool bit = reading.in.step(inside ? share : (uint32_t)SMALL_SHARES);
         take(i, bit && inside, inside);
     }
     hw::syncwarp();
 }
 
-/* Lists by level, of those of the n elements in r.room.id of which bits are listed at level 0. */
-template <class K> PICI_DEV bool small_read_levels(small_reading<K> &r, uint32_t n)
+/* Lists by level, of those of the count elements in reading.room.id of which bits are listed at level 0. */
+template <class K> PICI_DEV bool small_read_levels(small_reading<K> &reading, uint32_t count)
 {
     const unsigned lane = hw::lane();
     const auto class_of = [&](uint32_t i) {
-        return small_class_of(small_exponent<K>(hw::load(r.room.old + i)), r.tables.low);
+        return small_class_of(small_exponent<K>(hw::load(reading.room.old + i)), reading.tables.low);
     };
     PICI_UNROLL_1
-    for (unsigned level = 0; n; level++) {
-        if (!small_list_fits(r, n))
+    for (unsigned level = 0; count; level++) {
+        if (!small_list_fits(reading, count))
             return false;
-        const uint32_t own = small_zero(hw::get(&r.memory->read.token[lane][level])),
-                       next = level + 1 < SMALL_TOKENS ? small_zero(hw::get(&r.memory->read.token[lane][level + 1]))
-                                                       : (uint32_t)SMALL_SHARES;
+        const uint32_t own = small_zero(hw::get(&reading.memory->read.token[lane][level])),
+                       next = level + 1 < SMALL_TOKENS
+                                  ? small_zero(hw::get(&reading.memory->read.token[lane][level + 1]))
+                                  : (uint32_t)SMALL_SHARES;
         uint32_t kept = 0;
         small_read_list(
-            r, n, [&](uint32_t i, bool) { return hw::shfl(own, class_of(i)); },
+            reading, count, [&](uint32_t i, bool) { return hw::shfl(own, class_of(i)); },
             [&](uint32_t i, bool bit, bool) {
                 const bool stays = hw::shfl(next, class_of(i)) != SMALL_SHARES && bit;
                 const unsigned who = hw::ballot(stays);
                 if (bit)
-                    hw::store(r.room.token + i, (uint8_t)(level + 1));
+                    hw::store(reading.room.token + i, (uint8_t)(level + 1));
                 hw::syncwarp(); /* all have read their numbers */
                 if (stays)
-                    hw::store(r.room.id + kept + hw::popc(who & lanes_below()), i);
+                    hw::store(reading.room.id + kept + hw::popc(who & lanes_below()), i);
                 kept += hw::popc(who);
             });
-        n = kept;
+        count = kept;
     }
     return true;
 }
 
-/* Lists of the levels of the tree, of the n elements in r.room.id. */
-template <class K> PICI_DEV void small_read_tree(small_reading<K> &r, uint32_t n)
+/* Lists of the levels of the tree, of the count elements in reading.room.id. */
+template <class K> PICI_DEV void small_read_tree(small_reading<K> &reading, uint32_t count)
 {
     PICI_UNROLL_1
-    for (unsigned level = 0; level < SMALL_TREE_LEVELS && n; level++)
+    for (unsigned level = 0; level < SMALL_TREE_LEVELS && count; level++)
         small_read_list(
-            r, n,
+            reading, count,
             [&](uint32_t i, bool inside) {
                 if (!inside) /* another lane may write the token of element 0 */
                     return (uint32_t)SMALL_SHARES;
-                const uint32_t c = small_class_of(small_exponent<K>(hw::load(r.room.old + i)), r.tables.low);
-                return small_zero(hw::get(&r.memory->read.token[c][1u << level | hw::load(r.room.token + i)]));
+                const uint32_t c =
+                    small_class_of(small_exponent<K>(hw::load(reading.room.old + i)), reading.tables.low);
+                return small_zero(
+                    hw::get(&reading.memory->read.token[c][1u << level | hw::load(reading.room.token + i)]));
             },
             [&](uint32_t i, bool bit, bool inside) {
                 if (inside)
-                    hw::store(r.room.token + i, (uint8_t)(2 * hw::load(r.room.token + i) + bit));
+                    hw::store(reading.room.token + i, (uint8_t)(2 * hw::load(reading.room.token + i) + bit));
             });
 }
 
-/* Lists 2 to 4. Returns false if they are longer than allowed. *zeros: literals with token 0, in r.room.id. */
-template <class K> PICI_DEV bool small_read_lists(small_reading<K> &r, uint32_t *zeros)
+/* Lists 2 to 4. Returns false if they are longer than allowed. *zeros: literals with token 0, in reading.room.id. */
+template <class K> PICI_DEV bool small_read_lists(small_reading<K> &reading, uint32_t *zeros)
 {
     *zeros = 0;
     for (unsigned literals = 0; literals <= (K::LITERALS ? 1u : 0u); literals++) {
-        const uint32_t n = small_list(r.room.id, r.k, [&](uint32_t i) {
-            const uint32_t old = hw::load(r.room.old + i), c = small_class_of(small_exponent<K>(old), r.tables.low);
-            return (literals != 0) == small_is_literal<K>(old, r.tables.low) &&
-                   (K::TREE || small_zero(hw::get(&r.memory->read.token[c][0])) != SMALL_SHARES);
+        const uint32_t count = small_list(reading.room.id, reading.k, [&](uint32_t i) {
+            const uint32_t old = hw::load(reading.room.old + i),
+                           c = small_class_of(small_exponent<K>(old), reading.tables.low);
+            return (literals != 0) == small_is_literal<K>(old, reading.tables.low) &&
+                   (K::TREE || small_zero(hw::get(&reading.memory->read.token[c][0])) != SMALL_SHARES);
         });
         if constexpr (K::TREE)
-            small_read_tree(r, n);
-        else if (!small_read_levels(r, n))
+            small_read_tree(reading, count);
+        else if (!small_read_levels(reading, count))
             return false;
     }
     if constexpr (K::LITERALS) {
-        const uint32_t zero = small_zero(r.tables.frequent_odds);
-        const uint32_t n = small_list(r.room.id, r.k, [&](uint32_t i) {
-            return small_is_literal<K>(hw::load(r.room.old + i), r.tables.low) && !hw::load(r.room.token + i);
+        const uint32_t zero = small_zero(reading.tables.frequent_odds);
+        const uint32_t count = small_list(reading.room.id, reading.k, [&](uint32_t i) {
+            return small_is_literal<K>(hw::load(reading.room.old + i), reading.tables.low) &&
+                   !hw::load(reading.room.token + i);
         });
-        *zeros = n;
-        if (!small_list_fits(r, n))
+        *zeros = count;
+        if (!small_list_fits(reading, count))
             return false;
         small_read_list(
-            r, n, [&](uint32_t, bool) { return zero; },
+            reading, count, [&](uint32_t, bool) { return zero; },
             [&](uint32_t i, bool bit, bool) {
                 if (bit)
-                    hw::store(r.room.token + i, (uint8_t)SMALL_HAS_FREQUENT);
+                    hw::store(reading.room.token + i, (uint8_t)SMALL_HAS_FREQUENT);
             });
     }
     return true;
 }
 
-/* So many bits, at most 31, from bit `at` of the `bytes` bytes at p on; zeros beyond these. */
-PICI_DEV uint32_t small_bits(const uint8_t *p, uint32_t bytes, uint32_t at, uint32_t bits)
+/* So many bits, at most 31, from bit `offset` of the `bytes` bytes at `from`; zeros beyond these. */
+PICI_DEV uint32_t small_bits(const uint8_t *from, uint32_t bytes, uint32_t offset, uint32_t bits)
 {
-    uint64_t v = 0;
-    const uint32_t first = at / 8, end = at % 8 + bits;
+    uint64_t value = 0;
+    const uint32_t first = offset / 8, end = offset % 8 + bits;
     PICI_UNROLL
     for (unsigned i = 0; i < 5; i++)
         if (8 * i < end && bits && first + i < bytes)
-            v |= (uint64_t)hw::load(p + first + i) << 8 * i;
-    return (uint32_t)(v >> at % 8 & ((UINT64_C(1) << bits) - 1));
+            value |= (uint64_t)hw::load(from + first + i) << 8 * i;
+    return (uint32_t)(value >> offset % 8 & ((UINT64_C(1) << bits) - 1));
 }
 
 /* New values of the literals, or of all others. extra: the `bytes` extra bits; *used: bits of them. Counts tokens and
  * mantissas. Returns false in a lane that finds a value that is not possible. */
 template <class K, bool LITERALS>
-PICI_DEV bool small_read_values(small_reading<K> &r, const uint8_t *extra, uint32_t bytes, uint32_t *used,
+PICI_DEV bool small_read_values(small_reading<K> &reading, const uint8_t *extra, uint32_t bytes, uint32_t *used,
                                 uint32_t *top)
 {
     using T = typename K::element;
     bool good = true;
-    for (uint32_t from = 0; from < r.k; from += LANES) {
+    for (uint32_t from = 0; from < reading.k; from += LANES) {
         const uint32_t i = from + hw::lane();
-        const bool inside = i < r.k;
-        const uint32_t old = inside ? hw::load(r.room.old + i) : 0;
-        const bool mine = inside && small_is_literal<K>(old, r.tables.low) == LITERALS;
-        const uint32_t token = mine ? hw::load(r.room.token + i) : 0, t = token % SMALL_HAS_FREQUENT;
+        const bool inside = i < reading.k;
+        const uint32_t old_value = inside ? hw::load(reading.room.old + i) : 0;
+        const bool mine = inside && small_is_literal<K>(old_value, reading.tables.low) == LITERALS;
+        const uint32_t token = mine ? hw::load(reading.room.token + i) : 0, token_number = token % SMALL_HAS_FREQUENT;
         uint32_t bits = 0;
         if (mine)
-            bits = !LITERALS                     ? small_extra_bits(t, K::TREE)
-                   : t == SMALL_ESCAPE           ? 8 * (uint32_t)sizeof(T) - 1
-                   : token == SMALL_HAS_FREQUENT ? 0
-                                                 : K::MANTISSA;
-        const uint32_t before = warp_scan(bits), at = *used + before;
+            bits = !LITERALS                      ? small_extra_bits(token_number, K::TREE)
+                   : token_number == SMALL_ESCAPE ? 8 * (uint32_t)sizeof(T) - 1
+                   : token == SMALL_HAS_FREQUENT  ? 0
+                                                  : K::MANTISSA;
+        const uint32_t before = warp_scan(bits), offset = *used + before;
         *used += hw::shfl(before + bits, LANES - 1);
         if (!mine)
             continue;
-        const uint32_t sign = hw::load(r.rest + i / 8) >> i % 8 & 1, x = small_bits(extra, bytes, at, bits);
-        const uint32_t c = small_class_of(small_exponent<K>(old), r.tables.low);
-        uint32_t v;
+        const uint32_t sign = hw::load(reading.rest + i / 8) >> i % 8 & 1, x = small_bits(extra, bytes, offset, bits);
+        const uint32_t class_number = small_class_of(small_exponent<K>(old_value), reading.tables.low);
+        uint32_t value;
         if (!LITERALS) {
-            const uint32_t by = small_least(t, K::TREE) + x;
-            v = small_ord<T>((small_ord<T>(old) + (sign ? 0 - by : by)) & SMALL_MASK<T>);
+            const uint32_t by = small_least(token_number, K::TREE) + x;
+            value = small_ord<T>((small_ord<T>(old_value) + (sign ? 0 - by : by)) & SMALL_MASK<T>);
             good = good && by < SMALL_SIGN<T> + sign;
         } else {
-            v = token == SMALL_HAS_FREQUENT ? r.tables.frequent : x;
-            if (t == SMALL_ESCAPE) {
-                good = good && small_exponent<K>(v) + SMALL_ESCAPE <= r.tables.top;
+            value = token == SMALL_HAS_FREQUENT ? reading.tables.frequent : x;
+            if (token_number == SMALL_ESCAPE) {
+                good = good && small_exponent<K>(value) + SMALL_ESCAPE <= reading.tables.top;
             } else {
-                good = good && t <= r.tables.top;
-                v |= (r.tables.top - t) << K::MANTISSA;
+                good = good && token_number <= reading.tables.top;
+                value |= (reading.tables.top - token_number) << K::MANTISSA;
             }
-            v |= sign ? SMALL_SIGN<T> : 0;
-            v &= SMALL_MASK<T>;
-            good = good && v != old;
-            *top = small_exponent<K>(v) > *top ? small_exponent<K>(v) : *top;
-            if (t == 0 && !K::TREE)
-                hw::shared_add(r.memory->bins + small_mantissa<K>(v), UINT32_C(1));
+            value |= sign ? SMALL_SIGN<T> : 0;
+            value &= SMALL_MASK<T>;
+            good = good && value != old_value;
+            *top = small_exponent<K>(value) > *top ? small_exponent<K>(value) : *top;
+            if (token_number == 0 && !K::TREE)
+                hw::shared_add(reading.memory->bins + small_mantissa<K>(value), UINT32_C(1));
         }
-        hw::store(r.room.now + i, (T)v);
-        hw::shared_add(r.memory->tokens + c * SMALL_STRIDE + t, UINT32_C(1));
+        hw::store(reading.room.now + i, (T)value);
+        hw::shared_add(reading.memory->tokens + class_number * SMALL_STRIDE + token_number, UINT32_C(1));
     }
     hw::syncwarp();
     return good;
 }
 
 /* Are the tables those that follow from the elements? */
-template <class K> PICI_DEV bool small_recount(small_reading<K> &r, uint32_t top, uint32_t zeros)
+template <class K> PICI_DEV bool small_recount(small_reading<K> &reading, uint32_t top, uint32_t zeros)
 {
-    small_memory *const m = r.memory;
-    const unsigned c = hw::lane();
-    small_scalars own;
-    own.classes = small_count<K::TREE>(m);
-    if (own.classes != r.tables.classes) /* not 0 */
+    small_memory *const memory = reading.memory;
+    const unsigned class_number = hw::lane();
+    small_scalars scalars;
+    scalars.classes = small_count<K::TREE>(memory);
+    if (scalars.classes != reading.tables.classes) /* not 0 */
         return false;
-    const uint32_t largest = hw::log2(own.classes), low = r.tables.low;
-    own.low = largest + low > SMALL_CLASSES - 2 ? largest + low - (SMALL_CLASSES - 2) : 0;
-    own.top = warp_max(top);
-    small_frequent<K>(own, m, r.room.now, r.room.id, zeros);
-    bool same = own.low == low && (largest || !low) && own.top == r.tables.top && own.frequent == r.tables.frequent &&
-                own.frequent_odds == r.tables.frequent_odds &&
-                hw::get(m->own.nodes + c) == hw::get(m->read.nodes + c) &&
-                hw::get(&m->own.most[c]) == hw::get(&m->read.most[c]) &&
-                hw::get(&m->own.changed[c]) == hw::get(&m->read.changed[c]);
+    const uint32_t largest = hw::log2(scalars.classes), low = reading.tables.low;
+    scalars.low = largest + low > SMALL_CLASSES - 2 ? largest + low - (SMALL_CLASSES - 2) : 0;
+    scalars.top = warp_max(top);
+    small_frequent<K>(scalars, memory, reading.room.now, reading.room.id, zeros);
+    bool same = scalars.low == low && (largest || !low) && scalars.top == reading.tables.top &&
+                scalars.frequent == reading.tables.frequent && scalars.frequent_odds == reading.tables.frequent_odds &&
+                hw::get(memory->own.nodes + class_number) == hw::get(memory->read.nodes + class_number) &&
+                hw::get(&memory->own.most[class_number]) == hw::get(&memory->read.most[class_number]) &&
+                hw::get(&memory->own.changed[class_number]) == hw::get(&memory->read.changed[class_number]);
     for (unsigned x = 0; x < SMALL_TOKENS; x++)
-        same = same && hw::get(&m->own.token[c][x]) == hw::get(&m->read.token[c][x]);
+        same = same && hw::get(&memory->own.token[class_number][x]) == hw::get(&memory->read.token[class_number][x]);
     return hw::ballot(!same) == 0;
 }
 
-/* Apply a context chunk of n elements, 1 to SMALL_CHUNK, to dst: called by all lanes of a warp.
- *   dst     [n elements]                        the base, and then the result; unchanged if the chunk is not valid
- *   chunk   [len bytes]                         any bytes at any alignment
- *   room    [SMALL_READ_BYTES<T>(n) bytes]      device memory of the warp's own, aligned to 16
+/* Apply a context chunk of count elements, 1 to SMALL_CHUNK, to dst: called by all lanes of a warp.
+ *   dst     [count elements]                        the base, and then the result; unchanged if the chunk is not valid
+ *   chunk   [size bytes]                         any bytes at any alignment
+ *   room    [SMALL_READ_BYTES<T>(count) bytes]      device memory of the warp's own, aligned to 16
  *   memory                                      in shared memory, of the warp's own
  * Returns whether the chunk is valid. */
 template <unsigned DTYPE>
-PICI_DEV bool warp_apply_small(typename small_kind<DTYPE>::element *dst, uint32_t n, const uint8_t *chunk, uint32_t len,
-                               uint8_t *room, small_memory *memory)
+PICI_DEV bool warp_apply_small(typename small_kind<DTYPE>::element *dst, uint32_t count, const uint8_t *chunk,
+                               uint32_t size, uint8_t *room, small_memory *memory)
 {
     using K = small_kind<DTYPE>;
     using T = typename K::element;
-    small_reading<K> r;
+    small_reading<K> reading;
     uint32_t zeros = 0, used = 0, top = 0;
-    r.dst = dst;
-    r.n = n;
-    r.chunk = chunk;
-    r.len = len;
-    r.room = small_read_room_at<T>(room, n);
-    r.memory = memory;
+    reading.dst = dst;
+    reading.n = count;
+    reading.chunk = chunk;
+    reading.len = size;
+    reading.room = small_read_room_at<T>(room, count);
+    reading.memory = memory;
     hw::syncwarp();
-    if (!small_read_head(r))
+    if (!small_read_head(reading))
         return false;
-    small_read_changed(r);
-    if (!small_read_lists(r, &zeros) || hw::ballot(r.in.x != SMALL_STATE) || r.in.at != r.in.count)
+    small_read_changed(reading);
+    if (!small_read_lists(reading, &zeros) || hw::ballot(reading.in.x != SMALL_STATE) ||
+        reading.in.at != reading.in.count)
         return false;
 
-    const uint32_t left = len - (uint32_t)(r.rest - chunk), signs = (r.k + 7) / 8;
-    if (signs > left || (r.k % 8 && hw::load(r.rest + signs - 1) >> r.k % 8))
+    const uint32_t left = size - (uint32_t)(reading.rest - chunk), signs = (reading.k + 7) / 8;
+    if (signs > left || (reading.k % 8 && hw::load(reading.rest + signs - 1) >> reading.k % 8))
         return false;
-    const uint8_t *const extra = r.rest + signs;
-    bool good = small_read_values<K, false>(r, extra, left - signs, &used, &top);
+    const uint8_t *const extra = reading.rest + signs;
+    bool good = small_read_values<K, false>(reading, extra, left - signs, &used, &top);
     if constexpr (K::LITERALS)
-        good = small_read_values<K, true>(r, extra, left - signs, &used, &top) && good;
+        good = small_read_values<K, true>(reading, extra, left - signs, &used, &top) && good;
     if (hw::ballot(!good) || (used + 7) / 8 != left - signs || (used % 8 && hw::load(extra + used / 8) >> used % 8) ||
-        !small_recount(r, top, zeros))
+        !small_recount(reading, top, zeros))
         return false;
 
     uint32_t i = 0;
-    small_rows<false>((n + LANES - 1) / LANES, [&](uint32_t row) { return hw::load(r.room.changed + row); },
+    small_rows<false>((count + LANES - 1) / LANES, [&](uint32_t row) { return hw::load(reading.room.changed + row); },
                       [&](uint32_t row, uint32_t who) {
                           if (who >> hw::lane() & 1)
                               hw::store(dst + row * LANES + hw::lane(),
-                                        hw::load(r.room.now + i + hw::popc(who & lanes_below())));
+                                        hw::load(reading.room.now + i + hw::popc(who & lanes_below())));
                           i += hw::popc(who);
                       });
     hw::syncwarp();

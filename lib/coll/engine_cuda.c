@@ -601,7 +601,7 @@ static const uint8_t *gpu_head(struct pici_queue *queue, int i, size_t offset)
         return queue->looked + (i < 0 ? 0 : offset);
     if (i < 0)
         return queue->heads->prefix;
-    return (uint64_t)i <= queue->heads->found && queue->head[i].at == offset ? queue->head[i].header : none;
+    return (uint64_t)i <= queue->heads->found && queue->head[i].offset == offset ? queue->head[i].header : none;
 }
 
 /* A copy of a block that the GPU can read, aligned; or the block itself, if it is. */
@@ -692,7 +692,7 @@ static enum pici_status gpu_quantize(struct pici_queue *queue, const struct valu
     if (loss) {
         to.residual = loss->residual;
         to.times = loss->times;
-        to.told = &queue->told[queue->quantized++];
+        to.report = &queue->told[queue->quantized++];
         queue->loss = loss;
     }
     gpu_begun(queue, pici_cuda_quantize(outputs, source, count, values, context, loss ? &to : NULL, queue->stream),

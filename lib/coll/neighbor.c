@@ -260,8 +260,8 @@ static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct
     free(virtual_rank);
     free(to);
     free(from);
-    const uint64_t messages = route ? route->counts.messages : 0,
-                   inter_messages = route ? route->counts.inter_messages : 0;
+    const uint64_t messages = route ? route->counts.messages : 0;
+    const uint64_t inter_messages = route ? route->counts.inter_messages : 0;
     uint64_t sum[4] = {messages, inter_messages, (uint64_t)comm->rank * messages, 0};
     uint64_t least[1] = {~messages};
     enum pici_status status = combine(comm, sum, 4, PICI_SUM);

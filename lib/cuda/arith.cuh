@@ -15,77 +15,79 @@ namespace pici {
 
 /* How the elements of a dtype compare: as unsigned integers, after some bits are inverted, as in lib/cpu/order.inc. */
 struct ordering {
-    uint64_t fold; /* bits inverted in elements whose sign is set */
-    uint64_t turn; /* bits inverted in all elements */
-    uint64_t most; /* the greatest magnitude that is not a NaN */
-    uint64_t quiet;
+    uint64_t fold;    /* bits inverted in elements whose sign is set */
+    uint64_t turn;    /* bits inverted in all elements */
+    uint64_t largest; /* the greatest magnitude that is not a NaN */
+    uint64_t quiet_bit;
 };
 
 static inline ordering ordering_of(unsigned dtype, int max)
 {
     static const uint8_t mantissas[PICI_F8E5M2 + 1] = {0, 23, 52, 10, 7, 3, 2};
     const uint64_t sign = UINT64_C(1) << ((8u << width_log2(dtype)) - 1), below = sign - 1;
-    ordering o = {0, sign, below, 0};
+    ordering order = {0, sign, below, 0};
     if (dtype <= PICI_F8E5M2) {
         const uint64_t one = UINT64_C(1) << mantissas[dtype];
-        o.fold = below;
-        o.most = dtype == PICI_F8E4M3 ? below - 1 : sign - one;
-        o.quiet = dtype == PICI_F8E4M3 ? 0 : one / 2;
+        order.fold = below;
+        order.largest = dtype == PICI_F8E4M3 ? below - 1 : sign - one;
+        order.quiet_bit = dtype == PICI_F8E4M3 ? 0 : one / 2;
     } else if (dtype == PICI_U8 || dtype == PICI_U16 || dtype == PICI_U32 || dtype == PICI_U64) {
-        o.turn = 0;
+        order.turn = 0;
     }
     if (max)
-        o.turn ^= sign | below;
-    return o;
+        order.turn ^= sign | below;
+    return order;
 }
 
-template <class T> PICI_DEV T first_in_order(T d, T x, const ordering &o)
+template <class T> PICI_DEV T first_in_order(T d, T x, const ordering &order)
 {
     constexpr unsigned TOP = 8 * sizeof(T) - 1;
     constexpr T BELOW = (T)((UINT64_C(1) << TOP) - 1);
-    const auto rank = [&](T v) { return (T)(v ^ ((T)(0 - (v >> TOP)) & (T)o.fold) ^ (T)o.turn); };
-    const bool nan_d = (d & BELOW) > (T)o.most, nan_x = (x & BELOW) > (T)o.most;
+    const auto rank = [&](T v) { return (T)(v ^ ((T)(0 - (v >> TOP)) & (T)order.fold) ^ (T)order.turn); };
+    const bool nan_d = (d & BELOW) > (T)order.largest, nan_x = (x & BELOW) > (T)order.largest;
     const T first = !nan_d && (nan_x || rank(x) < rank(d)) ? x : d;
-    return nan_d || nan_x ? (T)(first | (T)o.quiet) : first;
+    return nan_d || nan_x ? (T)(first | (T)order.quiet_bit) : first;
 }
 
 /* Which bits clearing the sign of zeros changes. */
 struct zeros_rule {
-    uint64_t below; /* the bits of a magnitude. Of an integer all of them, so that it stays as it is */
-    uint64_t most;  /* the greatest magnitude that is not a NaN */
-    uint64_t quiet; /* set in NaNs; may be 0 */
+    uint64_t below;     /* the bits of a magnitude. Of an integer all of them, so that it stays as it is */
+    uint64_t largest;   /* the greatest magnitude that is not a NaN */
+    uint64_t quiet_bit; /* set in NaNs; may be 0 */
 };
 
 static inline zeros_rule zeros_rule_of(unsigned dtype, int quiet)
 {
-    const ordering o = ordering_of(dtype, 0);
+    const ordering order = ordering_of(dtype, 0);
     if (dtype > PICI_F8E5M2)
         return {UINT64_MAX, UINT64_MAX, 0};
-    return {o.fold, o.most, quiet ? o.quiet : 0};
+    return {order.fold, order.largest, quiet ? order.quiet_bit : 0};
 }
 
 /* x, but +0 for -0. */
 template <class T> PICI_DEV T positive_zero(T x, const zeros_rule &rule)
 {
     const T magnitude = (T)(x & (T)rule.below);
-    return magnitude == 0 ? (T)0 : magnitude > (T)rule.most ? (T)(x | (T)rule.quiet) : x;
+    if (magnitude == 0)
+        return (T)0;
+    return magnitude > (T)rule.largest ? (T)(x | (T)rule.quiet_bit) : x;
 }
 
 /* A divisor, in each type in which elements are divided. */
 struct divisor {
     uint64_t f64;
     uint32_t f32; /* rounded */
-    int by;
+    int divisor;
 };
 
 static inline divisor divisor_of(int by)
 {
     const double f64 = by;
     const float f32 = (float)by;
-    divisor d = {0, 0, by};
-    memcpy(&d.f64, &f64, sizeof f64);
-    memcpy(&d.f32, &f32, sizeof f32);
-    return d;
+    divisor result = {0, 0, by};
+    memcpy(&result.f64, &f64, sizeof f64);
+    memcpy(&result.f32, &f32, sizeof f32);
+    return result;
 }
 
 /* The greatest divisor by which floats of 16 bits or fewer may be divided in f32: up to here, rounding the quotient
@@ -94,13 +96,13 @@ enum { BY_FEW = 4096 };
 
 /* bf16 as a narrow float. It has float's exponent, so it is converted by shifts. */
 struct bfloat16 : narrow_float<15, 7, 127, true> {
-    PICI_DEV_MEMBER static uint32_t widen(uint32_t h)
+    PICI_DEV_MEMBER static uint32_t widen(uint32_t narrow)
     {
-        return h << 16;
+        return narrow << 16;
     }
-    PICI_DEV_MEMBER static uint32_t narrow(uint32_t u)
+    PICI_DEV_MEMBER static uint32_t narrow(uint32_t wide)
     {
-        return (u + 0x7fff + (u >> 16 & 1)) >> 16;
+        return (wide + 0x7fff + (wide >> 16 & 1)) >> 16;
     }
 };
 
@@ -161,7 +163,7 @@ template <class T, class WIDE, class ELEMENT> struct quotient_integer {
     typedef ELEMENT element;
     PICI_DEV_MEMBER static ELEMENT of(ELEMENT x, const divisor &by)
     {
-        return (ELEMENT)((WIDE)(T)x / (WIDE)by.by);
+        return (ELEMENT)((WIDE)(T)x / (WIDE)by.divisor);
     }
 };
 

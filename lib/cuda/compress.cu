@@ -11,55 +11,59 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
     PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(jobs, PICI_BITMAP);
-    layout(m.to);
-    const uint64_t parts = partitions(m.to.count);
+    making<T> work = making_of<T>(jobs, PICI_BITMAP);
+    layout(work.to);
+    const uint64_t parts = partitions(work.to.count);
     if (parts == 0) {
         if (hw::block_x() == 0 && warp() == 0)
-            finish_block(m, 0, job.call.result);
+            finish_block(work, 0, job.call.result);
         return;
     }
     claim_partitions(job, shared, parts, [&](look_back &prefix) {
-        const uint64_t nnz = make_partition<PICI_BITMAP>(m, prefix.part, shared, prefix);
-        if (prefix.part + 1 == parts && warp() == 0)
-            finish_block(m, nnz, job.call.result);
+        const uint64_t nnz = make_partition<PICI_BITMAP>(work, prefix.partition, shared, prefix);
+        if (prefix.partition + 1 == parts && warp() == 0)
+            finish_block(work, nnz, job.call.result);
     });
 }
 
 template <class T> PICI_KERNEL(256, 5) dense_kernel(const pici_cuda_encode_jobs jobs)
 {
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    const making<T> m = making_of<T>(jobs, PICI_DENSE);
-    const uint64_t n = m.to.count;
-    if (m.cap >= HEADER_BYTES && (m.cap - HEADER_BYTES) / sizeof(T) >= n)
-        warp_make_dense(m, hw::block_x() * warps() + warp(), hw::blocks_x() * warps());
+    const making<T> work = making_of<T>(jobs, PICI_DENSE);
+    const uint64_t count = work.to.count;
+    if (work.cap >= HEADER_BYTES && (work.cap - HEADER_BYTES) / sizeof(T) >= count)
+        warp_make_dense(work, hw::block_x() * warps() + warp(), hw::blocks_x() * warps());
     if (hw::block_x() == 0 && warp() == 0)
-        finish_block(m, n, job.call.result);
+        finish_block(work, count, job.call.result);
 }
 
 template <class T>
-static cudaError_t launch_encode(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+static cudaError_t launch_encode(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                 cudaStream_t stream)
 {
     constexpr unsigned threads = ENCODE_THREADS<T>;
-    return launch_jobs(encode_kernel<T>, (tiles_of(n) + threads / 32 - 1) / (threads / 32), count, threads,
+    return launch_jobs(encode_kernel<T>, (tiles_of(elements) + threads / 32 - 1) / (threads / 32), count, threads,
                        MAKE_BYTES<T>(PICI_BITMAP, threads), ENCODE_BLOCKS<T>, *jobs, stream);
 }
 
 template <class T>
-static cudaError_t launch_dense(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+static cudaError_t launch_dense(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                cudaStream_t stream)
 {
-    return launch_jobs(dense_kernel<T>, n / (256 * 16 / sizeof(T)) + 1, count, 256, 0, 8, *jobs, stream);
+    return launch_jobs(dense_kernel<T>, elements / (256 * 16 / sizeof(T)) + 1, count, 256, 0, 8, *jobs, stream);
 }
 
-cudaError_t pici_cuda_launch_encode(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream){
-#define LAUNCH(T) launch_encode<T>(jobs, count, n, stream)
+cudaError_t pici_cuda_launch_encode(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                    cudaStream_t stream){
+#define LAUNCH(T) launch_encode<T>(jobs, count, elements, stream)
     BY_WIDTH(jobs->dtype, LAUNCH)
 #undef LAUNCH
 }
 
-cudaError_t pici_cuda_launch_dense(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+cudaError_t
+    pici_cuda_launch_dense(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements, cudaStream_t stream)
 {
-#define LAUNCH(T) launch_dense<T>(jobs, count, n, stream)
+#define LAUNCH(T) launch_dense<T>(jobs, count, elements, stream)
     BY_WIDTH(jobs->dtype, LAUNCH)
 #undef LAUNCH
 }

@@ -9,13 +9,13 @@ using namespace pici;
 /* The number of values before a partition, from the first pass. */
 struct counted {
     const uint64_t *state;
-    uint64_t part;
+    uint64_t partition;
     PICI_DEV_MEMBER void publish(uint64_t)
     {
     }
     PICI_DEV_MEMBER uint64_t resolve(uint64_t)
     {
-        return part ? hw::load(state + part - 1) & STATE_VALUE : 0;
+        return partition ? hw::load(state + partition - 1) & STATE_VALUE : 0;
     }
 };
 
@@ -25,11 +25,11 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     const T *src = (const T *)job.call.src, *base = (const T *)job.call.base;
-    const uint64_t n = job.call.n;
-    claim_partitions(job, shared, partitions(n), [&](look_back &prefix) {
-        const uint64_t t = prefix.part * warps() + warp();
-        const uint32_t nnz =
-            warp_sum(t < tiles_of(n) ? (uint32_t)warp_count(src, n, t, tiles_of(n), base, jobs.by_value) : 0);
+    const uint64_t count = job.call.n;
+    claim_partitions(job, shared, partitions(count), [&](look_back &prefix) {
+        const uint64_t t = prefix.partition * warps() + warp();
+        const uint32_t nnz = warp_sum(
+            t < tiles_of(count) ? (uint32_t)warp_count(src, count, t, tiles_of(count), base, jobs.by_value) : 0);
         if (hw::lane() == 0)
             hw::put(&shared->count[warp()], nnz);
         hw::syncthreads();
@@ -47,33 +47,35 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
     PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(jobs, PICI_COO);
-    const uint64_t parts = partitions(m.to.count);
-    m.to.nnz = parts ? hw::load(job.state + parts - 1) & STATE_VALUE : 0;
-    if (layout(m.to) && m.to.block_bytes <= m.cap) {
+    making<T> work = making_of<T>(jobs, PICI_COO);
+    const uint64_t parts = partitions(work.to.count);
+    work.to.nnz = parts ? hw::load(job.state + parts - 1) & STATE_VALUE : 0;
+    if (layout(work.to) && work.to.block_bytes <= work.cap) {
         for (uint64_t part = hw::block_x(); part < parts; part += hw::blocks_x()) {
             counted prefix = {job.state, part};
-            make_partition<PICI_COO>(m, part, shared, prefix);
+            make_partition<PICI_COO>(work, part, shared, prefix);
         }
     }
     if (hw::block_x() == 0 && warp() == 0)
-        finish_block(m, m.to.nnz, job.call.result);
+        finish_block(work, work.to.nnz, job.call.result);
 }
 
 template <class T>
-static cudaError_t launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+static cudaError_t launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements, cudaStream_t stream)
 {
     constexpr unsigned threads = ENCODE_THREADS<T>;
-    const uint64_t parts = (tiles_of(n) + threads / 32 - 1) / (threads / 32);
-    const cudaError_t e =
+    const uint64_t parts = (tiles_of(elements) + threads / 32 - 1) / (threads / 32);
+    const cudaError_t error =
         launch_jobs(coo_count_kernel<T>, parts, count, threads, (unsigned)sizeof(block_memory), 8, *jobs, stream);
-    return e ? e
-             : launch_jobs(coo_kernel<T>, parts, count, threads, MAKE_BYTES<T>(PICI_COO, threads), 2, *jobs, stream);
+    return error
+               ? error
+               : launch_jobs(coo_kernel<T>, parts, count, threads, MAKE_BYTES<T>(PICI_COO, threads), 2, *jobs, stream);
 }
 
-cudaError_t pici_cuda_launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+cudaError_t pici_cuda_launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                 cudaStream_t stream)
 {
-#define LAUNCH(T) launch_coo<T>(jobs, count, n, stream)
+#define LAUNCH(T) launch_coo<T>(jobs, count, elements, stream)
     BY_WIDTH(jobs->dtype, LAUNCH)
 #undef LAUNCH
 }

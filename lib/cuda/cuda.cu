@@ -39,9 +39,10 @@ static_assert(sizeof(pici_cuda_result) == 32, "the size is part of the ABI");
 
 /* Bytes of workspace to encode a block: the control, and the words that the format with the most of them needs. More
  * elements never need fewer bytes. */
-static uint64_t encode_bytes(unsigned width, uint64_t n)
+static uint64_t encode_bytes(unsigned width, uint64_t count)
 {
-    const uint64_t tiles = pici::tiles_of(n), each = encode_tiles(width), parts = tiles / each + (tiles % each != 0);
+    const uint64_t tiles = pici::tiles_of(count), each = encode_tiles(width),
+                   parts = tiles / each + (tiles % each != 0);
     const uint64_t by_tiles = tiles < TILEWISE_MOST ? tiles : TILEWISE_MOST;
     const uint64_t hybrid = pici::groups_of(by_tiles) + by_tiles, words = parts > hybrid ? parts : hybrid;
     return sizeof(pici_cuda_control) + (words * 8 + 15) / 16 * 16;
@@ -58,56 +59,57 @@ const char *pici_cuda_rule(uint32_t rule)
     return rule < pici::RULE_SIZE || rule > pici::RULE_SIGNS_VERSION ? NULL : names[rule - pici::RULE_SIZE];
 }
 
-size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t n)
+size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t count)
 {
-    const int w = pici::width_log2((unsigned)dtype);
-    if (w < 0)
+    const int width_log2 = pici::width_log2((unsigned)dtype);
+    if (width_log2 < 0)
         return 0;
-    const uint64_t bytes = encode_bytes(1u << w, n);
+    const uint64_t bytes = encode_bytes(1u << width_log2, count);
     return bytes > SIZE_MAX ? 0 : (size_t)bytes;
 }
 
 /* What is left of a workspace. */
 struct workspace {
-    uint8_t *at;
-    uint64_t left;
+    uint8_t *next;
+    uint64_t bytes_left;
 };
 
 /* Take the next bytes of a workspace; null if there are too few. */
-static uint8_t *take(struct workspace *w, uint64_t bytes)
+static uint8_t *take(struct workspace *workspace, uint64_t bytes)
 {
-    if (bytes > w->left)
+    if (bytes > workspace->bytes_left)
         return nullptr;
-    uint8_t *p = w->at;
-    w->at += bytes;
-    w->left -= bytes;
-    return p;
+    uint8_t *memory = workspace->next;
+    workspace->next += bytes;
+    workspace->bytes_left -= bytes;
+    return memory;
 }
 
 /* ---- encoding ---- */
 
 /* Are these valid as a job's src or base? */
-static bool is_input(const struct pici_cuda_encode *c, const void *elements, unsigned w)
+static bool is_input(const struct pici_cuda_encode *call, const void *elements, unsigned width_log2)
 {
-    return (elements || !c->n) && is_aligned_to(elements, (uintptr_t)1 << w) &&
-           !overlap(c->block, c->cap, elements, c->n << w) &&
-           !overlap(c->result, sizeof *c->result, elements, c->n << w);
+    return (elements || !call->n) && is_aligned_to(elements, (uintptr_t)1 << width_log2) &&
+           !overlap(call->block, call->cap, elements, call->n << width_log2) &&
+           !overlap(call->result, sizeof *call->result, elements, call->n << width_log2);
 }
 
 /* diff: there is a base. */
-static enum pici_status check_encode(const struct pici_cuda_encode *c, bool diff, unsigned dtype, unsigned format)
+static enum pici_status check_encode(const struct pici_cuda_encode *call, bool diff, unsigned dtype, unsigned format)
 {
-    const unsigned w = (unsigned)pici::width_log2(dtype);
-    if (!c->block || !c->result || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
-        c->n > SIZE_MAX >> w || !is_input(c, c->src, w) || (diff && !is_input(c, c->base, w)) ||
-        overlap(c->result, sizeof *c->result, c->block, c->cap))
+    const unsigned width_log2 = (unsigned)pici::width_log2(dtype);
+    if (!call->block || !call->result || !is_aligned_to(call->block, 16) || !is_aligned_to(call->result, 8) ||
+        call->n > SIZE_MAX >> width_log2 || !is_input(call, call->src, width_log2) ||
+        (diff && !is_input(call, call->base, width_log2)) ||
+        overlap(call->result, sizeof *call->result, call->block, call->cap))
         return PICI_E_ARG;
-    pici::block_view v = pici::block_view();
-    v.format = format;
-    v.dtype = dtype;
-    v.count = c->n;
-    v.nnz = format == PICI_DENSE ? c->n : 0;
-    return pici::layout(v) && v.block_bytes <= c->cap ? PICI_OK : PICI_E_SPACE;
+    pici::block_view view = pici::block_view();
+    view.format = format;
+    view.dtype = dtype;
+    view.count = call->n;
+    view.nnz = format == PICI_DENSE ? call->n : 0;
+    return pici::layout(view) && view.block_bytes <= call->cap ? PICI_OK : PICI_E_SPACE;
 }
 
 /* by_value: not with diff. */
@@ -115,56 +117,58 @@ static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t
                                      enum pici_dtype dtype, enum pici_format format, void *workspace,
                                      size_t workspace_bytes, cudaStream_t stream)
 {
-    const int w = pici::width_log2((unsigned)dtype);
+    const int width_log2 = pici::width_log2((unsigned)dtype);
     struct workspace space = {(uint8_t *)workspace, workspace_bytes};
-    if ((!jobs && count) || w < 0 || (!workspace && count) || !is_aligned_to(workspace, 16))
+    if ((!jobs && count) || width_log2 < 0 || (!workspace && count) || !is_aligned_to(workspace, 16))
         return PICI_E_ARG;
     if (format == PICI_AUTO || format == PICI_PACKED)
         return PICI_E_UNSUPPORTED;
     if (format != PICI_DENSE && format != PICI_BITMAP && format != PICI_COO && format != PICI_HYBRID)
         return PICI_E_ARG;
     for (size_t i = 0; i < count; i++) {
-        const enum pici_status s = check_encode(jobs + i, diff, (unsigned)dtype, (unsigned)format);
-        if (s)
-            return s;
-        if (!take(&space, encode_bytes(1u << w, jobs[i].n)))
+        const enum pici_status status = check_encode(jobs + i, diff, (unsigned)dtype, (unsigned)format);
+        if (status)
+            return status;
+        if (!take(&space, encode_bytes(1u << width_log2, jobs[i].n)))
             return PICI_E_ARG;
     }
     if (!count)
         return PICI_OK;
-    const uint64_t used = workspace_bytes - space.left;
+    const uint64_t used = workspace_bytes - space.bytes_left;
     space = {(uint8_t *)workspace, used};
     for (size_t i = 0; i < count; i++)
         if (overlap(workspace, used, jobs[i].block, jobs[i].cap) ||
-            overlap(workspace, used, jobs[i].src, jobs[i].n << w) ||
-            (diff && overlap(workspace, used, jobs[i].base, jobs[i].n << w)) ||
+            overlap(workspace, used, jobs[i].src, jobs[i].n << width_log2) ||
+            (diff && overlap(workspace, used, jobs[i].base, jobs[i].n << width_log2)) ||
             overlap(workspace, used, jobs[i].result, sizeof *jobs[i].result))
             return PICI_E_ARG;
-    cudaError_t e = cudaSuccess;
+    cudaError_t error = cudaSuccess;
     if (format != PICI_DENSE)
-        e = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
-    for (size_t i = 0; i < count && !e; i += BATCH) {
-        struct pici_cuda_encode_jobs of = {};
+        error = cudaMemsetAsync(workspace, 0, (size_t)used, stream);
+    for (size_t i = 0; i < count && !error; i += BATCH) {
+        struct pici_cuda_encode_jobs batch = {};
         uint64_t most = 0;
         unsigned k = 0;
         for (; k < BATCH && i + k < count; k++) {
-            const uint64_t n = jobs[i + k].n;
-            uint8_t *p = take(&space, encode_bytes(1u << w, n));
-            of.job[k].call = jobs[i + k];
+            const uint64_t elements = jobs[i + k].n;
+            uint8_t *memory = take(&space, encode_bytes(1u << width_log2, elements));
+            batch.job[k].call = jobs[i + k];
             if (!diff)
-                of.job[k].call.base = nullptr;
-            of.job[k].control = (pici_cuda_control *)p;
-            of.job[k].state = (uint64_t *)(p + sizeof(pici_cuda_control));
-            most = n > most ? n : most;
+                batch.job[k].call.base = nullptr;
+            batch.job[k].control = (pici_cuda_control *)memory;
+            batch.job[k].state = (uint64_t *)(memory + sizeof(pici_cuda_control));
+            most = elements > most ? elements : most;
         }
-        of.dtype = (unsigned)dtype;
-        of.by_value = by_value && pici::is_float((unsigned)dtype);
-        e = (format == PICI_BITMAP   ? pici_cuda_launch_encode
-             : format == PICI_COO    ? pici_cuda_launch_coo
-             : format == PICI_HYBRID ? pici_cuda_launch_hybrid
-                                     : pici_cuda_launch_dense)(&of, k, most, stream);
+        batch.dtype = (unsigned)dtype;
+        batch.by_value = by_value && pici::is_float((unsigned)dtype);
+        switch (format) {
+        case PICI_BITMAP: error = pici_cuda_launch_encode(&batch, k, most, stream); break;
+        case PICI_COO: error = pici_cuda_launch_coo(&batch, k, most, stream); break;
+        case PICI_HYBRID: error = pici_cuda_launch_hybrid(&batch, k, most, stream); break;
+        default: error = pici_cuda_launch_dense(&batch, k, most, stream); break;
+        }
     }
-    return e ? PICI_E_DEVICE : PICI_OK;
+    return error ? PICI_E_DEVICE : PICI_OK;
 }
 
 enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
@@ -182,46 +186,46 @@ enum pici_status pici_diff_batch_cuda(const struct pici_cuda_encode *jobs, size_
 }
 
 enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
-                                               enum pici_format format, const struct pici_opts *opts, void *workspace,
+                                               enum pici_format format, const struct pici_opts *given, void *workspace,
                                                size_t workspace_bytes, cudaStream_t stream)
 {
     static const struct pici_opts defaults = PICI_OPTS_INIT;
-    struct pici_opts o = defaults;
-    const enum pici_status s =
-        opts ? sized_read(&o, sizeof o, SIZED_THROUGH(struct pici_opts, checksum), opts) : PICI_OK;
-    if (s)
-        return s;
-    if (o.threads < 0 || o.checksum < 0 || o.checksum > 1 ||
-        (o.zeros != PICI_ZEROS_EXACT && o.zeros != PICI_ZEROS_BY_VALUE))
+    struct pici_opts options = defaults;
+    const enum pici_status status =
+        given ? sized_read(&options, sizeof options, SIZED_THROUGH(struct pici_opts, checksum), given) : PICI_OK;
+    if (status)
+        return status;
+    if (options.threads < 0 || options.checksum < 0 || options.checksum > 1 ||
+        (options.zeros != PICI_ZEROS_EXACT && options.zeros != PICI_ZEROS_BY_VALUE))
         return PICI_E_ARG;
-    if (o.checksum || o.pack != PICI_PACK_NONE)
+    if (options.checksum || options.pack != PICI_PACK_NONE)
         return PICI_E_UNSUPPORTED;
-    return encode_batch(jobs, count, false, o.zeros == PICI_ZEROS_BY_VALUE, dtype, format, workspace, workspace_bytes,
-                        stream);
+    return encode_batch(jobs, count, false, options.zeros == PICI_ZEROS_BY_VALUE, dtype, format, workspace,
+                        workspace_bytes, stream);
 }
 
-enum pici_status pici_compress_opts_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
-                                         uint64_t n, enum pici_dtype dtype, enum pici_format format,
-                                         const struct pici_opts *opts, void *workspace, size_t workspace_bytes,
+enum pici_status pici_compress_opts_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *src,
+                                         uint64_t count, enum pici_dtype dtype, enum pici_format format,
+                                         const struct pici_opts *options, void *workspace, size_t workspace_bytes,
                                          cudaStream_t stream)
 {
-    const struct pici_cuda_encode job = {block, cap, result, src, n, nullptr};
-    return pici_compress_batch_opts_cuda(&job, 1, dtype, format, opts, workspace, workspace_bytes, stream);
+    const struct pici_cuda_encode job = {block, capacity, result, src, count, nullptr};
+    return pici_compress_batch_opts_cuda(&job, 1, dtype, format, options, workspace, workspace_bytes, stream);
 }
 
-enum pici_status pici_compress_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
-                                    uint64_t n, enum pici_dtype dtype, enum pici_format format, void *workspace,
+enum pici_status pici_compress_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *src,
+                                    uint64_t count, enum pici_dtype dtype, enum pici_format format, void *workspace,
                                     size_t workspace_bytes, cudaStream_t stream)
 {
-    const struct pici_cuda_encode job = {block, cap, result, src, n, nullptr};
+    const struct pici_cuda_encode job = {block, capacity, result, src, count, nullptr};
     return pici_compress_batch_cuda(&job, 1, dtype, format, workspace, workspace_bytes, stream);
 }
 
-enum pici_status pici_diff_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *base,
-                                const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format,
+enum pici_status pici_diff_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *base,
+                                const void *src, uint64_t count, enum pici_dtype dtype, enum pici_format format,
                                 void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
-    const struct pici_cuda_encode job = {block, cap, result, src, n, base};
+    const struct pici_cuda_encode job = {block, capacity, result, src, count, base};
     return pici_diff_batch_cuda(&job, 1, dtype, format, workspace, workspace_bytes, stream);
 }
 
@@ -234,41 +238,43 @@ static enum pici_status read_batch(launch_reader *reader, const struct pici_cuda
                                    unsigned dtype, bool cleared, void *workspace, size_t workspace_bytes,
                                    cudaStream_t stream)
 {
-    const unsigned w = dtype ? (unsigned)pici::width_log2(dtype) : 0;
+    const unsigned width_log2 = dtype ? (unsigned)pici::width_log2(dtype) : 0;
     if ((!jobs && count) || (!workspace && count) || !is_aligned_to(workspace, 16) ||
         workspace_bytes / sizeof(pici_cuda_control) < count)
         return PICI_E_ARG;
     const uint64_t used = count * sizeof(pici_cuda_control);
     for (size_t i = 0; i < count; i++) {
-        const struct pici_cuda_decode *c = jobs + i;
-        if (!c->block || !c->result || !is_aligned_to(c->block, 16) || !is_aligned_to(c->result, 8) ||
-            !is_aligned_to(c->len_at, 8) || overlap(workspace, used, c->block, c->len) ||
-            overlap(workspace, used, c->result, sizeof *c->result) ||
-            (c->len_at && overlap(workspace, used, c->len_at, sizeof *c->len_at)))
+        const struct pici_cuda_decode *call = jobs + i;
+        if (!call->block || !call->result || !is_aligned_to(call->block, 16) || !is_aligned_to(call->result, 8) ||
+            !is_aligned_to(call->len_at, 8) || overlap(workspace, used, call->block, call->len) ||
+            overlap(workspace, used, call->result, sizeof *call->result) ||
+            (call->len_at && overlap(workspace, used, call->len_at, sizeof *call->len_at)))
             return PICI_E_ARG;
-        if (dtype && ((!c->dst && c->n) || !is_aligned_to(c->dst, (uintptr_t)1 << w) || c->n > SIZE_MAX >> w ||
-                      overlap(c->dst, c->n << w, c->block, c->len) || overlap(c->dst, c->n << w, workspace, used) ||
-                      overlap(c->dst, c->n << w, c->result, sizeof *c->result)))
+        if (dtype &&
+            ((!call->dst && call->n) || !is_aligned_to(call->dst, (uintptr_t)1 << width_log2) ||
+             call->n > SIZE_MAX >> width_log2 || overlap(call->dst, call->n << width_log2, call->block, call->len) ||
+             overlap(call->dst, call->n << width_log2, workspace, used) ||
+             overlap(call->dst, call->n << width_log2, call->result, sizeof *call->result)))
             return PICI_E_ARG;
     }
     if (!count)
         return PICI_OK;
     pici_cuda_control *control = (pici_cuda_control *)workspace;
-    cudaError_t e = cleared ? cudaSuccess : cudaMemsetAsync(workspace, 0, (size_t)used, stream);
-    for (size_t i = 0; i < count && !e; i += BATCH) {
-        struct pici_cuda_decode_jobs of = {};
+    cudaError_t error = cleared ? cudaSuccess : cudaMemsetAsync(workspace, 0, (size_t)used, stream);
+    for (size_t i = 0; i < count && !error; i += BATCH) {
+        struct pici_cuda_decode_jobs batch = {};
         uint64_t most = 0;
         unsigned k = 0;
         for (; k < BATCH && i + k < count; k++) {
             const uint64_t work = dtype ? jobs[i + k].n : jobs[i + k].len;
-            of.job[k].call = jobs[i + k];
-            of.job[k].control = control + i + k;
+            batch.job[k].call = jobs[i + k];
+            batch.job[k].control = control + i + k;
             most = work > most ? work : most;
         }
-        of.dtype = dtype;
-        e = reader(&of, k, most, stream);
+        batch.dtype = dtype;
+        error = reader(&batch, k, most, stream);
     }
-    return e ? PICI_E_DEVICE : PICI_OK;
+    return error ? PICI_E_DEVICE : PICI_OK;
 }
 
 enum pici_status pici_decompress_batch_cuda(const struct pici_cuda_decode *jobs, size_t count, enum pici_dtype dtype,
@@ -308,34 +314,34 @@ enum pici_status pici_verify_batch_cuda(const struct pici_cuda_decode *jobs, siz
     return read_batch(pici_cuda_launch_verify, jobs, count, 0, false, workspace, workspace_bytes, stream);
 }
 
-enum pici_status pici_decompress_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,
+enum pici_status pici_decompress_cuda(void *dst, uint64_t count, enum pici_dtype dtype, const void *block, size_t size,
                                       const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
                                       size_t workspace_bytes, cudaStream_t stream)
 {
-    const struct pici_cuda_decode job = {dst, n, block, len, len_at, result};
+    const struct pici_cuda_decode job = {dst, count, block, size, len_at, result};
     return pici_decompress_batch_cuda(&job, 1, dtype, workspace, workspace_bytes, stream);
 }
 
-enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,
+enum pici_status pici_scatter_add_cuda(void *dst, uint64_t count, enum pici_dtype dtype, const void *block, size_t size,
                                        const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
                                        size_t workspace_bytes, cudaStream_t stream)
 {
-    const struct pici_cuda_decode job = {dst, n, block, len, len_at, result};
+    const struct pici_cuda_decode job = {dst, count, block, size, len_at, result};
     return pici_scatter_add_batch_cuda(&job, 1, dtype, workspace, workspace_bytes, stream);
 }
 
-enum pici_status pici_apply_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,
+enum pici_status pici_apply_cuda(void *dst, uint64_t count, enum pici_dtype dtype, const void *block, size_t size,
                                  const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
                                  size_t workspace_bytes, cudaStream_t stream)
 {
-    const struct pici_cuda_decode job = {dst, n, block, len, len_at, result};
+    const struct pici_cuda_decode job = {dst, count, block, size, len_at, result};
     return pici_apply_batch_cuda(&job, 1, dtype, workspace, workspace_bytes, stream);
 }
 
-enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,
+enum pici_status pici_verify_cuda(const void *block, size_t size, const uint64_t *len_at,
                                   struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
                                   cudaStream_t stream)
 {
-    const struct pici_cuda_decode job = {nullptr, 0, block, len, len_at, result};
+    const struct pici_cuda_decode job = {nullptr, 0, block, size, len_at, result};
     return pici_verify_batch_cuda(&job, 1, workspace, workspace_bytes, stream);
 }

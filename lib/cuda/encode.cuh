@@ -22,7 +22,7 @@ struct look_back {
     pici_cuda_control *control;
     uint64_t *state;
     block_memory *shared;
-    uint64_t part;
+    uint64_t partition;
     uint32_t next;
 
     PICI_DEV_MEMBER void claim()
@@ -35,7 +35,7 @@ struct look_back {
     PICI_DEV_MEMBER void say(uint64_t total)
     {
         if (hw::lane() == 0)
-            hw::store_relaxed(state + part, (part ? STATE_OWN : STATE_ALL) | total);
+            hw::store_relaxed(state + partition, (partition ? STATE_OWN : STATE_ALL) | total);
     }
 
     /* The same, and claim the next partition. */
@@ -52,27 +52,27 @@ struct look_back {
         const unsigned lane = hw::lane();
         uint64_t sums = 0;
         /* lane i reads the state of partition near - 1 - i */
-        for (uint64_t near = part; near;) {
+        for (uint64_t near = partition; near;) {
             const bool exists = lane < near;
-            uint64_t s;
+            uint64_t value;
             unsigned known, all, wanted;
             for (;;) {
-                s = exists ? hw::load_relaxed(state + (near - 1 - lane)) : STATE_ALL;
-                known = hw::ballot(s >> STATE_SHIFT != 0);
-                all = hw::ballot(s >> STATE_SHIFT == 2);
+                value = exists ? hw::load_relaxed(state + (near - 1 - lane)) : STATE_ALL;
+                known = hw::ballot(value >> STATE_SHIFT != 0);
+                all = hw::ballot(value >> STATE_SHIFT == 2);
                 wanted = all ? all ^ (all - 1) : hw::ALL; /* the lanes up to the nearest partition in STATE_ALL */
                 if ((known & wanted) == wanted)
                     break;
                 hw::pause();
             }
-            uint64_t sum = wanted >> lane & 1 ? s & STATE_VALUE : 0;
-            for (unsigned by = LANES / 2; by; by /= 2)
-                sum += hw::shfl_down(sum, by);
+            uint64_t sum = wanted >> lane & 1 ? value & STATE_VALUE : 0;
+            for (unsigned distance = LANES / 2; distance; distance /= 2)
+                sum += hw::shfl_down(sum, distance);
             sums += hw::shfl(sum, 0);
             near = all || near <= LANES ? 0 : near - LANES;
         }
-        if (lane == 0 && part)
-            hw::store_relaxed(state + part, STATE_ALL | (sums + total));
+        if (lane == 0 && partition)
+            hw::store_relaxed(state + partition, STATE_ALL | (sums + total));
         return sums;
     }
 
@@ -80,9 +80,9 @@ struct look_back {
     PICI_DEV_MEMBER uint64_t end()
     {
         for (;;) {
-            const uint64_t s = hw::load_relaxed(state + part);
-            if (hw::ballot(s >> STATE_SHIFT == 2) == hw::ALL)
-                return s & STATE_VALUE;
+            const uint64_t value = hw::load_relaxed(state + partition);
+            if (hw::ballot(value >> STATE_SHIFT == 2) == hw::ALL)
+                return value & STATE_VALUE;
             hw::pause();
         }
     }
@@ -108,8 +108,8 @@ PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *sh
         hw::put(&shared->ticket, (uint64_t)hw::atomic_add(&job.control->ticket, 1u));
     hw::syncthreads();
     for (;;) {
-        prefix.part = hw::get(&shared->ticket);
-        if (prefix.part >= parts)
+        prefix.partition = hw::get(&shared->ticket);
+        if (prefix.partition >= parts)
             break;
         each(prefix);
     }
@@ -119,25 +119,25 @@ PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *sh
 template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_jobs &jobs, unsigned format)
 {
     const pici_cuda_encode_job &job = jobs.job[hw::block_y()];
-    making<T> m = {(const T *)job.call.src,
-                   (uint8_t *)job.call.block,
-                   job.call.cap,
-                   block_view(),
-                   (const T *)job.call.base,
-                   jobs.by_value};
-    m.to.format = format;
-    m.to.dtype = jobs.dtype;
-    m.to.count = job.call.n;
-    m.to.nnz = 0;
-    return m;
+    making<T> work = {(const T *)job.call.src,
+                      (uint8_t *)job.call.block,
+                      job.call.cap,
+                      block_view(),
+                      (const T *)job.call.base,
+                      jobs.by_value};
+    work.to.format = format;
+    work.to.dtype = jobs.dtype;
+    work.to.count = job.call.n;
+    work.to.nnz = 0;
+    return work;
 }
 
 /* Called by one warp: write the end of the block, and the result. */
-template <class T> PICI_DEV void finish_block(const making<T> &m, uint64_t nnz, pici_cuda_result *result)
+template <class T> PICI_DEV void finish_block(const making<T> &work, uint64_t nonzeros, pici_cuda_result *result)
 {
-    const uint64_t len = make_end(m, nnz);
+    const uint64_t size = make_end(work, nonzeros);
     if (hw::lane() == 0)
-        put_result(result, pici_cuda_result{len, len ? PICI_OK : PICI_E_SPACE, 0, 0, 0});
+        put_result(result, pici_cuda_result{size, size ? PICI_OK : PICI_E_SPACE, 0, 0, 0});
 }
 
 } // namespace pici

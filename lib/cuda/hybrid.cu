@@ -13,28 +13,28 @@ constexpr unsigned FEW = 256, MANY = 512;
 /* Warps of a multiprocessor that encode tiles, each a thread block: as many as leave each of them enough registers. */
 constexpr unsigned TILEWISE_WARPS = 12;
 
-/* Called by all threads, at their end. nnz, units: what this thread block has added, in one thread. */
+/* Called by all threads, at their end. nonzeros, units: what this thread block has added, in one thread. */
 template <class T>
-PICI_DEV void finish_hybrid(making<T> &m, const pici_cuda_encode_job &job, uint64_t nnz, uint64_t units)
+PICI_DEV void finish_hybrid(making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, uint64_t units)
 {
     if (hw::thread() == 0) {
-        hw::atomic_add(&job.control->nnz, nnz);
+        hw::atomic_add(&job.control->nonzeros, nonzeros);
         if (units)
             hw::atomic_add(&job.control->units, units);
     }
     if (last_of_job(job.control)) {
-        nnz = hw::load_settled(&job.control->nnz);
-        end_of_groups(m, hw::load_settled(&job.control->units), nnz % SIGNS_SEEN, nnz >= SIGNS_SEEN);
-        finish_block(m, nnz % SIGNS_SEEN, job.call.result);
+        nonzeros = hw::load_settled(&job.control->nonzeros);
+        end_of_groups(work, hw::load_settled(&job.control->units), nonzeros % SIGNS_SEEN, nonzeros >= SIGNS_SEEN);
+        finish_block(work, nonzeros % SIGNS_SEEN, job.call.result);
     }
 }
 
 /* Add a group to a thread block's nonzeros, which also tell whether a tile keeps signs. */
-PICI_DEV void add_group(uint64_t &nnz, uint32_t its, bool signs)
+PICI_DEV void add_group(uint64_t &nonzeros, uint32_t its, bool signs)
 {
-    nnz += its;
-    if (signs && nnz < SIGNS_SEEN)
-        nnz += SIGNS_SEEN;
+    nonzeros += its;
+    if (signs && nonzeros < SIGNS_SEEN)
+        nonzeros += SIGNS_SEEN;
 }
 
 /* In one pass over the elements, a group at a time. */
@@ -45,17 +45,17 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
     PICI_BLOCK_MEMORY(memory);
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(jobs, PICI_HYBRID);
-    layout(m.to);
-    const uint64_t groups = groups_of(m.to.tiles);
-    uint64_t nnz = 0, units = 0;
+    making<T> work = making_of<T>(jobs, PICI_HYBRID);
+    layout(work.to);
+    const uint64_t groups = groups_of(work.to.tiles);
+    uint64_t nonzeros = 0, units = 0;
     claim_partitions(job, shared, groups, [&](look_back &prefix) {
-        const group_end end = make_group(m, prefix.part, shared, prefix);
-        add_group(nnz, end.nnz, end.signs);
-        if (prefix.part + 1 == groups)
+        const group_end end = make_group(work, prefix.partition, shared, prefix);
+        add_group(nonzeros, end.nnz, end.signs);
+        if (prefix.partition + 1 == groups)
             units = end.units;
     });
-    finish_hybrid(m, job, nnz, units);
+    finish_hybrid(work, job, nonzeros, units);
 }
 
 /* ---- by tiles ---- */
@@ -75,18 +75,18 @@ PICI_DEV surveyed wait_for_tiles(const uint64_t *of, unsigned tiles)
     }
 }
 
-/* Write tile i of group `number`; with its first tile also what belongs to the whole group, which is then added to nnz
- * and units. Waits for tiles and groups that are claimed before this tile is. */
+/* Write tile i of group `number`; with its first tile also what belongs to the whole group, which is then added to
+ * nonzeros and units. Waits for tiles and groups that are claimed before this tile is. */
 template <class T>
-PICI_DEV void write_tile(const making<T> &m, uint64_t number, unsigned i, look_back &prefix, const uint64_t *known,
-                         made_tile *made, uint64_t &nnz, uint64_t &units)
+PICI_DEV void write_tile(const making<T> &work, uint64_t number, unsigned i, look_back &prefix, const uint64_t *known,
+                         made_tile *made, uint64_t &nonzeros, uint64_t &units)
 {
     const unsigned unit = unit_of(LOG2<T>);
-    const uint64_t first = number * GROUP_TILES, left = m.to.tiles - first;
-    group g;
-    const surveyed own = wait_for_tiles(known + first, left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES);
-    const uint32_t bytes = group_from(g, m, first, own), all = warp_sum(g.n);
-    prefix.part = number;
+    const uint64_t first = number * GROUP_TILES, left = work.to.tiles - first;
+    group made_group;
+    const surveyed survey = wait_for_tiles(known + first, left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES);
+    const uint32_t bytes = group_from(made_group, work, first, survey), all = warp_sum(made_group.n);
+    prefix.partition = number;
     uint64_t base;
     if (i == 0) {
         prefix.say(bytes / unit);
@@ -94,26 +94,26 @@ PICI_DEV void write_tile(const making<T> &m, uint64_t number, unsigned i, look_b
     } else {
         base = prefix.end() - bytes / unit;
     }
-    const bool fits = m.to.body_offset + (base + bytes / unit) * unit <= m.cap;
+    const bool fits = work.to.body_offset + (base + bytes / unit) * unit <= work.cap;
     if (i == 0) {
-        group_head(m, number, g, base, bytes, fits);
-        add_group(nnz, all, g.signs != 0);
+        group_head(work, number, made_group, base, bytes, fits);
+        add_group(nonzeros, all, made_group.signs != 0);
         if (left <= GROUP_TILES)
             units = base + bytes / unit;
     }
-    const unsigned n = hw::shfl(g.n, i), container = hw::shfl(g.container, i);
-    if (!fits || !(g.bits >> i & 1))
+    const unsigned count = hw::shfl(made_group.n, i), container = hw::shfl(made_group.container, i);
+    if (!fits || !(made_group.bits >> i & 1))
         return;
-    if (n && container != PICI_RAW) {
-        dense_tile<const T> d = source_tile(m, first + i);
+    if (count && container != PICI_RAW) {
+        dense_tile<const T> d = source_tile(work, first + i);
         bool negative;
-        d.by_value |= (g.signs >> i & 1) != 0;
+        d.by_value |= (made_group.signs >> i & 1) != 0;
         tile_survey(made, d, negative);
         hw::syncwarp();
-        tile_payload(made, container, n);
+        tile_payload(made, container, count);
         hw::syncwarp();
     }
-    group_tile(m, first, g, m.block + m.to.body_offset + base * unit, i, made);
+    group_tile(work, first, made_group, work.block + work.to.body_offset + base * unit, i, made);
 }
 
 /* A thread block is one warp, and takes a tile at a time: first to survey it, then to write it. All tiles are claimed
@@ -126,39 +126,40 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
     block_memory *shared = (block_memory *)memory;
     made_tile *const made = (made_tile *)(shared + 1);
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
-    making<T> m = making_of<T>(jobs, PICI_HYBRID);
-    layout(m.to);
-    const uint64_t tiles = m.to.tiles;
+    making<T> work = making_of<T>(jobs, PICI_HYBRID);
+    layout(work.to);
+    const uint64_t tiles = work.to.tiles;
     uint64_t *const known = job.state + groups_of(tiles); /* after a word for each group */
     look_back prefix = {job.control, job.state, shared, 0, 0};
-    uint64_t nnz = 0, units = 0;
+    uint64_t nonzeros = 0, units = 0;
     prefix.claim();
     for (;;) {
-        const uint64_t k = hw::shfl(prefix.next, 0), t = k < tiles ? k : k - tiles;
+        const uint64_t k = hw::shfl(prefix.next, 0), tile = k < tiles ? k : k - tiles;
         if (k >= 2 * tiles)
             break;
         prefix.claim();
         if (k < tiles) {
-            const surveyed s = survey(made, m, t);
+            const surveyed own_survey = survey(made, work, tile);
             if (hw::lane() == 0)
-                hw::store_relaxed(known + t, (uint64_t)s.sign << 32 | s.count | TILE_KNOWN);
+                hw::store_relaxed(known + tile, (uint64_t)own_survey.sign << 32 | own_survey.count | TILE_KNOWN);
             hw::syncwarp();
         } else {
-            write_tile(m, t / GROUP_TILES, (unsigned)(t % GROUP_TILES), prefix, known, made, nnz, units);
+            write_tile(work, tile / GROUP_TILES, (unsigned)(tile % GROUP_TILES), prefix, known, made, nonzeros, units);
         }
     }
-    finish_hybrid(m, job, nnz, units);
+    finish_hybrid(work, job, nonzeros, units);
 }
 
 /* By tiles if a group each would leave three of four multiprocessors without work. */
 template <class T>
-static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                 cudaStream_t stream)
 {
-    const uint64_t tiles = tiles_of(n), groups = groups_of(tiles);
+    const uint64_t tiles = tiles_of(elements), groups = groups_of(tiles);
     int each = 0;
-    const cudaError_t e = multiprocessors(&each);
-    if (e)
-        return e;
+    const cudaError_t error = multiprocessors(&each);
+    if (error)
+        return error;
     if (tiles <= TILEWISE_MOST && 4 * groups * count <= (uint64_t)each)
         return launch_jobs(hybrid_tiles_kernel<T>, tiles, count, LANES, sizeof(block_memory) + sizeof(made_tile),
                            TILEWISE_WARPS, *jobs, stream);
@@ -168,9 +169,10 @@ static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned cou
                                                           MAKE_BYTES<T>(PICI_HYBRID, FEW), MANY / FEW, *jobs, stream);
 }
 
-cudaError_t pici_cuda_launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t n, cudaStream_t stream)
+cudaError_t pici_cuda_launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                    cudaStream_t stream)
 {
-#define LAUNCH(T) launch_hybrid<T>(jobs, count, n, stream)
+#define LAUNCH(T) launch_hybrid<T>(jobs, count, elements, stream)
     BY_WIDTH(jobs->dtype, LAUNCH)
 #undef LAUNCH
 }

@@ -19,25 +19,25 @@
 #endif
 
 template <class P>
-static inline cudaError_t launch(void (*kernel)(P), unsigned x, unsigned y, unsigned threads, unsigned shared,
-                                 const P &p, cudaStream_t stream)
+static inline cudaError_t launch(void (*kernel)(P), unsigned blocks_x, unsigned blocks_y, unsigned threads,
+                                 unsigned shared, const P &parameters, cudaStream_t stream)
 {
-    cudaError_t e = cudaSuccess;
+    cudaError_t error = cudaSuccess;
     if (shared > 48 << 10)
-        e = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-    void *args[] = {(void *)&p};
-    return e ? e : cudaLaunchKernel(kernel, dim3(x, y), dim3(threads), args, shared, stream);
+        error = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    void *args[] = {(void *)&parameters};
+    return error ? error : cudaLaunchKernel(kernel, dim3(blocks_x, blocks_y), dim3(threads), args, shared, stream);
 }
 
 enum { BATCH = 32 }; /* jobs of one kernel: they are its arguments, which are limited to 4 KiB */
 
 /* At the beginning of a job's workspace. All bytes are zero when its first kernel begins. */
 struct pici_cuda_control {
-    uint64_t fault;  /* the first that was found, as in device_block.cuh */
-    uint32_t done;   /* thread blocks that have ended */
-    uint32_t ticket; /* partitions or groups that were claimed; hybrid by tiles: tiles, each twice */
-    uint64_t nnz;    /* hybrid: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
-    uint64_t units;  /* encoding hybrid: of all records, once the last group is laid out */
+    uint64_t fault;    /* the first that was found, as in device_block.cuh */
+    uint32_t done;     /* thread blocks that have ended */
+    uint32_t ticket;   /* partitions or groups that were claimed; hybrid by tiles: tiles, each twice */
+    uint64_t nonzeros; /* hybrid: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
+    uint64_t units;    /* encoding hybrid: of all records, once the last group is laid out */
     uint32_t reserved[8];
 };
 
@@ -81,38 +81,39 @@ PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)
  * each group and one for each tile. */
 constexpr uint64_t TILEWISE_MOST = 1024;
 
-static inline bool is_aligned_to(const void *p, uintptr_t bytes)
+static inline bool is_aligned_to(const void *address, uintptr_t bytes)
 {
-    return (uintptr_t)p % bytes == 0;
+    return (uintptr_t)address % bytes == 0;
 }
 
 static inline bool overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
 {
-    const uintptr_t p = (uintptr_t)a, q = (uintptr_t)b;
-    return a_bytes && b_bytes && (p < q ? q - p < a_bytes : p - q < b_bytes);
+    const uintptr_t a_begin = (uintptr_t)a, b_begin = (uintptr_t)b;
+    return a_bytes && b_bytes && (a_begin < b_begin ? b_begin - a_begin < a_bytes : a_begin - b_begin < b_bytes);
 }
 
 /* The number of multiprocessors of the current device. */
 static inline cudaError_t multiprocessors(int *count)
 {
     int device = 0;
-    const cudaError_t e = cudaGetDevice(&device);
-    return e ? e : cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
+    const cudaError_t error = cudaGetDevice(&device);
+    return error ? error : cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
 }
 
 /* Launch a kernel on jobs, the largest of which has `parts` parts, each the work of one thread block. Launches just
  * enough thread blocks to fill the device: each takes parts until none are left. */
 template <class P>
 static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigned jobs, unsigned threads,
-                                      unsigned shared, unsigned per_multiprocessor, const P &p, cudaStream_t stream)
+                                      unsigned shared, unsigned per_multiprocessor, const P &parameters,
+                                      cudaStream_t stream)
 {
     int all = 0;
-    const cudaError_t e = multiprocessors(&all);
-    if (e)
-        return e;
+    const cudaError_t error = multiprocessors(&all);
+    if (error)
+        return error;
     const uint64_t fill = ((uint64_t)all * per_multiprocessor + jobs - 1) / jobs;
-    const uint64_t x = parts < fill ? parts : fill;
-    return launch(kernel, x ? (unsigned)x : 1, jobs, threads, shared, p, stream);
+    const uint64_t blocks = parts < fill ? parts : fill;
+    return launch(kernel, blocks ? (unsigned)blocks : 1, jobs, threads, shared, parameters, stream);
 }
 
 namespace pici {
@@ -137,13 +138,13 @@ PICI_DEV bool last_of_job(pici_cuda_control *control)
 }
 
 /* Called by one thread: write a job's result. */
-PICI_DEV void put_result(pici_cuda_result *to, const pici_cuda_result &r)
+PICI_DEV void put_result(pici_cuda_result *target, const pici_cuda_result &result)
 {
-    hw::store(&to->len, r.len);
-    hw::store(&to->status, r.status);
-    hw::store(&to->rule, r.rule);
-    hw::store(&to->offset, r.offset);
-    hw::store(&to->tile, r.tile);
+    hw::store(&target->len, result.len);
+    hw::store(&target->status, result.status);
+    hw::store(&target->rule, result.rule);
+    hw::store(&target->offset, result.offset);
+    hw::store(&target->tile, result.tile);
 }
 
 } // namespace pici
@@ -157,15 +158,19 @@ PICI_DEV void put_result(pici_cuda_result *to, const pici_cuda_result &r)
     default: return LAUNCH(uint64_t);                                                                                  \
     }
 
-/* In compress.cu, coo.cu, hybrid.cu, decompress.cu, add.cu and verify.cu. n: elements of the largest job; bytes: its
- * block's length. */
+/* In compress.cu, coo.cu, hybrid.cu, decompress.cu, add.cu and verify.cu. elements: elements of the largest job; bytes:
+ * its block's length. */
 cudaError_t pici_cuda_launch_encode(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
-cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
-cudaError_t pici_cuda_launch_coo(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
-cudaError_t pici_cuda_launch_hybrid(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
-cudaError_t pici_cuda_launch_decode(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
-cudaError_t pici_cuda_launch_add(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
-cudaError_t pici_cuda_launch_apply(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
-cudaError_t pici_cuda_launch_verify(const struct pici_cuda_decode_jobs *, unsigned jobs, uint64_t bytes, cudaStream_t);
+cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
+                                   cudaStream_t);
+cudaError_t pici_cuda_launch_coo(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements, cudaStream_t);
+cudaError_t pici_cuda_launch_hybrid(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
+                                    cudaStream_t);
+cudaError_t pici_cuda_launch_decode(const struct pici_cuda_decode_jobs *, unsigned count, uint64_t elements,
+                                    cudaStream_t);
+cudaError_t pici_cuda_launch_add(const struct pici_cuda_decode_jobs *, unsigned count, uint64_t elements, cudaStream_t);
+cudaError_t pici_cuda_launch_apply(const struct pici_cuda_decode_jobs *, unsigned count, uint64_t elements,
+                                   cudaStream_t);
+cudaError_t pici_cuda_launch_verify(const struct pici_cuda_decode_jobs *, unsigned count, uint64_t bytes, cudaStream_t);
 
 #endif

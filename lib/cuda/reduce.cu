@@ -21,55 +21,55 @@ struct quads {
 };
 
 /* The quads of two arrays; none unless both are equally far from an address aligned to 16. */
-template <class T> PICI_DEV quads quads_of(const T *a, const T *b, uint64_t n)
+template <class T> PICI_DEV quads quads_of(const T *dst, const T *src, uint64_t count)
 {
-    const uint64_t before = (0 - (uintptr_t)a) % 16 / sizeof(T);
-    return before > n || !is_aligned((const void *)((uintptr_t)a ^ (uintptr_t)b), 16)
-               ? quads{n, 0}
-               : quads{before, (n - before) / PER_QUAD<T>};
+    const uint64_t before = (0 - (uintptr_t)dst) % 16 / sizeof(T);
+    return before > count || !is_aligned((const void *)((uintptr_t)dst ^ (uintptr_t)src), 16)
+               ? quads{count, 0}
+               : quads{before, (count - before) / PER_QUAD<T>};
 }
 
 /* Call quad(q) for each quad, AT_ONCE of them together, and one(i) for each element outside of quads. */
 template <class T, unsigned AT_ONCE, class QUAD, class ONE>
-PICI_DEV void each_quad(const quads &in, uint64_t n, QUAD quad, ONE one)
+PICI_DEV void each_quad(const quads &aligned, uint64_t count, QUAD quad, ONE one)
 {
     const uint64_t first = hw::block_x() * (uint64_t)hw::threads() + hw::thread(),
-                   step = hw::blocks_x() * (uint64_t)hw::threads(), within = in.count * PER_QUAD<T>;
+                   step = hw::blocks_x() * (uint64_t)hw::threads(), within = aligned.count * PER_QUAD<T>;
     uint64_t q = first;
     if constexpr (AT_ONCE > 1)
-        for (; q + (AT_ONCE - 1) * step < in.count; q += AT_ONCE * step) {
+        for (; q + (AT_ONCE - 1) * step < aligned.count; q += AT_ONCE * step) {
             PICI_UNROLL
             for (unsigned k = 0; k < AT_ONCE; k++)
                 quad(q + k * step);
         }
     PICI_UNROLL_1
-    for (; q < in.count; q += step)
+    for (; q < aligned.count; q += step)
         quad(q);
     PICI_UNROLL_1
-    for (uint64_t i = first; i < n - within; i += step)
-        one(i < in.before ? i : i + within);
+    for (uint64_t i = first; i < count - within; i += step)
+        one(i < aligned.before ? i : i + within);
 }
 
-/* d = f(d, x) for each of n elements d at dst and x at src. src: may be null if f does not use x. */
-template <class T, class F> PICI_DEV void update(T *dst, const T *src, uint64_t n, F f)
+/* d = apply(d, x) for each of count elements d at dst and x at src. src: may be null if apply does not use x. */
+template <class T, class F> PICI_DEV void update(T *dst, const T *src, uint64_t count, F apply)
 {
-    const quads in = quads_of((const T *)dst, src ? src : dst, n);
-    raw128 *const to = (raw128 *)(dst + in.before);
-    const raw128 *const from = (const raw128 *)(src ? src + in.before : nullptr);
+    const quads aligned = quads_of((const T *)dst, src ? src : dst, count);
+    raw128 *const result = (raw128 *)(dst + aligned.before);
+    const raw128 *const from = (const raw128 *)(src ? src + aligned.before : nullptr);
     const auto update_quad = [&](uint64_t q) {
         const raw128 x = src ? hw::load_once(from + q) : raw128{0, 0};
-        hw::store(to + q, map_quad<T>(hw::load((const raw128 *)to + q), x, f));
+        hw::store(result + q, map_quad<T>(hw::load((const raw128 *)result + q), x, apply));
     };
     const auto update_one = [&](uint64_t i) {
-        hw::store(dst + i, f(hw::load(dst + i), src ? hw::load(src + i) : (T)0));
+        hw::store(dst + i, apply(hw::load(dst + i), src ? hw::load(src + i) : (T)0));
     };
-    each_quad<T, 1>(in, n, update_quad, update_one);
+    each_quad<T, 1>(aligned, count, update_quad, update_one);
 }
 
-/* The number of thread blocks that n elements of `width` bytes keep busy. */
-static uint64_t parts_of(uint64_t n, unsigned width)
+/* The number of thread blocks that count elements of `width` bytes keep busy. */
+static uint64_t parts_of(uint64_t count, unsigned width)
 {
-    return n / (16 / width * THREADS) + 1;
+    return count / (16 / width * THREADS) + 1;
 }
 
 /* ---- counting ---- */
@@ -95,22 +95,22 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     uint64_t *const all = (uint64_t *)memory;
     const struct pici_cuda_count job = jobs.job[hw::block_y()];
     const T *const src = (const T *)job.src;
-    const quads in = quads_of(src, src, job.n);
-    const raw128 *const from = (const raw128 *)(src + in.before);
+    const quads aligned = quads_of(src, src, job.count);
+    const raw128 *const from = (const raw128 *)(src + aligned.before);
     const uint64_t tops = jobs.by_value ? 0 : TOPS<T>;
-    uint64_t nnz = 0;
+    uint64_t nonzeros = 0;
     if (hw::thread() == 0)
         hw::put(all, UINT64_C(0));
     const auto count_quad = [&](uint64_t q) {
-        const raw128 v = hw::load(from + q); /* not load_once: it is encoded next, so it should stay in a cache */
-        nnz += nonzeros_of<T>(v.lo, tops) + nonzeros_of<T>(v.hi, tops);
+        const raw128 quad = hw::load(from + q); /* not load_once: it is encoded next, so it should stay in a cache */
+        nonzeros += nonzeros_of<T>(quad.lo, tops) + nonzeros_of<T>(quad.hi, tops);
     };
-    const auto count_one = [&](uint64_t i) { nnz += nonzeros_of<T>(hw::load(src + i), tops); };
-    each_quad<T, 4>(in, job.n, count_quad, count_one);
-    nnz = warp_sum(nnz);
+    const auto count_one = [&](uint64_t i) { nonzeros += nonzeros_of<T>(hw::load(src + i), tops); };
+    each_quad<T, 4>(aligned, job.count, count_quad, count_one);
+    nonzeros = warp_sum(nonzeros);
     hw::syncthreads();
     if (hw::lane() == 0)
-        hw::shared_add(all, nnz);
+        hw::shared_add(all, nonzeros);
     hw::syncthreads();
     if (hw::thread() != 0)
         return;
@@ -119,14 +119,16 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     hw::fence();
     if (hw::atomic_add(job.scratch + 1, UINT64_C(1)) + 1 == hw::blocks_x()) {
         hw::fence();
-        hw::store(job.nnz, hw::load_settled(job.scratch));
+        hw::store(job.nonzeros, hw::load_settled(job.scratch));
         hw::store_relaxed(job.scratch, 0);
         hw::store_relaxed(job.scratch + 1, 0);
     }
 }
 
-#define LAUNCH(T) launch_jobs(count_kernel<T>, parts_of(n, sizeof(T)), count, THREADS, 8, COUNT_BLOCKS, jobs, stream)
-static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t n, cudaStream_t stream)
+#define LAUNCH(T)                                                                                                      \
+    launch_jobs(count_kernel<T>, parts_of(elements, sizeof(T)), count, THREADS, 8, COUNT_BLOCKS, jobs, stream)
+static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned dtype, uint64_t elements,
+                               cudaStream_t stream)
 {
     BY_WIDTH(dtype, LAUNCH);
 }
@@ -135,18 +137,18 @@ static cudaError_t count_batch(const count_jobs &jobs, unsigned count, unsigned 
 cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, unsigned dtype, int by_value,
                             cudaStream_t stream)
 {
-    cudaError_t e = cudaSuccess;
-    for (unsigned i = 0, k; i < count && !e; i += k) {
-        count_jobs of = {};
-        of.by_value = by_value;
+    cudaError_t error = cudaSuccess;
+    for (unsigned i = 0, k; i < count && !error; i += k) {
+        count_jobs batch = {};
+        batch.by_value = by_value;
         uint64_t most = 0;
         for (k = 0; k < BATCH && k < count - i; k++) {
-            of.job[k] = jobs[i + k];
-            most = most < of.job[k].n ? of.job[k].n : most;
+            batch.job[k] = jobs[i + k];
+            most = most < batch.job[k].count ? batch.job[k].count : most;
         }
-        e = count_batch(of, k, dtype, most, stream);
+        error = count_batch(batch, k, dtype, most, stream);
     }
-    return e;
+    return error;
 }
 
 /* ---- minimum and maximum ---- */
@@ -154,21 +156,21 @@ cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, 
 struct order_job {
     void *dst;
     const void *src;
-    uint64_t n;
-    ordering by;
+    uint64_t count;
+    ordering order;
 };
 
 template <class T> PICI_KERNEL(THREADS, ORDER_BLOCKS) order_kernel(const order_job job)
 {
-    update((T *)job.dst, (const T *)job.src, job.n, [&](T d, T x) { return first_in_order(d, x, job.by); });
+    update((T *)job.dst, (const T *)job.src, job.count, [&](T d, T x) { return first_in_order(d, x, job.order); });
 }
 
-cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t n, unsigned dtype, int max, cudaStream_t stream)
+cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t count, unsigned dtype, int max, cudaStream_t stream)
 {
-    const order_job job = {dst, src, n, ordering_of(dtype, max)};
-    if (!n)
+    const order_job job = {dst, src, count, ordering_of(dtype, max)};
+    if (!count)
         return cudaSuccess;
-#define LAUNCH(T) launch_jobs(order_kernel<T>, parts_of(n, sizeof(T)), 1, THREADS, 0, ORDER_BLOCKS, job, stream)
+#define LAUNCH(T) launch_jobs(order_kernel<T>, parts_of(count, sizeof(T)), 1, THREADS, 0, ORDER_BLOCKS, job, stream)
     BY_WIDTH(dtype, LAUNCH)
 #undef LAUNCH
 }
@@ -178,32 +180,32 @@ cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t n, unsigned dty
 struct zeros_job {
     void *dst;
     const void *src;
-    uint64_t n;
-    zeros_rule by;
+    uint64_t count;
+    zeros_rule rule;
 };
 
 template <class T> PICI_KERNEL(THREADS, ZEROS_BLOCKS) zeros_kernel(const zeros_job job)
 {
     T *const dst = (T *)job.dst;
     const T *const src = (const T *)job.src;
-    const quads in = quads_of((const T *)dst, src, job.n);
-    raw128 *const to = (raw128 *)(dst + in.before);
-    const raw128 *const from = (const raw128 *)(src + in.before);
-    const auto f = [&](T x, T) { return positive_zero(x, job.by); };
+    const quads aligned = quads_of((const T *)dst, src, job.count);
+    raw128 *const result = (raw128 *)(dst + aligned.before);
+    const raw128 *const from = (const raw128 *)(src + aligned.before);
+    const auto f = [&](T x, T) { return positive_zero(x, job.rule); };
     const auto quad = [&](uint64_t q) {
         const raw128 x = hw::load(from + q);
-        hw::store(to + q, map_quad<T>(x, x, f));
+        hw::store(result + q, map_quad<T>(x, x, f));
     };
-    each_quad<T, 1>(in, job.n, quad, [&](uint64_t i) { hw::store(dst + i, f(hw::load(src + i), 0)); });
+    each_quad<T, 1>(aligned, job.count, quad, [&](uint64_t i) { hw::store(dst + i, f(hw::load(src + i), 0)); });
 }
 
-cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t n, unsigned dtype, int quiet,
+cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t count, unsigned dtype, int quiet,
                                      cudaStream_t stream)
 {
-    const zeros_job job = {dst, src, n, zeros_rule_of(dtype, quiet)};
-    if (!n)
+    const zeros_job job = {dst, src, count, zeros_rule_of(dtype, quiet)};
+    if (!count)
         return cudaSuccess;
-#define LAUNCH(T) launch_jobs(zeros_kernel<T>, parts_of(n, sizeof(T)), 1, THREADS, 0, ZEROS_BLOCKS, job, stream)
+#define LAUNCH(T) launch_jobs(zeros_kernel<T>, parts_of(count, sizeof(T)), 1, THREADS, 0, ZEROS_BLOCKS, job, stream)
     BY_WIDTH(dtype, LAUNCH)
 #undef LAUNCH
 }
@@ -212,32 +214,32 @@ cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t n, uns
 
 struct divide_job {
     void *dst;
-    uint64_t n;
-    divisor by;
+    uint64_t count;
+    divisor division;
 };
 
 template <class QUOTIENT> PICI_KERNEL(THREADS, DIVIDE_BLOCKS) divide_kernel(const divide_job job)
 {
     typedef typename QUOTIENT::element T;
-    update((T *)job.dst, (const T *)nullptr, job.n, [&](T d, T) { return QUOTIENT::of(d, job.by); });
+    update((T *)job.dst, (const T *)nullptr, job.count, [&](T d, T) { return QUOTIENT::of(d, job.division); });
 }
 
 template <class QUOTIENT> static cudaError_t launch_divide(const divide_job &job, cudaStream_t stream)
 {
     constexpr unsigned width = sizeof(typename QUOTIENT::element);
-    return launch_jobs(divide_kernel<QUOTIENT>, parts_of(job.n, width), 1, THREADS, 0, DIVIDE_BLOCKS, job, stream);
+    return launch_jobs(divide_kernel<QUOTIENT>, parts_of(job.count, width), 1, THREADS, 0, DIVIDE_BLOCKS, job, stream);
 }
 
 template <class FLOAT, class T> static cudaError_t launch_narrow(const divide_job &job, cudaStream_t stream)
 {
-    return job.by.by <= BY_FEW ? launch_divide<quotient_by_few<FLOAT, T>>(job, stream)
-                               : launch_divide<quotient_by_many<FLOAT, T>>(job, stream);
+    return job.division.divisor <= BY_FEW ? launch_divide<quotient_by_few<FLOAT, T>>(job, stream)
+                                          : launch_divide<quotient_by_many<FLOAT, T>>(job, stream);
 }
 
-cudaError_t pici_cuda_divide(void *dst, uint64_t n, unsigned dtype, int by, cudaStream_t stream)
+cudaError_t pici_cuda_divide(void *dst, uint64_t count, unsigned dtype, int by, cudaStream_t stream)
 {
-    const divide_job job = {dst, n, divisor_of(by)};
-    if (!n)
+    const divide_job job = {dst, count, divisor_of(by)};
+    if (!count)
         return cudaSuccess;
     switch (dtype) {
     case PICI_F32: return launch_divide<quotient_f32>(job, stream);
@@ -267,14 +269,14 @@ struct look_job {
     unsigned blocks;
 };
 
-/* The lane's word of n bytes at p, which has any alignment; zeros beyond them. */
-PICI_DEV uint64_t word_of(const uint8_t *p, uint64_t n)
+/* The lane's word of count bytes at bytes, which has any alignment; zeros beyond them. */
+PICI_DEV uint64_t word_of(const uint8_t *bytes, uint64_t count)
 {
     uint64_t word = 0;
     PICI_UNROLL
     for (unsigned k = 0; k < 8; k++)
-        if (8 * hw::lane() + k < n)
-            word |= (uint64_t)hw::load(p + 8 * hw::lane() + k) << 8 * k;
+        if (8 * hw::lane() + k < count)
+            word |= (uint64_t)hw::load(bytes + 8 * hw::lane() + k) << 8 * k;
     return word;
 }
 
@@ -283,32 +285,32 @@ PICI_KERNEL(32, 1) look_kernel(const look_job job)
 {
     constexpr unsigned PREFIX_BYTES = sizeof job.out->prefix;
     const unsigned lane = hw::lane();
-    uint64_t at = job.bytes < PREFIX_BYTES ? job.bytes : PREFIX_BYTES;
-    const uint64_t prefix = word_of(job.message, at);
+    uint64_t offset = job.bytes < PREFIX_BYTES ? job.bytes : PREFIX_BYTES;
+    const uint64_t prefix = word_of(job.message, offset);
     if (lane < PREFIX_BYTES / 8)
         hw::store((uint64_t *)job.out->prefix + lane, prefix);
     unsigned found = 0;
     for (; found < job.blocks; found++) {
         struct pici_cuda_head *const head = job.heads + found;
-        const uint64_t left = job.bytes - at,
-                       own = word_of(job.message + at, left < HEADER_BYTES ? left : (uint64_t)HEADER_BYTES);
+        const uint64_t left = job.bytes - offset,
+                       own = word_of(job.message + offset, left < HEADER_BYTES ? left : (uint64_t)HEADER_BYTES);
         if (lane == 0)
-            hw::store(&head->at, at);
+            hw::store(&head->offset, offset);
         if (lane < HEADER_BYTES / 8)
             hw::store((uint64_t *)head->header + lane, own);
         alignas(16) uint64_t header[HEADER_BYTES / 8];
         PICI_UNROLL
         for (unsigned i = 0; i < HEADER_BYTES / 8; i++)
             header[i] = hw::shfl(own, i);
-        block_view v;
-        const breach b = parse(v, (const uint8_t *)header, left);
-        if ((b.rule && b.rule != RULE_LENGTH) || v.block_bytes > left)
+        block_view view;
+        const breach problem = parse(view, (const uint8_t *)header, left);
+        if ((problem.rule && problem.rule != RULE_LENGTH) || view.block_bytes > left)
             break;
-        at += v.block_bytes;
+        offset += view.block_bytes;
     }
     if (lane == 0) {
         hw::store(&job.out->found, (uint64_t)found);
-        hw::store(&job.out->end, at);
+        hw::store(&job.out->end, offset);
     }
 }
 

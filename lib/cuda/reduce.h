@@ -19,9 +19,9 @@ extern "C" {
 
 struct pici_cuda_count {
     const void *src; /* n elements */
-    uint64_t n;
-    uint64_t *nnz;     /* aligned to 8 */
-    uint64_t *scratch; /* two words of the job's own, aligned to 8: zero before, and again after */
+    uint64_t count;
+    uint64_t *nonzeros; /* aligned to 8 */
+    uint64_t *scratch;  /* two words of the job's own, aligned to 8: zero before, and again after */
 };
 
 /* *nnz of each job = the number of nonzero elements of its src. by_value: elements are floats, and -0.0 is a zero.
@@ -31,13 +31,14 @@ cudaError_t pici_cuda_count(const struct pici_cuda_count *jobs, unsigned count, 
 
 /* dst[i] = the smaller of dst[i] and src[i], or with `max` the greater; the same bits as pici_reduce (cpu/reduce.h).
  * The arrays do not overlap. */
-cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t n, unsigned dtype, int max, cudaStream_t);
+cudaError_t pici_cuda_order(void *dst, const void *src, uint64_t count, unsigned dtype, int max, cudaStream_t);
 
 /* dst[i] = src[i] with the sign of zeros cleared; the same bits as pici_positive_zeros. dst may be src. */
-cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t n, unsigned dtype, int quiet, cudaStream_t);
+cudaError_t pici_cuda_positive_zeros(void *dst, const void *src, uint64_t count, unsigned dtype, int quiet,
+                                     cudaStream_t);
 
 /* dst[i] /= by, by >= 1; the same bits as pici_divide. */
-cudaError_t pici_cuda_divide(void *dst, uint64_t n, unsigned dtype, int by, cudaStream_t);
+cudaError_t pici_cuda_divide(void *dst, uint64_t count, unsigned dtype, int by, cudaStream_t);
 
 struct pici_cuda_decode;
 
@@ -53,7 +54,7 @@ struct pici_cuda_heads {
 };
 
 struct pici_cuda_head {
-    uint64_t at;        /* offset of a block in the message, in bytes */
+    uint64_t offset;    /* offset of a block in the message, in bytes */
     uint8_t header[48]; /* its first bytes; zeros beyond the message's end */
 };
 

@@ -24,7 +24,7 @@ struct small_job {
     const void *base;
     const void *src;
     void *dst;
-    uint64_t n, chunks;
+    uint64_t count, chunks;
     unsigned dtype, format;
     bool context; /* the dtype has context chunks */
     struct pici_cuda_control *control;
@@ -35,16 +35,16 @@ struct small_job {
     uint64_t made_bytes;
 };
 
-/* Called by `threads` threads: copy n bytes. `to` or `from` is aligned to 16; they do not overlap. */
-PICI_DEV void copy_bytes(uint8_t *to, const uint8_t *from, uint64_t n, unsigned thread, unsigned threads)
+/* Called by `threads` threads: copy count bytes. `target` or `from` is aligned to 16; they do not overlap. */
+PICI_DEV void copy_bytes(uint8_t *target, const uint8_t *from, uint64_t count, unsigned thread, unsigned threads)
 {
-    const uint64_t before = (0 - (uintptr_t)to) % 16 < n ? (0 - (uintptr_t)to) % 16 : n;
-    const uint64_t quads = n - before < 20 ? 0 : (n - before - 4) / 16; /* a word beyond each may be read */
+    const uint64_t before = (0 - (uintptr_t)target) % 16 < count ? (0 - (uintptr_t)target) % 16 : count;
+    const uint64_t quads = count - before < 20 ? 0 : (count - before - 4) / 16; /* a word beyond each may be read */
     for (uint64_t q = thread; q < quads; q += threads)
-        hw::store((raw128 *)(to + before) + q, load_unaligned(from + before + 16 * q));
-    for (uint64_t i = thread; i < n - 16 * quads; i += threads) {
-        const uint64_t at = i < before ? i : i + 16 * quads;
-        hw::store(to + at, hw::load(from + at));
+        hw::store((raw128 *)(target + before) + q, load_unaligned(from + before + 16 * q));
+    for (uint64_t i = thread; i < count - 16 * quads; i += threads) {
+        const uint64_t offset = i < before ? i : i + 16 * quads;
+        hw::store(target + offset, hw::load(from + offset));
     }
 }
 
@@ -54,14 +54,14 @@ template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_make_kernel(const small_j
 {
     using T = typename small_kind<DTYPE>::element;
     PICI_BLOCK_MEMORY(memory);
-    for (uint64_t t = hw::block_x(); t < job.chunks; t += hw::blocks_x()) {
+    for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
         uint32_t least;
         const uint32_t bytes =
-            warp_diff_small<DTYPE>(job.made + t * job.made_bytes, &least, (const T *)job.base + t * SMALL_CHUNK,
-                                   (const T *)job.src + t * SMALL_CHUNK, small_elements_of(job.n, t),
+            warp_diff_small<DTYPE>(job.made + chunk * job.made_bytes, &least, (const T *)job.base + chunk * SMALL_CHUNK,
+                                   (const T *)job.src + chunk * SMALL_CHUNK, small_elements_of(job.count, chunk),
                                    job.slots + hw::block_x() * job.slot_bytes, (small_memory *)memory);
         if (hw::lane() == 0)
-            hw::store(job.table + t,
+            hw::store(job.table + chunk,
                       bytes ? bytes | MADE_CONTEXT | (bytes < least ? 0 : MADE_MAYBE_LONGER) : UINT64_C(0));
     }
 }
@@ -70,20 +70,20 @@ template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_make_kernel(const small_j
 template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS, 1) small_xor_kernel(const small_job job)
 {
     PICI_BLOCK_MEMORY(memory);
-    for (uint64_t t = hw::block_x(); t < job.chunks; t += hw::blocks_x()) {
-        const uint64_t made = job.context ? hw::load(job.table + t) : 0, limit = made & MADE_BYTES;
-        uint8_t *const place = job.made + t * job.made_bytes, *const block =
-                                                                  made ? job.slots + hw::block_x() * job.slot_bytes
-                                                                       : place;
+    for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
+        const uint64_t made = job.context ? hw::load(job.table + chunk) : 0, limit = made & MADE_BYTES;
+        uint8_t *const place = job.made + chunk * job.made_bytes, *const block =
+                                                                      made ? job.slots + hw::block_x() * job.slot_bytes
+                                                                           : place;
         if (made && !(made & MADE_MAYBE_LONGER))
             continue;
-        const uint64_t len = block_compress<FORMAT>(block, made && limit < job.made_bytes ? limit : job.made_bytes,
-                                                    (const T *)job.src + t * SMALL_CHUNK, small_elements_of(job.n, t),
-                                                    job.dtype, memory, (const T *)job.base + t * SMALL_CHUNK);
-        if (made && len)
-            copy_bytes(place, block, len, hw::thread(), hw::threads());
-        if (hw::thread() == 0 && (len || !made))
-            hw::store(job.table + t, len);
+        const uint64_t size = block_compress<FORMAT>(
+            block, made && limit < job.made_bytes ? limit : job.made_bytes, (const T *)job.src + chunk * SMALL_CHUNK,
+            small_elements_of(job.count, chunk), job.dtype, memory, (const T *)job.base + chunk * SMALL_CHUNK);
+        if (made && size)
+            copy_bytes(place, block, size, hw::thread(), hw::threads());
+        if (hw::thread() == 0 && (size || !made))
+            hw::store(job.table + chunk, size);
         hw::syncthreads();
     }
 }
@@ -92,25 +92,27 @@ template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS, 1) small_xor_kernel
 PICI_KERNEL(LANES, 1) small_place_kernel(const small_job job)
 {
     const unsigned lane = hw::lane();
-    uint64_t at = SMALL_HEADER_BYTES + 4 * job.chunks;
+    uint64_t offset = SMALL_HEADER_BYTES + 4 * job.chunks;
     for (uint64_t from = 0; from < job.chunks; from += LANES) {
-        const uint64_t t = from + lane, made = t < job.chunks ? hw::load(job.table + t) : 0, own = made & MADE_BYTES;
+        const uint64_t chunk = from + lane, made = chunk < job.chunks ? hw::load(job.table + chunk) : 0,
+                       own = made & MADE_BYTES;
         const uint64_t before = warp_scan(own);
-        if (t < job.chunks) {
-            hw::store((uint32_t *)(job.delta + SMALL_HEADER_BYTES) + t,
+        if (chunk < job.chunks) {
+            hw::store((uint32_t *)(job.delta + SMALL_HEADER_BYTES) + chunk,
                       (uint32_t)own | (made & MADE_CONTEXT ? SMALL_CONTEXT : 0));
-            hw::store(job.table + t, at + before);
+            hw::store(job.table + chunk, offset + before);
         }
-        at += hw::shfl(before + own, LANES - 1);
+        offset += hw::shfl(before + own, LANES - 1);
     }
-    const bool fits = at <= job.bytes;
+    const bool fits = offset <= job.bytes;
+    const int status = fits ? PICI_OK : PICI_E_SPACE;
     if (lane == 0) {
         uint64_t *const word = (uint64_t *)job.delta;
         hw::store(word, fits ? SMALL_MAGIC | (uint64_t)SMALL_VERSION << 32 | (uint64_t)job.dtype << 40 : 0);
-        hw::store(word + 1, fits ? job.n : 0);
-        hw::store(word + 2, fits ? at : 0);
+        hw::store(word + 1, fits ? job.count : 0);
+        hw::store(word + 2, fits ? offset : 0);
         hw::store(word + 3, UINT64_C(0));
-        put_result(job.result, pici_cuda_result{fits ? at : 0, fits ? PICI_OK : PICI_E_SPACE, 0, 0, 0});
+        put_result(job.result, pici_cuda_result{fits ? offset : 0, status, 0, 0, 0});
     }
 }
 
@@ -118,23 +120,23 @@ PICI_KERNEL(COPY_THREADS, 4) small_copy_kernel(const small_job job)
 {
     if (hw::load(&job.result->status))
         return;
-    for (uint64_t t = hw::block_x(); t < job.chunks; t += hw::blocks_x()) {
-        const uint64_t at = hw::load(job.table + t),
-                       end = t + 1 < job.chunks ? hw::load(job.table + t + 1) : hw::load(&job.result->len);
-        copy_bytes(job.delta + at, job.made + t * job.made_bytes, end - at, hw::thread(), hw::threads());
+    for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
+        const uint64_t offset = hw::load(job.table + chunk),
+                       end = chunk + 1 < job.chunks ? hw::load(job.table + chunk + 1) : hw::load(&job.result->len);
+        copy_bytes(job.delta + offset, job.made + chunk * job.made_bytes, end - offset, hw::thread(), hw::threads());
     }
 }
 
 /* ---- decoding ---- */
 
 /* What is wrong with the header, the directory and the checksum; also writes where each chunk begins. By a warp. */
-PICI_DEV int check_delta(const small_job &job, uint64_t *len)
+PICI_DEV int check_delta(const small_job &job, uint64_t *size)
 {
     const unsigned lane = hw::lane();
-    *len = job.len_at ? hw::load(job.len_at) : job.bytes;
-    if (*len > job.bytes)
+    *size = job.len_at ? hw::load(job.len_at) : job.bytes;
+    if (*size > job.bytes)
         return PICI_E_ARG;
-    if (*len < SMALL_HEADER_BYTES)
+    if (*size < SMALL_HEADER_BYTES)
         return PICI_E_CORRUPT;
     const uint64_t *const word = (const uint64_t *)job.delta;
     const uint64_t first = hw::load(word), count = hw::load(word + 1);
@@ -144,36 +146,37 @@ PICI_DEV int check_delta(const small_job &job, uint64_t *len)
     if ((first >> 32 & 255) != SMALL_VERSION)
         return PICI_E_VERSION;
     if (width_log2(dtype) < 0 || flags > SMALL_HAS_CHECKSUM || (!flags && hw::load(word + 3)) ||
-        hw::load(word + 2) != *len || small_chunks_of(count) > (*len - SMALL_HEADER_BYTES) / 4)
+        hw::load(word + 2) != *size || small_chunks_of(count) > (*size - SMALL_HEADER_BYTES) / 4)
         return PICI_E_CORRUPT;
-    uint64_t at = SMALL_HEADER_BYTES + 4 * small_chunks_of(count);
+    uint64_t offset = SMALL_HEADER_BYTES + 4 * small_chunks_of(count);
     for (uint64_t from = 0; from < small_chunks_of(count); from += LANES) {
-        const uint64_t t = from + lane;
-        const uint32_t *const entry = (const uint32_t *)(job.delta + SMALL_HEADER_BYTES) + t;
-        const uint64_t own = t < small_chunks_of(count) ? hw::load(entry) & ~SMALL_CONTEXT : 0, before = warp_scan(own);
-        if (t < small_chunks_of(count) && t < job.chunks)
-            hw::store(job.table + t, at + before);
-        at += hw::shfl(before + own, LANES - 1);
+        const uint64_t chunk = from + lane;
+        const uint32_t *const entry = (const uint32_t *)(job.delta + SMALL_HEADER_BYTES) + chunk;
+        const uint64_t own = chunk < small_chunks_of(count) ? hw::load(entry) & ~SMALL_CONTEXT : 0,
+                       before = warp_scan(own);
+        if (chunk < small_chunks_of(count) && chunk < job.chunks)
+            hw::store(job.table + chunk, offset + before);
+        offset += hw::shfl(before + own, LANES - 1);
     }
-    if (at != *len)
+    if (offset != *size)
         return PICI_E_CORRUPT;
-    if (count != job.n || dtype != job.dtype)
+    if (count != job.count || dtype != job.dtype)
         return PICI_E_ARG;
-    return flags && warp_hash(job.delta, *len, SMALL_CHECKSUM_AT) != hw::load(word + 3) ? PICI_E_CHECKSUM : PICI_OK;
+    return flags && warp_hash(job.delta, *size, SMALL_CHECKSUM_AT) != hw::load(word + 3) ? PICI_E_CHECKSUM : PICI_OK;
 }
 
 PICI_KERNEL(LANES, 1) small_open_kernel(const small_job job)
 {
-    uint64_t len;
-    const int status = check_delta(job, &len);
+    uint64_t size;
+    const int status = check_delta(job, &size);
     if (hw::lane() == 0)
-        put_result(job.result, pici_cuda_result{status ? 0 : len, status, 0, 0, 0});
+        put_result(job.result, pici_cuda_result{status ? 0 : size, status, 0, 0, 0});
 }
 
-/* The bytes of chunk t, and whether it is a context chunk. */
-PICI_DEV uint32_t chunk_bytes(const small_job &job, uint64_t t, bool *context)
+/* The bytes of chunk chunk, and whether it is a context chunk. */
+PICI_DEV uint32_t chunk_bytes(const small_job &job, uint64_t chunk, bool *context)
 {
-    const uint32_t entry = hw::load((const uint32_t *)(job.delta + SMALL_HEADER_BYTES) + t);
+    const uint32_t entry = hw::load((const uint32_t *)(job.delta + SMALL_HEADER_BYTES) + chunk);
     *context = (entry & SMALL_CONTEXT) != 0;
     return entry & ~SMALL_CONTEXT;
 }
@@ -184,11 +187,11 @@ template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_read_kernel(const small_j
     PICI_BLOCK_MEMORY(memory);
     if (hw::load(&job.result->status))
         return;
-    for (uint64_t t = hw::block_x(); t < job.chunks; t += hw::blocks_x()) {
+    for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
         bool context;
-        const uint32_t bytes = chunk_bytes(job, t, &context);
-        if (context && !warp_apply_small<DTYPE>((T *)job.dst + t * SMALL_CHUNK, small_elements_of(job.n, t),
-                                                job.delta + hw::load(job.table + t), bytes,
+        const uint32_t bytes = chunk_bytes(job, chunk, &context);
+        if (context && !warp_apply_small<DTYPE>((T *)job.dst + chunk * SMALL_CHUNK, small_elements_of(job.count, chunk),
+                                                job.delta + hw::load(job.table + chunk), bytes,
                                                 job.slots + hw::block_x() * job.slot_bytes, (small_memory *)memory))
             hw::atomic_max(&job.control->fault, UINT64_C(1));
     }
@@ -196,13 +199,13 @@ template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_read_kernel(const small_j
 
 /* Apply the XOR chunk at `block`, which is aligned. By a thread block. */
 template <class T>
-PICI_DEV bool apply_xor(const small_job &job, uint64_t t, const uint8_t *block, uint32_t bytes, uint8_t *memory)
+PICI_DEV bool apply_xor(const small_job &job, uint64_t chunk, const uint8_t *block, uint32_t bytes, uint8_t *memory)
 {
-    const uint32_t n = small_elements_of(job.n, t);
-    block_view v = block_view();
-    if (parse(v, block, bytes).rule || v.flags & FLAG_CHECKSUM)
+    const uint32_t count = small_elements_of(job.count, chunk);
+    block_view view = block_view();
+    if (parse(view, block, bytes).rule || view.flags & FLAG_CHECKSUM)
         return false;
-    return !block_apply((T *)job.dst + t * SMALL_CHUNK, n, job.dtype, block, bytes, memory);
+    return !block_apply((T *)job.dst + chunk * SMALL_CHUNK, count, job.dtype, block, bytes, memory);
 }
 
 /* XOR chunks; and the end: the thread block that ends last writes the status. */
@@ -211,9 +214,9 @@ template <class T> PICI_KERNEL(XOR_THREADS, 2) small_apply_xor_kernel(const smal
     PICI_BLOCK_MEMORY(memory);
     const bool valid = hw::load(&job.result->status) == PICI_OK;
     bool good = true;
-    for (uint64_t t = hw::block_x(); valid && t < job.chunks; t += hw::blocks_x()) {
+    for (uint64_t chunk = hw::block_x(); valid && chunk < job.chunks; chunk += hw::blocks_x()) {
         bool context;
-        const uint32_t bytes = chunk_bytes(job, t, &context);
+        const uint32_t bytes = chunk_bytes(job, chunk, &context);
         uint8_t *const block = job.slots + hw::block_x() * job.slot_bytes;
         if (context) {
             good = good && job.context;
@@ -223,9 +226,9 @@ template <class T> PICI_KERNEL(XOR_THREADS, 2) small_apply_xor_kernel(const smal
             good = false;
             continue;
         }
-        copy_bytes(block, job.delta + hw::load(job.table + t), bytes, hw::thread(), hw::threads());
+        copy_bytes(block, job.delta + hw::load(job.table + chunk), bytes, hw::thread(), hw::threads());
         hw::syncthreads();
-        good = apply_xor<T>(job, t, block, bytes, memory) && good;
+        good = apply_xor<T>(job, chunk, block, bytes, memory) && good;
         hw::syncthreads();
     }
     if (!good && hw::thread() == 0)
@@ -238,9 +241,9 @@ template <class T> PICI_KERNEL(XOR_THREADS, 2) small_apply_xor_kernel(const smal
 
 /* ---- arguments ---- */
 
-static uint64_t chunk_elements(uint64_t n)
+static uint64_t chunk_elements(uint64_t count)
 {
-    return n < SMALL_CHUNK ? n : (uint64_t)SMALL_CHUNK;
+    return count < SMALL_CHUNK ? count : (uint64_t)SMALL_CHUNK;
 }
 
 static uint64_t up16(uint64_t bytes)
@@ -248,58 +251,58 @@ static uint64_t up16(uint64_t bytes)
     return small_up16(bytes);
 }
 
-static uint64_t table_bytes(uint64_t n)
+static uint64_t table_bytes(uint64_t count)
 {
-    return sizeof(pici_cuda_control) + up16(8 * small_chunks_of(n));
+    return sizeof(pici_cuda_control) + up16(8 * small_chunks_of(count));
 }
 
-/* The longest block of n elements in a format, or in any. */
-static uint64_t longest(unsigned dtype, unsigned format, uint64_t n)
+/* The longest block of count elements in a format, or in any. */
+static uint64_t longest(unsigned dtype, unsigned format, uint64_t count)
 {
-    return up16(pici_bound((enum pici_format)format, (enum pici_dtype)dtype, n));
+    return up16(pici_bound((enum pici_format)format, (enum pici_dtype)dtype, count));
 }
 
-static uint64_t longest_of_any(unsigned dtype, uint64_t n)
+static uint64_t longest_of_any(unsigned dtype, uint64_t count)
 {
     uint64_t most = 0;
     for (unsigned f = PICI_DENSE; f <= PICI_HYBRID; f++)
-        most = longest(dtype, f, n) > most ? longest(dtype, f, n) : most;
+        most = longest(dtype, f, count) > most ? longest(dtype, f, count) : most;
     return most;
 }
 
 /* Bytes of a slot, and of a chunk that is made. */
-static uint64_t make_slot(unsigned dtype, unsigned format, uint64_t n)
+static uint64_t make_slot(unsigned dtype, unsigned format, uint64_t count)
 {
-    const uint64_t m = chunk_elements(n), block = longest(dtype, format, m);
-    const uint64_t room = dtype == PICI_F32          ? SMALL_MAKE_BYTES<uint32_t>(m)
-                          : small_has_context(dtype) ? SMALL_MAKE_BYTES<uint16_t>(m)
-                                                     : 0;
+    const uint64_t most = chunk_elements(count), block = longest(dtype, format, most);
+    uint64_t room = small_has_context(dtype) ? SMALL_MAKE_BYTES<uint16_t>(most) : 0;
+    if (dtype == PICI_F32)
+        room = SMALL_MAKE_BYTES<uint32_t>(most);
     return room > block ? room : block;
 }
 
-static uint64_t made_bytes(unsigned dtype, unsigned format, uint64_t n)
+static uint64_t made_bytes(unsigned dtype, unsigned format, uint64_t count)
 {
-    const uint64_t m = chunk_elements(n), block = longest(dtype, format, m),
-                   context = up16(small_limit<uint8_t>(0) + (m << pici::width_log2(dtype)));
+    const uint64_t most = chunk_elements(count), block = longest(dtype, format, most),
+                   context = up16(small_limit<uint8_t>(0) + (most << pici::width_log2(dtype)));
     return small_has_context(dtype) && context > block ? context : block;
 }
 
-static uint64_t read_slot(unsigned dtype, uint64_t n)
+static uint64_t read_slot(unsigned dtype, uint64_t count)
 {
-    const uint64_t m = chunk_elements(n), block = longest_of_any(dtype, m);
-    const uint64_t room = dtype == PICI_F32          ? SMALL_READ_BYTES<uint32_t>(m)
-                          : small_has_context(dtype) ? SMALL_READ_BYTES<uint16_t>(m)
-                                                     : 0;
+    const uint64_t most = chunk_elements(count), block = longest_of_any(dtype, most);
+    uint64_t room = small_has_context(dtype) ? SMALL_READ_BYTES<uint16_t>(most) : 0;
+    if (dtype == PICI_F32)
+        room = SMALL_READ_BYTES<uint32_t>(most);
     return room > block ? room : block;
 }
 
 /* fixed + at_once * slot + chunks * made bytes; 0 if that does not fit in size_t. */
-static size_t workspace_of(uint64_t n, unsigned at_once, uint64_t slot, uint64_t made)
+static size_t workspace_of(uint64_t count, unsigned at_once, uint64_t slot, uint64_t made)
 {
-    const uint64_t chunks = small_chunks_of(n), most = at_once ? at_once : AT_ONCE,
-                   slots = chunks < most ? chunks : most;
+    const uint64_t chunks = small_chunks_of(count), most = at_once ? at_once : AT_ONCE;
+    const uint64_t slots = chunks < most ? chunks : most;
     uint64_t bytes = 0;
-    if (n > SIZE_MAX / 64 || !pici::muladd(&bytes, chunks, made, table_bytes(n)) ||
+    if (count > SIZE_MAX / 64 || !pici::muladd(&bytes, chunks, made, table_bytes(count)) ||
         !pici::muladd(&bytes, slots, slot, bytes) || bytes > SIZE_MAX)
         return 0;
     return (size_t)bytes;
@@ -310,35 +313,37 @@ static bool is_format(unsigned format)
     return format == PICI_DENSE || format == PICI_BITMAP || format == PICI_COO || format == PICI_HYBRID;
 }
 
-size_t pici_diff_small_cuda_workspace(enum pici_format format, enum pici_dtype dtype, uint64_t n, unsigned at_once)
+size_t pici_diff_small_cuda_workspace(enum pici_format format, enum pici_dtype dtype, uint64_t count, unsigned at_once)
 {
     if (pici::width_log2((unsigned)dtype) < 0 || !is_format((unsigned)format))
         return 0;
-    return workspace_of(n, at_once, make_slot((unsigned)dtype, (unsigned)format, n),
-                        made_bytes((unsigned)dtype, (unsigned)format, n));
+    return workspace_of(count, at_once, make_slot((unsigned)dtype, (unsigned)format, count),
+                        made_bytes((unsigned)dtype, (unsigned)format, count));
 }
 
-size_t pici_apply_small_cuda_workspace(enum pici_dtype dtype, uint64_t n, unsigned at_once)
+size_t pici_apply_small_cuda_workspace(enum pici_dtype dtype, uint64_t count, unsigned at_once)
 {
-    return pici::width_log2((unsigned)dtype) < 0 ? 0 : workspace_of(n, at_once, read_slot((unsigned)dtype, n), 0);
+    return pici::width_log2((unsigned)dtype) < 0 ? 0
+                                                 : workspace_of(count, at_once, read_slot((unsigned)dtype, count), 0);
 }
 
 /* Are these bytes valid as a part of a call: aligned, and apart from the delta, the result and the workspace? */
-static bool is_apart(const small_job &job, const void *p, uint64_t bytes, uintptr_t alignment, const void *workspace,
-                     size_t workspace_bytes)
+static bool is_apart(const small_job &job, const void *memory, uint64_t bytes, uintptr_t alignment,
+                     const void *workspace, size_t workspace_bytes)
 {
-    return (uintptr_t)p % alignment == 0 && !overlap(p, bytes, job.delta, job.bytes) &&
-           !overlap(p, bytes, job.result, sizeof *job.result) && !overlap(p, bytes, workspace, workspace_bytes);
+    return (uintptr_t)memory % alignment == 0 && !overlap(memory, bytes, job.delta, job.bytes) &&
+           !overlap(memory, bytes, job.result, sizeof *job.result) &&
+           !overlap(memory, bytes, workspace, workspace_bytes);
 }
 
 /* Divide up the workspace. Returns how many thread blocks have a slot; 0: it is too small. */
 static unsigned divide(small_job &job, uint8_t *workspace, size_t bytes, uint64_t slot, uint64_t made)
 {
-    const uint64_t fixed = table_bytes(job.n) + job.chunks * made, left = bytes < fixed ? 0 : bytes - fixed;
+    const uint64_t fixed = table_bytes(job.count) + job.chunks * made, left = bytes < fixed ? 0 : bytes - fixed;
     const uint64_t slots = slot ? left / slot : 1;
     job.control = (pici_cuda_control *)workspace;
     job.table = (uint64_t *)(workspace + sizeof *job.control);
-    job.made = workspace + table_bytes(job.n);
+    job.made = workspace + table_bytes(job.count);
     job.made_bytes = made;
     job.slots = job.made + job.chunks * made;
     job.slot_bytes = slot;
@@ -346,16 +351,16 @@ static unsigned divide(small_job &job, uint8_t *workspace, size_t bytes, uint64_
         return 0;
     if (!job.chunks)
         return 1;
-    return (unsigned)(slots < job.chunks ? (slots < 1 << 16 ? slots : 1 << 16)
-                                         : (job.chunks < 1 << 16 ? job.chunks : 1 << 16));
+    const uint64_t blocks = slots < job.chunks ? slots : job.chunks;
+    return (unsigned)(blocks < 1 << 16 ? blocks : 1 << 16);
 }
 
 /* What diff and apply share of the arguments. */
 static enum pici_status check_job(const small_job &job, const void *workspace, size_t workspace_bytes)
 {
-    const int w = pici::width_log2(job.dtype);
-    if (w < 0 || !job.delta || !job.result || !workspace || (uintptr_t)job.delta % 16 || (uintptr_t)job.result % 8 ||
-        (uintptr_t)workspace % 16 || job.n > SIZE_MAX / 64 ||
+    const int width_log2 = pici::width_log2(job.dtype);
+    if (width_log2 < 0 || !job.delta || !job.result || !workspace || (uintptr_t)job.delta % 16 ||
+        (uintptr_t)job.result % 8 || (uintptr_t)workspace % 16 || job.count > SIZE_MAX / 64 ||
         overlap(job.result, sizeof *job.result, job.delta, job.bytes) ||
         overlap(workspace, workspace_bytes, job.delta, job.bytes) ||
         overlap(workspace, workspace_bytes, job.result, sizeof *job.result))
@@ -375,10 +380,23 @@ template <unsigned DTYPE> static cudaError_t launch_read(const small_job &job, u
     return launch(small_read_kernel<DTYPE>, blocks, 1, LANES, sizeof(small_memory), job, stream);
 }
 
-#define BY_KIND(LAUNCH)                                                                                                \
-    job.dtype == PICI_F32   ? LAUNCH<PICI_F32>(job, blocks, stream)                                                    \
-    : job.dtype == PICI_F16 ? LAUNCH<PICI_F16>(job, blocks, stream)                                                    \
-                            : LAUNCH<PICI_BF16>(job, blocks, stream)
+static cudaError_t launch_make_of(const small_job &job, unsigned blocks, cudaStream_t stream)
+{
+    switch (job.dtype) {
+    case PICI_F32: return launch_make<PICI_F32>(job, blocks, stream);
+    case PICI_F16: return launch_make<PICI_F16>(job, blocks, stream);
+    default: return launch_make<PICI_BF16>(job, blocks, stream);
+    }
+}
+
+static cudaError_t launch_read_of(const small_job &job, unsigned blocks, cudaStream_t stream)
+{
+    switch (job.dtype) {
+    case PICI_F32: return launch_read<PICI_F32>(job, blocks, stream);
+    case PICI_F16: return launch_read<PICI_F16>(job, blocks, stream);
+    default: return launch_read<PICI_BF16>(job, blocks, stream);
+    }
+}
 
 template <class T, unsigned FORMAT>
 static cudaError_t launch_xor(const small_job &job, unsigned blocks, cudaStream_t stream)
@@ -415,80 +433,80 @@ static cudaError_t launch_apply_xors(const small_job &job, unsigned blocks, cuda
 #undef LAUNCH
 }
 
-enum pici_status pici_diff_small_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *base,
-                                      const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format,
+enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *base,
+                                      const void *src, uint64_t count, enum pici_dtype dtype, enum pici_format format,
                                       void *workspace, size_t workspace_bytes, cudaStream_t stream)
 {
     small_job job = {};
     job.delta = (uint8_t *)block;
-    job.bytes = cap;
+    job.bytes = capacity;
     job.result = result;
     job.base = base;
     job.src = src;
-    job.n = n;
-    job.chunks = small_chunks_of(n);
+    job.count = count;
+    job.chunks = small_chunks_of(count);
     job.dtype = (unsigned)dtype;
     job.context = small_has_context(job.dtype);
     job.format = (unsigned)format;
-    const enum pici_status s = check_job(job, workspace, workspace_bytes);
-    if (s)
-        return s;
+    const enum pici_status status = check_job(job, workspace, workspace_bytes);
+    if (status)
+        return status;
     if (format == PICI_AUTO)
         return PICI_E_UNSUPPORTED;
-    const uint64_t bytes = n << pici::width_log2(job.dtype);
+    const uint64_t bytes = count << pici::width_log2(job.dtype);
     const uintptr_t width = (uintptr_t)1 << pici::width_log2(job.dtype);
-    if (!is_format(job.format) || (n && (!base || !src)) ||
+    if (!is_format(job.format) || (count && (!base || !src)) ||
         !is_apart(job, base, bytes, width, workspace, workspace_bytes) ||
         !is_apart(job, src, bytes, width, workspace, workspace_bytes))
         return PICI_E_ARG;
-    const unsigned blocks = divide(job, (uint8_t *)workspace, workspace_bytes, make_slot(job.dtype, job.format, n),
-                                   made_bytes(job.dtype, job.format, n));
+    const unsigned blocks = divide(job, (uint8_t *)workspace, workspace_bytes, make_slot(job.dtype, job.format, count),
+                                   made_bytes(job.dtype, job.format, count));
     if (!blocks)
         return PICI_E_ARG;
-    if (cap < SMALL_HEADER_BYTES || (cap - SMALL_HEADER_BYTES) / 4 < job.chunks)
+    if (capacity < SMALL_HEADER_BYTES || (capacity - SMALL_HEADER_BYTES) / 4 < job.chunks)
         return PICI_E_SPACE;
-    cudaError_t e = cudaSuccess;
+    cudaError_t error = cudaSuccess;
     if (job.chunks && job.context)
-        e = BY_KIND(launch_make);
-    if (job.chunks && !e)
-        e = launch_xors(job, blocks, stream);
-    if (!e)
-        e = launch(small_place_kernel, 1, 1, LANES, 0, job, stream);
-    if (job.chunks && !e)
-        e = launch(small_copy_kernel, blocks, 1, COPY_THREADS, 0, job, stream);
-    return e ? PICI_E_DEVICE : PICI_OK;
+        error = launch_make_of(job, blocks, stream);
+    if (job.chunks && !error)
+        error = launch_xors(job, blocks, stream);
+    if (!error)
+        error = launch(small_place_kernel, 1, 1, LANES, 0, job, stream);
+    if (job.chunks && !error)
+        error = launch(small_copy_kernel, blocks, 1, COPY_THREADS, 0, job, stream);
+    return error ? PICI_E_DEVICE : PICI_OK;
 }
 
-enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype dtype, const void *block, size_t len,
+enum pici_status pici_apply_small_cuda(void *dst, uint64_t count, enum pici_dtype dtype, const void *block, size_t size,
                                        const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
                                        size_t workspace_bytes, cudaStream_t stream)
 {
     small_job job = {};
     job.delta = (uint8_t *)block;
-    job.bytes = len;
+    job.bytes = size;
     job.len_at = len_at;
     job.result = result;
     job.dst = dst;
-    job.n = n;
-    job.chunks = small_chunks_of(n);
+    job.count = count;
+    job.chunks = small_chunks_of(count);
     job.dtype = (unsigned)dtype;
     job.context = small_has_context(job.dtype);
-    const enum pici_status s = check_job(job, workspace, workspace_bytes);
-    if (s)
-        return s;
-    const uint64_t bytes = n << pici::width_log2(job.dtype);
-    if ((n && !dst) || (uintptr_t)len_at % 8 || (len_at && overlap(workspace, workspace_bytes, len_at, 8)) ||
+    const enum pici_status status = check_job(job, workspace, workspace_bytes);
+    if (status)
+        return status;
+    const uint64_t bytes = count << pici::width_log2(job.dtype);
+    if ((count && !dst) || (uintptr_t)len_at % 8 || (len_at && overlap(workspace, workspace_bytes, len_at, 8)) ||
         !is_apart(job, dst, bytes, (uintptr_t)1 << pici::width_log2(job.dtype), workspace, workspace_bytes))
         return PICI_E_ARG;
-    const unsigned blocks = divide(job, (uint8_t *)workspace, workspace_bytes, read_slot(job.dtype, n), 0);
+    const unsigned blocks = divide(job, (uint8_t *)workspace, workspace_bytes, read_slot(job.dtype, count), 0);
     if (!blocks)
         return PICI_E_ARG;
-    cudaError_t e = cudaMemsetAsync(job.control, 0, sizeof *job.control, stream);
-    if (!e)
-        e = launch(small_open_kernel, 1, 1, LANES, 0, job, stream);
-    if (job.chunks && !e && job.context)
-        e = BY_KIND(launch_read);
-    if (job.chunks && !e)
-        e = launch_apply_xors(job, blocks, stream);
-    return e ? PICI_E_DEVICE : PICI_OK;
+    cudaError_t error = cudaMemsetAsync(job.control, 0, sizeof *job.control, stream);
+    if (!error)
+        error = launch(small_open_kernel, 1, 1, LANES, 0, job, stream);
+    if (job.chunks && !error && job.context)
+        error = launch_read_of(job, blocks, stream);
+    if (job.chunks && !error)
+        error = launch_apply_xors(job, blocks, stream);
+    return error ? PICI_E_DEVICE : PICI_OK;
 }

@@ -26,19 +26,19 @@ struct pici_cuda_told {
 
 /* Where what a quantizing loses is written. */
 struct pici_cuda_losses {
-    void *residual;              /* times * the loss is added to it; NULL: nothing is */
-    int times;                   /* at least 1 */
-    struct pici_cuda_told *told; /* out, aligned to 8 */
-    void *workspace;             /* pici_cuda_losses_workspace bytes, aligned to 16: zero before, and again after */
+    void *residual;                /* times * the loss is added to it; NULL: nothing is */
+    int times;                     /* at least 1 */
+    struct pici_cuda_told *report; /* out, aligned to 8 */
+    void *workspace;               /* pici_cuda_losses_workspace bytes, aligned to 16: zero before, and again after */
 };
 
 /* Bytes of that workspace, on the current device. */
 cudaError_t pici_cuda_losses_workspace(size_t *bytes);
 
-/* As the function `quantize` of struct pici_codec. losses: NULL if nobody wants to know. The squares are added in an
- * order that depends on n and on the number of multiprocessors alone. */
-cudaError_t pici_cuda_quantize(void *const out[2], const void *src, uint64_t n, const struct values *,
-                               const struct values_where *, const struct pici_cuda_losses *losses, cudaStream_t);
+/* As the function `quantize` of struct pici_codec. given: NULL if nobody wants to know. The squares are added in an
+ * order that depends on count and on the number of multiprocessors alone. */
+cudaError_t pici_cuda_quantize(void *const out[2], const void *src, uint64_t count, const struct values *,
+                               const struct values_where *, const struct pici_cuda_losses *given, cudaStream_t);
 
 /* What becomes of dequantized elements: dst = they; the same, but +0.0 for -0.0, with quiet NaNs; dst = dst + they; dst
  * = the smaller, or the greater, of dst and they. */
@@ -51,9 +51,10 @@ enum pici_cuda_dequantizing {
     DEQUANTIZED_MAX
 };
 
-/* As the function `dequantize` of struct pici_codec, for all n elements; the arrays have as many elements as their
- * codec makes of n. If they break a rule, *bad becomes the status as 32 bits, and dst is unspecified; else it stays. */
-cudaError_t pici_cuda_dequantize(void *dst, uint64_t n, const void *const in[2], const struct values *,
+/* As the function `dequantize` of struct pici_codec, for all count elements; the arrays have as many elements as their
+ * codec makes of count. If they break a rule, *bad becomes the status as 32 bits, and dst is unspecified; else it
+ * stays. */
+cudaError_t pici_cuda_dequantize(void *dst, uint64_t count, const void *const in[2], const struct values *,
                                  enum pici_cuda_dequantizing, uint64_t *bad, cudaStream_t);
 
 #ifdef __cplusplus

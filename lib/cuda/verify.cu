@@ -3,38 +3,38 @@
 
 using namespace pici;
 
-template <class T> PICI_DEV void verify_share(const block_view &v, pici_cuda_control *control)
+template <class T> PICI_DEV void verify_share(const block_view &view, pici_cuda_control *control)
 {
-    read_share<VERIFY, void>(v, (T *)nullptr, nullptr, control);
+    read_share<VERIFY, void>(view, (T *)nullptr, nullptr, control);
 }
 
 PICI_KERNEL(128, 5)
 verify_kernel(const pici_cuda_decode_jobs jobs)
 {
     const pici_cuda_decode_job job = jobs.job[hw::block_y()];
-    uint64_t len;
-    const bool whole = length_of(job.call, &len);
+    uint64_t size;
+    const bool whole = length_of(job.call, &size);
     {
-        block_view v = block_view();
-        if (whole && !parse(v, (const uint8_t *)job.call.block, len).rule)
-            switch (v.width_log2) {
-            case 0: verify_share<uint8_t>(v, job.control); break;
-            case 1: verify_share<uint16_t>(v, job.control); break;
-            case 2: verify_share<uint32_t>(v, job.control); break;
-            default: verify_share<uint64_t>(v, job.control);
+        block_view view = block_view();
+        if (whole && !parse(view, (const uint8_t *)job.call.block, size).rule)
+            switch (view.width_log2) {
+            case 0: verify_share<uint8_t>(view, job.control); break;
+            case 1: verify_share<uint16_t>(view, job.control); break;
+            case 2: verify_share<uint32_t>(view, job.control); break;
+            default: verify_share<uint64_t>(view, job.control);
             }
     }
     if (last_of_job(job.control)) {
-        block_view v = block_view(); /* parsed again, as in decode_job */
-        breach b = {RULE_NONE, 0};
+        block_view view = block_view(); /* parsed again, as in decode_job */
+        breach found = {RULE_NONE, 0};
         if (whole)
-            b = parse(v, (const uint8_t *)job.call.block, len);
-        finding f = {b.rule, b.at, b.rule ? PICI_NO_TILE : 0};
-        if (whole && !b.rule)
-            f = warp_explain(v, fault_of_job(v, job.control));
-        const int status = whole ? rule_status(f.rule) : PICI_E_ARG;
+            found = parse(view, (const uint8_t *)job.call.block, size);
+        finding seen = {found.rule, found.at, found.rule ? PICI_NO_TILE : 0};
+        if (whole && !found.rule)
+            seen = warp_explain(view, fault_of_job(view, job.control));
+        const int status = whole ? rule_status(seen.rule) : PICI_E_ARG;
         if (hw::lane() == 0)
-            put_result(job.call.result, pici_cuda_result{status ? 0 : len, status, f.rule, f.at, f.tile});
+            put_result(job.call.result, pici_cuda_result{status ? 0 : size, status, seen.rule, seen.at, seen.tile});
     }
 }
 

@@ -57,19 +57,19 @@ struct delta {
 };
 
 /* Whether the file says that it is a delta, of any version. Works with any reader and returns its errors. */
-enum pici_status pici_delta_is(struct pici_reader *, bool *is);
+enum pici_status pici_delta_is(struct pici_reader *, bool *is_delta);
 
-/* Check the rules and read everything but elements. The reader must be a random-access one. On an error, why
- * [PICI_WHY_BYTES] says what is wrong with the delta; if it is empty, the error is the reader's. d then needs no
+/* Check the rules and read everything but elements. The reader must be a random-access one. On an error, reason
+ * [PICI_WHY_BYTES] says what is wrong with the delta; if it is empty, the error is the reader's. delta then needs no
  * pici_delta_close. Memory is proportional to what the file contains. */
-enum pici_status pici_delta_open(struct delta *d, struct pici_reader *, char *why);
+enum pici_status pici_delta_open(struct delta *delta, struct pici_reader *, char *reason);
 
-void pici_delta_close(struct delta *d);
+void pici_delta_close(struct delta *delta);
 
 /* Whether a tensor of the kind needs the base's tensor. */
-static inline bool delta_needs_base(enum delta_kind k)
+static inline bool delta_needs_base(enum delta_kind kind)
 {
-    return k == DELTA_XOR || k == DELTA_SMALL;
+    return kind == DELTA_XOR || kind == DELTA_SMALL;
 }
 
 /* Whether small deltas of the dtype can be shorter than others. */
@@ -79,31 +79,34 @@ static inline bool delta_has_small(enum pici_dtype dtype)
 }
 
 /* Describe tensor i of the result, also where a small delta is stored. Returns the reader's errors. */
-enum pici_status pici_delta_tensor(const struct delta *d, struct pici_reader *, uint64_t i, struct pici_tensor_info *t);
+enum pici_status pici_delta_tensor(const struct delta *delta, struct pici_reader *, uint64_t i,
+                                   struct pici_tensor_info *tensor);
 
 /* The small deltas of a tensor, from the first on. */
 struct delta_pieces {
     struct pici_reader *reader;
-    uint64_t tensor, at, end; /* bytes */
-    uint8_t *delta;           /* [cap] */
-    size_t cap, len;
+    uint64_t tensor, offset, end; /* bytes */
+    uint8_t *delta;               /* [cap] */
+    size_t capacity, size;
 };
 
-/* Begin with tensor i, of the kind "small". Keeps the memory of the tensor before; *p was zero before the first. */
-enum pici_status pici_delta_pieces_begin(struct delta_pieces *p, struct pici_reader *, uint64_t i);
+/* Begin with tensor i, of the kind "small". Keeps the memory of the tensor before; *pieces was zero before the
+ * first. */
+enum pici_status pici_delta_pieces_begin(struct delta_pieces *pieces, struct pici_reader *, uint64_t i);
 
-/* Read the next small delta, of n elements of dtype: len bytes at p->delta. PICI_E_CORRUPT: it is not of so many, or
- * the tensor has no more. */
-enum pici_status pici_delta_pieces_next(struct delta_pieces *p, enum pici_dtype dtype, uint64_t n);
+/* Read the next small delta, of count elements of dtype: len bytes at pieces->delta. PICI_E_CORRUPT: it is not of so
+ * many, or the tensor has no more. */
+enum pici_status pici_delta_pieces_next(struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count);
 
 /* Whether all were read. */
-bool pici_delta_pieces_done(const struct delta_pieces *p);
+bool pici_delta_pieces_done(const struct delta_pieces *pieces);
 
-void pici_delta_pieces_free(struct delta_pieces *p);
+void pici_delta_pieces_free(struct delta_pieces *pieces);
 
-/* Get the next name in the value of DELTA_REMOVED. *at is the position, 0 at first, and is advanced. False at the end,
- * and where the value is malformed; *good is false then. */
-bool pici_delta_removed_next(const struct pici_attr *removed, size_t *at, const char **name, size_t *len, bool *good);
+/* Get the next name in the value of DELTA_REMOVED. *offset is the position, 0 at first, and is advanced. False at the
+ * end, and where the value is malformed; *good is false then. */
+bool pici_delta_removed_next(const struct pici_attr *removed, size_t *offset, const char **name, size_t *size,
+                             bool *good);
 
 /* ---- Errors ---- */
 
@@ -117,7 +120,7 @@ __attribute__((format(printf, 4, 5))) enum pici_status pici_why(char *why, enum 
 struct state_tensor {
     uint64_t *shape;  /* [rank] */
     const char *name; /* [name_len]; in the memory of shape, as dtype_text is */
-    size_t name_len;
+    size_t name_bytes;
     const char *dtype_text;
     const uint8_t *data; /* or NULL: */
     uint64_t offset;     /* for the state's read */
@@ -131,12 +134,12 @@ struct pici_state {
     char *name;
     enum pici_state_type type;
     uint8_t *head; /* [head_len] */
-    size_t head_len;
+    size_t head_bytes;
     pici_read_at_fn read;
-    void *ctx;
-    int fd;                      /* of pici_state_open, whose ctx it is; else -1 */
-    struct state_tensor *tensor; /* [n] in the order of the file */
-    size_t n, room;
+    void *context;
+    int fd;                       /* of pici_state_open, whose ctx it is; else -1 */
+    struct state_tensor *tensors; /* [n] in the order of the file */
+    size_t count, capacity;
     struct state_tensor **by_name; /* [n], if sorted */
     bool sorted;
 };
@@ -145,14 +148,14 @@ struct pici_state {
 const char *pici_state_type_name(enum pici_state_type);
 
 /* The tensor of this name, or NULL. */
-const struct state_tensor *pici_state_find(struct pici_state *, const char *name, size_t len);
+const struct state_tensor *pici_state_find(struct pici_state *, const char *name, size_t size);
 
 /* Copy bytes [from, from + bytes) of a tensor, as they are in the file. PICI_E_IO. */
-enum pici_status pici_state_read(struct pici_state *, const struct state_tensor *, uint64_t from, void *buf,
-                                 size_t bytes, char *why);
+enum pici_status pici_state_read(struct pici_state *, const struct state_tensor *, uint64_t from, void *buffer,
+                                 size_t bytes, char *reason);
 
 /* Swap the bytes of each element between the tensor's order and the host's. */
-void pici_state_swap(bool big_endian, size_t width, void *buf, size_t bytes);
+void pici_state_swap(bool big_endian, size_t width, void *buffer, size_t bytes);
 
 /* The number of threads for an option; 0 stands for the number of online cores. */
 int pici_delta_threads(int asked);

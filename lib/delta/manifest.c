@@ -11,40 +11,40 @@
 
 static const char head[] = "pici-log 1\n";
 
-static int print_file(char *to, size_t cap, const struct manifest_file *f)
+static int print_file(char *to, size_t capacity, const struct manifest_file *file)
 {
-    return snprintf(to, cap, " %" PRIu64 " %016" PRIx64, f->bytes, f->hash);
+    return snprintf(to, capacity, " %" PRIu64 " %016" PRIx64, file->bytes, file->hash);
 }
 
 /* The line of a state or a delta: a word, a number, one or two files, and an extension or nothing. */
-static int print_line(char line[256], const char *word, uint64_t number, const struct manifest_file *a,
-                      const struct manifest_file *b, const char *extension)
+static int print_line(char line[256], const char *word, uint64_t number, const struct manifest_file *file,
+                      const struct manifest_file *other, const char *extension)
 {
-    int n = snprintf(line, 256, "%s %" PRIu64, word, number);
-    n += print_file(line + n, 256 - (size_t)n, a);
-    if (b)
-        n += print_file(line + n, 256 - (size_t)n, b);
-    return n + snprintf(line + n, 256 - (size_t)n, "%s%s\n", *extension ? " " : "", extension);
+    int printed = snprintf(line, 256, "%s %" PRIu64, word, number);
+    printed += print_file(line + printed, 256 - (size_t)printed, file);
+    if (other)
+        printed += print_file(line + printed, 256 - (size_t)printed, other);
+    return printed + snprintf(line + printed, 256 - (size_t)printed, "%s%s\n", *extension ? " " : "", extension);
 }
 
-char *pici_manifest_text(const struct manifest *m, size_t *len)
+char *pici_manifest_text(const struct manifest *manifest, size_t *size)
 {
     char *text = NULL, line[256];
-    FILE *f = open_memstream(&text, len);
-    if (!f)
+    FILE *stream = open_memstream(&text, size);
+    if (!stream)
         return NULL;
-    fputs(head, f);
-    print_line(line, "first", m->first, &m->start, NULL, "");
-    fputs(line, f);
-    print_line(line, "base", m->base, &m->whole, NULL, m->extension);
-    fputs(line, f);
-    for (uint64_t i = 0; i < m->deltas; i++) {
-        print_line(line, "delta", m->first + 1 + i, &m->delta[i].delta, &m->delta[i].state, "");
-        fputs(line, f);
+    fputs(head, stream);
+    print_line(line, "first", manifest->first, &manifest->start, NULL, "");
+    fputs(line, stream);
+    print_line(line, "base", manifest->base, &manifest->whole, NULL, manifest->extension);
+    fputs(line, stream);
+    for (uint64_t i = 0; i < manifest->deltas; i++) {
+        print_line(line, "delta", manifest->first + 1 + i, &manifest->delta[i].delta, &manifest->delta[i].state, "");
+        fputs(line, stream);
     }
-    fflush(f);
-    fprintf(f, "end %016" PRIx64 "\n", pici_xxh64(text, *len, 0));
-    if (fclose(f) == 0)
+    fflush(stream);
+    fprintf(stream, "end %016" PRIx64 "\n", pici_xxh64(text, *size, 0));
+    if (fclose(stream) == 0)
         return text;
     free(text);
     return NULL;
@@ -56,74 +56,75 @@ bool pici_manifest_extension(const char *e)
 }
 
 /* Reads the line that must be next: scans it, prints what was read, and compares, so that a manifest has one form. */
-static bool take_line(const char *text, size_t len, size_t *at, const char *word, uint64_t *number,
-                      struct manifest_file *a, struct manifest_file *b, char extension[16])
+static bool take_line(const char *text, size_t size, size_t *offset, const char *word, uint64_t *number,
+                      struct manifest_file *file, struct manifest_file *other, char extension[16])
 {
     char line[256], again[256], found[16] = "";
-    const char *const end = memchr(text + *at, '\n', len - *at);
-    const size_t n = end ? (size_t)(end - text) - *at + 1 : 0;
+    const char *const end = memchr(text + *offset, '\n', size - *offset);
+    const size_t count = end ? (size_t)(end - text) - *offset + 1 : 0;
     char read[8];
-    if (!n || n >= sizeof line)
+    if (!count || count >= sizeof line)
         return false;
-    memcpy(line, text + *at, n);
-    line[n] = 0;
-    if (strlen(line) != n)
+    memcpy(line, text + *offset, count);
+    line[count] = 0;
+    if (strlen(line) != count)
         return false;
-    const int got =
-        b ? sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNx64 " %" SCNu64 " %" SCNx64, read, number, &a->bytes,
-                   &a->hash, &b->bytes, &b->hash)
-          : sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNx64 " %15s", read, number, &a->bytes, &a->hash, found);
-    if (got < (b ? 6 : 4) || strcmp(read, word) != 0 || (*found && (!extension || !pici_manifest_extension(found))))
+    const int got = other ? sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNx64 " %" SCNu64 " %" SCNx64, read, number,
+                                   &file->bytes, &file->hash, &other->bytes, &other->hash)
+                          : sscanf(line, "%7s %" SCNu64 " %" SCNu64 " %" SCNx64 " %15s", read, number, &file->bytes,
+                                   &file->hash, found);
+    if (got < (other ? 6 : 4) || strcmp(read, word) != 0 || (*found && (!extension || !pici_manifest_extension(found))))
         return false;
-    print_line(again, word, *number, a, b, found);
+    print_line(again, word, *number, file, other, found);
     if (strcmp(again, line) != 0)
         return false;
     if (extension)
         memcpy(extension, found, sizeof found);
-    *at += n;
+    *offset += count;
     return true;
 }
 
-bool pici_manifest_parse(struct manifest *m, const char *text, size_t len, struct parse_error *err)
+bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t size, struct parse_error *error)
 {
     enum { END = 4 + 16 + 1 };
     char end[32];
-    size_t at = sizeof head - 1;
-    *m = (struct manifest){0};
-    if (len < at + END || memcmp(text, head, at) != 0)
-        return pici_parse_fail(err, 0, "not a manifest of a log of deltas, or cut off");
-    snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, len - END, 0));
-    if (memcmp(text + len - END, end, END) != 0)
-        return pici_parse_fail(err, len - END, "the manifest is incomplete or damaged");
-    const size_t most = len - END;
-    if (!take_line(text, most, &at, "first", &m->first, &m->start, NULL, NULL) ||
-        !take_line(text, most, &at, "base", &m->base, &m->whole, NULL, m->extension))
-        return pici_parse_fail(err, at, "a malformed line of a state");
+    size_t offset = sizeof head - 1;
+    *manifest = (struct manifest){0};
+    if (size < offset + END || memcmp(text, head, offset) != 0)
+        return pici_parse_fail(error, 0, "not a manifest of a log of deltas, or cut off");
+    snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, size - END, 0));
+    if (memcmp(text + size - END, end, END) != 0)
+        return pici_parse_fail(error, size - END, "the manifest is incomplete or damaged");
+    const size_t most = size - END;
+    if (!take_line(text, most, &offset, "first", &manifest->first, &manifest->start, NULL, NULL) ||
+        !take_line(text, most, &offset, "base", &manifest->base, &manifest->whole, NULL, manifest->extension))
+        return pici_parse_fail(error, offset, "a malformed line of a state");
     size_t room = 1;
-    for (size_t i = at; i < most; i++)
+    for (size_t i = offset; i < most; i++)
         room += text[i] == '\n';
-    m->delta = calloc(room, sizeof *m->delta);
-    if (!m->delta)
-        return pici_parse_fail(err, 0, "out of memory for the manifest");
-    for (uint64_t number; at < most; m->deltas++) {
-        struct manifest_delta *const d = &m->delta[m->deltas];
-        if (!take_line(text, most, &at, "delta", &number, &d->delta, &d->state, NULL) ||
-            number != m->first + 1 + m->deltas) {
-            pici_manifest_free(m);
-            return pici_parse_fail(err, at, "a malformed line of a delta, or out of order");
+    manifest->delta = calloc(room, sizeof *manifest->delta);
+    if (!manifest->delta)
+        return pici_parse_fail(error, 0, "out of memory for the manifest");
+    for (uint64_t number; offset < most; manifest->deltas++) {
+        struct manifest_delta *const delta = &manifest->delta[manifest->deltas];
+        if (!take_line(text, most, &offset, "delta", &number, &delta->delta, &delta->state, NULL) ||
+            number != manifest->first + 1 + manifest->deltas) {
+            pici_manifest_free(manifest);
+            return pici_parse_fail(error, offset, "a malformed line of a delta, or out of order");
         }
     }
-    if (m->first > UINT64_MAX - m->deltas || m->base < m->first || m->base > pici_manifest_newest(m) ||
-        memcmp(&m->whole, pici_manifest_state(m, m->base), sizeof m->whole) != 0) {
-        pici_manifest_free(m);
-        return pici_parse_fail(err, 0, "the base is none of the states");
+    if (manifest->first > UINT64_MAX - manifest->deltas || manifest->base < manifest->first ||
+        manifest->base > pici_manifest_newest(manifest) ||
+        memcmp(&manifest->whole, pici_manifest_state(manifest, manifest->base), sizeof manifest->whole) != 0) {
+        pici_manifest_free(manifest);
+        return pici_parse_fail(error, 0, "the base is none of the states");
     }
     return true;
 }
 
-void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *m)
+void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *manifest)
 {
-    snprintf(name, MANIFEST_NAME_MOST, "base-%09" PRIu64 "%s", m->base, m->extension);
+    snprintf(name, MANIFEST_NAME_MOST, "base-%09" PRIu64 "%s", manifest->base, manifest->extension);
 }
 
 void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state)
@@ -131,18 +132,18 @@ void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state)
     snprintf(name, MANIFEST_NAME_MOST, "delta-%09" PRIu64 ".pici", state);
 }
 
-uint64_t pici_manifest_newest(const struct manifest *m)
+uint64_t pici_manifest_newest(const struct manifest *manifest)
 {
-    return m->first + m->deltas;
+    return manifest->first + manifest->deltas;
 }
 
-const struct manifest_file *pici_manifest_state(const struct manifest *m, uint64_t state)
+const struct manifest_file *pici_manifest_state(const struct manifest *manifest, uint64_t state)
 {
-    return state == m->first ? &m->start : &m->delta[state - m->first - 1].state;
+    return state == manifest->first ? &manifest->start : &manifest->delta[state - manifest->first - 1].state;
 }
 
-void pici_manifest_free(struct manifest *m)
+void pici_manifest_free(struct manifest *manifest)
 {
-    free(m->delta);
-    *m = (struct manifest){0};
+    free(manifest->delta);
+    *manifest = (struct manifest){0};
 }

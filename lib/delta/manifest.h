@@ -34,25 +34,25 @@ struct manifest {
     struct manifest_delta *delta; /* [deltas] */
 };
 
-/* Parse text of len bytes. On an error, err->what says what is wrong, and m needs no pici_manifest_free. */
-bool pici_manifest_parse(struct manifest *m, const char *text, size_t len, struct parse_error *err);
+/* Parse text of size bytes. On an error, error->what says what is wrong, and manifest needs no pici_manifest_free. */
+bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t size, struct parse_error *error);
 
 /* The text of a manifest. The caller frees it. NULL: no memory. */
-char *pici_manifest_text(const struct manifest *m, size_t *len);
+char *pici_manifest_text(const struct manifest *manifest, size_t *size);
 
 /* Whether a base's name may end so. */
-bool pici_manifest_extension(const char *extension);
+bool pici_manifest_extension(const char *e);
 
 /* The names of files in the log: of the base, of the delta that leads to a state. */
-void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *m);
+void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *manifest);
 void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state);
 
 /* The number of the newest state. */
-uint64_t pici_manifest_newest(const struct manifest *m);
+uint64_t pici_manifest_newest(const struct manifest *manifest);
 
-/* The state of this number, from m->first to the newest. */
-const struct manifest_file *pici_manifest_state(const struct manifest *m, uint64_t state);
+/* The state of this number, from manifest->first to the newest. */
+const struct manifest_file *pici_manifest_state(const struct manifest *manifest, uint64_t state);
 
-void pici_manifest_free(struct manifest *m);
+void pici_manifest_free(struct manifest *manifest);
 
 #endif

@@ -15,233 +15,236 @@
 
 enum { PIECE = 1 << 18 };
 
-const char *pici_state_type_name(enum pici_state_type t)
+const char *pici_state_type_name(enum pici_state_type type)
 {
     static const char *const names[] = {"", "raw", "npy", "safetensors"};
-    return names[t];
+    return names[type];
 }
 
-enum pici_status pici_why(char *why, enum pici_status s, const char *name, const char *what, ...)
+enum pici_status pici_why(char *reason, enum pici_status status, const char *name, const char *what, ...)
 {
-    const int e = errno;
+    const int error = errno;
     va_list args;
-    if (why) {
-        const int n = snprintf(why, PICI_WHY_BYTES, "%s: ", name);
+    if (reason) {
+        const int printed = snprintf(reason, PICI_WHY_BYTES, "%s: ", name);
         va_start(args, what);
-        if (n > 0 && n < PICI_WHY_BYTES)
-            vsnprintf(why + n, PICI_WHY_BYTES - (size_t)n, what, args);
+        if (printed > 0 && printed < PICI_WHY_BYTES)
+            vsnprintf(reason + printed, PICI_WHY_BYTES - (size_t)printed, what, args);
         va_end(args);
     }
-    errno = e;
-    return s;
+    errno = error;
+    return status;
 }
 
 int pici_delta_threads(int asked)
 {
-    const long n = asked ? asked : sysconf(_SC_NPROCESSORS_ONLN);
-    return n > 0 ? (int)n : 1;
+    const long threads = asked ? asked : sysconf(_SC_NPROCESSORS_ONLN);
+    return threads > 0 ? (int)threads : 1;
 }
 
 enum pici_status pici_state_new(struct pici_state **out, const char *name, enum pici_state_type type, const void *head,
-                                size_t head_len, pici_read_at_fn read, void *ctx)
+                                size_t head_len, pici_read_at_fn read, void *context)
 {
     if (!out)
         return PICI_E_ARG;
     *out = NULL;
     if (!name || type < PICI_STATE_RAW || type > PICI_STATE_SAFETENSORS || (head_len && !head))
         return PICI_E_ARG;
-    struct pici_state *const s = calloc(1, sizeof *s);
-    if (!s)
+    struct pici_state *const state = calloc(1, sizeof *state);
+    if (!state)
         return PICI_E_NOMEM;
-    s->name = strdup(name);
-    s->head = malloc(head_len + 1);
-    s->fd = -1;
-    s->type = type;
-    s->head_len = head_len;
-    s->read = read;
-    s->ctx = ctx;
-    if (!s->name || !s->head) {
-        pici_state_free(s);
+    state->name = strdup(name);
+    state->head = malloc(head_len + 1);
+    state->fd = -1;
+    state->type = type;
+    state->head_bytes = head_len;
+    state->read = read;
+    state->context = context;
+    if (!state->name || !state->head) {
+        pici_state_free(state);
         return PICI_E_NOMEM;
     }
     if (head_len)
-        memcpy(s->head, head, head_len);
-    *out = s;
+        memcpy(state->head, head, head_len);
+    *out = state;
     return PICI_OK;
 }
 
 /* Makes room for one more tensor. */
-static enum pici_status grow(struct pici_state *s)
+static enum pici_status grow(struct pici_state *state)
 {
-    if (s->n < s->room)
+    if (state->count < state->capacity)
         return PICI_OK;
-    const size_t room = s->room + s->room / 2 + 16;
-    if (room > SIZE_MAX / sizeof *s->tensor)
+    const size_t room = state->capacity + state->capacity / 2 + 16;
+    if (room > SIZE_MAX / sizeof *state->tensors)
         return PICI_E_NOMEM;
-    struct state_tensor **const order = realloc(s->by_name, room * sizeof *order);
+    struct state_tensor **const order = realloc(state->by_name, room * sizeof *order);
     if (!order)
         return PICI_E_NOMEM;
-    s->by_name = order;
-    struct state_tensor *const bigger = realloc(s->tensor, room * sizeof *bigger);
+    state->by_name = order;
+    struct state_tensor *const bigger = realloc(state->tensors, room * sizeof *bigger);
     if (!bigger)
         return PICI_E_NOMEM;
-    s->tensor = bigger;
-    s->room = room;
+    state->tensors = bigger;
+    state->capacity = room;
     return PICI_OK;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_name(const void *left, const void *right)
 {
-    const struct state_tensor *x = *(struct state_tensor *const *)a, *y = *(struct state_tensor *const *)b;
-    const int order = memcmp(x->name, y->name, x->name_len < y->name_len ? x->name_len : y->name_len);
-    return order ? order : (x->name_len > y->name_len) - (x->name_len < y->name_len);
+    const struct state_tensor *first = *(struct state_tensor *const *)left,
+                              *second = *(struct state_tensor *const *)right;
+    const int order = memcmp(first->name, second->name,
+                             first->name_bytes < second->name_bytes ? first->name_bytes : second->name_bytes);
+    return order ? order : (first->name_bytes > second->name_bytes) - (first->name_bytes < second->name_bytes);
 }
 
-const struct state_tensor *pici_state_find(struct pici_state *s, const char *name, size_t len)
+const struct state_tensor *pici_state_find(struct pici_state *state, const char *name, size_t size)
 {
-    struct state_tensor wanted = {.name = name, .name_len = len}, *key = &wanted;
-    if (!s->n)
+    struct state_tensor wanted = {.name = name, .name_bytes = size}, *key = &wanted;
+    if (!state->count)
         return NULL;
-    for (size_t i = 0; i < s->n && !s->sorted; i++)
-        s->by_name[i] = &s->tensor[i];
-    if (!s->sorted)
-        qsort(s->by_name, s->n, sizeof *s->by_name, by_name);
-    s->sorted = true;
-    struct state_tensor *const *found = bsearch(&key, s->by_name, s->n, sizeof *s->by_name, by_name);
+    for (size_t i = 0; i < state->count && !state->sorted; i++)
+        state->by_name[i] = &state->tensors[i];
+    if (!state->sorted)
+        qsort(state->by_name, state->count, sizeof *state->by_name, by_name);
+    state->sorted = true;
+    struct state_tensor *const *found = bsearch(&key, state->by_name, state->count, sizeof *state->by_name, by_name);
     return found ? *found : NULL;
 }
 
-static const struct pici_attr *attr_of(const struct pici_tensor *t, const char *key)
+static const struct pici_attr *attr_of(const struct pici_tensor *tensor, const char *key)
 {
-    for (size_t i = 0; i < t->n_attrs; i++)
-        if (t->attrs[i].key && strcmp(t->attrs[i].key, key) == 0)
-            return &t->attrs[i];
+    for (size_t i = 0; i < tensor->n_attrs; i++)
+        if (tensor->attrs[i].key && strcmp(tensor->attrs[i].key, key) == 0)
+            return &tensor->attrs[i];
     return NULL;
 }
 
-static bool attr_is(const struct pici_tensor *t, const char *key, const char *value)
+static bool attr_is(const struct pici_tensor *tensor, const char *key, const char *value)
 {
-    const struct pici_attr *const a = attr_of(t, key);
-    return a && a->len == strlen(value) && memcmp(a->value, value, a->len) == 0;
+    const struct pici_attr *const attr = attr_of(tensor, key);
+    return attr && attr->len == strlen(value) && memcmp(attr->value, value, attr->len) == 0;
 }
 
-enum pici_status pici_state_add(struct pici_state *s, const struct pici_tensor *theirs, const void *data,
+enum pici_status pici_state_add(struct pici_state *state, const struct pici_tensor *theirs, const void *data,
                                 uint64_t offset)
 {
     uint64_t count;
-    struct pici_tensor own = PICI_TENSOR_INIT;
-    const struct pici_tensor *const t = &own;
-    const enum pici_status status = s && theirs ? sized_read(&own, sizeof own, sizeof own, theirs) : PICI_E_ARG;
+    struct pici_tensor copied = PICI_TENSOR_INIT;
+    const struct pici_tensor *const tensor = &copied;
+    const enum pici_status status =
+        state && theirs ? sized_read(&copied, sizeof copied, sizeof copied, theirs) : PICI_E_ARG;
     if (status)
         return status;
-    if ((t->name_len && !t->name) || t->rank > PICI_RANK_MAX || (t->rank && !t->shape) || (t->n_attrs && !t->attrs) ||
-        (!data && !s->read))
+    if ((tensor->name_len && !tensor->name) || tensor->rank > PICI_RANK_MAX || (tensor->rank && !tensor->shape) ||
+        (tensor->n_attrs && !tensor->attrs) || (!data && !state->read))
         return PICI_E_ARG;
-    const size_t width = pici_dtype_width(t->dtype), shape_bytes = t->rank * sizeof *t->shape;
-    if (!width || !pici_shape_count(&count, t->rank, t->shape, width))
+    const size_t width = pici_dtype_width(tensor->dtype), shape_bytes = tensor->rank * sizeof *tensor->shape;
+    if (!width || !pici_shape_count(&count, tensor->rank, tensor->shape, width))
         return PICI_E_ARG;
-    const struct pici_attr *const dtype = attr_of(t, STATE_DTYPE);
-    const char *const text = dtype && dtype->len ? dtype->value : pici_dtype_name(t->dtype);
+    const struct pici_attr *const dtype = attr_of(tensor, STATE_DTYPE);
+    const char *const text = dtype && dtype->len ? dtype->value : pici_dtype_name(tensor->dtype);
     const size_t text_len = dtype && dtype->len ? dtype->len : strlen(text);
     if (memchr(text, 0, text_len))
         return PICI_E_ARG;
-    char *const copy = grow(s) ? NULL : malloc(shape_bytes + t->name_len + text_len + 1);
+    char *const copy = grow(state) ? NULL : malloc(shape_bytes + tensor->name_len + text_len + 1);
     if (!copy)
         return PICI_E_NOMEM;
-    struct state_tensor *const to = &s->tensor[s->n];
-    *to = (struct state_tensor){.shape = (uint64_t *)(void *)copy,
-                                .name = copy + shape_bytes,
-                                .name_len = t->name_len,
-                                .dtype_text = copy + shape_bytes + t->name_len,
-                                .data = data,
-                                .offset = offset,
-                                .bytes = count * width,
-                                .count = count,
-                                .dtype = t->dtype,
-                                .rank = (uint8_t)t->rank,
-                                .width = (uint8_t)width,
-                                .big_endian = attr_is(t, STATE_ENDIAN, "big"),
-                                .fortran = attr_is(t, STATE_ORDER, "F")};
+    struct state_tensor *const added = &state->tensors[state->count];
+    *added = (struct state_tensor){.shape = (uint64_t *)(void *)copy,
+                                   .name = copy + shape_bytes,
+                                   .name_bytes = tensor->name_len,
+                                   .dtype_text = copy + shape_bytes + tensor->name_len,
+                                   .data = data,
+                                   .offset = offset,
+                                   .bytes = count * width,
+                                   .count = count,
+                                   .dtype = tensor->dtype,
+                                   .rank = (uint8_t)tensor->rank,
+                                   .width = (uint8_t)width,
+                                   .big_endian = attr_is(tensor, STATE_ENDIAN, "big"),
+                                   .fortran = attr_is(tensor, STATE_ORDER, "F")};
     if (shape_bytes)
-        memcpy(copy, t->shape, shape_bytes);
-    if (t->name_len)
-        memcpy(copy + shape_bytes, t->name, t->name_len);
-    memcpy(copy + shape_bytes + t->name_len, text, text_len);
-    copy[shape_bytes + t->name_len + text_len] = 0;
-    s->sorted = false;
-    s->n++;
+        memcpy(copy, tensor->shape, shape_bytes);
+    if (tensor->name_len)
+        memcpy(copy + shape_bytes, tensor->name, tensor->name_len);
+    memcpy(copy + shape_bytes + tensor->name_len, text, text_len);
+    copy[shape_bytes + tensor->name_len + text_len] = 0;
+    state->sorted = false;
+    state->count++;
     return PICI_OK;
 }
 
-enum pici_status pici_state_read(struct pici_state *s, const struct state_tensor *t, uint64_t from, void *buf,
-                                 size_t bytes, char *why)
+enum pici_status pici_state_read(struct pici_state *state, const struct state_tensor *tensor, uint64_t from,
+                                 void *buffer, size_t bytes, char *reason)
 {
     char name[PICI_QUOTE_CAP], text[128];
     if (!bytes)
         return PICI_OK;
-    if (t->data) {
-        memcpy(buf, t->data + from, bytes);
+    if (tensor->data) {
+        memcpy(buffer, tensor->data + from, bytes);
         return PICI_OK;
     }
-    const int e = s->read(s->ctx, buf, bytes, t->offset + from);
-    if (!e)
+    const int error = state->read(state->context, buffer, bytes, tensor->offset + from);
+    if (!error)
         return PICI_OK;
-    errno = e;
-    return pici_why(why, PICI_E_IO, s->name, "tensor %s: %s", pici_quote(name, t->name, t->name_len),
-                    pici_errno_text(e, text, sizeof text));
+    errno = error;
+    return pici_why(reason, PICI_E_IO, state->name, "tensor %s: %s", pici_quote(name, tensor->name, tensor->name_bytes),
+                    pici_errno_text(error, text, sizeof text));
 }
 
-void pici_state_swap(bool big_endian, size_t width, void *buf, size_t bytes)
+void pici_state_swap(bool big_endian, size_t width, void *buffer, size_t bytes)
 {
     if (big_endian != PICI_BIG_ENDIAN)
-        swap_elements(buf, bytes, width);
+        swap_elements(buffer, bytes, width);
 }
 
-enum pici_state_type pici_state_get_type(const struct pici_state *s)
+enum pici_state_type pici_state_get_type(const struct pici_state *state)
 {
-    return s->type;
+    return state->type;
 }
 
-enum pici_status pici_state_hash(struct pici_state *s, uint64_t *bytes, uint64_t *hash, char *why)
+enum pici_status pici_state_hash(struct pici_state *state, uint64_t *bytes, uint64_t *hash, char *reason)
 {
-    struct pici_xxh64 h;
+    struct pici_xxh64 running;
     enum pici_status status = PICI_OK;
-    if (why)
-        why[0] = 0;
-    if (!s || !bytes || !hash)
+    if (reason)
+        reason[0] = 0;
+    if (!state || !bytes || !hash)
         return PICI_E_ARG;
     uint8_t *const piece = malloc(PIECE);
     if (!piece)
-        return pici_why(why, PICI_E_NOMEM, s->name, "out of memory for a piece of it");
-    pici_xxh64_init(&h, 0);
-    pici_xxh64_update(&h, s->head, s->head_len);
-    *bytes = s->head_len;
-    for (size_t i = 0; i < s->n && !status; i++) {
-        const struct state_tensor *const t = &s->tensor[i];
-        *bytes += t->bytes;
-        for (uint64_t at = 0, n; at < t->bytes && !status; at += n) {
-            n = t->bytes - at < PIECE ? t->bytes - at : PIECE;
-            status = pici_state_read(s, t, at, piece, (size_t)n, why);
+        return pici_why(reason, PICI_E_NOMEM, state->name, "out of memory for a piece of it");
+    pici_xxh64_init(&running, 0);
+    pici_xxh64_update(&running, state->head, state->head_bytes);
+    *bytes = state->head_bytes;
+    for (size_t i = 0; i < state->count && !status; i++) {
+        const struct state_tensor *const tensor = &state->tensors[i];
+        *bytes += tensor->bytes;
+        for (uint64_t offset = 0, count; offset < tensor->bytes && !status; offset += count) {
+            count = tensor->bytes - offset < PIECE ? tensor->bytes - offset : PIECE;
+            status = pici_state_read(state, tensor, offset, piece, (size_t)count, reason);
             if (!status)
-                pici_xxh64_update(&h, piece, (size_t)n);
+                pici_xxh64_update(&running, piece, (size_t)count);
         }
     }
-    *hash = pici_xxh64_digest(&h);
+    *hash = pici_xxh64_digest(&running);
     free(piece);
     return status;
 }
 
-void pici_state_free(struct pici_state *s)
+void pici_state_free(struct pici_state *state)
 {
-    if (!s)
+    if (!state)
         return;
-    for (size_t i = 0; i < s->n; i++)
-        free(s->tensor[i].shape);
-    free(s->tensor);
-    free(s->by_name);
-    free(s->name);
-    free(s->head);
-    if (s->fd >= 0)
-        close(s->fd);
-    free(s);
+    for (size_t i = 0; i < state->count; i++)
+        free(state->tensors[i].shape);
+    free(state->tensors);
+    free(state->by_name);
+    free(state->name);
+    free(state->head);
+    if (state->fd >= 0)
+        close(state->fd);
+    free(state);
 }

@@ -26,12 +26,12 @@ enum { JSON_MAX_DEPTH = 64 }; /* objects and arrays inside one another; deeper i
 
 struct json_token {
     enum json_type type;
-    size_t start, len; /* in the text; of strings and keys, what is between the quotes */
+    size_t start, size; /* in the text; of strings and keys, what is between the quotes */
 };
 
 struct json {
     const uint8_t *text;
-    size_t len, pos;
+    size_t size, position;
     uint64_t in_array; /* bit d: the container at depth d + 1 is an array */
     unsigned depth;    /* containers that are open */
     uint8_t expect;    /* internal: what may come next */
@@ -39,9 +39,9 @@ struct json {
     struct parse_error *error;
 };
 
-/* Start at the beginning of text [len bytes], which must outlive the tokens. base: its offset in the file, for
+/* Start at the beginning of text [size bytes], which must outlive the tokens. base: its offset in the file, for
  * errors. */
-void pici_json_init(struct json *, const void *text, size_t len, uint64_t base, struct parse_error *error);
+void pici_json_init(struct json *, const void *text, size_t size, uint64_t base, struct parse_error *error);
 
 /* The next token. A container is a begin token, its keys and values, and an end token. Commas and colons are checked
  * and are no tokens. */

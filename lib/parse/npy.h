@@ -53,20 +53,20 @@ struct npy {
 };
 
 /* How many bytes the header has.
- *   first [len bytes]  the beginning of the file, len >= NPY_PREFIX_BYTES unless the file is shorter (an error)
+ *   first [size bytes]  the beginning of the file, size >= NPY_PREFIX_BYTES unless the file is shorter (an error)
  *   need  out          length of the header, prefix included: data_offset. At most NPY_MAX_HEADER_BYTES
- * False, with *err set: not a .npy file, a version other than 1.0, 2.0, 3.0, or a header above the limit. */
-bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
+ * False, with *error set: not a .npy file, a version other than 1.0, 2.0, 3.0, or a header above the limit. */
+bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t size, struct parse_error *error);
 
 /* Parse a header.
- *   head [len bytes]  the beginning of the file, as long as npy_header_bytes says; later bytes are ignored
+ *   head [size bytes]  the beginning of the file, as long as npy_header_bytes says; later bytes are ignored
  *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
  *                     data_bytes bytes follow, and keep what comes after them)
- * False, with *err set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data exceed
+ * False, with *error set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data exceed
  * 2^63 bytes, a file too short for its shape. This is stricter than NumPy, which uses Python's parser, about spellings
  * that no known writer uses (hexadecimal numbers, dtype names as 'float32', duplicate keys). It is laxer in
  * two points: names of fields may be equal, and long doubles of other machines are accepted. */
-bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t len, uint64_t file_bytes, struct parse_error *err);
+bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t size, uint64_t file_bytes, struct parse_error *error);
 
 /* A type as 'descr' has it. */
 struct npy_type {
@@ -76,18 +76,18 @@ struct npy_type {
     bool plain;             /* as in struct npy */
 };
 
-/* Parse a type: the literal [len bytes], with quotes or brackets, as UTF-8, and nothing else. False: it is none, or out
- * of memory. */
-bool pici_npy_type(struct npy_type *, const char *literal, size_t len);
+/* Parse a type: the literal [size bytes], with quotes or brackets, as UTF-8, and nothing else. False: it is none, or
+ * out of memory. */
+bool pici_npy_type(struct npy_type *, const char *literal, size_t size);
 
 /* Write a header for elements of such a type, which are little-endian unless it is a structure or of single bytes.
- * shape counts items. New memory of *len bytes, or NULL: it is no type, or out of memory. */
-char *pici_npy_typed_header(size_t *len, const char *literal, size_t literal_len, bool fortran_order,
+ * shape counts items. New memory of *size bytes, or NULL: it is no type, or out of memory. */
+char *pici_npy_typed_header(size_t *size, const char *literal, size_t literal_len, bool fortran_order,
                             const uint64_t *shape, unsigned rank);
 
-/* The literal of a header that pici_npy_parse has accepted, as UTF-8, in new memory of *len bytes. NULL: out of
+/* The literal of a header that pici_npy_parse has accepted, as UTF-8, in new memory of *size bytes. NULL: out of
  * memory. */
-char *pici_npy_literal(size_t *len, const uint8_t *head, const struct npy *);
+char *pici_npy_literal(size_t *size, const uint8_t *head, const struct npy *);
 
 enum { NPY_WRITE_RANK = 32, NPY_WRITE_ROOM = 1024 };
 
@@ -97,7 +97,7 @@ enum npy_meaning { NPY_NUMBER, NPY_BOOL, NPY_COMPLEX, NPY_OTHER };
 
 /* The meaning of elements of a dtype, by what the original file calls their type: a descr of NumPy, or a word of
  * safetensors or of torch. NPY_NUMBER if NumPy has no such type. */
-enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t len, enum pici_dtype);
+enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t size, enum pici_dtype);
 
 /* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions, which
  * counts complex numbers, not their parts; returns its length. NumPy has no names for bf16 and f8; they become V2 and

@@ -5,85 +5,85 @@
 #include <stdio.h>
 #include <string.h>
 
-char *pici_parse_printable(char *out, size_t cap, const void *text, size_t len)
+char *pici_parse_printable(char *out, size_t capacity, const void *text, size_t size)
 {
     static const char hex[] = "0123456789abcdef";
-    const uint8_t *p = text;
-    size_t n = 0;
+    const uint8_t *next = text;
+    size_t count = 0;
     size_t room = 0; /* the last position in out where "..." still fits */
-    for (size_t i = 0; i < len; i++) {
-        bool plain = p[i] >= 0x20 && p[i] < 0x7f;
+    for (size_t i = 0; i < size; i++) {
+        bool plain = next[i] >= 0x20 && next[i] < 0x7f;
         size_t want = plain ? 1 : 4;
-        if (n + 4 <= cap)
-            room = n;
-        if (n + want >= cap) {
+        if (count + 4 <= capacity)
+            room = count;
+        if (count + want >= capacity) {
             memcpy(out + room, "...", 4);
             return out;
         }
         if (plain) {
-            out[n] = (char)p[i];
+            out[count] = (char)next[i];
         } else {
-            memcpy(out + n, "\\x", 2);
-            out[n + 2] = hex[p[i] >> 4];
-            out[n + 3] = hex[p[i] & 15];
+            memcpy(out + count, "\\x", 2);
+            out[count + 2] = hex[next[i] >> 4];
+            out[count + 3] = hex[next[i] & 15];
         }
-        n += want;
+        count += want;
     }
-    out[n] = '\0';
+    out[count] = '\0';
     return out;
 }
 
-bool pici_parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...)
+bool pici_parse_fail(struct parse_error *error, uint64_t offset, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    err->offset = offset;
-    vsnprintf(err->what, sizeof err->what, format, args);
+    error->offset = offset;
+    vsnprintf(error->what, sizeof error->what, format, args);
     va_end(args);
     return false;
 }
 
-size_t pici_parse_utf8(const uint8_t *p, const uint8_t *end)
+size_t pici_parse_utf8(const uint8_t *text, const uint8_t *end)
 {
     /* The range of the second byte depends on the first; it excludes overlong forms, surrogates and too large
      * values. */
-    uint8_t low = 0x80, high = 0xbf;
-    size_t n;
-    if (p[0] < 0x80) {
+    uint8_t least = 0x80, high = 0xbf;
+    size_t count;
+    if (text[0] < 0x80) {
         return 1;
-    } else if (p[0] >= 0xc2 && p[0] <= 0xdf) {
-        n = 2;
-    } else if (p[0] >= 0xe0 && p[0] <= 0xef) {
-        n = 3;
-        low = p[0] == 0xe0 ? 0xa0 : low;
-        high = p[0] == 0xed ? 0x9f : high;
-    } else if (p[0] >= 0xf0 && p[0] <= 0xf4) {
-        n = 4;
-        low = p[0] == 0xf0 ? 0x90 : low;
-        high = p[0] == 0xf4 ? 0x8f : high;
+    } else if (text[0] >= 0xc2 && text[0] <= 0xdf) {
+        count = 2;
+    } else if (text[0] >= 0xe0 && text[0] <= 0xef) {
+        count = 3;
+        least = text[0] == 0xe0 ? 0xa0 : least;
+        high = text[0] == 0xed ? 0x9f : high;
+    } else if (text[0] >= 0xf0 && text[0] <= 0xf4) {
+        count = 4;
+        least = text[0] == 0xf0 ? 0x90 : least;
+        high = text[0] == 0xf4 ? 0x8f : high;
     } else {
         return 0;
     }
-    if ((size_t)(end - p) < n || p[1] < low || p[1] > high)
+    if ((size_t)(end - text) < count || text[1] < least || text[1] > high)
         return 0;
-    for (size_t i = 2; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80)
+    for (size_t i = 2; i < count; i++)
+        if ((text[i] & 0xc0) != 0x80)
             return 0;
-    return n;
+    return count;
 }
 
-size_t pici_parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c)
+size_t pici_parse_char(const uint8_t *text, const uint8_t *end, uint32_t *code_point)
 {
-    const size_t n = pici_parse_utf8(p, end);
-    if (n == 0)
+    const size_t count = pici_parse_utf8(text, end);
+    if (count == 0)
         return 0;
-    *c = n == 1 ? p[0] : p[0] & (0x7fu >> n);
-    for (size_t i = 1; i < n; i++)
-        *c = *c << 6 | (p[i] & 0x3f);
-    return n;
+    *code_point = count == 1 ? text[0] : text[0] & (0x7fu >> count);
+    for (size_t i = 1; i < count; i++)
+        *code_point = *code_point << 6 | (text[i] & 0x3f);
+    return count;
 }
 
-bool pici_parse_hidden(uint32_t c)
+bool pici_parse_hidden(uint32_t code_point)
 {
     /* Unicode's general categories Cc, Cf, Zl and Zp, what has Default_Ignorable_Code_Point, and noncharacters. */
     static const struct {
@@ -96,10 +96,10 @@ bool pici_parse_hidden(uint32_t c)
         {0xffa0, 0xffa0},   {0xfff0, 0xfffb},   {0x110bd, 0x110bd}, {0x110cd, 0x110cd}, {0x13430, 0x1343f},
         {0x1bca0, 0x1bca3}, {0x1d173, 0x1d17a}, {0xe0000, 0xe0fff},
     };
-    if ((c & 0xfffe) == 0xfffe) /* the last two of each plane */
+    if ((code_point & 0xfffe) == 0xfffe) /* the last two of each plane */
         return true;
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && ranges[i].first <= c; i++)
-        if (c <= ranges[i].last)
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges && ranges[i].first <= code_point; i++)
+        if (code_point <= ranges[i].last)
             return true;
     return false;
 }

@@ -17,8 +17,8 @@ struct parse_error {
 };
 
 /* Write untrusted text to out, for a message or a table: printable ASCII unchanged, other bytes as \xNN. Text that does
- * not fit is cut and ends in "...". NUL-terminated; cap must be at least 8. Returns out. */
-char *pici_parse_printable(char *out, size_t cap, const void *text, size_t len);
+ * not fit is cut and ends in "...". NUL-terminated; capacity must be at least 8. Returns out. */
+char *pici_parse_printable(char *out, size_t capacity, const void *text, size_t size);
 
 /* Fill *err, with a message as of printf. Untrusted text must have passed parse_printable. Returns false. */
 #ifdef __GNUC__
@@ -42,16 +42,16 @@ static inline bool parse_mul(uint64_t *product, uint64_t a, uint64_t b, uint64_t
     return true;
 }
 
-/* The length of the UTF-8 sequence at p, end - p >= 1. 0 if it is not valid, as overlong forms, surrogates and values
- * above U+10FFFF are not. */
-size_t pici_parse_utf8(const uint8_t *p, const uint8_t *end);
+/* The length of the UTF-8 sequence at text, end - text >= 1. 0 if it is not valid, as overlong forms, surrogates and
+ * values above U+10FFFF are not. */
+size_t pici_parse_utf8(const uint8_t *text, const uint8_t *end);
 
-/* The same; also decodes the sequence to *c, unless the result is 0. */
-size_t pici_parse_char(const uint8_t *p, const uint8_t *end, uint32_t *c);
+/* The same; also decodes the sequence to *code_point, unless the result is 0. */
+size_t pici_parse_char(const uint8_t *text, const uint8_t *end, uint32_t *code_point);
 
 /* Whether a code point is invisible or changes how other text looks: controls (C0, DEL, C1), separators of lines and
  * paragraphs, format characters such as those that change the direction of writing, characters without a glyph, and
  * noncharacters. They must be escaped where untrusted text is shown. */
-bool pici_parse_hidden(uint32_t c);
+bool pici_parse_hidden(uint32_t code_point);
 
 #endif

@@ -32,336 +32,348 @@ struct key {
 
 struct keys {
     struct key *list;
-    size_t count, cap;
+    size_t count, capacity;
 };
 
 struct parser {
     struct json json;
-    struct parse_error *err;
+    struct parse_error *error;
     struct safetensors *out;
     struct keys tensors, metadata;
     char *names_end; /* out->names is used up to here; it has room for all keys of the text */
-    size_t tensors_cap, shapes_count, shapes_cap;
+    size_t tensors_capacity, shapes_count, shapes_capacity;
 };
 
-bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err)
+bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t size, struct parse_error *error)
 {
-    uint64_t n = 0;
-    if (len < SAFETENSORS_PREFIX_BYTES)
-        return pici_parse_fail(err, len, "the file ends inside the length of the header");
+    uint64_t count = 0;
+    if (size < SAFETENSORS_PREFIX_BYTES)
+        return pici_parse_fail(error, size, "the file ends inside the length of the header");
     for (int i = SAFETENSORS_PREFIX_BYTES; i-- > 0;)
-        n = n << 8 | first[i];
-    if (n > SAFETENSORS_MAX_HEADER_TEXT)
-        return pici_parse_fail(err, 0, "a header of %" PRIu64 " bytes, above the limit of %d", n,
+        count = count << 8 | first[i];
+    if (count > SAFETENSORS_MAX_HEADER_TEXT)
+        return pici_parse_fail(error, 0, "a header of %" PRIu64 " bytes, above the limit of %d", count,
                                SAFETENSORS_MAX_HEADER_TEXT);
-    *need = SAFETENSORS_PREFIX_BYTES + n;
+    *need = SAFETENSORS_PREFIX_BYTES + count;
     return true;
 }
 
 /* Makes room for one more than count elements of each bytes. Returns array, perhaps moved; NULL: out of memory. */
-static void *grow(void *array, size_t count, size_t *cap, size_t each)
+static void *grow(void *array, size_t count, size_t *capacity, size_t each)
 {
     uint64_t bytes;
-    if (count < *cap)
+    if (count < *capacity)
         return array;
-    size_t more = *cap ? 2 * *cap : 8;
+    size_t more = *capacity ? 2 * *capacity : 8;
     if (!parse_mul(&bytes, more, each, SIZE_MAX))
         return NULL;
-    void *p = realloc(array, (size_t)bytes);
-    if (p)
-        *cap = more;
-    return p;
+    void *grown = realloc(array, (size_t)bytes);
+    if (grown)
+        *capacity = more;
+    return grown;
 }
 
 /* The offset of a token in the file. */
-static uint64_t place(struct json_token t)
+static uint64_t place(struct json_token token)
 {
-    return SAFETENSORS_PREFIX_BYTES + t.start;
+    return SAFETENSORS_PREFIX_BYTES + token.start;
 }
 
-static bool no_memory(struct parser *p, uint64_t offset)
+static bool no_memory(struct parser *parser, uint64_t offset)
 {
-    return pici_parse_fail(p->err, offset, "out of memory for the tensors of the header");
+    return pici_parse_fail(parser->error, offset, "out of memory for the tensors of the header");
 }
 
 /* Appends a key, with its escapes resolved and a NUL. */
-static bool add_key(struct parser *p, struct keys *keys, struct json_token t)
+static bool add_key(struct parser *parser, struct keys *keys, struct json_token token)
 {
-    struct key *list = grow(keys->list, keys->count, &keys->cap, sizeof *list);
+    struct key *list = grow(keys->list, keys->count, &keys->capacity, sizeof *list);
     if (!list)
-        return no_memory(p, place(t));
+        return no_memory(parser, place(token));
     keys->list = list;
-    struct key *k = &list[keys->count++];
-    *k = (struct key){p->names_end, pici_json_string(&p->json, t, p->names_end), place(t) - 1};
-    p->names_end += k->bytes;
-    *p->names_end++ = '\0';
+    struct key *key = &list[keys->count++];
+    *key = (struct key){parser->names_end, pici_json_string(&parser->json, token, parser->names_end), place(token) - 1};
+    parser->names_end += key->bytes;
+    *parser->names_end++ = '\0';
     return true;
 }
 
-static int by_name(const void *a, const void *b)
+static int by_name(const void *left, const void *right)
 {
-    const struct key *x = a, *y = b;
-    int c = memcmp(x->name, y->name, x->bytes < y->bytes ? x->bytes : y->bytes);
-    if (c)
-        return c;
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? -1 : 1;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
+    const struct key *first = left, *second = right;
+    int order = memcmp(first->name, second->name, first->bytes < second->bytes ? first->bytes : second->bytes);
+    if (order)
+        return order;
+    if (first->bytes != second->bytes)
+        return first->bytes < second->bytes ? -1 : 1;
+    return first->offset < second->offset ? -1 : first->offset > second->offset;
 }
 
 /* Sorts the keys. Of duplicates, reports the one that comes first in the text. */
-static bool no_duplicates(struct parser *p, struct keys *keys)
+static bool no_duplicates(struct parser *parser, struct keys *keys)
 {
     const struct key *worst = NULL;
     char name[64];
     if (keys->count)
         qsort(keys->list, keys->count, sizeof *keys->list, by_name);
     for (size_t i = 1; i < keys->count; i++) {
-        const struct key *k = &keys->list[i];
-        if (k[-1].bytes == k->bytes && memcmp(k[-1].name, k->name, k->bytes) == 0 &&
-            (!worst || k->offset < worst->offset))
-            worst = k;
+        const struct key *key = &keys->list[i];
+        if (key[-1].bytes == key->bytes && memcmp(key[-1].name, key->name, key->bytes) == 0 &&
+            (!worst || key->offset < worst->offset))
+            worst = key;
     }
     if (worst)
-        return pici_parse_fail(p->err, worst->offset, "duplicate key '%s'",
+        return pici_parse_fail(parser->error, worst->offset, "duplicate key '%s'",
                                pici_parse_printable(name, sizeof name, worst->name, worst->bytes));
     return true;
 }
 
-static bool parse_metadata(struct parser *p)
+static bool parse_metadata(struct parser *parser)
 {
-    struct json_token t;
-    t = pici_json_next(&p->json);
-    if (t.type == JSON_ERROR || t.type == JSON_NULL)
-        return t.type == JSON_NULL;
-    if (t.type != JSON_OBJECT)
-        return pici_parse_fail(p->err, place(t), "'__metadata__' is not an object");
-    while (pici_json_key(&p->json, &t))
-        if (!add_key(p, &p->metadata, t) ||
-            !pici_json_expect(&p->json, JSON_STRING, "a value in '__metadata__' is not a string", &t))
+    struct json_token token;
+    token = pici_json_next(&parser->json);
+    if (token.type == JSON_ERROR || token.type == JSON_NULL)
+        return token.type == JSON_NULL;
+    if (token.type != JSON_OBJECT)
+        return pici_parse_fail(parser->error, place(token), "'__metadata__' is not an object");
+    while (pici_json_key(&parser->json, &token))
+        if (!add_key(parser, &parser->metadata, token) ||
+            !pici_json_expect(&parser->json, JSON_STRING, "a value in '__metadata__' is not a string", &token))
             return false;
-    return t.type == JSON_OBJECT_END;
+    return token.type == JSON_OBJECT_END;
 }
 
-static bool parse_dtype(struct parser *p, const struct source_dtype **d)
+static bool parse_dtype(struct parser *parser, const struct source_dtype **source)
 {
-    struct json_token t;
+    struct json_token token;
     char text[40];
-    if (!pici_json_expect(&p->json, JSON_STRING, "'dtype' is not a string", &t))
+    if (!pici_json_expect(&parser->json, JSON_STRING, "'dtype' is not a string", &token))
         return false;
     for (size_t i = 0; i < sizeof source_dtypes / sizeof *source_dtypes; i++) {
-        *d = &source_dtypes[i];
-        if (pici_json_is(&p->json, t, (*d)->name))
+        *source = &source_dtypes[i];
+        if (pici_json_is(&parser->json, token, (*source)->name))
             return true;
     }
-    return pici_parse_fail(p->err, place(t), "unknown dtype '%s'",
-                           pici_parse_printable(text, sizeof text, p->json.text + t.start, t.len));
+    return pici_parse_fail(parser->error, place(token), "unknown dtype '%s'",
+                           pici_parse_printable(text, sizeof text, parser->json.text + token.start, token.size));
 }
 
-static bool parse_shape(struct parser *p, struct safetensors_tensor *tensor, uint64_t *offset)
+static bool parse_shape(struct parser *parser, struct safetensors_tensor *tensor, uint64_t *offset)
 {
-    struct json_token t;
-    struct safetensors *out = p->out;
-    if (!pici_json_expect(&p->json, JSON_ARRAY, "'shape' is not an array", &t))
+    struct json_token token;
+    struct safetensors *out = parser->out;
+    if (!pici_json_expect(&parser->json, JSON_ARRAY, "'shape' is not an array", &token))
         return false;
-    *offset = place(t);
+    *offset = place(token);
     tensor->items = 1;
     for (tensor->rank = 0;; tensor->rank++) {
-        uint64_t n;
-        t = pici_json_next(&p->json);
-        if (t.type == JSON_ARRAY_END)
+        uint64_t count;
+        token = pici_json_next(&parser->json);
+        if (token.type == JSON_ARRAY_END)
             return true;
-        if (t.type == JSON_ERROR)
+        if (token.type == JSON_ERROR)
             return false;
-        if (!pici_json_u64(&p->json, t, &n))
-            return pici_parse_fail(p->err, place(t), "a dimension in 'shape' is not an unsigned 64-bit integer");
-        if (!parse_mul(&tensor->items, tensor->items, n, UINT64_MAX))
-            return pici_parse_fail(p->err, place(t), "the product of 'shape' overflows");
-        uint64_t *shapes = grow(out->shapes, p->shapes_count, &p->shapes_cap, sizeof *shapes);
+        if (!pici_json_u64(&parser->json, token, &count))
+            return pici_parse_fail(parser->error, place(token),
+                                   "a dimension in 'shape' is not an unsigned 64-bit integer");
+        if (!parse_mul(&tensor->items, tensor->items, count, UINT64_MAX))
+            return pici_parse_fail(parser->error, place(token), "the product of 'shape' overflows");
+        uint64_t *shapes = grow(out->shapes, parser->shapes_count, &parser->shapes_capacity, sizeof *shapes);
         if (!shapes)
-            return no_memory(p, place(t));
+            return no_memory(parser, place(token));
         out->shapes = shapes;
-        shapes[p->shapes_count++] = n;
+        shapes[parser->shapes_count++] = count;
     }
 }
 
-static bool parse_offsets(struct parser *p, struct safetensors_tensor *tensor, uint64_t *offset)
+static bool parse_offsets(struct parser *parser, struct safetensors_tensor *tensor, uint64_t *offset)
 {
-    struct json_token t;
+    struct json_token token;
     uint64_t pair[2];
-    if (!pici_json_expect(&p->json, JSON_ARRAY, "'data_offsets' is not an array", &t))
+    if (!pici_json_expect(&parser->json, JSON_ARRAY, "'data_offsets' is not an array", &token))
         return false;
-    *offset = place(t);
+    *offset = place(token);
     for (int i = 0; i < 2; i++) {
-        t = pici_json_next(&p->json);
-        if (t.type == JSON_ERROR)
+        token = pici_json_next(&parser->json);
+        if (token.type == JSON_ERROR)
             return false;
-        if (!pici_json_u64(&p->json, t, &pair[i]))
-            return pici_parse_fail(p->err, place(t), "'data_offsets' is not two unsigned 64-bit integers");
+        if (!pici_json_u64(&parser->json, token, &pair[i]))
+            return pici_parse_fail(parser->error, place(token), "'data_offsets' is not two unsigned 64-bit integers");
     }
-    if (!pici_json_expect(&p->json, JSON_ARRAY_END, "'data_offsets' has more than two numbers", &t))
+    if (!pici_json_expect(&parser->json, JSON_ARRAY_END, "'data_offsets' has more than two numbers", &token))
         return false;
     if (pair[0] > pair[1])
-        return pici_parse_fail(p->err, *offset, "'data_offsets' ends before it begins");
+        return pici_parse_fail(parser->error, *offset, "'data_offsets' ends before it begins");
     /* all sums of offsets and file positions stay below 2^63 */
-    if (pair[1] > (uint64_t)INT64_MAX - p->out->data_offset)
-        return pici_parse_fail(p->err, *offset, "'data_offsets' overflows");
-    tensor->begin = p->out->data_offset + pair[0];
-    tensor->end = p->out->data_offset + pair[1];
+    if (pair[1] > (uint64_t)INT64_MAX - parser->out->data_offset)
+        return pici_parse_fail(parser->error, *offset, "'data_offsets' overflows");
+    tensor->begin = parser->out->data_offset + pair[0];
+    tensor->end = parser->out->data_offset + pair[1];
     return true;
 }
 
 /* Takes the value of a key that means nothing here. */
-static bool skip_value(struct parser *p)
+static bool skip_value(struct parser *parser)
 {
     unsigned open = 0;
     do {
-        const struct json_token t = pici_json_next(&p->json);
-        if (t.type == JSON_ERROR)
+        const struct json_token token = pici_json_next(&parser->json);
+        if (token.type == JSON_ERROR)
             return false;
-        open += t.type == JSON_OBJECT || t.type == JSON_ARRAY;
-        open -= t.type == JSON_OBJECT_END || t.type == JSON_ARRAY_END;
+        open += token.type == JSON_OBJECT || token.type == JSON_ARRAY;
+        open -= token.type == JSON_OBJECT_END || token.type == JSON_ARRAY_END;
     } while (open);
     return true;
 }
 
-static bool parse_tensor(struct parser *p, const struct key *key)
+static bool parse_tensor(struct parser *parser, const struct key *key)
 {
     enum { DTYPE = 1, SHAPE = 2, OFFSETS = 4, ALL = 7 };
-    const struct source_dtype *d = NULL;
-    struct safetensors_tensor *tensors = grow(p->out->tensors, p->out->count, &p->tensors_cap, sizeof *p->out->tensors);
-    struct json_token t;
+    const struct source_dtype *source = NULL;
+    struct safetensors_tensor *tensors =
+        grow(parser->out->tensors, parser->out->count, &parser->tensors_capacity, sizeof *parser->out->tensors);
+    struct json_token token;
     uint64_t shape_offset = 0, data_offset = 0, bits = 0;
     unsigned seen = 0;
     char text[64];
     if (!tensors)
-        return no_memory(p, key->offset);
-    p->out->tensors = tensors;
-    struct safetensors_tensor *tensor = &tensors[p->out->count++];
+        return no_memory(parser, key->offset);
+    parser->out->tensors = tensors;
+    struct safetensors_tensor *tensor = &tensors[parser->out->count++];
     *tensor = (struct safetensors_tensor){.name = key->name, .name_bytes = key->bytes, .header_offset = key->offset};
-    if (!pici_json_expect(&p->json, JSON_OBJECT, "a tensor that is not an object", &t))
+    if (!pici_json_expect(&parser->json, JSON_OBJECT, "a tensor that is not an object", &token))
         return false;
-    while (pici_json_key(&p->json, &t)) {
-        unsigned which = pici_json_is(&p->json, t, "dtype")          ? DTYPE
-                         : pici_json_is(&p->json, t, "shape")        ? SHAPE
-                         : pici_json_is(&p->json, t, "data_offsets") ? OFFSETS
-                                                                     : 0;
-        if (which == 0 && !skip_value(p))
+    while (pici_json_key(&parser->json, &token)) {
+        unsigned which = 0;
+        if (pici_json_is(&parser->json, token, "dtype"))
+            which = DTYPE;
+        else if (pici_json_is(&parser->json, token, "shape"))
+            which = SHAPE;
+        else if (pici_json_is(&parser->json, token, "data_offsets"))
+            which = OFFSETS;
+        if (which == 0 && !skip_value(parser))
             return false;
         if (which == 0)
             continue;
         if (seen & which)
-            return pici_parse_fail(p->err, place(t) - 1, "duplicate key '%s' in a tensor",
-                                   pici_parse_printable(text, sizeof text, p->json.text + t.start, t.len));
+            return pici_parse_fail(
+                parser->error, place(token) - 1, "duplicate key '%s' in a tensor",
+                pici_parse_printable(text, sizeof text, parser->json.text + token.start, token.size));
         seen |= which;
-        bool ok = which == DTYPE   ? parse_dtype(p, &d)
-                  : which == SHAPE ? parse_shape(p, tensor, &shape_offset)
-                                   : parse_offsets(p, tensor, &data_offset);
-        if (!ok)
+        bool good = false;
+        switch (which) {
+        case DTYPE: good = parse_dtype(parser, &source); break;
+        case SHAPE: good = parse_shape(parser, tensor, &shape_offset); break;
+        default: good = parse_offsets(parser, tensor, &data_offset); break;
+        }
+        if (!good)
             return false;
     }
-    if (t.type == JSON_ERROR)
+    if (token.type == JSON_ERROR)
         return false;
     if (seen != ALL)
-        return pici_parse_fail(p->err, place(t), "a tensor without '%s'",
+        return pici_parse_fail(parser->error, place(token), "a tensor without '%s'",
                                seen & DTYPE ? seen & SHAPE ? "data_offsets" : "shape" : "dtype");
-    if (!parse_mul(&bits, tensor->items, d->bits, UINT64_MAX))
-        return pici_parse_fail(p->err, shape_offset, "the size of 'shape' in %s overflows", d->name);
+    if (!parse_mul(&bits, tensor->items, source->bits, UINT64_MAX))
+        return pici_parse_fail(parser->error, shape_offset, "the size of 'shape' in %s overflows", source->name);
     if (bits % 8)
-        return pici_parse_fail(p->err, shape_offset, "'shape' in %s is not a whole number of bytes", d->name);
+        return pici_parse_fail(parser->error, shape_offset, "'shape' in %s is not a whole number of bytes",
+                               source->name);
     if (bits / 8 != tensor->end - tensor->begin)
-        return pici_parse_fail(p->err, data_offset,
+        return pici_parse_fail(parser->error, data_offset,
                                "'data_offsets' spans %" PRIu64 " bytes, 'shape' in %s needs %" PRIu64,
-                               tensor->end - tensor->begin, d->name, bits / 8);
-    tensor->source_dtype = d->name;
-    tensor->dtype = (enum pici_dtype)d->dtype;
-    tensor->item_elements = d->item_elements;
-    tensor->count = d->item_elements ? tensor->items * d->item_elements : bits / 8;
+                               tensor->end - tensor->begin, source->name, bits / 8);
+    tensor->source_dtype = source->name;
+    tensor->dtype = (enum pici_dtype)source->dtype;
+    tensor->item_elements = source->item_elements;
+    tensor->count = source->item_elements ? tensor->items * source->item_elements : bits / 8;
     return true;
 }
 
-static bool parse_header(struct parser *p)
+static bool parse_header(struct parser *parser)
 {
-    struct json_token t;
-    if (!pici_json_expect(&p->json, JSON_OBJECT, "the header is not a JSON object", &t))
+    struct json_token token;
+    if (!pici_json_expect(&parser->json, JSON_OBJECT, "the header is not a JSON object", &token))
         return false;
-    while (pici_json_key(&p->json, &t))
-        if (!add_key(p, &p->tensors, t) ||
-            !(pici_json_is(&p->json, t, "__metadata__") ? parse_metadata(p)
-                                                        : parse_tensor(p, &p->tensors.list[p->tensors.count - 1])))
+    while (pici_json_key(&parser->json, &token))
+        if (!add_key(parser, &parser->tensors, token) ||
+            !(pici_json_is(&parser->json, token, "__metadata__")
+                  ? parse_metadata(parser)
+                  : parse_tensor(parser, &parser->tensors.list[parser->tensors.count - 1])))
             return false;
-    return t.type == JSON_OBJECT_END && pici_json_expect(&p->json, JSON_END, "", &t) &&
-           no_duplicates(p, &p->metadata) && no_duplicates(p, &p->tensors);
+    return token.type == JSON_OBJECT_END && pici_json_expect(&parser->json, JSON_END, "", &token) &&
+           no_duplicates(parser, &parser->metadata) && no_duplicates(parser, &parser->tensors);
 }
 
-static int by_data(const void *a, const void *b)
+static int by_data(const void *left, const void *right)
 {
-    const struct safetensors_tensor *x = a, *y = b;
-    if (x->begin != y->begin)
-        return x->begin < y->begin ? -1 : 1;
-    if (x->end != y->end)
-        return x->end < y->end ? -1 : 1;
-    return x->header_offset < y->header_offset ? -1 : x->header_offset > y->header_offset;
+    const struct safetensors_tensor *first = left, *second = right;
+    if (first->begin != second->begin)
+        return first->begin < second->begin ? -1 : 1;
+    if (first->end != second->end)
+        return first->end < second->end ? -1 : 1;
+    return first->header_offset < second->header_offset ? -1 : first->header_offset > second->header_offset;
 }
 
 /* Checks that the tensors' data leave no gap, do not overlap and end with the file. */
-static bool check_layout(struct safetensors *out, uint64_t file_bytes, struct parse_error *err)
+static bool check_layout(struct safetensors *out, uint64_t file_bytes, struct parse_error *error)
 {
     char name[64];
     uint64_t end = out->data_offset;
     if (out->count)
         qsort(out->tensors, out->count, sizeof *out->tensors, by_data);
     for (size_t i = 0; i < out->count; i++) {
-        const struct safetensors_tensor *t = &out->tensors[i];
-        if (t->begin != end)
-            return pici_parse_fail(err, t->header_offset, "the data of tensor '%s' %s",
-                                   pici_parse_printable(name, sizeof name, t->name, t->name_bytes),
-                                   t->begin > end ? "leave a hole before them" : "overlap those of another");
-        end = t->end;
+        const struct safetensors_tensor *tensor = &out->tensors[i];
+        if (tensor->begin != end)
+            return pici_parse_fail(error, tensor->header_offset, "the data of tensor '%s' %s",
+                                   pici_parse_printable(name, sizeof name, tensor->name, tensor->name_bytes),
+                                   tensor->begin > end ? "leave a hole before them" : "overlap those of another");
+        end = tensor->end;
     }
     out->file_bytes = end;
     if (file_bytes == UINT64_MAX || file_bytes == end)
         return true;
     if (file_bytes < end)
-        return pici_parse_fail(err, file_bytes, "the file ends %" PRIu64 " bytes before the last tensor does",
+        return pici_parse_fail(error, file_bytes, "the file ends %" PRIu64 " bytes before the last tensor does",
                                end - file_bytes);
-    return pici_parse_fail(err, end, "%" PRIu64 " bytes that belong to no tensor", file_bytes - end);
+    return pici_parse_fail(error, end, "%" PRIu64 " bytes that belong to no tensor", file_bytes - end);
 }
 
-bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len, uint64_t file_bytes,
-                            struct parse_error *err)
+bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t size, uint64_t file_bytes,
+                            struct parse_error *error)
 {
-    struct parser p = {.err = err, .out = out};
+    struct parser parser = {.error = error, .out = out};
     *out = (struct safetensors){0};
-    if (!pici_safetensors_header_bytes(&out->data_offset, head, len, err))
+    if (!pici_safetensors_header_bytes(&out->data_offset, head, size, error))
         return false;
-    if (len < out->data_offset || file_bytes < out->data_offset)
-        return pici_parse_fail(err, len < file_bytes ? len : file_bytes, "the file ends inside the header");
+    if (size < out->data_offset || file_bytes < out->data_offset)
+        return pici_parse_fail(error, size < file_bytes ? size : file_bytes, "the file ends inside the header");
     size_t text_bytes = (size_t)(out->data_offset - SAFETENSORS_PREFIX_BYTES);
-    pici_json_init(&p.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, err);
+    pici_json_init(&parser.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, error);
     /* A key's two quotes leave room for its NUL. One byte more, since malloc(0) may return NULL. */
-    p.names_end = out->names = malloc(text_bytes + 1);
-    bool ok = out->names ? parse_header(&p) : pici_parse_fail(err, 0, "out of memory for the names of the header");
+    parser.names_end = out->names = malloc(text_bytes + 1);
+    bool good =
+        out->names ? parse_header(&parser) : pici_parse_fail(error, 0, "out of memory for the names of the header");
     const uint64_t *shape = out->shapes;
-    for (size_t i = 0; ok && i < out->count; i++) {
+    for (size_t i = 0; good && i < out->count; i++) {
         if (out->tensors[i].rank == 0)
             continue;
         out->tensors[i].shape = shape;
         shape += out->tensors[i].rank;
     }
-    out->metadata_count = p.metadata.count;
-    free(p.tensors.list);
-    free(p.metadata.list);
-    ok = ok && check_layout(out, file_bytes, err);
-    if (!ok)
+    out->metadata_count = parser.metadata.count;
+    free(parser.tensors.list);
+    free(parser.metadata.list);
+    good = good && check_layout(out, file_bytes, error);
+    if (!good)
         pici_safetensors_free(out);
-    return ok;
+    return good;
 }
 
-void pici_safetensors_free(struct safetensors *s)
+void pici_safetensors_free(struct safetensors *file)
 {
-    free(s->tensors);
-    free(s->names);
-    free(s->shapes);
-    *s = (struct safetensors){0};
+    free(file->tensors);
+    free(file->names);
+    free(file->shapes);
+    *file = (struct safetensors){0};
 }

@@ -59,21 +59,21 @@ struct safetensors {
 };
 
 /* How many bytes the header has.
- *   first [len bytes]  the beginning of the file, len >= SAFETENSORS_PREFIX_BYTES unless the file is shorter (an error)
+ *   first [size bytes]  the beginning of the file, size >= SAFETENSORS_PREFIX_BYTES unless the file is shorter (error)
  *   need  out          length of the header, prefix included
- * False, with *err set: a file too short, or a header above the limit. */
-bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t len, struct parse_error *err);
+ * False, with *error set: a file too short, or a header above the limit. */
+bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t size, struct parse_error *error);
 
 /* Parse a header.
  *   out               freed by the caller with safetensors_free; needs none after false
- *   head [len bytes]  the beginning of the file, as long as safetensors_header_bytes says. Later bytes are ignored.
+ *   head [size bytes]  the beginning of the file, as long as safetensors_header_bytes says. Later bytes are ignored.
  *                     head may be freed afterwards
  *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
  *                     the file ends at out->file_bytes)
- * Memory is proportional to the text, whatever the text claims. False, with *err set: a rule is broken, or out of
+ * Memory is proportional to the text, whatever the text claims. False, with *error set: a rule is broken, or out of
  * memory. */
-bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t len, uint64_t file_bytes,
-                            struct parse_error *err);
+bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t size, uint64_t file_bytes,
+                            struct parse_error *error);
 
 /* Release what safetensors_parse allocated. */
 void pici_safetensors_free(struct safetensors *);

@@ -169,7 +169,9 @@ static int is_nearer(const struct tune *tune, struct range one, struct range oth
     const double wanted = pici_tune_log2(nodes),
                  one_off = pici_tune_log2(tune->shapes[one.first->shape].nodes.nodes) - wanted,
                  other_off = pici_tune_log2(tune->shapes[other.first->shape].nodes.nodes) - wanted;
-    return (one_off < 0 ? -one_off : one_off) < (other_off < 0 ? -other_off : other_off);
+    const double one_distance = one_off < 0 ? -one_off : one_off;
+    const double other_distance = other_off < 0 ? -other_off : other_off;
+    return one_distance < other_distance;
 }
 
 /* At points that are alike in all before `by`; places: the call's place in each. Only the nearest points are compared

@@ -635,8 +635,8 @@ static enum pici_status find_duplicates(struct reader *reader)
         const struct tune_point *point_before = &tune->points[i - 1], *point = &tune->points[i];
         if (pici_tune_order(point_before, point) == 0) {
             const int in_order = point_before->line < point->line;
-            return fail_at(reader, in_order ? point->line : point_before->line, "the same point as in line %d",
-                           in_order ? point_before->line : point->line);
+            const int second = in_order ? point->line : point_before->line;
+            return fail_at(reader, second, "the same point as in line %d", point->line + point_before->line - second);
         }
     }
     return PICI_OK;

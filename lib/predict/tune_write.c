@@ -109,10 +109,12 @@ static void put_machine(struct text *to, const struct model_machine *machine)
 static void put_point(struct text *to, const struct tune *tune, const struct tune_point *point)
 {
     const struct schedule *schedule = pici_schedule(point->candidate.algorithm);
-    const char *kind = pici_model_name(point->collective), *dtype = pici_dtype_name(point->dtype);
+    const char *kind = pici_model_name(point->collective);
+    const char *dtype = pici_dtype_name(point->dtype);
     const struct tune_shape *shape =
         point->shape >= 0 && point->shape < tune->shape_count ? &tune->shapes[point->shape] : NULL;
-    put(to, "point %s %s %" PRIu64, kind ? kind : "?", dtype ? dtype : "?", point->bytes);
+    put(to, "point %s", kind ? kind : "?");
+    put(to, " %s %" PRIu64, dtype ? dtype : "?", point->bytes);
     put_number(to, point->density);
     if (point->candidate.native)
         put(to, " native%s%s", point->native[0] ? ":" : "", point->native);
@@ -121,7 +123,10 @@ static void put_point(struct text *to, const struct tune *tune, const struct tun
     put(to, " %s", point->candidate.dense ? "dense" : "sparse");
     put_number(to, point->seconds);
     put_number(to, point->spread);
-    put(to, " ranks %d nodes %d\n", shape ? shape->ranks : 0, shape ? shape->nodes.nodes : 0);
+    if (shape)
+        put(to, " ranks %d nodes %d\n", shape->ranks, shape->nodes.nodes);
+    else
+        put(to, " ranks 0 nodes 0\n");
 }
 
 enum pici_status pici_tune_write(struct tune *tune, uint8_t **out, size_t *size, char *reason)

@@ -8,19 +8,20 @@
 #include "sized.h"
 
 /* A caller's options, or for NULL the defaults. PICI_E_ARG, PICI_E_UNSUPPORTED: as pici/topk.h says. */
-static inline enum pici_status topk_opts_get(struct pici_topk_opts *o, const struct pici_topk_opts *in)
+static inline enum pici_status topk_opts_get(struct pici_topk_opts *options, const struct pici_topk_opts *given)
 {
     static const struct pici_topk_opts defaults = PICI_TOPK_OPTS_INIT;
-    *o = defaults;
-    const enum pici_status s = in ? sized_read(o, sizeof *o, sizeof *o, in) : PICI_OK;
-    if (s)
-        return s;
-    const int known =
-        o->select == PICI_SELECT_BUCKET || o->select == PICI_SELECT_GLOBAL || o->select == PICI_SELECT_SAMPLED;
+    *options = defaults;
+    const enum pici_status status = given ? sized_read(options, sizeof *options, sizeof *options, given) : PICI_OK;
+    if (status)
+        return status;
+    const int known = options->select == PICI_SELECT_BUCKET || options->select == PICI_SELECT_GLOBAL ||
+                      options->select == PICI_SELECT_SAMPLED;
     /* comparisons with a NaN are false, and infinity - infinity is one */
-    return known && o->k >= 1 && o->k <= o->bucket && o->density > 0 && o->density <= 1 && o->sample >= 0 &&
-                   o->sample <= 1 && o->rate - o->rate == 0 && o->leak >= 0 && o->leak <= 1 && o->momentum >= 0 &&
-                   o->momentum < 1 && o->threads >= 0
+    return known && options->k >= 1 && options->k <= options->bucket && options->density > 0 && options->density <= 1 &&
+                   options->sample >= 0 && options->sample <= 1 && options->rate - options->rate == 0 &&
+                   options->leak >= 0 && options->leak <= 1 && options->momentum >= 0 && options->momentum < 1 &&
+                   options->threads >= 0
                ? PICI_OK
                : PICI_E_ARG;
 }

@@ -79,9 +79,12 @@ static int wait_for(struct meet_side *side, int count, struct pollfd *polls, int
         const struct meet_side *current = &side[i];
         const int sends = current->sent < current->out_bytes && !current->deaf,
                   receives = current->received < current->in_bytes;
-        if (!current->ended)
-            polls[open++] =
-                (struct pollfd){.fd = current->fd, .events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0))};
+        if (current->ended)
+            continue;
+        struct pollfd *const entry = &polls[open++];
+        *entry = (struct pollfd){.fd = current->fd};
+        entry->events |= sends ? POLLOUT : 0;
+        entry->events |= receives ? POLLIN : 0;
     }
     /* if it fails, all are tried */
     if (open)

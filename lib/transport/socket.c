@@ -411,7 +411,8 @@ static int look(struct node *node, int timeout_ms)
         const int sends = peer->outgoing.first != NULL, receives = peer->incoming.first != NULL;
         queues += sends + receives;
         node->polls[polled].fd = peer->fd;
-        node->polls[polled].events = (short)((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
+        node->polls[polled].events = sends ? POLLOUT : 0;
+        node->polls[polled].events |= receives ? POLLIN : 0;
         node->polled[polled++] = peer;
     }
     const int blindly = timeout_ms == 0 && queues <= BLINDLY;

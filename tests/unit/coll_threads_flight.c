@@ -333,7 +333,7 @@ static int count_strings(const char *text, size_t len, const char *value)
     while ((t = pici_json_next(&j)).type != JSON_END) {
         if (t.type == JSON_ERROR)
             return -1;
-        n += t.type == JSON_STRING && t.len == strlen(value) && memcmp(text + t.start, value, t.len) == 0;
+        n += t.type == JSON_STRING && t.size == strlen(value) && memcmp(text + t.start, value, t.size) == 0;
     }
     return n;
 }

@@ -68,7 +68,7 @@ static int make_piece(struct job *job, const struct tensor_at *base, const struc
     if (status && status != PICI_E_CORRUPT)
         return reading_failed(&job->reading, status);
     if (!status && *valid)
-        status = pici_apply_small(job->to, count, job->pieces.delta, job->pieces.len, &codec_options);
+        status = pici_apply_small(job->to, count, job->pieces.delta, job->pieces.size, &codec_options);
     *valid = *valid && !status;
     return status == PICI_E_NOMEM ? tool_nomem(job->input.name, "a small delta") : TOOL_OK;
 }
