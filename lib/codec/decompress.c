@@ -218,6 +218,17 @@ static int unpack_groups(const struct job *job, uint8_t *dst, uint64_t first, si
         for (unsigned i = (unsigned)(first / TILE % GROUP_TILES); i < group.tiles && count;) {
             const unsigned elements = pici_tile_elements(block, group.first + i), within = (unsigned)(first % TILE);
             unsigned tiles = 0, most = GROUP_TILES;
+            int wrong = 0;
+            if (packed && !within && count >= TILE && !version2 && !job->add_kernels &&
+                pici_values_straight(packed, &group, i, dst, job->stream, &wrong)) {
+                if (wrong)
+                    return 0;
+                i++;
+                first += TILE;
+                dst += (size_t)TILE << width_log2;
+                count -= TILE;
+                continue;
+            }
             if (packed && (most = pici_values_load(packed, &group, i, count / TILE > 1 ? GROUP_TILES : 1)) == 0)
                 return 0;
             /* whole tiles that are followed by as many bytes as a kernel may read too many */

@@ -32,6 +32,11 @@ void pici_values_begin(struct pici_values *, const struct pici_block *, const st
  * after the values of each. */
 unsigned pici_values_load(struct pici_values *, struct pici_group *, unsigned i, unsigned most);
 
+/* If tile i is raw and whole, and one packed run, decode it straight to dst and return 1. stream: use non-temporal
+ * stores if dst is aligned. *wrong: set if a rule is broken. */
+int pici_values_straight(struct pici_values *, const struct pici_group *, unsigned i, uint8_t *dst, int stream,
+                         int *wrong);
+
 /* The number of the first value of tile i in its group. */
 unsigned pici_values_before(const struct pici_block *, const struct pici_group *, unsigned i);
 

@@ -53,8 +53,9 @@ static const uint8_t *readable(const struct pici_block *block, const uint8_t *p,
 }
 
 /* Decode the next run to `to`. Returns 0 if it breaks a rule. */
-static int next_run(struct pici_values *values, uint8_t *to, int stream)
+static int next_run(struct pici_values *values, uint8_t *to)
 {
+    unsigned zeros;
     const unsigned width_log2 = width_of(values);
     struct fmt_kind kind;
     struct fmt_run run;
@@ -69,7 +70,7 @@ static int next_run(struct pici_values *values, uint8_t *to, int stream)
         memcpy(to, from, (size_t)run.n << width_log2);
         return 1;
     }
-    return values->planes->unpack(to, &run, readable(values->block, from, bytes, values->bounce), stream);
+    return values->planes->unpack(to, &run, readable(values->block, from, bytes, values->bounce), 0, &zeros);
 }
 
 /* Skip runs until run i is next. */
@@ -110,7 +111,7 @@ static int have_values(struct pici_values *values, unsigned from, unsigned n)
     values->decoded = left;
     while (from + n > values->first + values->decoded) {
         const unsigned run = run_values(values->group, values->next);
-        if (!next_run(values, values->bytes + ((size_t)values->decoded << width_log2), 0))
+        if (!next_run(values, values->bytes + ((size_t)values->decoded << width_log2)))
             return 0;
         values->decoded += run;
     }
@@ -155,6 +156,35 @@ unsigned pici_values_load(struct pici_values *values, struct pici_group *group, 
     return tiles;
 }
 
+int pici_values_straight(struct pici_values *values, const struct pici_group *group, unsigned i, uint8_t *dst,
+                         int stream, int *wrong)
+{
+    const struct pici_block *const block = values->block;
+    const struct pici_tile *const tile = &group->tile[i];
+    const unsigned width_log2 = width_of(values), from = pici_values_before(block, group, i);
+    if (PICI_BIG_ENDIAN || tile->container != PICI_RAW || group->full >> i & 1 || from % RUN_MOST ||
+        from < values->first + values->decoded || pici_tile_elements(block, group->first + i) < TILE)
+        return 0;
+    struct fmt_kind kind;
+    struct fmt_run run;
+    unsigned zeros;
+    skip_runs(values, from / RUN_MOST);
+    read_run(&run, &kind, block, group, values->next);
+    if (!run.k1)
+        return 0;
+    const unsigned bytes = fmt_run_bytes(&run, &kind, width_log2);
+    const uint8_t *const input = values->run;
+    *wrong = bad_padding(input, &run, &kind, width_log2) ||
+             !values->planes->unpack(dst, &run, readable(block, input, bytes, values->bounce),
+                                     stream && (uintptr_t)dst % 64 == 0, &zeros) ||
+             zeros + tile->nonzeros != TILE;
+    values->run += bytes;
+    values->next++;
+    values->first = values->next * RUN_MOST;
+    values->decoded = 0;
+    return 1;
+}
+
 enum pici_status pici_runs_verify(const struct pici_block *block, const struct pici_group *group,
                                   struct pici_fault *fault)
 {
@@ -166,6 +196,7 @@ enum pici_status pici_runs_verify(const struct pici_block *block, const struct p
         const uint8_t *const descriptor = group->run_descriptors + (size_t)i * RUN_DESCRIPTOR;
         struct fmt_kind kind;
         struct fmt_run run, chosen;
+        unsigned zeros;
         uint8_t again[RUN_DESCRIPTOR];
         read_run(&run, &kind, block, group, i);
         const unsigned bytes = fmt_run_bytes(&run, &kind, width_log2);
@@ -174,7 +205,7 @@ enum pici_status pici_runs_verify(const struct pici_block *block, const struct p
             return pici_fault_at(fault, PICI_E_CORRUPT, (uint64_t)(bad - block->bytes), PICI_NO_TILE, "padding");
         if (!run.k1)
             memcpy(decoded, run_bytes, (size_t)run.n << width_log2);
-        else if (!planes->unpack(decoded, &run, readable(block, run_bytes, bytes, other), 0))
+        else if (!planes->unpack(decoded, &run, readable(block, run_bytes, bytes, other), 0, &zeros))
             return pici_fault_at(fault, PICI_E_CORRUPT, (uint64_t)(run_bytes - block->bytes), group->first, "planes");
         const unsigned length = planes->pack(other, &chosen, decoded, run.n, (block->flags & FLAG_ONE_LEVEL) != 0);
         fmt_run_write(again, &chosen);

@@ -16,9 +16,10 @@ enum { RUN_SLACK = 128 };
 struct pici_planes {
     /* Encode n values, 1 to RUN_MOST, as a run -> out and *run. Returns the bytes of the run. */
     unsigned (*pack)(uint8_t *out, struct fmt_run *run, const uint8_t *values, unsigned n, int one_level);
-    /* Decode a packed run, which fmt_run_read accepted. Reads up to PICI_SLACK bytes past it. stream: use non-temporal
-     * stores; values is then aligned to 64 bytes. Returns 0 if the run breaks the rule "planes". */
-    int (*unpack)(uint8_t *values, const struct fmt_run *run, const uint8_t *at, int stream);
+    /* Decode a packed run, which fmt_run_read accepted, and count the values without a bit set. Reads up to PICI_SLACK
+     * bytes past it. stream: use non-temporal stores; values is then aligned to 64 bytes. Returns 0 if the run breaks
+     * the rule "planes". */
+    int (*unpack)(uint8_t *values, const struct fmt_run *run, const uint8_t *at, int stream, unsigned *zeros);
 };
 
 #endif

@@ -31,6 +31,21 @@ bool measure_breakdown(struct pici_breakdown *breakdown, struct scratch *scratch
            pici_breakdown(breakdown, scratch->memory, size) == PICI_OK;
 }
 
+bool measure_packed(uint64_t *bytes, struct scratch *scratch, enum pici_dtype dtype, const void *elements,
+                    uint64_t count)
+{
+    const size_t capacity = pici_bound(PICI_PACKED, dtype, count);
+    size_t size;
+    *bytes = UINT64_MAX;
+    if (!capacity) /* not of floats */
+        return true;
+    if (!scratch_fit(scratch, capacity) ||
+        pici_compress(scratch->memory, capacity, &size, elements, count, dtype, PICI_PACKED, NULL) != PICI_OK)
+        return false;
+    *bytes = size;
+    return true;
+}
+
 static bool is_float(enum pici_dtype dtype)
 {
     switch (dtype) {
@@ -132,6 +147,14 @@ void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t element
     sizes->by_value_saves -= lengths(bytes, dtype, elements, nonzeros - negative_zeros, by_value);
 }
 
+void sizes_packed(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
+                  const struct pici_breakdown *breakdown, uint64_t packed)
+{
+    uint64_t bytes[FORMATS];
+    const uint64_t best = lengths(bytes, dtype, elements, nonzeros, breakdown);
+    sizes->packing_saves += packed < best ? best - packed : 0;
+}
+
 static void rival_sum(struct rival *total, const struct rival *rival)
 {
     total->bytes += rival->bytes;
@@ -149,6 +172,7 @@ void sizes_sum(struct sizes *total, const struct sizes *sizes)
     total->bound += sizes->bound;
     total->negative_zeros += sizes->negative_zeros;
     total->by_value_saves += sizes->by_value_saves;
+    total->packing_saves += sizes->packing_saves;
     total->best += sizes->best;
     total->elements += sizes->elements;
     total->nonzeros += sizes->nonzeros;

@@ -29,6 +29,7 @@ struct sizes {
     struct rival pici, zstd;         /* with --compare */
     uint64_t negative_zeros;         /* elements of float dtypes that are -0.0; they count as nonzeros */
     uint64_t by_value_saves;         /* how much shorter best would be by value, which stores no zeros of either sign */
+    uint64_t packing_saves;          /* how much shorter best would be with --pack planes */
     double bound; /* the entropy bound in bytes: values that are not 0, the bits that their positions need if they are
                    * random, and those that the signs of zeros need */
 };
@@ -45,6 +46,9 @@ bool scratch_fit(struct scratch *, size_t size);
 /* Find the containers that a hybrid block of these elements would have. False: no memory. */
 bool measure_breakdown(struct pici_breakdown *breakdown, struct scratch *, enum pici_dtype dtype, const void *elements,
                        uint64_t count, enum pici_zeros zeros);
+
+/* The length of a packed block of these elements -> *bytes; UINT64_MAX if the dtype has none. False: no memory. */
+bool measure_packed(uint64_t *bytes, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t count);
 
 /* How many of count elements are -0.0. 0 if the dtype has none. */
 uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t count);
@@ -63,6 +67,10 @@ void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, ui
 void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                     const struct pici_breakdown *breakdown, uint64_t negative_zeros,
                     const struct pici_breakdown *by_value);
+
+/* Count what that block saves if it is packed: its length then is `packed`. */
+void sizes_packed(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
+                  const struct pici_breakdown *breakdown, uint64_t packed);
 
 /* Set bound, once all blocks of a tensor have been counted. */
 void sizes_end(struct sizes *sizes);

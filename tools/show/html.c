@@ -90,6 +90,11 @@ static void put_totals(struct markup *markup, const struct report *report)
         "</tbody>\n</table>\n<p class=\"faint\">The bound: the nonzero elements, and the bits that as many positions "
         "need if they are random%s.</p>\n",
         sizes->negative_zeros ? "; of negative zeros, the bits of their signs" : "");
+    if (sizes->packing_saves > sizes->best / 100) {
+        markup_put(markup, "<p><strong>Packed exponents</strong> (<code>compress --pack planes</code>): %s less, ",
+                   term_bytes(text, sizes->packing_saves));
+        markup_put(markup, "%s of the smallest blocks.</p>\n", term_percent(text, sizes->packing_saves, sizes->best));
+    }
     if (!sizes->negative_zeros)
         return;
     markup_put(markup,

@@ -76,6 +76,13 @@ static void json_sizes(struct jsonout *json, const struct sizes *sizes, uint64_t
         jsonout_real(json, "saved_percent", 100 * (double)sizes->by_value_saves / (double)sizes->best);
         jsonout_end(json, '}');
     }
+    if (sizes->packing_saves) {
+        jsonout_begin(json, "packing", '{');
+        jsonout_u64(json, "packed_bytes", sizes->best - sizes->packing_saves);
+        jsonout_u64(json, "saved_bytes", sizes->packing_saves);
+        jsonout_real(json, "saved_percent", 100 * (double)sizes->packing_saves / (double)sizes->best);
+        jsonout_end(json, '}');
+    }
     if (stored)
         jsonout_u64(json, "stored_bytes", stored);
 }
@@ -368,6 +375,16 @@ static void print_negative_zeros(const struct sizes *sizes)
            term_percent(percent, sizes->by_value_saves, sizes->best));
 }
 
+/* What packed exponents save, if it is more than a hundredth. */
+static void print_packing(const struct sizes *sizes)
+{
+    char bytes[TERM_TEXT], percent[TERM_TEXT];
+    if (sizes->packing_saves <= sizes->best / 100)
+        return;
+    printf("\n  Packed exponents (compress --pack planes): %s less, %s of the smallest blocks.\n",
+           term_bytes(bytes, sizes->packing_saves), term_percent(percent, sizes->packing_saves, sizes->best));
+}
+
 static void print_rival(const char *name, const struct sizes *sizes, const struct rival *rival)
 {
     char bytes[TERM_TEXT], percent[TERM_TEXT];
@@ -395,6 +412,7 @@ void report_print(const struct report *report)
         print_table(report);
     if (report->total.negative_zeros)
         print_negative_zeros(&report->total);
+    print_packing(&report->total);
     if (report->zstd_level && report->total.elements)
         print_compare(report);
 }

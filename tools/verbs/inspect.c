@@ -129,7 +129,12 @@ static int count(struct job *job, struct measured *measured, const void *element
     if (job->compare && !compare_add(job->compare, measured->dtype, elements, elements_count, &measured->sizes->pici,
                                      &measured->sizes->zstd))
         return tool_nomem(job->input.name, "the comparison");
-    uint64_t negative_zeros;
+    uint64_t negative_zeros, packed;
+    if (!job->is_delta) {
+        if (!measure_packed(&packed, &job->scratch, measured->dtype, elements, elements_count))
+            return tool_nomem(job->input.name, "the measured blocks");
+        sizes_packed(measured->sizes, measured->dtype, elements_count, nonzeros, &breakdown, packed);
+    }
     TRY(look_by_value(job, measured, elements, elements_count, &breakdown, &by_value, &negative_zeros));
     sizes_by_value(measured->sizes, measured->dtype, elements_count, nonzeros, &breakdown, negative_zeros, &by_value);
     progress_at(&job->progress, job->input.position, job->report.total.dense_bytes + measured->sizes->dense_bytes);
@@ -338,7 +343,7 @@ static int inspect_block(struct job *job)
         return tool_nomem(job->input.name, "a piece of the block");
     /* pieces are whole groups, whose records do not depend on other groups */
     struct pici_breakdown all = PICI_BREAKDOWN_INIT, all_by_value = PICI_BREAKDOWN_INIT, breakdown, by_value;
-    uint64_t negative_zeros = 0, negative;
+    uint64_t negative_zeros = 0, negative, packed, all_packed = hybrid_head(info.count);
     all.other_bytes = all_by_value.other_bytes = hybrid_head(info.count);
     for (uint64_t done = 0; done < info.count; done += BLOCK_PIECE) {
         uint64_t n = info.count - done < BLOCK_PIECE ? info.count - done : BLOCK_PIECE;
@@ -351,6 +356,9 @@ static int inspect_block(struct job *job)
         if (job->compare &&
             !compare_add(job->compare, info.dtype, job->piece, n, &measured->sizes->pici, &measured->sizes->zstd))
             return tool_nomem(job->input.name, "the comparison");
+        if (!measure_packed(&packed, &job->scratch, info.dtype, job->piece, n))
+            return tool_nomem(job->input.name, "the measured blocks");
+        all_packed = packed == UINT64_MAX ? packed : all_packed + packed - hybrid_head(n);
         TRY(look_by_value(job, measured, job->piece, n, &breakdown, &by_value, &negative));
         breakdown.other_bytes -= hybrid_head(n);
         by_value.other_bytes -= hybrid_head(n);
@@ -360,6 +368,7 @@ static int inspect_block(struct job *job)
     }
     const uint64_t nonzeros = job->report.density_map->nonzeros;
     sizes_add(measured->sizes, info.dtype, info.count, nonzeros, &all);
+    sizes_packed(measured->sizes, info.dtype, info.count, nonzeros, &all, all_packed);
     sizes_by_value(measured->sizes, info.dtype, info.count, nonzeros, &all, negative_zeros, &all_by_value);
     measured->stored = size;
     return end(job, measured);
