@@ -2,6 +2,7 @@
 # The codec as one file, and what it makes beside what the library makes.
 
 AMALGAMATION = $(BUILD)/amalgamation
+AMALGAMATION_OPTIMIZATION ?= -O2
 AMALGAM_FROM := tools/dev/amalgamate LICENSE include/pici/pici.h include/pici/delta.h \
 	$(sort $(wildcard lib/*.[ch] lib/codec/*.[ch] lib/cpu/*))
 
@@ -15,7 +16,8 @@ $(AMALGAMATION)/pici.c: $(AMALGAM_FROM)
 
 # As its users compile it: not from our folder, and with none of our flags.
 $(BUILD)/obj/amalgamation.o: $(AMALGAMATION)/pici.c $(FLAGS_STAMP)
-	$(call compile,CC,$(CC) -std=c11 -O2 -pthread -Wall -Wextra $(if $(WERROR),-Werror) $(SANITIZE_FLAGS))
+	$(call compile,CC,$(CC) -std=c11 $(AMALGAMATION_OPTIMIZATION) -pthread -Wall -Wextra $(if $(WERROR),-Werror) \
+		$(SANITIZE_FLAGS))
 
 $(BUILD)/obj/amalgamated.o: tests/package/amalgamated.c $(AMALGAMATION)/pici.c $(FLAGS_STAMP)
 	$(call compile,CC,$(CC) -DAMALGAMATED -I$(AMALGAMATION) $(CFLAGS) $(BASE))

@@ -51,7 +51,7 @@ compile() { # NAME TARGET
 }
 
 if find_mpi openmpi && compile openmpi mpi-tests; then
-    for ranks in 2 3 5; do
+    for ranks in 2 3 ${all:+5}; do
         try openmpi "$ranks" ${full:+--full}
     done
     # What does not depend on the compiler: one build goes through more numbers of ranks, of which some are powers of
