@@ -257,7 +257,7 @@ static void learn(struct coll_agreement *agreement, enum pici_status status, int
     }
 }
 
-/* Whether nothing speaks against the call, as far as this rank knows. */
+/* Whether this rank knows of no disagreement and no error. */
 static int agreed(const struct coll_agreement *agreement)
 {
     return !agreement->status && memcmp(agreement->low, agreement->high, AGREE_CALL_BYTES) == 0;

@@ -119,9 +119,9 @@ static void trace_choice(const struct pici_request *request)
     pici_trace_add(request->comm->trace, &event);
 }
 
-/* The ranks have agreed on the call, or do not before its data: choose its layout and begin with the data. If the path
- * cannot begin on this rank, the other ranks are told by poison. Without a layout this rank cannot even send poison:
- * the communicator is broken. */
+/* Choose the layout of a call and begin with its data. The ranks have agreed on the call before, unless it is of a kind
+ * that needs no call agreement. If the path cannot begin on this rank, poison tells the other ranks. Without a layout
+ * this rank cannot send poison either: the communicator is broken. */
 static enum pici_status begin_data(struct pici_request *request)
 {
     struct pici_comm *comm = request->comm;

@@ -102,11 +102,11 @@ struct call_said {
 struct call_resolved {
     size_t width;   /* bytes of an element */
     uint64_t total; /* elements of all segments */
-    int by_value;   /* floats, of which -0.0 counts as +0.0: in sums, and in all-gather if asked for */
+    int by_value;   /* floats whose -0.0 counts as +0.0: in sums, and in all-gather on request */
     int unusable;   /* options or counts that no layout can be made of */
     int native; /* after the call agreement: all ranks permit the transport library's own collective, and can make it */
     enum call_agreement agreement;
-    int closing; /* the ranks agree at the end */
+    int closing; /* the call ends with a status agreement */
     struct call_said said;
     uint64_t basis;         /* hash of what the choice of an algorithm is made from; 0: of the call alone */
     uint64_t longest;       /* where they differ: of all ranks' contributions, elements */
@@ -158,8 +158,8 @@ static inline size_t pici_layout_aligned(size_t bytes)
     return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
 }
 
-/* For the tables of rules (rules.h): who owns what, of all_gatherv in layout_gatherv.c, like the rest: the
- * contributions of all ranks, added up and hashed; what is wrong with the buffers. */
+/* Entries of the tables of rules (rules.h): which elements a rank owns, the sum and the hash of all contributions, and
+ * errors of buffers. Those of all_gatherv are in layout_gatherv.c. */
 struct coll_span pici_layout_segment(const struct coll_layout *, const struct pici_comm *, const struct coll_call *,
                                      int segment);
 struct coll_span pici_layout_contribution(const struct coll_layout *, const struct pici_comm *,

@@ -71,7 +71,7 @@ static const char *count_slots(struct coll_call *call, uint64_t most, char *expl
     return NULL;
 }
 
-/* Also the longest contribution, as far as it is known. */
+/* Also sets the longest contribution, if it is known. */
 static const char *count(struct coll_call *call, const struct pici_comm *comm, char *explanation, size_t bytes)
 {
     const struct call_args *args = &call->args;
@@ -227,9 +227,9 @@ static uint32_t tag_of(const struct coll_call *call)
     return (uint32_t)pici_xxh64(bytes, sizeof bytes, 0);
 }
 
-/* A rank that is not able to begin cannot even send poison. A source of an all_gatherv cannot send more than the
+/* A rank that cannot begin cannot send poison either. A source of an all_gatherv cannot send more than the
  * longest contribution; messages do not show that it sends less than expected if its last slice is a whole one, or if
- * nobody sends anything. */
+ * no rank sends anything. */
 static enum pici_status prepare(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -256,7 +256,7 @@ static struct coll_span segment(const struct coll_layout *layout, const struct p
 
 /* ---- buffers: one for each message of each slice in flight, as long as that message may be */
 
-/* The first of the buffers of a step's messages, of which there are *n. */
+/* The buffers of a step's messages: returns the first of *n. */
 static struct coll_buffer *buffers_of(const struct pici_request *request, int run, int step, int receives, int *n)
 {
     const struct neighbor_route *route = layout_of(request)->shape.route;

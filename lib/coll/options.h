@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A call's options: what is wrong with them, and what they come to with the settings. */
+ * A call's options: errors in them, and their values together with the settings. */
 #ifndef PICI_LIB_COLL_OPTIONS_H
 #define PICI_LIB_COLL_OPTIONS_H
 
 #include "coll/layout.h"
 
-/* Check what is wrong in the same way on all ranks, and so is returned at once. *checked: the options, with defaults
+/* Check for errors that are the same on all ranks; the call returns these at once. *checked: the options, with defaults
  * for members that the caller's struct does not have. */
 enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct pici_comm *, const struct call_args *,
                                     const struct pici_coll_opts *);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Taking in the messages that a slice receives in a step: what is wrong with them, and what is done with their
+ * Processing the messages that a slice receives in a step: checks them, then decodes, reduces or keeps their
  * blocks. */
 #include "coll/receive.h"
 

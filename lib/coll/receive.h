@@ -16,12 +16,12 @@ struct coll_part {
     struct pici_block block[VALUES_ARRAYS]; /* their headers */
 };
 
-/* Check a part, and begin to take it in as the schedule says: of calls whose segments have one place. Sets its
- * blocks. */
+/* Check a part, and begin to decode, reduce or keep it as the schedule says. For calls in which a segment has one
+ * place. Sets the part's blocks. */
 enum pici_status pici_receive_part(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
 
-/* Receive the messages of a slice's step, in the order of its list, as far as that goes without waiting; then its stage
- * is STAGE_RECEIVED. What is wrong with one is noted. flights: its receives. Returns a failure of the transport. */
+/* Process the received messages of a slice's step in the order of its list, without waiting. When all are processed,
+ * its stage is STAGE_RECEIVED. Notes errors. flights: its receives. Returns a failure of the transport. */
 enum pici_status pici_receive_messages(struct pici_request *, struct slice_run *, struct coll_flight *flights,
                                        int *progressed);
 

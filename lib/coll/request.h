@@ -111,7 +111,7 @@ struct coll_agreement {
     int round, rounds, posted;
     struct coll_flight outgoing, incoming;
     uint8_t *said, *heard;   /* the messages of the round */
-    enum pici_status status; /* the worst that any rank knew when its rounds began, as far as it is known here */
+    enum pici_status status; /* the worst that this rank has heard of any rank's, as of when its rounds began */
     int culprit;
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
     uint32_t abilities;           /* what all ranks known of can do: bits, enum call_can */
@@ -189,7 +189,7 @@ const char *pici_request_error(const struct pici_request *, enum pici_status);
 /* Place the head's tables in the communicator's memory, once the layout is chosen. */
 void pici_request_tables(struct pici_request *);
 
-/* End the head with its status, of which the other ranks may not know. The next call tells them. */
+/* End the head with its status. Other ranks may not know the status; the next call tells them. */
 void pici_request_failed(struct pici_comm *);
 
 /* Count a message that was given to the transport. */

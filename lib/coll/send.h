@@ -6,8 +6,8 @@
 
 #include "coll/slice.h"
 
-/* Make the messages that the slice sends in its step, as far as that goes without waiting; then its stage is
- * STAGE_MADE. *progressed = 1 if anything was done. */
+/* Make the messages that the slice sends in its step, without waiting. When all are made, its stage is STAGE_MADE.
+ * *progressed = 1 if anything was done. */
 void pici_make_messages(struct pici_request *, struct slice_run *, int *progressed);
 
 #endif

@@ -74,7 +74,7 @@ void pici_slice_keep(struct pici_request *request, struct slice_run *slice_run, 
     slice_run->encoded[segment] = (struct coll_encoded){.blocks = *blocks, .message = buffer};
 }
 
-/* The buffer's references are its segments. It has room for as many as a message has, whatever their lengths. */
+/* The buffer's references are its segments. It has room for as many blocks as a message has, of any size. */
 void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice_run, int segment,
                            const struct coll_blocks *blocks)
 {

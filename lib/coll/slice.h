@@ -59,7 +59,7 @@ void pici_slice_own(const struct pici_request *, struct pici_queue *, uint8_t *d
 /* This rank's sum of a segment; the first time it is a copy of its own contribution. */
 uint8_t *pici_slice_sum(const struct pici_request *, struct slice_run *, int segment, struct coll_span);
 
-/* The place of a sum that the caller writes, whatever there was before. */
+/* The place of a sum that the caller overwrites. */
 uint8_t *pici_slice_new_sum(const struct pici_request *, struct slice_run *, int segment, uint64_t first_element);
 
 /* A sum was sent to another rank: free its memory. Sums in the receive buffer stay. */
@@ -98,7 +98,7 @@ enum pici_status pici_slice_dequantize_own(struct pici_request *, const struct s
 /* Whether the engine has done what the slice's stage began; *status: whether that succeeded. */
 int pici_slice_ready(const struct pici_request *, const struct slice_run *, enum pici_status *status);
 
-/* The time, if anybody wants to know how long messages take; else 0. */
+/* The time, if messages are timed; else 0. */
 double pici_slice_now(const struct pici_request *);
 
 /* Record that a message was made or received. tiles: NULL, or the tiles of each container in a sent message. */

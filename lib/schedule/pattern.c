@@ -17,7 +17,8 @@ static int around(int a, int b, int p)
 
 /* ---- reduce-scatter */
 
-/* The sum of segment i starts at virtual rank i + 1 and goes round to virtual rank i; each adds its contribution. */
+/* The sum of segment i starts at virtual rank i + 1. Each rank adds its contribution and sends the sum to the next one,
+ * up to virtual rank i. */
 static void ring(struct schedule_run *run, int p, int r, int k)
 {
     run->to = around(r, 1, p);

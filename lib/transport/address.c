@@ -188,8 +188,8 @@ int pici_address_listen(struct address *address, const int ports[2], int start)
     return fd;
 }
 
-/* Two ends of one socket: where nobody listens, a connection to a port of this host may happen to come from that very
- * port. */
+/* Whether both ends of a connection are one socket. Where no process listens, the system may choose the port that is
+ * connected to as the port of origin. */
 static int meets_itself(int fd)
 {
     struct address own, peer;

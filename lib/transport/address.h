@@ -40,8 +40,8 @@ struct address pici_address_at(const struct place *, const struct address *near)
 /* "10.0.0.1:29500" */
 void pici_address_text(const struct place *, char address_text[ADDRESS_TEXT]);
 
-/* Listen at an address; *address becomes the one that the socket has. ports: the lowest and the highest port, of which
- * the first free one from `start` on, cyclically, is taken; {0, 0}: the port of the address, of which 0 is any. */
+/* Listen at an address; *address becomes the one that the socket has. ports: the lowest and the highest port; takes
+ * the first free one from `start` on, cyclically. {0, 0}: the port of the address, where 0 means any. */
 int pici_address_listen(struct address *address, const int ports[2], int start);
 
 /* errno is ETIMEDOUT at the deadline. */

@@ -9,10 +9,10 @@
 /* Milliseconds of a clock that is never set. */
 int64_t pici_meet_now(void);
 
-/* When a timeout is over that begins now; < 0: never. */
+/* The deadline of a timeout that begins now; < 0: never. */
 int64_t pici_meet_deadline(int timeout_ms);
 
-/* What poll is told to wait at the most until then: 0 or more; if that is never, a second. */
+/* A timeout for poll: the milliseconds until the deadline, 0 or more; without a deadline, a second. */
 int pici_meet_left(int64_t deadline);
 
 struct meet_side {

@@ -99,7 +99,7 @@ void pici_mpi_graph_free(struct mpi_graph *graph)
 
 /* ---- the public function */
 
-/* Whether a communicator of MPI has a topology, and the ranks of one of ours, as far as this rank can tell. */
+/* Whether an MPI communicator has a topology and, by what this rank sees, the same ranks as one of ours. */
 static int fits(const struct pici_comm *comm, MPI_Comm graph)
 {
     int inter = 0, rank = -1, ranks = -1, topology = MPI_UNDEFINED;

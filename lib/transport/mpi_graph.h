@@ -16,7 +16,7 @@ struct mpi_graph {
     int *destination;    /* [destinations] */
 };
 
-/* Ask MPI. Local. *g is to be freed whatever is returned: 0: no memory, no topology, or MPI has failed. */
+/* Ask MPI. Local. Returns 0 without memory or topology, or if MPI has failed. Free *g in any case. */
 int pici_mpi_graph(struct mpi_graph *, MPI_Comm);
 void pici_mpi_graph_free(struct mpi_graph *);
 

@@ -30,7 +30,7 @@ enum {
     NAP_LEAST_MS = 10, /* between two attempts to reach rank 0; twice as long each time */
     NAP_MOST_MS = 250,
     ATTEMPT_MS = 5000,   /* for one of rank 0's addresses */
-    FAULT_MS = 3000,     /* that ranks have left to come, once something is wrong, so that they are told too */
+    FAULT_MS = 3000,     /* after an error: how long rank 0 waits for the other ranks, to tell them too */
     ANSWER_MS = 2000,    /* that rank 0 may take to answer after its own timeout */
     AGAIN_MOST_MS = 160, /* the longest pause before a rank greets again; twice as long each time */
     NAMED = 8            /* ranks that are named in a message at the most */
@@ -45,7 +45,7 @@ struct party {
     struct coll_settings settings;
     int *fds;             /* [ranks] sockets to those that are there; else -1 */
     struct place *places; /* [ranks] where they listen */
-    int *unexpected;      /* sockets of ranks that should not be there: they are told the verdict */
+    int *unexpected;      /* sockets of ranks that should not be there: they get the verdict */
     int unexpected_count;
     int unread;                  /* rank 0 has closed the connection before it read what this rank sent */
     struct address zero_address; /* this end of the connection to rank 0; of rank 0 itself, where it listens */
@@ -53,7 +53,7 @@ struct party {
     struct greeting_verdict fault;
 };
 
-/* Note what is wrong, if nothing was before. */
+/* Note an error, unless there is one. */
 __attribute__((format(printf, 3, 4))) static enum pici_status fail(struct party *party, enum pici_status status,
                                                                    const char *format, ...)
 {
@@ -197,7 +197,8 @@ static void name_missing(struct party *party, int first)
                missing > 1 ? "s" : "", list, party->ranks, rejected);
 }
 
-/* Take in those that wait. Returns how many others than before have come; *most is how many anybody says there are. */
+/* Accept the ranks that wait. Returns how many came that were missing. *most: the largest number of other ranks that
+ * any rank has named. */
 static int welcome_all(struct party *party, const struct greeting *own, int *most)
 {
     struct greeting greeting;
@@ -215,8 +216,8 @@ static int welcome_all(struct party *party, const struct greeting *own, int *mos
 
 static enum pici_status answer(struct party *party);
 
-/* No connection can be accepted, for want of descriptors. Those that are there are told and closed, so that there are
- * descriptors again, for the rest to be told. Returns how many were closed. */
+/* Rank 0 has no descriptors to accept another connection. Answer and close those that there are, so that the others can
+ * connect and get the error too. Returns how many were closed. */
 static int make_room(struct party *party)
 {
     int closed = party->unexpected_count;
@@ -234,8 +235,8 @@ static int make_room(struct party *party)
     return closed + pici_pending_give_up_spare(&party->pending);
 }
 
-/* Let all others join, or as many as come in time. After a fault, wait a little for the rest: as many as anybody says
- * that there are. */
+/* Let all others join, or as many as come in time. After an error, wait a little for the rest: for as many as any rank
+ * has named. */
 static enum pici_status let_join(struct party *party)
 {
     const struct greeting own = pici_greeting(GREETING_JOIN, 0, party->ranks, 0);
@@ -316,7 +317,7 @@ static enum pici_status be_zero(struct party *party, const char *host, const cha
         return status;
     if (!let_join(party))
         look_at_places(party);
-    pici_pending_close(&party->pending); /* before anybody goes on: the next rendezvous may be at the same address */
+    pici_pending_close(&party->pending); /* before any rank goes on: the next rendezvous may be at the same address */
     return answer(party);
 }
 

@@ -3,15 +3,15 @@
  * The transport over connected stream sockets.
  *
  * On a socket a message is its length (8 bytes, little-endian) and its bytes. Each direction of each socket has a queue
- * of requests. What is sent goes to the socket at once, lengths and data of several messages in one system call, as far
- * as the socket takes it. Data is received in its final place. Only lengths are received in a buffer, and with them
- * what follows at once: so a short message takes one system call. Nothing is read from a socket before a receive is
- * posted, so a message that is early waits in the socket.
+ * of requests. Sending writes to the socket at once, lengths and data of several messages in one system call, as much
+ * as the socket takes. Data is received in its final place. Only lengths are received in a buffer, together with what
+ * follows at once: so a short message takes one system call. Nothing is read from a socket before a receive is posted,
+ * so an early message waits in the socket.
  *
  * A length whose highest bit is set is a shutdown message. Its low 32 bits are a status: PICI_OK, the rank closes its
- * transport; or why it gave up. The 31 bits between are the rank that it lost, or its own. A socket that ends without
- * it is that of a rank that died. Who loses a peer gives up, and says so to all others; so all ranks learn of it that
- * wait for each other. */
+ * transport; or why it gave up. The 31 bits between are the rank that it lost, or its own. If a socket
+ * ends without it, the peer died. A rank that loses a peer gives up and tells all others, so all ranks that wait for
+ * each other learn of it. */
 #define _GNU_SOURCE
 #include "transport/socket.h"
 
@@ -67,7 +67,7 @@ struct request {
 
 struct queue {
     struct request *first, *last;
-    const void *blocked; /* who found that it cannot move: a request, or its rank; NULL: nobody */
+    const void *blocked; /* the request or rank that found it cannot move; NULL: none */
     int skipped;         /* tests since then that did not try */
 };
 
@@ -229,7 +229,7 @@ static int take_length(struct node *node, struct peer *peer, struct request *req
     return 1;
 }
 
-/* End receives as far as their messages have come. Without `reads`, those that are in the buffer. */
+/* Complete the receives whose messages have arrived; without `reads`, only those in the buffer. */
 static void pump_in(struct node *node, struct peer *peer, int reads)
 {
     struct request *request;
@@ -398,8 +398,8 @@ static enum pici_status socket_test(void *context, void *request, int *done, siz
     return status;
 }
 
-/* Move all queues that can move, after waiting for that. Without a timeout, few queues are tried at once: that takes
- * fewer system calls than to ask which of them can move. Returns how many sockets were ready, as far as known. */
+/* Wait for queues that can move, and move them. Without a timeout, a few queues are tried without polling, which takes
+ * fewer system calls. Returns how many sockets are known to have been ready. */
 static int look(struct node *node, int timeout_ms)
 {
     nfds_t polled = 0;
@@ -530,7 +530,7 @@ static void part(struct peer *peer, uint64_t word, int drains)
     peer->fd = -1;
 }
 
-/* The next rank from `from` on of which a message is due; with `sends`, which does not take one. -1: none. */
+/* The next rank from `from` on that owes a message; with `sends`, that does not take one. -1: none. */
 static int awaited(const struct node *node, int from, int sends)
 {
     while (from < node->ranks && !(sends ? node->peers[from].outgoing.first : node->peers[from].incoming.first))

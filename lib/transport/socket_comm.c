@@ -48,8 +48,8 @@ static void find_host(char host[GREETING_HOST])
 /* One rank's view of all while its communicator is made. */
 struct circle {
     int rank, ranks, timeout_ms;
-    uint64_t slice_bytes;    /* 0: nobody has set it */
-    int *fds;                /* [ranks] -1: there is nobody, or it cannot be used */
+    uint64_t slice_bytes;    /* 0: not set */
+    int *fds;                /* [ranks] -1: none, or unusable */
     int *node_of;            /* [ranks] */
     struct meet_side *sides; /* [ranks] */
     struct greeting *greetings;
@@ -57,8 +57,8 @@ struct circle {
     struct greeting_verdict own;  /* the weightiest that this rank has found */
 };
 
-/* How likely a failure is the cause of others: what a rank found in its own arguments and memory is; that another rank
- * has closed its socket, or says nothing, may follow from it. */
+/* How likely an error is the cause of others. An error in a rank's own arguments or memory is a cause; a closed socket
+ * or a silent peer may be its effect. */
 static int weight(enum pici_status status)
 {
     switch (status) {
@@ -70,7 +70,7 @@ static int weight(enum pici_status status)
     }
 }
 
-/* Note what is wrong. Of findings that weigh the same the first stays. */
+/* Note an error. Of errors of the same weight the first stays. */
 static void find_fault(struct circle *circle, enum pici_status status, const char *explanation)
 {
     if (weight(status) <= weight(circle->own.status))
@@ -160,8 +160,8 @@ static void find_nodes(struct circle *circle, const char host[GREETING_HOST])
     }
 }
 
-/* Tell everyone whether this rank can go on, and hear whether they can. The verdict becomes the weightiest of all; of
- * those that weigh the same, that of the lowest rank. Ranks that did not greet are told, but not listened to. */
+/* Exchange with all ranks whether they can go on. The verdict is the error of the greatest weight, of the lowest rank
+ * that has it. Ranks that did not greet are sent the verdict, but their own is not read. */
 static enum pici_status judge(struct circle *circle)
 {
     char explanation[VERDICT_TEXT];
@@ -253,7 +253,7 @@ static void tune(const struct circle *circle, struct pici_comm *comm)
         (void)pici_comm_tune(comm, &tuned);
 }
 
-/* All ranks go through the same rounds, whatever they find. */
+/* All ranks go through the same rounds, with errors or without. */
 static enum pici_status make(struct pici_comm **out, struct circle *circle)
 {
     struct pici_transport transport;
