@@ -79,8 +79,8 @@ static void json_sizes(struct jsonout *json, const struct sizes *sizes, uint64_t
     if (sizes->packing_saves) {
         jsonout_begin(json, "packing", '{');
         jsonout_u64(json, "packed_bytes", sizes->best - sizes->packing_saves);
-        jsonout_u64(json, "saved_bytes", sizes->packing_saves);
-        jsonout_real(json, "saved_percent", 100 * (double)sizes->packing_saves / (double)sizes->best);
+        jsonout_u64(json, "less_bytes", sizes->packing_saves);
+        jsonout_real(json, "less_percent", 100 * (double)sizes->packing_saves / (double)sizes->best);
         jsonout_end(json, '}');
     }
     if (stored)
