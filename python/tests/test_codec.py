@@ -201,6 +201,32 @@ class Roundtrip(unittest.TestCase):
 
 
 class Zeros(unittest.TestCase):
+    def test_pack(self):
+        rng = np.random.default_rng(5)
+        x = rng.standard_normal(20000).astype(np.float32)
+        plain = pici.compress(x)
+        packed = pici.compress(x, pack="planes")
+        fast = pici.compress(x, format="hybrid", pack="fast")
+        self.assertEqual([pici.inspect(b).format for b in (plain, packed, fast)], ["dense", "packed", "packed"])
+        self.assertLess(len(packed), len(plain) * 0.9)
+        self.assertLess(len(fast), len(plain) * 0.9)
+        self.assertEqual(pici.compress(x, format="packed"), packed)
+        for block in (packed, fast):
+            self.assertEqual(pici.decompress(block).tobytes(), x.tobytes())
+            self.assertEqual(pici.decompress_range(block, 5000, 33).tobytes(), x[5000:5033].tobytes())
+        self.assertRaises(ValueError, pici.compress, x, pack="small")
+        integers = np.arange(9000, dtype=np.int32)
+        self.assertEqual(pici.compress(integers, pack="planes"), pici.compress(integers))
+        with tempfile.TemporaryDirectory() as folder:
+            for pack in ("none", "planes", "fast"):
+                path = os.path.join(folder, pack + ".pici")
+                pici.save(path, {"x": x, "i": integers}, pack=pack)
+                back = pici.load(path)
+                self.assertEqual(back["x"].tobytes(), x.tobytes())
+                self.assertEqual(back["i"].tobytes(), integers.tobytes())
+            sizes = [os.path.getsize(os.path.join(folder, p + ".pici")) for p in ("none", "planes", "fast")]
+            self.assertLess(max(sizes[1:]), sizes[0])
+
     def test_by_value(self):
         """-0.0 is stored as +0.0, of floats; integers and differences keep all bits."""
         for d in _dtypes.ALL:

@@ -4,8 +4,10 @@
 . tests/cli/common
 
 # 20000 elements of bf16 with exponents that are near one another
-LC_ALL=C awk 'BEGIN { srand(3); for (i = 0; i < 20000; i++) printf "%c%c", 1 + int(rand() * 127), rand() < .5 ? 63 : 191 }' \
-    >weights.raw
+LC_ALL=C awk 'BEGIN {
+    srand(3)
+    for (i = 0; i < 20000; i++) printf "%c%c", 1 + int(rand() * 127), rand() < .5 ? 63 : 191
+}' >weights.raw
 size() { wc -c <"$1"; }
 
 for pack in none planes fast; do
