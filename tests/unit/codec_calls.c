@@ -343,3 +343,18 @@ Test(codec_calls, isas)
     pici_isa_force(NULL);
     cr_expect_not_null(pici_isa());
 }
+
+/* Names until version 0.3: in programs that are compiled now, and as a symbol for those that were compiled then. */
+#undef pici_mix
+enum pici_status pici_mix(struct pici_breakdown *, const void *, size_t);
+
+Test(codec_calls, deprecated_names)
+{
+    struct pici_breakdown mix = PICI_MIX_INIT, same = PICI_BREAKDOWN_INIT;
+    cr_expect_eq(PICI_PICI, PICI_BITMAP);
+    cr_assert_eq(pici_compress(block, sizeof block, &block_len, src, 500, PICI_F32, PICI_HYBRID, NULL), PICI_OK);
+    cr_assert_eq(pici_mix(&mix, block, block_len), PICI_OK);
+    cr_assert_eq(pici_breakdown(&same, block, block_len), PICI_OK);
+    cr_expect(mix.nnz[PICI_OFFSETS12] + mix.nnz[PICI_OFFSETS8] + mix.nnz[PICI_BITVECTOR] == 167 &&
+              memcmp(&mix, &same, sizeof mix) == 0);
+}

@@ -154,3 +154,14 @@ Test(coll_options, residual)
     end(&a, pici_all_reduce(a.send, a.recv, N, PICI_F32, PICI_SUM, a.comm, &o),
         "rank 0: the residual overlaps a buffer");
 }
+
+/* Members until version 0.3 are those that have taken their places. */
+Test(coll_options, deprecated_names)
+{
+    struct pici_coll_opts options = PICI_COLL_OPTS_INIT;
+    struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+    options.vendor = 1;
+    stats.narrow_s = 2;
+    stats.widen_s = 3;
+    cr_expect(options.native == 1 && stats.quantize_s == 2 && stats.dequantize_s == 3);
+}
