@@ -192,7 +192,7 @@ class Arguments(unittest.TestCase):
             "reader_attrs": (reader, 0),
             "reader_read": (reader, 0, 0, 9, out),
             "reader_verify": (reader,),
-            "view_copy": (view, FLOATS, 0, 0, 20, np.zeros(20, "f4")),
+            "view_copy": (view, FLOATS.copy(), 0, 0, 20, np.zeros(20, "f4")),
             "outfile_open": (bytes(folder / "c.pici"), True),
             "outfile_write": (file, b"x"),
             "outfile_commit": (_codec.outfile_open(bytes(folder / "e.pici"), True),),
