@@ -174,5 +174,25 @@ else
     skip "compress --zstd: a build without it"
 fi
 
+# ---- a checkpoint of 48 small tensors, of random elements, does not grow; a partial read reads one shared chunk
+safetensors "$(awk 'BEGIN {
+    for (i = 0; i < 48; i++) {
+        printf "%s\"model.layers.%d.%s\":{\"dtype\":\"F32\",\"shape\":[%s],\"data_offsets\":[%d,%d]}", i ? "," : "{",
+            i / 4, i % 4 ? "part" i % 4 ".weight" : "norm.bias", "8,8", i * 256, (i + 1) * 256
+    }
+    printf "}"
+}')" >small.safetensors
+head -c $((48 * 256)) /dev/urandom >elements
+cat elements >>small.safetensors
+expect 0 "compress small tensors" "$tool" compress small.safetensors
+[ "$(wc -c <small.safetensors.pici)" -le $(($(wc -c <small.safetensors) * 103 / 100)) ] && pass ||
+    fail "$(wc -c <small.safetensors) bytes of small tensors became $(wc -c <small.safetensors.pici)"
+expect 0 "decompress small tensors" "$tool" decompress -o small.back small.safetensors.pici
+same "small tensors" small.safetensors small.back
+name=model.layers.5.part3.weight
+expect 0 "extract a small tensor" "$tool" extract -n $name --range 8:24 -o part small.safetensors.pici
+tail -c +$((23 * 256 + 32 + 1)) elements | head -c 64 >want
+same "extract a small tensor" want part
+
 clean "after all that"
 finish
