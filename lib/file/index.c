@@ -226,7 +226,7 @@ static struct pici_table *table_at(const struct pici_index *index, size_t number
     return (struct pici_table *)(void *)index->tables.data + number;
 }
 
-static const uint8_t *description(const struct pici_index *index, size_t tensor)
+static const uint8_t *description_at(const struct pici_index *index, size_t tensor)
 {
     const struct pici_entry *entry = entry_of(index, tensor);
     return entry->table == NO_TABLE ? index->bytes.data + entry->position + INDEX_ENTRY_BYTES
@@ -235,7 +235,7 @@ static const uint8_t *description(const struct pici_index *index, size_t tensor)
 
 static const char *name_of(const struct pici_index *index, size_t tensor, size_t *size)
 {
-    const uint8_t *desc = description(index, tensor);
+    const uint8_t *desc = description_at(index, tensor);
     *size = load_le32(desc + DESC_NAME_LEN);
     return (const char *)desc + DESC_HEADER_BYTES + 8 * (size_t)desc[DESC_RANK];
 }
@@ -610,7 +610,7 @@ enum pici_status pici_index_load(struct pici_index *index, uint64_t index_offset
 void pici_index_desc(const struct pici_index *index, size_t tensor, struct pici_desc *desc)
 {
     const struct pici_buf *holder = entry_of(index, tensor)->table == NO_TABLE ? &index->bytes : &index->small;
-    const uint8_t *bytes = description(index, tensor);
+    const uint8_t *bytes = description_at(index, tensor);
     pici_desc_parse(desc, bytes, holder->size - (size_t)(bytes - holder->data)); /* it was checked when it was added */
 }
 
