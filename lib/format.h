@@ -91,10 +91,10 @@ FMT_FN unsigned fmt_flags(unsigned format, uint64_t count)
     return format != FMT_DENSE && fmt_index_width(count) == 8 ? FLAG_INDEX64 : 0;
 }
 
-/* Has column c of a tile of `left` elements a bit set beyond its end? */
-FMT_FN int fmt_past_end(uint64_t word, unsigned c, uint64_t left)
+/* Has column c of a tile of `remaining` elements a bit set beyond its end? */
+FMT_FN int fmt_past_end(uint64_t word, unsigned c, uint64_t remaining)
 {
-    uint64_t rows = left > c ? (left - c + TILE_COLS - 1) / TILE_COLS : 0;
+    uint64_t rows = remaining > c ? (remaining - c + TILE_COLS - 1) / TILE_COLS : 0;
     return rows < TILE_ROWS && word >> rows != 0;
 }
 
@@ -138,15 +138,15 @@ FMT_FN unsigned fmt_signs(unsigned m, unsigned z, unsigned u)
 /* Offset of the values in a record that has so many bytes of metadata before them and their padding. */
 FMT_FN uint64_t fmt_record_values(uint64_t metadata, unsigned width_log2)
 {
-    const uint64_t rest = (UINT64_C(1) << width_log2) - 1;
-    return (metadata + rest) & ~rest;
+    const uint64_t remainder = (UINT64_C(1) << width_log2) - 1;
+    return (metadata + remainder) & ~remainder;
 }
 
 /* Bytes of a record with so many bytes of metadata and of values. */
 FMT_FN uint64_t fmt_record(uint64_t metadata, uint64_t values, unsigned width_log2)
 {
-    const uint64_t rest = fmt_unit(width_log2) - 1;
-    return (fmt_record_values(metadata, width_log2) + values + rest) & ~rest;
+    const uint64_t remainder = fmt_unit(width_log2) - 1;
+    return (fmt_record_values(metadata, width_log2) + values + remainder) & ~remainder;
 }
 
 /* Has a format groups of tiles: is it hybrid or packed? */
@@ -163,7 +163,7 @@ FMT_FN int fmt_version(unsigned version, unsigned format, unsigned dtype)
 
 /* The layout of a hybrid block of a valid dtype with this values_offset in its header. Returns 0 if there is no such
  * block; index_offset is set even then. */
-FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned version, unsigned dtype, uint64_t count, uint64_t nnz,
+FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned version, unsigned dtype, uint64_t count, uint64_t nonzeros,
                              uint64_t values_offset)
 {
     const int signs = version == FMT_VERSION_SIGNS;
@@ -178,9 +178,9 @@ FMT_FN int fmt_layout_hybrid(struct fmt_layout *l, unsigned version, unsigned dt
     l->body_offset = (HDR_BYTES + l->index_bytes + 15) & ~UINT64_C(15);
     l->values_offset = values_offset;
     const uint64_t tile = TILE_BITS_BYTES + 2 + (signs ? SIGN_DESCRIPTOR + SIGNS_MOST : 0);
-    const uint64_t most = nnz || signs ? l->tiles * tile + groups * (3 + unit) : 0;
+    const uint64_t most = nonzeros || signs ? l->tiles * tile + groups * (3 + unit) : 0;
     return values_offset >= l->body_offset && values_offset - l->body_offset <= most &&
-           fmt_muladd(&l->block_bytes, nnz, UINT64_C(1) << l->width_log2, values_offset) &&
+           fmt_muladd(&l->block_bytes, nonzeros, UINT64_C(1) << l->width_log2, values_offset) &&
            (l->block_bytes - l->body_offset) % unit == 0;
 }
 
@@ -190,15 +190,15 @@ FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
     struct fmt_layout l;
     uint64_t bytes;
     (void)fmt_layout_hybrid(&l, FMT_VERSION, dtype, count, 0, 0);
-    const uint64_t rest = l.body_offset + 2 * l.tiles + fmt_groups(l.tiles) * (3 + fmt_unit(l.width_log2));
-    return fmt_muladd(&bytes, count, UINT64_C(1) << l.width_log2, rest) ? bytes : 0;
+    const uint64_t remainder = l.body_offset + 2 * l.tiles + fmt_groups(l.tiles) * (3 + fmt_unit(l.width_log2));
+    return fmt_muladd(&bytes, count, UINT64_C(1) << l.width_log2, remainder) ? bytes : 0;
 }
 
 /* ---- dense, pici, coo ---- */
 
-/* The layout of a dense, pici or coo block of a valid dtype with nnz values (dense: nnz == count). Returns 0 if a
- * length exceeds 64 bits; index_offset is set even then. */
-FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nnz)
+/* The layout of a dense, pici or coo block of a valid dtype with nonzeros values (dense: nonzeros == count). Returns 0
+ * if a length exceeds 64 bits; index_offset is set even then. */
+FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nonzeros)
 {
     l->version = FMT_VERSION;
     l->tiles = format == FMT_PICI ? fmt_tiles(count) : 0;
@@ -206,13 +206,13 @@ FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uin
     l->width_log2 = (unsigned)fmt_width_log2(dtype);
     l->index_offset = HDR_BYTES + l->tiles * TILE_BITS_BYTES; /* below 2^62 */
     uint64_t end;
-    if (!fmt_muladd(&end, format == FMT_PICI ? l->tiles : nnz, l->index_width, l->index_offset) ||
+    if (!fmt_muladd(&end, format == FMT_PICI ? l->tiles : nonzeros, l->index_width, l->index_offset) ||
         end > UINT64_MAX - 15)
         return 0;
     l->index_bytes = end - l->index_offset;
     l->values_offset = format == FMT_DENSE ? (uint64_t)HDR_BYTES : (end + 15) & ~UINT64_C(15);
     l->body_offset = l->values_offset;
-    return fmt_muladd(&l->block_bytes, nnz, UINT64_C(1) << l->width_log2, l->values_offset);
+    return fmt_muladd(&l->block_bytes, nonzeros, UINT64_C(1) << l->width_log2, l->values_offset);
 }
 
 #endif

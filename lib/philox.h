@@ -13,7 +13,7 @@
 #define PHILOX_FUNCTION static inline
 #endif
 
-PHILOX_FUNCTION void philox4x32(uint32_t out[4], const uint32_t counter[4], const uint32_t key[2])
+PHILOX_FUNCTION void philox4x32(uint32_t output[4], const uint32_t counter[4], const uint32_t key[2])
 {
     uint32_t x0 = counter[0], x1 = counter[1], x2 = counter[2], x3 = counter[3], k0 = key[0], k1 = key[1];
     for (int round = 0; round < 10; round++) {
@@ -25,10 +25,10 @@ PHILOX_FUNCTION void philox4x32(uint32_t out[4], const uint32_t counter[4], cons
         k0 += UINT32_C(0x9e3779b9);
         k1 += UINT32_C(0xbb67ae85);
     }
-    out[0] = x0;
-    out[1] = x1;
-    out[2] = x2;
-    out[3] = x3;
+    output[0] = x0;
+    output[1] = x1;
+    output[2] = x2;
+    output[3] = x3;
 }
 
 #endif

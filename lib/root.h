@@ -16,7 +16,8 @@
  * 64, as bits. At most the greatest finite one. */
 ROOT_FUNCTION uint64_t root_up(uint64_t bits, int exponent, int lane)
 {
-    const int mantissa = lane == 32 ? 23 : 52, bias = lane == 32 ? 127 : 1023;
+    const int mantissa = lane == 32 ? 23 : 52;
+    const int bias = lane == 32 ? 127 : 1023;
     int e = (int)(bits >> 52) - 1075;
     bits &= (UINT64_C(1) << 52) - 1;
     if (e > -1075) {
@@ -32,17 +33,17 @@ ROOT_FUNCTION uint64_t root_up(uint64_t bits, int exponent, int lane)
     }
     /* the argument is bits * 2^e, with 53 or 54 bits, and e even. Two digits of the root for each: 27 of the integer's,
      * and 30 more. */
-    uint64_t root = 0, rest = 0;
+    uint64_t root = 0, remainder = 0;
     for (int i = 0; i < 27 + 30; i++) {
-        rest = rest << 2 | (i < 27 ? bits >> (52 - 2 * i) & 3 : 0);
+        remainder = remainder << 2 | (i < 27 ? bits >> (52 - 2 * i) & 3 : 0);
         const uint64_t trial = root << 2 | 1;
         root <<= 1;
-        if (rest >= trial) {
-            rest -= trial;
+        if (remainder >= trial) {
+            remainder -= trial;
             root |= 1;
         }
     }
-    /* sqrt = root * 2^(e / 2 - 30), root having 57 bits, and more if rest is not 0 */
+    /* sqrt = root * 2^(e / 2 - 30), root having 57 bits, and more if remainder is not 0 */
     const int unit = e / 2 - 30 + exponent; /* of root's last bit */
     int drop = 57 - 1 - mantissa;           /* bits of root beyond the mantissa */
     const int least = 1 - bias - mantissa;
@@ -51,7 +52,7 @@ ROOT_FUNCTION uint64_t root_up(uint64_t bits, int exponent, int lane)
     if (drop > 63)
         return 1;
     const uint64_t low = root & ((UINT64_C(1) << drop) - 1);
-    const uint64_t kept = (root >> drop) + (low || rest);
+    const uint64_t kept = (root >> drop) + (low || remainder);
     /* kept * 2^(unit + drop): the implicit bit is added to the exponent, and so is a carry */
     const uint64_t result = kept + ((uint64_t)(unit + drop - least) << mantissa);
     const uint64_t most = (lane == 32 ? UINT64_C(0x7f800000) : UINT64_C(0x7ff0000000000000)) - 1;

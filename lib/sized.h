@@ -83,10 +83,10 @@ static inline enum pici_status sized_write_either(void *theirs, const void *ours
         return sized_write(theirs, ours, bytes, first);
     if (!sized_either(size, first, old))
         return PICI_E_ARG;
-    size_t at = old->piece->offset;
-    for (const struct sized_piece *p = old->piece; at < size; at += p++->bytes)
-        memcpy((unsigned char *)theirs + at, (const unsigned char *)ours + p->offset,
-               p->bytes < size - at ? p->bytes : size - at);
+    size_t offset = old->piece->offset;
+    for (const struct sized_piece *p = old->piece; offset < size; offset += p++->bytes)
+        memcpy((unsigned char *)theirs + offset, (const unsigned char *)ours + p->offset,
+               p->bytes < size - offset ? p->bytes : size - offset);
     return PICI_OK;
 }
 

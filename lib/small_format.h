@@ -78,8 +78,8 @@ static inline uint64_t small_chunks(uint64_t count)
 /* Elements of chunk i. */
 static inline uint64_t small_chunk_elements(uint64_t count, uint64_t i)
 {
-    const uint64_t left = count - i * SMALL_CHUNK;
-    return left < SMALL_CHUNK ? left : (uint64_t)SMALL_CHUNK;
+    const uint64_t remaining = count - i * SMALL_CHUNK;
+    return remaining < SMALL_CHUNK ? remaining : (uint64_t)SMALL_CHUNK;
 }
 
 /* The first element that is counted of those from i on, a multiple of SMALL_SAMPLE_OF. Which quarter it is changes from
@@ -97,19 +97,24 @@ static inline uint64_t small_context_limit(uint64_t n, unsigned width_log2)
 
 static inline unsigned small_class(unsigned exponent, unsigned low)
 {
-    return exponent <= low ? 0 : exponent - low > SMALL_CLASSES - 1 ? SMALL_CLASSES - 1 : exponent - low;
+    const unsigned above = exponent > low ? exponent - low : 0;
+    return above < SMALL_CLASSES ? above : SMALL_CLASSES - 1;
 }
 
 /* Extra bits of the token of a difference. */
 static inline unsigned small_extra_bits(unsigned token, int tree)
 {
-    return tree ? token : token < 4 ? 0 : token / 2 - 1;
+    if (tree)
+        return token;
+    return token < 4 ? 0 : token / 2 - 1;
 }
 
 /* The least magnitude of a difference with the token. */
 static inline uint32_t small_least(unsigned token, int tree)
 {
-    return tree ? UINT32_C(1) << token : token < 4 ? token + 1 : ((2u + (token & 1)) << (token / 2 - 1)) + 1;
+    if (tree)
+        return UINT32_C(1) << token;
+    return token < 4 ? token + 1 : ((2u + (token & 1)) << (token / 2 - 1)) + 1;
 }
 
 #endif

@@ -17,7 +17,7 @@ struct pici_xxh64 {
 };
 
 void pici_xxh64_init(struct pici_xxh64 *, uint64_t seed);
-void pici_xxh64_update(struct pici_xxh64 *, const void *p, size_t n);
+void pici_xxh64_update(struct pici_xxh64 *, const void *data, size_t n);
 uint64_t pici_xxh64_digest(const struct pici_xxh64 *);
 PICI_SHARED uint64_t pici_xxh64(const void *p, size_t n, uint64_t seed);
 

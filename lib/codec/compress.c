@@ -51,17 +51,17 @@ enum pici_status pici_opts_get(struct pici_opts *options, const struct pici_opts
 
 void pici_copy_stored(void *dst, const void *src, size_t count, unsigned width_log2)
 {
-    uint8_t *to = dst;
+    uint8_t *target = dst;
     const uint8_t *from = src;
     size_t width = (size_t)1 << width_log2;
     if (!PICI_BIG_ENDIAN || width == 1) {
         if (count)
-            memcpy(to, from, count * width);
+            memcpy(target, from, count * width);
         return;
     }
     for (size_t i = 0; i < count; i++)
         for (size_t j = 0; j < width; j++)
-            to[i * width + j] = from[i * width + (width - 1 - j)];
+            target[i * width + j] = from[i * width + (width - 1 - j)];
 }
 
 /* One call of pici_compress or pici_diff, its arguments checked. */
@@ -89,27 +89,27 @@ static void zero_padding(const struct job *job, const struct fmt_layout *layout)
  * because there is no room for what the kernel may write too much. room: number of values that fit. Returns the
  * number of values, or TILE + 1 if they do not fit. */
 __attribute__((noinline)) static unsigned pack_tile_bounced(const struct job *job, size_t first, uint8_t *bits,
-                                                            uint8_t *values, uint64_t room)
+                                                            uint8_t *values, uint64_t capacity)
 {
-    uint8_t tile[TILE * 8] __attribute__((aligned(64))), out[TILE * 8 + PICI_SLACK], index[8];
+    uint8_t tile[TILE * 8] __attribute__((aligned(64))), output[TILE * 8 + PICI_SLACK], index[8];
     const size_t count = job->count - first < TILE ? job->count - first : TILE;
     struct pici_pack_run run = {.src = pici_source_tile(&job->source, first, count, tile),
                                 .bits = bits,
                                 .index = index,
                                 .index_width = 4,
-                                .values = out,
+                                .values = output,
                                 .tiles = 1,
                                 .ahead = TILE << job->source.width_log2};
     job->source.move->pack(&run);
-    if (run.next_value > room)
+    if (run.next_value > capacity)
         return TILE + 1;
-    memcpy(values, out, (size_t)run.next_value << job->source.width_log2);
+    memcpy(values, output, (size_t)run.next_value << job->source.width_log2);
     return (unsigned)run.next_value;
 }
 
 static enum pici_status pack_serial(const struct job *job, const struct fmt_layout *layout, uint64_t *nonzeros)
 {
-    const uint64_t room = (job->capacity - layout->values_offset) >> job->source.width_log2;
+    const uint64_t capacity = (job->capacity - layout->values_offset) >> job->source.width_log2;
     const uint64_t slack = PICI_SLACK >> job->source.width_log2;
     struct pici_pack_run run = {.bits = job->block + HDR_BYTES,
                                 .index = job->block + layout->index_offset,
@@ -117,11 +117,11 @@ static enum pici_status pack_serial(const struct job *job, const struct fmt_layo
                                 .stream = job->stream,
                                 .values = job->block + layout->values_offset,
                                 .ahead = TILE << job->source.width_log2};
-    size_t left = job->count;
-    while (left) {
-        size_t first = job->count - left, whole = left / TILE, safe = 0;
-        if (!job->source.base && room - run.next_value > slack)
-            safe = (size_t)((room - run.next_value - slack) / TILE);
+    size_t remaining = job->count;
+    while (remaining) {
+        size_t first = job->count - remaining, whole = remaining / TILE, safe = 0;
+        if (!job->source.base && capacity - run.next_value > slack)
+            safe = (size_t)((capacity - run.next_value - slack) / TILE);
         run.tiles = whole < safe ? whole : safe;
         size_t done = run.tiles;
         if (done) {
@@ -129,7 +129,7 @@ static enum pici_status pack_serial(const struct job *job, const struct fmt_layo
             job->source.move->pack(&run);
         } else {
             uint8_t *values = run.values + ((size_t)run.next_value << job->source.width_log2);
-            unsigned packed = pack_tile_bounced(job, first, run.bits, values, room - run.next_value);
+            unsigned packed = pack_tile_bounced(job, first, run.bits, values, capacity - run.next_value);
             if (packed > TILE)
                 return PICI_E_SPACE;
             store_index(run.index, run.index_width, 0, run.next_value);
@@ -138,7 +138,7 @@ static enum pici_status pack_serial(const struct job *job, const struct fmt_layo
         }
         run.bits += done * TILE_BITS_BYTES;
         run.index += done * run.index_width;
-        left -= left < done * TILE ? left : done * TILE;
+        remaining -= remaining < done * TILE ? remaining : done * TILE;
     }
     *nonzeros = run.next_value;
     return PICI_OK;
@@ -167,14 +167,14 @@ static void pack_chunks(void *context, int thread)
     const struct job *job = chunks->job;
     const struct fmt_layout *layout = chunks->layout;
     const unsigned width_log2 = job->source.width_log2;
-    const uint64_t room = (job->capacity - layout->values_offset) >> width_log2;
+    const uint64_t capacity = (job->capacity - layout->values_offset) >> width_log2;
     const int exact = job->stream && job->source.move->copy;
     const enum pici_pack_what what = exact ? PACK_WORDS : PACK_ALL;
     uint8_t buffer[CHUNK_BYTES + PICI_SLACK], index[CHUNK_BYTES / TILE * 4];
     (void)thread;
     for (size_t i; (i = atomic_fetch_add(&chunks->next, 1)) < chunks->chunks;) {
-        const size_t tile = i * chunks->chunk_tiles, first = tile * TILE, left = job->count - first,
-                     whole = job->source.base ? 0 : left / TILE;
+        const size_t tile = i * chunks->chunk_tiles, first = tile * TILE, remaining = job->count - first,
+                     whole = job->source.base ? 0 : remaining / TILE;
         struct pici_pack_run run = {.what = what,
                                     .src = job->source.src + (first << width_log2),
                                     .bits = job->block + HDR_BYTES + tile * TILE_BITS_BYTES,
@@ -188,7 +188,7 @@ static void pack_chunks(void *context, int thread)
             run.ahead = (size_t)job->threads * CHUNK_BYTES;
         job->source.move->pack(&run);
         size_t tiles = run.tiles, packed = (size_t)run.next_value;
-        for (; tiles < chunks->chunk_tiles && left > tiles * TILE;
+        for (; tiles < chunks->chunk_tiles && remaining > tiles * TILE;
              tiles++) { /* a partial tile; with a base, all tiles */
             store_index(index, 4, tiles, packed);
             packed += pack_tile_bounced(job, first + tiles * TILE, run.bits + tiles * TILE_BITS_BYTES,
@@ -198,7 +198,7 @@ static void pack_chunks(void *context, int thread)
         while (atomic_load_explicit(&chunks->turn, memory_order_acquire) != i)
             sched_yield();
         const uint64_t base = chunks->nonzeros;
-        const int fits = base <= room && packed <= room - base;
+        const int fits = base <= capacity && packed <= capacity - base;
         chunks->nonzeros = fits ? base + packed : UINT64_MAX;
         atomic_store_explicit(&chunks->turn, i + 1, memory_order_release);
         if (!fits) {
@@ -208,16 +208,16 @@ static void pack_chunks(void *context, int thread)
         for (size_t done_tiles = 0; done_tiles < tiles; done_tiles++)
             store_index(job->block + layout->index_offset, layout->index_width, tile + done_tiles,
                         base + load_le32(index + 4 * done_tiles));
-        uint8_t *const out = job->block + layout->values_offset + ((size_t)base << width_log2);
+        uint8_t *const output = job->block + layout->values_offset + ((size_t)base << width_log2);
         if (exact) {
             const size_t done = (size_t)run.next_value << width_log2;
             run.what = PACK_VALUES;
-            run.values = out;
+            run.values = output;
             run.next_value = 0;
             job->source.move->pack(&run);
-            job->source.move->copy(out + done, buffer + done, (packed << width_log2) - done);
+            job->source.move->copy(output + done, buffer + done, (packed << width_log2) - done);
         } else {
-            memcpy(out, buffer, packed << width_log2);
+            memcpy(output, buffer, packed << width_log2);
         }
     }
 }
@@ -275,8 +275,8 @@ struct parts {
 static size_t part_begin(const struct job *job, int i)
 {
     uint64_t tiles = fmt_tiles(job->count), begin = tiles / (unsigned)job->threads * (unsigned)i;
-    uint64_t rest = tiles % (unsigned)job->threads;
-    begin += (unsigned)i < rest ? (unsigned)i : rest;
+    uint64_t remainder = tiles % (unsigned)job->threads;
+    begin += (unsigned)i < remainder ? (unsigned)i : remainder;
     return begin * TILE < job->count ? (size_t)(begin * TILE) : job->count;
 }
 
@@ -406,9 +406,9 @@ static int gives_up(const struct records *records, size_t group, size_t end)
         return 0;
     const size_t elements = (group + 1) * GROUP_TILES * TILE, bytes = elements << width_log2;
     if (records->give_up == IF_SURELY) { /* the longest records of the other groups */
-        const uint64_t rest = fmt_bound_hybrid(job->dtype, job->count - elements);
-        return rest &&
-               records->layout->body_offset + record_bytes + rest < HDR_BYTES + ((uint64_t)job->count << width_log2);
+        const uint64_t remainder = fmt_bound_hybrid(job->dtype, job->count - elements);
+        return remainder && records->layout->body_offset + record_bytes + remainder <
+                                HDR_BYTES + ((uint64_t)job->count << width_log2);
     }
     return (record_bytes < bytes) == (records->give_up == IF_SHORTER);
 }
@@ -442,7 +442,8 @@ static void write_records(void *context, int thread)
     enum pici_prediction predicted = PREDICT_SPARSE; /* cheap to find out if it is not */
     (void)thread;
     for (size_t group; (group = atomic_fetch_add(&records->next, 1)) < records->groups;) {
-        const size_t first = group * whole, left = job->count - first, count = left < whole ? left : whole;
+        const size_t first = group * whole, remaining = job->count - first,
+                     count = remaining < whole ? remaining : whole;
         if (records->dense) {
             pici_group_copy(&layout, &scratch, &job->source, first, count,
                             job->block + HDR_BYTES + (first << width_log2), job->stream);
@@ -655,15 +656,15 @@ static unsigned auto_format(const struct job *job, struct parts *parts, struct w
 
 __attribute__((noinline)) static void copy_dense(const struct job *job)
 {
-    uint8_t buffer[TILE * 8] __attribute__((aligned(64))), *out = job->block + HDR_BYTES;
+    uint8_t buffer[TILE * 8] __attribute__((aligned(64))), *output = job->block + HDR_BYTES;
     if (job->by_value)
-        job->source.move->dense(out, job->source.src, job->count, job->stream);
+        job->source.move->dense(output, job->source.src, job->count, job->stream);
     else if (!job->source.base)
-        pici_copy_stored(out, job->source.src, job->count, job->source.width_log2);
+        pici_copy_stored(output, job->source.src, job->count, job->source.width_log2);
     for (size_t first = 0, some; job->source.base && first < job->count; first += some) {
         some = job->count - first < TILE ? job->count - first : TILE;
-        pici_copy_stored(out + (first << job->source.width_log2), pici_source_tile(&job->source, first, some, buffer),
-                         some, job->source.width_log2);
+        pici_copy_stored(output + (first << job->source.width_log2),
+                         pici_source_tile(&job->source, first, some, buffer), some, job->source.width_log2);
     }
 }
 

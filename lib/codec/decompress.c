@@ -34,10 +34,10 @@ static int unpack_tile_bounced(const struct job *job, uint8_t *dst, uint64_t til
 {
     const struct pici_block *block = job->block;
     const uint8_t *bits = block->bits + tile * TILE_BITS_BYTES;
-    uint64_t left = block->count - tile * TILE, nonzeros = 0;
+    uint64_t remaining = block->count - tile * TILE, nonzeros = 0;
     for (unsigned column = 0; column < TILE_COLS; column++) {
         uint64_t word = load_le64(bits + 8 * column);
-        if (fmt_past_end(word, column, left))
+        if (fmt_past_end(word, column, remaining))
             return 0;
         nonzeros += (uint64_t)__builtin_popcountll(word);
     }
@@ -331,9 +331,9 @@ static void unpack_thread(void *context, int i)
     const uint64_t tiles = fmt_tiles(job->block->count),
                    piece = fmt_has_groups(job->block->format) ? GROUP_TILES * TILE : TILE;
     const uint64_t pieces = piece == TILE ? tiles : fmt_groups(tiles);
-    const uint64_t each = pieces / (unsigned)parts->threads, rest = pieces % (unsigned)parts->threads;
-    uint64_t begin = each * (unsigned)i + ((unsigned)i < rest ? (unsigned)i : rest);
-    uint64_t end = begin + each + ((unsigned)i < rest);
+    const uint64_t each = pieces / (unsigned)parts->threads, remainder = pieces % (unsigned)parts->threads;
+    uint64_t begin = each * (unsigned)i + ((unsigned)i < remainder ? (unsigned)i : remainder);
+    uint64_t end = begin + each + ((unsigned)i < remainder);
     uint64_t first = begin * piece, last = end * piece < job->block->count ? end * piece : job->block->count;
     if (!unpack(job, parts->dst + (first << job->block->layout.width_log2), first, (size_t)(last - first),
                 &parts->seen[i]))
@@ -355,9 +355,9 @@ static enum pici_status check_output(const struct pici_block *block, const void 
     return PICI_OK;
 }
 
-static const struct pici_add *kernels(const struct pici_block *block, enum op op)
+static const struct pici_add *kernels(const struct pici_block *block, enum op operation)
 {
-    switch (op) {
+    switch (operation) {
     case OP_ADD: return pici_isa()->add[block->dtype];
     case OP_XOR: return pici_isa()->xors[block->layout.width_log2];
     default: return NULL;
@@ -366,15 +366,16 @@ static const struct pici_add *kernels(const struct pici_block *block, enum op op
 
 /* Decode or add a block with a checked header to dst, which has block->count elements. output: elements of the array
  * that dst is all or a part of. */
-static enum pici_status whole(void *dst, const struct pici_block *block, int threads, enum op op, uint64_t output)
+static enum pici_status whole(void *dst, const struct pici_block *block, int threads, enum op operation,
+                              uint64_t output)
 {
     enum pici_status status = pici_block_checksum(block, NULL);
     if (status || (status = pici_block_padding(block, NULL)) != PICI_OK)
         return status;
     struct job job = {.block = block,
                       .kernels = pici_isa()->move[block->layout.width_log2],
-                      .add_kernels = kernels(block, op),
-                      .op = op,
+                      .add_kernels = kernels(block, operation),
+                      .op = operation,
                       .stream = output >= (uint64_t)PICI_STREAM_BYTES >> block->layout.width_log2};
     struct parts parts;
     parts.job = &job;
@@ -399,7 +400,7 @@ static enum pici_status whole(void *dst, const struct pici_block *block, int thr
 
 /* The same from untrusted bytes, after checking the caller's arguments. */
 static enum pici_status call(void *dst, uint64_t count, const void *block, size_t size, const struct pici_opts *options,
-                             enum op op)
+                             enum op operation)
 {
     struct pici_opts checked;
     struct pici_block parsed;
@@ -408,7 +409,7 @@ static enum pici_status call(void *dst, uint64_t count, const void *block, size_
         return status;
     if (count != parsed.count || check_output(&parsed, dst, count, size))
         return PICI_E_ARG;
-    return whole(dst, &parsed, checked.threads, op, count);
+    return whole(dst, &parsed, checked.threads, operation, count);
 }
 
 enum pici_status pici_block_decode(void *dst, const struct pici_block *block, uint64_t output)
@@ -439,7 +440,7 @@ enum pici_status pici_apply(void *dst, uint64_t count, const void *block, size_t
 }
 
 static enum pici_status range(void *dst, uint64_t first, uint64_t count, const void *block, size_t size,
-                              const struct pici_opts *options, enum op op)
+                              const struct pici_opts *options, enum op operation)
 {
     struct pici_opts checked;
     struct pici_block parsed;
@@ -450,8 +451,8 @@ static enum pici_status range(void *dst, uint64_t first, uint64_t count, const v
         return PICI_E_ARG;
     struct job job = {.block = &parsed,
                       .kernels = pici_isa()->move[parsed.layout.width_log2],
-                      .add_kernels = kernels(&parsed, op),
-                      .op = op,
+                      .add_kernels = kernels(&parsed, operation),
+                      .op = operation,
                       .stream = count << parsed.layout.width_log2 >= PICI_STREAM_BYTES};
     struct groups_read seen = {0, 0};
     if (count && !unpack(&job, dst, first, (size_t)count, &seen))

@@ -40,7 +40,7 @@ const uint8_t *pici_tile_sign_descriptor(const struct pici_group *, unsigned i);
 
 /* Decode a tile to TILE elements of 1 << width_log2 bytes in host order, without signs. elements: how many of them
  * exist. Returns 0 if the payload or the values break a rule. Does not check the rule "container". */
-int pici_tile_decode(uint8_t *out, const struct pici_tile *, unsigned elements, unsigned width_log2);
+int pici_tile_decode(uint8_t *output, const struct pici_tile *, unsigned elements, unsigned width_log2);
 
 /* ---- hybrid_signs.c ---- */
 
@@ -114,17 +114,17 @@ enum pici_prediction pici_group_predict(const struct pici_group_layout *, const 
 void pici_group_layout_make(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
                             size_t count);
 
-/* The same, and copy the elements to out in stored order. stream: use non-temporal stores. */
+/* The same, and copy the elements to output in stored order. stream: use non-temporal stores. */
 void pici_group_copy(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
-                     size_t count, uint8_t *out, int stream);
+                     size_t count, uint8_t *output, int stream);
 
 /* Write occupancy, descriptors and sign descriptors. Returns where they end. */
-uint8_t *pici_group_write_descriptors(const struct pici_group_layout *, uint8_t *out);
+uint8_t *pici_group_write_descriptors(const struct pici_group_layout *, uint8_t *output);
 
-/* Write the record to out. space: bytes that may be written there, at least the record's; garbage may follow the
+/* Write the record to output. space: bytes that may be written there, at least the record's; garbage may follow the
  * record. stream: use non-temporal stores. */
 void pici_group_write(const struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
-                      size_t count, uint8_t *out, size_t space, int stream);
+                      size_t count, uint8_t *output, size_t space, int stream);
 
 /* Faster functions for a group of GROUP_TILES whole tiles. They read each tile once. They return 0 if the group is not
  * as predicted; the layout is then undefined.
@@ -134,12 +134,12 @@ void pici_group_write(const struct pici_group_layout *, struct pici_scratch *, c
 int pici_group_layout_sparse(struct pici_group_layout *, struct pici_scratch *, const struct pici_source *,
                              size_t first);
 void pici_group_write_sparse(const struct pici_group_layout *, const struct pici_scratch *, const struct pici_source *,
-                             uint8_t *out, int stream);
+                             uint8_t *output, int stream);
 
 /* PREDICT_ALIKE, without a base: write the record of the group. On entry, the layout is that of an earlier group; all
- * tiles here must have the container of its first tile. On return, it is the layout of this group. out has space for
+ * tiles here must have the container of its first tile. On return, it is the layout of this group. output has space for
  * the longest record and PICI_SLACK. */
-int pici_group_write_alike(struct pici_group_layout *, const struct pici_source *, size_t first, uint8_t *out,
+int pici_group_write_alike(struct pici_group_layout *, const struct pici_source *, size_t first, uint8_t *output,
                            int stream);
 
 #endif

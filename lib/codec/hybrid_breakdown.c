@@ -24,7 +24,7 @@ static uint64_t count_runs(struct pici_breakdown *breakdown, const struct pici_b
     uint64_t bytes = 0;
     for (unsigned done = 0, i = 0; done < group->values; done += RUN_MOST, i++) {
         const struct fmt_kind kind = fmt_kind_of(block->dtype);
-        const unsigned left = group->values - done, count = left < RUN_MOST ? left : RUN_MOST;
+        const unsigned remaining = group->values - done, count = remaining < RUN_MOST ? remaining : RUN_MOST;
         struct fmt_run run;
         (void)fmt_run_read(&run, group->run_descriptors + (size_t)i * RUN_DESCRIPTOR, count, &kind, width_log2, 0);
         const unsigned length = fmt_run_bytes(&run, &kind, width_log2);
@@ -39,10 +39,10 @@ static uint64_t count_runs(struct pici_breakdown *breakdown, const struct pici_b
     return bytes;
 }
 
-enum pici_status pici_breakdown(struct pici_breakdown *out, const void *block, size_t size)
+enum pici_status pici_breakdown(struct pici_breakdown *output, const void *block, size_t size)
 {
     struct pici_block parsed;
-    if (!out || !sized_either(sized_of(out), sizeof *out, &breakdown_0_2) || !block)
+    if (!output || !sized_either(sized_of(output), sizeof *output, &breakdown_0_2) || !block)
         return PICI_E_ARG;
     enum pici_status status = pici_block_parse(&parsed, block, size, NULL);
     if (status || (status = pici_block_whole(&parsed, size, NULL)) != PICI_OK)
@@ -81,14 +81,14 @@ enum pici_status pici_breakdown(struct pici_breakdown *out, const void *block, s
             breakdown.other_bytes -= positions + values;
         }
     }
-    return sized_write_either(out, &breakdown, sizeof breakdown, sizeof breakdown, &breakdown_0_2);
+    return sized_write_either(output, &breakdown, sizeof breakdown, sizeof breakdown, &breakdown_0_2);
 }
 
 /* The name until version 0.3, for programs that were compiled then. */
 #undef pici_mix
 PICI_API enum pici_status pici_mix(struct pici_breakdown *out, const void *block, size_t size);
 
-enum pici_status pici_mix(struct pici_breakdown *out, const void *block, size_t size)
+enum pici_status pici_mix(struct pici_breakdown *output, const void *block, size_t size)
 {
-    return pici_breakdown(out, block, size);
+    return pici_breakdown(output, block, size);
 }

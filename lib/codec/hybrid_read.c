@@ -10,8 +10,8 @@
 
 unsigned pici_tile_elements(const struct pici_block *block, uint64_t tile)
 {
-    const uint64_t left = block->count - tile * TILE;
-    return left < TILE ? (unsigned)left : TILE;
+    const uint64_t remaining = block->count - tile * TILE;
+    return remaining < TILE ? (unsigned)remaining : TILE;
 }
 
 const uint8_t *pici_tile_descriptor(const struct pici_group *group, unsigned i)
@@ -24,7 +24,7 @@ const uint8_t *pici_tile_sign_descriptor(const struct pici_group *group, unsigne
 {
     const uint32_t bits = load_le32(group->record);
     const uint8_t *descriptor = group->record + 4;
-    for (unsigned left = (unsigned)__builtin_popcount(bits), k = 0; k < left; k++)
+    for (unsigned remaining = (unsigned)__builtin_popcount(bits), k = 0; k < remaining; k++)
         descriptor += group->record[4 + k] & DESCRIPTOR_TWO ? 2 : 1;
     return descriptor + (size_t)SIGN_DESCRIPTOR * (unsigned)__builtin_popcount(group->signs & ((UINT32_C(1) << i) - 1));
 }
@@ -44,7 +44,7 @@ static enum pici_status read_runs(struct pici_group *group, const struct pici_bl
     group->run_descriptors = descriptor;
     *bytes = 0;
     for (unsigned done = 0; done < group->values; done += RUN_MOST, descriptor += RUN_DESCRIPTOR) {
-        const unsigned left = group->values - done, count = left < RUN_MOST ? left : RUN_MOST;
+        const unsigned remaining = group->values - done, count = remaining < RUN_MOST ? remaining : RUN_MOST;
         struct fmt_run run;
         if (!fmt_run_read(&run, descriptor, count, &kind, block->layout.width_log2, one_level))
             return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, descriptor), group->first, "run");
@@ -182,14 +182,14 @@ int pici_tile_has_run(const struct pici_tile *tile, unsigned elements, unsigned 
     return 0;
 }
 
-int pici_tile_decode(uint8_t *out, const struct pici_tile *tile, unsigned elements, unsigned width_log2)
+int pici_tile_decode(uint8_t *output, const struct pici_tile *tile, unsigned elements, unsigned width_log2)
 {
     const unsigned payload = container_payload(tile->container, tile->nonzeros);
     const size_t stored = (size_t)container_stored(tile->container, tile->nonzeros, elements) << width_log2;
     const size_t zeros = tile->container == PICI_RAW ? (size_t)(TILE - elements) << width_log2 : PICI_SLACK;
     uint8_t values[TILE * 8 + PICI_SLACK], where[TILE_BITS_BYTES + PICI_SLACK];
     if (!tile->nonzeros) {
-        memset(out, 0, (size_t)TILE << width_log2);
+        memset(output, 0, (size_t)TILE << width_log2);
         return 1;
     }
     /* bounce buffers, because a kernel reads too much */
@@ -198,9 +198,9 @@ int pici_tile_decode(uint8_t *out, const struct pici_tile *tile, unsigned elemen
     memcpy(values, tile->values, stored);
     memset(values + stored, 0, zeros);
     const struct pici_tile copy = {where, values, tile->nonzeros, tile->container};
-    struct pici_unpack_tiles one = {.dst = out, .tile = &copy, .tiles = 1};
+    struct pici_unpack_tiles one = {.dst = output, .tile = &copy, .tiles = 1};
     const struct pici_move *move = pici_isa()->move[width_log2];
     /* stored values are nonzero, so any that lie past the end are counted here */
     return move->unpack_tiles(&one) == 1 &&
-           (elements == TILE || !move->count(out + ((size_t)elements << width_log2), TILE - elements));
+           (elements == TILE || !move->count(output + ((size_t)elements << width_log2), TILE - elements));
 }

@@ -77,9 +77,9 @@ static void layout_signs(struct pici_group_layout *layout, unsigned i, const uin
     layout->values -= were - are;
 }
 
-/* out: null, or where all elements are copied to. */
+/* output: null, or where all elements are copied to. */
 static void make_layout(struct pici_group_layout *layout, struct pici_scratch *scratch,
-                        const struct pici_source *source, size_t first, size_t group_count, uint8_t *out, int stream)
+                        const struct pici_source *source, size_t first, size_t group_count, uint8_t *output, int stream)
 {
     const unsigned width_log2 = source->width_log2;
     const size_t whole = source->base ? 0 : group_count / TILE;
@@ -89,8 +89,8 @@ static void make_layout(struct pici_group_layout *layout, struct pici_scratch *s
     layout_begin(layout, (unsigned)fmt_tiles(group_count));
     for (size_t tile = 0; tile < whole; tile += once) {
         const size_t offset = tile * TILE << width_log2;
-        if (out)
-            source->move->copy_masks(out + offset, layout->word + tile, layout->tile + tile, src + offset, once,
+        if (output)
+            source->move->copy_masks(output + offset, layout->word + tile, layout->tile + tile, src + offset, once,
                                      stream);
         else
             source->move->masks(layout->word + tile, layout->tile + tile, src + offset, once);
@@ -103,8 +103,8 @@ static void make_layout(struct pici_group_layout *layout, struct pici_scratch *s
         source->move->masks(layout->word + tile, layout->tile + tile, elements, 1);
         if (source->signs)
             negative |= (uint32_t)source->move->any_negative(elements, count, 0) << tile;
-        if (out)
-            source->move->dense(out + (tile * TILE << width_log2), elements, count, 0);
+        if (output)
+            source->move->dense(output + (tile * TILE << width_log2), elements, count, 0);
     }
     for (unsigned tile = 0; tile < layout->tiles; tile++) {
         const unsigned count = tile_elements(tile, group_count);
@@ -124,9 +124,9 @@ void pici_group_layout_make(struct pici_group_layout *layout, struct pici_scratc
 }
 
 void pici_group_copy(struct pici_group_layout *layout, struct pici_scratch *scratch, const struct pici_source *source,
-                     size_t first, size_t count, uint8_t *out, int stream)
+                     size_t first, size_t count, uint8_t *output, int stream)
 {
-    make_layout(layout, scratch, source, first, count, out, stream);
+    make_layout(layout, scratch, source, first, count, output, stream);
 }
 
 /* Write the tile of elements [first, first + count) through scratch as a bounce buffer: it is a difference, or partial,
@@ -138,14 +138,14 @@ static void write_tile_bounced(struct pici_pack_tiles *run, struct pici_scratch 
         return;
     const size_t stored = (size_t)container_stored(run->tile->container, run->tile->nonzeros, count)
                           << source->width_log2;
-    uint8_t *const out = scratch->bytes + TILE * 8;
+    uint8_t *const output = scratch->bytes + TILE * 8;
     struct pici_pack_tiles one = *run;
     one.src = pici_source_tile(source, first, count, scratch->bytes);
     one.tiles = 1;
     one.stream = 0;
-    one.values = out;
+    one.values = output;
     source->move->pack_tiles(&one);
-    memcpy(run->values, out, stored);
+    memcpy(run->values, output, stored);
     run->payload = one.payload;
     run->values += stored;
 }
@@ -153,9 +153,9 @@ _Static_assert(sizeof(struct pici_scratch) >= 2 * TILE * 8 + PICI_SLACK, "a tile
 
 /* Write occupancy, descriptors, sign descriptors and the padding before the values; returns where the payloads
  * begin. */
-uint8_t *pici_group_write_descriptors(const struct pici_group_layout *layout, uint8_t *out)
+uint8_t *pici_group_write_descriptors(const struct pici_group_layout *layout, uint8_t *output)
 {
-    uint8_t *first = out + 4, *second;
+    uint8_t *first = output + 4, *second;
     uint32_t bits = layout->signs;
     for (unsigned i = 0; i < layout->tiles; i++)
         bits |= (uint32_t)(layout->tile[i].nonzeros != 0) << i;
@@ -173,19 +173,19 @@ uint8_t *pici_group_write_descriptors(const struct pici_group_layout *layout, ui
     }
     for (uint32_t signs = layout->signs; signs; signs &= signs - 1, second += SIGN_DESCRIPTOR)
         pici_signs_write_descriptor(second, &layout->tile_signs[__builtin_ctz(signs)]);
-    store_le32(out, bits);
+    store_le32(output, bits);
     return second;
 }
 
 /* The same, and write the padding before the values. */
-static uint8_t *write_descriptors(const struct pici_group_layout *layout, unsigned width_log2, uint8_t *out)
+static uint8_t *write_descriptors(const struct pici_group_layout *layout, unsigned width_log2, uint8_t *output)
 {
-    memset(out + layout->metadata, 0, (size_t)(fmt_record_values(layout->metadata, width_log2) - layout->metadata));
-    return pici_group_write_descriptors(layout, out);
+    memset(output + layout->metadata, 0, (size_t)(fmt_record_values(layout->metadata, width_log2) - layout->metadata));
+    return pici_group_write_descriptors(layout, output);
 }
 
 void pici_group_write(const struct pici_group_layout *layout, struct pici_scratch *scratch,
-                      const struct pici_source *source, size_t first, size_t count, uint8_t *out, size_t space,
+                      const struct pici_source *source, size_t first, size_t count, uint8_t *output, size_t space,
                       int stream)
 {
     const unsigned width_log2 = source->width_log2;
@@ -207,8 +207,8 @@ void pici_group_write(const struct pici_group_layout *layout, struct pici_scratc
                                   .tile = layout->tile,
                                   .tiles = whole,
                                   .stream = stream && layout->values >= source->move->stream_least,
-                                  .payload = write_descriptors(layout, width_log2, out),
-                                  .values = out + fmt_record_values(layout->metadata, width_log2)};
+                                  .payload = write_descriptors(layout, width_log2, output),
+                                  .values = output + fmt_record_values(layout->metadata, width_log2)};
     if (whole)
         source->move->pack_tiles(&run);
     for (size_t tile = whole; tile < layout->tiles; tile++) {
@@ -220,7 +220,7 @@ void pici_group_write(const struct pici_group_layout *layout, struct pici_scratc
         const unsigned i = (unsigned)__builtin_ctz(signs);
         run.payload = pici_signs_write(run.payload, &layout->tile_signs[i], layout->negatives[i]);
     }
-    memset(run.values, 0, (size_t)(out + layout->record - run.values));
+    memset(run.values, 0, (size_t)(output + layout->record - run.values));
 }
 
 static int is_short(unsigned container)
@@ -242,8 +242,8 @@ int pici_group_layout_sparse(struct pici_group_layout *layout, struct pici_scrat
     struct pici_pack_tiles run = {.tiles = 1, .payload = scratch->bytes, .values = scratch->bytes + SCRATCH_PAYLOADS};
     layout_begin(layout, GROUP_TILES);
     for (unsigned i = 0, nonzeros = 0; i < GROUP_TILES; i++) {
-        const size_t left = (values - layout->values) >> width_log2;
-        const unsigned most = left < OFFSETS8_MOST ? (unsigned)left : OFFSETS8_MOST;
+        const size_t remaining = (values - layout->values) >> width_log2;
+        const unsigned most = remaining < OFFSETS8_MOST ? (unsigned)remaining : OFFSETS8_MOST;
         const int once = nonzeros >= source->move->sparse_many; /* predicted from the tile before */
         run.src = pici_source_tile(source, first + (size_t)i * TILE, TILE,
                                    scratch->bytes + SCRATCH_PAYLOADS + values + PICI_SLACK);
@@ -271,23 +271,23 @@ int pici_group_layout_sparse(struct pici_group_layout *layout, struct pici_scrat
 }
 
 void pici_group_write_sparse(const struct pici_group_layout *layout, const struct pici_scratch *scratch,
-                             const struct pici_source *source, uint8_t *out, int stream)
+                             const struct pici_source *source, uint8_t *output, int stream)
 {
     const unsigned width_log2 = source->width_log2;
     if (!layout->nonzeros)
         return;
-    uint8_t *const payload = write_descriptors(layout, width_log2, out);
-    memcpy(payload, scratch->bytes, (size_t)(out + layout->metadata - payload));
-    uint8_t *const values = out + fmt_record_values(layout->metadata, width_log2);
+    uint8_t *const payload = write_descriptors(layout, width_log2, output);
+    memcpy(payload, scratch->bytes, (size_t)(output + layout->metadata - payload));
+    uint8_t *const values = output + fmt_record_values(layout->metadata, width_log2);
     if (stream && layout->values >= source->move->stream_least && source->move->copy)
         source->move->copy(values, scratch->bytes + SCRATCH_PAYLOADS, layout->values);
     else
         memcpy(values, scratch->bytes + SCRATCH_PAYLOADS, layout->values);
-    memset(values + layout->values, 0, (size_t)(out + layout->record - (values + layout->values)));
+    memset(values + layout->values, 0, (size_t)(output + layout->record - (values + layout->values)));
 }
 
 int pici_group_write_alike(struct pici_group_layout *layout, const struct pici_source *source, size_t first,
-                           uint8_t *out, int stream)
+                           uint8_t *output, int stream)
 {
     const unsigned container = layout->tile[0].container, width_log2 = source->width_log2;
     layout->tiles = GROUP_TILES;
@@ -297,8 +297,8 @@ int pici_group_write_alike(struct pici_group_layout *layout, const struct pici_s
                                   .tiles = GROUP_TILES,
                                   .stream = stream,
                                   .signs = source->signs,
-                                  .payload = out + 4 + (size_t)2 * GROUP_TILES,
-                                  .values = out + fmt_record_values(layout->metadata, width_log2)};
+                                  .payload = output + 4 + (size_t)2 * GROUP_TILES,
+                                  .values = output + fmt_record_values(layout->metadata, width_log2)};
     const uint8_t *const values = run.values;
     if (source->move->pack_alike(&run, layout->tile) < GROUP_TILES)
         return 0;
@@ -307,8 +307,8 @@ int pici_group_write_alike(struct pici_group_layout *layout, const struct pici_s
         layout->nonzeros += layout->tile[i].nonzeros;
     layout->values = (size_t)(run.values - values);
     layout->record = (size_t)fmt_record(layout->metadata, layout->values, width_log2);
-    write_descriptors(layout, width_log2, out);
-    memset(run.values, 0, (size_t)(out + layout->record - run.values));
+    write_descriptors(layout, width_log2, output);
+    memset(run.values, 0, (size_t)(output + layout->record - run.values));
     return 1;
 }
 

@@ -45,13 +45,13 @@ static void *start(void *argument)
 void pici_parallel(int count, size_t stack, void (*work)(void *, int), void *context)
 {
     struct task task[PICI_MAX_THREADS];
-    pthread_attr_t attr;
-    int started = 0, have_attr = pthread_attr_init(&attr) == 0;
+    pthread_attr_t attribute;
+    int started = 0, have_attr = pthread_attr_init(&attribute) == 0;
     if (have_attr)
-        have_attr = pthread_attr_setstacksize(&attr, stack) == 0;
+        have_attr = pthread_attr_setstacksize(&attribute, stack) == 0;
     for (; have_attr && started < count - 1; started++) {
         task[started] = (struct task){.work = work, .context = context, .index = started};
-        if (pthread_create(&task[started].thread, &attr, start, &task[started]) != 0)
+        if (pthread_create(&task[started].thread, &attribute, start, &task[started]) != 0)
             break;
     }
     for (int i = started; i < count; i++)
@@ -59,5 +59,5 @@ void pici_parallel(int count, size_t stack, void (*work)(void *, int), void *con
     for (int i = 0; i < started; i++)
         pthread_join(task[i].thread, NULL);
     if (have_attr)
-        pthread_attr_destroy(&attr);
+        pthread_attr_destroy(&attribute);
 }

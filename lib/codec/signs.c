@@ -19,8 +19,8 @@ static unsigned others(uint64_t zero[TILE_COLS], const uint64_t word[TILE_COLS],
 {
     unsigned count = 0;
     for (unsigned i = 0; i < TILE_COLS; i++) {
-        const unsigned left = elements > i * 64 ? elements - i * 64 : 0;
-        zero[i] = ~word[i] & (left < 64 ? (UINT64_C(1) << left) - 1 : UINT64_MAX);
+        const unsigned remaining = elements > i * 64 ? elements - i * 64 : 0;
+        zero[i] = ~word[i] & (remaining < 64 ? (UINT64_C(1) << remaining) - 1 : UINT64_MAX);
         count += (unsigned)__builtin_popcountll(zero[i]);
     }
     return count;
@@ -63,9 +63,9 @@ void pici_signs_make(struct pici_signs *signs, uint64_t list[TILE_COLS], const u
     signs->unary = (uint16_t)unary;
 }
 
-void pici_signs_write_descriptor(uint8_t *out, const struct pici_signs *signs)
+void pici_signs_write_descriptor(uint8_t *output, const struct pici_signs *signs)
 {
-    store_le32(out, (uint32_t)(signs->listed | (signs->flip ? SIGN_FLIP : 0)) | (uint32_t)signs->unary << 16);
+    store_le32(output, (uint32_t)(signs->listed | (signs->flip ? SIGN_FLIP : 0)) | (uint32_t)signs->unary << 16);
 }
 
 /* A buffer for the signs of a tile, with space to load or store 8 bytes at each of them. */
@@ -78,25 +78,25 @@ static void put_bits(uint8_t *bits, size_t position, unsigned value)
     store_le32(bytes, load_le32(bytes) | (uint32_t)value << position % 8);
 }
 
-uint8_t *pici_signs_write(uint8_t *out, const struct pici_signs *signs, const uint64_t list[TILE_COLS])
+uint8_t *pici_signs_write(uint8_t *output, const struct pici_signs *signs, const uint64_t list[TILE_COLS])
 {
     uint8_t bits[ROOM] = {0};
     const size_t bytes = pici_signs_bytes(signs), unary = (signs->unary + 7u) / 8;
     const unsigned k = signs->listed ? fmt_rice(signs->listed, signs->zeros) : 0;
-    size_t one = 0, rest = 8 * unary;
+    size_t one = 0, remainder = 8 * unary;
     unsigned last = 0;
     for (unsigned i = 0; !k && 64 * i < signs->unary; i++)
         store_le64(bits + 8 * (size_t)i, list[i]);
     for (unsigned i = 0; k && i < TILE_COLS; i++)
-        for (uint64_t remaining = list[i]; remaining; remaining &= remaining - 1, one++, rest += k) {
+        for (uint64_t remaining = list[i]; remaining; remaining &= remaining - 1, one++, remainder += k) {
             const unsigned position = i * 64 + (unsigned)__builtin_ctzll(remaining), gap = position - last;
             one += gap >> k;
             put_bits(bits, one, 1);
-            put_bits(bits, rest, gap & ((1u << k) - 1));
+            put_bits(bits, remainder, gap & ((1u << k) - 1));
             last = position + 1;
         }
-    memcpy(out, bits, bytes);
-    return out + bytes;
+    memcpy(output, bits, bytes);
+    return output + bytes;
 }
 
 int pici_signs_read_descriptor(struct pici_signs *signs, const uint8_t *descriptor, unsigned zeros)

@@ -31,8 +31,8 @@ void pici_signs_make(struct pici_signs *signs, uint64_t list[TILE_COLS], const u
                      const uint64_t negative[TILE_COLS], unsigned elements);
 
 /* Write the descriptor; write unary bits and remainders, and return where they end. */
-void pici_signs_write_descriptor(uint8_t *out, const struct pici_signs *);
-uint8_t *pici_signs_write(uint8_t *out, const struct pici_signs *, const uint64_t list[TILE_COLS]);
+void pici_signs_write_descriptor(uint8_t *output, const struct pici_signs *);
+uint8_t *pici_signs_write(uint8_t *output, const struct pici_signs *, const uint64_t list[TILE_COLS]);
 
 /* Read the descriptor of a tile with so many zeros. Returns 0 if it breaks a rule. */
 int pici_signs_read_descriptor(struct pici_signs *, const uint8_t *descriptor, unsigned zeros);

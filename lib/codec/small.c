@@ -18,16 +18,17 @@ enum { STACK = 512 << 10 };
 
 size_t pici_diff_small_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count)
 {
-    const uint64_t whole = count / SMALL_CHUNK, rest = count % SMALL_CHUNK;
+    const uint64_t whole = count / SMALL_CHUNK, remainder = count % SMALL_CHUNK;
     if (format == PICI_PACKED) /* not among the formats of chunks */
         return 0;
-    const uint64_t each = pici_bound(format, dtype, SMALL_CHUNK), last = rest ? pici_bound(format, dtype, rest) : 0;
+    const uint64_t each = pici_bound(format, dtype, SMALL_CHUNK),
+                   last = remainder ? pici_bound(format, dtype, remainder) : 0;
     if (!each)
         return 0;
     /* each < 2^24, and whole < 2^45 */
     if (whole > (SIZE_MAX - SMALL_HDR_BYTES - SMALL_ENTRY_BYTES - last) / (each + SMALL_ENTRY_BYTES))
         return 0;
-    return (size_t)(SMALL_HDR_BYTES + whole * (each + SMALL_ENTRY_BYTES) + (rest ? last + SMALL_ENTRY_BYTES : 0));
+    return (size_t)(SMALL_HDR_BYTES + whole * (each + SMALL_ENTRY_BYTES) + (remainder ? last + SMALL_ENTRY_BYTES : 0));
 }
 
 static uint64_t hash(const uint8_t *delta, size_t size)

@@ -193,17 +193,17 @@ static void list_levels(struct small_maker *maker, struct list *list, size_t cou
 {
     for (; count; level++) {
         const uint16_t *const zero = maker->level[level];
-        size_t left = 0;
+        size_t remaining = 0;
         for (size_t i = 0; i < count; i++) {
             const uint32_t element = maker->element[i];
             const uint16_t share = zero[maker->class[element]];
             const uint32_t more = maker->token[element] > level;
             list_add(list, share, more, share != SMALL_SHARES);
-            maker->element[left] = element;
-            left += more;
+            maker->element[remaining] = element;
+            remaining += more;
         }
         list_end(list);
-        count = left;
+        count = remaining;
     }
 }
 
@@ -276,21 +276,22 @@ static const uint16_t *code(struct small_maker *maker, size_t most, const uint8_
     uint16_t zero[SEGMENT_BITS];
     for (int i = 0; i < SMALL_LANES; i++)
         maker->states[i] = SMALL_STATE;
-    for (size_t left = maker->listed / SMALL_LANES; left;) {
-        const size_t steps = left % SEGMENT ? left % SEGMENT : SEGMENT;
-        left -= steps;
-        coder->encode(maker->states, &word, maker->zero_shares + left * SMALL_LANES, maker->list_bits + left, steps);
+    for (size_t remaining = maker->listed / SMALL_LANES; remaining;) {
+        const size_t steps = remaining % SEGMENT ? remaining % SEGMENT : SEGMENT;
+        remaining -= steps;
+        coder->encode(maker->states, &word, maker->zero_shares + remaining * SMALL_LANES, maker->list_bits + remaining,
+                      steps);
         if ((size_t)(end - word) > most)
             return NULL;
     }
-    for (size_t left = count; left;) {
-        const size_t some = left % SEGMENT_BITS ? left % SEGMENT_BITS : SEGMENT_BITS;
+    for (size_t remaining = count; remaining;) {
+        const size_t some = remaining % SEGMENT_BITS ? remaining % SEGMENT_BITS : SEGMENT_BITS;
         size_t padded = some;
-        left -= some;
-        kernel->shares(zero, base + (left << width_log2), some, &maker->classes);
+        remaining -= some;
+        kernel->shares(zero, base + (remaining << width_log2), some, &maker->classes);
         for (; padded % SMALL_LANES; padded++)
             zero[padded] = SMALL_SHARES;
-        coder->encode(maker->states, &word, zero, maker->changed + left / 32, padded / SMALL_LANES);
+        coder->encode(maker->states, &word, zero, maker->changed + remaining / 32, padded / SMALL_LANES);
         if ((size_t)(end - word) > most)
             return NULL;
     }
@@ -351,11 +352,11 @@ static inline void append_extra(struct appended *extra, const struct small_maker
         append(extra, low_bits(maker->magnitude[i] - small_least(token, maker->shape.tree), bits), bits);
 }
 
-static uint8_t *put_extra(const struct small_maker *maker, uint8_t *out, size_t changed)
+static uint8_t *put_extra(const struct small_maker *maker, uint8_t *output, size_t changed)
 {
     const struct small_shape *shape = &maker->shape;
     const unsigned width_log2 = shape->width_log2;
-    struct appended extra = {out, 0, 0};
+    struct appended extra = {output, 0, 0};
     for (size_t i = 0; i < maker->distant_count; i++)
         append_extra(&extra, maker, maker->distant[i]);
     for (size_t i = 0, next = 0; shape->tree && i < changed; i++) {
@@ -416,17 +417,17 @@ size_t pici_small_make(struct small_maker *maker, const uint8_t **chunk, uint64_
     if (!word)
         return 0;
     const size_t words = (size_t)(maker->words + maker->words_capacity - word);
-    uint8_t *out = maker->chunk;
-    memcpy(out, tables, before);
-    store_le32(out + SMALL_CTX_WORDS, (uint32_t)words);
+    uint8_t *output = maker->chunk;
+    memcpy(output, tables, before);
+    store_le32(output + SMALL_CTX_WORDS, (uint32_t)words);
     for (int i = 0; i < SMALL_LANES; i++)
-        store_le32(out + SMALL_CTX_STATES + 4 * i, maker->states[i]);
-    out += before;
-    for (size_t i = 0; i < words; i++, out += 2) {
+        store_le32(output + SMALL_CTX_STATES + 4 * i, maker->states[i]);
+    output += before;
+    for (size_t i = 0; i < words; i++, output += 2) {
         const uint16_t stored = le16(word[i]);
-        memcpy(out, &stored, 2);
+        memcpy(output, &stored, 2);
     }
     for (size_t i = 0; i < signs; i++)
-        *out++ = (uint8_t)(maker->sign[i / 4] >> i % 4 * 8);
-    return (size_t)(put_extra(maker, out, changed) - maker->chunk);
+        *output++ = (uint8_t)(maker->sign[i / 4] >> i % 4 * 8);
+    return (size_t)(put_extra(maker, output, changed) - maker->chunk);
 }

@@ -158,7 +158,7 @@ void pici_small_frequent(struct small_tables *tables, const struct small_shape *
 
 size_t pici_small_put_tables(uint8_t *chunk, const struct small_tables *tables, int tree)
 {
-    uint8_t *out = chunk + SMALL_CTX_TABLES;
+    uint8_t *output = chunk + SMALL_CTX_TABLES;
     chunk[SMALL_CTX_LOW] = (uint8_t)tables->low_exponent;
     chunk[SMALL_CTX_TOP] = (uint8_t)tables->top_exponent;
     chunk[SMALL_CTX_FREQUENT_ODDS] = (uint8_t)tables->frequent_odds;
@@ -168,14 +168,14 @@ size_t pici_small_put_tables(uint8_t *chunk, const struct small_tables *tables, 
     for (unsigned class = 0; class < SMALL_CLASSES; class ++) {
         if (!(tables->classes >> class & 1))
             continue;
-        *out++ = tables->changed[class];
+        *output++ = tables->changed[class];
         if (!tree)
-            *out++ = tables->most[class];
+            *output++ = tables->most[class];
         for (unsigned token = 0; token < SMALL_TOKENS; token++)
             if (tree ? tables->nodes[class] >> token & 1 : token < tables->most[class])
-                *out++ = tables->token[class][token];
+                *output++ = tables->token[class][token];
     }
-    return (size_t)(out - chunk);
+    return (size_t)(output - chunk);
 }
 
 /* The tables of class class, at next. Returns their end; null if they do not end before `end`, or break a rule. */

@@ -67,20 +67,20 @@ void pici_small_reader_free(struct small_reader *reader)
 
 static int part_init(struct part *part, size_t count, const struct small_shape *shape)
 {
-    const size_t width_log2 = shape->width_log2, room = count + SMALL_LANES;
+    const size_t width_log2 = shape->width_log2, capacity = count + SMALL_LANES;
     part->shape = *shape;
     part->words = malloc(
         ((size_t)small_context_limit(count, shape->width_log2) / 2 + SEGMENT_BITS) * sizeof *part->words + PICI_SLACK);
-    part->changed = malloc(room / 8 + 8);
-    part->old_values = malloc((room << width_log2) + PICI_SLACK);
-    part->new_values = malloc((room << width_log2) + PICI_SLACK);
-    part->class = malloc(room);
-    part->token = malloc(room);
-    part->literal = malloc(room * sizeof *part->literal);
-    part->distant = malloc(room * sizeof *part->distant);
-    part->element = malloc(room * sizeof *part->element);
-    part->zero_shares = malloc(room * sizeof *part->zero_shares);
-    part->list_bits = malloc(room / 8 + 8);
+    part->changed = malloc(capacity / 8 + 8);
+    part->old_values = malloc((capacity << width_log2) + PICI_SLACK);
+    part->new_values = malloc((capacity << width_log2) + PICI_SLACK);
+    part->class = malloc(capacity);
+    part->token = malloc(capacity);
+    part->literal = malloc(capacity * sizeof *part->literal);
+    part->distant = malloc(capacity * sizeof *part->distant);
+    part->element = malloc(capacity * sizeof *part->element);
+    part->zero_shares = malloc(capacity * sizeof *part->zero_shares);
+    part->list_bits = malloc(capacity / 8 + 8);
     return part->words && part->changed && part->old_values && part->new_values && part->class && part->token &&
            part->literal && part->distant && part->element && part->zero_shares && part->list_bits;
 }
@@ -158,8 +158,8 @@ static void decode_changed(struct small_reader *reader, struct part *part[], int
     for (size_t offset = 0;; offset += SEGMENT_BITS) {
         size_t steps[PARTS] = {0};
         for (int i = 0; i < parts; i++) {
-            const size_t elements = part[i]->input->count, left = offset < elements ? elements - offset : 0;
-            const size_t some = left < SEGMENT_BITS ? left : SEGMENT_BITS;
+            const size_t elements = part[i]->input->count, remaining = offset < elements ? elements - offset : 0;
+            const size_t some = remaining < SEGMENT_BITS ? remaining : SEGMENT_BITS;
             if (some)
                 kernel->shares(reader->zero_shares[i], part[i]->input->dst + (offset << width_log2), some,
                                &part[i]->classes);
@@ -187,28 +187,28 @@ static void decode_changed(struct small_reader *reader, struct part *part[], int
 static void decode_lists(struct part *part[], int parts)
 {
     const struct pici_coder *const coder = pici_isa()->coder;
-    size_t left[PARTS] = {0}, offset[PARTS] = {0};
+    size_t remaining[PARTS] = {0}, offset[PARTS] = {0};
     for (int i = 0; i < parts; i++) {
-        left[i] = (part[i]->list_count + SMALL_LANES - 1) / SMALL_LANES;
-        for (size_t k = part[i]->list_count; k < left[i] * SMALL_LANES; k++)
+        remaining[i] = (part[i]->list_count + SMALL_LANES - 1) / SMALL_LANES;
+        for (size_t k = part[i]->list_count; k < remaining[i] * SMALL_LANES; k++)
             part[i]->zero_shares[k] = SMALL_SHARES;
     }
-    while (left[0] || left[1]) {
-        size_t both = left[0] < left[1] ? left[0] : left[1];
+    while (remaining[0] || remaining[1]) {
+        size_t both = remaining[0] < remaining[1] ? remaining[0] : remaining[1];
         both = both < SEGMENT ? both : SEGMENT;
         if (both)
             coder->decode_two(&part[0]->lanes, part[0]->list_bits + offset[0],
                               part[0]->zero_shares + offset[0] * SMALL_LANES, &part[1]->lanes,
                               part[1]->list_bits + offset[1], part[1]->zero_shares + offset[1] * SMALL_LANES, both);
         for (int i = 0; i < parts; i++) {
-            size_t some = left[i] < SEGMENT ? left[i] : SEGMENT;
+            size_t some = remaining[i] < SEGMENT ? remaining[i] : SEGMENT;
             if (both)
                 some = both;
             if (!both && some)
                 coder->decode(&part[i]->lanes, part[i]->list_bits + offset[i],
                               part[i]->zero_shares + offset[i] * SMALL_LANES, some);
             offset[i] += some;
-            left[i] -= some;
+            remaining[i] -= some;
             check_words(part[i]);
         }
     }
@@ -459,12 +459,12 @@ static int finish(struct part *part)
     for (int i = 0; i < SMALL_LANES; i++)
         if (part->lanes.states[i] != SMALL_STATE)
             return 0;
-    const size_t left = part->input->bytes - (size_t)(part->after_words - part->input->chunk),
+    const size_t remaining = part->input->bytes - (size_t)(part->after_words - part->input->chunk),
                  bytes = (part->changed_count + 7) / 8;
-    if (part->lanes.next_word != part->words_end || bytes > left ||
+    if (part->lanes.next_word != part->words_end || bytes > remaining ||
         (part->changed_count % 8 && part->after_words[bytes - 1] >> part->changed_count % 8))
         return 0;
-    struct extra extra = {part->after_words + bytes, left - bytes, 0, 0, 1};
+    struct extra extra = {part->after_words + bytes, remaining - bytes, 0, 0, 1};
     return put_differences(part, part->after_words, &extra) && put_literals(part, part->after_words, &extra) &&
            extra.good && extra.bytes_left == 0 && extra.bits == 0 && extra.pending < 8 && recount(part);
 }
@@ -478,9 +478,9 @@ int pici_small_apply(struct small_reader *reader, const struct small_part *input
             started[count++] = &reader->parts[i];
     if (count)
         decode_changed(reader, started, count);
-    for (int left = count; left;) {
+    for (int remaining = count; remaining;) {
         struct part *active[PARTS];
-        left = 0;
+        remaining = 0;
         for (int i = 0; i < count; i++) {
             if (!started[i]->good || !next_list(started[i]))
                 continue;
@@ -488,10 +488,10 @@ int pici_small_apply(struct small_reader *reader, const struct small_part *input
             if (!started[i]->shape.tree && started[i]->listed > (uint64_t)SMALL_LISTED * started[i]->input->count)
                 started[i]->good = 0;
             else
-                active[left++] = started[i];
+                active[remaining++] = started[i];
         }
-        if (left)
-            decode_lists(active, left);
+        if (remaining)
+            decode_lists(active, remaining);
     }
     for (int i = 0; i < parts; i++) {
         struct part *const part = &reader->parts[i];

@@ -41,10 +41,10 @@ static enum pici_status verify_tiles(const struct pici_block *block, struct pici
     uint64_t value = 0;
     for (uint64_t tile = 0; tile < block->layout.tiles; tile++) {
         const uint8_t *bits = block->bits + tile * TILE_BITS_BYTES;
-        uint64_t left = block->count - tile * TILE, nonzeros = 0;
+        uint64_t remaining = block->count - tile * TILE, nonzeros = 0;
         for (unsigned column = 0; column < TILE_COLS; column++) {
             uint64_t word = load_le64(bits + 8 * column);
-            if (fmt_past_end(word, column, left))
+            if (fmt_past_end(word, column, remaining))
                 return pici_fault_at(fault, PICI_E_CORRUPT, HDR_BYTES + tile * TILE_BITS_BYTES + 8 * column, tile,
                                      "past-end");
             nonzeros += (uint64_t)__builtin_popcountll(word);
@@ -101,12 +101,12 @@ static enum pici_status verify_offsets(const struct pici_block *block, const str
     if (eight && total != tile->nonzeros)
         return tile_fault(fault, block, pici_tile_descriptor(group, i), group->first + i, "tile-count");
     byte += eight ? RUNS : 0;
-    for (unsigned k = 0, run = 0, left = tile->payload[0]; k < tile->nonzeros; k++) {
+    for (unsigned k = 0, run = 0, remaining = tile->payload[0]; k < tile->nonzeros; k++) {
         unsigned offset;
         if (eight) {
-            for (; !left; left = tile->payload[run])
+            for (; !remaining; remaining = tile->payload[run])
                 run++;
-            left--;
+            remaining--;
             offset = run * RUN + *byte;
         } else {
             offset = (unsigned)(byte[0] | byte[1] << 8) >> (k % 2 ? 4 : 0) & (TILE - 1);
@@ -164,10 +164,10 @@ static enum pici_status verify_tile(const struct pici_block *block, const struct
                               : first_zero(tile->values, tile->nonzeros, width_log2, group->signs >> i & 1);
     if (zero == tile->nonzeros)
         return PICI_OK;
-    const uint8_t *at = tile->values + (zero << width_log2);
+    const uint8_t *offset = tile->values + (zero << width_log2);
     if (block->format == FMT_PACKED)
-        at = group->run_descriptors + (pici_values_before(block, group, i) + zero) / RUN_MOST * RUN_DESCRIPTOR;
-    return tile_fault(fault, block, at, group->first + i, "stored-zero");
+        offset = group->run_descriptors + (pici_values_before(block, group, i) + zero) / RUN_MOST * RUN_DESCRIPTOR;
+    return tile_fault(fault, block, offset, group->first + i, "stored-zero");
 }
 
 /* Check tile i of a group of a version-2 block, which verify_tile found no fault in: does it keep signs exactly if it

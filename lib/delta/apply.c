@@ -56,9 +56,9 @@ static struct step *last(const struct pici_deltas *deltas)
     return &deltas->steps[deltas->count - 1];
 }
 
-static const char *quoted(char out[PICI_QUOTE_CAP], const struct pici_tensor_info *tensor)
+static const char *quoted(char output[PICI_QUOTE_CAP], const struct pici_tensor_info *tensor)
 {
-    return pici_quote(out, tensor->name, tensor->name_len);
+    return pici_quote(output, tensor->name, tensor->name_len);
 }
 
 static enum pici_status reader_failed(const struct step *step, enum pici_status status, char *reason)

@@ -53,23 +53,23 @@ static bool alike(const struct state_tensor *before, const struct state_tensor *
 static enum pici_status list_removed(struct job *job, struct pici_attr *removed)
 {
     size_t size = 0;
-    uint8_t *out = NULL;
+    uint8_t *output = NULL;
     *removed = (struct pici_attr){DELTA_REMOVED, NULL, 0};
     for (size_t i = 0; i < job->base->count; i++) {
         const struct state_tensor *tensor = &job->base->tensors[i];
         if (pici_state_find(job->next, tensor->name, tensor->name_bytes))
             continue;
-        uint8_t *bigger = realloc(out, size + 4 + tensor->name_bytes);
+        uint8_t *bigger = realloc(output, size + 4 + tensor->name_bytes);
         if (!bigger) {
-            free(out);
+            free(output);
             return nomem(job, "the names of removed tensors");
         }
-        out = bigger;
-        store_le32(out + size, (uint32_t)tensor->name_bytes);
-        memcpy(out + size + 4, tensor->name, tensor->name_bytes);
+        output = bigger;
+        store_le32(output + size, (uint32_t)tensor->name_bytes);
+        memcpy(output + size + 4, tensor->name, tensor->name_bytes);
         size += 4 + tensor->name_bytes;
     }
-    removed->value = out;
+    removed->value = output;
     removed->len = size;
     return PICI_OK;
 }
@@ -91,17 +91,17 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
     enum pici_status status = list_removed(job, &removed);
     if (status)
         return status;
-    struct pici_attr attrs[4] = {{DELTA_VERSION, job->small ? "2" : "1", 1}, {STATE_TYPE, type, strlen(type)}};
+    struct pici_attr attributes[4] = {{DELTA_VERSION, job->small ? "2" : "1", 1}, {STATE_TYPE, type, strlen(type)}};
     size_t count = 2;
     if (job->next->head_bytes)
-        attrs[count++] = (struct pici_attr){STATE_HEAD, job->next->head, job->next->head_bytes};
+        attributes[count++] = (struct pici_attr){STATE_HEAD, job->next->head, job->next->head_bytes};
     if (removed.len)
-        attrs[count++] = removed;
+        attributes[count++] = removed;
     struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
     opts.format = job->options.format;
     opts.threads = job->options.threads;
     opts.zstd_level = job->options.zstd_level;
-    status = pici_writer_open(&job->writer, write, context, attrs, count, &opts);
+    status = pici_writer_open(&job->writer, write, context, attributes, count, &opts);
     free((void *)removed.value);
     if (status)
         return writer_failed(job, status);
@@ -155,12 +155,12 @@ static enum pici_status collect(struct job *job, size_t *size, size_t count, enu
     const size_t most = pici_diff_small_bound(job->options.format, dtype, count);
     size_t more;
     if (most > job->capacity - *size) {
-        const size_t room = *size + *size / 2 + most;
-        uint8_t *out = room > *size ? realloc(job->collected, room) : NULL;
-        if (!out)
+        const size_t capacity = *size + *size / 2 + most;
+        uint8_t *output = capacity > *size ? realloc(job->collected, capacity) : NULL;
+        if (!output)
             return nomem(job, "the small deltas of a tensor");
-        job->collected = out;
-        job->capacity = room;
+        job->collected = output;
+        job->capacity = capacity;
     }
     const enum pici_status status = pici_diff_small(job->collected + *size, job->capacity - *size, &more, job->before,
                                                     job->after, count, dtype, job->options.format, &opts);
@@ -189,24 +189,24 @@ static enum pici_status pays(struct job *job, size_t small, size_t count, enum p
 
 /* A description for the writer, with attributes at attrs. Shares t's pointers. */
 enum { ATTRS = 6 };
-static struct pici_tensor describe(const struct state_tensor *tensor, struct pici_attr attrs[ATTRS],
+static struct pici_tensor describe(const struct state_tensor *tensor, struct pici_attr attributes[ATTRS],
                                    enum delta_kind kind)
 {
-    struct pici_tensor out = PICI_TENSOR_INIT;
-    out.name = tensor->name;
-    out.name_len = tensor->name_bytes;
-    out.dtype = tensor->dtype;
-    out.rank = tensor->rank;
-    out.shape = tensor->shape;
-    out.attrs = attrs;
-    attrs[out.n_attrs++] = (struct pici_attr){STATE_DTYPE, tensor->dtype_text, strlen(tensor->dtype_text)};
+    struct pici_tensor output = PICI_TENSOR_INIT;
+    output.name = tensor->name;
+    output.name_len = tensor->name_bytes;
+    output.dtype = tensor->dtype;
+    output.rank = tensor->rank;
+    output.shape = tensor->shape;
+    output.attrs = attributes;
+    attributes[output.n_attrs++] = (struct pici_attr){STATE_DTYPE, tensor->dtype_text, strlen(tensor->dtype_text)};
     if (tensor->big_endian)
-        attrs[out.n_attrs++] = (struct pici_attr){STATE_ENDIAN, "big", 3};
+        attributes[output.n_attrs++] = (struct pici_attr){STATE_ENDIAN, "big", 3};
     if (tensor->fortran)
-        attrs[out.n_attrs++] = (struct pici_attr){STATE_ORDER, "F", 1};
+        attributes[output.n_attrs++] = (struct pici_attr){STATE_ORDER, "F", 1};
     const char *const word = pici_delta_kind_name(kind);
-    attrs[out.n_attrs++] = (struct pici_attr){DELTA_KIND, word, strlen(word)};
-    return out;
+    attributes[output.n_attrs++] = (struct pici_attr){DELTA_KIND, word, strlen(word)};
+    return output;
 }
 
 static enum pici_status write_tensor(struct job *job, const struct pici_tensor *tensor)
@@ -218,19 +218,19 @@ static enum pici_status write_tensor(struct job *job, const struct pici_tensor *
 /* Describes the tensor of small deltas of a tensor, and writes it. */
 static enum pici_status write_small(struct job *job, const struct state_tensor *tensor, size_t size)
 {
-    struct pici_attr attrs[ATTRS];
+    struct pici_attr attributes[ATTRS];
     uint8_t shape[8 * PICI_RANK_MAX];
     const uint64_t bytes = size;
-    struct pici_tensor out = describe(tensor, attrs, DELTA_SMALL);
-    for (unsigned i = 0; i < out.rank; i++)
-        store_le64(shape + 8 * i, out.shape[i]);
+    struct pici_tensor output = describe(tensor, attributes, DELTA_SMALL);
+    for (unsigned i = 0; i < output.rank; i++)
+        store_le64(shape + 8 * i, output.shape[i]);
     const char *const dtype = pici_dtype_name(tensor->dtype);
-    attrs[out.n_attrs++] = (struct pici_attr){DELTA_DTYPE, dtype, strlen(dtype)};
-    attrs[out.n_attrs++] = (struct pici_attr){DELTA_SHAPE, shape, 8 * out.rank};
-    out.dtype = PICI_U8;
-    out.rank = 1;
-    out.shape = &bytes;
-    enum pici_status status = write_tensor(job, &out);
+    attributes[output.n_attrs++] = (struct pici_attr){DELTA_DTYPE, dtype, strlen(dtype)};
+    attributes[output.n_attrs++] = (struct pici_attr){DELTA_SHAPE, shape, 8 * output.rank};
+    output.dtype = PICI_U8;
+    output.rank = 1;
+    output.shape = &bytes;
+    enum pici_status status = write_tensor(job, &output);
     if (status)
         return status;
     status = pici_writer_data(job->writer, job->collected, size);
@@ -268,12 +268,12 @@ static enum pici_status diff_small(struct job *job, const struct state_tensor *b
 static enum pici_status diff_whole(struct job *job, const struct state_tensor *base, const struct state_tensor *tensor,
                                    enum delta_kind kind, struct pici_xxh64 hash[2])
 {
-    struct pici_attr attrs[ATTRS];
-    const struct pici_tensor out = describe(tensor, attrs, kind);
-    enum pici_status status = write_tensor(job, &out);
+    struct pici_attr attributes[ATTRS];
+    const struct pici_tensor output = describe(tensor, attributes, kind);
+    enum pici_status status = write_tensor(job, &output);
     for (uint64_t offset = 0; !status && offset < tensor->bytes;) {
-        const uint64_t left = tensor->bytes - offset, most = job->piece * tensor->width;
-        const size_t count = left < most ? (size_t)left : (size_t)most;
+        const uint64_t remaining = tensor->bytes - offset, most = job->piece * tensor->width;
+        const size_t count = remaining < most ? (size_t)remaining : (size_t)most;
         status = take_both(job, kind == DELTA_XOR ? base : NULL, tensor, offset, count, hash);
         if (status)
             return status;

@@ -11,9 +11,9 @@
 
 static const char head[] = "pici-log 1\n";
 
-static int print_file(char *to, size_t capacity, const struct manifest_file *file)
+static int print_file(char *target, size_t capacity, const struct manifest_file *file)
 {
-    return snprintf(to, capacity, " %" PRIu64 " %016" PRIx64, file->bytes, file->hash);
+    return snprintf(target, capacity, " %" PRIu64 " %016" PRIx64, file->bytes, file->hash);
 }
 
 /* The line of a state or a delta: a word, a number, one or two files, and an extension or nothing. */
@@ -99,10 +99,10 @@ bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t siz
     if (!take_line(text, most, &offset, "first", &manifest->first, &manifest->start, NULL, NULL) ||
         !take_line(text, most, &offset, "base", &manifest->base, &manifest->whole, NULL, manifest->extension))
         return pici_parse_fail(error, offset, "a malformed line of a state");
-    size_t room = 1;
+    size_t capacity = 1;
     for (size_t i = offset; i < most; i++)
-        room += text[i] == '\n';
-    manifest->delta = calloc(room, sizeof *manifest->delta);
+        capacity += text[i] == '\n';
+    manifest->delta = calloc(capacity, sizeof *manifest->delta);
     if (!manifest->delta)
         return pici_parse_fail(error, 0, "out of memory for the manifest");
     for (uint64_t number; offset < most; manifest->deltas++) {

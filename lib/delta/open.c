@@ -104,7 +104,7 @@ static enum pici_status open_npy(struct opening *opening)
     struct parse_error error;
     struct npy npy;
     uint64_t need, shape[PICI_RANK_MAX];
-    struct pici_attr attrs[3];
+    struct pici_attr attributes[3];
     struct pici_tensor tensor = PICI_TENSOR_INIT;
     enum pici_status status = read_head(opening, NPY_PREFIX_BYTES);
     if (status)
@@ -120,14 +120,14 @@ static enum pici_status open_npy(struct opening *opening)
     tensor.name_len = 4;
     tensor.dtype = npy.dtype;
     tensor.shape = shape;
-    tensor.attrs = attrs;
+    tensor.attrs = attributes;
     const bool shaped = pici_parse_shape(shape, &tensor.rank, npy.shape, npy.rank, npy.items, npy.item_elements,
                                          npy.count, pici_dtype_width(npy.dtype));
-    attrs[tensor.n_attrs++] = (struct pici_attr){STATE_DTYPE, npy.descr, strlen(npy.descr)};
+    attributes[tensor.n_attrs++] = (struct pici_attr){STATE_DTYPE, npy.descr, strlen(npy.descr)};
     if (npy.swap)
-        attrs[tensor.n_attrs++] = (struct pici_attr){STATE_ENDIAN, "big", 3};
+        attributes[tensor.n_attrs++] = (struct pici_attr){STATE_ENDIAN, "big", 3};
     if (shaped && npy.fortran_order && npy.rank > 1)
-        attrs[tensor.n_attrs++] = (struct pici_attr){STATE_ORDER, "F", 1};
+        attributes[tensor.n_attrs++] = (struct pici_attr){STATE_ORDER, "F", 1};
     status = make_state(opening, PICI_STATE_NPY);
     if (!status)
         status = add(opening, &tensor, npy.data_offset);
@@ -207,15 +207,15 @@ static enum pici_status open_as(struct opening *opening, int type, enum pici_dty
     }
 }
 
-enum pici_status pici_state_open(struct pici_state **out, const char *path, int type, enum pici_dtype dtype,
+enum pici_status pici_state_open(struct pici_state **output, const char *path, int type, enum pici_dtype dtype,
                                  char *reason)
 {
     struct opening opening = {.path = path, .reason = reason, .fd = -1};
     if (reason)
         reason[0] = 0;
-    if (!out)
+    if (!output)
         return PICI_E_ARG;
-    *out = NULL;
+    *output = NULL;
     if (!path || type < 0 || type > PICI_STATE_SAFETENSORS)
         return PICI_E_ARG;
     if (!type)
@@ -229,7 +229,7 @@ enum pici_status pici_state_open(struct pici_state **out, const char *path, int 
     if (status)
         pici_state_free(opening.state);
     else
-        *out = opening.state;
+        *output = opening.state;
     if (opening.fd >= 0)
         close(opening.fd);
     free(opening.head);

@@ -16,9 +16,9 @@ const char *pici_delta_kind_name(enum delta_kind kind)
     return names[kind];
 }
 
-static bool is_text(const struct pici_attr *attr, const char *text)
+static bool is_text(const struct pici_attr *attribute, const char *text)
 {
-    return attr->key && attr->len == strlen(text) && memcmp(attr->value, text, attr->len) == 0;
+    return attribute->key && attribute->len == strlen(text) && memcmp(attribute->value, text, attribute->len) == 0;
 }
 
 static enum pici_status broken(char *reason, const char *rule, const char *what)
@@ -29,9 +29,9 @@ static enum pici_status broken(char *reason, const char *rule, const char *what)
 
 enum pici_status pici_delta_is(struct pici_reader *reader, bool *is_delta)
 {
-    struct pici_attr attr;
-    enum pici_status status = pici_reader_attr(reader, PICI_FILE, DELTA_VERSION, &attr);
-    *is_delta = !status && attr.key;
+    struct pici_attr attribute;
+    enum pici_status status = pici_reader_attr(reader, PICI_FILE, DELTA_VERSION, &attribute);
+    *is_delta = !status && attribute.key;
     return status;
 }
 
@@ -39,17 +39,17 @@ bool pici_delta_removed_next(const struct pici_attr *removed, size_t *offset, co
                              bool *good)
 {
     const uint8_t *next = removed->value;
-    const size_t left = removed->len - *offset;
+    const size_t remaining = removed->len - *offset;
     *good = true;
-    if (!removed->key || !left)
+    if (!removed->key || !remaining)
         return false;
-    *good = left >= 4;
+    *good = remaining >= 4;
     if (!*good)
         return false;
     next += *offset;
     *size = load_le32(next);
     *name = (const char *)next + 4;
-    *good = *size <= left - 4;
+    *good = *size <= remaining - 4;
     if (*good)
         *offset += 4 + *size;
     return *good;
@@ -58,34 +58,34 @@ bool pici_delta_removed_next(const struct pici_attr *removed, size_t *offset, co
 /* Reads the attributes of the file. */
 static enum pici_status read_file(struct delta *delta, struct pici_reader *reader, char *reason)
 {
-    struct pici_attr attr;
+    struct pici_attr attribute;
     const char *name;
     size_t offset = 0, size;
     bool good;
-    enum pici_status status = pici_reader_attr(reader, PICI_FILE, DELTA_VERSION, &attr);
+    enum pici_status status = pici_reader_attr(reader, PICI_FILE, DELTA_VERSION, &attribute);
     if (status)
         return status;
-    if (!attr.key)
+    if (!attribute.key)
         return broken(reason, "delta-version", "the attribute delta.version is missing");
-    delta->version = is_text(&attr, "1");
-    if (is_text(&attr, "2"))
+    delta->version = is_text(&attribute, "1");
+    if (is_text(&attribute, "2"))
         delta->version = 2;
     if (!delta->version) {
         broken(reason, "delta-version", "its version is unknown");
         return PICI_E_VERSION;
     }
-    status = pici_reader_attr(reader, PICI_FILE, STATE_TYPE, &attr);
+    status = pici_reader_attr(reader, PICI_FILE, STATE_TYPE, &attribute);
     if (status)
         return status;
     for (delta->type = PICI_STATE_RAW;
-         delta->type <= PICI_STATE_SAFETENSORS && !is_text(&attr, pici_state_type_name(delta->type));)
+         delta->type <= PICI_STATE_SAFETENSORS && !is_text(&attribute, pici_state_type_name(delta->type));)
         delta->type++;
     if (delta->type > PICI_STATE_SAFETENSORS)
         return broken(reason, "delta-type", "its source.type is unknown");
-    status = pici_reader_attr(reader, PICI_FILE, DELTA_REMOVED, &attr);
+    status = pici_reader_attr(reader, PICI_FILE, DELTA_REMOVED, &attribute);
     if (status)
         return status;
-    while (pici_delta_removed_next(&attr, &offset, &name, &size, &good))
+    while (pici_delta_removed_next(&attribute, &offset, &name, &size, &good))
         delta->removed++;
     return good ? PICI_OK : broken(reason, "delta-removed", "the list of removed tensors is malformed");
 }
@@ -125,7 +125,7 @@ static enum pici_status read_small(struct delta *delta, uint64_t i, struct pici_
 {
     struct delta_small *const small = &delta->small[i];
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
-    struct pici_attr attr;
+    struct pici_attr attribute;
     enum pici_dtype dtype = PICI_F32;
     enum pici_status status = pici_reader_tensor(reader, i, &tensor);
     if (!status && delta->version < 2)
@@ -133,24 +133,24 @@ static enum pici_status read_small(struct delta *delta, uint64_t i, struct pici_
     if (!status && (tensor.dtype != PICI_U8 || tensor.rank != 1))
         return broken(reason, "delta-small", "small deltas that are not u8 of one dimension");
     if (!status)
-        status = pici_reader_attr(reader, i, DELTA_DTYPE, &attr);
+        status = pici_reader_attr(reader, i, DELTA_DTYPE, &attribute);
     if (status)
         return status;
-    while (dtype <= PICI_BF16 && !is_text(&attr, pici_dtype_name(dtype)))
+    while (dtype <= PICI_BF16 && !is_text(&attribute, pici_dtype_name(dtype)))
         dtype++;
     if (dtype > PICI_BF16 || !delta_has_small(dtype))
         return broken(reason, "delta-small", "a tensor has no valid delta.dtype");
-    status = pici_reader_attr(reader, i, DELTA_SHAPE, &attr);
+    status = pici_reader_attr(reader, i, DELTA_SHAPE, &attribute);
     if (status)
         return status;
-    if (!attr.key || attr.len % 8 || attr.len > 8 * PICI_RANK_MAX)
+    if (!attribute.key || attribute.len % 8 || attribute.len > 8 * PICI_RANK_MAX)
         return broken(reason, "delta-small", "a tensor has no valid delta.shape");
-    *small = (struct delta_small){dtype, (unsigned)(attr.len / 8), malloc(attr.len + 1), 1};
+    *small = (struct delta_small){dtype, (unsigned)(attribute.len / 8), malloc(attribute.len + 1), 1};
     if (!small->shape) {
         snprintf(reason, PICI_WHY_BYTES, "out of memory for a shape");
         return PICI_E_NOMEM;
     }
-    const uint8_t *next = attr.value;
+    const uint8_t *next = attribute.value;
     for (unsigned dim_index = 0; dim_index < small->rank; dim_index++, next += 8) {
         const uint64_t dimension = load_le64(next);
         small->shape[dim_index] = dimension;
@@ -163,12 +163,12 @@ static enum pici_status read_small(struct delta *delta, uint64_t i, struct pici_
 
 static enum pici_status read_kind(struct delta *delta, uint64_t i, struct pici_reader *reader, char *reason)
 {
-    struct pici_attr attr;
+    struct pici_attr attribute;
     enum delta_kind kind = DELTA_XOR;
-    enum pici_status status = pici_reader_attr(reader, i, DELTA_KIND, &attr);
+    enum pici_status status = pici_reader_attr(reader, i, DELTA_KIND, &attribute);
     if (status)
         return status;
-    while (kind < DELTA_KINDS && !is_text(&attr, pici_delta_kind_name(kind)))
+    while (kind < DELTA_KINDS && !is_text(&attribute, pici_delta_kind_name(kind)))
         kind++;
     if (kind == DELTA_KINDS)
         return broken(reason, "delta-kind", "a tensor has no valid delta.kind");

@@ -42,12 +42,12 @@ int pici_delta_threads(int asked)
     return threads > 0 ? (int)threads : 1;
 }
 
-enum pici_status pici_state_new(struct pici_state **out, const char *name, enum pici_state_type type, const void *head,
-                                size_t head_len, pici_read_at_fn read, void *context)
+enum pici_status pici_state_new(struct pici_state **output, const char *name, enum pici_state_type type,
+                                const void *head, size_t head_len, pici_read_at_fn read, void *context)
 {
-    if (!out)
+    if (!output)
         return PICI_E_ARG;
-    *out = NULL;
+    *output = NULL;
     if (!name || type < PICI_STATE_RAW || type > PICI_STATE_SAFETENSORS || (head_len && !head))
         return PICI_E_ARG;
     struct pici_state *const state = calloc(1, sizeof *state);
@@ -66,7 +66,7 @@ enum pici_status pici_state_new(struct pici_state **out, const char *name, enum 
     }
     if (head_len)
         memcpy(state->head, head, head_len);
-    *out = state;
+    *output = state;
     return PICI_OK;
 }
 
@@ -75,24 +75,24 @@ static enum pici_status grow(struct pici_state *state)
 {
     if (state->count < state->capacity)
         return PICI_OK;
-    const size_t room = state->capacity + state->capacity / 2 + 16;
-    if (room > SIZE_MAX / sizeof *state->tensors)
+    const size_t capacity = state->capacity + state->capacity / 2 + 16;
+    if (capacity > SIZE_MAX / sizeof *state->tensors)
         return PICI_E_NOMEM;
-    struct state_tensor **const order = realloc(state->by_name, room * sizeof *order);
+    struct state_tensor **const order = realloc(state->by_name, capacity * sizeof *order);
     if (!order)
         return PICI_E_NOMEM;
     state->by_name = order;
-    struct state_tensor *const bigger = realloc(state->tensors, room * sizeof *bigger);
+    struct state_tensor *const bigger = realloc(state->tensors, capacity * sizeof *bigger);
     if (!bigger)
         return PICI_E_NOMEM;
     state->tensors = bigger;
-    state->capacity = room;
+    state->capacity = capacity;
     return PICI_OK;
 }
 
-static int by_name(const void *left, const void *right)
+static int by_name(const void *remaining, const void *right)
 {
-    const struct state_tensor *first = *(struct state_tensor *const *)left,
+    const struct state_tensor *first = *(struct state_tensor *const *)remaining,
                               *second = *(struct state_tensor *const *)right;
     const int order = memcmp(first->name, second->name,
                              first->name_bytes < second->name_bytes ? first->name_bytes : second->name_bytes);
@@ -123,8 +123,8 @@ static const struct pici_attr *attr_of(const struct pici_tensor *tensor, const c
 
 static bool attr_is(const struct pici_tensor *tensor, const char *key, const char *value)
 {
-    const struct pici_attr *const attr = attr_of(tensor, key);
-    return attr && attr->len == strlen(value) && memcmp(attr->value, value, attr->len) == 0;
+    const struct pici_attr *const attribute = attr_of(tensor, key);
+    return attribute && attribute->len == strlen(value) && memcmp(attribute->value, value, attribute->len) == 0;
 }
 
 enum pici_status pici_state_add(struct pici_state *state, const struct pici_tensor *theirs, const void *data,

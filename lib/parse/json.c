@@ -261,32 +261,32 @@ struct json_token pici_json_next(struct json *json)
     }
 }
 
-static size_t put_utf8(char *out, uint32_t code_point)
+static size_t put_utf8(char *output, uint32_t code_point)
 {
     if (code_point < 0x80) {
-        out[0] = (char)code_point;
+        output[0] = (char)code_point;
         return 1;
     }
     size_t count = code_point < 0x800 ? 2 : 3;
     if (code_point >= 0x10000)
         count = 4;
     for (size_t i = count - 1; i > 0; i--, code_point >>= 6)
-        out[i] = (char)(0x80 | (code_point & 0x3f));
-    out[0] = (char)((0xf0 << (4 - count) & 0xff) | code_point);
+        output[i] = (char)(0x80 | (code_point & 0x3f));
+    output[0] = (char)((0xf0 << (4 - count) & 0xff) | code_point);
     return count;
 }
 
-size_t pici_json_string(const struct json *json, struct json_token token, char *out)
+size_t pici_json_string(const struct json *json, struct json_token token, char *output)
 {
     const uint8_t *next = json->text + token.start, *end = next + token.size;
     size_t count = 0;
     while (next < end) {
         uint32_t code_point;
         if (*next != '\\') {
-            out[count++] = (char)*next++;
+            output[count++] = (char)*next++;
         } else {
             next += escape(next, end, &code_point);
-            count += put_utf8(out + count, code_point);
+            count += put_utf8(output + count, code_point);
         }
     }
     return count;

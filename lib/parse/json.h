@@ -54,9 +54,9 @@ bool pici_json_expect(struct json *, enum json_type, const char *what, struct js
 /* Take the next key of the object that is open. False at its end, which is then *key, and if the text is malformed. */
 bool pici_json_key(struct json *, struct json_token *key);
 
-/* Resolve the escapes of a key or string: UTF-8 to out, which has room for token.len bytes (no escape grows), without a
- * terminator. Returns its length. */
-size_t pici_json_string(const struct json *, struct json_token, char *out);
+/* Resolve the escapes of a key or string: UTF-8 to output, which has space for token.len bytes (no escape grows),
+ * without a terminator. Returns its length. */
+size_t pici_json_string(const struct json *, struct json_token, char *output);
 
 /* Whether a key or string is this word, of at most 16 characters of ASCII, however it is escaped. */
 bool pici_json_is(const struct json *, struct json_token, const char *word);

@@ -395,7 +395,7 @@ static bool take_bool(struct cursor *cursor, bool *value)
 }
 
 /* Takes the dict; only white space may follow it. */
-static bool take_header(struct cursor *cursor, struct npy *out, struct item *item, struct dims *dims,
+static bool take_header(struct cursor *cursor, struct npy *output, struct item *item, struct dims *dims,
                         uint64_t *shape_place)
 {
     static const char *const keys[] = {"descr", "fortran_order", "shape"};
@@ -423,16 +423,16 @@ static bool take_header(struct cursor *cursor, struct npy *out, struct item *ite
         if (field == 0) {
             if (!take_type(cursor, item, 0))
                 return false;
-            out->type_at = (uint32_t)(start - cursor->file);
-            out->type_bytes = (uint32_t)(cursor->next - start);
+            output->type_at = (uint32_t)(start - cursor->file);
+            output->type_bytes = (uint32_t)(cursor->next - start);
             size_t quotes = *start == 'u' ? 2 : 1;
             if (*start == '[')
                 quotes = 0; /* before the text; one less after it */
             size_t after = quotes ? 1 : 0;
-            pici_parse_printable(out->descr, sizeof out->descr, start + quotes,
+            pici_parse_printable(output->descr, sizeof output->descr, start + quotes,
                                  (size_t)(cursor->next - start) - quotes - after);
         } else if (field == 1) {
-            if (!take_bool(cursor, &out->fortran_order))
+            if (!take_bool(cursor, &output->fortran_order))
                 return false;
         } else {
             *shape_place = place(cursor);
@@ -450,17 +450,18 @@ static bool take_header(struct cursor *cursor, struct npy *out, struct item *ite
     return cursor->next == cursor->end || fail_wanted(cursor, "the end of the header");
 }
 
-bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t size, uint64_t file_bytes, struct parse_error *error)
+bool pici_npy_parse(struct npy *output, const uint8_t *head, size_t size, uint64_t file_bytes,
+                    struct parse_error *error)
 {
     struct item item = {0};
     struct dims dims = {0};
     uint64_t shape_place = 0;
-    *out = (struct npy){0};
-    if (!pici_npy_header_bytes(&out->data_offset, head, size, error))
+    *output = (struct npy){0};
+    if (!pici_npy_header_bytes(&output->data_offset, head, size, error))
         return false;
-    if (size < out->data_offset || file_bytes < out->data_offset)
+    if (size < output->data_offset || file_bytes < output->data_offset)
         return pici_parse_fail(error, size < file_bytes ? size : file_bytes, "the file ends inside the header");
-    struct cursor cursor = {head, head + (head[6] == 1 ? 10 : 12), head + out->data_offset, error};
+    struct cursor cursor = {head, head + (head[6] == 1 ? 10 : 12), head + output->data_offset, error};
     if (head[6] == 3) {
         size_t count;
         for (const uint8_t *text = cursor.next; text < cursor.end; text += count) {
@@ -469,26 +470,26 @@ bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t size, uint64_t 
                 return pici_parse_fail(error, (uint64_t)(text - head), "invalid UTF-8");
         }
     }
-    if (!take_header(&cursor, out, &item, &dims, &shape_place))
+    if (!take_header(&cursor, output, &item, &dims, &shape_place))
         return false;
 
-    if (!product(&dims, item.bytes, (uint64_t)INT64_MAX - out->data_offset, &out->items))
+    if (!product(&dims, item.bytes, (uint64_t)INT64_MAX - output->data_offset, &output->items))
         return pici_parse_fail(error, shape_place, "'shape' means data beyond 2^63 bytes");
-    out->dtype = item.dtype;
-    out->swap = item.swap;
-    out->plain = item.plain;
-    out->rank = dims.rank;
-    memcpy(out->shape, dims.dimension, sizeof out->shape);
-    out->item_elements = item.elements;
-    out->count = out->items * item.elements;
-    out->data_bytes = out->items * item.bytes;
+    output->dtype = item.dtype;
+    output->swap = item.swap;
+    output->plain = item.plain;
+    output->rank = dims.rank;
+    memcpy(output->shape, dims.dimension, sizeof output->shape);
+    output->item_elements = item.elements;
+    output->count = output->items * item.elements;
+    output->data_bytes = output->items * item.bytes;
     if (file_bytes == UINT64_MAX)
         return true;
-    uint64_t there = file_bytes - out->data_offset;
-    if (there < out->data_bytes)
+    uint64_t there = file_bytes - output->data_offset;
+    if (there < output->data_bytes)
         return pici_parse_fail(error, file_bytes, "the file ends %" PRIu64 " bytes before the data do",
-                               out->data_bytes - there);
-    out->trailing_bytes = there - out->data_bytes;
+                               output->data_bytes - there);
+    output->trailing_bytes = there - output->data_bytes;
     return true;
 }
 
@@ -512,7 +513,7 @@ static bool is_utf8(const uint8_t *text, const uint8_t *end)
     return count != 0;
 }
 
-bool pici_npy_type(struct npy_type *out, const char *literal, size_t size)
+bool pici_npy_type(struct npy_type *output, const char *literal, size_t size)
 {
     struct parse_error error;
     struct item item = {0};
@@ -526,47 +527,48 @@ bool pici_npy_type(struct npy_type *out, const char *literal, size_t size)
     const bool good = is_utf8(cursor.next, cursor.end) && size && strchr("[u'\"", *literal) &&
                       take_type(&cursor, &item, 0) && cursor.next == cursor.end;
     free(head);
-    *out = (struct npy_type){item.dtype, item.elements, item.swap, item.plain};
+    *output = (struct npy_type){item.dtype, item.elements, item.swap, item.plain};
     return good;
 }
 
 char *pici_npy_literal(size_t *size, const uint8_t *head, const struct npy *npy)
 {
     const uint8_t *from = head + npy->type_at;
-    char *out = malloc(2 * (size_t)npy->type_bytes + 1);
+    char *output = malloc(2 * (size_t)npy->type_bytes + 1);
     *size = 0;
-    for (uint32_t i = 0; out && i < npy->type_bytes; i++) {
+    for (uint32_t i = 0; output && i < npy->type_bytes; i++) {
         const bool latin = head[6] < 3 && from[i] >= 0x80;
         if (latin)
-            out[(*size)++] = (char)(0xc0 | from[i] >> 6);
-        out[(*size)++] = (char)(latin ? 0x80 | (from[i] & 0x3f) : from[i]);
+            output[(*size)++] = (char)(0xc0 | from[i] >> 6);
+        output[(*size)++] = (char)(latin ? 0x80 | (from[i] & 0x3f) : from[i]);
     }
-    return out;
+    return output;
 }
 
-/* Writes ", 'fortran_order': ..., 'shape': (...), }" to out, which has room for it. */
-static size_t put_rest(char *out, size_t room, bool fortran_order, const uint64_t *shape, unsigned rank)
+/* Writes ", 'fortran_order': ..., 'shape': (...), }" to output, which has space for it. */
+static size_t put_rest(char *output, size_t capacity, bool fortran_order, const uint64_t *shape, unsigned rank)
 {
-    size_t offset = (size_t)snprintf(out, room, ", 'fortran_order': %s, 'shape': (", fortran_order ? "True" : "False");
+    size_t offset =
+        (size_t)snprintf(output, capacity, ", 'fortran_order': %s, 'shape': (", fortran_order ? "True" : "False");
     for (unsigned dim = 0; dim < rank; dim++) { /* at most 22 characters each */
         const char *separator = rank == 1 ? "," : "";
         if (dim + 1 < rank)
             separator = ", ";
-        offset += (size_t)snprintf(out + offset, room - offset, "%" PRIu64 "%s", shape[dim], separator);
+        offset += (size_t)snprintf(output + offset, capacity - offset, "%" PRIu64 "%s", shape[dim], separator);
     }
-    return offset + (size_t)snprintf(out + offset, room - offset, "), }");
+    return offset + (size_t)snprintf(output + offset, capacity - offset, "), }");
 }
 
 /* Ends a header whose text ends at `offset`: spaces, and the prefix, which is of 12 bytes in versions other than 1. */
-static size_t end_header(char *out, size_t offset, uint8_t version)
+static size_t end_header(char *output, size_t offset, uint8_t version)
 {
     enum { ALIGN = 64 };
     const size_t fixed = version == 1 ? PREFIX : PREFIX + 2, total = (offset + 1 + ALIGN - 1) / ALIGN * ALIGN;
     const uint32_t text = (uint32_t)(total - fixed);
-    memset(out + offset, ' ', total - offset - 1);
-    out[total - 1] = '\n';
-    memcpy(out, magic, sizeof magic);
-    memcpy(out + 6, (char[]){(char)version, 0, (char)text, (char)(text >> 8), (char)(text >> 16), 0}, fixed - 6);
+    memset(output + offset, ' ', total - offset - 1);
+    output[total - 1] = '\n';
+    memcpy(output, magic, sizeof magic);
+    memcpy(output + 6, (char[]){(char)version, 0, (char)text, (char)(text >> 8), (char)(text >> 16), 0}, fixed - 6);
     return total;
 }
 
@@ -581,18 +583,18 @@ char *pici_npy_typed_header(size_t *size, const char *literal, size_t literal_le
     if (!is_ascii(literal, literal_len))
         version = 3;
     size_t offset = version == 1 ? PREFIX : PREFIX + 2;
-    char *out = malloc(NPY_WRITE_ROOM + literal_len);
-    if (!out)
+    char *output = malloc(NPY_WRITE_ROOM + literal_len);
+    if (!output)
         return NULL;
-    memcpy(out + offset, key, sizeof key - 1);
+    memcpy(output + offset, key, sizeof key - 1);
     offset += sizeof key - 1;
-    memcpy(out + offset, literal, literal_len);
+    memcpy(output + offset, literal, literal_len);
     if (type.swap) /* such a type is a string that begins with its byte order */
-        *(char *)memchr(out + offset, '>', literal_len) = '<';
+        *(char *)memchr(output + offset, '>', literal_len) = '<';
     offset += literal_len;
-    offset += put_rest(out + offset, NPY_WRITE_ROOM - 100, fortran_order, shape, rank);
-    *size = end_header(out, offset, version);
-    return out;
+    offset += put_rest(output + offset, NPY_WRITE_ROOM - 100, fortran_order, shape, rank);
+    *size = end_header(output, offset, version);
+    return output;
 }
 
 enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t size, enum pici_dtype dtype)
@@ -635,7 +637,7 @@ enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t size, enum
     return NPY_NUMBER;
 }
 
-size_t pici_npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, enum npy_meaning meaning,
+size_t pici_npy_write_header(char output[NPY_WRITE_ROOM], enum pici_dtype dtype, enum npy_meaning meaning,
                              bool fortran_order, const uint64_t *shape, unsigned rank)
 {
     static const char descr[][4] = {
@@ -647,7 +649,7 @@ size_t pici_npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype dtype, en
         type = "|b1";
     else if (meaning == NPY_COMPLEX)
         type = dtype == PICI_F32 ? "<c8" : "<c16";
-    size_t offset = PREFIX + (size_t)snprintf(out + PREFIX, NPY_WRITE_ROOM - PREFIX, "{'descr': '%s'", type);
-    offset += put_rest(out + offset, NPY_WRITE_ROOM - offset, fortran_order, shape, rank);
-    return end_header(out, offset, 1);
+    size_t offset = PREFIX + (size_t)snprintf(output + PREFIX, NPY_WRITE_ROOM - PREFIX, "{'descr': '%s'", type);
+    offset += put_rest(output + offset, NPY_WRITE_ROOM - offset, fortran_order, shape, rank);
+    return end_header(output, offset, 1);
 }

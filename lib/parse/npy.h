@@ -62,11 +62,12 @@ bool pici_npy_header_bytes(uint64_t *need, const uint8_t *first, size_t size, st
  *   head [size bytes]  the beginning of the file, as long as npy_header_bytes says; later bytes are ignored
  *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
  *                     data_bytes bytes follow, and keep what comes after them)
- * False, with *error set and *out unspecified: a header that is not NumPy's, an object dtype, a shape whose data exceed
- * 2^63 bytes, a file too short for its shape. This is stricter than NumPy, which uses Python's parser, about spellings
- * that no known writer uses (hexadecimal numbers, dtype names as 'float32', duplicate keys). It is laxer in
+ * False, with *error set and *output unspecified: a header that is not NumPy's, an object dtype, a shape whose data
+ * exceed 2^63 bytes, a file too short for its shape. This is stricter than NumPy, which uses Python's parser, about
+ * spellings that no known writer uses (hexadecimal numbers, dtype names as 'float32', duplicate keys). It is laxer in
  * two points: names of fields may be equal, and long doubles of other machines are accepted. */
-bool pici_npy_parse(struct npy *out, const uint8_t *head, size_t size, uint64_t file_bytes, struct parse_error *error);
+bool pici_npy_parse(struct npy *output, const uint8_t *head, size_t size, uint64_t file_bytes,
+                    struct parse_error *error);
 
 /* A type as 'descr' has it. */
 struct npy_type {
@@ -102,7 +103,7 @@ enum npy_meaning pici_npy_meaning_of(const char *source_dtype, size_t size, enum
 /* Write a header of version 1.0 for little-endian elements of a shape of at most NPY_WRITE_RANK dimensions, which
  * counts complex numbers, not their parts; returns its length. NumPy has no names for bf16 and f8; they become V2 and
  * V1, as NumPy writes those of ml_dtypes. */
-size_t pici_npy_write_header(char out[NPY_WRITE_ROOM], enum pici_dtype, enum npy_meaning, bool fortran_order,
+size_t pici_npy_write_header(char output[NPY_WRITE_ROOM], enum pici_dtype, enum npy_meaning, bool fortran_order,
                              const uint64_t *shape, unsigned rank);
 
 #endif

@@ -5,32 +5,32 @@
 #include <stdio.h>
 #include <string.h>
 
-char *pici_parse_printable(char *out, size_t capacity, const void *text, size_t size)
+char *pici_parse_printable(char *output, size_t capacity, const void *text, size_t size)
 {
     static const char hex[] = "0123456789abcdef";
     const uint8_t *next = text;
     size_t count = 0;
-    size_t room = 0; /* the last position in out where "..." still fits */
+    size_t space = 0; /* the last position in output where "..." still fits */
     for (size_t i = 0; i < size; i++) {
         bool plain = next[i] >= 0x20 && next[i] < 0x7f;
         size_t want = plain ? 1 : 4;
         if (count + 4 <= capacity)
-            room = count;
+            space = count;
         if (count + want >= capacity) {
-            memcpy(out + room, "...", 4);
-            return out;
+            memcpy(output + space, "...", 4);
+            return output;
         }
         if (plain) {
-            out[count] = (char)next[i];
+            output[count] = (char)next[i];
         } else {
-            memcpy(out + count, "\\x", 2);
-            out[count + 2] = hex[next[i] >> 4];
-            out[count + 3] = hex[next[i] & 15];
+            memcpy(output + count, "\\x", 2);
+            output[count + 2] = hex[next[i] >> 4];
+            output[count + 3] = hex[next[i] & 15];
         }
         count += want;
     }
-    out[count] = '\0';
-    return out;
+    output[count] = '\0';
+    return output;
 }
 
 bool pici_parse_fail(struct parse_error *error, uint64_t offset, const char *format, ...)
@@ -104,7 +104,7 @@ bool pici_parse_hidden(uint32_t code_point)
     return false;
 }
 
-bool pici_parse_shape(uint64_t out[PICI_RANK_MAX], unsigned *out_rank, const uint64_t *shape, unsigned rank,
+bool pici_parse_shape(uint64_t output[PICI_RANK_MAX], unsigned *out_rank, const uint64_t *shape, unsigned rank,
                       uint64_t items, uint64_t item_elements, uint64_t count, size_t width)
 {
     uint64_t product = width;
@@ -114,13 +114,13 @@ bool pici_parse_shape(uint64_t out[PICI_RANK_MAX], unsigned *out_rank, const uin
     fits = fits && parse_mul(&product, product, item_elements, INT64_MAX) && items * item_elements == count;
     if (!fits) {
         *out_rank = 1;
-        out[0] = count;
+        output[0] = count;
         return false;
     }
     *out_rank = rank;
     if (rank)
-        memcpy(out, shape, rank * sizeof *shape);
+        memcpy(output, shape, rank * sizeof *shape);
     if (item_elements != 1)
-        out[(*out_rank)++] = item_elements;
+        output[(*out_rank)++] = item_elements;
     return true;
 }

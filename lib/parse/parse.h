@@ -16,9 +16,9 @@ struct parse_error {
     char what[176];  /* a phrase without a full stop, printable ASCII: "'shape' has a negative dimension" */
 };
 
-/* Write untrusted text to out, for a message or a table: printable ASCII unchanged, other bytes as \xNN. Text that does
- * not fit is cut and ends in "...". NUL-terminated; capacity must be at least 8. Returns out. */
-char *pici_parse_printable(char *out, size_t capacity, const void *text, size_t size);
+/* Write untrusted text to output, for a message or a table: printable ASCII unchanged, other bytes as \xNN. Text that
+ * does not fit is cut and ends in "...". NUL-terminated; capacity must be at least 8. Returns output. */
+char *pici_parse_printable(char *output, size_t capacity, const void *text, size_t size);
 
 /* Fill *err, with a message as of printf. Untrusted text must have passed parse_printable. Returns false. */
 #ifdef __GNUC__
@@ -30,7 +30,7 @@ bool pici_parse_fail(struct parse_error *err, uint64_t offset, const char *forma
  * several elements, as complex numbers, add a last dimension. False if that does not fit: more than PICI_RANK_MAX
  * dimensions, a product of 2^63 bytes or more (as beside a dimension of zero), or items smaller than an element; the
  * result is then [count]. */
-bool pici_parse_shape(uint64_t out[PICI_RANK_MAX], unsigned *out_rank, const uint64_t *shape, unsigned rank,
+bool pici_parse_shape(uint64_t output[PICI_RANK_MAX], unsigned *out_rank, const uint64_t *shape, unsigned rank,
                       uint64_t items, uint64_t item_elements, uint64_t count, size_t width);
 
 /* *product = a * b. False, and *product is unchanged, if the result is above limit. */

@@ -98,9 +98,9 @@ static bool add_key(struct parser *parser, struct keys *keys, struct json_token 
     return true;
 }
 
-static int by_name(const void *left, const void *right)
+static int by_name(const void *remaining, const void *right)
 {
-    const struct key *first = left, *second = right;
+    const struct key *first = remaining, *second = right;
     int order = memcmp(first->name, second->name, first->bytes < second->bytes ? first->bytes : second->bytes);
     if (order)
         return order;
@@ -161,7 +161,7 @@ static bool parse_dtype(struct parser *parser, const struct source_dtype **sourc
 static bool parse_shape(struct parser *parser, struct safetensors_tensor *tensor, uint64_t *offset)
 {
     struct json_token token;
-    struct safetensors *out = parser->out;
+    struct safetensors *output = parser->out;
     if (!pici_json_expect(&parser->json, JSON_ARRAY, "'shape' is not an array", &token))
         return false;
     *offset = place(token);
@@ -178,10 +178,10 @@ static bool parse_shape(struct parser *parser, struct safetensors_tensor *tensor
                                    "a dimension in 'shape' is not an unsigned 64-bit integer");
         if (!parse_mul(&tensor->items, tensor->items, count, UINT64_MAX))
             return pici_parse_fail(parser->error, place(token), "the product of 'shape' overflows");
-        uint64_t *shapes = grow(out->shapes, parser->shapes_count, &parser->shapes_capacity, sizeof *shapes);
+        uint64_t *shapes = grow(output->shapes, parser->shapes_count, &parser->shapes_capacity, sizeof *shapes);
         if (!shapes)
             return no_memory(parser, place(token));
-        out->shapes = shapes;
+        output->shapes = shapes;
         shapes[parser->shapes_count++] = count;
     }
 }
@@ -305,9 +305,9 @@ static bool parse_header(struct parser *parser)
            no_duplicates(parser, &parser->metadata) && no_duplicates(parser, &parser->tensors);
 }
 
-static int by_data(const void *left, const void *right)
+static int by_data(const void *remaining, const void *right)
 {
-    const struct safetensors_tensor *first = left, *second = right;
+    const struct safetensors_tensor *first = remaining, *second = right;
     if (first->begin != second->begin)
         return first->begin < second->begin ? -1 : 1;
     if (first->end != second->end)
@@ -316,21 +316,21 @@ static int by_data(const void *left, const void *right)
 }
 
 /* Checks that the tensors' data leave no gap, do not overlap and end with the file. */
-static bool check_layout(struct safetensors *out, uint64_t file_bytes, struct parse_error *error)
+static bool check_layout(struct safetensors *output, uint64_t file_bytes, struct parse_error *error)
 {
     char name[64];
-    uint64_t end = out->data_offset;
-    if (out->count)
-        qsort(out->tensors, out->count, sizeof *out->tensors, by_data);
-    for (size_t i = 0; i < out->count; i++) {
-        const struct safetensors_tensor *tensor = &out->tensors[i];
+    uint64_t end = output->data_offset;
+    if (output->count)
+        qsort(output->tensors, output->count, sizeof *output->tensors, by_data);
+    for (size_t i = 0; i < output->count; i++) {
+        const struct safetensors_tensor *tensor = &output->tensors[i];
         if (tensor->begin != end)
             return pici_parse_fail(error, tensor->header_offset, "the data of tensor '%s' %s",
                                    pici_parse_printable(name, sizeof name, tensor->name, tensor->name_bytes),
                                    tensor->begin > end ? "leave a hole before them" : "overlap those of another");
         end = tensor->end;
     }
-    out->file_bytes = end;
+    output->file_bytes = end;
     if (file_bytes == UINT64_MAX || file_bytes == end)
         return true;
     if (file_bytes < end)
@@ -339,34 +339,34 @@ static bool check_layout(struct safetensors *out, uint64_t file_bytes, struct pa
     return pici_parse_fail(error, end, "%" PRIu64 " bytes that belong to no tensor", file_bytes - end);
 }
 
-bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t size, uint64_t file_bytes,
+bool pici_safetensors_parse(struct safetensors *output, const uint8_t *head, size_t size, uint64_t file_bytes,
                             struct parse_error *error)
 {
-    struct parser parser = {.error = error, .out = out};
-    *out = (struct safetensors){0};
-    if (!pici_safetensors_header_bytes(&out->data_offset, head, size, error))
+    struct parser parser = {.error = error, .out = output};
+    *output = (struct safetensors){0};
+    if (!pici_safetensors_header_bytes(&output->data_offset, head, size, error))
         return false;
-    if (size < out->data_offset || file_bytes < out->data_offset)
+    if (size < output->data_offset || file_bytes < output->data_offset)
         return pici_parse_fail(error, size < file_bytes ? size : file_bytes, "the file ends inside the header");
-    size_t text_bytes = (size_t)(out->data_offset - SAFETENSORS_PREFIX_BYTES);
+    size_t text_bytes = (size_t)(output->data_offset - SAFETENSORS_PREFIX_BYTES);
     pici_json_init(&parser.json, head + SAFETENSORS_PREFIX_BYTES, text_bytes, SAFETENSORS_PREFIX_BYTES, error);
     /* A key's two quotes leave room for its NUL. One byte more, since malloc(0) may return NULL. */
-    parser.names_end = out->names = malloc(text_bytes + 1);
+    parser.names_end = output->names = malloc(text_bytes + 1);
     bool good =
-        out->names ? parse_header(&parser) : pici_parse_fail(error, 0, "out of memory for the names of the header");
-    const uint64_t *shape = out->shapes;
-    for (size_t i = 0; good && i < out->count; i++) {
-        if (out->tensors[i].rank == 0)
+        output->names ? parse_header(&parser) : pici_parse_fail(error, 0, "out of memory for the names of the header");
+    const uint64_t *shape = output->shapes;
+    for (size_t i = 0; good && i < output->count; i++) {
+        if (output->tensors[i].rank == 0)
             continue;
-        out->tensors[i].shape = shape;
-        shape += out->tensors[i].rank;
+        output->tensors[i].shape = shape;
+        shape += output->tensors[i].rank;
     }
-    out->metadata_count = parser.metadata.count;
+    output->metadata_count = parser.metadata.count;
     free(parser.tensors.list);
     free(parser.metadata.list);
-    good = good && check_layout(out, file_bytes, error);
+    good = good && check_layout(output, file_bytes, error);
     if (!good)
-        pici_safetensors_free(out);
+        pici_safetensors_free(output);
     return good;
 }
 

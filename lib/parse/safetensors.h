@@ -65,14 +65,14 @@ struct safetensors {
 bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t size, struct parse_error *error);
 
 /* Parse a header.
- *   out               freed by the caller with safetensors_free; needs none after false
+ *   output            freed by the caller with safetensors_free; needs none after false
  *   head [size bytes]  the beginning of the file, as long as safetensors_header_bytes says. Later bytes are ignored.
  *                     head may be freed afterwards
  *   file_bytes        length of the whole file, or UINT64_MAX when unknown (a pipe: the caller must then check that
- *                     the file ends at out->file_bytes)
+ *                     the file ends at output->file_bytes)
  * Memory is proportional to the text, whatever the text claims. False, with *error set: a rule is broken, or out of
  * memory. */
-bool pici_safetensors_parse(struct safetensors *out, const uint8_t *head, size_t size, uint64_t file_bytes,
+bool pici_safetensors_parse(struct safetensors *output, const uint8_t *head, size_t size, uint64_t file_bytes,
                             struct parse_error *error);
 
 /* Release what safetensors_parse allocated. */

@@ -10,10 +10,10 @@
 #include "predict/number.h"
 #include "schedule/registry.h"
 
-enum pici_status pici_chooser_open(struct chooser **out, const char *path, int verbose, char *reason, size_t bytes)
+enum pici_status pici_chooser_open(struct chooser **output, const char *path, int verbose, char *reason, size_t bytes)
 {
     struct chooser *chooser = calloc(1, sizeof *chooser);
-    *out = chooser;
+    *output = chooser;
     if (!chooser) {
         snprintf(reason, bytes, "no memory for a communicator");
         return PICI_E_NOMEM;
@@ -34,7 +34,7 @@ enum pici_status pici_chooser_open(struct chooser **out, const char *path, int v
         else
             snprintf(reason, bytes, "PICI_TUNE: %.100s: %s", path, wrong);
         free(chooser);
-        *out = NULL;
+        *output = NULL;
     }
     return status;
 }
@@ -90,23 +90,23 @@ static double correlation_of(double one, double sum, int p)
 }
 
 static void find_density(const struct chooser *chooser, const struct choose_call *call, const struct densities *known,
-                         struct choice *out)
+                         struct choice *output)
 {
     const struct density_entry *entry =
         call->history ? pici_density_find(known, call->model.kind, call->model.dtype, call->count) : NULL;
     const double one = entry ? entry->density[DENSITY_ONE] : 0;
     const double sum = entry ? entry->density[DENSITY_SUM] : 0;
     if (one > 0) {
-        out->source = CHOOSE_COUNTED;
-        out->density = coarse(one);
+        output->source = CHOOSE_COUNTED;
+        output->density = coarse(one);
     } else if (call->hint > 0) {
-        out->source = CHOOSE_HINT;
-        out->density = coarse(call->hint);
+        output->source = CHOOSE_HINT;
+        output->density = coarse(call->hint);
     } else {
-        out->source = CHOOSE_ASSUMED;
-        out->density = coarse(chooser->tune.density);
+        output->source = CHOOSE_ASSUMED;
+        output->density = coarse(chooser->tune.density);
     }
-    out->correlation = one > 0 && sum > 0 ? correlation_of(one, sum, call->model.ranks) : chooser->tune.correlation;
+    output->correlation = one > 0 && sum > 0 ? correlation_of(one, sum, call->model.ranks) : chooser->tune.correlation;
 }
 
 /* ---- candidates */
@@ -216,7 +216,7 @@ static struct chosen *entry_of(struct chooser *chooser, const uint64_t key[CHOOS
 }
 
 void pici_choose(struct chooser *chooser, const struct choose_call *call, const struct densities *known,
-                 struct choice *out)
+                 struct choice *output)
 {
     const uint64_t key[CHOOSE_KEY] = {(uint64_t)call->model.kind,
                                       (uint64_t)call->model.dtype,
@@ -231,21 +231,21 @@ void pici_choose(struct chooser *chooser, const struct choose_call *call, const 
     int is_known;
     struct chosen *entry = entry_of(chooser, key, &is_known);
     const struct choice before = entry->choice;
-    *out = (struct choice){.seconds = -1};
-    find_density(chooser, call, known, out);
+    *output = (struct choice){.seconds = -1};
+    find_density(chooser, call, known, output);
     entry->used = ++chooser->uses;
-    if (is_known && before.density == out->density && before.correlation == out->correlation) {
-        out->candidate = before.candidate;
-        out->seconds = before.seconds;
+    if (is_known && before.density == output->density && before.correlation == output->correlation) {
+        output->candidate = before.candidate;
+        output->seconds = before.seconds;
         return;
     }
     struct model_call model = call->model;
-    model.density = out->density;
-    model.correlation = out->correlation;
+    model.density = output->density;
+    model.correlation = output->correlation;
     if (!chooser->tuned)
         set_links(&chooser->tune.machine, call);
-    predict(chooser, &model, call, out);
-    if (chooser->verbose && (!is_known || memcmp(&before.candidate, &out->candidate, sizeof before.candidate) != 0))
-        print(chooser, &model, call, out);
-    entry->choice = *out;
+    predict(chooser, &model, call, output);
+    if (chooser->verbose && (!is_known || memcmp(&before.candidate, &output->candidate, sizeof before.candidate) != 0))
+        print(chooser, &model, call, output);
+    entry->choice = *output;
 }

@@ -253,10 +253,10 @@ const struct tune *pici_tune_largest(const struct tune *const *files, int count,
     return best;
 }
 
-static enum pici_status add_shape(struct tune *out, const struct tune_shape *shape, char *reason)
+static enum pici_status add_shape(struct tune *output, const struct tune_shape *shape, char *reason)
 {
-    for (int i = 0; i < out->shape_count; i++)
-        if (out->shapes[i].ranks == shape->ranks && out->shapes[i].nodes.nodes == shape->nodes.nodes) {
+    for (int i = 0; i < output->shape_count; i++)
+        if (output->shapes[i].ranks == shape->ranks && output->shapes[i].nodes.nodes == shape->nodes.nodes) {
             snprintf(reason, TUNE_WHY, "two files were made with %d ranks on %d nodes", shape->ranks,
                      shape->nodes.nodes);
             return PICI_E_ARG;
@@ -268,18 +268,18 @@ static enum pici_status add_shape(struct tune *out, const struct tune_shape *sha
         return PICI_E_NOMEM;
     }
     memcpy(begin, shape->nodes.begin, bytes);
-    out->shapes[out->shape_count] = *shape;
-    out->shapes[out->shape_count++].nodes.begin = begin;
+    output->shapes[output->shape_count] = *shape;
+    output->shapes[output->shape_count++].nodes.begin = begin;
     return PICI_OK;
 }
 
-enum pici_status pici_tune_merge(struct tune *out, const struct tune *const *files, int count, char *reason)
+enum pici_status pici_tune_merge(struct tune *output, const struct tune *const *files, int count, char *reason)
 {
     size_t points = 0, shapes = 0;
     struct tune_shape largest = {.ranks = 0};
     const struct tune *most = pici_tune_largest(files, count, &largest);
     enum pici_status status = PICI_OK;
-    *out = (struct tune){.shapes = NULL};
+    *output = (struct tune){.shapes = NULL};
     reason[0] = '\0';
     for (int i = 0; i < count; i++) {
         points += files[i]->point_count;
@@ -290,21 +290,21 @@ enum pici_status pici_tune_merge(struct tune *out, const struct tune *const *fil
                  points, shapes, TUNE_POINTS_MOST, TUNE_SHAPES_MOST);
         return PICI_E_ARG;
     }
-    *out = *most;
-    out->shape_count = 0;
-    out->point_count = 0;
-    out->shapes = calloc(shapes, sizeof *out->shapes);
-    out->points = calloc(points + 1, sizeof *out->points);
-    if (!out->shapes || !out->points) {
+    *output = *most;
+    output->shape_count = 0;
+    output->point_count = 0;
+    output->shapes = calloc(shapes, sizeof *output->shapes);
+    output->points = calloc(points + 1, sizeof *output->points);
+    if (!output->shapes || !output->points) {
         snprintf(reason, TUNE_WHY, "no memory");
         status = PICI_E_NOMEM;
     }
     for (int i = 0; i < count && !status; i++) {
-        const int base = out->shape_count;
+        const int base = output->shape_count;
         for (int k = 0; k < files[i]->shape_count && !status; k++)
-            status = add_shape(out, &files[i]->shapes[k], reason);
+            status = add_shape(output, &files[i]->shapes[k], reason);
         for (size_t k = 0; k < files[i]->point_count && !status; k++) {
-            struct tune_point *point = &out->points[out->point_count++];
+            struct tune_point *point = &output->points[output->point_count++];
             *point = files[i]->points[k];
             point->shape += base;
             point->residual = 0; /* of other constants */
@@ -312,8 +312,8 @@ enum pici_status pici_tune_merge(struct tune *out, const struct tune *const *fil
         }
     }
     if (status)
-        pici_tune_free(out);
+        pici_tune_free(output);
     else
-        pici_tune_sort(out);
+        pici_tune_sort(output);
     return status;
 }

@@ -58,14 +58,14 @@ enum pici_status pici_tune_read(struct tune *, const void *bytes, size_t size, c
 /* Read a file at a path. PICI_E_IO: it cannot be read, and reason says what the system does. */
 enum pici_status pici_tune_open(struct tune *, const char *path, char *reason);
 
-/* Write a file into memory: *out [*size bytes] is the caller's to free. Reading it gives the same numbers, bit for bit.
- * PICI_E_ARG: tune breaks a rule of the format; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *out is NULL. */
-enum pici_status pici_tune_write(struct tune *, uint8_t **out, size_t *size, char *reason);
+/* Write a file into memory: *output [*size bytes] is the caller's to free. Reading it gives the same numbers, bit for
+ * bit. PICI_E_ARG: tune breaks a rule of the format; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *output is NULL. */
+enum pici_status pici_tune_write(struct tune *, uint8_t **output, size_t *size, char *reason);
 
 /* Join files of one cluster, measured with different numbers of ranks. Links, codec, agreement and assumptions are
  * those of the file with the most nodes, then ranks, then the first. PICI_E_ARG: two of them have a shape in common, or
- * together they have too many points or shapes; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *out is empty. */
-enum pici_status pici_tune_merge(struct tune *out, const struct tune *const *files, int count, char *reason);
+ * together they have too many points or shapes; reason [TUNE_WHY]. PICI_E_NOMEM. On an error *output is empty. */
+enum pici_status pici_tune_merge(struct tune *output, const struct tune *const *files, int count, char *reason);
 
 /* The file with the shape of the most nodes, then ranks, and that shape; the first of several. NULL: none has a
  * shape. */

@@ -278,7 +278,7 @@ static enum pici_status read_made(struct reader *reader)
 {
     static const char *const keys[] = {"pici", "transport", "library", "cpu", NULL};
     struct tune *tune = reader->tune;
-    char *const to[] = {tune->pici, tune->transport, tune->library, tune->cpu};
+    char *const target[] = {tune->pici, tune->transport, tune->library, tune->cpu};
     int value_words[5];
     enum pici_status status = once(reader, &reader->said_made, "made");
     if (!status)
@@ -291,7 +291,7 @@ static enum pici_status read_made(struct reader *reader)
         status = read_pairs(reader, 2, keys, value_words);
     for (int k = 0; keys[k] && !status; k++)
         if (value_words[k])
-            status = read_text(reader, value_words[k], keys[k], to[k]);
+            status = read_text(reader, value_words[k], keys[k], target[k]);
     return status;
 }
 

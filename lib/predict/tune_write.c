@@ -23,12 +23,12 @@ static void put_bytes(struct text *text, const char *bytes, size_t count)
     if (!text->bytes)
         return;
     if (text->capacity - text->size < count) {
-        const size_t room = (text->capacity + count) * 2;
-        char *more = realloc(text->bytes, room);
+        const size_t capacity = (text->capacity + count) * 2;
+        char *more = realloc(text->bytes, capacity);
         if (!more)
             free(text->bytes);
         text->bytes = more;
-        text->capacity = room;
+        text->capacity = capacity;
         if (!more)
             return;
     }
@@ -57,114 +57,114 @@ static void put_number(struct text *text, double value)
     put(text, " %s%s", value < 0 ? "-" : "", number);
 }
 
-static void put_made(struct text *to, const struct tune *tune)
+static void put_made(struct text *target, const struct tune *tune)
 {
     const char *const text[] = {tune->pici, tune->transport, tune->library, tune->cpu};
     static const char *const key[] = {"pici", "transport", "library", "cpu"};
     if (!tune->date[0])
         return;
-    put(to, "made %s", tune->date);
+    put(target, "made %s", tune->date);
     for (int i = 0; i < 4; i++)
         if (text[i][0])
-            put(to, " %s \"%s\"", key[i], text[i]);
-    put(to, "\n");
+            put(target, " %s \"%s\"", key[i], text[i]);
+    put(target, "\n");
 }
 
-static void put_shape(struct text *to, const struct tune_shape *shape)
+static void put_shape(struct text *target, const struct tune_shape *shape)
 {
-    put(to, "shape ranks %d nodes %d map ", shape->ranks, shape->nodes.nodes);
+    put(target, "shape ranks %d nodes %d map ", shape->ranks, shape->nodes.nodes);
     for (int i = 0; i < shape->nodes.nodes; i++)
-        put(to, "%s%d", i ? "," : "", shape->nodes.begin[i + 1] - shape->nodes.begin[i]);
-    put(to, " cores %d\n", shape->cores);
+        put(target, "%s%d", i ? "," : "", shape->nodes.begin[i + 1] - shape->nodes.begin[i]);
+    put(target, " cores %d\n", shape->cores);
 }
 
-static void put_machine(struct text *to, const struct model_machine *machine)
+static void put_machine(struct text *target, const struct model_machine *machine)
 {
     static const char *const links[] = {"inter", "intra"}, *const works[] = {"count", "encode", "add", "decode"};
     for (int i = 0; i < POLICY_LINKS; i++) {
-        put(to, "link %s alpha", links[i]);
-        put_number(to, machine->link[i].alpha);
-        put(to, " beta");
-        put_number(to, machine->link[i].beta);
+        put(target, "link %s alpha", links[i]);
+        put_number(target, machine->link[i].alpha);
+        put(target, " beta");
+        put_number(target, machine->link[i].beta);
         if (i == POLICY_INTER) {
-            put(to, " node_beta");
-            put_number(to, machine->node_beta);
+            put(target, " node_beta");
+            put_number(target, machine->node_beta);
         }
-        put(to, "\n");
+        put(target, "\n");
     }
-    put(to, "agree");
-    put_number(to, machine->agree);
-    put(to, " ranks %d\n", machine->agree_ranks);
+    put(target, "agree");
+    put_number(target, machine->agree);
+    put(target, " ranks %d\n", machine->agree_ranks);
     for (int format = 0; format < MODEL_FORMATS; format++)
         for (int work = format == PICI_DENSE ? MODEL_COUNT : MODEL_ENCODE; work < MODEL_WORKS; work++) {
             const struct model_codec *codec = &machine->codec[format][work];
-            put(to, "codec f32 %s %s", pici_format_name((enum pici_format)format), works[work]);
-            put_number(to, codec->empty);
+            put(target, "codec f32 %s %s", pici_format_name((enum pici_format)format), works[work]);
+            put_number(target, codec->empty);
             for (int i = 0; i < MODEL_POINTS; i++)
-                put_number(to, codec->more[i]);
-            put(to, "\n");
+                put_number(target, codec->more[i]);
+            put(target, "\n");
         }
 }
 
-static void put_point(struct text *to, const struct tune *tune, const struct tune_point *point)
+static void put_point(struct text *target, const struct tune *tune, const struct tune_point *point)
 {
     const struct schedule *schedule = pici_schedule(point->candidate.algorithm);
     const char *kind = pici_model_name(point->collective);
     const char *dtype = pici_dtype_name(point->dtype);
     const struct tune_shape *shape =
         point->shape >= 0 && point->shape < tune->shape_count ? &tune->shapes[point->shape] : NULL;
-    put(to, "point %s", kind ? kind : "?");
-    put(to, " %s %" PRIu64, dtype ? dtype : "?", point->bytes);
-    put_number(to, point->density);
+    put(target, "point %s", kind ? kind : "?");
+    put(target, " %s %" PRIu64, dtype ? dtype : "?", point->bytes);
+    put_number(target, point->density);
     if (point->candidate.native)
-        put(to, " native%s%s", point->native[0] ? ":" : "", point->native);
+        put(target, " native%s%s", point->native[0] ? ":" : "", point->native);
     else
-        put(to, " %s", schedule ? schedule->name : "?");
-    put(to, " %s", point->candidate.dense ? "dense" : "sparse");
-    put_number(to, point->seconds);
-    put_number(to, point->spread);
+        put(target, " %s", schedule ? schedule->name : "?");
+    put(target, " %s", point->candidate.dense ? "dense" : "sparse");
+    put_number(target, point->seconds);
+    put_number(target, point->spread);
     if (shape)
-        put(to, " ranks %d nodes %d\n", shape->ranks, shape->nodes.nodes);
+        put(target, " ranks %d nodes %d\n", shape->ranks, shape->nodes.nodes);
     else
-        put(to, " ranks 0 nodes 0\n");
+        put(target, " ranks 0 nodes 0\n");
 }
 
-enum pici_status pici_tune_write(struct tune *tune, uint8_t **out, size_t *size, char *reason)
+enum pici_status pici_tune_write(struct tune *tune, uint8_t **output, size_t *size, char *reason)
 {
-    struct text to = {.bytes = malloc(4096), .capacity = 4096};
+    struct text target = {.bytes = malloc(4096), .capacity = 4096};
     struct tune again;
-    *out = NULL;
+    *output = NULL;
     *size = 0;
-    put(&to, "pici-tune %d\n", TUNE_VERSION);
-    put_made(&to, tune);
+    put(&target, "pici-tune %d\n", TUNE_VERSION);
+    put_made(&target, tune);
     for (int i = 0; i < tune->shape_count; i++)
-        put_shape(&to, &tune->shapes[i]);
-    put_machine(&to, &tune->machine);
-    put(&to, "assume density");
-    put_number(&to, tune->density);
-    put(&to, " correlation");
-    put_number(&to, tune->correlation);
-    put(&to, "\n");
+        put_shape(&target, &tune->shapes[i]);
+    put_machine(&target, &tune->machine);
+    put(&target, "assume density");
+    put_number(&target, tune->density);
+    put(&target, " correlation");
+    put_number(&target, tune->correlation);
+    put(&target, "\n");
     for (size_t i = 0; i < tune->point_count; i++)
-        put_point(&to, tune, &tune->points[i]);
-    if (!to.bytes) {
+        put_point(&target, tune, &tune->points[i]);
+    if (!target.bytes) {
         snprintf(reason, TUNE_WHY, "no memory");
         return PICI_E_NOMEM;
     }
-    tune->hash = pici_xxh64(to.bytes, to.size, 0);
-    put(&to, "end %016" PRIx64 "\n", tune->hash);
-    if (!to.bytes) {
+    tune->hash = pici_xxh64(target.bytes, target.size, 0);
+    put(&target, "end %016" PRIx64 "\n", tune->hash);
+    if (!target.bytes) {
         snprintf(reason, TUNE_WHY, "no memory");
         return PICI_E_NOMEM;
     }
     /* The reader has all rules. */
-    enum pici_status status = pici_tune_read(&again, to.bytes, to.size, reason);
+    enum pici_status status = pici_tune_read(&again, target.bytes, target.size, reason);
     if (!status) {
         pici_tune_free(&again);
-        *out = (uint8_t *)to.bytes;
-        *size = to.size;
+        *output = (uint8_t *)target.bytes;
+        *size = target.size;
         return PICI_OK;
     }
-    free(to.bytes);
+    free(target.bytes);
     return status == PICI_E_NOMEM ? status : PICI_E_ARG;
 }

@@ -196,7 +196,7 @@ int pici_scatter_steps(const struct schedule *schedule, const struct schedule_ca
 void pici_scatter_step(const struct schedule *schedule, const struct schedule_call *call, int k,
                        struct schedule_step *step)
 {
-    const int p = call->ranks, to = modulo(call->root + 1 + k, p);
+    const int p = call->ranks, target = modulo(call->root + 1 + k, p);
     (void)schedule;
     begin_step(step);
     if (k >= scatter_steps(call)) {
@@ -204,11 +204,11 @@ void pici_scatter_step(const struct schedule *schedule, const struct schedule_ca
         return;
     }
     step->sends = call->virtual_rank == call->root;
-    step->receives = call->virtual_rank == to;
+    step->receives = call->virtual_rank == target;
     if (step->sends)
-        put(step->send, to, to, 1, p, SEND_ENCODE, 0, p);
+        put(step->send, target, target, 1, p, SEND_ENCODE, 0, p);
     if (step->receives)
-        put(step->receive, call->root, to, 1, p, RECEIVE_PLACE, forwards(call, to, to, 1, -1), p);
+        put(step->receive, call->root, target, 1, p, RECEIVE_PLACE, forwards(call, target, target, 1, -1), p);
 }
 
 void pici_scatter_limits(const struct schedule *schedule, const struct schedule_call *call,

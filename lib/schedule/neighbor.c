@@ -100,11 +100,11 @@ static void hash_add(struct planner *planner, uint64_t block)
 }
 
 /* A block goes from one virtual rank to another; first: as the first of its message. */
-static void pass(struct planner *planner, int step, int from, int to, int block, int first)
+static void pass(struct planner *planner, int step, int from, int target, int block, int first)
 {
     struct neighbor_counts *counts = &planner->route->counts;
-    const int inter = planner->node_of[from] != planner->node_of[to];
-    struct neighbor_load *sender = &planner->route->load[from], *receiver = &planner->route->load[to];
+    const int inter = planner->node_of[from] != planner->node_of[target];
+    struct neighbor_load *sender = &planner->route->load[from], *receiver = &planner->route->load[target];
     counts->blocks++;
     counts->inter_blocks += (uint64_t)inter;
     sender->blocks[0][inter]++;
@@ -115,7 +115,7 @@ static void pass(struct planner *planner, int step, int from, int to, int block,
             part = NEIGHBOR_PARTS - 1;
         uint32_t(*node)[2] = planner->route->part + part * planner->graph->nodes->nodes;
         node[planner->node_of[from]][0]++;
-        node[planner->node_of[to]][1]++;
+        node[planner->node_of[target]][1]++;
     }
     if (first) {
         counts->messages++;
@@ -123,11 +123,11 @@ static void pass(struct planner *planner, int step, int from, int to, int block,
         sender->messages[0][inter]++;
         receiver->messages[1][inter]++;
     }
-    hash_add(planner, (uint64_t)(unsigned)step << 48 ^ (uint64_t)(unsigned)from << 32 ^ (uint64_t)(unsigned)to << 16 ^
-                          (uint64_t)(unsigned)block);
+    hash_add(planner, (uint64_t)(unsigned)step << 48 ^ (uint64_t)(unsigned)from << 32 ^
+                          (uint64_t)(unsigned)target << 16 ^ (uint64_t)(unsigned)block);
     if (from == planner->virtual_rank)
-        pici_neighbor_entry(&planner->sent, step, to, block);
-    if (to == planner->virtual_rank)
+        pici_neighbor_entry(&planner->sent, step, target, block);
+    if (target == planner->virtual_rank)
         pici_neighbor_entry(&planner->received, step, from, block);
 }
 
@@ -138,8 +138,8 @@ static void finish(struct planner *planner, int holder, int block, struct range 
     const uint64_t *destinations = row(planner, block);
     uint64_t *seen_row = planner->seen + (size_t)holder * planner->graph->words;
     for (size_t i = 0, word = first_word(range); i < words_of(range); i++, word++)
-        for (uint64_t left = destinations[word] & mask(range, word); left; left &= left - 1) {
-            const int destination = (int)(64 * word) + lowest_bit(left);
+        for (uint64_t remaining = destinations[word] & mask(range, word); remaining; remaining &= remaining - 1) {
+            const int destination = (int)(64 * word) + lowest_bit(remaining);
             const uint64_t bit = UINT64_C(1) << destination % 64;
             if (destination == holder || destination == block)
                 continue;
@@ -160,10 +160,10 @@ static int owes_into(const struct planner *planner, int block, struct range rang
 /* ---- matching */
 
 /* Make room for two halves. */
-static int grow(struct planner *planner, struct range from, struct range to)
+static int grow(struct planner *planner, struct range from, struct range target)
 {
-    const size_t most = (size_t)(size_of(from) > size_of(to) ? size_of(from) : size_of(to));
-    const size_t words = words_of(from) > words_of(to) ? words_of(from) : words_of(to);
+    const size_t most = (size_t)(size_of(from) > size_of(target) ? size_of(from) : size_of(target));
+    const size_t words = words_of(from) > words_of(target) ? words_of(from) : words_of(target);
     if (most * words > planner->debts) {
         free(planner->owes);
         free(planner->owes_anyway);
@@ -181,50 +181,51 @@ static int grow(struct planner *planner, struct range from, struct range to)
     return planner->owes && planner->owes_anyway && planner->weight && planner->order;
 }
 
-/* What the holders of each half owe to virtual ranks of `to`. */
-static void find_debts(struct planner *planner, struct range from, struct range to, const int *holder)
+/* What the holders of each half owe to virtual ranks of `target`. */
+static void find_debts(struct planner *planner, struct range from, struct range target, const int *holder)
 {
-    const size_t words = words_of(to);
+    const size_t words = words_of(target);
     memset(planner->owes, 0, (size_t)size_of(from) * words * sizeof *planner->owes);
-    memset(planner->owes_anyway, 0, (size_t)size_of(to) * words * sizeof *planner->owes_anyway);
+    memset(planner->owes_anyway, 0, (size_t)size_of(target) * words * sizeof *planner->owes_anyway);
     for (int owner = 0; owner < planner->graph->ranks; owner++) {
-        if (!has(from, holder[owner]) && !has(to, holder[owner]))
+        if (!has(from, holder[owner]) && !has(target, holder[owner]))
             continue;
         uint64_t *debt = has(from, holder[owner]) ? planner->owes + (size_t)(holder[owner] - from.low) * words
-                                                  : planner->owes_anyway + (size_t)(holder[owner] - to.low) * words;
-        const uint64_t *destinations = row(planner, owner) + first_word(to);
+                                                  : planner->owes_anyway + (size_t)(holder[owner] - target.low) * words;
+        const uint64_t *destinations = row(planner, owner) + first_word(target);
         for (size_t word = 0; word < words; word++)
-            debt[word] |= destinations[word] & mask(to, first_word(to) + word);
+            debt[word] |= destinations[word] & mask(target, first_word(target) + word);
     }
-    for (int receiver = to.low; receiver < to.high; receiver++)
-        planner->owes_anyway[(size_t)(receiver - to.low) * words + (size_t)receiver / 64 - first_word(to)] &=
+    for (int receiver = target.low; receiver < target.high; receiver++)
+        planner->owes_anyway[(size_t)(receiver - target.low) * words + (size_t)receiver / 64 - first_word(target)] &=
             ~(UINT64_C(1) << receiver % 64);
 }
 
-static unsigned weigh(const struct planner *planner, struct range from, struct range to, int a, int x)
+static unsigned weigh(const struct planner *planner, struct range from, struct range target, int a, int x)
 {
-    const size_t words = words_of(to);
+    const size_t words = words_of(target);
     const uint64_t *owed = planner->owes + (size_t)(a - from.low) * words;
-    const uint64_t *owed_anyway = planner->owes_anyway + (size_t)(x - to.low) * words;
-    unsigned weight = (unsigned)(owed[(size_t)x / 64 - first_word(to)] >> x % 64 & 1);
+    const uint64_t *owed_anyway = planner->owes_anyway + (size_t)(x - target.low) * words;
+    unsigned weight = (unsigned)(owed[(size_t)x / 64 - first_word(target)] >> x % 64 & 1);
     for (size_t i = 0; i < words; i++)
         weight += count_bits(owed[i] & owed_anyway[i]);
     return weight;
 }
 
-/* Give agents in `to` to virtual ranks of `from`: pairs by falling weight, then by rising distance, then by rising a.
+/* Give agents in `target` to virtual ranks of `from`: pairs by falling weight, then by rising distance, then by rising
+ * a.
  * */
-static void match(struct planner *planner, struct range from, struct range to)
+static void match(struct planner *planner, struct range from, struct range target)
 {
-    const int most = size_of(from) > size_of(to) ? size_of(from) : size_of(to);
-    const int capacity = (size_of(from) + size_of(to) - 1) / size_of(to);
+    const int most = size_of(from) > size_of(target) ? size_of(from) : size_of(target);
+    const int capacity = (size_of(from) + size_of(target) - 1) / size_of(target);
     const size_t pairs = (size_t)most * (size_t)size_of(from);
     uint32_t begin[NEIGHBOR_HALVED_RANKS + 2] = {
         0}; /* of each weight: where its pairs begin, counted from the heaviest */
     for (size_t k = 0; k < pairs; k++) {
         const int a = (int)(k % (size_t)size_of(from)),
                   x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
-        const unsigned weight = x < size_of(to) ? weigh(planner, from, to, from.low + a, to.low + x) : 0;
+        const unsigned weight = x < size_of(target) ? weigh(planner, from, target, from.low + a, target.low + x) : 0;
         planner->weight[k] = (uint16_t)(weight >= (unsigned)planner->gain ? weight : 0);
         begin[planner->weight[k]]++;
     }
@@ -239,36 +240,36 @@ static void match(struct planner *planner, struct range from, struct range to)
             planner->order[begin[planner->weight[k]]++] = (uint32_t)k;
     for (int i = from.low; i < from.high; i++)
         planner->agent[i] = NOBODY;
-    for (int i = to.low; i < to.high; i++)
+    for (int i = target.low; i < target.high; i++)
         planner->origins[i] = 0;
     for (uint32_t i = 0; i < matched; i++) {
         const size_t k = planner->order[i];
         const int a = (int)(k % (size_t)size_of(from)),
                   x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
-        if (planner->agent[from.low + a] != NOBODY || planner->origins[to.low + x] == capacity)
+        if (planner->agent[from.low + a] != NOBODY || planner->origins[target.low + x] == capacity)
             continue;
-        planner->agent[from.low + a] = to.low + x;
-        planner->origins[to.low + x]++;
+        planner->agent[from.low + a] = target.low + x;
+        planner->origins[target.low + x]++;
         planner->route->counts.offloads++;
     }
 }
 
 /* ---- halving */
 
-/* What `from` owes to `to`, at this depth. before: the holders in both; after: those in `to`, from now on. */
-static void hand_over(struct planner *planner, int depth, struct range from, struct range to, const int *before,
+/* What `from` owes to `target`, at this depth. before: the holders in both; after: those in `target`, from now on. */
+static void hand_over(struct planner *planner, int depth, struct range from, struct range target, const int *before,
                       int *after)
 {
-    find_debts(planner, from, to, before);
-    match(planner, from, to);
+    find_debts(planner, from, target, before);
+    match(planner, from, target);
     for (int i = from.low; i < from.high; i++)
         planner->passed[i] = 0;
     for (int owner = 0; owner < planner->graph->ranks; owner++) {
         const int holder = before[owner];
-        if (!has(from, holder) || !owes_into(planner, owner, to))
+        if (!has(from, holder) || !owes_into(planner, owner, target))
             continue;
         if (planner->agent[holder] == NOBODY) {
-            finish(planner, holder, owner, to);
+            finish(planner, holder, owner, target);
             continue;
         }
         pass(planner, depth, holder, planner->agent[holder], owner, !planner->passed[holder]);

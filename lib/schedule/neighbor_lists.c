@@ -12,12 +12,12 @@
 void pici_neighbor_entry(struct neighbor_entries *entries, int step, int peer, int segment)
 {
     if (entries->count == entries->room && !entries->failed) {
-        const size_t room = entries->room ? 2 * entries->room : 64;
-        struct neighbor_entry *more = realloc(entries->list, room * sizeof *more);
+        const size_t capacity = entries->room ? 2 * entries->room : 64;
+        struct neighbor_entry *more = realloc(entries->list, capacity * sizeof *more);
         entries->failed = !more;
         if (more) {
             entries->list = more;
-            entries->room = room;
+            entries->room = capacity;
         }
     }
     if (!entries->failed)
@@ -60,14 +60,14 @@ static void list(struct neighbor_route *route, const struct neighbor_entries *en
     int count = 0, step = 0;
     begin[0] = 0;
     for (size_t i = 0; i < entries->count; i++) {
-        const struct neighbor_entry *now = &entries->list[i];
-        const int at_step = now->step == NEIGHBOR_LAST_STEP ? route->steps - 1 : now->step;
+        const struct neighbor_entry *current = &entries->list[i];
+        const int at_step = current->step == NEIGHBOR_LAST_STEP ? route->steps - 1 : current->step;
         while (step < at_step)
             begin[++step] = count;
-        if (i == 0 || now->step != entries->list[i - 1].step || now->peer != entries->list[i - 1].peer)
-            messages[count++] = (struct neighbor_message){.peer = now->peer, .first = *segments_used};
+        if (i == 0 || current->step != entries->list[i - 1].step || current->peer != entries->list[i - 1].peer)
+            messages[count++] = (struct neighbor_message){.peer = current->peer, .first = *segments_used};
         messages[count - 1].count++;
-        route->segments[(*segments_used)++] = now->segment;
+        route->segments[(*segments_used)++] = current->segment;
     }
     while (step < route->steps)
         begin[++step] = count;
@@ -196,33 +196,34 @@ static void limits(const struct schedule *schedule, const struct schedule_call *
     *most = call->route->limits;
 }
 
-static void copy(const struct neighbor_route *route, struct schedule_message *to, const struct neighbor_message *from)
+static void copy(const struct neighbor_route *route, struct schedule_message *target,
+                 const struct neighbor_message *from)
 {
-    to->peer = from->peer;
-    to->count = from->count;
-    memcpy(to->segments, route->segments + from->first, (size_t)from->count * sizeof *to->segments);
-    to->keep = KEEP_MESSAGE;
-    to->contributions = route->ranks;
-    to->again = from->again;
+    target->peer = from->peer;
+    target->count = from->count;
+    memcpy(target->segments, route->segments + from->first, (size_t)from->count * sizeof *target->segments);
+    target->keep = KEEP_MESSAGE;
+    target->contributions = route->ranks;
+    target->again = from->again;
 }
 
-static void step(const struct schedule *schedule, const struct schedule_call *call, int k, struct schedule_step *out)
+static void step(const struct schedule *schedule, const struct schedule_call *call, int k, struct schedule_step *output)
 {
     const struct neighbor_route *route = call->route;
     (void)schedule;
-    out->phase = PHASE_GATHER;
-    out->complete = COMPLETE_NONE;
-    out->sends = route->send_begin[k + 1] - route->send_begin[k];
-    out->receives = route->receive_begin[k + 1] - route->receive_begin[k];
-    for (int i = 0; i < out->sends; i++) {
-        copy(route, &out->send[i], &route->send[route->send_begin[k] + i]);
-        out->send[i].action = out->send[i].peer == route->virtual_rank ? SEND_ENCODE : SEND_FORWARD;
+    output->phase = PHASE_GATHER;
+    output->complete = COMPLETE_NONE;
+    output->sends = route->send_begin[k + 1] - route->send_begin[k];
+    output->receives = route->receive_begin[k + 1] - route->receive_begin[k];
+    for (int i = 0; i < output->sends; i++) {
+        copy(route, &output->send[i], &route->send[route->send_begin[k] + i]);
+        output->send[i].action = output->send[i].peer == route->virtual_rank ? SEND_ENCODE : SEND_FORWARD;
     }
-    for (int i = 0; i < out->receives; i++) {
-        copy(route, &out->receive[i], &route->receive[route->receive_begin[k] + i]);
-        out->receive[i].action = RECEIVE_PLACE;
+    for (int i = 0; i < output->receives; i++) {
+        copy(route, &output->receive[i], &route->receive[route->receive_begin[k] + i]);
+        output->receive[i].action = RECEIVE_PLACE;
         if (k == route->steps - 1)
-            out->receive[i].keep = KEEP_NOT;
+            output->receive[i].keep = KEEP_NOT;
     }
 }
 

@@ -4,10 +4,10 @@
 #include "schedule/nodes.h"
 #include "schedule/pattern.h"
 
-static void raise(int *limit, int64_t to, int most)
+static void raise(int *limit, int64_t target, int most)
 {
-    to = to < most ? to : most;
-    *limit = to > *limit ? (int)to : *limit;
+    target = target < most ? target : most;
+    *limit = target > *limit ? (int)target : *limit;
 }
 
 static int64_t shares(int rails, int64_t each)
@@ -73,10 +73,10 @@ static int widest_but(const struct nodes_levels *levels, int node)
 
 /* The messages of a step between two nodes. `count` nodes have segments in them, in so many rails at the most. A rank
  * of the one node and a rank of the other share the rails at distances of the least common multiple of the sizes. */
-static void limits_of_pair(const struct nodes_levels *levels, struct schedule_limits *limits, int from, int to,
+static void limits_of_pair(const struct nodes_levels *levels, struct schedule_limits *limits, int from, int target,
                            int count, int rails)
 {
-    const int from_ranks = nodes_size(levels->call, from), to_ranks = nodes_size(levels->call, to),
+    const int from_ranks = nodes_size(levels->call, from), to_ranks = nodes_size(levels->call, target),
               common = divisor(from_ranks, to_ranks), p = levels->call->ranks;
     const int64_t sends = shares(rails, from_ranks), receives = shares(rails, to_ranks);
     raise(&limits->sends, sends < to_ranks / common ? sends : to_ranks / common, p);

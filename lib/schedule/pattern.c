@@ -184,17 +184,18 @@ void pici_pattern_run(struct schedule_run *run, const struct schedule_pattern *p
         pattern->run(run, p, r, k);
         return;
     }
-    const int steps = pici_pattern_steps(pattern, p), left = steps - 1 - k;
-    pattern->run(&mirrored, p, mirror(r, p), left);
+    const int steps = pici_pattern_steps(pattern, p), remaining = steps - 1 - k;
+    pattern->run(&mirrored, p, mirror(r, p), remaining);
     run->to = mirror(mirrored.from, p);
     run->send_first = mirror(around(mirrored.recv_first, mirrored.count - 1, p), p);
     run->from = mirror(mirrored.to, p);
     run->recv_first = mirror(around(mirrored.send_first, mirrored.count - 1, p), p);
     run->count = mirrored.count;
-    run->keep_sent = pattern->logarithmic && left > 0; /* in a ring each block is forwarded once */
+    run->keep_sent = pattern->logarithmic && remaining > 0; /* in a ring each block is forwarded once */
     /* The last step forwards the p / 2 segments nearest to its own. With 3 or 5 ranks, those received in the step
      * before are further away. */
-    run->keep_received = left > 0 && (!pattern->logarithmic || around(mirrored.send_first, -mirror(r, p), p) < p / 2);
+    run->keep_received =
+        remaining > 0 && (!pattern->logarithmic || around(mirrored.send_first, -mirror(r, p), p) < p / 2);
 }
 
 /* ---- schedules made of two phases */
@@ -294,12 +295,12 @@ static void circulant(const struct schedule_call *call, int nodes, int offset, i
 {
     const double fraction = (double)count / call->ranks;
     for (int i = 0; i < nodes; i++) {
-        const int node_ranks = nodes_size(call, i), out = crossing(node_ranks, offset, call->ranks);
-        if (out)
+        const int node_ranks = nodes_size(call, i), output = crossing(node_ranks, offset, call->ranks);
+        if (output)
             pici_traffic_send(&step->between, fraction, count, 1);
-        if (out < node_ranks)
+        if (output < node_ranks)
             pici_traffic_send(&step->inside, fraction, count, 1);
-        traffic_most(&step->node_fraction, out * fraction);
+        traffic_most(&step->node_fraction, output * fraction);
     }
     step->receive_fraction = fraction;
 }

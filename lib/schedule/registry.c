@@ -129,21 +129,21 @@ const struct schedule pici_broadcasts[] = {
 
 _Static_assert(sizeof pici_schedules / sizeof *pici_schedules <= SCHEDULES_MOST + 1, "room in lists of algorithms");
 
-static const struct schedule *find(const struct schedule *schedule, enum pici_algorithm id)
+static const struct schedule *find(const struct schedule *schedule, enum pici_algorithm number)
 {
-    while (schedule->name && schedule->id != id)
+    while (schedule->name && schedule->id != number)
         schedule++;
     return schedule->name ? schedule : NULL;
 }
 
-const struct schedule *pici_schedule(enum pici_algorithm id)
+const struct schedule *pici_schedule(enum pici_algorithm number)
 {
-    return find(pici_schedules, id);
+    return find(pici_schedules, number);
 }
 
-const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective collective)
+const struct schedule *pici_schedule_for(enum pici_algorithm number, enum pici_collective collective)
 {
-    const struct schedule *schedule = find(collective == PICI_BROADCAST ? pici_broadcasts : pici_schedules, id);
+    const struct schedule *schedule = find(collective == PICI_BROADCAST ? pici_broadcasts : pici_schedules, number);
     return schedule && schedule->collectives >> collective & 1 ? schedule : NULL;
 }
 
@@ -203,10 +203,10 @@ int pici_schedule_distinct(const struct schedule *schedule, int ranks, int nodes
     return !schedule->by_node || has_two_levels(ranks, nodes);
 }
 
-const char *pici_algorithm_name(enum pici_algorithm id)
+const char *pici_algorithm_name(enum pici_algorithm number)
 {
-    const struct schedule *schedule = pici_schedule(id);
-    if (id == PICI_ALGO_AUTO)
+    const struct schedule *schedule = pici_schedule(number);
+    if (number == PICI_ALGO_AUTO)
         return "auto";
     return schedule ? schedule->name : NULL;
 }

@@ -14,9 +14,9 @@ extern const struct schedule pici_schedules[];
 /* The same for broadcasts: what the algorithms of the first table do there, under the same ids and names. */
 extern const struct schedule pici_broadcasts[];
 
-/* NULL: there is none of this id; the second function: or it cannot do the collective. */
-const struct schedule *pici_schedule(enum pici_algorithm id);
-const struct schedule *pici_schedule_for(enum pici_algorithm id, enum pici_collective);
+/* NULL: there is none of this number; the second function: or it cannot do the collective. */
+const struct schedule *pici_schedule(enum pici_algorithm number);
+const struct schedule *pici_schedule_for(enum pici_algorithm number, enum pici_collective);
 
 /* What PICI_ALGO_AUTO takes where no times are predicted; the call's virtual rank is not read. paired_only: only
  * schedules that are paired with so many ranks. undivided: the data may stay in one segment, which is one slice. */

@@ -453,7 +453,7 @@ static uint64_t select_long_buckets(struct job *job, const struct pici_topk_opts
 
 /* ---- the call */
 
-enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *velocity, const void *gradient,
+enum pici_status pici_topk(void *output, uint64_t *nonzeros, void *residual, void *velocity, const void *gradient,
                            uint64_t count, enum pici_dtype dtype, const struct pici_topk_opts *given)
 {
     struct pici_topk_opts options;
@@ -461,30 +461,30 @@ enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *veloc
     const enum pici_status status = topk_opts_get(&options, given);
     if (status)
         return status;
-    if (!nnz || !width || count > SIZE_MAX / width)
+    if (!nonzeros || !width || count > SIZE_MAX / width)
         return PICI_E_ARG;
     const struct pici_topk_kernels *kernels = pici_isa()->topk[dtype];
     if (!kernels)
         return PICI_E_UNSUPPORTED;
     if (count == 0) {
-        *nnz = 0;
+        *nonzeros = 0;
         return PICI_OK;
     }
-    const void *arrays[] = {out, gradient, residual, velocity};
+    const void *arrays[] = {output, gradient, residual, velocity};
     const uint64_t bytes = count * width;
-    if (!out || !gradient || !velocity != !(options.momentum > 0))
+    if (!output || !gradient || !velocity != !(options.momentum > 0))
         return PICI_E_ARG;
     for (int a = 0; a < 4; a++)
         for (int b = a + 1; b < 4; b++)
-            if (arrays[a] && arrays[b] && !(b == 1 && out == gradient) &&
+            if (arrays[a] && arrays[b] && !(b == 1 && output == gradient) &&
                 pici_overlap(arrays[a], bytes, arrays[b], bytes))
                 return PICI_E_ARG;
 
     uint8_t some[SAMPLE_BYTES]; /* not initialized: most calls do not use it */
     struct job job = {.kernels = kernels,
                       .terms = {gradient, residual, velocity, options.rate, options.leak, options.momentum},
-                      .target = {out, residual, velocity},
-                      .sums = residual ? residual : out,
+                      .target = {output, residual, velocity},
+                      .sums = residual ? residual : output,
                       .elements = (size_t)count,
                       .width_log2 = (unsigned)fmt_width_log2((unsigned)dtype),
                       .threads = thread_count(options.threads, count),
@@ -493,7 +493,7 @@ enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *veloc
                       .some = some,
                       .lock = PTHREAD_MUTEX_INITIALIZER};
     if (options.select == PICI_SELECT_BUCKET) {
-        *nnz =
+        *nonzeros =
             options.bucket <= TOPK_BUCKET_MOST ? select_buckets(&job, &options) : select_long_buckets(&job, &options);
         return PICI_OK;
     }
@@ -502,10 +502,10 @@ enum pici_status pici_topk(void *out, uint64_t *nnz, void *residual, void *veloc
     const double by_share = round_up(options.sample * (double)count), by_density = round_up(100 / options.density);
     const double sample = by_share > by_density ? by_share : by_density;
     if (options.select == PICI_SELECT_GLOBAL || sample >= (double)count) {
-        *nnz = select_exact(&job, k);
+        *nonzeros = select_exact(&job, k);
     } else {
         job.sample = ((uint64_t)sample + 1) / 2 * 2; /* whole pairs */
-        *nnz = select_sampled(&job, k, options.density);
+        *nonzeros = select_sampled(&job, k, options.density);
     }
     return PICI_OK;
 }

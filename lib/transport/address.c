@@ -200,12 +200,12 @@ static int meets_itself(int fd)
            memcmp(own_place.address, peer_place.address, sizeof own_place.address) == 0;
 }
 
-int pici_address_connect(const struct address *to, int64_t deadline)
+int pici_address_connect(const struct address *target, int64_t deadline)
 {
-    const int fd = socket(to->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    const int fd = socket(target->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0)
         return -1;
-    if (connect(fd, (const struct sockaddr *)&to->storage, to->size)) {
+    if (connect(fd, (const struct sockaddr *)&target->storage, target->size)) {
         int error = errno;
         socklen_t size = sizeof error;
         struct pollfd poll_entry = {.fd = fd, .events = POLLOUT};

@@ -106,8 +106,8 @@ static void request_end(struct mpi *mpi, struct request *request)
 /* Begin the piece at request->offset. */
 static enum pici_status begin(struct mpi *mpi, struct request *request)
 {
-    const size_t left = request->bytes - request->offset;
-    request->piece = left < (size_t)pici_mpi_piece ? (int)left : pici_mpi_piece;
+    const size_t remaining = request->bytes - request->offset;
+    request->piece = remaining < (size_t)pici_mpi_piece ? (int)remaining : pici_mpi_piece;
     uint8_t *data = request->offset ? request->data + request->offset : request->data; /* it may be null */
     const int rc =
         request->sends
@@ -283,20 +283,20 @@ static const char *mpi_error(void *context)
 }
 
 static enum pici_status mpi_dense_ready(void *context, enum pici_collective collective, const void *send,
-                                        const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op)
+                                        const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op operation)
 {
     struct mpi *mpi = context;
     mpi->dense.piece = pici_mpi_piece;
-    return pici_mpi_dense_ready(&mpi->dense, collective, send, recv, count, dtype, op);
+    return pici_mpi_dense_ready(&mpi->dense, collective, send, recv, count, dtype, operation);
 }
 
 static enum pici_status mpi_dense(void *context, enum pici_collective collective, const void *send, void *recv,
-                                  uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
+                                  uint64_t count, enum pici_dtype dtype, enum pici_op operation, int timeout_ms)
 {
     struct mpi *mpi = context;
     (void)timeout_ms;
     mpi->looks = 0;
-    return status_of(mpi, pici_mpi_dense(&mpi->dense, collective, send, recv, count, dtype, op),
+    return status_of(mpi, pici_mpi_dense(&mpi->dense, collective, send, recv, count, dtype, operation),
                      "a dense collective of MPI");
 }
 
@@ -442,18 +442,18 @@ enum pici_status pici_transport_mpi(struct pici_transport *transport, MPI_Comm c
     return PICI_OK;
 }
 
-enum pici_status pici_comm_mpi(struct pici_comm **out, MPI_Comm comm)
+enum pici_status pici_comm_mpi(struct pici_comm **output, MPI_Comm comm)
 {
     struct pici_transport transport;
-    if (out)
-        *out = NULL;
+    if (output)
+        *output = NULL;
     enum pici_status status = pici_transport_mpi(&transport, comm);
     if (status)
         return status;
     struct mpi *mpi = transport.context;
     char explanation[ERROR_BYTES];
     mpi->kept = 1; /* if this fails, agree still needs the duplicate */
-    status = pici_comm_transport(out, &transport);
+    status = pici_comm_transport(output, &transport);
     mpi->kept = 0;
     snprintf(explanation, sizeof explanation, "rank %d: %.300s", mpi->rank, pici_comm_error(NULL));
     const enum pici_status all = agree(mpi->comm, status, explanation);
@@ -462,8 +462,8 @@ enum pici_status pici_comm_mpi(struct pici_comm **out, MPI_Comm comm)
     if (status)
         mpi_close(mpi);
     else {
-        pici_comm_free(*out);
-        *out = NULL;
+        pici_comm_free(*output);
+        *output = NULL;
     }
     pici_comm_failed(explanation);
     return all;

@@ -24,9 +24,9 @@ static MPI_Datatype type_of(enum pici_dtype dtype)
     }
 }
 
-static MPI_Op op_of(enum pici_op op)
+static MPI_Op op_of(enum pici_op operation)
 {
-    switch (op) {
+    switch (operation) {
     case PICI_MIN: return MPI_MIN;
     case PICI_MAX: return MPI_MAX;
     default: return MPI_SUM;
@@ -68,11 +68,11 @@ static int scatters_in_place(const struct mpi_dense *dense, const uint8_t *send,
 }
 
 enum pici_status pici_mpi_dense_ready(struct mpi_dense *dense, enum pici_collective collective, const void *send,
-                                      const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op)
+                                      const void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op operation)
 {
     const size_t width = pici_dtype_width(dtype);
     const uint64_t piece = elements_at_once(dense, collective, count, width);
-    (void)op;
+    (void)operation;
     if (!piece || (collective != PICI_ALL_GATHER && type_of(dtype) == MPI_DATATYPE_NULL))
         return PICI_E_UNSUPPORTED;
     if (collective != PICI_REDUCE_SCATTER)
@@ -86,13 +86,13 @@ enum pici_status pici_mpi_dense_ready(struct mpi_dense *dense, enum pici_collect
 }
 
 static int all_reduce(const struct mpi_dense *dense, const uint8_t *send, uint8_t *recv, uint64_t count, uint64_t piece,
-                      enum pici_dtype dtype, enum pici_op op)
+                      enum pici_dtype dtype, enum pici_op operation)
 {
     const size_t width = pici_dtype_width(dtype);
     int rc = MPI_SUCCESS;
     for (uint64_t offset = 0; offset < count && rc == MPI_SUCCESS; offset += piece)
         rc = MPI_Allreduce(send == recv ? MPI_IN_PLACE : send + offset * width, recv + offset * width,
-                           (int)least(piece, count - offset), type_of(dtype), op_of(op), dense->comm);
+                           (int)least(piece, count - offset), type_of(dtype), op_of(operation), dense->comm);
     return rc;
 }
 
@@ -129,16 +129,16 @@ static int all_gather(const struct mpi_dense *dense, const uint8_t *send, uint8_
 
 /* MPI's own "in place" would overwrite the send buffer, so here the result is copied. Pieces are packed. */
 static int reduce_scatter(const struct mpi_dense *dense, const uint8_t *send, uint8_t *recv, uint64_t count,
-                          uint64_t piece, enum pici_dtype dtype, enum pici_op op)
+                          uint64_t piece, enum pici_dtype dtype, enum pici_op operation)
 {
     const size_t width = pici_dtype_width(dtype);
     const uint64_t bytes = count * width;
     int rc = MPI_SUCCESS;
     if (piece == count) {
-        uint8_t *to = scatters_in_place(dense, send, recv, bytes) ? dense->room : recv;
-        rc = MPI_Reduce_scatter_block(send, to, (int)piece, type_of(dtype), op_of(op), dense->comm);
-        if (rc == MPI_SUCCESS && to != recv)
-            memcpy(recv, to, (size_t)bytes);
+        uint8_t *target = scatters_in_place(dense, send, recv, bytes) ? dense->room : recv;
+        rc = MPI_Reduce_scatter_block(send, target, (int)piece, type_of(dtype), op_of(operation), dense->comm);
+        if (rc == MPI_SUCCESS && target != recv)
+            memcpy(recv, target, (size_t)bytes);
         return rc;
     }
     for (uint64_t offset = 0; offset < count && rc == MPI_SUCCESS; offset += piece) {
@@ -146,20 +146,20 @@ static int reduce_scatter(const struct mpi_dense *dense, const uint8_t *send, ui
         for (int i = 0; i < dense->ranks; i++)
             memcpy(dense->room + (uint64_t)i * piece_now * width, send + (uint64_t)i * bytes + offset * width,
                    (size_t)(piece_now * width));
-        rc = MPI_Reduce_scatter_block(dense->room, recv + offset * width, (int)piece_now, type_of(dtype), op_of(op),
-                                      dense->comm);
+        rc = MPI_Reduce_scatter_block(dense->room, recv + offset * width, (int)piece_now, type_of(dtype),
+                                      op_of(operation), dense->comm);
     }
     return rc;
 }
 
 int pici_mpi_dense(const struct mpi_dense *dense, enum pici_collective collective, const void *send, void *recv,
-                   uint64_t count, enum pici_dtype dtype, enum pici_op op)
+                   uint64_t count, enum pici_dtype dtype, enum pici_op operation)
 {
     const size_t width = pici_dtype_width(dtype);
     const uint64_t piece = elements_at_once(dense, collective, count, width);
     if (collective == PICI_ALL_GATHER)
         return all_gather(dense, send, recv, count * width, piece * width);
     if (collective == PICI_REDUCE_SCATTER)
-        return reduce_scatter(dense, send, recv, count, piece, dtype, op);
-    return all_reduce(dense, send, recv, count, piece, dtype, op);
+        return reduce_scatter(dense, send, recv, count, piece, dtype, operation);
+    return all_reduce(dense, send, recv, count, piece, dtype, operation);
 }

@@ -63,11 +63,11 @@ static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms,
 }
 
 ncclResult_t pici_nccl_dense(ncclComm_t comm, cudaStream_t stream, enum pici_collective collective, const void *send,
-                             void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms,
+                             void *recv, uint64_t count, enum pici_dtype dtype, enum pici_op operation, int timeout_ms,
                              cudaError_t *cuda)
 {
-    ncclRedOp_t how = op == PICI_MAX ? ncclMax : ncclSum;
-    if (op == PICI_MIN)
+    ncclRedOp_t how = operation == PICI_MAX ? ncclMax : ncclSum;
+    if (operation == PICI_MIN)
         how = ncclMin;
     ncclDataType_t type = ncclUint8;
     ncclResult_t result;

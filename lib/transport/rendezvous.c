@@ -290,15 +290,15 @@ static enum pici_status answer(struct party *party)
     const int sockets = party->ranks + party->unexpected_count;
     const size_t bytes = VERDICT_BYTES + (party->fault.status ? 0 : (size_t)party->ranks * PLACE_BYTES);
     struct meet_side *sides = calloc((size_t)sockets, sizeof *sides);
-    uint8_t *out = malloc(bytes);
-    enum pici_status s = sides && out ? PICI_OK : PICI_E_NOMEM;
+    uint8_t *output = malloc(bytes);
+    enum pici_status s = sides && output ? PICI_OK : PICI_E_NOMEM;
     if (!s) {
-        pici_verdict_put(out, &party->fault);
+        pici_verdict_put(output, &party->fault);
         for (int i = 0; i < party->ranks && !party->fault.status; i++)
-            pici_place_put(out + VERDICT_BYTES + (size_t)i * PLACE_BYTES, &party->places[i]);
+            pici_place_put(output + VERDICT_BYTES + (size_t)i * PLACE_BYTES, &party->places[i]);
         for (int i = 0; i < sockets; i++)
             sides[i] = (struct meet_side){.fd = i < party->ranks ? party->fds[i] : party->unexpected[i - party->ranks],
-                                          .outgoing = out,
+                                          .outgoing = output,
                                           .out_bytes = bytes};
         s = pici_meet(sides, sockets, pici_meet_deadline(party->timeout_ms), ANSWER_MS);
     }
@@ -306,7 +306,7 @@ static enum pici_status answer(struct party *party)
         if (sides[i].status)
             (void)fail(party, sides[i].status, "rank %d disconnected before all ranks had joined", i);
     free(sides);
-    free(out);
+    free(output);
     return s ? fail(party, s, "no memory for %d ranks", party->ranks) : party->fault.status;
 }
 
@@ -403,11 +403,11 @@ static int is_unread(const struct meet_side *side)
 }
 
 /* Exchange bytes with rank 0. */
-static enum pici_status with_zero(struct party *party, const uint8_t *out, size_t out_bytes, uint8_t *in,
+static enum pici_status with_zero(struct party *party, const uint8_t *output, size_t out_bytes, uint8_t *in,
                                   size_t in_bytes)
 {
     struct meet_side side = {
-        .fd = party->fds[0], .outgoing = out, .out_bytes = out_bytes, .incoming = in, .in_bytes = in_bytes};
+        .fd = party->fds[0], .outgoing = output, .out_bytes = out_bytes, .incoming = in, .in_bytes = in_bytes};
     const int timeout_ms = party->timeout_ms < 0 ? -1 : party->timeout_ms + ANSWER_MS;
     enum pici_status status = pici_meet(&side, 1, pici_meet_deadline(timeout_ms), 0);
     party->unread = is_unread(&side);
@@ -482,14 +482,14 @@ static enum pici_status join(struct party *party, const char *host, const char *
 /* Connect to a lower rank but 0, and say who this is. */
 static enum pici_status link_to(struct party *party, int rank)
 {
-    const struct address to = pici_address_at(&party->places[rank], &party->zero_address);
+    const struct address target = pici_address_at(&party->places[rank], &party->zero_address);
     struct greeting own = greeting_of(party, GREETING_LINK, rank);
     uint8_t greeting[GREETING_BYTES];
     char address_text[ADDRESS_TEXT];
     own.place = (struct place){0};
     pici_greeting_put(greeting, &own);
     pici_address_text(&party->places[rank], address_text);
-    const int fd = party->fds[rank] = pici_address_connect(&to, party->deadline);
+    const int fd = party->fds[rank] = pici_address_connect(&target, party->deadline);
     if (fd < 0)
         return fail(party, errno == ETIMEDOUT ? PICI_E_TIMEOUT : PICI_E_TRANSPORT, "rank %d at %s: %s", rank,
                     address_text, strerror(errno));
@@ -617,17 +617,17 @@ static enum pici_status gather(struct party *party)
     return party->rank ? be_other(party, host, port) : be_zero(party, host, port);
 }
 
-enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *address, int rank, int ranks,
+enum pici_status pici_comm_rendezvous(struct pici_comm **output, const char *address, int rank, int ranks,
                                       const char *token)
 {
     struct party *party = calloc(1, sizeof *party);
     char explanation[VERDICT_TEXT + 32];
-    if (out)
-        *out = NULL;
-    if (!out || !party) {
-        pici_comm_failed(out ? "no memory for a rendezvous" : "the pointer to the new communicator is NULL");
+    if (output)
+        *output = NULL;
+    if (!output || !party) {
+        pici_comm_failed(output ? "no memory for a rendezvous" : "the pointer to the new communicator is NULL");
         free(party);
-        return out ? PICI_E_NOMEM : PICI_E_ARG;
+        return output ? PICI_E_NOMEM : PICI_E_ARG;
     }
     party->pending.listener = party->pending.spare = -1;
     enum pici_status status = pici_settings_read(&party->settings, explanation, sizeof explanation);
@@ -645,7 +645,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **out, const char *addres
     status = gather(party);
     /* it owns the sockets, also if it fails */
     if (!status)
-        status = pici_comm_sockets(out, party->fds, party->rank, party->ranks);
+        status = pici_comm_sockets(output, party->fds, party->rank, party->ranks);
     else {
         snprintf(explanation, sizeof explanation, "rank %lu: %s", (unsigned long)party->fault.rank, party->fault.text);
         pici_comm_failed(explanation);

@@ -467,9 +467,9 @@ static void socket_wait(void *context, int timeout_ms)
     }
     if (!node->ended) {
         const int64_t end = milliseconds() + timeout_ms;
-        int64_t rest = timeout_ms;
-        while (look(node, rest < 0 ? 0 : (int)rest) > 0 && !node->ended && rest > 0)
-            rest = end - milliseconds();
+        int64_t remainder = timeout_ms;
+        while (look(node, remainder < 0 ? 0 : (int)remainder) > 0 && !node->ended && remainder > 0)
+            remainder = end - milliseconds();
     }
     node->ended = 0;
 }
@@ -506,10 +506,10 @@ static void end_messages(struct node *node)
         for (int i = 0; i < node->ranks; i++)
             if (half_sent(&node->peers[i]))
                 node->polls[polled++] = (struct pollfd){.fd = node->peers[i].fd, .events = POLLOUT};
-        const int64_t rest = end - milliseconds();
-        if (!polled || rest <= 0)
+        const int64_t remainder = end - milliseconds();
+        if (!polled || remainder <= 0)
             return;
-        (void)poll(node->polls, polled, (int)rest);
+        (void)poll(node->polls, polled, (int)remainder);
     }
 }
 

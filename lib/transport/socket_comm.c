@@ -107,11 +107,12 @@ static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
     char explanation[VERDICT_TEXT];
     for (int i = 0; i < circle->ranks; i++) {
         struct greeting greeting = pici_greeting(GREETING_MEET, circle->rank, circle->ranks, i);
-        uint8_t *out = circle->outgoing + (size_t)i * VERDICT_BYTES, *in = circle->incoming + (size_t)i * VERDICT_BYTES;
+        uint8_t *output = circle->outgoing + (size_t)i * VERDICT_BYTES,
+                *in = circle->incoming + (size_t)i * VERDICT_BYTES;
         memcpy(greeting.host, host, sizeof greeting.host);
-        pici_greeting_put(out, &greeting);
+        pici_greeting_put(output, &greeting);
         circle->sides[i] = (struct meet_side){.fd = circle->fds[i],
-                                              .outgoing = out,
+                                              .outgoing = output,
                                               .incoming = in,
                                               .out_bytes = GREETING_BYTES,
                                               .in_bytes = GREETING_BYTES};
@@ -169,10 +170,11 @@ static enum pici_status judge(struct circle *circle)
     for (int i = 0; i < circle->ranks; i++) {
         struct meet_side *side = &circle->sides[i];
         const int deaf = side->status != PICI_OK || circle->greetings[i].version != GREETING_VERSION;
-        uint8_t *out = circle->outgoing + (size_t)i * VERDICT_BYTES, *in = circle->incoming + (size_t)i * VERDICT_BYTES;
-        pici_verdict_put(out, &circle->own);
+        uint8_t *output = circle->outgoing + (size_t)i * VERDICT_BYTES,
+                *in = circle->incoming + (size_t)i * VERDICT_BYTES;
+        pici_verdict_put(output, &circle->own);
         *side = (struct meet_side){.fd = circle->fds[i],
-                                   .outgoing = out,
+                                   .outgoing = output,
                                    .incoming = in,
                                    .out_bytes = VERDICT_BYTES,
                                    .in_bytes = deaf ? 0 : VERDICT_BYTES};
@@ -254,7 +256,7 @@ static void tune(const struct circle *circle, struct pici_comm *comm)
 }
 
 /* All ranks go through the same rounds, with errors or without. */
-static enum pici_status make(struct pici_comm **out, struct circle *circle)
+static enum pici_status make(struct pici_comm **output, struct circle *circle)
 {
     struct pici_transport transport;
     char host[GREETING_HOST];
@@ -267,11 +269,11 @@ static enum pici_status make(struct pici_comm **out, struct circle *circle)
         if (!status) {
             kept = 1; /* if this fails, the verdict still needs the sockets */
             pici_transport_sockets_keep(&transport, 1);
-            status = pici_comm_transport(out, &transport);
+            status = pici_comm_transport(output, &transport);
             if (status)
                 find_fault(circle, status, pici_comm_error(NULL));
             else
-                tune(circle, *out);
+                tune(circle, *output);
             status = PICI_OK;
         }
     }
@@ -284,26 +286,26 @@ static enum pici_status make(struct pici_comm **out, struct circle *circle)
         pici_transport_sockets_keep(&transport, 0);
     if (!circle->own.status)
         return PICI_OK;
-    if (*out)
-        pici_comm_free(*out);
+    if (*output)
+        pici_comm_free(*output);
     else if (kept)
         transport.close(transport.context);
     else
         close_all(circle->fds, circle->rank, circle->ranks);
-    *out = NULL;
+    *output = NULL;
     return circle->own.status;
 }
 
-enum pici_status pici_comm_sockets(struct pici_comm **out, const int *fds, int rank, int ranks)
+enum pici_status pici_comm_sockets(struct pici_comm **output, const int *fds, int rank, int ranks)
 {
     struct coll_settings settings;
     struct circle circle;
     char explanation[VERDICT_TEXT + 32];
-    if (out)
-        *out = NULL;
-    if (!out || !fds || ranks < 1 || ranks > COLL_MAX_RANKS || rank < 0 || rank >= ranks) {
+    if (output)
+        *output = NULL;
+    if (!output || !fds || ranks < 1 || ranks > COLL_MAX_RANKS || rank < 0 || rank >= ranks) {
         snprintf(explanation, sizeof explanation, "rank %d out of range (world size %d)", rank, ranks);
-        if (!out)
+        if (!output)
             snprintf(explanation, sizeof explanation, "the pointer to the new communicator is NULL");
         else if (!fds)
             snprintf(explanation, sizeof explanation, "no sockets");
@@ -332,7 +334,7 @@ enum pici_status pici_comm_sockets(struct pici_comm **out, const int *fds, int r
         if (status && i != rank)
             find_fault(&circle, status, explanation);
     }
-    const enum pici_status status = make(out, &circle);
+    const enum pici_status status = make(output, &circle);
     if (status) {
         snprintf(explanation, sizeof explanation, "rank %lu: %s", (unsigned long)circle.own.rank, circle.own.text);
         pici_comm_failed(explanation);

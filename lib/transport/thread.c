@@ -271,11 +271,11 @@ static void progress(struct rank *me)
         return;
     const int64_t time = me->group->faulty ? now() : 0; /* one time for all receives keeps the order */
     pthread_mutex_lock(&me->lock);
-    for (struct request **at = &me->posted; (request = *at);) {
+    for (struct request **offset = &me->posted; (request = *offset);) {
         struct link *link = &me->links[request->from];
         struct message *message = link->first;
         if (message ? message->due > time : !link->ended) {
-            at = &request->next;
+            offset = &request->next;
             continue;
         }
         request->arrived = message;
@@ -283,7 +283,7 @@ static void progress(struct rank *me)
             link->first = message->next;
         else
             request->status = link->ended;
-        *at = request->next;
+        *offset = request->next;
         *ready_end = request;
         ready_end = &request->next;
     }
@@ -339,15 +339,15 @@ static enum pici_status thread_send(void *context, int receiver, const void *dat
 static enum pici_status thread_recv(void *context, int sender, void *data, size_t capacity, void **request)
 {
     struct rank *me = context;
-    struct request *pending = request_new(me), **at = &me->posted;
+    struct request *pending = request_new(me), **offset = &me->posted;
     if (!pending)
         return PICI_E_NOMEM;
     pending->from = sender;
     pending->into = data;
     pending->capacity = capacity;
-    while (*at)
-        at = &(*at)->next;
-    *at = pending;
+    while (*offset)
+        offset = &(*offset)->next;
+    *offset = pending;
     *request = pending;
     return PICI_OK;
 }
@@ -400,14 +400,14 @@ static void thread_wait(void *context, int timeout_ms)
 static struct message *withdraw(const struct rank *me, struct rank *peer, enum pici_status reason)
 {
     struct link *link = &peer->links[me->number];
-    struct message **at = &link->first, *cut, *last = NULL;
+    struct message **offset = &link->first, *cut, *last = NULL;
     pthread_mutex_lock(&peer->lock);
-    while (*at && !(*at)->sender) {
-        last = *at;
-        at = &last->next;
+    while (*offset && !(*offset)->sender) {
+        last = *offset;
+        offset = &last->next;
     }
-    cut = *at;
-    *at = NULL;
+    cut = *offset;
+    *offset = NULL;
     link->last = last;
     if (!me->silent) {
         link->ended = reason;
@@ -499,15 +499,16 @@ static void thread_close(void *context)
 
 static int rank_init(struct rank *rank, struct group *group, int number)
 {
-    pthread_condattr_t attr;
+    pthread_condattr_t attribute;
     int failed = 1;
     rank->group = group;
     rank->number = number;
     rank->links = calloc((size_t)group->ranks, sizeof *rank->links);
     rank->sent = calloc((size_t)group->ranks, sizeof *rank->sent);
-    if (rank->links && rank->sent && pthread_condattr_init(&attr) == 0) {
-        failed = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) || pthread_cond_init(&rank->changed, &attr);
-        pthread_condattr_destroy(&attr);
+    if (rank->links && rank->sent && pthread_condattr_init(&attribute) == 0) {
+        failed =
+            pthread_condattr_setclock(&attribute, CLOCK_MONOTONIC) || pthread_cond_init(&rank->changed, &attribute);
+        pthread_condattr_destroy(&attribute);
         if (!failed && pthread_mutex_init(&rank->lock, NULL)) {
             pthread_cond_destroy(&rank->changed);
             failed = 1;

@@ -30,9 +30,9 @@ static inline uint64_t values_each(const struct values *values, int array, uint6
 }
 
 static inline enum pici_status values_cast_accepts(struct values *values, const struct pici_values *requested,
-                                                   enum pici_op op)
+                                                   enum pici_op operation)
 {
-    (void)op;
+    (void)operation;
     switch (values->dtype) {
     case PICI_F32:
         values->cast = requested->cast ? requested->cast : PICI_BF16;
@@ -45,11 +45,11 @@ static inline enum pici_status values_cast_accepts(struct values *values, const 
 }
 
 static inline enum pici_status values_qsgd_accepts(struct values *values, const struct pici_values *requested,
-                                                   enum pici_op op)
+                                                   enum pici_op operation)
 {
     if ((values->dtype != PICI_F32 && values->dtype != PICI_F16 && values->dtype != PICI_BF16 &&
          values->dtype != PICI_F64) ||
-        (op != PICI_SUM && op != PICI_AVG))
+        (operation != PICI_SUM && operation != PICI_AVG))
         return PICI_E_UNSUPPORTED;
     values->bits = requested->bits ? requested->bits : 8;
     values->bucket = requested->bucket ? requested->bucket : 1024;

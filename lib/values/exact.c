@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "values/accepts.h"
 
-static enum pici_status accepts(struct values *values, const struct pici_values *requested, enum pici_op op)
+static enum pici_status accepts(struct values *values, const struct pici_values *requested, enum pici_op operation)
 {
     (void)requested;
-    (void)op;
+    (void)operation;
     return pici_dtype_width(values->dtype) ? PICI_OK : PICI_E_UNSUPPORTED;
 }
 

@@ -8,7 +8,7 @@ static const struct pici_codec *const codecs[] = {&pici_codec_exact, &pici_codec
                                                   &pici_codec_zfp};
 
 enum pici_status pici_values_resolve(struct values *values, const struct pici_values *asked, enum pici_dtype dtype,
-                                     enum pici_op op)
+                                     enum pici_op operation)
 {
     struct pici_values requested = PICI_VALUES_INIT;
     const struct values exact = {.codec = &pici_codec_exact, .dtype = dtype};
@@ -23,7 +23,7 @@ enum pici_status pici_values_resolve(struct values *values, const struct pici_va
     values->codec = codecs[requested.codec];
     if (requested.codec != PICI_VALUES_EXACT)
         values->phases = requested.phases ? requested.phases : VALUES_REDUCING | VALUES_GATHERING;
-    status = values->codec->accepts(values, &requested, op);
+    status = values->codec->accepts(values, &requested, operation);
     if (status)
         *values = exact;
     return status;

@@ -60,9 +60,9 @@ static unsigned block_bits(const struct values *values)
     return (unsigned)((double)(1u << 2 * dims(values)) * values->parameter + .5);
 }
 
-static enum pici_status accepts(struct values *values, const struct pici_values *requested, enum pici_op op)
+static enum pici_status accepts(struct values *values, const struct pici_values *requested, enum pici_op operation)
 {
-    if ((values->dtype != PICI_F32 && values->dtype != PICI_F64) || (op != PICI_SUM && op != PICI_AVG))
+    if ((values->dtype != PICI_F32 && values->dtype != PICI_F64) || (operation != PICI_SUM && operation != PICI_AVG))
         return PICI_E_UNSUPPORTED;
 #if __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
     if (stream_word_bits != 8) /* streams would depend on the byte order */
@@ -254,14 +254,14 @@ static enum pici_status quantize_unit(const struct unit_coder *coder, uint32_t *
     return PICI_OK;
 }
 
-/* The bytes of a unit of count elements with this length, if the rules allow it; else 0 and *bad = 1. */
-static size_t unit_bytes(const struct values *values, uint32_t length, uint64_t count, int *bad)
+/* The bytes of a unit of count elements with this length, if the rules allow it; else 0 and *broken = 1. */
+static size_t unit_bytes(const struct values *values, uint32_t length, uint64_t count, int *broken)
 {
     const size_t raw = (size_t)count * pici_dtype_width(values->dtype);
     if (length == RAW || !length)
         return length ? raw : 0;
-    *bad |= (uint64_t)length * WORD >= raw || (values->bits == RATE && length != words_of_rate(values, count));
-    return *bad ? 0 : (size_t)length * WORD;
+    *broken |= (uint64_t)length * WORD >= raw || (values->bits == RATE && length != words_of_rate(values, count));
+    return *broken ? 0 : (size_t)length * WORD;
 }
 
 static enum pici_status dequantize_unit(const struct unit_coder *coder, uint8_t *destination, uint64_t count,
@@ -336,18 +336,18 @@ static enum pici_status dequantize(const struct values *values, void *destinatio
     const size_t width = pici_dtype_width(values->dtype);
     const uint8_t *const lengths = inputs[LENGTHS], *const payload = inputs[PAYLOAD];
     uint64_t at_byte = 0;
-    int bad = input_counts[LENGTHS] != units(values, total_count);
+    int broken = input_counts[LENGTHS] != units(values, total_count);
     struct unit_coder coder;
-    if (bad)
+    if (broken)
         return PICI_E_CORRUPT;
     /* all lengths, before anything is read by them */
     for (uint64_t offset = 0, i = 0; offset < total_count; offset += unit(values), i++) {
         uint32_t length;
         memcpy(&length, lengths + i * sizeof length, sizeof length);
-        at_byte +=
-            unit_bytes(values, length, total_count - offset < unit(values) ? total_count - offset : unit(values), &bad);
+        at_byte += unit_bytes(values, length, total_count - offset < unit(values) ? total_count - offset : unit(values),
+                              &broken);
     }
-    if (bad || at_byte != input_counts[PAYLOAD])
+    if (broken || at_byte != input_counts[PAYLOAD])
         return PICI_E_CORRUPT;
     if (!count)
         return PICI_OK;
@@ -359,7 +359,7 @@ static enum pici_status dequantize(const struct values *values, void *destinatio
         uint32_t length;
         memcpy(&length, lengths + i * sizeof length, sizeof length);
         taken = total_count - offset < unit(values) ? total_count - offset : unit(values);
-        const size_t bytes = unit_bytes(values, length, taken, &bad);
+        const size_t bytes = unit_bytes(values, length, taken, &broken);
         if (offset >= first_element)
             status = dequantize_unit(&coder, (uint8_t *)destination + (offset - first_element) * width, taken, length,
                                      payload + at_byte, bytes);
@@ -371,11 +371,11 @@ static enum pici_status dequantize(const struct values *values, void *destinatio
 
 #else
 
-static enum pici_status accepts(struct values *values, const struct pici_values *requested, enum pici_op op)
+static enum pici_status accepts(struct values *values, const struct pici_values *requested, enum pici_op operation)
 {
     (void)values;
     (void)requested;
-    (void)op;
+    (void)operation;
     return PICI_E_UNSUPPORTED;
 }
 
