@@ -207,9 +207,12 @@ static void write_groups(void *context, int thread)
             sched_yield();
         if (make->threads == 1) {
             const size_t at = groups->end, room = at <= make->capacity ? make->capacity - at : 0;
-            if (room >= record_most(&layout, width_log2) + RUN_SLACK) {
-                record = write_record(&writer, exactly == STREAMED ? STREAMED : DIRECT, &layout, &scratch, first, n,
-                                      make->block + at);
+            const size_t most_here = record_most(&layout, width_log2);
+            if (room >= most_here) {
+                enum run_place destination = exactly;
+                if (exactly == BOUNCED && room - most_here >= RUN_SLACK)
+                    destination = DIRECT;
+                record = write_record(&writer, destination, &layout, &scratch, first, n, make->block + at);
                 (void)add_record(groups, g, &layout, record);
                 continue;
             }
