@@ -298,6 +298,9 @@ static enum pici_status verdict(const uint8_t *block, size_t len, enum pici_dtyp
 {
     struct ref_header h;
     enum ref_status s = ref_header(&h, block, len, NULL);
+    /* messages have no packed blocks: this comes before all rules but for those of the fields in front of the format */
+    if (len >= HDR_BYTES && block[HDR_FORMAT] == FMT_PACKED && s != REF_E_VERSION && memcmp(block, "PICI", 4) == 0)
+        return PICI_E_UNSUPPORTED;
     if (!s && (len != h.block_bytes || h.dtype != (unsigned)dtype || h.count != n))
         s = REF_E_CORRUPT;
     return (enum pici_status)(s ? s : ref_verify(block, len, NULL));
