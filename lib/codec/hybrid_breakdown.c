@@ -84,11 +84,13 @@ enum pici_status pici_breakdown(struct pici_breakdown *output, const void *block
     return sized_write_either(output, &breakdown, sizeof breakdown, sizeof breakdown, &breakdown_0_2);
 }
 
-/* The name until version 0.3, for programs that were compiled then. */
+/* The name until version 0.3, for programs that were linked with the library then; the amalgamation needs none. */
+#ifdef PICI_BUILD
 #undef pici_mix
-PICI_API enum pici_status pici_mix(struct pici_breakdown *out, const void *block, size_t size);
+PICI_API enum pici_status pici_mix(struct pici_breakdown *breakdown, const void *block, size_t size);
 
-enum pici_status pici_mix(struct pici_breakdown *output, const void *block, size_t size)
+enum pici_status pici_mix(struct pici_breakdown *breakdown, const void *block, size_t size)
 {
-    return pici_breakdown(output, block, size);
+    return pici_breakdown(breakdown, block, size);
 }
+#endif

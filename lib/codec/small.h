@@ -34,6 +34,6 @@ struct small_reader *pici_small_reader(uint64_t count, const struct small_shape 
 void pici_small_reader_free(struct small_reader *);
 
 /* Apply one or two context chunks. Returns 0 if one breaks a rule; its elements are then unchanged. */
-int pici_small_apply(struct small_reader *, const struct small_part *input, int parts);
+int pici_small_apply(struct small_reader *, const struct small_part *input, int count);
 
 #endif

@@ -469,19 +469,19 @@ static int finish(struct part *part)
            extra.good && extra.bytes_left == 0 && extra.bits == 0 && extra.pending < 8 && recount(part);
 }
 
-int pici_small_apply(struct small_reader *reader, const struct small_part *input, int parts)
+int pici_small_apply(struct small_reader *reader, const struct small_part *input, int count)
 {
     struct part *started[PARTS];
-    int count = 0, all_good = 1;
-    for (int i = 0; i < parts; i++)
+    int begun = 0, all_good = 1;
+    for (int i = 0; i < count; i++)
         if ((reader->parts[i].good = begin(&reader->parts[i], &input[i])))
-            started[count++] = &reader->parts[i];
-    if (count)
-        decode_changed(reader, started, count);
-    for (int remaining = count; remaining;) {
+            started[begun++] = &reader->parts[i];
+    if (begun)
+        decode_changed(reader, started, begun);
+    for (int remaining = begun; remaining;) {
         struct part *active[PARTS];
         remaining = 0;
-        for (int i = 0; i < count; i++) {
+        for (int i = 0; i < begun; i++) {
             if (!started[i]->good || !next_list(started[i]))
                 continue;
             started[i]->listed += started[i]->list_count;
@@ -493,7 +493,7 @@ int pici_small_apply(struct small_reader *reader, const struct small_part *input
         if (remaining)
             decode_lists(active, remaining);
     }
-    for (int i = 0; i < parts; i++) {
+    for (int i = 0; i < count; i++) {
         struct part *const part = &reader->parts[i];
         part->good = part->good && finish(part);
         if (part->good)
