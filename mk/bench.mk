@@ -4,9 +4,14 @@
 BENCH_ARGS =
 PEERS = libzstd liblz4 blosc
 HAVE_PEERS := $(filter 3,$(words $(foreach p,$(PEERS),$(call have,$(p)))))
-BENCHES := $(addprefix $(BUILD)/,bench delta_files delta_small peers)
+BENCHES := $(addprefix $(BUILD)/,bench delta_files delta_small packed peers)
 
-.PHONY: bench bench-peers bench-delta bench-delta-small bench-cuda bench-cuda-program bench-torch
+# Packed blocks beside memcpy.
+$(BUILD)/packed: private MORE_LIBS = -lm
+bench-packed: $(BUILD)/packed
+	@$(BUILD)/packed $(BENCH_ARGS)
+
+.PHONY: bench bench-packed bench-peers bench-delta bench-delta-small bench-cuda bench-cuda-program bench-torch
 # The other compressors.
 $(BUILD)/peers: private MORE_LIBS = $(shell $(PKG_CONFIG) --libs $(PEERS))
 $(BENCHES): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(A)
@@ -54,7 +59,7 @@ bench-torch: $(SO)
 	@PYTHONPATH=$(BUILD)/training/site $(TORCH_PYTHON) bench/training/run -o $(BUILD)/training $(BENCH_ARGS)
 ##
 ## Benchmarks, which take BENCH_ARGS=:
-##   make bench           throughput beside memcpy; bench-peers: and beside other compressors
+##   make bench           throughput beside memcpy; bench-packed: packed blocks; bench-peers: and other compressors
 ##   make bench-delta     deltas: in memory beside memcpy, of files beside reading them; bench-delta-small: in memory
 ##   make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, 25 min; TORCH_PYTHON=)
 ##   make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
