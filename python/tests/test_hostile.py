@@ -3,6 +3,7 @@
 import ast
 import gc
 import io
+import os
 import pickle
 import sys
 import tempfile
@@ -124,6 +125,10 @@ class Arguments(unittest.TestCase):
 
     NOT = {"advise", "load", "comm_mpi", "comm_nccl", "in_turn"}
     TRIES = 200
+
+    def setUp(self):
+        self.addCleanup(os.chdir, os.getcwd())
+        os.chdir(self.enterContext(tempfile.TemporaryDirectory()))  # where names among the arguments make files
 
     def enterContext(self, manager):  # as Python 3.11's
         result = manager.__enter__()
