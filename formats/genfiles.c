@@ -289,7 +289,7 @@ static void put_case(const char *name, unsigned version, int written, int packed
         const unsigned width = ref_width(t[i].dtype);
         const struct made m = made_of(&t[i], i);
         uint8_t stored[sizeof m.elements];
-        fprintf(out, "tensor %s %s %s %" PRIu64 " %u", t[i].name, dtype_names[t[i].dtype],
+        fprintf(out, "tensor %s %s %s %" PRIu64 " %u", *t[i].name ? t[i].name : "-", dtype_names[t[i].dtype],
                 t[i].format == REF_DENSE ? "dense" : "coo", t[i].chunk_elements, t[i].rank);
         for (unsigned k = 0; k < t[i].rank; k++)
             fprintf(out, " %" PRIu64, t[i].shape[k]);
@@ -370,6 +370,8 @@ int main(int argc, char **argv)
         {"layers.1.none", REF_F8E5M2, 3, {1, 0, 2}, REF_DENSE, 9, {{NULL, NULL, 0}}, 2},
         {"layers.1.mask", REF_U8, 1, {9}, REF_DENSE, 9, {{"source.dtype", "BOOL", 4}}, 2}};
     static const struct tensor one[] = {{"x", REF_BF16, 1, {2}, REF_DENSE, 9, {{NULL, NULL, 0}}, 1}};
+    /* a body of 15 bytes, whose content has 24 */
+    static const struct tensor least[] = {{"", REF_U8, 0, {0}, REF_DENSE, 9, {{NULL, NULL, 0}}, 1}};
     if (argc != 2)
         fail("usage: genfiles DIRECTORY", argv[0]);
     open_file(argv[1], "files.txt", "genfiles.c");
@@ -379,6 +381,7 @@ int main(int argc, char **argv)
     put_case("tables", 2, 0, 0, attributes, 2, tables, 7);
     put_case("tables-packed", 2, 0, 1, attributes, 2, tables, 7);
     put_case("table-of-one", 2, 1, 0, NULL, 0, one, 1);
+    put_case("table-packed-least", 2, 1, 1, NULL, 0, least, 1);
     put_views();
     close_file("files.txt");
     return 0;

@@ -69,8 +69,8 @@ struct pici_writer_opts {
                               * their zeros (pici.h); deltas are exact. The file does not tell */
     uint64_t version;        /* default 0: the newest version of the file format, 2. 1: the one that pici 0.2 reads;
                               * small tensors then take about 250 bytes more each */
-    enum pici_pack pack; /* default PICI_PACK_NONE. Of tensors of floats; deltas are not packed (pici.h). Version 0.2
-                              * cannot read packed chunks */
+    enum pici_pack pack;     /* default PICI_PACK_NONE. Of tensors of floats; deltas are not packed (pici.h), nor are
+                              * small tensors that share a chunk with one. Version 0.2 cannot read packed chunks */
 };
 #define PICI_WRITER_OPTS_INIT                                                                                          \
     {                                                                                                                  \

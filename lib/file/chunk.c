@@ -112,10 +112,10 @@ void pici_pack_chunk(struct pici_packer *packer, const void *base_elements, cons
     struct pici_opts options = PICI_OPTS_INIT;
     options.threads = how->threads;
     options.checksum = 1;
-    options.zeros = how->zeros;
-    options.pack = how->pack;
     const int integers = how->format == PICI_PACKED && !pici_bound(PICI_PACKED, how->dtype, 1);
     const enum pici_format format = integers ? PICI_HYBRID : how->format;
+    options.zeros = how->delta ? PICI_ZEROS_EXACT : how->zeros; /* as pici_diff does, so that both make the same */
+    options.pack = how->delta && format != PICI_PACKED ? PICI_PACK_NONE : how->pack;
     packer->kind = REC_BLCK;
     packer->status = pici_buf_fit(&packer->block, pici_bound(format, how->dtype, count));
     if (!packer->status && base_elements)

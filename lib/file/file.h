@@ -237,9 +237,10 @@ struct pici_pack_how {
     int zstd_level;
     enum pici_zeros zeros;
     enum pici_pack pack;
+    int delta; /* the elements are a delta, or some are: they are exact, and packed only in PICI_PACKED */
 };
 
-/* Encode count elements of source; of a delta, base_elements is not null. Sets kind and status. */
+/* Encode count elements of source; base_elements: null, or what they are a delta from. Sets kind and status. */
 void pici_pack_chunk(struct pici_packer *, const void *base_elements, const void *source, uint64_t count,
                      const struct pici_pack_how *);
 void pici_packer_free(struct pici_packer *);

@@ -487,7 +487,7 @@ static int follows(uint64_t offset, uint64_t previous, uint64_t end_offset)
 
 int pici_packed_fits(uint64_t bytes, uint64_t unpacked)
 {
-    return bytes < unpacked && unpacked / PACKED_RATIO <= bytes;
+    return bytes < unpacked && (unpacked + PACKED_RATIO - 1) / PACKED_RATIO <= bytes;
 }
 
 /* The body of the table whose entry is at data, unpacked, to index->body. PICI_E_CORRUPT: it cannot be. */
@@ -532,7 +532,7 @@ static enum pici_status load_table(struct pici_index *index, const uint8_t *data
     *used_bytes = INDEX_TABLE_BYTES + (size_t)bytes + padding;
     *broken_rule = "body-length";
     const uint64_t table_bytes = unpacked ? unpacked : bytes;
-    if (table_bytes > TABLE_MOST || table_bytes < DESC_HEADER_BYTES)
+    if (table_bytes > TABLE_MOST || table_bytes < DESC_HEADER_BYTES || bytes > TABLE_MOST)
         return status;
     *broken_rule = "packed";
     if (unpacked && !pici_packed_fits(bytes, unpacked))

@@ -34,13 +34,16 @@ struct pici_writer {
     struct pici_index index;
     struct pici_desc description; /* of the current tensor; its pointers are stale */
     uint64_t missing;             /* bytes of it that are missing */
-    struct pici_buf staged;       /* elements of an incomplete batch */
+    struct pici_buf staged;       /* elements of an incomplete batch, */
+    uint8_t *delta;               /* [slots] and whether each of its chunks has bytes of a delta */
     struct pici_buf body;         /* a record's body; in pici_writer_tensor, that of a TENS record */
     struct pici_buf packed;       /* the same, packed */
 
-    int small;                      /* the current tensor is in the open table; of this: */
+    int small;                      /* the current tensor is in the open table; of the tensor: */
+    size_t small_at;                /* where its elements begin in common, */
+    int small_delta;                /* and whether bytes of them are a delta's; of the table: */
     struct pici_buf common[DTYPES]; /* elements of each dtype, */
-    int exact;                      /* among them those of deltas */
+    int common_delta[DTYPES];       /* and whether bytes of them are a delta's */
 
     enum pici_status failed; /* every further call returns it */
     int finished;
@@ -302,9 +305,10 @@ static enum pici_status start(struct pici_writer *writer, const struct pici_attr
         return status;
     writer->slots = pici_thread_count(writer->options.threads, UINT64_MAX);
     writer->packers = calloc((size_t)writer->slots, sizeof *writer->packers);
+    writer->delta = calloc((size_t)writer->slots, 1);
     writer->output = malloc(OUT_BYTES);
-    return writer->packers && writer->output ? begin(writer, attributes, attribute_count)
-                                             : no_memory(writer, "the writer");
+    return writer->packers && writer->delta && writer->output ? begin(writer, attributes, attribute_count)
+                                                              : no_memory(writer, "the writer");
 }
 
 enum pici_status pici_writer_open(struct pici_writer **out, pici_write_fn write, void *context,
@@ -367,15 +371,16 @@ static enum pici_status emit_packed_chunk(struct pici_writer *writer, const stru
     return emit_chunk(writer, packer);
 }
 
-/* How chunks of the current tensor, or of the open table, are encoded: each by one thread. */
-static struct pici_pack_how pack_options(const struct pici_writer *writer, enum pici_dtype dtype)
+/* How a chunk of the current tensor, or of the open table, is encoded: by one thread. */
+static struct pici_pack_how pack_options(const struct pici_writer *writer, enum pici_dtype dtype, int delta)
 {
     return (struct pici_pack_how){.dtype = dtype,
                                   .format = writer->options.format,
                                   .threads = 1,
                                   .zstd_level = writer->options.zstd_level,
-                                  .zeros = writer->exact ? PICI_ZEROS_EXACT : writer->options.zeros,
-                                  .pack = writer->options.pack};
+                                  .zeros = writer->options.zeros,
+                                  .pack = writer->options.pack,
+                                  .delta = delta};
 }
 
 /* Write the open table, if there is one, and its chunks. */
@@ -394,14 +399,14 @@ static enum pici_status emit_table(struct pici_writer *writer)
                                               stored.unpacked)) != PICI_OK)
         no_memory(writer, "the index");
     for (int i = 0; i < DTYPES && !status; i++) {
-        const struct pici_pack_how options = pack_options(writer, (enum pici_dtype)i);
+        const struct pici_pack_how options = pack_options(writer, (enum pici_dtype)i, writer->common_delta[i]);
         writer->common[i].size = 0;
+        writer->common_delta[i] = 0;
         if (!table->elements[i])
             continue;
         pici_pack_chunk(packer, NULL, writer->common[i].data, table->elements[i], &options);
         status = emit_packed_chunk(writer, packer);
     }
-    writer->exact = 0;
     return status;
 }
 
@@ -493,7 +498,6 @@ static enum pici_status begin_tensor(struct pici_writer *writer)
     uint64_t header_hash = 0;
     enum pici_status status = emit_table(writer);
     const uint64_t offset = writer->position;
-    writer->exact = 0;
     if (!status)
         status = emit_described(writer, REC_TENS, writer->body.data, writer->body.size, &stored, &header_hash);
     if (!status && (status = pici_index_tensor(&writer->index, offset, header_hash, writer->body.data,
@@ -517,6 +521,8 @@ static enum pici_status begin_small(struct pici_writer *writer)
     if (!status && (pici_buf_fit(common, description->count ? TABLE_ELEMENTS : 0) ||
                     pici_index_small(&writer->index, writer->body.data, writer->body.size)))
         status = no_memory(writer, "the elements of small tensors");
+    writer->small_at = common->size;
+    writer->small_delta = 0;
     return status;
 }
 
@@ -558,9 +564,9 @@ enum pici_status pici_writer_tensor(struct pici_writer *writer, const struct pic
 
 struct batch {
     struct pici_writer *writer;
-    const uint8_t *base, *source; /* base: null unless a delta */
+    const uint8_t *base, *source; /* base: null, or what all are a delta from */
     uint64_t elements;
-    struct pici_pack_how options;
+    int threads; /* inside each block */
 };
 
 static void pack(void *context, int number)
@@ -573,7 +579,10 @@ static void pack(void *context, int number)
     uint64_t count = batch->elements - first_element;
     if (count > description->chunk_elements)
         count = description->chunk_elements;
-    pici_pack_chunk(&batch->writer->packers[number], base, batch->source + position, count, &batch->options);
+    struct pici_pack_how options =
+        pack_options(batch->writer, description->dtype, base || batch->writer->delta[number]);
+    options.threads = batch->threads;
+    pici_pack_chunk(&batch->writer->packers[number], base, batch->source + position, count, &options);
 }
 
 /* Encode and write the elements of at most writer->slots chunks. Only the tensor's last chunk may be shorter than the
@@ -583,9 +592,9 @@ static enum pici_status put_chunks(struct pici_writer *writer, const void *base_
 {
     int chunk_count = (int)((elements - 1) / writer->description.chunk_elements) + 1;
     struct batch batch = {.writer = writer, .base = base_elements, .source = source, .elements = elements};
-    batch.options = pack_options(writer, writer->description.dtype);
-    batch.options.threads = chunk_count == 1 ? writer->options.threads : 1;
+    batch.threads = chunk_count == 1 ? writer->options.threads : 1;
     pici_chunks_parallel(chunk_count, pack, &batch);
+    memset(writer->delta, 0, (size_t)chunk_count);
     enum pici_status status = PICI_OK;
     for (int i = 0; i < chunk_count && !status; i++)
         status = emit_packed_chunk(writer, &writer->packers[i]);
@@ -602,6 +611,41 @@ static void stage(struct pici_buf *buffer, const uint8_t *base_elements, const u
     buffer->size += size;
 }
 
+/* The next size bytes of the batch are a delta's. */
+static void note_delta(struct pici_writer *writer, size_t size)
+{
+    const size_t chunk_bytes = writer->description.chunk_elements * writer->description.width,
+                 first = writer->staged.size / chunk_bytes, last = (writer->staged.size + size - 1) / chunk_bytes;
+    memset(writer->delta + first, 1, last - first + 1);
+}
+
+/* Where zeros are taken by value, a -0.0 of a small tensor becomes +0.0 here, but not in a delta: both kinds may share
+ * a chunk. */
+static void clear_signs(struct pici_writer *writer)
+{
+    const size_t width = writer->description.width, sign_at = PICI_BIG_ENDIAN ? 0 : width - 1;
+    struct pici_buf *common = &writer->common[writer->description.dtype];
+    if (writer->small_delta || writer->options.zeros == PICI_ZEROS_EXACT || !fmt_is_float(writer->description.dtype))
+        return;
+    for (uint8_t *element = common->data + writer->small_at; element < common->data + common->size; element += width) {
+        element[sign_at] ^= 0x80;
+        if (!pici_all_zero(element, width))
+            element[sign_at] ^= 0x80;
+    }
+}
+
+/* Elements of the current tensor, which is small. */
+static void put_small(struct pici_writer *writer, const uint8_t *base_elements, const uint8_t *bytes, size_t size)
+{
+    const enum pici_dtype dtype = writer->description.dtype;
+    stage(&writer->common[dtype], base_elements, bytes, size);
+    if (base_elements)
+        writer->small_delta = writer->common_delta[dtype] = 1;
+    writer->missing -= size;
+    if (!writer->missing)
+        clear_signs(writer);
+}
+
 /* base: null unless the elements are a delta. */
 static enum pici_status put(struct pici_writer *writer, const uint8_t *base_elements, const void *data, size_t bytes)
 {
@@ -613,10 +657,8 @@ static enum pici_status put(struct pici_writer *writer, const uint8_t *base_elem
     if (bytes > writer->missing)
         return fail(writer, PICI_E_ARG, "%zu bytes of data where %" PRIu64 " are missing", bytes, writer->missing);
     const uint8_t *next = data;
-    writer->exact = writer->exact || (bytes && base_elements);
     if (writer->small && bytes) {
-        stage(&writer->common[writer->description.dtype], base_elements, next, bytes);
-        writer->missing -= bytes;
+        put_small(writer, base_elements, next, bytes);
         return PICI_OK;
     }
     while (bytes && !status) {
@@ -635,6 +677,8 @@ static enum pici_status put(struct pici_writer *writer, const uint8_t *base_elem
         size_t size = whole - writer->staged.size < bytes ? (size_t)(whole - writer->staged.size) : bytes;
         if (pici_buf_fit(&writer->staged, whole))
             return no_memory(writer, "a chunk");
+        if (base_elements && size)
+            note_delta(writer, size);
         stage(&writer->staged, base_elements, next, size);
         writer->missing -= size;
         next += size;
@@ -710,6 +754,7 @@ void pici_writer_close(struct pici_writer *writer)
     for (int i = 0; writer->packers && i < writer->slots; i++)
         pici_packer_free(&writer->packers[i]);
     free(writer->packers);
+    free(writer->delta);
     free(writer->output);
     pici_buf_free(&writer->staged);
     pici_buf_free(&writer->body);

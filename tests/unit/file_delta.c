@@ -101,6 +101,78 @@ Test(file_delta, there_and_back)
     free(now);
 }
 
+/* A delta and elements as they are, one chunk of this and one of that, or a delta only: the same bytes from any threads
+ * and pieces. Deltas are exact, and are not packed but in packed blocks. */
+Test(file_delta, exact_in_any_pieces)
+{
+    enum { C = 5000, BYTES = N * 4 };
+    static uint32_t base[N], next[N], now[N];
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_HYBRID, PICI_PACKED, PICI_DENSE};
+    static const enum pici_pack packs[] = {PICI_PACK_NONE, PICI_PACK_PLANES, PICI_PACK_FAST};
+    static const size_t pieces[] = {C * 4, 3 * C * 4, BYTES, 999};
+    struct rng rng = {3};
+    for (unsigned i = 0; i < N; i++) {
+        base[i] = i % 7 ? 0x3f800000 | (uint32_t)(rng_next(&rng) >> 41) : 0;
+        next[i] = i % 7 ? 0x3f800000 | (uint32_t)(rng_next(&rng) >> 41) : 0x80000000; /* -0.0, as a delta too */
+    }
+    for (unsigned round = 0; round < 4 * 3 * 2 * 2; round++) {
+        const int mixed = round % 2, by_value = round / 2 % 2;
+        struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+        struct sink first = {0};
+        opts.chunk_elements = C;
+        opts.zeros = by_value ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+        opts.format = formats[round / 4 % 4];
+        opts.pack = packs[round / 16];
+        for (unsigned way = 0; way < 3 * 4; way++) {
+            struct pici_tensor t = PICI_TENSOR_INIT;
+            const uint64_t shape[] = {N};
+            struct sink k = {0};
+            struct pici_writer *w;
+            t.rank = 1;
+            t.shape = shape;
+            opts.threads = 1 + (int)(way % 3);
+            enum pici_status s = pici_writer_open(&w, sink_write, &k, NULL, 0, &opts);
+            WRITE_OK(w, s);
+            WRITE_OK(w, pici_writer_tensor(w, &t));
+            for (size_t at = 0, n; at < BYTES; at += n) {
+                const uint8_t *from = (const uint8_t *)base + at, *to = (const uint8_t *)next + at;
+                const size_t end = mixed && (at / (C * 4) + 1) * C * 4 < BYTES ? (at / (C * 4) + 1) * C * 4 : BYTES;
+                n = end - at < pieces[way / 3] ? end - at : pieces[way / 3];
+                if (mixed && at / (C * 4) % 2)
+                    WRITE_OK(w, pici_writer_data(w, to, n));
+                else
+                    WRITE_OK(w, pici_writer_diff(w, from, to, n));
+            }
+            WRITE_OK(w, pici_writer_finish(w));
+            pici_writer_close(w);
+            if (way) {
+                cr_assert(k.len == first.len && memcmp(k.p, first.p, k.len) == 0, "round %u, way %u", round, way);
+                sink_free(&k);
+            } else {
+                first = k;
+            }
+        }
+        struct pici_reader *r;
+        open_memory(&r, &first);
+        READ_OK(r, pici_reader_read_range(r, 0, 0, N, now));
+        for (unsigned i = 0; i < N; i++) {
+            const int plain = mixed && i / C % 2;
+            const uint32_t want = !plain ? base[i] ^ next[i] : by_value && i % 7 == 0 ? 0 : next[i];
+            cr_assert_eq(now[i], want, "round %u, element %u", round, i);
+        }
+        for (unsigned number = 0; number < 2; number++) {
+            struct pici_chunk_info chunk = PICI_CHUNK_INFO_INIT;
+            const int plain = mixed && number;
+            READ_OK(r, pici_reader_chunk(r, 0, number, &chunk));
+            const int packed =
+                opts.format == PICI_PACKED || (plain && opts.pack != PICI_PACK_NONE && opts.format != PICI_DENSE);
+            cr_assert_eq(chunk.block.format == PICI_PACKED, packed, "round %u, chunk %u", round, number);
+        }
+        pici_reader_close(r);
+        sink_free(&first);
+    }
+}
+
 /* Every byte of the file changed: an error, or nothing of the tensor is concerned. */
 Test(file_delta, damaged)
 {

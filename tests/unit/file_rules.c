@@ -545,6 +545,8 @@ Test(file_rules, rules_of_tables)
     BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len);
     BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len + 1);
     BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len * 64 + 64);
+    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len * 64 + 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len * 64);
     BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", F->part[META].reserved = (uint32_t)F->part[META].len + 1);
 
     BREAK_TABLE(PICI_E_CORRUPT, "description", "description", set(T, 0, 0, 1));

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "file/file.h"
 #include "file/pack.h"
 
 enum { MANY = 700 };
@@ -154,6 +155,59 @@ Test(file_tables, deltas_are_exact)
     sink_free(&k);
 }
 
+/* Small tensors of floats after a large delta, and beside small ones: those that are no deltas lose the signs of their
+ * zeros, and no others. */
+Test(file_tables, signs_beside_deltas)
+{
+    static const enum pici_dtype dtypes[] = {PICI_F32, PICI_F64, PICI_F16, PICI_BF16, PICI_F8E4M3, PICI_I8};
+    enum { LARGE = 20000, SMALL = 5, KINDS = 4 }; /* 0: plain; 1: a delta; 2: some bytes of one; 3: plain */
+    static uint8_t zeros[LARGE * 8], next[LARGE * 8], back[LARGE * 8];
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    opts.zeros = PICI_ZEROS_BY_VALUE;
+    opts.pack = PICI_PACK_PLANES;
+    for (unsigned i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
+        const size_t width = pici_dtype_width(dtypes[i]), small = SMALL * width;
+        struct sink k = {0};
+        struct pici_writer *w;
+        struct pici_reader *r;
+        memset(next, 0, sizeof next);
+        for (unsigned e = 0; e < LARGE; e++)
+            next[e * width + (PICI_BIG_ENDIAN ? 0 : width - 1)] = e % 3 == 1 ? 0 : e % 3 ? 0xb0 : 0x80;
+        enum pici_status s = pici_writer_open(&w, sink_write, &k, NULL, 0, &opts);
+        WRITE_OK(w, s);
+        for (unsigned n = 0; n <= 2 * KINDS; n++) { /* the first is large; some are without elements */
+            const uint64_t shape[] = {n ? SMALL : LARGE}, none[] = {0};
+            const char name[] = {(char)('a' + n), (char)('A' + n)};
+            struct pici_tensor t = PICI_TENSOR_INIT;
+            t.dtype = dtypes[i];
+            t.rank = 1;
+            t.name_len = 1;
+            t.name = name;
+            t.shape = shape;
+            WRITE_OK(w, pici_writer_tensor(w, &t));
+            const unsigned kind = n ? (n - 1) % KINDS : 1;
+            const size_t bytes = n ? small : LARGE * width, plain = kind == 1 ? 0 : kind == 2 ? bytes - 1 : bytes;
+            WRITE_OK(w, pici_writer_data(w, next, plain));
+            WRITE_OK(w, pici_writer_diff(w, zeros, next + plain, bytes - plain));
+            t.name = name + 1;
+            t.shape = none;
+            WRITE_OK(w, pici_writer_tensor(w, &t));
+        }
+        WRITE_OK(w, pici_writer_finish(w));
+        pici_writer_close(w);
+        open_memory(&r, &k);
+        for (unsigned n = 0; n <= 2 * KINDS; n++) {
+            const unsigned kind = n ? (n - 1) % KINDS : 1, count = n ? SMALL : LARGE;
+            const int loses = dtypes[i] != PICI_I8 && kind % 3 == 0;
+            READ_OK(r, pici_reader_read_range(r, 2 * n, 0, count, back));
+            for (unsigned b = 0; b < count * width; b++)
+                cr_assert_eq(back[b], loses && next[b] == 0x80 ? 0 : next[b], "dtype %u, tensor %u", i, n);
+        }
+        pici_reader_close(r);
+        sink_free(&k);
+    }
+}
+
 /* What a small tensor takes in a file besides its elements, and the parts of the file that are counted as its own. */
 Test(file_tables, bytes_of_each)
 {
@@ -235,6 +289,19 @@ Test(file_tables, packed_and_unpacked)
         for (size_t cut = 0; cut < len; cut++) /* any other length */
             cr_assert_not(pici_unpack(back, n, packed, cut));
     }
+}
+
+/* How many bytes a body may stand for. */
+Test(file_tables, at_most_64_times)
+{
+    for (uint64_t n = 1; n < 100; n++) {
+        cr_assert(pici_packed_fits(n, 64 * n) && pici_packed_fits(n, 64 * n - 1));
+        cr_assert_not(pici_packed_fits(n, 64 * n + 1));
+        cr_assert_not(pici_packed_fits(n, 64 * n + 63));
+        cr_assert_not(pici_packed_fits(n, n));
+        cr_assert(pici_packed_fits(n, n + 1));
+    }
+    cr_assert_not(pici_packed_fits(1, UINT32_MAX));
 }
 
 /* Blocks that someone else made: each length at its limits, and what no block is. */

@@ -139,6 +139,6 @@ static void expect_file_vector(const struct file_vector *v, void *context)
 Test(file_vectors, files)
 {
     unsigned cases[3] = {0};
-    cr_assert_eq(files_read("formats/vectors", expect_file_vector, cases), 7);
-    cr_assert(cases[0] == 7 && cases[1] == 4 && cases[2] == 4);
+    cr_assert_eq(files_read("formats/vectors", expect_file_vector, cases), 8);
+    cr_assert(cases[0] == 8 && cases[1] == 5 && cases[2] == 4);
 }

@@ -382,6 +382,8 @@ static int read_attribute(struct text *t, struct vector_attribute *attribute, un
 static int read_tensor(struct text *t, struct vector_tensor *v, int view)
 {
     v->name = token(t);
+    if (v->name && strcmp(v->name, "-") == 0)
+        v->name = "";
     v->dtype = (enum pici_dtype)dtype_named(token(t));
     const unsigned width = ref_width((unsigned)v->dtype);
     if (!view) {
