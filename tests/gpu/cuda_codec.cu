@@ -608,7 +608,7 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, NULL, N, PICI_F32, PICI_BITMAP, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at + 2, N - 1, PICI_F32, PICI_BITMAP, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, (enum pici_dtype)15, PICI_BITMAP, workspace.at, space));
-    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, (enum pici_format)4, workspace.at, space));
+    REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, (enum pici_format)5, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, NULL, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at + 8, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space - 1));
