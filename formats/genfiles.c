@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Writes the golden vectors of .pici files, files.txt (syntax: vectors/README.md), into the directory named by its
- * argument. Written from file.md alone; its blocks are ref.c's. It packs as shortly as greedy copies allow, which is
- * not how the library packs. */
+ * argument. Written from file.md alone; its blocks are ref.c's. It compresses as far as greedy copies allow, which the
+ * library does not. */
 #include "gentext.h"
 #include "ref.h"
 
@@ -106,7 +106,7 @@ static void put_description(struct bytes *to, const struct tensor *t)
     put_text(to, t->name, strlen(t->name));
 }
 
-/* ---- packing ---- */
+/* ---- compressing ---- */
 
 static void put_length(struct bytes *to, size_t length)
 {
@@ -129,7 +129,7 @@ static void put_sequence(struct bytes *to, const uint8_t *literals, size_t n, si
         put_length(to, more - 15);
 }
 
-static void pack(struct bytes *to, const struct bytes *from)
+static void compress(struct bytes *to, const struct bytes *from)
 {
     size_t literals = 0, at = 0;
     while (at + 12 <= from->len) {
@@ -156,13 +156,13 @@ static void pack(struct bytes *to, const struct bytes *from)
 
 /* ---- the file ---- */
 
-/* A record; returns its header_hash. unpacked: 0 unless the body is packed. */
-static uint64_t put_record(struct bytes *file, const char *kind, const struct bytes *body, size_t unpacked)
+/* A record; returns its header_hash. content_bytes: 0 unless the body is compressed. */
+static uint64_t put_record(struct bytes *file, const char *kind, const struct bytes *body, size_t content_bytes)
 {
     const size_t at = file->len;
     const int block = strcmp(kind, "BLCK") == 0;
     put(file, kind, 4);
-    put_number(file, 4, unpacked);
+    put_number(file, 4, content_bytes);
     put_number(file, 8, body->len);
     put_number(file, 8, block ? ref_get(body->p + 40, 8) : ref_xxh64(body->p, body->len));
     const uint64_t hash = ref_xxh64(file->p + at, 24);
@@ -203,23 +203,23 @@ static void put_tensor(struct bytes *file, struct bytes *index, const struct ten
 
 /* The table of tensors [first, end). */
 static void put_table(struct bytes *file, struct bytes *index, const struct tensor *t, size_t first, size_t end,
-                      int packed)
+                      int compressed)
 {
     struct bytes content = {.len = 0}, shorter = {.len = 0};
     for (size_t i = first; i < end; i++) {
         put_description(&content, &t[i]);
         put_attributes(&content, t[i].attributes, attributes_of(&t[i]));
     }
-    if (packed)
-        pack(&shorter, &content);
-    const struct bytes *const body = packed ? &shorter : &content;
-    const size_t unpacked = packed ? content.len : 0;
-    if (packed && shorter.len >= content.len)
+    if (compressed)
+        compress(&shorter, &content);
+    const struct bytes *const body = compressed ? &shorter : &content;
+    const size_t content_bytes = compressed ? content.len : 0;
+    if (compressed && shorter.len >= content.len)
         fail("does not get shorter", t[first].name);
     put_number(index, 8, file->len);
-    put_number(index, 8, put_record(file, "TABL", body, unpacked));
+    put_number(index, 8, put_record(file, "TABL", body, content_bytes));
     put_number(index, 4, 0);
-    put_number(index, 4, unpacked);
+    put_number(index, 4, content_bytes);
     put_number(index, 8, body->len);
     put(index, body->p, body->len);
     put_zeros(index, 8);
@@ -247,8 +247,8 @@ static void put_lines(const struct attribute *a, size_t n)
 }
 
 /* A case, but for its views. written: a writer that is given these tensors makes these bytes. */
-static void put_case(const char *name, unsigned version, int written, int packed, const struct attribute *attributes,
-                     size_t n_attributes, const struct tensor *t, size_t n)
+static void put_case(const char *name, unsigned version, int written, int compressed,
+                     const struct attribute *attributes, size_t n_attributes, const struct tensor *t, size_t n)
 {
     static struct bytes file, index, meta, shorter;
     file.len = index.len = meta.len = shorter.len = 0;
@@ -258,9 +258,9 @@ static void put_case(const char *name, unsigned version, int written, int packed
     put_number(&meta, 4, n_attributes);
     put_number(&meta, 4, 0);
     put_attributes(&meta, attributes, n_attributes);
-    if (packed)
-        pack(&shorter, &meta);
-    const int use = packed && shorter.len < meta.len;
+    if (compressed)
+        compress(&shorter, &meta);
+    const int use = compressed && shorter.len < meta.len;
     put_number(&index, 8, n);
     put_number(&index, 8, put_record(&file, "META", use ? &shorter : &meta, use ? meta.len : 0));
     for (size_t i = 0, end; i < n; i = end) {
@@ -271,7 +271,7 @@ static void put_case(const char *name, unsigned version, int written, int packed
         }
         while (end < n && t[end].in_table == t[i].in_table)
             end++;
-        put_table(&file, &index, t, i, end, packed);
+        put_table(&file, &index, t, i, end, compressed);
     }
     const size_t at = file.len;
     const uint64_t hash = put_record(&file, "INDX", &index, 0);
@@ -379,9 +379,9 @@ int main(int argc, char **argv)
     put_case("version-1", 1, 1, 0, attributes, 2, plain, 3);
     put_case("version-1-as-2", 2, 0, 0, attributes, 2, plain, 3);
     put_case("tables", 2, 0, 0, attributes, 2, tables, 7);
-    put_case("tables-packed", 2, 0, 1, attributes, 2, tables, 7);
+    put_case("tables-compressed", 2, 0, 1, attributes, 2, tables, 7);
     put_case("table-of-one", 2, 1, 0, NULL, 0, one, 1);
-    put_case("table-packed-least", 2, 1, 1, NULL, 0, least, 1);
+    put_case("table-compressed-least", 2, 1, 1, NULL, 0, least, 1);
     put_views();
     close_file("files.txt");
     return 0;

@@ -252,8 +252,9 @@ PICI_API enum pici_status pici_reader_find(struct pici_reader *r, const char *na
 
 /* Read elements [first, first + n) of tensor i to dst [n elements]. Random access only. Chunks are read whole and their
  * hashes are checked, but only the elements in the range are decoded. The reader keeps the last chunk that was needed
- * in part, so small reads near each other read it once. This does not change the position of pici_reader_next and
- * pici_reader_read. On an error dst is unspecified. PICI_E_ARG: no such tensor, the range is not within it, or null. */
+ * in part, so small reads near each other read it once; of chunks that small tensors share, the last 16. This does not
+ * change the position of pici_reader_next and pici_reader_read. On an error dst is unspecified. PICI_E_ARG: no such
+ * tensor, the range is not within it, or null. */
 PICI_API enum pici_status pici_reader_read_range(struct pici_reader *r, uint64_t i, uint64_t first, uint64_t n,
                                                  void *dst);
 
@@ -265,7 +266,8 @@ PICI_API enum pici_status pici_reader_apply_range(struct pici_reader *r, uint64_
                                                   void *dst);
 
 /* How chunk c of tensor i is stored. Random access only. Reads the whole chunk and checks its hash. A chunk that small
- * tensors share has elements of all of them: info->block.count is then more than the tensor has, and info->first is 0.
+ * tensors share has elements of all of them: info->block.count is then more than the tensor has, and info->first is 0;
+ * where in the chunk the tensor's elements begin is not told.
  *   info   out; unspecified unless PICI_OK
  * PICI_E_ARG: no such tensor or chunk, or null. */
 PICI_API enum pici_status pici_reader_chunk(struct pici_reader *r, uint64_t i, uint64_t c,
@@ -339,9 +341,9 @@ PICI_API enum pici_status pici_view_copy(const struct pici_view *v, const void *
                                          void *dst);
 
 /* Check the whole file: every rule of every record and block, every hash, and that the index agrees with the records.
- * Memory is bounded; nothing is decoded to elements. A forward reader must not have reached its first tensor (else
- * PICI_E_ARG), and is at its end afterwards. A random-access reader reads the file once from beginning to end, and
- * keeps its position. */
+ * Memory is bounded; elements are not decoded, but those of chunks that small tensors share. A forward reader must not
+ * have reached its first tensor (else PICI_E_ARG), and is at its end afterwards. A random-access reader reads the file
+ * once from beginning to end, and keeps its position. */
 PICI_API enum pici_status pici_reader_verify(struct pici_reader *r);
 
 /* A description of the last failure: one line, such as "chunk 3 of tensor 'w' (elements 3145728 to 4194303) at byte

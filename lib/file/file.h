@@ -18,18 +18,18 @@
 
 enum { FILE_VERSION_FIRST = 1, FILE_VERSION = 2 };
 enum { FILE_VERSION_AT = 8, FILE_RESERVED_AT = 12, FILE_HEADER_BYTES = 16 };
-enum { REC_KIND = 0, REC_UNPACKED = 4, REC_BODY_BYTES = 8, REC_BODY_HASH = 16, REC_HASH = 24, REC_BYTES = 32 };
+enum { REC_KIND = 0, REC_CONTENT = 4, REC_BODY_BYTES = 8, REC_BODY_HASH = 16, REC_HASH = 24, REC_BYTES = 32 };
 enum { META_HEADER_BYTES = 8, ATTR_HEADER_BYTES = 8 };
 enum { DESC_DTYPE = 0, DESC_RANK = 1, DESC_RESERVED = 2, DESC_CHUNK = 4, DESC_NAME_LEN = 8, DESC_ATTRS = 12 };
 enum { DESC_HEADER_BYTES = 16 /* then the shape and the name */ };
 enum { INDEX_HEADER_BYTES = 16, INDEX_ENTRY_BYTES = 16 /* then the description */, INDEX_CHUNK_BYTES = 16 };
-enum { INDEX_TABLE_ZERO = 16, INDEX_TABLE_UNPACKED = 20, INDEX_TABLE_BODY = 24, INDEX_TABLE_BYTES = 32 };
+enum { INDEX_TABLE_ZERO = 16, INDEX_TABLE_CONTENT = 20, INDEX_TABLE_BODY = 24, INDEX_TABLE_BYTES = 32 };
 enum { TRAILER_INDEX = 0, TRAILER_INDEX_HASH = 8, TRAILER_HASH = 16, TRAILER_MAGIC = 24, TRAILER_BYTES = 32 };
 enum { REC_LEAST = 48 /* the shortest record, with its body and padding */ };
-enum { PACKED_RATIO = 64 /* a packed body stands for at most so many times its length */ };
+enum { LZ4_RATIO = 64 /* a compressed body stands for at most so many times its length */ };
 
 /* Small tensors: a table describes several, whose elements are in common chunks, one for each dtype. */
-enum { TABLE_MOST = 1 << 20 /* bytes of a table, unpacked */, COMMON_MOST = 1 << 20 /* bytes of its elements */ };
+enum { TABLE_MOST = 1 << 20 /* bytes of a table's content */, COMMON_MOST = 1 << 20 /* bytes of its elements */ };
 enum { DTYPES = PICI_U64 + 1 };
 
 /* A record's kind, as a little-endian integer. */
@@ -67,8 +67,8 @@ void pici_buf_free(struct pici_buf *);
 
 int pici_all_zero(const uint8_t *bytes, size_t size);
 
-/* Whether a packed body of that many bytes may stand for so many. */
-int pici_packed_fits(uint64_t bytes, uint64_t unpacked);
+/* Whether a compressed body of that many bytes may stand for so many. */
+int pici_lz4_fits(uint64_t bytes, uint64_t content_bytes);
 
 /* ---- Error messages ---- */
 
@@ -147,10 +147,19 @@ struct pici_entry {
 struct pici_table {
     size_t entry, chunks;      /* in the index: of its entry, of the places of its chunks */
     size_t first, count;       /* its tensors */
-    size_t bytes;              /* unpacked */
+    size_t bytes;              /* of its content */
     uint32_t element_bytes;    /* of all its tensors */
     uint32_t elements[DTYPES]; /* elements of each dtype: a chunk, if there are any */
+    int checked;               /* random access: its record has been read, and is as the index says */
 };
+
+/* The content of a table. */
+struct pici_body {
+    struct pici_buf bytes;
+    size_t table; /* its number, plus 1; 0: none */
+};
+
+enum { BODIES_KEPT = 8 };
 
 /* The body of an INDX record, the tables of small tensors, and the order of names. */
 struct pici_index {
@@ -159,8 +168,8 @@ struct pici_index {
     struct pici_buf small;   /* the descriptions of small tensors */
     struct pici_buf tables;  /* a struct pici_table for each */
     int open;                /* the last of them has no record yet, and takes more tensors */
-    struct pici_buf body;    /* of a table, unpacked: */
-    size_t body_of;          /* its number */
+    struct pici_body bodies[BODIES_KEPT];
+    unsigned newest; /* of them: the one of the open table, or the last that was decompressed */
     struct pici_buf
         order;    /* a size_t for each tensor: their numbers, in runs sorted by name; then as much space for merging */
     size_t count; /* tensors */
@@ -180,12 +189,12 @@ enum pici_status pici_index_small(struct pici_index *, const uint8_t *body, size
 /* The same for all tensors of a table. PICI_E_CORRUPT: *broken_rule says which is broken. PICI_E_NOMEM. */
 enum pici_status pici_index_table(struct pici_index *, const uint8_t *data, size_t bytes, const char **broken_rule);
 
-/* Add the record of the open table, whose body [bytes] may be packed, and close it. Its chunks follow. */
+/* Add the record of the open table, whose body [bytes] may be compressed, and close it. Its chunks follow. */
 enum pici_status pici_index_close(struct pici_index *, uint64_t offset, uint64_t header_hash, const uint8_t *body,
-                                  size_t bytes, uint32_t unpacked);
+                                  size_t bytes, uint32_t content_bytes);
 
 /* The table that the tensor stands in; null if it has a record of its own. */
-const struct pici_table *pici_index_table_of(const struct pici_index *, size_t tensor);
+struct pici_table *pici_index_table_of(const struct pici_index *, size_t tensor);
 
 /* The number, in its common chunk, of the first element of a tensor that stands in a table. */
 uint64_t pici_index_first(const struct pici_index *, size_t tensor);

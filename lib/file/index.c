@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "file/file.h"
-#include "file/pack.h"
+#include "file/lz4.h"
 
 /* ---- Memory ---- */
 
@@ -379,8 +379,8 @@ enum pici_status pici_index_small(struct pici_index *index, const uint8_t *body,
     enum pici_status status = index->tables.size / sizeof fresh < NO_TABLE ? PICI_OK : PICI_E_NOMEM;
     if (!status && !index->open) {
         status = append(&index->tables, &fresh, sizeof fresh);
-        index->body.size = 0;
-        index->body_of = last_table(index);
+        index->bodies[index->newest].bytes.size = 0;
+        index->bodies[index->newest].table = last_table(index) + 1;
     }
     if (status)
         return status;
@@ -395,7 +395,7 @@ enum pici_status pici_index_small(struct pici_index *index, const uint8_t *body,
                                      .before = table->element_bytes};
     status = append(&index->small, body, description.bytes);
     if (!status)
-        status = append(&index->body, body, bytes);
+        status = append(&index->bodies[index->newest].bytes, body, bytes);
     if (!status)
         status = append(&index->entries, &entry, sizeof entry);
     if (!status)
@@ -435,7 +435,7 @@ enum pici_status pici_index_table(struct pici_index *index, const uint8_t *data,
 }
 
 enum pici_status pici_index_close(struct pici_index *index, uint64_t offset, uint64_t header_hash, const uint8_t *body,
-                                  size_t bytes, uint32_t unpacked)
+                                  size_t bytes, uint32_t content_bytes)
 {
     static const uint8_t zeros[8];
     uint8_t head[INDEX_TABLE_BYTES] = {0};
@@ -443,7 +443,7 @@ enum pici_status pici_index_close(struct pici_index *index, uint64_t offset, uin
     table->entry = index->bytes.size;
     store_le64(head, offset);
     store_le64(head + 8, header_hash);
-    store_le32(head + INDEX_TABLE_UNPACKED, unpacked);
+    store_le32(head + INDEX_TABLE_CONTENT, content_bytes);
     store_le64(head + INDEX_TABLE_BODY, bytes);
     enum pici_status status = append(&index->bytes, head, sizeof head);
     if (!status)
@@ -456,7 +456,7 @@ enum pici_status pici_index_close(struct pici_index *index, uint64_t offset, uin
     return status;
 }
 
-const struct pici_table *pici_index_table_of(const struct pici_index *index, size_t tensor)
+struct pici_table *pici_index_table_of(const struct pici_index *index, size_t tensor)
 {
     const uint32_t number = entry_of(index, tensor)->table;
     return number == NO_TABLE ? NULL : table_at(index, number);
@@ -485,23 +485,23 @@ static int follows(uint64_t offset, uint64_t previous, uint64_t end_offset)
            end_offset - offset >= REC_LEAST;
 }
 
-int pici_packed_fits(uint64_t bytes, uint64_t unpacked)
+int pici_lz4_fits(uint64_t bytes, uint64_t content_bytes)
 {
-    return bytes < unpacked && (unpacked + PACKED_RATIO - 1) / PACKED_RATIO <= bytes;
+    return bytes < content_bytes && (content_bytes + LZ4_RATIO - 1) / LZ4_RATIO <= bytes;
 }
 
-/* The body of the table whose entry is at data, unpacked, to index->body. PICI_E_CORRUPT: it cannot be. */
-static enum pici_status unpack_table(struct pici_index *index, const uint8_t *data)
+/* The content of the table whose entry is at data. PICI_E_CORRUPT: it has none. PICI_E_NOMEM. */
+static enum pici_status table_content(struct pici_buf *content, const uint8_t *data)
 {
-    const uint64_t unpacked = load_le32(data + INDEX_TABLE_UNPACKED), bytes = load_le64(data + INDEX_TABLE_BODY);
+    const uint64_t content_bytes = load_le32(data + INDEX_TABLE_CONTENT), bytes = load_le64(data + INDEX_TABLE_BODY);
     const uint8_t *body = data + INDEX_TABLE_BYTES;
-    enum pici_status status = pici_buf_fit(&index->body, unpacked ? unpacked : bytes);
+    enum pici_status status = pici_buf_fit(content, content_bytes ? content_bytes : bytes);
     if (status)
         return status;
-    index->body.size = (size_t)(unpacked ? unpacked : bytes);
-    if (unpacked)
-        return pici_unpack(index->body.data, index->body.size, body, (size_t)bytes) ? PICI_OK : PICI_E_CORRUPT;
-    memcpy(index->body.data, body, index->body.size);
+    content->size = (size_t)(content_bytes ? content_bytes : bytes);
+    if (content_bytes)
+        return pici_lz4_decompress(content->data, content->size, body, (size_t)bytes) ? PICI_OK : PICI_E_CORRUPT;
+    memcpy(content->data, body, content->size);
     return PICI_OK;
 }
 
@@ -509,12 +509,21 @@ enum pici_status pici_index_body(struct pici_index *index, size_t tensor, const 
 {
     const struct pici_entry *entry = entry_of(index, tensor);
     const struct pici_table *table = table_at(index, entry->table);
-    enum pici_status status =
-        index->body_of == entry->table ? PICI_OK : unpack_table(index, index->bytes.data + table->entry);
-    index->body_of = status ? NO_TABLE : entry->table;
-    *body = index->body.data + entry->within;
+    enum pici_status status = PICI_OK;
+    struct pici_body *kept = index->bodies;
+    while (kept < index->bodies + BODIES_KEPT && kept->table != (size_t)entry->table + 1)
+        kept++;
+    if (kept == index->bodies + BODIES_KEPT) { /* the oldest is given up */
+        index->newest = (index->newest + 1) % BODIES_KEPT;
+        kept = &index->bodies[index->newest];
+        status = table_content(&kept->bytes, index->bytes.data + table->entry);
+        kept->table = status ? 0 : (size_t)entry->table + 1;
+    }
+    if (status)
+        return status;
+    *body = kept->bytes.data + entry->within;
     *bytes = (tensor + 1 < table->first + table->count ? entry[1].within : table->bytes) - entry->within;
-    return status;
+    return PICI_OK;
 }
 
 /* The entry of a table at data: *used_bytes without its chunks. */
@@ -524,25 +533,23 @@ static enum pici_status load_table(struct pici_index *index, const uint8_t *data
     enum pici_status status = PICI_E_CORRUPT;
     if (size < INDEX_TABLE_BYTES || load_le32(data + INDEX_TABLE_ZERO))
         return status;
-    const uint64_t unpacked = load_le32(data + INDEX_TABLE_UNPACKED), bytes = load_le64(data + INDEX_TABLE_BODY);
+    const uint64_t content_bytes = load_le32(data + INDEX_TABLE_CONTENT), bytes = load_le64(data + INDEX_TABLE_BODY);
     const uint8_t *body = data + INDEX_TABLE_BYTES;
     const size_t maximum = size - INDEX_TABLE_BYTES, padding = -bytes & 7;
     if (bytes > maximum || padding > maximum - bytes || !pici_all_zero(body + bytes, padding))
         return status;
     *used_bytes = INDEX_TABLE_BYTES + (size_t)bytes + padding;
     *broken_rule = "body-length";
-    const uint64_t table_bytes = unpacked ? unpacked : bytes;
+    const uint64_t table_bytes = content_bytes ? content_bytes : bytes;
     if (table_bytes > TABLE_MOST || table_bytes < DESC_HEADER_BYTES || bytes > TABLE_MOST)
         return status;
-    *broken_rule = "packed";
-    if (unpacked && !pici_packed_fits(bytes, unpacked))
+    *broken_rule = "compressed";
+    if (content_bytes && !pici_lz4_fits(bytes, content_bytes))
         return status;
-    status = unpack_table(index, data);
-    if (status)
-        return status;
-    struct pici_buf table = index->body; /* a table that is added has its own */
-    index->body = (struct pici_buf){0};
-    status = pici_index_table(index, table.data, table.size, broken_rule);
+    struct pici_buf table = {0};
+    status = table_content(&table, data);
+    if (!status)
+        status = pici_index_table(index, table.data, table.size, broken_rule);
     pici_buf_free(&table);
     return status;
 }
@@ -702,7 +709,8 @@ void pici_index_free(struct pici_index *index)
     pici_buf_free(&index->entries);
     pici_buf_free(&index->small);
     pici_buf_free(&index->tables);
-    pici_buf_free(&index->body);
+    for (int i = 0; i < BODIES_KEPT; i++)
+        pici_buf_free(&index->bodies[i].bytes);
     pici_buf_free(&index->order);
     index->count = 0;
     index->run_count = 0;

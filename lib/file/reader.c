@@ -153,12 +153,12 @@ void pici_reader_close(struct pici_reader *reader)
         return;
     for (int i = 0; reader->chunks && i < reader->slots; i++)
         pici_chunk_free(&reader->chunks[i]);
-    for (int i = 0; reader->common && i < DTYPES; i++)
+    for (int i = 0; reader->common && i < COMMON_KEPT; i++)
         pici_chunk_free(&reader->common[i]);
     pici_chunk_free(&reader->part);
     free(reader->chunks);
     free(reader->common);
-    pici_buf_free(&reader->packed);
+    pici_buf_free(&reader->compressed);
     pici_buf_free(&reader->elements);
     free(reader->ahead);
     pici_index_free(&reader->index);

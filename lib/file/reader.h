@@ -13,6 +13,7 @@
 #include "file/file.h"
 
 enum { READER_IN_BYTES = 64 << 10 };
+enum { COMMON_KEPT = 16 /* common chunks, of any dtypes and tables */ };
 
 /* The part of the file that an error message names. */
 enum pici_part { PART_HEADER, PART_META, PART_NEXT, PART_TENS, PART_CHUNK, PART_INDEX, PART_TRAILER };
@@ -59,15 +60,14 @@ struct pici_reader {
     int ended;              /* there is no further tensor */
 
     int slots, threads;
-    struct pici_chunk *chunks; /* [slots] */
-    struct pici_chunk part;    /* the last chunk of which a part was read */
-    struct pici_chunk
-        *common;            /* [DTYPES] random access: the same of each dtype's common chunks; null before the first */
-    struct pici_buf packed; /* a packed body */
-    const struct pici_table *checked; /* random access: the last whose record has been read */
-    struct pici_buf elements;         /* forward: of the current tensor's table, */
-    size_t elements_at[DTYPES];       /* where those of each dtype begin, */
-    int have_elements;                /* once they have been read */
+    struct pici_chunk *chunks;  /* [slots] */
+    struct pici_chunk part;     /* the last chunk of which a part was read */
+    struct pici_chunk *common;  /* [COMMON_KEPT] random access: common chunks; null before the first is read */
+    unsigned oldest_common;     /* the next to be given up */
+    struct pici_buf compressed; /* a compressed body */
+    struct pici_buf elements;   /* forward: of the current tensor's table, */
+    size_t elements_at[DTYPES]; /* where those of each dtype begin, */
+    int have_elements;          /* once they have been read */
 
     enum pici_status failed; /* every further call returns it */
     enum pici_part where;    /* what is being read, for error messages */
@@ -78,7 +78,7 @@ struct pici_reader {
 /* The header of a record. */
 struct pici_record {
     uint64_t offset, body_bytes, body_hash, hash;
-    uint32_t kind, unpacked; /* unpacked: bytes of a packed body's content; 0: it is not packed */
+    uint32_t kind, content_bytes; /* content_bytes: of a compressed body's content; 0: it is not compressed */
 };
 
 /* ---- reader_record.c ---- */

@@ -126,6 +126,25 @@ enum pici_status pici_reader_chunks(struct pici_reader *reader, uint64_t tensor,
     return unread;
 }
 
+/* The common chunk of the table and dtype, if it is kept; else the one to be given up for it; null: no memory. */
+static struct pici_chunk *kept_common(struct pici_reader *reader, const struct pici_table *table, enum pici_dtype dtype,
+                                      int *is_kept)
+{
+    *is_kept = 0;
+    if (!reader->common && (reader->common = calloc(COMMON_KEPT, sizeof *reader->common)))
+        for (int i = 0; i < COMMON_KEPT; i++)
+            reader->common[i].tensor = PICI_FILE;
+    for (int i = 0; reader->common && i < COMMON_KEPT; i++) {
+        struct pici_chunk *chunk = &reader->common[i];
+        if (chunk->tensor != PICI_FILE && chunk->dtype == dtype &&
+            pici_index_table_of(&reader->index, (size_t)chunk->tensor) == table) {
+            *is_kept = 1;
+            return chunk;
+        }
+    }
+    return reader->common ? &reader->common[reader->oldest_common++ % COMMON_KEPT] : NULL;
+}
+
 /* The chunk that is kept for parts of the tensor: of a small one, that of its dtype. *is_kept: it is the right one. */
 static struct pici_chunk *kept(struct pici_reader *reader, uint64_t tensor, const struct pici_desc *description,
                                uint64_t number, int *is_kept)
@@ -135,13 +154,7 @@ static struct pici_chunk *kept(struct pici_reader *reader, uint64_t tensor, cons
         *is_kept = reader->part.tensor == tensor && reader->part.number == number;
         return &reader->part;
     }
-    if (!reader->common && (reader->common = calloc(DTYPES, sizeof *reader->common)))
-        for (int k = 0; k < DTYPES; k++)
-            reader->common[k].tensor = PICI_FILE;
-    struct pici_chunk *chunk = reader->common ? &reader->common[description->dtype] : NULL;
-    *is_kept =
-        chunk && chunk->tensor != PICI_FILE && pici_index_table_of(&reader->index, (size_t)chunk->tensor) == table;
-    return chunk;
+    return kept_common(reader, table, description->dtype, is_kept);
 }
 
 enum pici_status pici_reader_open_part(struct pici_reader *reader, uint64_t tensor, const struct pici_desc *description,

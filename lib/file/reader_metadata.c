@@ -4,33 +4,34 @@
  * the index of the records that it reads, and compares it with the one in the file. */
 #include <string.h>
 
-#include "file/pack.h"
+#include "file/lz4.h"
 #include "file/reader.h"
 #include "xxh64.h"
 
-/* The body of a META, TENS or TABL record, unpacked; checks its hash. A packed one is kept in reader->packed. */
+/* The content of the body of a META, TENS or TABL record; checks its hash. A compressed one is kept in
+ * reader->compressed. */
 static enum pici_status described(struct pici_reader *reader, const struct pici_record *record, uint64_t least,
                                   uint64_t maximum, struct pici_buf *body, const char *purpose)
 {
-    struct pici_buf *stored = record->unpacked ? &reader->packed : body;
-    const uint64_t unpacked_size = record->unpacked ? record->unpacked : record->body_bytes;
-    if (unpacked_size < least || unpacked_size > maximum || record->body_bytes > maximum)
+    struct pici_buf *stored = record->content_bytes ? &reader->compressed : body;
+    const uint64_t content_size = record->content_bytes ? record->content_bytes : record->body_bytes;
+    if (content_size < least || content_size > maximum || record->body_bytes > maximum)
         return pici_reader_wrong_length(reader, record);
-    if (record->unpacked && !pici_packed_fits(record->body_bytes, unpacked_size))
-        return pici_reader_fail(reader, PICI_E_CORRUPT, "packed", "%" PRIu64 " bytes cannot stand for %" PRIu64,
-                                record->body_bytes, unpacked_size);
+    if (record->content_bytes && !pici_lz4_fits(record->body_bytes, content_size))
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "compressed", "%" PRIu64 " bytes cannot stand for %" PRIu64,
+                                record->body_bytes, content_size);
     enum pici_status status = pici_reader_body(reader, record, stored, purpose);
     if (!status && pici_xxh64(stored->data, stored->size, 0) != record->body_hash)
         status = pici_reader_fail(reader, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
-    if (status || !record->unpacked)
+    if (status || !record->content_bytes)
         return status;
-    if (pici_buf_fit(body, unpacked_size))
+    if (pici_buf_fit(body, content_size))
         return pici_reader_no_memory(reader, purpose);
-    body->size = (size_t)unpacked_size;
-    return pici_unpack(body->data, body->size, stored->data, stored->size)
+    body->size = (size_t)content_size;
+    return pici_lz4_decompress(body->data, body->size, stored->data, stored->size)
                ? PICI_OK
-               : pici_reader_fail(reader, PICI_E_CORRUPT, "packed", "not an LZ4 block of %" PRIu64 " bytes",
-                                  unpacked_size);
+               : pici_reader_fail(reader, PICI_E_CORRUPT, "compressed", "not an LZ4 block of %" PRIu64 " bytes",
+                                  content_size);
 }
 
 static enum pici_status attributes(struct pici_reader *reader, struct pici_attrs *list, size_t skipped, uint32_t count)
@@ -89,13 +90,14 @@ enum pici_status pici_reader_table(struct pici_reader *reader, const struct pici
         described(reader, record, DESC_HEADER_BYTES, TABLE_MOST, table, "the tensors' descriptions");
     if (status)
         return status;
-    const struct pici_buf *stored = record->unpacked ? &reader->packed : table;
+    const struct pici_buf *stored = record->content_bytes ? &reader->compressed : table;
     status = pici_index_table(&reader->index, table->data, table->size, &broken_rule);
+    reader->where_tensor = reader->index.count; /* the first that the index has not, if there is one */
     if (status == PICI_E_CORRUPT)
         return pici_reader_fail(reader, status, broken_rule, "the table is not as it must be");
     if (!status)
         status = pici_index_close(&reader->index, record->offset, record->hash, stored->data, stored->size,
-                                  record->unpacked);
+                                  record->content_bytes);
     reader->have_elements = 0;
     return status ? pici_reader_no_memory(reader, "the index") : PICI_OK;
 }
@@ -137,17 +139,18 @@ enum pici_status pici_reader_file_header(struct pici_reader *reader)
 }
 
 /* Random access: the TABL record at place must be what the index says. */
-static enum pici_status check_table(struct pici_reader *reader, const struct pici_table *table,
+static enum pici_status check_table(struct pici_reader *reader, struct pici_table *table,
                                     const struct pici_place *place)
 {
     const uint8_t *listed = reader->index.bytes.data + table->entry;
     struct pici_record record;
-    struct pici_buf *body = &reader->packed;
+    struct pici_buf *body = &reader->compressed;
     enum pici_status status = pici_reader_header_at(reader, &record, place);
     if (!status && record.kind != REC_TABL)
         status = pici_reader_wrong_kind(reader);
     const uint64_t bytes = load_le64(listed + INDEX_TABLE_BODY);
-    int matches = !status && record.body_bytes == bytes && record.unpacked == load_le32(listed + INDEX_TABLE_UNPACKED);
+    int matches =
+        !status && record.body_bytes == bytes && record.content_bytes == load_le32(listed + INDEX_TABLE_CONTENT);
     if (matches)
         status = pici_reader_body(reader, &record, body, "the tensors' descriptions");
     if (!status && matches && pici_xxh64(body->data, body->size, 0) != record.body_hash)
@@ -155,7 +158,7 @@ static enum pici_status check_table(struct pici_reader *reader, const struct pic
     if (status)
         return status;
     matches = matches && memcmp(body->data, listed + INDEX_TABLE_BYTES, body->size) == 0;
-    reader->checked = matches ? table : NULL;
+    table->checked = matches;
     return matches ? PICI_OK
                    : pici_reader_fail(reader, PICI_E_CORRUPT, "index", "not as the index describes the tensors");
 }
@@ -179,9 +182,9 @@ enum pici_status pici_reader_load_attrs(struct pici_reader *reader, uint64_t ten
     pici_index_tens(&reader->index, (size_t)tensor, reader->index_offset, &place);
     pici_reader_look_at(reader, PART_TENS, place.offset);
     reader->where_tensor = tensor;
-    const struct pici_table *table = pici_index_table_of(&reader->index, (size_t)tensor);
+    struct pici_table *table = pici_index_table_of(&reader->index, (size_t)tensor);
     if (table) {
-        enum pici_status bad = table == reader->checked ? PICI_OK : check_table(reader, table, &place);
+        enum pici_status bad = table->checked ? PICI_OK : check_table(reader, table, &place);
         return bad ? bad : pici_reader_small(reader, tensor);
     }
     enum pici_status status = pici_reader_header_at(reader, &record, &place);

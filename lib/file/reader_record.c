@@ -158,9 +158,9 @@ enum pici_status pici_reader_header(struct pici_reader *reader, struct pici_reco
     record->hash = load_le64(header + REC_HASH);
     if (pici_xxh64(header, REC_HASH, 0) != record->hash)
         return pici_reader_fail(reader, PICI_E_CHECKSUM, "header-hash", "checksum mismatch in the record's header");
-    record->unpacked = load_le32(header + REC_UNPACKED);
+    record->content_bytes = load_le32(header + REC_CONTENT);
     const int describes = record->kind == REC_META || record->kind == REC_TENS || record->kind == REC_TABL;
-    if (record->unpacked && (reader->version == FILE_VERSION_FIRST || !describes))
+    if (record->content_bytes && (reader->version == FILE_VERSION_FIRST || !describes))
         return pici_reader_fail(reader, PICI_E_CORRUPT, "kind", "bytes that must be zero are not");
     return PICI_OK;
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "file/file.h"
-#include "file/pack.h"
+#include "file/lz4.h"
 #include "format.h"
 #include "codec/parallel.h"
 #include "sized.h"
@@ -37,7 +37,7 @@ struct pici_writer {
     struct pici_buf staged;       /* elements of an incomplete batch, */
     uint8_t *delta;               /* [slots] and whether each of its chunks has bytes of a delta */
     struct pici_buf body;         /* a record's body; in pici_writer_tensor, that of a TENS record */
-    struct pici_buf packed;       /* the same, packed */
+    struct pici_buf compressed;   /* the same, compressed */
 
     int small;                      /* the current tensor is in the open table; of the tensor: */
     size_t small_at;                /* where its elements begin in common, */
@@ -111,11 +111,11 @@ static enum pici_status emit_zeros(struct pici_writer *writer, size_t size)
 
 /* A record's header; *hash is its header_hash. */
 static enum pici_status emit_header(struct pici_writer *writer, enum pici_rec kind, uint64_t body_bytes,
-                                    uint32_t unpacked, uint64_t body_hash, uint64_t *header_hash)
+                                    uint32_t content_bytes, uint64_t body_hash, uint64_t *header_hash)
 {
     uint8_t header[REC_BYTES];
     store_le32(header + REC_KIND, kind);
-    store_le32(header + REC_UNPACKED, unpacked);
+    store_le32(header + REC_CONTENT, content_bytes);
     store_le64(header + REC_BODY_BYTES, body_bytes);
     store_le64(header + REC_BODY_HASH, body_hash);
     *header_hash = pici_xxh64(header, REC_HASH, 0);
@@ -204,11 +204,11 @@ static enum pici_status add_attrs(struct pici_writer *writer, const struct pici_
     return PICI_OK;
 }
 
-/* Bytes as they are stored: packed, if they get shorter. */
+/* Bytes as they are stored: compressed, if they get shorter. */
 struct stored {
     const uint8_t *bytes;
     size_t size;
-    uint32_t unpacked;
+    uint32_t content_bytes;
 };
 
 /* A META, TENS or TABL record. */
@@ -217,13 +217,13 @@ static enum pici_status emit_described(struct pici_writer *writer, enum pici_rec
 {
     *stored = (struct stored){body, size, 0};
     if (writer->options.version > FILE_VERSION_FIRST) {
-        if (pici_buf_fit(&writer->packed, size))
+        if (pici_buf_fit(&writer->compressed, size))
             return no_memory(writer, "a description");
-        const size_t packed = pici_pack(writer->packed.data, size - 1, body, size);
-        if (packed && pici_packed_fits(packed, size) && rec_bytes(packed) < rec_bytes(size))
-            *stored = (struct stored){writer->packed.data, packed, (uint32_t)size};
+        const size_t shorter = pici_lz4_compress(writer->compressed.data, size - 1, body, size);
+        if (shorter && pici_lz4_fits(shorter, size) && rec_bytes(shorter) < rec_bytes(size))
+            *stored = (struct stored){writer->compressed.data, shorter, (uint32_t)size};
     }
-    enum pici_status status = emit_header(writer, kind, stored->size, stored->unpacked,
+    enum pici_status status = emit_header(writer, kind, stored->size, stored->content_bytes,
                                           pici_xxh64(stored->bytes, stored->size, 0), header_hash);
     if (!status)
         status = emit(writer, stored->bytes, stored->size);
@@ -258,7 +258,7 @@ static enum pici_status begin(struct pici_writer *writer, const struct pici_attr
     if (!status)
         status = emit_described(writer, REC_META, writer->body.data, writer->body.size, &stored, &header_hash);
     pici_buf_free(&writer->body); /* it may be long */
-    pici_buf_free(&writer->packed);
+    pici_buf_free(&writer->compressed);
     if (!status && (status = pici_index_begin(&writer->index, header_hash)) != PICI_OK)
         no_memory(writer, "the index");
     free(sorted);
@@ -389,14 +389,14 @@ static enum pici_status emit_table(struct pici_writer *writer)
     if (!writer->index.open)
         return PICI_OK;
     const struct pici_table *table = pici_index_table_of(&writer->index, writer->index.count - 1);
+    const struct pici_buf *content = &writer->index.bodies[writer->index.newest].bytes;
     const uint64_t offset = writer->position;
     struct pici_packer *packer = &writer->packers[0];
     struct stored stored;
     uint64_t header_hash;
-    enum pici_status status =
-        emit_described(writer, REC_TABL, writer->index.body.data, writer->index.body.size, &stored, &header_hash);
+    enum pici_status status = emit_described(writer, REC_TABL, content->data, content->size, &stored, &header_hash);
     if (!status && (status = pici_index_close(&writer->index, offset, header_hash, stored.bytes, stored.size,
-                                              stored.unpacked)) != PICI_OK)
+                                              stored.content_bytes)) != PICI_OK)
         no_memory(writer, "the index");
     for (int i = 0; i < DTYPES && !status; i++) {
         const struct pici_pack_how options = pack_options(writer, (enum pici_dtype)i, writer->common_delta[i]);
@@ -758,7 +758,7 @@ void pici_writer_close(struct pici_writer *writer)
     free(writer->output);
     pici_buf_free(&writer->staged);
     pici_buf_free(&writer->body);
-    pici_buf_free(&writer->packed);
+    pici_buf_free(&writer->compressed);
     for (int i = 0; i < DTYPES; i++)
         pici_buf_free(&writer->common[i]);
     pici_index_free(&writer->index);

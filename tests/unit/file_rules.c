@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 #include "bytes.h"
-#include "file/pack.h"
+#include "file/lz4.h"
 #include "xxh64.h"
 
 #ifdef PICI_HAVE_ZSTD
@@ -23,7 +23,7 @@ struct part {
     uint8_t body[4096];
     size_t len;
     uint8_t pad;       /* value of the padding bytes */
-    uint32_t reserved; /* of the header: bytes of a packed body's content */
+    uint32_t reserved; /* of the header: bytes of a compressed body's content */
     int bad_hash;      /* 1: the body's, 2: the header's */
     uint64_t claims;   /* body_bytes, if not 0 */
 };
@@ -495,8 +495,8 @@ Test(file_rules, rules_of_the_index_with_tables)
 /* Its parts in version 2: "dense" and "empty" are in a table, whose only chunk is of "dense". */
 enum { IN_TABLE = DENSE, COMMON, SAME_AFTER, PARTS_2 = SAME_AFTER + 3 };
 
-/* The parts of small_file(2, 0), with a table that is not packed: "dense" of 2 dimensions, with "more" = "x" at byte
- * 40; then "empty", of 1 dimension, at byte 64. */
+/* The parts of small_file(2, 0), with a table that is not compressed: "dense" of 2 dimensions, with "more" = "x" at
+ * byte 40; then "empty", of 1 dimension, at byte 64. */
 static struct parts *tabled(void)
 {
     static struct parts f;
@@ -508,7 +508,7 @@ static struct parts *tabled(void)
     put_together(&again, &f);
     cr_assert(again.len == k.len && memcmp(again.p, k.p, k.len) == 0, "taking apart and putting together");
     struct part *t = &f.part[IN_TABLE];
-    cr_assert(t->reserved == 96 && t->len < 96 && pici_unpack(table, t->reserved, t->body, t->len));
+    cr_assert(t->reserved == 96 && t->len < 96 && pici_lz4_decompress(table, t->reserved, t->body, t->len));
     memcpy(t->body, table, t->reserved);
     t->len = t->reserved;
     t->reserved = 0;
@@ -542,12 +542,12 @@ Test(file_rules, rules_of_tables)
     BREAK_TABLE(PICI_E_CORRUPT, "body-length", "body-length", T->reserved = (1 << 20) + 1);
     BREAK_TABLE(PICI_E_CORRUPT, "body-length", "body-length", T->reserved = UINT32_MAX);
 
-    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len);
-    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len + 1);
-    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len * 64 + 64);
-    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len * 64 + 1);
-    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", T->reserved = (uint32_t)T->len * 64);
-    BREAK_TABLE(PICI_E_CORRUPT, "packed", "packed", F->part[META].reserved = (uint32_t)F->part[META].len + 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "compressed", "compressed", T->reserved = (uint32_t)T->len);
+    BREAK_TABLE(PICI_E_CORRUPT, "compressed", "compressed", T->reserved = (uint32_t)T->len + 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "compressed", "compressed", T->reserved = (uint32_t)T->len * 64 + 64);
+    BREAK_TABLE(PICI_E_CORRUPT, "compressed", "compressed", T->reserved = (uint32_t)T->len * 64 + 1);
+    BREAK_TABLE(PICI_E_CORRUPT, "compressed", "compressed", T->reserved = (uint32_t)T->len * 64);
+    BREAK_TABLE(PICI_E_CORRUPT, "compressed", "compressed", F->part[META].reserved = (uint32_t)F->part[META].len + 1);
 
     BREAK_TABLE(PICI_E_CORRUPT, "description", "description", set(T, 0, 0, 1));
     BREAK_TABLE(PICI_E_CORRUPT, "description", "description", set(T, 0, 15, 1));
@@ -569,10 +569,17 @@ Test(file_rules, rules_of_tables)
     BREAK_TABLE(PICI_E_CORRUPT, "block-tensor", "", set(T, 64 + 16, 1, 8)); /* "empty" has one, and so a chunk */
     BREAK_TABLE(PICI_E_CHECKSUM, "body-hash", "body-hash", set(&F->part[COMMON], 50, 7, 1));
 
-    /* an index that tells something else of the table than its record */
+    /* the tensor with the fault is named, not the first of the table */
     struct sink k = {0};
     char words[512];
     struct parts *f = tabled();
+    set(&f->part[IN_TABLE], 64, 0, 1);
+    put_together(&k, f);
+    cr_assert_eq(all_forward(k.p, k.len, 0, words), PICI_E_CORRUPT);
+    cr_assert(strstr(words, "tensor 2 at byte"), "%s", words);
+
+    /* an index that tells something else of the table than its record */
+    f = tabled();
     put_together(&k, f);
     const size_t at = (size_t)load_le64(k.p + k.len - 32), len = (size_t)load_le64(k.p + at + 8);
     memcpy(f->index.body, k.p + at + 32, len);

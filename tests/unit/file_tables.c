@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small tensors, which share tables and chunks: that they come back, what they take, and bodies that are packed. */
+ * Small tensors, which share tables and chunks: that they come back, what they take, and bodies that are compressed. */
 #include "tests/util/file.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@
 
 #include "bytes.h"
 #include "file/file.h"
-#include "file/pack.h"
+#include "file/lz4.h"
 
 enum { MANY = 700 };
 
@@ -266,28 +266,28 @@ Test(file_tables, wrong_version)
     pici_writer_close(w);
 }
 
-/* ---- packed bodies ---- */
+/* ---- compressed bodies ---- */
 
-Test(file_tables, packed_and_unpacked)
+Test(file_tables, there_and_back)
 {
     enum { MOST = 3000 };
-    static uint8_t content[MOST], packed[MOST], back[MOST + 1];
+    static uint8_t content[MOST], block[MOST], back[MOST + 1];
     struct rng rng = {14};
     for (unsigned i = 0; i < 20000; i++) {
         const size_t n = 1 + (size_t)(rng_next(&rng) % (i < 19000 ? 100 : MOST));
         const unsigned stride = 1 + (unsigned)(rng_next(&rng) % 40), letters = 1 + (unsigned)(rng_next(&rng) % 4);
         for (size_t b = 0; b < n; b++)
             content[b] = rng_next(&rng) % 16 && b >= stride ? content[b - stride] : (uint8_t)(rng_next(&rng) % letters);
-        const size_t cap = (size_t)(rng_next(&rng) % (n + 10)), len = pici_pack(packed, cap, content, n);
+        const size_t cap = (size_t)(rng_next(&rng) % (n + 10)), len = pici_lz4_compress(block, cap, content, n);
         cr_assert_leq(len, cap);
         if (!len)
             continue;
         back[n] = 77;
-        cr_assert(pici_unpack(back, n, packed, len) && memcmp(back, content, n) == 0 && back[n] == 77);
-        cr_assert_not(pici_unpack(back, n - 1, packed, len));
-        cr_assert_not(pici_unpack(back, n + 1, packed, len));
+        cr_assert(pici_lz4_decompress(back, n, block, len) && memcmp(back, content, n) == 0 && back[n] == 77);
+        cr_assert_not(pici_lz4_decompress(back, n - 1, block, len));
+        cr_assert_not(pici_lz4_decompress(back, n + 1, block, len));
         for (size_t cut = 0; cut < len; cut++) /* any other length */
-            cr_assert_not(pici_unpack(back, n, packed, cut));
+            cr_assert_not(pici_lz4_decompress(back, n, block, cut));
     }
 }
 
@@ -295,13 +295,13 @@ Test(file_tables, packed_and_unpacked)
 Test(file_tables, at_most_64_times)
 {
     for (uint64_t n = 1; n < 100; n++) {
-        cr_assert(pici_packed_fits(n, 64 * n) && pici_packed_fits(n, 64 * n - 1));
-        cr_assert_not(pici_packed_fits(n, 64 * n + 1));
-        cr_assert_not(pici_packed_fits(n, 64 * n + 63));
-        cr_assert_not(pici_packed_fits(n, n));
-        cr_assert(pici_packed_fits(n, n + 1));
+        cr_assert(pici_lz4_fits(n, 64 * n) && pici_lz4_fits(n, 64 * n - 1));
+        cr_assert_not(pici_lz4_fits(n, 64 * n + 1));
+        cr_assert_not(pici_lz4_fits(n, 64 * n + 63));
+        cr_assert_not(pici_lz4_fits(n, n));
+        cr_assert(pici_lz4_fits(n, n + 1));
     }
-    cr_assert_not(pici_packed_fits(1, UINT32_MAX));
+    cr_assert_not(pici_lz4_fits(1, UINT32_MAX));
 }
 
 /* Blocks that someone else made: each length at its limits, and what no block is. */
@@ -317,15 +317,25 @@ Test(file_tables, blocks_by_hand)
          "abc",
          4, "abc", 3},
         {"\x10"
-         "a\x01\x00\x10"
-         "b",
-         6, "aaaaab", 6},
+         "a\x01\x00\x80"
+         "bcdefghi",
+         13, "aaaaabcdefghi", 13},
+        {"\x10"
+         "a\x01\x00\x70"
+         "bcdefgh",
+         12, NULL, 12}, /* a copy that begins 11 bytes before the end */
         {"\x32"
-         "abc\x03\x00\x00",
-         7, "abcabcabc", 9},
+         "abc\x03\x00\x60"
+         "ghijkl",
+         13, "abcabcabcghijkl", 15},
         {"\x1f"
-         "a\x01\x00\x00\x00",
-         6, "aaaaaaaaaaaaaaaaaaaa", 20},
+         "a\x01\x00\x00\x50"
+         "bcdef",
+         11, "aaaaaaaaaaaaaaaaaaaabcdef", 25},
+        {"\x1f"
+         "a\x01\x00\x00\x40"
+         "bcde",
+         10, NULL, 24}, /* a copy that ends 4 bytes before the end */
         {"\xf0\x00"
          "abcdefghijklmno",
          17, "abcdefghijklmno", 15},
@@ -335,15 +345,18 @@ Test(file_tables, blocks_by_hand)
          3, NULL, 3},
         {"\x31"
          "abc",
-         4, NULL, 3}, /* a copy at the end */
+         4, "abc", 3}, /* these 4 bits of the last sequence mean nothing */
+        {"\x31"
+         "abc\x01\x00",
+         6, NULL, 8}, /* a copy at the end */
         {"\x10"
-         "a\x00\x00\x10"
-         "b",
-         6, NULL, 6}, /* a distance of 0 */
+         "a\x00\x00\x80"
+         "bcdefghi",
+         13, NULL, 13}, /* a distance of 0 */
         {"\x10"
-         "a\x02\x00\x10"
-         "b",
-         6, NULL, 6}, /* before the first byte */
+         "a\x02\x00\x80"
+         "bcdefghi",
+         13, NULL, 13}, /* before the first byte */
         {"\x10"
          "a\x01",
          3, NULL, 6}, /* half a distance */
@@ -360,8 +373,86 @@ Test(file_tables, blocks_by_hand)
     };
     uint8_t back[1024];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        const int good = pici_unpack(back, cases[i].n, (const uint8_t *)cases[i].block, cases[i].len);
+        const int good = pici_lz4_decompress(back, cases[i].n, (const uint8_t *)cases[i].block, cases[i].len);
         cr_assert_eq(good, cases[i].content != NULL, "case %zu", i);
         cr_assert(!good || memcmp(back, cases[i].content, cases[i].n) == 0, "case %zu", i);
     }
+}
+
+/* Two tables whose tensors are asked for in turns: each record is read once, and so is each chunk. */
+Test(file_tables, in_turns)
+{
+    enum { EACH = 400, TABLES = 3 };
+    const uint64_t three = 3;
+    const struct pici_attr attr = {"key", "value", 5};
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    struct sink k = {0};
+    struct pici_writer *w;
+    struct pici_reader *r;
+    uint16_t elements[3];
+    opts.chunk_elements = 10;
+    enum pici_status s = pici_writer_open(&w, sink_write, &k, NULL, 0, &opts);
+    WRITE_OK(w, s);
+    for (unsigned i = 0; i < TABLES * (EACH + 1); i++) { /* after each table a large tensor */
+        static const uint16_t zeros[20];
+        const uint64_t large = 20;
+        char name[16];
+        struct pici_tensor t = PICI_TENSOR_INIT;
+        const int small = (i + 1) % (EACH + 1) != 0;
+        t.name = name;
+        t.name_len = (size_t)snprintf(name, sizeof name, "%u", i);
+        t.dtype = PICI_U16;
+        t.rank = 1;
+        t.shape = small ? &three : &large;
+        t.attrs = &attr;
+        t.n_attrs = 1;
+        WRITE_OK(w, pici_writer_tensor(w, &t));
+        for (unsigned e = 0; e < 3; e++)
+            elements[e] = (uint16_t)(i * 3 + e);
+        WRITE_OK(w, pici_writer_data(w, small ? elements : zeros, small ? 6 : 40));
+    }
+    WRITE_OK(w, pici_writer_finish(w));
+    pici_writer_close(w);
+    struct source from = {.p = k.p, .len = k.len};
+    s = pici_reader_open_at(&r, source_read_at, &from, k.len, NULL);
+    READ_OK(r, s);
+    const unsigned before = from.calls;
+    for (unsigned i = 0; i < EACH; i++)
+        for (unsigned table = 0; table < TABLES; table++) {
+            const unsigned tensor = table * (EACH + 1) + i;
+            struct pici_attr found;
+            READ_OK(r, pici_reader_attr(r, tensor, "key", &found));
+            cr_assert(found.len == 5 && memcmp(found.value, "value", 5) == 0);
+            READ_OK(r, pici_reader_read_range(r, tensor, 0, 3, elements));
+            cr_assert(elements[0] == (uint16_t)(tensor * 3) && elements[2] == (uint16_t)(tensor * 3 + 2));
+        }
+    cr_assert_leq(from.calls - before, TABLES * 4, "%u reads", from.calls - before); /* headers and bodies */
+    pici_reader_close(r);
+    sink_free(&k);
+}
+
+/* The bodies of more tables than are kept, asked for in any order. */
+Test(file_tables, more_than_are_kept)
+{
+    static char names[MANY][48];
+    struct item *items = many_items(names);
+    struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+    struct sink k = {0};
+    struct pici_reader *r;
+    struct rng rng = {15};
+    opts.chunk_elements = 1000;
+    write_items(&k, items, MANY, NULL, 0, &opts, 0);
+    open_memory(&r, &k);
+    for (unsigned i = 0; i < 5000; i++) {
+        const unsigned j = (unsigned)(rng_next(&rng) % MANY);
+        uint32_t count;
+        struct pici_attr attr;
+        READ_OK(r, pici_reader_attr_count(r, j, &count));
+        cr_assert_eq(count, j % 3);
+        READ_OK(r, pici_reader_attr(r, j, "source.dtype", &attr));
+        cr_assert(j % 3 == 0 ? !attr.key : attr.len == 4 && memcmp(attr.value, "BOOL", 4) == 0);
+    }
+    pici_reader_close(r);
+    items_free(items);
+    sink_free(&k);
 }

@@ -4,12 +4,12 @@
  * programs can read it. It says no length: both that of the block and that of its content are known from elsewhere. */
 #include <string.h>
 
-#include "file/pack.h"
+#include "file/lz4.h"
 
 /* A block is sequences: a byte with two lengths of 4 bits, literals, and a copy of 4 or more earlier bytes by its
  * distance, which the last sequence has not. A length that begins with 15 goes on in bytes, up to one below 255. */
 enum { COPY_LEAST = 4, DISTANCE_MOST = 65535, LENGTH_SHORT = 15 };
-enum { LAST_LITERALS = 5, COPY_BEFORE_END = 12 /* LZ4 ends no copy and begins none later */ };
+enum { LAST_LITERALS = 5, COPY_BEFORE_END = 12 }; /* bytes of content after each copy, and after where it begins */
 enum { SLOT_BITS = 12 };
 
 static unsigned slot_of(const uint8_t *bytes)
@@ -18,19 +18,19 @@ static unsigned slot_of(const uint8_t *bytes)
 }
 
 /* The block so far; full once something did not fit. */
-struct packing {
+struct output {
     uint8_t *block;
     size_t size, capacity;
     int full;
 };
 
-static void put_length(struct packing *packing, size_t length)
+static void put_length(struct output *output, size_t length)
 {
-    for (; length >= 255 && packing->size < packing->capacity; length -= 255)
-        packing->block[packing->size++] = 255;
-    packing->full = packing->full || packing->size >= packing->capacity;
-    if (!packing->full)
-        packing->block[packing->size++] = (uint8_t)length;
+    for (; length >= 255 && output->size < output->capacity; length -= 255)
+        output->block[output->size++] = 255;
+    output->full = output->full || output->size >= output->capacity;
+    if (!output->full)
+        output->block[output->size++] = (uint8_t)length;
 }
 
 /* The 4 bits of a length in the byte that a sequence begins with. */
@@ -40,37 +40,37 @@ static unsigned short_length(size_t length)
 }
 
 /* A sequence; copied is 0 in the last. */
-static void put_sequence(struct packing *packing, const uint8_t *literals, size_t literal_count, size_t distance,
+static void put_sequence(struct output *output, const uint8_t *literals, size_t literal_count, size_t distance,
                          size_t copied)
 {
     const size_t copy_excess = copied ? copied - COPY_LEAST : 0;
-    packing->full = packing->full || packing->capacity - packing->size < 1 + literal_count + 2;
-    if (packing->full)
+    output->full = output->full || output->capacity - output->size < 1 + literal_count + 2;
+    if (output->full)
         return;
-    packing->block[packing->size++] = (uint8_t)(short_length(literal_count) << 4 | short_length(copy_excess));
+    output->block[output->size++] = (uint8_t)(short_length(literal_count) << 4 | short_length(copy_excess));
     if (literal_count >= LENGTH_SHORT)
-        put_length(packing, literal_count - LENGTH_SHORT);
-    if (packing->full || packing->capacity - packing->size < literal_count + 2) {
-        packing->full = 1;
+        put_length(output, literal_count - LENGTH_SHORT);
+    if (output->full || output->capacity - output->size < literal_count + 2) {
+        output->full = 1;
         return;
     }
     if (literal_count)
-        memcpy(packing->block + packing->size, literals, literal_count);
-    packing->size += literal_count;
+        memcpy(output->block + output->size, literals, literal_count);
+    output->size += literal_count;
     if (!copied)
         return;
-    packing->block[packing->size++] = (uint8_t)distance;
-    packing->block[packing->size++] = (uint8_t)(distance >> 8);
+    output->block[output->size++] = (uint8_t)distance;
+    output->block[output->size++] = (uint8_t)(distance >> 8);
     if (copy_excess >= LENGTH_SHORT)
-        put_length(packing, copy_excess - LENGTH_SHORT);
+        put_length(output, copy_excess - LENGTH_SHORT);
 }
 
-size_t pici_pack(uint8_t *destination, size_t capacity, const uint8_t *source, size_t size)
+size_t pici_lz4_compress(uint8_t *destination, size_t capacity, const uint8_t *source, size_t size)
 {
     uint32_t last[1 << SLOT_BITS] = {0}; /* where these 4 bytes, or others of their slot, were seen last; plus 1 */
-    struct packing packing = {.block = destination, .capacity = capacity};
+    struct output output = {.block = destination, .capacity = capacity};
     size_t literals = 0, position = 0;
-    while (size >= COPY_BEFORE_END && position <= size - COPY_BEFORE_END && !packing.full) {
+    while (size >= COPY_BEFORE_END && position <= size - COPY_BEFORE_END && !output.full) {
         uint32_t *const slot = &last[slot_of(source + position)];
         const size_t before = *slot ? *slot - 1 : SIZE_MAX;
         *slot = (uint32_t)position + 1;
@@ -85,14 +85,14 @@ size_t pici_pack(uint8_t *destination, size_t capacity, const uint8_t *source, s
         for (; position > literals && source_at && source[source_at - 1] == source[position - 1];
              source_at--, position--)
             copied++;
-        put_sequence(&packing, source + literals, position - literals, position - source_at, copied);
+        put_sequence(&output, source + literals, position - literals, position - source_at, copied);
         for (size_t copy_end = position + copied; position < copy_end; position++)
             if (position <= size - COPY_BEFORE_END)
                 last[slot_of(source + position)] = (uint32_t)position + 1;
         literals = position;
     }
-    put_sequence(&packing, source + literals, size - literals, 0, 0);
-    return packing.full ? 0 : packing.size;
+    put_sequence(&output, source + literals, size - literals, 0, 0);
+    return output.full ? 0 : output.size;
 }
 
 /* Adds the bytes that follow a short length of 15. 0: the block ends before they do, or it is more than `most`. */
@@ -108,7 +108,7 @@ static int take_length(const uint8_t *source, size_t size, size_t *position, siz
     return 1;
 }
 
-int pici_unpack(uint8_t *destination, size_t count, const uint8_t *source, size_t size)
+int pici_lz4_decompress(uint8_t *destination, size_t count, const uint8_t *source, size_t size)
 {
     size_t position = 0, output_size = 0;
     while (position < size) {
@@ -122,15 +122,15 @@ int pici_unpack(uint8_t *destination, size_t count, const uint8_t *source, size_
         position += literals;
         output_size += literals;
         if (position == size)
-            return output_size == count && !copied;
-        if (size - position < 2)
+            return output_size == count;
+        if (size - position < 2 || count - output_size < COPY_BEFORE_END)
             return 0;
         const size_t distance = source[position] | (size_t)source[position + 1] << 8;
         position += 2;
         if (copied == LENGTH_SHORT && !take_length(source, size, &position, &copied, count))
             return 0;
         copied += COPY_LEAST;
-        if (!distance || distance > output_size || copied > count - output_size)
+        if (!distance || distance > output_size || copied > count - output_size - LAST_LITERALS)
             return 0;
         for (const uint8_t *from = destination + output_size - distance; copied; copied--)
             destination[output_size++] = *from++;
