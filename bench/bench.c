@@ -144,7 +144,7 @@ static void codec(struct data *d, size_t f, enum op op, const struct pici_opts *
  * same sum. */
 static void check(struct data *d, size_t f, const struct section *s, int threads)
 {
-    const struct pici_opts opts = {sizeof opts, threads, s->checksum, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+    const struct pici_opts opts = {sizeof opts, threads, s->checksum, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     const size_t bytes = d->n * pici_dtype_width(d->dtype);
     uint8_t *const addend = buffer(bytes, 0), *const sum = buffer(bytes, 0), *const block = buffer(d->cap, 0);
     size_t len = 0;
@@ -251,7 +251,7 @@ static void yardstick_threads(enum yardstick what, struct data *d, size_t bytes,
  * there. */
 static double measure(size_t row, struct data *d, const struct section *s, int threads, int passes)
 {
-    const struct pici_opts opts = {sizeof opts, threads, s->checksum, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+    const struct pici_opts opts = {sizeof opts, threads, s->checksum, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     const size_t bytes = d->n * pici_dtype_width(d->dtype);
     if (row >= YARDSTICKS)
         pici_isa_force(row_isa(row));

@@ -86,7 +86,7 @@ static inline int print_delta(enum pici_dtype dtype, size_t bytes, const double 
     char label[DELTA_ROWS][40] = {"memcpy", "pure read of both"};
     size_t lengths[MAX_COLUMNS];
     int missed = 0;
-    b.opts = (struct pici_opts){sizeof b.opts, threads, 0, PICI_ZEROS_EXACT};
+    b.opts = (struct pici_opts){sizeof b.opts, threads, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     b.cap = pici_bound(PICI_HYBRID, dtype, b.n);
     b.base = buffer(bytes, 0);
     b.next = buffer(bytes, 0);

@@ -7,6 +7,11 @@
  *   larger than ours (a newer caller)                        read: what is not zero beyond ours is PICI_E_UNSUPPORTED;
  *                                                            written: what is beyond ours becomes zero
  *
+ * The size is sizeof, so it counts the padding at the end, whose bits are any. So a member never begins in what was
+ * padding at the end of a released struct: callers of that release have the same size with and without the member. A
+ * member `unused`, which nobody reads, fills the place; and padding at the end of today's struct is a member too.
+ * tools/dev/check-structs finds both.
+ *
  * A struct that is written may once have had another layout, whose sizes are smaller than those of today's: its callers
  * get that layout.
  */

@@ -70,11 +70,13 @@ struct pici_writer_opts {
     uint64_t version;        /* default 0: the newest version of the file format, 2. 1: the one that pici 0.2 reads;
                               * small tensors then take about 250 bytes more each */
     enum pici_pack pack;     /* default PICI_PACK_NONE. Of tensors of floats; deltas are not packed (pici.h), nor are
-                              * small tensors that share a chunk with one. Version 0.2 cannot read packed chunks */
+                              * small tensors that share a chunk with one. Readers of pici 0.2 refuse packed chunks:
+                              * with version 1, pack and PICI_PACKED are PICI_E_ARG */
+    int reserved;            /* 0. PICI_E_UNSUPPORTED: anything else, an option of a later version */
 };
 #define PICI_WRITER_OPTS_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE                \
+        sizeof(struct pici_writer_opts), PICI_AUTO, 1, 0, 1048576u, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0             \
     }
 
 /* The description of a tensor to be written. Set with PICI_TENSOR_INIT. */

@@ -143,10 +143,12 @@ struct pici_opts {
     enum pici_zeros zeros; /* default PICI_ZEROS_EXACT. By value, pici_compress makes, in every format, the block of the
                             * same elements with +0.0 in place of each -0.0. No effect on pici_diff and on decoders: a
                             * block does not tell how it was made */
+    int unused;            /* ignored: padding until version 0.2, with any bits */
     enum pici_pack pack; /* default PICI_PACK_NONE. With the format PICI_PACKED, that is PICI_PACK_PLANES. No effect on
                             * pici_diff with another format, and on decoders */
+    int reserved;        /* 0. PICI_E_UNSUPPORTED: anything else, an option of a later version */
 };
-#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE}
+#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0}
 
 /* The contents of a block's header. Set with PICI_INFO_INIT. */
 struct pici_info {

@@ -3,6 +3,7 @@
  * pici_bound, pici_compress and pici_diff. */
 #include <sched.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "bytes.h"
@@ -33,6 +34,14 @@ size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count
     return (size_t)layout.block_bytes;
 }
 
+/* The struct of version 0.2. What followed its members was padding, up to its size. */
+struct opts_of_02 {
+    size_t size;
+    int threads, checksum;
+    enum pici_zeros zeros;
+};
+_Static_assert(offsetof(struct pici_opts, pack) >= sizeof(struct opts_of_02), "pack was padding in version 0.2");
+
 enum pici_status pici_opts_get(struct pici_opts *options, const struct pici_opts *given)
 {
     static const struct pici_opts defaults = PICI_OPTS_INIT;
@@ -41,6 +50,8 @@ enum pici_status pici_opts_get(struct pici_opts *options, const struct pici_opts
     const enum pici_status status = given ? sized_read(options, sizeof *options, first, given) : PICI_OK;
     if (status)
         return status;
+    if (options->reserved)
+        return PICI_E_UNSUPPORTED;
     return options->threads < 0 || options->checksum < 0 || options->checksum > 1 ||
                    (options->zeros != PICI_ZEROS_EXACT && options->zeros != PICI_ZEROS_BY_VALUE) ||
                    (options->pack != PICI_PACK_NONE && options->pack != PICI_PACK_PLANES &&

@@ -65,7 +65,8 @@ struct pici_packed_made {
     uint64_t hybrid_bytes; /* length of the hybrid block of the same elements */
 };
 
-/* Write the body of the block. PICI_E_SPACE: it does not fit; hybrid_bytes may be too small then. */
+/* Write the body of the block. PICI_E_SPACE: it does not fit; hybrid_bytes may be too small then.
+ * PICI_E_ARG: the elements have changed. */
 enum pici_status pici_packed_write(struct pici_packed_made *, const struct pici_packed_make *);
 
 #endif

@@ -29,6 +29,8 @@ struct writer {
     uint8_t *out;        /* where the next run goes */
     uint8_t *descriptor; /* where its descriptor goes */
     size_t bytes;        /* of all runs so far */
+    size_t most;         /* bytes of all runs that there is room for */
+    int changed;         /* runs would have more: src has changed since it was measured */
     unsigned held;       /* values in the buffer */
     uint8_t values[VALUES_MOST * 8 + PICI_SLACK] __attribute__((aligned(64)));
     uint8_t run[RUN_MOST * 8 + RUN_SLACK] __attribute__((aligned(64)));
@@ -39,6 +41,9 @@ static void write_run(struct writer *writer, const uint8_t *values, unsigned n)
     struct fmt_run run;
     uint8_t *const to = writer->destination == DIRECT ? writer->out : writer->run;
     const unsigned bytes = writer->planes->pack(to, &run, values, n, writer->make->one_level);
+    writer->changed |= bytes > writer->most - writer->bytes;
+    if (writer->changed)
+        return;
     writer->bytes += bytes;
     if (writer->destination == MEASURE)
         return;
@@ -120,13 +125,14 @@ static size_t measure_record(struct writer *writer, const struct pici_group_layo
         return 0;
     writer->destination = MEASURE;
     writer->bytes = 0;
+    writer->most = SIZE_MAX;
     write_tiles(writer, layout, scratch, first, n, NULL);
     return (size_t)fmt_record_packed(before_runs(layout, width_log2), writer->bytes, width_log2);
 }
 
-/* Write a record at out; returns its length. */
+/* Write a record at out; returns its length. most: bytes of runs that there is room for. */
 static size_t write_record(struct writer *writer, enum run_place destination, const struct pici_group_layout *layout,
-                           struct pici_scratch *scratch, size_t first, size_t n, uint8_t *out)
+                           struct pici_scratch *scratch, size_t first, size_t n, uint8_t *out, size_t most)
 {
     const unsigned width_log2 = writer->make->source->width_log2;
     if (is_empty(layout))
@@ -134,6 +140,7 @@ static size_t write_record(struct writer *writer, enum run_place destination, co
     const size_t before = before_runs(layout, width_log2);
     writer->destination = destination;
     writer->bytes = 0;
+    writer->most = most;
     writer->out = out + before;
     writer->descriptor = pici_group_write_descriptors(layout, out);
     const size_t descriptors = (size_t)fmt_runs((unsigned)(layout->values >> width_log2)) * RUN_DESCRIPTOR;
@@ -159,6 +166,7 @@ struct groups {
     size_t end; /* of the records before turn; SIZE_MAX: they did not fit. For the thread whose turn it is, as what
                  * follows */
     uint64_t nonzeros, kept, hybrid;
+    atomic_int changed; /* src changed between measuring and writing */
 };
 
 /* Add the record of group g, whose turn it is. Returns where it goes, or SIZE_MAX if there is no room. */
@@ -195,12 +203,13 @@ static void write_groups(void *context, int thread)
     writer.make = make;
     writer.planes = pici_isa()->planes[make->dtype];
     writer.held = 0;
+    writer.changed = 0;
     for (size_t g; (g = atomic_fetch_add(&groups->next, 1)) < groups->groups;) {
         const size_t first = g * whole, left = make->count - first, n = left < whole ? left : whole;
         pici_group_layout_make(&layout, &scratch, make->source, first, n);
         size_t record = 0;
         if (own)
-            record = write_record(&writer, DIRECT, &layout, &scratch, first, n, own);
+            record = write_record(&writer, DIRECT, &layout, &scratch, first, n, own, SIZE_MAX);
         else if (make->threads > 1)
             record = measure_record(&writer, &layout, &scratch, first, n);
         while (atomic_load_explicit(&groups->turn, memory_order_acquire) != g)
@@ -212,7 +221,7 @@ static void write_groups(void *context, int thread)
                 enum run_place destination = exactly;
                 if (exactly == BOUNCED && room - most_here >= RUN_SLACK)
                     destination = DIRECT;
-                record = write_record(&writer, destination, &layout, &scratch, first, n, make->block + at);
+                record = write_record(&writer, destination, &layout, &scratch, first, n, make->block + at, SIZE_MAX);
                 (void)add_record(groups, g, &layout, record);
                 continue;
             }
@@ -221,12 +230,16 @@ static void write_groups(void *context, int thread)
         const size_t at = add_record(groups, g, &layout, record);
         if (at == SIZE_MAX)
             continue;
-        if (!own)
-            (void)write_record(&writer, exactly, &layout, &scratch, first, n, make->block + at);
-        else if (exactly == STREAMED && record)
+        if (!own) {
+            const size_t measured = writer.bytes;
+            (void)write_record(&writer, exactly, &layout, &scratch, first, n, make->block + at, measured);
+            if (writer.changed || writer.bytes != measured)
+                atomic_store(&groups->changed, 1);
+        } else if (exactly == STREAMED && record) {
             make->source->move->copy(make->block + at, own, record);
-        else
+        } else {
             memcpy(make->block + at, own, record);
+        }
     }
     free(own);
 }
@@ -252,6 +265,8 @@ enum pici_status pici_packed_write(struct pici_packed_made *made, const struct p
     made->hybrid_bytes = groups.hybrid;
     if (groups.end == SIZE_MAX)
         return PICI_E_SPACE;
+    if (atomic_load(&groups.changed))
+        return PICI_E_ARG;
     return fmt_layout_packed(block_layout, groups.kept ? FMT_VERSION_SIGNS : FMT_VERSION, make->dtype, make->count,
                              groups.nonzeros, groups.end)
                ? PICI_OK

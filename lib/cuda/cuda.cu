@@ -198,7 +198,7 @@ enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jo
     if (options.threads < 0 || options.checksum < 0 || options.checksum > 1 ||
         (options.zeros != PICI_ZEROS_EXACT && options.zeros != PICI_ZEROS_BY_VALUE))
         return PICI_E_ARG;
-    if (options.checksum || options.pack != PICI_PACK_NONE)
+    if (options.checksum || options.reserved || options.pack != PICI_PACK_NONE)
         return PICI_E_UNSUPPORTED;
     return encode_batch(jobs, count, false, options.zeros == PICI_ZEROS_BY_VALUE, dtype, format, workspace,
                         workspace_bytes, stream);

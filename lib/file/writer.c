@@ -271,6 +271,8 @@ static enum pici_status check_opts(struct pici_writer *writer, const struct pici
     writer->options = defaults;
     const size_t first = SIZED_THROUGH(struct pici_writer_opts, chunk_elements);
     enum pici_status status = options ? sized_read(&writer->options, sizeof writer->options, first, options) : PICI_OK;
+    if (!status && writer->options.reserved)
+        status = PICI_E_UNSUPPORTED;
     if (status)
         return fail(writer, status,
                     status == PICI_E_ARG ? "options are not initialized" : "options of a newer version are set");
@@ -289,6 +291,9 @@ static enum pici_status check_opts(struct pici_writer *writer, const struct pici
     if (writer->options.pack != PICI_PACK_NONE && writer->options.pack != PICI_PACK_PLANES &&
         writer->options.pack != PICI_PACK_FAST)
         return fail(writer, PICI_E_ARG, "pack is none (0), planes (1) or fast (3), not %d", (int)writer->options.pack);
+    if (writer->options.version == FILE_VERSION_FIRST &&
+        (writer->options.pack || writer->options.format == PICI_PACKED))
+        return fail(writer, PICI_E_ARG, "packed chunks need version 2 of the file format");
     status = pici_zstd_level(writer->options.zstd_level);
     if (status == PICI_E_UNSUPPORTED)
         return fail(writer, status, "needs zstd, which this build does not have");

@@ -19,6 +19,7 @@ expect() { # WHAT WORDS: of the header that standard input has, check-structs sa
 
 expect "structs that can grow" "check-structs: 4 structs, 2 lengths of arrays" <<'END'
 #define PICI_KINDS_ROOM 8
+#define PICI_RANK_MAX 32u
 /* struct pici_comment { uint64_t x[PICI_KINDS]; }; */
 struct pici_never;
 struct pici_attr {
@@ -77,6 +78,38 @@ struct pici_s {
     size_t size;
     struct pici_in in;
     int x;
+};
+END
+
+expect "padding at the end" "x.h: struct pici_s: 4 bytes of padding at the end" <<'END'
+struct pici_s {
+    size_t size;
+    int a;
+};
+struct pici_t {
+    size_t size;
+    union {
+        int a, b;
+    };
+    unsigned c;
+};
+struct pici_reader_opts { /* as it was released */
+    size_t size;
+    int threads;
+};
+END
+
+expect "a member in what was padding" "x.h: struct pici_opts: 'pack' begins in what was padding in a release" <<'END'
+struct pici_opts {
+    size_t size;
+    int threads, checksum, zeros, pack;
+};
+END
+
+expect "what was padding" "check-structs: 1 structs, 1 lengths of arrays" <<'END'
+struct pici_opts {
+    size_t size;
+    int threads, checksum, zeros, unused, pack, reserved;
 };
 END
 

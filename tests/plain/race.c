@@ -33,6 +33,7 @@ enum { BYTES = 1 << 15, ROUNDS = 300 };
 static struct guard guards[4];
 static uint8_t *src, *base, *decoded;
 static atomic_int stop;
+static atomic_int flips; /* whether what changes is the exponents of all floats at once */
 static int passed, failed;
 
 static void expect(int holds, const char *what, const char *isa)
@@ -43,11 +44,24 @@ static void expect(int holds, const char *what, const char *isa)
         printf("FAIL %s: %s\n", isa, what);
 }
 
+/* Give all floats a new mantissa, and one exponent or many. */
+static void flip(uint8_t *floats, struct rng *rng, int many)
+{
+    for (size_t i = 0; i < BYTES; i += 4) {
+        const uint32_t noise = (uint32_t)rng_next(rng) | 1, one = 0x3f800000u | (noise & 0x7fffff);
+        memcpy(floats + i, many ? &noise : &one, 4);
+    }
+}
+
 /* Random writes of random lengths, most of them short, until told to stop. */
 static void *change(void *unused)
 {
     struct rng rng = {77};
-    while (!atomic_load_explicit(&stop, memory_order_relaxed)) {
+    for (int many = 0; !atomic_load_explicit(&stop, memory_order_relaxed); many = !many) {
+        if (atomic_load_explicit(&flips, memory_order_relaxed)) {
+            flip(src, &rng, many);
+            continue;
+        }
         const size_t at = rng_below(&rng, BYTES), n = rng_below(&rng, 3000), most = BYTES - at;
         switch (rng_below(&rng, 8)) {
         case 0: memset(src + at, 0, n < most ? n : most); break;
@@ -63,9 +77,9 @@ static void *change(void *unused)
 
 static void block(struct rng *rng, const char *isa)
 {
-    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID};
-    const enum pici_dtype t = (enum pici_dtype)(1 + rng_below(rng, 14));
-    const enum pici_format f = formats[rng_below(rng, 5)];
+    static const enum pici_format formats[] = {PICI_AUTO, PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID, PICI_PACKED};
+    const enum pici_format f = formats[rng_below(rng, 6)];
+    const enum pici_dtype t = (enum pici_dtype)(1 + rng_below(rng, f == PICI_PACKED ? 6 : 14));
     const uint64_t n = BYTES / pici_dtype_width(t);
     const int kind = (int)rng_below(rng, 3);
     const size_t bound = kind == 2 ? pici_diff_small_bound(f, t, n) : pici_bound(f, t, n);
@@ -74,6 +88,7 @@ static void block(struct rng *rng, const char *isa)
     size_t len = 0;
     opts.threads = 1 + (int)rng_below(rng, 2);
     opts.checksum = (int)rng_below(rng, 2);
+    opts.pack = rng_below(rng, 2) ? PICI_PACK_NONE : PICI_PACK_PLANES;
     uint8_t *const to = guard_place(&guards[3], cap, GUARD_END, 0);
     const enum pici_status s = kind == 0   ? pici_compress(to, cap, &len, src, n, t, f, &opts)
                                : kind == 1 ? pici_diff(to, cap, &len, base, src, n, t, f, &opts)
@@ -89,6 +104,25 @@ static void block(struct rng *rng, const char *isa)
     else
         (void)pici_apply_small(decoded, n, to, len, NULL);
     expect(guard_intact(&guards[3]), "nothing is written beside a block", isa);
+}
+
+/* Where there is no room for the longest block, runs are packed twice, and may have become longer. */
+static void twice(struct rng *rng, const char *isa)
+{
+    const uint64_t n = BYTES / sizeof(float);
+    static uint8_t calm[BYTES];
+    size_t cap, len;
+    flip(calm, rng, 0);
+    if (pici_compress(decoded, BYTES, &cap, calm, n, PICI_F32, PICI_PACKED, NULL))
+        abort();
+    uint8_t *const to = guard_place(&guards[3], cap, GUARD_END, 0);
+    atomic_store(&flips, 1);
+    for (int i = 0; i < ROUNDS; i++) {
+        const enum pici_status s = pici_compress(to, cap, &len, src, n, PICI_F32, PICI_PACKED, NULL);
+        expect(s ? s == PICI_E_SPACE || s == PICI_E_ARG : len <= cap, "a packed block that is made twice", isa);
+        expect(guard_intact(&guards[3]), "nothing is written beside a packed block", isa);
+    }
+    atomic_store(&flips, 0);
 }
 
 /* The elements that are applied to change too. */
@@ -200,6 +234,7 @@ int main(void)
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
         pici_isa_force(*isa);
         equal_elements(*isa);
+        twice(&rng, (*isa)->name);
         for (int i = 0; i < ROUNDS; i++) {
             block(&rng, (*isa)->name);
             selection(&rng, (*isa)->name);

@@ -47,7 +47,7 @@ enum { FIRST = 3 * 4096 + 5, RANGE = N - 2 * FIRST };
 static void *work(void *arg)
 {
     struct call *c = arg;
-    const struct pici_opts opts = {sizeof opts, c->threads, 1, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+    const struct pici_opts opts = {sizeof opts, c->threads, 1, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     const size_t cap = pici_bound(c->format, PICI_U16, N);
     c->block = allocate(cap);
     c->decoded = allocate(sizeof src);

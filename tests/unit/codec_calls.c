@@ -100,17 +100,17 @@ Test(codec_calls, options)
     static uint8_t out[8192];
     static float back[500];
     static const struct pici_opts wrong[] = {
-        {0, 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
-        {1, 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
-        {offsetof(struct pici_opts, zeros) - 1, 1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
-        {sizeof(struct pici_opts), -1, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
-        {sizeof(struct pici_opts), INT_MIN, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE},
-        {sizeof(struct pici_opts), 1, 2, PICI_ZEROS_EXACT, PICI_PACK_NONE},
-        {sizeof(struct pici_opts), 1, -1, PICI_ZEROS_EXACT, PICI_PACK_NONE},
-        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)2, PICI_PACK_NONE},
-        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)3, PICI_PACK_NONE},
-        {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, (enum pici_pack)2},
-        {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, (enum pici_pack)4},
+        {0, 1, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0},
+        {1, 1, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0},
+        {offsetof(struct pici_opts, zeros) - 1, 1, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0},
+        {sizeof(struct pici_opts), -1, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0},
+        {sizeof(struct pici_opts), INT_MIN, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0},
+        {sizeof(struct pici_opts), 1, 2, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0},
+        {sizeof(struct pici_opts), 1, -1, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0},
+        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)2, 0, PICI_PACK_NONE, 0},
+        {sizeof(struct pici_opts), 1, 0, (enum pici_zeros)3, 0, PICI_PACK_NONE, 0},
+        {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, 0, (enum pici_pack)2, 0},
+        {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, 0, (enum pici_pack)4, 0},
     };
     for (unsigned i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         refuse(PICI_E_ARG, out, sizeof out, src, 500, PICI_F32, PICI_BITMAP, &wrong[i]);
@@ -118,7 +118,7 @@ Test(codec_calls, options)
         cr_expect_eq(pici_decompress_range(back, 0, 500, block, block_len, &wrong[i]), PICI_E_ARG, "%u", i);
         cr_expect_eq(pici_scatter_add(back, 500, block, block_len, &wrong[i]), PICI_E_ARG, "%u", i);
     }
-    const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+    const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     size_t len;
     cr_expect_eq(pici_compress(out, sizeof out, &len, src, 500, PICI_F32, PICI_BITMAP, &many), PICI_OK);
     cr_expect_arr_eq(out, block, block_len);
@@ -130,7 +130,7 @@ Test(codec_calls, options)
  * header, even over an old block. The block's length is enough, with one thread and with several. */
 static void try_capacities(enum pici_dtype dtype, uint64_t n, enum pattern pattern, int threads, size_t step)
 {
-    const struct pici_opts opts = {sizeof opts, threads, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+    const struct pici_opts opts = {sizeof opts, threads, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     struct rig rig;
     struct pici_info info = PICI_INFO_INIT;
     rig_init(&rig, (size_t)n * ref_width(dtype), n);

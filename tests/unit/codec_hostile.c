@@ -349,7 +349,7 @@ Test(codec_hostile, threads_find_every_fault)
         const uint64_t old = ref_get(at, 4);
         ref_put(at, 4, round < 20 ? old + 1 : round < 40 ? 0 : old ^ 0x80);
         for (unsigned i = 0; i < 4; i++) {
-            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
             cr_expect_eq(pici_decompress(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,
                          threads[i]);
             cr_expect_eq(pici_scatter_add(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,
@@ -366,7 +366,7 @@ Test(codec_hostile, threads_find_every_fault)
         const uint64_t old = ref_get(at, 4);
         ref_put(at, 4, round % 2 ? ref_get(at - 4, 4) : N + old);
         for (unsigned i = 0; i < 4; i++) {
-            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+            const struct pici_opts opts = {sizeof opts, threads[i], 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
             cr_expect_eq(pici_decompress(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,
                          threads[i]);
             cr_expect_eq(pici_scatter_add(out, N, block, len, &opts), PICI_E_CORRUPT, "round %d, %d threads", round,

@@ -95,7 +95,7 @@ Test(codec_large, pici_beyond_32_bits)
     if (!src || !block)
         return;
     for (unsigned t = 0; t < 2; t++) {
-        const struct pici_opts opts = {sizeof opts, threads[t], 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+        const struct pici_opts opts = {sizeof opts, threads[t], 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
         size_t len = 0;
         memset(block, 0xee, 48);
         cr_expect_eq(pici_compress(block, (size_t)bytes, &len, src, wide, PICI_U8, PICI_BITMAP, &opts), PICI_OK);
@@ -116,7 +116,7 @@ Test(codec_large, pici_beyond_32_bits)
 Test(codec_large, threads_without_end)
 {
     const uint64_t n = UINT64_C(300) * 64 * 4096 + 100;
-    const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+    const struct pici_opts many = {sizeof many, INT_MAX, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     size_t len, again, cap = pici_bound(PICI_BITMAP, PICI_U8, n);
     uint8_t *src = zeros(n), *one = zeros(cap), *all = zeros(cap);
     cr_assert(src && one && all);
@@ -150,7 +150,7 @@ static void *use_codec(void *context)
 {
     static const enum pici_dtype dtypes[] = {PICI_U8, PICI_BF16, PICI_F8E4M3, PICI_F32, PICI_F64};
     struct on_stack *x = context;
-    const struct pici_opts opts = {sizeof opts, x->threads, 1, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+    const struct pici_opts opts = {sizeof opts, x->threads, 1, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
     for (unsigned d = 0; d < sizeof dtypes / sizeof *dtypes; d++)
         for (int f = PICI_DENSE; f <= PICI_HYBRID + 1; f++) {
             const enum pici_format format = f > PICI_HYBRID ? PICI_AUTO : (enum pici_format)f;
@@ -238,7 +238,7 @@ Test(codec_large, without_memory)
     limit.rlim_cur = 0;
     cr_assert_eq(setrlimit(RLIMIT_AS, &limit), 0);
     for (unsigned t = 0; t < 2; t++) {
-        const struct pici_opts opts = {sizeof opts, threads[t], 1, PICI_ZEROS_EXACT, PICI_PACK_NONE};
+        const struct pici_opts opts = {sizeof opts, threads[t], 1, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0};
         status[t][0] = pici_compress(block, cap, &len, src, N, PICI_U32, PICI_BITMAP, &opts);
         status[t][1] = pici_verify(block, len);
         status[t][2] = pici_decompress(out, N, block, len, &opts);

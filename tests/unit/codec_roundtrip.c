@@ -298,7 +298,7 @@ static void make_auto(struct rig *rig, const void *src, uint64_t n, enum pici_dt
                       const uint8_t *want, size_t want_len, size_t cap)
 {
     for (int threads = 1; threads <= (n > 4 * 4096 ? 3 : 1); threads += 2) {
-        const struct pici_opts opts = {sizeof opts, threads, 0, zeros, PICI_PACK_NONE};
+        const struct pici_opts opts = {sizeof opts, threads, 0, zeros, 0, PICI_PACK_NONE, 0};
         size_t len = 1;
         uint8_t *block = guard_place(&rig->block, cap, GUARD_END, 0);
         const enum pici_status s = pici_compress(block, cap, &len, src, n, dtype, PICI_AUTO, &opts);

@@ -44,7 +44,7 @@ Test(codec_sizes, options_of_a_newer_caller)
     struct {
         struct pici_opts opts;
         unsigned char tail[TAIL];
-    } newer = {{sizeof newer, 1, 1, PICI_ZEROS_BY_VALUE, PICI_PACK_NONE}, {0}};
+    } newer = {{sizeof newer, 1, 1, PICI_ZEROS_BY_VALUE, 0, PICI_PACK_NONE, 0}, {0}};
     cr_expect_eq(with_options(&newer.opts), PICI_OK);
     for (unsigned i = 0; i < TAIL; i++) {
         newer.tail[i] = 1;
@@ -89,6 +89,47 @@ Test(codec_sizes, options_of_an_older_caller)
     cr_expect(len == exact_len && memcmp(old, exact, len) == 0, "its default is not exact");
     src[1] = 0;
     rig_free(&rig);
+}
+
+/* A caller of 0.2, whose struct ends with `zeros` and four bytes of padding with any bits. */
+Test(codec_sizes, options_with_padding)
+{
+    static uint8_t out[2][sizeof block], usual[2][sizeof block];
+    static float rough[N];
+    const enum pici_format formats[] = {PICI_HYBRID, PICI_AUTO};
+    struct {
+        size_t size;
+        int threads, checksum;
+        enum pici_zeros zeros;
+        unsigned char padding[4];
+    } old = {24, 1, 0, PICI_ZEROS_EXACT, {0}};
+    for (unsigned i = 0; i < N; i++) /* which are packed, if that is asked for */
+        rough[i] = 1 + (float)i / N;
+    for (unsigned v = 0; v < 256; v++)
+        for (unsigned f = 0; f < 2; f++) {
+            size_t len, expected;
+            memset(old.padding, v == 255 ? 255 : 0, sizeof old.padding);
+            old.padding[0] = (unsigned char)v;
+            cr_assert_eq(with_options((void *)&old), PICI_OK, "padding %u", v);
+            cr_assert_eq(pici_compress(out[f], sizeof *out, &len, rough, N, PICI_F32, formats[f], (void *)&old),
+                         PICI_OK);
+            cr_assert_eq(pici_compress(usual[f], sizeof *usual, &expected, rough, N, PICI_F32, formats[f], NULL),
+                         PICI_OK);
+            cr_assert(len == expected && memcmp(out[f], usual[f], len) == 0, "padding %u is an option", v);
+        }
+    const struct pici_opts packs = {sizeof packs, 1, 0, PICI_ZEROS_EXACT, -1, PICI_PACK_PLANES, 0};
+    size_t len, packed;
+    cr_expect_eq(pici_compress(usual[0], sizeof *usual, &len, rough, N, PICI_F32, PICI_HYBRID, NULL), PICI_OK);
+    cr_expect_eq(pici_compress(out[0], sizeof *out, &packed, rough, N, PICI_F32, PICI_HYBRID, &packs), PICI_OK);
+    cr_expect_lt(packed, len, "packing is no shorter: the test tells nothing");
+}
+
+/* The place that is left at the end for an option of a later version. */
+Test(codec_sizes, options_reserved)
+{
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.reserved = 1;
+    cr_expect_eq(with_options(&opts), PICI_E_UNSUPPORTED);
 }
 
 /* ---- structs that are written ---- */

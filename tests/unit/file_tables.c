@@ -266,6 +266,26 @@ Test(file_tables, wrong_version)
     pici_writer_close(w);
 }
 
+/* Readers of version 1 cannot read packed chunks. */
+Test(file_tables, packed_in_an_old_version)
+{
+    const enum pici_pack packs[] = {PICI_PACK_NONE, PICI_PACK_PLANES, PICI_PACK_FAST};
+    for (unsigned i = 0; i < 12; i++) {
+        struct pici_writer_opts opts = PICI_WRITER_OPTS_INIT;
+        struct sink k = {0};
+        struct pici_writer *w;
+        opts.version = i / 6 + 1;
+        opts.format = i / 3 % 2 ? PICI_PACKED : PICI_AUTO;
+        opts.pack = packs[i % 3];
+        const int refused = opts.version == 1 && (opts.pack || opts.format == PICI_PACKED);
+        cr_expect_eq(pici_writer_open(&w, sink_write, &k, NULL, 0, &opts), refused ? PICI_E_ARG : PICI_OK);
+        if (refused)
+            cr_expect_not_null(strstr(pici_writer_error(w), "version 2"));
+        pici_writer_close(w);
+        sink_free(&k);
+    }
+}
+
 /* ---- compressed bodies ---- */
 
 Test(file_tables, there_and_back)
