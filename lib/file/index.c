@@ -513,8 +513,11 @@ enum pici_status pici_index_body(struct pici_index *index, size_t tensor, const 
     struct pici_body *kept = index->bodies;
     while (kept < index->bodies + BODIES_KEPT && kept->table != (size_t)entry->table + 1)
         kept++;
-    if (kept == index->bodies + BODIES_KEPT) { /* the oldest is given up */
-        index->newest = (index->newest + 1) % BODIES_KEPT;
+    if (kept == index->bodies + BODIES_KEPT) {
+        /* Tables in the order of the file take one place after another. Who goes back may come again: the last table is
+         * kept, and the oldest is given up. */
+        if ((size_t)entry->table + 1 < index->bodies[index->newest].table)
+            index->newest = (index->newest + 1) % BODIES_KEPT;
         kept = &index->bodies[index->newest];
         status = table_content(&kept->bytes, index->bytes.data + table->entry);
         kept->table = status ? 0 : (size_t)entry->table + 1;
@@ -610,6 +613,7 @@ enum pici_status pici_index_load(struct pici_index *index, uint64_t index_offset
             previous = offset;
         }
     }
+    index->bodies[index->newest].table = 0; /* its place is for the first that is asked for */
     *broken_rule = "index";
     return position == size && index->count == count ? PICI_OK : PICI_E_CORRUPT;
 }
