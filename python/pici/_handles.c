@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "_handles.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include "_functions.h"
 
 static const char *const NAMES[] = {
@@ -13,6 +16,9 @@ struct held {
     void *made;     /* NULL: closed */
     PyObject *kept; /* a list of what it uses; or NULL */
     int users;      /* open handles that use this one */
+    bool busy;      /* a thread is in a call on it, without the GIL */
+    bool stop;      /* another thread closed it meanwhile: the one in the call is to free it */
+    pid_t pid;      /* of the process that made it */
 };
 
 /* What a handle has; NULL, if an object is none. */
@@ -36,6 +42,13 @@ static void free_made(enum handle kind, void *made)
     }
 }
 
+/* Whether a process that was forked has a copy of what its parent goes on with: a file that is being written, which the
+ * copy is not to remove, and a writer, whose threads the copy does not have. */
+static bool is_of_parent(const struct held *h)
+{
+    return (h->kind == WRITER || h->kind == OUTFILE) && h->pid != getpid();
+}
+
 /* Free what is held, and then drop what it used. An exception that is set stays. */
 static void shut(struct held *h)
 {
@@ -43,15 +56,18 @@ static void shut(struct held *h)
     PyObject *kept = h->kept;
     h->made = NULL;
     h->kept = NULL;
-    if (made) {
+    if (made && !is_of_parent(h)) {
         PyThreadState *state = PyEval_SaveThread();
         free_made(h->kind, made);
         PyEval_RestoreThread(state);
     }
     for (Py_ssize_t i = 0; kept && i < PyList_Size(kept); i++) {
         struct held *used = held_of(PyList_GetItem(kept, i));
-        if (used)
-            used->users--;
+        if (!used)
+            continue;
+        used->users--;
+        if (h->stop && used->kind == OUTFILE)
+            shut(used); /* of a writer that was given up during a call */
     }
     Py_DecRef(kept);
 }
@@ -79,7 +95,7 @@ PyObject *pici_py_handle(enum handle kind, void *made, PyObject *kept)
 {
     struct held *h = PyMem_Malloc(sizeof *h);
     if (h)
-        *h = (struct held){.kind = kind, .made = made};
+        *h = (struct held){.kind = kind, .made = made, .pid = getpid()};
     PyObject *capsule = h ? PyCapsule_New(h, NAMES[kind], drop) : PyErr_NoMemory();
     if (!capsule) {
         free_made(kind, made);
@@ -98,7 +114,7 @@ bool pici_py_is_handle(enum handle kind, PyObject *o)
     return PyCapsule_IsValid(o, NAMES[kind]);
 }
 
-/* What is in a handle that is open. */
+/* What is in a handle that is open, and that no thread is in a call on. */
 static struct held *opened(enum handle kind, PyObject *o)
 {
     if (!pici_py_is_handle(kind, o)) {
@@ -106,8 +122,12 @@ static struct held *opened(enum handle kind, PyObject *o)
         return NULL;
     }
     struct held *h = PyCapsule_GetPointer(o, NAMES[kind]);
-    if (!h->made) {
+    if (!h->made || h->stop) {
         PyErr_Format(PyExc_ValueError, "the %s is closed", NAMES[kind]);
+        return NULL;
+    }
+    if (h->busy) {
+        PyErr_Format(PyExc_ValueError, "another thread is in a call on the %s", NAMES[kind]);
         return NULL;
     }
     return h;
@@ -117,6 +137,24 @@ void *pici_py_handled(enum handle kind, PyObject *o)
 {
     struct held *h = opened(kind, o);
     return h ? h->made : NULL;
+}
+
+void *pici_py_handle_enter(enum handle kind, PyObject *o)
+{
+    struct held *h = opened(kind, o);
+    if (!h)
+        return NULL;
+    h->busy = true;
+    return h->made;
+}
+
+PyObject *pici_py_handle_leave(PyObject *o, PyObject *result)
+{
+    struct held *h = held_of(o);
+    h->busy = false;
+    if (h->stop)
+        shut(h);
+    return result;
 }
 
 bool pici_py_handle_keep(enum handle kind, PyObject *o, PyObject *kept)
@@ -143,8 +181,9 @@ void *pici_py_handle_take(enum handle kind, PyObject *o)
     return made;
 }
 
-/* close(handle) -> None. Frees what it has: a reader, a writer, a file that is then not made, a state, a row of deltas
- * or a log. Does nothing if it is closed. No other thread may use it. */
+/* close(handle) -> whether it is closed now. Frees what it has: a reader, a writer, a file that is then not made, a
+ * state, a row of deltas or a log. Does nothing if it is closed. If another thread is in a call on it, that one frees
+ * it, and the file that a writer writes, at the end of the call. */
 static PyObject *close_handle(PyObject *self, PyObject *o)
 {
     (void)self;
@@ -153,8 +192,11 @@ static PyObject *close_handle(PyObject *self, PyObject *o)
         return PyErr_Format(PyExc_TypeError, "%R is no handle", o);
     if (!is_free(h))
         return NULL;
-    shut(h);
-    return Py_BuildValue("");
+    if (h->busy)
+        h->stop = true;
+    else
+        shut(h);
+    return PyBool_FromLong(!h->busy);
 }
 
 PyMethodDef pici_py_handle_functions[] = {

@@ -17,8 +17,14 @@ PyObject *pici_py_handle(enum handle, void *made, PyObject *kept);
 /* Whether an object is a handle of this kind. */
 bool pici_py_is_handle(enum handle, PyObject *);
 
-/* What a handle has. On NULL an exception is set: it is closed, or no handle of this kind. */
+/* What a handle has. On NULL an exception is set: it is closed, a thread is in a call on it, or it is of no such
+ * kind. */
 void *pici_py_handled(enum handle, PyObject *);
+
+/* The same, for a call during which the GIL is released: until it leaves the handle, no other is made, and what the
+ * handle has is not freed. Leaving returns the result that is given, as the last act of a function. */
+void *pici_py_handle_enter(enum handle, PyObject *);
+PyObject *pici_py_handle_leave(PyObject *, PyObject *result);
 
 /* A handle uses one more object. On false an exception is set. */
 bool pici_py_handle_keep(enum handle, PyObject *, PyObject *kept);

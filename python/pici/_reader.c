@@ -140,7 +140,7 @@ static bool append_names(PyObject *names, struct pici_reader *r, uint64_t i, uin
 static PyObject *reader_names(PyObject *self, PyObject *o)
 {
     (void)self;
-    struct pici_reader *r = pici_py_handled(READER, o);
+    struct pici_reader *r = pici_py_handle_enter(READER, o);
     uint64_t tensors = 0, views = 0, at = 0;
     if (!r)
         return NULL;
@@ -149,10 +149,11 @@ static PyObject *reader_names(PyObject *self, PyObject *o)
     bool ok = names != NULL;
     for (uint64_t i = 0; ok && i < tensors; i++) /* the descriptions are in memory */
         ok = append_names(names, r, i, views, &at, &s);
-    if (ok)
-        return names;
-    Py_DecRef(names);
-    return s ? failed(r, s, 0) : NULL;
+    if (!ok) {
+        Py_DecRef(names);
+        names = s ? failed(r, s, 0) : NULL;
+    }
+    return pici_py_handle_leave(o, names);
 }
 
 /* ---- one tensor */
@@ -242,15 +243,15 @@ static PyObject *reader_find(PyObject *self, PyObject *args)
     PyObject *o, *name;
     if (!PyArg_ParseTuple(args, "OU", &o, &name))
         return NULL;
-    struct pici_reader *r = pici_py_handled(READER, o);
-    PyObject *key = r ? PyUnicode_AsEncodedString(name, "utf-8", "surrogateescape") : NULL;
-    if (!key && r && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
+    PyObject *key = pici_py_handled(READER, o) ? PyUnicode_AsEncodedString(name, "utf-8", "surrogateescape") : NULL;
+    if (!key && PyErr_ExceptionMatches(PyExc_UnicodeEncodeError)) {
         PyErr_Clear(); /* no name in a file has such a character */
         return Py_BuildValue("");
     }
     char *p;
     Py_ssize_t n;
-    if (!key || PyBytes_AsStringAndSize(key, &p, &n)) {
+    struct pici_reader *r = key && !PyBytes_AsStringAndSize(key, &p, &n) ? pici_py_handle_enter(READER, o) : NULL;
+    if (!r) {
         Py_DecRef(key);
         return NULL;
     }
@@ -260,9 +261,7 @@ static PyObject *reader_find(PyObject *self, PyObject *args)
     const int code = errno;
     PyEval_RestoreThread(state);
     Py_DecRef(key);
-    if (s == PICI_E_ARG)
-        return Py_BuildValue("");
-    return s ? failed(r, s, code) : found_as(&f);
+    return pici_py_handle_leave(o, s == PICI_E_ARG ? Py_BuildValue("") : s ? failed(r, s, code) : found_as(&f));
 }
 
 /* reader_attrs(reader, index) -> the attributes of a tensor, or of the file (None), by key; or Failed. */
@@ -274,7 +273,7 @@ static PyObject *reader_attrs(PyObject *self, PyObject *args)
     uint32_t n = 0;
     if (!PyArg_ParseTuple(args, "OO", &o, &index) || (index != Py_None && !pici_py_u64(index, &i)))
         return NULL;
-    struct pici_reader *r = pici_py_handled(READER, o);
+    struct pici_reader *r = pici_py_handle_enter(READER, o);
     if (!r)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
@@ -292,10 +291,11 @@ static PyObject *reader_attrs(PyObject *self, PyObject *args)
         Py_DecRef(key);
         Py_DecRef(value);
     }
-    if (ok)
-        return found;
-    Py_DecRef(found);
-    return s ? failed(r, s, code) : NULL;
+    if (!ok) {
+        Py_DecRef(found);
+        found = s ? failed(r, s, code) : NULL;
+    }
+    return pici_py_handle_leave(o, found);
 }
 
 /* reader_read(reader, index, first, count, out) -> None, or Failed. out: an array as long as these elements. */
@@ -317,19 +317,21 @@ static PyObject *reader_read(PyObject *self, PyObject *args)
     const size_t width = lib.dtype_width(t.dtype);
     if (out.bytes % width || out.bytes / width != n)
         return PyErr_Format(PyExc_ValueError, "%zu bytes are not the elements that are read", out.bytes);
+    if (!pici_py_handle_enter(READER, o))
+        return NULL;
     PyThreadState *state = PyEval_SaveThread();
     errno = 0;
     s = lib.reader_read_range(r, index, first, n, out.p);
     const int code = errno;
     PyEval_RestoreThread(state);
-    return s ? failed(r, s, code) : Py_BuildValue("");
+    return pici_py_handle_leave(o, s ? failed(r, s, code) : Py_BuildValue(""));
 }
 
 /* reader_verify(reader) -> None, or Failed. */
 static PyObject *reader_verify(PyObject *self, PyObject *o)
 {
     (void)self;
-    struct pici_reader *r = pici_py_handled(READER, o);
+    struct pici_reader *r = pici_py_handle_enter(READER, o);
     if (!r)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
@@ -337,7 +339,7 @@ static PyObject *reader_verify(PyObject *self, PyObject *o)
     const enum pici_status s = lib.reader_verify(r);
     const int code = errno;
     PyEval_RestoreThread(state);
-    return s ? failed(r, s, code) : Py_BuildValue("");
+    return pici_py_handle_leave(o, s ? failed(r, s, code) : Py_BuildValue(""));
 }
 
 /* view_copy(view, stored, stored_first, first, count, out) -> a status. view: the first member of a View; stored: an

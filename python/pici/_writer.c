@@ -33,13 +33,13 @@ static PyObject *outfile_write(PyObject *self, PyObject *args)
     struct memory data;
     if (!PyArg_ParseTuple(args, "OO", &o, &data_object) || !pici_py_find(&data, data_object, false))
         return NULL;
-    struct pici_outfile *out = pici_py_handled(OUTFILE, o);
+    struct pici_outfile *out = pici_py_handle_enter(OUTFILE, o);
     if (!out)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     const int code = data.bytes ? lib.outfile_write(out, data.p, data.bytes) : 0;
     PyEval_RestoreThread(state);
-    return PyLong_FromLong(code);
+    return pici_py_handle_leave(o, PyLong_FromLong(code));
 }
 
 /* outfile_commit(out) -> None, or Failed; out is closed. */
@@ -110,10 +110,14 @@ static PyObject *writer_tensor(PyObject *self, PyObject *args)
     uint64_t dims[PICI_RANK_MAX];
     if (!PyArg_ParseTuple(args, "Oy#iOO", &o, &name, &name_len, &dtype, &shape, &given))
         return NULL;
-    struct pici_writer *w = pici_py_handled(WRITER, o);
-    const Py_ssize_t rank = w ? pici_py_numbers(dims, PICI_RANK_MAX, shape) : -1;
+    const Py_ssize_t rank = pici_py_numbers(dims, PICI_RANK_MAX, shape);
     if (rank < 0 || !pici_py_attrs(&attrs, given))
         return NULL;
+    struct pici_writer *w = pici_py_handle_enter(WRITER, o);
+    if (!w) {
+        PyMem_Free(attrs.list);
+        return NULL;
+    }
     struct pici_tensor t = PICI_TENSOR_INIT;
     t.name = name;
     t.name_len = (size_t)name_len;
@@ -128,7 +132,7 @@ static PyObject *writer_tensor(PyObject *self, PyObject *args)
     const int code = errno;
     PyEval_RestoreThread(state);
     PyMem_Free(attrs.list);
-    return s ? failed(w, s, code) : Py_BuildValue("");
+    return pici_py_handle_leave(o, s ? failed(w, s, code) : Py_BuildValue(""));
 }
 
 /* writer_data(writer, elements) -> None, or Failed. */
@@ -139,7 +143,7 @@ static PyObject *writer_data(PyObject *self, PyObject *args)
     struct memory data;
     if (!PyArg_ParseTuple(args, "OO", &o, &elements) || !pici_py_find(&data, elements, false))
         return NULL;
-    struct pici_writer *w = pici_py_handled(WRITER, o);
+    struct pici_writer *w = pici_py_handle_enter(WRITER, o);
     if (!w)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
@@ -147,14 +151,14 @@ static PyObject *writer_data(PyObject *self, PyObject *args)
     const enum pici_status s = lib.writer_data(w, data.p, data.bytes);
     const int code = errno;
     PyEval_RestoreThread(state);
-    return s ? failed(w, s, code) : Py_BuildValue("");
+    return pici_py_handle_leave(o, s ? failed(w, s, code) : Py_BuildValue(""));
 }
 
 /* writer_finish(writer) -> None, or Failed. */
 static PyObject *writer_finish(PyObject *self, PyObject *o)
 {
     (void)self;
-    struct pici_writer *w = pici_py_handled(WRITER, o);
+    struct pici_writer *w = pici_py_handle_enter(WRITER, o);
     if (!w)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
@@ -162,7 +166,7 @@ static PyObject *writer_finish(PyObject *self, PyObject *o)
     const enum pici_status s = lib.writer_finish(w);
     const int code = errno;
     PyEval_RestoreThread(state);
-    return s ? failed(w, s, code) : Py_BuildValue("");
+    return pici_py_handle_leave(o, s ? failed(w, s, code) : Py_BuildValue(""));
 }
 
 PyMethodDef pici_py_writer_functions[] = {

@@ -496,9 +496,9 @@ def _attributes(attrs: Optional[Mapping[str, bytes]]) -> _codec.Attrs:
 
 
 def _abandon(writer: _codec.Writer, out: Union[_codec.OutFile, Sink]) -> None:
-    """Free a writer, which may call its sink until then, and remove its file."""
-    _codec.close(writer)
-    if not isinstance(out, Sink):
+    """Free a writer, which may call its sink until then, and remove its file. At the end of the program another thread
+    may still be in a call on it, which uses both."""
+    if _codec.close(writer) and not isinstance(out, Sink):
         _codec.close(out)
 
 

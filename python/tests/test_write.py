@@ -2,6 +2,8 @@
 """Files that are written tensor by tensor: what is refused, and what a failure leaves."""
 import errno
 import os
+import subprocess
+import sys
 
 import numpy as np
 
@@ -79,6 +81,72 @@ class Writing(Files):
         self.assertRaisesRegex(ValueError, "closed", w.add, "y", x)
         w.close()
         w.abort()
+
+    def ended(self, program):
+        """Run a program in a process of its own, with the path as its argument."""
+        return subprocess.run(
+            [sys.executable, "-c", program, str(self.path)], capture_output=True, text=True, timeout=60
+        )
+
+    def test_end_of_the_program(self):
+        """While a daemon thread is in a call on the writer."""
+        for threads in (1, 2):
+            done = self.ended(
+                "import atexit, numpy, sys, threading, time\n"
+                "atexit.register(time.sleep, 0.5)\n"  # the last of these, in which the thread ends its call
+                "import pici\n"
+                f"w = pici.create(sys.argv[1], threads={threads})\n"
+                "w.begin('a', [1 << 40], 'f32')\n"
+                "big = numpy.random.default_rng(1).random(1 << 22, numpy.float32)\n"
+                "def work():\n"
+                "    while True:\n"
+                "        w.append(big)\n"
+                "threading.Thread(target=work, daemon=True).start()\n"
+                "time.sleep(0.3)\n"
+            )
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(os.listdir(self.dir), [])
+
+    def test_closed_during_a_call(self):
+        """By another thread, past the lock: the call ends, and frees the writer at its end. Others are refused."""
+        said = ["opened"]  # nothing is done by then
+
+        class Slow:
+            def write(self, data):
+                if not said:
+                    said.append(pici._codec.close(handle))
+                    for call in (pici._codec.writer_finish, lambda w: pici._codec.writer_data(w, b"")):
+                        try:
+                            call(handle)
+                        except ValueError as e:
+                            said.append(str(e))
+                return len(data)
+
+        sink = pici._streams.Sink(Slow())
+        handle = pici._codec.writer_open(sink, (), 0, 1, 0, 1 << 10, 0, 0)
+        said.clear()
+        self.assertIsNone(pici._codec.writer_tensor(handle, b"x", 1, (1 << 16,), ()))
+        pici._codec.writer_data(handle, np.random.default_rng(1).random(1 << 15).astype(np.float32))
+        self.assertEqual(said, [False] + ["the pici.writer is closed"] * 2)
+        self.assertRaisesRegex(ValueError, "closed", pici._codec.writer_data, handle, b"")
+        self.assertTrue(pici._codec.close(handle))
+
+    def test_forked(self):
+        """The copy of a writer in a forked process leaves the file alone, at its end and before."""
+        for last in ("sys.exit(0)", "del w; os._exit(0)", "w.abort(); os._exit(0)"):
+            done = self.ended(
+                "import numpy, os, pici, sys\n"
+                "w = pici.create(sys.argv[1], overwrite=True, threads=2)\n"
+                "w.add('a', numpy.ones(1 << 22))\n"
+                "child = os.fork()\n"
+                f"if not child: {last}\n"
+                "assert os.waitpid(child, 0)[1] == 0\n"
+                "w.close()\n"
+            )
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+            with pici.open(self.path) as f:
+                self.assertEqual(f["a"].size, 1 << 22)
+        self.assertEqual(os.listdir(self.dir), ["x.pici"])
 
     def test_existing(self):
         self.path.write_bytes(b"precious")
