@@ -2,6 +2,8 @@
  *
  * Making communicators. */
 #include <dlfcn.h>
+#include <limits.h>
+#include <unistd.h>
 
 #include "_comm.h"
 #include "_functions.h"
@@ -46,8 +48,22 @@ static PyObject *comm_threads(PyObject *self, PyObject *args)
     return list;
 }
 
+/* Close the descriptors in a tuple, but for that of a rank itself. An exception that is set stays. */
+static void close_all(PyObject *fds, int rank)
+{
+    PyObject *type, *value, *trace;
+    PyErr_Fetch(&type, &value, &trace);
+    for (Py_ssize_t i = 0; i < PyTuple_Size(fds); i++) {
+        const long fd = PyLong_AsLong(PyTuple_GetItem(fds, i));
+        PyErr_Clear();
+        if (i != rank && fd >= 0 && fd <= INT_MAX)
+            (void)close((int)fd);
+    }
+    PyErr_Restore(type, value, trace);
+}
+
 /* comm_sockets(fds, rank) -> (driver, rank, ranks), or Failed. fds: a tuple of descriptors, which belong to the
- * communicator then; they are closed if this fails, but for bad arguments. */
+ * communicator then; they are closed if this fails. */
 static PyObject *comm_sockets(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -59,8 +75,9 @@ static PyObject *comm_sockets(PyObject *self, PyObject *args)
     const Py_ssize_t ranks = PyTuple_Size(given);
     int *fds = PyMem_Malloc(((size_t)ranks + 1) * sizeof *fds);
     if (!fds)
-        return PyErr_NoMemory();
-    if (!pici_py_ints(fds, given)) {
+        PyErr_NoMemory();
+    if (!fds || !pici_py_ints(fds, given)) {
+        close_all(given, rank);
         PyMem_Free(fds);
         return NULL;
     }
@@ -98,7 +115,7 @@ static void *function_of(void *library, const char *name)
     (void)dlerror();
     void *p = dlsym(library, name);
     if (!p)
-        PyErr_SetString(PyExc_ImportError, dlerror());
+        PyErr_Format(PyExc_ImportError, "%s", dlerror());
     return p;
 }
 
@@ -110,10 +127,8 @@ static PyObject *library(PyObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "y", &path))
         return NULL;
     void *p = dlopen(path, RTLD_NOW);
-    if (!p) {
-        PyErr_SetString(PyExc_OSError, dlerror());
-        return NULL;
-    }
+    if (!p)
+        return PyErr_Format(PyExc_OSError, "%s", dlerror());
     return PyCapsule_New(p, "pici.library", NULL);
 }
 

@@ -146,9 +146,11 @@ class Comm(Gathers):
         for r, s in enumerate(sockets):
             if r != rank and not isinstance(s, (int, socket.socket)):
                 raise TypeError(f"fds[{r}] is {s!r}: pass a socket, or its file descriptor")
+            if isinstance(s, int):
+                whole(f"fds[{r}]", s, -(2**31), 2**31 - 1)
             if type(s).__module__ == "ssl":
                 raise TypeError(f"fds[{r}] is an SSLSocket, whose encryption would be bypassed: pass a plain socket")
-        numbers = [s if isinstance(s, int) else -1 if s is None else s.detach() for s in sockets]
+        numbers = [s if isinstance(s, int) else s.detach() if isinstance(s, socket.socket) else -1 for s in sockets]
         return cls._of(_interruptible(lambda: _transports.over_sockets(numbers, rank)), "sockets")
 
     @classmethod

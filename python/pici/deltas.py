@@ -112,7 +112,8 @@ class Held:
         self.handle = got(_codec.state_new(b"the arrays", SAFETENSORS, head))
         for name in order:
             x, d = taken[name]
-            got(_codec.state_add(self.handle, name.encode(), _WORDS[d].encode(), d.code, x.shape, x))
+            octets = x.reshape(-1).view(np.uint8)  # in the file's byte order, which may not be the host's
+            got(_codec.state_add(self.handle, name.encode(), _WORDS[d].encode(), d.code, x.shape, octets))
             self._kept.append(x)
 
     def write(self, room: Storage) -> int:
@@ -283,6 +284,7 @@ class Row:
 
     def __init__(self, deltas: tuple[Path, ...], threads: int) -> None:
         self._readers: list[_codec.Reader] = []
+        self._sources: list[Source] = []
         if not deltas:
             raise TypeError("there is no delta: pass the paths of one or several, in order")
         self.handle = got(_codec.deltas_new())
@@ -297,15 +299,28 @@ class Row:
         kept = 200 if most == resource.RLIM_INFINITY else min(200, most // 4)
         for i, path in enumerate(deltas):
             source = Source(path if i < kept else cast(BinaryIO, _Resting(path)))
+            self._sources.append(source)
             name = os.fsdecode(path)
             reader = source.open(threads)
+            self._reraise(reader)
             if isinstance(reader, _codec.Failed):
                 code = reader.code if reader.status == IoError.status else 0
                 raise make(reader.status, os.strerror(code) if code else reader.words, code=code, path=name)
             self._readers.append(reader)
-            got(_codec.deltas_add(self.handle, reader, os.fsencode(name)), name)
+            self._got(_codec.deltas_add(self.handle, reader, os.fsencode(name)), name)
         #: the state type and the dtype of the base, and the bytes of the result
-        self.type, self._dtype, self.bytes = got(_codec.deltas_info(self.handle, self._readers[-1]))
+        self.type, self._dtype, self.bytes = self._got(_codec.deltas_info(self.handle, self._readers[-1]))
+
+    def _reraise(self, result: Any) -> None:
+        """Raise the exception for which a call failed, if that was one in a callback."""
+        if isinstance(result, _codec.Failed) and result.status == IoError.status:
+            for source in self._sources:
+                source.reraise()
+
+    def _got(self, result: Union[Result, _codec.Failed], path: str = "") -> Result:
+        """The result of a call that may read the deltas, unless it failed."""
+        self._reraise(result)
+        return got(result, path)
 
     def close(self) -> None:
         _codec.close(self.handle)
@@ -324,13 +339,19 @@ class Row:
         return Held(state, self._dtype, self.type)
 
     def to_file(self, out: Out, base: Held, threads: int) -> None:
-        got(_codec.apply_deltas(out.handle, base.handle, self.handle, threads), out.path)
+        self._got(_codec.apply_deltas(out.handle, base.handle, self.handle, threads), out.path)
 
     def to_memory(self, base: Held, threads: int, most: Optional[int]) -> Storage:
         """The bytes of the result. most: LimitError if there are more; None: no limit."""
         whole = _arrays.empty(BYTES, self.bytes, most, threads)
-        got(_codec.apply_deltas(whole, base.handle, self.handle, threads))
+        self._got(_codec.apply_deltas(whole, base.handle, self.handle, threads))
         return whole
+
+    def is_result(self, state: Held) -> bool:
+        """Whether a state is the result already; not, if that cannot be told."""
+        done = _codec.deltas_is_result(self.handle, state.handle)
+        self._reraise(done)
+        return done is True
 
 
 def apply_files(
@@ -354,7 +375,7 @@ def apply_files(
         try:
             row.to_file(file, old, n)
         except ArgumentError:
-            if out is None and _codec.deltas_is_result(row.handle, old.handle) is True:
+            if out is None and row.is_result(old):
                 return
             raise
         file.commit()

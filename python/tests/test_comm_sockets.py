@@ -109,12 +109,25 @@ class Pairs(unittest.TestCase):
                 (ValueError, "ranks is 0", ([], 0)),
             ):
                 self.assertRaisesRegex(error, words, pici.Comm.sockets, *arguments)
+            for wrong, rank in (([a, None, 2**40], 1), ([a, 2**40, None], 1), ([a, None, -(2**40)], 1)):
+                self.assertRaisesRegex(ValueError, r"fds\[\d\] is -?1\d+, not", pici.Comm.sockets, wrong, rank)
+            self.assertNotEqual(a.fileno(), -1)
             wrapped = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             wrapped.check_hostname = False
             with wrapped.wrap_socket(a, do_handshake_on_connect=False) as tls:
                 self.assertRaisesRegex(TypeError, "SSLSocket", pici.Comm.sockets, [tls, None], 1)
                 self.assertNotEqual(tls.fileno(), -1)
             self.assertNotEqual(b.fileno(), -1)
+
+    def test_not_made(self):
+        """What the module refuses is closed, but for this rank's own."""
+        a, b = socket.socketpair()
+        c, d = socket.socketpair()
+        with b, c, d:
+            number = a.detach()
+            self.assertRaises(OverflowError, pici._codec.comm_sockets, (number, c.fileno(), 2**40), 1)
+            self.assertRaises(OSError, os.fstat, number)
+            os.fstat(c.fileno())
 
     def test_failures(self):
         """No stream socket, which stays the caller's; and a peer that says nothing. Sockets are closed."""

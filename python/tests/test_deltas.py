@@ -9,12 +9,13 @@ import subprocess
 import tempfile
 import threading
 import unittest
+import unittest.mock
 from pathlib import Path
 
 import numpy as np
 
 import pici
-from pici import _dlpack, _dtypes, folders
+from pici import _dlpack, _dtypes, deltas, folders
 
 
 def weights(step, dtype=np.float16):
@@ -94,8 +95,43 @@ class ManyDeltas(Deltas):
         finally:
             resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
+    def test_exceptions_of_callbacks(self):
+        """What the handler of a signal raises while a delta is read, by a callback: at any of its reads."""
+        old, new = ({"w": np.full(900, step, np.float32)} for step in (1, 2))
+        pici.save_delta(self.delta, old, new)
+        real, reads = deltas._Resting.read, []
+        stop = 0
+
+        def read(self, n):
+            reads.append(n)
+            if len(reads) == stop:
+                raise KeyboardInterrupt
+            return real(self, n)
+
+        with unittest.mock.patch.object(resource, "getrlimit", lambda _: (0, 0)):
+            with unittest.mock.patch.object(deltas._Resting, "read", read):
+                pici.load_delta(old, self.delta)
+                most = len(reads)
+                self.assertLess(3, most)
+                for stop in range(1, most + 1):
+                    reads.clear()
+                    self.assertRaises(KeyboardInterrupt, pici.load_delta, old, self.delta)
+            with unittest.mock.patch.object(deltas._Resting, "read", lambda self, n: b""):
+                self.assertRaisesRegex(EOFError, "shorter", pici.load_delta, old, self.delta)
+
 
 class Dicts(Deltas):
+    def test_little_endian_arrays(self):
+        """A state has arrays in the byte order of the file, whatever the host's is."""
+        x = np.arange(6, dtype=np.float32).reshape(2, 3)
+        other = x.dtype.newbyteorder()
+        of_file = x.astype(other)
+        with unittest.mock.patch.object(deltas, "_taken", lambda name, _: (of_file, _dtypes.named("f32"))):
+            with deltas.Held({"x": x}) as held:
+                room = np.zeros(held.file_bytes(), np.uint8)
+                self.assertEqual(held.write(room), room.size)
+        self.assertEqual(room[-x.nbytes :].tobytes(), of_file.tobytes())
+
     def test_there(self):
         for small in (None, True, False):
             for threads in (1, 2):
