@@ -7,21 +7,19 @@ import functools
 import math
 from collections.abc import Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, TypedDict, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Optional, TypedDict, TypeVar, Union, overload
 
 from . import _buffers, _codec, _values
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._codec import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, FORMATS, OPS, REDUCE_SCATTER, ZEROS
 from ._dtypes import BOOL, DTypeLike
-from ._kwargs import Zeros, only
+from ._kwargs import Unpack, Zeros, no_pickle, only, showing
 from ._libraries import ALGORITHMS, ALIASES
 from ._values import ValuesLike
 from .errors import BrokenError, BusyError, Error, TimedOutError, UnsupportedError, make
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from ._codec import CollOpts
 
 Op = Literal["sum", "avg", "min", "max"]
@@ -197,7 +195,8 @@ def taken(call: str, known: Any, options: Any) -> Taken:
         return _NONE
     only(call, known, options)
     get = options.get
-    algorithm, native = get("algorithm"), get("native", get("vendor"))
+    algorithm, native = get("algorithm"), get("native")
+    native = get("vendor") if native is None else native
     opts = options_of(
         algorithm,
         get("format"),
@@ -249,6 +248,9 @@ class Request:
         """What the call did, once it is done."""
         return stats_of(self._flight, True)
 
+    def __reduce__(self) -> NoReturn:
+        no_pickle(self, "wait for it where it was started")
+
     def __repr__(self) -> str:
         return f"<pici.Request of {self._comm!r}, {'done' if self.done else 'in flight'}>"
 
@@ -280,10 +282,12 @@ class Calls:
     def all_reduce(self, send: Any, recv: Array, op: Op = ..., **options: Unpack[Calling]) -> Array:
         ...
 
+    @showing(Calling)
     def all_reduce(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Calling]) -> Any:
         """The sum (or another op) of the arrays of all ranks, on all ranks. The result has the shape of send."""
         return self._call(ALL_REDUCE, send, recv, op, taken("all_reduce", Calling, options))
 
+    @showing(Starting)
     def all_reduce_start(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Starting]) -> Request:
         """all_reduce(), nonblocking: returns at once."""
         return self._start(ALL_REDUCE, send, recv, op, taken("all_reduce_start", Starting, options))
@@ -300,11 +304,13 @@ class Calls:
     def reduce_scatter(self, send: Any, recv: Array, op: Op = ..., **options: Unpack[Calling]) -> Array:
         ...
 
+    @showing(Calling)
     def reduce_scatter(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Calling]) -> Any:
         """The sum (or another op) of the arrays of all ranks, of which each rank gets its part: the arrays are cut into
         as many equal parts as there are ranks, along the first dimension. recv is one part long."""
         return self._call(REDUCE_SCATTER, send, recv, op, taken("reduce_scatter", Calling, options))
 
+    @showing(Starting)
     def reduce_scatter_start(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Starting]) -> Request:
         """reduce_scatter(), nonblocking: returns at once."""
         return self._start(REDUCE_SCATTER, send, recv, op, taken("reduce_scatter_start", Starting, options))
@@ -321,11 +327,13 @@ class Calls:
     def all_gather(self, send: Any, recv: Array, **options: Unpack[CallingGather]) -> Array:
         ...
 
+    @showing(CallingGather)
     def all_gather(self, send: Any, recv: Any = None, **options: Unpack[CallingGather]) -> Any:
         """The arrays of all ranks one after the other, by rank, on all ranks. They are joined along the first
         dimension; recv is as long as all of them."""
         return self._call(ALL_GATHER, send, recv, "sum", taken("all_gather", CallingGather, options))
 
+    @showing(StartingGather)
     def all_gather_start(self, send: Any, recv: Any = None, **options: Unpack[StartingGather]) -> Request:
         """all_gather(), nonblocking: returns at once."""
         return self._start(ALL_GATHER, send, recv, "sum", taken("all_gather_start", StartingGather, options))

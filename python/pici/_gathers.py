@@ -7,21 +7,20 @@ import math
 import operator
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional, overload
+from typing import Any, Optional, overload
 
 from . import _buffers
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._calls import Array, Calls, Gathering, Request, Taken, taken, whole
 from ._codec import ALL_GATHERV, BROADCAST
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
+from ._kwargs import Unpack, showing
 
 
 class Gathers(Calls):
     """What Comm inherits."""
 
+    @showing(Gathering)
     def broadcast(self, array: Array, root: int = 0, **options: Unpack[Gathering]) -> Array:
         """Copy the array of rank root to the arrays of all ranks, which are written in place. Returns the array."""
         own = taken("broadcast", Gathering, options)
@@ -29,6 +28,7 @@ class Gathers(Calls):
         self._finish(BROADCAST, buffer, buffer.memory, 0, own, root)
         return array
 
+    @showing(Gathering)
     def broadcast_start(self, array: Any, root: int = 0, **options: Unpack[Gathering]) -> Request:
         """broadcast(), nonblocking: returns at once."""
         own = taken("broadcast_start", Gathering, options)
@@ -68,6 +68,7 @@ class Gathers(Calls):
     ) -> Array:
         ...
 
+    @showing(Gathering)
     def all_gatherv(
         self,
         send: Any,
@@ -85,6 +86,7 @@ class Gathers(Calls):
         self._finish(ALL_GATHERV, buffer, memory, 0, own, extra)
         return result
 
+    @showing(Gathering)
     def all_gatherv_start(
         self,
         send: Any,

@@ -2,13 +2,30 @@
 """Options that several functions, or several overloads of one, have in common: the types of their keyword arguments."""
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Optional, TypedDict
+import inspect
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Optional, TypedDict, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from typing_extensions import Unpack as Unpack
+
     from ._arrays import Limit
     from ._dtypes import DTypeLike
+else:
+    try:
+        from typing import Unpack
+    except ImportError:  # before Python 3.11
+
+        class Unpack:
+            """So that typing.get_type_hints() finds the name."""
+
+            def __class_getitem__(cls, known: Any) -> Any:
+                return Any
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 Zeros = Literal["exact", "value"]
 Pack = Literal["none", "planes", "fast"]
@@ -50,6 +67,29 @@ class Selecting(TypedDict, total=False):
     step: int
     dtype: Optional[DTypeLike]
     threads: int
+
+
+def showing(known: Any) -> Callable[[Function], Function]:
+    """For a function whose **options are those of a TypedDict: inspect.signature() and help() show each of them, with
+    its default."""
+
+    def shown(function: Function) -> Function:
+        signature = inspect.signature(function)
+        *own, rest = signature.parameters.values()
+        assert rest.kind is rest.VAR_KEYWORD
+        for name, hint in known.__annotations__.items():
+            default = "exact" if name == "zeros" else None
+            hint = getattr(hint, "__forward_arg__", hint)
+            own.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint))
+        function.__signature__ = signature.replace(parameters=own)  # type: ignore[attr-defined]
+        return function
+
+    return shown
+
+
+def no_pickle(what: Any, instead: str) -> NoReturn:
+    """Refuse to pickle an object, which is also what copy.copy() does."""
+    raise TypeError(f"a pici.{type(what).__name__} is not pickled: {instead}")
 
 
 def only(function: str, known: Any, given: Any) -> None:

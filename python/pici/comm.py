@@ -57,11 +57,12 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Optional, TypeVar, Union
+from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from . import _codec, _transports
 from ._calls import BUSY, CLOSED, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
 from ._gathers import Gathers
+from ._kwargs import no_pickle
 from ._libraries import ALGORITHMS
 from .errors import BrokenError, make
 
@@ -241,6 +242,9 @@ class Comm(Gathers):
         self._closed = True
         _codec.comm_close(self._driver)
         _open.discard(self)
+
+    def __reduce__(self) -> NoReturn:
+        no_pickle(self, "make one in each process, by Comm.rendezvous() or Comm.mpi()")
 
     def __enter__(self) -> Comm:
         return self

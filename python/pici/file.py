@@ -23,7 +23,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Optional, TypeVar, Union, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, NoReturn, Optional, TypeVar, Union, overload
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from . import _arrays, _codec, _looks, _strided
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named
-from ._kwargs import Pack, Zeros
+from ._kwargs import Pack, Zeros, no_pickle
 from ._ranges import u31, u64
 from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
 from .codec import format_code, pack_code, zeros_code
@@ -140,6 +140,9 @@ class Tensor:
         self.stored_bytes: int = found.stored_bytes
         #: "C", or "F" if the first index varies fastest in the file: picitool keeps the order of a .npy file
         self.order: Literal["C", "F"] = "F" if found.order == b"F" else "C"
+
+    def __reduce__(self) -> NoReturn:
+        no_pickle(self, "pass the path and the name, and open the file again in the worker; or pass tensor[...]")
 
     def __repr__(self) -> str:
         return f"<pici.Tensor {self.name!r}: {self.dtype} {self.shape}>"
@@ -353,6 +356,9 @@ class File(Mapping[str, Tensor]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def __reduce__(self) -> NoReturn:
+        no_pickle(self, "open it again in the worker, by its path")
 
     def __repr__(self) -> str:
         return f"<pici.File {self.path!r}{', closed' if self._handle is None else ''}>"
@@ -647,6 +653,9 @@ class Writer:
     def _abort(self) -> None:
         self._writer = None
         self._free()
+
+    def __reduce__(self) -> NoReturn:
+        no_pickle(self, "one process writes a file: send it the arrays")
 
     def __enter__(self) -> Writer:
         return self

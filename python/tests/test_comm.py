@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Communicators among threads: results, in place, requests, errors, interruption."""
 import array
+import copy
 import gc
+import inspect
 import math
 import os
+import pickle
+import pydoc
 import signal
 import subprocess
 import sys
 import threading
 import time
+import typing
 import unittest
 import unittest.mock
 import weakref
@@ -18,7 +23,7 @@ import numpy as np
 
 import pici
 import sums
-from pici import _dtypes
+from pici import _calls, _dtypes
 from sums import checked, together
 from test_dlpack import Foreign, installed
 
@@ -267,6 +272,51 @@ class Arrays(unittest.TestCase):
             self.assertRaisesRegex(TypeError, said, call, x, **wrong)
         for call in (self.comm.all_gatherv, self.comm.all_gatherv_start):
             self.assertRaisesRegex(TypeError, "unexpected keyword argument 'latency'", call, x, [8], latency=1)
+
+    def test_old_name_of_native(self):
+        for options, native in (
+            ({"vendor": True}, True),
+            ({"native": None, "vendor": True}, True),
+            ({"native": False, "vendor": True}, False),
+            ({"native": None}, None),
+        ):
+            self.assertIs(_calls.taken("all_reduce", _calls.Calling, options).native, native)
+
+    def test_signatures(self):
+        """Tools that look at a function see its options."""
+        every = ["dtype", "algorithm", "format", "timeout"]
+        hints = [*every, "density", "latency", "values"]
+        calling = [*hints, "native", "vendor"]
+        counts = ["send", "counts", "recv", "displs"]
+        for name, want in (
+            ("all_reduce", ["send", "recv", "op", *calling]),
+            ("all_reduce_start", ["send", "recv", "op", *hints]),
+            ("reduce_scatter", ["send", "recv", "op", *calling]),
+            ("reduce_scatter_start", ["send", "recv", "op", *hints]),
+            ("all_gather", ["send", "recv", *calling, "zeros"]),
+            ("all_gather_start", ["send", "recv", *hints, "zeros"]),
+            ("broadcast", ["array", "root", *every, "zeros"]),
+            ("broadcast_start", ["array", "root", *every, "zeros"]),
+            ("all_gatherv", [*counts, *every, "zeros"]),
+            ("all_gatherv_start", [*counts, *every, "zeros"]),
+        ):
+            method = getattr(pici.Comm, name)
+            shown = inspect.signature(method).parameters
+            self.assertEqual(list(shown), ["self", *want], name)
+            self.assertIn("options", typing.get_type_hints(method))
+            for option in want[len(want) - len(set(want) & {*calling, "zeros"}) :]:
+                self.assertIs(shown[option].kind, inspect.Parameter.KEYWORD_ONLY)
+                self.assertEqual(shown[option].default, "exact" if option == "zeros" else None)
+        self.assertRegex(
+            pydoc.plain(pydoc.render_doc(pici.Comm.all_reduce)), r"timeout: ?'?Optional\[Timeout\]'? = None"
+        )
+
+    def test_not_pickled(self):
+        request = self.comm.all_reduce_start(np.ones(3))
+        self.assertRaisesRegex(TypeError, "pici.Comm is not pickled: make one in each", pickle.dumps, self.comm)
+        self.assertRaisesRegex(TypeError, "pici.Comm is not pickled", copy.copy, self.comm)
+        self.assertRaisesRegex(TypeError, "pici.Request is not pickled: wait", pickle.dumps, request)
+        request.wait()
 
     def test_options_reach_the_library(self):
         """By what is sent: a dense call, one in a format, a hint; and by failing after the timeout."""
@@ -619,6 +669,9 @@ class OverOthers(unittest.TestCase):
     def test_without_mpi4py(self):
         with unittest.mock.patch.dict("sys.modules", {"mpi4py": None}):
             self.assertRaisesRegex(ImportError, "Comm.mpi needs mpi4py", pici.Comm.mpi)
+
+    def test_names_that_are_not_utf8(self):
+        self.assertRaisesRegex(OSError, "/nowhere/.*cannot open", pici._codec.library, b"/nowhere/\xff.so")
 
     def test_without_the_library(self):
         with unittest.mock.patch.dict(os.environ, {"PICI_NCCL_LIBRARY": "/nowhere/libpici_nccl.so"}):

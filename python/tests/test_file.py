@@ -3,6 +3,7 @@
 import gc
 import io
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -56,6 +57,15 @@ class Files(unittest.TestCase):
 
 
 class Reading(Files):
+    def test_not_pickled(self):
+        pici.save(self.path, {"x": np.ones(3)})
+        f = self.open()
+        for o, words in ((f, "open it again in the worker, by its path"), (f["x"], "pass the path and the name")):
+            said = rf"a pici.{type(o).__name__} is not pickled: {words}"
+            self.assertRaisesRegex(TypeError, said, pickle.dumps, o)
+        with pici.create(self.dir / "y") as w:
+            self.assertRaisesRegex(TypeError, "a pici.Writer is not pickled", pickle.dumps, w)
+
     def test_roundtrip(self):
         arrays = {d.name: sparse(d.name, 30000).reshape(3, 100, 100) for d in _dtypes.ALL}
         for options in ({}, {"threads": 2, "chunk_elements": 1000}, {"format": "bitmap"}):
