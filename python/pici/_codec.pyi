@@ -4,7 +4,7 @@ below 0; exceptions are for arguments that no caller here passes.
 
 Handles and capsules are objects of the library, each of a class of its own here, which the module does not have."""
 from collections.abc import Callable
-from typing import Any, NamedTuple, Optional, Union
+from typing import Any, Optional, Union, final, type_check_only
 
 from ._arrays import Storage
 from ._streams import Sink, Source
@@ -12,16 +12,21 @@ from ._streams import Sink, Source
 Octets = Union[bytes, Storage]
 Attrs = tuple[tuple[bytes, bytes], ...]  # keys and values
 
-class Failed(NamedTuple):
-    """A call of the library that failed."""
+@final
+class Failed(tuple[int, int, str, int]):
+    """A call of the library that failed. A struct sequence."""
 
-    status: int
-    #: errno; 0: there is none
-    code: int
-    #: what is wrong
-    words: str
-    #: in a file, of the record that is wrong
-    offset: int
+    @property
+    def status(self) -> int: ...
+    @property
+    def code(self) -> int:
+        """errno; 0: there is none"""
+    @property
+    def words(self) -> str:
+        """what is wrong"""
+    @property
+    def offset(self) -> int:
+        """in a file, of the record that is wrong"""
 
 # The library, and numbers of its headers.
 FORMATS: dict[str, int]
@@ -72,9 +77,16 @@ def decode(what: int, out: Storage, first: int, block: Octets, threads: int, /) 
 def apply_small(out: Storage, n: int, delta: Octets, threads: int, /) -> int: ...
 
 # Files
+@type_check_only
 class Reader: ...
+
+@type_check_only
 class Writer: ...
+
+@type_check_only
 class OutFile: ...
+
+@type_check_only
 class View: ...
 
 def close(handle: Union[Reader, Writer, OutFile, State, Deltas, Log], /) -> bool: ...
@@ -108,8 +120,13 @@ def writer_data(writer: Writer, elements: Storage, /) -> Optional[Failed]: ...
 def writer_finish(writer: Writer, /) -> Optional[Failed]: ...
 
 # States, deltas and logs
+@type_check_only
 class State: ...
+
+@type_check_only
 class Deltas: ...
+
+@type_check_only
 class Log: ...
 
 DiffOpts = tuple[int, int, int, int]  # choice, format, threads, zstd
@@ -152,10 +169,19 @@ def topk(
 def topk_warmup(step: int, steps_an_epoch: int, /) -> float: ...
 
 # Collectives. A driver is a communicator, a flight a collective that was started.
+@type_check_only
 class Driver: ...
+
+@type_check_only
 class Flight: ...
+
+@type_check_only
 class CollOpts: ...
+
+@type_check_only
 class Values: ...
+
+@type_check_only
 class Library: ...
 
 Memory = Union[Storage, tuple[int, int, Any]]

@@ -19,6 +19,11 @@ def _found() -> str:
 def _beside(path: str) -> str:
     """The libpici_coll that is beside a libpici."""
     folder, name = os.path.split(path)
+    if "libpici" not in name:
+        raise ImportError(
+            f"pici: cannot load {path}, which PICI_LIBRARY names: its name lacks 'libpici', so that of libpici_coll, "
+            "beside it, is not known. Name them libpici.so and libpici_coll.so"
+        )
     return os.path.join(folder, name.replace("libpici", "libpici_coll", 1))
 
 

@@ -33,8 +33,9 @@ static void abi_of_headers(char *abi, size_t cap)
 }
 
 /* load(path, collectives) -> the version of libpici. path: of libpici, as dlopen(3) takes it; collectives: of
- * libpici_coll, which uses the libpici that is loaded already. ImportError: one of them is missing, lacks a function,
- * or is of another version. */
+ * libpici_coll, which uses the libpici that is loaded already. ImportError: one of them is missing or lacks a function,
+ * or libpici is of another version. libpici_coll does not tell its version: one of another version is refused only if a
+ * function is missing, of its own or of those of libpici that it calls. */
 static PyObject *load(PyObject *self, PyObject *args)
 {
     (void)self;

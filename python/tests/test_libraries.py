@@ -98,6 +98,12 @@ class Loading(unittest.TestCase):
             "^ImportError: pici: cannot load libpici_coll: .*/libpici_coll.so: cannot open .* pip install brings one",
         )
 
+    @unittest.skipUnless(os.sep in _libraries.PATH, "the system's library: loading a copy of it")
+    def test_other_name(self):
+        library = self.folder / "other.so"
+        shutil.copy(_libraries.PATH, library)
+        self.assertRegex(self.imported(library), "^ImportError: pici: cannot load .*/other.so, .* name lacks 'libpici'")
+
     def test_missing(self):
         self.assertRegex(
             self.imported("/nowhere/libpici.so"),

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The types of results, as mypy --strict sees them in a program that uses the package."""
+import ast
 import importlib.util
 import shutil
 import subprocess
@@ -18,6 +19,28 @@ def mypy():
     if importlib.util.find_spec("mypy"):
         return [sys.executable, "-m", "mypy"]
     return [shutil.which("mypy")] if shutil.which("mypy") else None
+
+
+class Stub(unittest.TestCase):
+    def test_names(self):
+        """What the stub of the extension module has, the module has, but for types of its objects; and nothing else."""
+        stub = ast.parse(Path(pici.__file__).with_name("_codec.pyi").read_text())
+        only_types, names = set(), set()
+        for made in stub.body:
+            if isinstance(made, ast.ClassDef) and "type_check_only" in map(ast.unparse, made.decorator_list):
+                only_types.add(made.name)
+            elif isinstance(made, (ast.ClassDef, ast.FunctionDef)):
+                names.add(made.name)
+            elif isinstance(made, ast.AnnAssign):
+                names.add(made.target.id)
+        found = {name for name in vars(pici._codec) if not name.startswith("__")}
+        self.assertEqual(names, found)
+        self.assertFalse(only_types & found)
+        failed = pici._codec.outfile_open(b"/nowhere/x", False)
+        self.assertIs(type(failed), pici._codec.Failed)
+        self.assertFalse(hasattr(failed, "_replace"))
+        bases = [ast.unparse(base) for c in stub.body if getattr(c, "name", "") == "Failed" for base in c.bases]
+        self.assertEqual(bases, ["tuple[int, int, str, int]"])
 
 
 @unittest.skipUnless(mypy(), "no mypy: the types of results")
