@@ -25,7 +25,8 @@ extern "C" {
  *   src   [n elements of dtype]  must not change during the call
  * Exchanging base and src gives the same block, so it turns base into src and src into base. The block fits if cap >=
  * pici_bound(format, dtype, n).
- * Errors: as pici_compress; its rules for src hold for base too. Layout: formats/block.md, formats/hybrid.md. */
+ * Errors: as pici_compress; its rules for src hold for base too. Layout: formats/block.md, formats/hybrid.md,
+ * formats/packed.md. */
 PICI_API enum pici_status pici_diff(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
                                     enum pici_dtype, enum pici_format, const struct pici_opts *);
 
@@ -33,8 +34,8 @@ PICI_API enum pici_status pici_diff(void *block, size_t cap, size_t *len, const 
  * Other elements of dst keep their bits. Applied to the base of a delta, this gives src; applied to src, it gives base.
  *   dst   [n elements of the block's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
  *   n     must equal the block's count
- *   block [len bytes]                         untrusted: every rule of the format is checked, and the checksum if there
- *                                             is one
+ *   block [len bytes]                         untrusted: every rule of the format is checked, but `choice` of packed,
+ *                                             which is for pici_verify; and the checksum if there is one
  * An invalid block may be detected only after a part of it was applied. If you cannot restore dst, call pici_verify
  * first.
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the block's count, bad options.

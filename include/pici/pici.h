@@ -181,8 +181,8 @@ PICI_API enum pici_status pici_compress(void *block, size_t cap, size_t *len, co
 /* Decode a block to the n elements that it was made of.
  *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
  *   n     must equal the block's count: take both from pici_inspect
- *   block [len bytes]                         untrusted: every rule of the format is checked, and the checksum if there
- *                                             is one
+ *   block [len bytes]                         untrusted: every rule of the format is checked, but `choice` of packed,
+ *                                             which is for pici_verify; and the checksum if there is one
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the block's count, bad options.
  * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the block. */
 PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len,
@@ -230,7 +230,7 @@ struct pici_fault {
     uint64_t offset;         /* offset in the block, in bytes, at which the rule is broken */
     uint64_t tile;           /* the tile that breaks it, which begins at element tile * 4096; PICI_NO_TILE: the fault is
                               * not in one tile */
-    const char *rule;        /* name of the rule in formats/block.md or hybrid.md, such as "tile-index". Static */
+    const char *rule;        /* its name in formats/block.md, hybrid.md or packed.md, such as "tile-index". Static */
 };
 #define PICI_FAULT_INIT {sizeof(struct pici_fault), PICI_OK, 0, 0, NULL}
 #define PICI_NO_TILE UINT64_MAX
