@@ -546,7 +546,7 @@ static uint64_t copy_and_measure(const struct job *job, enum give_up when, uint6
 
 /* ---- packed ---- */
 
-static enum pici_status compress_packed(const struct job *job, struct pici_packed_made *made)
+static enum pici_status compress_packed(const struct job *job, struct pici_packed_made *made, int if_shorter)
 {
     const struct pici_packed_make make = {.block = job->block,
                                           .capacity = job->capacity,
@@ -556,7 +556,8 @@ static enum pici_status compress_packed(const struct job *job, struct pici_packe
                                           .threads = job->threads,
                                           .stream = job->stream,
                                           .one_level = job->pack == PICI_PACK_FAST,
-                                          .by_value = job->by_value};
+                                          .by_value = job->by_value,
+                                          .if_shorter = if_shorter};
     return pici_packed_write(made, &make);
 }
 
@@ -684,7 +685,7 @@ __attribute__((noinline)) static void copy_dense(const struct job *job)
 static int packs(const struct job *job, enum pici_format format, struct pici_packed_made *made)
 {
     if (job->pack == PICI_PACK_NONE || (format != PICI_HYBRID && format != PICI_AUTO) ||
-        compress_packed(job, made) != PICI_OK || made->layout.block_bytes >= made->hybrid_bytes)
+        compress_packed(job, made, 1) != PICI_OK || made->layout.block_bytes >= made->hybrid_bytes)
         return 0;
     const uint64_t nonzeros = made->nonzeros + made->kept;
     return format == PICI_HYBRID || made->layout.block_bytes < block_size(job, smallest(job, nonzeros), nonzeros);
@@ -713,7 +714,7 @@ static enum pici_status compress(const struct job *job, enum pici_format format,
         chosen = auto_format(job, &parts, &where, &nonzeros, &layout, &done);
     }
     if (chosen == FMT_PACKED) {
-        status = done ? PICI_OK : compress_packed(job, &packed);
+        status = done ? PICI_OK : compress_packed(job, &packed, 0);
         layout = packed.layout;
         nonzeros = packed.nonzeros;
     } else if (chosen == FMT_HYBRID) {

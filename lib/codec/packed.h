@@ -55,7 +55,8 @@ struct pici_packed_make {
     int threads; /* to use */
     int stream;
     int one_level;
-    int by_value; /* source->move has the kernels by value */
+    int by_value;   /* source->move has the kernels by value */
+    int if_shorter; /* the block is wanted only if it is shorter than the hybrid one; else its body may be missing */
 };
 
 /* What it has. */

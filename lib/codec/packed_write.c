@@ -167,6 +167,8 @@ struct groups {
                  * follows */
     uint64_t nonzeros, kept, hybrid;
     atomic_int changed; /* src changed between measuring and writing */
+    atomic_int measure; /* packing has not paid so far: records are only measured */
+    atomic_int pays;    /* it does after all, and records are missing */
 };
 
 /* Add the record of group g, whose turn it is. Returns where it goes, or SIZE_MAX if there is no room. */
@@ -182,6 +184,12 @@ static size_t add_record(struct groups *groups, size_t g, const struct pici_grou
         store_index(make->block + HDR_BYTES, groups->layout->index_width, g,
                     (at - groups->layout->body_offset) / fmt_unit_packed(make->source->width_log2));
     groups->end = fits ? at + record : SIZE_MAX;
+    if (make->if_shorter && fits && groups->end > groups->hybrid)
+        atomic_store(&groups->measure, 1);
+    if (fits && groups->end < groups->hybrid && atomic_load(&groups->measure)) {
+        atomic_store(&groups->pays, 1);
+        atomic_store(&groups->next, groups->groups);
+    }
     atomic_store_explicit(&groups->turn, g + 1, memory_order_release);
     if (!fits)
         atomic_store(&groups->next, groups->groups);
@@ -207,8 +215,9 @@ static void write_groups(void *context, int thread)
     for (size_t g; (g = atomic_fetch_add(&groups->next, 1)) < groups->groups;) {
         const size_t first = g * whole, left = make->count - first, n = left < whole ? left : whole;
         pici_group_layout_make(&layout, &scratch, make->source, first, n);
+        const int measure = atomic_load(&groups->measure);
         size_t record = 0;
-        if (own)
+        if (own && !measure)
             record = write_record(&writer, DIRECT, &layout, &scratch, first, n, own, SIZE_MAX);
         else if (make->threads > 1)
             record = measure_record(&writer, &layout, &scratch, first, n);
@@ -217,7 +226,7 @@ static void write_groups(void *context, int thread)
         if (make->threads == 1) {
             const size_t at = groups->end, room = at <= make->capacity ? make->capacity - at : 0;
             const size_t most_here = record_most(&layout, width_log2);
-            if (room >= most_here) {
+            if (room >= most_here && !measure) {
                 enum run_place destination = exactly;
                 if (exactly == BOUNCED && room - most_here >= RUN_SLACK)
                     destination = DIRECT;
@@ -228,7 +237,7 @@ static void write_groups(void *context, int thread)
             record = measure_record(&writer, &layout, &scratch, first, n);
         }
         const size_t at = add_record(groups, g, &layout, record);
-        if (at == SIZE_MAX)
+        if (at == SIZE_MAX || measure)
             continue;
         if (!own) {
             const size_t measured = writer.bytes;
@@ -260,6 +269,11 @@ enum pici_status pici_packed_write(struct pici_packed_made *made, const struct p
         pici_parallel(make->threads, THREAD_STACK, write_groups, &groups);
     else
         write_groups(&groups, 0);
+    if (atomic_load(&groups.pays)) {
+        struct pici_packed_make whole = *make;
+        whole.if_shorter = 0;
+        return pici_packed_write(made, &whole);
+    }
     made->nonzeros = groups.nonzeros;
     made->kept = groups.kept;
     made->hybrid_bytes = groups.hybrid;

@@ -250,6 +250,54 @@ Test(codec_packed, option)
     free(src);
 }
 
+/* The shorter block is chosen, wherever the groups are that packing makes longer and those that it makes shorter. */
+Test(codec_packed, option_by_groups)
+{
+    enum { GROUP = 32 * 4096, GROUPS = 6, N = GROUPS * GROUP };
+    const size_t cap = pici_bound(PICI_PACKED, PICI_BF16, N);
+    uint8_t *noise = test_alloc(N * 2), *values = test_alloc(N * 2), *src = test_alloc(N * 2);
+    uint8_t *block = test_alloc(cap), *expected = test_alloc(cap);
+    const enum pici_format formats[] = {PICI_HYBRID, PICI_AUTO};
+    unsigned chosen[2] = {0};
+    struct rng rng = {8};
+    fill(values, N, PICI_BF16, EXP_FALLING, 0, 0, &rng);
+    for (size_t i = 0; i < (size_t)N * 2; i++)
+        noise[i] = (uint8_t)rng_next(&rng);
+    for (unsigned i = 0; i < 3 * (1 << GROUPS); i++) {
+        const unsigned map = i / 3;
+        for (size_t g = 0; g < GROUPS; g++)
+            memcpy(src + g * GROUP * 2, (map >> g & 1 ? values : noise) + g * GROUP * 2, (size_t)GROUP * 2);
+        if (i % 3 == 1) /* nothing is longer or shorter yet */
+            memset(src, 0, (size_t)GROUP * 2);
+        const uint64_t n = i % 3 == 2 ? N - GROUP / 2 + 77 : N;
+        for (unsigned f = 0; f < 2; f++) {
+            size_t packed, plain, len;
+            format_of(expected, cap, &packed, src, n, PICI_BF16, PICI_PACKED, PICI_PACK_PLANES);
+            format_of(block, cap, &plain, src, n, PICI_BF16, formats[f], PICI_PACK_NONE);
+            const int packs = packed < plain;
+            memcpy(expected, packs ? expected : block, packs ? packed : plain);
+            for (int threads = 1; threads <= 3; threads += 2) {
+                struct pici_opts opts = PICI_OPTS_INIT;
+                opts.pack = PICI_PACK_PLANES;
+                opts.threads = threads;
+                for (size_t room = packs ? packed : plain; room <= cap; room += cap - room + (room == cap)) {
+                    cr_assert_eq(pici_compress(block, room, &len, src, n, PICI_BF16, formats[f], &opts), PICI_OK);
+                    cr_assert_eq(len, packs ? packed : plain, "groups %x, format %u", map, f);
+                    cr_assert_eq(memcmp(block, expected, len), 0, "groups %x, format %u", map, f);
+                }
+            }
+            chosen[packs]++;
+        }
+    }
+    cr_expect_gt(chosen[0], 0);
+    cr_expect_gt(chosen[1], 0);
+    free(noise);
+    free(values);
+    free(src);
+    free(block);
+    free(expected);
+}
+
 /* pici_mix adds up, and counts what packing saves. */
 Test(codec_packed, breakdown)
 {
