@@ -191,7 +191,7 @@ enum pici_status pici_runs_verify(const struct pici_block *block, const struct p
     const unsigned width_log2 = block->layout.width_log2, runs = fmt_runs(group->values);
     const struct pici_planes *const planes = pici_isa()->planes[block->dtype];
     const uint8_t *run_bytes = group->runs;
-    uint8_t decoded[RUN_MOST * 8], other[RUN_MOST * 8 + RUN_SLACK];
+    uint8_t decoded[RUN_MOST * 8], other[RUN_MOST * 8 + PICI_SLACK];
     for (unsigned i = 0; i < runs; i++) {
         const uint8_t *const descriptor = group->run_descriptors + (size_t)i * RUN_DESCRIPTOR;
         struct fmt_kind kind;

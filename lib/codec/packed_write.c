@@ -17,8 +17,8 @@ enum { THREAD_STACK = 512 << 10 };
 /* Where the runs of a group go. */
 enum run_place {
     MEASURE, /* nowhere: only their lengths are wanted */
-    DIRECT,  /* to their place, with up to RUN_SLACK bytes too many after each */
-    BOUNCED, /* to their place, exactly */
+    DIRECT,  /* to their place, which has room for raw ones */
+    BOUNCED, /* to their place, which may end where they do */
     STREAMED /* the same, with non-temporal stores */
 };
 
@@ -33,7 +33,7 @@ struct writer {
     int changed;         /* runs would have more: src has changed since it was measured */
     unsigned held;       /* values in the buffer */
     uint8_t values[VALUES_MOST * 8 + PICI_SLACK] __attribute__((aligned(64)));
-    uint8_t run[RUN_MOST * 8 + RUN_SLACK] __attribute__((aligned(64)));
+    uint8_t run[RUN_MOST * 8] __attribute__((aligned(64)));
 };
 
 static void write_run(struct writer *writer, const uint8_t *values, unsigned n)
@@ -203,7 +203,7 @@ static void write_groups(void *context, int thread)
     const unsigned width_log2 = make->source->width_log2;
     const size_t whole = (size_t)GROUP_TILES * TILE, most = fmt_bound_packed(make->dtype, whole);
     const enum run_place exactly = make->stream && make->source->move->copy ? STREAMED : BOUNCED;
-    uint8_t *const own = make->threads > 1 ? malloc(most + RUN_SLACK) : NULL; /* without it, runs are packed twice */
+    uint8_t *const own = make->threads > 1 ? malloc(most) : NULL; /* without it, runs are packed twice */
     struct pici_group_layout layout;
     struct pici_scratch scratch;
     struct writer writer;
@@ -227,9 +227,7 @@ static void write_groups(void *context, int thread)
             const size_t at = groups->end, room = at <= make->capacity ? make->capacity - at : 0;
             const size_t most_here = record_most(&layout, width_log2);
             if (room >= most_here && !measure) {
-                enum run_place destination = exactly;
-                if (exactly == BOUNCED && room - most_here >= RUN_SLACK)
-                    destination = DIRECT;
+                const enum run_place destination = exactly == BOUNCED ? DIRECT : exactly;
                 record = write_record(&writer, destination, &layout, &scratch, first, n, make->block + at, SIZE_MAX);
                 (void)add_record(groups, g, &layout, record);
                 continue;

@@ -10,11 +10,10 @@
 
 #include "packed_format.h"
 
-/* Bytes that pack may write beyond those of the raw run. */
-enum { RUN_SLACK = 128 };
-
 struct pici_planes {
-    /* Encode n values, 1 to RUN_MOST, as a run -> out and *run. Returns the bytes of the run. */
+    /* Encode n values, 1 to RUN_MOST, as a run -> out and *run. Returns the bytes of the run. Writes no more bytes than
+     * a raw run has, even if values change: the parts before the second planes are shorter, and what follows them is
+     * written when its length is known. */
     unsigned (*pack)(uint8_t *out, struct fmt_run *run, const uint8_t *values, unsigned n, int one_level);
     /* Decode a packed run, which fmt_run_read accepted, and count the values without a bit set. Reads up to PICI_SLACK
      * bytes past it. stream: use non-temporal stores; values is then aligned to 64 bytes. Returns 0 if the run breaks

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "cpu/kernels.h"
+#include "cpu/planes.h"
 #include "formats/ref.h"
 #include "packed_format.h"
 #include "pici/delta.h"
@@ -187,6 +188,28 @@ Test(codec_packed, damage)
     }
     free(src);
     rig_free(&rig);
+}
+
+/* A run is no longer than a raw one, and nothing is written after it. */
+Test(codec_packed, runs_end_before_raw_ones)
+{
+    static uint8_t values[4096 * 8];
+    struct guard guard;
+    struct rng rng = {9};
+    guard_init(&guard, sizeof values);
+    for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++)
+        for (unsigned i = 0; i < 3000; i++) {
+            const enum pici_dtype dtype = floats[i % FLOATS];
+            const unsigned n = i % 7 ? 1 + (unsigned)rng_below(&rng, 4096) : 4096;
+            const size_t raw = ((size_t)n * ref_width(dtype) + 7) / 8 * 8;
+            uint8_t *const out = guard_place(&guard, raw, i % 2 ? GUARD_END : GUARD_START, 0);
+            struct fmt_run run;
+            fill(values, n, dtype, (enum exponents)(i % EXP_KINDS), i % 5 ? 0 : 300000, i % 11 == 0, &rng);
+            const unsigned bytes = (*isa)->planes[dtype]->pack(out, &run, values, n, i / 2 % 2);
+            cr_assert_leq(bytes, raw);
+            cr_assert(guard_intact(&guard), "%s, %s, %u values", (*isa)->name, pici_dtype_name(dtype), n);
+        }
+    guard_free(&guard);
 }
 
 /* What the option pack gives. */
