@@ -23,9 +23,9 @@ static void take_greeting(const uint8_t *p)
     }
     for (int from = -1; from < 3; from++) {
         const struct greeting own = pici_greeting(g.kind, 1, 3, 0);
-        memset(words, 'x', sizeof words);
-        const int wrong = pici_greeting_wrong(&g, &own, from, words, sizeof words);
-        require(wrong ? memchr(words, '\0', sizeof words) != NULL
+        memset(text, 'x', sizeof text);
+        const int wrong = pici_greeting_wrong(&g, &own, from, text, sizeof text);
+        require(wrong ? memchr(text, '\0', sizeof text) != NULL
                       : g.rank < 3 && g.rank != 1 && g.ranks == 3 && g.peer == 1);
     }
     require(pici_greeting_token(g.token, (const char *)p + 56));
