@@ -238,7 +238,7 @@ static int choose(struct ref_run *run, unsigned *table, int *used, const struct 
     for (unsigned j = 0; j < COUNTS; j++) {
         unsigned before = 0;
         for (unsigned i = 0; i < COUNTS; i++)
-            before += count[i] > count[j] || (count[i] == count[j] && i < j);
+            before += count[i] > count[j] || (i < j && count[i] == count[j]);
         rank[before] = j;
     }
     for (unsigned q = 0; q < COUNTS; q++)

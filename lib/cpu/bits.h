@@ -9,8 +9,10 @@
 
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
-#else
+#elif defined __OPTIMIZE__
 #define UNROLL _Pragma("GCC unroll 16")
+#else
+#define UNROLL /* which would warn of loops with two conditions */
 #endif
 
 #define CAT_(a, b) a##b

@@ -36,7 +36,8 @@ if command -v readelf >/dev/null 2>&1; then
         library=$1
         shift
         readelf -d "$lib/$library.so" | grep -q "SONAME.*\[$library\.so\.0\]" || die "soname of $library"
-        (cd include/pici && cat "$@") |
+        # pici_mix is what pici_breakdown was called until version 0.3: of it the headers have a macro.
+        { (cd include/pici && cat "$@"); [ $library != libpici ] || echo 'PICI_API int pici_mix('; } |
             sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' |
             sort -u >"$tmp/declared"
         nm -D --with-symbol-versions --defined-only "$lib/$library.so" |
