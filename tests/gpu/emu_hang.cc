@@ -116,7 +116,7 @@ static void judge(const ranks &t, const hang &h, int r)
                              (h.rank < 0 ? "all ranks" : "rank 1") + " after " + std::to_string(h.steps) +
                              " steps: rank " + std::to_string(r);
     tally(s == PICI_E_TIMEOUT || (h.way == DIRECT && s == PICI_E_TRANSPORT), "%s: %s", what.c_str(), pici_strerror(s));
-    tally(strstr(words, s == PICI_E_TIMEOUT ? "no progress" : "transport failed") || strstr(words, "timed out"),
+    tally(strstr(words, s == PICI_E_TIMEOUT ? "no progress" : "transport error") || strstr(words, "timed out"),
           "%s: %s", what.c_str(), words);
     cudaSetDevice(r);
     const enum pici_status next = pici_all_reduce(t.at[r], t.at[r], N, PICI_F32, PICI_SUM, t.comms[r], NULL);
