@@ -2,8 +2,7 @@
  *
  * Writes the golden vectors of packed blocks, packed.txt and packed-verify.txt (syntax: vectors/README.md), into the
  * directory named by its argument. The verdicts are stated here by hand; ref_packed.c only has to agree. */
-#include "gentext.h"
-#include "ref.h"
+#include "gentext_fault.h"
 
 static const char *const dtype_names[] = {"", "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2"};
 
@@ -130,9 +129,6 @@ static uint8_t *make_base(size_t *len, enum base base)
     return block;
 }
 
-#define NONE REF_NO_TILE
-#define CORRUPT REF_E_CORRUPT
-
 static const struct verdict {
     const char *name;
     enum base base;
@@ -198,23 +194,9 @@ static void put_verdict(const struct verdict *v)
 {
     size_t len;
     uint8_t *block = make_base(&len, v->base);
-    struct ref_fault f;
     for (unsigned i = 0; i < 4; i++)
         ref_put(block + v->change[i].at, v->change[i].bytes, v->change[i].value);
-    ref_verify(block, len, &f);
-    if (f.status != v->status || f.offset != v->offset || f.tile != v->tile || (v->rule == NULL) != (f.rule == NULL) ||
-        (v->rule && strcmp(v->rule, f.rule) != 0)) {
-        fprintf(stderr, "ref: %s %d %" PRIu64 " %" PRIu64 "\n", f.rule ? f.rule : "-", f.status, f.offset, f.tile);
-        fail("the reference disagrees", v->name);
-    }
-    const char *const status = v->status == REF_OK ? "OK" : v->status == CORRUPT ? "CORRUPT" : "VERSION";
-    fprintf(out, "case %s\nfault %s %s %" PRIu64, v->name, v->rule ? v->rule : "-", status, v->offset);
-    if (v->tile == NONE)
-        fprintf(out, " -\n");
-    else
-        fprintf(out, " %" PRIu64 "\n", v->tile);
-    column = (size_t)fprintf(out, "block");
-    put_bytes(block, len);
+    put_fault(v->name, block, len, v->rule, v->status, v->offset, v->tile);
     free(block);
 }
 

@@ -2,8 +2,7 @@
  *
  * Writes the golden vectors of small deltas, small.txt (syntax: vectors/README.md), into the directory named by its
  * argument. What must be refused is stated here by hand; ref_small.c only has to agree. */
-#include "gentext.h"
-#include "ref.h"
+#include "gentext_fault.h"
 #include "ref_small.h"
 
 static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i8",
@@ -220,10 +219,7 @@ static void put_refused(const char *name, const struct pair *p, const uint8_t *d
         fail("the reference disagrees", name);
     }
     fprintf(out, "# %s\n", name);
-    column = (size_t)fprintf(out, "refuse %s",
-                             status == REF_E_CORRUPT   ? "CORRUPT"
-                             : status == REF_E_VERSION ? "VERSION"
-                                                       : "CHECKSUM");
+    column = (size_t)fprintf(out, "refuse %s", status_word(status));
     put_bytes(delta, len);
     free(back);
 }

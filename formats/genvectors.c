@@ -2,8 +2,7 @@
  *
  * Writes the golden vectors, roundtrip.txt and verify.txt (syntax and generator of values: vectors/README.md), into the
  * directory named by its argument. The verdicts in verify.txt are stated here by hand; ref.c only has to agree. */
-#include "gentext.h"
-#include "ref.h"
+#include "gentext_fault.h"
 
 static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8e4m3", "f8e5m2", "i8",
                                           "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
@@ -385,8 +384,6 @@ static uint8_t *make_base(size_t *len, enum base base)
 }
 
 #define BIG(shift) (UINT64_C(1) << (shift))
-#define NONE REF_NO_TILE
-#define CORRUPT REF_E_CORRUPT
 
 enum seal { PLAIN, BEFORE, AFTER }; /* the checksum is set before, or after, the changes */
 
@@ -419,28 +416,7 @@ static void put_verdict(const struct verdict *v)
         ref_put(block + v->change[i].at, v->change[i].bytes, v->change[i].value);
     if (v->seal == AFTER)
         ref_seal(block, len);
-
-    struct ref_fault f;
-    ref_verify(block, len, &f);
-    if (f.status != v->status || f.offset != v->offset || f.tile != v->tile || (v->rule == NULL) != (f.rule == NULL) ||
-        (v->rule && strcmp(v->rule, f.rule) != 0)) {
-        fprintf(stderr, "ref: %s %d %" PRIu64 " %" PRIu64 "\n", f.rule ? f.rule : "-", f.status, f.offset, f.tile);
-        fail("the reference disagrees", v->name);
-    }
-    fprintf(out, "case %s\nfault %s ", v->name, v->rule ? v->rule : "-");
-    fprintf(out, "%s %" PRIu64,
-            v->status == REF_OK              ? "OK"
-            : v->status == CORRUPT           ? "CORRUPT"
-            : v->status == REF_E_VERSION     ? "VERSION"
-            : v->status == REF_E_UNSUPPORTED ? "UNSUPPORTED"
-                                             : "CHECKSUM",
-            v->offset);
-    if (v->tile == NONE)
-        fprintf(out, " -\n");
-    else
-        fprintf(out, " %" PRIu64 "\n", v->tile);
-    column = (size_t)fprintf(out, "block");
-    put_bytes(block, len);
+    put_fault(v->name, block, len, v->rule, v->status, v->offset, v->tile);
     free(base);
     free(block);
 }

@@ -419,6 +419,21 @@ class Calls:
         buffer, memory, code, result = self._prepared(kind, send, recv, op, options.dtype)
         return self._begin(kind, buffer, memory, code, options, None, result)
 
+    def _arguments(
+        self,
+        kind: int,
+        buffer: Buffer,
+        memory: Memory,
+        op: int,
+        options: Taken,
+        extra: Union[int, bytes, None],
+        blocks: bool,
+    ) -> tuple[Any, ...]:
+        """As _codec.comm_call and comm_start take them."""
+        codec, residual = _values.prepared(options.values, buffer, options.dtype, self._on_gpu)
+        driver, opts = self._driver, options.opts
+        return driver, kind, buffer.memory, memory, buffer.dtype.code, op, opts, blocks, codec, residual, extra
+
     def _finish(
         self,
         kind: int,
@@ -429,20 +444,7 @@ class Calls:
         extra: Union[int, bytes, None],
         blocks: bool = False,
     ) -> None:
-        codec, residual = _values.prepared(options.values, buffer, options.dtype, self._on_gpu)
-        status = _codec.comm_call(
-            self._driver,
-            kind,
-            buffer.memory,
-            memory,
-            buffer.dtype.code,
-            op,
-            options.opts,
-            blocks,
-            codec,
-            residual,
-            extra,
-        )
+        status = _codec.comm_call(*self._arguments(kind, buffer, memory, op, options, extra, blocks))
         if status:
             raise self._refusal(status, self._asked(kind, options))
 
@@ -456,20 +458,7 @@ class Calls:
         extra: Union[int, bytes, None],
         result: Any,
     ) -> Request:
-        codec, residual = _values.prepared(options.values, buffer, options.dtype, self._on_gpu)
-        flight = _codec.comm_start(
-            self._driver,
-            kind,
-            buffer.memory,
-            memory,
-            buffer.dtype.code,
-            op,
-            options.opts,
-            False,
-            codec,
-            residual,
-            extra,
-        )
+        flight = _codec.comm_start(*self._arguments(kind, buffer, memory, op, options, extra, False))
         if isinstance(flight, int):
             raise self._refusal(flight, self._asked(kind, options))
         return Request(self, flight, result)

@@ -124,6 +124,18 @@ Py_ssize_t pici_py_numbers(uint64_t *numbers, Py_ssize_t most, PyObject *tuple)
     return n;
 }
 
+struct pici_tensor pici_py_tensor(const char *name, Py_ssize_t name_len, int dtype, Py_ssize_t rank,
+                                  const uint64_t *shape)
+{
+    struct pici_tensor tensor = PICI_TENSOR_INIT;
+    tensor.name = name;
+    tensor.name_len = (size_t)name_len;
+    tensor.dtype = (enum pici_dtype)dtype;
+    tensor.rank = (unsigned)rank;
+    tensor.shape = shape;
+    return tensor;
+}
+
 bool pici_py_ints(int *numbers, PyObject *tuple)
 {
     const Py_ssize_t n = PyTuple_Size(tuple);

@@ -26,6 +26,10 @@ int pici_py_u64(PyObject *, void *to);
 PyObject *pici_py_tuple(const uint64_t *, size_t n);
 Py_ssize_t pici_py_numbers(uint64_t *, Py_ssize_t most, PyObject *tuple);
 
+/* A tensor without attributes. Shares the pointers. */
+struct pici_tensor pici_py_tensor(const char *name, Py_ssize_t name_len, int dtype, Py_ssize_t rank,
+                                  const uint64_t *shape);
+
 /* The numbers of a tuple as ints, of which there is room for all. */
 bool pici_py_ints(int *, PyObject *tuple);
 

@@ -77,12 +77,7 @@ static PyObject *state_add(PyObject *self, PyObject *args)
     if (rank < 0)
         return NULL;
     const struct pici_attr attr = {"source.dtype", word, strlen(word)};
-    struct pici_tensor t = PICI_TENSOR_INIT;
-    t.name = name;
-    t.name_len = (size_t)name_len;
-    t.dtype = (enum pici_dtype)dtype;
-    t.rank = (unsigned)rank;
-    t.shape = dims;
+    struct pici_tensor t = pici_py_tensor(name, name_len, dtype, rank, dims);
     t.attrs = &attr;
     t.n_attrs = 1;
     if (!fits(&t, data.bytes))

@@ -118,12 +118,7 @@ static PyObject *writer_tensor(PyObject *self, PyObject *args)
         PyMem_Free(attrs.list);
         return NULL;
     }
-    struct pici_tensor t = PICI_TENSOR_INIT;
-    t.name = name;
-    t.name_len = (size_t)name_len;
-    t.dtype = (enum pici_dtype)dtype;
-    t.rank = (unsigned)rank;
-    t.shape = dims;
+    struct pici_tensor t = pici_py_tensor(name, name_len, dtype, rank, dims);
     t.attrs = attrs.list;
     t.n_attrs = attrs.n;
     PyThreadState *state = PyEval_SaveThread();

@@ -112,14 +112,19 @@ static void json_compare(struct jsonout *json, const struct report *report, cons
     jsonout_end(json, '}');
 }
 
-void report_json(struct jsonout *json, const struct report *report)
+void report_json_begin(struct jsonout *json, const struct report *report, const char *type_key)
 {
     jsonout_begin(json, NULL, '{');
     jsonout_string(json, "file", report->file);
-    jsonout_string(json, "type", report->type);
+    jsonout_string(json, type_key, report->type);
     if (report->file_bytes)
         jsonout_u64(json, "file_bytes", report->file_bytes);
     jsonout_begin(json, "tensors", '[');
+}
+
+void report_json(struct jsonout *json, const struct report *report)
+{
+    report_json_begin(json, report, "type");
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
         jsonout_begin(json, NULL, '{');

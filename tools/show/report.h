@@ -13,6 +13,9 @@ enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 void report_json(struct jsonout *json, const struct report *report);
 void report_print(const struct report *report);
 
+/* Begin the object of a file, and its list of tensors. type_key: the name of the member that has its type. */
+void report_json_begin(struct jsonout *json, const struct report *report, const char *type_key);
+
 /* Write the description of a tensor as members of the current object of json. */
 void measured_json(struct jsonout *json, const struct measured *measured);
 

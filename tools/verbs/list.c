@@ -264,12 +264,7 @@ static void list_delta(const struct listed_delta *delta)
 static void list_json(struct jsonout *json, const struct listing *listing)
 {
     const struct report *const report = &listing->report;
-    jsonout_begin(json, NULL, '{');
-    jsonout_string(json, "file", report->file);
-    jsonout_string(json, "source", report->type);
-    if (report->file_bytes)
-        jsonout_u64(json, "file_bytes", report->file_bytes);
-    jsonout_begin(json, "tensors", '[');
+    report_json_begin(json, report, "source");
     for (size_t i = 0; i < report->tensors; i++) {
         const struct measured *measured = &report->tensor[i];
         jsonout_begin(json, NULL, '{');
