@@ -332,7 +332,7 @@ static const struct {
     } run[2], negative[2]; /* nonzeros that are alike, and negative zeros that these are put upon */
 } bases[BASES] = {
     [D] = {REF_U16, REF_DENSE, 3, 3, {0, 1, 2}},
-    [P] = {REF_F32, REF_PICI, 4100, 6, {0, 1, 65, 4095, 4096, 4099}},
+    [P] = {REF_F32, REF_BITMAP, 4100, 6, {0, 1, 65, 4095, 4096, 4099}},
     [C] = {REF_I16, REF_COO, 5000, 5, {0, 7, 8, 4095, 4999}},
     [W] = {REF_F16, REF_COO, UINT64_C(0x100000005), 2, {3, UINT64_C(0x100000004)}},
     [H] = {REF_I16, REF_HYBRID, 131372, 5, {0, 7, 4095, 131077, 131371}, {{8192, 100, 40}}},
@@ -346,7 +346,7 @@ static const struct {
     [O] = {REF_F16, REF_HYBRID, 4096, 0, {0}, {{0, 100, 40}}, {{1, 2, 2048}}},
     [X] = {REF_F8E4M3, REF_HYBRID, 4096, 0, {0}, {{256, 1, 300}}, {{1, 2, 2048}}},
     [ED] = {REF_I8, REF_DENSE, 0, 0, {0}},
-    [EP] = {REF_F64, REF_PICI, 0, 0, {0}},
+    [EP] = {REF_F64, REF_BITMAP, 0, 0, {0}},
     [EC] = {REF_U32, REF_COO, 0, 0, {0}},
     [EH] = {REF_F32, REF_HYBRID, 0, 0, {0}},
 };

@@ -15,7 +15,7 @@ static int has_groups(unsigned format)
 
 static int has_tiles(unsigned format)
 {
-    return format == REF_PICI || has_groups(format);
+    return format == REF_BITMAP || has_groups(format);
 }
 
 /* The hash needs the block in one piece with its checksum field zero, so it works on a copy. */
@@ -49,7 +49,7 @@ static enum ref_status bad_header(struct ref_fault *fault, const char *rule, uin
  * then. */
 static int lay_out(struct ref_header *h)
 {
-    uint64_t entries = h->format == REF_PICI ? h->tiles : h->format == REF_COO ? h->nnz : 0;
+    uint64_t entries = h->format == REF_BITMAP ? h->tiles : h->format == REF_COO ? h->nnz : 0;
     h->index_offset = REF_HEADER_BYTES + TILE_BYTES * h->tiles; /* tiles <= 2^52 */
     if (entries > (UINT64_MAX - 15 - h->index_offset) / h->index_width)
         return 0;
@@ -124,7 +124,7 @@ static uint64_t bits_of_column(const uint8_t *block, uint64_t tile, unsigned col
     return ref_get(block + REF_HEADER_BYTES + tile * TILE_BYTES + col * 8, 8);
 }
 
-static enum ref_status verify_pici(const struct ref_header *h, const uint8_t *block, struct ref_fault *fault)
+static enum ref_status verify_bitmap(const struct ref_header *h, const uint8_t *block, struct ref_fault *fault)
 {
     enum ref_status s = verify_padding(h, block, h->tiles, fault);
     uint64_t total = 0;
@@ -191,8 +191,8 @@ static enum ref_status verify(struct ref_header *h, const uint8_t *block, size_t
         if (hash != h->checksum)
             return ref_breach(fault, REF_E_CHECKSUM, "checksum", 40, REF_NO_TILE);
     }
-    if (h->format == REF_PICI)
-        return verify_pici(h, block, fault);
+    if (h->format == REF_BITMAP)
+        return verify_bitmap(h, block, fault);
     if (has_groups(h->format))
         return ref_hybrid_verify(h, block, fault);
     return h->format == REF_COO ? verify_coo(h, block, fault) : REF_OK;
@@ -242,7 +242,7 @@ static uint8_t *encode(size_t *len, const void *src, uint64_t n, unsigned dtype,
 
     uint64_t k = 0;
     uint8_t *values = block + h.values_offset;
-    if (format == REF_PICI) {
+    if (format == REF_BITMAP) {
         for (uint64_t t = 0; t < h.tiles; t++) {
             ref_put(block + h.index_offset + t * h.index_width, h.index_width, k);
             for (unsigned c = 0; c < SIDE; c++)
@@ -323,7 +323,7 @@ static enum ref_status apply(void *dst, uint64_t n, const uint8_t *block, size_t
     if (!add)
         for (uint64_t i = 0; i < n; i++)
             ref_store(dst, i, h.width, 0);
-    if (h.format == REF_PICI) {
+    if (h.format == REF_BITMAP) {
         uint64_t k = 0;
         for (uint64_t t = 0; t < h.tiles; t++)
             for (unsigned c = 0; c < SIDE; c++) {

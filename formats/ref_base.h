@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { REF_DENSE = 0, REF_PICI = 1, REF_COO = 2, REF_HYBRID = 3, REF_PACKED = 4 };
+enum { REF_DENSE = 0, REF_BITMAP = 1, REF_COO = 2, REF_HYBRID = 3, REF_PACKED = 4 };
 
 enum { /* dtypes */
        REF_F32 = 1,

@@ -43,7 +43,7 @@ enum {
     FMT_VERSION = 1,
     FMT_VERSION_SIGNS = 2 /* hybrid, a tile of which keeps signs */
 };
-enum { FMT_DENSE = 0, FMT_PICI = 1, FMT_COO = 2, FMT_HYBRID = 3, FMT_PACKED = 4 };
+enum { FMT_DENSE = 0, FMT_BITMAP = 1, FMT_COO = 2, FMT_HYBRID = 3, FMT_PACKED = 4 };
 enum { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ALL = 3, FLAG_ONE_LEVEL = 4 /* packed */ };
 enum { DTYPE_FIRST = 1, DTYPE_FLOAT_LAST = 6, DTYPE_LAST = 14 };
 
@@ -201,12 +201,12 @@ FMT_FN uint64_t fmt_bound_hybrid(unsigned dtype, uint64_t count)
 FMT_FN int fmt_layout(struct fmt_layout *l, unsigned format, unsigned dtype, uint64_t count, uint64_t nonzeros)
 {
     l->version = FMT_VERSION;
-    l->tiles = format == FMT_PICI ? fmt_tiles(count) : 0;
+    l->tiles = format == FMT_BITMAP ? fmt_tiles(count) : 0;
     l->index_width = format == FMT_DENSE ? 0 : fmt_index_width(count);
     l->width_log2 = (unsigned)fmt_width_log2(dtype);
     l->index_offset = HDR_BYTES + l->tiles * TILE_BITS_BYTES; /* below 2^62 */
     uint64_t end;
-    if (!fmt_muladd(&end, format == FMT_PICI ? l->tiles : nonzeros, l->index_width, l->index_offset) ||
+    if (!fmt_muladd(&end, format == FMT_BITMAP ? l->tiles : nonzeros, l->index_width, l->index_offset) ||
         end > UINT64_MAX - 15)
         return 0;
     l->index_bytes = end - l->index_offset;

@@ -233,10 +233,10 @@ static void pack_chunks(void *context, int thread)
     }
 }
 
-static enum pici_status compress_pici(const struct job *job, uint64_t *nonzeros)
+static enum pici_status compress_bitmap(const struct job *job, uint64_t *nonzeros)
 {
     struct fmt_layout layout;
-    if (!fmt_layout(&layout, FMT_PICI, job->dtype, job->count, 0) || layout.block_bytes > job->capacity)
+    if (!fmt_layout(&layout, FMT_BITMAP, job->dtype, job->count, 0) || layout.block_bytes > job->capacity)
         return PICI_E_SPACE;
     if (job->threads > 1) {
         struct chunks chunks = {
@@ -575,7 +575,7 @@ static uint64_t block_size(const struct job *job, unsigned format, uint64_t nonz
 static unsigned smallest(const struct job *job, uint64_t nonzeros)
 {
     unsigned best = FMT_DENSE;
-    for (unsigned format = FMT_PICI; format <= FMT_COO; format++)
+    for (unsigned format = FMT_BITMAP; format <= FMT_COO; format++)
         if (block_size(job, format, nonzeros) < block_size(job, best, nonzeros))
             best = format;
     return best;
@@ -719,8 +719,8 @@ static enum pici_status compress(const struct job *job, enum pici_format format,
         nonzeros = packed.nonzeros;
     } else if (chosen == FMT_HYBRID) {
         status = done ? PICI_OK : compress_hybrid(job, job->capacity, NEVER, NULL, &layout, &nonzeros, &kept);
-    } else if (chosen == FMT_PICI) {
-        status = compress_pici(job, &nonzeros);
+    } else if (chosen == FMT_BITMAP) {
+        status = compress_bitmap(job, &nonzeros);
     } else if (chosen == FMT_COO) {
         status = compress_coo(job, &parts, nonzeros);
     } else {

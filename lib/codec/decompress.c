@@ -72,7 +72,7 @@ static int unpack_part(const struct job *job, uint8_t *dst, uint64_t first, size
 }
 
 /* Elements [first, first + count) of a bitmap block. */
-static int unpack_pici(const struct job *job, uint8_t *dst, uint64_t first, size_t count)
+static int unpack_bitmap(const struct job *job, uint8_t *dst, uint64_t first, size_t count)
 {
     const struct pici_block *block = job->block;
     const unsigned index_width = block->layout.index_width, width_log2 = block->layout.width_log2;
@@ -305,7 +305,7 @@ __attribute__((noinline)) static int unpack_dense(const struct job *job, uint8_t
 static int unpack(const struct job *job, uint8_t *dst, uint64_t first, size_t count, struct groups_read *seen)
 {
     switch (job->block->format) {
-    case FMT_PICI: return unpack_pici(job, dst, first, count);
+    case FMT_BITMAP: return unpack_bitmap(job, dst, first, count);
     case FMT_COO: return unpack_coo(job, dst, first, count);
     case FMT_HYBRID: return unpack_hybrid(job, dst, first, count, seen);
     case FMT_PACKED: return unpack_packed(job, dst, first, count, seen);

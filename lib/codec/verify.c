@@ -236,7 +236,7 @@ static enum pici_status verify(const void *block, size_t size, struct pici_fault
         (status = pici_block_padding(&parsed, fault)) != PICI_OK)
         return status;
     switch (parsed.format) {
-    case FMT_PICI: return verify_tiles(&parsed, fault);
+    case FMT_BITMAP: return verify_tiles(&parsed, fault);
     case FMT_COO: return verify_entries(&parsed, fault);
     case FMT_HYBRID: return verify_groups(&parsed, NULL, fault);
     case FMT_PACKED: return verify_packed(&parsed, fault);

@@ -12,7 +12,7 @@
 /* pici/device_block.cuh does not include format.h, so its constants are compared here. */
 static_assert((int)pici::HEADER_BYTES == HDR_BYTES && (int)pici::CHECKSUM_AT == HDR_CHECKSUM &&
                   (int)pici::FLAG_INDEX64 == FLAG_INDEX64 && (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM &&
-                  (int)PICI_DENSE == FMT_DENSE && (int)PICI_BITMAP == FMT_PICI && (int)PICI_COO == FMT_COO &&
+                  (int)PICI_DENSE == FMT_DENSE && (int)PICI_BITMAP == FMT_BITMAP && (int)PICI_COO == FMT_COO &&
                   (int)PICI_HYBRID == FMT_HYBRID && (int)pici::VERSION_SIGNS == FMT_VERSION_SIGNS,
               "device_block.cuh and format.h must agree");
 static_assert(

@@ -164,10 +164,10 @@ static const double points[POINTS] = {41, 205, 410, 819, TILE}; /* 1, 5, 10, 20 
 static const struct {
     double empty, more[POINTS];
 } coding[2][FMT_HYBRID + 1] = {
-    {[FMT_PICI] = {1170, {600, 2090, 2210, 2330, 3860}},
+    {[FMT_BITMAP] = {1170, {600, 2090, 2210, 2330, 3860}},
      [FMT_COO] = {1560, {830, 2190, 2970, 4050, 12900}},
      [FMT_HYBRID] = {690, {420, 1240, 2200, 1560, 4600}}},
-    {[FMT_PICI] = {1930, {700, 1890, 2100, 2030, 2730}},
+    {[FMT_BITMAP] = {1930, {700, 1890, 2100, 2030, 2730}},
      [FMT_COO] = {3240, {340, 450, 740, 1690, 9280}},
      [FMT_HYBRID] = {1670, {620, 1650, 1870, 1630, 3040}}},
 };
@@ -206,7 +206,7 @@ int pici_policy_tiny(enum pici_dtype dtype, const uint64_t *elements, int blocks
                      const struct policy_auto *auto_options)
 {
     uint64_t all = 0;
-    double least = coding_ns(FMT_PICI, (unsigned)dtype, TILE, 0, auto_options->gather);
+    double least = coding_ns(FMT_BITMAP, (unsigned)dtype, TILE, 0, auto_options->gather);
     for (int i = 0; i < blocks; i++)
         all += elements[i] < TILE ? elements[i] : TILE;
     for (unsigned sparse_format = FMT_COO; sparse_format <= FMT_HYBRID; sparse_format++) {
@@ -224,7 +224,7 @@ enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dty
         return format;
     enum pici_format best = PICI_DENSE;
     double least = -1;
-    for (unsigned sparse_format = FMT_PICI; sparse_format <= FMT_HYBRID; sparse_format++) {
+    for (unsigned sparse_format = FMT_BITMAP; sparse_format <= FMT_HYBRID; sparse_format++) {
         const double seconds =
             auto_options->formats >> sparse_format & 1
                 ? pici_policy_seconds((enum pici_format)sparse_format, dtype, elements, nonzeros, blocks, auto_options)

@@ -110,7 +110,7 @@ static block_view view_of(const making<uint8_t> &m, uint64_t nnz)
 }
 
 /* before: values of the tiles before, which are said to be there. */
-static void check_pici(uint64_t before)
+static void check_bitmap(uint64_t before)
 {
     far f;
     space block(48 + 520 * (FIRST + WARPS) + 64 + before + f.nnz);
@@ -329,8 +329,8 @@ static void check_conflicts(bool table)
 int main(int argc, char **argv)
 {
     check_conflicts(argc > 1 && strcmp(argv[1], "--table") == 0);
-    check_pici(0);
-    check_pici((UINT64_C(1) << 32) + 77);
+    check_bitmap(0);
+    check_bitmap((UINT64_C(1) << 32) + 77);
     check_coo();
     check_hybrid();
     check_dense();

@@ -107,7 +107,7 @@ static void try_changes(int from, int to, int seal)
     rig_free(&rig);
 }
 
-Test(codec_hostile, every_byte_changed_dense_and_pici)
+Test(codec_hostile, every_byte_changed_dense_and_bitmap)
 {
     try_changes(0, 5, 0);
 }
@@ -216,7 +216,7 @@ static void try_random(uint64_t seed, int format)
     rig_free(&rig);
 }
 
-Test(codec_hostile, mutations_of_pici)
+Test(codec_hostile, mutations_of_bitmap)
 {
     try_random(4, PICI_BITMAP);
 }
