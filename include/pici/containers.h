@@ -87,7 +87,7 @@ PICI_CONTAINER_FN unsigned container_stored(unsigned container, unsigned nonzero
     return container == PICI_RAW ? elements : nonzeros;
 }
 
-/* What a tile that is not empty adds to a record's length. */
+/* What a tile that is not empty adds to a record's size. */
 PICI_CONTAINER_FN unsigned container_cost(unsigned container, unsigned nonzeros, unsigned elements, unsigned width_log2)
 {
     return container_descriptor_bytes(container) + container_payload(container, nonzeros) +

@@ -6,15 +6,15 @@
  *
  * A call checks its arguments, enqueues at most one memset and two kernels on the stream (more for large batches), and
  * returns. It does not allocate, does not wait and keeps no state, so it can be captured into a CUDA graph. Status and
- * length depend on the data, so the device computes them: when the work of the call has completed in the stream, a
+ * size depend on the data, so the device computes them: when the work of the call has completed in the stream, a
  * struct pici_cuda_result in device memory holds both.
  *
  *   pointers     to memory that the current device can access; `jobs` alone is host memory. The caller owns it, and
  *                keeps it valid until the work of the call has completed in the stream
- *   alignment    bytes: blocks and workspaces 16; results, and lengths in device memory 8; elements: their width
+ *   alignment    bytes: blocks and workspaces 16; results, and sizes in device memory 8; elements: their width
  *   status       the returned status covers what the host can check:
  *     PICI_E_ARG           null, misaligned, overlapping, unknown dtype or format, or a workspace that is too small
- *     PICI_E_SPACE         no block of n elements can fit in cap, whatever their values
+ *     PICI_E_SPACE         no block of n elements can fit in capacity, whatever their values
  *     PICI_E_UNSUPPORTED   PICI_AUTO. The smallest format depends on the elements, and the host cannot see them when it
  *                          launches kernels. Hybrid is the smallest nearly always, or close to it
  *     PICI_E_DEVICE        the CUDA runtime reported an error: no device, too old a device, or an earlier error
@@ -52,24 +52,24 @@ PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
 
 /* Encode n elements of src as one block. The block has no checksum: XXH64 is serial, and on a GPU would take much
  * longer than the encoding.
- *   block      out, [cap bytes]       undefined if the result is not PICI_OK, except that it then does not begin
+ *   block      out, [capacity bytes]  undefined if the result is not PICI_OK, except that it then does not begin
  *                                     with a valid header
- *   result     out                    status: PICI_OK, or PICI_E_SPACE if the block does not fit in cap. len: bytes of
- *                                     the block
+ *   result     out                    status: PICI_OK, or PICI_E_SPACE if the block does not fit in capacity. len:
+ *                                     bytes of the block
  *   src        [n elements of dtype]  must not overlap block, result or workspace
  *   workspace  [workspace_bytes]      at least pici_cuda_workspace(dtype, n); its contents do not matter
  * src is read once for PICI_DENSE and PICI_BITMAP. For PICI_HYBRID it is read once too, but tiles with more than 2 KiB
  * of values, and all tiles if there are so few that each can have a warp of its own, are read again, mostly from a
  * cache. For PICI_COO it is read twice, since values cannot be placed before all are counted. Returns the errors listed
  * at the top of this file. */
-PICI_API enum pici_status pici_compress_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *src,
-                                             uint64_t n, enum pici_dtype, enum pici_format, void *workspace,
-                                             size_t workspace_bytes, cudaStream_t);
+PICI_API enum pici_status pici_compress_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
+                                             const void *src, uint64_t n, enum pici_dtype, enum pici_format,
+                                             void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* The same with options, which NULL sets to PICI_OPTS_INIT: `zeros` has the effect that it has on pici_compress, and
  * `threads` none. PICI_E_ARG: also a member out of its range, or a size below that of 0.1.0. PICI_E_UNSUPPORTED: also
  * checksum, or options of a later version. */
-PICI_API enum pici_status pici_compress_opts_cuda(void *block, size_t cap, struct pici_cuda_result *result,
+PICI_API enum pici_status pici_compress_opts_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                                   const void *src, uint64_t n, enum pici_dtype, enum pici_format,
                                                   const struct pici_opts *, void *workspace, size_t workspace_bytes,
                                                   cudaStream_t);
@@ -79,43 +79,43 @@ PICI_API enum pici_status pici_compress_opts_cuda(void *block, size_t cap, struc
  *   base   [n elements of dtype]  may overlap src, but not block, result or workspace
  * All else as for pici_compress_cuda. Fastest if base and src are both aligned to two elements (PICI_DENSE: to 16
  * bytes). */
-PICI_API enum pici_status pici_diff_cuda(void *block, size_t cap, struct pici_cuda_result *result, const void *base,
-                                         const void *src, uint64_t n, enum pici_dtype, enum pici_format,
-                                         void *workspace, size_t workspace_bytes, cudaStream_t);
+PICI_API enum pici_status pici_diff_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
+                                         const void *base, const void *src, uint64_t n, enum pici_dtype,
+                                         enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* Decode a block to the n elements of dtype that it was made of.
  *   dst        out, [n elements of dtype]  unspecified unless the result is PICI_OK; must not overlap block, result or
  *                                          workspace
- *   block      [len bytes]                 any bytes: every rule of the format is checked. A checksum is checked by
+ *   block      [size bytes]                any bytes: every rule of the format is checked. A checksum is checked by
  *                                          one warp, because XXH64 is serial
- *   len_at     NULL, or in device memory   the block's length, such as &result->len of the call that encoded it. Then
- *                                          len is the capacity of the memory at block; if *len_at is greater than len,
- *                                          the status in the result is PICI_E_ARG
+ *   size_at    NULL, or in device memory   the block's size, such as &result->len of the call that encoded it. Then
+ *                                          size is the capacity of the memory at block; if *size_at is greater, the
+ *                                          status in the result is PICI_E_ARG
  *   result     out                         status: as pici_decompress returns; PICI_E_ARG also if the block's dtype is
  *                                          another. len: bytes of the block
  *   workspace  [workspace_bytes]           at least PICI_CUDA_READ_WORKSPACE; its contents do not matter
  * Returns the errors listed at the top of this file, except PICI_E_SPACE and PICI_E_UNSUPPORTED. */
-PICI_API enum pici_status pici_decompress_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
-                                               const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
-                                               size_t workspace_bytes, cudaStream_t);
+PICI_API enum pici_status pici_decompress_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
+                                               const uint64_t *size_at, struct pici_cuda_result *result,
+                                               void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* dst[i] += x for each stored x, with the same bits as pici_scatter_add. One exception: infinity minus infinity
  * gives a NaN with a clear sign bit, where pici_scatter_add gives the sign that the host's CPU gives. All else as
  * for pici_decompress_cuda. */
-PICI_API enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
-                                                const uint64_t *len_at, struct pici_cuda_result *result,
+PICI_API enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
+                                                const uint64_t *size_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* dst[i] ^= x for each stored x, as pici_apply: this turns base into src in place, and the same block turns src back
  * into base. If the block proves corrupt, what was already applied of it is not undone. All else as for
  * pici_decompress_cuda. */
-PICI_API enum pici_status pici_apply_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
-                                          const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+PICI_API enum pici_status pici_apply_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
+                                          const uint64_t *size_at, struct pici_cuda_result *result, void *workspace,
                                           size_t workspace_bytes, cudaStream_t);
 
 /* Check every rule of the format. The result has status, rule, offset and tile as from pici_verify_at. All else as for
  * pici_decompress_cuda. */
-PICI_API enum pici_status pici_verify_cuda(const void *block, size_t len, const uint64_t *len_at,
+PICI_API enum pici_status pici_verify_cuda(const void *block, size_t size, const uint64_t *size_at,
                                            struct pici_cuda_result *result, void *workspace, size_t workspace_bytes,
                                            cudaStream_t);
 
@@ -135,20 +135,20 @@ PICI_API size_t pici_diff_small_cuda_workspace(enum pici_format, enum pici_dtype
 PICI_API size_t pici_apply_small_cuda_workspace(enum pici_dtype, uint64_t n, unsigned at_once);
 
 /* Encode what leads from base to src as a small delta, without a checksum.
- *   block      out, [cap bytes]          undefined if the result is not PICI_OK, except that it then does not begin
+ *   block      out, [capacity bytes]     undefined if the result is not PICI_OK, except that it then does not begin
  *                                        with a valid header. pici_diff_small_bound(format, dtype, n) is enough
  *   result     out                       status: PICI_OK or PICI_E_SPACE. len: bytes of the delta
  *   base, src  [n elements of dtype]     must not overlap block, result or workspace
  *   format                               of the chunks that are stored as pici_diff_cuda does; not PICI_AUTO */
-PICI_API enum pici_status pici_diff_small_cuda(void *block, size_t cap, struct pici_cuda_result *result,
+PICI_API enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                                const void *base, const void *src, uint64_t n, enum pici_dtype,
                                                enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* Apply a small delta to dst, which must be its base. Arguments as pici_apply_cuda's; block is any bytes.
  *   result  status: as pici_apply_small returns; PICI_E_ARG also if the delta's dtype is another. len: bytes of the
  *           delta. If it is PICI_E_CORRUPT, other chunks may have been applied */
-PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t len,
-                                                const uint64_t *len_at, struct pici_cuda_result *result,
+PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
+                                                const uint64_t *size_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* ---- lossy codecs (struct pici_values in pici/coll.h; docs/values.md) ----
@@ -267,7 +267,7 @@ struct pici_comm;
  * must be the current device, here and in all calls on the communicator.
  *
  * Order. A collective begins when the work that was enqueued on the stream before the call, or before its _start, has
- * completed. The host drives the collective, because both sides of a message must know its length, which depends on the
+ * completed. The host drives the collective, because both sides of a message must know its size, which depends on the
  * elements. So a blocking call returns when the collective has ended, and work that is enqueued afterwards sees the
  * result. After _start, progress is made only inside pici_test and pici_wait. A stream that is being captured into a
  * graph cannot be used (PICI_E_DEVICE).

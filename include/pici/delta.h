@@ -19,28 +19,28 @@ extern "C" {
 
 /* Encode the elements base[i] ^ src[i] as one block, with the same bytes as pici_compress of an array of them. The
  * difference is computed tile by tile, on the stack; no buffer for it is needed.
- *   block [cap bytes]            output; undefined unless PICI_OK. Must not overlap base or src
- *   len   out, bytes             length of the block; 0 unless PICI_OK
+ *   block [capacity bytes]       output; undefined unless PICI_OK. Must not overlap base or src
+ *   size  out, bytes             of the block; 0 unless PICI_OK
  *   base  [n elements of dtype]  must not change during the call; may overlap src
  *   src   [n elements of dtype]  must not change during the call
- * Exchanging base and src gives the same block, so it turns base into src and src into base. The block fits if cap >=
- * pici_bound(format, dtype, n).
+ * Exchanging base and src gives the same block, so it turns base into src and src into base. The block fits if
+ * capacity >= pici_bound(format, dtype, n).
  * Errors: as pici_compress; its rules for src hold for base too. Layout: formats/block.md, formats/hybrid.md,
  * formats/packed.md. */
-PICI_API enum pici_status pici_diff(void *block, size_t cap, size_t *len, const void *base, const void *src, uint64_t n,
-                                    enum pici_dtype, enum pici_format, const struct pici_opts *);
+PICI_API enum pici_status pici_diff(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                                    uint64_t n, enum pici_dtype, enum pici_format, const struct pici_opts *);
 
 /* XOR a block into dst, in place: dst[i] ^= x for each element x of the block that has a bit set, also a sign alone.
  * Other elements of dst keep their bits. Applied to the base of a delta, this gives src; applied to src, it gives base.
  *   dst   [n elements of the block's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
  *   n     must equal the block's count
- *   block [len bytes]                         untrusted: every rule of the format is checked, but `choice` of packed,
+ *   block [size bytes]                        untrusted: every rule of the format is checked, but `choice` of packed,
  *                                             which is for pici_verify; and the checksum if there is one
  * An invalid block may be detected only after a part of it was applied. If you cannot restore dst, call pici_verify
  * first.
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the block's count, bad options.
  * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the block. */
-PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t len, const struct pici_opts *);
+PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, size_t size, const struct pici_opts *);
 
 /* ---- small deltas: several times shorter for floats of which a step changed some ----
  *
@@ -51,31 +51,31 @@ PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, s
  *   memory    these functions allocate, for each thread that they use, up to 30 MiB, whatever n is
  *   threads   each takes chunks of 2^19 elements */
 
-/* The length in bytes of the longest small delta of n elements; the format is that of the chunks that are stored as
- * pici_diff does. At least 32. 0 if format or dtype is unknown, or if the length does not fit in size_t. */
+/* The size of the longest small delta of n elements; the format is that of the chunks that are stored as
+ * pici_diff does. At least 32. 0 if format or dtype is unknown, or if the size does not fit in size_t. */
 PICI_API size_t pici_diff_small_bound(enum pici_format, enum pici_dtype, uint64_t n);
 
 /* Encode what leads from base to src as a small delta.
- *   block [cap bytes]            output; undefined unless PICI_OK. Must not overlap base or src
- *   len   out, bytes             length of the delta; 0 unless PICI_OK
+ *   block [capacity bytes]       output; undefined unless PICI_OK. Must not overlap base or src
+ *   size  out, bytes             of the delta; 0 unless PICI_OK
  *   base  [n elements of dtype]  must not change during the call; may overlap src
  *   src   [n elements of dtype]  must not change during the call
  *   format                       of what is stored as pici_diff does; PICI_AUTO: the shortest
- * The delta fits if cap >= pici_diff_small_bound(format, dtype, n). It has the same bytes on every CPU, at any thread
- * count. Errors: as pici_diff; PICI_E_NOMEM. Layout: formats/small-delta.md. */
-PICI_API enum pici_status pici_diff_small(void *block, size_t cap, size_t *len, const void *base, const void *src,
+ * The delta fits if capacity >= pici_diff_small_bound(format, dtype, n). It has the same bytes on every CPU, at any
+ * thread count. Errors: as pici_diff; PICI_E_NOMEM. Layout: formats/small-delta.md. */
+PICI_API enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, const void *base, const void *src,
                                           uint64_t n, enum pici_dtype, enum pici_format, const struct pici_opts *);
 
 /* Apply a small delta in place: dst, which must be the base, becomes what it was made of. Applied to other elements, it
  * is found to be invalid, or gives other elements; if that can happen, store a hash of the base with it.
  *   dst   [n elements of the delta's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
  *   n     must equal the delta's count
- *   block [len bytes]                         untrusted: every rule of the format is checked, and the checksum if there
+ *   block [size bytes]                        untrusted: every rule of the format is checked, and the checksum if there
  *                                             is one
  * An invalid delta may be detected only after some of its chunks were applied.
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the delta's count, bad options. PICI_E_NOMEM.
  * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM: what is wrong with the delta, or with dst as its base. */
-PICI_API enum pici_status pici_apply_small(void *dst, uint64_t n, const void *block, size_t len,
+PICI_API enum pici_status pici_apply_small(void *dst, uint64_t n, const void *block, size_t size,
                                            const struct pici_opts *);
 
 #ifdef __cplusplus

@@ -66,7 +66,7 @@ PICI_API enum pici_status pici_state_open(struct pici_state **s, const char *pat
 /* What kind of file a state is. s must not be NULL. */
 PICI_API enum pici_state_type pici_state_get_type(const struct pici_state *s);
 
-/* The length of the state's file, and its XXH64 with seed 0. Reads all tensors.
+/* The size of the state's file, and its XXH64 with seed 0. Reads all tensors.
  * PICI_E_ARG: null. PICI_E_IO: its read failed. */
 PICI_API enum pici_status pici_state_hash(struct pici_state *s, uint64_t *bytes, uint64_t *hash, char *why);
 
@@ -128,7 +128,7 @@ struct pici_deltas_info {
     size_t size;
     enum pici_state_type type; /* of the base */
     enum pici_dtype dtype;     /* of the base's elements if it is raw */
-    uint64_t bytes;            /* the length of the result's file, as the last delta states it; at most UINT64_MAX */
+    uint64_t bytes;            /* the size of the result's file, as the last delta states it; at most UINT64_MAX */
     uint64_t tensors;          /* how many the result has */
     const void *head;          /* [head_len bytes] of the result; valid until the row is freed */
     size_t head_len;

@@ -35,7 +35,7 @@ struct pici_log_info {
     uint64_t first;        /* number of the oldest state from which there are deltas to the newest */
     uint64_t base;         /* of the state that is whole */
     uint64_t newest;       /* first + the number of deltas */
-    uint64_t base_bytes;   /* length of the file of the base */
+    uint64_t base_bytes;   /* size of the file of the base */
     uint64_t base_hash;    /* and its XXH64 with seed 0 */
     const char *extension; /* of its name; valid until the log is closed or changed */
 };

@@ -109,7 +109,7 @@ PICI_DEV_HOST int muladd(uint64_t *result, uint64_t a, uint64_t b, uint64_t c)
 }
 
 /* Fill in the view's layout from its format, dtype, count and nnz. For hybrid, values_offset is an input too, as the
- * header has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a length exceeds 64
+ * header has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a size exceeds 64
  * bits. */
 PICI_DEV_HOST int layout(block_view &view)
 {

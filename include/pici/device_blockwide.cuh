@@ -221,7 +221,7 @@ template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &work
 }
 
 /* Lay out the record of the group whose first tile is `first`, from what the lanes know of its tiles. Returns its
- * length in bytes. */
+ * size in bytes. */
 template <class T>
 PICI_DEV uint32_t group_from(group &made_group, const making<T> &work, uint64_t first, const surveyed &survey)
 {
@@ -240,7 +240,7 @@ PICI_DEV uint32_t group_from(group &made_group, const making<T> &work, uint64_t 
 }
 
 /* Write a group's entry of the directory and, if the record fits, what comes before its payloads, and its padding, by
- * a warp. base: units before the record; bytes: its length. */
+ * a warp. base: units before the record; bytes: its size. */
 template <class T>
 PICI_DEV void group_head(const making<T> &work, uint64_t number, const group &made_group, uint64_t base, uint32_t bytes,
                          bool fits)
@@ -344,7 +344,7 @@ template <class T> PICI_DEV void end_of_groups(making<T> &work, uint64_t units, 
 }
 
 /* Called by one warp, once all values are written: write the padding and the header, or 48 zero bytes if the block does
- * not fit. Returns the block's length, or 0. */
+ * not fit. Returns the block's size, or 0. */
 template <class T> PICI_DEV uint64_t make_end(const making<T> &work, uint64_t nonzeros)
 {
     block_view view = work.to;
@@ -473,7 +473,7 @@ struct carry {
  *   memory  shared memory      MAKE_BYTES<T>(FORMAT, threads) bytes, aligned to 16; may be used again after the return
  *   base    [n elements]       or null. If not null, the block is of base[i] ^ src[i]: a delta for block_apply
  *   by_value                   as PICI_ZEROS_BY_VALUE in struct pici_opts: no effect with integers or a base
- * Called by all threads of a thread block. Returns the block's length in bytes; 0: it does not fit. All threads can
+ * Called by all threads of a thread block. Returns the block's size in bytes; 0: it does not fit. All threads can
  * then read the block. */
 template <unsigned FORMAT, class T>
 PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64_t n, unsigned dtype, void *memory,

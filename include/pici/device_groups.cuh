@@ -10,7 +10,7 @@
 
 namespace pici {
 
-/* ---- what a tile adds to the length of a record ---- */
+/* ---- what a tile adds to the size of a record ---- */
 
 /* If it stores its negative zeros. */
 PICI_DEV unsigned cost_of(unsigned count, unsigned elements, unsigned width_log2, bool full)
@@ -58,7 +58,7 @@ PICI_DEV uint32_t sign_descriptor_at(const group &made_group, unsigned i)
 }
 
 /* Lay out a record from what each lane says of its tile: n, container, keeps and sign. elements: elements of the lane's
- * tile. Returns the record's length in bytes. */
+ * tile. Returns the record's size in bytes. */
 PICI_DEV uint32_t group_lay(group &made_group, unsigned elements, unsigned width_log2)
 {
     const bool some = made_group.n != 0 || made_group.keeps;
@@ -103,7 +103,7 @@ enum group_stage : unsigned {
     GROUP_OCCUPANCY,
     GROUP_DESCRIPTORS, /* the record is too short for the descriptors */
     GROUP_DESCRIPTOR,  /* the descriptor of a tile */
-    GROUP_LENGTH,      /* the length of the record */
+    GROUP_LENGTH,      /* the size of the record */
     GROUP_PADDING,     /* sub: the lane that has the byte */
     GROUP_TILE
 };

@@ -142,11 +142,11 @@ PICI_API void pici_writer_close(struct pici_writer *w);
 
 /* ---- Reading ---- */
 
-/* Callback: read at least 1 and at most cap bytes (cap > 0) to p, and set *got to their number; 0 means the end of the
- * file. ctx is the argument of pici_reader_open_stream. Returns 0, or an errno value. */
-typedef int (*pici_read_fn)(void *ctx, void *p, size_t cap, size_t *got);
+/* Callback: read at least 1 and at most capacity bytes (capacity > 0) to p, and set *got to their number; 0 means the
+ * end of the file. ctx is the argument of pici_reader_open_stream. Returns 0, or an errno value. */
+typedef int (*pici_read_fn)(void *ctx, void *p, size_t capacity, size_t *got);
 
-/* Callback: read exactly the n bytes (n > 0) at offset to p. Never called for bytes beyond the file's length. Returns
+/* Callback: read exactly the n bytes (n > 0) at offset to p. Never called for bytes beyond the file's end. Returns
  * 0, or an errno value. */
 typedef int (*pici_read_at_fn)(void *ctx, void *p, size_t n, uint64_t offset);
 
@@ -226,9 +226,9 @@ PICI_API enum pici_status pici_reader_open_at(struct pici_reader **r, pici_read_
 PICI_API enum pici_status pici_reader_open_path(struct pici_reader **r, const char *path,
                                                 const struct pici_reader_opts *opts);
 
-/* The same, from len bytes of memory, which must not change until the reader is closed. file may be null if len is 0;
+/* The same, from size bytes of memory, which must not change until the reader is closed. file may be null if size is 0;
  * that is a truncated file: PICI_E_CORRUPT. */
-PICI_API enum pici_status pici_reader_open_memory(struct pici_reader **r, const void *file, size_t len,
+PICI_API enum pici_status pici_reader_open_memory(struct pici_reader **r, const void *file, size_t size,
                                                   const struct pici_reader_opts *opts);
 
 /* Go to the next tensor; the first call goes to the first. Works in both kinds of reader.

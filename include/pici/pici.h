@@ -2,13 +2,13 @@
  *
  * pici: a lossless codec for dense buffers that are mostly zero.
  *
- * A block is the encoding of n consecutive elements of one dtype. Its header states its length, format and dtype. An
+ * A block is the encoding of n consecutive elements of one dtype. Its header states its size, format and dtype. An
  * element is nonzero if any of its bits is set, so -0.0, NaN payloads and denormals survive exactly; an option drops
  * the sign of -0.0. The same elements, dtype, format and options give the same bytes on every CPU, at any thread count.
  * The layout is specified in formats/block.md, formats/hybrid.md and formats/packed.md.
  *
  * What holds for every function here, unless it says otherwise:
- *   lengths     `n`, `first` and `count` are elements; `len`, `cap` and *_bytes are bytes
+ *   lengths     `n`, `first` and `count` are elements; `size`, `capacity` and *_bytes are bytes
  *   elements    in host byte order, at any address: no alignment is required. Blocks too may lie at any address
  *   ownership   buffers belong to the caller and are used until the call returns. Nothing is kept
  *   memory      nothing is allocated, but with threads > 1 up to 1.1 MiB for each to make a packed block. A call needs
@@ -161,67 +161,67 @@ struct pici_info {
 };
 #define PICI_INFO_INIT {sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0}
 
-/* The length in bytes of the longest block of n elements in this format: a capacity that always suffices. For
+/* The size of the longest block of n elements in this format: a capacity that always suffices. For
  * PICI_AUTO, that of a dense block. Holds for every option. At least 48. 0 if format or dtype is unknown, if the format
- * does not have this dtype, or if the length does not fit in size_t. */
+ * does not have this dtype, or if the size does not fit in size_t. */
 PICI_API size_t pici_bound(enum pici_format, enum pici_dtype, uint64_t n);
 
 /* Encode n elements of src as one block.
- *   block [cap bytes]            output; undefined unless PICI_OK. Must not overlap src
- *   len   out, bytes             length of the block; 0 unless PICI_OK
+ *   block [capacity bytes]       output; undefined unless PICI_OK. Must not overlap src
+ *   size  out, bytes             of the block; 0 unless PICI_OK
  *   src   [n elements of dtype]  must not change during the call
- * Succeeds whenever the block fits in cap bytes; cap >= pici_bound(format, dtype, n) always suffices. After PICI_E_ARG,
- * block may be untouched. After any other error, block does not begin with a valid header.
+ * Succeeds whenever the block fits in capacity bytes; capacity >= pici_bound(format, dtype, n) always suffices. After
+ * PICI_E_ARG, block may be untouched. After any other error, block does not begin with a valid header.
  * PICI_E_ARG: unknown dtype or format, null (src only if n > 0), overlap, more bytes than size_t holds, bad options.
  * PICI_E_SPACE: the block does not fit. PICI_E_UNSUPPORTED: options of a later version, or PICI_PACKED of integers.
  * Layout: formats/block.md, formats/hybrid.md, formats/packed.md. */
-PICI_API enum pici_status pici_compress(void *block, size_t cap, size_t *len, const void *src, uint64_t n,
+PICI_API enum pici_status pici_compress(void *block, size_t capacity, size_t *size, const void *src, uint64_t n,
                                         enum pici_dtype, enum pici_format, const struct pici_opts *);
 
 /* Decode a block to the n elements that it was made of.
  *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
  *   n     must equal the block's count: take both from pici_inspect
- *   block [len bytes]                         untrusted: every rule of the format is checked, but `choice` of packed,
+ *   block [size bytes]                        untrusted: every rule of the format is checked, but `choice` of packed,
  *                                             which is for pici_verify; and the checksum if there is one
  * PICI_E_ARG: null (dst only if n > 0), overlap, n is not the block's count, bad options.
  * PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the block. */
-PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t len,
+PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *block, size_t size,
                                           const struct pici_opts *);
 
 /* Decode only elements [first, first + n) of a block. Reads and checks the header, and only those parts of the rest
  * that these elements need: their tiles and index entries; in a coo block, the positions visited by a binary search; in
  * a hybrid or packed block, the metadata of their groups. Does not check the checksum.
  *   dst   [n elements of the block's dtype]   output; unspecified unless PICI_OK. Must not overlap block
- *   block [len bytes]                         untrusted, as in pici_decompress
+ *   block [size bytes]                        untrusted, as in pici_decompress
  * PICI_E_ARG: null, overlap, the range is not within the block's count, bad options. Other errors: as pici_decompress.
  * Runs on the calling thread alone, whatever opts->threads is. */
-PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t len,
+PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t size,
                                                 const struct pici_opts *);
 
 /* Scatter-add: dst[i] += x for each nonzero element x that the block stores. Other elements of dst keep their bits.
  *   dst   [n elements of the block's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
- *   block [len bytes]                         untrusted, as in pici_decompress
+ *   block [size bytes]                        untrusted, as in pici_decompress
  * The addition depends on the dtype. Its result has the same bits on every instruction set:
  *   f32, f64             IEEE 754
  *   f16, bf16, f8        in f32, rounded once to nearest even; f8e4m3 overflows to NaN, the others to infinity
  *   integers             modulo 2^bits
  *   NaN                  if the element of dst is a NaN, the result is that NaN, else that of the block; made quiet
  * Errors: as pici_decompress. Specification: formats/block.md, "Adding". */
-PICI_API enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t len,
+PICI_API enum pici_status pici_scatter_add(void *dst, uint64_t n, const void *block, size_t size,
                                            const struct pici_opts *);
 
 /* Read a block's header, and check every rule that can be checked with the header alone.
  *   info  out; unchanged unless PICI_OK
- *   block [len bytes]   untrusted. The first 48 bytes suffice: info->block_bytes then tells a reader of a stream how
+ *   block [size bytes]  untrusted. The first 48 bytes suffice: info->block_bytes then tells a reader of a stream how
  *                       many bytes the block has
- * PICI_E_ARG: null. PICI_E_CORRUPT: len < 48, or the header breaks a rule. PICI_E_VERSION: an unknown version of the
- * format. PICI_E_UNSUPPORTED: an unknown format, or a block whose length does not fit in size_t. */
-PICI_API enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t len);
+ * PICI_E_ARG: null. PICI_E_CORRUPT: size < 48, or the header breaks a rule. PICI_E_VERSION: an unknown version of the
+ * format. PICI_E_UNSUPPORTED: an unknown format, or a block whose size does not fit in size_t. */
+PICI_API enum pici_status pici_inspect(struct pici_info *info, const void *block, size_t size);
 
-/* Check a block [len bytes] against every rule of the format, and its checksum if there is one; decodes nothing.
+/* Check a block [size bytes] against every rule of the format, and its checksum if there is one; decodes nothing.
  * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_CHECKSUM, PICI_E_UNSUPPORTED: what is wrong with the
  * block. */
-PICI_API enum pici_status pici_verify(const void *block, size_t len);
+PICI_API enum pici_status pici_verify(const void *block, size_t size);
 
 /* Where a block breaks a rule, and which rule. Set with PICI_FAULT_INIT. */
 struct pici_fault {
@@ -237,7 +237,7 @@ struct pici_fault {
 
 /* As pici_verify, and report which rule is broken. If several are, report the first in the order of the specification.
  *   fault   out, written unless PICI_E_ARG; may be NULL */
-PICI_API enum pici_status pici_verify_at(const void *block, size_t len, struct pici_fault *fault);
+PICI_API enum pici_status pici_verify_at(const void *block, size_t size, struct pici_fault *fault);
 
 /* The containers that a tile of a hybrid block may have; the first four have their numbers in formats/hybrid.md. */
 enum pici_container {
@@ -256,7 +256,7 @@ enum pici_container {
 PICI_API const char *pici_container_name(enum pici_container);
 
 /* What the bytes of a hybrid or packed block are used for, by container. Set with PICI_BREAKDOWN_INIT. position_bytes,
- * value_bytes and other_bytes add up to the length of the block. Until 0.2 the arrays had no room; callers of those
+ * value_bytes and other_bytes add up to the size of the block. Until 0.2 the arrays had no room; callers of those
  * versions, known by their size, get the struct that they had. */
 struct pici_breakdown {
     size_t size;
@@ -277,10 +277,10 @@ struct pici_breakdown {
 /* Count the tiles of a hybrid or packed block and their bytes. Checks the header, the directory and all descriptors;
  * does not check payloads, values or the checksum.
  *   breakdown   out: overwritten, not added to; unchanged unless PICI_OK
- *   block [len bytes]   untrusted
+ *   block [size bytes]  untrusted
  * PICI_E_ARG: null, or the block is neither hybrid nor packed. PICI_E_CORRUPT, PICI_E_VERSION, PICI_E_UNSUPPORTED: what
  * is wrong with the block. Layout: formats/hybrid.md, formats/packed.md. */
-PICI_API enum pici_status pici_breakdown(struct pici_breakdown *breakdown, const void *block, size_t len);
+PICI_API enum pici_status pici_breakdown(struct pici_breakdown *breakdown, const void *block, size_t size);
 
 /* Deprecated: names until version 0.3. */
 #define pici_mix pici_breakdown

@@ -58,7 +58,7 @@ struct pici_transport {
     enum pici_status (*recv)(void *context, int from, void *data, size_t cap, void **request);
 
     /* Say whether a request has ended. If it has: *done = 1, the transport frees the request, and
-     * *bytes (bytes may be NULL) is the length that was sent or received. A request that failed returns its status,
+     * *bytes (bytes may be NULL) is the size that was sent or received. A request that failed returns its status,
      * with *done = 1. A message longer than cap is PICI_E_CORRUPT; a peer that is gone is PICI_E_PEER. */
     enum pici_status (*test)(void *context, void *request, int *done, size_t *bytes);
 
