@@ -349,7 +349,7 @@ installed() { # the script and the library, in a tree of their own
         LIBDIR=/usr/lib/some-machine CUDADIR="$dir/none" NCCLDIR="$dir/none" install >"$log" 2>&1
     "$dir/root/usr/bin/pici-preload" --print "$run" -n 1 x >"$log" 2>&1
     if grep -q "LD_PRELOAD[= ]$dir/root/usr/lib/some-machine/libpici_pmpi-$mpi.so" "$log" &&
-        "$dir/root/usr/bin/pici-preload" --version | grep -q '^pici-preload [0-9]' &&
+        "$dir/root/usr/bin/pici-preload" --version | grep >/dev/null '^pici-preload [0-9]' &&
         [ -e "$dir/root/usr/share/man/man1/pici-preload.1" ]; then
         ok "installed"
     else
@@ -366,8 +366,8 @@ refusals() {
         preload/pici-preload ${words%|*} >"$log" 2>&1
         if [ $? = 2 ] && grep -q "^pici-preload: .*${words#*|}" "$log"; then ok "$words"; else fail "$words"; fi
     done
-    if preload/pici-preload --version | grep -q '^pici-preload [0-9]' &&
-        preload/pici-preload --help | grep -q '^usage: '; then
+    if preload/pici-preload --version | grep >/dev/null '^pici-preload [0-9]' &&
+        preload/pici-preload --help | grep >/dev/null '^usage: '; then
         ok "--version, --help"
     else
         fail "--version, --help"

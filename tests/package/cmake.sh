@@ -151,11 +151,12 @@ for program in c_pici c_shared c_static cxx_pici cxx_shared cxx_static c_coll c_
     pass "$program"
 done
 if command -v readelf >/dev/null 2>&1; then
-    readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*\[libpici\.so\.0\]' || die "pici::pici is not the shared library"
-    ! readelf -d "$tmp/made/c_pici" | grep -q 'NEEDED.*libpici_coll' || die "pici::pici brings libpici_coll"
-    readelf -d "$tmp/made/c_coll" | grep -q 'NEEDED.*\[libpici_coll\.so\.0\]' || die "pici::coll is not shared"
+    readelf -d "$tmp/made/c_pici" | grep >/dev/null 'NEEDED.*\[libpici\.so\.0\]' ||
+        die "pici::pici is not the shared library"
+    ! readelf -d "$tmp/made/c_pici" | grep >/dev/null 'NEEDED.*libpici_coll' || die "pici::pici brings libpici_coll"
+    readelf -d "$tmp/made/c_coll" | grep >/dev/null 'NEEDED.*\[libpici_coll\.so\.0\]' || die "pici::coll is not shared"
     for of in c_static c_coll_static; do
-        ! readelf -d "$tmp/made/$of" | grep -q 'NEEDED.*libpici' || die "$of has a shared library"
+        ! readelf -d "$tmp/made/$of" | grep >/dev/null 'NEEDED.*libpici' || die "$of has a shared library"
     done
     pass "what is linked"
 fi
@@ -167,7 +168,7 @@ if configure required; then
     die "a missing component was found"
 fi
 says() { # CASE WORDS, on lines that cmake broke where it likes
-    tr -s ' \n' ' ' <"$tmp/$1.log" | grep -q "$2" || { cat "$tmp/$1.log"; die "cmake does not say: $2"; }
+    tr -s ' \n' ' ' <"$tmp/$1.log" | grep >/dev/null "$2" || { cat "$tmp/$1.log"; die "cmake does not say: $2"; }
 }
 says required 'component cuda: .*libpici_cuda.a is not installed (make cuda install)'
 pass "a component that is required, and missing"

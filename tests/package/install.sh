@@ -35,7 +35,7 @@ if command -v readelf >/dev/null 2>&1; then
     exports() { # LIBRARY HEADERS...
         library=$1
         shift
-        readelf -d "$lib/$library.so" | grep -q "SONAME.*\[$library\.so\.0\]" || die "soname of $library"
+        readelf -d "$lib/$library.so" | grep >/dev/null "SONAME.*\[$library\.so\.0\]" || die "soname of $library"
         # pici_mix is what pici_breakdown was called until version 0.3: of it the headers have a macro.
         { (cd include/pici && cat "$@"); [ $library != libpici ] || echo 'PICI_API int pici_mix('; } |
             sed -n '/PICI_API/{:more; /(/!{N; b more}; s/.*[^a-z0-9_]\(pici_[a-z0-9_]*\)(.*/\1/p}' |
@@ -147,7 +147,7 @@ if command -v pkg-config >/dev/null 2>&1; then
     if command -v mpicc >/dev/null 2>&1; then
         "$make" -s -j"$(nproc)" BUILD="$build" CC="$cc" mpi >"$tmp/log" 2>&1 || { cat "$tmp/log"; die "make mpi"; }
         install install
-        "$root/usr/local/bin/pici-tune" --version | grep -q '[0-9]\.[0-9]' || die "the installed pici-tune"
+        "$root/usr/local/bin/pici-tune" --version | grep >/dev/null '[0-9]\.[0-9]' || die "the installed pici-tune"
         [ -e "$root/usr/local/share/man/man1/pici-tune.1" ] || die "the manual of pici-tune"
         cat >"$tmp/mpi.c" <<'C'
 #include <pici/mpi.h>

@@ -39,7 +39,7 @@ install() { # what pip makes of the tree, and only that
     esac
     for f in pici/__init__.py pici/py.typed pici/_codec.pyi pici/torch/__init__.py pici/libpici.so \
         pici/libpici_coll.so pici/_codec.abi3.so LICENSE; do
-        find "$site" -path "*/$f" | grep -q . || { echo "not in the wheel: $f"; return 1; }
+        find "$site" -path "*/$f" | grep >/dev/null . || { echo "not in the wheel: $f"; return 1; }
     done
     export PYTHONPATH="$site"
     # After that build, one for the system's library has no library inside.

@@ -113,7 +113,7 @@ static void killed(int p)
     while (f && fgets(line, sizeof line, f)) {
         int s = 0;
         reported++;
-        const int named = strstr(line, "rank 1 ") || strstr(line, "because of rank 1:");
+        const int named = strstr(line, "rank 1 ") || strstr(line, "after rank 1 failed:");
         if (sscanf(line, "%d", &s) != 1 || s != PICI_E_PEER || !named)
             printf("%s", line);
         expect(s == PICI_E_PEER && named, "a killed rank is named", p);
@@ -490,7 +490,7 @@ static void a_rank_leaves(int p)
     coll_threads(p, leaving, &t);
     for (int i = 1; i < p; i++) {
         const int named =
-            strstr(t.words[i], "rank 0 has freed its communicator") || strstr(t.words[i], "because of rank 0");
+            strstr(t.words[i], "rank 0 has freed its communicator") || strstr(t.words[i], "after rank 0 failed");
         if (t.status[i] != PICI_E_PEER || !named)
             printf("rank %d: %s: %s\n", i, pici_strerror(t.status[i]), t.words[i]);
         expect(t.status[i] == PICI_E_PEER && named, "a rank that leaves", i);
@@ -576,7 +576,7 @@ static void a_rank_is_silent(int p)
     coll_threads(p, waits, &t);
     for (int i = 0; i < p - 1; i++) {
         const char *const first = strstr(t.words[i], "no progress for 200 ms: waiting for a message from ");
-        snprintf(named, sizeof named, first ? "from rank %d" : "because of rank %d", p - 1);
+        snprintf(named, sizeof named, first ? "from rank %d" : "after rank %d failed", p - 1);
         expect(t.status[i] == PICI_E_TIMEOUT && strstr(t.words[i], named), t.words[i], i);
     }
     t.status[p - 1] = pici_all_reduce(&(int32_t){1}, &(int32_t){0}, 1, PICI_I32, PICI_SUM, t.comm[p - 1], NULL);
