@@ -30,6 +30,7 @@ enum option_id {
     OPT_ZSTD,
     OPT_ZEROS,
     OPT_PACK,
+    OPT_FILE_VERSION,
     OPT_OUT,
     OPT_FORCE,
     OPT_JSON,
@@ -95,8 +96,9 @@ static const struct {
                    "exact (default): restore each bit; value: store float zeros without a sign,\nso that -0.0 becomes "
                    "+0.0"},
     [OPT_PACK] = {0, "pack", "PACK", false,
-                  "pack exponents of floats where that is shorter: planes; fast: a little longer,\nand sooner; none "
-                  "(default): any version of picitool can read the output"},
+                  "pack exponents of floats where that is shorter: planes (default of compress, unless a\nformat is "
+                  "given); fast: a little longer, and sooner; none"},
+    [OPT_FILE_VERSION] = {0, "file-version", "N", false, "2 (default), or 1: what picitool 0.2 reads, without packing"},
     [OPT_OUT] = {'o', "output", "OUT", false, "where to write; - is standard output"},
     [OPT_FORCE] = {'f', "force", NULL, false, "overwrite an existing output without a question"},
     [OPT_JSON] = {'j', "json", NULL, false, "print JSON"},
@@ -162,7 +164,7 @@ enum { ZSTD_DEFAULT = 3 /* zstd's own */ };
     (OUTPUT_BITS | BIT(OPT_STDOUT) | BIT(OPT_KEEP) | BIT(OPT_RM) | BIT(OPT_OUT_DIR) | BIT(OPT_RECURSE) | TALK_BITS)
 #define COMPRESS_BITS                                                                                                  \
     (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_ULTRA) | BIT(OPT_ZEROS) |               \
-     BIT(OPT_PACK) | BIT(OPT_MAX_SIZE) | EACH_BITS)
+     BIT(OPT_PACK) | BIT(OPT_FILE_VERSION) | BIT(OPT_MAX_SIZE) | EACH_BITS)
 #define DECOMPRESS_BITS (BIT(OPT_THREADS) | BIT(OPT_KEEP_GOING) | RESTORE_BITS | EACH_BITS)
 #define TEST_BITS (BIT(OPT_THREADS) | BIT(OPT_JSON) | BIT(OPT_RECURSE) | TALK_BITS)
 #define LIST_BITS (INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_RECURSE))
@@ -349,6 +351,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_ZSTD: chosen->zstd = ZSTD_DEFAULT; return value ? value_int("zstd", value, 1, 22, &chosen->zstd) : TOOL_OK;
     case OPT_ZEROS: return value_zeros(value, chosen);
     case OPT_PACK: return value_pack(value, chosen);
+    case OPT_FILE_VERSION: return value_int("file-version", value, 1, 2, &chosen->file_version);
     case OPT_OUT:
         chosen->out = value;
         return *value ? TOOL_OK : tool_usage(NULL, "the name after --output is empty: - is standard output");

@@ -27,8 +27,10 @@ enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPE
 struct tool_options {
     enum pici_format format; /* PICI_AUTO */
     enum pici_zeros zeros;   /* PICI_ZEROS_EXACT */
-    enum pici_pack pack;     /* PICI_PACK_NONE */
-    int dtype;               /* enum pici_dtype; 0: not given */
+    enum pici_pack pack;     /* if it was given; else PICI_PACK_NONE */
+    bool pack_given;
+    int file_version; /* 0: not given */
+    int dtype;        /* enum pici_dtype; 0: not given */
     enum tool_type type;
     int threads; /* 1; 0: all cores */
     int zstd;    /* level; 0: none; so is compare */

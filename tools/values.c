@@ -122,8 +122,10 @@ int value_zeros(const char *word, struct tool_options *options)
 int value_pack(const char *word, struct tool_options *options)
 {
     int index, status = parse_word("pack", word, value_pack_word, &index);
-    if (status == TOOL_OK)
+    if (status == TOOL_OK) {
         options->pack = packs[index].pack;
+        options->pack_given = true;
+    }
     return status;
 }
 

@@ -70,8 +70,9 @@ struct pici_writer_opts {
     uint64_t version;        /* default 0: the newest version of the file format, 2. 1: the one that pici 0.2 reads;
                               * small tensors then take about 250 bytes more each */
     enum pici_pack pack;     /* default PICI_PACK_NONE. Of tensors of floats; deltas are not packed (pici.h), nor are
-                              * small tensors that share a chunk with one. Readers of pici 0.2 refuse packed chunks:
-                              * with version 1, pack and PICI_PACKED are PICI_E_ARG */
+                              * small tensors that share a chunk with one. With zstd, a chunk is made in both ways, and
+                              * the shorter is stored. Readers of pici 0.2 refuse packed chunks: with version 1, pack
+                              * and PICI_PACKED are PICI_E_ARG */
     int reserved;            /* 0. PICI_E_UNSUPPORTED: anything else, an option of a later version */
 };
 #define PICI_WRITER_OPTS_INIT                                                                                          \

@@ -106,8 +106,22 @@ static void free_zstd(void *compress, void *decompress)
 
 /* ---- Encoding ---- */
 
-void pici_pack_chunk(struct pici_packer *packer, const void *base_elements, const void *source, uint64_t count,
-                     const struct pici_pack_how *how)
+static void swap(struct pici_buf *buffer, struct pici_buf *other)
+{
+    const struct pici_buf held = *buffer;
+    *buffer = *other;
+    *other = held;
+}
+
+/* How long the record of the block, or of its frame, is. */
+static size_t record_bytes(const struct pici_packer *packer)
+{
+    return rec_bytes(packer->kind == REC_ZSTD ? packer->frame.size : packer->block.size);
+}
+
+/* Encode the elements as a block, and try a frame. Sets kind; returns the status. */
+static enum pici_status pack_as(struct pici_packer *packer, const void *base_elements, const void *source,
+                                uint64_t count, const struct pici_pack_how *how, enum pici_pack pack)
 {
     struct pici_opts options = PICI_OPTS_INIT;
     options.threads = how->threads;
@@ -115,26 +129,50 @@ void pici_pack_chunk(struct pici_packer *packer, const void *base_elements, cons
     const int integers = how->format == PICI_PACKED && !pici_bound(PICI_PACKED, how->dtype, 1);
     const enum pici_format format = integers ? PICI_HYBRID : how->format;
     options.zeros = how->delta ? PICI_ZEROS_EXACT : how->zeros; /* as pici_diff does, so that both make the same */
-    options.pack = how->delta && format != PICI_PACKED ? PICI_PACK_NONE : how->pack;
+    options.pack = pack;
     packer->kind = REC_BLCK;
-    packer->status = pici_buf_fit(&packer->block, pici_bound(format, how->dtype, count));
-    if (!packer->status && base_elements)
-        packer->status = pici_diff(packer->block.data, packer->block.capacity, &packer->block.size, base_elements,
-                                   source, count, how->dtype, format, &options);
-    else if (!packer->status)
-        packer->status = pici_compress(packer->block.data, packer->block.capacity, &packer->block.size, source, count,
-                                       how->dtype, format, &options);
-    if (packer->status || !how->zstd_level)
-        return;
-    packer->status = squeeze(packer, how->zstd_level);
-    if (!packer->status && rec_bytes(packer->frame.size) < rec_bytes(packer->block.size))
+    enum pici_status status = pici_buf_fit(&packer->block, pici_bound(format, how->dtype, count));
+    if (!status && base_elements)
+        status = pici_diff(packer->block.data, packer->block.capacity, &packer->block.size, base_elements, source,
+                           count, how->dtype, format, &options);
+    else if (!status)
+        status = pici_compress(packer->block.data, packer->block.capacity, &packer->block.size, source, count,
+                               how->dtype, format, &options);
+    if (status || !how->zstd_level)
+        return status;
+    status = squeeze(packer, how->zstd_level);
+    if (!status && rec_bytes(packer->frame.size) < rec_bytes(packer->block.size))
         packer->kind = REC_ZSTD;
+    return status;
+}
+
+void pici_pack_chunk(struct pici_packer *packer, const void *base_elements, const void *source, uint64_t count,
+                     const struct pici_pack_how *how)
+{
+    const enum pici_pack pack = how->delta && how->format != PICI_PACKED ? PICI_PACK_NONE : how->pack;
+    packer->status = pack_as(packer, base_elements, source, count, how, pack);
+    if (packer->status || !how->zstd_level || !pack || how->format == PICI_PACKED ||
+        packer->block.data[HDR_FORMAT] != PICI_PACKED)
+        return;
+    /* zstd finds less in packed values, which may repeat: the block without packing is tried too. */
+    const enum pici_rec kind = packer->kind;
+    const size_t packed_bytes = record_bytes(packer);
+    swap(&packer->block, &packer->other_block);
+    swap(&packer->frame, &packer->other_frame);
+    packer->status = pack_as(packer, base_elements, source, count, how, PICI_PACK_NONE);
+    if (packer->status || record_bytes(packer) < packed_bytes)
+        return;
+    swap(&packer->block, &packer->other_block);
+    swap(&packer->frame, &packer->other_frame);
+    packer->kind = kind;
 }
 
 void pici_packer_free(struct pici_packer *packer)
 {
     pici_buf_free(&packer->block);
     pici_buf_free(&packer->frame);
+    pici_buf_free(&packer->other_block);
+    pici_buf_free(&packer->other_frame);
     free_zstd(packer->zstd, NULL);
     packer->zstd = NULL;
 }

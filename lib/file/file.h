@@ -234,6 +234,7 @@ void pici_index_free(struct pici_index *);
 /* Encoding: the memory and the result of one chunk. */
 struct pici_packer {
     struct pici_buf block, frame;
+    struct pici_buf other_block, other_frame; /* the same without packing, while both are tried */
     void *zstd;
     enum pici_rec kind; /* the body is block (REC_BLCK) or frame (REC_ZSTD) */
     enum pici_status status;

@@ -92,8 +92,8 @@ try picitool compress --f
 try picitool compress ''
 END
     expect 0 "bash" bash try.bash "$root"
-    printf '%s\n' 'complete -o default -F _picitool picitool' 'compress|' 'layer\ 1.weight|' '--format|--force|' \
-        '|' >want
+    printf '%s\n' 'complete -o default -F _picitool picitool' 'compress|' 'layer\ 1.weight|' \
+        '--format|--file-version|--force|' '|' >want
     same "bash" want "$out"
 else
     skip "completion in bash: no bash"

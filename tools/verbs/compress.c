@@ -54,6 +54,14 @@ static int copy_tensor(struct job *job, const struct source_tensor *tensor)
     return TOOL_OK;
 }
 
+/* Floats are packed unless a format was asked for: the same bytes on every host, also where packing is slow. */
+static enum pici_pack pack_of(const struct tool_options *options)
+{
+    if (options->pack_given)
+        return options->pack;
+    return options->format == PICI_AUTO && options->file_version != 1 ? PICI_PACK_PLANES : PICI_PACK_NONE;
+}
+
 static int copy(struct job *job, const struct tool_options *options)
 {
     const char *const type = tool_type_name(job->source.type), *const unnamed = source_unnamed(&job->source);
@@ -70,7 +78,8 @@ static int copy(struct job *job, const struct tool_options *options)
     writer_options.threads = options->threads;
     writer_options.zstd_level = options->zstd;
     writer_options.zeros = options->zeros;
-    writer_options.pack = options->pack;
+    writer_options.pack = pack_of(options);
+    writer_options.version = (uint64_t)options->file_version;
     job->chunk_elements = writer_options.chunk_elements;
     job->chunks = tool_threads(options->threads);
     size_t chunk = writer_options.chunk_elements * sizeof(uint64_t);
@@ -201,6 +210,8 @@ int verb_compress(const struct tool_options *options)
 {
     struct results results = {0};
     TRY(results_check(options, "compress"));
+    if (options->file_version == 1 && (pack_of(options) || options->format == PICI_PACKED))
+        return tool_usage(NULL, "compress: files of version 1 have no packed chunks");
     if (options->nargs > 1 && options->out)
         return tool_usage(NULL, "compress: standard output is one .pici file, and there are %d inputs", options->nargs);
     const int status = results_each(options, compress, &results);
