@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Lists of folders (formats/folder.md): the input as it is, and with the end that its hash asks for. What is accepted
- * must be printed as it was. */
+ * Lists of folders (formats/folder.md): the input as it is, and with the end that its hash asks for; and the input as
+ * a reference. What is accepted must be printed as it was. */
 #include <inttypes.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -10,6 +10,7 @@
 
 #include "fuzz/fuzz.h"
 #include "tools/parse/folder_list.h"
+#include "tools/parse/reference.h"
 #include "xxh64.h"
 
 static void parse(const char *text, size_t len)
@@ -32,12 +33,30 @@ static void parse(const char *text, size_t len)
         require(!i || strcmp(l.file[i - 1].name, l.file[i].name) < 0);
         require(folder_list_find(&l, l.file[i].name) == &l.file[i]);
         require(l.delta || l.file[i].kind != FOLDER_SAME);
+        require(!l.delta || !l.references);
     }
     folder_list_free(&l);
 }
 
+static void refer(const uint8_t *data, size_t len)
+{
+    struct reference r;
+    struct parse_error err = {0};
+    size_t again;
+    const bool good = reference_parse(&r, data, len, PICI_U8, 0, &err);
+    require(good == !err.what[0]);
+    require(!reference_parse(&(struct reference){0}, data, len, PICI_U8, 1, &(struct parse_error){0}));
+    if (!good)
+        return;
+    require(r.count <= UINT64_MAX / 2 / pici_dtype_width(r.dtype));
+    char *const value = reference_value(&r, &again);
+    require(value && again == len && memcmp(value, data, len) == 0);
+    free(value);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
+    refer(data, len);
     char *const text = malloc(len + 32);
     require(text != NULL);
     if (len)

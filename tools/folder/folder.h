@@ -5,6 +5,7 @@
 #ifndef PICI_TOOLS_FOLDER_FOLDER_H
 #define PICI_TOOLS_FOLDER_FOLDER_H
 
+#include "input/reading.h"
 #include "input/tensors.h"
 #include "output/outfolder.h"
 #include "output/output.h"
@@ -54,8 +55,12 @@ typedef int folder_keep(void *ctx, struct input *in, const char *path);
  * is no `keep` either. */
 int folder_check(struct folder *, struct tensors *shard, folder_keep *keep, void *context);
 
-/* The bytes of all original files. */
+/* The bytes of all original files; of all files that a compressed folder has, by its list. */
 uint64_t folder_original_bytes(const struct folder *);
+uint64_t folder_stored_bytes(const struct folder *);
+
+/* Its shards, for references from one to another; none of NULL, and of a folder without any. */
+struct reading_shards folder_shards(const struct folder *);
 
 /* Refuse a folder that is not, or is, made by picitool; a compressed one or a delta. */
 int folder_expect_checkpoint(const struct folder *);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "input/looks.h"
+#include "parse/shards.h"
 #include "tool.h"
 
 enum { PIECE_MOST = 256 << 20 }; /* bytes, unless one chunk is longer */
@@ -76,8 +77,10 @@ static void lose(struct reading *reading, enum pici_status status, const char *c
 
 int reading_open(struct reading *reading, struct input *input, int threads, bool at_random)
 {
-    *reading =
-        (struct reading){.input = input, .threads = tool_threads(threads), .at_random = at_random && input->regular};
+    *reading = (struct reading){.input = input,
+                                .threads = tool_threads(threads),
+                                .at_random = at_random && input->regular,
+                                .other.index = PICI_FILE};
     TRY(looks_refuse(input));
     uint8_t first[INPUT_PEEK];
     char text[LOOKS_TEXT];
@@ -121,7 +124,7 @@ int reading_salvage(struct reading *reading, struct input *input, int threads, u
 {
     uint8_t header[sizeof file_header];
     size_t received;
-    *reading = (struct reading){.input = input, .keep_going = true, .fill_most = fill_most};
+    *reading = (struct reading){.input = input, .keep_going = true, .fill_most = fill_most, .other.index = PICI_FILE};
     TRY(input_peek(input, header, sizeof header, &received));
     if (received > VERSION_AT && header[VERSION_AT] == VERSION_FIRST)
         header[VERSION_AT] = file_header[VERSION_AT];
@@ -185,6 +188,8 @@ int reading_next(struct reading *reading, struct pici_tensor_info *tensor, bool 
 static enum pici_status take(struct reading *reading, const struct pici_tensor_info *tensor, uint64_t first,
                              uint64_t count, void *target)
 {
+    if (tensor->index == reading->other.index)
+        return pici_reader_read_range(reading->other.reader, reading->other.target, first, count, target);
     return reading->at_random ? pici_reader_read_range(reading->reader, tensor->index, first, count, target)
                               : pici_reader_read(reading->reader, target, count);
 }
@@ -255,6 +260,8 @@ int reading_range(struct reading *reading, const struct pici_tensor_info *tensor
         return TOOL_OK;
     }
     enum pici_status status = take(reading, tensor, first, *count, reading->piece);
+    if (status && tensor->index == reading->other.index)
+        return tool_bad(reading->other.path, "%s", pici_reader_error(reading->other.reader));
     if (!status || !goes_on(reading, status))
         return status ? reading_failed(reading, status) : TOOL_OK;
     return reading->at_random ? take_what_is_there(reading, tensor, first, *count)
@@ -357,8 +364,124 @@ int reading_views(struct reading *reading, const struct pici_tensor_info *tensor
     return TOOL_OK;
 }
 
+/* ---- references */
+
+void reading_in_folder(struct reading *reading, struct reading_shards shards, const char *shard)
+{
+    reading->shards = shards;
+    reading->shard = shard;
+}
+
+int reading_reference(struct reading *reading, const struct pici_tensor_info *tensor, struct reference *reference,
+                      bool *is)
+{
+    struct parse_error error;
+    struct pici_attr attr;
+    *is = false;
+    if (tensor->count)
+        return TOOL_OK;
+    TRY(reading_attr(reading, tensor->index, REFERENCE_ATTR, &attr));
+    if (!attr.key)
+        return TOOL_OK;
+    *is = true;
+    return reference_parse(reference, attr.value, attr.len, tensor->dtype, tensor->count, &error)
+               ? TOOL_OK
+               : tool_bad(reading->input->name, "tensor %s: %s", tensor->name, error.what);
+}
+
+static void close_other(struct reading_other *other)
+{
+    pici_reader_close(other->reader);
+    if (other->shard)
+        input_close(&other->input);
+    free(other->shard);
+    free(other->path);
+    *other = (struct reading_other){.index = PICI_FILE};
+}
+
+/* Opens the file of a shard, unless it is open already. */
+static int open_other(struct reading *reading, const char *shard)
+{
+    struct reading_other *const other = &reading->other;
+    struct pici_reader_opts reader_options = PICI_READER_OPTS_INIT;
+    other->index = PICI_FILE;
+    if (other->shard && strcmp(other->shard, shard) == 0)
+        return TOOL_OK;
+    close_other(other);
+    const size_t size = strlen(reading->shards.folder) + strlen(shard) + sizeof "/.pici";
+    other->input.fd = -1;
+    other->path = malloc(size);
+    other->shard = malloc(strlen(shard) + 1);
+    if (!other->path || !other->shard)
+        return tool_nomem(reading->input->name, "the name of a shard");
+    snprintf(other->path, size, "%s/%s.pici", reading->shards.folder, shard);
+    strcpy(other->shard, shard);
+    TRY(input_open(&other->input, other->path));
+    if (!other->input.regular)
+        return tool_bad(other->path, "is empty or not seekable");
+    reader_options.threads = (int)reading->threads;
+    if (pici_reader_open_at(&other->reader, input_read_at, &other->input, other->input.bytes, &reader_options))
+        return tool_bad(other->path, "%s", pici_reader_error(other->reader));
+    return TOOL_OK;
+}
+
+/* Prints what is wrong with a reference. Returns TOOL_BAD. */
+static int bad_reference(const struct reading *reading, const char *tensor, const struct reference *reference,
+                         const char *what)
+{
+    char name[96], shard[96];
+    return tool_bad(reading->input->name, "tensor %s refers to tensor '%s' of %s, which %s", tensor,
+                    pici_parse_printable(name, sizeof name, reference->name, reference->name_size),
+                    reference->shard_size
+                        ? pici_parse_printable(shard, sizeof shard, reference->shard, reference->shard_size)
+                        : "this file",
+                    what);
+}
+
+/* Follows a reference. Attributes of the reading move meanwhile. */
+static int follow(struct reading *reading, struct pici_tensor_info *tensor, const struct reference *reference)
+{
+    char shard[SHARDS_NAME_MOST + 1];
+    struct pici_tensor_info target = PICI_TENSOR_INFO_INIT;
+    struct pici_attr attr = {0};
+    if (!reading->shards.folder)
+        return bad_reference(reading, tensor->name, reference,
+                             "is found in the folder alone: read that, not this file of it");
+    snprintf(shard, sizeof shard, "%.*s", (int)reference->shard_size, reference->shard);
+    if (reference->shard_size && !reading->shards.has(reading->shards.context, shard))
+        return bad_reference(reading, tensor->name, reference, "is no shard of the folder");
+    TRY(open_other(reading, reference->shard_size ? shard : reading->shard));
+    struct pici_reader *const reader = reading->other.reader;
+    const enum pici_status status = pici_reader_find(reader, reference->name, reference->name_size, &target);
+    if (status == PICI_E_ARG)
+        return bad_reference(reading, tensor->name, reference, "is not there");
+    if (status || pici_reader_attr(reader, target.index, REFERENCE_ATTR, &attr))
+        return tool_bad(reading->other.path, "%s", pici_reader_error(reader));
+    if (attr.key)
+        return bad_reference(reading, tensor->name, reference, "is a reference itself");
+    if (target.dtype != reference->dtype || target.count != reference->count)
+        return bad_reference(reading, tensor->name, reference, "has another type, or another number of elements");
+    tensor->dtype = reference->dtype;
+    tensor->rank = reference->rank;
+    memcpy(tensor->shape, reference->shape, sizeof tensor->shape);
+    tensor->count = reference->count;
+    tensor->chunk_elements = target.chunk_elements;
+    reading->other.index = tensor->index;
+    reading->other.target = target.index;
+    return TOOL_OK;
+}
+
+int reading_follow(struct reading *reading, struct pici_tensor_info *tensor)
+{
+    struct reference reference;
+    bool is;
+    TRY(reading_reference(reading, tensor, &reference, &is));
+    return is ? follow(reading, tensor, &reference) : TOOL_OK;
+}
+
 void reading_close(struct reading *reading)
 {
+    close_other(&reading->other);
     pici_reader_close(reading->reader);
     free(reading->piece);
     reading->reader = NULL;

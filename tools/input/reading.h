@@ -7,13 +7,33 @@
 
 #include "delta/delta.h"
 #include "input/input.h"
+#include "parse/reference.h"
 
 /* What a file is, by its first bytes, or else by its name (path) if that ends in .pici or .blk. */
 enum reading_kind { READING_OTHER, READING_FILE, READING_BLOCK };
 int reading_kind(struct input *input, const char *path, enum reading_kind *kind);
 
+/* The shards of a compressed folder, in which references lead from one to another. */
+struct reading_shards {
+    const char *folder;                                 /* its path; NULL: there are none */
+    bool (*has)(const void *context, const char *name); /* whether one of them is called so */
+    const void *context;
+};
+
+/* What references of a file lead to, as long as they lead to one shard. */
+struct reading_other {
+    struct input input;
+    struct pici_reader *reader; /* NULL: none is open */
+    char *shard, *path;         /* its name, and where it is */
+    uint64_t index;             /* the tensor of the reading that is a reference; PICI_FILE: none is */
+    uint64_t target;            /* the tensor that has its elements */
+};
+
 struct reading {
     struct input *input;
+    struct reading_shards shards; /* of its folder. None: references are refused */
+    const char *shard;            /* whose file this is */
+    struct reading_other other;
     struct pici_reader *reader;
     bool at_random;
     bool keep_going;    /* report what is lost, replace it by zeros, and continue */
@@ -28,6 +48,16 @@ struct reading {
 /* at_random: read by the index at the end if the input can seek, else forward. Forward reading checks the whole file;
  * random access checks only what is read. */
 int reading_open(struct reading *reading, struct input *input, int threads, bool at_random);
+
+/* The file is that of a shard: references are followed. */
+void reading_in_folder(struct reading *reading, struct reading_shards shards, const char *shard);
+
+/* If the tensor is a reference, *is, and it becomes what it refers to, but for index, name and stored_bytes: its
+ * elements are then read as those of others. reading_reference: without following it; *reference is valid as long as an
+ * attribute. Refused if it leads nowhere, or out of the folder, or to a reference. */
+int reading_reference(struct reading *reading, const struct pici_tensor_info *tensor, struct reference *reference,
+                      bool *is);
+int reading_follow(struct reading *reading, struct pici_tensor_info *tensor);
 
 /* The same for restoring what can be restored from a damaged file. If the index is intact, only damaged chunks are
  * lost. Else the file is read forward, and everything from the first error on is lost; the rest of that tensor becomes

@@ -209,6 +209,13 @@ struct measured *report_add(struct report *report, const char *name, size_t name
     return measured;
 }
 
+void report_refer(struct report *report, enum pici_dtype dtype, uint64_t elements)
+{
+    const uint64_t bytes = elements * pici_dtype_width(dtype);
+    report->referred++;
+    report->referred_bytes = report->referred_bytes <= UINT64_MAX - bytes ? report->referred_bytes + bytes : UINT64_MAX;
+}
+
 void report_free(struct report *report)
 {
     for (size_t i = 0; i < report->tensors; i++) {

@@ -105,14 +105,18 @@ struct report {
     struct measured *tensor; /* [tensors] */
     size_t tensors, capacity;
     struct sizes total;
-    uint64_t stored;             /* of all tensors; 0: not known */
-    int zstd_level;              /* of --compare; 0: nothing is compared */
-    struct density *density_map; /* of the last tensor, or NULL; so is the next */
+    uint64_t stored;                   /* of all tensors; 0: not known */
+    uint64_t referred, referred_bytes; /* tensors that are references, and the bytes of their elements */
+    int zstd_level;                    /* of --compare; 0: nothing is compared */
+    struct density *density_map;       /* of the last tensor, or NULL; so is the next */
     struct grid *grid;
 };
 
 /* Append a tensor to the report, zeroed except for its name. NULL: no memory. */
 struct measured *report_add(struct report *report, const char *name, size_t name_len);
+
+/* Count a tensor that is a reference. */
+void report_refer(struct report *report, enum pici_dtype, uint64_t elements);
 
 void report_free(struct report *report);
 

@@ -12,9 +12,11 @@
 
 enum { END = 4 + 16 + 1, LINE = 128 + SHARDS_NAME_MOST };
 
-/* By whether there are files in folders below, and by folder_list.delta. */
-static const char *const heads[2][2] = {{"pici-folder 1 compressed\n", "pici-folder 1 delta\n"},
-                                        {"pici-folder 2 compressed\n", "pici-folder 2 delta\n"}};
+/* By the version less 1, and by folder_list.delta. Version 3 has references; 2, files in folders below. */
+enum { VERSIONS = 3 };
+static const char *const heads[VERSIONS][2] = {{"pici-folder 1 compressed\n", "pici-folder 1 delta\n"},
+                                               {"pici-folder 2 compressed\n", "pici-folder 2 delta\n"},
+                                               {"pici-folder 3 compressed\n", NULL}};
 
 static bool has_folders(const struct folder_list *list)
 {
@@ -46,7 +48,7 @@ char *folder_list_text(const struct folder_list *list, size_t *size)
     FILE *const stream = open_memstream(&text, size);
     if (!stream)
         return NULL;
-    fputs(heads[has_folders(list)][list->delta], stream);
+    fputs(list->references ? heads[VERSIONS - 1][0] : heads[has_folders(list)][list->delta], stream);
     for (size_t i = 0; i < list->files; i++) {
         print_line(line, &list->file[i], list->file[i].name);
         fputs(line, stream);
@@ -139,9 +141,10 @@ bool folder_list_parse(struct folder_list *list, const char *text, size_t size, 
     *list = (struct folder_list){0};
     bool known = false, folders = false;
     size_t position = 0;
-    for (int i = 0; !known && i < 4; i++) {
+    for (int i = 0; !known && i < 2 * VERSIONS - 1; i++) {
         position = strlen(heads[i / 2][i % 2]);
-        folders = i / 2;
+        folders = i / 2 == 1;
+        list->references = i / 2 == VERSIONS - 1;
         list->delta = i % 2;
         known = size >= position + END && memcmp(text, heads[i / 2][i % 2], position) == 0;
     }
@@ -172,7 +175,7 @@ bool folder_list_parse(struct folder_list *list, const char *text, size_t size, 
         position += line_size;
     }
     if (check_names(list, &reason)) {
-        if (has_folders(list) == folders)
+        if (list->references || has_folders(list) == folders)
             return true;
         reason = folders ? "none is in a folder, and the version is 2" : "one is in a folder, and the version is 1";
     }

@@ -34,6 +34,7 @@ struct folder_file {
 
 struct folder_list {
     bool delta;
+    bool references;          /* tensors of shards may be references; not of a delta */
     struct folder_file *file; /* [files] in the order of the bytes of their names, no two of which are the same; nor is
                                  one a shard's name with FOLDER_EXTENSION */
     size_t files;

@@ -90,6 +90,9 @@ static void put_totals(struct markup *markup, const struct report *report)
         "</tbody>\n</table>\n<p class=\"faint\">The bound: the nonzero elements, and the bits that as many positions "
         "need if they are random%s.</p>\n",
         sizes->negative_zeros ? "; of negative zeros, the bits of their signs" : "");
+    if (report->referred)
+        markup_put(markup, "<p>%" PRIu64 " more tensors, of %s, are stored once, here or in another shard.</p>\n",
+                   report->referred, term_bytes(text, report->referred_bytes));
     if (sizes->packing_saves > sizes->best / 100) {
         markup_put(markup, "<p><strong>Packed exponents</strong> (<code>compress --pack planes</code>): %s less, ",
                    term_bytes(text, sizes->packing_saves));

@@ -138,6 +138,7 @@ void report_json(struct jsonout *json, const struct report *report)
     json_sizes(json, &report->total, report->stored);
     json_compare(json, report, &report->total);
     jsonout_end(json, '}');
+    report_json_referred(json, report);
     jsonout_end(json, '}');
 }
 
@@ -408,6 +409,24 @@ static void print_compare(const struct report *report)
     print_rival(zstd, &report->total, &report->total.zstd);
 }
 
+void report_print_referred(const struct report *report)
+{
+    char bytes[TERM_TEXT];
+    if (report->referred)
+        printf("\n  %" PRIu64 " tensor%s of %s: stored once, here or in another shard.\n", report->referred,
+               report->referred == 1 ? "" : "s", term_bytes(bytes, report->referred_bytes));
+}
+
+void report_json_referred(struct jsonout *json, const struct report *report)
+{
+    if (!report->referred)
+        return;
+    jsonout_begin(json, "referred", '{');
+    jsonout_u64(json, "tensors", report->referred);
+    jsonout_u64(json, "bytes", report->referred_bytes);
+    jsonout_end(json, '}');
+}
+
 void report_print(const struct report *report)
 {
     print_heading(report);
@@ -418,6 +437,7 @@ void report_print(const struct report *report)
     if (report->total.negative_zeros)
         print_negative_zeros(&report->total);
     print_packing(&report->total);
+    report_print_referred(report);
     if (report->zstd_level && report->total.elements)
         print_compare(report);
 }

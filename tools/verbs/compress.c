@@ -4,17 +4,28 @@
 #include <string.h>
 
 #include "folder/make.h"
+#include "folder/twins.h"
 #include "input/attrs.h"
 #include "input/source.h"
 #include "output/output.h"
 #include "output/result.h"
+#include "parse/reference.h"
 #include "term.h"
 #include "tool.h"
+
+/* A file of a folder, and which of its tensors are in the folder more than once. */
+struct part {
+    const struct twins *twins;
+    const struct folder_list *list;
+    size_t number; /* in the list */
+};
 
 enum { PIECE_MOST = 256 << 20 }; /* bytes read at a time, unless one chunk is longer */
 
 struct job {
     struct input input;
+    const struct part *part; /* NULL: the file is not one of a folder */
+    size_t tensors;          /* so many have been written */
     struct source source;
     struct output output;
     struct pici_writer *writer;
@@ -29,28 +40,62 @@ static int writer_failed(const struct job *job, enum pici_status status)
     return output_writer_failed(&job->output, job->writer, status);
 }
 
-static int copy_tensor(struct job *job, const struct source_tensor *tensor)
+/* Begins a tensor of the file. refers_to: it is a reference to that twin; or NULL. */
+static int begin_tensor(struct job *job, const struct source_tensor *tensor, const struct twin *refers_to)
 {
-    struct pici_attr attrs[SOURCE_ATTRS];
+    static const uint64_t nothing = 0;
+    struct pici_attr attrs[SOURCE_ATTRS + 1];
     struct pici_tensor described = source_describe(tensor, attrs);
-    result_tensor(tensor->title, tensor->dtype, tensor->shape, tensor->rank);
-    enum pici_status status = pici_writer_tensor(job->writer, &described);
+    char *value = NULL;
+    if (refers_to) {
+        struct reference reference = {.dtype = tensor->dtype, .rank = tensor->rank};
+        memcpy(reference.shape, tensor->shape, sizeof reference.shape);
+        if (refers_to->file != job->part->number) {
+            reference.shard = job->part->list->file[refers_to->file].name;
+            reference.shard_size = strlen(reference.shard);
+        }
+        reference.name = refers_to->name;
+        reference.name_size = refers_to->name_size;
+        size_t size;
+        if (!(value = reference_value(&reference, &size)))
+            return tool_nomem(job->input.name, "a reference");
+        attrs[described.n_attrs++] = (struct pici_attr){REFERENCE_ATTR, value, size};
+        described.dtype = PICI_U8;
+        described.rank = 1;
+        described.shape = &nothing;
+    }
+    const enum pici_status status = pici_writer_tensor(job->writer, &described);
+    free(value);
     if (status == PICI_E_ARG) /* as a name that is too long for a .pici file */
         return tool_bad(job->input.name, "%s", pici_writer_error(job->writer));
-    if (status)
-        return writer_failed(job, status);
+    return status ? writer_failed(job, status) : TOOL_OK;
+}
+
+static int copy_tensor(struct job *job, const struct source_tensor *tensor)
+{
+    const struct twin *const twin = job->part ? twins_at(job->part->twins, job->part->number, job->tensors) : NULL;
+    const bool refers = twin && twin_refers(job->part->twins, twin);
+    struct pici_xxh64 hash;
+    result_tensor(tensor->title, tensor->dtype, tensor->shape, tensor->rank);
+    TRY(begin_tensor(job, tensor, refers ? &job->part->twins->twin[twin->first] : NULL));
     const size_t width = pici_dtype_width(tensor->dtype), most = job->chunks * job->chunk_elements * width;
     uint64_t remaining = tensor->count * width;
+    job->tensors++;
+    pici_xxh64_init(&hash, 0);
     while (remaining) {
         const uint8_t *elements;
         size_t step = remaining < most ? (size_t)remaining : most;
         TRY(source_give(&job->source, job->piece, step, &elements));
-        status = pici_writer_data(job->writer, elements, step);
+        if (twin)
+            pici_xxh64_update(&hash, elements, step);
+        const enum pici_status status = refers ? PICI_OK : pici_writer_data(job->writer, elements, step);
         if (status)
             return writer_failed(job, status);
         remaining -= step;
         progress_at(&job->progress, job->input.position, job->input.position);
     }
+    if (twin && job->source.swap_width == 1 && pici_xxh64_digest(&hash) != twin->hash)
+        return tool_bad(job->input.name, "tensor %s has changed while the folder was read", tensor->title);
     return TOOL_OK;
 }
 
@@ -128,11 +173,11 @@ static int compress_source(struct job *job, const char *path, const char *out_pa
     return TOOL_OK;
 }
 
-/* shard: what is to be filled in of a file in a folder; or NULL. */
+/* shard, part: what is to be filled in of a file in a folder, and which one it is; or NULL. */
 static int compress_file(const char *path, const char *out_path, const struct tool_options *options,
-                         struct results *results, struct folder_file *shard)
+                         struct results *results, struct folder_file *shard, const struct part *part)
 {
-    struct job job = {.output.fd = -1};
+    struct job job = {.output.fd = -1, .part = part};
     TRY(input_open(&job.input, path));
     const int status = compress_source(&job, path, out_path, options, results, shard);
     pici_writer_close(job.writer);
@@ -147,6 +192,7 @@ static int compress_file(const char *path, const char *out_path, const struct to
 static int compress_part(struct folder_make *making, struct folder_file *file)
 {
     struct tool_options options = making->each;
+    const struct part part = {making->context, &making->list, (size_t)(file - making->list.file)};
     const bool shard = file->kind == FOLDER_SHARD;
     char *const from_path = folder_path(making->from->path, file->name, "");
     char *const to_path = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
@@ -155,7 +201,7 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
     options.force = false;
     int status = TOOL_BAD;
     if (from_path && to_path)
-        status = shard ? compress_file(from_path, to_path, &options, NULL, file)
+        status = shard ? compress_file(from_path, to_path, &options, NULL, file, &part)
                        : folder_copy(from_path, to_path, &file->original);
     if (!shard)
         file->stored = file->original;
@@ -164,13 +210,29 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
     return status;
 }
 
+/* Finds the tensors that the folder has more than once, which files of version 1 store each time. */
+static int find_twins(struct folder_make *making, struct twins *twins)
+{
+    *twins = (struct twins){.count = 0};
+    if (making->options->file_version != 1)
+        TRY(twins_find(twins, making->from, &making->list));
+    for (size_t i = 0; i < twins->count; i++)
+        making->list.references = making->list.references || twin_refers(twins, &twins->twin[i]);
+    making->context = twins;
+    return TOOL_OK;
+}
+
 static int compress_opened(struct folder *from, const struct tool_options *options, const char *out_path, void *sum)
 {
+    struct twins twins;
     struct folder_make making = {.from = from, .options = options, .with_list = true, .make_file = compress_part};
     TRY(folder_expect_checkpoint(from));
     TRY(folder_check(from, NULL, NULL, NULL));
     TRY(folder_list_of(&making.list, from, true));
-    const int status = folder_make(&making, out_path, sum);
+    int status = find_twins(&making, &twins);
+    if (!status)
+        status = folder_make(&making, out_path, sum);
+    twins_free(&twins);
     folder_list_free(&making.list);
     return status;
 }
@@ -201,7 +263,7 @@ static int compress(const char *path, const struct tool_options *options, void *
         return compress_folder(path, options, sum);
     char *const out_path = options->out ? strdup(options->out) : tool_output_name(path, ".pici", options->out_dir);
     const int status =
-        out_path ? compress_file(path, out_path, options, sum, NULL) : tool_nomem(path, "the output's name");
+        out_path ? compress_file(path, out_path, options, sum, NULL, NULL) : tool_nomem(path, "the output's name");
     free(out_path);
     return status;
 }

@@ -20,6 +20,7 @@ static int copy_tensors(struct restore *restore, struct progress *progress)
         TRY(reading_next(restore->reading, &tensor, &has_more));
         if (!has_more)
             return restore_end(restore);
+        TRY(reading_follow(restore->reading, &tensor));
         result_tensor(tensor.name, tensor.dtype, tensor.shape, tensor.rank);
         TRY(restore_tensor(restore, &tensor, progress));
     }
@@ -99,6 +100,7 @@ static int output_name(const char *input_path, const struct tool_options *option
 }
 
 struct job {
+    const struct folder *from; /* NULL: the file is not one of a folder */
     struct input input;
     struct reading reading;
     struct output output;
@@ -108,10 +110,13 @@ static int restore_file(struct job *job, const char *path, const char *out_path,
                         struct results *results, const struct folder_file *shard)
 {
     /* Read the header first, so that nothing is created for an input that is not a .pici file. */
-    const struct limit limit = input_limit(&job->input, options);
+    const struct limit limit =
+        job->from ? limit_of(options, folder_stored_bytes(job->from), 0) : input_limit(&job->input, options);
     uint64_t claimed;
     TRY(options->keep_going ? reading_salvage(&job->reading, &job->input, options->threads, limit_now(&limit))
                             : reading_open(&job->reading, &job->input, options->threads, false));
+    if (job->from)
+        reading_in_folder(&job->reading, folder_shards(job->from), shard->name);
     TRY(refuse_delta(&job->reading));
     TRY(output_open(&job->output, out_path, &job->input, options->force));
     output_times(&job->output, &job->input);
@@ -135,11 +140,11 @@ static int restore_file(struct job *job, const char *path, const char *out_path,
     return shard ? TOOL_OK : result_done(results, options, path, &job->input, &job->output, true, seconds);
 }
 
-/* shard: what the output must be, of a file in a folder; or NULL. */
+/* shard: what the output must be, of a file in the folder `from`; or both NULL. */
 static int decompress_file(const char *path, const char *out_path, const struct tool_options *options,
-                           struct results *results, const struct folder_file *shard)
+                           struct results *results, const struct folder *from, const struct folder_file *shard)
 {
-    struct job job = {.output.fd = -1};
+    struct job job = {.output.fd = -1, .from = from};
     TRY(input_open(&job.input, path));
     const int status = restore_file(&job, path, out_path, options, results, shard);
     output_discard(&job.output);
@@ -158,7 +163,7 @@ static int decompress_part(struct folder_make *making, struct folder_file *file)
     options.force = false;
     int status = TOOL_BAD;
     if (from_path && to_path)
-        status = shard ? decompress_file(from_path, to_path, &options, NULL, file)
+        status = shard ? decompress_file(from_path, to_path, &options, NULL, making->from, file)
                        : folder_copy_as(from_path, to_path, &file->original);
     free(from_path);
     free(to_path);
@@ -197,7 +202,7 @@ static int decompress(const char *path, const struct tool_options *options, void
     if (folder_is(path))
         return decompress_folder(path, options, sum);
     TRY(output_name(path, options, &out_path));
-    const int status = decompress_file(path, out_path, options, sum, NULL);
+    const int status = decompress_file(path, out_path, options, sum, NULL, NULL);
     free(out_path);
     return status;
 }

@@ -125,6 +125,7 @@ static int find_only(struct reading *reading, struct item *item, uint64_t tensor
     if (is_view)
         return take_view(reading, item);
     item->view.name = NULL;
+    TRY(reading_follow(reading, &item->tensor));
     take_tensor(item);
     return TOOL_OK;
 }
@@ -148,6 +149,7 @@ static int find(struct reading *reading, const struct tool_options *options, str
     status = pici_reader_find(reading->reader, options->tensor, strlen(options->tensor), &item->tensor);
     if (status)
         return status == PICI_E_ARG ? no_tensor(reading, options, tensors) : reading_failed(reading, status);
+    TRY(reading_follow(reading, &item->tensor));
     take_tensor(item);
     return TOOL_OK;
 }
@@ -277,9 +279,11 @@ struct job {
     bool npy, all;      /* all tensors, or the one that --tensor names, to an archive or a folder */
     const char *folder; /* that the files of all tensors are in; NULL: there is none */
     struct sink to;
-    uint64_t stored;  /* bytes of all files that are read */
-    uint64_t read;    /* bytes of storages, for views; at most the output's limit */
-    uint64_t tensors; /* that have been extracted */
+    struct reading_shards shards; /* of the folder that is read */
+    const char *shard;            /* that is read; NULL: the file is not one of a folder */
+    uint64_t stored;              /* bytes of all files that are read */
+    uint64_t read;                /* bytes of storages, for views; at most the output's limit */
+    uint64_t tensors;             /* that have been extracted */
 };
 
 static int open_output(struct job *job, const struct reading *reading, const char *path, uint64_t bytes)
@@ -361,6 +365,7 @@ static int write_all(struct job *job, struct reading *reading)
                 TRY(reading_view(reading, views.first + number, &each.view));
                 TRY(take_view(reading, &each));
             } else {
+                TRY(reading_follow(reading, &each.tensor));
                 take_tensor(&each);
             }
             if (!job->options.tensor || (strlen(job->options.tensor) == each.name_size &&
@@ -397,6 +402,8 @@ static int from_opened(struct job *job, struct input *input, struct reading *rea
     if (!input->regular)
         return tool_usage(input->name, "is empty or not seekable: extract needs a regular file, not a pipe");
     TRY(reading_open(reading, input, job->options.threads, true));
+    if (job->shard)
+        reading_in_folder(reading, job->shards, job->shard);
     if (job->all)
         return write_all(job, reading);
     if (of_many) {
@@ -432,11 +439,13 @@ static int from_files(struct job *job, const struct folder *folder)
     for (size_t i = 0; i < folder->list.files; i++)
         job->stored += folder->list.file[i].stored.bytes;
     job->to.output.limit = limit_of(&job->options, job->stored, 0);
+    job->shards = folder_shards(folder);
     for (size_t i = 0; i < folder->list.files && (job->all || !job->tensors); i++) {
         const char *const name = folder->list.file[i].name;
         if (folder->list.file[i].kind != FOLDER_SHARD || !tool_has_extension(name, SHARDS_EXTENSION))
             continue;
         char *const path = folder_path(folder->path, name, FOLDER_EXTENSION);
+        job->shard = name;
         const int status = path ? from_file(job, path, true) : TOOL_BAD;
         free(path);
         TRY(status);

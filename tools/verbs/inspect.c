@@ -258,7 +258,12 @@ static int inspect_reading(struct job *job, struct reading *reading)
         if (!has_more)
             return TOOL_OK;
         TRY(is_wanted(job, reading, &tensor, &views, &title, &inspected));
-        if (!inspected)
+        struct reference reference;
+        bool refers;
+        TRY(reading_reference(reading, &tensor, &reference, &refers));
+        if (refers)
+            report_refer(&job->report, reference.dtype, reference.count);
+        if (!inspected || refers)
             continue;
         bytes += tensor.count * pici_dtype_width(tensor.dtype);
         if (bytes > limit_now(&limit))

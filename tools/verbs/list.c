@@ -101,11 +101,33 @@ static int add_view(struct listing *listing, struct reading *reading, const stru
     return reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &measured->big_endian);
 }
 
+static void text_of_reference(char text[VIEW_TEXT], const struct reference *reference)
+{
+    char name[VIEW_TEXT / 2];
+    pici_parse_printable(name, sizeof name, reference->name, reference->name_size);
+    snprintf(text, VIEW_TEXT, "same as %s%s%.*s", name, reference->shard_size ? " of " : "", (int)reference->shard_size,
+             reference->shard);
+}
+
 /* Adds a tensor of a .pici file. described: the tensor itself, or that of a small delta which leads to it. */
 static int add_tensor(struct listing *listing, struct reading *reading, const struct pici_tensor_info *tensor,
                       const struct pici_tensor_info *described)
 {
     struct pici_attr type = {0};
+    struct pici_tensor_info referred = *described;
+    struct reference reference;
+    bool refers;
+    char same[VIEW_TEXT] = "";
+    TRY(reading_reference(reading, tensor, &reference, &refers));
+    if (refers) {
+        referred.dtype = reference.dtype;
+        referred.rank = reference.rank;
+        referred.count = reference.count;
+        memcpy(referred.shape, reference.shape, sizeof referred.shape);
+        described = &referred;
+        text_of_reference(same, &reference);
+        report_refer(&listing->report, reference.dtype, reference.count);
+    }
     struct measured *measured = add(&listing->report, tensor->name, tensor->name_len, described->dtype,
                                     described->shape, described->rank, described->count);
     if (!measured)
@@ -117,6 +139,8 @@ static int add_tensor(struct listing *listing, struct reading *reading, const st
     if (type.key && !keep_meaning(measured, type.value, type.len))
         return tool_nomem(reading->input->name, "the list of tensors");
     TRY(reading_attr(reading, tensor->index, ATTR_VIEW, &type));
+    if (refers)
+        type = (struct pici_attr){ATTR_VIEW, same, strlen(same)};
     if (type.key && !(measured->view = strndup(type.value, type.len < VIEW_TEXT ? type.len : VIEW_TEXT)))
         return tool_nomem(reading->input->name, "the list of tensors");
     return TOOL_OK;
@@ -284,6 +308,7 @@ static void list_json(struct jsonout *json, const struct listing *listing)
         jsonout_u64(json, "stored_bytes", report->stored);
     jsonout_u64(json, "chunks", listing->chunks);
     jsonout_end(json, '}');
+    report_json_referred(json, report);
     if (listing->delta.is_delta)
         list_delta_json(json, &listing->delta);
     jsonout_end(json, '}');
@@ -334,6 +359,7 @@ static void list_print(const struct listing *listing)
     }
     columns_total(&columns);
     list_row(report->total.elements, report->total.dense_bytes, report->stored, listing->chunks);
+    report_print_referred(report);
     if (listing->delta.whole)
         list_delta(&listing->delta);
 }

@@ -80,6 +80,31 @@ struct tested {
     struct tool_options options; /* its threads: of one file */
 };
 
+static int follow_all(struct reading *reading, struct input *input, const struct folder *folder, const char *shard)
+{
+    TRY(reading_open(reading, input, 1, true));
+    reading_in_folder(reading, folder_shards(folder), shard);
+    for (bool has_more = true; has_more;) {
+        struct pici_tensor_info tensor;
+        TRY(reading_next(reading, &tensor, &has_more));
+        if (has_more)
+            TRY(reading_follow(reading, &tensor));
+    }
+    return TOOL_OK;
+}
+
+/* Checks that the references of a shard lead to tensors. */
+static int test_references(const char *path, const struct folder *folder, const char *shard)
+{
+    struct input input;
+    struct reading reading;
+    TRY(input_open(&input, path));
+    const int status = follow_all(&reading, &input, folder, shard);
+    reading_close(&reading);
+    input_close(&input);
+    return status;
+}
+
 /* Tests a shard that picitool made: the rules of its file, and that it is the file that the list names. */
 static int test_shard(const char *path, const struct tool_options *options, const struct folder_sum *want)
 {
@@ -109,6 +134,8 @@ static int test_part(void *context, size_t i)
     int status = TOOL_BAD;
     if (path)
         status = shard ? test_shard(path, &tested->options, &file->stored) : folder_copy_as(path, NULL, &file->stored);
+    if (!status && shard && tested->folder->list.references)
+        status = test_references(path, tested->folder, file->name);
     free(path);
     return status;
 }

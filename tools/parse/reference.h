@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * References: tensors of a compressed folder whose elements another tensor of it has (formats/folder.md). */
+#ifndef PICI_TOOLS_PARSE_REFERENCE_H
+#define PICI_TOOLS_PARSE_REFERENCE_H
+
+#include "parse/parse.h"
+#include "pici/file.h"
+
+#define REFERENCE_ATTR "folder.same"
+
+enum { REFERENCE_HEAD = 8 /* bytes of the attribute before the shape */ };
+
+struct reference {
+    enum pici_dtype dtype;
+    unsigned rank;
+    uint64_t shape[PICI_RANK_MAX];
+    uint64_t count;    /* the product of shape */
+    const char *shard; /* [shard_size] the shard that has the elements, in the attribute; none: the same one */
+    size_t shard_size;
+    const char *name; /* [name_size] of the tensor there, in the attribute */
+    size_t name_size;
+};
+
+/* Parse the attribute of a tensor, which is to be of stored_dtype and to have stored_count elements. */
+bool reference_parse(struct reference *, const void *value, size_t size, enum pici_dtype stored_dtype,
+                     uint64_t stored_count, struct parse_error *error);
+
+/* The attribute's value. The caller frees it. NULL: no memory. */
+char *reference_value(const struct reference *, size_t *size);
+
+#endif
