@@ -18,7 +18,7 @@ check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,co
     --pattern uniform,identical,clustered,block,zipf,smooth
 says '^# wrong elements: 0$'
 says ' pici ring hybrid  *99% '
-says ' pici recursive pici+coo  *99% '
+says ' pici recursive bitmap+coo  *99% '
 # shellcheck disable=SC2086
 check 0 predictions "$bench" $small -t 3 --algorithm ring --predict ethernet-1g --json="$tmp/predicted.json"
 says ' predicted   error '
