@@ -35,6 +35,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     require(s == verdict || (packed && s == PICI_OK && fault.rule && strcmp(fault.rule, "choice") == 0));
     require(pici_scatter_add(part, n, block, len, NULL) == s);
 
+    /* positions and values of the nonzeros */
+    uint32_t *at = memory(n * sizeof *at);
+    uint64_t found;
+    s = pici_nonzeros(at, 4, part, n, &found, block, len, 0, n);
+    require(s == verdict);
+    for (size_t i = 0, next = 0; !s && i < n; i++) {
+        static const uint8_t zero[8];
+        if (memcmp(all + i * width, zero, width) == 0)
+            continue;
+        require(next < found && at[next] == i && memcmp(part + next * width, all + i * width, width) == 0);
+        require(++next == found || i + 1 < n);
+    }
+    free(at);
+
     /* three ranges, cut where the input's hash says */
     uint64_t hash = 1469598103934665603u;
     for (size_t i = 0; i < len; i++)

@@ -41,6 +41,15 @@ static void from_stranger(const uint8_t *delta, size_t len, const uint8_t *base,
             require((int)pici_apply_small(got, n, delta, len, &opts) == (int)s);
             require(s || !bytes || memcmp(got, want, bytes) == 0);
         }
+    uint64_t *at = memory((size_t)n * sizeof *at), found;
+    require((int)pici_changes(at, 8, got, n, &found, base, n, delta, len, 0, n) == (int)s);
+    for (uint64_t i = 0, next = 0; !s && i < n; i++) {
+        if (memcmp(base + i * width, want + i * width, width) == 0)
+            continue;
+        require(next < found && at[next] == i && memcmp(got + next * width, want + i * width, width) == 0);
+        require(++next == found || i + 1 < n);
+    }
+    free(at);
     pici_isa_force(NULL);
     free(want);
     free(got);

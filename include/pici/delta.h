@@ -78,6 +78,20 @@ PICI_API enum pici_status pici_diff_small(void *block, size_t capacity, size_t *
 PICI_API enum pici_status pici_apply_small(void *dst, uint64_t n, const void *block, size_t size,
                                            const struct pici_opts *);
 
+/* What a delta changes among elements [first, first + n): their positions and their new values, in order. For programs
+ * that patch weights where they are, as those of inference servers.
+ *   base    [base_n elements of the delta's dtype]   what the delta was made from; is not changed
+ *   base_n  must equal the delta's count
+ *   delta   [size bytes]   a block, as of pici_diff, or a small delta; untrusted
+ *   indices, index_bytes, values, capacity, count   as in pici_nonzeros; they must not overlap base either
+ * Of a small delta, the chunks of 2^19 elements that have some of the n are decoded, on the calling thread alone; all
+ * of base in these chunks is read.
+ * PICI_E_ARG: as pici_nonzeros, or base_n is not the delta's count. PICI_E_SPACE: as pici_nonzeros. PICI_E_NOMEM.
+ * Others: what is wrong with the delta, or with base. */
+PICI_API enum pici_status pici_changes(void *indices, size_t index_bytes, void *values, uint64_t capacity,
+                                       uint64_t *count, const void *base, uint64_t base_n, const void *delta,
+                                       size_t size, uint64_t first, uint64_t n);
+
 #ifdef __cplusplus
 }
 #endif

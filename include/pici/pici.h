@@ -198,6 +198,21 @@ PICI_API enum pici_status pici_decompress(void *dst, uint64_t n, const void *blo
 PICI_API enum pici_status pici_decompress_range(void *dst, uint64_t first, uint64_t n, const void *block, size_t size,
                                                 const struct pici_opts *);
 
+/* The positions and the values of the nonzero elements among elements [first, first + n) of a block, in order. An
+ * element of which only the sign is set is one.
+ *   indices [capacity]   positions, uint32_t or uint64_t, counted from `first`; NULL: they are not stored
+ *   index_bytes          of a position, 4 or 8. With 4, n is at most 2^32
+ *   values [capacity elements of the block's dtype]   NULL: they are not stored
+ *   count   out: how many there are, also if that is more than capacity; 0 after other errors
+ *   block [size bytes]   untrusted, as in pici_decompress_range; if n is the block's count, all is checked that
+ *                        pici_verify checks
+ * The outputs must not overlap each other or block. Beyond the first `count` they are unspecified. capacity may be 0:
+ * count tells how much room the next call needs.
+ * PICI_E_SPACE: capacity < *count; the first `capacity` are stored. PICI_E_ARG: null, the range is not within the
+ * block's count, index_bytes is not 4 or 8, or it is 4 and n is above 2^32. Other errors: as pici_decompress_range. */
+PICI_API enum pici_status pici_nonzeros(void *indices, size_t index_bytes, void *values, uint64_t capacity,
+                                        uint64_t *count, const void *block, size_t size, uint64_t first, uint64_t n);
+
 /* Scatter-add: dst[i] += x for each nonzero element x that the block stores. Other elements of dst keep their bits.
  *   dst   [n elements of the block's dtype]   read and written; unspecified unless PICI_OK. Must not overlap block
  *   block [size bytes]                        untrusted, as in pici_decompress

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_diff_small, pici_apply_small and pici_diff_small_bound: arguments, the header, the directory, threads. */
+ * pici_diff_small and pici_diff_small_bound: arguments, the header, the directory, threads. */
 #include "codec/small.h"
 
 #include <sched.h>
@@ -13,8 +13,6 @@
 #include "codec/parallel.h"
 #include "pici/delta.h"
 #include "xxh64.h"
-
-enum { STACK = 512 << 10 };
 
 size_t pici_diff_small_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count)
 {
@@ -31,7 +29,7 @@ size_t pici_diff_small_bound(enum pici_format format, enum pici_dtype dtype, uin
     return (size_t)(SMALL_HDR_BYTES + whole * (each + SMALL_ENTRY_BYTES) + (remainder ? last + SMALL_ENTRY_BYTES : 0));
 }
 
-static uint64_t hash(const uint8_t *delta, size_t size)
+uint64_t pici_small_hash(const uint8_t *delta, size_t size)
 {
     const uint64_t none = 0;
     struct pici_xxh64 state;
@@ -133,7 +131,7 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     job->offset = SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * (size_t)job->chunks;
     threads = pici_thread_count(threads, job->chunks);
     if (threads > 1)
-        pici_parallel(threads, STACK, diff_thread, job);
+        pici_parallel(threads, SMALL_STACK, diff_thread, job);
     else if (job->chunks)
         diff_thread(job, 0);
     if (job->status)
@@ -146,7 +144,7 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     store_le64(header + SMALL_HDR_LENGTH, job->offset);
     memcpy(header + SMALL_HDR_MAGIC, "PICD", 4);
     if (checksum)
-        store_le64(header + SMALL_HDR_CHECKSUM, hash(header, job->offset));
+        store_le64(header + SMALL_HDR_CHECKSUM, pici_small_hash(header, job->offset));
     *size = job->offset;
     return PICI_OK;
 }
@@ -180,137 +178,4 @@ enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, con
     atomic_init(&job.next, 0);
     atomic_init(&job.turn, 0);
     return diff(&job, checked.threads, checked.checksum, size);
-}
-
-/* ---- apply ---- */
-
-/* Check the rules "size" to "directory". */
-static enum pici_status check_header(const uint8_t *header, size_t size)
-{
-    if (size < SMALL_HDR_BYTES || memcmp(header, "PICD", 4) != 0)
-        return PICI_E_CORRUPT;
-    if (header[SMALL_HDR_VERSION] != SMALL_FORMAT_VERSION)
-        return PICI_E_VERSION;
-    const unsigned flags = header[SMALL_HDR_FLAGS];
-    if (fmt_width_log2(header[SMALL_HDR_DTYPE]) < 0 || flags > SMALL_FLAG_CHECKSUM || header[SMALL_HDR_FLAGS + 1] ||
-        (!flags && load_le64(header + SMALL_HDR_CHECKSUM)) || load_le64(header + SMALL_HDR_LENGTH) != size)
-        return PICI_E_CORRUPT;
-    const uint64_t chunks = small_chunks(load_le64(header + SMALL_HDR_COUNT));
-    if (chunks > (size - SMALL_HDR_BYTES) / SMALL_ENTRY_BYTES)
-        return PICI_E_CORRUPT;
-    uint64_t end = SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * chunks;
-    for (uint64_t i = 0; i < chunks; i++)
-        end += load_le32(header + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * i) & ~SMALL_KIND_CONTEXT;
-    return end == size ? PICI_OK : PICI_E_CORRUPT;
-}
-
-struct apply {
-    uint8_t *dst;
-    const uint8_t *delta;
-    uint64_t count, chunks;
-    unsigned width_log2, dtype;
-    int context; /* context chunks exist */
-    struct small_shape shape;
-    uint64_t group;     /* chunks that a thread takes at once */
-    atomic_size_t next; /* group to take */
-    atomic_int status;
-};
-
-static int is_context(const struct apply *job, uint64_t i, size_t *size)
-{
-    const uint32_t entry = load_le32(job->delta + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * i);
-    *size = entry & ~SMALL_KIND_CONTEXT;
-    return (entry & SMALL_KIND_CONTEXT) != 0;
-}
-
-static enum pici_status apply_xor(const struct apply *job, uint8_t *dst, uint64_t count, const uint8_t *chunk,
-                                  size_t size)
-{
-    struct pici_block block;
-    enum pici_status status = pici_block_parse(&block, chunk, size, NULL);
-    if (status || block.format == FMT_PACKED || block.dtype != job->dtype || block.count != count ||
-        block.flags & FLAG_CHECKSUM)
-        return PICI_E_CORRUPT;
-    status = pici_apply(dst, count, chunk, size, NULL);
-    return status == PICI_E_ARG || status == PICI_E_VERSION || status == PICI_E_UNSUPPORTED ? PICI_E_CORRUPT : status;
-}
-
-/* Apply the chunks [i, end), which begin at chunk. */
-static enum pici_status apply_group(const struct apply *job, struct small_reader **reader, uint64_t i, uint64_t end,
-                                    const uint8_t *chunk)
-{
-    while (i < end) {
-        struct small_part part[2];
-        int parts = 0;
-        size_t size;
-        for (; parts < 2 && i < end && is_context(job, i, &size); i++, chunk += size)
-            part[parts++] = (struct small_part){chunk, size, (size_t)small_chunk_elements(job->count, i),
-                                                job->dst + (i * SMALL_CHUNK << job->width_log2)};
-        enum pici_status status = PICI_OK;
-        if (parts) {
-            if (!job->context)
-                return PICI_E_CORRUPT;
-            if (!*reader && !(*reader = pici_small_reader(job->count, &job->shape)))
-                return PICI_E_NOMEM;
-            status = pici_small_apply(*reader, part, parts) ? PICI_OK : PICI_E_CORRUPT;
-        } else {
-            is_context(job, i, &size);
-            status = apply_xor(job, job->dst + (i * SMALL_CHUNK << job->width_log2),
-                               small_chunk_elements(job->count, i), chunk, size);
-            i++;
-            chunk += size;
-        }
-        if (status)
-            return status;
-    }
-    return PICI_OK;
-}
-
-static void apply_thread(void *context, int thread)
-{
-    struct apply *const job = context;
-    struct small_reader *reader = NULL;
-    uint64_t offset = 0;
-    const uint8_t *chunk = job->delta + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * (size_t)job->chunks;
-    (void)thread;
-    for (uint64_t i; (i = atomic_fetch_add(&job->next, 1) * job->group) < job->chunks;) {
-        const uint64_t end = job->chunks - i < job->group ? job->chunks : i + job->group;
-        size_t size;
-        for (; offset < i; offset++, chunk += size)
-            is_context(job, offset, &size);
-        const enum pici_status status = apply_group(job, &reader, i, end, chunk);
-        if (status) {
-            atomic_store(&job->status, status);
-            atomic_store(&job->next, (size_t)(job->chunks / job->group + 1));
-        }
-    }
-    pici_small_reader_free(reader);
-}
-
-enum pici_status pici_apply_small(void *dst, uint64_t count, const void *block, size_t size,
-                                  const struct pici_opts *options)
-{
-    struct pici_opts checked;
-    enum pici_status status = block ? pici_opts_get(&checked, options) : PICI_E_ARG;
-    if (status || (status = check_header(block, size)) != PICI_OK)
-        return status;
-    const uint8_t *const header = block;
-    struct apply job = {
-        .dst = dst, .delta = header, .count = count, .chunks = small_chunks(count), .dtype = header[SMALL_HDR_DTYPE]};
-    job.width_log2 = (unsigned)fmt_width_log2(job.dtype);
-    if (count != load_le64(header + SMALL_HDR_COUNT) || (count && !dst) || count > SIZE_MAX >> job.width_log2 ||
-        pici_overlap(dst, count << job.width_log2, block, size))
-        return PICI_E_ARG;
-    if (header[SMALL_HDR_FLAGS] && load_le64(header + SMALL_HDR_CHECKSUM) != hash(header, size))
-        return PICI_E_CHECKSUM;
-    job.context = small_shape(&job.shape, job.dtype);
-    const int threads = pici_thread_count(checked.threads, job.chunks);
-    job.group = job.chunks > (uint64_t)threads ? 2 : 1;
-    atomic_init(&job.next, 0);
-    atomic_init(&job.status, PICI_OK);
-    if (threads > 1)
-        pici_parallel(threads, STACK, apply_thread, &job);
-    else if (job.chunks)
-        apply_thread(&job, 0);
-    return (enum pici_status)atomic_load(&job.status);
 }

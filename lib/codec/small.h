@@ -9,6 +9,11 @@
 
 #include "small_format.h"
 
+enum { SMALL_STACK = 512 << 10 }; /* bytes of stack of a thread that encodes or decodes */
+
+/* The checksum of a small delta of size bytes. */
+uint64_t pici_small_hash(const uint8_t *delta, size_t size);
+
 struct small_maker;
 
 /* Allocate what encodes chunks of up to count elements. Null if there is no memory. */
@@ -20,11 +25,15 @@ void pici_small_maker_free(struct small_maker *);
 size_t pici_small_make(struct small_maker *, const uint8_t **chunk, uint64_t *least, const uint8_t *base,
                        const uint8_t *src, size_t count);
 
-/* A context chunk to apply to count elements at dst. */
+/* A context chunk, and the count elements at dst to apply it to. */
 struct small_part {
     const uint8_t *chunk;
     size_t bytes, count;
     uint8_t *dst;
+    int keep;                  /* leave dst as it is, and set: */
+    const uint32_t *changed;   /* bits: who changes. This and new_values are valid until the next call */
+    const uint8_t *new_values; /* of those, in order */
+    size_t changed_count;
 };
 
 struct small_reader;
@@ -34,6 +43,6 @@ struct small_reader *pici_small_reader(uint64_t count, const struct small_shape 
 void pici_small_reader_free(struct small_reader *);
 
 /* Apply one or two context chunks. Returns 0 if one breaks a rule; its elements are then unchanged. */
-int pici_small_apply(struct small_reader *, const struct small_part *input, int count);
+int pici_small_apply(struct small_reader *, struct small_part *input, int count);
 
 #endif

@@ -469,7 +469,7 @@ static int finish(struct part *part)
            extra.good && extra.bytes_left == 0 && extra.bits == 0 && extra.pending < 8 && recount(part);
 }
 
-int pici_small_apply(struct small_reader *reader, const struct small_part *input, int count)
+int pici_small_apply(struct small_reader *reader, struct small_part *input, int count)
 {
     struct part *started[PARTS];
     int begun = 0, all_good = 1;
@@ -496,9 +496,12 @@ int pici_small_apply(struct small_reader *reader, const struct small_part *input
     for (int i = 0; i < count; i++) {
         struct part *const part = &reader->parts[i];
         part->good = part->good && finish(part);
-        if (part->good)
+        if (part->good && !input[i].keep)
             pici_isa()->small[part->shape.width_log2]->place(part->input->dst, part->changed, part->new_values,
                                                              part->input->count);
+        input[i].changed = part->changed;
+        input[i].new_values = part->new_values;
+        input[i].changed_count = part->changed_count;
         all_good &= part->good;
     }
     return all_good;

@@ -9,6 +9,8 @@ Blocks of elements:
     scatter_add(total, block)           total += the elements, touching only what the block stores
     diff(old, new)                      what changed, bit for bit, as a block
     apply(array, block)                 the XOR of a block from diff(): old becomes new, and new becomes old
+    nonzeros(block)                     the positions and the values of the nonzeros
+    changes(old, block)                 the positions and the new values of what a delta changes
     inspect(block)                      format, dtype, count, nonzeros and length
     verify(block)                       check every rule of the format
     bound(count, dtype)                 the length of the longest block
@@ -71,12 +73,14 @@ from .codec import (
     Info,
     apply,
     bound,
+    changes,
     compress,
     decompress,
     decompress_into,
     decompress_range,
     diff,
     inspect,
+    nonzeros,
     scatter_add,
     verify,
 )
@@ -128,6 +132,8 @@ __all__ = [
     "scatter_add",
     "diff",
     "apply",
+    "nonzeros",
+    "changes",
     "inspect",
     "verify",
     "bound",

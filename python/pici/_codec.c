@@ -151,6 +151,45 @@ static PyObject *apply_small(PyObject *self, PyObject *args)
     return PyLong_FromLong(s);
 }
 
+/* nonzeros(base, block, first, n, indices, index_bytes, values, width) -> (status, count). Of elements
+ * [first, first + n) of a block, or, with base, an array of all elements that a delta was made from, of what the delta
+ * changes.
+ *   indices   an array of positions of index_bytes each, 4 or 8
+ *   values    an array for as many elements, of width bytes each */
+static PyObject *nonzeros(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *base_object, *block_object, *indices_object, *values_object;
+    int index_bytes, width;
+    uint64_t first, n, count = 0;
+    struct memory base = {NULL, 0}, block, indices, values;
+    if (!PyArg_ParseTuple(args, "OOO&O&OiOi", &base_object, &block_object, pici_py_u64, &first, pici_py_u64, &n,
+                          &indices_object, &index_bytes, &values_object, &width) ||
+        (base_object != Py_None && !pici_py_find(&base, base_object, false)) ||
+        !pici_py_find(&block, block_object, false) || !pici_py_find(&indices, indices_object, true) ||
+        !pici_py_find(&values, values_object, true))
+        return NULL;
+    const uint8_t *const head = block.p;
+    const bool small = block.bytes > DELTA_DTYPE && memcmp(head, "PICD", 4) == 0;
+    struct pici_info info = PICI_INFO_INIT;
+    enum pici_status s = small ? PICI_OK : lib.inspect(&info, block.p, block.bytes);
+    if (s)
+        return Py_BuildValue("iK", (int)s, 0ULL);
+    const size_t found = lib.dtype_width(small ? head[DELTA_DTYPE] : info.dtype);
+    if ((index_bytes != 4 && index_bytes != 8) || width < 1 || (size_t)width != found ||
+        indices.bytes / (size_t)index_bytes != values.bytes / (size_t)width || base.bytes % (size_t)width)
+        return PyErr_Format(PyExc_ValueError, "arrays that do not fit the block");
+    PyThreadState *state = release(base.bytes + n * (size_t)width / 64 + block.bytes);
+    const uint64_t capacity = values.bytes / (size_t)width;
+    if (base_object != Py_None)
+        s = lib.changes(indices.p, (size_t)index_bytes, values.p, capacity, &count, base.p, base.bytes / (size_t)width,
+                        block.p, block.bytes, first, n);
+    else
+        s = lib.nonzeros(indices.p, (size_t)index_bytes, values.p, capacity, &count, block.p, block.bytes, first, n);
+    acquire(state);
+    return Py_BuildValue("iK", (int)s, (unsigned long long)count);
+}
+
 /* What a block is used for. */
 enum { DECOMPRESS, RANGE, ADD, APPLY };
 
@@ -228,6 +267,7 @@ PyMODINIT_FUNC PyInit__codec(void)
         {"verify", verify, METH_O, NULL},
         {"decode", decode, METH_VARARGS, NULL},
         {"apply_small", apply_small, METH_VARARGS, NULL},
+        {"nonzeros", nonzeros, METH_VARARGS, NULL},
         {"in_turn", in_turn, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
     };

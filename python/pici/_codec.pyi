@@ -75,6 +75,17 @@ def head(block: Octets, /) -> Union[tuple[int, int, int, int, int], int]: ...
 def verify(block: Octets, /) -> Optional[tuple[int, int, Optional[int], str]]: ...
 def decode(what: int, out: Storage, first: int, block: Octets, threads: int, /) -> int: ...
 def apply_small(out: Storage, n: int, delta: Octets, threads: int, /) -> int: ...
+def nonzeros(
+    base: Optional[Storage],
+    block: Octets,
+    first: int,
+    n: int,
+    indices: Storage,
+    index_bytes: int,
+    values: Storage,
+    width: int,
+    /,
+) -> tuple[int, int]: ...
 
 # Files
 @type_check_only

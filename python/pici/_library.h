@@ -30,6 +30,8 @@
     X(diff_small)                                                                                                      \
     X(diff_small_bound)                                                                                                \
     X(apply_small)                                                                                                     \
+    X(nonzeros)                                                                                                        \
+    X(changes)                                                                                                         \
     X(topk)                                                                                                            \
     X(topk_warmup)                                                                                                     \
     X(reader_open_path)                                                                                                \

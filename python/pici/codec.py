@@ -30,7 +30,7 @@ import numpy as np
 from . import _arrays, _codec
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._dtypes import BOOL, BY_CODE, OPAQUE, DType, DTypeLike, named
+from ._dtypes import BOOL, BY_CODE, BY_NAME, OPAQUE, DType, DTypeLike, named
 from ._kwargs import Decoding, DecodingAs, Encoding, Pack, Zeros
 from ._libraries import ALIASES
 from ._ranges import u64
@@ -49,6 +49,7 @@ Buffer = Union[bytearray, memoryview, Storage, "array.array[Any]", "mmap.mmap"] 
 _FORMAT_NAMES = {code: name for name, code in _codec.FORMATS.items()}
 _DECOMPRESS, _RANGE, _ADD, _APPLY = range(4)  # what _codec.decode does
 _SMALL_MAGIC = b"PICD"
+_INDEX = {name: np.dtype(kind) for name, kind in (("u32", "u4"), ("u64", "u8"), ("i32", "i4"), ("i64", "i8"))}
 
 
 @dataclass(frozen=True)
@@ -383,6 +384,113 @@ def _apply_small(dst: Any, delta: Union[bytes, Storage], dtype: Optional[DTypeLi
         raise _refusal(status)
     if wrong:
         raise ValueError(f"an element is {wrong}, which is no bool: pass array.view('u1') for the bytes")
+
+
+def _positions(
+    base: Optional[Storage],
+    block: Union[bytes, Storage],
+    d: DType,
+    first: int,
+    count: int,
+    guess: int,
+    index: str,
+    to: str,
+    max_bytes: Limit,
+) -> tuple[Any, Any]:
+    """The positions and values of what _codec.nonzeros() finds among `count` elements. guess: how many there are."""
+    if index not in _INDEX:
+        raise ValueError(f"index={index!r}: pass one of {', '.join(_INDEX)}")
+    if d.parts != 1:
+        raise TypeError(f"elements of {d.name} are two each: pass dtype='{BY_CODE[d.code].name}' for their parts")
+    kind, deliver = _INDEX[index], _arrays.delivery(d, to)
+    if count > np.iinfo(kind).max + 1:
+        raise ValueError(f"{count} elements: pass index='u64' or 'i64', or fewer")
+    most = _arrays.limit(max_bytes, len(block))
+    room = min(guess, count)
+    while True:
+        _arrays.bounded(d, room, most)
+        indices, values = np.empty(room, kind), np.empty(room, d.storage)
+        status, found = _codec.nonzeros(
+            base, block, first, count, indices, kind.itemsize, values, d.storage.itemsize
+        )
+        if status != SpaceError.status:
+            break
+        room = found
+    if status:
+        raise _refusal(status, None if bytes(block[:4]) == _SMALL_MAGIC else block)
+    if 2 * found < room:
+        indices, values = indices[:found].copy(), values[:found].copy()
+    at = indices[:found]
+    if to == "torch" and index.startswith("u"):  # torch takes no others for an index
+        index, at = "i64", at.astype(np.int64)
+    return _arrays.delivery(BY_NAME[index], to)(at), deliver(values[:found])
+
+
+def nonzeros(
+    block: Any,
+    first: int = 0,
+    count: Optional[int] = None,
+    *,
+    index: str = "u32",
+    to: str = "numpy",
+    dtype: Optional[DTypeLike] = None,
+    max_bytes: Limit = "auto",
+) -> tuple[Any, Any]:
+    """The positions and the values of the nonzero elements of a block, or of its elements [first, first + count):
+    two arrays of one dimension, in order. An element of which only the sign is set is one.
+
+    index: the type of positions, "u32", "u64", "i32" or "i64"; they count from `first`. With to="torch" they are i64
+        where they would be unsigned.
+    Else as for decompress_range(); of the whole block everything is checked."""
+    b = _arrays.octets(block)
+    head = _head(b)
+    first = u64(first, "first")
+    n = head[2] - min(first, head[2]) if count is None else u64(count, "count")
+    if first + n > head[2]:
+        raise ValueError(f"elements [{first}, {first + n}) of a block of {head[2]}: inspect() tells its count")
+    d = BY_CODE[head[1]]
+    if dtype is not None:
+        d = _as(d, n, dtype)
+    return _positions(None, b, d, first, n, head[3], index, to, max_bytes)
+
+
+def changes(
+    base: Any,
+    delta: Any,
+    first: int = 0,
+    count: Optional[int] = None,
+    *,
+    index: str = "u32",
+    to: str = "numpy",
+    dtype: Optional[DTypeLike] = None,
+    max_bytes: Limit = "auto",
+) -> tuple[Any, Any]:
+    """The positions and the new values of the elements that a delta of base changes, or of those among [first,
+    first + count): for programs that patch weights where they are. base stays as it is.
+
+    base: what the delta was made from: diff(base, new), with small or without.
+    Else as for nonzeros(). What apply() raises, this does."""
+    b = _arrays.octets(delta)
+    code, n = _delta_head(b)
+    elements, d = _arrays.readable(base, dtype)
+    if d.code != code:
+        hint = f": pass dtype='{BY_CODE[code].name}' if they are its bits"
+        raise TypeError(f"the elements are {d.name}, the delta's {BY_CODE[code].name}{hint}")
+    if elements.size != n:
+        raise ValueError(f"there are {elements.size} elements; the delta has {n}")
+    first = u64(first, "first")
+    some = n - min(first, n) if count is None else u64(count, "count")
+    if first + some > n:
+        raise ValueError(f"elements [{first}, {first + some}) of a delta of {n}")
+    return _positions(elements, b, d, first, some, 3 * len(b), index, to, max_bytes)
+
+
+def _delta_head(delta: Union[bytes, Storage]) -> tuple[int, int]:
+    """The dtype and the count of a delta of either kind."""
+    if bytes(delta[:4]) == _SMALL_MAGIC and len(delta) >= 32 and delta[5] in BY_CODE:
+        return int(delta[5]), int.from_bytes(bytes(delta[8:16]), "little")
+    _, code, count, _, _ = _head(delta)
+    return code, count
 
 
 def inspect(block: Any) -> Info:

@@ -410,6 +410,55 @@ class Delta(unittest.TestCase):
         self.assertRaises(TypeError, pici.diff, base, new.view(np.int32))
         self.assertRaises(TypeError, pici.diff, base, new, dtype="f64")
 
+    def test_nonzeros(self):
+        rng = np.random.default_rng(4)
+        for d in (np.float32, np.float16, np.uint8, np.int64):
+            x = (rng.random(20000) < 0.02).astype(d) * d(3)
+            for format in pici.codec._codec.FORMATS:
+                if format == "packed" and d in (np.uint8, np.int64):
+                    continue
+                block = pici.compress(x, format=format)
+                for first, count in ((0, None), (5000, 9000), (20000, 0), (3, 1)):
+                    part = x[first:] if count is None else x[first : first + count]
+                    at, values = pici.nonzeros(block, first, count)
+                    self.assertEqual((at.dtype, values.dtype), (np.uint32, x.dtype))
+                    np.testing.assert_array_equal(at, np.flatnonzero(part))
+                    np.testing.assert_array_equal(values, part[at])
+        signs = np.where(np.arange(9000) % 3, 0.0, -0.0).astype(np.float32)
+        at, values = pici.nonzeros(pici.compress(signs, format="hybrid"), index="i64")
+        np.testing.assert_array_equal(at, np.arange(0, 9000, 3))
+        self.assertTrue(np.signbit(values).all())
+        self.assertEqual(at.dtype, np.int64)
+        self.assertRaisesRegex(ValueError, "inspect", pici.nonzeros, pici.compress(signs), 9000, 1)
+        self.assertRaisesRegex(ValueError, "index='u16'", pici.nonzeros, pici.compress(signs), index="u16")
+        self.assertRaises(pici.CorruptError, pici.nonzeros, pici.compress(signs)[:-1])
+        block = bytearray(pici.compress(np.ones(99, np.float32), format="bitmap"))
+        block[60] ^= 255
+        self.assertRaises(pici.CorruptError, pici.nonzeros, block)
+
+    def test_changes(self):
+        rng = np.random.default_rng(4)
+        old = (rng.standard_normal(600000).astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        new = old.copy()
+        changed = np.sort(rng.choice(old.size, 6000, replace=False))
+        new[changed] ^= 1
+        kept = old.copy()
+        for small in (False, True):
+            delta = pici.diff(old, new, dtype="bf16", small=small)
+            at, values = pici.changes(old, delta, dtype="bf16", to="bits")
+            np.testing.assert_array_equal(at, changed)
+            np.testing.assert_array_equal(values, new[changed])
+            at, values = pici.changes(old, delta, 100000, 500000, dtype="bf16", to="bits", index="u64")
+            np.testing.assert_array_equal(at + 100000, changed[changed >= 100000])
+            self.assertEqual(at.dtype, np.uint64)
+            at, values = pici.changes(old, delta, dtype="bf16", to="dlpack")
+            self.assertEqual(np.from_dlpack(at).dtype, np.uint32)
+            self.assertRaisesRegex(ValueError, "599999 elements", pici.changes, old[1:], delta, dtype="bf16")
+            self.assertRaisesRegex(TypeError, "the elements are u16", pici.changes, old, delta)
+            self.assertRaises(pici.CorruptError, pici.changes, old, delta[:-1], dtype="bf16", to="bits")
+        np.testing.assert_array_equal(old, kept)
+        self.assertRaises(pici.CorruptError, pici.changes, np.zeros_like(old), delta, dtype="bf16", to="bits")
+
     def test_small(self):
         rng = np.random.default_rng(1)
         weights = rng.standard_normal(50000).astype(np.float32)
