@@ -3,9 +3,9 @@
  * Collectives for buffers that are mostly zero: all-gather, reduce-scatter, all-reduce and broadcast among the ranks of
  * a communicator.
  *
- * Each message is sent as a sparse block or as a dense one, whichever is expected to take less time at its density.
- * This choice does not change results: they are bit-identical to those of the same algorithm with dense messages only,
- * and all ranks end with identical bytes.
+ * Each message is sent as a sparse block or as a dense one, whichever is expected to take less time at its density;
+ * floats may be packed. This choice does not change results: they are bit-identical to those of the same algorithm with
+ * dense messages only, and all ranks end with identical bytes.
  *
  * Calls are collective: all ranks of the communicator make them in the same order, with the same count, dtype, op and
  * algorithm. A call returns the same status on all ranks, unless ranks can no longer exchange messages. Algorithms,
@@ -103,7 +103,16 @@ struct pici_coll_stats {
  *   A message that is not dense by this rule has the format asked for. With AUTO it has the format among bitmap, coo
  *   and hybrid for which the estimated time is least: bytes divided by the link's bandwidth, plus an estimate of the
  *   time to encode and decode so many elements with so many nonzeros. If dense takes no more bytes than that format,
- *   AUTO sends it dense. */
+ *   AUTO sends it dense.
+ *
+ * A message of floats may be packed besides (PICI_PACKED, one level), as enum pici_packing says. */
+enum pici_packing {
+    PICI_PACKING_UNCHANGED = 0, /* leave */
+    PICI_PACKING_AUTO = 1,      /* where that is expected to take less time, if the link's bandwidth is known */
+    PICI_PACKING_NONE = 2,      /* never */
+    PICI_PACKING_PLANES = 3     /* every message of floats whose format is AUTO or hybrid; for tests */
+};
+
 struct pici_tune {
     size_t size; /* PICI_TUNE_INIT */
 
@@ -126,10 +135,13 @@ struct pici_tune {
     int timeout_ms;         /* a call fails after so long without progress; < 0: never; 0: leave. Default: 60000 */
     int history; /* the same on all ranks. < 0: AUTO does not use the densities counted in earlier calls; > 0: it does;
                   * 0: leave. Default: it does. No effect without a tune file, and a hint of the density */
+    enum pici_packing pack; /* may differ between ranks. Default: AUTO */
+    unsigned reserved;      /* 0 */
 };
 #define PICI_TUNE_INIT                                                                                                 \
     {                                                                                                                  \
-        sizeof(struct pici_tune), PICI_ALGO_AUTO, 0, 0, PICI_AUTO, 0, -1, -1, -1, 0, 0, 0, 0, 0                        \
+        sizeof(struct pici_tune), PICI_ALGO_AUTO, 0, 0, PICI_AUTO, 0, -1, -1, -1, 0, 0, 0, 0, 0,                       \
+            PICI_PACKING_UNCHANGED, 0                                                                                  \
     }
 
 /* Change the parameters of later calls on a communicator. Not collective: the call is local, but the members that must
@@ -232,11 +244,14 @@ struct pici_coll_opts {
     const struct pici_values *values; /* = but for its residual. The codec that rounds the elements of messages; NULL:
                                        * results are exact. It is copied; the residual is in use until the call ends.
                                        * Calls on neighbourhood plans: PICI_E_UNSUPPORTED */
+    enum pici_packing pack;           /* T. Messages that a lossy codec makes are not packed, nor is what goes to or
+                                       * comes from a GPU's memory */
+    unsigned reserved2;               /* 0 */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
-            PICI_ZEROS_EXACT, {0}, 0, 0, 0, 0, NULL                                                                    \
+            PICI_ZEROS_EXACT, {0}, 0, 0, 0, 0, NULL, PICI_PACKING_UNCHANGED, 0                                         \
     }
 
 /* The collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any

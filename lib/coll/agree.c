@@ -14,6 +14,7 @@
 #include "coll/early.h"
 #include "coll/note.h"
 #include "coll/native.h"
+#include "coll/packing.h"
 
 /* A call, of AGREE_CALL_BYTES. Of doubles, bits: equal numbers have equal ones, since none is -0.0 or a NaN. */
 enum {
@@ -308,7 +309,7 @@ void pici_coll_agree_begin(struct pici_request *request, enum msg_kind kind)
         describe(agreement->low, request);
         memcpy(agreement->high, agreement->low, AGREE_CALL_BYTES);
         agreement->low_rank = agreement->high_rank = (uint32_t)request->comm->rank;
-        agreement->abilities = pici_native_can(request);
+        agreement->abilities = pici_native_can(request) | pici_packing_can(request);
     }
     for (int i = 0; i < DENSITIES; i++)
         agreement->density[i] = kind == MSG_AGREE_CALL ? 0 : pici_density_of(&request->counted[i]);

@@ -58,6 +58,8 @@ struct engine_array {
     enum pici_dtype dtype;
     enum pici_format format; /* of its blocks; not used by count */
     int by_value;            /* elements are floats, and -0.0 is a zero */
+    /* Of format PACKED: the format of a block that would not be shorter than a dense one; PACKED: no other. */
+    enum pici_format unpacked;
 };
 
 /* What a call makes of elements that a lossy codec represents. */
@@ -72,6 +74,7 @@ struct pici_engine {
     size_t size; /* of this struct: the library and an engine in another one must be of one version */
     const char *name;
     int asynchronous;  /* work may end after a function has returned */
+    int packs;         /* it makes and reads packed blocks, in the host's memory */
     double cost_scale; /* time of encoding and decoding as a multiple of the host's in pici_policy_seconds */
 
     /* Whether the address is in memory of the engine's kind; -1: it is, but another device's; -2: the device does not
@@ -111,7 +114,7 @@ struct pici_engine {
     /* Encode each run of elements, or each array of each run, as a block. source, count and size are in the order of
      * count's arguments. The blocks follow each other from message + offset on, within capacity bytes of message: all
      * of the first run, then those of the next. Writes their lengths to size. As pici_compress; formats are not AUTO.
-     * by_value: sparse blocks do not store -0.0, dense ones may. */
+     * by_value: sparse blocks do not store -0.0, dense ones may. Packed blocks have one level. */
     enum pici_status (*encode)(struct pici_queue *, uint8_t *message, size_t offset, size_t capacity, size_t *size,
                                const void *const *source, const uint64_t *count, int runs, const struct engine_array *,
                                int arrays, int checksum);
@@ -165,6 +168,8 @@ void *pici_engine_host_new(void);
 /* Provide at least so many bytes of scratch memory. On PICI_E_NOMEM the present memory stays. */
 enum pici_status pici_engine_host_reserve(void *self, size_t bytes);
 size_t pici_engine_host_scratch(const void *self); /* how much there is */
+/* How fast it packs: 0 by portable kernels, 1 by those for AVX2, 2 for AVX-512. */
+int pici_engine_host_kernels(void);
 
 #ifdef __cplusplus
 }

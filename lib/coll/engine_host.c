@@ -80,6 +80,14 @@ static enum pici_status host_room(void *self, const struct engine_needs *needs, 
     return PICI_OK;
 }
 
+int pici_engine_host_kernels(void)
+{
+    const char *name = pici_isa()->name;
+    if (!strcmp(name, "avx512"))
+        return 2;
+    return !strcmp(name, "avx2");
+}
+
 static void host_close(void *self, int leak)
 {
     struct host *host = self;
@@ -206,8 +214,15 @@ static enum pici_status host_encode(struct pici_queue *queue, uint8_t *message, 
         const struct engine_array *current = &array[i % arrays];
         const int k = i % arrays * runs + i / arrays;
         opts.zeros = current->by_value && current->format != PICI_DENSE ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
+        opts.pack = current->format == PICI_PACKED ? PICI_PACK_FAST : PICI_PACK_NONE;
         status = pici_compress(message + offset, capacity - offset, &size[k], source[k], count[k], current->dtype,
                                current->format, &opts);
+        if (!status && current->format == PICI_PACKED && current->unpacked != PICI_PACKED &&
+            size[k] >= HDR_BYTES + count[k] * pici_dtype_width(current->dtype)) {
+            opts.pack = PICI_PACK_NONE;
+            status = pici_compress(message + offset, capacity - offset, &size[k], source[k], count[k], current->dtype,
+                                   current->unpacked, &opts);
+        }
         offset += size[k];
     }
     return status;
@@ -241,7 +256,8 @@ static void host_containers(struct pici_queue *queue, uint64_t tiles[PICI_CONTAI
         tiles[i] += breakdown.tiles[i];
 }
 
-/* The rules of a block that pici_decompress_range does not check: checksum, padding, hybrid's total and version. */
+/* The rules of a block that pici_decompress_range does not check: checksum, padding, the total and the version of
+ * hybrid and packed. */
 static enum pici_status check_whole(const struct pici_block *parsed, size_t size)
 {
     struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
@@ -249,7 +265,8 @@ static enum pici_status check_whole(const struct pici_block *parsed, size_t size
     enum pici_status status = pici_block_checksum(parsed, NULL);
     if (!status)
         status = pici_block_padding(parsed, NULL);
-    if (status || parsed->format != FMT_HYBRID || (status = pici_breakdown(&breakdown, parsed->bytes, size)) != PICI_OK)
+    if (status || !fmt_has_groups(parsed->format) ||
+        (status = pici_breakdown(&breakdown, parsed->bytes, size)) != PICI_OK)
         return status;
     for (int i = 0; i < PICI_CONTAINERS; i++)
         nonzeros += breakdown.nnz[i];
@@ -356,6 +373,7 @@ static void host_divide(struct pici_queue *queue, void *destination, uint64_t co
 const struct pici_engine pici_engine_host = {
     .size = sizeof(struct pici_engine),
     .name = "host",
+    .packs = 1,
     .cost_scale = 1,
     .owns = host_owns,
     .enter = host_enter,

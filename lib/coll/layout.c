@@ -286,6 +286,7 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     choose.model.nodes = &comm->on_nodes;
     choose.model.window = call->opts.window;
     choose.model.slice_bytes = call->opts.slice_bytes;
+    choose.model.packing = call->resolved.predicted;
     choose.model.late = !comm->in_order || call->resolved.native || comm->transport.memory == PICI_MEMORY_DEVICE;
     pici_choose(comm->chooser, &choose, &comm->densities, choice);
 }

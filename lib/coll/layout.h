@@ -66,6 +66,8 @@ struct call_opts {
     unsigned formats;
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS];
+    unsigned known;          /* bits 1 << enum policy_link: somebody has said this bandwidth */
+    enum pici_packing pack;  /* NONE also where nothing can be packed */
     double density, latency; /* the caller's: density (0: unknown), and seconds of a message */
     int timeout_ms, checksum, window;
     uint64_t slice_bytes; /* dense bytes of a message */
@@ -105,6 +107,8 @@ struct call_resolved {
     int by_value;   /* floats whose -0.0 counts as +0.0: in sums, and in all-gather on request */
     int unusable;   /* options or counts that no layout can be made of */
     int native; /* after the call agreement: all ranks permit the transport library's own collective, and can make it */
+    struct policy_packing packing;   /* after the call agreement: of this rank's messages; */
+    struct policy_packing predicted; /* and what the choice of an algorithm takes all ranks' for */
     enum call_agreement agreement;
     int closing; /* the call ends with a status agreement */
     struct call_said said;

@@ -136,16 +136,6 @@ enum pici_status pici_msg_status(uint32_t status)
     return known || s == PICI_OK ? (enum pici_status)s : PICI_E_CORRUPT;
 }
 
-enum pici_status pici_msg_parse(struct pici_block *parsed, const uint8_t *header, size_t remaining)
-{
-    struct pici_fault fault = PICI_FAULT_INIT;
-    const enum pici_status status = pici_block_parse(parsed, header, remaining, &fault);
-    /* a breach of a rule that comes before the format is what it is */
-    const int before =
-        status && (status == PICI_E_VERSION || !strcmp(fault.rule, "size") || !strcmp(fault.rule, "magic"));
-    return !before && header[HDR_FORMAT] == FMT_PACKED ? PICI_E_UNSUPPORTED : status;
-}
-
 enum pici_status pici_msg_block(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t count)
 {
@@ -156,7 +146,7 @@ enum pici_status pici_msg_block(struct pici_block *parsed, const uint8_t *header
 enum pici_status pici_msg_array(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t most)
 {
-    enum pici_status status = pici_msg_parse(parsed, header, remaining);
+    enum pici_status status = pici_block_parse(parsed, header, remaining, NULL);
     if (status)
         return status;
     return parsed->dtype == (unsigned)dtype && parsed->count <= most && parsed->layout.block_bytes <= remaining

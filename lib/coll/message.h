@@ -8,7 +8,7 @@
 #include "codec/block.h"
 #include "predict/density.h"
 
-enum { MSG_BYTES = 32, MSG_VERSION = 3 };
+enum { MSG_BYTES = 32, MSG_VERSION = 4 };
 enum { MSG_MAGIC = 0x4d434950 }; /* "PICM" */
 enum msg_kind { MSG_DATA = 0, MSG_POISON = 1, MSG_AGREE_CALL = 2, MSG_AGREE_STATUS = 3, MSG_CODED = 4 };
 
@@ -62,9 +62,6 @@ enum pici_status pici_msg_status(uint32_t);
  * PICI_E_CORRUPT, _VERSION, _UNSUPPORTED. */
 enum pici_status pici_msg_block(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t count);
-
-/* Parse the header of a block in a message. Packed is not among the formats of messages: PICI_E_UNSUPPORTED. */
-enum pici_status pici_msg_parse(struct pici_block *parsed, const uint8_t *header, size_t remaining);
 
 /* The same for an array of a lossy codec, which holds `most` elements at the most. */
 enum pici_status pici_msg_array(struct pici_block *parsed, const uint8_t *header, size_t remaining,

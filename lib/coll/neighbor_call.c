@@ -12,6 +12,7 @@
 #include "codec/codec.h"
 #include "coll/neighbor.h"
 #include "coll/note.h"
+#include "coll/packing.h"
 #include "coll/slice.h"
 #include "coll/receive.h"
 #include "format.h"
@@ -237,6 +238,7 @@ static enum pici_status prepare(struct pici_request *request)
     if (s)
         return s;
     request->tag = tag_of(call);
+    pici_packing_settle(request);
     for (int i = 0; i < call->args.plan->sources && call->args.varied && !request->status; i++)
         if (call->args.recvcounts[i] > call->resolved.longest) {
             pici_coll_note(request->comm, "entry %d of recvcounts on rank %d is more than any rank sends", i,
@@ -337,8 +339,8 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
     const struct pici_neighbor_plan *plan = call->args.plan;
     struct pici_block *parsed = &part->block[0];
     (void)action;
-    enum pici_status status =
-        pici_msg_parse(parsed, request->engine->head(slice_run->queue, part->number, part->offset), part->remaining);
+    enum pici_status status = pici_block_parse(
+        parsed, request->engine->head(slice_run->queue, part->number, part->offset), part->remaining, NULL);
     if (!status && (parsed->dtype != (unsigned)call->args.dtype || parsed->layout.block_bytes > part->remaining ||
                     parsed->layout.block_bytes > layout_of(request)->block ||
                     (call->args.varied ? parsed->count > part->span.count : parsed->count != part->span.count)))

@@ -15,7 +15,7 @@
 
 enum { OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth) };
 
-_Static_assert(PICI_HYBRID < PICI_FORMATS_ROOM, "the arrays of struct pici_coll_stats never grow");
+_Static_assert(PICI_PACKED < PICI_FORMATS_ROOM, "the arrays of struct pici_coll_stats never grow");
 
 /* Until 0.2 they were as long as there were formats and containers. */
 static const struct sized_layout stats_0_2 = {offsetof(struct pici_coll_stats, wire_bytes) + 9 * 8,
@@ -55,6 +55,7 @@ enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct
         (checked->algorithm && !pici_schedule_for(checked->algorithm, args->kind)) ||
         ((unsigned)checked->format > PICI_HYBRID && checked->format != PICI_AUTO) ||
         checked->formats >> (PICI_HYBRID + 1) || (unsigned)checked->zeros > PICI_ZEROS_BY_VALUE ||
+        (unsigned)checked->pack > PICI_PACKING_PLANES || checked->reserved2 ||
         (checked->zeros && !coll_gathers(args->kind) && (args->op == PICI_MIN || args->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
     struct values values;
@@ -139,6 +140,11 @@ static void merge(struct call_opts *merged, const struct coll_call *call, const 
     merged->agree = options->agree > 0;
     merged->native = choice && !merged->values.phases && (options->native ? options->native > 0 : defaults->native);
     merged->history = choice && defaults->history;
+    merged->known = defaults->known;
+    merged->pack = options->pack ? options->pack : defaults->pack;
+    if (merged->values.phases || !fmt_is_float((unsigned)call->args.dtype) || !(merged->formats >> PICI_HYBRID & 1) ||
+        (merged->format != PICI_AUTO && merged->format != PICI_HYBRID))
+        merged->pack = PICI_PACKING_NONE;
     merged->scratch = options->scratch;
     merged->scratch_bytes = options->scratch ? options->scratch_bytes : 0;
     merged->stats = options->stats;
@@ -146,6 +152,7 @@ static void merge(struct call_opts *merged, const struct coll_call *call, const 
     for (int i = 0; i < POLICY_LINKS; i++) {
         merged->threshold.reduce[i] = said.reduce[i] >= 0 ? said.reduce[i] : defaults->threshold.reduce[i];
         merged->bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : defaults->bandwidth[i];
+        merged->known |= (unsigned)(bandwidth[i] > 0) << i;
     }
 }
 

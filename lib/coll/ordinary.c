@@ -11,6 +11,7 @@
 #include "coll/slice.h"
 #include "coll/receive.h"
 #include "coll/native.h"
+#include "coll/packing.h"
 #include "format.h"
 
 /* ---- before the ranks have agreed */
@@ -63,6 +64,7 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
 static enum pici_status prepare(struct pici_request *request)
 {
     request->call.resolved.native = pici_native_allowed(request);
+    pici_packing_settle(request);
     return pici_layout_choose(&request->call.resolved.layout, request->comm, &request->call);
 }
 

@@ -100,6 +100,8 @@ static enum pici_status parse_blocks(struct pici_request *request, const struct 
             slice_run->coded ? pici_msg_array(parsed, head, remaining, values->codec->dtype(values, array),
                                               values->codec->most(values, array, part->span.count))
                              : pici_msg_block(parsed, head, remaining, request->call.args.dtype, part->span.count);
+        if (!status && parsed->format == PICI_PACKED && !request->engine->packs)
+            status = PICI_E_UNSUPPORTED;
         if (status)
             return status;
         part->blocks.sizes[array] = (size_t)parsed->layout.block_bytes;
@@ -159,6 +161,12 @@ static void complete(struct pici_request *request, struct slice_run *slice_run)
     }
 }
 
+/* Whether a block was sent in place of a dense one. */
+static int is_dense(const struct pici_block *block)
+{
+    return block->format == PICI_DENSE || (block->format == PICI_PACKED && block->nonzeros > block->count / 2);
+}
+
 /* Begin to decode or reduce the message at hand, which the engine has looked at. */
 static enum pici_status begin_receive(struct pici_request *request, struct slice_run *slice_run,
                                       const struct schedule_message *message, struct coll_flight *flight)
@@ -188,7 +196,7 @@ static enum pici_status begin_receive(struct pici_request *request, struct slice
         part.offset += pici_slice_bytes(&part.blocks);
         slice_run->dense_bytes += HDR_BYTES + part.span.count * call->resolved.width;
         for (int array = 0; array < slice_run->arrays; array++)
-            slice_run->dense &= part.block[array].format == PICI_DENSE;
+            slice_run->dense &= is_dense(&part.block[array]);
         elements += part.block[last].count;
         nonzeros += part.block[last].nonzeros;
     }

@@ -61,7 +61,8 @@ struct slice_run {
     int arrays;                    /* of the current message, for each segment */
     int coded;                     /* it is made by the lossy codec; else there is one array, the elements */
     enum pici_format formats[VALUES_ARRAYS];
-    enum pici_format format; /* of the last array, for the trace; of the current message like the next five lines */
+    enum pici_format unpacked; /* the format that a packed message would have if it were not packed */
+    enum pici_format format;   /* of the last array, for the trace; of the current message like the next five lines */
     double density, begin;
     int extrapolated, dense;
     int by_value;            /* it is sent with contributions to sums, in which -0.0 counts for nothing */
@@ -97,10 +98,15 @@ struct coll_flight {
 
 /* What a rank can do in a call; ranks agree on what all of them can. Formats/message.md has the numbers. */
 enum call_can {
-    CAN_NATIVE = 1,    /* make the transport library's own collective, with permission */
-    CAN_IN_PLACE = 2,  /* as this rank's buffers are: that collective in place, */
-    CAN_APART = 4,     /* or not in place */
-    CAN_ASK_NATIVE = 8 /* wants that collective: dense data were asked for, and the algorithm was left open */
+    CAN_NATIVE = 1,     /* make the transport library's own collective, with permission */
+    CAN_IN_PLACE = 2,   /* as this rank's buffers are: that collective in place, */
+    CAN_APART = 4,      /* or not in place */
+    CAN_ASK_NATIVE = 8, /* wants that collective: dense data were asked for, and the algorithm was left open */
+    CAN_TAKE_PACKED = 16,
+    CAN_PACK = 32,        /* packs messages, */
+    CAN_PACK_ALL = 64,    /* whatever that takes */
+    CAN_PACK_AVX2 = 128,  /* by kernels for AVX2 or faster ones, */
+    CAN_PACK_AVX512 = 256 /* by those for AVX-512 */
 };
 
 enum coll_state { COLL_WAITING, COLL_AGREE_CALL, COLL_DATA, COLL_AGREE_STATUS, COLL_DONE };
@@ -134,6 +140,7 @@ struct pici_request {
     struct coll_agreement agree;
     struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
     int early;                               /* the data travels with the call agreement, so far */
+    double pack_ratio; /* of the values in the last packed message, packed bytes to bytes; 0: there was none */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */
     const struct pici_engine *engine;

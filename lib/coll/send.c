@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "coll/note.h"
+#include "coll/packing.h"
 #include "coll/rules.h"
 #include "format.h"
 
@@ -137,11 +138,14 @@ static void tally_density(struct pici_request *request, const struct slice_run *
     counted->nonzeros += nonzeros;
 }
 
-/* All blocks of the message have the format that was chosen. */
-static void one_format(struct slice_run *slice_run)
+/* All blocks of the message have the format that was chosen, or are packed. */
+static void one_format(const struct pici_request *request, struct slice_run *slice_run,
+                       const struct schedule_message *message, int counted)
 {
+    const int gather = slice_run->messages.phase == PHASE_GATHER;
     for (int array = 0; array < slice_run->arrays; array++)
         slice_run->formats[array] = slice_run->format;
+    pici_packing_choose(request, slice_run, message, link_to(request, message->peer, gather), counted);
 }
 
 /* Whether -0.0 counts for nothing in an array of a lossy codec, because dequantizing clears its sign. */
@@ -212,7 +216,7 @@ static void choose_counted(struct pici_request *request, struct slice_run *slice
     slice_run->format = dense || tiny ? PICI_DENSE
                                       : pici_policy_format(call->opts.format, call->args.dtype, slice_run->counts,
                                                            slice_run->nonzeros, message->count, &auto_options);
-    one_format(slice_run);
+    one_format(request, slice_run, message, 1);
 }
 
 /* Make poison instead of the message. */
@@ -234,16 +238,19 @@ static void fail_encode(struct pici_request *request, struct slice_run *slice_ru
     begin_poison(request, slice_run);
 }
 
-/* What the message is made of: the elements of its segments, or the arrays of the lossy codec. */
+/* What the message is made of: the elements of its segments, or the arrays of the lossy codec. Instead of a dense block
+ * a packed one is made sooner if it keeps the signs of zeros. */
 static void describe(const struct pici_request *request, const struct slice_run *slice_run,
                      struct engine_array arrays[VALUES_ARRAYS])
 {
     for (int array = 0; array < slice_run->arrays; array++) {
         const enum pici_dtype dtype = dtype_of(request, slice_run, array);
-        arrays[array] =
-            (struct engine_array){.dtype = dtype,
-                                  .format = slice_run->formats[array],
-                                  .by_value = slice_run->coded ? by_value(request, dtype) : slice_run->by_value};
+        const int dense = slice_run->formats[array] == PICI_PACKED && slice_run->unpacked == PICI_DENSE;
+        arrays[array] = (struct engine_array){
+            .dtype = dtype,
+            .format = slice_run->formats[array],
+            .by_value = slice_run->coded ? by_value(request, dtype) : slice_run->by_value && !dense,
+            .unpacked = request->call.resolved.packing.pack == PICI_PACKING_AUTO ? slice_run->unpacked : PICI_PACKED};
     }
 }
 
@@ -274,6 +281,8 @@ static void end_encode(struct pici_request *request, struct slice_run *slice_run
             blocks.sizes[array] = slice_run->sizes[array * message->count + i];
             blocks.format[array] = slice_run->formats[array];
         }
+        if (slice_run->formats[0] == PICI_PACKED)
+            blocks.format[0] = slice_run->format = pici_packing_made(request, blocks.first, blocks.sizes[0]);
         if (message->keep)
             pici_slice_keep(request, slice_run, message->segments[i], buffer, &blocks);
         else if (slice_run->messages.phase == PHASE_REDUCE)
@@ -338,7 +347,7 @@ static void begin_choosing(struct pici_request *request, struct slice_run *slice
 {
     struct engine_array arrays[VALUES_ARRAYS];
     if (choose_uncounted(request, slice_run, message)) {
-        one_format(slice_run);
+        one_format(request, slice_run, message, 0);
         begin_encode(request, slice_run, message);
         return;
     }

@@ -20,6 +20,7 @@ const struct setting pici_settings[] = {
     {"PICI_ALGORITHM", "algorithm", SETTING_ALGORITHM, AT(algorithm), 0, 0, NULL, "auto"},
     {"PICI_FORMAT", "format", SETTING_FORMAT, AT(format), 0, 0, NULL, "auto"},
     {"PICI_AUTO_FORMATS", "formats", SETTING_FORMATS, AT(formats), 0, 0, NULL, "all"},
+    {"PICI_PACK", "pack", SETTING_PACK, AT(pack), 0, 0, NULL, "auto"},
     {"PICI_INTER_BANDWIDTH", "inter_bandwidth", SETTING_RATE, AT(bandwidth[POLICY_INTER]), 0, 1e18, "bytes per second",
      "1.25e8"},
     {"PICI_INTRA_BANDWIDTH", "intra_bandwidth", SETTING_RATE, AT(bandwidth[POLICY_INTRA]), 0, 1e18, "bytes per second",
@@ -52,6 +53,7 @@ const struct setting pici_settings[] = {
 };
 
 static const struct coll_settings usual = {.format = PICI_AUTO,
+                                           .pack = PICI_PACKING_AUTO,
                                            .threshold = {{-1, -1}, -1},
                                            .timeout_ms = 60000,
                                            .window = 4,
@@ -70,6 +72,11 @@ static const char *name_of(enum setting_type type, int i, unsigned *value)
     if (type == SETTING_ALGORITHM) {
         *value = i ? (unsigned)pici_schedules[i - 1].id : PICI_ALGO_AUTO;
         return i ? pici_schedules[i - 1].name : "auto";
+    }
+    if (type == SETTING_PACK) {
+        static const char *const names[] = {"auto", "none", "planes"};
+        *value = (unsigned)(PICI_PACKING_AUTO + i);
+        return i < 3 ? names[i] : NULL;
     }
     if (type == SETTING_FORMAT && i-- == 0) {
         *value = PICI_AUTO;
@@ -109,7 +116,8 @@ static int read_name(enum setting_type type, const char *text, size_t size, unsi
         if (strlen(name) == size && memcmp(name, text, size) == 0)
             return 1;
     *value = PICI_BITMAP;
-    return type != SETTING_ALGORITHM && size == strlen(FMT_BITMAP_ALIAS) && memcmp(FMT_BITMAP_ALIAS, text, size) == 0;
+    return (type == SETTING_FORMAT || type == SETTING_FORMATS) && size == strlen(FMT_BITMAP_ALIAS) &&
+           memcmp(FMT_BITMAP_ALIAS, text, size) == 0;
 }
 
 static int read_names(const char *text, unsigned *set)
@@ -175,6 +183,7 @@ static int set(struct coll_settings *settings, const struct setting *setting, co
     switch (setting->type) {
     case SETTING_ALGORITHM:
     case SETTING_FORMAT:
+    case SETTING_PACK:
         if (!read_name(setting->type, text, strlen(text), &value))
             return 0;
         memcpy(position, &value, sizeof value); /* enumerations have the type unsigned int here */
@@ -223,7 +232,8 @@ static const char *text_of(const struct setting *setting)
 
 enum pici_status pici_settings_read(struct coll_settings *settings, char *reason, size_t bytes)
 {
-    _Static_assert(sizeof(enum pici_algorithm) == sizeof(unsigned) && sizeof(enum pici_format) == sizeof(unsigned),
+    _Static_assert(sizeof(enum pici_algorithm) == sizeof(unsigned) && sizeof(enum pici_format) == sizeof(unsigned) &&
+                       sizeof(enum pici_packing) == sizeof(unsigned),
                    "enumerators are stored as unsigned ints");
     *settings = usual;
     for (const struct setting *setting = pici_settings; setting->variable; setting++) {
@@ -235,6 +245,10 @@ enum pici_status pici_settings_read(struct coll_settings *settings, char *reason
                      values);
             return PICI_E_ARG;
         }
+        for (int i = 0; i < POLICY_LINKS && text; i++)
+            if (setting->offset ==
+                offsetof(struct coll_settings, bandwidth) + (size_t)i * sizeof settings->bandwidth[0])
+                settings->known |= 1u << i;
     }
     return PICI_OK;
 }
@@ -264,7 +278,8 @@ enum pici_status pici_settings_tune(struct coll_settings *settings, const struct
     if (status)
         return status;
     if ((tune.algorithm && !pici_schedule(tune.algorithm)) ||
-        ((unsigned)tune.format > PICI_HYBRID && tune.format != PICI_AUTO) || tune.formats >> (PICI_HYBRID + 1))
+        ((unsigned)tune.format > PICI_HYBRID && tune.format != PICI_AUTO) || tune.formats >> (PICI_HYBRID + 1) ||
+        (unsigned)tune.pack > PICI_PACKING_PLANES || tune.reserved)
         return PICI_E_UNSUPPORTED;
     if (!tune_threshold(&changed.threshold.reduce[POLICY_INTER], tune.inter_threshold) ||
         !tune_threshold(&changed.threshold.reduce[POLICY_INTRA], tune.intra_threshold) ||
@@ -281,6 +296,9 @@ enum pici_status pici_settings_tune(struct coll_settings *settings, const struct
     changed.timeout_ms = tune.timeout_ms ? tune.timeout_ms : changed.timeout_ms;
     changed.checksum = tune.checksum ? tune.checksum > 0 : changed.checksum;
     changed.history = tune.history ? tune.history > 0 : changed.history;
+    changed.pack = tune.pack ? tune.pack : changed.pack;
+    changed.known |= (unsigned)(tune.inter_bandwidth > 0) << POLICY_INTER | (unsigned)(tune.intra_bandwidth > 0)
+                                                                                << POLICY_INTRA;
     *settings = changed;
     return PICI_OK;
 }

@@ -15,7 +15,9 @@ struct coll_settings {
     enum pici_format format;
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS]; /* bytes per second */
-    unsigned formats;               /* that AUTO may choose; 0: all */
+    unsigned known;                 /* bits 1 << enum policy_link: somebody has said this bandwidth */
+    enum pici_packing pack;
+    unsigned formats; /* that AUTO may choose; 0: all */
     int timeout_ms, checksum, window, history;
     uint64_t slice_bytes; /* 0: by what the transport moves */
     int native;           /* calls may be the transport library's own collectives */
@@ -33,6 +35,7 @@ enum setting_type {
     SETTING_ALGORITHM, /* a name in the registry of schedules, or "auto" */
     SETTING_FORMAT,    /* a name of a format, or "auto" */
     SETTING_FORMATS,   /* names of formats, with commas: a set of bits */
+    SETTING_PACK,      /* auto, none or planes */
     SETTING_REAL,      /* float or double in [low, high] */
     SETTING_RATE,      /* double in (0, high] */
     SETTING_INT,       /* int in [low, high]; not 0 if low < 0 */

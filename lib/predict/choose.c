@@ -227,7 +227,8 @@ void pici_choose(struct chooser *chooser, const struct choose_call *call, const 
                                       bits_of(call->latency),
                                       bits_of(call->bandwidth[POLICY_INTER]),
                                       bits_of(call->bandwidth[POLICY_INTRA]),
-                                      (uint64_t)call->paired_only << 1 | (uint64_t)call->native};
+                                      (uint64_t)call->paired_only << 1 | (uint64_t)call->native,
+                                      (uint64_t)call->model.packing.pack << 8 | (uint64_t)call->model.packing.kernels};
     int is_known;
     struct chosen *entry = entry_of(chooser, key, &is_known);
     const struct choice before = entry->choice;

@@ -25,7 +25,8 @@ const struct model_call pici_model_call = {.kind = PICI_ALL_REDUCE,
                                            .formats = ~0u,
                                            .threshold = {{-1, -1}, -1},
                                            .bandwidth = {1.25e8, 5e9},
-                                           .cost_scale = 1};
+                                           .cost_scale = 1,
+                                           .packing = {PICI_PACKING_AUTO, POLICY_AVX512, {0, 0}, {0, 0}}};
 
 const char *pici_model_name(enum pici_collective collective)
 {
@@ -64,6 +65,19 @@ double pici_model_codec(const struct model_machine *machine, enum pici_format fo
            (width_factor * codec->empty + narrow_factor * (before + fraction * (codec->more[i] - before)));
 }
 
+void pici_model_packing(const struct model_machine *machine, double more[2])
+{
+    static const enum model_work take[2] = {MODEL_ADD, MODEL_DECODE};
+    for (int gather = 0; gather < 2; gather++) {
+        double packed = 0, dense = 0;
+        packed += pici_model_codec(machine, PICI_PACKED, MODEL_ENCODE, PICI_F32, 1, 1);
+        packed += pici_model_codec(machine, PICI_PACKED, take[gather], PICI_F32, 1, 1);
+        dense += pici_model_codec(machine, PICI_DENSE, MODEL_ENCODE, PICI_F32, 1, 1);
+        dense += pici_model_codec(machine, PICI_DENSE, take[gather], PICI_F32, 1, 1);
+        more[gather] = packed > dense ? (packed - dense) / 4 : 0;
+    }
+}
+
 /* ---- a step of one slice */
 
 struct run {
@@ -72,11 +86,10 @@ struct run {
     int dense, window;
     double elements, slices; /* of the call; of a segment */
     double codec_scale;      /* ranks that share a core */
+    struct policy_packing packing;
     struct policy_history history[POLICY_LINKS];
-    struct { /* blocks that are gathered: as their owner made them */
-        enum pici_format format;
-        int counted;
-    } gathered;
+    enum pici_format gathered; /* blocks that are gathered: as their owner made them, */
+    int gathered_packed;       /* and whether they are packed */
 };
 
 /* What a slice costs in a step. */
@@ -133,15 +146,23 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
                  taken = step->receive_fraction * run->elements / run->slices;
     const uint64_t block_elements = (uint64_t)(elements / load->segments + 0.5),
                    nonzeros = (uint64_t)((double)block_elements * density + 0.5);
-    enum pici_format format = run->gathered.format;
+    enum pici_format format = run->gathered;
     int counted = 0;
     if (step->encode) {
         format = choose(run, link, gather, contributions, density, block_elements, nonzeros, &counted);
-        run->gathered.format = format;
+        run->gathered = format;
     }
-    const double bytes =
-        load->segments * (double)pici_policy_bytes(format, call->dtype, &block_elements, &nonzeros, 1) +
-        load->messages * PREFIX;
+    const double values = (double)(format == PICI_DENSE ? block_elements : nonzeros);
+    if (step->encode)
+        run->gathered_packed =
+            call->format == PICI_AUTO &&
+            pici_policy_packs(&run->packing, format, call->dtype, values, link_of(call, link, gather), gather, 0);
+    double block_bytes = (double)pici_policy_bytes(format, call->dtype, &block_elements, &nonzeros, 1);
+    if (run->gathered_packed) {
+        block_bytes -= values * (double)pici_dtype_width(call->dtype) - pici_policy_packed(call->dtype, values, 0);
+        format = PICI_PACKED;
+    }
+    const double bytes = load->segments * block_bytes + load->messages * PREFIX;
     double encode = counted ? pici_model_codec(machine, PICI_DENSE, MODEL_COUNT, call->dtype, elements, density) : 0;
     if (step->encode)
         encode += pici_model_codec(machine, format, MODEL_ENCODE, call->dtype, elements, density);
@@ -251,8 +272,16 @@ static double ours(const struct model_machine *machine, const struct model_call 
     const struct schedule *schedule = pici_schedule(candidate->algorithm);
     const struct schedule_call shape = model_shape(call);
     struct schedule_traffic traffic;
-    struct run progress = {
-        .machine = machine, .call = call, .dense = candidate->dense, .codec_scale = codec_scale(machine, call)};
+    struct run progress = {.machine = machine,
+                           .call = call,
+                           .dense = candidate->dense,
+                           .codec_scale = codec_scale(machine, call),
+                           .packing = call->packing};
+    for (int i = 0; i < POLICY_LINKS; i++)
+        progress.packing.bandwidth[i] = machine->link[i].beta > 0 ? 1 / machine->link[i].beta : 0;
+    pici_model_packing(machine, progress.packing.more);
+    if (progress.packing.more[0] <= 0 && progress.packing.pack == PICI_PACKING_AUTO)
+        progress.packing.pack = PICI_PACKING_NONE; /* nobody knows what it takes there */
     if (!schedule || !pici_schedule_traffic(schedule, &shape, &traffic))
         return -1;
     progress.elements = (double)(call->bytes / pici_dtype_width(call->dtype));

@@ -24,7 +24,7 @@ struct model_link {
  * decoding a dense block are copies, and adding it adds all elements. */
 enum model_work { MODEL_COUNT, MODEL_ENCODE, MODEL_ADD, MODEL_DECODE, MODEL_WORKS };
 
-enum { MODEL_FORMATS = PICI_HYBRID + 1, MODEL_POINTS = 5 };
+enum { MODEL_FORMATS = PICI_PACKED + 1, MODEL_POINTS = 5 };
 
 /* Densities of the points of struct model_codec: 0.01, 0.05, 0.1, 0.2 and 1. */
 extern const double pici_model_points[MODEL_POINTS];
@@ -77,6 +77,7 @@ struct model_call {
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS]; /* bytes per second: the settings that AUTO goes by, not the machine's */
     double cost_scale;              /* as in struct policy_auto */
+    struct policy_packing packing;  /* its bandwidths and what was measured are the machine's instead */
 };
 
 /* What its schedule depends on. */
@@ -111,6 +112,10 @@ double pici_model_density(double d, double k, double c);
 /* Seconds of work on so many elements in a format (counting: any). */
 double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype,
                         double elements, double density);
+
+/* What packing takes on a machine: `more` of struct policy_packing. Zeros: it has no constants of the codec for packed
+ * blocks. */
+void pici_model_packing(const struct model_machine *, double more[2]);
 
 /* Seconds of another library's dense call (MODEL_NATIVE and up); < 0: it cannot do it. (model_native.c) */
 double pici_model_native(const struct model_machine *, const struct model_call *, enum model_native);

@@ -86,6 +86,32 @@ int pici_policy_tiny(enum pici_dtype, const uint64_t *elements, int blocks, cons
 enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uint64_t *elements,
                                     const uint64_t *nonzeros, int blocks, const struct policy_auto *);
 
+/* ---- packed messages
+ *
+ * A packed block has the values of a hybrid or a dense block in fewer bytes, which takes time for each byte of them on
+ * both sides. So packing pays where the link is slower than a bandwidth that depends on nothing else but the dtype, how
+ * fast the kernels are, and how well the values pack; how many zeros there are does not matter. */
+
+/* The slowest kernels for packed blocks that a rank of the call has. */
+enum policy_kernels { POLICY_PORTABLE, POLICY_AVX2, POLICY_AVX512, POLICY_KERNELS };
+
+struct policy_packing {
+    enum pici_packing pack; /* AUTO or PLANES; else nothing is packed */
+    enum policy_kernels kernels;
+    double bandwidth[POLICY_LINKS]; /* bytes per second; 0: not known, and then AUTO does not pack */
+    double more[2]; /* measured: seconds that a byte of f32 takes more if it is packed, to encode and add [0], and to
+                     * encode and decode [1]; 0: it was not measured */
+};
+
+/* The bytes of so many values when they are packed; ratio: packed bytes to bytes of other values of this kind, or 0:
+ * none are known. Values that do not pack, or integers, keep their bytes. */
+double pici_policy_packed(enum pici_dtype, double values, double ratio);
+
+/* Whether a message with so many values, which would have this format and crosses this link, is to be packed. gather:
+ * the receiver decodes the values; else it adds them. */
+int pici_policy_packs(const struct policy_packing *, enum pici_format, enum pici_dtype, double values, enum policy_link,
+                      int gather, double ratio);
+
 /* The bytes of the longest block of so many elements in any format; 0: more than size_t holds. */
 size_t pici_policy_longest(enum pici_dtype, uint64_t elements);
 

@@ -24,6 +24,7 @@ enum {
     BOOT_BYTES = 36, /* of a boot's id */
     SLICE = 262144   /* bytes of a slice on one node */
 };
+static const double GIGABIT = 1.25e8; /* bytes per second */
 
 /* What is the same on ranks of one node. The id of this boot tells hosts apart, also those that were copied from one
  * image, or have the same name. Two network namespaces of a host reach each other over a link like two hosts, which may
@@ -49,6 +50,7 @@ static void find_host(char host[GREETING_HOST])
 struct circle {
     int rank, ranks, timeout_ms;
     uint64_t slice_bytes;    /* 0: not set */
+    int assume_gigabit;      /* nobody says how fast the network is */
     int *fds;                /* [ranks] -1: none, or unusable */
     int *node_of;            /* [ranks] */
     struct meet_side *sides; /* [ranks] */
@@ -242,17 +244,20 @@ static void close_all(const int *fds, int rank, int ranks)
 }
 
 /* Where all ranks share a node, messages are copied from cache to cache: then slices are as long as caches are, unless
- * the environment says otherwise. All ranks have the same node map. */
+ * the environment says otherwise. All ranks have the same node map. A network that nobody has measured is taken for
+ * Gigabit Ethernet, over which messages are packed. */
 static void tune(const struct circle *circle, struct pici_comm *comm)
 {
     struct pici_tune tuned = PICI_TUNE_INIT;
     int one = circle->slice_bytes == 0;
     for (int i = 0; i < circle->ranks; i++)
         one &= circle->node_of[i] == 0;
-    tuned.slice_bytes = SLICE;
-    /* cannot fail: the communicator is new */
     if (one)
-        (void)pici_comm_tune(comm, &tuned);
+        tuned.slice_bytes = SLICE;
+    if (circle->assume_gigabit)
+        tuned.inter_bandwidth = GIGABIT;
+    /* cannot fail: the communicator is new */
+    (void)pici_comm_tune(comm, &tuned);
 }
 
 /* All ranks go through the same rounds, with errors or without. */
@@ -326,6 +331,7 @@ enum pici_status pici_comm_sockets(struct pici_comm **output, const int *fds, in
     else {
         circle.timeout_ms = settings.timeout_ms;
         circle.slice_bytes = settings.slice_bytes;
+        circle.assume_gigabit = !(settings.known >> POLICY_INTER & 1) && !(settings.tune && settings.tune[0]);
     }
     for (int i = 0; i < ranks; i++) {
         const enum pici_status status =

@@ -27,7 +27,8 @@ typedef size_t change(uint8_t *m, size_t len, struct rng *);
 
 static size_t block_bytes(const uint8_t *block)
 {
-    return (size_t)(ref_get(block + 32, 8) + ref_get(block + B_NNZ, 8) * ref_width(block[B_DTYPE]));
+    const uint64_t values = block[B_FORMAT] == PICI_PACKED ? 0 : ref_get(block + B_NNZ, 8);
+    return (size_t)(ref_get(block + 32, 8) + values * ref_width(block[B_DTYPE]));
 }
 
 static void add(uint8_t *p, unsigned bytes, uint64_t x)
@@ -205,7 +206,7 @@ static const struct untruth {
     {"block_version", block_version, PICI_E_VERSION},
     {"block_hybrid", block_hybrid, ANY},
     {"block_unknown", block_unknown, PICI_E_UNSUPPORTED},
-    {"block_packed", block_packed, PICI_E_UNSUPPORTED},
+    {"block_packed", block_packed, ANY},
     {"block_format", block_format, ANY},
     LIE(block_total),
     LIE(block_dtype),

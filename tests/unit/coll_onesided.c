@@ -144,7 +144,8 @@ Test(coll_onesided, many_slices)
                 const char *bad = table_run(&team, &t, &c);
                 cr_assert_null(bad, "%s", bad);
                 const uint64_t *sends = team.rank[0].stats.sends;
-                cr_expect_eq(sends[0] + sends[1] + sends[2] + sends[3], 9 * (uint64_t)table_blocks(&t, 0));
+                cr_expect_eq(sends[0] + sends[1] + sends[2] + sends[3] + sends[PICI_PACKED],
+                             9 * (uint64_t)table_blocks(&t, 0));
             }
             coll_team_free(&team);
         }
@@ -193,7 +194,7 @@ Test(coll_onesided, sends_only)
                 cr_expect_eq(memcmp((const uint8_t *)k->received + (size_t)j * segment,
                                     j == 0 || j == i ? l.job.send[j] : untouched, segment),
                              0, "rank %d, segment %d", i, j);
-            for (int f = 0; f < 4; f++)
+            for (int f = 0; f <= PICI_PACKED; f++)
                 blocks += k->stats.sends[f];
             cr_expect_eq(blocks, i ? 0 : 8 * (uint64_t)(p - 1));
             cr_expect(guard_intact(&k->recv));

@@ -436,6 +436,86 @@ Test(coll_policy, formats_allowed)
         }
 }
 
+/* ---- packed messages ---- */
+
+static struct policy_packing packing_of(enum pici_packing pack, enum policy_kernels kernels, double bandwidth)
+{
+    return (struct policy_packing){pack, kernels, {bandwidth, bandwidth}, {0, 0}};
+}
+
+/* Floats over slow links are packed, nothing over fast ones; with slower kernels sooner not. From some bandwidth on, no
+ * faster one packs. */
+Test(coll_policy, packs_by_time)
+{
+    const double values = 1 << 18;
+    for (int t = PICI_F32; t <= PICI_F8E5M2; t++)
+        for (int kernels = POLICY_PORTABLE; kernels < POLICY_KERNELS; kernels++)
+            for (int gather = 0; gather < 2; gather++)
+                for (int format = PICI_DENSE; format <= PICI_HYBRID; format += PICI_HYBRID) {
+                    int before = 1;
+                    for (double bandwidth = 1e6; bandwidth < 1e12; bandwidth *= 1.5) {
+                        const struct policy_packing by =
+                            packing_of(PICI_PACKING_AUTO, (enum policy_kernels)kernels, bandwidth);
+                        const int packs = pici_policy_packs(&by, (enum pici_format)format, (enum pici_dtype)t, values,
+                                                            POLICY_INTER, gather, 0);
+                        cr_expect(before || !packs, "again at %g", bandwidth);
+                        cr_expect(packs || bandwidth > 15e6, "not at %g", bandwidth);
+                        cr_expect(!packs || bandwidth < 4e9, "at %g", bandwidth);
+                        before = packs;
+                    }
+                }
+    const struct policy_packing gigabit = packing_of(PICI_PACKING_AUTO, POLICY_AVX512, 1.25e8),
+                                portable = packing_of(PICI_PACKING_AUTO, POLICY_PORTABLE, 3e8),
+                                fast = packing_of(PICI_PACKING_AUTO, POLICY_AVX512, 3e8),
+                                shared = packing_of(PICI_PACKING_AUTO, POLICY_AVX512, 5e9);
+    cr_expect(pici_policy_packs(&gigabit, PICI_DENSE, PICI_F32, values, POLICY_INTER, 0, 0));
+    cr_expect(pici_policy_packs(&gigabit, PICI_HYBRID, PICI_BF16, values, POLICY_INTER, 1, 0));
+    cr_expect(pici_policy_packs(&fast, PICI_DENSE, PICI_F32, values, POLICY_INTER, 0, 0));
+    cr_expect_not(pici_policy_packs(&portable, PICI_DENSE, PICI_F32, values, POLICY_INTER, 0, 0));
+    for (int t = PICI_F32; t <= PICI_F8E5M2; t++)
+        cr_expect_not(pici_policy_packs(&shared, PICI_DENSE, (enum pici_dtype)t, values, POLICY_INTRA, 0, 0));
+}
+
+/* Integers never; nothing where no bandwidth is known, or packing is off; short messages not; values that did not pack
+ * not again, and those that packed well over faster links too. */
+Test(coll_policy, packs_what_pays)
+{
+    const double values = 1 << 18;
+    const struct policy_packing slow = packing_of(PICI_PACKING_AUTO, POLICY_AVX512, 25e6),
+                                unknown = packing_of(PICI_PACKING_AUTO, POLICY_AVX512, 0),
+                                off = packing_of(PICI_PACKING_NONE, POLICY_AVX512, 25e6),
+                                none = packing_of(PICI_PACKING_UNCHANGED, POLICY_AVX512, 25e6),
+                                all = packing_of(PICI_PACKING_PLANES, POLICY_PORTABLE, 0),
+                                fast = packing_of(PICI_PACKING_AUTO, POLICY_AVX512, 1.2e9);
+    struct policy_packing measured = slow;
+    for (int t = PICI_F32; t <= PICI_U64; t++) {
+        const enum pici_dtype dtype = (enum pici_dtype)t;
+        const int is_float = t <= PICI_F8E5M2;
+        cr_expect_eq(pici_policy_packs(&slow, PICI_DENSE, dtype, values, POLICY_INTER, 0, 0), is_float);
+        cr_expect_eq(pici_policy_packs(&all, PICI_COO, dtype, 0, POLICY_INTRA, 0, 1), is_float);
+        cr_expect_not(pici_policy_packs(&unknown, PICI_DENSE, dtype, values, POLICY_INTER, 0, 0));
+        cr_expect_not(pici_policy_packs(&off, PICI_DENSE, dtype, values, POLICY_INTER, 0, 0));
+        cr_expect_not(pici_policy_packs(&none, PICI_DENSE, dtype, values, POLICY_INTER, 0, 0));
+        cr_expect_not(pici_policy_packs(&slow, PICI_DENSE, dtype, 50, POLICY_INTER, 0, 0));
+        cr_expect_not(pici_policy_packs(&slow, PICI_DENSE, dtype, values, POLICY_INTER, 0, 1));
+        cr_expect_eq(pici_policy_packed(dtype, values, 1), values * (double)pici_dtype_width(dtype));
+        cr_expect(is_float == (pici_policy_packed(dtype, values, 0) < values * (double)pici_dtype_width(dtype)));
+    }
+    cr_expect_not(pici_policy_packs(&fast, PICI_DENSE, PICI_F32, values, POLICY_INTER, 0, 0));
+    cr_expect(pici_policy_packs(&fast, PICI_DENSE, PICI_F32, values, POLICY_INTER, 0, 0.5));
+    measured.more[0] = 1e-8; /* a codec of 100 MB/s */
+    cr_expect_not(pici_policy_packs(&measured, PICI_DENSE, PICI_F32, values, POLICY_INTER, 0, 0));
+    cr_expect(pici_policy_packs(&measured, PICI_DENSE, PICI_F32, values, POLICY_INTER, 1, 0));
+}
+
+/* A buffer for the longest message holds packed blocks too. */
+Test(coll_policy, packed_fits)
+{
+    for (int t = PICI_F32; t <= PICI_F8E5M2; t++)
+        for (uint64_t n = 0; n < 1 << 20; n = 2 * n + 1)
+            cr_expect(pici_policy_longest((enum pici_dtype)t, n) >= pici_bound(PICI_PACKED, (enum pici_dtype)t, n));
+}
+
 /* Less than a tile: to code it takes as long as an empty tile, 690 ns. Dense, 1 KiB takes 8 us over a link of 125 MB/s,
  * and 0.2 us over one of 5 GB/s. */
 Test(coll_policy, less_than_a_tile)

@@ -80,6 +80,7 @@ void coll_case_options(struct coll_case *c, struct rng *r, int p)
     o->checksum = rng_chance(r, 250000) ? 1 : -(int)rng_below(r, 2);
     o->slice_bytes = slices[rng_below(r, 5)];
     o->window = (int)rng_below(r, 6);
+    o->pack = (enum pici_packing)rng_below(r, 4);
     c->pattern = (enum pattern)rng_below(r, PATTERNS);
     c->seed = rng_next(r);
     c->tame = (int)rng_below(r, 2);
@@ -129,7 +130,7 @@ const char *coll_case_words(const struct coll_case *c, int p)
     int n = snprintf(
         words, sizeof words,
         "%s %s %s algorithm %d ranks %d root %d count %llu %s seed %llu%s%s%s%s format %s thresholds %g %g %g "
-        "checksum %d slice %llu window %d formats %#x bandwidths %g %g zeros %d nodes",
+        "checksum %d slice %llu window %d formats %#x bandwidths %g %g pack %d zeros %d nodes",
         collective_name(c->collective), pici_dtype_name(c->dtype), ops[c->op], (int)o->algorithm, p, c->root,
         (unsigned long long)c->count, pattern_name(c->pattern), (unsigned long long)c->seed, zeros[c->zeros],
         c->tiny   ? " tiny"
@@ -137,7 +138,7 @@ const char *coll_case_words(const struct coll_case *c, int p)
                   : "",
         c->in_place ? " in place" : "", c->own_scratch ? " own scratch" : "", pici_format_name(o->format),
         o->inter_threshold, o->intra_threshold, o->ag_threshold, o->checksum, (unsigned long long)o->slice_bytes,
-        o->window, o->formats, o->inter_bandwidth, o->intra_bandwidth, (int)o->zeros);
+        o->window, o->formats, o->inter_bandwidth, o->intra_bandwidth, (int)o->pack, (int)o->zeros);
     for (int i = 0; i < p && n < (int)sizeof words - 16; i++)
         n += snprintf(words + n, sizeof words - (size_t)n, " %d", c->node_of[i]);
     return words;

@@ -127,7 +127,10 @@ static const char *judge_stats(const struct coll_case *c, const struct pici_coll
 {
     const struct pici_coll_opts *o = &c->opts;
     const uint64_t sparse = s->sends[PICI_BITMAP] + s->sends[PICI_COO] + s->sends[PICI_HYBRID],
-                   all = sparse + s->sends[PICI_DENSE];
+                   packed = s->sends[PICI_PACKED], all = sparse + packed + s->sends[PICI_DENSE];
+    const int may = c->dtype <= PICI_F8E5M2 && o->pack != PICI_PACKING_NONE &&
+                    (o->format == PICI_AUTO || o->format == PICI_HYBRID) &&
+                    (!o->formats || o->formats >> PICI_HYBRID & 1);
     const int gathers = c->collective != PICI_REDUCE_SCATTER, reduces = !coll_is_gather(c->collective);
     const int some = c->collective != PICI_BROADCAST && c->collective != PICI_ALL_GATHERV; /* sent by each rank */
     const int dense = o->format == PICI_DENSE || ((!gathers || o->ag_threshold >= 1) &&
@@ -148,8 +151,13 @@ static const char *judge_stats(const struct coll_case *c, const struct pici_coll
         return "bytes to other nodes that cannot be";
     if (some ? !all != !c->count : all && !c->count)
         return all ? "blocks of nothing were sent" : "no block was sent";
-    if (dense && (sparse || s->wire_bytes != s->dense_bytes))
+    if (dense && (sparse || (!packed && s->wire_bytes != s->dense_bytes)))
         return "not all was dense";
+    if (!may && packed)
+        return "something was packed";
+    const int early = c->collective == PICI_ALL_REDUCE && c->count <= 16384 / ref_width(c->dtype);
+    if (may && o->pack == PICI_PACKING_PLANES && all != packed && !early)
+        return "not all was packed";
     if (o->format != PICI_AUTO && o->format != PICI_DENSE && never && s->sends[PICI_DENSE])
         return "something was dense";
     for (unsigned f = PICI_BITMAP; f <= PICI_HYBRID; f++)

@@ -384,7 +384,7 @@ static int same_slices(const struct run *run, const struct table *t)
     pici_schedule_order(run->c->node_of, t->p, order);
     for (int i = 0; i < t->p; i++) {
         const uint64_t *sends = run->team->rank[order[i]].stats.sends, blocks = (uint64_t)table_blocks(t, i);
-        const uint64_t all = sends[0] + sends[1] + sends[2] + sends[3];
+        const uint64_t all = sends[0] + sends[1] + sends[2] + sends[3] + sends[PICI_PACKED];
         if (all % blocks)
             return 0;
         slices[i] = all / blocks;
