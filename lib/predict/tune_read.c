@@ -409,8 +409,9 @@ static const char *const work_names[] = {"count", "encode", "add", "decode", NUL
 static enum pici_status read_codec(struct reader *reader)
 {
     static const char *const dtypes[] = {"f32", NULL};
-    const char *const formats[] = {pici_format_name(PICI_DENSE), pici_format_name(PICI_BITMAP),
-                                   pici_format_name(PICI_COO), pici_format_name(PICI_HYBRID), NULL};
+    const char *const formats[] = {pici_format_name(PICI_DENSE),  pici_format_name(PICI_BITMAP),
+                                   pici_format_name(PICI_COO),    pici_format_name(PICI_HYBRID),
+                                   pici_format_name(PICI_PACKED), NULL};
     const int work = find(reader, 3, work_names);
     int format = find(reader, 2, formats);
     if (format < 0 && reader->words > 2 && is(&reader->word[2], FMT_BITMAP_ALIAS))
@@ -658,6 +659,24 @@ static size_t count_lines(const char *cursor, const char *end, const char *word,
     return lines;
 }
 
+/* What is done to packed blocks, where no line says, takes as much more than for hybrid ones as in the built-in
+ * constants: files of 0.2 have no such lines. */
+static void assume_packed(struct reader *reader)
+{
+    const struct model_codec(*usual)[MODEL_WORKS] = pici_model_machine.codec;
+    for (int work = MODEL_ENCODE; work < MODEL_WORKS; work++) {
+        const struct model_codec *hybrid = &reader->tune->machine.codec[PICI_HYBRID][work];
+        struct model_codec *packed = &reader->tune->machine.codec[PICI_PACKED][work];
+        if (reader->said_codec[PICI_PACKED][work])
+            continue;
+        packed->empty = hybrid->empty;
+        for (int i = 0; i < MODEL_POINTS; i++) {
+            packed->more[i] = hybrid->more[i] + usual[PICI_PACKED][work].more[i] - usual[PICI_HYBRID][work].more[i];
+            packed->more[i] = packed->more[i] < -packed->empty ? -packed->empty : packed->more[i];
+        }
+    }
+}
+
 enum pici_status pici_tune_read(struct tune *tune, const void *bytes, size_t size, char *reason)
 {
     struct reader reader = {.tune = tune, .why = reason, .begin = bytes, .next = bytes};
@@ -681,6 +700,7 @@ enum pici_status pici_tune_read(struct tune *tune, const void *bytes, size_t siz
         struct tune_shape largest;
         (void)pici_tune_largest((const struct tune *const[]){tune}, 1, &largest);
         tune->machine.cores = largest.cores;
+        assume_packed(&reader);
         pici_tune_sort(tune);
         status = find_duplicates(&reader);
     }

@@ -237,6 +237,24 @@ Test(coll_tune, refuses)
         refuse(wrong[i][0], wrong[i][1]);
 }
 
+/* Lines of packed blocks; a file without them, as of version 0.2, has what hybrid blocks take, and as much more as in
+ * the built-in constants. */
+Test(coll_tune, packed)
+{
+    struct tune t = read_lines(SHAPE "codec f32 packed encode 10 20 30 40 50 60\ncodec f32 hybrid encode 1 2 3 4 5 6\n"
+                                     "codec f32 hybrid add 7 2000 3000 4000 5000 6000\n");
+    const struct model_codec *usual = pici_model_machine.codec[PICI_PACKED];
+    const struct model_codec *hybrid = pici_model_machine.codec[PICI_HYBRID], *packed = t.machine.codec[PICI_PACKED];
+    cr_expect(packed[MODEL_ENCODE].empty == 10 && packed[MODEL_ENCODE].more[4] == 60);
+    cr_expect(packed[MODEL_ADD].empty == 7);
+    cr_expect(packed[MODEL_ADD].more[4] == 6000 + usual[MODEL_ADD].more[4] - hybrid[MODEL_ADD].more[4]);
+    cr_expect(memcmp(&packed[MODEL_DECODE], &usual[MODEL_DECODE], sizeof usual[MODEL_DECODE]) == 0);
+    double more[2];
+    pici_model_packing(&pici_model_machine, more);
+    cr_expect(more[0] > 1e-10 && more[0] < 3e-10 && more[1] > 5e-11 && more[1] < more[0], "%g %g", more[0], more[1]);
+    pici_tune_free(&t);
+}
+
 /* Lines that may be there once, and points that say the same. */
 Test(coll_tune, duplicates)
 {

@@ -63,7 +63,10 @@ static void work_on(struct codec_bench *bench, enum model_work work, int slice)
     uint8_t *block = bench->blocks + (size_t)slice * bench->bound;
     float *target = bench->target + (size_t)slice * SLICE;
     const uint64_t count = SLICE;
-    const struct engine_array array = {.dtype = PICI_F32, .format = bench->format, .by_value = 1};
+    const struct engine_array array = {.dtype = PICI_F32,
+                                       .format = bench->format,
+                                       .by_value = bench->format != PICI_PACKED, /* what is packed is mostly dense */
+                                       .unpacked = PICI_PACKED};
     uint64_t nonzeros;
     enum pici_status status = PICI_OK;
     switch (work) {
@@ -151,7 +154,7 @@ static void calibrate_codec(const struct world *world, struct model_machine *mac
 {
     struct codec_bench bench = {.world = world, .rounds = rounds, .scale = ranks_a_core(world)};
     uint64_t state = UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)world->rank;
-    for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
+    for (int format = PICI_DENSE; format < MODEL_FORMATS; format++) {
         const size_t bound = pici_bound((enum pici_format)format, PICI_F32, SLICE);
         bench.bound = bound > bench.bound ? bound : bench.bound;
     }

@@ -195,6 +195,7 @@ static int measure(const struct options *options)
     world.deadline = MPI_Wtime() + 60 * options->minutes;
     world_say(&world, "%d ranks on %d nodes, %d cores a node", world.ranks, world.nodes.nodes, world.cores);
     calibrate(&world, &tune.machine, 60 * options->minutes / 4, options->noise);
+    world_set_links(&world, tune.machine.link);
     points_measure(&world, &tune, &points);
     good = world.rank || file_write(options->output, &tune);
     MPI_Bcast(&good, 1, MPI_INT, 0, world.mpi);
@@ -208,7 +209,8 @@ static int measure(const struct options *options)
 /* Variables that would choose for the calls that are measured. */
 static void clear_environment(void)
 {
-    static const char *const names[] = {"PICI_TUNE", "PICI_ALGORITHM", "PICI_FORMAT", "PICI_NATIVE", "PICI_TRACE"};
+    static const char *const names[] = {"PICI_TUNE",   "PICI_ALGORITHM", "PICI_FORMAT",
+                                        "PICI_NATIVE", "PICI_TRACE",     "PICI_PACK"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }

@@ -137,9 +137,13 @@ static int find_nodes(struct world *world, const char *said)
 static struct pici_comm *make_comm(const struct world *world, MPI_Comm mpi)
 {
     struct pici_comm *comm;
+    struct pici_tune tune = PICI_TUNE_INIT;
     int ranks;
+    tune.pack = PICI_PACKING_NONE;
     if (pici_comm_mpi(&comm, mpi))
         world_die(world, "no communicator: %s", pici_comm_error(NULL));
+    if (pici_comm_tune(comm, &tune))
+        world_die(world, "packing cannot be switched off");
     MPI_Comm_size(mpi, &ranks);
     int *node_of = malloc((size_t)ranks * sizeof *node_of);
     if (!node_of)
@@ -185,6 +189,18 @@ struct pici_comm *world_split(const struct world *world, int color)
     return comm;
 }
 
+void world_set_links(const struct world *world, const struct model_link link[POLICY_LINKS])
+{
+    struct pici_tune tune = PICI_TUNE_INIT;
+    tune.pack = PICI_PACKING_AUTO;
+    if (link[POLICY_INTER].beta > 0 && !getenv("PICI_INTER_BANDWIDTH"))
+        tune.inter_bandwidth = 1 / link[POLICY_INTER].beta;
+    if (link[POLICY_INTRA].beta > 0 && !getenv("PICI_INTRA_BANDWIDTH"))
+        tune.intra_bandwidth = 1 / link[POLICY_INTRA].beta;
+    if (pici_comm_tune(world->comm, &tune))
+        world_die(world, "the links' bandwidths cannot be set");
+}
+
 /* ---- calls */
 
 struct call world_call(enum pici_collective kind, uint64_t bytes, double density, int ranks)
@@ -211,7 +227,9 @@ double world_run(const struct world *world, struct pici_comm *comm, const struct
     struct pici_coll_opts options = PICI_COLL_OPTS_INIT;
     enum pici_status status = PICI_OK;
     options.algorithm = what->native ? PICI_ALGO_AUTO : what->algorithm;
-    options.format = what->native || what->dense ? PICI_DENSE : PICI_AUTO;
+    options.format = what->native ? PICI_DENSE : PICI_AUTO;
+    if (what->dense) /* what is not sparse may still be packed */
+        options.inter_threshold = options.intra_threshold = options.ag_threshold = 1;
     options.native = what->native ? 1 : -1;
     const double begin = MPI_Wtime();
     for (int i = 0; i < times && !status; i++)

@@ -50,6 +50,10 @@ double world_left(const struct world *);
 /* A communicator among those ranks that pass the same color; NULL for ranks with a color below 0. */
 struct pici_comm *world_split(const struct world *, int color);
 
+/* Tell the communicator among all ranks how fast the links are, unless the environment says so, and let it pack its
+ * messages. No communicator does before. */
+void world_set_links(const struct world *, const struct model_link link[POLICY_LINKS]);
+
 /* One call. What it takes is the larger buffer's: bytes, a multiple of 4. */
 struct call {
     enum pici_collective kind;
