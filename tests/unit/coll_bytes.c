@@ -129,6 +129,7 @@ static void count(struct team *t, enum pici_collective kind, enum pici_algorithm
     t->opts.formats = density < 1 ? 1u << PICI_HYBRID : 0;
     t->opts.inter_threshold = t->opts.intra_threshold = t->opts.ag_threshold = 0;
     t->opts.inter_bandwidth = t->opts.intra_bandwidth = 1e3; /* lengths alone decide */
+    t->opts.pack = PICI_PACKING_NONE;
     for (int i = 0; i < t->p; i++)
         t->counter[i].bytes = t->counter[i].out = t->counter[i].messages = 0;
     coll_threads(t->p, team_call, t);
