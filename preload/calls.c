@@ -301,7 +301,7 @@ static enum pici_status by_pici(const struct call *call, struct plan *plan)
     case NEIGHBOR_ALLGATHERV: status = pmpi_neighbors(call, plan->state, &plan->exchange, &opts, &plan->failure); break;
     default: status = reduce_scatter(call, plan, refuse, &opts); break;
     }
-    pmpi_count_ours(call->function, stats.dense_bytes, stats.wire_bytes, seconds_since(&start));
+    pmpi_count_ours(call->function, &stats, seconds_since(&start));
     return status;
 }
 

@@ -49,7 +49,7 @@ static const char *const PASSED_NAME[PASSED] = {
 };
 
 static _Atomic uint64_t calls[FUNCTIONS][REASONS], passed[PASSED];
-static _Atomic uint64_t dense_bytes[FUNCTIONS], sent_bytes[FUNCTIONS], nanoseconds[FUNCTIONS];
+static _Atomic uint64_t dense_bytes[FUNCTIONS], sent_bytes[FUNCTIONS], packed_blocks[FUNCTIONS], nanoseconds[FUNCTIONS];
 
 static void add(_Atomic uint64_t *to, uint64_t more)
 {
@@ -66,10 +66,11 @@ void pmpi_count_passed(enum passed which)
     add(&passed[which], 1);
 }
 
-void pmpi_count_ours(enum function function, uint64_t dense, uint64_t sent, double seconds)
+void pmpi_count_ours(enum function function, const struct pici_coll_stats *stats, double seconds)
 {
-    add(&dense_bytes[function], dense);
-    add(&sent_bytes[function], sent);
+    add(&dense_bytes[function], stats->dense_bytes);
+    add(&sent_bytes[function], stats->wire_bytes);
+    add(&packed_blocks[function], stats->sends[PICI_PACKED]);
     add(&nanoseconds[function], (uint64_t)(seconds * 1e9));
 }
 
@@ -125,7 +126,10 @@ static void print_function(enum function function, int rank)
         append_bytes(&line, dense_bytes[function]);
         append(&line, " dense, ");
         append_bytes(&line, sent_bytes[function]);
-        append(&line, " sent, %.2g s", (double)nanoseconds[function] / 1e9);
+        append(&line, " sent, ");
+        if (packed_blocks[function])
+            append(&line, "%" PRIu64 " blocks packed, ", (uint64_t)packed_blocks[function]);
+        append(&line, "%.2g s", (double)nanoseconds[function] / 1e9);
     }
     const char *before = "; not ours: ";
     for (int reason = OURS + 1; reason < REASONS; reason++)

@@ -6,6 +6,7 @@
 
 #include <stdint.h>
 
+#include "pici/coll.h"
 #include "preload/settings.h"
 
 /* Why a call was not ours. */
@@ -57,8 +58,8 @@ enum passed {
 void pmpi_count(enum function, enum reason);
 void pmpi_count_passed(enum passed);
 
-/* A call of ours has ended, whatever its status: bytes of its messages if all were dense, bytes sent, seconds. */
-void pmpi_count_ours(enum function, uint64_t dense, uint64_t sent, double seconds);
+/* A call of ours has ended, whatever its status: what it did, and seconds. */
+void pmpi_count_ours(enum function, const struct pici_coll_stats *, double seconds);
 
 /* Print a line to stderr for each function that was called, and one for the functions that are never ours. rank < 0:
  * without a rank. */

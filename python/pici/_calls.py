@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Optional, 
 from . import _buffers, _codec, _values
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
-from ._codec import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, FORMATS, OPS, REDUCE_SCATTER, ZEROS
+from ._codec import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, FORMATS, OPS, PACKINGS, REDUCE_SCATTER, ZEROS
 from ._dtypes import BOOL, DTypeLike
 from ._kwargs import Unpack, Zeros, no_pickle, only, showing
 from ._libraries import ALGORITHMS, ALIASES
@@ -116,6 +116,7 @@ class Options(TypedDict, total=False):
     algorithm: Optional[str]
     format: Optional[str]
     timeout: Optional[Timeout]
+    pack: Optional[str]
 
 
 class Gathering(Options, total=False):
@@ -156,6 +157,7 @@ def options_of(
     latency: Optional[float],
     native: Optional[bool],
     zeros: str,
+    pack: Optional[str],
 ) -> Optional[CollOpts]:
     """The options as _codec has them; None: all are the defaults."""
     given: dict[str, Any] = {}
@@ -173,6 +175,8 @@ def options_of(
         given["native"] = 1 if native else -1
     if zeros != "exact":
         given["zeros"] = choice("zeros", zeros, ZEROS)
+    if pack is not None:
+        given["pack"] = choice("pack", pack, PACKINGS)
     return _codec.coll_opts(**given) if given else None
 
 
@@ -205,6 +209,7 @@ def taken(call: str, known: Any, options: Any) -> Taken:
         get("latency"),
         native,
         get("zeros", "exact"),
+        get("pack"),
     )
     return Taken(get("dtype"), algorithm, get("values"), native, opts)
 

@@ -31,6 +31,7 @@ class Failed(tuple[int, int, str, int]):
 # The library, and numbers of its headers.
 FORMATS: dict[str, int]
 ZEROS: dict[str, int]
+PACKINGS: dict[str, int]
 PACK: dict[str, int]
 SELECT: dict[str, int]
 OPS: dict[str, int]
@@ -216,6 +217,7 @@ def coll_opts(
     latency: float = ...,
     native: int = ...,
     zeros: int = ...,
+    pack: int = ...,
 ) -> CollOpts: ...
 def values(
     *,
@@ -263,7 +265,7 @@ def comm_start(
 def comm_wait(flight: Flight, wait: bool, /) -> Optional[int]: ...
 def comm_stats(
     of: Union[Driver, Flight], last: bool, /
-) -> tuple[int, int, int, int, tuple[int, int, int, int], float, float, float, int, float, float, int, float]: ...
+) -> tuple[int, int, int, int, tuple[int, int, int, int, int], float, float, float, int, float, float, int, float]: ...
 def comm_error(driver: Driver, /) -> Union[str, int]: ...
 def comm_tune(
     driver: Driver,
@@ -282,6 +284,7 @@ def comm_tune(
     intra_bandwidth: float = ...,
     timeout_ms: int = ...,
     history: int = ...,
+    pack: int = ...,
 ) -> int: ...
 def comm_set_nodes(driver: Driver, nodes: tuple[int, ...], /) -> int: ...
 def comm_close(driver: Driver, /) -> None: ...

@@ -539,10 +539,10 @@ static PyObject *comm_stats(PyObject *self, PyObject *args)
     }
     const struct pici_coll_stats *s = &t->stats;
     typedef unsigned long long number;
-    return Py_BuildValue("KKKK(KKKK)dddKddKd", (number)t->calls, (number)s->wire_bytes, (number)s->dense_bytes,
+    return Py_BuildValue("KKKK(KKKKK)dddKddKd", (number)t->calls, (number)s->wire_bytes, (number)s->dense_bytes,
                          (number)s->inter_bytes, (number)s->sends[0], (number)s->sends[1], (number)s->sends[2],
-                         (number)s->sends[3], s->encode_s, s->decode_s, s->wait_s, (number)s->events, s->quantize_s,
-                         s->dequantize_s, (number)s->nonfinite, s->lost);
+                         (number)s->sends[3], (number)s->sends[4], s->encode_s, s->decode_s, s->wait_s,
+                         (number)s->events, s->quantize_s, s->dequantize_s, (number)s->nonfinite, s->lost);
 }
 
 /* BUSY or CLOSED, if a driver cannot be used; else 0. */
@@ -583,15 +583,17 @@ static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
                                         "intra_bandwidth",
                                         "timeout_ms",
                                         "history",
+                                        "pack",
                                         NULL};
     PyObject *capsule;
     struct pici_tune tune = PICI_TUNE_INIT;
-    int algorithm = tune.algorithm, format = tune.format;
+    int algorithm = tune.algorithm, format = tune.format, pack = tune.pack;
     uint32_t formats = tune.formats;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$iiO&iO&fffiddii", (char **)(uintptr_t)names, &capsule, &algorithm,
-                                     &tune.window, pici_py_u64, &tune.slice_bytes, &format, pici_py_u32, &formats,
-                                     &tune.inter_threshold, &tune.intra_threshold, &tune.ag_threshold, &tune.checksum,
-                                     &tune.inter_bandwidth, &tune.intra_bandwidth, &tune.timeout_ms, &tune.history))
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$iiO&iO&fffiddiii", (char **)(uintptr_t)names, &capsule,
+                                     &algorithm, &tune.window, pici_py_u64, &tune.slice_bytes, &format, pici_py_u32,
+                                     &formats, &tune.inter_threshold, &tune.intra_threshold, &tune.ag_threshold,
+                                     &tune.checksum, &tune.inter_bandwidth, &tune.intra_bandwidth, &tune.timeout_ms,
+                                     &tune.history, &pack))
         return NULL;
     struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
     if (!d)
@@ -599,6 +601,7 @@ static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
     tune.algorithm = (enum pici_algorithm)algorithm;
     tune.format = (enum pici_format)format;
     tune.formats = formats;
+    tune.pack = (enum pici_packing)pack;
     const int refused = refusal(d);
     return PyLong_FromLong(refused ? refused : lib.comm_tune(d->comm, &tune));
 }

@@ -23,7 +23,7 @@ rank's part of send; for all_gather and all_gatherv send is this rank's part of 
 place. Contributions to all_gatherv may differ in length.
 Complex numbers are summed and gathered, and have no minimum and maximum; bool has these (and, or), and no sum.
 
-Options of the calls, which are the same on all ranks but for timeout and format:
+Options of the calls, which are the same on all ranks but for timeout, format and pack:
     op         "sum", "avg", "min", "max"
     dtype      the dtype of the elements, if their type does not say it: "bf16" for an array of uint16
     algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune())
@@ -36,6 +36,8 @@ Options of the calls, which are the same on all ranks but for timeout and format
                differ. Such a call cannot be interrupted
     values     a lossy codec, which rounds the elements of messages: a Values, or a dict of its parameters, such as
                {"codec": "qsgd", "bits": 4, "residual": lost}; None: results are exact
+    pack       whether messages of floats are packed: "auto", where that should take less time; "none"; "planes", all;
+               None: the communicator's
     zeros      of all_gather, all_gatherv and broadcast: "value" takes -0.0 for +0.0, for less traffic; "exact" keeps
                all bits
 
@@ -278,6 +280,7 @@ class Comm(Gathers):
         intra_bandwidth: Optional[float] = None,
         timeout: Optional[Timeout] = None,
         history: Optional[bool] = None,
+        pack: Optional[str] = None,
     ) -> None:
         """Change how later calls work; what is None stays. Not collective, but algorithm, window, slice_bytes and
         history must be the same on all ranks. struct pici_tune in pici/coll.h describes each; bandwidths are in bytes
@@ -304,6 +307,8 @@ class Comm(Gathers):
         for name, on in (("checksum", checksum), ("history", history)):
             if on is not None:
                 given[name] = 1 if on else -1
+        if pack is not None:
+            given["pack"] = choice("pack", pack, _codec.PACKINGS)
         if timeout is not None:
             given["timeout_ms"] = milliseconds(timeout)
         self._accept(_codec.comm_tune(self._driver, **given))

@@ -470,6 +470,24 @@ class Stats(unittest.TestCase):
                 self.assertAlmostEqual(getattr(totals, name), getattr(first, name) + getattr(last, name), msg=name)
             self.assertEqual(totals.sends, {f: first.sends[f] + last.sends[f] for f in first.sends})
 
+    def test_pack(self):
+        x = np.arange(1, 100001, dtype=np.float32)
+
+        def work(comm):
+            sent = []
+            for tuned, pack in ((None, None), (None, "planes"), ("planes", None), ("planes", "none"), ("none", "auto")):
+                comm.tune(pack=tuned)
+                y = comm.all_reduce(x, pack=pack)
+                np.testing.assert_array_equal(y, 2 * x)
+                sent.append(comm.stats.sends)
+            return sent
+
+        for sent in checked(together(pici.Comm.threads(2), work)):
+            self.assertEqual([s["packed"] > 0 for s in sent], [False, True, True, False, False])
+        comm = pici.Comm.threads(1)[0]
+        with self.assertRaisesRegex(ValueError, "pack='fast': pass one of 'auto', 'none', 'planes'"):
+            comm.all_reduce(x, pack="fast")
+
     def test_tune_and_nodes(self):
         comm = pici.Comm.threads(2)[0]
         for words, option in (

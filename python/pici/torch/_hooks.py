@@ -88,8 +88,9 @@ class State:
 
     def stats(self) -> dict[str, float]:
         """Sums over all calls of this rank so far: calls, wire_bytes (sent), dense_bytes (what dense messages would
-        have been), select_s, encode_s, decode_s, wait_s (seconds), density (the fraction of elements that top-k left),
-        events (how often an element was rounded), lost (the sum of the squares of what was rounded off)."""
+        have been), packed (blocks that were sent packed), select_s, encode_s, decode_s, wait_s (seconds), density (the
+        fraction of elements that top-k left), events (how often an element was rounded), lost (the sum of the squares
+        of what was rounded off)."""
         return self._stats.as_dict()
 
     def _ours(self, x: torch.Tensor) -> bool:

@@ -23,6 +23,7 @@ class Stats:
         self.calls = 0
         self.wire_bytes = 0  # sent
         self.dense_bytes = 0  # what the same messages would be with dense blocks
+        self.packed = 0  # blocks that were sent packed
         self.select_s = 0.0  # top-k
         self.encode_s = 0.0
         self.decode_s = 0.0
@@ -37,6 +38,7 @@ class Stats:
         self.calls += 1
         self.wire_bytes += stats.wire_bytes
         self.dense_bytes += stats.dense_bytes
+        self.packed += stats.sends["packed"]
         self.encode_s += stats.encode_s
         self.decode_s += stats.decode_s
         self.wait_s += stats.wait_s
@@ -62,6 +64,8 @@ class Stats:
         )
         if self.elements:
             line += f"; top-k: density {self.nonzeros / self.elements:.3g}, {self.select_s:.3g} s"
+        if self.packed:
+            line += f"; {self.packed} blocks packed"
         return line
 
 
