@@ -284,7 +284,7 @@ class Arrays(unittest.TestCase):
 
     def test_signatures(self):
         """Tools that look at a function see its options."""
-        every = ["dtype", "algorithm", "format", "timeout"]
+        every = ["dtype", "algorithm", "format", "timeout", "pack"]
         hints = [*every, "density", "latency", "values"]
         calling = [*hints, "native", "vendor"]
         counts = ["send", "counts", "recv", "displs"]
