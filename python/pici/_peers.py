@@ -127,10 +127,6 @@ def _listen(backlog: int) -> socket.socket:
     raise ValueError(f"PICI_SOCKET_PORTS={os.environ.get('PICI_SOCKET_PORTS')}: no port of these is free")
 
 
-class _Told(PeerError):
-    """What another rank wrote to the store."""
-
-
 class _Place:
     """What a rank wrote to the store."""
 
@@ -151,9 +147,11 @@ class _Meeting:
     """The ranks in one place of the store. It uses set, get and add only, which each of torch's stores has; of these
     only get may wait, and it is called for keys that are there."""
 
-    def __init__(self, store: Any, rank: int, ranks: int, timeout: float) -> None:
+    def __init__(self, store: Any, rank: int, ranks: int, timeout: float, look: Callable[[], object]) -> None:
         self.store, self.rank, self.ranks = store, rank, ranks
         self.timeout = timeout
+        self.look = look
+        self.told: Optional[PeerError] = None  # what another rank wrote to the store
         self.deadline = time.monotonic() + timeout
 
     def left(self) -> float:
@@ -172,9 +170,11 @@ class _Meeting:
             self.store.add("told", 1)
 
     def check(self) -> None:
-        """Raise what another rank told."""
+        """Raise what another rank told, or that one is gone."""
         if self.store.add("told", 0):
-            raise _Told(f"the ranks are not connected: {self._get('why')}")
+            self.told = PeerError(f"the ranks are not connected: {self._get('why')}")
+            raise self.told
+        self.look()
 
     def _get(self, key: str) -> str:
         value = self.store.get(key)
@@ -207,7 +207,7 @@ class _Meeting:
         try:
             yield
         except BaseException as e:
-            if not isinstance(e, _Told):
+            if e is not self.told:
                 with contextlib.suppress(Exception):  # the store may be what failed; e is what is raised
                     self.fail(e)
             raise
@@ -351,14 +351,22 @@ class _Door:
         return peer if known and peer in self.wanted else None
 
 
-def connect(store: Any, rank: int, ranks: int, timeout: float, check: Callable[[], object] = lambda: None) -> list[int]:
+def connect(
+    store: Any,
+    rank: int,
+    ranks: int,
+    timeout: float,
+    check: Callable[[], object] = lambda: None,
+    look: Callable[[], object] = lambda: None,
+) -> list[int]:
     """File descriptors of connected sockets to all ranks; this rank's own is -1. The caller owns them. All ranks call
     it with a store in which nobody else uses the same keys: set(key, text), get(key), add(key, number).
         timeout   seconds, for all of it
         check     called first; what it raises is told to the other ranks, too
+        look      called again and again while this rank waits; raises if it knows that another rank has ended
     ValueError: the environment. TimedOutError: a rank did not come. PeerError: another rank failed, or closed its
     connection."""
-    meeting = _Meeting(store, rank, ranks, timeout)
+    meeting = _Meeting(store, rank, ranks, timeout, look)
     peers: dict[int, socket.socket] = {}
     try:
         with meeting.telling():
@@ -385,12 +393,19 @@ def connect(store: Any, rank: int, ranks: int, timeout: float, check: Callable[[
         raise
 
 
-def agree(store: Any, rank: int, ranks: int, timeout: float, settings: Callable[[], str]) -> None:
-    """Compare settings that all ranks must share: those of this rank as words that people understand. The store and the
-    timeout are as for connect().
+def agree(
+    store: Any,
+    rank: int,
+    ranks: int,
+    timeout: float,
+    settings: Callable[[], str],
+    look: Callable[[], object] = lambda: None,
+) -> None:
+    """Compare settings that all ranks must share: those of this rank as words that people understand. The store, the
+    timeout and look are as for connect().
     ValueError: they differ, or what settings() raised. TimedOutError: a rank did not come. PeerError: another failed.
     """
-    meeting = _Meeting(store, rank, ranks, timeout)
+    meeting = _Meeting(store, rank, ranks, timeout, look)
     with meeting.telling():
         meeting.publish(settings())
         texts = meeting.texts()

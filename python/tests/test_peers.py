@@ -240,7 +240,7 @@ class Peers(unittest.TestCase):
 
 class Reading(unittest.TestCase):
     def test_no_more_than_a_greeting_is_read(self):
-        meeting = _peers._Meeting(Store(), 0, 2, 10)
+        meeting = _peers._Meeting(Store(), 0, 2, 10, lambda: None)
         places = [_peers._Place(r, f"127.0.0.1:{r + 1}:" + "0" * 32) for r in range(2)]
         listener = socket.create_server(("127.0.0.1", 0))
         door = _peers._Door(meeting, listener, places)

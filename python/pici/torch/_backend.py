@@ -10,10 +10,13 @@ torch cannot have a backend written in Python: there pici.torch.all_reduce_hook 
 Which calls are pici's: all_reduce, all_gather_into_tensor (all_gather_single) and reduce_scatter_tensor
 (reduce_scatter_single), coalesced ones too, all_gather and broadcast, of strided tensors with at least
 PICI_TORCH_MIN_BYTES bytes together (65536; of all_gather_into_tensor and all_gather it is the output that counts), of
-dtypes that the library has, with SUM, AVG, MIN or MAX. An all_gather of tensors of different sizes, which gloo does not
-have, is pici's however small it is. All other calls, sparse tensors too, are made by an inner ProcessGroupGloo. The
-choice depends on the operation, the dtypes and the sizes only, which are the same on all ranks. A rank whose tensor is
-not contiguous works on a copy.
+dtypes that the library has, with SUM, AVG, MIN or MAX. What gloo does not have is pici's however small it is: dtypes
+such as int16, AVG of integers, and an all_gather of tensors of different sizes. All other calls, sparse tensors too,
+are made by an inner ProcessGroupGloo. The choice depends on the operation, the dtypes and the sizes only, which are the
+same on all ranks. A rank whose tensor is not contiguous works on a copy; gloo gets a copy too, since that of torch 2.15
+takes the memory of such a tensor for row-major elements in some calls.
+
+torch.compile does not trace these methods: a compiled function has a graph break at a collective, as with gloo.
 
 Results are the library's: sums are added in the order of its algorithm, are the same bits on all ranks, and never hold
 -0.0. An AVG of integers is rounded toward zero.
@@ -32,7 +35,10 @@ A call that is pici's on one rank and gloo's on another, because the ranks passe
 the timeout of the group, as it does with gloo alone; TORCH_DISTRIBUTED_DEBUG=DETAIL names such a call at once."""
 from __future__ import annotations
 
+import functools
+import inspect
 import os
+import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -45,7 +51,7 @@ from torch.autograd.profiler import record_function
 
 from .. import errors
 from ..comm import Comm
-from ._group import Communicator
+from ._group import Communicator, Watch
 
 NAME = "pici"
 MIN_BYTES = 65536
@@ -66,6 +72,13 @@ _DTYPES = frozenset(
     for name in (
         "float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
     ).split()
+    if hasattr(torch, name)
+)
+
+#: of these, what gloo lacks
+_NOT_GLOOS = frozenset(
+    getattr(torch, name)
+    for name in "int16 uint16 uint32 uint64 float8_e4m3fn float8_e5m2".split()
     if hasattr(torch, name)
 )
 
@@ -134,6 +147,10 @@ def _fit(wholes: list[torch.Tensor], parts: list[torch.Tensor], size: int) -> bo
         whole.numel() == size * part.numel() and whole.dtype is part.dtype and part.layout is torch.strided
         for whole, part in zip(wholes, parts)
     )
+
+
+def _row_major(lists: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    return [[_memory(x) for x in tensors] for tensors in lists]
 
 
 class Work(WorkBase):
@@ -213,7 +230,7 @@ class PiciBackend(Base):
         self._communicator: Optional[Communicator] = None
         self._least = self._agreed_min_bytes()
         if size > 1:
-            self._communicator = Communicator(store, rank, size, timeout, "backend")
+            self._communicator = Communicator(store, rank, size, timeout, "backend", Watch(self._gloo).look)
         _in_use.add(self)
 
     def _agreed_min_bytes(self) -> int:
@@ -306,10 +323,32 @@ class PiciBackend(Base):
 
     # ---- the calls that may be pici's
 
-    def _ours(self, tensors: list[torch.Tensor]) -> bool:
+    def _ours(self, tensors: list[torch.Tensor], op: Any = None) -> bool:
         """Whether the call may be pici's, by the tensors that hold all of its elements. A sparse tensor has no size in
         bytes, so that is looked at first."""
-        return self._takes(tensors) and sum(tensor.nbytes for tensor in tensors) >= self._least
+        if not self._takes(tensors):
+            return False
+        alone = any(x.dtype in _NOT_GLOOS or (op == "avg" and not x.dtype.is_floating_point) for x in tensors)
+        return alone or bool(sum(tensor.nbytes for tensor in tensors) >= self._least)
+
+    def _by_gloo(self, tensors: list[torch.Tensor], call: Callable[[list[torch.Tensor]], Any]) -> Any:
+        """gloo's call, which writes to these tensors. It gets copies of those that are not in row-major order."""
+        memories = [_memory(x) if x.layout is torch.strided else x for x in tensors]
+        work = call(memories)
+        if all(m.layout is not torch.strided or m.data_ptr() == x.data_ptr() for x, m in zip(tensors, memories)):
+            return work
+
+        def written(future: Any) -> list[torch.Tensor]:
+            future.value()  # raises if the call failed
+            return [_written(x, m) if x.layout is torch.strided else x for x, m in zip(tensors, memories)]
+
+        try:
+            ended = work.get_future()
+        except RuntimeError:  # gloo's reduce_scatter has none
+            work.wait()
+            ended = torch.futures.Future()
+            ended.set_result(None)
+        return Work(ended.then(written), self._where)
 
     def _takes(self, tensors: list[torch.Tensor]) -> bool:
         """Whether pici can work on such tensors, of any size."""
@@ -350,9 +389,9 @@ class PiciBackend(Base):
 
     def _reduce(self, call: str, tensors: list[torch.Tensor], options: Any) -> Any:
         self._sequence += 1
-        op: Any = _OPS.get(options.reduceOp.op) if self._ours(tensors) else None
-        if op is None or (call == "allreduce" and len(tensors) > 1):
-            return getattr(self._gloo, call)(tensors, options)
+        op: Any = _OPS.get(options.reduceOp.op)
+        if op is None or not self._ours(tensors, op) or (call == "allreduce" and len(tensors) > 1):
+            return self._by_gloo(tensors, lambda own: getattr(self._gloo, call)(own, options))
         timeout = self._timeout_of(options)
 
         def run(comm: Comm, tensor: torch.Tensor) -> torch.Tensor:
@@ -404,9 +443,12 @@ class PiciBackend(Base):
     def broadcast(self, tensors: list[torch.Tensor], options: Any = None) -> Any:
         self._sequence += 1
         options = options or _c10d.BroadcastOptions()
+        root = int(options.rootRank)
         if len(tensors) != 1 or not self._ours(tensors):
-            return self._gloo.broadcast(tensors, options)
-        timeout, tensor, root = self._timeout_of(options), tensors[0], int(options.rootRank)
+            if root == self.rank():
+                tensors = [_memory(x) if x.layout is torch.strided else x for x in tensors]
+            return self._by_gloo(tensors, lambda own: self._gloo.broadcast(own, options))
+        timeout, tensor = self._timeout_of(options), tensors[0]
 
         def run(comm: Comm) -> list[torch.Tensor]:
             memory = _memory(tensor)
@@ -417,8 +459,8 @@ class PiciBackend(Base):
 
     def _scatter(self, call: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any) -> Any:
         self._sequence += 1
-        op: Any = _OPS.get(options.reduceOp.op) if self._ours(inputs) else None
-        if op is None or not _fit(inputs, outputs, self.size()):
+        op: Any = _OPS.get(options.reduceOp.op)
+        if op is None or not self._ours(inputs, op) or not _fit(inputs, outputs, self.size()):
             return None
         timeout, rank = self._timeout_of(options), self.rank()
 
@@ -467,6 +509,18 @@ class PiciBackend(Base):
 
     # ---- gloo's calls
 
+    def reduce(self, tensors: list[torch.Tensor], options: Any) -> Any:
+        self._sequence += 1
+        return self._by_gloo(tensors, lambda own: self._gloo.reduce(own, options))
+
+    def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], options: Any) -> Any:
+        self._sequence += 1
+        return self._by_gloo(outputs, lambda own: self._gloo.scatter(own, _row_major(inputs), options))
+
+    def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], options: Any) -> Any:
+        self._sequence += 1
+        return self._by_gloo(outputs, lambda own: self._gloo.reduce_scatter(own, _row_major(inputs), options))
+
     def barrier(self, options: Any = None) -> Any:
         """As gloo's own: the calls that this rank made before have ended after it, pici's too."""
         self._sequence += 1
@@ -497,10 +551,30 @@ def _forwarded(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in (
-    "allreduce_sparse reduce allgather_coalesced gather scatter reduce_scatter all_to_all_single " "alltoall"
-).split():
+for _name in "allreduce_sparse allgather_coalesced gather all_to_all_single alltoall".split():
     setattr(PiciBackend, _name, _forwarded(_name))
+
+
+def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method that Dynamo does not trace. It is asked in programs only that have imported it."""
+    disabled: Any = None
+
+    @functools.wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        nonlocal disabled
+        dynamo: Any = sys.modules.get("torch._dynamo")
+        if disabled is None and not hasattr(dynamo, "disable"):
+            return method(*args, **options)
+        if disabled is None:
+            disabled = dynamo.disable(method)
+        return disabled(*args, **options)
+
+    return call
+
+
+for _name, _method in list(vars(PiciBackend).items()):
+    if inspect.isfunction(_method) and not _name.startswith("__"):
+        setattr(PiciBackend, _name, _untraced(_method))
 
 
 def supported() -> bool:

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What hooks of DistributedDataParallel keep of gradients for later iterations, by parameter."""
+import math
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -11,12 +13,14 @@ import torch.distributed as dist
 from .. import _values
 from .._calls import Timeout
 from .._values import Values, ValuesLike
-from ._hooks import Prepared, State, flat
+from ._group import resolved
+from ._hooks import Prepared, State, finite, flat
 from ._stats import Selected
 
 Piece = tuple[torch.Tensor, torch.Tensor]  # a parameter, and its gradient, flat
 
 _SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that the seeds of iterations differ
+_VERSION = 1  # of state_dict()
 
 
 class _Errors:
@@ -51,12 +55,14 @@ class _Errors:
             if parameter is not None:
                 yield key, parameter, error
 
-    def see(self, parameters: Iterable[torch.Tensor]) -> None:
-        """The hook was called with these."""
+    def see(self, parameters: Iterable[torch.Tensor]) -> bool:
+        """The hook was called with these. Returns whether one of them is new."""
+        new = False
         for parameter in parameters:
             key = id(parameter)
             if key in self._seen:
                 continue
+            new = True
             place = len(self._seen)
             self._seen[key] = weakref.ref(parameter)
             if place in self._unclaimed:
@@ -67,12 +73,22 @@ class _Errors:
                         f"shape {tuple(parameter.shape)}: use state_dict(model) and load_state_dict(), which go by name"
                     )
                 self.set(parameter, error)
+        return new
+
+    def others(self, parameters: Iterable[torch.Tensor]) -> bool:
+        """Whether the hook was called with parameters besides these, which are still there."""
+        known = {id(parameter) for parameter in parameters}
+        return any(key not in known and reference() is not None for key, reference in self._seen.items())
+
+    def known(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
+        """The error of a parameter, if it has one."""
+        reference, error = self._kept.get(id(parameter), (None, None))
+        # an id() may come again when an object is gone
+        return error if reference is not None and reference() is parameter else None
 
     def of(self, parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
         """The error of a parameter, to be changed in place; zeros at first. gradient: flat."""
-        reference, error = self._kept.get(id(parameter), (None, None))
-        if reference is None or reference() is not parameter:  # an id() may come again when an object is gone
-            error = None
+        error = self.known(parameter)
         if error is None or error.dtype != gradient.dtype or error.device != gradient.device:
             new = torch.zeros_like(gradient)
             if error is not None:
@@ -89,12 +105,36 @@ class _Errors:
         for key, _, error in self._live():
             yield key, error
 
+    def scale(self, factor: float) -> None:
+        """Multiply all errors."""
+        for error in [error for _, error in self._kept.values()] + [error for _, error in self._unclaimed.values()]:
+            most = torch.finfo(error.dtype).max
+            error.mul_(factor).clamp_(-most, most)
+
+
+class _Before:
+    """The errors of a bucket's parameters before its gradients were changed."""
+
+    def __init__(self, errors: _Errors, pieces: list[Piece]) -> None:
+        self._errors = errors
+        self._pieces = pieces
+        self._copies = [None if e is None else e.clone() for e in (errors.known(p) for p, _ in pieces)]
+
+    def restore(self) -> None:
+        for (parameter, _), copy in zip(self._pieces, self._copies):
+            error = self._errors.known(parameter)
+            if copy is not None:
+                self._errors.of(parameter, copy).copy_(copy)
+            elif error is not None:
+                error.zero_()
+
 
 class ErrorState(State):
     """A State that keeps what was not sent of gradients. Its subclasses say how they send less.
 
     start_iter      how many iterations are averaged exactly, at first
     error_feedback  add what was not sent to the next gradient
+    grad_scaler     the errors follow its loss scale
     bits, values    a lossy codec for the messages: QSGD of so many bits, or any other; None: values are exact
     """
 
@@ -107,6 +147,7 @@ class ErrorState(State):
         values: Optional[ValuesLike],
         timeout: Optional[Timeout],
         opts: Optional[dict[str, Any]],
+        grad_scaler: Any,
     ) -> None:
         super().__init__(process_group, timeout=timeout, opts=opts)
         if "values" in self.opts:
@@ -116,46 +157,209 @@ class ErrorState(State):
         self.start_iter = start_iter
         self.error_feedback = error_feedback
         self.values = _codec(bits, values, error_feedback)
+        if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
+            raise TypeError(f"grad_scaler={grad_scaler!r}: pass a torch.amp.GradScaler")
+        self.grad_scaler = grad_scaler
         self.iter = 0
+        self._scale: Optional[float] = None  # the loss scale that the errors have, if that is known
         self._errors = _Errors()
+        self._bind(None, False)
+        self._begin_iterations()
 
-    def state_dict(self, model: torch.nn.Module) -> dict[str, Any]:
-        """This rank's state: "iter", and "errors" by the parameters' names in model, which may be in a
-        DistributedDataParallel. Copies, on the CPU or where the gradients are. Call it between two iterations."""
-        names = {id(p): name for name, p in _named_parameters(model)}
+    _unpickled = (*State._unpickled, "grad_scaler", "_model", "_gather", "_before", "_spoiled", "_ended")
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.grad_scaler = None
+        self.__dict__.setdefault("_scale", None)  # of an older version
+        self._bind(None, False)
+        self._begin_iterations()
+
+    # ---- checkpoints
+
+    def _bind(self, model: Optional[torch.nn.Module], gather: bool) -> None:
+        self._model = None if model is None else weakref.ref(model)
+        self._gather = gather
+
+    def bind(self, model: torch.nn.Module, gather: bool = False) -> None:
+        """Have state_dict() and load_state_dict() mean this model, which may be in a DistributedDataParallel, where
+        they are called without one: by torch.distributed.checkpoint, and by accelerate.
+
+        gather: a state_dict() without a model has the errors of all ranks on rank 0, for programs that save rank 0's
+        only, as accelerate does. All ranks must call it then."""
+        self._bind(model, gather)
+
+    def _bound(self, model: Optional[torch.nn.Module]) -> torch.nn.Module:
+        if model is None:
+            model = None if self._model is None else self._model()
+        if model is None:
+            raise TypeError("pass the model, or call bind(model) before")
+        return model
+
+    def _ranks(self) -> tuple[int, int]:
+        """This rank in the process group, and how many there are."""
+        if not dist.is_initialized():
+            return 0, 1
+        return dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
+
+    def _keeps(self, parameter: torch.Tensor) -> bool:
+        """Whether a parameter of this size may have an error."""
+        return self.error_feedback
+
+    def state_dict(self, model: Optional[torch.nn.Module] = None) -> dict[str, Any]:
+        """This rank's state: "iter", the errors by the parameters' names in model, which may be in a
+        DistributedDataParallel, and what tells states apart. Copies, on the CPU or where the gradients are. Call it
+        between two iterations. model: None after bind().
+
+        The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps those of each rank."""
+        gather = model is None and self._gather
+        parameters = dict(_named_parameters(self._bound(model)))
+        names = {id(p) for p in parameters.values()}
         unknown = sum(key not in names for key, _ in self._errors.items())
         if unknown:
             raise ValueError(f"{unknown} parameters that have errors are not in this model")
-        return {"iter": self.iter, "errors": {names[key]: e.clone() for key, e in self._errors.items()}}
+        own = {}
+        for name, p in parameters.items():
+            error = self._errors.known(p)
+            if error is not None:
+                own[name] = error.clone()
+            elif p.requires_grad and self._keeps(p):  # so that all states of a model have the same keys
+                own[name] = torch.zeros_like(flat(p.detach().contiguous()))
+        rank, ranks = self._ranks()
+        errors = {_of_rank(rank): own}
+        if gather and ranks > 1:
+            group = resolved(self.process_group)
+            every: Optional[list[Any]] = [None] * ranks if rank == 0 else None
+            dist.gather_object(own, every, dst=_global_rank(group, 0), group=group)
+            if every is not None:
+                errors = {_of_rank(r): e for r, e in enumerate(every)}
+        kind, scale = type(self).__name__, self._scale
+        return {"kind": kind, "version": _VERSION, "ranks": ranks, "iter": self.iter, "scale": scale, "errors": errors}
 
-    def load_state_dict(self, state_dict: dict[str, Any], model: torch.nn.Module) -> None:
-        """Continue from what state_dict() returned on the same rank. ValueError: it is not of this model; nothing was
-        changed then."""
+    def load_state_dict(self, state_dict: dict[str, Any], model: Optional[torch.nn.Module] = None) -> None:
+        """Continue from what state_dict() returned on the same rank. model: None after bind(). ValueError: it is of
+        another model, kind or rank; nothing was changed then. From another number of ranks only the iteration is
+        taken, with a warning."""
         if isinstance(state_dict, torch.nn.Module):  # the other order
+            assert isinstance(model, dict)
             state_dict, model = model, state_dict
+        model = self._bound(model)
         if not {"iter", "errors"} <= set(state_dict):
             raise ValueError(f"a state of {type(self).__name__} has 'iter' and 'errors'")
+        kind, version = state_dict.get("kind", type(self).__name__), state_dict.get("version", _VERSION)
+        if kind != type(self).__name__:
+            raise ValueError(f"the state is that of a {kind}, and this is a {type(self).__name__}")
+        if version != _VERSION:
+            raise ValueError(f"the state has version {version}, and this pici.torch reads version {_VERSION}")
+        errors = self._own_errors(state_dict)
         parameters = dict(_named_parameters(model))
-        for name, error in state_dict["errors"].items():
+        for name, error in errors.items():
             if name not in parameters:
                 raise ValueError(f"the model has no parameter {name!r}, for which there is an error")
             numel = parameters[name].numel() * (2 if parameters[name].is_complex() else 1)
             if error.numel() != numel:
                 raise ValueError(f"the error of {name!r} has {error.numel()} elements, the parameter {numel}")
         self.iter = int(state_dict["iter"])
+        self._scale = state_dict.get("scale")
         self._errors = _Errors()
-        for name, error in state_dict["errors"].items():
-            self._errors.set(parameters[name], error.detach().clone().view(-1))
+        self._begin_iterations()
+        for name, error in errors.items():
+            kept = error.detach().clone().view(-1)
+            if not finite(kept):
+                warnings.warn(f"pici.torch: the error of {name!r} is not finite, and is dropped", stacklevel=2)
+            elif kept.any():
+                self._errors.set(parameters[name], kept)
+
+    def _own_errors(self, state_dict: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """This rank's errors in a state_dict()."""
+        errors: dict[str, Any] = state_dict["errors"]
+        if "ranks" not in state_dict:  # of pici 0.2: this rank's own
+            return errors
+        rank, ranks = self._ranks()
+        if state_dict["ranks"] != ranks:
+            warnings.warn(
+                f"pici.torch: the state is of {state_dict['ranks']} ranks, and there are {ranks}: its errors are "
+                "dropped",
+                stacklevel=3,
+            )
+            return {}
+        if _of_rank(rank) not in errors:
+            raise ValueError(f"the state has the errors of {', '.join(errors)}, and this is {_of_rank(rank)}")
+        own: dict[str, torch.Tensor] = errors[_of_rank(rank)]
+        return own
+
+    # ---- the loss scale
+
+    def rescale(self, factor: float) -> None:
+        """Multiply what is kept, since later gradients will be as many times as large. Call it between two iterations
+        if you change a loss scale of your own; a grad_scaler is followed without it."""
+        if not 0 < factor < math.inf:
+            raise ValueError(f"factor={factor}: not a number above 0")
+        self._errors.scale(factor)
+
+    def _follow_scale(self) -> None:
+        """At the beginning of an iteration, whose gradients have the loss scale that is set now."""
+        if self.grad_scaler is None:
+            return
+        scale = float(self.grad_scaler.get_scale())
+        if not 0 < scale < math.inf:
+            return
+        if self._scale is not None and scale != self._scale:
+            self.rescale(scale / self._scale)
+        self._scale = scale
+
+    # ---- the hook
+
+    def _begin_iterations(self) -> None:
+        self._ended = False  # an iteration has, so that all parameters were seen
+        self._spoiled = -1  # the last iteration that had an average which is not finite
+        self._before: list[tuple[int, _Before]] = []
 
     def _hook(self, bucket: dist.GradBucket) -> Optional[Callable[[], Prepared]]:
         """What prepares the gradients of a bucket; None: they are averaged exactly. Counts the iterations."""
-        self._errors.see(bucket.parameters())
+        parameters = bucket.parameters()
+        if self._errors.see(parameters) and self._ended and self._errors.others(parameters):
+            warnings.warn(
+                f"pici.torch: this {type(self).__name__} is used by two models, and counts the iterations of both: "
+                "make one for each",
+                stacklevel=3,
+            )
+        if bucket.index() == 0:
+            self._follow_scale()
         prepare = None
         if self.iter >= self.start_iter and self._ours(bucket.buffer()):
-            prepare = self._preparation([(p, flat(g)) for p, g in zip(bucket.parameters(), bucket.gradients())])
+            prepare = self._undone_unless_finite(bucket.buffer(), _pieces(bucket))
         if bucket.is_last():
             self.iter += 1
+            self._ended = True
         return prepare
+
+    def _undone_unless_finite(self, buffer: torch.Tensor, pieces: list[Piece]) -> Callable[[], Prepared]:
+        """The preparation of a bucket. If the average turns out not to be finite, on all ranks, the step will be
+        skipped, and the errors become what they were. A GradScaler skips it for all buckets of the iteration."""
+        prepare, iteration = self._preparation(pieces), self.iter
+        if not self.error_feedback:
+            return prepare
+
+        def prepared() -> Prepared:
+            self._before = [(i, kept) for i, kept in self._before if self.grad_scaler is not None and i == iteration]
+            before = _Before(self._errors, pieces)
+            self._before.append((iteration, before))
+            prepared = prepare()
+
+            def finish() -> None:
+                if prepared.finish:
+                    prepared.finish()
+                if self._spoiled == iteration and self.grad_scaler is not None:
+                    before.restore()
+                elif not finite(flat(buffer)):
+                    self._spoiled = iteration
+                    for _, kept in self._before:
+                        kept.restore()
+
+            return prepared._replace(finish=finish)
+
+        return prepared
 
     def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
         """What changes the gradients of a bucket, in the thread of the communicator, whose stream is then CUDA's
@@ -202,6 +406,22 @@ def _codec(bits: Optional[int], values: Optional[ValuesLike], error_feedback: bo
     if bits not in (2, 4, 8):
         raise ValueError(f"bits={bits}: pass 2, 4 or 8")
     return Values("qsgd", bits=bits, rounding="nearest" if error_feedback else "random")
+
+
+def _of_rank(rank: int) -> str:
+    return f"rank {rank}"
+
+
+def _global_rank(group: dist.ProcessGroup, rank: int) -> int:
+    return rank if group is dist.group.WORLD else int(dist.get_global_rank(group, rank))
+
+
+def _pieces(bucket: dist.GradBucket) -> list[Piece]:
+    """The gradients of a bucket, flat. They lie in its buffer one after the other; bucket.gradients() cuts a buffer of
+    complex numbers, which has two elements for each, wrongly."""
+    buffer, parameters = flat(bucket.buffer()), bucket.parameters()
+    lengths = [p.numel() * (2 if p.is_complex() else 1) for p in parameters]
+    return list(zip(parameters, buffer.split(lengths)))
 
 
 def any_of(x: torch.Tensor) -> bool:

@@ -24,12 +24,13 @@ from typing import Any, Optional
 
 import torch
 import torch.distributed as dist
+from torch._C import _distributed_c10d as _c10d
 from torch.distributed import distributed_c10d as c10d
 
 from .. import _peers
 from .._calls import Timeout, milliseconds
 from ..comm import Comm
-from ..errors import BrokenError
+from ..errors import BrokenError, PeerError
 from . import _stats
 
 Call = Callable[[Comm], Any]
@@ -133,18 +134,27 @@ class Communicator:
     """A pici.Comm over sockets among ranks that share a torch Store, and a thread that uses it. Collective.
         timeout   for connecting, and of calls that have none of their own
         group     a name, the same on all ranks
+        look      called while this rank waits for others: raises if one of them is gone
     ValueError: nonsense in the environment. TimedOutError, PeerError: the ranks are not connected."""
 
     stats: _stats.Stats  #: sums over all calls, as these add to it
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: Timeout, group: str = "") -> None:
+    def __init__(
+        self,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: Timeout,
+        group: str = "",
+        look: Callable[[], object] = lambda: None,
+    ) -> None:
         driver = _Driver()
 
         def make() -> Comm:
             if size == 1:
                 return Comm.sockets([-1], 0, 1)
             place = _place(store, group, rank, "made")
-            fds = _peers.connect(place, rank, size, _seconds(timeout), _check_environment)
+            fds = _peers.connect(place, rank, size, _seconds(timeout), _check_environment, look)
             driver.sockets = _peers.identities(fds)
             return Comm.sockets(fds, rank, size)
 
@@ -211,9 +221,18 @@ class Communicator:
         _peers.close_copies(self._driver.sockets)
 
 
+class _Made:
+    """The communicator of a group, which one thread at a time makes. Threads that make those of different groups do not
+    wait for each other: on another rank their order may be another one."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.communicator: Optional[Communicator] = None
+
+
 _alive: weakref.WeakSet[Communicator] = weakref.WeakSet()
-_of_group: weakref.WeakKeyDictionary[Any, Communicator] = weakref.WeakKeyDictionary()
-_making = threading.Lock()
+_of_group: weakref.WeakKeyDictionary[Any, _Made] = weakref.WeakKeyDictionary()
+_of_group_lock = threading.Lock()
 
 
 @atexit.register
@@ -240,14 +259,42 @@ def resolved(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
     return group
 
 
+def cpu_backend(group: dist.ProcessGroup) -> Any:
+    """The backend of a group for the CPU; None if it has none."""
+    if not hasattr(group, "_get_backend"):  # an old torch, in which the group is the backend
+        return group
+    try:
+        return group._get_backend(torch.device("cpu"))
+    except RuntimeError:
+        return None
+
+
+class Watch:
+    """Notices that a rank of a group ends while this one waits for it in a store, which does not tell: by a barrier of
+    gloo, whose connections do. All ranks of the group must make one at the same time. Without gloo it sees nothing."""
+
+    def __init__(self, backend: Any) -> None:
+        self._barrier = None
+        name = backend.getBackendName() if hasattr(backend, "getBackendName") else backend.name() if backend else ""
+        if name in ("gloo", "pici"):
+            self._barrier = backend.barrier(_c10d.BarrierOptions())
+
+    def look(self) -> None:
+        """PeerError: a rank has ended."""
+        if self._barrier is None or not self._barrier.is_completed():
+            return
+        barrier, self._barrier = self._barrier, None
+        try:
+            barrier.wait()
+        except RuntimeError as e:
+            if "imed out" in str(e):  # as the wait in the store will, which names the ranks
+                return
+            raise PeerError(f"a rank ended before all were connected: {str(e).splitlines()[0]}") from e
+
+
 def group_timeout(group: dist.ProcessGroup, store: Any) -> Timeout:
     """The timeout of a group: that of its backend for the CPU, or else of its store."""
-    backend: Any = group
-    if hasattr(group, "_get_backend"):
-        try:
-            backend = group._get_backend(torch.device("cpu"))
-        except RuntimeError:  # it has none for the CPU
-            backend = None
+    backend = cpu_backend(group)
     for owner in (getattr(backend, "options", None), store):
         for member in ("_timeout", "timeout"):
             timeout = getattr(owner, member, None)
@@ -270,14 +317,16 @@ def communicator(group: Optional[dist.ProcessGroup] = None) -> Communicator:
     """The communicator of a process group, None: of the default one. The first time, all ranks of the group must call
     it, and they connect; it ends with the group."""
     group = resolved(group)
-    with _making:
-        c = _of_group.get(group)
-        if c is None:
+    with _of_group_lock:
+        made = _of_group.setdefault(group, _Made())
+    with made.lock:
+        if made.communicator is None:
             store, name = _registered(group)
-            timeout = group_timeout(group, store)
-            c = Communicator(store, dist.get_rank(group), dist.get_world_size(group), timeout, name)
-            _of_group[group] = c
-        return c
+            timeout, watch = group_timeout(group, store), Watch(cpu_backend(group))
+            made.communicator = Communicator(
+                store, dist.get_rank(group), dist.get_world_size(group), timeout, name, watch.look
+            )
+        return made.communicator
 
 
 def agree(group: dist.ProcessGroup, settings: Callable[[], str]) -> None:
@@ -289,4 +338,5 @@ def agree(group: dist.ProcessGroup, settings: Callable[[], str]) -> None:
         return
     store, name = _registered(group)
     rank, timeout = dist.get_rank(group), group_timeout(group, store)
-    _peers.agree(_place(store, name, rank, "agreed"), rank, size, _seconds(timeout), settings)
+    watch = Watch(cpu_backend(group))
+    _peers.agree(_place(store, name, rank, "agreed"), rank, size, _seconds(timeout), settings, watch.look)

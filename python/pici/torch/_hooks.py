@@ -2,6 +2,7 @@
 """The lossless hook of DistributedDataParallel.
 
 DDP refuses hooks whose annotations are strings, so this module does not import annotations from __future__."""
+import inspect
 import warnings
 import weakref
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.futures import Future
 
-from .._calls import Op, Timeout, milliseconds
+from .._calls import Calling, Op, Timeout, milliseconds, taken
 from .._values import Values
 from ..comm import Comm
 from . import _cuda
@@ -36,6 +37,11 @@ class Prepared(NamedTuple):
     finish: Optional[Callable[[], None]] = None  #: called after the average, if there is one
 
 
+def finite(x: torch.Tensor) -> bool:
+    """Whether all elements are finite. Their sum mostly tells."""
+    return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
+
+
 class State:
     """How all_reduce_hook works.
 
@@ -49,6 +55,8 @@ class State:
     of other layouts or dtypes, such as sparse ones, are averaged by torch. Pickled without the process group.
     """
 
+    hook = "all_reduce_hook"  #: which one uses it
+
     def __init__(
         self,
         process_group: Optional[dist.ProcessGroup] = None,
@@ -61,9 +69,13 @@ class State:
             raise ValueError(f"zeros={zeros!r}: a sum always takes -0.0 for a zero, which is 'signed'")
         if min_bytes < 0:
             raise ValueError(f"min_bytes={min_bytes}: below 0")
-        taken = {"send", "recv", "op", "dtype", "timeout"}.intersection(opts or {})
-        if taken:
-            raise ValueError(f"opts: {', '.join(sorted(taken))}: not an option to choose here")
+        none = process_group is None or process_group == dist.GroupMember.NON_GROUP_MEMBER  # of a rank outside of it
+        if not (none or isinstance(process_group, dist.ProcessGroup)):
+            raise TypeError(f"process_group={process_group!r}: pass a process group, or None for the default one")
+        reserved = {"send", "recv", "op", "dtype", "timeout"}.intersection(opts or {})
+        if reserved:
+            raise ValueError(f"opts: {', '.join(sorted(reserved))}: not an option to choose here")
+        taken("opts", Calling, opts)  # raises if one is unknown or makes no sense
         self.process_group = process_group
         self.zeros = zeros
         self.min_bytes = min_bytes
@@ -77,9 +89,15 @@ class State:
         self._stats = Stats()
         self._agreed: weakref.WeakSet[dist.ProcessGroup] = weakref.WeakSet()
 
+    #: what a pickle leaves out
+    _unpickled: tuple[str, ...] = ("process_group", "_stats", "_agreed")
+
+    def __repr__(self) -> str:
+        known = [name for name in inspect.signature(type(self)).parameters if name in vars(self)]
+        return f"{type(self).__name__}({', '.join(f'{name}={getattr(self, name)!r}' for name in known)})"
+
     def __getstate__(self) -> dict[str, Any]:
-        own = ("process_group", "_stats", "_agreed")
-        return {name: value for name, value in vars(self).items() if name not in own}
+        return {name: value for name, value in vars(self).items() if name not in self._unpickled}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -186,5 +204,7 @@ def all_reduce_hook(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]
     state: None, a process group, or a pici.torch.State. It runs while backward() computes further gradients. Errors are
     raised by backward(), on all ranks."""
     if isinstance(state, State):
+        if state.hook != "all_reduce_hook":
+            raise TypeError(f"all_reduce_hook does not use a {type(state).__name__}: register pici.torch.{state.hook}")
         return state._average(resolved(state.process_group), bucket.buffer())
     return _default._average(resolved(state), bucket.buffer())

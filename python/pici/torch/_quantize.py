@@ -26,6 +26,7 @@ class QuantizeState(ErrorState):
         error_feedback  add what was rounded off to the next gradient; QSGD by bits then rounds to the nearest, else up
                         or down at random, so that it is right on average
         timeout, opts   as of State
+        grad_scaler     as of TopKState
 
     All ranks get the same bits. What any rank's messages round off is kept by that rank, sums that it hands on
     included. The errors are kept, saved, loaded and pickled as those of TopKState:
@@ -33,6 +34,8 @@ class QuantizeState(ErrorState):
         state.state_dict(model)                       a rank's errors by the parameters' names, and the iteration
         state.load_state_dict(state_dict, model)      before the first iteration of the resumed run
     """
+
+    hook = "quantize_hook"
 
     def __init__(
         self,
@@ -43,10 +46,11 @@ class QuantizeState(ErrorState):
         error_feedback: bool = True,
         timeout: Optional[Timeout] = None,
         opts: Optional[dict[str, Any]] = None,
+        grad_scaler: Any = None,
     ) -> None:
         if bits is None and values is None:
             bits = 8
-        super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts)
+        super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts, grad_scaler)
 
     def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
         """What adds to the gradients of a bucket what was rounded off before."""

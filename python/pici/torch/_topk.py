@@ -16,7 +16,7 @@ from .._calls import Timeout
 from .._values import ValuesLike
 from ._errors import ErrorState, Piece, any_of
 from ._group import resolved
-from ._hooks import Prepared
+from ._hooks import Prepared, finite
 from ._stats import Selected
 
 _WARMUP_EPOCHS = 4  # of pici.topk_warmup, whose density falls once an epoch
@@ -34,6 +34,8 @@ class TopKState(ErrorState):
         error_feedback  add what was not sent to the next gradient
         selection       "tensor": the largest elements of each parameter; "bucket": of all parameters in a bucket of DDP
         timeout, opts   as of State
+        grad_scaler     the torch.amp.GradScaler of the training: the errors follow its loss scale, and a step that it
+                        skips leaves them as they were, for a copy of them all; None: rescale() changes their scale
         bits, values    a lossy codec for what is sent: QSGD of 2, 4 or 8 bits, or any other, as of pici.Comm.all_reduce
                         ({"codec": "cast"}); what it rounds off is kept too. None: values are exact
 
@@ -43,12 +45,14 @@ class TopKState(ErrorState):
         state.load_state_dict(state_dict, model)      before the first iteration of the resumed run
 
     They are kept by parameter, so buckets may be rebuilt. A parameter whose gradient on this rank is all zeros sends
-    nothing and keeps its error: if no rank used it, DDP would drop what is sent. With a GradScaler the errors have the
-    scale of the gradients that they come from. A state can be pickled, without the process group; that finds the
-    parameters by their order instead of their names.
+    nothing and keeps its error: if no rank used it, DDP would drop what is sent. A gradient that is not finite is sent
+    as it is; if an average is not finite, the errors of its bucket stay as they were. A state can be pickled, without
+    the process group and the grad_scaler; that finds the parameters by their order instead of their names.
 
     In CUDA tensors torch.topk selects, which of equal magnitudes may keep any; in the host's memory the first are kept.
     """
+
+    hook = "topk_hook"
 
     def __init__(
         self,
@@ -63,8 +67,9 @@ class TopKState(ErrorState):
         opts: Optional[dict[str, Any]] = None,
         bits: Optional[int] = None,
         values: Optional[ValuesLike] = None,
+        grad_scaler: Any = None,
     ) -> None:
-        super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts)
+        super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts, grad_scaler)
         if not 0 < density <= 1:
             raise ValueError(f"density={density}: not above 0 and at most 1")
         for name, value in (("warmup_iters", warmup_iters), ("min_numel", min_numel)):
@@ -76,6 +81,9 @@ class TopKState(ErrorState):
         self.warmup_iters = warmup_iters
         self.min_numel = min_numel
         self.selection = selection
+
+    def _keeps(self, parameter: torch.Tensor) -> bool:
+        return self.error_feedback and (self.values is not None or parameter.numel() >= self.min_numel)
 
     def density_now(self) -> float:
         """The fraction of elements that this iteration sends."""
@@ -94,10 +102,14 @@ class TopKState(ErrorState):
         def select() -> Prepared:
             begin = time.perf_counter()
             large = [(p, g) for p, g in pieces if p.numel() >= self.min_numel and any_of(g)]
+            sound = [(p, g) for p, g in large if finite(g)]  # the others are sent as they are
+            if self.selection == "bucket" and len(sound) < len(large):
+                sound = []
+            left = sum(g.numel() for _, g in large) - sum(g.numel() for _, g in sound)
             if self.selection == "tensor":
-                left = sum(self._select(parameter, piece, density) for parameter, piece in large)
+                left += sum(self._select(parameter, piece, density) for parameter, piece in sound)
             else:
-                left = self._select_among(large, density)
+                left += self._select_among(sound, density)
             left += sum(piece.numel() for _, piece in small)
             selected = Selected(sum(piece.numel() for _, piece in pieces), left, time.perf_counter() - begin)
             if values is not None and self.error_feedback:  # the others are sent whole, but rounded

@@ -139,6 +139,61 @@ def all_reduce_small(rank, size):
     assert made() == []
 
 
+def small_of_gloos_lacks(rank, size):
+    """Dtypes, and averages of integers, that gloo does not have are pici's at every size."""
+    for dtype in (torch.int16, torch.uint16, torch.float8_e4m3fn):
+        x = torch.full((10,), 2).to(dtype)
+        dist.all_reduce(x)
+        same(x.float(), 2.0 * size)
+        dist.broadcast(x, 1)
+        whole = torch.empty(10 * size, dtype=dtype)
+        dist.all_gather_into_tensor(whole, x)
+        same(whole.float(), 2.0 * size)
+    assert made() == 3 * ["all_reduce", "broadcast", "all_gather_single"], "gloo made some"
+    x = torch.tensor([3, 6])
+    dist.all_reduce(x, dist.ReduceOp.AVG)
+    same(x, torch.tensor([3, 6]))
+    part = torch.empty(2, dtype=torch.int32)
+    dist.reduce_scatter_tensor(part, torch.full((2 * size,), 7, dtype=torch.int32), dist.ReduceOp.AVG)
+    same(part, 7)
+    assert made() == ["all_reduce", "reduce_scatter_single"]
+
+
+def small_strided(rank, size):
+    """gloo's calls with tensors that are not in row-major order."""
+
+    def strided(r):
+        x = (torch.arange(600.0) + 1000 * r).view(20, 30)[:, ::3]
+        return x if r % 2 else x.t().contiguous().t()
+
+    every = [strided(r).clone() for r in range(size)]
+    total = sum(every)
+    x = strided(rank)
+    dist.all_reduce(x)
+    same(x, total)
+    x = strided(rank)
+    work = dist.all_reduce(x, async_op=True)
+    work.wait()
+    same(x, total)
+    x = strided(rank)
+    dist.reduce(x, 0)
+    if rank == 0:
+        same(x, total)
+    x = strided(rank)
+    dist.broadcast(x, 1)
+    same(x, every[1])
+    x = strided(rank)
+    dist.scatter(x, [strided(r) for r in range(size)] if rank == 0 else None)
+    same(x, every[rank])
+    x = strided(rank)
+    dist.reduce_scatter(x, [strided(rank) for _ in range(size)])
+    same(x, total)
+    x = torch.ones(1, 5).expand(4, 5) if rank == 1 else torch.zeros(4, 5)
+    dist.broadcast(x, 1)  # nothing is written on the root
+    same(x, 1.0)
+    assert made() == []
+
+
 def all_reduce_product(rank, size):
     x = torch.full((LARGE,), 2.0)
     dist.all_reduce(x, op=dist.ReduceOp.PRODUCT)
@@ -458,7 +513,8 @@ def work_by_itself(rank, size):
 
 OPERATIONS = [
     all_reduce, all_reduce_async, all_reduce_ops, dtypes, all_reduce_small, all_reduce_product, all_reduce_complex,
-    all_reduce_sparse, all_reduce_strided, all_reduce_of_autograd, coalesced, broadcast, all_gather,
+    small_of_gloos_lacks, small_strided, all_reduce_sparse, all_reduce_strided, all_reduce_of_autograd, coalesced,
+    broadcast, all_gather,
     all_gather_of_different_sizes, all_gather_into_tensor, reduce_scatter_tensor, rooted, objects, barrier,
     monitored_barrier, send_recv, receive_from_any, batch_isend_irecv, all_to_all, new_group, split_group,
     functional_collectives, sequence_numbers, work_by_itself,

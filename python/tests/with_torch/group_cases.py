@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import threading
 import time
 from datetime import timedelta
 
@@ -85,11 +86,50 @@ def cuda_flag(rank, size):
     _group.communicator()
 
 
+def dies_first(rank, size):
+    """Rank 1 dies before its first bucket."""
+    begin()
+    ddp = DistributedDataParallel(net())
+    ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    train(ddp, torch.optim.SGD(ddp.parameters(), 0.1), rank, [0])
+
+
+def crossed(rank, size):
+    """Two threads make the communicators of two groups, on each rank in another order."""
+    begin(seconds=20)
+    groups = [dist.new_group([0, 1]) for _ in range(2)]
+    first = threading.Event()
+    failed = []
+
+    def make(i):
+        try:
+            if i != rank:
+                first.wait(0.5)
+            _group.communicator(groups[i])
+        except Exception as e:
+            failed.append(e)
+
+    made = [threading.Thread(target=make, args=(i,)) for i in range(2)]
+    for thread in made:
+        thread.start()
+    for thread in made:
+        thread.join()
+    assert not failed, failed
+
+
 def does_not_come(rank, size):
     """Rank 1 uses no hook, so it never connects."""
     begin(seconds=10)  # gloo, too, has to connect within it
-    if rank == 0:
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        store.wait(["ended"], timedelta(seconds=60))
+        return
+    try:
         _group.communicator()
+    finally:
+        store.set("ended", "")
 
 
 def first_call(rank, size, variables):

@@ -118,6 +118,11 @@ def normal(rank, *shapes, step=0, dtype=torch.float32):
     return [torch.randn(s, generator=own).to(dtype) for s in shapes]
 
 
+def kept_by(state, model):
+    """This rank's errors, by name."""
+    return state.state_dict(model)["errors"][f"rank {dist.get_rank()}"]
+
+
 def same(found, wanted):
     for f, w in zip(found, wanted):
         assert torch.equal(f, w), f"{f} instead of {w}"
@@ -386,7 +391,7 @@ def conserves(rank, size, options):
         for i, (f, x) in enumerate(zip(found, xs)):
             sent[i] += f
             made[i] += x
-    errors = state.state_dict(ddp)["errors"]
+    errors = kept_by(state, ddp)
     assert set(errors) == {"w.0", "w.1", "w.3", "w.4"}, list(errors)
     if "find_unused_parameters" not in options:
         assert len(buckets[0]) == 5 and 1 <= len(buckets[-1]) < 5, "the buckets were not rebuilt"
@@ -413,7 +418,7 @@ def conserves_exactly(rank, size, dtype):
             assert f.dtype == dtype
             sent[i] += f
             made[i] += x
-    for i, error in enumerate(state.state_dict(ddp)["errors"].values()):
+    for i, error in enumerate(kept_by(state, ddp).values()):
         assert error.dtype == dtype and error.count_nonzero() > 0
         left = made[i] - (size if dtype == torch.float16 else 1) * error.double().view(shapes[i])
         dist.all_reduce(left)
@@ -428,7 +433,7 @@ def without_feedback(rank, size):
     first = first[0].clone()
     again, _ = averaged(pici.torch.topk_hook, state, xs, ddp)
     same(again, [first])
-    assert state.state_dict(ddp)["errors"] == {}
+    assert kept_by(state, ddp) == {}
 
 
 def unused(rank, size, everywhere, quantize=False):
@@ -451,7 +456,7 @@ def unused(rank, size, everywhere, quantize=False):
         return ddp.module.w[1].grad
 
     def kept():
-        return state.state_dict(ddp)["errors"]["w.1"]
+        return kept_by(state, ddp)["w.1"]
 
     step(True, 0)
     before = kept()
@@ -504,19 +509,20 @@ def resumes(rank, size, kind, how, options, exact=True):
     train(ddp, optimizer, rank, range(4))
     if how == "dict":
         saved = state.state_dict(ddp)
-        assert sorted(saved) == ["errors", "iter"] and saved["iter"] == 4
-        assert "embedding.weight" in saved["errors"] and ("scale" in saved["errors"]) == (kind != "topk")
+        assert sorted(saved) == ["errors", "iter", "kind", "ranks", "scale", "version"] and saved["iter"] == 4
+        own = saved["errors"][f"rank {rank}"]
+        assert "embedding.weight" in own and ("scale" in own) == (kind != "topk")
         file = io.BytesIO()
         torch.save(saved, file)
         copied = torch.load(io.BytesIO(file.getvalue()))  # of tensors and numbers, so it needs no pickle of ours
     else:
         copied = pickle.dumps(state)
     weights, moments = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
-    errors = {name: e.abs().sum().item() for name, e in state.state_dict(ddp)["errors"].items()}
+    errors = {name: e.abs().sum().item() for name, e in kept_by(state, ddp).items()}
     train(ddp, optimizer, rank, range(4, 8))
     wanted, reference = bits(model), model
     if how == "dict":  # what was saved is a copy
-        assert {name: e.abs().sum().item() for name, e in saved["errors"].items()} == errors
+        assert {name: e.abs().sum().item() for name, e in own.items()} == errors
 
     model, ddp, optimizer, state, hook = make()
     if how == "dict":
@@ -609,7 +615,7 @@ def rounds_and_conserves(rank, size, options):
             exact = [sum(parts) / size for parts in zip(*(normal(r, *shapes, step=step) for r in range(size)))]
             rounded = any(not torch.allclose(f, e, rtol=1e-5, atol=1e-6) for f, e in zip(found, exact))
             assert rounded == (step > 0), (step, state.values)
-        errors = state.state_dict(ddp)["errors"]
+        errors = kept_by(state, ddp)
         assert sorted(errors) == [f"w.{i}" for i in range(5)], list(errors)
         for i in range(5):
             mean = made[i] - errors[f"w.{i}"].double().reshape(shapes[i])
@@ -635,7 +641,7 @@ def quantized_dtypes(rank, size, dtype, close):
             assert f.dtype == dtype
             sent[i] += f
             made[i] += x
-    for i, error in enumerate(state.state_dict(ddp)["errors"].values()):
+    for i, error in enumerate(kept_by(state, ddp).values()):
         assert error.dtype == dtype and error.count_nonzero() > 0
         left = made[i] - (size if dtype == torch.float16 else 1) * error.double().view(shapes[i])
         dist.all_reduce(left)
@@ -661,7 +667,7 @@ def rounds_at_random(rank, size):
     for _ in range(40):
         found, ddp = averaged(pici.torch.quantize_hook, state, xs, ddp)
         results.append(found[0].clone())
-    assert state.state_dict(ddp)["errors"] == {}
+    assert kept_by(state, ddp) == {}
     x, results = xs[0], torch.stack(results)
     assert not torch.equal(results[0], results[1])
     step = x.abs().max() / 7  # the largest step between two values; each contribution, and the average, are rounded

@@ -3,6 +3,7 @@
 
 They are forked from this process, which has imported torch but started none of its threads; so a test takes tenths of a
 second rather than the seconds of an import on each rank."""
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -16,6 +17,9 @@ from typing import NamedTuple
 import torch
 
 import pici.torch  # noqa: F401: before the fork
+
+with contextlib.suppress(Exception):  # an old torch has none; DistributedDataParallel imports it in each process
+    import torch._dynamo  # noqa: F401
 
 _fork = multiprocessing.get_context("fork")
 

@@ -54,6 +54,11 @@ class Operations(unittest.TestCase):
         ranks.run(2, cases.operations, "cpu:pici", names, environment=environment)
         self.assertEqual(ranks.run(1, level, environment=environment), ["DETAIL"])
 
+    def test_compile(self):
+        """Dynamo does not trace into the backend, nor imports it."""
+        for least in ("0", "65536"):
+            ranks.run(2, compiled, environment={"PICI_TORCH_MIN_BYTES": least}, timeout=120)
+
     def test_all_sizes_are_ours(self):
         environment = {"PICI_TORCH_MIN_BYTES": "0"}
         self.assertEqual(ranks.run(2, tiny, environment=environment), 2 * [5 * ["all_reduce"]])
@@ -88,6 +93,23 @@ def alone(rank, size):
     whole = torch.empty(cases.LARGE)
     dist.all_gather_into_tensor(whole, x)
     cases.same(whole, x)
+
+
+def compiled(rank, size):
+    """The first call of all in a compiled function, then a compiled DDP."""
+    cases.begin()
+
+    def doubled(x):
+        y = x * 2
+        work = dist.all_reduce(y, async_op=True)
+        work.wait()
+        return y + 1
+
+    doubled = torch.compile(doubled, backend="eager")
+    for _ in range(2):
+        cases.same(doubled(torch.ones(100)), 2 * size + 1)
+    net = torch.compile(torch.nn.parallel.DistributedDataParallel(cases.model()), backend="eager")
+    cases.train(net, rank, 2)
 
 
 def tiny(rank, size):

@@ -176,6 +176,7 @@ class Arguments(unittest.TestCase):
             (lambda: pici.torch.State(timeout=0), "timeout"),
             (lambda: pici.torch.State(timeout=timedelta(seconds=-1)), "timeout"),
             (lambda: pici.torch.State(opts={"op": "max"}), "opts: op"),
+            (lambda: pici.torch.State(opts={"algorithm": "bell"}), "algorithm='bell'"),
             (lambda: pici.torch.TopKState(density=0), "density=0"),
             (lambda: pici.torch.TopKState(density=1.5), "density=1.5"),
             (lambda: pici.torch.TopKState(density=float("nan")), "density=nan"),
@@ -194,23 +195,36 @@ class Arguments(unittest.TestCase):
             with self.subTest(words):
                 with self.assertRaisesRegex(ValueError, words):
                     make()
+        for make, words in (
+            (lambda: pici.torch.State(opts={"algoritm": "ring"}), "'algoritm'"),
+            (lambda: pici.torch.State("gloo"), "process_group='gloo'"),
+            (lambda: pici.torch.TopKState(grad_scaler=2.0), "grad_scaler=2.0"),
+        ):
+            with self.subTest(words):
+                with self.assertRaisesRegex(TypeError, words):
+                    make()
+
+    def test_repr(self):
+        self.assertRegex(repr(pici.torch.TopKState(density=0.5)), r"^TopKState\(process_group=None, density=0.5, .*\)$")
+        self.assertRegex(repr(pici.torch.QuantizeState(bits=4)), r"values=Values\(codec='qsgd', .*bits=4")
 
     def test_hook_without_its_state(self):
         with self.assertRaisesRegex(TypeError, "needs a pici.torch.TopKState"):
             pici.torch.topk_hook(None, None)
         with self.assertRaisesRegex(TypeError, "needs a pici.torch.QuantizeState, not TopKState"):
             pici.torch.quantize_hook(pici.torch.TopKState(), None)
+        with self.assertRaisesRegex(TypeError, "does not use a TopKState: register pici.torch.topk_hook"):
+            pici.torch.all_reduce_hook(pici.torch.TopKState(), None)
         self.assertIn("5 is no process group", ranks.run(1, no_group)[0])
 
     def test_pickle_leaves_the_group_out(self):
-        state = pici.torch.TopKState(process_group="a group", density=0.5)
+        state = pici.torch.TopKState(density=0.5)
         again = pickle.loads(pickle.dumps(state))
         self.assertIsNone(again.process_group)
         self.assertEqual((again.density, again.iter, again.density_now()), (0.5, 0, 1.0))
-        self.assertEqual(again.state_dict(torch.nn.Linear(2, 2)), {"iter": 0, "errors": {}})
-        again = pickle.loads(pickle.dumps(pici.torch.QuantizeState("a group", bits=2)))
+        again = pickle.loads(pickle.dumps(pici.torch.QuantizeState(bits=2)))
         self.assertEqual((again.process_group, again.values), (None, pici.Values("qsgd", bits=2, rounding="nearest")))
-        again = pickle.loads(pickle.dumps(pici.torch.State("a group", min_bytes=7, timeout=5)))
+        again = pickle.loads(pickle.dumps(pici.torch.State(min_bytes=7, timeout=5)))
         self.assertEqual((again.process_group, again.min_bytes, again.timeout), (None, 7, 5))
 
 
@@ -261,6 +275,12 @@ class Failures(unittest.TestCase):
             self.assertRegex(end.error, "ValueError.*rank 0 has min_bytes=0 .*rank 1 has min_bytes=5000 ")
             self.assertLess(end.seconds, SOON / 2)
 
+    def test_rank_that_dies_before_the_first_bucket(self):
+        ends = ranks.ended(3, group_cases.dies_first, timeout=SOON)
+        for rank in (0, 2):
+            self.assertRegex(ends[rank].error, "PeerError.*(a rank ended|rank 1)")
+            self.assertLess(ends[rank].seconds, SOON / 2)
+
     def test_rank_that_does_not_come(self):
         end, _ = ranks.ended(2, group_cases.does_not_come)
         self.assertRegex(end.error, "TimedOutError.*waiting for rank 1")
@@ -287,6 +307,9 @@ class Failures(unittest.TestCase):
 class Communicator(unittest.TestCase):
     def test_order_and_errors(self):
         ranks.run(3, group_cases.order_and_errors)
+
+    def test_threads_in_another_order(self):
+        ranks.run(2, group_cases.crossed)
 
     def test_abort(self):
         words = ranks.run(3, group_cases.aborts)

@@ -1,0 +1,255 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What test_errors.py runs on each rank: gradients that are not finite, loss scales, checkpoints of what is kept."""
+import io
+import tempfile
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import pici.torch
+from hooks_cases import Weighted, averaged, begin, kept_by, normal, raises, same, small_buckets
+
+SHAPES = [(60, 70), (300,), (40,), (2000,)]
+
+
+def states(**options):
+    """States that keep errors, and their hooks."""
+    for own in ({}, {"selection": "bucket"}, {"bits": 4}):
+        state = pici.torch.TopKState(density=0.05, start_iter=0, min_numel=50, **own, **options)
+        yield state, pici.torch.topk_hook
+    yield pici.torch.QuantizeState(bits=4, start_iter=0, **options), pici.torch.quantize_hook
+
+
+def all_finite(xs):
+    return all(torch.isfinite(x).all() for x in xs)
+
+
+def poisoned(rank, size, value, where):
+    """One step with an element that is not finite, on one rank: all ranks see it, and the next step is as if it had
+    not been."""
+    begin()
+    small_buckets()
+    for state, hook in states():
+        ddp = None
+        for step in range(3):
+            _, ddp = averaged(hook, state, normal(rank, *SHAPES, step=step), ddp, bucket_cap_mb=0.01)
+        before = kept_by(state, ddp)
+        xs = normal(rank, *SHAPES, step=3)
+        if rank == 1:
+            xs[0].view(-1)[where] = value
+        found, _ = averaged(hook, state, xs, ddp)
+        assert not torch.isfinite(found[0]).all(), state
+        after = kept_by(state, ddp)
+        same([after["w.0"]], [before["w.0"]])
+        assert all_finite(after.values()), state
+        found, _ = averaged(hook, state, normal(rank, *SHAPES, step=4), ddp)
+        assert all_finite(found), state
+
+
+def goes_out_whole(rank, size):
+    """A gradient that is not finite is not selected from."""
+    begin()
+    for selection in ("tensor", "bucket"):
+        state = pici.torch.TopKState(density=0.01, start_iter=0, selection=selection)
+        xs = normal(0, (5000,))
+        xs[0][7] = float("inf")
+        found, _ = averaged(pici.torch.topk_hook, state, xs)
+        same(found, xs)
+
+
+class Scaler:
+    """A loss scale, as torch.amp.GradScaler has it."""
+
+    def __init__(self, scale):
+        self.scale = scale
+
+    def get_scale(self):
+        return self.scale
+
+
+def skipped_everywhere(rank, size):
+    """With a GradScaler, a bucket that is not finite undoes those before and after it."""
+    begin()
+    small_buckets()
+    for state, hook in states(grad_scaler=Scaler(1.0)):
+        ddp = None
+        for step in range(3):
+            _, ddp = averaged(hook, state, normal(rank, *SHAPES, step=step), ddp, bucket_cap_mb=0.001)
+        before = kept_by(state, ddp)
+        for bad in (0, 3):  # of the last bucket, and of the first
+            xs = normal(rank, *SHAPES, step=3)
+            if rank == 1:
+                xs[bad].view(-1)[5] = float("nan")
+            found, _ = averaged(hook, state, xs, ddp)
+            after = kept_by(state, ddp)
+            assert sorted(after) == sorted(before)
+            same(after.values(), before.values())
+
+
+def follows_scale(rank, size):
+    """What is kept has the scale of the gradients that it is added to: training with a loss scale that changes is
+    training without one, since the scales are powers of two."""
+    begin()
+    for which, (state, hook) in enumerate(states(grad_scaler=Scaler(65536.0))):
+        plain, _ = list(states())[which]
+        scaled = other = None
+        for step, scale in enumerate([65536.0, 65536.0, 2.0**20, 0.25, 0.25, 8.0]):
+            state.grad_scaler.scale = scale
+            xs = normal(rank, *SHAPES, step=step)
+            found, scaled = averaged(hook, state, [scale * x for x in xs], scaled)
+            wanted, other = averaged(hook, plain, xs, other)
+            same([f / scale for f in found], wanted)
+    for state, hook in states():
+        _, ddp = averaged(hook, state, normal(rank, *SHAPES))
+        before = kept_by(state, ddp)
+        state.rescale(0.5)
+        same(kept_by(state, ddp).values(), [e / 2 for e in before.values()])
+        raises(ValueError, "factor=0", state.rescale, 0)
+
+
+def with_grad_scaler(rank, size):
+    """torch's GradScaler from a scale that overflows: a few steps are skipped, and no more than with the lossless
+    hook."""
+    begin()
+    made = []
+    for state, hook in [(None, pici.torch.all_reduce_hook), *states()]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 8))
+        ddp = DistributedDataParallel(model)
+        ddp.register_comm_hook(state, hook)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**125, growth_interval=1000)
+        if state is not None:
+            state.grad_scaler = scaler
+        optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+        own, steps = torch.Generator().manual_seed(rank), 0
+        for _ in range(20):
+            optimizer.zero_grad()
+            loss = ddp(10 * torch.randn(16, 64, generator=own)).square().mean()
+            scaler.scale(loss).backward()
+            before = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            steps += scaler.get_scale() >= before
+        made.append(steps)
+    assert 0 < made[0] < 20, made
+    assert all(made[0] - 2 <= steps for steps in made), made
+
+
+def complex_pieces(rank, size):
+    """Of complex parameters the parts are selected: 1% of twice as many elements. Few bits take them, too."""
+    begin()
+    shapes = [(40, 50), (30, 30)]
+    ddp = DistributedDataParallel(Weighted(*shapes, dtype=torch.complex64))
+    state = pici.torch.TopKState(density=0.01, start_iter=0, min_numel=0)
+    ddp.register_comm_hook(state, pici.torch.topk_hook)
+    xs = [torch.complex(*normal(0, s, s)) for s in shapes]
+    for step in range(2):
+        ddp.zero_grad()
+        ddp(*xs).real.backward()
+        for w, s in zip(ddp.module.w, shapes):
+            assert int(torch.view_as_real(w.grad).count_nonzero()) == 2 * s[0] * s[1] // 100, step
+    assert [e.numel() for e in kept_by(state, ddp).values()] == [4000, 1800]
+    for asked in ({"bits": 4}, {"bits": 8}):
+        ddp = DistributedDataParallel(Weighted(*shapes, dtype=torch.complex64))
+        ddp.register_comm_hook(pici.torch.QuantizeState(start_iter=0, **asked), pici.torch.quantize_hook)
+        ddp(*xs).real.backward()
+        for w, x in zip(ddp.module.w, xs):
+            assert (w.grad - x.conj()).abs().mean() < 0.5
+
+
+def used_by_two(rank, size):
+    begin()
+    state = pici.torch.TopKState(density=0.1, start_iter=0, min_numel=0)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        _, first = averaged(pici.torch.topk_hook, state, normal(rank, *SHAPES))
+        averaged(pici.torch.topk_hook, state, normal(rank, *SHAPES, step=1), first)
+        assert not [w for w in told if "two models" in str(w.message)]
+        _, second = averaged(pici.torch.topk_hook, state, normal(rank, *SHAPES))
+        assert [w for w in told if "two models" in str(w.message)]
+
+
+# ---- checkpoints
+
+
+def run_of(state, hook, rank, steps, ddp=None):
+    for step in steps:
+        found, ddp = averaged(hook, state, normal(rank, *SHAPES, step=step), ddp, find_unused_parameters=True)
+    return found, ddp
+
+
+def by_dcp(rank, size):
+    """torch.distributed.checkpoint gives each rank its own errors back, of a state and of its dict."""
+    import torch.distributed.checkpoint as dcp
+
+    begin()
+    folders = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(folders, 0)
+    for i, (state, hook) in enumerate(states()):
+        _, ddp = run_of(state, hook, rank, range(3))
+        state.bind(ddp)
+        dcp.save({"hook": state}, checkpoint_id=f"{folders[0]}/{i}")
+        wanted, _ = run_of(state, hook, rank, [3], ddp)
+
+        again = list(states())[i][0]
+        other = DistributedDataParallel(Weighted(*SHAPES), find_unused_parameters=True)
+        other.register_comm_hook(again, hook)
+        again.bind(other)
+        dcp.load({"hook": again}, checkpoint_id=f"{folders[0]}/{i}")
+        assert again.iter == 3
+        found, _ = run_of(again, hook, rank, [3], other)
+        same(found, wanted)
+
+
+def by_rank_0(rank, size):
+    """As accelerate does: all ranks call state_dict(), rank 0 saves what it got, and all load that."""
+    begin()
+    for i, (state, hook) in enumerate(states()):
+        _, ddp = run_of(state, hook, rank, range(3))
+        state.bind(ddp, gather=True)
+        saved, file = state.state_dict(), io.BytesIO()
+        torch.save(saved, file)
+        files = [file.getvalue()]
+        dist.broadcast_object_list(files, 0)
+        wanted, _ = run_of(state, hook, rank, [3], ddp)
+        again = list(states())[i][0]
+        other = DistributedDataParallel(Weighted(*SHAPES), find_unused_parameters=True)
+        other.register_comm_hook(again, hook)
+        again.bind(other)
+        again.load_state_dict(torch.load(io.BytesIO(files[0]), weights_only=True))
+        found, _ = run_of(again, hook, rank, [3], other)
+        same(found, wanted)
+
+
+def refuses(rank, size):
+    """A state of another kind, version or rank; another number of ranks is a warning."""
+    begin()
+    state = pici.torch.TopKState(density=0.1, start_iter=0, min_numel=0)
+    _, ddp = run_of(state, pici.torch.topk_hook, rank, range(2))
+    saved = state.state_dict(ddp)
+    other = pici.torch.TopKState()
+    raises(TypeError, "bind(model)", other.load_state_dict, saved)
+    raises(TypeError, "bind(model)", other.state_dict)
+    raises(ValueError, "of a TopKState, and this is a Quan", pici.torch.QuantizeState().load_state_dict, saved, ddp)
+    raises(ValueError, "has version 99", other.load_state_dict, dict(saved, version=99), ddp)
+    theirs = dict(saved, errors={f"rank {1 - rank}": saved["errors"][f"rank {rank}"]})
+    raises(ValueError, f"errors of rank {1 - rank}, and this is rank {rank}", other.load_state_dict, theirs, ddp)
+    assert other.iter == 0
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        other.load_state_dict(dict(saved, ranks=3), ddp)
+        assert "of 3 ranks" in str(told[0].message)
+    assert other.iter == 2 and not any(e.any() for e in kept_by(other, ddp).values())
+    own = kept_by(state, ddp)
+    other.load_state_dict({"iter": 7, "errors": own}, ddp)  # of version 0.2
+    assert other.iter == 7
+    same(kept_by(other, ddp).values(), own.values())
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        own["w.0"][3] = float("nan")  # kept by version 0.2
+        other.load_state_dict({"iter": 7, "errors": own}, ddp)
+        assert "'w.0' is not finite" in str(told[0].message)
+    assert all_finite(kept_by(other, ddp).values())

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""pici.torch: what hooks keep of gradients, where gradients are not finite, loss scales change, or a program is resumed
+from a checkpoint."""
+import unittest
+
+import torch
+
+import errors_cases as cases
+import ranks
+
+HAS_AMP = hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler")
+
+
+class NotFinite(unittest.TestCase):
+    def test_errors_stay(self):
+        for value in (float("inf"), float("-inf"), float("nan")):
+            with self.subTest(value):
+                ranks.run(2, cases.poisoned, value, 5)
+        ranks.run(3, cases.poisoned, float("nan"), slice(None))
+
+    def test_gradient_goes_out_whole(self):
+        ranks.run(2, cases.goes_out_whole)
+
+    def test_skipped_steps(self):
+        ranks.run(2, cases.skipped_everywhere)
+
+    @unittest.skipUnless(HAS_AMP, f"a GradScaler of CPU tensors: torch {torch.__version__} has none")
+    def test_grad_scaler(self):
+        ranks.run(2, cases.with_grad_scaler)
+
+    def test_scale_changes(self):
+        ranks.run(2, cases.follows_scale)
+
+
+class Parameters(unittest.TestCase):
+    def test_complex(self):
+        ranks.run(2, cases.complex_pieces)
+
+    def test_two_models(self):
+        ranks.run(2, cases.used_by_two)
+
+
+def has_dcp():
+    try:
+        import torch.distributed.checkpoint as dcp
+    except Exception:  # torch 1.13 with Python 3.11
+        return False
+    return hasattr(dcp, "save")
+
+
+class Checkpoints(unittest.TestCase):
+    @unittest.skipUnless(has_dcp(), f"torch.distributed.checkpoint.save: torch {torch.__version__} has none")
+    def test_dcp(self):
+        ranks.run(2, cases.by_dcp)
+
+    def test_saved_by_rank_0(self):
+        ranks.run(2, cases.by_rank_0)
+
+    def test_refused(self):
+        ranks.run(2, cases.refuses)
+
+
+if __name__ == "__main__":
+    unittest.main()
