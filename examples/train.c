@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Data-parallel training, done four times: with dense collectives, with sparse ones in the format that the library or
- * the environment chooses, and with those of the formats pici and hybrid. Prints the loss curves, which agree bit for
+ * the environment chooses, and with those of the formats bitmap and hybrid. Prints the loss curves, which agree bit for
  * bit, and the cost of each. With --values it compares what differs instead: the whole gradient, its largest elements,
  * and lossy codecs; prints what each run costs and how well it learns, and draws the curves.
  *     train --help
@@ -39,7 +39,7 @@ struct row {
     uint64_t sent;                /* bytes sent so far by all ranks */
 };
 
-enum { DENSE, SPARSE, PICI, HYBRID }; /* numbers of runs, unless these are lossy */
+enum { DENSE, SPARSE, BITMAP, HYBRID }; /* numbers of runs, unless these are lossy */
 
 /* A training run. */
 struct run {
@@ -426,21 +426,21 @@ static bool same_run(const struct job *j, const struct run *a, const struct run 
 static bool print_table(const struct job *j, const struct run *run)
 {
     const struct run *const dense = &run[DENSE], *const sparse = &run[SPARSE];
-    const struct run *const pici = &run[PICI], *const hybrid = &run[HYBRID];
-    const bool same = same_run(j, dense, sparse) && same_run(j, dense, pici) && same_run(j, dense, hybrid);
+    const struct run *const bitmap = &run[BITMAP], *const hybrid = &run[HYBRID];
+    const bool same = same_run(j, dense, sparse) && same_run(j, dense, bitmap) && same_run(j, dense, hybrid);
 
     printf("         loss of the batch     right of  not zero, %%       MiB sent so far\n"
-           "  step     dense      sparse   held-out  rank 0   sum     dense    pici  hybrid\n");
+           "  step     dense      sparse   held-out  rank 0   sum     dense  bitmap  hybrid\n");
     for (int i = 0; i + 1 < dense->rows; i++) {
         const struct row *const d = &dense->row[i], *const s = &sparse->row[i];
         const double a = dense->loss[d->step], b = sparse->loss[s->step];
         printf("  %4d  %.7f %c %.7f  %6.2f%%  %5.2f %6.2f  %8.2f %7.2f %7.2f\n", d->step + 1, a,
                same_bits(a, b) ? '=' : '#', b, 100 * d->held_right, 100 * (double)s->own / (double)j->model.weights,
-               100 * (double)s->sum / (double)j->model.weights, mib(d->sent), mib(pici->row[i].sent),
+               100 * (double)s->sum / (double)j->model.weights, mib(d->sent), mib(bitmap->row[i].sent),
                mib(hybrid->row[i].sent));
     }
     printf("\n           held-out         MiB   %% of          blocks sent           seconds\n"
-           "           loss  right     sent  dense  dense  pici   coo hybrid    coll.   all\n");
+           "           loss  right     sent  dense  dense bitmap  coo hybrid    coll.   all\n");
     const uint64_t whole = dense->row[dense->rows - 1].sent;
     for (int k = 0; k < j->o.runs; k++) {
         const struct run *const x = &run[k];

@@ -108,7 +108,7 @@ static bool choose_runs(struct options *o, const char *list)
     add_run(o, "dense", topk && !o->lossy, PICI_AUTO)->dense = true;
     if (!list) {
         add_run(o, "sparse", topk, PICI_AUTO);
-        add_run(o, "pici", topk, PICI_BITMAP);
+        add_run(o, "bitmap", topk, PICI_BITMAP);
         add_run(o, "hybrid", topk, PICI_HYBRID);
         return true;
     }

@@ -36,17 +36,17 @@ share=$(awk '$1 == "sparse" && NF > 5 { sub(/%/, "", $5); print int($5) }' "$out
 is "a wide model sends $share% of the dense bytes" [ "${share:-100}" -le 25 ]
 
 # The formats have rows and columns of their own: blocks of the format or dense ones, and the bytes of the column.
-is "rows of pici and hybrid, and no other blocks: $(cat "$out")" awk '
-    $1 == "pici" && NF > 9 { pici = $4; other = $8 + $9; of_pici = $7 } $1 ~ /^[0-9]+$/ { p = $(NF - 1); h = $NF }
+is "rows of bitmap and hybrid, and no other blocks: $(cat "$out")" awk '
+    $1 == "bitmap" && NF > 9 { bitmap = $4; other = $8 + $9; of_bitmap = $7 } $1 ~ /^[0-9]+$/ { p = $(NF - 1); h = $NF }
     $1 == "hybrid" && NF > 9 { hybrid = $4; other += $7 + $8; of_hybrid = $9 }
-    END { exit !(of_pici > 0 && of_hybrid > 0 && other == 0 && hybrid < pici && p > 0 && p <= pici && h > 0 &&
+    END { exit !(of_bitmap > 0 && of_hybrid > 0 && other == 0 && hybrid < bitmap && p > 0 && p <= bitmap && h > 0 &&
         h <= hybrid) }' "$out"
 is "train prints lines of more than 80 columns" awk 'length($0) > 80 { exit 1 }' "$out"
 
 # All but the seconds is the same in every run.
 for run in first second; do
     train -t 4
-    sed '/^  \(dense\|sparse\|pici\|hybrid\) /s/ *[0-9.]* *[0-9.]*$//' "$out" >"$tmp/$run"
+    sed '/^  \(dense\|sparse\|bitmap\|hybrid\) /s/ *[0-9.]* *[0-9.]*$//' "$out" >"$tmp/$run"
 done
 is "two runs print different things" cmp "$tmp/first" "$tmp/second"
 
@@ -119,15 +119,15 @@ PICI_ALGORITHM=tree run 1 "an environment variable that makes no sense" "$build/
 says "an environment variable that makes no sense" 'PICI_ALGORITHM' "$err"
 run 1 "a full disk" sh -c "exec '$build/train' -s 1 >/dev/full"
 
-# The demonstration shows hybrid beside pici, and which of the formats AUTO takes.
+# The demonstration shows hybrid beside bitmap, and which of the formats AUTO takes.
 if [ -n "${SANITIZE:-}" ]; then
     echo "skip make demo, with sanitizers"
 else
     run 0 "demo" "$build/demo" "$build/picitool" "$tmp/demo"
     size='[0-9.]+ KiB( +[0-9.]+ \( *[0-9.]+\)){3}'
     says "demo: hybrid" "^   hybrid +$size"
-    says "demo: pici" "^   pici +$size"
-    says "demo: what AUTO takes" "^   (hybrid|pici|coo) +$size +AUTO$"
+    says "demo: bitmap" "^   bitmap +$size"
+    says "demo: what AUTO takes" "^   (hybrid|bitmap|coo) +$size +AUTO$"
     is "demo prints lines of more than 80 columns" awk '/^3\. / { on = 1 } on && length($0) > 80 { exit 1 }' "$out"
 fi
 

@@ -353,7 +353,7 @@ static void print_table(const struct report *report)
         columns_fit(&columns, report, rest - SIZE);
     }
     columns_head(&columns);
-    printf("  %7s%s  %8s  %8s  %8s", "DENSITY", extent.has_dense ? "     DENSE" : "", "PICI", "COO", "HYBRID");
+    printf("  %7s%s  %8s  %8s  %8s", "DENSITY", extent.has_dense ? "     DENSE" : "", "BITMAP", "COO", "HYBRID");
     const char *const where = extent.has_spark ? "  WHERE" : "";
     printf("%s  %-6s  %6s%s", extent.has_stored ? "    STORED" : "", "BEST", "RATIO", where);
     columns_end();
