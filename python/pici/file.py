@@ -194,6 +194,11 @@ class Tensor:
     ) -> _arrays.Storage:
         d = self._d
         at = 0
+        if not self.size and d.name == "u8" and "folder.same" in self.attrs:
+            raise ArgumentError(
+                f"{self.name!r} of {self._file.path} refers to another tensor of the folder that the file is in: "
+                "pici.load(folder) reads it"
+            )
         if self._view is not None:
             if not _strided.is_run(self._view):
                 run = _strided.run(self._view, d, first, count, self._needed(), self._file.max_bytes)
@@ -480,6 +485,34 @@ def loaded(tensors: Iterable[Tensor], to: str, most: Optional[int]) -> dict[str,
             shared[t._key] = t._whole()
         found[t.name] = t._of(shared[t._key], to)
     return found
+
+
+def found_as(t: Tensor, target: Tensor, d: DType, shape: tuple[int, ...]) -> Tensor:
+    """A tensor named and spelled as t, of the elements of another file's tensor."""
+    count = math.prod(shape)
+    if target._storage != (count, d.code) or target._view is not None:
+        raise CorruptError(
+            f"{t.name!r} refers to {target.name!r} of {target._file.path}, which has another type, or another number "
+            "of elements"
+        )
+    attrs = t.attrs
+    return Tensor(
+        target._file,
+        _Found(
+            number=target._index,
+            name=t.name,
+            dtype=d.code,
+            shape=shape,
+            elements=count,
+            chunk_elements=target.chunk_elements,
+            stored_bytes=t.stored_bytes,
+            stored_count=count,
+            stored_dtype=d.code,
+            spelled=attrs.get(_KEY_DTYPE, b""),
+            order=attrs.get("source.order", b""),
+            view=None,
+        ),
+    )
 
 
 # ---- Writing

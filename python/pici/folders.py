@@ -34,8 +34,11 @@ import numpy as np
 from . import _arrays, _codec
 from ._arrays import Limit
 from ._dtypes import BY_NAME, DType
+from ._kwargs import Pack
 from ._outfolder import INDEX, LIST, OutFolder, ends
 from ._ranges import u31
+from ._references import KEY as REFERENCE_KEY
+from ._references import Reference, follow, reference_of, twins
 from ._streams import Path
 from .deltas import SAFETENSORS, WORD_TYPES, Held, Out, Row, arrays_of, diff_opts, got
 from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
@@ -308,9 +311,12 @@ class _Made:
         if end != b"end %016x\n" % (_sum_of_bytes(body) if body else 0):
             raise CorruptError(f"{path / LIST} is incomplete or damaged")
         first, *lines = body.removesuffix(b"\n").split(b"\n")
-        if first.removeprefix(b"pici-folder ") not in (b"1 compressed", b"1 delta", b"2 compressed", b"2 delta"):
+        versions = (b"1 compressed", b"1 delta", b"2 compressed", b"2 delta", b"3 compressed")
+        if first.removeprefix(b"pici-folder ") not in versions:
             raise CorruptError(f"{path / LIST} is no list of this version")
         found = first.decode().split()[2]
+        #: whether tensors of shards may be references
+        self.references = first == b"pici-folder 3 compressed"
         if found != kind:
             raise ValueError(f"{path} is {found}, not {kind}")
         self.files: dict[str, _Stored] = {}
@@ -330,7 +336,7 @@ class _Made:
         for name, f in self.files.items():
             if f.kind == "shard" and f"{name}.pici" in self.files:
                 raise CorruptError(f"{path / LIST}: another file has the name of the .pici file of {name}")
-        if _list_text(kind, self.files) != text:  # numbers in another form
+        if _list_text(kind, self.files, self.references) != text:  # numbers in another form
             raise CorruptError(f"{path / LIST}: a malformed line")
         for more in files.keys() - stored:
             raise CorruptError(f"{path / more} is not in {LIST}: move it elsewhere")
@@ -348,6 +354,16 @@ class _Made:
             raise CorruptError(f"{self.path / LIST}: a malformed line: {line!r}") from None
         return word[-1], _Stored(kind, original, stored)
 
+    def refers(self, t: Tensor, shard: str) -> Optional[Reference]:
+        """What a tensor of a shard refers to, with the shard of that; None if it is no reference."""
+        to = reference_of(t) if self.references else None
+        if to is None:
+            return None
+        target = to.shard or shard
+        if target not in self.files or self.files[target].kind != "shard":
+            raise CorruptError(f"{t.name!r} of {shard} refers to {to.name!r} of {target}, which is no shard")
+        return to._replace(shard=target)
+
     def shard(self, name: str, threads: int = 1) -> File:
         return File(self.path / f"{name}.pici", threads=threads, max_bytes=None)
 
@@ -361,8 +377,35 @@ class _Made:
                 with self.shard(name) as f:
                     for t in f.values():
                         _once(self.path, where, t.name, name)
+                        to = self.refers(t, name)
+                        if to is not None:
+                            with self.shard(to.shard) as other:
+                                t = follow(t, to, other)
                         found[t.name] = t
         return found, where
+
+
+class _Targets:
+    """The files that references lead to, of which the last one stays open."""
+
+    def __init__(self, made: _Made, threads: int) -> None:
+        self._made, self._threads = made, threads
+        self._shard = ""
+        self._file: Optional[File] = None
+
+    def follow(self, t: Tensor, to: Reference) -> Tensor:
+        if self._file is None or self._shard != to.shard:
+            self.__exit__()
+            self._shard, self._file = to.shard, self._made.shard(to.shard, self._threads)
+        return follow(t, to, self._file)
+
+    def __enter__(self) -> _Targets:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
 
 def _once(folder: _P, where: dict[str, str], name: str, shard: str) -> None:
@@ -375,8 +418,9 @@ def _once(folder: _P, where: dict[str, str], name: str, shard: str) -> None:
 # ---- Making folders
 
 
-def _list_text(kind: str, files: dict[str, _Stored]) -> bytes:
-    lines = [f"pici-folder {2 if any('/' in name for name in files) else 1} {kind}"]
+def _list_text(kind: str, files: dict[str, _Stored], references: bool = False) -> bytes:
+    version = 2 if any("/" in name for name in files) else 1
+    lines = [f"pici-folder {3 if references else version} {kind}"]
     for name, f in files.items():
         sums = [f.original] + [f.stored] * (f.kind == "shard")
         lines.append(" ".join([f.kind, *(f"{s.bytes} {s.hash:016x}" for s in sums), name]))
@@ -384,9 +428,9 @@ def _list_text(kind: str, files: dict[str, _Stored]) -> bytes:
     return body + b"end %016x\n" % _sum_of_bytes(body)
 
 
-def _write_list(folder: _P, kind: str, files: dict[str, _Stored]) -> None:
+def _write_list(folder: _P, kind: str, files: dict[str, _Stored], references: bool = False) -> None:
     with Out(folder / LIST, False) as out:
-        _put(out, _list_text(kind, files))
+        _put(out, _list_text(kind, files, references))
         out.commit()
 
 
@@ -430,12 +474,28 @@ def _each(names: Iterable[str], one: Callable[[str, int], Any], shards: int, thr
             raise
 
 
+def _raw(path: _P) -> _Tensor:
+    """A file as a tensor of bytes."""
+    whole = np.asarray(_Mapped(path))
+    return _Tensor("data", "u8", _U8, whole.shape, whole)
+
+
 def compress_folder(
-    folder: Path, out: Path, *, format: str = "auto", threads: int = 1, zstd: int = 0, overwrite: bool = False
+    folder: Path,
+    out: Path,
+    *,
+    format: str = "auto",
+    threads: int = 1,
+    zstd: int = 0,
+    pack: Pack = "none",
+    overwrite: bool = False,
 ) -> None:
-    """Compress a checkpoint. format, zstd: as for create()."""
+    """Compress a checkpoint. A tensor that it has several times is stored once. format, zstd, pack: as for create()."""
     c = _Checkpoint(_P(os.fsdecode(folder)))
     c.refuse_names()
+    tensors = {name: c.shards[name].tensors for name in c.names} | {name: [_raw(c.path / name)] for name in c.raw}
+    keyed = (((name, t.name), t) for name in c.files if name in tensors for t in tensors[name])
+    first = dict(twins(keyed, lambda data: _sum_of_mapped(data).hash))
     with OutFolder(out, c.path, overwrite, c.files) as to:
 
         def one(name: str, each: int) -> _Stored:
@@ -444,17 +504,20 @@ def compress_folder(
                 return _Stored("file", found, found)
             path = to.temp / f"{name}.pici"
             if name in c.shards:
-                whole, tensors = c.shards[name].whole, c.shards[name].tensors
+                whole = c.shards[name].whole
                 attrs = {"source.type": b"safetensors", "source.head": c.shards[name].head}
             else:
-                whole = np.asarray(_Mapped(c.path / name))
-                tensors, attrs = [_Tensor("data", "u8", _U8, whole.shape, whole)], {
-                    "source.type": b"raw",
-                    "source.unnamed": b"tail",
-                }
-            with create(path, format=format, threads=each, zstd=zstd, attrs=attrs) as w:
-                for t in tensors:
-                    w.begin(t.name, t.shape, t.dtype.name, attrs={"source.dtype": t.word.encode()})
+                whole = tensors[name][0].data
+                attrs = {"source.type": b"raw", "source.unnamed": b"tail"}
+            with create(path, format=format, threads=each, zstd=zstd, pack=pack, attrs=attrs) as w:
+                for t in tensors[name]:
+                    word = {"source.dtype": t.word.encode()}
+                    if (name, t.name) in first:
+                        shard, target = first[name, t.name]
+                        refers = Reference(t.dtype, t.shape, "" if shard == name else shard, target)
+                        w.begin(t.name, (0,), "u8", attrs={**word, REFERENCE_KEY: refers.value()})
+                        continue
+                    w.begin(t.name, t.shape, t.dtype.name, attrs=word)
                     for at in range(0, t.data.size, _PIECE):
                         piece = t.data[at : at + _PIECE]
                         w._append(piece if sys.byteorder == "little" else _swapped(piece, t.dtype), t.dtype)
@@ -462,7 +525,7 @@ def compress_folder(
             return _Stored("shard", _sum_of_mapped(whole), _sum(path))
 
         made = _each(c.files, one, len(c.names) + len(c.raw), threads)
-        _write_list(to.temp, "compressed", dict(zip(c.files, made)))
+        _write_list(to.temp, "compressed", dict(zip(c.files, made)), bool(first))
         to.commit()
 
 
@@ -470,15 +533,21 @@ def _swapped(piece: Any, d: DType) -> Any:
     return np.frombuffer(piece.tobytes(), f"<u{d.itemsize}").byteswap()
 
 
-def _pieces(f: File) -> Iterator[bytes]:
+def _pieces(m: _Made, name: str, f: File, threads: int) -> Iterator[bytes]:
     """The bytes of the .safetensors file that a .pici file was made of."""
     yield f.attrs.get("source.head", b"")
-    for t in f.values():
-        step = max(1, _PIECE // t._d.itemsize)
-        for first in range(0, t.size, step):
-            n = min(step, t.size - first)
-            elements = t._elements(first, n, (n,))
-            yield elements.astype(elements.dtype.newbyteorder("<"), copy=False).tobytes()
+    with _Targets(m, threads) as targets:
+        for t in f.values():
+            to = m.refers(t, name)
+            yield from _elements(t if to is None else targets.follow(t, to))
+
+
+def _elements(t: Tensor) -> Iterator[bytes]:
+    step = max(1, _PIECE // t._d.itemsize)
+    for first in range(0, t.size, step):
+        n = min(step, t.size - first)
+        elements = t._elements(first, n, (n,))
+        yield elements.astype(elements.dtype.newbyteorder("<"), copy=False).tobytes()
 
 
 def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: bool = False) -> None:
@@ -495,7 +564,7 @@ def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: b
             stored = m.path / f"{name}.pici"
             with m.shard(name, each) as f, Out(path, False) as o:
                 written = 0
-                for piece in _pieces(f):
+                for piece in _pieces(m, name, f, each):
                     written += len(piece)
                     if written > want.original.bytes:
                         raise CorruptError(f"{stored} is longer than {LIST} says")
@@ -635,11 +704,23 @@ def load_folder(
     of_shard: dict[str, list[str]] = {}
     for t in tensors:
         of_shard.setdefault(where[t.name], []).append(t.name)
-    for of, of_it in of_shard.items():
-        path = folder / f"{of}.pici"
-        _matched(path, _sum(path), m.files[of].stored)
-        with m.shard(of, threads) as f:
-            found.update((name, f[name].read(to=to)) for name in of_it)  # type: ignore[call-overload]
+    checked: set[str] = set()
+
+    def check(shard: str) -> None:
+        if shard not in checked:
+            _matched(folder / f"{shard}.pici", _sum(folder / f"{shard}.pici"), m.files[shard].stored)
+            checked.add(shard)
+
+    with _Targets(m, threads) as targets:
+        for of, of_it in of_shard.items():
+            check(of)
+            with m.shard(of, threads) as f:
+                for name in of_it:
+                    t, refers = f[name], m.refers(f[name], of)
+                    if refers is not None:
+                        check(refers.shard)
+                        t = targets.follow(t, refers)
+                    found[name] = t.read(to=to)  # type: ignore[call-overload]
     return {t.name: found[t.name] for t in tensors}
 
 

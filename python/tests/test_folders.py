@@ -13,6 +13,8 @@ from unittest import mock
 import numpy as np
 
 import pici
+from pici._dtypes import BY_NAME
+from pici._references import Reference
 
 WORDS = {"float32": "F32", "float16": "F16", "uint8": "U8", "bool": "BOOL", "complex64": "C64"}
 
@@ -50,6 +52,28 @@ def save_shards(folder, arrays, count, turn=0):
     Path(folder, "model.safetensors.index.json").write_text(json.dumps(index))
     Path(folder, "config.json").write_text("{}\n")
     Path(folder, ".gitattributes").write_bytes(b"")
+
+
+def save_twins(folder):
+    """A checkpoint that has tensors several times: in one shard, in another, in another shape; and some that differ."""
+    rng = np.random.default_rng(2)
+    x, z = rng.standard_normal(10000).astype(np.float16), np.arange(2000, dtype=np.float32).view(np.complex64)
+    y = x.copy()
+    y[3001] += 1
+    save_shards(
+        folder,
+        {
+            "x": x,
+            "small": x[:1000],
+            "z": np.tile(z, 2),
+            "third": x,
+            "again": x.reshape(100, 100),
+            "other": y,
+            "z again": np.tile(z, 2).reshape(2, -1),
+            "small again": x[:1000],
+        },
+        2,
+    )
 
 
 def files(folder):
@@ -290,8 +314,11 @@ class Folders(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "is inside the input folder"):
             pici.apply_folders(self.dir / "a", self.dir / "delta", out=self.dir / "a" / "d")
         if "PICITOOL" in os.environ:
-            for made, verb in ((self.made, ["compress"]), (self.dir / "delta", ["diff", self.dir / "a"])):
-                last = self.dir / ("a" if verb == ["compress"] else "b")
+            for made, verb in (
+                (self.made, ["compress", "--pack", "none"]),
+                (self.dir / "delta", ["diff", self.dir / "a"]),
+            ):
+                last = self.dir / ("a" if verb[0] == "compress" else "b")
                 own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
                 tool = [os.environ["PICITOOL"], *verb, "-q", "-o", self.dir / "tool", last]
                 subprocess.run(tool, check=True, env=own)
@@ -426,6 +453,52 @@ class Folders(unittest.TestCase):
         self.assertEqual(files(self.made), {"notes": b"1"})
         self.no_rest("old", "new", "made")
 
+    def test_twins(self):
+        save_twins(self.dir / "twins")
+        pici.compress_folder(self.dir / "twins", self.made)
+        self.assertIn(b"pici-folder 3 compressed\n", (self.made / "pici-folder").read_bytes())
+        sizes = [sum(map(len, files(x).values())) for x in (self.dir / "twins", self.made)]
+        self.assertLess(sizes[1], sizes[0] - 2 * 20000 - 13000)
+        listed, want = pici.list_folder(self.made), pici.list_folder(self.dir / "twins")
+        self.assertEqual(listed, want)
+        loaded = pici.load(self.made)
+        for name, x in pici.load(self.dir / "twins").items():
+            self.assertEqual((loaded[name].dtype, loaded[name].shape), (x.dtype, x.shape))
+            self.assertEqual(loaded[name].tobytes(), x.tobytes(), name)
+        self.assertEqual(pici.load(self.made, names=["again"])["again"].shape, (100, 100))
+        pici.decompress_folder(self.made, self.dir / "back")
+        self.assertEqual(files(self.dir / "back"), files(self.dir / "twins"))
+        # a shard alone
+        with pici.open(self.made / "model-00002-of-00002.safetensors.pici") as f:
+            self.assertRaisesRegex(pici.ArgumentError, "refers to another tensor of the folder", f["again"].read)
+            self.assertEqual(f["other"].read().shape, (10000,))
+        with self.assertRaisesRegex(pici.ArgumentError, "refers to another tensor of the folder"):
+            pici.load(self.made / "model-00002-of-00002.safetensors.pici")
+
+    def test_bad_references(self):
+        for change, words in (
+            ({"shard": "x.safetensors"}, "which is no shard"),
+            ({"name": "nowhere"}, "which is not there"),
+            ({"name": "third"}, "which is a reference itself"),
+            ({"dtype": "bf16"}, "has another type"),
+            ({"shape": (9999,)}, "has another type, or another number"),
+        ):
+            with self.subTest(words=words):
+                shutil.rmtree(self.dir / "twins", ignore_errors=True)
+                shutil.rmtree(self.made, ignore_errors=True)
+                save_twins(self.dir / "twins")
+                change = {**change, **({"dtype": BY_NAME["bf16"]} if "dtype" in change else {})}
+                if change.get("name") == "third":
+                    change["shard"] = ""
+                value = Reference.value
+                with mock.patch.object(Reference, "value", lambda r: value(r._replace(**change))):
+                    pici.compress_folder(self.dir / "twins", self.made)
+                self.assertRaisesRegex(pici.CorruptError, words, pici.load, self.made)
+                self.assertRaisesRegex(pici.CorruptError, words, pici.decompress_folder, self.made, self.dir / "x")
+        with mock.patch.object(Reference, "value", lambda r: b"\4\1"):
+            pici.compress_folder(self.dir / "twins", self.made, overwrite=True)
+        self.assertRaisesRegex(pici.CorruptError, "is a malformed reference", pici.load, self.made)
+
     @unittest.skipUnless(os.environ.get("PICITOOL"), "folders compared with picitool's: PICITOOL is not set")
     def test_beside_picitool(self):
         def picitool(*args):
@@ -434,8 +507,12 @@ class Folders(unittest.TestCase):
             subprocess.run(tool, cwd=self.dir, check=True, stdout=subprocess.DEVNULL, env=own)
 
         picitool("compress", "-q", "-o", "tool.pici", "old")
-        pici.compress_folder(self.old, self.made)
+        pici.compress_folder(self.old, self.made, pack="planes")
         self.assertEqual(files(self.made), files(self.dir / "tool.pici"))
+        save_twins(self.dir / "twins")
+        picitool("compress", "-q", "twins")
+        pici.compress_folder(self.dir / "twins", self.dir / "twins.made", pack="planes")
+        self.assertEqual(files(self.dir / "twins.made"), files(self.dir / "twins.pici"))
         picitool("test", "made")
         picitool("diff", "-q", "-o", "tool.delta", "old", "new")
         pici.diff_folders(self.old, self.new, self.dir / "delta")
