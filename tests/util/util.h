@@ -39,8 +39,8 @@ uint64_t rng_next(struct rng *);
 uint64_t rng_below(struct rng *, uint64_t n);
 /* True with a probability of ppm in a million. */
 int rng_chance(struct rng *, unsigned ppm);
-/* Whether to leave a case out: two of three in a build with a sanitizer or by clang, none in gcc's. For tests of many
- * random cases, which take minutes. */
+/* Whether to leave a case out: five of six in a build with a sanitizer, two of three in clang's, none in gcc's. For
+ * tests of many random cases, which take minutes. */
 int left_out(struct rng *);
 /* Whether the environment asks for all cases, however long they take: PICI_TEST_FULL. */
 int test_full(void);
