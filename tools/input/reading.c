@@ -380,7 +380,9 @@ int reading_reference(struct reading *reading, const struct pici_tensor_info *te
     *is = false;
     if (tensor->count)
         return TOOL_OK;
-    TRY(reading_attr(reading, tensor->index, REFERENCE_ATTR, &attr));
+    const enum pici_status status = pici_reader_attr(reading->reader, tensor->index, REFERENCE_ATTR, &attr);
+    if (status) /* if reading goes on, who needs the other attributes reports that they are lost */
+        return goes_on(reading, status) ? TOOL_OK : reading_failed(reading, status);
     if (!attr.key)
         return TOOL_OK;
     *is = true;
