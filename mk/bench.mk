@@ -11,7 +11,8 @@ $(BUILD)/packed: private MORE_LIBS = -lm
 bench-packed: $(BUILD)/packed
 	@$(BUILD)/packed $(BENCH_ARGS)
 
-.PHONY: bench bench-packed bench-peers bench-delta bench-delta-small bench-cuda bench-cuda-program bench-torch
+.PHONY: bench bench-packed bench-peers bench-weights bench-delta bench-delta-small bench-cuda bench-cuda-program
+.PHONY: bench-torch
 # The other compressors.
 $(BUILD)/peers: private MORE_LIBS = $(shell $(PKG_CONFIG) --libs $(PEERS))
 $(BENCHES): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(A)
@@ -22,6 +23,17 @@ bench: $(BUILD)/bench
 
 bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers)
 	@$(if $(HAVE_PEERS),$(BUILD)/peers $(BENCH_ARGS),echo 'bench-peers needs $(PEERS) (make deps installs them)'; exit 1)
+
+# Dense weights beside packages of PyPI, which go to a virtual environment in BUILD: each by itself, and what does not
+# install is skipped by name. zipnn brings torch.
+FLOAT_PEERS = lmzip zipnn
+bench-weights: $(SO)
+	@test -x $(BUILD)/weights/bin/python || python3 -m venv $(BUILD)/weights
+	@$(BUILD)/weights/bin/python -m pip install -q numpy setuptools wheel
+	@for p in $(FLOAT_PEERS); do $(BUILD)/weights/bin/python -m pip install -q $$p || echo "SKIPPED $$p: no install"; done
+	@PICI_BUILD='$(abspath $(BUILD))' $(BUILD)/weights/bin/python -m pip install -q --no-build-isolation --no-deps \
+		--force-reinstall ./python
+	@$(BUILD)/weights/bin/python -W ignore bench/weights.py --folder $(BUILD) $(BENCH_ARGS)
 
 # Deltas in memory, and of files: 5 GiB below BUILD; small deltas beside zstd, xdelta3 and bsdiff; two checkpoints of
 # train; the steps of finetune. WEIGHTS=FILE.safetensors: the weights for small deltas, which are then also made of
@@ -60,6 +72,7 @@ bench-torch: $(SO)
 ##
 ## Benchmarks, which take BENCH_ARGS=:
 ##   make bench           throughput beside memcpy; bench-packed: packed blocks; bench-peers: and other compressors
+##   make bench-weights   dense weights, in memory and as files of 1 GiB, beside zstd, lmz and zipnn (from PyPI)
 ##   make bench-delta     deltas: in memory beside memcpy, of files beside reading them; bench-delta-small: in memory
 ##   make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, 25 min; TORCH_PYTHON=)
 ##   make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU

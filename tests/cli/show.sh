@@ -52,7 +52,10 @@ expect 1 "inspect --tensor, of none" "$tool" inspect --tensor x b.safetensors
 LC_ALL=C expect 0 "inspect in ASCII" "$tool" inspect a.npy
 LC_ALL=C grep -q '[^ -~]' "$out" && fail "inspect in ASCII is not" || pass
 expect 0 bench "$tool" bench --size 64K --reps 3 --sparsity 0,99.5
-[ "$(grep -c '^ *[0-9.]*% ' "$out")" = 8 ] && pass || fail "bench: not two times four lines"
+[ "$(grep -c '^ *[0-9.]*% ' "$out")" = 10 ] && pass || fail "bench: not two times five lines"
+expect 0 "bench of integers" "$tool" bench --size 64K --reps 1 --sparsity 0 -d i16
+[ "$(grep -c '^ *[0-9.]*% ' "$out")" = 4 ] && pass || fail "bench of integers: not four lines"
+expect 2 "packed integers" "$tool" bench --size 64K --reps 1 --sparsity 0 -d i16 -f packed
 expect 0 "bench of a file" "$tool" bench --reps 1 -f pici a.npy
 says "bench of a file" 'a.npy, tensor data: f32, 1.17 KiB' "$out"
 
@@ -91,7 +94,7 @@ t = json.load(open("test.json", encoding="utf-8"))
 assert [x["ok"] for x in t] == [True, False, False, True] and t[1]["file"] == "no\n\ufffdfile"
 assert "offset" in t[2]["error"] and "error" not in t[0]
 b = json.load(open("bench.json"))
-assert [r["format"] for r in b["results"]] == ["dense", "bitmap", "coo", "hybrid"] and b["bytes"] == 65536
+assert [r["format"] for r in b["results"]] == ["dense", "bitmap", "coo", "hybrid", "packed"] and b["bytes"] == 65536
 assert all(v > 0 for r in b["results"] for v in r["gb_per_second"].values()) and b["results"][0]["sparsity"] == 0.999
 END
     [ $? = 0 ] && pass || fail "JSON: $(cat "$out")"

@@ -12,6 +12,7 @@
 #include "tool.h"
 
 enum { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS, LEAST_TIMED = 4 << 20, SCRATCH = 1 << 20 };
+enum { ROWS = PICI_PACKED + 1 }; /* by format */
 
 struct bench {
     const struct tool_options *options;
@@ -22,7 +23,7 @@ struct bench {
     size_t bytes;
     uint8_t *source, *target, *block;
     size_t block_capacity;
-    double *seconds; /* [1 + OPS * FORMATS][reps], memcpy first */
+    double *seconds; /* [1 + OPS * ROWS][reps], memcpy first */
     struct jsonout json;
     struct suggest near; /* to --tensor */
 };
@@ -44,18 +45,28 @@ static uint64_t next_random(uint64_t *state) /* splitmix64 */
     return bits ^ bits >> 31;
 }
 
-/* Random bits of a nonzero value. Floats are between 1 and 2 in magnitude, since denormals are slow on some CPUs. */
+/* The bits of a float with exponent 0, and how many bits its mantissa has. */
+static const struct {
+    uint64_t one;
+    unsigned mantissa, bits;
+} floats[] = {
+    [PICI_F32] = {0x3f800000, 23, 32}, [PICI_F64] = {UINT64_C(0x3ff0000000000000), 52, 64},
+    [PICI_F16] = {0x3c00, 10, 16},     [PICI_BF16] = {0x3f80, 7, 16},
+    [PICI_F8E4M3] = {0x38, 3, 8},      [PICI_F8E5M2] = {0x3c, 2, 8},
+};
+
+/* Random bits of a nonzero value. Floats are uniform in magnitude, but for exponents below -5: denormals are slow on
+ * some CPUs. */
 static uint64_t value(enum pici_dtype dtype, uint64_t random)
 {
-    switch (dtype) {
-    case PICI_F64: return (random & UINT64_C(0x800fffffffffffff)) | UINT64_C(0x3ff0000000000000);
-    case PICI_F32: return (random & 0x807fffffu) | 0x3f800000u;
-    case PICI_F16: return (random & 0x83ffu) | 0x3c00u;
-    case PICI_BF16: return (random & 0x807fu) | 0x3f80u;
-    case PICI_F8E4M3: return (random & 0x87u) | 0x38u;
-    case PICI_F8E5M2: return (random & 0x83u) | 0x3cu;
-    default: return random | 1;
-    }
+    if (dtype > PICI_F8E5M2)
+        return random | 1;
+    const unsigned mantissa = floats[dtype].mantissa;
+    uint64_t below = 0;
+    for (uint64_t coin = random ^ random >> 32; below < 5 && (coin >> 20 & 1); coin >>= 1)
+        below++;
+    const uint64_t fraction = random & ((UINT64_C(1) << mantissa) - 1), sign = random >> 63 << (floats[dtype].bits - 1);
+    return sign | (floats[dtype].one - (below << mantissa)) | fraction;
 }
 
 /* Fills uniformly random positions, the same in every run. */
@@ -239,14 +250,16 @@ static double time_memcpy(struct bench *bench)
 
 static bool skipped(const struct bench *bench, int format)
 {
+    if (!pici_bound((enum pici_format)format, bench->dtype, 1)) /* packed, of integers */
+        return true;
     return bench->options->format != PICI_AUTO && (int)bench->options->format != format;
 }
 
-static void tell(struct bench *bench, double sparsity, const size_t size[FORMATS])
+static void tell(struct bench *bench, double sparsity, const size_t size[ROWS])
 {
     double copy = speed(bench, 0);
     char bytes[TERM_TEXT];
-    for (int index = 0; index < FORMATS; index++) {
+    for (int index = 0; index < ROWS; index++) {
         if (skipped(bench, index))
             continue;
         double speeds[OPS];
@@ -278,14 +291,14 @@ static void tell(struct bench *bench, double sparsity, const size_t size[FORMATS
 /* Runs every operation once in each repetition, so that noise of the machine affects all of them alike. */
 static int measure(struct bench *bench, double sparsity)
 {
-    size_t size[FORMATS] = {0};
+    size_t size[ROWS] = {0};
     memset(bench->target, 0, bench->bytes);
     memset(bench->block, 0, bench->block_capacity);
     for (int rep = -1; rep < bench->options->reps; rep++) { /* -1: to warm up, and to check */
         double time = time_memcpy(bench);
         if (rep >= 0)
             bench->seconds[rep] = time;
-        for (int format = 0; format < FORMATS; format++) {
+        for (int format = 0; format < ROWS; format++) {
             for (int op = 0; op < OPS && !skipped(bench, format); op++) {
                 enum pici_status status = time_op(bench, op, (enum pici_format)format, &size[format], &time);
                 if (status)
@@ -305,7 +318,7 @@ static int measure(struct bench *bench, double sparsity)
 
 static int allocate(struct bench *bench)
 {
-    for (int format = 0; format < FORMATS; format++) {
+    for (int format = 0; format < ROWS; format++) {
         size_t capacity = pici_bound((enum pici_format)format, bench->dtype, bench->elements);
         if (!skipped(bench, format) && capacity > bench->block_capacity)
             bench->block_capacity = capacity;
@@ -316,7 +329,7 @@ static int allocate(struct bench *bench)
         bench->source = malloc(bench->bytes);
     bench->target = malloc(bench->bytes);
     bench->block = malloc(bench->block_capacity);
-    bench->seconds = malloc((1 + OPS * FORMATS) * (size_t)bench->options->reps * sizeof(double));
+    bench->seconds = malloc((1 + OPS * ROWS) * (size_t)bench->options->reps * sizeof(double));
     return bench->source && bench->target && bench->block && bench->seconds ? TOOL_OK : out_of_memory(bench);
 }
 
@@ -398,6 +411,8 @@ int verb_bench(const struct tool_options *options)
 {
     struct bench run = {.options = options, .dtype = options->dtype ? (enum pici_dtype)options->dtype : PICI_F32};
     suggest_start(&run.near, options->tensor);
+    if (options->nargs == 0 && options->format == PICI_PACKED && !pici_bound(PICI_PACKED, run.dtype, 1))
+        return tool_usage(NULL, "bench: packed blocks are of floats");
     if (options->nargs == 0 && (options->type || options->tensor))
         return tool_usage(NULL, "bench: --type and --tensor need a FILE");
     if (options->nargs && (options->sparsity || options->bench_bytes_set))
