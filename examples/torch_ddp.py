@@ -73,5 +73,5 @@ if state is not None:
     # give it back by state.load_state_dict() when you resume.
     saved = state.state_dict(ddp)
     if rank == 0:
-        print(f"errors of {len(saved['errors'])} tensors to save; {state.stats()}")
+        print(f"errors of {len(saved['errors']['rank 0'])} tensors to save; {state.stats()}")
 dist.destroy_process_group()

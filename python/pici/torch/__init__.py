@@ -14,9 +14,18 @@ Gradients of 8 bits, with error feedback:
 
     ddp.register_comm_hook(pici.torch.QuantizeState(bits=8), pici.torch.quantize_hook)
 
+Ranks that train by themselves and average now and then (DiLoCo, SparseLoCo):
+
+    outer = pici.torch.Outer(model, inner_steps=50, method="bits")
+
 FSDP2 (torch.distributed.fsdp.fully_shard):
 
     pici.torch.fully_shard(model)
+
+Lists of tensors, and a pici.Comm among the ranks of a process group:
+
+    pici.torch.all_reduce([p.grad for p in model.parameters()], state=state)
+    comm = pici.torch.comm()
 
 Every program of torch.distributed for the CPU, FSDP and functional collectives too, by a backend (torch 2.14 or later):
 
@@ -46,10 +55,24 @@ if not _dist.is_available():
 
 from . import _backend  # noqa: E402
 from ._fsdp import fully_shard  # noqa: E402
+from ._group import comm  # noqa: E402
 from ._hooks import State, all_reduce_hook  # noqa: E402
+from ._lists import all_reduce  # noqa: E402
+from ._outer import Outer  # noqa: E402
 from ._quantize import QuantizeState, quantize_hook  # noqa: E402
 from ._topk import TopKState, topk_hook  # noqa: E402
 
 _backend.register()
 
-__all__ = ["all_reduce_hook", "State", "topk_hook", "TopKState", "quantize_hook", "QuantizeState", "fully_shard"]
+__all__ = [
+    "all_reduce_hook",
+    "State",
+    "topk_hook",
+    "TopKState",
+    "quantize_hook",
+    "QuantizeState",
+    "all_reduce",
+    "comm",
+    "Outer",
+    "fully_shard",
+]

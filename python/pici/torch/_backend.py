@@ -47,11 +47,10 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
-from torch.autograd.profiler import record_function
 
 from .. import errors
 from ..comm import Comm
-from ._group import Communicator, Watch
+from ._group import Communicator, Watch, profiled
 
 NAME = "pici"
 MIN_BYTES = 65536
@@ -371,14 +370,8 @@ class PiciBackend(Base):
             stats.add_call(comm.stats)
             return results
 
-        recorded = None
         try:
-            if not torch.autograd._profiler_enabled():
-                self._last = communicator.submit(call)
-            else:
-                with record_function(f"{NAME}:{name}") as event:  # which ends when the call does
-                    self._last = communicator.submit(call)
-                    recorded = event._call_end_callbacks_on_future(self._last)
+            self._last, recorded = profiled(name, functools.partial(communicator.submit, call))
         except errors.Error as e:  # the communicator is closed
             raise _named(e, *where) from e
         return Work(self._last, where, recorded)

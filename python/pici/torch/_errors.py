@@ -3,7 +3,7 @@
 import math
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -19,11 +19,11 @@ from ._stats import Selected
 
 Piece = tuple[torch.Tensor, torch.Tensor]  # a parameter, and its gradient, flat
 
-_SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that the seeds of iterations differ
+SEED_STEP = 0x9E3779B97F4A7C15  # odd, so that the seeds of iterations differ
 _VERSION = 1  # of state_dict()
 
 
-class _Errors:
+class Errors:
     """What was not sent of each parameter's gradient, flat.
 
     A pickle cannot name the parameters. It has them in the order in which the hook first saw them: DDP makes its first
@@ -80,6 +80,11 @@ class _Errors:
         known = {id(parameter) for parameter in parameters}
         return any(key not in known and reference() is not None for key, reference in self._seen.items())
 
+    def places(self, parameters: Iterable[torch.Tensor]) -> list[int]:
+        """The places of parameters in the order in which the hook first saw them, which is that of all ranks."""
+        place = {key: i for i, key in enumerate(self._seen)}
+        return [place[id(parameter)] for parameter in parameters]
+
     def known(self, parameter: torch.Tensor) -> Optional[torch.Tensor]:
         """The error of a parameter, if it has one."""
         reference, error = self._kept.get(id(parameter), (None, None))
@@ -113,18 +118,21 @@ class _Errors:
 
 
 class _Before:
-    """The errors of a bucket's parameters before its gradients were changed."""
+    """What is kept of a bucket's parameters, before its gradients were changed."""
 
-    def __init__(self, errors: _Errors, pieces: list[Piece]) -> None:
-        self._errors = errors
-        self._pieces = pieces
-        self._copies = [None if e is None else e.clone() for e in (errors.known(p) for p, _ in pieces)]
+    def __init__(self, kept: Iterable[Errors], pieces: list[Piece]) -> None:
+        self._parts = [
+            (errors, parameter, None if error is None else error.clone())
+            for errors in kept
+            for parameter, _ in pieces
+            for error in [errors.known(parameter)]
+        ]
 
     def restore(self) -> None:
-        for (parameter, _), copy in zip(self._pieces, self._copies):
-            error = self._errors.known(parameter)
+        for errors, parameter, copy in self._parts:
+            error = errors.known(parameter)
             if copy is not None:
-                self._errors.of(parameter, copy).copy_(copy)
+                errors.of(parameter, copy).copy_(copy)
             elif error is not None:
                 error.zero_()
 
@@ -156,26 +164,32 @@ class ErrorState(State):
             raise ValueError(f"start_iter={start_iter}: below 0")
         self.start_iter = start_iter
         self.error_feedback = error_feedback
-        self.values = _codec(bits, values, error_feedback)
+        self.values = codec_of(bits, values, error_feedback)
         if grad_scaler is not None and not hasattr(grad_scaler, "get_scale"):
             raise TypeError(f"grad_scaler={grad_scaler!r}: pass a torch.amp.GradScaler")
         self.grad_scaler = grad_scaler
         self.iter = 0
         self._scale: Optional[float] = None  # the loss scale that the errors have, if that is known
-        self._errors = _Errors()
+        self._errors = Errors()
+        self._places: list[torch.Tensor] = []  # of a list of tensors
         self._bind(None, False)
         self._begin_iterations()
 
-    _unpickled = (*State._unpickled, "grad_scaler", "_model", "_gather", "_before", "_spoiled", "_ended")
+    _unpickled = (*State._unpickled, "grad_scaler", "_model", "_gather", "_before", "_spoiled", "_ended", "_places")
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
         self.grad_scaler = None
         self.__dict__.setdefault("_scale", None)  # of an older version
+        self._places = []
         self._bind(None, False)
         self._begin_iterations()
 
     # ---- checkpoints
+
+    def _kept(self) -> dict[str, Errors]:
+        """All that is kept by parameter, by its name in state_dict()."""
+        return {"errors": self._errors}
 
     def _bind(self, model: Optional[torch.nn.Module], gather: bool) -> None:
         self._model = None if model is None else weakref.ref(model)
@@ -189,12 +203,28 @@ class ErrorState(State):
         only, as accelerate does. All ranks must call it then."""
         self._bind(model, gather)
 
-    def _bound(self, model: Optional[torch.nn.Module]) -> torch.nn.Module:
-        if model is None:
-            model = None if self._model is None else self._model()
+    def _bound(self, model: Any) -> Any:
+        """The model that is meant, or the places of a list of tensors."""
+        if isinstance(model, (list, tuple)):
+            return self.places_of(model)
+        if model is None and self._model is not None:
+            model = self._model()
         if model is None:
             raise TypeError("pass the model, or call bind(model) before")
         return model
+
+    def places_of(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """What takes the place of parameters where pici.torch.all_reduce averages a list: the same objects in each
+        call, though the tensors may be others."""
+        shapes = [tuple(x.shape) for x in tensors]
+        if not self._places:
+            self._places = [torch.empty(x.shape, dtype=x.dtype, device="meta") for x in tensors]
+        known: list[Any] = [tuple(x.shape) for x in self._places]
+        if shapes != known:
+            raise ValueError(
+                f"the tensors have the shapes {shapes}, and had {known} in an earlier call with this state"
+            )
+        return self._places
 
     def _ranks(self) -> tuple[int, int]:
         """This rank in the process group, and how many there are."""
@@ -206,10 +236,10 @@ class ErrorState(State):
         """Whether a parameter of this size may have an error."""
         return self.error_feedback
 
-    def state_dict(self, model: Optional[torch.nn.Module] = None) -> dict[str, Any]:
+    def state_dict(self, model: Any = None) -> dict[str, Any]:
         """This rank's state: "iter", the errors by the parameters' names in model, which may be in a
         DistributedDataParallel, and what tells states apart. Copies, on the CPU or where the gradients are. Call it
-        between two iterations. model: None after bind().
+        between two iterations. model: None after bind(); the list of tensors, of pici.torch.all_reduce.
 
         The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps those of each rank."""
         gather = model is None and self._gather
@@ -218,30 +248,30 @@ class ErrorState(State):
         unknown = sum(key not in names for key, _ in self._errors.items())
         if unknown:
             raise ValueError(f"{unknown} parameters that have errors are not in this model")
-        own = {}
-        for name, p in parameters.items():
-            error = self._errors.known(p)
-            if error is not None:
-                own[name] = error.clone()
-            elif p.requires_grad and self._keeps(p):  # so that all states of a model have the same keys
-                own[name] = torch.zeros_like(flat(p.detach().contiguous()))
         rank, ranks = self._ranks()
-        errors = {_of_rank(rank): own}
+        own: dict[str, dict[str, torch.Tensor]] = {}
+        for what, kept in self._kept().items():
+            own[what] = {}
+            for name, p in parameters.items():
+                error = kept.known(p)
+                if error is not None:
+                    own[what][name] = error.clone()
+                elif p.requires_grad and self._keeps(p):  # so that all states of a model have the same keys
+                    own[what][name] = torch.zeros_like(flat(p.detach().contiguous()))
+        every: Optional[list[Any]] = [None] * ranks if rank == 0 and gather else None
         if gather and ranks > 1:
             group = resolved(self.process_group)
-            every: Optional[list[Any]] = [None] * ranks if rank == 0 else None
             dist.gather_object(own, every, dst=_global_rank(group, 0), group=group)
-            if every is not None:
-                errors = {_of_rank(r): e for r, e in enumerate(every)}
-        kind, scale = type(self).__name__, self._scale
-        return {"kind": kind, "version": _VERSION, "ranks": ranks, "iter": self.iter, "scale": scale, "errors": errors}
+        saved = {"kind": type(self).__name__, "version": _VERSION, "ranks": ranks, "iter": self.iter}
+        of_ranks = {rank: own} if every is None else dict(enumerate(every))
+        by_rank = {what: {_of_rank(r): each[what] for r, each in of_ranks.items()} for what in own}
+        return {**saved, "scale": self._scale, **by_rank}
 
-    def load_state_dict(self, state_dict: dict[str, Any], model: Optional[torch.nn.Module] = None) -> None:
+    def load_state_dict(self, state_dict: dict[str, Any], model: Any = None) -> None:
         """Continue from what state_dict() returned on the same rank. model: None after bind(). ValueError: it is of
         another model, kind or rank; nothing was changed then. From another number of ranks only the iteration is
         taken, with a warning."""
         if isinstance(state_dict, torch.nn.Module):  # the other order
-            assert isinstance(model, dict)
             state_dict, model = model, state_dict
         model = self._bound(model)
         if not {"iter", "errors"} <= set(state_dict):
@@ -251,9 +281,9 @@ class ErrorState(State):
             raise ValueError(f"the state is that of a {kind}, and this is a {type(self).__name__}")
         if version != _VERSION:
             raise ValueError(f"the state has version {version}, and this pici.torch reads version {_VERSION}")
-        errors = self._own_errors(state_dict)
+        own = {what: self._own(state_dict, what) for what in self._kept()}
         parameters = dict(_named_parameters(model))
-        for name, error in errors.items():
+        for name, error in [item for errors in own.values() for item in errors.items()]:
             if name not in parameters:
                 raise ValueError(f"the model has no parameter {name!r}, for which there is an error")
             numel = parameters[name].numel() * (2 if parameters[name].is_complex() else 1)
@@ -261,18 +291,21 @@ class ErrorState(State):
                 raise ValueError(f"the error of {name!r} has {error.numel()} elements, the parameter {numel}")
         self.iter = int(state_dict["iter"])
         self._scale = state_dict.get("scale")
-        self._errors = _Errors()
         self._begin_iterations()
-        for name, error in errors.items():
-            kept = error.detach().clone().view(-1)
-            if not finite(kept):
-                warnings.warn(f"pici.torch: the error of {name!r} is not finite, and is dropped", stacklevel=2)
-            elif kept.any():
-                self._errors.set(parameters[name], kept)
+        for what, kept in self._kept().items():
+            kept.__init__()  # type: ignore[misc]
+            for name, error in own[what].items():
+                error = error.detach().clone().view(-1)
+                if not finite(error):
+                    warnings.warn(f"pici.torch: the error of {name!r} is not finite, and is dropped", stacklevel=2)
+                elif error.any():
+                    kept.set(parameters[name], error)
 
-    def _own_errors(self, state_dict: dict[str, Any]) -> dict[str, torch.Tensor]:
-        """This rank's errors in a state_dict()."""
-        errors: dict[str, Any] = state_dict["errors"]
+    def _own(self, state_dict: dict[str, Any], what: str) -> dict[str, torch.Tensor]:
+        """This rank's part of a state_dict()."""
+        if what not in state_dict:
+            raise ValueError(f"the state has no {what}, which this {type(self).__name__} keeps")
+        errors: dict[str, Any] = state_dict[what]
         if "ranks" not in state_dict:  # of pici 0.2: this rank's own
             return errors
         rank, ranks = self._ranks()
@@ -295,7 +328,8 @@ class ErrorState(State):
         if you change a loss scale of your own; a grad_scaler is followed without it."""
         if not 0 < factor < math.inf:
             raise ValueError(f"factor={factor}: not a number above 0")
-        self._errors.scale(factor)
+        for kept in self._kept().values():
+            kept.scale(factor)
 
     def _follow_scale(self) -> None:
         """At the beginning of an iteration, whose gradients have the loss scale that is set now."""
@@ -315,10 +349,14 @@ class ErrorState(State):
         self._spoiled = -1  # the last iteration that had an average which is not finite
         self._before: list[tuple[int, _Before]] = []
 
-    def _hook(self, bucket: dist.GradBucket) -> Optional[Callable[[], Prepared]]:
+    def _hook(self, bucket: Any) -> Optional[Callable[[], Prepared]]:
         """What prepares the gradients of a bucket; None: they are averaged exactly. Counts the iterations."""
         parameters = bucket.parameters()
-        if self._errors.see(parameters) and self._ended and self._errors.others(parameters):
+        if (
+            max([kept.see(parameters) for kept in self._kept().values()])
+            and self._ended
+            and self._errors.others(parameters)
+        ):
             warnings.warn(
                 f"pici.torch: this {type(self).__name__} is used by two models, and counts the iterations of both: "
                 "make one for each",
@@ -327,23 +365,28 @@ class ErrorState(State):
         if bucket.index() == 0:
             self._follow_scale()
         prepare = None
-        if self.iter >= self.start_iter and self._ours(bucket.buffer()):
-            prepare = self._undone_unless_finite(bucket.buffer(), _pieces(bucket))
+        exactly = self.iter < self.start_iter
+        if (not exactly or self._changes_exact()) and self._ours(bucket.buffer()):
+            prepare = self._undone_unless_finite(bucket.buffer(), _pieces(bucket), exactly)
         if bucket.is_last():
             self.iter += 1
             self._ended = True
         return prepare
 
-    def _undone_unless_finite(self, buffer: torch.Tensor, pieces: list[Piece]) -> Callable[[], Prepared]:
+    def _changes_exact(self) -> bool:
+        """Whether gradients are changed that are averaged exactly."""
+        return False
+
+    def _undone_unless_finite(self, buffer: torch.Tensor, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
         """The preparation of a bucket. If the average turns out not to be finite, on all ranks, the step will be
         skipped, and the errors become what they were. A GradScaler skips it for all buckets of the iteration."""
-        prepare, iteration = self._preparation(pieces), self.iter
+        prepare, iteration = self._preparation(pieces, exactly), self.iter
         if not self.error_feedback:
             return prepare
 
         def prepared() -> Prepared:
-            self._before = [(i, kept) for i, kept in self._before if self.grad_scaler is not None and i == iteration]
-            before = _Before(self._errors, pieces)
+            self._before = [(i, kept) for i, kept in self._before if i == iteration]
+            before = _Before(self._kept().values(), pieces)
             self._before.append((iteration, before))
             prepared = prepare()
 
@@ -356,21 +399,23 @@ class ErrorState(State):
                     self._spoiled = iteration
                     for _, kept in self._before:
                         kept.restore()
+                if self.grad_scaler is None:
+                    self._before.clear()
 
             return prepared._replace(finish=finish)
 
         return prepared
 
-    def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
+    def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
         """What changes the gradients of a bucket, in the thread of the communicator, whose stream is then CUDA's
-        current one. What depends on self.iter is computed now."""
+        current one. What depends on self.iter is computed now. exactly: in one of the first iterations."""
         raise NotImplementedError
 
     def _values_now(self) -> Optional[Values]:
         """The codec of this iteration, with a seed of its own: a program that resumes counts calls from 0 again."""
         if self.values is None:
             return None
-        return replace(self.values, seed=(self.values.seed + self.iter * _SEED_STEP) % 2**64)
+        return replace(self.values, seed=(self.values.seed + self.iter * SEED_STEP) % 2**64)
 
     def _rounded(self, pieces: list[Piece], values: Optional[Values], selected: Optional[Selected] = None) -> Prepared:
         """A call with this codec. What it loses becomes the errors of pieces, which are all of a bucket, in order."""
@@ -392,7 +437,7 @@ class ErrorState(State):
         error.zero_()
 
 
-def _codec(bits: Optional[int], values: Optional[ValuesLike], error_feedback: bool) -> Optional[Values]:
+def codec_of(bits: Optional[int], values: Optional[ValuesLike], error_feedback: bool) -> Optional[Values]:
     if values is not None:
         if bits is not None:
             raise ValueError("pass bits or values, not both")
@@ -416,7 +461,7 @@ def _global_rank(group: dist.ProcessGroup, rank: int) -> int:
     return rank if group is dist.group.WORLD else int(dist.get_global_rank(group, rank))
 
 
-def _pieces(bucket: dist.GradBucket) -> list[Piece]:
+def _pieces(bucket: Any) -> list[Piece]:
     """The gradients of a bucket, flat. They lie in its buffer one after the other; bucket.gradients() cuts a buffer of
     complex numbers, which has two elements for each, wrongly."""
     buffer, parameters = flat(bucket.buffer()), bucket.parameters()
@@ -429,7 +474,9 @@ def any_of(x: torch.Tensor) -> bool:
     return bool(x[:64].any()) or bool(x.any())
 
 
-def _named_parameters(model: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Parameter]]:
+def _named_parameters(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(model, list):
+        return ((str(i), x) for i, x in enumerate(model))
     if isinstance(model, torch.nn.parallel.DistributedDataParallel):
         model = model.module
     return iter(model.named_parameters())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Optional
 
 import torch
@@ -13,23 +14,25 @@ from torch.distributed import distributed_c10d as c10d
 
 from .. import _dtypes
 from .._calls import Op, Timeout
+from .._values import Values, ValuesLike
 from ..comm import Comm
 from . import _cuda
+from ._errors import SEED_STEP, codec_of
 from ._group import communicator
-from ._hooks import SUMMED
+from ._hooks import SUMMED, State
 
 _NEWER = "pici.torch.fully_shard needs a newer torch; pici.torch.all_reduce_hook, for DDP, does not"
 _API = "torch.distributed.fsdp._fully_shard._fsdp_api"
 
 
-def _with_base(kind: type) -> Any:
+def _with_base(kind: type, *arguments: Any) -> Any:
     """A custom collective with torch's base class, which has defaults of newer members; without, if there is none. The
     base class is imported when it is needed: in some old versions of torch its package cannot be."""
     try:
         base = getattr(importlib.import_module(_API), kind.__name__)
     except (ImportError, AttributeError):
-        return kind()
-    return type(kind.__name__, (kind, base), {})()
+        return kind(*arguments)
+    return type(kind.__name__, (kind, base), {})(*arguments)
 
 
 def _has_fully_shard() -> bool:
@@ -58,14 +61,17 @@ class _Work(_work_base()):  # type: ignore[misc]
         return bool(self._future.done())
 
 
-def _run(group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[Comm, Timeout], None], wait: bool) -> Any:
-    """Make a call on the group's communicator; call gets it, and the timeout."""
+def _run(
+    group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[Comm, Timeout], None], wait: bool, state: State
+) -> Any:
+    """Make a call on the group's communicator; call gets it, and the timeout. state: its timeout, and statistics."""
     on_gpu = tensor.device.type == "cuda"
     c = _cuda.communicator(group, tensor.device) if on_gpu else communicator(group)
 
     def counted(comm: Comm) -> None:
-        call(comm, c.timeout)
-        c.stats.add_call(comm.stats)
+        call(comm, c.timeout if state.timeout is None else state.timeout)
+        for stats in (c.stats, state._stats):
+            stats.add_call(comm.stats)
 
     future = _cuda.submit(c, counted, tensor) if on_gpu else c.submit(counted)
     if not wait:
@@ -89,12 +95,17 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if known else tensor.view(torch.uint8)
 
 
-class _Allocates:
+class _Collective:
+    def __init__(self, state: Optional[State] = None, values: Optional[Values] = None) -> None:
+        self._state = State() if state is None else state
+        self._values = values
+        self._calls = 0
+
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
 
-class AllGather(_Allocates):
+class AllGather(_Collective):
     """FSDP2's all-gather of parameters through pici."""
 
     def __call__(
@@ -107,11 +118,11 @@ class AllGather(_Allocates):
         def call(comm: Comm, timeout: Timeout) -> None:
             comm.all_gather(send, recv, timeout=timeout)
 
-        return _run(group, input_tensor, call, not async_op)
+        return _run(group, input_tensor, call, not async_op, self._state)
 
 
-class ReduceScatter(_Allocates):
-    """FSDP2's reduce-scatter of gradients through pici."""
+class ReduceScatter(_Collective):
+    """FSDP2's reduce-scatter of gradients through pici, exactly or by a lossy codec."""
 
     def __call__(
         self,
@@ -127,14 +138,24 @@ class ReduceScatter(_Allocates):
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
 
         known: Op = name
+        values = self._values
+        if values is not None:  # of a seed of its own
+            values = replace(values, seed=(values.seed + self._calls * SEED_STEP) % 2**64)
+            self._calls += 1
 
         def call(comm: Comm, timeout: Timeout) -> None:
-            comm.reduce_scatter(input_tensor, output_tensor, known, timeout=timeout)
+            comm.reduce_scatter(input_tensor, output_tensor, known, timeout=timeout, values=values)
 
-        return _run(group, input_tensor, call, not async_op)
+        return _run(group, input_tensor, call, not async_op, self._state)
 
 
-def fully_shard(model: torch.nn.Module) -> None:
+def fully_shard(
+    model: torch.nn.Module,
+    *,
+    bits: Optional[int] = None,
+    values: Optional[ValuesLike] = None,
+    timeout: Optional[Timeout] = None,
+) -> State:
     """Have all FSDP2 modules in a model, which torch.distributed.fsdp.fully_shard made, gather their parameters and
     reduce their gradients through pici.
 
@@ -143,11 +164,19 @@ def fully_shard(model: torch.nn.Module) -> None:
         torch.distributed.fsdp.fully_shard(model)
         pici.torch.fully_shard(model)
 
+    bits        round gradients to 2, 4 or 8 bits, up or down at random, so that they are right on average. None: exact.
+                Parameters are gathered exactly
+    values      another lossy codec for gradients, as of pici.Comm.reduce_scatter: {"codec": "cast"}
+    timeout     seconds or a timedelta, of each call; None: the group's
+
+    Returns a State, whose stats() has the sums over all calls.
+
     What pici cannot do is done by torch as before: CUDA tensors unless PICI_TORCH_CUDA=1, other dtypes, a
     pre-multiplied sum. A module with several groups of parameters (several meshes, by shard_placement_fn) keeps torch's
     collectives, since torch takes others for modules with one group only. Gradients of mostly zeros gain by it;
     parameters are rarely zero. ValueError: the model has no such module, or only ones with several groups.
     RuntimeError: torch is too old; nothing was changed then."""
+    codec, state = codec_of(bits, values, False), State(timeout=timeout)
     modules = [m for m in model.modules() if hasattr(m, "_get_fsdp_state")]
     if not modules:
         if not _has_fully_shard():
@@ -162,7 +191,8 @@ def fully_shard(model: torch.nn.Module) -> None:
             "all FSDP2 modules of the model have several groups of parameters (several meshes, by shard_placement_fn): "
             "torch takes custom collectives for modules with one only"
         )
-    all_gather, reduce_scatter = _with_base(AllGather), _with_base(ReduceScatter)
+    all_gather, reduce_scatter = _with_base(AllGather, state), _with_base(ReduceScatter, state, codec)
     for m in modules:
         m.set_custom_all_gather(all_gather)
         m.set_custom_reduce_scatter(reduce_scatter)
+    return state

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import atexit
 import datetime
+import logging
 import os
 import queue
 import threading
@@ -25,6 +26,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as _c10d
+from torch.autograd.profiler import record_function
 from torch.distributed import distributed_c10d as c10d
 
 from .. import _peers
@@ -34,6 +36,8 @@ from ..errors import BrokenError, PeerError
 from . import _stats
 
 Call = Callable[[Comm], Any]
+
+_log = logging.getLogger("pici.torch")
 
 _EXIT_S = 2.0  # how long the end of the program waits for calls in progress
 
@@ -130,6 +134,24 @@ def _place(store: Any, group: str, rank: int, what: str) -> Any:
     return dist.PrefixStore(f"{prefix}/{what}/{n}", store)
 
 
+def _connected(
+    store: Any, rank: int, size: int, timeout: Timeout, group: str, look: Callable[[], object], what: str
+) -> tuple[Comm, list[tuple[int, int, int]]]:
+    """A communicator over sockets, and these as _peers.identities() has them."""
+    if size == 1:
+        return Comm.sockets([-1], 0, 1), []
+    place = _place(store, group, rank, what)
+    fds = _peers.connect(place, rank, size, _seconds(timeout), _check_environment, look)
+    sockets = _peers.identities(fds)
+    comm = Comm.sockets(fds, rank, size)
+    algorithm = os.environ.get("PICI_ALGORITHM", "auto")
+    _log.info(
+        "rank %d of %d of group %r: connected from %s, algorithm %s",
+        *(rank, size, group, _peers.own_address(), algorithm),
+    )
+    return comm, sockets
+
+
 class Communicator:
     """A pici.Comm over sockets among ranks that share a torch Store, and a thread that uses it. Collective.
         timeout   for connecting, and of calls that have none of their own
@@ -151,12 +173,8 @@ class Communicator:
         driver = _Driver()
 
         def make() -> Comm:
-            if size == 1:
-                return Comm.sockets([-1], 0, 1)
-            place = _place(store, group, rank, "made")
-            fds = _peers.connect(place, rank, size, _seconds(timeout), _check_environment, look)
-            driver.sockets = _peers.identities(fds)
-            return Comm.sockets(fds, rank, size)
+            comm, driver.sockets = _connected(store, rank, size, timeout, group, look, "made")
+            return comm
 
         self._begin(driver, make, rank, size, timeout)
 
@@ -219,6 +237,16 @@ class Communicator:
         is open anywhere, peers do not notice the end of the parent."""
         self._end.detach()
         _peers.close_copies(self._driver.sockets)
+
+
+def profiled(name: str, submit: Callable[[], Any]) -> tuple[Any, Any]:
+    """The future of a call, which submit() returns, and a future that ends when the profiler knows of it, or None: its
+    event ends when the call does."""
+    if not getattr(torch.autograd, "_profiler_enabled", bool)():
+        return submit(), None
+    with record_function(f"pici:{name}") as event:
+        future = submit()
+        return future, event._call_end_callbacks_on_future(future)
 
 
 class _Made:
@@ -327,6 +355,19 @@ def communicator(group: Optional[dist.ProcessGroup] = None) -> Communicator:
                 store, dist.get_rank(group), dist.get_world_size(group), timeout, name, watch.look
             )
         return made.communicator
+
+
+def comm(group: Optional[dist.ProcessGroup] = None) -> Comm:
+    """A pici.Comm among the ranks of a process group, None: of the default one, for tensors in the host's memory. All
+    ranks of the group must call it; each call connects them anew. help(pici.comm) says how to use it. close() it. Its
+    calls wait as long as those of the group."""
+    group = resolved(group)
+    store, name = _registered(group)
+    timeout, watch = group_timeout(group, store), Watch(cpu_backend(group))
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    made, _ = _connected(store, rank, size, timeout, name, watch.look, "comm")
+    made.tune(timeout=timeout)
+    return made
 
 
 def agree(group: dist.ProcessGroup, settings: Callable[[], str]) -> None:

@@ -52,7 +52,7 @@ class QuantizeState(ErrorState):
             bits = 8
         super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts, grad_scaler)
 
-    def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
+    def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
         """What adds to the gradients of a bucket what was rounded off before."""
         values = self._values_now()
 

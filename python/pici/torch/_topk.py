@@ -13,12 +13,14 @@ from torch.futures import Future
 
 from .. import selection
 from .._calls import Timeout
+from .._kwargs import Select
 from .._values import ValuesLike
-from ._errors import ErrorState, Piece, any_of
+from ._errors import SEED_STEP, Errors, ErrorState, Piece, any_of
 from ._group import resolved
 from ._hooks import Prepared, finite
 from ._stats import Selected
 
+_PLACE_STEP = 0xD1B54A32D192ED03  # odd, so that the seeds of parameters differ
 _WARMUP_EPOCHS = 4  # of pici.topk_warmup, whose density falls once an epoch
 
 
@@ -32,7 +34,14 @@ class TopKState(ErrorState):
                         quarter of them, but never below density (deep gradient compression)
         min_numel       tensors with fewer elements are sent whole
         error_feedback  add what was not sent to the next gradient
-        selection       "tensor": the largest elements of each parameter; "bucket": of all parameters in a bucket of DDP
+        selection       "tensor": the largest elements of each parameter; "bucket": of all parameters in a bucket of
+                        DDP; "random": elements of each parameter at random, the same ones on all ranks
+        sampled         the threshold of the largest comes from a random sample, and so about as many are sent; exact in
+                        CUDA tensors
+        momentum        of each rank's gradients, before the selection, instead of the optimizer's, which is then 0; it
+                        is cleared where elements are sent (momentum factor masking of deep gradient compression)
+        leak            what is kept is multiplied by it in each iteration
+        seed            of what is random; the same on all ranks
         timeout, opts   as of State
         grad_scaler     the torch.amp.GradScaler of the training: the errors follow its loss scale, and a step that it
                         skips leaves them as they were, for a copy of them all; None: rescale() changes their scale
@@ -68,6 +77,10 @@ class TopKState(ErrorState):
         bits: Optional[int] = None,
         values: Optional[ValuesLike] = None,
         grad_scaler: Any = None,
+        sampled: bool = False,
+        momentum: float = 0.0,
+        leak: float = 1.0,
+        seed: int = 0,
     ) -> None:
         super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts, grad_scaler)
         if not 0 < density <= 1:
@@ -75,15 +88,39 @@ class TopKState(ErrorState):
         for name, value in (("warmup_iters", warmup_iters), ("min_numel", min_numel)):
             if value < 0:
                 raise ValueError(f"{name}={value}: below 0")
-        if selection not in ("tensor", "bucket"):
-            raise ValueError(f"selection={selection!r}: pass 'tensor' or 'bucket'")
+        if selection not in ("tensor", "bucket", "random"):
+            raise ValueError(f"selection={selection!r}: pass 'tensor', 'bucket' or 'random'")
+        if not 0 <= momentum < 1:
+            raise ValueError(f"momentum={momentum}: not from 0 to less than 1")
+        if momentum and not error_feedback:
+            raise ValueError(f"momentum={momentum}: needs error_feedback")
+        if not 0 <= leak <= 1:
+            raise ValueError(f"leak={leak}: not from 0 to 1")
+        if not 0 <= seed < 2**64:
+            raise ValueError(f"seed={seed}: not from 0 to less than 2**64")
+        self.sampled = sampled
+        self.momentum = momentum
+        self.leak = leak
+        self.seed = seed
+        self._velocities = Errors()
         self.density = density
         self.warmup_iters = warmup_iters
         self.min_numel = min_numel
         self.selection = selection
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        older = {"sampled": False, "momentum": 0.0, "leak": 1.0, "seed": 0, "_velocities": Errors()}
+        super().__setstate__({**older, **state})
+
+    def _kept(self) -> dict[str, Errors]:
+        return {**super()._kept(), **({"velocities": self._velocities} if self.momentum else {})}
+
+    def _changes_exact(self) -> bool:
+        return self.momentum > 0
+
     def _keeps(self, parameter: torch.Tensor) -> bool:
-        return self.error_feedback and (self.values is not None or parameter.numel() >= self.min_numel)
+        all_sizes = self.values is not None or self.momentum > 0
+        return self.error_feedback and (all_sizes or parameter.numel() >= self.min_numel)
 
     def density_now(self) -> float:
         """The fraction of elements that this iteration sends."""
@@ -94,22 +131,28 @@ class TopKState(ErrorState):
             return self.density
         return max(self.density, selection.topk_warmup(step * _WARMUP_EPOCHS // self.warmup_iters, 1))
 
-    def _preparation(self, pieces: list[Piece]) -> Callable[[], Prepared]:
+    def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
         """What selects in the gradients of a bucket, in place."""
         density, values = self.density_now(), self._values_now()
         small = [(p, g) for p, g in pieces if p.numel() < self.min_numel]
+        step = self.iter
+        place = {id(p): i for (p, _), i in zip(pieces, self._errors.places(p for p, _ in pieces))}
 
         def select() -> Prepared:
             begin = time.perf_counter()
+            for parameter, piece in pieces if exactly else small:
+                self._sent_whole(parameter, piece)
+            if exactly:
+                return Prepared()
             large = [(p, g) for p, g in pieces if p.numel() >= self.min_numel and any_of(g)]
             sound = [(p, g) for p, g in large if finite(g)]  # the others are sent as they are
             if self.selection == "bucket" and len(sound) < len(large):
                 sound = []
             left = sum(g.numel() for _, g in large) - sum(g.numel() for _, g in sound)
-            if self.selection == "tensor":
-                left += sum(self._select(parameter, piece, density) for parameter, piece in sound)
+            if self.selection == "bucket":
+                left += self._select_among(sound, density, step)
             else:
-                left += self._select_among(sound, density)
+                left += sum(self._select(p, piece, density, step, place[id(p)]) for p, piece in sound)
             left += sum(piece.numel() for _, piece in small)
             selected = Selected(sum(piece.numel() for _, piece in pieces), left, time.perf_counter() - begin)
             if values is not None and self.error_feedback:  # the others are sent whole, but rounded
@@ -120,39 +163,86 @@ class TopKState(ErrorState):
 
         return select
 
-    def _select(self, parameter: torch.Tensor, gradient: torch.Tensor, density: float) -> int:
+    def _sent_whole(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
+        """Have a gradient that is not selected from become its velocity."""
+        if self.momentum and any_of(gradient):
+            velocity = self._velocities.of(parameter, gradient)
+            gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
+
+    def _select(self, parameter: torch.Tensor, gradient: torch.Tensor, density: float, step: int, place: int) -> int:
         """Select in a gradient. Returns how many elements are left."""
         error = self._errors.of(parameter, gradient) if self.error_feedback else None
-        return _topk(gradient, error, density)
+        velocity = self._velocities.of(parameter, gradient) if self.momentum else None
+        return self._left(gradient, error, velocity, density, step, place)
 
-    def _select_among(self, pieces: list[Piece], density: float) -> int:
+    def _left(
+        self,
+        gradient: torch.Tensor,
+        error: Optional[torch.Tensor],
+        velocity: Optional[torch.Tensor],
+        density: float,
+        step: int,
+        place: int,
+    ) -> int:
+        """Keep some elements of leak * error + gradient in gradient, or of + velocity, and the others in error. Returns
+        how many are kept."""
+        count = math.ceil(density * gradient.numel())
+        if self.selection == "random":
+            mixed = (self.seed + (step + 1) * SEED_STEP + place * _PLACE_STEP) % 2**64
+            own = torch.Generator().manual_seed((mixed ^ mixed >> 32) % 2**32)  # all that the generator takes
+            chosen = torch.randint(gradient.numel(), (count,), generator=own).unique()
+            return self._keep(gradient, error, velocity, lambda _: chosen.to(gradient.device))
+        if gradient.device.type != "cpu":
+            return self._keep(gradient, error, velocity, lambda x: x.abs().topk(count, sorted=False).indices)
+        select: Select = "sampled" if self.sampled else "global"
+        nnz: int = selection.topk(
+            gradient,
+            error,
+            velocity,
+            select=select,
+            density=density,
+            leak=self.leak,
+            momentum=self.momentum,
+            seed=self.seed,
+            step=step,
+            out=gradient,
+        )[1]
+        return nnz
+
+    def _keep(
+        self,
+        gradient: torch.Tensor,
+        error: Optional[torch.Tensor],
+        velocity: Optional[torch.Tensor],
+        choose: Callable[[torch.Tensor], torch.Tensor],
+    ) -> int:
+        """_left(), of the elements whose positions choose() returns."""
+        added = gradient if velocity is None else velocity.mul_(self.momentum).add_(gradient)
+        sums = added.clone() if error is None else error.mul_(self.leak) + added
+        kept = choose(sums)
+        gradient.zero_().index_copy_(0, kept, sums[kept])
+        if error is not None:
+            error.copy_(sums.index_fill_(0, kept, 0))
+        if velocity is not None:
+            velocity.index_fill_(0, kept, 0)
+        return int(gradient.count_nonzero())
+
+    def _select_among(self, pieces: list[Piece], density: float, step: int) -> int:
         """Select among the gradients of several parameters."""
         if not pieces:
             return 0
         gradients = torch.cat([piece for _, piece in pieces])
         lengths = [piece.numel() for _, piece in pieces]
         errors = [self._errors.of(*piece) for piece in pieces] if self.error_feedback else []
-        error = torch.cat(errors) if errors else None
-        left = _topk(gradients, error, density)
+        velocities = [self._velocities.of(*piece) for piece in pieces] if self.momentum else []
+        error, velocity = (torch.cat(parts) if parts else None for parts in (errors, velocities))
+        left = self._left(gradients, error, velocity, density, step, 0)
         for (_, piece), new in zip(pieces, gradients.split(lengths)):
             piece.copy_(new)
-        if error is not None:
-            for kept, new in zip(errors, error.split(lengths)):
+        for parts, whole in ((errors, error), (velocities, velocity)):
+            for kept, new in zip(parts, () if whole is None else whole.split(lengths)):
                 kept.copy_(new)
         return left
-
-
-def _topk(gradient: torch.Tensor, error: Optional[torch.Tensor], density: float) -> int:
-    """Keep the largest elements of gradient + error in gradient, and the others in error. Returns how many are kept."""
-    if gradient.device.type == "cpu":
-        nnz: int = selection.topk(gradient, error, select="global", density=density, out=gradient)[1]
-        return nnz
-    sums = gradient.clone() if error is None else gradient + error
-    kept = sums.abs().topk(math.ceil(density * sums.numel()), sorted=False).indices
-    gradient.zero_().index_copy_(0, kept, sums[kept])
-    if error is not None:
-        error.copy_(sums.index_fill_(0, kept, 0))
-    return int(gradient.count_nonzero())
 
 
 def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]:

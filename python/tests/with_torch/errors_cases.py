@@ -17,7 +17,7 @@ SHAPES = [(60, 70), (300,), (40,), (2000,)]
 
 def states(**options):
     """States that keep errors, and their hooks."""
-    for own in ({}, {"selection": "bucket"}, {"bits": 4}):
+    for own in ({}, {"selection": "bucket"}, {"bits": 4}, {"momentum": 0.9, "leak": 0.5}, {"selection": "random"}):
         state = pici.torch.TopKState(density=0.05, start_iter=0, min_numel=50, **own, **options)
         yield state, pici.torch.topk_hook
     yield pici.torch.QuantizeState(bits=4, start_iter=0, **options), pici.torch.quantize_hook

@@ -42,6 +42,14 @@ class Examples(unittest.TestCase):
         self.assertLess(last, first / 2)
         self.assertIn("errors of 3 tensors to save", printed)  # those of the weights; biases are below min_numel
 
+    def test_diloco(self):
+        for options in ([], ["--method", "sparseloco", "--fragments", "2", "--overlap", "3"]):
+            right, sent = re.search(
+                r"([\d.]+)% right, ([\d.]+) MB", torchrun(f"{ROOT}/examples/torch_diloco.py", *options)
+            ).groups()
+            self.assertGreater(float(right), 75)
+            self.assertGreater(float(sent), 0)
+
     def test_fsdp(self):
         if not HAS_FSDP:
             self.skipTest(f"FSDP2 with custom collectives: torch {torch.__version__} has none")

@@ -52,7 +52,23 @@ def trains(rank, size, narrow):
     found = losses(rank, model)
     for f, w in zip(found, wanted):
         assert abs(f - w) <= 2e-5 * abs(w), (found, wanted)
-    return sum(c.stats.calls for c in _group._of_group.values())
+    return _group.communicator().stats.calls
+
+
+def lossy(rank, size):
+    """Gradients of 8 and 4 bits: fewer bytes, and almost the losses of exact ones."""
+    cases.begin()
+    wanted, sent = losses(rank, build(), 20), []
+    for options in ({}, {"bits": 8}, {"bits": 4, "timeout": 60}, {"values": {"codec": "cast"}}):
+        model = build()
+        state = pici.torch.fully_shard(model, **options)
+        found = losses(rank, model, 20)
+        for f, w in zip(found, wanted):
+            assert abs(f - w) <= (0.3 if options.get("bits") == 4 else 0.05) * abs(w), (options, found, wanted)
+        stats = state.stats()
+        assert stats["calls"] >= 20 * 2 * 3, stats
+        sent.append(stats["wire_bytes"])
+    assert sent[2] < sent[1] < sent[3] < sent[0], sent
 
 
 def collectives(rank, size):
@@ -147,6 +163,11 @@ class FullyShard(unittest.TestCase):
                     self.assertGreaterEqual(calls, 5 * 2 * 3)
 
     @unittest.skipUnless(HAS, f"FSDP2 with custom collectives: torch {torch.__version__} has none")
+    def test_lossy(self):
+        for size in (2, 3):
+            ranks.run(size, lossy)
+
+    @unittest.skipUnless(HAS, f"FSDP2 with custom collectives: torch {torch.__version__} has none")
     def test_collectives(self):
         for size in (2, 3):
             ranks.run(size, collectives)
@@ -164,6 +185,8 @@ class FullyShard(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "several groups of parameters"):
             pici.torch.fully_shard(model)
         self.assertEqual(model[0].calls, 0)
+        with self.assertRaisesRegex(ValueError, "bits=3"):
+            pici.torch.fully_shard(model, bits=3)
         with self.assertRaisesRegex(*((ValueError, "has no module") if HAS else (RuntimeError, "needs a newer torch"))):
             pici.torch.fully_shard(nn.Linear(2, 2))
 

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Local SGD: each rank trains by itself for many steps, and then the ranks average what they have learned."""
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Optional
+
+import torch
+import torch.distributed as dist
+
+from .. import selection
+from .._calls import Timeout
+from ._errors import ErrorState, Piece
+from ._group import comm, resolved
+from ._hooks import Prepared, State, finite
+from ._lists import all_reduce
+from ._quantize import QuantizeState
+from ._topk import TopKState
+
+Method = Literal["dense", "bits", "topk", "sparseloco", "visible"]
+
+CHUNK = 4096  # of sparseloco: elements of which the largest are sent
+_VERSION = 1  # of state_dict()
+_METHODS = ("dense", "bits", "topk", "sparseloco", "visible")
+
+
+class _ChunkState(ErrorState):
+    """The largest elements of each chunk, of few bits. What was not sent is kept, times decay: in place of the outer
+    momentum (SparseLoCo)."""
+
+    def __init__(self, group: Any, density: float, bits: Optional[int], decay: float, timeout: Any, opts: Any) -> None:
+        super().__init__(group, 0, True, bits, None, timeout, opts, None)
+        self.most, self.decay = math.ceil(density * CHUNK), decay
+
+    def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
+        values = self._values_now()
+
+        def select() -> Prepared:
+            for place, piece in pieces:
+                error = self._errors.of(place, piece)
+                selection.topk(piece, error, select="bucket", bucket=CHUNK, k=self.most, leak=self.decay, out=piece)
+            return self._rounded(pieces, values)
+
+        return select
+
+
+class _VisibleState(ErrorState):
+    """What changes a weight in bf16; the rest is kept until it does (PULSELoCo)."""
+
+    def __init__(self, group: Any, rate: float, timeout: Any, opts: Any) -> None:
+        super().__init__(group, 0, True, None, None, timeout, opts, None)
+        self.rate = rate
+        self.weights: dict[int, torch.Tensor] = {}  # by id() of the place
+
+    def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
+        def select() -> Prepared:
+            for place, piece in pieces:
+                error, weights = self._errors.of(place, piece), self.weights[id(place)].view(-1)
+                piece.add_(error)
+                hidden = (weights - self.rate * piece).bfloat16() == weights.bfloat16()
+                error.copy_(piece * hidden)
+                piece.masked_fill_(hidden, 0)
+            return Prepared()
+
+        return select
+
+
+class _Fragment:
+    """Parameters whose outer steps are made together: the weights after the last one, and what the step needs."""
+
+    def __init__(self, names: list[str], parameters: list[torch.Tensor], state: State, offset: int) -> None:
+        self.names, self.parameters, self.state, self.offset = names, parameters, state, offset
+        self.weights = [p.detach().float().clone() for p in parameters]
+        self.velocities = [torch.zeros_like(w) for w in self.weights]
+        self.flight: Any = None  # a future of averages
+        self.due = 0  # the inner step after which they are applied
+
+
+class Outer:
+    """The outer loop of local SGD (DiLoCo): after every inner_steps steps of its own optimizer, a rank's change of the
+    weights is averaged among the ranks, and is the gradient of an outer step with Nesterov momentum.
+
+        outer = pici.torch.Outer(model, inner_steps=50, method="bits")
+        for x, y in batches:                # of this rank
+            optimizer.zero_grad()
+            loss(model(x), y).backward()
+            optimizer.step()
+            outer.step()
+        outer.finish()
+
+        model           not in a DistributedDataParallel. All ranks begin with the weights of rank 0
+        inner_steps     between two outer steps
+        group           the ranks that average; None: the default group
+        method          "dense": changes are averaged exactly
+                        "bits": they are rounded to few bits, with error feedback
+                        "topk": the largest of each tensor, with error feedback
+                        "sparseloco": the largest of each 4096 elements, of few bits; what is not sent is kept and takes
+                        the place of the outer momentum
+                        "visible": what changes a weight in bf16, exactly
+        bits            of "bits" (4), "sparseloco" (2), "topk" (none)
+        density         of "topk" (0.05) and "sparseloco" (0.02)
+        lr, momentum    of the outer step: 0.7 and 0.9; of "topk" and "sparseloco" 1 and 0
+        decay           of "sparseloco": what is kept, times this, is added to the next change
+        fragments       so many parts of the model have their outer steps at different times, spread over inner_steps
+        overlap         inner steps that a rank makes while the average is on its way
+        mix             with overlap: the share of a rank's own weights in those that it goes on with
+        timeout, opts   as of State
+
+    Only parameters that are floats and need gradients are averaged, no buffers. If an average is not finite, the outer
+    step is left out, and the weights are those after the last one, on all ranks.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        inner_steps: int,
+        group: Optional[dist.ProcessGroup] = None,
+        method: Method = "dense",
+        *,
+        bits: Optional[int] = None,
+        density: Optional[float] = None,
+        lr: Optional[float] = None,
+        momentum: Optional[float] = None,
+        decay: float = 0.95,
+        fragments: int = 1,
+        overlap: int = 0,
+        mix: float = 0.5,
+        timeout: Optional[Timeout] = None,
+        opts: Optional[dict[str, Any]] = None,
+    ) -> None:
+        if method not in _METHODS:
+            raise ValueError(f"method={method!r}: pass one of {', '.join(map(repr, _METHODS))}")
+        chosen = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()]
+        for name, value, low, high in (
+            ("inner_steps", inner_steps, 1, math.inf),
+            ("fragments", fragments, 1, max(1, min(inner_steps, len(chosen)))),
+            ("overlap", overlap, 0, inner_steps - 1),
+            ("mix", mix, 0, 1),
+            ("decay", decay, 0, 1),
+        ):
+            if not low <= value <= high:
+                raise ValueError(f"{name}={value}: not from {low} to {high}")
+        if not chosen:
+            raise ValueError("the model has no parameters that are trained")
+        kept = method in ("topk", "sparseloco")  # which does the worse by a momentum of the outer step, too
+        self.inner_steps, self.method, self.overlap, self.mix = inner_steps, method, overlap, mix
+        self.lr = (1.0 if kept else 0.7) if lr is None else lr
+        self.momentum = (0.0 if kept else 0.9) if momentum is None else momentum
+        self.steps = 0  # inner ones
+        self._group = group
+        for _, p in chosen:
+            dist.broadcast(p.data, _first(group), group=resolved(group))
+
+        def state() -> State:
+            if method == "bits":
+                return QuantizeState(group, bits=4 if bits is None else bits, start_iter=0, timeout=timeout, opts=opts)
+            if method == "topk":
+                share = 0.05 if density is None else density
+                return TopKState(group, density=share, start_iter=0, bits=bits, timeout=timeout, opts=opts)
+            if method == "sparseloco":
+                share = 0.02 if density is None else density
+                return _ChunkState(group, share, 2 if bits is None else bits, decay, timeout, opts)
+            if method == "visible":
+                return _VisibleState(group, self.lr, timeout, opts)
+            return State(group, timeout=timeout, opts=opts)
+
+        self._fragments = []
+        for i, part in enumerate(_parts(chosen, fragments)):
+            names, parameters = [n for n, _ in part], [p for _, p in part]
+            self._fragments.append(_Fragment(names, parameters, state(), i * inner_steps // fragments))
+
+    def __repr__(self) -> str:
+        return (
+            f"Outer(method={self.method!r}, inner_steps={self.inner_steps}, lr={self.lr}, momentum={self.momentum}, "
+            f"fragments={len(self._fragments)}, overlap={self.overlap}, steps={self.steps})"
+        )
+
+    def step(self) -> bool:
+        """To be called after each step of the inner optimizer. Returns whether weights were averaged now."""
+        self.steps += 1
+        averaged = False
+        for fragment in self._fragments:
+            if fragment.flight is not None and self.steps >= fragment.due:
+                self._apply(fragment)
+                averaged = True
+            if (self.steps + fragment.offset) % self.inner_steps == 0:
+                self._begin(fragment)
+                if self.overlap == 0:
+                    self._apply(fragment)
+                    averaged = True
+        return averaged
+
+    def finish(self) -> None:
+        """End the training: wait for the averages that are on their way, and make an outer step of all that each rank
+        has learned since its last. All ranks have the same weights then."""
+        for fragment in self._fragments:
+            if fragment.flight is not None:
+                self._apply(fragment)
+            self._begin(fragment)
+            self._apply(fragment, 0.0)
+
+    def stats(self) -> dict[str, float]:
+        """Sums over all calls of this rank, as those of State."""
+        total: dict[str, float] = {}
+        for fragment in self._fragments:
+            for name, value in fragment.state.stats().items():
+                total[name] = total.get(name, 0) + value
+        total["density"] /= len(self._fragments)
+        return total
+
+    def _begin(self, fragment: _Fragment) -> None:
+        """Start to average the changes since the last outer step."""
+        changes = [w - p.detach().float() for w, p in zip(fragment.weights, fragment.parameters)]
+        if isinstance(fragment.state, _VisibleState):
+            places = fragment.state.places_of(changes)
+            fragment.state.weights = {id(place): w for place, w in zip(places, fragment.weights)}
+        fragment.flight = all_reduce(changes, self._group, state=fragment.state, async_op=True)
+        fragment.due = self.steps + self.overlap
+
+    def _apply(self, fragment: _Fragment, mix: Optional[float] = None) -> None:
+        """Make the outer step of the averages that are on their way, and have the model go on with its weights."""
+        flight, fragment.flight = fragment.flight, None
+        averages = flight.wait()
+        mix = mix if mix is not None else self.mix if self.overlap else 0.0
+        if all(finite(average) for average in averages):
+            for weight, velocity, average in zip(fragment.weights, fragment.velocities, averages):
+                if self.momentum:
+                    velocity.mul_(self.momentum).add_(average)
+                    average = average + self.momentum * velocity
+                weight.sub_(average, alpha=self.lr)
+        else:
+            warnings.warn("pici.torch: an average is not finite: this outer step is left out", stacklevel=3)
+            mix = 0.0
+        for parameter, weight in zip(fragment.parameters, fragment.weights):
+            own = parameter.detach()
+            own.copy_(weight if mix == 0 else mix * own.float() + (1 - mix) * weight)
+
+    # ---- ranks that come and go
+
+    def regroup(self, group: Optional[dist.ProcessGroup] = None, source: int = 0) -> None:
+        """Go on among the ranks of another group, which all of its ranks call after an outer step: those that stay and
+        those that come. All get the weights, the momentum and the number of steps of its rank `source`, one that
+        stays. What a rank keeps of changes stays its own; one that comes begins without.
+
+        group: made by all of its ranks, as by torch.distributed.new_group, or after a new init_process_group."""
+        for fragment in self._fragments:
+            if fragment.flight is not None:
+                self._apply(fragment)
+        self._group = group
+        with comm(group) as among, torch.no_grad():
+            count = torch.tensor([self.steps])
+            among.broadcast(count, source)
+            self.steps = int(count)
+            for fragment in self._fragments:
+                fragment.state.process_group = group
+                for x in [*fragment.weights, *fragment.velocities]:
+                    among.broadcast(x, source)
+                for parameter, weight in zip(fragment.parameters, fragment.weights):
+                    parameter.copy_(weight)
+
+    # ---- checkpoints
+
+    def _states(self) -> Iterator[tuple[str, _Fragment]]:
+        for i, fragment in enumerate(self._fragments):
+            yield f"fragment {i}", fragment
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed run needs besides the model and the inner optimizer. Waits for averages that are on their way.
+        The keys of what this rank keeps have its number, as those of TopKState.state_dict()."""
+        for fragment in self._fragments:
+            if fragment.flight is not None:
+                self._apply(fragment)
+        parts: dict[str, Any] = {}
+        for name, fragment in self._states():
+            parts[name] = {
+                "weights": {n: w.clone() for n, w in zip(fragment.names, fragment.weights)},
+                "velocities": {n: v.clone() for n, v in zip(fragment.names, fragment.velocities)},
+            }
+            if isinstance(fragment.state, ErrorState):
+                parts[name]["kept"] = fragment.state.state_dict(fragment.weights)
+        return {"kind": "Outer", "version": _VERSION, "method": self.method, "steps": self.steps, **parts}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Continue from what state_dict() returned on the same rank, of the same method and fragments."""
+        if state_dict.get("kind") != "Outer" or state_dict.get("version") != _VERSION:
+            raise ValueError(f"this is no state of an Outer of version {_VERSION}")
+        if state_dict["method"] != self.method:
+            raise ValueError(f"the state is of method={state_dict['method']!r}, and this is {self.method!r}")
+        for name, fragment in self._states():
+            if list(state_dict.get(name, {"weights": {}})["weights"]) != fragment.names:
+                raise ValueError(f"{name}: the state is of another model, or of another number of fragments")
+        self.steps = int(state_dict["steps"])
+        for name, fragment in self._states():
+            part = state_dict[name]
+            for own, saved in ((fragment.weights, part["weights"]), (fragment.velocities, part["velocities"])):
+                for x, n in zip(own, fragment.names):
+                    x.copy_(saved[n])
+            if isinstance(fragment.state, ErrorState):
+                fragment.state.load_state_dict(part["kept"], fragment.weights)
+
+
+def _first(group: Optional[dist.ProcessGroup]) -> int:
+    group = resolved(group)
+    return 0 if group is dist.group.WORLD else int(dist.get_global_rank(group, 0))
+
+
+def _parts(chosen: list[tuple[str, torch.nn.Parameter]], count: int) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
+    """Parameters in `count` parts, in order, of about as many elements; none is empty."""
+    left = sum(p.numel() for _, p in chosen)
+    begin = 0
+    for i in range(count):
+        target, end, taken = left / (count - i), begin, 0
+        last = len(chosen) - (count - i - 1)
+        while end < last and (end == begin or i + 1 == count or taken + chosen[end][1].numel() / 2 <= target):
+            taken += chosen[end][1].numel()
+            end += 1
+        yield chosen[begin:end]
+        left, begin = left - taken, end

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What test_outer.py runs on each rank."""
+import copy
+import warnings
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import pici.torch
+from hooks_cases import begin, bits, raises
+
+METHODS = ("dense", "bits", "topk", "sparseloco", "visible")
+
+
+def small_net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 300), nn.ReLU(), nn.Linear(300, 40), nn.ReLU(), nn.Linear(40, 5))
+
+
+def train(model, outer, rank, steps, optimizer=None):
+    optimizer = optimizer or torch.optim.SGD(model.parameters(), 0.05)
+    losses = []
+    for step in steps:
+        own = torch.Generator().manual_seed(100 * step + rank)
+        x = torch.randn(32, 20, generator=own)
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(x), x[:, :5].argmax(1))
+        loss.backward()
+        optimizer.step()
+        if outer:
+            outer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def everywhere(model):
+    """Whether all ranks have the same weights."""
+    every = [None] * dist.get_world_size()
+    dist.all_gather_object(every, bits(model))
+    return all(b == every[0] for b in every)
+
+
+def is_diloco(rank, size):
+    """The dense method is the outer loop as it is written down."""
+    begin()
+    model = small_net()
+    outer = pici.torch.Outer(model, inner_steps=5)
+    copies = [small_net() for _ in range(size)]
+    weights = [p.detach().clone().requires_grad_() for p in copies[0].parameters()]
+    sgd = torch.optim.SGD(weights, lr=0.7, momentum=0.9, nesterov=True)
+    for round in range(4):
+        steps = range(5 * round, 5 * round + 5)
+        train(model, outer, rank, steps)
+        for r, each in enumerate(copies):
+            train(each, None, r, steps)
+        for i, w in enumerate(weights):
+            w.grad = sum(w.detach() - list(each.parameters())[i].detach() for each in copies) / size
+        sgd.step()
+        for each in copies:
+            for p, w in zip(each.parameters(), weights):
+                p.data.copy_(w)
+        assert everywhere(model)
+        for p, w in zip(model.parameters(), weights):
+            assert torch.allclose(p, w, atol=1e-6), (round, (p - w).abs().max())
+
+
+def learns(rank, size):
+    """Each method learns, keeps the ranks together, and sends less than the exact one."""
+    begin()
+    sent = {}
+    for method in METHODS:
+        for options in ({}, {"fragments": 3}, {"fragments": 2, "overlap": 2}):
+            model = small_net()
+            outer = pici.torch.Outer(model, inner_steps=10, method=method, **options)
+            losses = train(model, outer, rank, range(100))
+            outer.finish()
+            assert everywhere(model), (method, options)
+            share = 0.9 if method == "sparseloco" else 0.8
+            assert sum(losses[-10:]) < share * sum(losses[:10]), (method, options, losses)
+            sent.setdefault(method, outer.stats()["wire_bytes"])
+    assert sent["bits"] < sent["dense"] / 6 and sent["topk"] < sent["dense"] / 4, sent
+    assert sent["sparseloco"] < sent["dense"] / 20, sent
+    raises(ValueError, "method='dilco'", lambda: pici.torch.Outer(model, 5, method="dilco"))
+    raises(ValueError, "overlap=5", lambda: pici.torch.Outer(model, 5, overlap=5))
+
+
+def resumes(rank, size, method):
+    begin()
+    model = small_net()
+    outer = pici.torch.Outer(model, inner_steps=4, method=method, fragments=2)
+    train(model, outer, rank, range(13))
+    saved, weights = outer.state_dict(), copy.deepcopy(model.state_dict())
+    train(model, outer, rank, range(13, 25))
+    again = small_net()
+    other = pici.torch.Outer(again, inner_steps=4, method=method, fragments=2)
+    raises(ValueError, "number of fragments", pici.torch.Outer(again, 4, method=method).load_state_dict, saved)
+    other.load_state_dict(saved)
+    again.load_state_dict(weights)
+    train(again, other, rank, range(13, 25))
+    assert bits(again) == bits(model)
+
+
+def come_and_go(rank, size):
+    """Rank 2 leaves after an outer step, and comes back with nothing."""
+    begin()
+    both, model = dist.new_group([0, 1]), small_net()
+    outer = pici.torch.Outer(model, inner_steps=5, method="bits")
+    train(model, outer, rank, range(10))
+    if rank < 2:
+        outer.regroup(both)
+        train(model, outer, rank, range(10, 20))
+    else:
+        model = small_net()
+    every = dist.new_group([0, 1, 2])
+    if rank == 2:
+        alone = dist.new_group([2], use_local_synchronization=True)
+        outer = pici.torch.Outer(model, inner_steps=5, group=alone, method="bits")
+    outer.regroup(every)
+    assert outer.steps == 20 and everywhere(model)
+    train(model, outer, rank, range(20, 30))
+    assert everywhere(model)
+
+
+def not_finite(rank, size):
+    """A rank whose weights are no numbers gets good ones again."""
+    begin()
+    for method in METHODS:
+        model = small_net()
+        outer = pici.torch.Outer(model, inner_steps=2, method=method)
+        train(model, outer, rank, range(2))
+        before = bits(model)
+        with torch.no_grad(), warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            if rank == 1:
+                model[0].weight[0, 0] = float("nan")
+            outer.step(), outer.step()
+            assert any("left out" in str(w.message) for w in told)
+        assert bits(model) == before, method

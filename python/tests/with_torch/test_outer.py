@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""pici.torch.Outer: the outer loop of local SGD."""
+import unittest
+
+import torch
+
+import outer_cases as cases
+import ranks
+
+
+@unittest.skipIf(torch.__version__.startswith("1."), f"Outer: torch {torch.__version__} is older than 2")
+class Outer(unittest.TestCase):
+    def test_is_diloco(self):
+        for size in (1, 3):
+            ranks.run(size, cases.is_diloco)
+
+    def test_learns(self):
+        ranks.run(2, cases.learns)
+
+    def test_resumes(self):
+        for method in cases.METHODS:
+            ranks.run(2, cases.resumes, method)
+
+    def test_ranks_come_and_go(self):
+        ranks.run(3, cases.come_and_go)
+
+    def test_not_finite(self):
+        ranks.run(2, cases.not_finite)
+
+
+if __name__ == "__main__":
+    unittest.main()
