@@ -84,7 +84,7 @@ enum pici_delta_choice {
      * also a tensor of more elements that did not change at all */
     PICI_DELTA_AUTO = 0,
     PICI_DELTA_SMALLEST = 1, /* as small deltas */
-    PICI_DELTA_FASTEST = 2   /* as the XOR, which takes less time, and is read by versions that know no small deltas */
+    PICI_DELTA_FASTEST = 2   /* as the XOR, which takes less time; version 1 of the delta's format */
 };
 
 /* Options of pici_diff_states. Set with PICI_DIFF_OPTS_INIT. */
@@ -96,13 +96,18 @@ struct pici_diff_opts {
     int zstd_level;          /* default 0: no zstd; as in struct pici_writer_opts */
     pici_progress_fn progress; /* NULL, or told how many bytes of tensors are done */
     void *progress_ctx;
+    int list_all; /* default 0. 1: every tensor is listed, as in versions 1 and 2 of the delta's format, so that a base
+                   * with more tensors than those of next, and in another order, will do */
+    int reserved; /* 0. PICI_E_UNSUPPORTED: anything else, an option of a later version */
 };
 #define PICI_DIFF_OPTS_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(struct pici_diff_opts), PICI_DELTA_AUTO, PICI_AUTO, 1, 0, NULL, NULL                                    \
+        sizeof(struct pici_diff_opts), PICI_DELTA_AUTO, PICI_AUTO, 1, 0, NULL, NULL, 0, 0                              \
     }
 
-/* Write the delta that leads from base to next, a .pici file, through write.
+/* Write the delta that leads from base to next, a .pici file, through write. If both are of .safetensors files and have
+ * the same tensors in the same order, and choice is not PICI_DELTA_FASTEST, it is of version 3 of the format
+ * (formats/delta.md): a tensor that does not change takes nothing, and one of which little changes about 25 bytes.
  * PICI_E_ARG: null, bad options, base and next differ in type, or next has a name twice, or one that is too long for a
  * .pici file; of these two why tells. PICI_E_UNSUPPORTED: zstd in a build without it.
  * PICI_E_IO: write or a state's read failed; errno is what that returned. PICI_E_NOMEM. Other errors: why. */
@@ -163,6 +168,50 @@ PICI_API enum pici_status pici_apply_deltas(pici_write_fn write, void *ctx, stru
 
 /* Whether a state is the last result already. Reads it. Errors: as pici_apply_deltas. */
 PICI_API enum pici_status pici_deltas_is_result(struct pici_deltas *d, struct pici_state *s, int *is, char *why);
+
+/* ---- Changing a state where it is ---- */
+
+/* What deltas in a row change in a state: a server checks it all, then switches, and goes back if it must. */
+struct pici_update;
+
+/* Find what deltas in a row change in base, of which all tensors are in memory (pici_state_add with data), that may be
+ * written to. All hashes are checked; nothing is changed yet. Several deltas take one pass over base. Memory: for XOR
+ * blocks of what changes. Two tensors may be the same memory, as tied weights are, if they change alike.
+ *   u     out; NULL unless PICI_OK. It refers to the memory of the tensors, not to base or to the row
+ *   opts  threads are used by pici_update_switch too
+ * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor, or tensors share memory in another way. PICI_E_ARG:
+ * null, an empty row, a tensor that is not in memory, or base is not what the first delta was made from (of the last
+ * two why tells). Others: as pici_apply_deltas. */
+PICI_API enum pici_status pici_update_new(struct pici_update **u, struct pici_state *base, struct pici_deltas *d,
+                                          const struct pici_apply_opts *opts, char *why);
+
+/* Change the memory of the tensors to what the deltas lead to; called again, back, and so on. It must be as it was left
+ * by the call before, or by pici_update_new: hashes are not checked again. PICI_E_ARG: null. */
+PICI_API enum pici_status pici_update_switch(struct pici_update *u);
+
+/* A part of what changes. Set with PICI_UPDATE_PART_INIT. */
+struct pici_update_part {
+    size_t size;
+    uint64_t tensor;   /* its number in the state, from 0 */
+    uint64_t first;    /* number of the part's first element in the tensor */
+    uint64_t count;    /* elements */
+    const void *block; /* [block_bytes] the XOR of the elements before and after, as of pici_diff; of a tensor that is
+                         * stored in the other byte order, of elements in that order. Valid until u is freed */
+    size_t block_bytes;
+};
+#define PICI_UPDATE_PART_INIT                                                                                          \
+    {                                                                                                                  \
+        sizeof(struct pici_update_part), 0, 0, 0, NULL, 0                                                              \
+    }
+
+/* How many parts there are; those in which nothing changes are none. 0 if u is NULL. */
+PICI_API uint64_t pici_update_count(const struct pici_update *u);
+
+/* Part i, in the order of the state. PICI_E_ARG: null, or there is no part i. */
+PICI_API enum pici_status pici_update_get(const struct pici_update *u, uint64_t i, struct pici_update_part *part);
+
+/* Free it, and keep the memory of the tensors as it is; NULL is ignored. */
+PICI_API void pici_update_free(struct pici_update *u);
 
 /* Free the row; NULL is ignored. */
 PICI_API void pici_deltas_free(struct pici_deltas *d);

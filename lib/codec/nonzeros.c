@@ -74,7 +74,7 @@ static void add_tile(struct pici_found *found, const uint8_t *elements, size_t n
 }
 
 enum pici_status pici_found_block(struct pici_found *found, const void *block, size_t size, uint64_t from, uint64_t n,
-                                  uint64_t begin, const uint8_t *base)
+                                  uint64_t start, const uint8_t *base)
 {
     uint8_t piece[PIECE_BYTES] __attribute__((aligned(64)));
     const unsigned width_log2 = found->width_log2;
@@ -87,20 +87,20 @@ enum pici_status pici_found_block(struct pici_found *found, const void *block, s
             return status;
         for (uint64_t i = 0, part; i < some; i += part) {
             part = some - i < TILE ? some - i : TILE;
-            add_tile(found, piece + (i << width_log2), (size_t)part, begin + from + i - found->first,
+            add_tile(found, piece + (i << width_log2), (size_t)part, start + from + i - found->first,
                      base ? base + ((from + i) << width_log2) : NULL);
         }
     }
     return PICI_OK;
 }
 
-void pici_found_bits(struct pici_found *found, const uint32_t *bits, const uint8_t *values, size_t n, uint64_t begin,
+void pici_found_bits(struct pici_found *found, const uint32_t *bits, const uint8_t *values, size_t n, uint64_t start,
                      uint64_t first, uint64_t end)
 {
     const unsigned width_log2 = found->width_log2;
     for (size_t i = 0; i < n; i += 32)
         for (uint32_t word = bits[i / 32]; word; word &= word - 1, values += (size_t)1 << width_log2) {
-            const uint64_t element = begin + i + (unsigned)__builtin_ctz(word), position = element - found->first;
+            const uint64_t element = start + i + (unsigned)__builtin_ctz(word), position = element - found->first;
             if (element < first || element >= end)
                 continue;
             const uint64_t at = found->count++;

@@ -24,14 +24,14 @@ enum pici_status pici_found_begin(struct pici_found *, void *indices, size_t ind
 /* PICI_E_SPACE if more were found than there is room for. Sets *found. */
 enum pici_status pici_found_end(const struct pici_found *, uint64_t *found);
 
-/* Add elements [from, from + n) of a block of which element 0 is element `begin` of all. base: null, or element 0 of
+/* Add elements [from, from + n) of a block of which element 0 is element `start` of all. base: null, or element 0 of
  * what the block is XORed with: the values are then those of the result. Returns what pici_decompress_range does. */
 enum pici_status pici_found_block(struct pici_found *, const void *block, size_t size, uint64_t from, uint64_t n,
-                                  uint64_t begin, const uint8_t *base);
+                                  uint64_t start, const uint8_t *base);
 
-/* Add those of n elements that have a bit, if they are among [first, end) of all; `begin` is the first of the n.
+/* Add those of n elements that have a bit, if they are among [first, end) of all; `start` is the first of the n.
  * values: of all that have a bit. */
-void pici_found_bits(struct pici_found *, const uint32_t *bits, const uint8_t *values, size_t n, uint64_t begin,
+void pici_found_bits(struct pici_found *, const uint32_t *bits, const uint8_t *values, size_t n, uint64_t start,
                      uint64_t first, uint64_t end);
 
 #endif

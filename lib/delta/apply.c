@@ -10,46 +10,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "delta/delta.h"
+#include "delta/apply.h"
 #include "file/file.h"
 #include "pici/delta.h"
 #include "sized.h"
 
 enum { PIECE_MOST = 256 << 20, HASH_PIECE = 1 << 16 };
-
-/* One of the deltas. */
-struct step {
-    struct pici_reader *reader;
-    char *name;
-    struct delta delta;
-    struct delta_pieces pieces; /* of the tensor that is being made */
-};
-
-struct pici_deltas {
-    struct step *steps; /* [n] */
-    size_t count;
-    uint64_t *trail; /* [n]: the trail: in each delta the number of the tensor that is being made */
-};
-
-struct job {
-    struct pici_apply_opts options;
-    struct pici_state *base;
-    struct pici_deltas *deltas;
-    pici_write_fn write;
-    void *context;
-    char *reason;
-    uint64_t written;
-    uint8_t *piece;
-    size_t piece_capacity;
-};
-
-/* Where a tensor of the last result comes from: it is whole in the base or in step `first`. In step `first` and each
- * later one, its delta is tensor deltas->trail[step]. */
-struct trail {
-    const struct state_tensor *base; /* or NULL */
-    size_t first;
-    struct pici_tensor_info tensor; /* of the last */
-};
 
 static struct step *last(const struct pici_deltas *deltas)
 {
@@ -87,11 +53,11 @@ enum pici_status pici_deltas_add(struct pici_deltas *deltas, struct pici_reader 
     struct step *const steps = realloc(deltas->steps, (deltas->count + 1) * sizeof *steps);
     if (steps)
         deltas->steps = steps;
-    uint64_t *const offset = realloc(deltas->trail, (deltas->count + 1) * sizeof *offset);
-    if (offset)
-        deltas->trail = offset;
+    struct trail_step *const trail = realloc(deltas->trail, (deltas->count + 1) * sizeof *trail);
+    if (trail)
+        deltas->trail = trail;
     char *const copy = strdup(name);
-    if (!steps || !offset || !copy) {
+    if (!steps || !trail || !copy) {
         free(copy);
         return pici_why(reason, PICI_E_NOMEM, name, "out of memory for the list of deltas");
     }
@@ -105,7 +71,11 @@ enum pici_status pici_deltas_add(struct pici_deltas *deltas, struct pici_reader 
         if (status && what[0])
             return pici_why(reason, status, name, "%s", what);
     }
-    return status ? reader_failed(step, status, reason) : PICI_OK;
+    if (status)
+        return reader_failed(step, status, reason);
+    if (!step->delta.partial)
+        deltas->layout = deltas->count;
+    return PICI_OK;
 }
 
 void pici_deltas_free(struct pici_deltas *deltas)
@@ -116,33 +86,49 @@ void pici_deltas_free(struct pici_deltas *deltas)
         pici_delta_pieces_free(&deltas->steps[step].pieces);
         pici_delta_close(&deltas->steps[step].delta);
         free(deltas->steps[step].name);
+        free(deltas->steps[step].sorted);
     }
     free(deltas->steps);
     free(deltas->trail);
     free(deltas);
 }
 
+/* The head of the result's file; *head: without a key if it is that of the base. */
+static enum pici_status find_head(const struct pici_deltas *deltas, struct pici_attr *head, bool *is_base)
+{
+    enum pici_status status = PICI_OK;
+    *is_base = false;
+    for (size_t step = deltas->count; step-- > 0;) {
+        status = pici_reader_attr(deltas->steps[step].reader, PICI_FILE, STATE_HEAD, head);
+        if (status || head->key || !deltas->steps[step].delta.partial)
+            return status;
+    }
+    *is_base = true;
+    return status;
+}
+
 enum pici_status pici_deltas_get_info(struct pici_deltas *deltas, struct pici_deltas_info *info)
 {
     struct pici_deltas_info found = PICI_DELTAS_INFO_INIT;
     struct pici_attr head;
+    bool is_base;
     if (!deltas || !deltas->count || !info)
         return PICI_E_ARG;
     const struct step *const end = last(deltas);
-    enum pici_status status = pici_reader_attr(end->reader, PICI_FILE, STATE_HEAD, &head);
+    enum pici_status status = find_head(deltas, &head, &is_base);
     if (status)
         return status;
     found.type = deltas->steps[0].delta.type;
-    found.tensors = end->delta.tensors;
     found.head = head.key ? head.value : NULL;
     found.head_len = head.key ? head.len : 0;
-    found.bytes = found.head_len;
     if (deltas->steps[0].delta.tensors) {
         struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
         status = pici_delta_tensor(&deltas->steps[0].delta, deltas->steps[0].reader, 0, &tensor);
         found.dtype = tensor.dtype;
     }
-    for (uint64_t i = 0; !status && i < end->delta.tensors; i++) {
+    found.tensors = end->delta.partial ? end->delta.base_tensors : end->delta.tensors;
+    found.bytes = end->delta.partial ? end->delta.result_bytes : found.head_len;
+    for (uint64_t i = 0; !status && !end->delta.partial && i < end->delta.tensors; i++) {
         struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
         status = pici_delta_tensor(&end->delta, end->reader, i, &tensor);
         const uint64_t more = status ? 0 : tensor.count * pici_dtype_width(tensor.dtype); /* below 2^63 */
@@ -154,7 +140,7 @@ enum pici_status pici_deltas_get_info(struct pici_deltas *deltas, struct pici_de
 /* ---- which tensors the deltas lead through */
 
 /* The base is not what the first delta was made from: its tensor shows it. */
-__attribute__((format(printf, 3, 4))) static enum pici_status not_base(const struct job *job,
+__attribute__((format(printf, 3, 4))) static enum pici_status not_base(const struct apply_job *job,
                                                                        const struct pici_tensor_info *tensor,
                                                                        const char *what, ...)
 {
@@ -174,47 +160,216 @@ static bool same_shape(enum pici_dtype dtype, unsigned rank, const uint64_t *sha
            (!rank || memcmp(shape, tensor->shape, rank * sizeof *shape) == 0);
 }
 
-/* Traces tensor i of the last result. */
-static enum pici_status trace(struct job *job, uint64_t i, struct trail *trail)
+static enum pici_status not_result(const struct apply_job *job, size_t step, const struct pici_tensor_info *tensor)
 {
-    struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT, before = PICI_TENSOR_INFO_INIT;
-    struct pici_deltas *const deltas = job->deltas;
     char name[PICI_QUOTE_CAP];
-    size_t step = deltas->count - 1;
-    *trail = (struct trail){.tensor = PICI_TENSOR_INFO_INIT};
-    enum pici_status status =
-        pici_delta_tensor(&deltas->steps[step].delta, deltas->steps[step].reader, i, &trail->tensor);
-    if (status)
-        return reader_failed(&deltas->steps[step], status, job->reason);
-    for (tensor = trail->tensor, deltas->trail[step] = i; delta_needs_base(deltas->steps[step].delta.kind[i]);
-         tensor = before, deltas->trail[--step] = i = before.index) {
-        if (step == 0) {
-            trail->base = pici_state_find(job->base, tensor.name, tensor.name_len);
-            if (!trail->base)
-                return not_base(job, &tensor, "the base has none");
-            if (!same_shape(trail->base->dtype, trail->base->rank, trail->base->shape, &tensor))
-                return not_base(job, &tensor, "its type or shape differs");
-            break;
-        }
-        const struct step *const from = &deltas->steps[step - 1];
-        status = pici_reader_find(from->reader, tensor.name, tensor.name_len, &before);
-        if (!status)
-            status = pici_delta_tensor(&from->delta, from->reader, before.index, &before);
-        if (status && status != PICI_E_ARG)
-            return reader_failed(from, status, job->reason);
-        if (status || before.index >= from->delta.tensors ||
-            !same_shape(before.dtype, before.rank, before.shape, &tensor) ||
-            deltas->steps[step].delta.hash[i].base != from->delta.hash[before.index].result)
-            return pici_why(job->reason, PICI_E_CORRUPT, deltas->steps[step].name,
-                            "not a delta of the result of %s: tensor %s differs", from->name, quoted(name, &tensor));
+    return pici_why(job->reason, PICI_E_CORRUPT, job->deltas->steps[step].name,
+                    "not a delta of the result of %s: tensor %s differs", job->deltas->steps[step - 1].name,
+                    quoted(name, tensor));
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct apply_name *const first = left, *const second = right;
+    const int order = memcmp(first->name, second->name, first->bytes < second->bytes ? first->bytes : second->bytes);
+    return order ? order : (first->bytes > second->bytes) - (first->bytes < second->bytes);
+}
+
+/* The number of a name among the tensors that step `step`, a partial one, leads from. UINT64_MAX: there is none. */
+static uint64_t number_of(const struct apply_job *job, size_t step, const struct pici_tensor_info *tensor)
+{
+    while (step > 0 && job->deltas->steps[step - 1].delta.partial)
+        step--;
+    if (step > 0) {
+        const struct step *const from = &job->deltas->steps[step - 1];
+        const struct apply_name key = {tensor->name, tensor->name_len, 0};
+        const struct apply_name *const found =
+            from->delta.tensors
+                ? bsearch(&key, from->sorted, (size_t)from->delta.tensors, sizeof *from->sorted, by_name)
+                : NULL;
+        return found ? (uint64_t)(found - from->sorted) : UINT64_MAX;
     }
-    trail->first = step;
+    struct state_tensor *const *const ordered = pici_state_by_name(job->base);
+    size_t low = 0, high = job->base->count;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        const struct apply_name key = {tensor->name, tensor->name_len, 0},
+                                candidate = {ordered[middle]->name, ordered[middle]->name_bytes, 0};
+        const int order = by_name(&key, &candidate);
+        if (order == 0)
+            return middle;
+        if (order < 0)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return UINT64_MAX;
+}
+
+/* What a step does with a tensor. *found: without a kind if nothing. PICI_E_ARG: it should have the tensor. */
+static enum pici_status find_in(const struct apply_job *job, size_t step_number, const struct pici_tensor_info *tensor,
+                                struct trail_step *found, const struct delta_hashes **hash)
+{
+    const struct step *const step = &job->deltas->steps[step_number];
+    struct pici_tensor_info listed = PICI_TENSOR_INFO_INIT;
+    *found = (struct trail_step){TRAIL_NONE, 0};
+    *hash = NULL;
+    const enum pici_status status = pici_reader_find(step->reader, tensor->name, tensor->name_len, &listed);
+    if (status && status != PICI_E_ARG)
+        return reader_failed(step, status, job->reason);
+    if (!status && listed.index < step->delta.tensors) {
+        const uint64_t index = listed.index;
+        const enum pici_status described = pici_delta_tensor(&step->delta, step->reader, index, &listed);
+        if (described)
+            return reader_failed(step, described, job->reason);
+        if (!same_shape(listed.dtype, listed.rank, listed.shape, tensor))
+            return PICI_E_ARG;
+        *found = (struct trail_step){TRAIL_TENSOR, index};
+        *hash = &step->delta.hash[index];
+        return PICI_OK;
+    }
+    if (!step->delta.partial)
+        return PICI_E_ARG;
+    const uint64_t number = number_of(job, step_number, tensor);
+    for (size_t low = 0, high = step->delta.few_count; low < high;) {
+        const size_t middle = low + (high - low) / 2;
+        const struct delta_few *const few = &step->delta.few[middle];
+        if (few->number == number) {
+            *found = (struct trail_step){TRAIL_FEW, middle};
+            *hash = &few->hash;
+            return PICI_OK;
+        }
+        if (few->number < number)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return number == UINT64_MAX ? PICI_E_ARG : PICI_OK;
+}
+
+uint64_t pici_apply_tensors(const struct apply_job *job)
+{
+    return job->deltas->layout ? job->deltas->steps[job->deltas->layout - 1].delta.tensors : job->base->count;
+}
+
+/* Describes tensor i of the result. */
+static enum pici_status describe(struct apply_job *job, uint64_t i, struct trail *trail)
+{
+    struct pici_attr endian;
+    *trail = (struct trail){.tensor = PICI_TENSOR_INFO_INIT};
+    if (!job->deltas->layout) {
+        const struct state_tensor *const base = &job->base->tensors[i];
+        trail->tensor.name = base->name;
+        trail->tensor.name_len = base->name_bytes;
+        trail->tensor.dtype = base->dtype;
+        trail->tensor.rank = base->rank;
+        if (base->rank)
+            memcpy(trail->tensor.shape, base->shape, base->rank * sizeof *base->shape);
+        trail->tensor.count = base->count;
+        trail->tensor.chunk_elements = 1 << 20;
+        trail->big_endian = base->big_endian;
+        return PICI_OK;
+    }
+    const struct step *const step = &job->deltas->steps[job->deltas->layout - 1];
+    enum pici_status status = pici_delta_tensor(&step->delta, step->reader, i, &trail->tensor);
+    if (!status)
+        status = pici_reader_attr(step->reader, i, STATE_ENDIAN, &endian);
+    if (status)
+        return reader_failed(step, status, job->reason);
+    trail->big_endian = endian.key && endian.len == 3 && memcmp(endian.value, "big", 3) == 0;
     return PICI_OK;
 }
 
-static enum pici_status check(struct job *job)
+enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trail *trail)
 {
-    const struct step *const step = job->deltas->steps;
+    struct pici_deltas *const deltas = job->deltas;
+    enum pici_status status = describe(job, i, trail);
+    if (status)
+        return status;
+    const struct pici_tensor_info *const tensor = &trail->tensor;
+    for (size_t step = deltas->count; step-- > 0;) {
+        const struct delta_hashes *hash;
+        status = find_in(job, step, tensor, &deltas->trail[step], &hash);
+        if (status == PICI_E_ARG && step == 0 && deltas->steps[0].delta.partial)
+            return not_base(job, tensor, "%s",
+                            number_of(job, 0, tensor) == UINT64_MAX ? "the base has none"
+                                                                    : "its type or shape differs");
+        if (status == PICI_E_ARG || (hash && trail->earliest && trail->earliest->base != hash->result))
+            return not_result(job, step + 1 < deltas->count ? step + 1 : step, tensor);
+        if (status)
+            return status;
+        if (!hash)
+            continue;
+        if (!trail->latest) {
+            trail->latest = hash;
+            trail->latest_step = step;
+        }
+        trail->earliest = hash;
+        if (deltas->trail[step].kind == TRAIL_TENSOR &&
+            !delta_needs_base(deltas->steps[step].delta.kind[deltas->trail[step].index])) {
+            trail->first = step;
+            return PICI_OK;
+        }
+    }
+    trail->base = pici_state_find(job->base, tensor->name, tensor->name_len);
+    if (!trail->base)
+        return not_base(job, tensor, "the base has none");
+    if (!same_shape(trail->base->dtype, trail->base->rank, trail->base->shape, tensor))
+        return not_base(job, tensor, "its type or shape differs");
+    return PICI_OK;
+}
+
+/* Sorts the names of the result of a step that a partial one follows. */
+static enum pici_status sort_names(struct apply_job *job, struct step *step)
+{
+    const uint64_t count = step->delta.tensors;
+    if (step->sorted)
+        return PICI_OK;
+    step->sorted = calloc((size_t)count + 1, sizeof *step->sorted);
+    if (!step->sorted)
+        return pici_why(job->reason, PICI_E_NOMEM, step->name, "out of memory for the names of its tensors");
+    for (uint64_t i = 0; i < count; i++) {
+        struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
+        const enum pici_status status = pici_reader_tensor(step->reader, i, &tensor);
+        if (status)
+            return reader_failed(step, status, job->reason);
+        step->sorted[i] = (struct apply_name){tensor.name, tensor.name_len, i};
+    }
+    qsort(step->sorted, (size_t)count, sizeof *step->sorted, by_name);
+    return PICI_OK;
+}
+
+/* Whether the result of a step has the identity that the next delta, a partial one, leads from. */
+static enum pici_status check_identity(const struct apply_job *job, const struct step *step, const struct step *next)
+{
+    struct pici_xxh64 identity;
+    const uint64_t count = step->delta.partial ? step->delta.base_tensors : step->delta.tensors;
+    uint64_t found = step->delta.identity.result;
+    pici_xxh64_init(&identity, 0);
+    for (uint64_t i = 0; !step->delta.partial && i < count; i++) {
+        const struct apply_name *const name = &step->sorted[i];
+        struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
+        struct pici_attr dtype;
+        enum pici_status status = pici_delta_tensor(&step->delta, step->reader, name->index, &tensor);
+        if (!status)
+            status = pici_reader_attr(step->reader, name->index, STATE_DTYPE, &dtype);
+        if (status)
+            return reader_failed(step, status, job->reason);
+        const char *const word = pici_dtype_name(tensor.dtype);
+        pici_identity_add(&identity, name->name, name->bytes, dtype.key ? dtype.value : word,
+                          dtype.key ? dtype.len : strlen(word), tensor.rank, tensor.shape,
+                          step->delta.hash[name->index].result);
+    }
+    if (!step->delta.partial)
+        found = pici_xxh64_digest(&identity);
+    return count == next->delta.base_tensors && found == next->delta.identity.base
+               ? PICI_OK
+               : pici_why(job->reason, PICI_E_CORRUPT, next->name, "not a delta of the result of %s", step->name);
+}
+
+enum pici_status pici_apply_check(struct apply_job *job)
+{
+    struct step *const step = job->deltas->steps;
     struct trail trail;
     enum pici_status status = PICI_OK;
     for (size_t step_number = 1; step_number < job->deltas->count; step_number++)
@@ -226,18 +381,29 @@ static enum pici_status check(struct job *job)
     if (job->base->type != step[0].delta.type)
         return pici_why(job->reason, PICI_E_ARG, job->base->name, "not the base of %s: of type %s, not %s",
                         step[0].name, pici_state_type_name(job->base->type), pici_state_type_name(step[0].delta.type));
-    for (uint64_t i = 0; !status && i < last(job->deltas)->delta.tensors; i++)
-        status = trace(job, i, &trail);
+    if (step[0].delta.partial && step[0].delta.base_tensors != job->base->count)
+        return pici_why(job->reason, PICI_E_ARG, job->base->name,
+                        "not the base of %s: it has %zu tensors, not %" PRIu64, step[0].name, job->base->count,
+                        step[0].delta.base_tensors);
+    for (size_t next = 1; !status && next < job->deltas->count; next++)
+        if (step[next].delta.partial && !step[next - 1].delta.partial)
+            status = sort_names(job, &step[next - 1]);
+    for (uint64_t i = 0; !status && i < pici_apply_tensors(job); i++)
+        status = pici_apply_trace(job, i, &trail);
+    for (size_t next = 1; !status && next < job->deltas->count; next++)
+        if (step[next].delta.partial)
+            status = check_identity(job, &step[next - 1], &step[next]);
     return status;
 }
 
 /* ---- making the result */
 
-/* The hash of the base's tensor, of which `so_far` has the bytes before `from`, must be the one in the first delta. */
-static enum pici_status check_base(struct job *job, const struct trail *trail, uint64_t from, struct pici_xxh64 *so_far)
+/* The hash of the base's tensor, of which `so_far` has the bytes before `from`, must be the one in the first delta that
+ * changes it. */
+static enum pici_status check_base(struct apply_job *job, const struct trail *trail, uint64_t from,
+                                   struct pici_xxh64 *so_far)
 {
     uint8_t piece[HASH_PIECE];
-    const uint64_t want = job->deltas->steps[0].delta.hash[job->deltas->trail[0]].base;
     for (uint64_t count; from < trail->base->bytes; from += count) {
         count = trail->base->bytes - from < sizeof piece ? trail->base->bytes - from : sizeof piece;
         const enum pici_status status =
@@ -246,16 +412,19 @@ static enum pici_status check_base(struct job *job, const struct trail *trail, u
             return status;
         pici_xxh64_update(so_far, piece, (size_t)count);
     }
-    const uint64_t expected = pici_xxh64_digest(so_far);
-    return expected == want
+    const uint64_t found = pici_xxh64_digest(so_far);
+    if (job->base_hash)
+        job->base_hash[trail->base - job->base->tensors] = found;
+    return !trail->earliest || trail->earliest->base == found
                ? PICI_OK
-               : not_base(job, &trail->tensor, "its XXH64 is %016" PRIx64 ", not %016" PRIx64, expected, want);
+               : not_base(job, &trail->tensor, "its XXH64 is %016" PRIx64 ", not %016" PRIx64, found,
+                          trail->earliest->base);
 }
 
 /* Applies the next small delta of a step to count elements at job.piece. It may be found to be invalid since these are
  * not what it was made of: then says so, with base, the hash of the base's tensor up to byte `end`. */
-static enum pici_status apply_small(struct job *job, const struct trail *trail, size_t step_number, uint64_t count,
-                                    uint64_t end, struct pici_xxh64 *base)
+static enum pici_status apply_small(struct apply_job *job, const struct trail *trail, size_t step_number,
+                                    uint64_t count, uint64_t end, struct pici_xxh64 *base)
 {
     struct step *const step = &job->deltas->steps[step_number];
     struct pici_opts opts = PICI_OPTS_INIT;
@@ -279,9 +448,16 @@ static enum pici_status apply_small(struct job *job, const struct trail *trail, 
                              quoted(name, &trail->tensor));
 }
 
+static enum pici_status few_wrong(const struct apply_job *job, const struct trail *trail, size_t step)
+{
+    char name[PICI_QUOTE_CAP];
+    return pici_why(job->reason, PICI_E_CORRUPT, job->deltas->steps[step].name,
+                    "not a valid delta: the few changes of tensor %s (delta-few)", quoted(name, &trail->tensor));
+}
+
 /* Makes elements [from, from + count) of a tensor at job.piece, in host order. base: the hash of what is read of the
  * base. */
-static enum pici_status make_piece(struct job *job, const struct trail *trail, uint64_t from, uint64_t count,
+static enum pici_status make_piece(struct apply_job *job, const struct trail *trail, uint64_t from, uint64_t count,
                                    struct pici_xxh64 *base)
 {
     const size_t width = pici_dtype_width(trail->tensor.dtype), bytes = (size_t)count * width;
@@ -295,60 +471,75 @@ static enum pici_status make_piece(struct job *job, const struct trail *trail, u
         pici_xxh64_update(base, job->piece, bytes);
         pici_state_swap(trail->base->big_endian, width, job->piece, bytes);
     } else {
-        status = pici_reader_read_range(deltas->steps[step].reader, deltas->trail[step], from, count, job->piece);
+        status = pici_reader_read_range(deltas->steps[step].reader, deltas->trail[step].index, from, count, job->piece);
         if (status)
             return reader_failed(&deltas->steps[step], status, job->reason);
         step++;
     }
     for (; step < deltas->count; step++) {
-        if (deltas->steps[step].delta.kind[deltas->trail[step]] == DELTA_SMALL) {
+        struct step *const now = &deltas->steps[step];
+        const struct trail_step *const what = &deltas->trail[step];
+        if (what->kind == TRAIL_NONE)
+            continue;
+        if (what->kind == TRAIL_FEW) {
+            if (!pici_few_apply(&now->few, job->piece, from, count, (unsigned)width))
+                return few_wrong(job, trail, step);
+        } else if (now->delta.kind[what->index] == DELTA_SMALL) {
             status = apply_small(job, trail, step, count, from * width + bytes, base);
             if (status)
                 return status;
-            continue;
+        } else {
+            status = pici_reader_apply_range(now->reader, what->index, from, count, job->piece);
+            if (status)
+                return reader_failed(now, status, job->reason);
         }
-        status = pici_reader_apply_range(deltas->steps[step].reader, deltas->trail[step], from, count, job->piece);
-        if (status)
-            return reader_failed(&deltas->steps[step], status, job->reason);
     }
     return PICI_OK;
 }
 
-/* Begins with the small deltas of a tensor. *most: the elements to make at a time, which are these deltas' if there are
- * some. */
-static enum pici_status begin_small(struct job *job, const struct trail *trail, uint64_t *most)
+/* Begins with the changes of a tensor. *most: the elements to make at a time, which are those of small deltas if there
+ * are some. */
+static enum pici_status begin_changes(struct apply_job *job, const struct trail *trail, uint64_t *most)
 {
     const struct pici_deltas *const deltas = job->deltas;
     for (size_t step = trail->first; step < deltas->count; step++) {
-        if (deltas->steps[step].delta.kind[deltas->trail[step]] != DELTA_SMALL)
+        const struct trail_step *const what = &deltas->trail[step];
+        struct step *const now = &deltas->steps[step];
+        if (what->kind == TRAIL_FEW)
+            pici_few_begin(&now->few, &now->delta, &now->delta.few[what->index]);
+        if (what->kind != TRAIL_TENSOR || now->delta.kind[what->index] != DELTA_SMALL)
             continue;
         *most = DELTA_PIECE;
-        const enum pici_status status =
-            pici_delta_pieces_begin(&deltas->steps[step].pieces, deltas->steps[step].reader, deltas->trail[step]);
+        const enum pici_status status = pici_delta_pieces_begin(&now->pieces, now->reader, what->index);
         if (status)
-            return reader_failed(&deltas->steps[step], status, job->reason);
+            return reader_failed(now, status, job->reason);
     }
     return PICI_OK;
 }
 
-/* Whether all small deltas of the tensor have been used. */
-static enum pici_status end_small(const struct job *job, const struct trail *trail)
+/* Whether all changes of the tensor have been used. */
+static enum pici_status end_changes(const struct apply_job *job, const struct trail *trail)
 {
     const struct pici_deltas *const deltas = job->deltas;
     char name[PICI_QUOTE_CAP];
-    for (size_t step = trail->first; step < deltas->count; step++)
-        if (deltas->steps[step].delta.kind[deltas->trail[step]] == DELTA_SMALL &&
-            !pici_delta_pieces_done(&deltas->steps[step].pieces))
-            return pici_why(job->reason, PICI_E_CORRUPT, deltas->steps[step].name,
+    for (size_t step = trail->first; step < deltas->count; step++) {
+        const struct trail_step *const what = &deltas->trail[step];
+        const struct step *const now = &deltas->steps[step];
+        if (what->kind == TRAIL_FEW && now->few.remaining)
+            return few_wrong(job, trail, step);
+        if (what->kind == TRAIL_TENSOR && now->delta.kind[what->index] == DELTA_SMALL &&
+            !pici_delta_pieces_done(&now->pieces))
+            return pici_why(job->reason, PICI_E_CORRUPT, now->name,
                             "not a valid delta: tensor %s has bytes after its small deltas",
                             quoted(name, &trail->tensor));
+    }
     return PICI_OK;
 }
 
-static enum pici_status write_out(struct job *job, const void *bytes, size_t size)
+static enum pici_status write_out(struct apply_job *job, const void *bytes, size_t size)
 {
     char text[128];
-    const int error = size ? job->write(job->context, bytes, size) : 0;
+    const int error = size ? job->write(job->write_context, bytes, size) : 0;
     if (error) {
         errno = error;
         return pici_why(job->reason, PICI_E_IO, last(job->deltas)->name, "the result: %s",
@@ -360,7 +551,7 @@ static enum pici_status write_out(struct job *job, const void *bytes, size_t siz
     return PICI_OK;
 }
 
-static enum pici_status room_for(struct job *job, size_t bytes)
+static enum pici_status room_for(struct apply_job *job, size_t bytes)
 {
     if (bytes <= job->piece_capacity)
         return PICI_OK;
@@ -372,9 +563,16 @@ static enum pici_status room_for(struct job *job, size_t bytes)
                                  "out of memory for a piece of the result");
 }
 
-/* Makes the elements of a tensor and writes them. base, result: hashes of what is read and written. */
-static enum pici_status make_elements(struct job *job, const struct trail *trail, bool big_endian,
-                                      struct pici_xxh64 *base, struct pici_xxh64 *result)
+static enum pici_status write_piece(struct apply_job *job, const struct trail *trail, uint64_t offset, size_t bytes)
+{
+    (void)trail;
+    (void)offset;
+    return write_out(job, job->piece, bytes);
+}
+
+/* Makes the elements of a tensor. base, result: hashes of what is read and made. */
+static enum pici_status make_elements(struct apply_job *job, const struct trail *trail, struct pici_xxh64 *base,
+                                      struct pici_xxh64 *result)
 {
     const size_t width = pici_dtype_width(trail->tensor.dtype);
     const uint64_t chunks = PIECE_MOST / width / trail->tensor.chunk_elements;
@@ -383,7 +581,7 @@ static enum pici_status make_elements(struct job *job, const struct trail *trail
     if (at_once < 1)
         at_once = 1;
     uint64_t most = trail->tensor.chunk_elements * at_once;
-    enum pici_status status = begin_small(job, trail, &most);
+    enum pici_status status = begin_changes(job, trail, &most);
     for (uint64_t offset = 0, count; offset < trail->tensor.count && !status; offset += count) {
         count = trail->tensor.count - offset < most ? trail->tensor.count - offset : most;
         const size_t bytes = (size_t)count * width;
@@ -392,49 +590,86 @@ static enum pici_status make_elements(struct job *job, const struct trail *trail
             status = make_piece(job, trail, offset, count, base);
         if (status)
             return status;
-        pici_state_swap(big_endian, width, job->piece, bytes);
+        pici_state_swap(trail->big_endian, width, job->piece, bytes);
         pici_xxh64_update(result, job->piece, bytes);
-        status = write_out(job, job->piece, bytes);
+        status = job->take(job, trail, offset * width, bytes);
     }
     return status;
 }
 
-static enum pici_status make_tensor(struct job *job, uint64_t i)
+static enum pici_status make_tensor(struct apply_job *job, uint64_t i)
 {
     struct trail trail;
     struct pici_xxh64 base, result;
-    struct pici_attr endian; /* the byte order of the output */
-    const struct step *const end = last(job->deltas);
     char name[PICI_QUOTE_CAP];
-    enum pici_status status = trace(job, i, &trail);
+    enum pici_status status = pici_apply_trace(job, i, &trail);
     if (status)
         return status;
-    status = pici_reader_attr(end->reader, i, STATE_ENDIAN, &endian);
-    if (status)
-        return reader_failed(end, status, job->reason);
-    const bool big_endian = endian.key && endian.len == 3 && memcmp(endian.value, "big", 3) == 0;
     pici_xxh64_init(&base, 0);
     pici_xxh64_init(&result, 0);
-    status = make_elements(job, &trail, big_endian, &base, &result);
+    status = make_elements(job, &trail, &base, &result);
     if (!status && trail.base)
         status = check_base(job, &trail, trail.base->bytes, &base);
     if (!status)
-        status = end_small(job, &trail);
-    if (status)
+        status = end_changes(job, &trail);
+    if (status || !trail.latest)
         return status;
-    const uint64_t written = pici_xxh64_digest(&result), want = end->delta.hash[i].result;
-    if (written != want)
-        return pici_why(job->reason, PICI_E_CORRUPT, end->name,
+    const uint64_t made = pici_xxh64_digest(&result), want = trail.latest->result;
+    if (made != want)
+        return pici_why(job->reason, PICI_E_CORRUPT, job->deltas->steps[trail.latest_step].name,
                         "the result of tensor %s has the XXH64 %016" PRIx64 ", not %016" PRIx64,
-                        quoted(name, &trail.tensor), written, want);
+                        quoted(name, &trail.tensor), made, want);
     return PICI_OK;
+}
+
+/* The identity of the state, from the hashes of its tensors. */
+static uint64_t identity_of(struct pici_state *state, const uint64_t *hash)
+{
+    struct state_tensor *const *const ordered = pici_state_by_name(state);
+    struct pici_xxh64 identity;
+    pici_xxh64_init(&identity, 0);
+    for (size_t i = 0; i < state->count; i++)
+        pici_identity_add(&identity, ordered[i]->name, ordered[i]->name_bytes, ordered[i]->dtype_text,
+                          strlen(ordered[i]->dtype_text), ordered[i]->rank, ordered[i]->shape,
+                          hash[ordered[i] - state->tensors]);
+    return pici_xxh64_digest(&identity);
+}
+
+enum pici_status pici_apply_make(struct apply_job *job)
+{
+    const struct step *const first = job->deltas->steps;
+    enum pici_status status = PICI_OK;
+    if (!job->deltas->layout) {
+        job->base_hash = calloc(job->base->count + 1, sizeof *job->base_hash);
+        if (!job->base_hash)
+            status = pici_why(job->reason, PICI_E_NOMEM, job->base->name, "out of memory for the hashes");
+    }
+    for (uint64_t i = 0; !status && i < pici_apply_tensors(job); i++)
+        status = make_tensor(job, i);
+    if (!status && job->base_hash && identity_of(job->base, job->base_hash) != first->delta.identity.base)
+        status = pici_why(job->reason, PICI_E_ARG, job->base->name,
+                          "not the base of %s: a tensor that it does not change differs", first->name);
+    const int error = errno;
+    free(job->base_hash);
+    free(job->piece);
+    job->base_hash = NULL;
+    job->piece = NULL;
+    errno = error;
+    return status;
 }
 
 enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pici_state *base,
                                    struct pici_deltas *deltas, const struct pici_apply_opts *opts, char *reason)
 {
-    struct job job = {PICI_APPLY_OPTS_INIT, base, deltas, write, context, reason, 0, NULL, 0};
+    struct apply_job job = {.options = PICI_APPLY_OPTS_INIT,
+                            .base = base,
+                            .deltas = deltas,
+                            .take = write_piece,
+                            .write = write,
+                            .write_context = context,
+                            .reason = reason};
     struct pici_attr head;
+    bool is_base;
     if (reason)
         reason[0] = 0;
     enum pici_status status = opts ? sized_read(&job.options, sizeof job.options, sizeof job.options, opts) : PICI_OK;
@@ -442,19 +677,49 @@ enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pi
         return status;
     if (!write || !base || !deltas || !deltas->count || job.options.threads < 0)
         return PICI_E_ARG;
-    status = check(&job);
+    status = pici_apply_check(&job);
     if (status)
         return status;
-    status = pici_reader_attr(last(deltas)->reader, PICI_FILE, STATE_HEAD, &head);
+    status = find_head(deltas, &head, &is_base);
     if (status)
         status = reader_failed(last(deltas), status, reason);
+    else if (is_base)
+        status = write_out(&job, base->head, base->head_bytes);
     else if (head.key)
         status = write_out(&job, head.value, head.len);
-    for (uint64_t i = 0; !status && i < last(deltas)->delta.tensors; i++)
-        status = make_tensor(&job, i);
-    const int error = errno;
-    free(job.piece);
-    errno = error;
+    return status ? status : pici_apply_make(&job);
+}
+
+/* Hashes tensor i of a state. */
+static enum pici_status hash_tensor(struct pici_state *state, size_t i, uint64_t *found, char *reason)
+{
+    const struct state_tensor *tensor = &state->tensors[i];
+    uint8_t piece[HASH_PIECE];
+    struct pici_xxh64 hash;
+    pici_xxh64_init(&hash, 0);
+    for (uint64_t offset = 0, count; offset < tensor->bytes; offset += count) {
+        count = tensor->bytes - offset < sizeof piece ? tensor->bytes - offset : sizeof piece;
+        const enum pici_status status = pici_state_read(state, tensor, offset, piece, (size_t)count, reason);
+        if (status)
+            return status;
+        pici_xxh64_update(&hash, piece, (size_t)count);
+    }
+    *found = pici_xxh64_digest(&hash);
+    return PICI_OK;
+}
+
+/* Whether a state is what the last delta, a partial one, leads to. */
+static enum pici_status has_identity(struct pici_deltas *deltas, struct pici_state *state, int *is_result, char *reason)
+{
+    if (state->count != last(deltas)->delta.base_tensors)
+        return PICI_OK;
+    uint64_t *const hash = calloc(state->count + 1, sizeof *hash);
+    enum pici_status status =
+        hash ? PICI_OK : pici_why(reason, PICI_E_NOMEM, state->name, "out of memory for the hashes");
+    for (size_t i = 0; !status && i < state->count; i++)
+        status = hash_tensor(state, i, &hash[i], reason);
+    *is_result = !status && identity_of(state, hash) == last(deltas)->delta.identity.result;
+    free(hash);
     return status;
 }
 
@@ -462,33 +727,30 @@ enum pici_status pici_deltas_is_result(struct pici_deltas *deltas, struct pici_s
                                        char *reason)
 {
     struct pici_attr head;
-    uint8_t piece[HASH_PIECE];
+    bool is_base;
     if (reason)
         reason[0] = 0;
     if (!deltas || !deltas->count || !state || !is_result)
         return PICI_E_ARG;
     *is_result = 0;
     const struct step *const end = last(deltas);
-    enum pici_status status = pici_reader_attr(end->reader, PICI_FILE, STATE_HEAD, &head);
+    enum pici_status status = find_head(deltas, &head, &is_base);
     if (status)
         return reader_failed(end, status, reason);
-    if (state->type != end->delta.type || state->count != end->delta.tensors ||
-        state->head_bytes != (head.key ? head.len : 0) ||
-        (head.key && head.len && memcmp(state->head, head.value, head.len) != 0))
+    if (state->type != end->delta.type)
+        return PICI_OK;
+    if (!is_base && (state->head_bytes != (head.key ? head.len : 0) ||
+                     (head.key && head.len && memcmp(state->head, head.value, head.len) != 0)))
+        return PICI_OK;
+    if (end->delta.partial)
+        return has_identity(deltas, state, is_result, reason);
+    if (state->count != end->delta.tensors)
         return PICI_OK;
     for (size_t i = 0; i < state->count; i++) {
-        const struct state_tensor *tensor = &state->tensors[i];
-        struct pici_xxh64 hash;
-        pici_xxh64_init(&hash, 0);
-        for (uint64_t offset = 0, count; offset < tensor->bytes; offset += count) {
-            count = tensor->bytes - offset < sizeof piece ? tensor->bytes - offset : sizeof piece;
-            status = pici_state_read(state, tensor, offset, piece, (size_t)count, reason);
-            if (status)
-                return status;
-            pici_xxh64_update(&hash, piece, (size_t)count);
-        }
-        if (pici_xxh64_digest(&hash) != end->delta.hash[i].result)
-            return PICI_OK;
+        uint64_t hash;
+        status = hash_tensor(state, i, &hash, reason);
+        if (status || hash != end->delta.hash[i].result)
+            return status;
     }
     *is_result = 1;
     return PICI_OK;

@@ -17,6 +17,8 @@
 #define DELTA_DTYPE "delta.dtype" /* of a tensor of the kind "small" */
 #define DELTA_SHAPE "delta.shape"
 #define DELTA_HASHES "delta.hashes" /* the last tensor's name begins with this */
+#define DELTA_FEW "delta.few"       /* of version 3, that of the one before */
+#define DELTA_BASE "delta.base"     /* of the file, of version 3 */
 
 #define STATE_TYPE "source.type" /* of the file, and of tensors: what a state's file says of them */
 #define STATE_HEAD "source.head"
@@ -44,7 +46,16 @@ struct delta_small {
     uint64_t count;
 };
 
-/* A delta whose rules have been checked, except for what is in tensors of the kind "small". */
+/* A tensor of the base of which a few elements change. */
+struct delta_few {
+    uint64_t number; /* among the base's tensors in the order of their names */
+    struct delta_hashes hash;
+    uint64_t changes;   /* how many */
+    size_t offset, end; /* their bytes in few_bytes */
+};
+
+/* A delta whose rules have been checked, except for what is in tensors of the kind "small", and for positions in
+ * few. */
 struct delta {
     enum pici_state_type type;
     unsigned version;
@@ -54,6 +65,13 @@ struct delta {
     struct delta_small *small;   /* [tensors]; set for tensors of that kind */
     uint64_t kinds[DELTA_KINDS]; /* how many of each */
     uint64_t removed;            /* names in DELTA_REMOVED */
+    bool partial;                /* version 3: tensors that are neither listed nor in few do not change */
+    uint64_t base_tensors;       /* of version 3: how many base and result have */
+    uint64_t result_bytes;       /* and the size of the result's file */
+    struct delta_hashes identity;
+    struct delta_few *few; /* [few_count] in the order of their numbers */
+    size_t few_count;
+    uint8_t *few_bytes;
 };
 
 /* Whether the file says that it is a delta, of any version. Works with any reader and returns its errors. */
@@ -108,6 +126,35 @@ void pici_delta_pieces_free(struct delta_pieces *pieces);
 bool pici_delta_removed_next(const struct pici_attr *removed, size_t *offset, const char **name, size_t *size,
                              bool *good);
 
+/* ---- Few changes, and identities ---- */
+
+enum { DELTA_VARINT_MOST = 10 }; /* bytes */
+
+/* Write a number in groups of 7 bits. Returns its bytes. */
+size_t pici_varint_put(uint8_t *output, uint64_t value);
+
+/* Parse a table of few changes from byte `from` on, as far as its entries are complete in its first `size` bytes.
+ * Appends to delta->few. Returns where the first incomplete entry begins; SIZE_MAX if a rule is broken. *nomem: there
+ * was no memory. */
+size_t pici_few_parse(struct delta *delta, const uint8_t *table, size_t from, size_t size, bool *nomem);
+
+/* Where in the changes of one tensor a reader is. */
+struct few_cursor {
+    const uint8_t *next, *end;
+    uint64_t remaining; /* changes */
+    uint64_t element;   /* the first that the next one may be */
+};
+
+void pici_few_begin(struct few_cursor *, const struct delta *, const struct delta_few *);
+
+/* Apply those changes that are among elements [from, from + count), in host order, of this width. Returns 0 if one is
+ * wider. Goes on from the call before. */
+int pici_few_apply(struct few_cursor *, uint8_t *elements, uint64_t from, uint64_t count, unsigned width);
+
+/* Adds a tensor to the identity of a state (formats/delta.md). They are added in the order of their names. */
+void pici_identity_add(struct pici_xxh64 *, const char *name, size_t name_bytes, const char *dtype, size_t dtype_bytes,
+                       unsigned rank, const uint64_t *shape, uint64_t hash);
+
 /* ---- Errors ---- */
 
 /* Put "name: what" in why [PICI_WHY_BYTES], unless that is NULL. Returns s. errno stays. */
@@ -153,6 +200,9 @@ const struct state_tensor *pici_state_find(struct pici_state *, const char *name
 /* Copy bytes [from, from + bytes) of a tensor, as they are in the file. PICI_E_IO. */
 enum pici_status pici_state_read(struct pici_state *, const struct state_tensor *, uint64_t from, void *buffer,
                                  size_t bytes, char *reason);
+
+/* The tensors in the order of their names: [state->count]. */
+struct state_tensor **pici_state_by_name(struct pici_state *);
 
 /* Swap the bytes of each element between the tensor's order and the host's. */
 void pici_state_swap(bool big_endian, size_t width, void *buffer, size_t bytes);

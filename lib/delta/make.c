@@ -26,7 +26,22 @@ struct job {
     uint64_t *table;         /* [next->n][2]: hashes of base and result */
     uint8_t *collected;      /* [room] small deltas of a tensor */
     size_t capacity;
+    bool partial;       /* version 3: only what changed is listed */
+    size_t listed;      /* tensors that are */
+    struct few *few;    /* [next->count] of version 3 */
+    uint64_t *identity; /* [next->count][2] likewise: hashes of base and result */
 };
+
+/* The changes of a tensor of which few elements change. */
+struct few {
+    uint8_t *bytes; /* null: there are none, or they are not few */
+    size_t size;
+    uint64_t changes;
+};
+
+/* Elements that are looked at at once; bytes of changes that are few, and more of them for each small delta that a
+ * tensor would have: about what the small delta and the tensor's description take. */
+enum { LOOK = 1 << 16, FEW_MOST = 512, FEW_EACH = 48 };
 
 static enum pici_status nomem(const struct job *job, const char *what)
 {
@@ -74,6 +89,32 @@ static enum pici_status list_removed(struct job *job, struct pici_attr *removed)
     return PICI_OK;
 }
 
+/* Whether base and next differ in elements at most. */
+static bool same_layout(struct job *job)
+{
+    bool same = job->next->type == PICI_STATE_SAFETENSORS && job->base->count == job->next->count;
+    for (size_t i = 0; same && i < job->next->count; i++) {
+        const struct state_tensor *const tensor = &job->next->tensors[i], *const base = &job->base->tensors[i];
+        same = tensor->name_bytes == base->name_bytes && memcmp(tensor->name, base->name, base->name_bytes) == 0 &&
+               alike(base, tensor);
+    }
+    /* of a name that is there twice, the writer tells */
+    struct state_tensor *const *const ordered = pici_state_by_name(job->next);
+    for (size_t i = 1; same && i < job->next->count; i++)
+        same = ordered[i - 1]->name_bytes != ordered[i]->name_bytes ||
+               memcmp(ordered[i - 1]->name, ordered[i]->name, ordered[i]->name_bytes) != 0;
+    return same;
+}
+
+/* The size of a state's file. */
+static uint64_t state_bytes(const struct pici_state *state)
+{
+    uint64_t bytes = state->head_bytes;
+    for (size_t i = 0; i < state->count; i++)
+        bytes = bytes <= UINT64_MAX - state->tensors[i].bytes ? bytes + state->tensors[i].bytes : UINT64_MAX;
+    return bytes;
+}
+
 /* Whether a tensor may be stored as small deltas. */
 static bool may_be_small(struct job *job, const struct state_tensor *tensor)
 {
@@ -91,9 +132,20 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
     enum pici_status status = list_removed(job, &removed);
     if (status)
         return status;
-    struct pici_attr attributes[4] = {{DELTA_VERSION, job->small ? "2" : "1", 1}, {STATE_TYPE, type, strlen(type)}};
+    const char *const version = job->small ? "2" : "1";
+    uint8_t base[16];
+    job->partial = job->options.choice != PICI_DELTA_FASTEST && !job->options.list_all && same_layout(job);
+    struct pici_attr attributes[5] = {{DELTA_VERSION, job->partial ? "3" : version, 1},
+                                      {STATE_TYPE, type, strlen(type)}};
     size_t count = 2;
-    if (job->next->head_bytes)
+    if (job->partial) {
+        store_le64(base, job->next->count);
+        store_le64(base + 8, state_bytes(job->next));
+        attributes[count++] = (struct pici_attr){DELTA_BASE, base, sizeof base};
+    }
+    const bool same_head = job->partial && job->next->head_bytes == job->base->head_bytes &&
+                           memcmp(job->next->head, job->base->head, job->base->head_bytes) == 0;
+    if (job->next->head_bytes && !same_head)
         attributes[count++] = (struct pici_attr){STATE_HEAD, job->next->head, job->next->head_bytes};
     if (removed.len)
         attributes[count++] = removed;
@@ -114,7 +166,11 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
     job->before = malloc(bytes);
     job->after = malloc(bytes);
     job->table = calloc(job->next->count + 1, 2 * sizeof *job->table);
-    return job->before && job->after && job->table ? PICI_OK : nomem(job, "the elements and the hashes");
+    job->few = calloc(job->next->count + 1, sizeof *job->few);
+    job->identity = calloc(job->next->count + 1, 2 * sizeof *job->identity);
+    return job->before && job->after && job->table && job->few && job->identity
+               ? PICI_OK
+               : nomem(job, "the elements and the hashes");
 }
 
 /* Reads the next bytes of a tensor. They are hashed as they are in the file, then swapped to host order. */
@@ -292,6 +348,63 @@ static void hash_begin(struct pici_xxh64 hash[2])
     pici_xxh64_init(&hash[1], 0);
 }
 
+/* Appends the changes among count elements at job->before and job->after to few, which has room for `most` bytes and
+ * two numbers. *element: the first that the next change may be, counted from those. Returns false if there are more. */
+static bool add_changes(const struct job *job, struct few *few, size_t most, size_t count, unsigned width,
+                        uint64_t *element)
+{
+    const uint64_t zero = 0;
+    for (size_t i = 0; i < count; i++) {
+        enum { SKIP = 512 };
+        const uint8_t *const before = job->before + i * width, *const after = job->after + i * width;
+        if (i % SKIP == 0 && count - i >= SKIP && memcmp(before, after, (size_t)SKIP * width) == 0) {
+            i += SKIP - 1;
+            continue;
+        }
+        if (memcmp(before, after, width) == 0)
+            continue;
+        uint8_t xored[8];
+        memcpy(xored, &zero, sizeof xored);
+        for (unsigned byte = 0; byte < width; byte++) {
+            const unsigned from = PICI_BIG_ENDIAN ? width - 1 - byte : byte;
+            xored[byte] = before[from] ^ after[from];
+        }
+        few->size += pici_varint_put(few->bytes + few->size, i - *element);
+        few->size += pici_varint_put(few->bytes + few->size, load_le64(xored));
+        few->changes++;
+        *element = i + 1;
+        if (few->size > most)
+            return false;
+    }
+    return true;
+}
+
+/* Looks for the changes of a tensor. *found: they are few, or there are none; else its elements are read again. */
+static enum pici_status diff_few(struct job *job, size_t i, const struct state_tensor *base,
+                                 const struct state_tensor *tensor, struct pici_xxh64 hash[2], bool *found)
+{
+    struct few *const few = &job->few[i];
+    const size_t most = FEW_MOST + (size_t)(tensor->count / (UINT64_C(1) << 19)) * FEW_EACH;
+    uint64_t element = 0;
+    few->bytes = malloc(most + 2 * DELTA_VARINT_MOST);
+    if (!few->bytes)
+        return nomem(job, "the changes of a tensor");
+    *found = true;
+    for (uint64_t offset = 0, count; *found && offset < tensor->count; offset += count, element -= count) {
+        count = tensor->count - offset < LOOK ? tensor->count - offset : LOOK;
+        const enum pici_status status =
+            take_both(job, base, tensor, offset * tensor->width, (size_t)count * tensor->width, hash);
+        if (status)
+            return status;
+        *found = add_changes(job, few, most, (size_t)count, tensor->width, &element);
+    }
+    if (!*found || !few->changes) {
+        free(few->bytes);
+        *few = (struct few){0};
+    }
+    return PICI_OK;
+}
+
 static enum pici_status diff_tensor(struct job *job, size_t i)
 {
     const struct state_tensor *tensor = &job->next->tensors[i],
@@ -300,44 +413,98 @@ static enum pici_status diff_tensor(struct job *job, size_t i)
     if (base)
         kind = alike(base, tensor) ? DELTA_XOR : DELTA_REPLACED;
     struct pici_xxh64 hash[2];
-    bool done = false;
+    bool done = false, few = false;
     enum pici_status status = PICI_OK;
     hash_begin(hash);
-    if (may_be_small(job, tensor))
+    if (job->partial)
+        status = diff_few(job, i, base, tensor, hash, &few);
+    if (!few)
+        hash_begin(hash);
+    if (!status && !few && may_be_small(job, tensor))
         status = diff_small(job, base, tensor, hash, &done);
-    if (!status && !done) {
+    if (!status && !few && !done) {
         hash_begin(hash);
         status = diff_whole(job, base, tensor, kind, hash);
     }
-    job->table[2 * i] = kind == DELTA_XOR ? pici_xxh64_digest(&hash[0]) : 0;
-    job->table[2 * i + 1] = pici_xxh64_digest(&hash[1]);
+    const uint64_t before = kind == DELTA_XOR ? pici_xxh64_digest(&hash[0]) : 0, after = pici_xxh64_digest(&hash[1]);
+    job->identity[2 * i] = before;
+    job->identity[2 * i + 1] = after;
+    if (!few) {
+        job->table[2 * job->listed] = before;
+        job->table[2 * job->listed++ + 1] = after;
+    }
     job->done += tensor->bytes;
+    return status;
+}
+
+/* Writes a tensor that is a table, under a name that no other has. */
+static enum pici_status write_table_of(struct job *job, const char *table_name, enum pici_dtype dtype, unsigned rank,
+                                       const uint64_t *shape, const void *elements, size_t bytes)
+{
+    size_t size = strlen(table_name);
+    char *name = malloc(size + job->next->count + 1); /* each tensor may have one of the names */
+    if (!name)
+        return nomem(job, "the name of a table");
+    memcpy(name, table_name, size);
+    while (pici_state_find(job->next, name, size))
+        name[size++] = '+';
+    struct pici_tensor tensor = PICI_TENSOR_INIT;
+    tensor.name = name;
+    tensor.name_len = size;
+    tensor.dtype = dtype;
+    tensor.rank = rank;
+    tensor.shape = shape;
+    enum pici_status status = write_tensor(job, &tensor);
+    free(name);
+    if (status || !bytes)
+        return status;
+    status = pici_writer_data(job->writer, elements, bytes);
+    return status ? writer_failed(job, status) : PICI_OK;
+}
+
+/* Writes the table of few changes, and puts the identities of base and result in the table of hashes. */
+static enum pici_status write_few(struct job *job)
+{
+    struct state_tensor *const *const ordered = pici_state_by_name(job->next);
+    struct pici_xxh64 identity[2];
+    uint64_t size = 0, first = 0;
+    hash_begin(identity);
+    for (size_t i = 0; i < job->next->count; i++)
+        size += job->few[i].bytes ? job->few[i].size + 2 * DELTA_VARINT_MOST + 16 : 0;
+    uint8_t *const table = size <= SIZE_MAX - 1 ? malloc((size_t)size + 1) : NULL;
+    if (!table)
+        return nomem(job, "the table of few changes");
+    size = 0;
+    for (size_t number = 0; number < job->next->count; number++) {
+        const struct state_tensor *const tensor = ordered[number];
+        const size_t i = (size_t)(tensor - job->next->tensors);
+        for (int k = 0; k < 2; k++)
+            pici_identity_add(&identity[k], tensor->name, tensor->name_bytes, tensor->dtype_text,
+                              strlen(tensor->dtype_text), tensor->rank, tensor->shape, job->identity[2 * i + k]);
+        const struct few *const few = &job->few[i];
+        if (!few->bytes)
+            continue;
+        size += pici_varint_put(table + size, number - first);
+        store_le64(table + size, job->identity[2 * i]);
+        store_le64(table + size + 8, job->identity[2 * i + 1]);
+        size += 16;
+        size += pici_varint_put(table + size, few->changes - 1);
+        memcpy(table + size, few->bytes, few->size);
+        size += few->size;
+        first = number + 1;
+    }
+    job->table[2 * job->listed] = pici_xxh64_digest(&identity[0]);
+    job->table[2 * job->listed++ + 1] = pici_xxh64_digest(&identity[1]);
+    const enum pici_status status = write_table_of(job, DELTA_FEW, PICI_U8, 1, &size, table, (size_t)size);
+    free(table);
     return status;
 }
 
 /* Writes the last tensor, the table of hashes. */
 static enum pici_status write_table(struct job *job)
 {
-    const uint64_t shape[] = {job->next->count, 2};
-    size_t size = strlen(DELTA_HASHES);
-    char *name = malloc(size + job->next->count + 1); /* each tensor may have one of the names */
-    if (!name)
-        return nomem(job, "the name of the table of hashes");
-    memcpy(name, DELTA_HASHES, size);
-    while (pici_state_find(job->next, name, size))
-        name[size++] = '+';
-    struct pici_tensor tensor = PICI_TENSOR_INIT;
-    tensor.name = name;
-    tensor.name_len = size;
-    tensor.dtype = PICI_U64;
-    tensor.rank = 2;
-    tensor.shape = shape;
-    enum pici_status status = write_tensor(job, &tensor);
-    free(name);
-    if (status)
-        return status;
-    status = pici_writer_data(job->writer, job->table, job->next->count * 2 * sizeof *job->table);
-    return status ? writer_failed(job, status) : PICI_OK;
+    const uint64_t shape[] = {job->listed, 2};
+    return write_table_of(job, DELTA_HASHES, PICI_U64, 2, shape, job->table, job->listed * 2 * sizeof *job->table);
 }
 
 enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pici_state *base, struct pici_state *next,
@@ -346,9 +513,13 @@ enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pic
     struct job job = {.options = PICI_DIFF_OPTS_INIT, .base = base, .next = next, .reason = reason};
     if (reason)
         reason[0] = 0;
-    enum pici_status status = opts ? sized_read(&job.options, sizeof job.options, sizeof job.options, opts) : PICI_OK;
+    enum pici_status status =
+        opts ? sized_read(&job.options, sizeof job.options, SIZED_THROUGH(struct pici_diff_opts, progress_ctx), opts)
+             : PICI_OK;
     if (status)
         return status;
+    if (job.options.reserved)
+        return PICI_E_UNSUPPORTED;
     if (!write || !base || !next || base->type != next->type || job.options.threads < 0 ||
         job.options.choice < PICI_DELTA_AUTO || job.options.choice > PICI_DELTA_FASTEST ||
         !pici_bound(job.options.format, PICI_U8, 1))
@@ -356,6 +527,8 @@ enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pic
     status = begin(&job, write, context);
     for (size_t i = 0; !status && i < next->count; i++)
         status = diff_tensor(&job, i);
+    if (!status && job.partial)
+        status = write_few(&job);
     if (!status)
         status = write_table(&job);
     if (!status) {
@@ -369,6 +542,10 @@ enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pic
     free(job.after);
     free(job.table);
     free(job.collected);
+    for (size_t i = 0; job.few && i < next->count; i++)
+        free(job.few[i].bytes);
+    free(job.few);
+    free(job.identity);
     errno = error;
     return status;
 }

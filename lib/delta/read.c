@@ -55,6 +55,21 @@ bool pici_delta_removed_next(const struct pici_attr *removed, size_t *offset, co
     return *good;
 }
 
+/* Reads DELTA_BASE, which version 3 has. */
+static enum pici_status read_base(struct delta *delta, struct pici_reader *reader, char *reason)
+{
+    struct pici_attr attribute;
+    const enum pici_status status = pici_reader_attr(reader, PICI_FILE, DELTA_BASE, &attribute);
+    delta->partial = delta->version == 3;
+    if (status || !delta->partial)
+        return status;
+    if (!attribute.key || attribute.len != 16 || delta->removed || delta->type != PICI_STATE_SAFETENSORS)
+        return broken(reason, "delta-base", "delta.base, or what does not go with it");
+    delta->base_tensors = load_le64(attribute.value);
+    delta->result_bytes = load_le64((const uint8_t *)attribute.value + 8);
+    return PICI_OK;
+}
+
 /* Reads the attributes of the file. */
 static enum pici_status read_file(struct delta *delta, struct pici_reader *reader, char *reason)
 {
@@ -70,6 +85,8 @@ static enum pici_status read_file(struct delta *delta, struct pici_reader *reade
     delta->version = is_text(&attribute, "1");
     if (is_text(&attribute, "2"))
         delta->version = 2;
+    if (is_text(&attribute, "3"))
+        delta->version = 3;
     if (!delta->version) {
         broken(reason, "delta-version", "its version is unknown");
         return PICI_E_VERSION;
@@ -87,7 +104,9 @@ static enum pici_status read_file(struct delta *delta, struct pici_reader *reade
         return status;
     while (pici_delta_removed_next(&attribute, &offset, &name, &size, &good))
         delta->removed++;
-    return good ? PICI_OK : broken(reason, "delta-removed", "the list of removed tensors is malformed");
+    if (!good)
+        return broken(reason, "delta-removed", "the list of removed tensors is malformed");
+    return read_base(delta, reader, reason);
 }
 
 /* Reads the table of hashes, which is the last tensor. */
@@ -98,26 +117,63 @@ static enum pici_status read_hashes(struct delta *delta, struct pici_reader *rea
     enum pici_status status = pici_reader_count(reader, &total);
     if (status)
         return status;
-    if (!total)
+    const uint64_t own = delta->partial ? 2 : 1; /* tensors that are tables, and of version 3 a row more */
+    if (total < own)
         return broken(reason, "delta-hashes", "there is no table of hashes");
-    delta->tensors = total - 1;
-    status = pici_reader_tensor(reader, delta->tensors, &tensor);
+    delta->tensors = total - own;
+    status = pici_reader_tensor(reader, total - 1, &tensor);
     if (status)
         return status;
-    if (tensor.dtype != PICI_U64 || tensor.rank != 2 || tensor.shape[0] != delta->tensors || tensor.shape[1] != 2)
+    if (tensor.dtype != PICI_U64 || tensor.rank != 2 || tensor.shape[0] != total - 1 || tensor.shape[1] != 2)
         return broken(reason, "delta-hashes", "the last tensor is not a table of hashes");
     /* delta->tensors is bounded by the index, which has been read */
     delta->kind = calloc((size_t)delta->tensors + 1, sizeof *delta->kind);
     delta->hash = calloc((size_t)delta->tensors + 1, sizeof *delta->hash);
     delta->small = calloc((size_t)delta->tensors + 1, sizeof *delta->small);
-    table = calloc((size_t)delta->tensors + 1, 2 * sizeof *table);
+    table = calloc((size_t)total, 2 * sizeof *table);
     if (!delta->kind || !delta->hash || !delta->small || !table)
         snprintf(reason, PICI_WHY_BYTES, "out of memory for the table of hashes");
-    status = reason[0] ? PICI_E_NOMEM : pici_reader_read_range(reader, delta->tensors, 0, 2 * delta->tensors, table);
+    status = reason[0] ? PICI_E_NOMEM : pici_reader_read_range(reader, total - 1, 0, 2 * (total - 1), table);
     for (uint64_t i = 0; !status && i < delta->tensors; i++)
         delta->hash[i] = (struct delta_hashes){table[2 * i], table[2 * i + 1]};
+    if (!status && delta->partial)
+        delta->identity = (struct delta_hashes){table[2 * delta->tensors], table[2 * delta->tensors + 1]};
     free(table);
     return status;
+}
+
+/* Reads the table of few changes, a piece at a time, so that memory is needed for what it contains: each change has a
+ * byte that is not zero. */
+static enum pici_status read_few(struct delta *delta, struct pici_reader *reader, char *reason)
+{
+    struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
+    enum pici_status status = pici_reader_tensor(reader, delta->tensors, &tensor);
+    if (status)
+        return status;
+    if (tensor.dtype != PICI_U8 || tensor.rank != 1)
+        return broken(reason, "delta-few", "the tensor before the last is not a table of few changes");
+    size_t parsed = 0;
+    uint64_t capacity = 1 << 16;
+    for (uint64_t have = 0; have < tensor.count; capacity *= 2) {
+        const uint64_t end = tensor.count < capacity ? tensor.count : capacity;
+        bool nomem = end > SIZE_MAX;
+        uint8_t *const more = nomem ? NULL : realloc(delta->few_bytes, (size_t)end);
+        if (more) {
+            delta->few_bytes = more;
+            status = pici_reader_read_range(reader, delta->tensors, have, end - have, more + have);
+            if (status)
+                return status;
+            have = end;
+            parsed = pici_few_parse(delta, more, parsed, (size_t)have, &nomem);
+        }
+        if (!more || nomem) {
+            snprintf(reason, PICI_WHY_BYTES, "out of memory for the table of few changes");
+            return PICI_E_NOMEM;
+        }
+        if (parsed == SIZE_MAX)
+            break;
+    }
+    return parsed == tensor.count ? PICI_OK : broken(reason, "delta-few", "the table of few changes is malformed");
 }
 
 /* Reads what the small deltas of tensor i lead to. */
@@ -174,6 +230,8 @@ static enum pici_status read_kind(struct delta *delta, uint64_t i, struct pici_r
         return broken(reason, "delta-kind", "a tensor has no valid delta.kind");
     if (!delta_needs_base(kind) && delta->hash[i].base)
         return broken(reason, "delta-hashes", "a hash of a base tensor that does not exist");
+    if (delta->partial && !delta_needs_base(kind))
+        return broken(reason, "delta-kind", "a tensor is neither xor nor small");
     delta->kind[i] = (uint8_t)kind;
     delta->kinds[kind]++;
     return kind == DELTA_SMALL ? read_small(delta, i, reader, reason) : PICI_OK;
@@ -188,6 +246,8 @@ enum pici_status pici_delta_open(struct delta *delta, struct pici_reader *reader
         status = read_hashes(delta, reader, reason);
     for (uint64_t i = 0; !status && i < delta->tensors; i++)
         status = read_kind(delta, i, reader, reason);
+    if (!status && delta->partial)
+        status = read_few(delta, reader, reason);
     if (status)
         pici_delta_close(delta);
     return status;
@@ -200,6 +260,11 @@ void pici_delta_close(struct delta *delta)
     free(delta->kind);
     free(delta->hash);
     free(delta->small);
+    free(delta->few);
+    free(delta->few_bytes);
+    delta->few = NULL;
+    delta->few_bytes = NULL;
+    delta->few_count = 0;
     delta->kind = NULL;
     delta->hash = NULL;
     delta->small = NULL;

@@ -99,16 +99,22 @@ static int by_name(const void *remaining, const void *right)
     return order ? order : (first->name_bytes > second->name_bytes) - (first->name_bytes < second->name_bytes);
 }
 
+struct state_tensor **pici_state_by_name(struct pici_state *state)
+{
+    for (size_t i = 0; i < state->count && !state->sorted; i++)
+        state->by_name[i] = &state->tensors[i];
+    if (!state->sorted && state->count)
+        qsort(state->by_name, state->count, sizeof *state->by_name, by_name);
+    state->sorted = true;
+    return state->by_name;
+}
+
 const struct state_tensor *pici_state_find(struct pici_state *state, const char *name, size_t size)
 {
     struct state_tensor wanted = {.name = name, .name_bytes = size}, *key = &wanted;
     if (!state->count)
         return NULL;
-    for (size_t i = 0; i < state->count && !state->sorted; i++)
-        state->by_name[i] = &state->tensors[i];
-    if (!state->sorted)
-        qsort(state->by_name, state->count, sizeof *state->by_name, by_name);
-    state->sorted = true;
+    pici_state_by_name(state);
     struct state_tensor *const *found = bsearch(&key, state->by_name, state->count, sizeof *state->by_name, by_name);
     return found ? *found : NULL;
 }

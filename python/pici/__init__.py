@@ -28,8 +28,9 @@ Files of tensors:
 Deltas of files, and of dicts of arrays (help(pici.deltas)):
     diff_files(base, new, delta)        what changed between two .safetensors, .npy or raw files
     apply_files(base, delta, out=path)  the file that one or several deltas lead to; without out, in place
-    save_delta(path, old, new)          the same of dicts of arrays, as model.state_dict()
+    save_delta(old, new, path)          the same of dicts of arrays, as model.state_dict()
     load_delta(old, path)               the dict of arrays that one or several deltas lead to
+    apply_delta(weights, path)          the same in place, with undo() and commit()
     DeltaLog(folder)                    a base and the deltas that follow, for servers of weights: append, load, compact
 
 Checkpoints in shards, folders of .safetensors files with their index (help(pici.folders)):
@@ -86,7 +87,7 @@ from .codec import (
 )
 from ._values import Values
 from .comm import Comm, Request, Stats
-from .deltas import apply_files, diff_files, load_delta, save_delta
+from .deltas import Update, apply_delta, apply_files, diff_files, load_delta, save_delta
 from .errors import (
     ArgumentError,
     BrokenError,
@@ -147,6 +148,8 @@ __all__ = [
     "apply_files",
     "save_delta",
     "load_delta",
+    "apply_delta",
+    "Update",
     "compress_folder",
     "decompress_folder",
     "diff_folders",

@@ -7,8 +7,8 @@
 #include "_functions.h"
 
 static const char *const NAMES[] = {
-    [READER] = "pici.reader", [WRITER] = "pici.writer", [OUTFILE] = "pici.outfile",
-    [STATE] = "pici.state",   [DELTAS] = "pici.deltas", [LOG] = "pici.log",
+    [READER] = "pici.reader", [WRITER] = "pici.writer", [OUTFILE] = "pici.outfile", [STATE] = "pici.state",
+    [DELTAS] = "pici.deltas", [LOG] = "pici.log",       [UPDATE] = "pici.update",
 };
 
 struct held {
@@ -24,7 +24,7 @@ struct held {
 /* What a handle has; NULL, if an object is none. */
 static struct held *held_of(PyObject *o)
 {
-    for (enum handle kind = READER; kind <= LOG; kind++)
+    for (enum handle kind = READER; kind <= UPDATE; kind++)
         if (pici_py_is_handle(kind, o))
             return PyCapsule_GetPointer(o, NAMES[kind]);
     return NULL;
@@ -39,6 +39,7 @@ static void free_made(enum handle kind, void *made)
     case STATE: lib.state_free(made); break;
     case DELTAS: lib.deltas_free(made); break;
     case LOG: lib.log_close(made); break;
+    case UPDATE: lib.update_free(made); break;
     }
 }
 

@@ -8,7 +8,7 @@
 
 #include "_objects.h"
 
-enum handle { READER, WRITER, OUTFILE, STATE, DELTAS, LOG };
+enum handle { READER, WRITER, OUTFILE, STATE, DELTAS, LOG, UPDATE };
 
 /* A handle of what was made, which it frees, and which uses the object kept, if that is not NULL. On NULL an exception
  * is set, and what was made is freed. */

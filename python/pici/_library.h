@@ -76,6 +76,11 @@
     X(deltas_is_result)                                                                                                \
     X(deltas_free)                                                                                                     \
     X(apply_deltas)                                                                                                    \
+    X(update_new)                                                                                                      \
+    X(update_switch)                                                                                                   \
+    X(update_count)                                                                                                    \
+    X(update_get)                                                                                                      \
+    X(update_free)                                                                                                     \
     X(log_create)                                                                                                      \
     X(log_open)                                                                                                        \
     X(log_get_info)                                                                                                    \

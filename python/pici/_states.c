@@ -124,7 +124,8 @@ int pici_py_diff_opts(PyObject *o, void *to)
         PyErr_Format(PyExc_TypeError, "the options are a tuple, not %R", o);
         return 0;
     }
-    if (!PyArg_ParseTuple(o, "iiO&O&", &choice, &format, pici_py_u31, &opts->threads, pici_py_u31, &opts->zstd_level))
+    if (!PyArg_ParseTuple(o, "iiO&O&|p", &choice, &format, pici_py_u31, &opts->threads, pici_py_u31, &opts->zstd_level,
+                          &opts->list_all))
         return 0;
     opts->choice = (enum pici_delta_choice)choice;
     opts->format = (enum pici_format)format;
@@ -254,11 +255,86 @@ static PyObject *apply_deltas(PyObject *self, PyObject *args)
     return sink.too_long ? pici_py_too_long() : result_of(s, code, why);
 }
 
+/* update_new(base, row, threads) -> what the deltas of a row change in a state of arrays; or Failed. The caller keeps
+ * the arrays, which must be ones that may be written to. */
+static PyObject *update_new(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *base_object, *row_object;
+    struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
+    struct pici_update *update = NULL;
+    char why[PICI_WHY_BYTES] = "";
+    if (!PyArg_ParseTuple(args, "OOO&", &base_object, &row_object, pici_py_u31, &opts.threads))
+        return NULL;
+    struct pici_state *base = pici_py_handled(STATE, base_object);
+    struct pici_deltas *row = base ? pici_py_handled(DELTAS, row_object) : NULL;
+    if (!row)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = lib.update_new(&update, base, row, &opts, why);
+    const int code = errno;
+    PyEval_RestoreThread(state);
+    return s ? pici_py_failed(s, code, why, 0) : pici_py_handle(UPDATE, update, NULL);
+}
+
+/* update_switch(update) -> None, or Failed. */
+static PyObject *update_switch(PyObject *self, PyObject *o)
+{
+    (void)self;
+    struct pici_update *update = pici_py_handled(UPDATE, o);
+    if (!update)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = lib.update_switch(update);
+    PyEval_RestoreThread(state);
+    return result_of(s, 0, NULL);
+}
+
+/* update_parts(update) -> [(tensor, first, bytes of the block)] */
+static PyObject *update_parts(PyObject *self, PyObject *o)
+{
+    (void)self;
+    const struct pici_update *update = pici_py_handled(UPDATE, o);
+    PyObject *list = update ? PyList_New(0) : NULL;
+    for (uint64_t i = 0; list && i < lib.update_count(update); i++) {
+        struct pici_update_part part = PICI_UPDATE_PART_INIT;
+        (void)lib.update_get(update, i, &part);
+        PyObject *entry = Py_BuildValue("KKK", (unsigned long long)part.tensor, (unsigned long long)part.first,
+                                        (unsigned long long)part.block_bytes);
+        if (!entry || PyList_Append(list, entry)) {
+            Py_DecRef(list);
+            list = NULL;
+        }
+        Py_DecRef(entry);
+    }
+    return list;
+}
+
+/* update_block(update, i) -> the block of part i, as bytes. */
+static PyObject *update_block(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *o;
+    uint64_t i;
+    struct pici_update_part part = PICI_UPDATE_PART_INIT;
+    if (!PyArg_ParseTuple(args, "OO&", &o, pici_py_u64, &i))
+        return NULL;
+    const struct pici_update *update = pici_py_handled(UPDATE, o);
+    if (!update)
+        return NULL;
+    if (lib.update_get(update, i, &part))
+        return PyErr_Format(PyExc_ValueError, "no part %llu", (unsigned long long)i);
+    return PyBytes_FromStringAndSize(part.block, (Py_ssize_t)part.block_bytes);
+}
+
 PyMethodDef pici_py_state_functions[] = {
     {"state_new", state_new, METH_VARARGS, NULL},       {"state_open", state_open, METH_VARARGS, NULL},
     {"state_add", state_add, METH_VARARGS, NULL},       {"state_type", state_type, METH_O, NULL},
     {"state_hash", state_hash, METH_O, NULL},           {"diff_states", diff_states, METH_VARARGS, NULL},
     {"deltas_new", deltas_new, METH_NOARGS, NULL},      {"deltas_add", deltas_add, METH_VARARGS, NULL},
     {"deltas_info", deltas_info, METH_VARARGS, NULL},   {"deltas_is_result", deltas_is_result, METH_VARARGS, NULL},
-    {"apply_deltas", apply_deltas, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
+    {"apply_deltas", apply_deltas, METH_VARARGS, NULL}, {"update_new", update_new, METH_VARARGS, NULL},
+    {"update_switch", update_switch, METH_O, NULL},     {"update_parts", update_parts, METH_O, NULL},
+    {"update_block", update_block, METH_VARARGS, NULL}, {NULL, NULL, 0, NULL},
 };

@@ -4,8 +4,9 @@
     pici.diff_files("step1.safetensors", "step2.safetensors", "d2.pici")
     pici.apply_files("step1.safetensors", "d2.pici", out="same-as-step2.safetensors")
 
-    pici.save_delta("d2.pici", old, new)            # dicts of arrays, as model.state_dict()
+    pici.save_delta(old, new, "d2.pici")            # dicts of arrays, as model.state_dict()
     weights = pici.load_delta(old, "d2.pici")
+    pici.apply_delta(weights, "d3.pici")            # in place; the result has undo() and commit()
 
 A state is a .safetensors, .npy or raw file, or a dict of arrays; a dict counts as a .safetensors file, so a delta of
 dicts applies to files, and the other way round. Tensors are matched by name. Those that were added or reshaped are
@@ -20,7 +21,8 @@ import json
 import os
 import resource
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, TypeVar, Union, cast, overload
 
@@ -33,7 +35,7 @@ from ._dtypes import ALL, BOOL, COMPLEX, DType, DTypeLike, named
 from ._kwargs import Decoding
 from ._ranges import u31
 from ._streams import Path, Source, encoded
-from .codec import format_code
+from .codec import changes, format_code, inspect
 from .errors import ArgumentError, CorruptError, IoError, make
 
 if TYPE_CHECKING:
@@ -108,6 +110,7 @@ class Held:
             separators=(",", ":"),
             ensure_ascii=False,
         ).encode()
+        self.names = order
         self._head = head = (len(text) + -len(text) % 8).to_bytes(8, "little") + text + b" " * (-len(text) % 8)
         self.handle = got(_codec.state_new(b"the arrays", SAFETENSORS, head))
         for name in order:
@@ -159,7 +162,7 @@ def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
     return named(dtype).code
 
 
-def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> _codec.DiffOpts:
+def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> tuple[int, int, int, int]:
     if small not in _CHOICES:
         raise ValueError(f"small={small!r}: pass True, False or None")
     return _CHOICES[small], format_code(format), u31(threads, "threads"), u31(zstd, "zstd")
@@ -240,10 +243,19 @@ def diff_files(
         out.commit()
 
 
+def _old_order(first: Any, second: Any, third: Any) -> bool:
+    """Whether the arguments of save_delta() are those of 0.2: the path first. Of three paths, files tell."""
+    if isinstance(third, Mapping) or isinstance(first, Mapping) or isinstance(second, Mapping):
+        return isinstance(third, Mapping)
+    if not os.path.exists(third):
+        return False
+    return not os.path.exists(first) or _looks.first_of(os.fsdecode(first)).startswith(b"\x89PICI")
+
+
 def save_delta(
-    path: Path,
     base: State,
     new: State,
+    path: Path,
     *,
     small: Optional[bool] = None,
     format: str = "auto",
@@ -251,7 +263,13 @@ def save_delta(
     zstd: int = 0,
     overwrite: bool = False,
 ) -> None:
-    """Write the delta between two dicts of arrays: diff_files(base, new, path)."""
+    """Write the delta between two dicts of arrays: diff_files(base, new, path). save_delta(path, base, new), the order
+    of 0.2, is deprecated."""
+    if _old_order(base, new, path):
+        warnings.warn(
+            "save_delta(path, base, new) is deprecated: pass save_delta(base, new, path)", DeprecationWarning, 2
+        )
+        path, base, new = base, new, path  # type: ignore[assignment]
     diff_files(base, new, path, small=small, format=format, threads=threads, zstd=zstd, overwrite=overwrite)
 
 
@@ -416,6 +434,110 @@ def load_delta(
             stored += os.path.getsize(base)
         whole = row.to_memory(old, n, _arrays.limit(max_bytes, stored))
     return arrays_of(whole, to)
+
+
+class Update:
+    """What deltas change in a state of arrays: apply_delta() makes it. It keeps how the arrays differ before and after,
+    until commit(): about a byte or two for each element that changes."""
+
+    def __init__(self, state: Mapping[str, Any], deltas: tuple[Path, ...], threads: int) -> None:
+        for name, x in state.items():
+            _in_place(name, x)
+        with Row(deltas, threads) as row, row.base(state) as held:
+            if row.type != SAFETENSORS:
+                raise ValueError("the deltas are not of .safetensors files or dicts: use apply_files()")
+            made = _codec.update_new(held.handle, row.handle, threads)
+            row._reraise(made)
+            self._handle: Optional[_codec.Update] = got(made)
+            self._names, self._arrays = held.names, list(held._kept)
+        parts = _codec.update_parts(self._handle)
+        self._parts = [(self._names[tensor], tensor, first) for tensor, first, _ in parts]
+        #: the names of the tensors that change
+        self.changed: list[str] = list(dict.fromkeys(name for name, _, _ in self._parts))
+        #: the bytes that are kept
+        self.bytes: int = sum(length for _, _, length in parts)
+        #: whether the arrays are what the deltas lead to
+        self.switched = False
+
+    def _open(self) -> _codec.Update:
+        if self._handle is None:
+            raise ValueError("the update was committed: nothing of it is kept")
+        return self._handle
+
+    def switch(self) -> None:
+        """Change the arrays to what the deltas lead to. They must be as they were."""
+        if self.switched:
+            raise ValueError("the arrays are switched already: undo() goes back")
+        got(_codec.update_switch(self._open()))
+        self.switched = True
+
+    def undo(self) -> None:
+        """Change the arrays back to what they were. They must be as switch() left them."""
+        if not self.switched:
+            raise ValueError("the arrays are what they were: switch() changes them")
+        got(_codec.update_switch(self._open()))
+        self.switched = False
+
+    def commit(self) -> None:
+        """Forget how to go back, or to switch. The arrays stay as they are."""
+        if self._handle is not None:
+            _codec.close(self._handle)
+            self._handle = None
+            self._arrays.clear()
+
+    def patches(self, to: str = "numpy", index: str = "u32") -> Iterator[tuple[str, int, Any, Any]]:
+        """What changes as (name, first, indices, values): positions, counted from element `first` of the tensor, and
+        new values; some tensors have several of these. Before switch() only. As for changes()."""
+        handle = self._open()
+        if self.switched:
+            raise ValueError("the arrays are switched already: undo() goes back")
+        for i, (name, tensor, first) in enumerate(self._parts):
+            block = _codec.update_block(handle, i)
+            info = inspect(block)
+            base = self._arrays[tensor].reshape(-1)[first : first + info.count]
+            indices, values = changes(base, block, dtype=info.dtype, to=to, index=index)
+            yield name, first, indices, values
+
+    def __enter__(self) -> Update:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None and self.switched and self._handle is not None:
+            self.undo()
+        self.commit()
+
+
+def _in_place(name: Any, x: Any) -> None:
+    """Refuse an array of which only a copy could be changed."""
+    try:
+        array, _ = _arrays._seen(x, True)
+    except (TypeError, ValueError, BufferError) as e:
+        raise type(e)(f"{name!r}: {e}") from None
+    if not (array.flags.c_contiguous and array.dtype.isnative and array.flags.writeable and _LITTLE):
+        raise ValueError(
+            f"{name!r}: what is changed in place must be row-major, in the host's byte order and writable; "
+            "use load_delta(), which makes new arrays"
+        )
+
+
+def apply_delta(state: Mapping[str, Any], *deltas: Path, stage: bool = False, threads: int = 1) -> Update:
+    """Change a dict of arrays, as model.state_dict() of torch on the CPU, in place, to what the deltas, in order, lead
+    to. First the hash of every tensor is checked, before and after, in one pass; only then the first is changed.
+
+    stage: change nothing yet; switch() of the result does, in the time that it takes to XOR what changes.
+
+    The result has undo(), which goes back, until commit(). As the subject of a with statement it goes back if that is
+    left by an exception, and commits otherwise.
+
+    ArgumentError: state is not what the first delta was made from. CorruptError: a delta is damaged, or is not one of
+    the result of the delta before. UnsupportedError: a delta adds, removes or replaces tensors. Nothing is changed
+    then. Names for one piece of memory (tied weights) are changed once."""
+    if not isinstance(state, Mapping):
+        raise TypeError("state is not a dict of arrays: apply_files() changes files")
+    update = Update(state, deltas, u31(threads, "threads"))
+    if not stage:
+        update.switch()
+    return update
 
 
 def arrays_of(whole: Storage, to: str) -> dict[str, Any]:

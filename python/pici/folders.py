@@ -597,7 +597,8 @@ def diff_folders(
     with OutFolder(delta, c.path, overwrite, c.files, old.path) as to:
 
         def shard(name: str, each: int) -> _Stored:
-            opts = diff_opts(small, format, each, zstd)
+            # All tensors are listed: the base is all shards, of which some tensors are used.
+            opts = (*diff_opts(small, format, each, zstd), True)
             path = to.temp / f"{name}.pici"
             with ExitStack() as stack:
                 before = stack.enter_context(_State(str(old.path)))

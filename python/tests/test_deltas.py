@@ -10,6 +10,7 @@ import tempfile
 import threading
 import unittest
 import unittest.mock
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,100 @@ class Deltas(unittest.TestCase):
         self.assertEqual(sorted(p.name for p in self.dir.iterdir()), sorted(names))
 
 
+class InPlace(Deltas):
+    def setUp(self):
+        super().setUp()
+        self.old, self.new, self.last = ({k: v for k, v in weights(i).items() if "only" not in k} for i in range(3))
+        self.second = self.dir / "2.pici"
+        pici.save_delta(self.old, self.new, self.delta)
+        pici.save_delta(self.new, self.last, self.second, small=True)
+        self.live = {k: v.copy() for k, v in self.old.items()}
+        self.arrays = dict(self.live)
+
+    def is_now(self, wanted):
+        self.same(self.live, wanted)
+        self.assertTrue(all(self.live[k] is x for k, x in self.arrays.items()), "the same arrays")
+
+    def test_undo(self):
+        update = pici.apply_delta(self.live, self.delta, self.second)
+        self.is_now(self.last)
+        self.assertEqual(sorted(update.changed), sorted(k for k in self.old if k not in ("none", "é\n")))
+        self.assertLess(update.bytes, sum(x.nbytes for x in self.old.values()))
+        self.assertRaisesRegex(ValueError, "switched already", update.switch)
+        update.undo()
+        self.is_now(self.old)
+        self.assertRaisesRegex(ValueError, "switch()", update.undo)
+        update.switch()
+        update.commit()
+        self.is_now(self.last)
+        self.assertRaisesRegex(ValueError, "committed", update.undo)
+
+    def test_stage(self):
+        update = pici.apply_delta(self.live, self.delta, stage=True, threads=2)
+        self.is_now(self.old)
+        for name, first, at, values in update.patches():
+            np.testing.assert_array_equal(self.new[name].reshape(-1).view(values.dtype)[first:][at], values)
+        update.switch()
+        self.is_now(self.new)
+        with self.assertRaises(ZeroDivisionError), pici.apply_delta(self.live, self.second):
+            self.is_now(self.last)
+            raise ZeroDivisionError
+        self.is_now(self.new)
+        with pici.apply_delta(self.live, self.second):
+            pass
+        self.is_now(self.last)
+
+    def test_refused(self):
+        pici.apply_delta(self.live, self.delta)
+        for wrong, kind, words in (
+            ((self.delta,), pici.ArgumentError, "not the base"),  # twice
+            ((self.second, self.delta), pici.CorruptError, "not a delta of the result"),
+            ((), TypeError, "no delta"),
+        ):
+            self.assertRaisesRegex(kind, words, pici.apply_delta, self.live, *wrong)
+            self.is_now(self.new)
+        self.live["none"], kept = np.zeros((0, 6), np.float32), self.live["none"]  # which no delta lists
+        self.assertRaises(pici.ArgumentError, pici.apply_delta, self.live, self.second)
+        self.live["none"] = kept
+        self.live["w"] = np.asfortranarray(self.new["w"])
+        self.assertRaisesRegex(ValueError, "'w'.*load_delta", pici.apply_delta, self.live, self.second)
+        self.live["w"] = self.new["w"].copy()
+        self.live["w"].flags.writeable = False
+        self.assertRaisesRegex(ValueError, "'w'.*writable", pici.apply_delta, self.live, self.second)
+        self.assertRaisesRegex(TypeError, "apply_files", pici.apply_delta, "a.safetensors", self.second)
+        pici.save_delta(self.new, {**self.new, "more": np.ones(3)}, self.delta, overwrite=True)
+        self.live["w"] = self.new["w"].copy()
+        self.assertRaisesRegex(pici.UnsupportedError, "more", pici.apply_delta, self.live, self.delta)
+
+    def test_many_small_tensors(self):
+        old = {f"model.layers.{i % 48}.experts.{i // 48}.up_proj.weight": np.zeros(64, np.float16) for i in range(3000)}
+        pici.save_delta(old, old, self.delta, overwrite=True)
+        self.assertLess(self.delta.stat().st_size, 1000)
+        new = {k: v.copy() for k, v in old.items()}
+        for x in new.values():
+            x[7] = 1
+        pici.save_delta(old, new, self.delta, overwrite=True)
+        self.assertLess(self.delta.stat().st_size, 3000 * 30)
+        self.same(pici.load_delta(old, self.delta), new)
+
+    def test_order_of_arguments(self):
+        with self.assertWarnsRegex(DeprecationWarning, r"save_delta\(base, new, path\)"):
+            pici.save_delta(self.second, self.old, self.new, overwrite=True)
+        self.assertEqual(self.second.read_bytes(), self.delta.read_bytes())
+        paths = [self.dir / "a.safetensors", self.dir / "b.safetensors"]
+        for path, step in zip(paths, (1, 2)):
+            save_safetensors(path, {"w": np.full(9, step, np.float32)})
+        kept = [path.read_bytes() for path in paths]
+        for path in (self.dir / "new.pici", self.delta):
+            with self.assertWarns(DeprecationWarning):
+                pici.save_delta(path, *paths, overwrite=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                pici.save_delta(*paths, self.second, overwrite=True)
+            self.assertEqual(path.read_bytes(), self.second.read_bytes())
+        self.assertEqual(kept, [path.read_bytes() for path in paths])
+
+
 class ManyDeltas(Deltas):
     def test_few_descriptors(self):
         """A row of more deltas than the process may have descriptors."""
@@ -98,7 +193,7 @@ class ManyDeltas(Deltas):
     def test_exceptions_of_callbacks(self):
         """What the handler of a signal raises while a delta is read, by a callback: at any of its reads."""
         old, new = ({"w": np.full(900, step, np.float32)} for step in (1, 2))
-        pici.save_delta(self.delta, old, new)
+        pici.save_delta(old, new, self.delta)
         real, reads = deltas._Resting.read, []
         stop = 0
 
@@ -135,15 +230,15 @@ class Dicts(Deltas):
     def test_there(self):
         for small in (None, True, False):
             for threads in (1, 2):
-                pici.save_delta(self.delta, weights(0), weights(1), small=small, threads=threads, overwrite=True)
+                pici.save_delta(weights(0), weights(1), self.delta, small=small, threads=threads, overwrite=True)
                 self.same(pici.load_delta(weights(0), self.delta, threads=threads), weights(1))
         with self.assertRaises(FileExistsError):
-            pici.save_delta(self.delta, weights(0), weights(1))
+            pici.save_delta(weights(0), weights(1), self.delta)
 
     def test_two_at_once(self):
         second = self.dir / "e.pici"
-        pici.save_delta(self.delta, weights(0, np.float32), weights(1, np.float32))
-        pici.save_delta(second, weights(1, np.float32), weights(2, np.float32), small=True)
+        pici.save_delta(weights(0, np.float32), weights(1, np.float32), self.delta)
+        pici.save_delta(weights(1, np.float32), weights(2, np.float32), second, small=True)
         self.same(pici.load_delta(weights(0, np.float32), self.delta, second), weights(2, np.float32))
         with self.assertRaisesRegex(pici.CorruptError, "not a delta of the result of"):
             pici.load_delta(weights(1, np.float32), second, self.delta)
@@ -153,36 +248,36 @@ class Dicts(Deltas):
     def test_small_is_smaller(self):
         sizes = []
         for small in (True, False):
-            pici.save_delta(self.delta, {"w": weights(0)["w"]}, {"w": weights(1)["w"]}, small=small, overwrite=True)
+            pici.save_delta({"w": weights(0)["w"]}, {"w": weights(1)["w"]}, self.delta, small=small, overwrite=True)
             sizes.append(self.delta.stat().st_size)
         self.assertLess(sizes[0], sizes[1])
 
     def test_bf16_and_views(self):
         old, _ = bf16(np.linspace(-1, 1, 6000))
         new, bits = bf16(np.linspace(-1, 1.001, 6000))
-        pici.save_delta(self.delta, {"w": old}, {"w": new})
+        pici.save_delta({"w": old}, {"w": new}, self.delta)
         found = pici.load_delta({"w": old}, self.delta, to="bits")["w"]
         self.assertEqual((found.dtype, found.tolist()), (np.uint16, bits.tolist()))
         found[:] = 0  # memory of its own
         x = np.arange(24, dtype=np.float32).reshape(4, 6)
-        pici.save_delta(self.delta, {"x": x}, {"x": x.T[::-1]}, overwrite=True)
+        pici.save_delta({"x": x}, {"x": x.T[::-1]}, self.delta, overwrite=True)
         np.testing.assert_array_equal(pici.load_delta({"x": x}, self.delta)["x"], x.T[::-1])
         big = x.astype(">f4")
         self.same(pici.load_delta({"x": big}, self.delta), {"x": np.ascontiguousarray(x.T[::-1])})
 
     def test_refused(self):
-        pici.save_delta(self.delta, weights(0), weights(1))
+        pici.save_delta(weights(0), weights(1), self.delta)
         with self.assertRaisesRegex(pici.ArgumentError, "not the base of .*tensor '.*': its XXH64"):
             pici.load_delta(weights(2) | {"only 0": np.zeros(5, np.uint8)}, self.delta)
         with self.assertRaisesRegex(pici.LimitError, "max_bytes"):
             pici.load_delta(weights(0), self.delta, max_bytes=1000)
         for bad, why in ({"x": [1.0]}, "'x'"), ({"x": np.zeros(1, np.complex128)}, "complex128"), ({1: 2}, "a str"):
             with self.assertRaisesRegex(TypeError, why):
-                pici.save_delta(self.dir / "x", {}, bad)
+                pici.save_delta({}, bad, self.dir / "x")
         with self.assertRaisesRegex(ValueError, "__metadata__"):
-            pici.save_delta(self.dir / "x", {}, {"__metadata__": np.zeros(1)})
+            pici.save_delta({}, {"__metadata__": np.zeros(1)}, self.dir / "x")
         with self.assertRaisesRegex(ValueError, "small="):
-            pici.save_delta(self.dir / "x", {}, {}, small=3)
+            pici.save_delta({}, {}, self.dir / "x", small=3)
         self.no_rest("d.pici")
         data = self.delta.read_bytes()
         for at in range(0, len(data), 97):
@@ -233,7 +328,7 @@ class Files(Deltas):
         pici.diff_files(old, new, self.delta)
         self.same(pici.load_delta(arrays[0], self.delta), arrays[1])
         self.same(pici.load_delta(old, self.delta), arrays[1])
-        pici.save_delta(self.delta, arrays[0], arrays[1], overwrite=True)
+        pici.save_delta(arrays[0], arrays[1], self.delta, overwrite=True)
         out = self.dir / "o.safetensors"
         pici.apply_files(old, self.delta, out=out)
         pici.diff_files(out, arrays[0], self.dir / "back.pici")
@@ -261,7 +356,7 @@ class Files(Deltas):
         )
         pici.diff_files(old, new, self.delta)
         self.assertEqual(self.delta.read_bytes(), (self.dir / "t.pici").read_bytes())
-        pici.save_delta(self.delta, weights(0), weights(1), small=True, overwrite=True)
+        pici.save_delta(weights(0), weights(1), self.delta, small=True, overwrite=True)
         subprocess.run([tool, "test", self.delta], check=True, stderr=subprocess.DEVNULL, env=OWN)
 
 
@@ -400,7 +495,7 @@ class Logs(Deltas):
         before = old.read_bytes()
         log.compact()
         delta = self.dir / "log" / "delta-000000001.pici"
-        pici.save_delta(delta, self.arrays(7), self.arrays(1), overwrite=True)
+        pici.save_delta(self.arrays(7), self.arrays(1), delta, overwrite=True)
         is_now = b"delta 1 %d %016x" % folders._sum(delta)
         self.manifest(lambda text: re.sub(rb"delta 1 \d+ \w+", is_now, text))
         with self.assertRaisesRegex(pici.ArgumentError, "not the base of"):

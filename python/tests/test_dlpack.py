@@ -309,7 +309,7 @@ class Torch(unittest.TestCase):
                 if name != "conj":
                     old = {"x": torch.zeros_like(plain.real if plain.is_complex() else plain)}
                     new = {"x": x.real if x.is_complex() else x}
-                    pici.save_delta(a, old, new, overwrite=True)
+                    pici.save_delta(old, new, a, overwrite=True)
                     back = pici.load_delta(old, a, to="torch")
                     self.assertTrue(torch.equal(back["x"], new["x"].resolve_neg()))
                     back = pici.load_delta(new, self.delta(d, new, old), to="torch")
@@ -318,7 +318,7 @@ class Torch(unittest.TestCase):
     @staticmethod
     def delta(folder, old, new):
         path = Path(folder) / "delta"
-        pici.save_delta(path, old, new, overwrite=True)
+        pici.save_delta(old, new, path, overwrite=True)
         return path
 
     def test_types_without_arithmetic(self):
@@ -350,10 +350,10 @@ class Torch(unittest.TestCase):
                     self.assertRaises(TypeError, pici.Comm.threads(1)[0].all_reduce, t)
                     if own in ("complex32", "f4e2m1x2"):
                         with self.assertRaisesRegex(TypeError, own):
-                            pici.save_delta(path, {}, {"x": t}, overwrite=True)
+                            pici.save_delta({}, {"x": t}, path, overwrite=True)
                         continue
                     zero = torch.zeros_like(bits).view(t.dtype)
-                    pici.save_delta(Path(d) / "delta", {"x": zero}, {"x": t}, overwrite=True)
+                    pici.save_delta({"x": zero}, {"x": t}, Path(d) / "delta", overwrite=True)
                     back = pici.load_delta({"x": zero}, Path(d) / "delta", to="torch")["x"]
                     self.assertTrue(back.dtype == t.dtype and torch.equal(back.view(torch.uint8), bits))
 

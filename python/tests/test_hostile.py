@@ -150,7 +150,7 @@ class Arguments(unittest.TestCase):
         """Valid arguments of each function."""
         folder, x, out = Path(folder), np.arange(9.0), np.zeros(9)
         pici.save(folder / "a.pici", {"a": x}, attrs={"k": b"v"}, overwrite=True)
-        pici.save_delta(folder / "d.pici", {"a": out}, {"a": x}, overwrite=True)
+        pici.save_delta({"a": out}, {"a": x}, folder / "d.pici", overwrite=True)
         self.file = self.enterContext(open(folder / "a.pici", "rb"))
         for name in ("log", "written"):
             pici.DeltaLog.create(folder / name, {"a": x})
@@ -175,6 +175,11 @@ class Arguments(unittest.TestCase):
 
         reader, delta, row, file, writer, base, opened, driver = handles()
         coll = (driver, _codec.ALL_REDUCE, x, out, 2, 0, _codec.coll_opts(), False, _codec.values(codec=1), None, None)
+        held, held_row = pici.deltas.Held({"a": np.zeros(9)}), pici.deltas.Row((folder / "d.pici",), 1)
+        update = _codec.update_new(held.handle, held_row.handle, 1)
+        self.kept = held, held_row, out
+        begun = _codec.writer_open(_codec.outfile_open(bytes(folder / "f.pici"), True), (), 255, 1, 0, 100, 0, 0)
+        self.assertIsNone(_codec.writer_tensor(begun, b"a", 2, (9,), ()))
         opts, topk = (0, 255, 1, 0), (0, 512, 4, 0.1, 0.1, 1.0, 1.0, 0.0, 0, 0, 1)
         viewed = _codec.reader_open_memory(made(VIEWS, {"a": FLOATS, "zip.1": FLOATS}), 1)
         view, *_ = _codec.reader_find(viewed, "rows")[-1]
@@ -204,7 +209,7 @@ class Arguments(unittest.TestCase):
             "outfile_commit": (_codec.outfile_open(bytes(folder / "e.pici"), True),),
             "writer_open": (file, ((b"k", b"v"),), 255, 1, 0, 100, 0, 0),
             "writer_tensor": (writer, b"a", 2, (9,), ((b"k", b"v"),)),
-            "writer_data": (writer, x),
+            "writer_data": (begun, x),
             "writer_finish": (writer,),
             "state_new": (b"x", 3, b"head"),
             "state_open": (path, 1, 2),
@@ -217,6 +222,10 @@ class Arguments(unittest.TestCase):
             "deltas_info": (row, delta),
             "deltas_is_result": (row, base),
             "apply_deltas": (np.zeros(999, "u1"), base, row, 1),
+            "update_new": (held.handle, held_row.handle, 1),
+            "update_switch": (update,),
+            "update_parts": (update,),
+            "update_block": (update, 0),
             "log_create": (bytes(folder / "other"), base, b".safetensors"),
             "log_open": (log, False),
             "log_info": (opened,),

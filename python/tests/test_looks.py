@@ -82,7 +82,7 @@ class Looks(unittest.TestCase):
         for bad, kind in ((object(), TypeError), (np.array(["text"]), TypeError), (np.ma.array([1.0]), ValueError)):
             for call in (
                 lambda bad=bad: pici.save(path, {"good": self.w, "model.bad": bad}),
-                lambda bad=bad: pici.save_delta(path, {"model.bad": self.w}, {"model.bad": bad}),
+                lambda bad=bad: pici.save_delta({"model.bad": self.w}, {"model.bad": bad}, path),
             ):
                 with self.assertRaisesRegex(kind, "'model.bad'"):
                     call()

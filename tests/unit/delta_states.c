@@ -5,6 +5,7 @@
 #include "tests/util/file.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "bytes.h"
@@ -257,4 +258,218 @@ Test(delta_states, refused)
     sink_free(&r.file[0]);
     sink_free(&r.file[1]);
     sink_free(&out);
+}
+
+/* ---- only what changes is listed: version 3 ---- */
+
+enum { MANY = 3000, EACH = 64 };
+static uint16_t experts[4][MANY][EACH];
+static char names[MANY][64];
+
+static struct pici_state *experts_of(int step)
+{
+    struct pici_state *made;
+    cr_assert_eq(pici_state_new(&made, "experts", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL), PICI_OK);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(names[i], sizeof names[i], "model.layers.%d.mlp.experts.%d.up_proj.weight", i / 128, i % 128);
+        add(made, names[i], PICI_BF16, EACH, experts[step][i], i % 5 == 4);
+    }
+    return made;
+}
+
+static void expect_experts(struct row *r, int n, struct pici_state *from, int to)
+{
+    struct sink out = {0};
+    char why[PICI_WHY_BYTES];
+    int is = 0;
+    struct pici_state *const last = experts_of(to);
+    row_open(r, n);
+    cr_assert_eq(pici_apply_deltas(sink_write, &out, from, r->deltas, NULL, why), PICI_OK, "%s", why);
+    cr_assert_eq(out.len, sizeof head + sizeof experts[0]);
+    cr_assert_eq(memcmp(out.p + sizeof head, experts[to], sizeof experts[0]), 0);
+    cr_assert_eq(pici_deltas_is_result(r->deltas, last, &is, why), PICI_OK);
+    cr_assert_eq(is, 1);
+    cr_assert_eq(pici_deltas_is_result(r->deltas, from, &is, why), PICI_OK);
+    cr_assert_eq(is, 0);
+    struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
+    cr_assert_eq(pici_deltas_get_info(r->deltas, &info), PICI_OK);
+    cr_assert_eq(info.bytes, out.len);
+    cr_assert_eq(info.tensors, (uint64_t)MANY);
+    pici_state_free(last);
+    row_close(r, n);
+    sink_free(&out);
+}
+
+Test(delta_states, unchanged_tensors_take_nothing)
+{
+    struct rng rng = {3};
+    char why[PICI_WHY_BYTES];
+    for (int i = 0; i < MANY * EACH; i++)
+        experts[0][i / EACH][i % EACH] = (uint16_t)(0x3c00 + rng_below(&rng, 500));
+    memcpy(experts[1], experts[0], sizeof experts[0]);
+    struct pici_state *state0 = experts_of(0), *state1 = experts_of(1);
+    struct row r = {.file = {diff(state0, state1, PICI_DELTA_AUTO, 1)}};
+    cr_expect_lt(r.file[0].len, 600u, "nothing changed: %zu bytes", r.file[0].len);
+    sink_free(&r.file[0]);
+
+    /* an element of a third of them, and many of one */
+    for (int i = 0; i < MANY; i += 3)
+        experts[1][i][i % EACH] ^= 1;
+    for (int i = 0; i < EACH; i++)
+        experts[1][7][i] = (uint16_t)rng_below(&rng, 65536);
+    memcpy(experts[2], experts[1], sizeof experts[0]);
+    experts[2][7][3] ^= 9;
+    experts[2][8][63] ^= 0x8000;
+    memcpy(experts[3], experts[2], sizeof experts[0]);
+    for (int i = 0; i < MANY; i++)
+        experts[3][i][5] += 2;
+    pici_state_free(state0);
+    pici_state_free(state1);
+    struct pici_state *all[4];
+    for (int i = 0; i < 4; i++)
+        all[i] = experts_of(i);
+    r.file[0] = diff(all[0], all[1], PICI_DELTA_AUTO, 1);
+    cr_expect_lt(r.file[0].len, 1000u + MANY / 3 * 26, "%zu bytes", r.file[0].len);
+    expect_experts(&r, 1, all[0], 1);
+    r.file[1] = diff(all[1], all[2], PICI_DELTA_AUTO, 1);
+    expect_experts(&r, 2, all[0], 2);
+
+    /* what no delta lists counts too */
+    struct sink out = {0};
+    row_open(&r, 2);
+    experts[0][1][2] ^= 1;
+    cr_assert_eq(pici_apply_deltas(sink_write, &out, all[0], r.deltas, NULL, why), PICI_E_ARG);
+    cr_assert(strstr(why, "not the base of first: a tensor that it does not change differs"), "%s", why);
+    experts[0][1][2] ^= 1;
+    row_close(&r, 2);
+    sink_free(&out);
+
+    /* deltas that list all tensors before, between and after */
+    struct row mixed = {.file = {diff(all[0], all[1], PICI_DELTA_FASTEST, 1), r.file[1]}};
+    expect_experts(&mixed, 2, all[0], 2);
+    struct row after = {.file = {r.file[0], diff(all[1], all[2], PICI_DELTA_FASTEST, 1)}};
+    expect_experts(&after, 2, all[0], 2);
+
+    /* not of the one before */
+    struct row wrong = {.file = {mixed.file[0], diff(all[2], all[3], PICI_DELTA_AUTO, 1)}};
+    row_open(&wrong, 2);
+    cr_assert_eq(pici_apply_deltas(sink_write, &out, all[0], wrong.deltas, NULL, why), PICI_E_CORRUPT);
+    cr_assert(strstr(why, "second: not a delta of the result of first"), "%s", why);
+    row_close(&wrong, 2);
+    sink_free(&out);
+
+    /* whatever byte of such a delta is changed: refused, or one that is not needed (the index has a copy) */
+    struct sink whole = diff(all[1], all[2], PICI_DELTA_AUTO, 1);
+    for (size_t i = 0; i<whole.len; i += whole.len> 4000 ? 7 : 1) {
+        struct pici_reader *reader;
+        struct pici_deltas *deltas = NULL;
+        whole.p[i] ^= 0x10;
+        enum pici_status found = pici_reader_open_memory(&reader, whole.p, whole.len, NULL);
+        if (!found)
+            found = pici_deltas_new(&deltas);
+        if (!found)
+            found = pici_deltas_add(deltas, reader, "damaged", why);
+        if (!found)
+            found = pici_apply_deltas(sink_write, &out, all[1], deltas, NULL, why);
+        cr_expect(found || memcmp(out.p + sizeof head, experts[2], sizeof experts[2]) == 0, "byte %zu", i);
+        pici_deltas_free(deltas);
+        pici_reader_close(reader);
+        sink_free(&out);
+        whole.p[i] ^= 0x10;
+    }
+    for (int i = 0; i < 4; i++)
+        pici_state_free(all[i]);
+    sink_free(&whole);
+    sink_free(&r.file[0]);
+    sink_free(&r.file[1]);
+    sink_free(&mixed.file[0]);
+    sink_free(&after.file[1]);
+    sink_free(&wrong.file[1]);
+}
+
+/* ---- in place ---- */
+
+static struct pici_update *update_of(struct pici_state *base, struct row *r, int n, enum pici_status want,
+                                     const char *words)
+{
+    struct pici_update *update;
+    char why[PICI_WHY_BYTES];
+    row_open(r, n);
+    cr_expect_eq(pici_update_new(&update, base, r->deltas, NULL, why), want, "%s", why);
+    cr_expect(!want == !!update && strstr(why, words), "%s", why);
+    row_close(r, n);
+    return update;
+}
+
+Test(delta_states, in_place)
+{
+    struct memory was = m[0];
+    for (int choice = 0; choice < 3; choice++) {
+        struct row r = {.file = {diff(s[0], s[1], (enum pici_delta_choice)choice, 1)}};
+        struct pici_update *update = update_of(s[0], &r, 1, PICI_OK, "");
+        cr_assert_eq(memcmp(&m[0], &was, sizeof was), 0, "nothing yet");
+        cr_expect_eq(pici_update_count(update), 3u);
+        struct pici_update_part part = PICI_UPDATE_PART_INIT;
+        cr_expect_eq(pici_update_get(update, 1, &part), PICI_OK);
+        cr_expect(part.tensor == 1 && part.first == 0 && part.count == N);
+        cr_expect_eq(pici_update_get(update, 3, &part), PICI_E_ARG);
+        cr_assert_eq(pici_update_switch(update), PICI_OK);
+        cr_assert_eq(memcmp(&m[0], &m[1], sizeof was), 0);
+        cr_assert_eq(pici_update_switch(update), PICI_OK);
+        cr_assert_eq(memcmp(&m[0], &was, sizeof was), 0);
+        pici_update_free(update);
+
+        /* of another base nothing is changed */
+        m[0].b[3] ^= 1;
+        cr_expect_null(update_of(s[0], &r, 1, PICI_E_ARG, "not the base of first"));
+        m[0].b[3] ^= 1;
+        r.file[1] = diff(s[1], s[2], (enum pici_delta_choice)choice, 1);
+        cr_expect_null(update_of(s[0], &r, 2, PICI_E_UNSUPPORTED, "adds or replaces tensor 'n'"));
+        sink_free(&r.file[0]);
+        sink_free(&r.file[1]);
+    }
+    struct row r = {.file = {diff(s[0], s[1], PICI_DELTA_AUTO, 1)}};
+    struct pici_update *none = NULL;
+    char why[PICI_WHY_BYTES];
+    row_open(&r, 1);
+    cr_expect_eq(pici_update_new(NULL, s[0], r.deltas, NULL, why), PICI_E_ARG);
+    cr_expect_eq(pici_update_new(&none, NULL, r.deltas, NULL, why), PICI_E_ARG);
+    cr_expect_eq(pici_update_new(&none, s[0], NULL, NULL, why), PICI_E_ARG);
+    cr_expect_eq(pici_update_switch(NULL), PICI_E_ARG);
+    row_close(&r, 1);
+    sink_free(&r.file[0]);
+    pici_update_free(NULL);
+}
+
+/* Tied weights are one piece of memory with two names. */
+Test(delta_states, shared_memory)
+{
+    static uint16_t before[N], after[N], other[N];
+    struct pici_state *tied[2], *loose;
+    for (int i = 0; i < N; i++) {
+        before[i] = other[i] = (uint16_t)(0x3c00 + i % 99);
+        after[i] = (uint16_t)(before[i] + (i % 9 == 0));
+    }
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(pici_state_new(&tied[i], "tied", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL), PICI_OK);
+        add(tied[i], "head", PICI_BF16, N, i ? after : before, false);
+        add(tied[i], "tokens", PICI_BF16, N, i ? after : before, false);
+    }
+    struct row r = {.file = {diff(tied[0], tied[1], PICI_DELTA_AUTO, 1)}};
+    struct pici_update *update = update_of(tied[0], &r, 1, PICI_OK, "");
+    cr_assert_eq(pici_update_switch(update), PICI_OK);
+    cr_expect_arr_eq(before, after, sizeof after);
+    cr_assert_eq(pici_update_switch(update), PICI_OK);
+    cr_expect_arr_eq(before, other, sizeof after);
+    pici_update_free(update);
+    sink_free(&r.file[0]);
+    cr_assert_eq(pici_state_new(&loose, "loose", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL), PICI_OK);
+    add(loose, "head", PICI_BF16, N, after, false);
+    add(loose, "tokens", PICI_BF16, N, other, false);
+    r.file[0] = diff(tied[0], loose, PICI_DELTA_AUTO, 1);
+    cr_expect_null(update_of(tied[0], &r, 1, PICI_E_UNSUPPORTED, "share memory"));
+    sink_free(&r.file[0]);
+    for (int i = 0; i < 2; i++)
+        pici_state_free(tied[i]);
+    pici_state_free(loose);
 }

@@ -327,7 +327,8 @@ Test(file_delta, rules)
         expect_rule(&p, status, rule);                                                                                 \
     } while (0)
     BROKEN(PICI_E_CORRUPT, "delta-version", p.version = NULL);
-    BROKEN(PICI_E_VERSION, "delta-version", p.version = "3");
+    BROKEN(PICI_E_VERSION, "delta-version", p.version = "4");
+    BROKEN(PICI_E_CORRUPT, "delta-base", p.version = "3");
     BROKEN(PICI_E_VERSION, "delta-version", p.version = "");
     BROKEN(PICI_E_CORRUPT, "delta-type", p.type = NULL);
     BROKEN(PICI_E_CORRUPT, "delta-type", p.type = "np");

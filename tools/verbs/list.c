@@ -260,6 +260,8 @@ static void list_delta_json(struct jsonout *json, const struct listed_delta *del
     jsonout_begin(json, "delta", '{');
     for (int kind = 0; delta->whole && kind < DELTA_KINDS; kind++)
         jsonout_u64(json, pici_delta_kind_name((enum delta_kind)kind), delta->tables.kinds[kind]);
+    if (delta->whole && delta->tables.partial)
+        jsonout_u64(json, "few", delta->tables.few_count);
     if (delta->whole) {
         jsonout_begin(json, "removed", '[');
         while (pici_delta_removed_next(&delta->removed, &position, &name, &size, &good))
@@ -277,6 +279,8 @@ static void list_delta(const struct listed_delta *delta)
     for (int kind = 0; kind < DELTA_KINDS; kind++)
         printf("%s%" PRIu64 " %s", kind ? ", " : "\n", delta->tables.kinds[kind],
                pici_delta_kind_name((enum delta_kind)kind));
+    if (delta->tables.partial)
+        printf(", %zu with few changes of %" PRIu64 " in all", delta->tables.few_count, delta->tables.base_tensors);
     printf(", %" PRIu64 " removed%s", delta->tables.removed, delta->tables.removed ? ":" : "");
     while (pici_delta_removed_next(&delta->removed, &position, &name, &size, &good)) {
         putchar(' ');

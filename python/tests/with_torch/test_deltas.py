@@ -22,7 +22,7 @@ class StateDicts(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "d.pici"
             for small in (True, False):
-                pici.save_delta(path, old, new, small=small, overwrite=True)
+                pici.save_delta(old, new, path, small=small, overwrite=True)
                 found = pici.load_delta(old, path, to="torch")
                 self.assertEqual(list(found), list(new))
                 for name, t in new.items():
@@ -30,7 +30,7 @@ class StateDicts(unittest.TestCase):
                     self.assertTrue(torch.equal(found[name], t), name)
                 module.load_state_dict(found)
             with self.assertRaisesRegex(BufferError, "'p': .*detach"):
-                pici.save_delta(path, {}, {"p": torch.nn.Parameter(torch.ones(3))}, overwrite=True)
+                pici.save_delta({}, {"p": torch.nn.Parameter(torch.ones(3))}, path, overwrite=True)
 
 
 if __name__ == "__main__":

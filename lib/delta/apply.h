@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Making the tensors that deltas in a row lead to, piece by piece. */
+#ifndef PICI_LIB_DELTA_APPLY_H
+#define PICI_LIB_DELTA_APPLY_H
+
+#include "delta/delta.h"
+
+struct apply_name {
+    const char *name;
+    size_t bytes;
+    uint64_t index;
+};
+
+/* One of the deltas. */
+struct step {
+    struct pici_reader *reader;
+    char *name;
+    struct delta delta;
+    struct delta_pieces pieces; /* of the tensor that is being made */
+    struct few_cursor few;      /* likewise */
+    struct apply_name *sorted;  /* [delta.tensors] the result's names in order; of a step before a partial one */
+};
+
+/* What a delta does with a tensor: the number of it, or of its few changes; or nothing. */
+enum trail_kind { TRAIL_NONE, TRAIL_TENSOR, TRAIL_FEW };
+struct trail_step {
+    enum trail_kind kind;
+    uint64_t index;
+};
+
+struct pici_deltas {
+    struct step *steps; /* [count] */
+    size_t count;
+    struct trail_step *trail; /* [count]: of the tensor that is being made */
+    size_t layout;            /* the result has the tensors of step layout - 1; 0: those of the base */
+};
+
+/* Where a tensor of the last result comes from: it is whole in the base or in step `first`. */
+struct trail {
+    const struct state_tensor *base; /* or NULL */
+    size_t first;
+    struct pici_tensor_info tensor;
+    const struct delta_hashes *earliest, *latest; /* of the first and the last delta that changes it, or NULL */
+    size_t latest_step;
+    bool big_endian; /* of the result */
+};
+
+struct apply_job;
+
+/* Takes bytes [offset, offset + bytes) of a tensor's result, at job->piece, as they are in a file. */
+typedef enum pici_status (*apply_take_fn)(struct apply_job *, const struct trail *, uint64_t offset, size_t bytes);
+
+struct apply_job {
+    struct pici_apply_opts options;
+    struct pici_state *base;
+    struct pici_deltas *deltas;
+    apply_take_fn take;
+    void *context; /* of take */
+    char *reason;
+    uint64_t written;
+    uint8_t *piece;
+    size_t piece_capacity;
+    uint64_t *base_hash; /* [base->count] if the result has the base's tensors, for its identity */
+    /* of pici_apply_deltas */
+    pici_write_fn write;
+    void *write_context;
+};
+
+/* Whether the deltas and the base belong together, as far as can be told without reading elements. */
+enum pici_status pici_apply_check(struct apply_job *job);
+
+/* Makes all tensors of the result; then whether base was the right one. Frees what the job has allocated. */
+enum pici_status pici_apply_make(struct apply_job *job);
+
+/* How many tensors the result has, and where one comes from. */
+uint64_t pici_apply_tensors(const struct apply_job *job);
+enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trail *trail);
+
+#endif
