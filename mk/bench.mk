@@ -4,15 +4,21 @@
 BENCH_ARGS =
 PEERS = libzstd liblz4 blosc
 HAVE_PEERS := $(filter 3,$(words $(foreach p,$(PEERS),$(call have,$(p)))))
-BENCHES := $(addprefix $(BUILD)/,bench delta_files delta_small packed peers)
+BENCHES := $(addprefix $(BUILD)/,bench delta_files delta_small packed packed_coll peers)
 
 # Packed blocks beside memcpy.
 $(BUILD)/packed: private MORE_LIBS = -lm
+$(BUILD)/packed_coll: private MORE_LIBS = -lm
 bench-packed: $(BUILD)/packed
 	@$(BUILD)/packed $(BENCH_ARGS)
 
+# Collectives with packed messages, on four hosts behind slow links. Ten minutes.
+bench-packed-coll: $(BUILD)/packed_coll
+	@bench/net with 4 200mbit bench/net start 4 $(BUILD)/packed_coll $(BENCH_ARGS)
+	@bench/net with 4 1gbit bench/net start 4 $(BUILD)/packed_coll $(BENCH_ARGS)
+
 .PHONY: bench bench-packed bench-peers bench-weights bench-delta bench-delta-small bench-cuda bench-cuda-program
-.PHONY: bench-torch
+.PHONY: bench-torch bench-packed-coll
 # The other compressors.
 $(BUILD)/peers: private MORE_LIBS = $(shell $(PKG_CONFIG) --libs $(PEERS))
 $(BENCHES): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(A)
@@ -73,6 +79,7 @@ bench-torch: $(SO)
 ## Benchmarks, which take BENCH_ARGS=:
 ##   make bench           throughput beside memcpy; bench-packed: packed blocks; bench-peers: and other compressors
 ##   make bench-weights   dense weights, in memory and as files of 1 GiB, beside zstd, lmz and zipnn (from PyPI)
+##   make bench-packed-coll  collectives with packed messages, on four hosts behind slow links (root, 10 min)
 ##   make bench-delta     deltas: in memory beside memcpy, of files beside reading them; bench-delta-small: in memory
 ##   make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, 25 min; TORCH_PYTHON=)
 ##   make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU
