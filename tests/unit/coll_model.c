@@ -275,6 +275,40 @@ Test(coll_model, dense_ring)
               "one slice at a time: they are not");
 }
 
+/* Over slow links floats are packed, in sparse candidates and in dense ones, and calls are that much faster. Integers
+ * are not, nor is anything over fast links, where packing is off, and where nobody knows what it takes. */
+Test(coll_model, packed)
+{
+    static struct map m;
+    static const struct model_candidate dense = {PICI_ALGO_RING, 1, 0}, sparse = {PICI_ALGO_RING, 0, 0};
+    static const struct {
+        enum pici_dtype dtype;
+        double least, most; /* how many times as fast */
+    } cases[] = {{PICI_BF16, 1.40, 1.43}, {PICI_F32, 1.16, 1.18}, {PICI_F64, 1.12, 1.14}, {PICI_U32, 1, 1}};
+    const struct machine *slow = pici_machine_named("gige-200"), *fast = pici_machine_named("ethernet-100g");
+    struct model_machine unknown = slow->model;
+    memset(unknown.codec[PICI_PACKED], 0, sizeof unknown.codec[PICI_PACKED]);
+    map_even(&m, 4, 1);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int k = 0; k < KINDS; k++) {
+            struct model_call packs = call_of(kinds[k], &m, 32 << 20), none;
+            packs.dtype = cases[i].dtype;
+            packs.density = 1;
+            none = packs;
+            none.packing.pack = PICI_PACKING_NONE;
+            const double ratio =
+                pici_model_seconds(&slow->model, &none, &dense) / pici_model_seconds(&slow->model, &packs, &dense);
+            cr_expect(ratio >= cases[i].least && ratio <= cases[i].most, "%d: %g", (int)i, ratio);
+            cr_expect_eq(pici_model_seconds(&unknown, &packs, &dense), pici_model_seconds(&unknown, &none, &dense));
+            cr_expect_eq(pici_model_seconds(&fast->model, &packs, &dense),
+                         pici_model_seconds(&fast->model, &none, &dense));
+            packs.density = none.density = 0.1;
+            const double sparser =
+                pici_model_seconds(&slow->model, &none, &sparse) / pici_model_seconds(&slow->model, &packs, &sparse);
+            cr_expect(cases[i].most > 1 ? sparser > 1.08 : sparser == 1, "%d: %g", (int)i, sparser);
+        }
+}
+
 /* Ranks that share a core take turns. */
 Test(coll_model, cores)
 {
