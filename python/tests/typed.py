@@ -38,6 +38,8 @@ pici.decompress_into(x, block, dtype="float32")
 pici.scatter_add(x, block, threads=2)
 pici.apply(x, block)
 pici.verify(block)
+assert_type(pici.nonzeros(block, 0, 3, index="i64", to="torch"), tuple[Any, Any])
+assert_type(pici.changes(x, block, dtype="f32", max_bytes=None), tuple[Any, Any])
 
 # Selection
 assert_type(pici.topk(x, x, select="global", density=0.1, leak=0.9, threads=2), tuple[Elements, int])
@@ -51,6 +53,13 @@ pici.diff_files("a.npy", Path("b.npy"), "d.pici", small=True, dtype="bf16", thre
 pici.apply_files("a.npy", "d.pici", Path("e.pici"))
 pici.apply_files({"x": x}, "d.pici", out="f.safetensors", overwrite=True, threads=0)
 pici.save_delta({"x": x}, {"x": torch.zeros(3)}, "d.pici", small=None, format="coo")
+with pici.apply_delta({"x": torch.zeros(3)}, "d.pici", Path("e.pici"), stage=True, threads=2) as update:
+    assert_type(update, pici.Update)
+    update.switch()
+    update.undo()
+    assert_type((update.changed, update.bytes, update.switched), tuple[list[str], int, bool])
+    assert_type(list(update.patches(to="torch")), list[tuple[str, int, Any, Any]])
+    update.commit()
 pici.compress_folder("a", "b", format="coo", threads=0)
 pici.decompress_folder("b", Path("a"), overwrite=True)
 pici.diff_folders("a", "c", "d", small=True)
