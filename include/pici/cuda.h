@@ -39,8 +39,8 @@ struct pici_cuda_result {
     uint64_t tile;
 };
 
-/* A rule's name in formats/block.md or hybrid.md, such as "tile-index"; NULL for 0 and unknown numbers. The string
- * is static. */
+/* A rule's name in formats/block.md, hybrid.md or packed.md, such as "tile-index"; NULL for 0 and unknown numbers. The
+ * string is static. */
 PICI_API const char *pici_cuda_rule(uint32_t rule);
 
 /* Bytes of workspace in device memory to encode a block of n elements in any format. 0 for an unknown dtype, or if the
@@ -60,15 +60,17 @@ PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
  *   workspace  [workspace_bytes]      at least pici_cuda_workspace(dtype, n); its contents do not matter
  * src is read once for PICI_DENSE and PICI_BITMAP. For PICI_HYBRID it is read once too, but tiles with more than 2 KiB
  * of values, and all tiles if there are so few that each can have a warp of its own, are read again, mostly from a
- * cache. For PICI_COO it is read twice, since values cannot be placed before all are counted. Returns the errors listed
- * at the top of this file. */
+ * cache. For PICI_COO it is read twice, since values cannot be placed before all are counted. For PICI_PACKED it is read
+ * two or three times, all but once mostly from a cache. Returns the errors listed at the top of this file, and
+ * PICI_E_UNSUPPORTED for PICI_PACKED of integers. */
 PICI_API enum pici_status pici_compress_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                              const void *src, uint64_t n, enum pici_dtype, enum pici_format,
                                              void *workspace, size_t workspace_bytes, cudaStream_t);
 
-/* The same with options, which NULL sets to PICI_OPTS_INIT: `zeros` has the effect that it has on pici_compress, and
- * `threads` none. PICI_E_ARG: also a member out of its range, or a size below that of 0.1.0. PICI_E_UNSUPPORTED: also
- * checksum, or options of a later version. */
+/* The same with options, which NULL sets to PICI_OPTS_INIT: `zeros` and `pack` have the effect that they have on
+ * pici_compress, and `threads` none. With `pack`, PICI_HYBRID takes two kernels: the first makes the packed block, and
+ * where that is not shorter the second makes the hybrid block. PICI_E_ARG: also a member out of its range, or a size
+ * below that of 0.1.0. PICI_E_UNSUPPORTED: also checksum, or options of a later version. */
 PICI_API enum pici_status pici_compress_opts_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                                   const void *src, uint64_t n, enum pici_dtype, enum pici_format,
                                                   const struct pici_opts *, void *workspace, size_t workspace_bytes,
@@ -86,8 +88,9 @@ PICI_API enum pici_status pici_diff_cuda(void *block, size_t capacity, struct pi
 /* Decode a block to the n elements of dtype that it was made of.
  *   dst        out, [n elements of dtype]  unspecified unless the result is PICI_OK; must not overlap block, result or
  *                                          workspace
- *   block      [size bytes]                any bytes: every rule of the format is checked. A checksum is checked by
- *                                          one warp, because XXH64 is serial
+ *   block      [size bytes]                any bytes: every rule of the format is checked, but `choice` of packed,
+ *                                          which is for pici_verify_cuda. A checksum is checked by one warp, because
+ *                                          XXH64 is serial
  *   size_at    NULL, or in device memory   the block's size, such as &result->len of the call that encoded it. Then
  *                                          size is the capacity of the memory at block; if *size_at is greater, the
  *                                          status in the result is PICI_E_ARG

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * A block on the device: its layout, its header, and its faults. Specifications: formats/block.md,
- * formats/hybrid.md. */
+ * formats/hybrid.md, formats/packed.md. */
 #ifndef PICI_DEVICE_BLOCK_CUH
 #define PICI_DEVICE_BLOCK_CUH
 
 #include "pici/device_hw.cuh"
 
 #include "pici/containers.h"
+#include "pici/runs.h"
 
 namespace pici {
 
 enum : uint32_t { LANES = 32, ROWS = TILE_ROWS, COLS = TILE_COLS };
-enum : uint32_t { VERSION_SIGNS = 2 }; /* of a hybrid block, a tile of which keeps signs; all others have 1 */
+enum : uint32_t { VERSION_SIGNS = 2 }; /* of a hybrid or packed block, a tile of which keeps signs; all others have 1 */
 enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
-enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2 };
+enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ONE_LEVEL = 4 /* packed */ };
 constexpr uint32_t MAGIC = 0x49434950; /* P I C I */
 
 /* The rules of a block; pici_cuda_rule gives their names. Those of the header are in the order in which they are
@@ -46,7 +47,11 @@ enum rule : uint32_t {
     RULE_CONTAINER,
     RULE_TOTAL,
     RULE_SIGNS,
-    RULE_SIGNS_VERSION /* "version" too: version 2, of a block that cannot have it */
+    RULE_SIGNS_VERSION, /* "version" too: version 2, of a block that cannot have it */
+    RULE_RUN,
+    RULE_PLANES,
+    RULE_CHOICE,
+    RULE_LAST = RULE_CHOICE
 };
 
 PICI_DEV_HOST int width_log2(unsigned dtype)
@@ -83,14 +88,26 @@ PICI_DEV_HOST unsigned unit_of(unsigned width_log2)
     return width_log2 <= 1 ? 4 : 2u << width_log2;
 }
 
+/* Has a format groups of tiles: is it hybrid or packed? */
+PICI_DEV_HOST bool has_groups(unsigned format)
+{
+    return format == PICI_HYBRID || format == PICI_PACKED;
+}
+
+/* The unit of the records of a format that has groups. */
+PICI_DEV_HOST unsigned record_unit(unsigned format, unsigned width_log2)
+{
+    return format == PICI_PACKED ? fmt_unit_packed(width_log2) : unit_of(width_log2);
+}
+
 /* A block's header and layout. */
 struct block_view {
     const uint8_t *bytes;
     uint64_t count, nnz, checksum;
-    uint64_t tiles;         /* pici and hybrid: tiles; else 0 */
+    uint64_t tiles;         /* bitmap, hybrid and packed: tiles; else 0 */
     uint64_t index_offset;  /* bytes */
     uint64_t index_end;     /* bytes: where the index ends and padding begins */
-    uint64_t body_offset;   /* bytes: where the padding ends, and hybrid's records or the values begin */
+    uint64_t body_offset;   /* bytes: where the padding ends, and the records or the values begin */
     uint64_t values_offset; /* bytes */
     uint64_t block_bytes;
     uint32_t format, dtype, flags;
@@ -108,41 +125,49 @@ PICI_DEV_HOST int muladd(uint64_t *result, uint64_t a, uint64_t b, uint64_t c)
     return 1;
 }
 
-/* Fill in the view's layout from its format, dtype, count and nnz. For hybrid, values_offset is an input too, as the
- * header has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a size exceeds 64
- * bits. */
+/* Is there a hybrid or packed block with this values_offset and block_bytes? */
+PICI_DEV_HOST int good_records(const block_view &view)
+{
+    const bool packed = view.format == PICI_PACKED, signs = view.version == VERSION_SIGNS;
+    const uint64_t tile =
+        TILE_BITS_BYTES + 2 + (packed ? (unsigned)FMT_PACKED_TILE : 0u) + (signs ? SIGN_DESCRIPTOR + SIGNS_MOST : 0u);
+    const uint64_t unit = record_unit(view.format, view.width_log2);
+    uint64_t most = view.tiles * tile + groups_of(view.tiles) * (3 + (packed ? (unsigned)FMT_PACKED_GROUP : 0u) + unit);
+    if (packed && !muladd(&most, view.nnz, UINT64_C(1) << view.width_log2, most + view.body_offset))
+        return 0;
+    most = !view.nnz && !signs ? 0 : packed ? most - view.body_offset : most;
+    return view.values_offset >= view.body_offset && view.values_offset - view.body_offset <= most &&
+           (view.block_bytes - view.body_offset) % unit == 0;
+}
+
+/* Fill in the view's layout from its format, dtype, count and nnz. For hybrid and packed, values_offset is an input
+ * too, as the header has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a size
+ * exceeds 64 bits. */
 PICI_DEV_HOST int layout(block_view &view)
 {
-    const bool hybrid = view.format == PICI_HYBRID;
-    const uint64_t said = hybrid ? view.values_offset : 0;
-    view.tiles = view.format == PICI_BITMAP || hybrid ? tiles_of(view.count) : 0;
+    const bool records = has_groups(view.format);
+    const uint64_t said = records ? view.values_offset : 0;
+    view.tiles = view.format == PICI_BITMAP || records ? tiles_of(view.count) : 0;
     view.index_width = view.format == PICI_DENSE ? 0u : view.count > UINT64_C(1) << 32 ? 8u : 4u;
     view.width_log2 = (uint32_t)width_log2(view.dtype);
-    view.index_offset = HEADER_BYTES + (hybrid ? 0 : view.tiles * TILE_BITS_BYTES);
+    view.index_offset = HEADER_BYTES + (records ? 0 : view.tiles * TILE_BITS_BYTES);
     view.index_end = view.body_offset = view.values_offset = view.block_bytes = 0;
-    const uint64_t groups = groups_of(view.tiles), entries = hybrid                       ? groups
-                                                             : view.format == PICI_BITMAP ? view.tiles
-                                                                                          : view.nnz;
+    const uint64_t entries = records ? groups_of(view.tiles) : view.format == PICI_BITMAP ? view.tiles : view.nnz;
     if (!muladd(&view.index_end, entries, view.index_width, view.index_offset) || view.index_end > UINT64_MAX - 15)
         return 0;
     view.body_offset = view.format == PICI_DENSE ? (uint64_t)HEADER_BYTES : (view.index_end + 15) & ~UINT64_C(15);
     view.values_offset = said ? said : view.body_offset;
-    if (!muladd(&view.block_bytes, view.nnz, UINT64_C(1) << view.width_log2, view.values_offset))
+    const uint64_t values = view.format == PICI_PACKED ? 0 : view.nnz;
+    if (!muladd(&view.block_bytes, values, UINT64_C(1) << view.width_log2, view.values_offset))
         return 0;
-    if (!hybrid)
-        return 1;
-    const unsigned unit = unit_of(view.width_log2);
-    const bool signs = view.version == VERSION_SIGNS;
-    const uint64_t tile = TILE_BITS_BYTES + 2 + (signs ? SIGN_DESCRIPTOR + SIGNS_MOST : 0);
-    const uint64_t most = view.nnz || signs ? view.tiles * tile + groups * (3 + unit) : 0;
-    return view.values_offset >= view.body_offset && view.values_offset - view.body_offset <= most &&
-           (view.block_bytes - view.body_offset) % unit == 0;
+    return !records || good_records(view);
 }
 
 /* The six words of a header, from the view's layout. */
 PICI_DEV void header_words(uint64_t word[6], const block_view &view)
 {
-    const uint32_t flags = view.index_width == 8 ? (uint32_t)FLAG_INDEX64 : 0u;
+    const uint32_t flags = (view.index_width == 8 ? (uint32_t)FLAG_INDEX64 : 0u) |
+                           (view.format == PICI_PACKED ? view.flags & FLAG_ONE_LEVEL : 0u);
     const uint32_t version = view.version == VERSION_SIGNS ? (uint32_t)VERSION_SIGNS : 1;
     word[0] = MAGIC | (uint64_t)version << 32 | (uint64_t)view.format << 40 | (uint64_t)view.dtype << 48 |
               (uint64_t)flags << 56;
@@ -193,13 +218,14 @@ PICI_DEV breach parse(block_view &view, const uint8_t *block, uint64_t size)
         return breach{RULE_MAGIC, 0};
     if (version != 1 && version != VERSION_SIGNS)
         return breach{RULE_VERSION, 4};
-    if (format > PICI_HYBRID)
+    const bool packed = format == PICI_PACKED;
+    if (format > PICI_PACKED)
         return breach{RULE_FORMAT, 5};
-    if (width_log2(dtype) < 0)
+    if (width_log2(dtype) < 0 || (packed && !is_float(dtype)))
         return breach{RULE_DTYPE, 6};
-    if (version == VERSION_SIGNS && (format != PICI_HYBRID || !is_float(dtype)))
+    if (version == VERSION_SIGNS && (!has_groups(format) || !is_float(dtype)))
         return breach{RULE_SIGNS_VERSION, 4};
-    if (flags & ~(unsigned)(FLAG_INDEX64 | FLAG_CHECKSUM))
+    if (flags & ~(FLAG_INDEX64 | FLAG_CHECKSUM | (packed ? (unsigned)FLAG_ONE_LEVEL : 0u)))
         return breach{RULE_FLAGS, 7};
     view.version = version;
     view.format = format;
@@ -208,7 +234,7 @@ PICI_DEV breach parse(block_view &view, const uint8_t *block, uint64_t size)
     view.count = hw::load(word + 1);
     view.nnz = hw::load(word + 2);
     view.checksum = hw::load(word + 5);
-    view.values_offset = hw::load(word + 4); /* layout() uses it for hybrid, and computes it for the others */
+    view.values_offset = hw::load(word + 4); /* layout() computes it for formats without groups */
     const int fits = layout(view);
     if ((flags & FLAG_INDEX64) != (view.index_width == 8 ? (unsigned)FLAG_INDEX64 : 0u))
         return breach{RULE_INDEX_WIDTH, 7};

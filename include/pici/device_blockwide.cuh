@@ -1,70 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Functions in which one thread block works on a whole block: block_compress, block_decompress, block_scatter_add and
- * block_apply. Their parts are also used by the kernels of lib/cuda: they encode a partition of a pici or coo block, or
- * a group of a hybrid block, or read a warp's share of a block. Part of pici/device.cuh. */
+ * block_apply. Their parts are also used by the kernels of lib/cuda: they encode a partition of a bitmap or coo block,
+ * or read a warp's share of a block. Part of pici/device.cuh. */
 #ifndef PICI_DEVICE_BLOCKWIDE_CUH
 #define PICI_DEVICE_BLOCKWIDE_CUH
 
 #include "pici/device_coo.cuh"
 #include "pici/device_dense.cuh"
-#include "pici/device_hybrid_make.cuh"
+#include "pici/device_packed_make.cuh"
 
 namespace pici {
 
-/* The beginning of a thread block's shared memory, aligned to 16. After it comes a stage for each warp or, for
- * encoding hybrid, a made_tile for each tile of a group. */
-struct alignas(16) block_memory {
-    uint64_t base, ticket, fault, nnz;
-    uint32_t count[LANES]; /* of values, for each warp; hybrid: for each tile */
-    uint32_t sign[LANES];  /* encoding hybrid: the sign descriptor of each tile that keeps signs */
-};
-
-/* Bytes of shared memory for a thread block of so many threads: to read a block, and to encode one. */
-template <class T> constexpr unsigned READ_BYTES(unsigned threads)
-{
-    return (unsigned)sizeof(block_memory) + threads / LANES * READ_STAGE_BYTES<T>;
-}
-
+/* Bytes of shared memory for a thread block of so many threads, to encode a block. */
 template <class T> constexpr unsigned MAKE_BYTES(unsigned format, unsigned threads)
 {
-    return (unsigned)sizeof(block_memory) + (format == PICI_HYBRID   ? GROUP_TILES * (unsigned)sizeof(made_tile)
+    return (unsigned)sizeof(block_memory) + (format == PICI_PACKED   ? PACK_BYTES<T>(threads)
+                                             : format == PICI_HYBRID ? GROUP_TILES * (unsigned)sizeof(made_tile)
                                              : format == PICI_COO    ? threads / LANES * COO_STAGE_BYTES<T>
                                              : format == PICI_BITMAP ? threads / LANES * STAGE_BYTES<T>
                                                                      : 0);
-}
-
-PICI_DEV unsigned warps()
-{
-    return hw::threads() / LANES;
-}
-
-PICI_DEV unsigned warp()
-{
-    return hw::thread() / LANES;
-}
-
-template <unsigned BYTES> PICI_DEV uint8_t *stage_of(block_memory *memory)
-{
-    return (uint8_t *)(memory + 1) + warp() * BYTES;
-}
-
-/* A block that is being encoded. */
-template <class T> struct making {
-    const T *src;
-    uint8_t *block;
-    uint64_t cap; /* bytes at block */
-    /* format, dtype, count, and the layout: for pici and hybrid that of a block without values; for coo set once nnz
-     * is known */
-    block_view to;
-    const T *base = nullptr; /* or elements with which those at src are XORed */
-    bool by_value = false;   /* -0.0 is encoded as +0.0; not with a base */
-};
-
-/* A tile of the elements to encode. */
-template <class T> PICI_DEV dense_tile<const T> source_tile(const making<T> &work, uint64_t tile)
-{
-    return tile_at(work.src, work.to.count, tile, work.base, work.by_value);
 }
 
 /* Copy the elements to a dense block: the part of warp `share` of `shares`. */
@@ -186,163 +141,6 @@ PICI_DEV uint64_t make_partition(const making<T> &work, uint64_t part, block_mem
     return base + total;
 }
 
-/* Units of all records up to the end of a group, and the group's own nonzeros. */
-struct group_end {
-    uint64_t units;
-    uint32_t nnz;
-    bool signs; /* the group has a tile that keeps signs */
-};
-
-/* What the layout of a record needs of a tile: its nonzeros, with TILE_FULL and TILE_KEEPS, and the sign descriptor if
- * it keeps signs. */
-struct surveyed {
-    uint32_t count, sign;
-};
-constexpr uint32_t TILE_FULL = 1u << 31, TILE_KEEPS = 1u << 30; /* it has a run of 256 nonzeros; it keeps signs */
-
-/* Read a tile of the elements, by a warp. *to is as tile_survey leaves it. */
-template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &work, uint64_t tile)
-{
-    dense_tile<const T> dense = source_tile(work, tile);
-    surveyed result = {0, 0};
-    bool negative;
-    columns words = tile_survey(to, dense, negative);
-    if (is_float(work.to.dtype) && !work.by_value && hw::ballot(negative)) {
-        tile_signs signs;
-        if (tile_keeps_signs(signs, dense)) {
-            dense.by_value = true;
-            hw::syncwarp();
-            words = tile_survey(to, dense, negative);
-            result = surveyed{TILE_KEEPS, sign_descriptor(signs)};
-        }
-    }
-    result.count |= tile_nnz(words) | (has_run(words) ? TILE_FULL : 0);
-    return result;
-}
-
-/* Lay out the record of the group whose first tile is `first`, from what the lanes know of its tiles. Returns its
- * size in bytes. */
-template <class T>
-PICI_DEV uint32_t group_from(group &made_group, const making<T> &work, uint64_t first, const surveyed &survey)
-{
-    const uint64_t tile = first + hw::lane();
-    const unsigned elements = tile < work.to.tiles ? elements_of(work.to.count, tile) : 0;
-    const bool full = (survey.count & TILE_FULL) != 0;
-    made_group = group();
-    made_group.n = survey.count & ~(TILE_FULL | TILE_KEEPS);
-    made_group.keeps = (survey.count & TILE_KEEPS) != 0;
-    made_group.container = made_group.keeps ? container_of_signs(made_group.n, full)
-                           : made_group.n   ? container_of(made_group.n, elements, LOG2<T>, full)
-                                            : 0;
-    if (made_group.keeps)
-        good_sign_descriptor(made_group.sign, survey.sign, elements - made_group.n);
-    return group_lay(made_group, elements, LOG2<T>);
-}
-
-/* Write a group's entry of the directory and, if the record fits, what comes before its payloads, and its padding, by
- * a warp. base: units before the record; bytes: its size. */
-template <class T>
-PICI_DEV void group_head(const making<T> &work, uint64_t number, const group &made_group, uint64_t base, uint32_t bytes,
-                         bool fits)
-{
-    const unsigned lane = hw::lane(), below = (1u << lane) - 1;
-    if (lane == 0)
-        store_index(work.block + HEADER_BYTES, work.to.index_width, number, base);
-    if (!fits || !made_group.bits)
-        return;
-    const unsigned descriptor = made_group.keeps ? container_descriptor_signs(made_group.container, made_group.n)
-                                                 : container_descriptor(made_group.container, made_group.n);
-    const uint32_t pad = padding_byte(made_group, bytes);
-    uint8_t *const record = work.block + work.to.body_offset + base * unit_of(LOG2<T>), *const descriptors = record + 4;
-    if (lane == 0)
-        hw::store((uint32_t *)record, made_group.bits);
-    if (made_group.bits >> lane & 1)
-        hw::store(descriptors + hw::popc(made_group.bits & below), (uint8_t)descriptor);
-    if (made_group.two >> lane & 1)
-        hw::store(descriptors + hw::popc(made_group.bits) + hw::popc(made_group.two & below),
-                  (uint8_t)(descriptor >> 8));
-    for (unsigned i = 0; made_group.keeps && i < SIGN_DESCRIPTOR; i++)
-        hw::store(record + sign_descriptor_at(made_group, lane) + i,
-                  (uint8_t)(sign_descriptor(made_group.sign) >> 8 * i));
-    if (pad)
-        hw::store(record + pad, (uint8_t)0);
-}
-
-/* Write tile i of a group to its record, by a warp. `of` is as tile_payload leaves it, and may be used again at once.
- * first: the group's first tile. */
-template <class T>
-PICI_DEV void group_tile(const making<T> &work, uint64_t first, const group &made_group, uint8_t *record, unsigned i,
-                         made_tile *tile)
-{
-    const unsigned count = hw::shfl(made_group.n, i), container = hw::shfl(made_group.container, i);
-    uint8_t *const payload = record + hw::shfl(made_group.payload, i), *const values =
-                                                                           record + hw::shfl(made_group.own_values, i);
-    uint8_t *const own_signs = record + hw::shfl(made_group.own_signs, i);
-    dense_tile<const T> dense = source_tile(work, first + i);
-    if (made_group.signs >> i & 1) {
-        tile_write_signs(own_signs, dense);
-        dense.by_value = true;
-    }
-    if (count)
-        tile_write(payload, (T *)values, tile, dense, container, count);
-}
-
-/* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
- * prefix counts units of records; it and the two barriers are as in make_partition. A record that does not fit is
- * not written. */
-template <class T, class PREFIX>
-PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memory *shared, PREFIX &prefix)
-{
-    made_tile *made = (made_tile *)(shared + 1);
-    const unsigned lane = hw::lane(), unit = unit_of(LOG2<T>);
-    const uint64_t first = number * GROUP_TILES, left = work.to.tiles - first;
-    const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
-    PICI_UNROLL_1
-    for (unsigned i = warp(); i < tiles; i += warps()) {
-        const surveyed one_surveyed = survey(made + i, work, first + i);
-        if (lane == 0) {
-            hw::put(&shared->count[i], one_surveyed.count);
-            hw::put(&shared->sign[i], one_surveyed.sign);
-        }
-    }
-    hw::syncthreads();
-    surveyed all_surveyed = {0, 0};
-    if (lane < tiles)
-        all_surveyed = surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])};
-    group made_group;
-    const uint32_t bytes = group_from(made_group, work, first, all_surveyed), nonzeros = warp_sum(made_group.n);
-    if (warp() == 0)
-        prefix.publish(bytes / unit);
-    PICI_UNROLL_1
-    for (unsigned i = warp(); i < tiles; i += warps())
-        tile_payload(made + i, hw::shfl(made_group.container, i), hw::shfl(made_group.n, i));
-    if (warp() == 0) {
-        const uint64_t base = prefix.resolve(bytes / unit);
-        if (lane == 0)
-            hw::put(&shared->base, base);
-    }
-    hw::syncthreads();
-    const uint64_t base = hw::get(&shared->base), end = base + bytes / unit;
-    const bool fits = work.to.body_offset + end * unit <= work.cap;
-    uint8_t *const record = work.block + work.to.body_offset + base * unit;
-    if (warp() == 0)
-        group_head(work, number, made_group, base, bytes, fits);
-    /* backwards, since tiles read last are most likely still in a cache; i wraps around below 0, which ends the loop */
-    PICI_UNROLL_1
-    for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
-         i -= warps())
-        group_tile(work, first, made_group, record, i, made + i);
-    return group_end{end, nonzeros, made_group.signs != 0};
-}
-
-/* Complete the layout of a hybrid block from the units of all records and the number of nonzeros. signs: a tile keeps
- * signs. */
-template <class T> PICI_DEV void end_of_groups(making<T> &work, uint64_t units, uint64_t nonzeros, bool signs)
-{
-    work.to.version = signs ? (uint32_t)VERSION_SIGNS : 1;
-    work.to.values_offset = work.to.body_offset + units * unit_of(LOG2<T>) - nonzeros * sizeof(T);
-}
-
 /* Called by one warp, once all values are written: write the padding and the header, or 48 zero bytes if the block does
  * not fit. Returns the block's size, or 0. */
 template <class T> PICI_DEV uint64_t make_end(const making<T> &work, uint64_t nonzeros)
@@ -433,6 +231,10 @@ PICI_DEV found warp_read(const block_view &view, T *dst, uint64_t share, uint64_
         }
     } else if (view.format == PICI_HYBRID) {
         wrong = first_fault(wrong, warp_hybrid<DO, SUM>(nonzeros, view, dst, share, shares, stage));
+    } else if (view.format == PICI_PACKED) {
+        const hybrid_view packed = hybrid_of(view);
+        wrong = first_fault(wrong, warp_packed<DO, SUM>(&nonzeros, packed.bytes, packed.count, packed.units,
+                                                        packed.version2, packed.packed, dst, share, shares, stage));
     } else if constexpr (DO != VERIFY) {
         warp_dense<DO, SUM>(dst, (const T *)(view.bytes + view.values_offset), view.count, share, shares);
     }
@@ -443,7 +245,7 @@ PICI_DEV found warp_read(const block_view &view, T *dst, uint64_t share, uint64_
  * that they found. */
 PICI_DEV uint64_t whole_fault(const block_view &view, uint64_t first, uint64_t nonzeros)
 {
-    if (first || view.format != PICI_HYBRID)
+    if (first || !has_groups(view.format))
         return first;
     if (nonzeros % SIGNS_SEEN != view.nnz)
         return group_fault(groups_of(view.tiles), GROUP_FIRST);
@@ -466,18 +268,20 @@ struct carry {
     }
 };
 
-/* Encode n elements as one block. FORMAT: PICI_DENSE, PICI_BITMAP, PICI_COO or PICI_HYBRID. T is as wide as dtype.
+/* Encode n elements as one block. FORMAT: PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID or, for a float dtype,
+ * PICI_PACKED. T is as wide as dtype.
  *   block   out, [cap bytes]   aligned to 16. If the encoded block does not fit, this does not begin with a valid
  *                              header
  *   src     [n elements]       aligned to their width
  *   memory  shared memory      MAKE_BYTES<T>(FORMAT, threads) bytes, aligned to 16; may be used again after the return
  *   base    [n elements]       or null. If not null, the block is of base[i] ^ src[i]: a delta for block_apply
  *   by_value                   as PICI_ZEROS_BY_VALUE in struct pici_opts: no effect with integers or a base
+ *   one_level                  for PICI_PACKED: as PICI_PACK_FAST
  * Called by all threads of a thread block. Returns the block's size in bytes; 0: it does not fit. All threads can
  * then read the block. */
 template <unsigned FORMAT, class T>
 PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64_t n, unsigned dtype, void *memory,
-                                 const T *base = nullptr, bool by_value = false)
+                                 const T *base = nullptr, bool by_value = false, bool one_level = false)
 {
     block_memory *shared = (block_memory *)memory;
     making<T> m = {src, (uint8_t *)block, cap, block_view(), base, by_value && is_float(dtype) && !base};
@@ -485,6 +289,7 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
     m.to.format = FORMAT;
     m.to.dtype = dtype;
     m.to.count = n;
+    m.to.flags = one_level ? (uint32_t)FLAG_ONE_LEVEL : 0;
     if (cap < HEADER_BYTES)
         return 0;
     hw::syncthreads(); /* the caller may have used the memory */
@@ -500,18 +305,21 @@ PICI_DEV uint64_t block_compress(void *block, uint64_t cap, const T *src, uint64
             nnz += hw::get((const uint64_t *)(shared + 1) + w);
         hw::syncthreads();
     }
-    m.to.nnz = FORMAT == PICI_BITMAP || FORMAT == PICI_HYBRID ? 0 : nnz;
+    m.to.nnz = FORMAT == PICI_BITMAP || has_groups(FORMAT) ? 0 : nnz;
     bool fits = layout(m.to) && m.to.block_bytes <= cap;
     if (fits) {
         if constexpr (FORMAT == PICI_DENSE) {
             warp_make_dense(m, warp(), warps());
-        } else if constexpr (FORMAT == PICI_HYBRID) {
+        } else if constexpr (FORMAT == PICI_HYBRID || FORMAT == PICI_PACKED) {
             carry prefix = {0};
             group_end end = {0, 0, false};
             bool signs = false;
             nnz = 0;
             for (uint64_t number = 0; number < groups_of(m.to.tiles); number++) {
-                end = make_group(m, number, shared, prefix);
+                if constexpr (FORMAT == PICI_PACKED)
+                    end = make_packed_group(m, number, shared, prefix);
+                else
+                    end = make_group(m, number, shared, prefix);
                 nnz += end.nnz;
                 signs |= end.signs;
             }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The groups of hybrid blocks: what a tile costs in each container, where the parts of a record are, and reading its
- * descriptors by a warp, of which each lane has a tile. Part of pici/device.cuh. Specification: formats/hybrid.md. */
+ * The groups of hybrid and packed blocks: what a tile costs in each container, where the parts of a record are, and
+ * reading its descriptors by a warp, of which each lane has a tile. Part of pici/device.cuh. Specifications:
+ * formats/hybrid.md, formats/packed.md. */
 #ifndef PICI_DEVICE_GROUPS_CUH
 #define PICI_DEVICE_GROUPS_CUH
 
@@ -28,8 +29,8 @@ PICI_DEV unsigned cost_with_signs(unsigned count, bool full, const tile_signs &s
 
 template <class T> constexpr unsigned LOG2 = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;
 
-/* A group. Each lane holds a tile. Offsets are bytes from the beginning of the record. 32 bits are enough: they
- * follow from the tiles, not from the directory. */
+/* A group. Each lane holds a tile, and in packed a run. Offsets are bytes from the beginning of the record. 32 bits are
+ * enough: they follow from the tiles, not from the directory. */
 struct group {
     const uint8_t *record;
     uint64_t first;      /* number of its first tile */
@@ -38,15 +39,18 @@ struct group {
     uint32_t two;        /* bit i: the descriptor of tile i has two bytes */
     uint32_t signs;      /* bit i: tile i keeps signs */
     uint32_t metadata;   /* bytes before the values' padding */
-    uint32_t values;     /* offset of the values */
-    uint32_t stored;     /* bytes of values */
+    uint32_t values;     /* offset of the values; packed: of the runs */
+    uint32_t stored;     /* bytes of values; packed: of the runs */
+    uint32_t count;      /* packed: values of all tiles */
+    uint32_t runs_at;    /* packed: offset of the run descriptors */
     bool keeps;          /* a lane's: its tile keeps signs */
     tile_signs sign;     /* a lane's, of such a tile */
     unsigned n;          /* a lane's: nonzeros of its tile. The members below are defined only if it is not empty */
     unsigned container;  /* a lane's */
     uint32_t payload;    /* a lane's: offset of its tile's payload */
     uint32_t own_signs;  /* a lane's: offset of its tile's signs */
-    uint32_t own_values; /* a lane's: offset of its tile's values */
+    uint32_t own_values; /* a lane's: offset of its tile's values; packed: how many values the tiles before have */
+    uint32_t own_run;    /* a lane's, packed: offset of the run that has the lane's number */
     bool full; /* a lane's, when reading: the tile must have a run of 256 nonzeros, or its container is wrong */
 };
 
@@ -58,8 +62,9 @@ PICI_DEV uint32_t sign_descriptor_at(const group &made_group, unsigned i)
 }
 
 /* Lay out a record from what each lane says of its tile: n, container, keeps and sign. elements: elements of the lane's
- * tile. Returns the record's size in bytes. */
-PICI_DEV uint32_t group_lay(group &made_group, unsigned elements, unsigned width_log2)
+ * tile. Returns the record's size in bytes; for PACKED, that of a hybrid block's record of the same tiles, and
+ * group_lay_runs does the rest. */
+template <bool PACKED = false> PICI_DEV uint32_t group_lay(group &made_group, unsigned elements, unsigned width_log2)
 {
     const bool some = made_group.n != 0 || made_group.keeps;
     made_group.bits = hw::ballot(some);
@@ -81,7 +86,35 @@ PICI_DEV uint32_t group_lay(group &made_group, unsigned elements, unsigned width
     made_group.payload = descriptors + (uint32_t)(before & 0xffff);
     made_group.own_signs = descriptors + payloads + (uint32_t)(before >> 16 & 0xffff);
     made_group.own_values = made_group.values + (uint32_t)(before >> 32);
-    return (made_group.values + made_group.stored + unit - 1) & ~(unit - 1);
+    const uint32_t bytes = (made_group.values + made_group.stored + unit - 1) & ~(unit - 1);
+    if constexpr (PACKED) {
+        made_group.count = made_group.stored >> width_log2;
+        made_group.runs_at = descriptors;
+        const uint32_t more = fmt_runs(made_group.count) * RUN_DESCRIPTOR;
+        made_group.metadata += more;
+        made_group.payload += more;
+        made_group.own_signs += more;
+        made_group.own_values = (uint32_t)(before >> 32) >> width_log2;
+        made_group.values = fmt_pad8(made_group.metadata);
+    }
+    return bytes;
+}
+
+/* The values of run i of a group of a packed block. */
+PICI_DEV unsigned run_values(const group &made_group, unsigned i)
+{
+    const unsigned before = i * RUN_MOST, left = made_group.count > before ? made_group.count - before : 0;
+    return left < RUN_MOST ? left : (unsigned)RUN_MOST;
+}
+
+/* Complete the layout of a packed block's record. bytes: of the run that has the lane's number, or 0; a lane's. Returns
+ * the record's size in bytes. */
+PICI_DEV uint32_t group_lay_runs(group &made_group, uint32_t bytes, unsigned width_log2)
+{
+    const uint32_t before = warp_scan(bytes), unit = fmt_unit_packed(width_log2);
+    made_group.own_run = made_group.values + before;
+    made_group.stored = hw::shfl(before + bytes, LANES - 1);
+    return made_group.bits ? (made_group.values + made_group.stored + unit - 1) & ~(unit - 1) : 0;
 }
 
 /* Offset of the lane's byte of the padding before or after a record's values; 0 if the lane has none. bytes: of the
@@ -94,24 +127,35 @@ PICI_DEV uint32_t padding_byte(const group &made_group, uint32_t bytes)
     return offset < (lane < half ? made_group.values : bytes) ? offset : 0;
 }
 
-/* The checks of a group, in their order. Faults of hybrid are ordered by group, then by these stages, then by tile.
- * A fault of a tile also has the rule, and the index of the offset, row or value. The bits for the number of the
- * group are enough for a directory of 1 TiB. */
+/* The checks of a group, in their order. Faults of hybrid and packed are ordered by group, then by these stages, then
+ * by tile or run. A fault of a tile also has the rule, and the index of the offset, row or value; one of a run has the
+ * rule and, if that is "padding", the lane that has the byte. The bits for the number of the group are enough for a
+ * directory of 512 GiB. */
 enum group_stage : unsigned {
     GROUP_FIRST, /* entry 0 of the directory; for the number after the last group: the total of nonzeros */
     GROUP_ENTRY, /* the next group's entry of the directory; for that number: no tile keeps signs, in version 2 */
     GROUP_OCCUPANCY,
     GROUP_DESCRIPTORS, /* the record is too short for the descriptors */
     GROUP_DESCRIPTOR,  /* the descriptor of a tile */
+    GROUP_RUNS,        /* packed: the record is too short for the run descriptors */
+    GROUP_RUN,         /* packed: a run descriptor */
     GROUP_LENGTH,      /* the size of the record */
     GROUP_PADDING,     /* sub: the lane that has the byte */
+    GROUP_RUN_BODY,    /* packed: a run */
     GROUP_TILE
+};
+enum : unsigned { /* where the parts of such a fault are */
+                  FAULT_GROUP_AT = 26,
+                  FAULT_STAGE_AT = 22,
+                  FAULT_TILE_AT = 17,
+                  FAULT_RULE_AT = 12
 };
 
 PICI_DEV uint64_t group_fault(uint64_t number, unsigned stage, unsigned tile = 0, unsigned rule = RULE_NONE,
                               unsigned sub = 0)
 {
-    return fault(FAULT_BODY, number << 25 | stage << 22 | tile << 17 | rule << 12 | sub);
+    return fault(FAULT_BODY, number << FAULT_GROUP_AT | stage << FAULT_STAGE_AT | tile << FAULT_TILE_AT |
+                                 rule << FAULT_RULE_AT | sub);
 }
 
 /* Is the descriptor of a tile of so many elements not valid? Sets the lane's n, container, keeps and full. */
@@ -127,25 +171,60 @@ PICI_DEV bool bad_descriptor(group &made_group, unsigned first, unsigned second,
     return !valid || (said.signs && !version2);
 }
 
-/* The part of a hybrid block's description that stays in registers while the block is read. The rest is computed from
- * it. */
+/* The part of a hybrid or packed block's description that stays in registers while the block is read. The rest is
+ * computed from it. */
 struct hybrid_view {
     const uint8_t *bytes;
     uint64_t count, units; /* count: elements; units: of all records */
     bool version2;
+    unsigned packed = 0; /* packed: the dtype, and ONE_LEVEL */
 };
+constexpr unsigned ONE_LEVEL = 16;
 
 PICI_DEV hybrid_view hybrid_of(const block_view &view)
 {
-    return hybrid_view{view.bytes, view.count, (view.block_bytes - view.body_offset) / unit_of(view.width_log2),
-                       view.version == VERSION_SIGNS};
+    return hybrid_view{view.bytes, view.count,
+                       (view.block_bytes - view.body_offset) / record_unit(view.format, view.width_log2),
+                       view.version == VERSION_SIGNS,
+                       view.format == PICI_PACKED ? view.dtype | (view.flags & FLAG_ONE_LEVEL ? ONE_LEVEL : 0u) : 0u};
+}
+
+/* Read the descriptor of run i of a group, which has n values. False if it breaks the rule "run". */
+PICI_DEV bool run_said(fmt_run &run, const group &made_group, unsigned i, unsigned packed, unsigned width_log2)
+{
+    const fmt_kind kind = fmt_kind_of(packed % ONE_LEVEL);
+    uint8_t descriptor[RUN_DESCRIPTOR];
+    PICI_UNROLL
+    for (unsigned k = 0; k < RUN_DESCRIPTOR; k++)
+        descriptor[k] = hw::load(made_group.record + made_group.runs_at + i * RUN_DESCRIPTOR + k);
+    return fmt_run_read(&run, descriptor, run_values(made_group, i), &kind, width_log2, packed >= ONE_LEVEL) != 0;
+}
+
+/* Read the run descriptors of a group of a packed block, and complete the layout of its record. bytes: of the record.
+ * Returns a fault. */
+PICI_DEV uint64_t group_open_runs(group &made_group, unsigned packed, unsigned width_log2, uint64_t number,
+                                  uint64_t bytes)
+{
+    const unsigned lane = hw::lane(), runs = fmt_runs(made_group.count);
+    if (made_group.runs_at + runs * RUN_DESCRIPTOR > bytes)
+        return group_fault(number, GROUP_RUNS);
+    fmt_run run = fmt_run();
+    const bool wrong = lane < runs && !run_said(run, made_group, lane, packed, width_log2);
+    const unsigned bad = hw::ballot(wrong);
+    if (bad)
+        return group_fault(number, GROUP_RUN, hw::ffs(bad) - 1);
+    const fmt_kind kind = fmt_kind_of(packed % ONE_LEVEL);
+    const uint32_t size = lane < runs ? fmt_run_bytes(&run, &kind, width_log2) : 0;
+    return group_lay_runs(made_group, size, width_log2) == bytes ? 0 : group_fault(number, GROUP_LENGTH);
 }
 
 /* Read the descriptors of group `number`, and lay out its record. Checks the rules from "directory" to a record's
  * "padding". Returns a fault. */
+template <bool PACKED = false>
 PICI_DEV uint64_t group_open(group &made_group, const hybrid_view &hybrid, unsigned width_log2, uint64_t number)
 {
-    const unsigned lane = hw::lane(), below = (1u << lane) - 1, unit = unit_of(width_log2);
+    const unsigned lane = hw::lane(), below = (1u << lane) - 1;
+    const unsigned unit = PACKED ? fmt_unit_packed(width_log2) : unit_of(width_log2);
     block_view view = block_view();
     view.format = PICI_HYBRID;
     view.dtype = PICI_U8;
@@ -198,8 +277,14 @@ PICI_DEV uint64_t group_open(group &made_group, const hybrid_view &hybrid, unsig
         const unsigned i = hw::ffs(either) - 1;
         return group_fault(number, GROUP_DESCRIPTOR, i, bad >> i & 1 ? (unsigned)RULE_NONE : (unsigned)RULE_SIGNS);
     }
-    if (group_lay(made_group, elements, width_log2) != bytes)
+    const uint32_t laid = group_lay<PACKED>(made_group, elements, width_log2);
+    if constexpr (PACKED) {
+        const uint64_t wrong_runs = group_open_runs(made_group, hybrid.packed, width_log2, number, bytes);
+        if (wrong_runs)
+            return wrong_runs;
+    } else if (laid != bytes) {
         return group_fault(number, GROUP_LENGTH);
+    }
     const uint32_t pad = padding_byte(made_group, (uint32_t)bytes);
     const unsigned dirty = hw::ballot(pad && hw::load(made_group.record + pad) != 0);
     return dirty ? group_fault(number, GROUP_PADDING, 0, RULE_NONE, hw::ffs(dirty) - 1) : 0;

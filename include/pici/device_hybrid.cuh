@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading the tiles of hybrid blocks by warps. A tile's bits and offsets are in the order of its elements. So a ballot
- * gives half a word, and the lanes of a row access neighbouring places in shared memory. Part of pici/device.cuh.
- * Specification: formats/hybrid.md. */
+ * Reading the tiles of hybrid and packed blocks by warps. A tile's bits and offsets are in the order of its elements. So
+ * a ballot gives half a word, and the lanes of a row access neighbouring places in shared memory. Part of
+ * pici/device.cuh. Specifications: formats/hybrid.md, formats/packed.md. */
 #ifndef PICI_DEVICE_HYBRID_CUH
 #define PICI_DEVICE_HYBRID_CUH
 
-#include "pici/device_groups.cuh"
+#include "pici/device_runs.cuh"
 
 namespace pici {
 
@@ -14,8 +14,11 @@ namespace pici {
 
 /* A reader's stage holds a tile's values. For hybrid it also holds the words of a bitvector, at the end of the room
  * for values: a tile with so many values would be raw. After that come the numbers of values before each half of a
- * word, or for pici what is read of the next tile. */
-template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + AHEAD_BYTES;
+ * word, or for bitmap what is read of the next tile; and then two open runs of a packed block. To verify a block, these
+ * are all that the stage has. */
+constexpr unsigned VERIFY_STAGE_BYTES = 2 * sizeof(opened_run);
+template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + AHEAD_BYTES + VERIFY_STAGE_BYTES;
+static_assert(VERIFY_STAGE_BYTES % 16 == 0 && (STAGE_BYTES<uint8_t> + AHEAD_BYTES) % 16 == 0, "all are aligned");
 static_assert(AHEAD_BYTES >= 2 * ROWS * 2, "either has room");
 template <class T> constexpr unsigned STAGED_ROWS = STAGE_BYTES<T> - TILE_BITS_BYTES;
 
@@ -125,14 +128,14 @@ struct tile_breach {
     unsigned rule, sub;
 };
 
-/* Read a tile with a list of offsets. With DECODE its elements are left at stage. */
-template <reading DO, class SUM, class T>
-PICI_DEV tile_breach list_read(const tile_of_group &tile, T *dst, uint8_t *stage)
+/* Read a tile with a list of offsets. With DECODE its elements are left at stage. FROM: plain_values or
+ * packed_values. */
+template <reading DO, class SUM, class T, class FROM>
+PICI_DEV tile_breach list_read(const tile_of_group &tile, T *dst, uint8_t *stage, const FROM &from)
 {
     constexpr unsigned GROUP = 2; /* offsets in flight, for each lane */
     const unsigned lane = hw::lane();
     const bool eight = tile.container == PICI_OFFSETS8;
-    const T *values = (const T *)tile.values;
     unsigned end = 0;                 /* a lane's: offsets up to the end of its run */
     unsigned next = 0, zero = tile.n; /* the least offset that may come next; the index of the first zero */
     if (eight) {
@@ -153,7 +156,7 @@ PICI_DEV tile_breach list_read(const tile_of_group &tile, T *dst, uint8_t *stage
             const unsigned i = first + k * LANES + lane;
             const uint8_t *payload = tile.payload + (eight ? RUNS + i : i / 2 * 3 + i % 2);
             good[k] = i < tile.n;
-            value[k] = good[k] ? hw::load_once(values + i) : (T)1;
+            value[k] = good[k] ? from.load(i) : (T)1;
             place[k] = good[k] ? hw::load(payload) : 0;
             if (!eight && good[k])
                 place[k] = (place[k] | (unsigned)hw::load(payload + 1) << 8) >> (i % 2 ? 4 : 0) & (TILE - 1);
@@ -211,8 +214,8 @@ PICI_DEV tile_breach check_rows(const tile_of_group &tile, const columns &words,
                        0};
 }
 
-/* Check the elements of a raw tile, in the block or, if STAGED, in shared memory. */
-template <bool STAGED, class T> PICI_DEV tile_breach check_elements(const tile_of_group &tile, const T *values)
+/* Check the elements of a raw tile: element(i) is element i, for any lane. */
+template <class T, class ELEMENT> PICI_DEV tile_breach check_elements(const tile_of_group &tile, ELEMENT element)
 {
     unsigned count = 0, ones = 0;
     bool run = false;
@@ -221,7 +224,7 @@ template <bool STAGED, class T> PICI_DEV tile_breach check_elements(const tile_o
         const unsigned i = first + hw::lane();
         T value = 0;
         if (i < tile.len)
-            value = STAGED ? hw::get(values + i) : hw::load_once(values + i);
+            value = element(i);
         const unsigned some = hw::ballot(value != 0);
         count += hw::popc(some);
         ones = (first % RUN ? ones : 0) + (some == hw::ALL ? (unsigned)LANES : 0u);
@@ -233,13 +236,14 @@ template <bool STAGED, class T> PICI_DEV tile_breach check_elements(const tile_o
                        0};
 }
 
-/* Check a tile that is not empty and has a valid descriptor; if it is valid, decode it or add it to dense, as DO says.
- * stage may be used again at once. */
-template <reading DO, class SUM, class T>
-PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_tile<T> &dense, uint8_t *stage)
+/* Check a tile that is not empty and has a valid descriptor, and whose values are in FROM; if it is valid, decode it or
+ * add it to dense, as DO says. stage may be used again at once. */
+template <reading DO, class SUM, class T, class FROM>
+PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_tile<T> &dense, uint8_t *stage,
+                                        const FROM &from)
 {
     if (tile.container <= PICI_OFFSETS8) {
-        const tile_breach breach = list_read<DO, SUM>(tile, dense.at, stage);
+        const tile_breach breach = list_read<DO, SUM>(tile, dense.at, stage, from);
         if constexpr (DO == DECODE) {
             if (!breach.rule)
                 tile_put(dense, stage);
@@ -247,15 +251,14 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_t
         }
         return breach;
     }
-    const T *from = (const T *)tile.values;
     T *values = nullptr;
     tile_breach breach;
     if (tile.container == PICI_RAW) {
         if constexpr (DO == VERIFY) {
-            breach = check_elements<false>(tile, from);
+            breach = check_elements<T>(tile, [&](unsigned i) { return from.load(i); });
         } else {
-            warp_copy_in<true, IN_ORDER>(values, stage, from, tile.len);
-            breach = check_elements<true>(tile, (const T *)values);
+            from.template copy_in<true>(values, stage, tile.len);
+            breach = check_elements<T>(tile, [&](unsigned i) { return hw::get((const T *)values + i); });
             if (!breach.rule) {
                 if constexpr (DO == DECODE)
                     tile_scatter_from(dense, by_elements<T>(values, tile.len));
@@ -271,8 +274,8 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_t
         if (!breach.rule) {
             if constexpr (DO != VERIFY)
                 stage_rows<T>(stage, words, before);
-            if (hw::ballot(warp_copy_in<DO != VERIFY, IN_ORDER>(values, stage, from, tile.n)))
-                breach = tile_breach{RULE_STORED_ZERO, warp_find_zero(from, tile.n)};
+            if (hw::ballot(from.template copy_in<DO != VERIFY>(values, stage, tile.n)))
+                breach = tile_breach{RULE_STORED_ZERO, from.find_zero(tile.n)};
             else if constexpr (DO == DECODE)
                 tile_scatter_from(dense, by_rows<T>(values, stage));
             else if constexpr (DO == ADD)
@@ -284,6 +287,13 @@ PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_t
     return breach;
 }
 
+/* The same of a hybrid block. */
+template <reading DO, class SUM, class T>
+PICI_DEV tile_breach tile_of_group_read(const tile_of_group &tile, const dense_tile<T> &dense, uint8_t *stage)
+{
+    return tile_of_group_read<DO, SUM>(tile, dense, stage, plain_values<T>{(const T *)tile.values});
+}
+
 /* ---- reading the signs of a tile ---- */
 
 template <class T> struct arith_xor;
@@ -293,12 +303,12 @@ template <class SUM> constexpr bool SETS_SIGNS = false;
 template <class T> constexpr bool SETS_SIGNS<arith_xor<T>> = true;
 
 /* The first value of a tile that is -0.0; the number of values if there is none. */
-template <class T> PICI_DEV unsigned find_unstorable(const tile_of_group &tile)
+template <class T, class FROM> PICI_DEV unsigned find_unstorable(const tile_of_group &tile, const FROM &from)
 {
     const unsigned count = container_stored(tile.container, tile.n, tile.len);
     for (unsigned first = 0; first < count; first += LANES) {
         const unsigned i = first + hw::lane();
-        const T value = i < count ? hw::load((const T *)tile.values + i) : (T)1;
+        const T value = i < count ? from.load_again(i) : (T)1;
         const unsigned bad = hw::ballot(value == SIGN<T>);
         if (bad)
             return first + hw::ffs(bad) - 1;
@@ -307,10 +317,10 @@ template <class T> PICI_DEV unsigned find_unstorable(const tile_of_group &tile)
 }
 
 /* The lane's two rows of a valid tile: which elements are stored, and which of them are negative zeros. */
-template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of_group &tile)
+template <class T, class FROM>
+PICI_DEV columns stored_rows(columns &negative, const tile_of_group &tile, const FROM &from)
 {
     const unsigned lane = hw::lane();
-    const T *values = (const T *)tile.values;
     columns words = {{0, 0}};
     negative = columns{{0, 0}};
     if (tile.container == PICI_RAW) {
@@ -319,7 +329,7 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
             const unsigned row = (2 * lane + k) * COLS;
             PICI_UNROLL_1
             for (unsigned i = 0; i < COLS && row + i < tile.len; i++) {
-                const T value = hw::load(values + row + i);
+                const T value = from.load_again(row + i);
                 words.word[k] |= value != 0 ? UINT64_C(1) << i : 0;
                 negative.word[k] |= value == SIGN<T> ? UINT64_C(1) << i : 0;
             }
@@ -346,7 +356,7 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
     }
     unsigned rank = tile_offset(words);
     each_bit(words, [&](unsigned k, unsigned bit) {
-        if (hw::load(values + rank++) == SIGN<T>)
+        if (from.load_again(rank++) == SIGN<T>)
             negative.word[k] |= UINT64_C(1) << bit;
     });
     return words;
@@ -354,16 +364,17 @@ template <class T> PICI_DEV columns stored_rows(columns &negative, const tile_of
 
 /* Check the signs of a tile of a version-2 block that is valid otherwise and has been read to dense, and set them there
  * if DO and SUM say so. For a tile that does not keep signs: check that it should not. */
-template <reading DO, class SUM, class T>
-PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_tile<T> &dense)
+template <reading DO, class SUM, class T, class FROM>
+PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_tile<T> &dense, const FROM &from)
 {
-    const unsigned stored = container_stored(tile.container, tile.n, tile.len), unstorable = find_unstorable<T>(tile);
+    const unsigned stored = container_stored(tile.container, tile.n, tile.len);
+    const unsigned unstorable = find_unstorable<T>(tile, from);
     if (tile.keeps && unstorable < stored)
         return tile_breach{RULE_STORED_ZERO, unstorable};
     if (!tile.keeps && unstorable == stored)
         return tile_breach{RULE_NONE, 0};
     columns negative;
-    columns words = stored_rows<T>(negative, tile);
+    columns words = stored_rows<T>(negative, tile, from);
     tile_signs signs = tile.sign;
     if (tile.keeps) {
         if (!signs_read(negative, signs, tile.signs, zeros_of(words, tile.len)))
@@ -395,6 +406,13 @@ PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_
     return tile_breach{RULE_NONE, 0};
 }
 
+/* The same of a hybrid block. */
+template <reading DO, class SUM, class T>
+PICI_DEV tile_breach tile_of_group_signs(const tile_of_group &tile, const dense_tile<T> &dense)
+{
+    return tile_of_group_signs<DO, SUM>(tile, dense, plain_values<T>{(const T *)tile.values});
+}
+
 /* A warp takes several neighbouring tiles at a time, because each time it reads their group's descriptors; but few
  * enough that all warps have work. */
 PICI_DEV unsigned tiles_at_a_time(uint64_t tiles, uint64_t shares)
@@ -409,27 +427,29 @@ PICI_DEV unsigned tiles_at_a_time(uint64_t tiles, uint64_t shares)
  * values that a tile must not store, the first is reported, whether it is +0.0 or -0.0. */
 PICI_DEV bool before_fault(uint64_t wrong, uint64_t number, unsigned i)
 {
-    const uint64_t order = ~wrong << 2 >> 2, tile = number << 8 | GROUP_TILE << 5 | i;
+    const uint64_t order = ~wrong << 2 >> 2, at = order >> FAULT_TILE_AT,
+                   tile = (~group_fault(number, GROUP_TILE, i) << 2 >> 2) >> FAULT_TILE_AT;
     return !wrong || (~wrong >> 62 == FAULT_BODY &&
-                      (tile < order >> 17 || (tile == order >> 17 && (order >> 12 & 31) == RULE_STORED_ZERO)));
+                      (tile < at || (tile == at && (order >> FAULT_RULE_AT & 31) == RULE_STORED_ZERO)));
 }
 
 /* Check, and set as DO and SUM say, the signs of a share of a version-2 block that has been read otherwise. bytes,
- * count, units: as in hybrid_view. wrong: the first fault so far. Returns a fault. Not inlined, and called with few
- * values in registers: blocks of version 1 must not pay for it. */
-template <reading DO, class SUM, class T>
+ * count, units, packed: as in hybrid_view. runs: as in open_runs, for PACKED. wrong: the first fault so far. Returns a
+ * fault. Not inlined, and called with few values in registers: blocks of version 1 must not pay for it. */
+template <bool PACKED, reading DO, class SUM, class T>
 PICI_DEV_COLD uint64_t signs_of_share(const uint8_t *bytes, uint64_t count, uint64_t units, T *dst, uint64_t share,
-                                      uint64_t shares, uint64_t wrong)
+                                      uint64_t shares, uint64_t wrong, unsigned packed, opened_run *runs)
 {
-    const hybrid_view hybrid = {bytes, count, units, true};
+    const hybrid_view hybrid = {bytes, count, units, true, packed};
     const unsigned each = tiles_at_a_time(tiles_of(count), shares);
     PICI_UNROLL_1
     for (uint64_t tile_number = share * each; tile_number < tiles_of(count); tile_number += shares * each) {
         const uint64_t number = tile_number / GROUP_TILES;
         const unsigned first = (unsigned)(tile_number % GROUP_TILES);
         group made_group;
-        if (group_open(made_group, hybrid, LOG2<T>, number))
+        if (group_open<PACKED>(made_group, hybrid, LOG2<T>, number))
             continue;
+        open_runs open = {runs};
         PICI_UNROLL_1
         for (unsigned i = first; i < first + each && i < made_group.tiles; i++) {
             tile_of_group tile;
@@ -449,7 +469,17 @@ PICI_DEV_COLD uint64_t signs_of_share(const uint8_t *bytes, uint64_t count, uint
             dense_tile<T> dense = dense_tile<T>();
             if constexpr (DO != VERIFY)
                 dense = tile_at(dst, count, tile_number - first + i);
-            const tile_breach breach = tile_of_group_signs<DO, SUM>(tile, dense);
+            tile_breach breach;
+            if constexpr (PACKED) {
+                const unsigned first_value = hw::shfl(made_group.own_values, i);
+                if (open_runs_of<DECODE, T>(open, made_group, packed, number, first_value,
+                                            container_stored(tile.container, tile.n, tile.len)))
+                    continue;
+                breach =
+                    tile_of_group_signs<DO, SUM>(tile, dense, packed_values<T>{runs, first_value, packed % ONE_LEVEL});
+            } else {
+                breach = tile_of_group_signs<DO, SUM>(tile, dense);
+            }
             if (breach.rule)
                 wrong = first_fault(wrong, group_fault(number, GROUP_TILE, i, breach.rule, breach.sub));
         }
@@ -461,22 +491,22 @@ PICI_DEV_COLD uint64_t signs_of_share(const uint8_t *bytes, uint64_t count, uint
  * fewer nonzeros, and no more shares than leave room for this. */
 constexpr uint64_t SIGNS_SEEN = UINT64_C(1) << 44;
 
-/* Read share number `share` of `shares` of a hybrid block. Returns the first fault of the share. nonzeros: out: the
- * nonzeros of its tiles, plus SIGNS_SEEN if one keeps signs. */
-template <reading DO, class SUM, class T>
-PICI_DEV uint64_t warp_hybrid(uint64_t &nonzeros, const block_view &view, T *dst, uint64_t share, uint64_t shares,
+/* Read share number `share` of `shares` of a hybrid block or, if PACKED, of a packed one. Returns the first fault of
+ * the share. nonzeros: out: the nonzeros of its tiles, plus SIGNS_SEEN if one keeps signs. */
+template <bool PACKED, reading DO, class SUM, class T>
+PICI_DEV uint64_t warp_groups(uint64_t &nonzeros, const hybrid_view &hybrid, T *dst, uint64_t share, uint64_t shares,
                               uint8_t *stage)
 {
-    const hybrid_view hybrid = hybrid_of(view);
-    const unsigned each = tiles_at_a_time(view.tiles, shares);
+    const unsigned each = tiles_at_a_time(tiles_of(hybrid.count), shares);
     const uint64_t step = shares * each;
+    opened_run *const runs = (opened_run *)(DO == VERIFY ? stage : stage + READ_STAGE_BYTES<T> - VERIFY_STAGE_BYTES);
     uint64_t wrong = 0;
     nonzeros = 0;
     PICI_UNROLL_1
     for (uint64_t tile_number = share * each; tile_number < tiles_of(hybrid.count); tile_number += step) {
         const unsigned first = (unsigned)(tile_number % GROUP_TILES);
         group made_group;
-        const uint64_t fault = group_open(made_group, hybrid, LOG2<T>, tile_number / GROUP_TILES);
+        const uint64_t fault = group_open<PACKED>(made_group, hybrid, LOG2<T>, tile_number / GROUP_TILES);
         if (fault) {
             wrong = first_fault(wrong, fault);
             continue;
@@ -487,6 +517,7 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nonzeros, const block_view &view, T *dst
         const unsigned end = made_group.tiles < first + each ? made_group.tiles : first + each;
         const unsigned kind = made_group.n | made_group.container << 16 |
                               (made_group.full ? 1u : 0u) << 18; /* three values in one register */
+        open_runs open = {runs};
         PICI_UNROLL_1
         for (unsigned i = first; i < end; i++) {
             const unsigned its = hw::shfl(kind, i);
@@ -505,24 +536,59 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nonzeros, const block_view &view, T *dst
                     tile_put(dense, nullptr);
                 continue;
             }
-            const tile_breach breach = tile_of_group_read<DO, SUM>(tile, dense, stage);
+            tile_breach breach;
+            if constexpr (PACKED) {
+                const unsigned first_value = hw::shfl(made_group.own_values, i);
+                const uint64_t wrong_run =
+                    open_runs_of<DO, T>(open, made_group, hybrid.packed, tile_number / GROUP_TILES, first_value,
+                                        container_stored(tile.container, tile.n, tile.len));
+                wrong = first_fault(wrong, wrong_run);
+                if (wrong_run)
+                    continue;
+                breach = tile_of_group_read<DO, SUM>(tile, dense, stage,
+                                                     packed_values<T>{runs, first_value, hybrid.packed % ONE_LEVEL});
+            } else {
+                breach = tile_of_group_read<DO, SUM>(tile, dense, stage);
+            }
             if (breach.rule)
                 wrong =
                     first_fault(wrong, group_fault(tile_number / GROUP_TILES, GROUP_TILE, i, breach.rule, breach.sub));
         }
     }
     if (hybrid.version2)
-        wrong = signs_of_share<DO, SUM, T>(hybrid.bytes, hybrid.count, hybrid.units, dst, share, shares, wrong);
+        wrong = signs_of_share<PACKED, DO, SUM, T>(hybrid.bytes, hybrid.count, hybrid.units, dst, share, shares, wrong,
+                                                   hybrid.packed, runs);
     return wrong;
+}
+
+/* Read a share of a hybrid block, as warp_groups. */
+template <reading DO, class SUM, class T>
+PICI_DEV uint64_t warp_hybrid(uint64_t &nonzeros, const block_view &view, T *dst, uint64_t share, uint64_t shares,
+                              uint8_t *stage)
+{
+    return warp_groups<false, DO, SUM>(nonzeros, hybrid_of(view), dst, share, shares, stage);
+}
+
+/* Read a share of a packed block, as warp_groups. bytes, count, units, version2, packed: as in hybrid_view. Not inlined,
+ * so that other formats do not pay for it. */
+template <reading DO, class SUM, class T>
+PICI_DEV_COLD uint64_t warp_packed(uint64_t *nonzeros, const uint8_t *bytes, uint64_t count, uint64_t units,
+                                   bool version2, unsigned packed, T *dst, uint64_t share, uint64_t shares,
+                                   uint8_t *stage)
+{
+    return warp_groups<true, DO, SUM>(*nonzeros, hybrid_view{bytes, count, units, version2, packed}, dst, share, shares,
+                                      stage);
 }
 
 /* Called by a warp: the finding for a fault that VERIFY found, in a block of any format. */
 PICI_DEV finding warp_explain(const block_view &view, uint64_t fault)
 {
-    if (!fault || ~fault >> 62 != FAULT_BODY || view.format != PICI_HYBRID)
+    if (!fault || ~fault >> 62 != FAULT_BODY || !has_groups(view.format))
         return explain(view, fault);
-    const uint64_t order = ~fault << 2 >> 2, number = order >> 25;
-    const unsigned stage = order >> 22 & 7, i = order >> 17 & 31, rule = order >> 12 & 31, sub = order & 4095;
+    const bool packed = view.format == PICI_PACKED;
+    const uint64_t order = ~fault << 2 >> 2, number = order >> FAULT_GROUP_AT;
+    const unsigned stage = order >> FAULT_STAGE_AT & 15, i = order >> FAULT_TILE_AT & 31,
+                   rule = order >> FAULT_RULE_AT & 31, sub = order & 4095;
     finding seen = {RULE_TOTAL, 16, PICI_NO_TILE};
     if (number == groups_of(view.tiles)) {
         if (stage == GROUP_ENTRY) {
@@ -532,11 +598,18 @@ PICI_DEV finding warp_explain(const block_view &view, uint64_t fault)
         return seen;
     }
     group made_group;
-    group_open(made_group, hybrid_of(view), view.width_log2, number); /* sets what was read before the fault */
+    const hybrid_view hybrid = hybrid_of(view);
+    /* both set what was read before the fault */
+    packed ? group_open<true>(made_group, hybrid, view.width_log2, number)
+           : group_open(made_group, hybrid, view.width_log2, number);
     const uint64_t record = (uint64_t)(made_group.record - view.bytes),
                    descriptor = record + 4 + hw::popc(made_group.bits & ((1u << i) - 1));
     const uint64_t payload = record + hw::shfl(made_group.payload, i),
                    values = record + hw::shfl(made_group.own_values, i);
+    /* the run of a value, or of a fault */
+    const unsigned of_run = stage == GROUP_TILE ? (hw::shfl(made_group.own_values, i) + sub) / RUN_MOST : i;
+    const uint64_t run_descriptor = record + made_group.runs_at + of_run * RUN_DESCRIPTOR,
+                   run_at = record + hw::shfl(made_group.own_run, of_run % LANES);
     const unsigned count = hw::shfl(made_group.n, i), container = hw::shfl(made_group.container, i);
     seen.tile = made_group.first;
     switch (stage) {
@@ -554,6 +627,7 @@ PICI_DEV finding warp_explain(const block_view &view, uint64_t fault)
         seen.at = record;
         break;
     case GROUP_DESCRIPTORS:
+    case GROUP_RUNS:
     case GROUP_LENGTH:
         seen.rule = RULE_RECORD_LENGTH;
         seen.at = record;
@@ -562,6 +636,17 @@ PICI_DEV finding warp_explain(const block_view &view, uint64_t fault)
         seen.rule = rule == RULE_SIGNS ? (uint32_t)RULE_SIGNS : (uint32_t)RULE_DESCRIPTOR;
         seen.at = rule == RULE_SIGNS ? record + sign_descriptor_at(made_group, i) : descriptor;
         seen.tile = made_group.first + i;
+        break;
+    case GROUP_RUN:
+        seen.rule = RULE_RUN;
+        seen.at = run_descriptor;
+        break;
+    case GROUP_RUN_BODY:
+        seen.rule = rule;
+        seen.at = rule == RULE_CHOICE    ? run_descriptor
+                  : rule == RULE_PADDING ? run_at + run_padding_at(made_group, i, hybrid.packed, view.width_log2, sub)
+                                         : run_at;
+        seen.tile = rule == RULE_PADDING ? PICI_NO_TILE : made_group.first;
         break;
     case GROUP_PADDING:
         seen.rule = RULE_PADDING;
@@ -575,6 +660,7 @@ PICI_DEV finding warp_explain(const block_view &view, uint64_t fault)
         seen.at = rule == RULE_SIGNS && made_group.signs >> i & 1     ? record + sign_descriptor_at(made_group, i)
                   : rule == RULE_SIGNS                                ? descriptor
                   : rule == RULE_TILE_COUNT || rule == RULE_CONTAINER ? descriptor
+                  : rule == RULE_STORED_ZERO && packed                ? run_descriptor
                   : rule == RULE_STORED_ZERO                          ? values + ((uint64_t)sub << view.width_log2)
                   : rule == RULE_PADDING        ? payload + container_payload(container, count) - 1
                   : container == PICI_OFFSETS12 ? payload + sub / 2 * 3 + sub % 2

@@ -49,11 +49,14 @@ template <class T, class EACH> PICI_DEV auto by_any_access(const dense_tile<cons
     return by_access(dense, each);
 }
 
+/* Rows of a tile that are in flight while it is surveyed. */
 template <unsigned HOW, class T>
-PICI_DEV columns survey_rows(made_tile *made, const dense_tile<const T> &dense, bool &negative)
+constexpr unsigned SURVEY_ROWS = (sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T)) / (HOW & ROW_DELTA ? 2 : 1);
+
+template <unsigned HOW, class T>
+PICI_DEV columns survey_rows(made_tile *made, const dense_tile<const T> &dense, bool &negative, bool keep)
 {
-    constexpr unsigned FLIGHT = sizeof(T) >= 4 ? 64 / sizeof(T) : 16 * sizeof(T); /* rows in flight */
-    constexpr unsigned AHEAD = HOW & ROW_DELTA ? FLIGHT / 2 : FLIGHT;
+    constexpr unsigned AHEAD = SURVEY_ROWS<HOW, T>;
     uint32_t even[2] = {0, 0}, odd[2] = {0, 0};
     unsigned place = 0;
     negative = false;
@@ -68,7 +71,7 @@ PICI_DEV columns survey_rows(made_tile *made, const dense_tile<const T> &dense, 
                 even[r % 2] = evens;
                 odd[r % 2] = odds;
             }
-            put_ranked((T *)made->values, k, x, y, KEPT<T>);
+            put_ranked((T *)made->values, k, x, y, keep ? KEPT<T> : 0u);
             negative |= x == SIGN<T> || y == SIGN<T>;
         });
     }
@@ -79,11 +82,13 @@ PICI_DEV columns survey_rows(made_tile *made, const dense_tile<const T> &dense, 
     return words;
 }
 
-/* Read a tile: store its bits and its first values in *to, and return the lane's two rows. negative: out: the lane has
- * read a -0.0, if elements are floats. */
-template <class T> PICI_DEV columns tile_survey(made_tile *made, const dense_tile<const T> &dense, bool &negative)
+/* Read a tile: store its bits and, with `keep`, its first values in *to, and return the lane's two rows. negative: out:
+ * the lane has read a -0.0, if elements are floats. */
+template <class T>
+PICI_DEV columns tile_survey(made_tile *made, const dense_tile<const T> &dense, bool &negative, bool keep = true)
 {
-    const columns words = by_any_access(dense, [&](auto how) { return survey_rows<how.value>(made, dense, negative); });
+    const columns words =
+        by_any_access(dense, [&](auto how) { return survey_rows<how.value>(made, dense, negative, keep); });
     hw::put((raw128 *)made->bits + hw::lane(), raw128{words.word[0], words.word[1]});
     return words;
 }

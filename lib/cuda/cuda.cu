@@ -13,7 +13,8 @@
 static_assert((int)pici::HEADER_BYTES == HDR_BYTES && (int)pici::CHECKSUM_AT == HDR_CHECKSUM &&
                   (int)pici::FLAG_INDEX64 == FLAG_INDEX64 && (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM &&
                   (int)PICI_DENSE == FMT_DENSE && (int)PICI_BITMAP == FMT_BITMAP && (int)PICI_COO == FMT_COO &&
-                  (int)PICI_HYBRID == FMT_HYBRID && (int)pici::VERSION_SIGNS == FMT_VERSION_SIGNS,
+                  (int)PICI_HYBRID == FMT_HYBRID && (int)PICI_PACKED == FMT_PACKED &&
+                  (int)pici::FLAG_ONE_LEVEL == FLAG_ONE_LEVEL && (int)pici::VERSION_SIGNS == FMT_VERSION_SIGNS,
               "device_block.cuh and format.h must agree");
 static_assert(
     (int)pici::SMALL_CHUNK == SMALL_CHUNK && (int)pici::SMALL_CLASSES == SMALL_CLASSES &&
@@ -50,13 +51,14 @@ static uint64_t encode_bytes(unsigned width, uint64_t count)
 
 const char *pici_cuda_rule(uint32_t rule)
 {
-    static const char names[][16] = {
-        "size",       "magic",     "version",       "format",    "dtype",     "flags",         "index-width",
-        "nnz",        "offsets",   "checksum-flag", "length",    "checksum",  "padding",       "past-end",
-        "tile-index", "rising",    "stored-zero",   "directory", "occupancy", "record-length", "descriptor",
-        "tile-count", "container", "total",         "signs",     "version"};
-    static_assert(sizeof names / sizeof *names == pici::RULE_SIGNS_VERSION, "each rule has a name");
-    return rule < pici::RULE_SIZE || rule > pici::RULE_SIGNS_VERSION ? NULL : names[rule - pici::RULE_SIZE];
+    static const char names[][16] = {"size",       "magic",       "version",   "format",    "dtype",
+                                     "flags",      "index-width", "nnz",       "offsets",   "checksum-flag",
+                                     "length",     "checksum",    "padding",   "past-end",  "tile-index",
+                                     "rising",     "stored-zero", "directory", "occupancy", "record-length",
+                                     "descriptor", "tile-count",  "container", "total",     "signs",
+                                     "version",    "run",         "planes",    "choice"};
+    static_assert(sizeof names / sizeof *names == pici::RULE_LAST, "each rule has a name");
+    return rule < pici::RULE_SIZE || rule > pici::RULE_LAST ? NULL : names[rule - pici::RULE_SIZE];
 }
 
 size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t count)
@@ -112,18 +114,46 @@ static enum pici_status check_encode(const struct pici_cuda_encode *call, bool d
     return pici::layout(view) && view.block_bytes <= call->cap ? PICI_OK : PICI_E_SPACE;
 }
 
-/* by_value: not with diff. */
-static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t count, bool diff, bool by_value,
+/* How a batch is encoded. */
+struct encoding {
+    bool diff;
+    bool by_value; /* not with diff */
+    enum pici_pack pack;
+};
+
+/* Launch the kernels of a format for some jobs, the largest of which has so many elements. */
+static cudaError_t launch_format(pici_cuda_encode_jobs *batch, enum pici_format format, const encoding &how,
+                                 unsigned count, uint64_t elements, cudaStream_t stream)
+{
+    batch->one_level = how.pack == PICI_PACK_FAST;
+    batch->if_shorter = batch->if_not_packed =
+        format == PICI_HYBRID && how.pack != PICI_PACK_NONE && !how.diff && pici::is_float(batch->dtype);
+    if (format == PICI_PACKED || batch->if_shorter) {
+        const cudaError_t error = pici_cuda_launch_packed(batch, count, elements, stream);
+        if (error || format == PICI_PACKED)
+            return error;
+    }
+    switch (format) {
+    case PICI_BITMAP: return pici_cuda_launch_encode(batch, count, elements, stream);
+    case PICI_COO: return pici_cuda_launch_coo(batch, count, elements, stream);
+    case PICI_HYBRID: return pici_cuda_launch_hybrid(batch, count, elements, stream);
+    default: return pici_cuda_launch_dense(batch, count, elements, stream);
+    }
+}
+
+static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t count, const encoding &how,
                                      enum pici_dtype dtype, enum pici_format format, void *workspace,
                                      size_t workspace_bytes, cudaStream_t stream)
 {
+    const bool diff = how.diff;
     const int width_log2 = pici::width_log2((unsigned)dtype);
     struct workspace space = {(uint8_t *)workspace, workspace_bytes};
     if ((!jobs && count) || width_log2 < 0 || (!workspace && count) || !is_aligned_to(workspace, 16))
         return PICI_E_ARG;
-    if (format == PICI_AUTO || format == PICI_PACKED)
+    if (format == PICI_AUTO || (format == PICI_PACKED && !pici::is_float((unsigned)dtype)))
         return PICI_E_UNSUPPORTED;
-    if (format != PICI_DENSE && format != PICI_BITMAP && format != PICI_COO && format != PICI_HYBRID)
+    if (format != PICI_DENSE && format != PICI_BITMAP && format != PICI_COO && format != PICI_HYBRID &&
+        format != PICI_PACKED)
         return PICI_E_ARG;
     for (size_t i = 0; i < count; i++) {
         const enum pici_status status = check_encode(jobs + i, diff, (unsigned)dtype, (unsigned)format);
@@ -160,13 +190,8 @@ static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t
             most = elements > most ? elements : most;
         }
         batch.dtype = (unsigned)dtype;
-        batch.by_value = by_value && pici::is_float((unsigned)dtype);
-        switch (format) {
-        case PICI_BITMAP: error = pici_cuda_launch_encode(&batch, k, most, stream); break;
-        case PICI_COO: error = pici_cuda_launch_coo(&batch, k, most, stream); break;
-        case PICI_HYBRID: error = pici_cuda_launch_hybrid(&batch, k, most, stream); break;
-        default: error = pici_cuda_launch_dense(&batch, k, most, stream); break;
-        }
+        batch.by_value = how.by_value && pici::is_float((unsigned)dtype);
+        error = launch_format(&batch, format, how, k, most, stream);
     }
     return error ? PICI_E_DEVICE : PICI_OK;
 }
@@ -175,14 +200,14 @@ enum pici_status pici_compress_batch_cuda(const struct pici_cuda_encode *jobs, s
                                           enum pici_format format, void *workspace, size_t workspace_bytes,
                                           cudaStream_t stream)
 {
-    return encode_batch(jobs, count, false, false, dtype, format, workspace, workspace_bytes, stream);
+    return encode_batch(jobs, count, {false, false, PICI_PACK_NONE}, dtype, format, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_diff_batch_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
                                       enum pici_format format, void *workspace, size_t workspace_bytes,
                                       cudaStream_t stream)
 {
-    return encode_batch(jobs, count, true, false, dtype, format, workspace, workspace_bytes, stream);
+    return encode_batch(jobs, count, {true, false, PICI_PACK_NONE}, dtype, format, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
@@ -196,12 +221,13 @@ enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jo
     if (status)
         return status;
     if (options.threads < 0 || options.checksum < 0 || options.checksum > 1 ||
-        (options.zeros != PICI_ZEROS_EXACT && options.zeros != PICI_ZEROS_BY_VALUE))
+        (options.zeros != PICI_ZEROS_EXACT && options.zeros != PICI_ZEROS_BY_VALUE) ||
+        (options.pack != PICI_PACK_NONE && options.pack != PICI_PACK_PLANES && options.pack != PICI_PACK_FAST))
         return PICI_E_ARG;
-    if (options.checksum || options.reserved || options.pack != PICI_PACK_NONE)
+    if (options.checksum || options.reserved)
         return PICI_E_UNSUPPORTED;
-    return encode_batch(jobs, count, false, options.zeros == PICI_ZEROS_BY_VALUE, dtype, format, workspace,
-                        workspace_bytes, stream);
+    return encode_batch(jobs, count, {false, options.zeros == PICI_ZEROS_BY_VALUE, options.pack}, dtype, format,
+                        workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_compress_opts_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *src,

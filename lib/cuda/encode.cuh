@@ -10,8 +10,8 @@
 namespace pici {
 
 /* The state of a partition, in one word: nothing is known (0); the number of its values (STATE_OWN); the number of
- * values up to its end (STATE_ALL). For a group of hybrid the numbers are units of its record. One word holds the
- * kind and the number, so no other memory needs to be ordered with it. */
+ * values up to its end (STATE_ALL). For a group of hybrid or packed the numbers are units of its record. One word holds
+ * the kind and the number, so no other memory needs to be ordered with it. */
 constexpr unsigned STATE_SHIFT = 62;
 constexpr uint64_t STATE_OWN = UINT64_C(1) << STATE_SHIFT, STATE_ALL = UINT64_C(2) << STATE_SHIFT,
                    STATE_VALUE = STATE_OWN - 1;
@@ -126,6 +126,7 @@ template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_jobs &job
                       (const T *)job.call.base,
                       jobs.by_value};
     work.to.format = format;
+    work.to.flags = jobs.one_level ? (uint32_t)FLAG_ONE_LEVEL : 0;
     work.to.dtype = jobs.dtype;
     work.to.count = job.call.n;
     work.to.nnz = 0;
@@ -138,6 +139,40 @@ template <class T> PICI_DEV void finish_block(const making<T> &work, uint64_t no
     const uint64_t size = make_end(work, nonzeros);
     if (hw::lane() == 0)
         put_result(result, pici_cuda_result{size, size ? PICI_OK : PICI_E_SPACE, 0, 0, 0});
+}
+
+/* Called by all threads, at their end. nonzeros, units: what this thread block has added, in one thread. keep(nonzeros)
+ * says whether the block is wanted. The first warp of the thread block that ends last calls it, once work has the
+ * layout of the whole block. */
+template <class T, class KEEP>
+PICI_DEV void finish_groups(making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, uint64_t units,
+                            KEEP keep)
+{
+    if (hw::thread() == 0) {
+        hw::atomic_add(&job.control->nonzeros, nonzeros);
+        if (units)
+            hw::atomic_add(&job.control->units, units);
+    }
+    if (last_of_job(job.control)) {
+        nonzeros = hw::load_settled(&job.control->nonzeros);
+        end_of_groups(work, hw::load_settled(&job.control->units), nonzeros % SIGNS_SEEN, nonzeros >= SIGNS_SEEN);
+        if (keep(nonzeros % SIGNS_SEEN))
+            finish_block(work, nonzeros % SIGNS_SEEN, job.call.result);
+    }
+}
+
+/* Add a group to a thread block's nonzeros, which also tell whether a tile keeps signs. */
+PICI_DEV void add_group(uint64_t &nonzeros, uint32_t its, bool signs)
+{
+    nonzeros += its;
+    if (signs && nonzeros < SIGNS_SEEN)
+        nonzeros += SIGNS_SEEN;
+}
+
+/* Has the kernel before made the block, as a packed one? */
+PICI_DEV bool is_packed(const pici_cuda_encode_jobs &jobs, const pici_cuda_control *control)
+{
+    return jobs.if_not_packed && hw::load(&control->packed);
 }
 
 } // namespace pici

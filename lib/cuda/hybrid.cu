@@ -13,30 +13,6 @@ constexpr unsigned FEW = 256, MANY = 512;
 /* Warps of a multiprocessor that encode tiles, each a thread block: as many as leave each of them enough registers. */
 constexpr unsigned TILEWISE_WARPS = 12;
 
-/* Called by all threads, at their end. nonzeros, units: what this thread block has added, in one thread. */
-template <class T>
-PICI_DEV void finish_hybrid(making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, uint64_t units)
-{
-    if (hw::thread() == 0) {
-        hw::atomic_add(&job.control->nonzeros, nonzeros);
-        if (units)
-            hw::atomic_add(&job.control->units, units);
-    }
-    if (last_of_job(job.control)) {
-        nonzeros = hw::load_settled(&job.control->nonzeros);
-        end_of_groups(work, hw::load_settled(&job.control->units), nonzeros % SIGNS_SEEN, nonzeros >= SIGNS_SEEN);
-        finish_block(work, nonzeros % SIGNS_SEEN, job.call.result);
-    }
-}
-
-/* Add a group to a thread block's nonzeros, which also tell whether a tile keeps signs. */
-PICI_DEV void add_group(uint64_t &nonzeros, uint32_t its, bool signs)
-{
-    nonzeros += its;
-    if (signs && nonzeros < SIGNS_SEEN)
-        nonzeros += SIGNS_SEEN;
-}
-
 /* In one pass over the elements, a group at a time. */
 template <class T, unsigned THREADS>
 PICI_KERNEL(THREADS, MANY / THREADS)
@@ -46,6 +22,8 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_HYBRID);
+    if (is_packed(jobs, job.control))
+        return;
     layout(work.to);
     const uint64_t groups = groups_of(work.to.tiles);
     uint64_t nonzeros = 0, units = 0;
@@ -55,7 +33,7 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
         if (prefix.partition + 1 == groups)
             units = end.units;
     });
-    finish_hybrid(work, job, nonzeros, units);
+    finish_groups(work, job, nonzeros, units, [](uint64_t) { return true; });
 }
 
 /* ---- by tiles ---- */
@@ -127,6 +105,8 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
     made_tile *const made = (made_tile *)(shared + 1);
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_HYBRID);
+    if (is_packed(jobs, job.control))
+        return;
     layout(work.to);
     const uint64_t tiles = work.to.tiles;
     uint64_t *const known = job.state + groups_of(tiles); /* after a word for each group */
@@ -147,7 +127,7 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
             write_tile(work, tile / GROUP_TILES, (unsigned)(tile % GROUP_TILES), prefix, known, made, nonzeros, units);
         }
     }
-    finish_hybrid(work, job, nonzeros, units);
+    finish_groups(work, job, nonzeros, units, [](uint64_t) { return true; });
 }
 
 /* By tiles if a group each would leave three of four multiprocessors without work. */

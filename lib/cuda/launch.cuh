@@ -36,9 +36,11 @@ struct pici_cuda_control {
     uint64_t fault;    /* the first that was found, as in device_block.cuh */
     uint32_t done;     /* thread blocks that have ended */
     uint32_t ticket;   /* partitions or groups that were claimed; hybrid by tiles: tiles, each twice */
-    uint64_t nonzeros; /* hybrid: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
-    uint64_t units;    /* encoding hybrid: of all records, once the last group is laid out */
-    uint32_t reserved[8];
+    uint64_t nonzeros; /* hybrid, packed: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
+    uint64_t units;    /* encoding these: of all records, once the last group is laid out */
+    uint64_t hybrid;   /* encoding packed: bytes of the records that a hybrid block would have */
+    uint32_t packed;   /* the block is made, as a packed one that is shorter than the hybrid one */
+    uint32_t reserved[5];
 };
 
 struct pici_cuda_encode_job {
@@ -50,7 +52,10 @@ struct pici_cuda_encode_job {
 struct pici_cuda_encode_jobs {
     struct pici_cuda_encode_job job[BATCH];
     unsigned dtype;
-    bool by_value; /* encode -0.0 as +0.0: dtype is one of floats, and no job has a base */
+    bool by_value;      /* encode -0.0 as +0.0: dtype is one of floats, and no job has a base */
+    bool one_level;     /* packed */
+    bool if_shorter;    /* packed: make the block only if it is shorter than the hybrid one, which follows otherwise */
+    bool if_not_packed; /* hybrid: make the block if the packed one was not */
 };
 
 struct pici_cuda_decode_job {
@@ -158,13 +163,15 @@ PICI_DEV void put_result(pici_cuda_result *target, const pici_cuda_result &resul
     default: return LAUNCH(uint64_t);                                                                                  \
     }
 
-/* In compress.cu, coo.cu, hybrid.cu, decompress.cu, add.cu and verify.cu. elements: elements of the largest job; bytes:
- * its block's length. */
+/* In compress.cu, coo.cu, hybrid.cu, packed.cu, decompress.cu, add.cu and verify.cu. elements: elements of the largest
+ * job; bytes: its block's size. */
 cudaError_t pici_cuda_launch_encode(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
                                    cudaStream_t);
 cudaError_t pici_cuda_launch_coo(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements, cudaStream_t);
 cudaError_t pici_cuda_launch_hybrid(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
+                                    cudaStream_t);
+cudaError_t pici_cuda_launch_packed(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
                                     cudaStream_t);
 cudaError_t pici_cuda_launch_decode(const struct pici_cuda_decode_jobs *, unsigned count, uint64_t elements,
                                     cudaStream_t);

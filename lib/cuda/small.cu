@@ -203,7 +203,7 @@ PICI_DEV bool apply_xor(const small_job &job, uint64_t chunk, const uint8_t *blo
 {
     const uint32_t count = small_elements_of(job.count, chunk);
     block_view view = block_view();
-    if (parse(view, block, bytes).rule || view.flags & FLAG_CHECKSUM)
+    if (parse(view, block, bytes).rule || view.format == PICI_PACKED || view.flags & FLAG_CHECKSUM)
         return false;
     return !block_apply((T *)job.dst + chunk * SMALL_CHUNK, count, job.dtype, block, bytes, memory);
 }

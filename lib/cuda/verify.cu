@@ -3,14 +3,18 @@
 
 using namespace pici;
 
-template <class T> PICI_DEV void verify_share(const block_view &view, pici_cuda_control *control)
+constexpr unsigned THREADS = 128;
+
+template <class T> PICI_DEV void verify_share(const block_view &view, uint8_t *stage, pici_cuda_control *control)
 {
-    read_share<VERIFY, void>(view, (T *)nullptr, nullptr, control);
+    read_share<VERIFY, void>(view, (T *)nullptr, stage, control);
 }
 
-PICI_KERNEL(128, 5)
+PICI_KERNEL(THREADS, 5)
 verify_kernel(const pici_cuda_decode_jobs jobs)
 {
+    PICI_BLOCK_MEMORY(memory);
+    uint8_t *const stage = memory + warp() * VERIFY_STAGE_BYTES;
     const pici_cuda_decode_job job = jobs.job[hw::block_y()];
     uint64_t size;
     const bool whole = length_of(job.call, &size);
@@ -18,10 +22,10 @@ verify_kernel(const pici_cuda_decode_jobs jobs)
         block_view view = block_view();
         if (whole && !parse(view, (const uint8_t *)job.call.block, size).rule)
             switch (view.width_log2) {
-            case 0: verify_share<uint8_t>(view, job.control); break;
-            case 1: verify_share<uint16_t>(view, job.control); break;
-            case 2: verify_share<uint32_t>(view, job.control); break;
-            default: verify_share<uint64_t>(view, job.control);
+            case 0: verify_share<uint8_t>(view, stage, job.control); break;
+            case 1: verify_share<uint16_t>(view, stage, job.control); break;
+            case 2: verify_share<uint32_t>(view, stage, job.control); break;
+            default: verify_share<uint64_t>(view, stage, job.control);
             }
     }
     if (last_of_job(job.control)) {
@@ -41,5 +45,6 @@ verify_kernel(const pici_cuda_decode_jobs jobs)
 cudaError_t pici_cuda_launch_verify(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t bytes,
                                     cudaStream_t stream)
 {
-    return launch_jobs(verify_kernel, bytes / 16384 + 1, count, 128, 0, 5, *jobs, stream);
+    return launch_jobs(verify_kernel, bytes / 16384 + 1, count, THREADS, THREADS / LANES * VERIFY_STAGE_BYTES, 5, *jobs,
+                       stream);
 }

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Encoding packed blocks, by groups, as hybrid.cu does. If the caller asked for the shorter of hybrid and packed, this
+ * kernel also adds up what hybrid would take; the kernels of hybrid.cu follow, and do nothing if packed was shorter. */
+#include "encode.cuh"
+
+using namespace pici;
+
+constexpr unsigned THREADS = 256;
+
+/* Thread blocks that fit on a multiprocessor: each has the values of some runs in shared memory. */
+template <class T> constexpr unsigned PACK_BLOCKS = sizeof(T) >= 4 ? 1 : 2;
+
+/* Is the packed block, whose layout is complete but for nnz, made and shorter than the hybrid one? If not, leave the
+ * workspace as the kernels of hybrid.cu need it. Called by one warp, when the job's other thread blocks have ended. */
+template <class T> PICI_DEV bool keep_packed(const making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros)
+{
+    block_view packed = work.to;
+    packed.nnz = nonzeros;
+    const uint64_t hybrid = work.to.body_offset + hw::load_settled(&job.control->hybrid);
+    const bool kept = layout(packed) && packed.block_bytes <= work.cap && packed.block_bytes < hybrid;
+    hw::syncwarp(); /* all lanes have read the control */
+    for (uint64_t i = hw::lane(); !kept && i < groups_of(work.to.tiles); i += LANES)
+        hw::store_relaxed(job.state + i, 0);
+    if (hw::lane() == 0) {
+        hw::store(&job.control->packed, kept ? 1u : 0u);
+        if (!kept) {
+            hw::store(&job.control->done, 0u);
+            hw::store(&job.control->ticket, 0u);
+            hw::store_relaxed(&job.control->nonzeros, 0);
+            hw::store_relaxed(&job.control->units, 0);
+        }
+    }
+    return kept;
+}
+
+template <class T> PICI_KERNEL(THREADS, PACK_BLOCKS<T>) packed_kernel(const pici_cuda_encode_jobs jobs)
+{
+    PICI_BLOCK_MEMORY(memory);
+    block_memory *shared = (block_memory *)memory;
+    const pici_cuda_encode_job job = jobs.job[hw::block_y()];
+    making<T> work = making_of<T>(jobs, PICI_PACKED);
+    layout(work.to);
+    const uint64_t groups = groups_of(work.to.tiles);
+    uint64_t nonzeros = 0, units = 0, hybrid = 0;
+    claim_partitions(job, shared, groups, [&](look_back &prefix) {
+        uint32_t as_hybrid;
+        const group_end end = make_packed_group(work, prefix.partition, shared, prefix, &as_hybrid);
+        add_group(nonzeros, end.nnz, end.signs);
+        hybrid += as_hybrid;
+        if (prefix.partition + 1 == groups)
+            units = end.units;
+    });
+    if (hw::thread() == 0 && jobs.if_shorter)
+        hw::atomic_add(&job.control->hybrid, hybrid);
+    finish_groups(work, job, nonzeros, units,
+                  [&](uint64_t all) { return !jobs.if_shorter || keep_packed(work, job, all); });
+}
+
+template <class T>
+static cudaError_t launch_packed(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                 cudaStream_t stream)
+{
+    return launch_jobs(packed_kernel<T>, groups_of(tiles_of(elements)), count, THREADS,
+                       MAKE_BYTES<T>(PICI_PACKED, THREADS), PACK_BLOCKS<T>, *jobs, stream);
+}
+
+cudaError_t pici_cuda_launch_packed(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
+                                    cudaStream_t stream)
+{
+#define LAUNCH(T) launch_packed<T>(jobs, count, elements, stream)
+    BY_WIDTH(jobs->dtype, LAUNCH)
+#undef LAUNCH
+}
