@@ -434,13 +434,20 @@ template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double
                 }),
         least_add);
 
+    struct pici_opts fast = PICI_OPTS_INIT;
+    fast.pack = PICI_PACK_FAST;
     const struct {
         enum pici_format format;
         const char *name;
-    } others[] = {{PICI_HYBRID, "hybrid"}, {PICI_COO, "coo"}};
+        const struct pici_opts *opts;
+    } others[] = {{PICI_HYBRID, "hybrid", NULL},
+                  {PICI_COO, "coo", NULL},
+                  {PICI_PACKED, "packed", NULL},
+                  {PICI_PACKED, "packed, one level", &fast}};
     for (const auto &o : others) {
         const auto make = [&](unsigned i) {
-            must(pici_compress_cuda(block2, cap, result, b.src[i], n, DTYPE, o.format, workspace, space, stream));
+            must(pici_compress_opts_cuda(block2, cap, result, b.src[i], n, DTYPE, o.format, o.opts, workspace, space,
+                                         stream));
         };
         /* check the results before timing */
         make(0);

@@ -4,7 +4,7 @@
 
 EMU_DIR = $(BUILD)/obj/emu
 EMU_SELF := self streams
-EMU_ALONE := $(EMU_SELF) mutant mutant_lib mutant_small deferred
+EMU_ALONE := $(EMU_SELF) mutant mutant_lib mutant_packed mutant_small deferred
 EMU_SRC := $(filter-out $(EMU_ALONE:%=tests/gpu/emu/%.cc),$(sort $(wildcard tests/gpu/emu/*.cc)))
 EMU_OBJ := $(EMU_SRC:%.cc=$(EMU_DIR)/%.o)
 EMU_LIB_OBJ := $(CUDA_SRC:%.cu=$(EMU_DIR)/%.o) $(patsubst %.c,$(EMU_DIR)/%.o,lib/coll/engine_cuda.c $(NCCL_SRC))

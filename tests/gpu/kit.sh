@@ -28,7 +28,7 @@ valid() {
 
 mkdir -p "$tmp/kit" "$tmp/bin"
 cp tests/gpu/stages "$tmp/kit/run"
-for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link; do
+for name in cuda_codec cuda_packed cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link; do
     program $name 'echo "7 passed, 0 failed"'
 done
 program example 'echo "a \"block\""'
@@ -73,7 +73,7 @@ END
 check "all stages" stages 0
 check "a table" grep -q '^| right | cuda_codec --quick | ok | [0-9]* | 7 passed, 0 failed |$' "$tmp/log"
 check "the number of programs" grep -q '^[0-9]* ok, 0 failed or late, 0 skipped' "$tmp/log"
-check "each tool for each program" [ "$(grep -c '^| sanitize | .* | ok |' "$tmp/log")" = 24 ]
+check "each tool for each program" [ "$(grep -c '^| sanitize | .* | ok |' "$tmp/log")" = 28 ]
 check "no report of errors of the API" grep -q 'report-api-errors no' "$tmp/out/logs/sanitize-memcheck-cuda_codec.log"
 check "JSON" valid
 check "speeds" grep -q '"us": 1.5' "$tmp/out/result.json"
@@ -111,7 +111,7 @@ check "what is missing" grep -q '^| right | nccl_link | skip ' "$tmp/log"
 check "JSON of a failure" valid
 check "what hangs is killed" [ ! -e "$tmp/ended" ]
 
-for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values; do
+for name in cuda_codec cuda_packed cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values; do
     program $name 'echo "skip: no CUDA device: nothing ran on a GPU"; exit 77'
 done
 check "no GPU" stages 77 right speed
@@ -121,7 +121,7 @@ check "in which nothing else runs" grep -q '^skip *bench_coll_cuda .* no GPU$' "
 check "an unknown stage" stages 2 wrong
 
 # A library that is missing, until it is found where a wheel of Python has it.
-for name in cuda_codec cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link; do
+for name in cuda_codec cuda_packed cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values nccl_link; do
     program $name 'echo "7 passed, 0 failed"'
 done
 cat >"$tmp/bin/ldd" <<'END'

@@ -82,6 +82,28 @@ template <class T> static void check(enum pici_dtype dtype, enum pici_format for
            "verify");
 }
 
+/* Hybrid or packed, whichever is shorter, of floats with any exponents or with few. */
+static void check_pack(uint64_t n, bool any)
+{
+    const size_t cap = pici_bound(PICI_PACKED, PICI_F32, n), space = pici_cuda_workspace(PICI_F32, n);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.pack = PICI_PACK_PLANES;
+    std::vector<uint32_t> src(n);
+    std::vector<uint8_t> want(cap);
+    size_t len;
+    for (uint32_t &x : src)
+        x = rand() % 3 ? 0 : any ? (uint32_t)rand() * 2654435761u | 1 : 0x3f800000u | ((uint32_t)rand() & 0x3ffffff);
+    if (pici_compress(want.data(), cap, &len, src.data(), n, PICI_F32, PICI_HYBRID, &opts))
+        abort();
+    buffer in(n * 4, src.data()), block(len), workspace(space), to(sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    expect(want[5] == (any ? PICI_HYBRID : PICI_PACKED), "the format of the input");
+    expect(!pici_compress_opts_cuda(block.at, len, result, in.at, n, PICI_F32, PICI_HYBRID, &opts, workspace.at, space,
+                                    NULL) &&
+               !result->status && result->len == len && memcmp(block.at, want.data(), len) == 0,
+           "the shorter of hybrid and packed");
+}
+
 /* Nonzeros counted, blocks of a batch, and a length that only the device knows. */
 static void check_batch()
 {
@@ -158,6 +180,9 @@ int main(void)
         check<uint32_t>(PICI_U32, PICI_BITMAP, 4096 * 21 + 5, 5);
         check<uint16_t>(PICI_U16, PICI_COO, 4096 * 14, 20);
         check<uint32_t>(PICI_U32, PICI_HYBRID, 4096 * 130 + 99, 2);
+        check<uint16_t>(PICI_BF16, PICI_PACKED, 4096 * 66 + 99, 5);
+        check_pack(4096 * 66 + 5, true);
+        check_pack(4096 * 34 + 5, false);
         emu::multiprocessors(64); /* so that this is encoded by tiles, by many warps at once */
         emu::resident(100);
         check<uint16_t>(PICI_U16, PICI_HYBRID, 4096 * 70 + 99, 30);
