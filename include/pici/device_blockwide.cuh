@@ -189,6 +189,19 @@ struct found {
     uint64_t nnz;   /* hybrid: nonzeros of its tiles; otherwise 0 */
 };
 
+/* Read a share of a packed block with a valid header, but for what the first warp checks, as warp_read. Not inlined, and
+ * parses the header again, so that other formats' readers do not pay for it. */
+template <reading DO, class SUM, class T>
+PICI_DEV_COLD found warp_packed(const uint8_t *block, uint64_t size, T *dst, uint64_t share, uint64_t shares,
+                                uint8_t *stage)
+{
+    block_view view;
+    uint64_t nonzeros;
+    parse(view, block, size);
+    const uint64_t wrong = warp_groups<true, DO, SUM>(nonzeros, hybrid_of(view), dst, share, shares, stage);
+    return found{wrong, nonzeros};
+}
+
 /* Read share number `share` of `shares` of a block with a valid header, of elements as wide as T. With VERIFY, the
  * fault is the first of the share. The warp with share 0 checks the checksum and the padding of the index. */
 template <reading DO, class SUM, class T>
@@ -203,6 +216,10 @@ PICI_DEV found warp_read(const block_view &view, T *dst, uint64_t share, uint64_
         if (view.flags & FLAG_CHECKSUM)
             if (warp_hash(view.bytes, view.block_bytes) != view.checksum)
                 wrong = fault(FAULT_CHECKSUM, 0);
+    }
+    if (view.format == PICI_PACKED) {
+        const found seen = warp_packed<DO, SUM>(view.bytes, view.block_bytes, dst, share, shares, stage);
+        return found{first_fault(wrong, seen.fault), seen.nnz};
     }
     if (view.format == PICI_BITMAP) {
         if constexpr (DO == VERIFY) {
@@ -231,10 +248,6 @@ PICI_DEV found warp_read(const block_view &view, T *dst, uint64_t share, uint64_
         }
     } else if (view.format == PICI_HYBRID) {
         wrong = first_fault(wrong, warp_hybrid<DO, SUM>(nonzeros, view, dst, share, shares, stage));
-    } else if (view.format == PICI_PACKED) {
-        const hybrid_view packed = hybrid_of(view);
-        wrong = first_fault(wrong, warp_packed<DO, SUM>(&nonzeros, packed.bytes, packed.count, packed.units,
-                                                        packed.version2, packed.packed, dst, share, shares, stage));
     } else if constexpr (DO != VERIFY) {
         warp_dense<DO, SUM>(dst, (const T *)(view.bytes + view.values_offset), view.count, share, shares);
     }

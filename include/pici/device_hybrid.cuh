@@ -569,17 +569,6 @@ PICI_DEV uint64_t warp_hybrid(uint64_t &nonzeros, const block_view &view, T *dst
     return warp_groups<false, DO, SUM>(nonzeros, hybrid_of(view), dst, share, shares, stage);
 }
 
-/* Read a share of a packed block, as warp_groups. bytes, count, units, version2, packed: as in hybrid_view. Not inlined,
- * so that other formats do not pay for it. */
-template <reading DO, class SUM, class T>
-PICI_DEV_COLD uint64_t warp_packed(uint64_t *nonzeros, const uint8_t *bytes, uint64_t count, uint64_t units,
-                                   bool version2, unsigned packed, T *dst, uint64_t share, uint64_t shares,
-                                   uint8_t *stage)
-{
-    return warp_groups<true, DO, SUM>(*nonzeros, hybrid_view{bytes, count, units, version2, packed}, dst, share, shares,
-                                      stage);
-}
-
 /* Called by a warp: the finding for a fault that VERIFY found, in a block of any format. */
 PICI_DEV finding warp_explain(const block_view &view, uint64_t fault)
 {

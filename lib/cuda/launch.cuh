@@ -73,8 +73,8 @@ struct pici_cuda_decode_jobs {
 template <class T> constexpr unsigned ENCODE_THREADS = sizeof(T) == 8 ? 64 : 128;
 template <class T> constexpr unsigned ENCODE_BLOCKS = sizeof(T) >= 4 ? 3 : 4;
 template <class T> constexpr unsigned DECODE_THREADS = sizeof(T) == 8 ? 64 : 128;
-template <class T> constexpr unsigned DECODE_BLOCKS = sizeof(T) >= 4 ? 3 : 5;
-template <class T> constexpr unsigned ADD_BLOCKS = sizeof(T) >= 4 ? 3 : 4; /* its registers allow fewer */
+template <class T> constexpr unsigned DECODE_BLOCKS = sizeof(T) >= 4 ? 3 : 4;
+template <class T> constexpr unsigned ADD_BLOCKS = DECODE_BLOCKS<T>;
 
 /* Tiles of a partition: one for each warp of a thread block. */
 PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)

@@ -10,7 +10,7 @@ template <class T> PICI_DEV void verify_share(const block_view &view, uint8_t *s
     read_share<VERIFY, void>(view, (T *)nullptr, stage, control);
 }
 
-PICI_KERNEL(THREADS, 5)
+PICI_KERNEL(THREADS, 4)
 verify_kernel(const pici_cuda_decode_jobs jobs)
 {
     PICI_BLOCK_MEMORY(memory);
@@ -45,6 +45,6 @@ verify_kernel(const pici_cuda_decode_jobs jobs)
 cudaError_t pici_cuda_launch_verify(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t bytes,
                                     cudaStream_t stream)
 {
-    return launch_jobs(verify_kernel, bytes / 16384 + 1, count, THREADS, THREADS / LANES * VERIFY_STAGE_BYTES, 5, *jobs,
+    return launch_jobs(verify_kernel, bytes / 16384 + 1, count, THREADS, THREADS / LANES * VERIFY_STAGE_BYTES, 4, *jobs,
                        stream);
 }
