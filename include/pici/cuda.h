@@ -60,8 +60,8 @@ PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
  *   workspace  [workspace_bytes]      at least pici_cuda_workspace(dtype, n); its contents do not matter
  * src is read once for PICI_DENSE and PICI_BITMAP. For PICI_HYBRID it is read once too, but tiles with more than 2 KiB
  * of values, and all tiles if there are so few that each can have a warp of its own, are read again, mostly from a
- * cache. For PICI_COO it is read twice, since values cannot be placed before all are counted. For PICI_PACKED it is read
- * two or three times, all but once mostly from a cache. Returns the errors listed at the top of this file, and
+ * cache. For PICI_COO it is read twice, since values cannot be placed before all are counted. For PICI_PACKED it is
+ * read two or three times, all but once mostly from a cache. Returns the errors listed at the top of this file, and
  * PICI_E_UNSUPPORTED for PICI_PACKED of integers. */
 PICI_API enum pici_status pici_compress_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                              const void *src, uint64_t n, enum pici_dtype, enum pici_format,

@@ -189,8 +189,8 @@ struct found {
     uint64_t nnz;   /* hybrid: nonzeros of its tiles; otherwise 0 */
 };
 
-/* Read a share of a packed block with a valid header, but for what the first warp checks, as warp_read. Not inlined, and
- * parses the header again, so that other formats' readers do not pay for it. */
+/* Read a share of a packed block with a valid header, as warp_read, which does what the warp with share 0 does besides.
+ * Not inlined, and parses the header again, so that other formats' readers do not pay for it. */
 template <reading DO, class SUM, class T>
 PICI_DEV_COLD found warp_packed(const uint8_t *block, uint64_t size, T *dst, uint64_t share, uint64_t shares,
                                 uint8_t *stage)
