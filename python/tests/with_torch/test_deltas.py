@@ -10,6 +10,32 @@ import pici
 
 
 class StateDicts(unittest.TestCase):
+    def test_in_place(self):
+        """The state of a module, with tied weights: changed where it is, and back."""
+        module = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)).to(torch.bfloat16)
+        module[1].weight = module[0].weight
+        old = {name: x.clone() for name, x in module.state_dict().items()}
+        new = {name: x.clone() for name, x in old.items()}
+        for x in new.values():
+            x.view(torch.int16).view(-1)[::7] ^= 1
+
+        def has(wanted):
+            now = module.state_dict()
+            return all(torch.equal(now[name].view(torch.int16), x.view(torch.int16)) for name, x in wanted.items())
+
+        with tempfile.TemporaryDirectory() as d:
+            path = Path(d) / "d.pici"
+            pici.save_delta(old, new, path)
+            place = module[0].weight.data_ptr()
+            update = pici.apply_delta(module.state_dict(), path)
+            self.assertTrue(has(new))
+            self.assertEqual(module[0].weight.data_ptr(), place)
+            update.undo()
+            self.assertTrue(has(old))
+            for name, first, at, values in update.patches(to="torch"):
+                wanted = new[name].reshape(-1)[first:][at]
+                self.assertTrue(torch.equal(wanted.view(torch.int16), values.view(torch.int16)))
+
     def test_there(self):
         torch.manual_seed(0)
         module = torch.nn.Sequential(torch.nn.Linear(60, 50), torch.nn.BatchNorm1d(50)).to(torch.bfloat16)
