@@ -12,9 +12,9 @@
  *   pointers     to memory that the current device can access; `jobs` alone is host memory. The caller owns it, and
  *                keeps it valid until the work of the call has completed in the stream
  *   alignment    bytes: blocks and workspaces 16; results, and sizes in device memory 8; elements: their width
- *   status       the returned status covers what the host can check:
+ *   status       the returned status covers the checks that the host can make:
  *     PICI_E_ARG           null, misaligned, overlapping, unknown dtype or format, or a workspace that is too small
- *     PICI_E_SPACE         no block of n elements can fit in capacity, whatever their values
+ *     PICI_E_SPACE         no block of n elements fits in capacity, for any values
  *     PICI_E_UNSUPPORTED   PICI_AUTO. The smallest format depends on the elements, and the host cannot see them when it
  *                          launches kernels. Hybrid is the smallest nearly always, or close to it
  *     PICI_E_DEVICE        the CUDA runtime reported an error: no device, too old a device, or an earlier error
@@ -110,7 +110,7 @@ PICI_API enum pici_status pici_scatter_add_cuda(void *dst, uint64_t n, enum pici
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* dst[i] ^= x for each stored x, as pici_apply: this turns base into src in place, and the same block turns src back
- * into base. If the block proves corrupt, what was already applied of it is not undone. All else as for
+ * into base. If the block proves corrupt, the part that was already applied is not undone. All else as for
  * pici_decompress_cuda. */
 PICI_API enum pici_status pici_apply_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
                                           const uint64_t *size_at, struct pici_cuda_result *result, void *workspace,
@@ -137,7 +137,7 @@ PICI_API enum pici_status pici_verify_cuda(const void *block, size_t size, const
 PICI_API size_t pici_diff_small_cuda_workspace(enum pici_format, enum pici_dtype, uint64_t n, unsigned at_once);
 PICI_API size_t pici_apply_small_cuda_workspace(enum pici_dtype, uint64_t n, unsigned at_once);
 
-/* Encode what leads from base to src as a small delta, without a checksum.
+/* Encode the changes from base to src as a small delta, without a checksum.
  *   block      out, [capacity bytes]     undefined if the result is not PICI_OK, except that it then does not begin
  *                                        with a valid header. pici_diff_small_bound(format, dtype, n) is enough
  *   result     out                       status: PICI_OK or PICI_E_SPACE. len: bytes of the delta

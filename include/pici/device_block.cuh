@@ -13,7 +13,7 @@
 namespace pici {
 
 enum : uint32_t { LANES = 32, ROWS = TILE_ROWS, COLS = TILE_COLS };
-enum : uint32_t { VERSION_SIGNS = 2 }; /* of a hybrid or packed block, a tile of which keeps signs; all others have 1 */
+enum : uint32_t { VERSION_SIGNS = 2 }; /* of hybrid and packed blocks in which a tile keeps signs; others have 1 */
 enum : uint32_t { HEADER_BYTES = 48, CHECKSUM_AT = 40 };
 enum : uint32_t { FLAG_INDEX64 = 1, FLAG_CHECKSUM = 2, FLAG_ONE_LEVEL = 4 /* packed */ };
 constexpr uint32_t MAGIC = 0x49434950; /* P I C I */
@@ -141,7 +141,7 @@ PICI_DEV_HOST int good_records(const block_view &view)
 }
 
 /* Fill in the view's layout from its format, dtype, count and nnz. For hybrid and packed, values_offset is an input
- * too, as the header has it; 0 means that of a block without nonzeros. Returns 0 if no such block exists, or if a size
+ * too: the value in the header, or 0 for a block without nonzeros. Returns 0 if no such block exists, or if a size
  * exceeds 64 bits. */
 PICI_DEV_HOST int layout(block_view &view)
 {

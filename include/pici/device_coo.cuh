@@ -19,7 +19,7 @@ PICI_DEV uint64_t warp_lower_bound(const block_view &view, uint64_t position)
         const unsigned parts = below == hw::ALL ? LANES : hw::ffs(~below) - 1;
         if (step == 1)
             return low + parts;
-        /* the part that has the result, without its last entry; or what is left after the last whole part */
+        /* the part that has the result, without its last entry; or the rest after the last whole part */
         low += parts * step;
         count -= parts * step;
         count = count < step - 1 ? count : step - 1;

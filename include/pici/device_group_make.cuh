@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding a group of a hybrid block by a thread block, and what encoding all formats and packed groups share with it.
- * Part of pici/device.cuh. Specification: formats/hybrid.md. */
+ * Encoding a group of a hybrid block by a thread block, and functions that encoders of other formats share. Part of
+ * pici/device.cuh. Specification: formats/hybrid.md. */
 #ifndef PICI_DEVICE_GROUP_MAKE_CUH
 #define PICI_DEVICE_GROUP_MAKE_CUH
 
@@ -10,7 +10,7 @@
 namespace pici {
 
 /* The beginning of a thread block's shared memory, aligned to 16. After it comes a stage for each warp or, for
- * encoding hybrid, a made_tile for each tile of a group; for encoding packed, what device_packed_make.cuh has. */
+ * encoding hybrid, a made_tile for each tile of a group; for encoding packed, the parts of struct pack_memory. */
 struct alignas(16) block_memory {
     uint64_t base, ticket, fault, nnz;
     uint32_t count[LANES]; /* of values, for each warp; hybrid and packed: for each tile */
@@ -90,8 +90,8 @@ template <class T> PICI_DEV surveyed survey(made_tile *to, const making<T> &work
     return result;
 }
 
-/* Lay out the record of the group whose first tile is `first`, from what the lanes know of its tiles. Returns what
- * group_lay returns. */
+/* Lay out the record of the group whose first tile is `first`. survey: of the lane's tile. Returns the result of
+ * group_lay. */
 template <bool PACKED = false, class T>
 PICI_DEV uint32_t group_from(group &made_group, const making<T> &work, uint64_t first, const surveyed &survey)
 {
@@ -115,8 +115,8 @@ template <class T> PICI_DEV uint8_t *record_at(const making<T> &work, uint64_t u
     return work.block + work.to.body_offset + units * record_unit(work.to.format, LOG2<T>);
 }
 
-/* Write a group's entry of the directory and, if the record fits, what comes before its payloads, and its padding, by
- * a warp. base: units before the record; bytes: its size. */
+/* Write a group's entry of the directory and, if the record fits, its descriptors and its padding, by a warp. It does
+ * not write run descriptors. base: units before the record; bytes: its size. */
 template <class T>
 PICI_DEV void group_head(const making<T> &work, uint64_t number, const group &made_group, uint64_t base, uint32_t bytes,
                          bool fits)

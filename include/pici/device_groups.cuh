@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The groups of hybrid and packed blocks: what a tile costs in each container, where the parts of a record are, and
- * reading its descriptors by a warp, of which each lane has a tile. Part of pici/device.cuh. Specifications:
- * formats/hybrid.md, formats/packed.md. */
+ * The groups of hybrid and packed blocks: the cost of a tile in each container, the layout of a record, and reading its
+ * descriptors by a warp. Each lane has a tile. Part of pici/device.cuh. Specifications: formats/hybrid.md,
+ * formats/packed.md. */
 #ifndef PICI_DEVICE_GROUPS_CUH
 #define PICI_DEVICE_GROUPS_CUH
 
@@ -11,7 +11,7 @@
 
 namespace pici {
 
-/* ---- what a tile adds to the size of a record ---- */
+/* ---- the bytes that a tile adds to a record ---- */
 
 /* If it stores its negative zeros. */
 PICI_DEV unsigned cost_of(unsigned count, unsigned elements, unsigned width_log2, bool full)
@@ -61,9 +61,9 @@ PICI_DEV uint32_t sign_descriptor_at(const group &made_group, unsigned i)
            SIGN_DESCRIPTOR * hw::popc(made_group.signs & ((1u << i) - 1));
 }
 
-/* Lay out a record from what each lane says of its tile: n, container, keeps and sign. elements: elements of the lane's
- * tile. Returns the record's size in bytes; for PACKED, that of a hybrid block's record of the same tiles, and
- * group_lay_runs does the rest. */
+/* Lay out a record. Each lane has set n, container, keeps and sign for its tile. elements: elements of the lane's tile.
+ * Returns the record's size in bytes. For PACKED, this is the size of a hybrid block's record of the same tiles, and
+ * group_lay_runs completes the layout. */
 template <bool PACKED = false> PICI_DEV uint32_t group_lay(group &made_group, unsigned elements, unsigned width_log2)
 {
     const bool some = made_group.n != 0 || made_group.keeps;

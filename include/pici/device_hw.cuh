@@ -283,7 +283,7 @@ PICI_DEV void pause() /* in a loop that waits for another thread block */
     __nanosleep(20);
 }
 
-/* ---- floats as bits. Denormals are not flushed, whatever the compiler's flags. Callers handle NaNs ---- */
+/* ---- floats as bits. Denormals are never flushed, even if compiler flags ask for it. Callers handle NaNs ---- */
 
 PICI_DEV uint32_t add_f32(uint32_t a, uint32_t b)
 {

@@ -14,8 +14,8 @@ namespace pici {
 
 /* A reader's stage holds a tile's values. For hybrid it also holds the words of a bitvector, at the end of the room
  * for values: a tile with so many values would be raw. After that come the numbers of values before each half of a
- * word, or for bitmap what is read of the next tile; and then two open runs of a packed block. To verify a block, these
- * are all that the stage has. */
+ * word, or for bitmap the bits and entries of the next tile. Last come two open runs of a packed block. To verify a
+ * block, the stage has only these. */
 constexpr unsigned VERIFY_STAGE_BYTES = 2 * sizeof(opened_run);
 template <class T> constexpr unsigned READ_STAGE_BYTES = STAGE_BYTES<T> + AHEAD_BYTES + VERIFY_STAGE_BYTES;
 static_assert(VERIFY_STAGE_BYTES % 16 == 0 && (STAGE_BYTES<uint8_t> + AHEAD_BYTES) % 16 == 0, "all are aligned");
@@ -588,7 +588,7 @@ PICI_DEV finding warp_explain(const block_view &view, uint64_t fault)
     }
     group made_group;
     const hybrid_view hybrid = hybrid_of(view);
-    /* both set what was read before the fault */
+    /* both set the members that are read before the fault */
     packed ? group_open<true>(made_group, hybrid, view.width_log2, number)
            : group_open(made_group, hybrid, view.width_log2, number);
     const uint64_t record = (uint64_t)(made_group.record - view.bytes),

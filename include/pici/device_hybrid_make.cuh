@@ -30,7 +30,7 @@ PICI_DEV uint64_t spread(uint32_t word)
     return (bits | bits << 1) & UINT64_C(0x5555555555555555);
 }
 
-/* Store value and y, each if nonzero, at values + k and on; but nothing beyond the first `most` values. */
+/* Store those of value and y that are nonzero, from values + k on, but only within the first `most` values. */
 template <class T> PICI_DEV void put_ranked(T *values, unsigned k, T value, T y, unsigned most)
 {
     if (value && k < most)

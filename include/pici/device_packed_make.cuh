@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding a group of a packed block by a thread block. Tiles are surveyed as for hybrid. Then each warp gathers the
- * values of a run in shared memory and chooses its codes; and gathers them again, from a cache, when it is known where
- * the record goes. Part of pici/device.cuh. Specification: formats/packed.md. */
+ * Encoding a group of a packed block by a thread block. Warps survey the tiles as for hybrid. Then each warp gathers
+ * the values of a run in shared memory and chooses its codes. Once the position of the record is known, the warp
+ * gathers the values again, mostly from a cache, and writes the run. Part of pici/device.cuh. Specification:
+ * formats/packed.md. */
 #ifndef PICI_DEVICE_PACKED_MAKE_CUH
 #define PICI_DEVICE_PACKED_MAKE_CUH
 
@@ -12,14 +13,14 @@ namespace pici {
 
 /* ---- shared memory: after block_memory ---- */
 
-/* A run of a group, once it is chosen: what chosen_run has. */
+/* The members of chosen_run, for a run of the group. */
 struct alignas(8) made_run {
     uint64_t codes, seconds, entries;
     uint32_t top, second_codes, literals;
     uint8_t k1, k2, zero_bytes, unused;
 };
 
-/* The bits of a tile, later replaced by its payload: the first member of made_tile. */
+/* The bits of a tile, which its payload replaces later: the first member of made_tile. */
 constexpr unsigned MADE_BITS = TILE_BITS_BYTES;
 
 /* The values of a run, and the second codes that do not fill a word yet. */
@@ -52,7 +53,7 @@ template <class T> PICI_DEV pack_memory pack_memory_of(block_memory *shared)
     return pack_memory{bits, runs, (uint8_t *)(runs + GROUP_TILES) + warp() * RUN_BUFFER<T>};
 }
 
-/* The tile's bits. Of what made_tile has after them nothing is used. */
+/* The tile's bits, the only member of this made_tile that may be used. */
 PICI_DEV made_tile *bits_of_tile(const pack_memory &memory, unsigned i)
 {
     return (made_tile *)(memory.bits + i * MADE_BITS);
@@ -101,7 +102,7 @@ PICI_DEV void gather_run(T *values, const making<T> &work, uint64_t first, const
     const unsigned from = i * RUN_MOST, n = run_values(made_group, i), lane = hw::lane();
     const unsigned elements = made_group.bits >> lane & 1 ? elements_of(work.to.count, first + lane) : 0;
     const unsigned stored = elements ? container_stored(made_group.container, made_group.n, elements) : 0;
-    hw::syncwarp(); /* nobody reads what was there */
+    hw::syncwarp(); /* no lane reads the buffer any more */
     for (unsigned tiles =
              hw::ballot(stored && made_group.own_values < from + n && made_group.own_values + stored > from);
          tiles; tiles &= tiles - 1) {
@@ -122,7 +123,7 @@ struct second_planes {
     uint8_t *waiting;
     uint64_t *to; /* word 0 of plane 0 */
     unsigned k2, words;
-    unsigned come = 0, gone = 0; /* second codes so far; of which so many are in the planes */
+    unsigned come = 0, gone = 0; /* second codes added so far, and those of them that are in the planes */
 
     /* Add those of the lanes in `escapes`. */
     PICI_DEV_MEMBER void add(unsigned second, unsigned escapes)
@@ -296,7 +297,7 @@ PICI_DEV void packed_tile(const making<T> &work, uint64_t first, const group &ma
     hw::syncwarp();
 }
 
-/* Encode group `number` of a packed block, as make_group does of a hybrid one. There are three barriers: prefix is used
+/* Encode group `number` of a packed block, as make_group does for hybrid. There are three barriers; prefix is used
  * between the last two. hybrid: out: the size of a hybrid block's record of the same tiles. */
 template <class T, class PREFIX>
 PICI_DEV group_end make_packed_group(const making<T> &work, uint64_t number, block_memory *shared, PREFIX &prefix,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The runs of packed blocks, by a warp: reading single values of a run, and what an encoder chooses for the values of
- * one. Part of pici/device.cuh. Specification: formats/packed.md. */
+ * The runs of packed blocks, by a warp: reading single values of a run, and choosing the codes of a run. Part of
+ * pici/device.cuh. Specification: formats/packed.md. */
 #ifndef PICI_DEVICE_RUNS_CUH
 #define PICI_DEVICE_RUNS_CUH
 
@@ -84,7 +84,7 @@ PICI_DEV unsigned open_run(opened_run *to, unsigned &sub, const group &made_grou
         return RULE_PADDING;
     }
     const unsigned second_words = fmt_words(run.second_codes) / 8;
-    hw::syncwarp(); /* nobody reads the run that was open here */
+    hw::syncwarp(); /* no lane reads the run that was open here any more */
     if (lane == 0) {
         hw::put(&to->at, (uint64_t)(uintptr_t)at);
         hw::put(&to->planes, (uint32_t)part.planes);
@@ -279,7 +279,8 @@ PICI_DEV_COLD bool choose_codes(chosen_run *chosen, const uint64_t *counts, cons
     return true;
 }
 
-/* What an encoder makes of n values: value(i) is value number i, for any lane. */
+/* Choose the parameters of a run of n values, as every encoder does. value(i) is value number i; any lane may call
+ * it. */
 template <class T, class VALUE>
 PICI_DEV chosen_run warp_choose(VALUE value, unsigned n, const fmt_kind &kind, bool one_level)
 {
@@ -343,7 +344,7 @@ PICI_DEV chosen_run warp_choose(VALUE value, unsigned n, const fmt_kind &kind, b
     return chosen;
 }
 
-/* Is an open run what an encoder makes of its values, with this descriptor? */
+/* Does an encoder make this open run, with this descriptor, of its values? */
 template <class T> PICI_DEV bool good_choice(const opened_run *of, const fmt_run &said, unsigned packed)
 {
     const fmt_kind kind = kind_of<T>(packed % ONE_LEVEL);

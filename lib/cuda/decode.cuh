@@ -11,8 +11,8 @@
 
 namespace pici {
 
-/* Set *size to the length of a job's block; false if it exceeds the room there. */
-PICI_DEV bool length_of(const pici_cuda_decode &call, uint64_t *size)
+/* Set *size to the size of a job's block. Returns false if it exceeds the memory at the block. */
+PICI_DEV bool size_of_block(const pici_cuda_decode &call, uint64_t *size)
 {
     *size = call.len_at ? hw::load(call.len_at) : call.len;
     return *size <= call.len;
@@ -50,7 +50,7 @@ PICI_DEV void clear_control(pici_cuda_control *control)
 PICI_DEV int header_status(block_view &view, const pici_cuda_decode &call, unsigned dtype, uint64_t *size)
 {
     view = block_view();
-    if (!length_of(call, size))
+    if (!size_of_block(call, size))
         return PICI_E_ARG;
     const int status = rule_status(parse(view, (const uint8_t *)call.block, *size).rule);
     return !status && (view.count != call.n || view.dtype != dtype) ? PICI_E_ARG : status;

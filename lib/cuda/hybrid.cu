@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding hybrid blocks, by groups or, if there are few, by tiles. Where a record begins follows from the lengths of
- * those before it. The totals are known when the last thread block ends, and that one writes the header. */
+ * Encoding hybrid blocks, by groups or, if there are few, by tiles. A record begins where the record before it ends.
+ * The totals are known when the last thread block ends; that thread block writes the header. */
 #include "encode.cuh"
 
 using namespace pici;
@@ -38,8 +38,8 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
 
 /* ---- by tiles ---- */
 
-/* What is known of a tile, in a word of the workspace: nothing (0); or what `survey` returns and TILE_KNOWN. One word
- * holds both numbers, so no other memory needs to be ordered with it. */
+/* The state of a tile, in a word of the workspace: 0 before its survey; then the result of `survey`, with TILE_KNOWN
+ * set. One word holds both numbers, so no other memory needs to be ordered with it. */
 constexpr uint32_t TILE_KNOWN = 1u << 29;
 
 /* Wait until the tiles of a group are known. Returns the lane's tile. */
@@ -95,7 +95,7 @@ PICI_DEV void write_tile(const making<T> &work, uint64_t number, unsigned i, loo
 }
 
 /* A thread block is one warp, and takes a tile at a time: first to survey it, then to write it. All tiles are claimed
- * once to be surveyed before any is claimed to be written, and who surveys waits for nobody. So a warp only waits for
+ * once to be surveyed before any is claimed to be written, and a survey waits for nothing. So a warp only waits for
  * warps that are running. Elements are read twice, tiles with more than 2 KiB of values three times, from L2 but for
  * the first time. */
 template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const pici_cuda_encode_jobs jobs)

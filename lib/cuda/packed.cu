@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding packed blocks, by groups, as hybrid.cu does. If the caller asked for the shorter of hybrid and packed, this
- * kernel also adds up what hybrid would take; the kernels of hybrid.cu follow, and do nothing if packed was shorter. */
+ * Encoding packed blocks by groups, as hybrid.cu does. If the caller asked for the shorter of hybrid and packed, this
+ * kernel also adds up the sizes of hybrid's records. A kernel of hybrid.cu follows; it does nothing if the packed block
+ * is shorter. */
 #include "encode.cuh"
 
 using namespace pici;
@@ -11,8 +12,9 @@ constexpr unsigned THREADS = 256;
 /* Thread blocks that fit on a multiprocessor: each has the values of some runs in shared memory. */
 template <class T> constexpr unsigned PACK_BLOCKS = sizeof(T) >= 4 ? 1 : 2;
 
-/* Is the packed block, whose layout is complete but for nnz, made and shorter than the hybrid one? If not, leave the
- * workspace as the kernels of hybrid.cu need it. Called by one warp, when the job's other thread blocks have ended. */
+/* Does the packed block fit, and is it shorter than the hybrid block? If not, reset the workspace for the kernel of
+ * hybrid.cu. work: its layout is complete except for nnz. Called by one warp, when the job's other thread blocks have
+ * ended. */
 template <class T> PICI_DEV bool keep_packed(const making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros)
 {
     block_view packed = work.to;

@@ -2,7 +2,7 @@
  *
  * Small deltas (formats/small-delta.md): a warp codes a context chunk, a thread block an XOR chunk. Thread block b has
  * slot b of the workspace, and takes chunks b, b + B, b + 2 B, ... of B thread blocks. A chunk's place depends on the
- * lengths of all before it, so chunks are made elsewhere and then copied; and an XOR chunk is copied before it is read,
+ * sizes of all before it, so chunks are made elsewhere and then copied; and an XOR chunk is copied before it is read,
  * to where it is aligned. */
 #include "launch.cuh"
 #include "pici/delta.h"

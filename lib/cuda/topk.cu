@@ -28,7 +28,7 @@ template <class U> PICI_DEV U scaled(U value, U factor)
     return (product & ~R::SIGN) > R::INFINITE ? (U)(R::INFINITE | R::QUIET) : product;
 }
 
-/* The sum of element i: of the gradient, and of what earlier steps left. */
+/* Element i of the gradient plus its residual from earlier steps. */
 template <class E> PICI_DEV typename E::bits accumulate(const topk_job &job, uint64_t i)
 {
     typedef typename E::bits T;

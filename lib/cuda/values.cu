@@ -26,7 +26,7 @@ constexpr unsigned QUANTIZE_SHARED = THREADS / 32 * 8;
 struct losses {
     void *residual; /* null: nowhere */
     int times;
-    struct pici_cuda_told *report; /* null: nobody wants to know; then the next two are null too */
+    struct pici_cuda_told *report; /* null: no report is wanted; then the next two are null too */
     pici_cuda_control *control;
     uint64_t *squares; /* of each thread block: a double's bits */
 };

@@ -24,7 +24,7 @@ struct pici_cuda_told {
     double squares;
 };
 
-/* Where what a quantizing loses is written. */
+/* Where the losses of one quantization are written. */
 struct pici_cuda_losses {
     void *residual;                /* times * the loss is added to it; NULL: nothing is */
     int times;                     /* at least 1 */
@@ -35,7 +35,7 @@ struct pici_cuda_losses {
 /* Bytes of that workspace, on the current device. */
 cudaError_t pici_cuda_losses_workspace(size_t *bytes);
 
-/* As the function `quantize` of struct pici_codec. given: NULL if nobody wants to know. The squares are added in an
+/* As the function `quantize` of struct pici_codec. given: NULL if no report is wanted. The squares are added in an
  * order that depends on count and on the number of multiprocessors alone. */
 cudaError_t pici_cuda_quantize(void *const out[2], const void *src, uint64_t count, const struct values *,
                                const struct values_where *, const struct pici_cuda_losses *given, cudaStream_t);

@@ -17,7 +17,7 @@ verify_kernel(const pici_cuda_decode_jobs jobs)
     uint8_t *const stage = memory + warp() * VERIFY_STAGE_BYTES;
     const pici_cuda_decode_job job = jobs.job[hw::block_y()];
     uint64_t size;
-    const bool whole = length_of(job.call, &size);
+    const bool whole = size_of_block(job.call, &size);
     {
         block_view view = block_view();
         if (whole && !parse(view, (const uint8_t *)job.call.block, size).rule)
