@@ -100,7 +100,8 @@ FIELD(block_version, m[MSG_BYTES + B_VERSION] = 3)
 FIELD(block_hybrid,
       m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_HYBRID ? PICI_COO : PICI_HYBRID))
 FIELD(block_unknown, m[MSG_BYTES + B_FORMAT] = PICI_PACKED + 1)
-FIELD(block_packed, m[MSG_BYTES + B_FORMAT] = PICI_PACKED)
+FIELD(block_packed,
+      m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_PACKED ? PICI_HYBRID : PICI_PACKED))
 FIELD(block_format,
       m[MSG_BYTES + B_FORMAT] = (uint8_t)(m[MSG_BYTES + B_FORMAT] == PICI_DENSE ? PICI_BITMAP : PICI_DENSE))
 FIELD(block_dtype, m[MSG_BYTES + B_DTYPE] = (uint8_t)(m[MSG_BYTES + B_DTYPE] == PICI_F32 ? PICI_U32 : PICI_F32))
