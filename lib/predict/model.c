@@ -13,6 +13,9 @@ enum {
     SAMPLES = 12             /* of steps that differ in contributions: every one, then every twelfth part more */
 };
 
+/* Of what slower kernels for packed blocks take more: the encoder's share. (docs/performance.md, packed floats) */
+static const double ENCODER_SHARE = 0.6;
+
 const double pici_model_points[MODEL_POINTS] = {0.01, 0.05, 0.1, 0.2, 1};
 
 const struct model_call pici_model_call = {.kind = PICI_ALL_REDUCE,
@@ -74,7 +77,7 @@ void pici_model_packing(const struct model_machine *machine, double more[2])
         packed += pici_model_codec(machine, PICI_PACKED, take[gather], PICI_F32, 1, 1);
         dense += pici_model_codec(machine, PICI_DENSE, MODEL_ENCODE, PICI_F32, 1, 1);
         dense += pici_model_codec(machine, PICI_DENSE, take[gather], PICI_F32, 1, 1);
-        more[gather] = packed > dense ? (packed - dense) / 4 : 0;
+        more[gather] = machine->packed_measured && packed > dense ? (packed - dense) / 4 : 0;
     }
 }
 
@@ -131,6 +134,23 @@ static enum pici_format choose(struct run *run, enum policy_link link, int gathe
                  : pici_policy_format(call->format, call->dtype, &block_elements, &nonzeros, 1, &auto_options);
 }
 
+/* Whether it is known what packed blocks take. */
+static int knows_packed(const struct model_machine *machine)
+{
+    return pici_model_codec(machine, PICI_PACKED, MODEL_ENCODE, PICI_F32, 1, 1) > 0;
+}
+
+/* Seconds that an element of packed messages takes more than by the constants, to encode and to take it together. */
+static double slower_kernels(const struct run *run, int gather, double density)
+{
+    const enum pici_dtype dtype = run->call->dtype;
+    const double values = run->gathered == PICI_DENSE ? 1 : density;
+    return run->gathered_packed && !run->machine->packed_measured
+               ? values * (double)pici_dtype_width(dtype) *
+                     pici_policy_slower(run->packing.kernels, run->gathered, dtype, gather)
+               : 0;
+}
+
 /* Messages over one class of links. */
 static void add_link(struct cost *cost, struct run *run, const struct traffic_step *step, enum policy_link link,
                      int contributions)
@@ -163,10 +183,13 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
         format = PICI_PACKED;
     }
     const double bytes = load->segments * block_bytes + load->messages * PREFIX;
+    const double slower = slower_kernels(run, gather, density);
     double encode = counted ? pici_model_codec(machine, PICI_DENSE, MODEL_COUNT, call->dtype, elements, density) : 0;
     if (step->encode)
-        encode += pici_model_codec(machine, format, MODEL_ENCODE, call->dtype, elements, density);
-    double take = pici_model_codec(machine, format, gather ? MODEL_DECODE : MODEL_ADD, call->dtype, taken, density);
+        encode += pici_model_codec(machine, format, MODEL_ENCODE, call->dtype, elements, density) +
+                  elements * ENCODER_SHARE * slower;
+    double take = pici_model_codec(machine, format, gather ? MODEL_DECODE : MODEL_ADD, call->dtype, taken, density) +
+                  taken * (1 - ENCODER_SHARE) * slower;
     if (step->reversed)
         take += pici_model_codec(machine, format, MODEL_DECODE, call->dtype, taken, density);
     cost->alpha = model_greater(cost->alpha, machine->link[link].alpha);
@@ -280,8 +303,8 @@ static double ours(const struct model_machine *machine, const struct model_call 
     for (int i = 0; i < POLICY_LINKS; i++)
         progress.packing.bandwidth[i] = machine->link[i].beta > 0 ? 1 / machine->link[i].beta : 0;
     pici_model_packing(machine, progress.packing.more);
-    if (progress.packing.more[0] <= 0 && progress.packing.pack == PICI_PACKING_AUTO)
-        progress.packing.pack = PICI_PACKING_NONE; /* nobody knows what it takes there */
+    if (!knows_packed(machine) && progress.packing.pack == PICI_PACKING_AUTO)
+        progress.packing.pack = PICI_PACKING_NONE;
     if (!schedule || !pici_schedule_traffic(schedule, &shape, &traffic))
         return -1;
     progress.elements = (double)(call->bytes / pici_dtype_width(call->dtype));

@@ -54,7 +54,8 @@ struct model_machine {
     int agree_ranks;
     int cores;                                            /* of a node, which its ranks share; 0: each has its own */
     struct model_codec codec[MODEL_FORMATS][MODEL_WORKS]; /* MODEL_COUNT: in the row of PICI_DENSE, for all formats */
-    unsigned natives;                                     /* bits 1 << enum model_native */
+    int packed_measured;      /* 1: codec[PICI_PACKED] was measured with the ranks' kernels; 0: it is that of AVX-512 */
+    unsigned natives;         /* bits 1 << enum model_native */
     struct model_link native; /* of a step of the native ring and trees over all ranks; beta 0: as `link` */
     double memory_beta;       /* MODEL_TWO_LEVELS: seconds a byte read or written by the transpose */
 };
@@ -113,8 +114,7 @@ double pici_model_density(double d, double k, double c);
 double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype,
                         double elements, double density);
 
-/* What packing takes on a machine: `more` of struct policy_packing. Zeros: it has no constants of the codec for packed
- * blocks. */
+/* What packing takes on a machine: `more` of struct policy_packing. Zeros: it was not measured there. */
 void pici_model_packing(const struct model_machine *, double more[2]);
 
 /* Seconds of another library's dense call (MODEL_NATIVE and up); < 0: it cannot do it. (model_native.c) */

@@ -286,6 +286,15 @@ int pici_policy_packs(const struct policy_packing *packing, enum pici_format unp
     return packing->bandwidth[link] > 0 && saved / packing->bandwidth[link] > bytes * slower + PACKING_BEGINS;
 }
 
+double pici_policy_slower(enum policy_kernels kernels, enum pici_format unpacked, enum pici_dtype dtype, int gather)
+{
+    const double(*const more)[2] = packing_of[dtype].more;
+    double nanoseconds = more[kernels][gather] - more[POLICY_AVX512][gather];
+    if (unpacked != PICI_DENSE)
+        nanoseconds += SPARSE_MORE[kernels] - SPARSE_MORE[POLICY_AVX512];
+    return 1e-9 * nanoseconds;
+}
+
 /* The bytes of the longest block of so many elements in any format; 0: more than size_t holds. */
 size_t pici_policy_longest(enum pici_dtype dtype, uint64_t elements)
 {

@@ -112,6 +112,9 @@ double pici_policy_packed(enum pici_dtype, double values, double ratio);
 int pici_policy_packs(const struct policy_packing *, enum pici_format, enum pici_dtype, double values, enum policy_link,
                       int gather, double ratio);
 
+/* Seconds that a byte of packed values takes more with these kernels than with those for AVX-512; may be below 0. */
+double pici_policy_slower(enum policy_kernels, enum pici_format unpacked, enum pici_dtype, int gather);
+
 /* The bytes of the longest block of so many elements in any format; 0: more than size_t holds. */
 size_t pici_policy_longest(enum pici_dtype, uint64_t elements);
 

@@ -134,6 +134,8 @@ static double residual_of(const struct tune *tune, struct tune_point *point)
     call.ranks = shape->ranks;
     call.nodes = &shape->nodes;
     call.density = point->density;
+    if (!machine.packed_measured) /* as of 0.2, which packs nothing */
+        call.packing.pack = PICI_PACKING_NONE;
     const double model = pici_model_seconds(&machine, &call, &point->candidate),
                  ratio = model > 0 ? point->seconds / model : 1;
     point->residual = ratio > 1 / FACTOR_MOST ? ratio : 1 / FACTOR_MOST;

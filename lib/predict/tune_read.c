@@ -426,6 +426,7 @@ static enum pici_status read_codec(struct reader *reader)
         return FAIL(reader, "count is a line of the format dense: it is the same for all");
     enum pici_status status = once(reader, &reader->said_codec[format][work], "this format and work");
     struct model_codec *codec = &reader->tune->machine.codec[format][work];
+    reader->tune->machine.packed_measured |= format == PICI_PACKED;
     if (!status)
         status = read_real(reader, 4, "time of an empty tile", 0, &codec->empty);
     for (int i = 0; i < MODEL_POINTS && !status; i++)

@@ -95,7 +95,8 @@ static void put_machine(struct text *target, const struct model_machine *machine
     put(target, "agree");
     put_number(target, machine->agree);
     put(target, " ranks %d\n", machine->agree_ranks);
-    for (int format = 0; format < MODEL_FORMATS; format++)
+    const int formats = machine->packed_measured ? MODEL_FORMATS : PICI_PACKED; /* it is the last */
+    for (int format = 0; format < formats; format++)
         for (int work = format == PICI_DENSE ? MODEL_COUNT : MODEL_ENCODE; work < MODEL_WORKS; work++) {
             const struct model_codec *codec = &machine->codec[format][work];
             put(target, "codec f32 %s %s", pici_format_name((enum pici_format)format), works[work]);

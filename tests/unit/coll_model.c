@@ -309,6 +309,38 @@ Test(coll_model, packed)
         }
 }
 
+/* With slower kernels less is packed, and what is packed takes longer, unless the machine's kernels were measured. */
+Test(coll_model, packed_by_kernels)
+{
+    static struct map m;
+    static const struct model_candidate dense = {PICI_ALGO_RING, 1, 0}, sparse = {PICI_ALGO_RING, 0, 0};
+    const struct machine *ethernet = pici_machine_named("ethernet-100g");
+    struct model_machine machine = ethernet->model;
+    map_even(&m, 4, 1);
+    for (int k = 0; k < KINDS; k++)
+        for (int i = 0; i < 2; i++) {
+            const struct model_candidate *how = i ? &sparse : &dense;
+            struct model_call fast = call_of(kinds[k], &m, 32 << 20), portable, none;
+            fast.density = i ? 0.3 : 1;
+            portable = none = fast;
+            portable.packing.kernels = POLICY_PORTABLE;
+            none.packing.pack = PICI_PACKING_NONE;
+            machine.link[POLICY_INTER].beta = machine.node_beta = 1 / 3e8;
+            machine.packed_measured = 0;
+            const double unpacked = pici_model_seconds(&machine, &none, how);
+            cr_expect(i || pici_model_seconds(&machine, &fast, how) < 0.9 * unpacked);
+            cr_expect_eq(pici_model_seconds(&machine, &portable, how), unpacked, "%d", k);
+            machine.packed_measured = 1;
+            cr_expect(i || pici_model_seconds(&machine, &portable, how) == pici_model_seconds(&machine, &fast, how));
+            machine.packed_measured = 0;
+            machine.link[POLICY_INTER].beta = machine.node_beta = 1 / 1.25e10;
+            fast.packing.pack = portable.packing.pack = PICI_PACKING_PLANES;
+            cr_expect(pici_model_seconds(&machine, &portable, how) > 1.5 * pici_model_seconds(&machine, &fast, how),
+                      "%d %d: %g", k, i,
+                      pici_model_seconds(&machine, &portable, how) / pici_model_seconds(&machine, &fast, how));
+        }
+}
+
 /* Ranks that share a core take turns. */
 Test(coll_model, cores)
 {

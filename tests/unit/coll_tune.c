@@ -250,8 +250,48 @@ Test(coll_tune, packed)
     cr_expect(packed[MODEL_ADD].more[4] == 6000 + usual[MODEL_ADD].more[4] - hybrid[MODEL_ADD].more[4]);
     cr_expect(memcmp(&packed[MODEL_DECODE], &usual[MODEL_DECODE], sizeof usual[MODEL_DECODE]) == 0);
     double more[2];
-    pici_model_packing(&pici_model_machine, more);
+    struct model_machine measured = pici_model_machine;
+    measured.packed_measured = 1;
+    pici_model_packing(&measured, more);
     cr_expect(more[0] > 1e-10 && more[0] < 3e-10 && more[1] > 5e-11 && more[1] < more[0], "%g %g", more[0], more[1]);
+    cr_expect(t.machine.packed_measured);
+    pici_tune_free(&t);
+}
+
+/* A file without lines of packed blocks, as of version 0.2: what packing takes depends on the kernels; the points were
+ * measured without packing; and such a file is written without these lines again. */
+Test(coll_tune, not_packed)
+{
+    struct tune t = read_lines("shape ranks 4 nodes 4 map 1,1,1,1 cores 0\n"
+                               "link inter alpha 1e-5 beta 1e-8 node_beta 1e-8\n"
+                               "codec f32 hybrid encode 230 180 260 320 410 570\n"
+                               "point all_reduce f32 67108864 1 ring dense 1.25 0.01\n");
+    const struct model_candidate ring = {.algorithm = PICI_ALGO_RING, .dense = 1};
+    struct policy_packing packing = {PICI_PACKING_AUTO, POLICY_PORTABLE, {3e8, 3e8}, {0, 0}};
+    struct model_call call = pici_model_call;
+    uint8_t *bytes;
+    size_t len;
+    char why[TUNE_WHY];
+    pici_model_packing(&t.machine, packing.more);
+    cr_expect_not(pici_policy_packs(&packing, PICI_DENSE, PICI_F32, 1 << 18, POLICY_INTER, 0, 0));
+    packing.kernels = POLICY_AVX512;
+    cr_expect(pici_policy_packs(&packing, PICI_DENSE, PICI_F32, 1 << 18, POLICY_INTER, 0, 0));
+    call.bytes = 64 << 20;
+    call.ranks = 4;
+    call.nodes = &t.shapes[0].nodes;
+    call.density = 1;
+    cr_expect(pici_tune_seconds(&t, &call, &ring) < 0.9 * 1.25, "packed, it is faster than the point");
+    call.packing.pack = PICI_PACKING_NONE;
+    cr_expect_float_eq(pici_tune_seconds(&t, &call, &ring), 1.25, 1e-9);
+    cr_assert_eq(pici_tune_write(&t, &bytes, &len, why), PICI_OK, "%s", why);
+    snprintf(text, sizeof text, "%.*s", (int)len, (const char *)bytes);
+    cr_expect_not(strstr(text, "codec f32 packed"));
+    free(bytes);
+    t.machine.packed_measured = 1;
+    cr_assert_eq(pici_tune_write(&t, &bytes, &len, why), PICI_OK, "%s", why);
+    snprintf(text, sizeof text, "%.*s", (int)len, (const char *)bytes);
+    cr_expect(strstr(text, "codec f32 packed"));
+    free(bytes);
     pici_tune_free(&t);
 }
 

@@ -166,6 +166,7 @@ static void calibrate_codec(const struct world *world, struct model_machine *mac
     if (!bench.source || !bench.target || !bench.blocks || !bench.scratch)
         world_die(world, "no memory to measure the codec");
     memset(bench.target, 0, (size_t)SLICES * SLICE * sizeof *bench.target);
+    machine->packed_measured = 1;
     for (int point = -1; point < MODEL_POINTS; point++)
         codec_point(&bench, machine, point, &state);
     const double shared = bench.clock / world_max(world, bench.cpu);
