@@ -238,7 +238,7 @@ static enum pici_status prepare(struct pici_request *request)
     if (s)
         return s;
     request->tag = tag_of(call);
-    pici_packing_settle(request);
+    pici_packing_resolve(request);
     for (int i = 0; i < call->args.plan->sources && call->args.varied && !request->status; i++)
         if (call->args.recvcounts[i] > call->resolved.longest) {
             pici_coll_note(request->comm, "entry %d of recvcounts on rank %d is more than any rank sends", i,

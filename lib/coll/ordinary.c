@@ -64,7 +64,7 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
 static enum pici_status prepare(struct pici_request *request)
 {
     request->call.resolved.native = pici_native_allowed(request);
-    pici_packing_settle(request);
+    pici_packing_resolve(request);
     return pici_layout_choose(&request->call.resolved.layout, request->comm, &request->call);
 }
 

@@ -4,6 +4,14 @@
 #include "format.h"
 #include "predict/model.h"
 
+/* Whether the bandwidth of the slowest link of the call is known. Without it AUTO does not pack. */
+static int knows_bandwidth(const struct pici_request *request)
+{
+    const struct pici_comm *comm = request->comm;
+    const enum policy_link slowest = comm->nodes > 1 ? POLICY_INTER : POLICY_INTRA;
+    return comm->chooser->tuned || request->call.opts.known >> slowest & 1;
+}
+
 /* What is sent to a GPU's memory or from there is not packed: engines say whether they can. */
 uint32_t pici_packing_can(const struct pici_request *request)
 {
@@ -12,8 +20,8 @@ uint32_t pici_packing_can(const struct pici_request *request)
     if (!request->engine->packs)
         return 0;
     can |= CAN_TAKE_PACKED;
-    can |= pack != PICI_PACKING_NONE ? CAN_PACK : 0;
-    can |= pack == PICI_PACKING_PLANES ? CAN_PACK_ALL : 0;
+    can |= pack == PICI_PACKING_PLANES ? CAN_PACK | CAN_PACK_ALL : 0;
+    can |= pack == PICI_PACKING_AUTO && knows_bandwidth(request) ? CAN_PACK : 0;
     can |= pici_engine_host_kernels() >= POLICY_AVX2 ? CAN_PACK_AVX2 : 0;
     can |= pici_engine_host_kernels() >= POLICY_AVX512 ? CAN_PACK_AVX512 : 0;
     return can;
@@ -27,7 +35,7 @@ static enum policy_kernels kernels_of(uint32_t can)
 }
 
 /* A bandwidth that was said counts before that of a tune file. */
-void pici_packing_settle(struct pici_request *request)
+void pici_packing_resolve(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
     const struct chooser *chooser = request->comm->chooser;

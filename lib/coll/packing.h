@@ -10,7 +10,7 @@
 uint32_t pici_packing_can(const struct pici_request *);
 
 /* When the ranks have agreed on the call, or need not: set whether and how its messages are packed. */
-void pici_packing_settle(struct pici_request *);
+void pici_packing_resolve(struct pici_request *);
 
 /* The message of a slice has its format. Make that PACKED if it is to be packed. counted: nonzeros are known. */
 void pici_packing_choose(const struct pici_request *, struct slice_run *, const struct schedule_message *,

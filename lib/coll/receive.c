@@ -96,12 +96,15 @@ static enum pici_status parse_blocks(struct pici_request *request, const struct 
     for (int array = 0; array < slice_run->arrays; array++) {
         struct pici_block *parsed = &part->block[array];
         const uint8_t *head = request->engine->head(slice_run->queue, part->number * slice_run->arrays + array, offset);
-        enum pici_status status =
-            slice_run->coded ? pici_msg_array(parsed, head, remaining, values->codec->dtype(values, array),
-                                              values->codec->most(values, array, part->span.count))
-                             : pici_msg_block(parsed, head, remaining, request->call.args.dtype, part->span.count);
+        const enum pici_dtype dtype = slice_run->coded ? values->codec->dtype(values, array) : request->call.args.dtype;
+        const uint64_t most =
+            slice_run->coded ? values->codec->most(values, array, part->span.count) : part->span.count;
+        enum pici_status status = slice_run->coded ? pici_msg_array(parsed, head, remaining, dtype, most)
+                                                   : pici_msg_block(parsed, head, remaining, dtype, most);
         if (!status && parsed->format == PICI_PACKED && !request->engine->packs)
             status = PICI_E_UNSUPPORTED;
+        if (!status && parsed->layout.block_bytes > pici_policy_longest(dtype, most))
+            status = PICI_E_CORRUPT; /* a buffer that keeps blocks may have no room for it */
         if (status)
             return status;
         part->blocks.sizes[array] = (size_t)parsed->layout.block_bytes;

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "coll/make.h"
+#include "coll/receive.h"
 #include "coll/request.h"
 #include "formats/ref.h"
 #include "tests/util/coll.h"
@@ -182,6 +183,49 @@ Test(coll_packed, by_bandwidth)
     group_free(&g);
 }
 
+/* The seconds that were predicted for the last call. */
+static double group_predicted(const struct group *g)
+{
+    const struct chooser *chooser = g->comm[0]->chooser;
+    const struct chosen *last = chooser->chosen;
+    for (const struct chosen *entry = last; entry < chooser->chosen + CHOOSE_CALLS; entry++)
+        last = entry->used > last->used ? entry : last;
+    cr_assert(last->used);
+    return last->choice.seconds;
+}
+
+/* A prediction counts on packed messages only where they would be packed: every rank packs what pays, and knows the
+ * bandwidth between nodes. */
+Test(coll_packed, predicted)
+{
+    static const struct {
+        enum pici_packing pack;
+        double inter, intra;
+        int faster;
+    } cases[] = {{PICI_PACKING_AUTO, 0, 0, 0},
+                 {PICI_PACKING_AUTO, 0, 5e9, 0},
+                 {PICI_PACKING_AUTO, 1.25e8, 0, 1},
+                 {PICI_PACKING_PLANES, 0, 0, 1}};
+    struct group g;
+    group_init(&g);
+    group_fill(&g, 0, 6);
+    for (int i = 0; i < RANKS; i++)
+        g.opts[i].density = 1;
+    set_all(&g, PICI_PACKING_NONE, 0);
+    group_run(&g);
+    const double none = group_predicted(&g);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        set_all(&g, cases[i].pack, cases[i].inter);
+        for (int r = 0; r < RANKS; r++)
+            g.opts[r].intra_bandwidth = cases[i].intra;
+        group_run(&g);
+        cr_expect_eq(group_packed(&g) > 0, cases[i].faster, "case %d", (int)i);
+        cr_expect(cases[i].faster ? group_predicted(&g) < none : group_predicted(&g) == none, "case %d: %g, not %g",
+                  (int)i, group_predicted(&g), none);
+    }
+    group_free(&g);
+}
+
 /* Each rank's own setting: some pack all, some nothing. The result is the same. */
 Test(coll_packed, mixed)
 {
@@ -296,6 +340,46 @@ Test(coll_packed, lossy)
 }
 
 /* ---- a peer that lies */
+
+/* A hybrid block may have more bytes than any encoder needs for so many elements, but not in a message, also if it is
+ * only forwarded. */
+static uint8_t header[HDR_BYTES];
+
+static const uint8_t *head_of_header(struct pici_queue *queue, int block, size_t offset)
+{
+    (void)queue, (void)block, (void)offset;
+    return header;
+}
+
+Test(coll_packed, longest)
+{
+    enum { COUNT = 3, ROOM = 4096 };
+    static struct pici_request request;
+    static struct slice_run slice_run = {.arrays = 1};
+    struct pici_engine engine = pici_engine_host;
+    struct pici_block block;
+    const uint8_t start[] = {'P', 'I', 'C', 'I', FMT_VERSION, PICI_HYBRID, PICI_F32};
+    int taken = 0, refused = 0;
+    engine.head = head_of_header;
+    request.engine = &engine;
+    request.call.args.dtype = PICI_F32;
+    memcpy(header, start, sizeof start);
+    ref_put(header + HDR_COUNT, 8, COUNT);
+    ref_put(header + HDR_NNZ, 8, COUNT);
+    ref_put(header + HDR_INDEX_OFFSET, 8, HDR_BYTES);
+    for (uint64_t values = HDR_BYTES; values < ROOM; values++) {
+        struct coll_part part = {.bytes = header, .remaining = ROOM, .span = {0, COUNT}};
+        ref_put(header + HDR_VALUES_OFFSET, 8, values);
+        if (pici_block_parse(&block, header, ROOM, NULL))
+            continue;
+        const int fits = block.layout.block_bytes <= pici_policy_longest(PICI_F32, COUNT);
+        cr_expect_eq(pici_receive_part(&request, &slice_run, RECEIVE_KEEP, &part), fits ? PICI_OK : PICI_E_CORRUPT,
+                     "values at %d", (int)values);
+        taken += fits;
+        refused += !fits;
+    }
+    cr_expect(taken && refused, "%d %d", taken, refused);
+}
 
 /* Rank 0's engine damages the first packed block that it has made, behind the header. */
 static size_t damage_at;
