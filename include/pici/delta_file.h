@@ -133,9 +133,11 @@ struct pici_deltas_info {
     size_t size;
     enum pici_state_type type; /* of the base */
     enum pici_dtype dtype;     /* of the base's elements if it is raw */
-    uint64_t bytes;            /* the size of the result's file, as the last delta states it; at most UINT64_MAX */
+    uint64_t bytes;            /* the size of the result's file, as a delta states it; at most UINT64_MAX. If head is
+                                * NULL: that of the file which the last delta leads to, if it has the base's head */
     uint64_t tensors;          /* how many the result has */
-    const void *head;          /* [head_len bytes] of the result; valid until the row is freed */
+    const void *head;          /* [head_len bytes] of the result; valid until the row is freed. NULL: that of the base,
+                                * or none */
     size_t head_len;
 };
 #define PICI_DELTAS_INFO_INIT                                                                                          \
@@ -186,7 +188,8 @@ PICI_API enum pici_status pici_update_new(struct pici_update **u, struct pici_st
                                           const struct pici_apply_opts *opts, char *why);
 
 /* Change the memory of the tensors to what the deltas lead to; called again, back, and so on. It must be as it was left
- * by the call before, or by pici_update_new: hashes are not checked again. PICI_E_ARG: null. */
+ * by the call before, or by pici_update_new: hashes are not checked again. PICI_E_ARG: null. PICI_E_NOMEM: nothing has
+ * changed. */
 PICI_API enum pici_status pici_update_switch(struct pici_update *u);
 
 /* A part of what changes. Set with PICI_UPDATE_PART_INIT. */

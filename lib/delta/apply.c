@@ -93,29 +93,28 @@ void pici_deltas_free(struct pici_deltas *deltas)
     free(deltas);
 }
 
-/* The head of the result's file; *head: without a key if it is that of the base. */
-static enum pici_status find_head(const struct pici_deltas *deltas, struct pici_attr *head, bool *is_base)
+/* The step whose tensors and head the result has; NULL: it has those of the base. */
+static const struct step *layout_of(const struct pici_deltas *deltas)
 {
-    enum pici_status status = PICI_OK;
-    *is_base = false;
-    for (size_t step = deltas->count; step-- > 0;) {
-        status = pici_reader_attr(deltas->steps[step].reader, PICI_FILE, STATE_HEAD, head);
-        if (status || head->key || !deltas->steps[step].delta.partial)
-            return status;
-    }
-    *is_base = true;
-    return status;
+    return deltas->layout ? &deltas->steps[deltas->layout - 1] : NULL;
+}
+
+/* The head of the result's file; *head: without a key if it is that of the base, or empty. */
+static enum pici_status find_head(const struct pici_deltas *deltas, struct pici_attr *head)
+{
+    const struct step *const layout = layout_of(deltas);
+    *head = (struct pici_attr){0};
+    return layout ? pici_reader_attr(layout->reader, PICI_FILE, STATE_HEAD, head) : PICI_OK;
 }
 
 enum pici_status pici_deltas_get_info(struct pici_deltas *deltas, struct pici_deltas_info *info)
 {
     struct pici_deltas_info found = PICI_DELTAS_INFO_INIT;
     struct pici_attr head;
-    bool is_base;
     if (!deltas || !deltas->count || !info)
         return PICI_E_ARG;
-    const struct step *const end = last(deltas);
-    enum pici_status status = find_head(deltas, &head, &is_base);
+    const struct step *const layout = layout_of(deltas);
+    enum pici_status status = find_head(deltas, &head);
     if (status)
         return status;
     found.type = deltas->steps[0].delta.type;
@@ -126,11 +125,11 @@ enum pici_status pici_deltas_get_info(struct pici_deltas *deltas, struct pici_de
         status = pici_delta_tensor(&deltas->steps[0].delta, deltas->steps[0].reader, 0, &tensor);
         found.dtype = tensor.dtype;
     }
-    found.tensors = end->delta.partial ? end->delta.base_tensors : end->delta.tensors;
-    found.bytes = end->delta.partial ? end->delta.result_bytes : found.head_len;
-    for (uint64_t i = 0; !status && !end->delta.partial && i < end->delta.tensors; i++) {
+    found.tensors = layout ? layout->delta.tensors : last(deltas)->delta.base_tensors;
+    found.bytes = layout ? found.head_len : last(deltas)->delta.result_bytes;
+    for (uint64_t i = 0; !status && layout && i < layout->delta.tensors; i++) {
         struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
-        status = pici_delta_tensor(&end->delta, end->reader, i, &tensor);
+        status = pici_delta_tensor(&layout->delta, layout->reader, i, &tensor);
         const uint64_t more = status ? 0 : tensor.count * pici_dtype_width(tensor.dtype); /* below 2^63 */
         found.bytes = found.bytes <= UINT64_MAX - more ? found.bytes + more : UINT64_MAX;
     }
@@ -669,7 +668,6 @@ enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pi
                             .write_context = context,
                             .reason = reason};
     struct pici_attr head;
-    bool is_base;
     if (reason)
         reason[0] = 0;
     enum pici_status status = opts ? sized_read(&job.options, sizeof job.options, sizeof job.options, opts) : PICI_OK;
@@ -680,10 +678,10 @@ enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pi
     status = pici_apply_check(&job);
     if (status)
         return status;
-    status = find_head(deltas, &head, &is_base);
+    status = find_head(deltas, &head);
     if (status)
-        status = reader_failed(last(deltas), status, reason);
-    else if (is_base)
+        status = reader_failed(layout_of(deltas), status, reason);
+    else if (!deltas->layout)
         status = write_out(&job, base->head, base->head_bytes);
     else if (head.key)
         status = write_out(&job, head.value, head.len);
@@ -727,20 +725,19 @@ enum pici_status pici_deltas_is_result(struct pici_deltas *deltas, struct pici_s
                                        char *reason)
 {
     struct pici_attr head;
-    bool is_base;
     if (reason)
         reason[0] = 0;
     if (!deltas || !deltas->count || !state || !is_result)
         return PICI_E_ARG;
     *is_result = 0;
     const struct step *const end = last(deltas);
-    enum pici_status status = find_head(deltas, &head, &is_base);
+    enum pici_status status = find_head(deltas, &head);
     if (status)
-        return reader_failed(end, status, reason);
+        return reader_failed(layout_of(deltas), status, reason);
     if (state->type != end->delta.type)
         return PICI_OK;
-    if (!is_base && (state->head_bytes != (head.key ? head.len : 0) ||
-                     (head.key && head.len && memcmp(state->head, head.value, head.len) != 0)))
+    if (deltas->layout && (state->head_bytes != (head.key ? head.len : 0) ||
+                           (head.key && head.len && memcmp(state->head, head.value, head.len) != 0)))
         return PICI_OK;
     if (end->delta.partial)
         return has_identity(deltas, state, is_result, reason);

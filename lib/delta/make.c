@@ -89,10 +89,13 @@ static enum pici_status list_removed(struct job *job, struct pici_attr *removed)
     return PICI_OK;
 }
 
-/* Whether base and next differ in elements at most. */
+/* Whether base and next differ in elements at most, and begin with the same head. */
 static bool same_layout(struct job *job)
 {
-    bool same = job->next->type == PICI_STATE_SAFETENSORS && job->base->count == job->next->count;
+    const size_t head_bytes = job->next->head_bytes;
+    bool same = job->next->type == PICI_STATE_SAFETENSORS && job->base->count == job->next->count &&
+                job->base->head_bytes == head_bytes &&
+                (!head_bytes || memcmp(job->next->head, job->base->head, head_bytes) == 0);
     for (size_t i = 0; same && i < job->next->count; i++) {
         const struct state_tensor *const tensor = &job->next->tensors[i], *const base = &job->base->tensors[i];
         same = tensor->name_bytes == base->name_bytes && memcmp(tensor->name, base->name, base->name_bytes) == 0 &&
@@ -143,9 +146,7 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
         store_le64(base + 8, state_bytes(job->next));
         attributes[count++] = (struct pici_attr){DELTA_BASE, base, sizeof base};
     }
-    const bool same_head = job->partial && job->next->head_bytes == job->base->head_bytes &&
-                           memcmp(job->next->head, job->base->head, job->base->head_bytes) == 0;
-    if (job->next->head_bytes && !same_head)
+    if (job->next->head_bytes && !job->partial)
         attributes[count++] = (struct pici_attr){STATE_HEAD, job->next->head, job->next->head_bytes};
     if (removed.len)
         attributes[count++] = removed;
@@ -401,6 +402,9 @@ static enum pici_status diff_few(struct job *job, size_t i, const struct state_t
     if (!*found || !few->changes) {
         free(few->bytes);
         *few = (struct few){0};
+    } else {
+        uint8_t *const shorter = realloc(few->bytes, few->size);
+        few->bytes = shorter ? shorter : few->bytes;
     }
     return PICI_OK;
 }

@@ -94,6 +94,16 @@ static enum pici_status check_tensors(struct apply_job *job)
                           "the deltas remove a tensor, which cannot be done in place");
 }
 
+static int by_tensor(const void *left, const void *right)
+{
+    const struct pici_update_part *const first = &((const struct part *)left)->info, *const second =
+                                                                                         &((const struct part *)right)
+                                                                                              ->info;
+    if (first->tensor != second->tensor)
+        return first->tensor < second->tensor ? -1 : 1;
+    return (first->first > second->first) - (first->first < second->first);
+}
+
 /* The parts of a tensor. */
 static size_t parts_of(const struct pici_update *update, uint64_t tensor, const struct part **first)
 {
@@ -146,8 +156,11 @@ static enum pici_status check_shared(struct apply_job *job, struct pici_update *
         const struct part *mine, *theirs;
         const size_t parts = parts_of(update, (uint64_t)(now - base->tensors), &mine),
                      before_parts = parts_of(update, (uint64_t)(before - base->tensors), &theirs);
-        if (!parts && !before_parts)
+        if (!parts && !before_parts) {
+            if ((uintptr_t)now->data + now->bytes > (uintptr_t)before->data + before->bytes)
+                before = now;
             continue;
+        }
         bool same = now->data == before->data && now->bytes == before->bytes && now->width == before->width &&
                     parts == before_parts;
         for (size_t k = 0; same && k < parts; k++)
@@ -191,6 +204,8 @@ enum pici_status pici_update_new(struct pici_update **output, struct pici_state 
     job.context = update;
     update->threads = job.options.threads;
     status = pici_apply_make(&job);
+    if (update->count) /* they were made in the order of the result */
+        qsort(update->parts, update->count, sizeof *update->parts, by_tensor);
     if (!status)
         status = check_shared(&job, update);
     if (status)
@@ -200,21 +215,26 @@ enum pici_status pici_update_new(struct pici_update **output, struct pici_state 
     return status;
 }
 
-enum pici_status pici_update_switch(struct pici_update *update)
+static enum pici_status switch_part(const struct part *part, int threads)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = threads;
+    return part->elements
+               ? pici_apply(part->elements, part->info.count, part->info.block, part->info.block_bytes, &opts)
+               : PICI_OK;
+}
+
+enum pici_status pici_update_switch(struct pici_update *update)
+{
+    enum pici_status status = PICI_OK;
+    size_t done = 0;
     if (!update)
         return PICI_E_ARG;
-    opts.threads = update->threads;
-    for (size_t i = 0; i < update->count; i++) {
-        const struct pici_update_part *const info = &update->parts[i].info;
-        const enum pici_status status = update->parts[i].elements ? pici_apply(update->parts[i].elements, info->count,
-                                                                               info->block, info->block_bytes, &opts)
-                                                                  : PICI_OK;
-        if (status)
-            return status;
-    }
-    return PICI_OK;
+    while (done < update->count && !(status = switch_part(&update->parts[done], update->threads)))
+        done++;
+    while (status && done > 0) /* back: one thread needs the least memory */
+        switch_part(&update->parts[--done], 1);
+    return status;
 }
 
 uint64_t pici_update_count(const struct pici_update *update)

@@ -191,8 +191,8 @@ static PyObject *deltas_add(PyObject *self, PyObject *args)
     return result_of(s, code, why);
 }
 
-/* deltas_info(row, reader) -> the state type and the dtype of the base, and the bytes of the result's file; or Failed.
- * reader: of the last delta. */
+/* deltas_info(row, reader) -> the state type and the dtype of the base, the bytes of the result's file, and whether it
+ * has a head of its own, not the base's; or Failed. reader: of the last delta. */
 static PyObject *deltas_info(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -208,7 +208,8 @@ static PyObject *deltas_info(PyObject *self, PyObject *args)
     const enum pici_status s = lib.deltas_get_info(row, &info);
     PyEval_RestoreThread(state);
     return s ? pici_py_failed(s, 0, lib.reader_error(reader), 0)
-             : Py_BuildValue("iiK", (int)info.type, (int)info.dtype, (unsigned long long)info.bytes);
+             : Py_BuildValue("iiKi", (int)info.type, (int)info.dtype, (unsigned long long)info.bytes,
+                             info.head != NULL);
 }
 
 /* deltas_is_result(row, state) -> whether the state is the result already; or Failed. */

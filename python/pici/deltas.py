@@ -326,8 +326,10 @@ class Row:
                 raise make(reader.status, os.strerror(code) if code else reader.words, code=code, path=name)
             self._readers.append(reader)
             self._got(_codec.deltas_add(self.handle, reader, os.fsencode(name)), name)
-        #: the state type and the dtype of the base, and the bytes of the result
-        self.type, self._dtype, self.bytes = self._got(_codec.deltas_info(self.handle, self._readers[-1]))
+        #: the state type and the dtype of the base, and the bytes of the result, unless its head is the base's
+        self.type, self._dtype, self.bytes, self._own_head = self._got(
+            _codec.deltas_info(self.handle, self._readers[-1])
+        )
 
     def _reraise(self, result: Any) -> None:
         """Raise the exception for which a call failed, if that was one in a callback."""
@@ -361,7 +363,8 @@ class Row:
 
     def to_memory(self, base: Held, threads: int, most: Optional[int]) -> Storage:
         """The bytes of the result. most: LimitError if there are more; None: no limit."""
-        whole = _arrays.empty(BYTES, self.bytes, most, threads)
+        # Deltas without a head leave all but some elements of the base.
+        whole = _arrays.empty(BYTES, self.bytes if self._own_head else base.file_bytes(), most, threads)
         self._got(_codec.apply_deltas(whole, base.handle, self.handle, threads))
         return whole
 
@@ -429,9 +432,7 @@ def load_delta(
     with Row(deltas, n) as row, row.base(base) as old:
         if row.type != SAFETENSORS:
             raise ValueError("the deltas are not of .safetensors files or dicts: use apply_files()")
-        stored = sum(os.path.getsize(path) for path in deltas)
-        if not isinstance(base, Mapping):
-            stored += os.path.getsize(base)
+        stored = old.file_bytes() + sum(os.path.getsize(path) for path in deltas)
         whole = row.to_memory(old, n, _arrays.limit(max_bytes, stored))
     return arrays_of(whole, to)
 

@@ -219,9 +219,11 @@ class DeltaLog:
         self, log: _Log, held: Optional[Held], number: Optional[int], threads: int, max_bytes: Limit
     ) -> Optional[tuple[Any, int]]:
         """The bytes and the number of the newest state; None if the log was compacted before they were read."""
-        length = max(s.bytes for s in log.states())
+        # A state that is given may have a longer head than the log's, and leave it to the result.
+        given_bytes = 0 if held is None else held.file_bytes()
+        length = max(given_bytes, *(s.bytes for s in log.states()))
         # By what is stored: the numbers in the manifest are what the limit is for.
-        stored = _stored_bytes(self.folder) + (0 if held is None else held.file_bytes())
+        stored = _stored_bytes(self.folder) + given_bytes
         most = _arrays.limit(max_bytes, stored)
         whole = _arrays.empty(BYTES, length, most, threads)
         given = None if held is None else held.handle

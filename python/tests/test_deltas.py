@@ -41,9 +41,9 @@ def bf16(array):
     return _dlpack.DLPackArray(bits, _dtypes.BY_NAME["bf16"]), bits
 
 
-def save_safetensors(path, arrays):
+def save_safetensors(path, arrays, **metadata):
     words = {"float32": "F32", "float16": "F16", "uint8": "U8"}
-    at, head = 0, {}
+    at, head = 0, {"__metadata__": metadata} if metadata else {}
     for name, x in arrays.items():
         head[name] = {"dtype": words[x.dtype.name], "shape": x.shape, "data_offsets": [at, at + x.nbytes]}
         at += x.nbytes
@@ -333,6 +333,43 @@ class Files(Deltas):
         pici.apply_files(old, self.delta, out=out)
         pici.diff_files(out, arrays[0], self.dir / "back.pici")
         self.same(pici.load_delta(out, self.dir / "back.pici"), arrays[0])
+
+    def test_heads(self):
+        old, new = ({"z": x["w"], "a": x["w"][:7]} for x in (weights(0), weights(1)))
+        other, out = self.dir / "other.safetensors", self.dir / "out.safetensors"
+        save_safetensors(other, {"z": old["z"], "a": old["a"]}, step="1", padding="x" * 400)
+        # Without a head in the delta: that of the base, which may be longer.
+        pici.save_delta(old, new, self.delta)
+        self.same(pici.load_delta(other, self.delta), new)
+        pici.apply_files(other, self.delta, out=out)
+        self.same(pici.load_delta(out, self.delta_of(out, out)), new)
+        log = pici.DeltaLog.create(self.dir / "log", old)
+        log.append(old, new)
+        found, number = log.load(other, 0)
+        self.same(found, new)
+        self.assertEqual(number, 1)
+        # With one: that of the result, whatever the order of the base.
+        changed = self.dir / "changed.safetensors"
+        save_safetensors(changed, new, step="2")
+        turned = {"a": old["a"], "z": old["z"]}
+        delta = self.delta_of(other, changed)
+        self.same(pici.load_delta(turned, delta), new)
+        pici.apply_files(turned, delta, out=out, overwrite=True)
+        self.assertEqual(out.read_bytes(), changed.read_bytes())
+
+    def delta_of(self, base, new):
+        path = self.dir / "of.pici"
+        pici.diff_files(base, new, path, overwrite=True)
+        return path
+
+    def test_limit_counts_the_base(self):
+        old = {"w": np.zeros(1 << 20, np.float32)}
+        new = {"w": old["w"].copy()}
+        new["w"][5] = 1
+        for small in (None, False):
+            pici.save_delta(old, new, self.delta, small=small, overwrite=True)
+            with unittest.mock.patch("pici._arrays._LEAST_LIMIT", 1 << 20):
+                self.same(pici.load_delta(old, self.delta), new)
 
     def test_another_base(self):
         old, new = self.files(0), self.files(1)

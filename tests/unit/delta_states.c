@@ -387,6 +387,107 @@ Test(delta_states, unchanged_tensors_take_nothing)
     sink_free(&wrong.file[1]);
 }
 
+static struct pici_state *two_of(const char *text, const char *first, const uint16_t *a, const char *second,
+                                 const uint16_t *b)
+{
+    struct pici_state *made;
+    cr_assert_eq(pici_state_new(&made, "two", PICI_STATE_SAFETENSORS, text, strlen(text), NULL, NULL), PICI_OK);
+    add(made, first, PICI_BF16, N, a, false);
+    add(made, second, PICI_BF16, N, b, false);
+    return made;
+}
+
+/* A head says where each tensor is, so that it goes with one order of them. */
+Test(delta_states, another_order_of_the_base)
+{
+    static uint16_t old[2][N], new[2][N];
+    for (int i = 0; i < 2 * N; i++) {
+        old[i / N][i % N] = (uint16_t)(0x3c00 + i % 301);
+        new[i / N][i % N] = (uint16_t)(old[i / N][i % N] + (i % 1000 == 0));
+    }
+    struct pici_state *from = two_of("step 1", "a", old[0], "b", old[1]),
+                      *same = two_of("step 1", "a", new[0], "b", new[1]),
+                      *to = two_of("step 2", "a", new[0], "b", new[1]),
+                      *turned = two_of("a longer head", "b", old[1], "a", old[0]);
+    for (int own = 0; own < 2; own++) {
+        struct row r = {.file = {diff(from, own ? to : same, PICI_DELTA_AUTO, 1)}};
+        struct sink out = {0};
+        struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
+        char why[PICI_WHY_BYTES];
+        const char *const head_text = own ? "step 2" : "a longer head";
+        const size_t skip = strlen(head_text);
+        row_open(&r, 1);
+        cr_assert_eq(pici_deltas_get_info(r.deltas, &info), PICI_OK);
+        cr_expect_eq(!!info.head, own, "the head is stored if it is another");
+        cr_assert_eq(pici_apply_deltas(sink_write, &out, turned, r.deltas, NULL, why), PICI_OK, "%s", why);
+        cr_assert_eq(out.len, skip + sizeof new);
+        cr_expect_eq(memcmp(out.p, head_text, skip), 0);
+        cr_expect_eq(memcmp(out.p + skip, new[own ? 0 : 1], sizeof new[0]), 0, "head %d", own);
+        cr_expect_eq(memcmp(out.p + skip + sizeof new[0], new[own ? 1 : 0], sizeof new[0]), 0, "head %d", own);
+        row_close(&r, 1);
+        sink_free(&out);
+        if (own) { /* a delta with a head, and one without that was made from a file with another */
+            struct pici_state *const long_to = two_of("an even longer head", "b", new[1], "a", new[0]);
+            r.file[1] = diff(long_to, long_to, PICI_DELTA_AUTO, 1);
+            row_open(&r, 2);
+            cr_assert_eq(pici_deltas_get_info(r.deltas, &info), PICI_OK);
+            cr_assert_eq(pici_apply_deltas(sink_write, &out, turned, r.deltas, NULL, why), PICI_OK, "%s", why);
+            cr_expect_eq(info.bytes, out.len);
+            cr_expect_eq(memcmp(out.p, "step 2", 6), 0);
+            row_close(&r, 2);
+            sink_free(&out);
+            sink_free(&r.file[1]);
+            pici_state_free(long_to);
+        }
+        sink_free(&r.file[0]);
+    }
+    pici_state_free(from);
+    pici_state_free(same);
+    pici_state_free(to);
+    pici_state_free(turned);
+}
+
+Test(delta_states, no_head_in_version_3)
+{
+    static const uint8_t base[16] = {1};
+    const uint64_t none = 0, shape[2] = {1, 2}, hashes[2] = {3, 4};
+    for (size_t count = 3; count < 5; count++) {
+        const struct pici_attr attrs[4] = {{"delta.version", "3", 1},
+                                           {"source.type", "safetensors", 11},
+                                           {"delta.base", base, sizeof base},
+                                           {"source.head", "head", 4}};
+        struct sink made = {0};
+        struct pici_writer *w;
+        struct pici_reader *reader;
+        struct pici_deltas *deltas;
+        struct pici_tensor t = PICI_TENSOR_INIT;
+        char why[PICI_WHY_BYTES];
+        cr_assert_eq(pici_writer_open(&w, sink_write, &made, attrs, count, NULL), PICI_OK);
+        t.name = "delta.few";
+        t.name_len = strlen(t.name);
+        t.dtype = PICI_U8;
+        t.rank = 1;
+        t.shape = &none;
+        cr_assert_eq(pici_writer_tensor(w, &t), PICI_OK);
+        t.name = "delta.hashes";
+        t.name_len = strlen(t.name);
+        t.dtype = PICI_U64;
+        t.rank = 2;
+        t.shape = shape;
+        cr_assert_eq(pici_writer_tensor(w, &t), PICI_OK);
+        cr_assert_eq(pici_writer_data(w, hashes, sizeof hashes), PICI_OK);
+        cr_assert_eq(pici_writer_finish(w), PICI_OK);
+        pici_writer_close(w);
+        cr_assert_eq(pici_reader_open_memory(&reader, made.p, made.len, NULL), PICI_OK);
+        cr_assert_eq(pici_deltas_new(&deltas), PICI_OK);
+        cr_expect_eq(pici_deltas_add(deltas, reader, "made", why), count == 3 ? PICI_OK : PICI_E_CORRUPT, "%s", why);
+        cr_expect(count == 3 || strstr(why, "(delta-base)"), "%s", why);
+        pici_deltas_free(deltas);
+        pici_reader_close(reader);
+        sink_free(&made);
+    }
+}
+
 /* ---- in place ---- */
 
 static struct pici_update *update_of(struct pici_state *base, struct row *r, int n, enum pici_status want,
@@ -472,4 +573,43 @@ Test(delta_states, shared_memory)
     for (int i = 0; i < 2; i++)
         pici_state_free(tied[i]);
     pici_state_free(loose);
+
+    /* by a delta that lists them in another order than the state */
+    struct pici_state *const listed[2] = {two_of("head", "tokens", before, "head", before),
+                                          two_of("head", "tokens", after, "head", after)},
+                             *const live = two_of("head", "head", before, "tokens", before);
+    r.file[0] = diff(listed[0], listed[1], PICI_DELTA_FASTEST, 1);
+    update = update_of(live, &r, 1, PICI_OK, "");
+    for (uint64_t i = 0; i < 2; i++) {
+        struct pici_update_part part = PICI_UPDATE_PART_INIT;
+        cr_expect(pici_update_get(update, i, &part) == PICI_OK && part.tensor == i);
+    }
+    cr_assert_eq(pici_update_switch(update), PICI_OK);
+    cr_expect_arr_eq(before, after, sizeof after);
+    pici_update_free(update);
+    sink_free(&r.file[0]);
+    for (int i = 0; i < 2; i++)
+        pici_state_free(listed[i]);
+    pici_state_free(live);
+}
+
+/* Of three tensors in a chain only the last changes, and with it the end of the second. */
+Test(delta_states, shared_in_part)
+{
+    static uint8_t all[40];
+    uint8_t copy[15];
+    struct pici_state *chain[2];
+    memset(copy, 9, sizeof copy);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(pici_state_new(&chain[i], "chain", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL),
+                     PICI_OK);
+        add(chain[i], "a", PICI_U8, 10, all, false);
+        add(chain[i], "b", PICI_U8, 15, all + 5, false);
+        add(chain[i], "c", PICI_U8, 13, i ? copy : all + 12, false);
+    }
+    struct row r = {.file = {diff(chain[0], chain[1], PICI_DELTA_AUTO, 1)}};
+    cr_expect_null(update_of(chain[0], &r, 1, PICI_E_UNSUPPORTED, "'b' and 'c' share memory"));
+    sink_free(&r.file[0]);
+    for (int i = 0; i < 2; i++)
+        pici_state_free(chain[i]);
 }
