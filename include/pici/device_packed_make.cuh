@@ -27,10 +27,11 @@ constexpr unsigned MADE_BITS = TILE_BITS_BYTES;
 enum : unsigned { WAITING = 128 };
 template <class T> constexpr unsigned RUN_BUFFER = RUN_MOST * sizeof(T) + WAITING;
 
-/* Warps of a thread block of so many threads that work on runs: as many as have room for their values. */
+/* Warps of a thread block of so many threads that work on runs: as many as have room for their values in the shared
+ * memory that all GPUs have, 99 KiB. */
 template <class T> PICI_DEV_HOST constexpr unsigned run_warps(unsigned threads)
 {
-    constexpr unsigned MOST = sizeof(T) == 8 ? 4 : 8;
+    constexpr unsigned MOST = sizeof(T) == 8 ? 2 : sizeof(T) == 4 ? 5 : 8;
     return threads / LANES < MOST ? threads / LANES : MOST;
 }
 
@@ -85,7 +86,7 @@ PICI_DEV void gather_rows(T *values, unsigned place, unsigned n, const dense_til
                 if (k < n)
                     hw::put(values + k, first_of<T>(pair[r]));
                 if (k + 1 < n)
-                    hw::put(values + k + 1, second_of<T>(pair[r]));
+                    hw::put(values + (k + 1), second_of<T>(pair[r])); /* k may be the last number there is */
             }
         } else {
             place = rank_rows<T>(pair, place, [&](unsigned, T x, T y, unsigned, unsigned, unsigned k) {

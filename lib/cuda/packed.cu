@@ -63,6 +63,7 @@ template <class T>
 static cudaError_t launch_packed(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
                                  cudaStream_t stream)
 {
+    static_assert(MAKE_BYTES<T>(PICI_PACKED, THREADS) <= 99 << 10, "GPUs of compute capability 8.6 have no more");
     return launch_jobs(packed_kernel<T>, groups_of(tiles_of(elements)), count, THREADS,
                        MAKE_BYTES<T>(PICI_PACKED, THREADS), PACK_BLOCKS<T>, *jobs, stream);
 }

@@ -21,10 +21,10 @@ enum exponents {
 };
 
 /* Run `use` on n elements; zero: how many in a million are zero, negative: of these, have a sign; brief: low bytes of
- * mantissas are zero. */
+ * mantissas are zero; cleared: so many of the first elements, every second one, are zero. */
 template <class USE>
 static void with_floats(uint64_t n, enum pici_dtype dtype, enum exponents kind, unsigned zero, unsigned negative,
-                        bool brief, USE use)
+                        bool brief, unsigned cleared, USE use)
 {
     const pici::fmt_kind k = pici::fmt_kind_of((unsigned)dtype);
     const unsigned width = (unsigned)pici_dtype_width(dtype), most = (1u << k.exponent) - 1,
@@ -46,7 +46,7 @@ static void with_floats(uint64_t n, enum pici_dtype dtype, enum exponents kind, 
         if (brief && k.low)
             mantissa = mantissa >> 8 * (k.low - 1) << 8 * (k.low - 1);
         uint64_t value = (x >> 63) << (8 * width - 1) | (exponent & most) << k.mantissa | mantissa;
-        if (rng_chance(&rng, zero))
+        if (rng_chance(&rng, zero) || (i % 2 == 0 && i / 2 < cleared))
             value = 0;
         ref_store(src.data(), i, width, value);
     }
@@ -54,9 +54,10 @@ static void with_floats(uint64_t n, enum pici_dtype dtype, enum exponents kind, 
     use(src.data());
 }
 
-static void check(uint64_t n, enum pici_dtype dtype, enum exponents kind, unsigned zero, unsigned negative, bool brief)
+static void check(uint64_t n, enum pici_dtype dtype, enum exponents kind, unsigned zero, unsigned negative, bool brief,
+                  unsigned cleared = 0)
 {
-    with_floats(n, dtype, kind, zero, negative, brief, [&](const uint8_t *src) {
+    with_floats(n, dtype, kind, zero, negative, brief, cleared, [&](const uint8_t *src) {
         const unsigned levels = 1 + (unsigned)rng_below(&rng, 2);
         size_t len;
         uint8_t *block = ref_encode_packed(&len, src, n, (unsigned)dtype, 0, REF_ZEROS_EXACT, levels);
@@ -102,7 +103,7 @@ static void check_options(unsigned times)
         const enum pici_dtype dtype = floats[i % FLOATS];
         const uint64_t n = i % 8 == 7 ? 33 * 4096 + 5 : rng_below(&rng, 5 * 4096);
         with_floats(n, dtype, i % 3 == 0 ? EXP_ANY : EXP_FALLING, zeros[rng_below(&rng, 4)], i % 2 ? 400000 : 0, false,
-                    [&](const uint8_t *src) {
+                    0, [&](const uint8_t *src) {
                         opts.pack = i % 5 == 0 ? PICI_PACK_NONE : i % 5 == 1 ? PICI_PACK_FAST : PICI_PACK_PLANES;
                         opts.zeros = i % 4 == 1 ? PICI_ZEROS_BY_VALUE : PICI_ZEROS_EXACT;
                         check_option(src, n, dtype, i % 5 < 4 ? PICI_HYBRID : PICI_PACKED, opts, i % 6 == 5 ? 8 : 0);
@@ -119,8 +120,12 @@ static void check_options(unsigned times)
     cudaMemsetAsync(src.at, 0, 400, stream);
     tally(call(PICI_I32, PICI_PACKED) == PICI_E_UNSUPPORTED && call(PICI_F32, PICI_AUTO) == PICI_E_UNSUPPORTED,
           "packed of integers, and AUTO");
-    tally(call(PICI_I32, PICI_HYBRID) == PICI_OK && call(PICI_F32, PICI_BITMAP) == PICI_OK,
-          "integers and other formats do not pack");
+    for (unsigned i = 0; i < 2; i++) {
+        const enum pici_status s = call(i ? PICI_F32 : PICI_I32, i ? PICI_BITMAP : PICI_HYBRID);
+        const struct pici_cuda_result r = result.read();
+        tally(!s && !r.status && out.get((size_t)r.len)[5] == (i ? PICI_BITMAP : PICI_HYBRID),
+              "integers and other formats do not pack: %d, %d", s, r.status);
+    }
     opts.pack = (enum pici_pack)2;
     tally(call(PICI_F32, PICI_HYBRID) == PICI_E_ARG, "an unknown way to pack");
 }
@@ -170,7 +175,7 @@ static void check_damaged(unsigned times)
         const enum pici_dtype dtype = floats[rng_below(&rng, FLOATS)];
         const uint64_t n = 1 + rng_below(&rng, i % 3 ? 700 : 3 * 4096);
         with_floats(n, dtype, (enum exponents)(i % EXP_KINDS), zeros[rng_below(&rng, 4)], i % 7 == 0 ? 500000 : 0,
-                    i % 5 == 0, [&](const uint8_t *src) {
+                    i % 5 == 0, 0, [&](const uint8_t *src) {
                         size_t len;
                         uint8_t *block =
                             ref_encode_packed(&len, src, n, (unsigned)dtype, i % 8 == 0, REF_ZEROS_EXACT, 1 + i % 2);
@@ -203,6 +208,8 @@ int main(int argc, char **argv)
             if (!few || turn % 2)
                 check(sizes[i], floats[turn % FLOATS], (enum exponents)((turn + i) % EXP_KINDS), zeros[turn % 4],
                       turn % 3 == 0 ? 400000 : 0, turn % 5 == 0);
+    for (unsigned d = few ? 2 : 0; d < FLOATS; d++) /* full tiles whose values begin at an odd place of a run */
+        check(3 * 4096, floats[d], EXP_ONE, 0, 0, false, 601 + 2 * d);
     for (unsigned d = 0; d < FLOATS;
          d += few ? 3 : 1) /* more than a group, and lists of offsets in a run of many tiles */
         for (unsigned z = thorough ? 0 : d % 2 ? 3 : 1; z < 4; z += thorough ? 1 : 4)

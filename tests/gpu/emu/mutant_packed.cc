@@ -59,9 +59,11 @@ template <class T> static void check_verify(const uint8_t *block, size_t len)
            "verify");
 }
 
-/* percent: of nonzeros. beyond: of 100 values, how many have any exponent. brief: low bytes of mantissas are 0. */
+/* percent: of nonzeros. beyond: of 100 values, how many have any exponent. brief: low bytes of mantissas are 0.
+ * cleared: so many of the first elements, every second one, are zero. */
 template <class T, unsigned DTYPE>
-static void check(uint64_t n, unsigned percent, unsigned beyond, bool one_level, bool brief = false)
+static void check(uint64_t n, unsigned percent, unsigned beyond, bool one_level, bool brief = false,
+                  unsigned cleared = 0)
 {
     const pici::fmt_kind kind = pici::fmt_kind_of(DTYPE);
     const enum pici_dtype dtype = (enum pici_dtype)DTYPE;
@@ -78,7 +80,7 @@ static void check(uint64_t n, unsigned percent, unsigned beyond, bool one_level,
         uint64_t mantissa = random * UINT64_C(0x9e3779b97f4a7c15) & ((UINT64_C(1) << kind.mantissa) - 1);
         if (brief)
             mantissa &= ~UINT64_C(0xff);
-        src[i] = (unsigned)rand() % 100 < percent
+        src[i] = (unsigned)rand() % 100 < percent && (i % 2 || i / 2 >= cleared)
                      ? (T)((random >> 40 & 1) << (8 * sizeof(T) - 1) | exponent << kind.mantissa | mantissa)
                      : (T)0;
         sum[i] = (T)((uint64_t)rand() << kind.mantissa >> 2);
@@ -129,6 +131,7 @@ int main(void)
 {
     check<uint16_t, PICI_BF16>(4096 * 5 + 778, 100, 4, false);
     check<uint16_t, PICI_BF16>(4096 * 3, 60, 2, true);
+    check<uint16_t, PICI_BF16>(4096 * 3, 100, 2, true, false, 1001);
     check<uint32_t, PICI_F32>(4096 * 2 + 1001, 70, 3, false, true);
     check<uint64_t, PICI_F64>(1500, 100, 3, false);
     check<uint16_t, PICI_F16>(4096 + 70, 100, 10, false);
