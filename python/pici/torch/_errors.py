@@ -244,6 +244,7 @@ class ErrorState(State):
         The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps those of each rank."""
         gather = model is None and self._gather
         parameters = dict(_named_parameters(self._bound(model)))
+        tensors = model if isinstance(model, (list, tuple)) else parameters.values()  # places have no elements
         names = {id(p) for p in parameters.values()}
         unknown = sum(key not in names for key, _ in self._errors.items())
         if unknown:
@@ -252,14 +253,15 @@ class ErrorState(State):
         own: dict[str, dict[str, torch.Tensor]] = {}
         for what, kept in self._kept().items():
             own[what] = {}
-            for name, p in parameters.items():
+            for (name, p), x in zip(parameters.items(), tensors):
                 error = kept.known(p)
                 if error is not None:
                     own[what][name] = error.clone()
-                elif p.requires_grad and self._keeps(p):  # so that all states of a model have the same keys
-                    own[what][name] = torch.zeros_like(flat(p.detach().contiguous()))
+                elif (p.requires_grad or p.is_meta) and self._keeps(p):  # so that all states have the same keys
+                    own[what][name] = torch.zeros_like(flat(x.detach().contiguous()))
+        gather = gather and ranks > 1
         every: Optional[list[Any]] = [None] * ranks if rank == 0 and gather else None
-        if gather and ranks > 1:
+        if gather:
             group = resolved(self.process_group)
             dist.gather_object(own, every, dst=_global_rank(group, 0), group=group)
         saved = {"kind": type(self).__name__, "version": _VERSION, "ranks": ranks, "iter": self.iter}

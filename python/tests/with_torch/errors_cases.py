@@ -224,6 +224,15 @@ def by_rank_0(rank, size):
         same(found, wanted)
 
 
+def gathered_of_one(rank, size):
+    """A program that gathers runs on one rank, too."""
+    begin()
+    state = pici.torch.TopKState(density=0.1, start_iter=0, min_numel=0)
+    _, ddp = run_of(state, pici.torch.topk_hook, rank, range(2))
+    state.bind(ddp, gather=True)
+    same(state.state_dict()["errors"]["rank 0"].values(), kept_by(state, ddp).values())
+
+
 def refuses(rank, size):
     """A state of another kind, version or rank; another number of ranks is a warning."""
     begin()

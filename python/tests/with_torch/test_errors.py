@@ -55,6 +55,7 @@ class Checkpoints(unittest.TestCase):
 
     def test_saved_by_rank_0(self):
         ranks.run(2, cases.by_rank_0)
+        ranks.run(1, cases.gathered_of_one)
 
     def test_refused(self):
         ranks.run(2, cases.refuses)
