@@ -72,10 +72,11 @@ class _Fragment:
 
     def __init__(self, names: list[str], parameters: list[torch.Tensor], state: State, offset: int) -> None:
         self.names, self.parameters, self.state, self.offset = names, parameters, state, offset
-        self.weights = [p.detach().float().clone() for p in parameters]
+        self.weights = [p.detach().float().clone(memory_format=torch.contiguous_format) for p in parameters]
         self.velocities = [torch.zeros_like(w) for w in self.weights]
         self.flight: Any = None  # a future of averages
         self.due = 0  # the inner step after which they are applied
+        self.begun = 0  # the inner step of the last average
 
 
 class Outer:
@@ -144,14 +145,16 @@ class Outer:
                 raise ValueError(f"{name}={value}: not from {low} to {high}")
         if not chosen:
             raise ValueError("the model has no parameters that are trained")
-        kept = method in ("topk", "sparseloco")  # which does the worse by a momentum of the outer step, too
+        kept = method in ("topk", "sparseloco")
         self.inner_steps, self.method, self.overlap, self.mix = inner_steps, method, overlap, mix
         self.lr = (1.0 if kept else 0.7) if lr is None else lr
         self.momentum = (0.0 if kept else 0.9) if momentum is None else momentum
         self.steps = 0  # inner ones
         self._group = group
         for _, p in chosen:
-            dist.broadcast(p.data, _first(group), group=resolved(group))
+            rows = p.detach().contiguous()  # gloo takes no other order of the elements
+            dist.broadcast(rows, _first(group), group=resolved(group))
+            p.detach().copy_(rows)
 
         def state() -> State:
             if method == "bits":
@@ -194,12 +197,16 @@ class Outer:
 
     def finish(self) -> None:
         """End the training: wait for the averages that are on their way, and make an outer step of all that each rank
-        has learned since its last. All ranks have the same weights then."""
+        has learned since its last; none if it has made no step since. All ranks have the same weights then."""
         for fragment in self._fragments:
+            done = fragment.begun == self.steps
             if fragment.flight is not None:
-                self._apply(fragment)
-            self._begin(fragment)
-            self._apply(fragment, 0.0)
+                self._apply(fragment, 0.0 if done else None)
+            if done:
+                self._go_on(fragment, 0.0)
+            else:
+                self._begin(fragment)
+                self._apply(fragment, 0.0)
 
     def stats(self) -> dict[str, float]:
         """Sums over all calls of this rank, as those of State."""
@@ -212,12 +219,13 @@ class Outer:
 
     def _begin(self, fragment: _Fragment) -> None:
         """Start to average the changes since the last outer step."""
-        changes = [w - p.detach().float() for w, p in zip(fragment.weights, fragment.parameters)]
+        # the model went on from weights that were rounded to its dtype: what that took off is no change
+        changes = [w.to(p.dtype).float() - p.detach().float() for w, p in zip(fragment.weights, fragment.parameters)]
         if isinstance(fragment.state, _VisibleState):
             places = fragment.state.places_of(changes)
             fragment.state.weights = {id(place): w for place, w in zip(places, fragment.weights)}
         fragment.flight = all_reduce(changes, self._group, state=fragment.state, async_op=True)
-        fragment.due = self.steps + self.overlap
+        fragment.due, fragment.begun = self.steps + self.overlap, self.steps
 
     def _apply(self, fragment: _Fragment, mix: Optional[float] = None) -> None:
         """Make the outer step of the averages that are on their way, and have the model go on with its weights."""
@@ -233,6 +241,10 @@ class Outer:
         else:
             warnings.warn("pici.torch: an average is not finite: this outer step is left out", stacklevel=3)
             mix = 0.0
+        self._go_on(fragment, mix)
+
+    def _go_on(self, fragment: _Fragment, mix: float) -> None:
+        """Have the model go on with the weights of the last outer step, and the share mix of its own."""
         for parameter, weight in zip(fragment.parameters, fragment.weights):
             own = parameter.detach()
             own.copy_(weight if mix == 0 else mix * own.float() + (1 - mix) * weight)
@@ -248,17 +260,16 @@ class Outer:
         for fragment in self._fragments:
             if fragment.flight is not None:
                 self._apply(fragment)
-        self._group = group
-        with comm(group) as among, torch.no_grad():
+        with comm(group) as among:
             count = torch.tensor([self.steps])
             among.broadcast(count, source)
-            self.steps = int(count)
             for fragment in self._fragments:
-                fragment.state.process_group = group
                 for x in [*fragment.weights, *fragment.velocities]:
                     among.broadcast(x, source)
-                for parameter, weight in zip(fragment.parameters, fragment.weights):
-                    parameter.copy_(weight)
+        self._group, self.steps = group, int(count)
+        for fragment in self._fragments:
+            fragment.state.process_group, fragment.begun = group, self.steps
+            self._go_on(fragment, 0.0)
 
     # ---- checkpoints
 
@@ -275,6 +286,7 @@ class Outer:
         parts: dict[str, Any] = {}
         for name, fragment in self._states():
             parts[name] = {
+                "begun": fragment.begun,
                 "weights": {n: w.clone() for n, w in zip(fragment.names, fragment.weights)},
                 "velocities": {n: v.clone() for n, v in zip(fragment.names, fragment.velocities)},
             }
@@ -294,6 +306,7 @@ class Outer:
         self.steps = int(state_dict["steps"])
         for name, fragment in self._states():
             part = state_dict[name]
+            fragment.begun = int(part["begun"])
             for own, saved in ((fragment.weights, part["weights"]), (fragment.velocities, part["velocities"])):
                 for x, n in zip(own, fragment.names):
                     x.copy_(saved[n])

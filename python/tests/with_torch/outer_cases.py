@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_outer.py runs on each rank."""
 import copy
+import tempfile
 import warnings
 
 import torch
@@ -137,3 +138,86 @@ def not_finite(rank, size):
             outer.step(), outer.step()
             assert any("left out" in str(w.message) for w in told)
         assert bits(model) == before, method
+
+
+def in_few_bits(rank, size):
+    """Changes that are smaller than what the model's dtype can tell add up."""
+    begin()
+    for dtype in (torch.bfloat16, torch.float16):
+        step = torch.finfo(dtype).eps
+        model = nn.Linear(1, 1, bias=False, dtype=dtype)
+        with torch.no_grad():
+            model.weight.fill_(1)
+        outer = pici.torch.Outer(model, inner_steps=1, lr=0.25, momentum=0.0)
+        for i in range(80):
+            if i % 4 == 0:
+                with torch.no_grad():
+                    model.weight.add_(step)
+            outer.step()
+        assert model.weight.item() == 1 + 5 * step, dtype
+
+
+def ends_once(rank, size):
+    """After an outer step, finish() makes no other one; it does have the ranks go on with the same weights."""
+    begin()
+    for method in METHODS:
+        model = small_net()
+        outer = pici.torch.Outer(model, inner_steps=5, method=method)
+        train(model, outer, rank, range(10))
+        before, calls = bits(model), outer.stats()["calls"]
+        outer.finish()
+        assert bits(model) == before and outer.stats()["calls"] == calls, method
+        other = pici.torch.Outer(small_net(), inner_steps=5, method=method)
+        other.load_state_dict(outer.state_dict())
+        other.finish()
+        assert other.stats()["calls"] == 0, method
+        train(model, outer, rank, range(10, 12))
+        outer.finish()
+        assert bits(model) != before and everywhere(model), method
+    for look in (lambda outer: None, lambda outer: outer.state_dict()):
+        model = small_net()
+        outer = pici.torch.Outer(model, inner_steps=5, overlap=3)
+        train(model, outer, rank, range(10))
+        look(outer)
+        outer.finish()
+        assert everywhere(model) and outer.stats()["calls"] == 2
+
+
+def not_row_major(rank, size):
+    """Weights in other orders of their elements."""
+    begin()
+    for method in METHODS:
+        torch.manual_seed(rank)
+        model = nn.Sequential(nn.Conv2d(8, 8, 3).to(memory_format=torch.channels_last), nn.Linear(20, 30))
+        model[1].weight.data = model[1].weight.data.t().contiguous().t()
+        outer = pici.torch.Outer(model, inner_steps=1, method=method)
+        assert everywhere(model) and not model[1].weight.is_contiguous()
+        for _ in range(2):
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.add_(0.1 * torch.randn(p.shape))
+            outer.step()
+            assert everywhere(model), method
+        outer.regroup()
+        assert everywhere(model), method
+
+
+def by_dcp(rank, size):
+    """torch.distributed.checkpoint gives each rank back what it kept."""
+    import torch.distributed.checkpoint as dcp
+
+    begin()
+    folders = [tempfile.mkdtemp() if rank == 0 else None]
+    dist.broadcast_object_list(folders, 0)
+    for method in METHODS:
+        model, again = small_net(), small_net()
+        outer = pici.torch.Outer(model, inner_steps=4, method=method, fragments=2)
+        other = pici.torch.Outer(again, inner_steps=4, method=method, fragments=2)
+        train(model, outer, rank, range(13))
+        weights = copy.deepcopy(model.state_dict())
+        dcp.save({"outer": outer}, checkpoint_id=f"{folders[0]}/{method}")
+        train(model, outer, rank, range(13, 25))
+        dcp.load({"outer": other}, checkpoint_id=f"{folders[0]}/{method}")
+        again.load_state_dict(weights)
+        train(again, other, rank, range(13, 25))
+        assert bits(again) == bits(model), method

@@ -6,6 +6,7 @@ import torch
 
 import outer_cases as cases
 import ranks
+from test_errors import has_dcp
 
 
 @unittest.skipIf(torch.__version__.startswith("1."), f"Outer: torch {torch.__version__} is older than 2")
@@ -26,6 +27,19 @@ class Outer(unittest.TestCase):
 
     def test_not_finite(self):
         ranks.run(2, cases.not_finite)
+
+    def test_in_few_bits(self):
+        ranks.run(2, cases.in_few_bits)
+
+    def test_ends_once(self):
+        ranks.run(2, cases.ends_once)
+
+    def test_not_row_major(self):
+        ranks.run(2, cases.not_row_major)
+
+    @unittest.skipUnless(has_dcp(), f"torch.distributed.checkpoint.save: torch {torch.__version__} has none")
+    def test_dcp(self):
+        ranks.run(2, cases.by_dcp)
 
 
 if __name__ == "__main__":
