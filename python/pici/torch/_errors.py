@@ -13,6 +13,7 @@ import torch.distributed as dist
 from .. import _values
 from .._calls import Timeout
 from .._values import Values, ValuesLike
+from . import _cuda
 from ._group import resolved
 from ._hooks import Prepared, State, finite, flat
 from ._stats import Selected
@@ -273,6 +274,10 @@ class ErrorState(State):
         """Continue from what state_dict() returned on the same rank. model: None after bind(). ValueError: it is of
         another model, kind or rank; nothing was changed then. From another number of ranks only the iteration is
         taken, with a warning."""
+        self._loading(state_dict, model)()
+
+    def _loading(self, state_dict: dict[str, Any], model: Any) -> Callable[[], None]:
+        """What load_state_dict() does after it has checked what it is given."""
         if isinstance(state_dict, torch.nn.Module):  # the other order
             state_dict, model = model, state_dict
         model = self._bound(model)
@@ -291,17 +296,21 @@ class ErrorState(State):
             numel = parameters[name].numel() * (2 if parameters[name].is_complex() else 1)
             if error.numel() != numel:
                 raise ValueError(f"the error of {name!r} has {error.numel()} elements, the parameter {numel}")
-        self.iter = int(state_dict["iter"])
-        self._scale = state_dict.get("scale")
-        self._begin_iterations()
-        for what, kept in self._kept().items():
-            kept.__init__()  # type: ignore[misc]
-            for name, error in own[what].items():
-                error = error.detach().clone().view(-1)
-                if not finite(error):
-                    warnings.warn(f"pici.torch: the error of {name!r} is not finite, and is dropped", stacklevel=2)
-                elif error.any():
-                    kept.set(parameters[name], error)
+        iteration, scale = int(state_dict["iter"]), state_dict.get("scale")
+
+        def load() -> None:
+            self.iter, self._scale = iteration, scale
+            self._begin_iterations()
+            for what, kept in self._kept().items():
+                kept.__init__()  # type: ignore[misc]
+                for name, error in own[what].items():
+                    error = error.detach().clone().view(-1)
+                    if not finite(error):
+                        warnings.warn(f"pici.torch: the error of {name!r} is not finite, and is dropped", stacklevel=3)
+                    elif error.any():
+                        kept.set(parameters[name], error)
+
+        return load
 
     def _own(self, state_dict: dict[str, Any], what: str) -> dict[str, torch.Tensor]:
         """This rank's part of a state_dict()."""
@@ -315,7 +324,7 @@ class ErrorState(State):
             warnings.warn(
                 f"pici.torch: the state is of {state_dict['ranks']} ranks, and there are {ranks}: its errors are "
                 "dropped",
-                stacklevel=3,
+                stacklevel=4,
             )
             return {}
         if _of_rank(rank) not in errors:
@@ -366,6 +375,8 @@ class ErrorState(State):
             )
         if bucket.index() == 0:
             self._follow_scale()
+        if self._needed() and not self._ours(bucket.buffer()):
+            raise _not_ours(self._needed(), bucket.buffer())
         prepare = None
         exactly = self.iter < self.start_iter
         if (not exactly or self._changes_exact()) and self._ours(bucket.buffer()):
@@ -378,6 +389,10 @@ class ErrorState(State):
     def _changes_exact(self) -> bool:
         """Whether gradients are changed that are averaged exactly."""
         return False
+
+    def _needed(self) -> str:
+        """What tensors must not do without, so that those which torch averages are refused; "": nothing."""
+        return ""
 
     def _undone_unless_finite(self, buffer: torch.Tensor, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
         """The preparation of a bucket. If the average turns out not to be finite, on all ranks, the step will be
@@ -453,6 +468,11 @@ def codec_of(bits: Optional[int], values: Optional[ValuesLike], error_feedback: 
     if bits not in (2, 4, 8):
         raise ValueError(f"bits={bits}: pass 2, 4 or 8")
     return Values("qsgd", bits=bits, rounding="nearest" if error_feedback else "random")
+
+
+def _not_ours(what: str, x: torch.Tensor) -> NotImplementedError:
+    how = "; it needs PICI_TORCH_CUDA=1" if x.device.type == "cuda" and not _cuda.enabled() else ""
+    return NotImplementedError(f"{what} does not take tensors that are {x.layout}, {x.dtype} and on {x.device}{how}")
 
 
 def _of_rank(rank: int) -> str:

@@ -25,6 +25,7 @@ _log = logging.getLogger("pici.torch")
 #: the dtypes whose sums the library has
 SUMMED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
 _COMPLEX = {torch.complex64, torch.complex128}
+AVERAGED = SUMMED | _COMPLEX
 
 
 def flat(x: torch.Tensor) -> torch.Tensor:
@@ -118,7 +119,7 @@ class State:
         """Whether the library averages x. The same on all ranks: decided by layout, dtype, device and length."""
         return (
             x.layout == torch.strided
-            and (x.dtype in SUMMED or x.dtype in _COMPLEX)
+            and x.dtype in AVERAGED
             and (x.device.type == "cpu" or (x.device.type == "cuda" and _cuda.enabled()))
             and x.numel() * x.element_size() >= self.min_bytes
         )

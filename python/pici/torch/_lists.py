@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ._errors import ErrorState
 from ._group import resolved
-from ._hooks import State, flat
+from ._hooks import AVERAGED, State, flat
 from ._quantize import QuantizeState
 from ._topk import TopKState
 
@@ -88,6 +88,8 @@ def all_reduce(
     for x in tensors:
         if x.layout is not torch.strided:
             raise ValueError(f"a tensor of the list is {x.layout}: pass dense ones")
+        if x.dtype not in AVERAGED:
+            raise TypeError(f"a tensor of the list is {x.dtype}, of which there are no averages")
     group = resolved(state.process_group if group is None else group)
     places = state.places_of(tensors) if isinstance(state, ErrorState) else tensors
     kinds: dict[Any, list[int]] = {}

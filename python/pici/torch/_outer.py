@@ -34,6 +34,12 @@ class _ChunkState(ErrorState):
         super().__init__(group, 0, True, bits, None, timeout, opts, None)
         self.most, self.decay = math.ceil(density * CHUNK), decay
 
+    def _ours(self, x: torch.Tensor) -> bool:
+        return x.device.type == "cpu" and super()._ours(x)
+
+    def _needed(self) -> str:
+        return 'method="sparseloco"'
+
     def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
         values = self._values_now()
 
@@ -53,6 +59,9 @@ class _VisibleState(ErrorState):
         super().__init__(group, 0, True, None, None, timeout, opts, None)
         self.rate = rate
         self.weights: dict[int, torch.Tensor] = {}  # by id() of the place
+
+    def _needed(self) -> str:
+        return 'method="visible"'
 
     def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
         def select() -> Prepared:
@@ -103,7 +112,7 @@ class Outer:
         bits            of "bits" (4), "sparseloco" (2), "topk" (none)
         density         of "topk" (0.05) and "sparseloco" (0.02)
         lr, momentum    of the outer step: 0.7 and 0.9; of "topk" and "sparseloco" 1 and 0
-        decay           of "sparseloco": what is kept, times this, is added to the next change
+        decay           of "sparseloco" (0.95): what is kept, times this, is added to the next change
         fragments       so many parts of the model have their outer steps at different times, spread over inner_steps
         overlap         inner steps that a rank makes while the average is on its way
         mix             with overlap: the share of a rank's own weights in those that it goes on with
@@ -124,7 +133,7 @@ class Outer:
         density: Optional[float] = None,
         lr: Optional[float] = None,
         momentum: Optional[float] = None,
-        decay: float = 0.95,
+        decay: Optional[float] = None,
         fragments: int = 1,
         overlap: int = 0,
         mix: float = 0.5,
@@ -139,12 +148,23 @@ class Outer:
             ("fragments", fragments, 1, max(1, min(inner_steps, len(chosen)))),
             ("overlap", overlap, 0, inner_steps - 1),
             ("mix", mix, 0, 1),
-            ("decay", decay, 0, 1),
         ):
             if not low <= value <= high:
                 raise ValueError(f"{name}={value}: not from {low} to {high}")
         if not chosen:
             raise ValueError("the model has no parameters that are trained")
+        for name, given, methods in (
+            ("bits", bits, ("bits", "topk", "sparseloco")),
+            ("density", density, ("topk", "sparseloco")),
+            ("decay", decay, ("sparseloco",)),
+        ):
+            if given is not None and method not in methods:
+                raise ValueError(f"{name}={given}: method={method!r} has none")
+        if density is not None and not 0 < density <= 1:
+            raise ValueError(f"density={density}: not above 0 and at most 1")
+        leak = 0.95 if decay is None else decay
+        if not 0 <= leak <= 1:
+            raise ValueError(f"decay={leak}: not from 0 to 1")
         kept = method in ("topk", "sparseloco")
         self.inner_steps, self.method, self.overlap, self.mix = inner_steps, method, overlap, mix
         self.lr = (1.0 if kept else 0.7) if lr is None else lr
@@ -164,12 +184,12 @@ class Outer:
                 return TopKState(group, density=share, start_iter=0, bits=bits, timeout=timeout, opts=opts)
             if method == "sparseloco":
                 share = 0.02 if density is None else density
-                return _ChunkState(group, share, 2 if bits is None else bits, decay, timeout, opts)
+                return _ChunkState(group, share, 2 if bits is None else bits, leak, timeout, opts)
             if method == "visible":
                 return _VisibleState(group, self.lr, timeout, opts)
             return State(group, timeout=timeout, opts=opts)
 
-        self._fragments = []
+        self._fragments: list[_Fragment] = []
         for i, part in enumerate(_parts(chosen, fragments)):
             names, parameters = [n for n, _ in part], [p for _, p in part]
             self._fragments.append(_Fragment(names, parameters, state(), i * inner_steps // fragments))
@@ -256,7 +276,18 @@ class Outer:
         those that come. All get the weights, the momentum and the number of steps of its rank `source`, one that
         stays. What a rank keeps of changes stays its own; one that comes begins without.
 
+        A rank that comes makes its Outer in a group of its own, in which it is alone: Outer() broadcasts weights in its
+        group, and the ranks that stay do not make one. The model is in the host's memory.
+
+            alone = torch.distributed.new_group([rank], use_local_synchronization=True)
+            outer = pici.torch.Outer(model, inner_steps=50, group=alone)
+            outer.regroup(group)
+
         group: made by all of its ranks, as by torch.distributed.new_group, or after a new init_process_group."""
+        for fragment in self._fragments:
+            for x in fragment.weights:
+                if x.device.type != "cpu":
+                    raise NotImplementedError(f"regroup() takes models in the host's memory, and this is on {x.device}")
         for fragment in self._fragments:
             if fragment.flight is not None:
                 self._apply(fragment)
@@ -278,8 +309,10 @@ class Outer:
             yield f"fragment {i}", fragment
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs besides the model and the inner optimizer. Waits for averages that are on their way.
-        The keys of what this rank keeps have its number, as those of TopKState.state_dict()."""
+        """What a resumed run needs besides the model and the inner optimizer. All ranks call it, after the same step,
+        and with overlap before they save the model: it waits for averages that are on their way, and makes their outer
+        steps, which changes the model. The keys of what this rank keeps have its number, as those of
+        TopKState.state_dict()."""
         for fragment in self._fragments:
             if fragment.flight is not None:
                 self._apply(fragment)
@@ -295,14 +328,29 @@ class Outer:
         return {"kind": "Outer", "version": _VERSION, "method": self.method, "steps": self.steps, **parts}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from what state_dict() returned on the same rank, of the same method and fragments."""
+        """Continue from what state_dict() returned on the same rank, of the same method and fragments. ValueError: it
+        is of another model, method or rank; nothing was changed then. Averages that are on their way are dropped."""
         if state_dict.get("kind") != "Outer" or state_dict.get("version") != _VERSION:
             raise ValueError(f"this is no state of an Outer of version {_VERSION}")
         if state_dict["method"] != self.method:
             raise ValueError(f"the state is of method={state_dict['method']!r}, and this is {self.method!r}")
+        load: list[Callable[[], None]] = []
         for name, fragment in self._states():
-            if list(state_dict.get(name, {"weights": {}})["weights"]) != fragment.names:
+            part = state_dict.get(name, {"weights": {}})
+            if list(part["weights"]) != fragment.names:
                 raise ValueError(f"{name}: the state is of another model, or of another number of fragments")
+            for own, what in ((fragment.weights, "weights"), (fragment.velocities, "velocities")):
+                for x, n in zip(own, fragment.names):
+                    if part[what][n].shape != x.shape:
+                        raise ValueError(f"{name}: {n!r} has the shape {tuple(part[what][n].shape)} in the state")
+            if isinstance(fragment.state, ErrorState):
+                load.append(fragment.state._loading(part["kept"], fragment.weights))
+        for _, fragment in self._states():
+            flight, fragment.flight = fragment.flight, None
+            if flight is not None:
+                flight.wait()
+        for each in load:
+            each()
         self.steps = int(state_dict["steps"])
         for name, fragment in self._states():
             part = state_dict[name]
@@ -310,8 +358,6 @@ class Outer:
             for own, saved in ((fragment.weights, part["weights"]), (fragment.velocities, part["velocities"])):
                 for x, n in zip(own, fragment.names):
                     x.copy_(saved[n])
-            if isinstance(fragment.state, ErrorState):
-                fragment.state.load_state_dict(part["kept"], fragment.weights)
 
 
 def _first(group: Optional[dist.ProcessGroup]) -> int:

@@ -118,6 +118,9 @@ class TopKState(ErrorState):
     def _changes_exact(self) -> bool:
         return self.momentum > 0
 
+    def _needed(self) -> str:
+        return f"momentum={self.momentum}" if self.momentum else ""
+
     def _keeps(self, parameter: torch.Tensor) -> bool:
         all_sizes = self.values is not None or self.momentum > 0
         return self.error_feedback and (all_sizes or parameter.numel() >= self.min_numel)
@@ -190,7 +193,7 @@ class TopKState(ErrorState):
         if self.selection == "random":
             mixed = (self.seed + (step + 1) * SEED_STEP + place * _PLACE_STEP) % 2**64
             own = torch.Generator().manual_seed((mixed ^ mixed >> 32) % 2**32)  # all that the generator takes
-            chosen = torch.randint(gradient.numel(), (count,), generator=own).unique()
+            chosen = _positions(gradient.numel(), count, own)
             return self._keep(gradient, error, velocity, lambda _: chosen.to(gradient.device))
         if gradient.device.type != "cpu":
             return self._keep(gradient, error, velocity, lambda x: x.abs().topk(count, sorted=False).indices)
@@ -243,6 +246,17 @@ class TopKState(ErrorState):
             for kept, new in zip(parts, () if whole is None else whole.split(lengths)):
                 kept.copy_(new)
         return left
+
+
+def _positions(elements: int, count: int, generator: torch.Generator) -> torch.Tensor:
+    """So many positions of elements at random, each once."""
+    if 4 * count >= elements:
+        return torch.randperm(elements, generator=generator)[:count]
+    chosen = torch.empty(0, dtype=torch.int64)
+    while chosen.numel() < count:
+        more = torch.randint(elements, (count + count // 4 + 16,), generator=generator)
+        chosen = torch.cat([chosen, more]).unique()
+    return chosen[torch.randperm(chosen.numel(), generator=generator)[:count]]
 
 
 def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_lists.py runs on each rank: lists of tensors, a process group's pici.Comm, how TopKState selects."""
 import logging
+import types
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,8 @@ def lists(rank, size):
     assert all_reduce([]) == []
     raises(ValueError, "not both", lambda: all_reduce(xs, density=0.1, state=pici.torch.TopKState()))
     raises(ValueError, "dense ones", lambda: all_reduce([torch.eye(3).to_sparse()]))
+    for dtype in (torch.int64, torch.bool):
+        raises(TypeError, f"is {dtype}", lambda: all_reduce([torch.ones(3), torch.ones(3).to(dtype)]))
     groups = [dist.new_group([r]) for r in range(size)]
     xs = normal(rank, *SHAPES)
     wanted = [x.clone() for x in xs]
@@ -53,16 +56,16 @@ def lossy_lists(rank, size):
         lambda: pici.torch.TopKState(density=0.05, start_iter=1, min_numel=10, momentum=0.5),
         lambda: pici.torch.QuantizeState(bits=4, start_iter=1),
     ):
-        by_list, by_hook, ddp = make(), make(), None
-        hook = getattr(pici.torch, by_hook.hook)
+        steady, resumed = make(), make()
         for step in range(4):
-            xs = all_reduce(normal(rank, *SHAPES, step=step), state=by_list)  # other tensors in each call
+            xs = all_reduce(normal(rank, *SHAPES, step=step), state=steady)  # other tensors in each call
+            same(all_reduce(normal(rank, *SHAPES, step=step), state=resumed), xs)
             if step == 1:
-                saved = by_list.state_dict(xs)
-                by_list = make()
-                by_list.load_state_dict(saved, xs)
-        _ = ddp, hook
-        one, two = make(), make()
+                saved = resumed.state_dict(xs)
+                resumed = make()
+                resumed.load_state_dict(saved, xs)
+        one, two, ddp = make(), make(), None
+        hook = getattr(pici.torch, one.hook)
         for step in range(3):
             found, ddp = averaged(hook, one, normal(rank, (4000,), step=step), ddp)
             same(all_reduce(normal(rank, (4000,), step=step), state=two), found)
@@ -131,7 +134,7 @@ def random_positions(rank, size):
         found, ddp = averaged(pici.torch.topk_hook, state, xs, ddp)
         where = [f != 0 for f in found]
         for w in where:
-            assert 80 <= int(w.sum()) <= 100
+            assert int(w.sum()) == 100
             assert not any(torch.equal(w, b) for b in before)
             before.append(w)
         sent = [s + f for s, f in zip(sent, found)]
@@ -140,6 +143,23 @@ def random_positions(rank, size):
         mean = m - kept
         dist.all_reduce(mean)
         assert torch.allclose(s, mean / size, rtol=1e-12, atol=1e-12)
+    for density in (0.24, 0.25, 1.0):
+        state = pici.torch.TopKState(density=density, start_iter=0, selection="random")
+        (x,) = all_reduce([torch.ones(10000)], state=state)
+        assert int(x.count_nonzero()) == 10000 * density
+
+
+def momentum_is_needed(rank, size):
+    """Gradients that torch would average get no momentum, and are refused."""
+    begin()
+    state = pici.torch.TopKState(density=0.1, momentum=0.5)
+    for x in (
+        types.SimpleNamespace(layout=torch.strided, dtype=torch.float32, device=torch.device("cuda", 0)),
+        torch.eye(3).to_sparse(),
+    ):
+        bucket = types.SimpleNamespace(parameters=lambda: [], index=lambda: 0, buffer=lambda: x)
+        raises(NotImplementedError, "momentum=0.5 does not take", state._hook, bucket)
+    assert state.iter == 0
 
 
 def logged(rank, size):

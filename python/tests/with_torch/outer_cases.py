@@ -2,6 +2,7 @@
 """What test_outer.py runs on each rank."""
 import copy
 import tempfile
+import types
 import warnings
 
 import torch
@@ -84,6 +85,17 @@ def learns(rank, size):
     assert sent["sparseloco"] < sent["dense"] / 20, sent
     raises(ValueError, "method='dilco'", lambda: pici.torch.Outer(model, 5, method="dilco"))
     raises(ValueError, "overlap=5", lambda: pici.torch.Outer(model, 5, overlap=5))
+    for method, options, words in (
+        ("sparseloco", {"density": 2.0}, "density=2.0"),
+        ("topk", {"density": 0.0}, "density=0.0"),
+        ("sparseloco", {"decay": 1.5}, "decay=1.5"),
+        ("dense", {"bits": 4}, "'dense' has none"),
+        ("visible", {"bits": 4}, "'visible' has none"),
+        ("bits", {"density": 0.1}, "'bits' has none"),
+        ("topk", {"decay": 0.5}, "'topk' has none"),
+        ("bits", {"bits": 3}, "bits=3"),
+    ):
+        raises(ValueError, words, lambda: pici.torch.Outer(model, 5, method=method, **options))
 
 
 def resumes(rank, size, method):
@@ -221,3 +233,42 @@ def by_dcp(rank, size):
         again.load_state_dict(weights)
         train(again, other, rank, range(13, 25))
         assert bits(again) == bits(model), method
+
+
+def loads_whole_or_not(rank, size):
+    """A state that is refused changes nothing, and one that is taken drops the averages that are on their way."""
+    begin()
+    model = small_net()
+    outer = pici.torch.Outer(model, inner_steps=4, method="topk", overlap=2)
+    train(model, outer, rank, range(3))
+    saved, weights = outer.state_dict(), copy.deepcopy(model.state_dict())
+    train(model, outer, rank, range(3, 5))  # an average is on its way
+    kept = dict(saved["fragment 0"]["kept"], version=99)
+    fragment = dict(saved["fragment 0"], kept=kept)
+    raises(ValueError, "has version 99", outer.load_state_dict, {**saved, "fragment 0": fragment})
+    fragment = dict(saved["fragment 0"], velocities={n: v[:1] for n, v in saved["fragment 0"]["velocities"].items()})
+    raises(ValueError, "has the shape", outer.load_state_dict, {**saved, "fragment 0": fragment})
+    assert outer.steps == 5
+    outer.load_state_dict(saved)
+    model.load_state_dict(weights)
+    again = small_net()
+    other = pici.torch.Outer(again, inner_steps=4, method="topk", overlap=2)
+    other.load_state_dict(saved)
+    again.load_state_dict(weights)
+    train(model, outer, rank, range(3, 12))
+    train(again, other, rank, range(3, 12))
+    assert bits(again) == bits(model)
+
+
+def on_gpu(rank, size):
+    """What cannot work on tensors of CUDA is refused."""
+    begin()
+    there = torch.device("cuda", 0)
+    for method in ("sparseloco", "visible"):
+        outer = pici.torch.Outer(small_net(), inner_steps=5, method=method)
+        (fragment,) = outer._fragments
+        x = types.SimpleNamespace(layout=torch.strided, dtype=torch.float32, device=there)
+        bucket = types.SimpleNamespace(parameters=lambda: fragment.weights, index=lambda: 0, buffer=lambda: x)
+        raises(NotImplementedError, f'method="{method}" does not take', fragment.state._hook, bucket)
+        fragment.weights[0] = x
+        raises(NotImplementedError, "on cuda:0", outer.regroup)

@@ -26,6 +26,9 @@ class Selections(unittest.TestCase):
     def test_momentum_of_whole_ones(self):
         ranks.run(2, cases.momentum_of_whole_ones)
 
+    def test_momentum_is_needed(self):
+        ranks.run(1, cases.momentum_is_needed)
+
     def test_random(self):
         ranks.run(2, cases.random_positions)
 

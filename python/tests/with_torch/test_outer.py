@@ -37,6 +37,12 @@ class Outer(unittest.TestCase):
     def test_not_row_major(self):
         ranks.run(2, cases.not_row_major)
 
+    def test_loads_whole_or_not(self):
+        ranks.run(2, cases.loads_whole_or_not)
+
+    def test_on_gpu(self):
+        ranks.run(1, cases.on_gpu)
+
     @unittest.skipUnless(has_dcp(), f"torch.distributed.checkpoint.save: torch {torch.__version__} has none")
     def test_dcp(self):
         ranks.run(2, cases.by_dcp)
