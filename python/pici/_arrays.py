@@ -120,13 +120,14 @@ def limit(max_bytes: Limit, stored: int) -> Optional[int]:
     return max(_LEAST_LIMIT, _RATIO * stored) if max_bytes == "auto" else max_bytes
 
 
-def bounded(d: DType, count: int, most: Optional[int]) -> None:
-    """LimitError if so many stored elements take more than `most` bytes; None: no limit."""
-    need = count * d.storage.itemsize
+def bounded(d: DType, count: int, most: Optional[int], position: int = 0) -> None:
+    """LimitError if so many stored elements take more than `most` bytes; None: no limit. position: bytes that each
+    takes beside."""
+    need = count * (d.storage.itemsize + position)
     if most is not None and need > most:
         raise LimitError(
-            f"{count} elements of {d.name} take {need} bytes, more than max_bytes allows, {most}: pass "
-            f"max_bytes={need}, or None for no limit, if you trust the source"
+            f"{count} elements of {d.name}{' and their positions' if position else ''} take {need} bytes, more than "
+            f"max_bytes allows, {most}: pass max_bytes={need}, or None for no limit, if you trust the source"
         )
 
 

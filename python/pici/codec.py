@@ -407,14 +407,16 @@ def _positions(
         raise ValueError(f"{count} elements: pass index='u64' or 'i64', or fewer")
     most = _arrays.limit(max_bytes, len(block))
     room = min(guess, count)
+    if most is not None:  # what is found is refused, not what is guessed
+        room = min(room, most // (kind.itemsize + d.storage.itemsize))
     while True:
-        _arrays.bounded(d, room, most)
         indices, values = np.empty(room, kind), np.empty(room, d.storage)
         status, found = _codec.nonzeros(
             base, block, first, count, indices, kind.itemsize, values, d.storage.itemsize
         )
         if status != SpaceError.status:
             break
+        _arrays.bounded(d, found, most, kind.itemsize)
         room = found
     if status:
         raise _refusal(status, None if bytes(block[:4]) == _SMALL_MAGIC else block)

@@ -459,6 +459,19 @@ class Delta(unittest.TestCase):
         np.testing.assert_array_equal(old, kept)
         self.assertRaises(pici.CorruptError, pici.changes, np.zeros_like(old), delta, dtype="bf16", to="bits")
 
+    def test_limit_of_changes(self):
+        old = np.random.default_rng(1).standard_normal(20000).astype(np.float32)
+        new = old.copy()
+        new[::40] += 1
+        for small in (False, True):
+            delta = pici.diff(old, new, small=small)
+            self.assertEqual(pici.changes(old, delta, max_bytes=500 * 8)[0].size, 500)
+            with self.assertRaisesRegex(pici.LimitError, "500 elements of f32 and their positions take 4000 bytes"):
+                pici.changes(old, delta, max_bytes=500 * 8 - 1)
+        block = pici.compress(np.where(np.arange(new.size) % 40, np.float32(0), new))
+        self.assertEqual(pici.nonzeros(block, index="u64", max_bytes=500 * 12)[0].size, 500)
+        self.assertRaises(pici.LimitError, pici.nonzeros, block, index="u64", max_bytes=500 * 12 - 1)
+
     def test_small(self):
         rng = np.random.default_rng(1)
         weights = rng.standard_normal(50000).astype(np.float32)
