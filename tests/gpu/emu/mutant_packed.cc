@@ -137,5 +137,9 @@ int main(void)
     check<uint16_t, PICI_F16>(4096 + 70, 100, 10, false);
     check<uint8_t, PICI_F8E5M2>(4096 * 33 + 5, 4, 0, false);
     check<uint8_t, PICI_F8E4M3>(700, 100, 0, true);
+    /* few values, so that damage meets the bits of words that stand for none */
+    check<uint16_t, PICI_BF16>(70, 100, 2, false);
+    check<uint16_t, PICI_F16>(200, 100, 0, false);
+    check<uint16_t, PICI_F16>(250, 100, 0, true);
     return wrong != 0;
 }
