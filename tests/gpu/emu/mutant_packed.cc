@@ -20,7 +20,7 @@ static void expect(bool good, const char *what)
         printf("  %s%s%s\n", what, *emu::error() ? ": " : "", emu::error());
 }
 
-enum { THREADS = 96 };
+enum { THREADS = 96, TWO = 101, OUTLIER = 102 };
 
 /* Verify a block as pici_verify_at does. */
 template <class T> static void check_verify(const uint8_t *block, size_t len)
@@ -59,8 +59,9 @@ template <class T> static void check_verify(const uint8_t *block, size_t len)
            "verify");
 }
 
-/* percent: of nonzeros. beyond: of 100 values, how many have any exponent. brief: low bytes of mantissas are 0.
- * cleared: so many of the first elements, every second one, are zero. */
+/* percent: of nonzeros. beyond: of 100 values, how many have any exponent; TWO: there are two exponents; OUTLIER: and
+ * value 5 has the greatest. brief: low bytes of mantissas are 0. cleared: so many of the first elements, every second
+ * one, are zero. */
 template <class T, unsigned DTYPE>
 static void check(uint64_t n, unsigned percent, unsigned beyond, bool one_level, bool brief = false,
                   unsigned cleared = 0)
@@ -76,7 +77,9 @@ static void check(uint64_t n, unsigned percent, unsigned beyond, bool one_level,
     for (uint64_t i = 0; i < n; i++) {
         const uint64_t random = (uint64_t)rand() << 32 ^ (uint64_t)rand() << 16 ^ (uint64_t)rand();
         const unsigned most = (1u << kind.exponent) - 1, fall = (unsigned)__builtin_ctz((unsigned)rand() | 1u << 12);
-        const uint64_t exponent = (unsigned)rand() % 100 < beyond ? random % (most + 1) : (most - 5 - fall) & most;
+        uint64_t exponent = (unsigned)rand() % 100 < beyond ? random % (most + 1) : (most - 5 - fall) & most;
+        if (beyond > 100)
+            exponent = i == 5 && beyond == OUTLIER ? most : most - 20 - i % 2;
         uint64_t mantissa = random * UINT64_C(0x9e3779b97f4a7c15) & ((UINT64_C(1) << kind.mantissa) - 1);
         if (brief)
             mantissa &= ~UINT64_C(0xff);
@@ -120,6 +123,11 @@ static void check(uint64_t n, unsigned percent, unsigned beyond, bool one_level,
         copy[at] ^= (uint8_t)(1u << rand() % 8);
         check_verify<T>(copy.data(), len);
     }
+    for (unsigned i = 0; n < 100 && i < 32; i++) { /* the last bytes */
+        std::vector<uint8_t> copy(want.begin(), want.begin() + (ptrdiff_t)len);
+        copy[len - 1 - i] ^= (uint8_t)(1u << rand() % 8);
+        check_verify<T>(copy.data(), len);
+    }
     for (unsigned i = 0; i < 24; i++) { /* where the second planes, the table and the literals are */
         std::vector<uint8_t> copy(want.begin(), want.begin() + (ptrdiff_t)len);
         copy[len - 1 - (unsigned)rand() % (len / 4)] ^= (uint8_t)(1u << rand() % 8);
@@ -139,6 +147,8 @@ int main(void)
     check<uint8_t, PICI_F8E4M3>(700, 100, 0, true);
     /* few values, so that damage meets the bits of words that stand for none */
     check<uint16_t, PICI_BF16>(70, 100, 2, false);
+    check<uint16_t, PICI_BF16>(70, 100, TWO, false);
+    check<uint16_t, PICI_BF16>(70, 100, OUTLIER, false);
     check<uint16_t, PICI_F16>(200, 100, 0, false);
     check<uint16_t, PICI_F16>(250, 100, 0, true);
     return wrong != 0;
