@@ -141,6 +141,7 @@ int main(void)
     check<uint16_t, PICI_BF16>(4096 * 3, 60, 2, true);
     check<uint16_t, PICI_BF16>(4096 * 3, 100, 2, true, false, 1001);
     check<uint32_t, PICI_F32>(4096 * 2 + 1001, 70, 3, false, true);
+    check<uint16_t, PICI_BF16>(4096 + 1700, 100, 2, false, false, 1639); /* the second run is shorter than a few rows */
     check<uint64_t, PICI_F64>(1500, 100, 3, false);
     check<uint16_t, PICI_F16>(4096 + 70, 100, 10, false);
     check<uint8_t, PICI_F8E5M2>(4096 * 33 + 5, 4, 0, false);
