@@ -43,9 +43,16 @@ static void refer(const uint8_t *data, size_t len)
     struct reference r;
     struct parse_error err = {0};
     size_t again;
-    const bool good = reference_parse(&r, data, len, PICI_U8, 0, &err);
+    struct pici_tensor_info stored = PICI_TENSOR_INFO_INIT;
+    stored.dtype = PICI_U8;
+    stored.rank = 1;
+    const bool good = reference_parse(&r, data, len, &stored, &err);
     require(good == !err.what[0]);
-    require(!reference_parse(&(struct reference){0}, data, len, PICI_U8, 1, &(struct parse_error){0}));
+    stored.count = 1;
+    require(!reference_parse(&(struct reference){0}, data, len, &stored, &(struct parse_error){0}));
+    stored.count = 0;
+    stored.rank = 2;
+    require(!reference_parse(&(struct reference){0}, data, len, &stored, &(struct parse_error){0}));
     if (!good)
         return;
     require(r.count <= UINT64_MAX / 2 / pici_dtype_width(r.dtype));

@@ -11,6 +11,7 @@
 #include "tool.h"
 
 enum { PIECE_MOST = 256 << 20 }; /* bytes, unless one chunk is longer */
+enum { ZEROS_CHUNK = 1 << 16 };  /* elements at a time of a tensor that is lost */
 
 /* The first bytes of a .pici file: its magic, and its version. A reader of version 2 reads what follows the header of
  * either. */
@@ -33,19 +34,20 @@ int reading_kind(struct input *input, const char *path, enum reading_kind *kind)
     return TOOL_OK;
 }
 
-/* Prints the reader's error, and its consequence: so. */
-static int say(const struct reading *reading, enum pici_status status, const char *consequence)
+/* Prints the error of a reader, that of the reading or of what a reference leads to, and its consequence: so. */
+static int say(const struct reading *reading, const struct pici_reader *reader, enum pici_status status,
+               const char *consequence)
 {
     bool of_the_bytes = status == PICI_E_CORRUPT || status == PICI_E_CHECKSUM || status == PICI_E_VERSION ||
                         status == PICI_E_UNSUPPORTED;
     if (status == PICI_E_IO && reading->input->error && !reading->keep_going)
         return tool_bad_at(reading->input->name, reading->input->position, "%s", strerror(reading->input->error));
-    if (!reading->reader)
+    if (!reader)
         return tool_bad(reading->input->name, "%s", pici_strerror(status));
-    const char *words = pici_reader_error(reading->reader);
+    const char *words = pici_reader_error(reader);
     if (!*words) /* of a failure that is not the reader's own */
         words = pici_strerror(status);
-    uint64_t offset = pici_reader_error_offset(reading->reader);
+    uint64_t offset = pici_reader_error_offset(reader);
     if (!of_the_bytes && !(status == PICI_E_IO && reading->keep_going))
         return tool_bad(reading->input->name, "%s", words);
     /* The reader puts the offset inside its message; errors of the tool have it in front. */
@@ -60,7 +62,7 @@ static int say(const struct reading *reading, enum pici_status status, const cha
 
 int reading_failed(const struct reading *reading, enum pici_status status)
 {
-    return say(reading, status, "");
+    return say(reading, reading->reader, status, "");
 }
 
 /* Whether to continue after the error status; then lose reports it. */
@@ -71,7 +73,7 @@ static bool goes_on(const struct reading *reading, enum pici_status status)
 
 static void lose(struct reading *reading, enum pici_status status, const char *consequence)
 {
-    say(reading, status, consequence);
+    say(reading, reading->reader, status, consequence);
     reading->lost++;
 }
 
@@ -92,7 +94,8 @@ int reading_open(struct reading *reading, struct input *input, int threads, bool
     enum pici_status status =
         reading->at_random ? pici_reader_open_at(&reading->reader, input_read_at, input, input->bytes, &reader_options)
                            : pici_reader_open_stream(&reading->reader, input_take, input, &reader_options);
-    return status ? say(reading, status, looks_after(input, first, received, TYPE_UNSET, text)) : TOOL_OK;
+    return status ? say(reading, reading->reader, status, looks_after(input, first, received, TYPE_UNSET, text))
+                  : TOOL_OK;
 }
 
 /* Repairs the file header in bytes, the size bytes of the file at offset. Its bytes are always the same, so a damaged
@@ -199,6 +202,7 @@ static int take_what_is_there(struct reading *reading, const struct pici_tensor_
                               uint64_t count)
 {
     const size_t width = pici_dtype_width(tensor->dtype);
+    struct pici_reader *const reader = tensor->index == reading->other.index ? reading->other.reader : reading->reader;
     for (uint64_t done = 0, step; done < count; done += step) {
         uint8_t *target = (uint8_t *)reading->piece + (size_t)done * width;
         step = tensor->chunk_elements - (first + done) % tensor->chunk_elements;
@@ -207,7 +211,8 @@ static int take_what_is_there(struct reading *reading, const struct pici_tensor_
         if (status && !goes_on(reading, status))
             return reading_failed(reading, status);
         if (status) {
-            lose(reading, status, "; set to zero");
+            say(reading, reader, status, "; set to zero");
+            reading->lost++;
             memset(target, 0, (size_t)step * width);
         }
     }
@@ -255,17 +260,18 @@ int reading_range(struct reading *reading, const struct pici_tensor_info *tensor
         if (!reading->piece)
             return tool_nomem(reading->input->name, "the elements of the chunks");
     }
-    if (reading->broke_off) {
+    const bool refers = tensor->index == reading->other.index;
+    if (reading->broke_off || (refers && reading->other.target == PICI_FILE)) {
         memset(reading->piece, 0, need);
         return TOOL_OK;
     }
     enum pici_status status = take(reading, tensor, first, *count, reading->piece);
-    if (status && tensor->index == reading->other.index)
+    if (status && refers && !goes_on(reading, status))
         return tool_bad(reading->other.path, "%s", pici_reader_error(reading->other.reader));
     if (!status || !goes_on(reading, status))
         return status ? reading_failed(reading, status) : TOOL_OK;
-    return reading->at_random ? take_what_is_there(reading, tensor, first, *count)
-                              : break_off(reading, tensor, first, count, status);
+    return reading->at_random || refers ? take_what_is_there(reading, tensor, first, *count)
+                                        : break_off(reading, tensor, first, count, status);
 }
 
 int reading_piece(struct reading *reading, const struct pici_tensor_info *tensor, uint64_t *done, uint64_t *count)
@@ -378,15 +384,13 @@ int reading_reference(struct reading *reading, const struct pici_tensor_info *te
     struct parse_error error;
     struct pici_attr attr;
     *is = false;
-    if (tensor->count)
-        return TOOL_OK;
     const enum pici_status status = pici_reader_attr(reading->reader, tensor->index, REFERENCE_ATTR, &attr);
     if (status) /* if reading goes on, who needs the other attributes reports that they are lost */
         return goes_on(reading, status) ? TOOL_OK : reading_failed(reading, status);
     if (!attr.key)
         return TOOL_OK;
     *is = true;
-    return reference_parse(reference, attr.value, attr.len, tensor->dtype, tensor->count, &error)
+    return reference_parse(reference, attr.value, attr.len, tensor, &error)
                ? TOOL_OK
                : tool_bad(reading->input->name, "tensor %s: %s", tensor->name, error.what);
 }
@@ -394,82 +398,123 @@ int reading_reference(struct reading *reading, const struct pici_tensor_info *te
 static void close_other(struct reading_other *other)
 {
     pici_reader_close(other->reader);
-    if (other->shard)
+    if (other->shard && other->shard[0])
         input_close(&other->input);
     free(other->shard);
     free(other->path);
     *other = (struct reading_other){.index = PICI_FILE};
 }
 
-/* Opens the file of a shard, unless it is open already. */
+/* Opens the file of a shard, or with "" that of the reading once more, unless it is open already. other->reader is NULL
+ * if the latter cannot be read at random. */
 static int open_other(struct reading *reading, const char *shard)
 {
     struct reading_other *const other = &reading->other;
     struct pici_reader_opts reader_options = PICI_READER_OPTS_INIT;
+    const bool own = !shard[0];
     other->index = PICI_FILE;
     if (other->shard && strcmp(other->shard, shard) == 0)
         return TOOL_OK;
     close_other(other);
-    const size_t size = strlen(reading->shards.folder) + strlen(shard) + sizeof "/.pici";
+    const char *const folder = own ? reading->input->name : reading->shards.folder;
+    const size_t size = strlen(folder) + strlen(shard) + sizeof "/.pici";
     other->input.fd = -1;
     other->path = malloc(size);
     other->shard = malloc(strlen(shard) + 1);
     if (!other->path || !other->shard)
         return tool_nomem(reading->input->name, "the name of a shard");
-    snprintf(other->path, size, "%s/%s.pici", reading->shards.folder, shard);
+    snprintf(other->path, size, "%s%s%s%s", folder, own ? "" : "/", shard, own ? "" : ".pici");
     strcpy(other->shard, shard);
-    TRY(input_open(&other->input, other->path));
+    if (own)
+        other->input = *reading->input; /* the place from which the reading takes its next bytes stays */
+    else
+        TRY(input_open(&other->input, other->path));
     if (!other->input.regular)
         return tool_bad(other->path, "is empty or not seekable");
     reader_options.threads = (int)reading->threads;
-    if (pici_reader_open_at(&other->reader, input_read_at, &other->input, other->input.bytes, &reader_options))
+    const enum pici_status status = pici_reader_open_at(&other->reader, reading->keep_going ? mended_at : input_read_at,
+                                                        &other->input, other->input.bytes, &reader_options);
+    if (!status)
+        return TOOL_OK;
+    if (!own)
         return tool_bad(other->path, "%s", pici_reader_error(other->reader));
+    pici_reader_close(other->reader);
+    other->reader = NULL;
     return TOOL_OK;
 }
 
-/* Prints what is wrong with a reference. Returns TOOL_BAD. */
-static int bad_reference(const struct reading *reading, const char *tensor, const struct reference *reference,
-                         const char *what)
+/* The number of elements of a reference that leads nowhere: zeros, or none if they are more than fill_most. */
+static uint64_t zeros_of(const struct reading *reading, const struct reference *reference)
 {
-    char name[96], shard[96];
-    return tool_bad(reading->input->name, "tensor %s refers to tensor '%s' of %s, which %s", tensor,
-                    pici_parse_printable(name, sizeof name, reference->name, reference->name_size),
-                    reference->shard_size
-                        ? pici_parse_printable(shard, sizeof shard, reference->shard, reference->shard_size)
-                        : "this file",
-                    what);
+    return reference->count <= reading->fill_most / pici_dtype_width(reference->dtype) ? reference->count : 0;
 }
 
-/* Follows a reference. Attributes of the reading move meanwhile. */
-static int follow(struct reading *reading, struct pici_tensor_info *tensor, const struct reference *reference)
+/* Prints what is wrong with a reference. Returns TOOL_BAD; with keep_going, counts it as a loss. */
+static int bad_reference(struct reading *reading, const struct pici_tensor_info *tensor,
+                         const struct reference *reference, const char *what)
+{
+    char name[96], shard[96];
+    const char *consequence = "";
+    if (reading->keep_going)
+        consequence =
+            zeros_of(reading, reference) == reference->count ? "; set to zero" : "; left out, more than --max-size";
+    tool_bad(reading->input->name, "tensor %s refers to tensor '%s' of %s, which %s%s", tensor->name,
+             pici_parse_printable(name, sizeof name, reference->name, reference->name_size),
+             reference->shard_size ? pici_parse_printable(shard, sizeof shard, reference->shard, reference->shard_size)
+                                   : "this file",
+             what, consequence);
+    reading->lost += reading->keep_going;
+    return TOOL_BAD;
+}
+
+/* Finds the target of a reference. Attributes of the reading move meanwhile. */
+static int find_target(struct reading *reading, const struct pici_tensor_info *tensor,
+                       const struct reference *reference, struct pici_tensor_info *target)
 {
     char shard[SHARDS_NAME_MOST + 1];
-    struct pici_tensor_info target = PICI_TENSOR_INFO_INIT;
     struct pici_attr attr = {0};
-    if (!reading->shards.folder)
-        return bad_reference(reading, tensor->name, reference,
+    const bool alone = !reading->shard; /* references to the same file need no folder */
+    if (!reading->shards.folder && (!alone || reference->shard_size))
+        return bad_reference(reading, tensor, reference,
                              "is found in the folder alone: read that, not this file of it");
+    if (alone && !reading->input->regular)
+        return bad_reference(reading, tensor, reference, "is found in a regular file alone, not in a pipe");
     snprintf(shard, sizeof shard, "%.*s", (int)reference->shard_size, reference->shard);
     if (reference->shard_size && !reading->shards.has(reading->shards.context, shard))
-        return bad_reference(reading, tensor->name, reference, "is no shard of the folder");
-    TRY(open_other(reading, reference->shard_size ? shard : reading->shard));
+        return bad_reference(reading, tensor, reference, "is no shard of the folder");
+    TRY(open_other(reading, reference->shard_size || alone ? shard : reading->shard));
     struct pici_reader *const reader = reading->other.reader;
-    const enum pici_status status = pici_reader_find(reader, reference->name, reference->name_size, &target);
+    const enum pici_status status =
+        reader ? pici_reader_find(reader, reference->name, reference->name_size, target) : PICI_E_CORRUPT;
     if (status == PICI_E_ARG)
-        return bad_reference(reading, tensor->name, reference, "is not there");
-    if (status || pici_reader_attr(reader, target.index, REFERENCE_ATTR, &attr))
-        return tool_bad(reading->other.path, "%s", pici_reader_error(reader));
+        return bad_reference(reading, tensor, reference, "is not there");
+    if (status || pici_reader_attr(reader, target->index, REFERENCE_ATTR, &attr))
+        return alone ? bad_reference(reading, tensor, reference, "cannot be found: the index is damaged")
+                     : tool_bad(reading->other.path, "%s", pici_reader_error(reader));
     if (attr.key)
-        return bad_reference(reading, tensor->name, reference, "is a reference itself");
-    if (target.dtype != reference->dtype || target.count != reference->count)
-        return bad_reference(reading, tensor->name, reference, "has another type, or another number of elements");
+        return bad_reference(reading, tensor, reference, "is a reference itself");
+    if (target->dtype != reference->dtype || target->count != reference->count)
+        return bad_reference(reading, tensor, reference, "has another type, or another number of elements");
+    return TOOL_OK;
+}
+
+static int follow(struct reading *reading, struct pici_tensor_info *tensor, const struct reference *reference)
+{
+    struct pici_tensor_info target = PICI_TENSOR_INFO_INIT;
+    const uint64_t lost = reading->lost;
+    const int status = find_target(reading, tensor, reference, &target);
+    const bool is_lost = status && reading->lost > lost;
+    if (status && !is_lost)
+        return status;
     tensor->dtype = reference->dtype;
     tensor->rank = reference->rank;
     memcpy(tensor->shape, reference->shape, sizeof tensor->shape);
-    tensor->count = reference->count;
-    tensor->chunk_elements = target.chunk_elements;
+    tensor->count = is_lost ? zeros_of(reading, reference) : reference->count;
+    tensor->chunk_elements = is_lost ? ZEROS_CHUNK : target.chunk_elements;
     reading->other.index = tensor->index;
-    reading->other.target = target.index;
+    reading->other.target = is_lost ? PICI_FILE : target.index;
+    if (is_lost)
+        reading->fill_most -= tensor->count * pici_dtype_width(tensor->dtype);
     return TOOL_OK;
 }
 
@@ -477,7 +522,12 @@ int reading_follow(struct reading *reading, struct pici_tensor_info *tensor)
 {
     struct reference reference;
     bool is;
-    TRY(reading_reference(reading, tensor, &reference, &is));
+    const int status = reading_reference(reading, tensor, &reference, &is);
+    if (status && is && reading->keep_going) { /* of how many elements it was is lost too */
+        reading->lost++;
+        return TOOL_OK;
+    }
+    TRY(status);
     return is ? follow(reading, tensor, &reference) : TOOL_OK;
 }
 

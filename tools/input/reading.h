@@ -24,22 +24,22 @@ struct reading_shards {
 struct reading_other {
     struct input input;
     struct pici_reader *reader; /* NULL: none is open */
-    char *shard, *path;         /* its name, and where it is */
+    char *shard, *path;         /* its name, "" of the file of the reading itself; and where it is */
     uint64_t index;             /* the tensor of the reading that is a reference; PICI_FILE: none is */
-    uint64_t target;            /* the tensor that has its elements */
+    uint64_t target;            /* the tensor that has its elements; PICI_FILE: they are lost, and zeros */
 };
 
 struct reading {
     struct input *input;
-    struct reading_shards shards; /* of its folder. None: references are refused */
-    const char *shard;            /* whose file this is */
+    struct reading_shards shards; /* of its folder */
+    const char *shard;            /* whose file this is; NULL: the file is read alone */
     struct reading_other other;
     struct pici_reader *reader;
     bool at_random;
     bool keep_going;    /* report what is lost, replace it by zeros, and continue */
     bool broke_off;     /* forward: nothing more can be read */
     uint64_t lost;      /* how many losses have been reported */
-    uint64_t fill_most; /* limit on the zeros that replace the rest of a tensor, in bytes */
+    uint64_t fill_most; /* limit on the zeros that replace the rest of a tensor, and references, in bytes */
     void *piece;        /* elements of a tensor */
     size_t piece_capacity;
     unsigned threads;
@@ -49,12 +49,14 @@ struct reading {
  * random access checks only what is read. */
 int reading_open(struct reading *reading, struct input *input, int threads, bool at_random);
 
-/* The file is that of a shard: references are followed. */
+/* The file is that of a shard: references are followed to all shards of the folder. Without this call, they are
+ * followed within a regular file. */
 void reading_in_folder(struct reading *reading, struct reading_shards shards, const char *shard);
 
 /* If the tensor is a reference, *is, and it becomes what it refers to, but for index, name and stored_bytes: its
  * elements are then read as those of others. reading_reference: without following it; *reference is valid as long as an
- * attribute. Refused if it leads nowhere, or out of the folder, or to a reference. */
+ * attribute. Refused if it leads nowhere, or out of the folder, or to a reference; with
+ * keep_going, that is a loss, and its elements become zeros, of all such references at most fill_most bytes. */
 int reading_reference(struct reading *reading, const struct pici_tensor_info *tensor, struct reference *reference,
                       bool *is);
 int reading_follow(struct reading *reading, struct pici_tensor_info *tensor);

@@ -37,13 +37,13 @@ static bool multiply(struct reference *reference)
     return true;
 }
 
-bool reference_parse(struct reference *reference, const void *value, size_t size, enum pici_dtype stored_dtype,
-                     uint64_t stored_count, struct parse_error *error)
+bool reference_parse(struct reference *reference, const void *value, size_t size, const struct pici_tensor_info *stored,
+                     struct parse_error *error)
 {
     const uint8_t *const bytes = value;
     const char *reason;
-    if (stored_dtype != PICI_U8 || stored_count)
-        return pici_parse_fail(error, 0, "a reference has elements of its own");
+    if (stored->dtype != PICI_U8 || stored->rank != 1 || stored->count)
+        return pici_parse_fail(error, 0, "a reference that is not u8 of shape [0]");
     if (size < REFERENCE_HEAD || take(bytes + 4, 4))
         return pici_parse_fail(error, 0, "a malformed reference");
     *reference = (struct reference){

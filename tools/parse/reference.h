@@ -22,9 +22,9 @@ struct reference {
     size_t name_size;
 };
 
-/* Parse the attribute of a tensor, which is to be of stored_dtype and to have stored_count elements. */
-bool reference_parse(struct reference *, const void *value, size_t size, enum pici_dtype stored_dtype,
-                     uint64_t stored_count, struct parse_error *error);
+/* Parse the attribute of the tensor `stored`, whose dtype and shape it checks. */
+bool reference_parse(struct reference *, const void *value, size_t size, const struct pici_tensor_info *stored,
+                     struct parse_error *error);
 
 /* The attribute's value. The caller frees it. NULL: no memory. */
 char *reference_value(const struct reference *, size_t *size);

@@ -237,6 +237,15 @@ static int inspect_stored(struct job *job, struct reading *reading, const struct
     return end(job, measured);
 }
 
+/* Says where the elements of the tensor of --tensor are, if they are in another file. */
+static int refuse_other(const struct job *job, const struct pici_tensor_info *tensor, const struct reference *reference)
+{
+    char name[96], shard[96];
+    return tool_bad(job->input.name, "tensor %s is the same as tensor '%s' of %s: inspect that", tensor->name,
+                    pici_parse_printable(name, sizeof name, reference->name, reference->name_size),
+                    pici_parse_printable(shard, sizeof shard, reference->shard, reference->shard_size));
+}
+
 static int inspect_reading(struct job *job, struct reading *reading)
 {
     /* No default limit: nothing is written, and the number of chunks in the file bounds the work. */
@@ -261,10 +270,16 @@ static int inspect_reading(struct job *job, struct reading *reading)
         struct reference reference;
         bool refers;
         TRY(reading_reference(reading, &tensor, &reference, &refers));
-        if (refers)
-            report_refer(&job->report, reference.dtype, reference.count);
-        if (!inspected || refers)
+        if (!inspected)
             continue;
+        if (refers && !job->options->tensor) {
+            report_refer(&job->report, reference.dtype, reference.count);
+            continue;
+        }
+        if (refers && reference.shard_size)
+            return refuse_other(job, &tensor, &reference);
+        if (refers)
+            TRY(reading_follow(reading, &tensor));
         bytes += tensor.count * pici_dtype_width(tensor.dtype);
         if (bytes > limit_now(&limit))
             return limit_refused(&limit, job->input.name, bytes);
