@@ -10,7 +10,7 @@ if ! python3 -c 'import json' 2>/dev/null; then
 fi
 
 cat >make.py <<'END'
-# make.py FOLDER VARIANT: a.safetensors and below/b.safetensors
+# make.py FOLDER VARIANT: a.safetensors and below/b.safetensors, and in FOLDER.raw the elements of each tensor
 import json, os, random, struct, sys
 
 fixed = random.Random(5)
@@ -27,9 +27,13 @@ def write(path, tensors):
     text = json.dumps(head).encode()
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + b"".join(t[3] for t in tensors))
+    for name, _, _, data in tensors:
+        with open(f"{folder}.raw/{name}", "wb") as f:
+            f.write(data)
 
 folder, variant = sys.argv[1:]
 os.makedirs(folder + "/below")
+os.makedirs(folder + ".raw", exist_ok=True)
 first = ("t", "BF16", [45000], large)
 if variant == "gone":
     first = ("u", "BF16", [45000], large)
@@ -43,6 +47,10 @@ if variant == "plain":
 b = [("head", "BF16", [300, 150], large), ("middle", "BF16", [45000], bytes(middle)),
      ("same type", "F16", [45000], large), ("small", "U8", [4000], small), ("w", "F32", [100, 100], wide),
      ("w again", "F32", [10000], wide)]
+if variant == "no head":
+    b[0] = b[0][:3] + (bytes(90000),)
+if variant == "own":  # all that is in the folder twice is in one file
+    b = [t for t in b if t[0] in ("middle", "w", "w again")]
 if variant == "circle":  # t is a reference to the tensor that refers to t elsewhere
     a.insert(0, ("0", "BF16", [45000], large))
 write(folder + "/a.safetensors", a)
@@ -102,6 +110,16 @@ text = "".join(line + "\n" for line in lines)
 with open(folder + "/pici-folder", "w") as f:
     f.write(text + f"end {xxh64(text.encode()):016x}\n")
 END
+cat >hurt.py <<'END'
+# hurt.py FILE: a bit of the elements of w is another
+import sys
+
+want = open("m.raw/w", "rb").read()[20000:20032]
+data = bytearray(open(sys.argv[1], "rb").read())
+at = data.index(want)
+data[at] ^= 4
+open(sys.argv[1], "wb").write(data)
+END
 size() { # FOLDER: of its files
     find "$1" -type f -exec cat {} + | wc -c
 }
@@ -130,7 +148,7 @@ says "report says how many" '2 more tensors' page.html
 
 for tensor in head t "w again" w middle "same type" small; do
     expect 0 "extract $tensor" "$tool" extract -n "$tensor" -o "e.raw" --force m.pici
-    [ -s e.raw ] && pass || fail "extract $tensor: nothing"
+    same "extract $tensor" "m.raw/$tensor" e.raw
 done
 expect 0 "extract a reference" "$tool" extract -n head -o head.npy m.pici
 expect 0 "extract what it refers to" "$tool" extract -n t -o t.npy m.pici
@@ -148,7 +166,52 @@ expect 1 "decompress one shard" "$tool" decompress -o x m.pici/below/b.safetenso
 says "why" "tensor head refers to tensor 't' of a.safetensors, which is found in the folder alone" "$err"
 absent "a shard alone" x
 expect 1 "extract from one shard" "$tool" extract -n head -o x m.pici/below/b.safetensors.pici
-expect 0 "extract another tensor" "$tool" extract -n middle -o x m.pici/below/b.safetensors.pici
+expect 0 "extract another tensor" "$tool" extract -n middle -o middle.raw m.pici/below/b.safetensors.pici
+same "extract another tensor" m.raw/middle middle.raw
+expect 0 "extract what refers to the same shard" "$tool" extract -n "w again" -o w2.raw m.pici/below/b.safetensors.pici
+same "extract what refers to the same shard" "m.raw/w again" w2.raw
+expect 0 "inspect what refers to the same shard" "$tool" inspect --tensor "w again" m.pici/below/b.safetensors.pici
+says "inspect what refers to the same shard" '^ *name +w again$' "$out"
+says "inspect what refers to the same shard" '^ *nonzero +10000' "$out"
+expect 1 "inspect what refers to another" "$tool" inspect --tensor head m.pici/below/b.safetensors.pici
+says "inspect what refers to another" "tensor head is the same as tensor 't' of a.safetensors: inspect that" "$err"
+expect 0 "inspect another" "$tool" inspect --tensor middle m.pici/below/b.safetensors.pici
+grep >/dev/null 'stored once' "$out" && fail "inspect another: speaks of references" || pass
+
+# what can be restored of a shard
+keeps() { # LINES WHAT FILE WANT: --keep-going restores WANT of the file, and says as many lines
+    rm -f x
+    "$tool" decompress --keep-going -o x "$3" >"$out" 2>"$err"
+    [ $? = 1 ] && pass || fail "--keep-going, $2: not exit status 1"
+    same "--keep-going, $2" "$4" x
+    [ "$(wc -l <"$err")" = "$1" ] && pass || fail "--keep-going, $2: not $1 lines: $(cat "$err")"
+}
+python3 make.py k "no head"
+keeps 1 "a whole shard" m.pici/below/b.safetensors.pici k/below/b.safetensors
+says "a whole shard" "tensor head refers to .* of a.safetensors, which is found in the folder .*; set to zero$" "$err"
+rm x
+"$tool" decompress --keep-going --max-size 80K -o x m.pici/below/b.safetensors.pici 2>"$err"
+says "--keep-going has a limit" "left out, more than --max-size" "$err"
+rm -f x
+python3 make.py own own
+expect 0 "compress a shard that refers to itself" "$tool" compress own
+own=own.pici/below/b.safetensors.pici
+expect 0 "decompress a shard that refers to itself" "$tool" decompress -o x $own
+same "decompress a shard that refers to itself" own/below/b.safetensors x
+expect 1 "the same in a pipe" sh -c 'cat "$1" | "$0" decompress - >x' "$tool" $own
+says "the same in a pipe" "tensor w again .* 'w' of this file, which is found in a regular file alone" "$err"
+head -c -80000 own/below/b.safetensors >want.hurt
+cp want.hurt want.cut
+head -c 80000 /dev/zero >>want.hurt
+{ cat m.raw/w && head -c 40000 /dev/zero; } >>want.cut
+cp $own hurt.pici
+python3 hurt.py hurt.pici
+keeps 2 "damaged elements that are referred to" hurt.pici want.hurt
+says "damaged elements that are referred to" "chunk 0 of tensor 'w' .*; set to zero$" "$err"
+{ head -c -40 $own && head -c 40 /dev/zero; } >cut.pici
+keeps 2 "a damaged index" cut.pici want.cut
+says "a damaged index" "tensor w again refers .*, which cannot be found: the index is damaged; set to zero$" "$err"
+rm -f x
 expect 0 "compress for 0.2" "$tool" compress --file-version 1 -o old m
 says "the list for 0.2" '^pici-folder 2 compressed$' old/pici-folder
 expect 0 "decompress that" "$tool" decompress -o old.back old
@@ -156,12 +219,25 @@ expect 0 "all bytes come back of that" diff -r m old.back
 
 # a list of version 2 for files with references; one of version 3 that has none is valid
 sed 's/^pici-folder 3/pici-folder 2/' m.pici/pici-folder >list
-rm x
 cp -r m.pici bad && cp list bad/pici-folder && python3 relist.py bad
 expect 1 "a list of version 2" "$tool" decompress -o x bad
 says "a list of version 2" "which is found in the folder alone" "$err"
 python3 make.py p plain
 expect 0 "compress without twins in two files" "$tool" compress p
+expect 0 "decompress without twins in two files" "$tool" decompress -o p.back p.pici
+expect 0 "all bytes come back without twins in two files" diff -r p p.back
+# "t" of a differs from "head" where no sample is taken, and is the same as "middle"
+expect 0 "list without twins in two files" "$tool" list p.pici
+says "which are the same" 'middle .*same as t of a.safetensors' "$out"
+grep >/dev/null 'head .*same as' "$out" && fail "head is called a twin" || pass
+
+# The output is checked before tensors are read.
+if [ -r /proc/self/io ]; then
+    sh -c '"$0" compress m; echo $?; cat /proc/$$/io' "$tool" >"$out" 2>"$err" </dev/null
+    says "an output that exists" '^[12]$' "$out"
+    read_bytes=$(sed -n 's/^rchar: //p' "$out")
+    [ "$read_bytes" -lt 260000 ] && pass || fail "an output that exists: $read_bytes bytes are read before"
+fi
 
 # bad references: shard a of another folder
 for variant in gone type short circle; do

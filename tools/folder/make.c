@@ -150,6 +150,8 @@ static int make_all(struct folder_make *making, struct outfolder *to, const char
     const unsigned at_a_time = jobs_at_a_time(large < files_most() ? large : files_most(),
                                               tool_threads(making->options->threads), &making->each.threads);
     const double start = term_now(); /* a question may have been asked before */
+    if (making->prepare)
+        TRY(making->prepare(making));
     TRY(each_folder(making, begin_folder));
     progress_all_start(making->from->path, folder_original_bytes(making->from));
     const int status = jobs_run(making->list.files, at_a_time, false, make_one, making);

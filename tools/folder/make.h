@@ -10,13 +10,14 @@
 struct folder_make {
     const struct folder *from;
     const struct tool_options *options;
-    struct tool_options each; /* set: options, with the threads for one file */
-    struct folder_list list;  /* of the files that are made; file is the caller's */
-    const char *to;           /* set: the temporary folder */
-    bool with_list;           /* write the list too */
-    bool restored;            /* the input is the compressed one of the two */
-    bool in_place;            /* `out` may be replaced, also without --force */
-    mode_t mode;              /* permissions of the new folder; 0: those of `from` */
+    struct tool_options each;             /* set: options, with the threads for one file */
+    struct folder_list list;              /* of the files that are made; file is the caller's */
+    const char *to;                       /* set: the temporary folder */
+    bool with_list;                       /* write the list too */
+    bool restored;                        /* the input is the compressed one of the two */
+    bool in_place;                        /* `out` may be replaced, also without --force */
+    mode_t mode;                          /* permissions of the new folder; 0: those of `from` */
+    int (*prepare)(struct folder_make *); /* NULL, or what takes long, before the first file: the output was checked */
     int (*make_file)(struct folder_make *, struct folder_file *); /* makes a file; runs on several threads at a time */
     void *context;                                                /* for it */
 };

@@ -211,27 +211,29 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
 }
 
 /* Finds the tensors that the folder has more than once, which files of version 1 store each time. */
-static int find_twins(struct folder_make *making, struct twins *twins)
+static int find_twins(struct folder_make *making)
 {
-    *twins = (struct twins){.count = 0};
+    struct twins *const twins = making->context;
     if (making->options->file_version != 1)
         TRY(twins_find(twins, making->from, &making->list));
     for (size_t i = 0; i < twins->count; i++)
         making->list.references = making->list.references || twin_refers(twins, &twins->twin[i]);
-    making->context = twins;
     return TOOL_OK;
 }
 
 static int compress_opened(struct folder *from, const struct tool_options *options, const char *out_path, void *sum)
 {
-    struct twins twins;
-    struct folder_make making = {.from = from, .options = options, .with_list = true, .make_file = compress_part};
+    struct twins twins = {.count = 0};
+    struct folder_make making = {.from = from,
+                                 .options = options,
+                                 .with_list = true,
+                                 .prepare = find_twins,
+                                 .make_file = compress_part,
+                                 .context = &twins};
     TRY(folder_expect_checkpoint(from));
     TRY(folder_check(from, NULL, NULL, NULL));
     TRY(folder_list_of(&making.list, from, true));
-    int status = find_twins(&making, &twins);
-    if (!status)
-        status = folder_make(&making, out_path, sum);
+    const int status = folder_make(&making, out_path, sum);
     twins_free(&twins);
     folder_list_free(&making.list);
     return status;
