@@ -56,6 +56,9 @@ expect 0 bench "$tool" bench --size 64K --reps 3 --sparsity 0,99.5
 expect 0 "bench of integers" "$tool" bench --size 64K --reps 1 --sparsity 0 -d i16
 [ "$(grep -c '^ *[0-9.]*% ' "$out")" = 4 ] && pass || fail "bench of integers: not four lines"
 expect 2 "packed integers" "$tool" bench --size 64K --reps 1 --sparsity 0 -d i16 -f packed
+head -c 4096 /dev/zero >ints
+expect 2 "packed integers of a file" "$tool" bench --reps 1 -f packed --dtype i16 ints
+says "packed integers of a file" 'is of i16; packed blocks are of floats' "$err"
 expect 0 "bench of a file" "$tool" bench --reps 1 -f pici a.npy
 says "bench of a file" 'a.npy, tensor data: f32, 1.17 KiB' "$out"
 

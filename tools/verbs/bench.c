@@ -177,6 +177,9 @@ static int load_input(struct bench *bench, struct input *input, struct reading *
     if (!bench->name)
         return bench->options->tensor ? tool_no_tensor(input->name, &bench->near)
                                       : tool_bad(input->name, "has no tensors");
+    if (bench->options->format == PICI_PACKED && !pici_bound(PICI_PACKED, bench->dtype, 1))
+        return tool_usage(input->name, "tensor %s is of %s; packed blocks are of floats", bench->name,
+                          pici_dtype_name(bench->dtype));
     return bench->elements ? TOOL_OK : tool_bad(input->name, "tensor %s has no elements", bench->name);
 }
 
