@@ -16,6 +16,8 @@ from .file import File, Tensor, found_as
 
 KEY = "folder.same"
 _BYTES_LEAST = 4096  # of a tensor; shorter ones are stored again
+_SAMPLE = 4096  # bytes
+_PIECE = 1 << 24  # bytes that are compared at a time
 
 
 class Reference(NamedTuple):
@@ -31,11 +33,13 @@ class Reference(NamedTuple):
 
 
 def reference_of(t: Tensor) -> Optional[Reference]:
-    """What an empty tensor refers to; None if it is no reference."""
-    value = None if t.size or t.dtype != "u8" else t.attrs.get(KEY)
+    """What a tensor refers to; None if it is no reference."""
+    value = t.attrs.get(KEY)
     if value is None:
         return None
     try:
+        if t.shape != (0,) or t.dtype != "u8":
+            raise ValueError
         code, rank, size, zero = struct.unpack_from("<BBHI", value)
         shape = struct.unpack_from(f"<{rank}Q", value, 8)
         at = 8 + 8 * rank
@@ -67,15 +71,34 @@ class _Held(Protocol):
         ...
 
 
+_Keyed = tuple[Any, _Held]  # a tensor with its key
+
+
+def _samples(data: Any) -> bytes:
+    """The beginning, the middle and the end."""
+    size = data.size
+    return b"".join(data[at : at + _SAMPLE].tobytes() for at in (0, (size - _SAMPLE) // 2, size - _SAMPLE))
+
+
+def _same(a: Any, b: Any) -> bool:
+    return all(np.array_equal(a[at : at + _PIECE], b[at : at + _PIECE]) for at in range(0, a.size, _PIECE))
+
+
+def _alike(groups: Iterable[list[_Keyed]], key: Callable[[_Held], Any]) -> Iterator[list[_Keyed]]:
+    """The groups of two or more, within these groups, that have the same key."""
+    for group in groups:
+        found: dict[Any, list[_Keyed]] = {}
+        for keyed in group:
+            found.setdefault(key(keyed[1]), []).append(keyed)
+        yield from (alike for alike in found.values() if len(alike) > 1)
+
+
 def twins(tensors: Iterable[tuple[Any, _Held]], hash_of: Callable[[Any], int]) -> Iterator[tuple[Any, Any]]:
     """Of tensors with keys: the key of each whose bytes an earlier one of its type has, and that one's key."""
-    alike: dict[tuple[int, int], list[tuple[Any, _Held]]] = {}
-    for key, t in tensors:
-        if t.data.size >= _BYTES_LEAST:
-            alike.setdefault((t.data.size, t.dtype.code), []).append((key, t))
-    for group in alike.values():
-        first: dict[int, tuple[Any, _Held]] = {}
-        for key, t in group if len(group) > 1 else ():
-            before = first.setdefault(hash_of(t.data), (key, t))
-            if before[0] != key and np.array_equal(before[1].data, t.data):
-                yield key, before[0]
+    large = [(key, t) for key, t in tensors if t.data.size >= _BYTES_LEAST]
+    sized = _alike([large], lambda t: (t.data.size, t.dtype.code))
+    sampled = _alike(sized, lambda t: hash_of(np.frombuffer(_samples(t.data), np.uint8)))
+    for (first, held), *others in _alike(sampled, lambda t: hash_of(t.data)):
+        for key, t in others:
+            if _same(held.data, t.data):
+                yield key, first

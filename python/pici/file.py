@@ -194,7 +194,9 @@ class Tensor:
     ) -> _arrays.Storage:
         d = self._d
         at = 0
-        if not self.size and d.name == "u8" and "folder.same" in self.attrs:
+        if "folder.same" in self.attrs:
+            if self.shape != (0,) or d.name != "u8":
+                raise CorruptError(f"{self.name!r} is a malformed reference")
             raise ArgumentError(
                 f"{self.name!r} of {self._file.path} refers to another tensor of the folder that the file is in: "
                 "pici.load(folder) reads it"

@@ -372,16 +372,14 @@ class _Made:
         checked."""
         found: dict[str, Tensor] = {}
         where: dict[str, str] = {}
-        for name, stored in self.files.items():
-            if stored.kind == "shard" and ends(name, ".safetensors"):
-                with self.shard(name) as f:
-                    for t in f.values():
-                        _once(self.path, where, t.name, name)
-                        to = self.refers(t, name)
-                        if to is not None:
-                            with self.shard(to.shard) as other:
-                                t = follow(t, to, other)
-                        found[t.name] = t
+        with _Targets(self, 1) as targets:
+            for name, stored in self.files.items():
+                if stored.kind == "shard" and ends(name, ".safetensors"):
+                    with self.shard(name) as f:
+                        for t in f.values():
+                            _once(self.path, where, t.name, name)
+                            to = self.refers(t, name)
+                            found[t.name] = t if to is None else targets.follow(t, to)
         return found, where
 
 

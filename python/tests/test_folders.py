@@ -14,7 +14,7 @@ import numpy as np
 
 import pici
 from pici._dtypes import BY_NAME
-from pici._references import Reference
+from pici._references import KEY, Reference, twins
 
 WORDS = {"float32": "F32", "float16": "F16", "uint8": "U8", "bool": "BOOL", "complex64": "C64"}
 
@@ -498,6 +498,68 @@ class Folders(unittest.TestCase):
         with mock.patch.object(Reference, "value", lambda r: b"\4\1"):
             pici.compress_folder(self.dir / "twins", self.made, overwrite=True)
         self.assertRaisesRegex(pici.CorruptError, "is a malformed reference", pici.load, self.made)
+
+    def test_targets_stay_open(self):
+        """A file that references lead to is opened once, not for each of them."""
+        x = np.arange(40000, dtype=np.float32).reshape(8, -1)
+        save_shards(self.dir / "many", {f"{turn}.{k}": x[k] for turn in range(6) for k in range(8)}, 2)
+        pici.compress_folder(self.dir / "many", self.made)
+        for call in (pici.list_folder, pici.load):
+            opened = pici.folders._Made.shard
+            with mock.patch.object(pici.folders._Made, "shard", autospec=True, side_effect=opened) as shard:
+                self.assertEqual(len(call(self.made)), 48)
+            self.assertLessEqual(shard.call_count, 8)
+
+    def test_twins_are_found_by_samples(self):
+        class Data:
+            dtype = BY_NAME["u8"]
+
+            def __init__(self, data):
+                self.data = data
+
+        x = np.arange(1 << 20, dtype=np.uint32).view(np.uint8)[: (1 << 22) - 1]
+        found = [x]
+        for at in (100, 1 << 21, x.size - 100, 5000):  # the last is where no sample is taken
+            found.append(x.copy())
+            found[-1][at] ^= 1
+        found.append(x.copy())
+        hashed, compared = [], []
+
+        def hash_of(data):
+            hashed.append(data.size)
+            return hash(data.tobytes())
+
+        def equal(a, b, real=np.array_equal):
+            compared.append(a.size)
+            return real(a, b)
+
+        with mock.patch("pici._references._PIECE", 1 << 20), mock.patch("numpy.array_equal", equal):
+            self.assertEqual(list(twins(((k, Data(v)) for k, v in enumerate(found)), hash_of)), [(5, 0)])
+        self.assertEqual(sorted(hashed), [3 * 4096] * 6 + [x.size] * 3)
+        self.assertEqual(compared, [1 << 20] * 3 + [(1 << 20) - 1])
+
+    def test_references_that_are_not_empty(self):
+        """A reference is u8 of shape [0]; anything else with its attribute is malformed, for picitool too."""
+        value = Reference(BY_NAME["u8"], (3,), "", "x").value()
+        for d, shape in (("u8", (3,)), ("f32", (0,)), ("u8", (0, 2)), ("u8", ())):
+            path = self.dir / "bad.pici"
+            with self.subTest(d=d, shape=shape):
+                with pici.create(path, overwrite=True) as w:
+                    w.add("x", np.arange(3, dtype=np.uint8))
+                    w.begin("bad", shape, d, attrs={KEY: value})
+                    w.append(np.zeros(shape, np.float32 if d == "f32" else np.uint8))
+                with pici.open(path) as f:
+                    self.assertRaisesRegex(pici.CorruptError, "is a malformed reference", f["bad"].read)
+                    self.assertRaisesRegex(
+                        pici.CorruptError, "is a malformed reference", pici._references.reference_of, f["bad"]
+                    )
+                if os.environ.get("PICITOOL"):
+                    own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+                    for verb in (["extract", "-n", "bad"], ["decompress"]):
+                        tool = [os.environ["PICITOOL"], *verb, "-o", str(self.dir / "x"), str(path)]
+                        done = subprocess.run(tool, env=own, capture_output=True, text=True)
+                        self.assertEqual(done.returncode, 1)
+                        self.assertIn("tensor bad: a reference that is not u8 of shape [0]", done.stderr)
 
     @unittest.skipUnless(os.environ.get("PICITOOL"), "folders compared with picitool's: PICITOOL is not set")
     def test_beside_picitool(self):
