@@ -244,7 +244,7 @@ enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dty
  * table of kernels, the nanoseconds that a byte of them takes more than in a dense block, to encode and add it, and to
  * encode and decode it. Measured with slices of 1 MiB that are not in the caches, one thread, on a Xeon with AVX-512.
  * Beside a sparse block it takes longer: its values are not where a kernel for packed values wants them. */
-static const struct {
+static const struct packing_costs {
     double ratio, more[POLICY_KERNELS][2];
 } packing_of[DTYPE_FLOAT_LAST + 1] = {
     [PICI_F32] = {0.850, {{0.84, 0.81}, {0.16, 0.10}, {0.18, 0.10}}},
@@ -288,8 +288,8 @@ int pici_policy_packs(const struct policy_packing *packing, enum pici_format unp
 
 double pici_policy_slower(enum policy_kernels kernels, enum pici_format unpacked, enum pici_dtype dtype, int gather)
 {
-    const double(*const more)[2] = packing_of[dtype].more;
-    double nanoseconds = more[kernels][gather] - more[POLICY_AVX512][gather];
+    const struct packing_costs *const costs = &packing_of[dtype];
+    double nanoseconds = costs->more[kernels][gather] - costs->more[POLICY_AVX512][gather];
     if (unpacked != PICI_DENSE)
         nanoseconds += SPARSE_MORE[kernels] - SPARSE_MORE[POLICY_AVX512];
     return 1e-9 * nanoseconds;

@@ -411,9 +411,7 @@ def _positions(
         room = min(room, most // (kind.itemsize + d.storage.itemsize))
     while True:
         indices, values = np.empty(room, kind), np.empty(room, d.storage)
-        status, found = _codec.nonzeros(
-            base, block, first, count, indices, kind.itemsize, values, d.storage.itemsize
-        )
+        status, found = _codec.nonzeros(base, block, first, count, indices, kind.itemsize, values, d.storage.itemsize)
         if status != SpaceError.status:
             break
         _arrays.bounded(d, found, most, kind.itemsize)

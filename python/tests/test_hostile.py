@@ -283,10 +283,12 @@ class Arguments(unittest.TestCase):
                     return sys.getallocatedblocks(), [sys.getrefcount(x) for x in arguments]
 
                 with unittest.mock.patch("sys.unraisablehook"):
-                    blocks, references = run(20)
-                    more, now = run(200)
-                self.assertLess(max((b - a for a, b in zip(references, now)), default=0), 100, name)
-                self.assertLess(more - blocks, 100, name)
+                    _, references = run(20)
+                    counts = [run(200) for _ in range(2)]
+                    while len(counts) < 5 and counts[-1][0] - counts[-2][0] >= 100:  # Python may have grown a cache
+                        counts.append(run(200))
+                self.assertLess(max((b - a for a, b in zip(references, counts[0][1])), default=0), 100, name)
+                self.assertLess(counts[-1][0] - counts[-2][0], 100, name)
 
     def test_any_arguments(self):
         random = np.random.default_rng(8)
