@@ -121,8 +121,10 @@ static void ours(struct world *w, const struct settings *s, const struct point *
     o.formats = e->format < AUTO_AMONG ? 0 : (unsigned)(e->format - AUTO_AMONG);
     o.stats = stats;
     o.values = lossy ? &e->values->values : NULL;
-    if (e->dense)
+    if (e->dense) {
         o.inter_threshold = o.intra_threshold = o.ag_threshold = 1;
+        o.pack = PICI_PACKING_NONE;
+    }
     switch (p->collective) {
     case PICI_ALL_REDUCE: status = pici_all_reduce(b->send_at, b->recv_at, p->count, s->dtype, s->op, comm, &o); break;
     case PICI_REDUCE_SCATTER:
