@@ -50,7 +50,7 @@ static double uniform(uint64_t *state)
     return ((double)(*state >> 11) + 0.5) * 0x1p-53;
 }
 
-/* Normally distributed, but for a share of zeros. */
+/* Normally distributed, but for a fraction of zeros. */
 static void fill_normal(uint8_t *values, uint64_t count, enum pici_dtype dtype, double zeros, uint64_t seed)
 {
     uint64_t state = 88172645463325252 + seed;

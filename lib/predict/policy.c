@@ -242,7 +242,7 @@ enum pici_format pici_policy_format(enum pici_format format, enum pici_dtype dty
 
 /* By dtype: packed bytes of normally distributed values, of one level, as a fraction of their bytes; and, with each
  * table of kernels, the nanoseconds that a byte of them takes more than in a dense block, to encode and add it, and to
- * encode and decode it. Measured with slices of 1 MiB that are not in the caches, one thread, on a Xeon with AVX-512.
+ * encode and decode it. Measured with slices of 1 MiB read from memory, one thread, on a Xeon with AVX-512.
  * Beside a sparse block it takes longer: its values are not where a kernel for packed values wants them. */
 static const struct packing_costs {
     double ratio, more[POLICY_KERNELS][2];
