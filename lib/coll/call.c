@@ -104,11 +104,14 @@ static void sample(struct pici_request *request)
     request->counted[DENSITY_ONE] = (struct density_count){count, nonzeros};
 }
 
-/* Record the algorithm that was chosen by predicted time. */
-static void trace_choice(const struct pici_request *request)
+/* The layout is used: print and record the algorithm if it was chosen by predicted time. */
+static void tell_choice(const struct pici_request *request)
 {
     const struct choice *choice = &request->call.resolved.layout.choice;
-    if (!request->comm->trace || choice->seconds < 0)
+    if (choice->seconds < 0)
+        return;
+    pici_choose_print(request->comm->chooser);
+    if (!request->comm->trace)
         return;
     const double now = pici_coll_now();
     struct trace_event event = pici_trace_event("choose", request->sequence, now, now);
@@ -128,7 +131,7 @@ static enum pici_status begin_data(struct pici_request *request)
     enum pici_status status = request->call.args.rules->prepare(request);
     if (status)
         return status;
-    trace_choice(request);
+    tell_choice(request);
     pici_request_tables(request);
     const int native = pici_native_asked(request) || request->call.resolved.layout.choice.candidate.native;
     if (native)
@@ -174,7 +177,7 @@ static int advance(struct pici_comm *comm)
             break;
         }
         if (request->early) { /* the data are through */
-            trace_choice(request);
+            tell_choice(request);
             pici_coll_agree_begin(request, MSG_AGREE_STATUS);
             request->state = COLL_AGREE_STATUS;
         } else if ((status = begin_data(request))) {

@@ -49,6 +49,7 @@ void pici_chooser_close(struct chooser *chooser)
 void pici_chooser_forget(struct chooser *chooser)
 {
     memset(chooser->chosen, 0, sizeof chooser->chosen);
+    chooser->last = NULL;
     chooser->uses = 0;
 }
 
@@ -140,39 +141,6 @@ static int candidate(int i, const struct choose_call *call, struct model_candida
     }
 }
 
-static const char *name_of(const struct model_candidate *given)
-{
-    return given->native ? "native" : pici_schedule(given->algorithm)->name;
-}
-
-static void print_seconds(double seconds)
-{
-    const double microseconds = seconds * 1e6 + 0.5;
-    fprintf(stderr, "%" PRIu64 " us", microseconds < 1e18 ? (uint64_t)microseconds : UINT64_C(1000000000000000000));
-}
-
-static void print(struct chooser *chooser, const struct model_call *model, const struct choose_call *call,
-                  const struct choice *best)
-{
-    static const char *const source[] = {"counted", "hint", "assumed"};
-    char density[NUMBER_TEXT], correlation[NUMBER_TEXT];
-    struct model_candidate option;
-    pici_number_print(density, best->density);
-    pici_number_print(correlation, best->correlation);
-    fprintf(stderr, "pici: %s %s, %" PRIu64 " bytes, %d ranks on %d nodes, density %s (%s), correlation %s:",
-            pici_model_name(model->kind), pici_dtype_name(model->dtype), model->bytes, model->ranks,
-            model->nodes ? model->nodes->nodes : 1, density, source[best->source], correlation);
-    for (int i = 0; candidate(i, call, &option); i++) {
-        const double seconds = pici_tune_seconds(&chooser->tune, model, &option);
-        if (seconds < 0)
-            continue;
-        fprintf(stderr, " %s %s ", name_of(&option), option.dense ? "dense" : "sparse");
-        print_seconds(seconds);
-        fputc(',', stderr);
-    }
-    fprintf(stderr, " takes %s %s\n", name_of(&best->candidate), best->candidate.dense ? "dense" : "sparse");
-}
-
 /* ---- the choice */
 
 /* Without a file: the built-in constants, with the links as the call has them. A node has one link. */
@@ -181,6 +149,17 @@ static void set_links(struct model_machine *machine, const struct choose_call *c
     for (int i = 0; i < POLICY_LINKS; i++)
         machine->link[i] = (struct model_link){call->latency, 1 / call->bandwidth[i]};
     machine->node_beta = 1 / call->bandwidth[POLICY_INTER];
+}
+
+/* The call as the model takes it. */
+static struct model_call model_of(struct chooser *chooser, const struct choose_call *call, const struct choice *choice)
+{
+    struct model_call model = call->model;
+    model.density = choice->density;
+    model.correlation = choice->correlation;
+    if (!chooser->tuned)
+        set_links(&chooser->tune.machine, call);
+    return model;
 }
 
 static void predict(struct chooser *chooser, const struct model_call *model, const struct choose_call *call,
@@ -235,18 +214,55 @@ void pici_choose(struct chooser *chooser, const struct choose_call *call, const 
     *output = (struct choice){.seconds = -1};
     find_density(chooser, call, known, output);
     entry->used = ++chooser->uses;
+    chooser->last = entry;
+    chooser->last_call = *call;
     if (is_known && before.density == output->density && before.correlation == output->correlation) {
         output->candidate = before.candidate;
         output->seconds = before.seconds;
         return;
     }
-    struct model_call model = call->model;
-    model.density = output->density;
-    model.correlation = output->correlation;
-    if (!chooser->tuned)
-        set_links(&chooser->tune.machine, call);
+    const struct model_call model = model_of(chooser, call, output);
     predict(chooser, &model, call, output);
-    if (chooser->verbose && (!is_known || memcmp(&before.candidate, &output->candidate, sizeof before.candidate) != 0))
-        print(chooser, &model, call, output);
+    entry->printed &= is_known && memcmp(&before.candidate, &output->candidate, sizeof before.candidate) == 0;
     entry->choice = *output;
+}
+
+/* ---- what is printed */
+
+static const char *name_of(const struct model_candidate *given)
+{
+    return given->native ? "native" : pici_schedule(given->algorithm)->name;
+}
+
+static void print_seconds(double seconds)
+{
+    const double microseconds = seconds * 1e6 + 0.5;
+    fprintf(stderr, "%" PRIu64 " us", microseconds < 1e18 ? (uint64_t)microseconds : UINT64_C(1000000000000000000));
+}
+
+void pici_choose_print(struct chooser *chooser)
+{
+    static const char *const source[] = {"counted", "hint", "assumed"};
+    char density[NUMBER_TEXT], correlation[NUMBER_TEXT];
+    const struct choose_call *call = &chooser->last_call;
+    struct model_candidate option;
+    if (!chooser->verbose || !chooser->last || chooser->last->printed)
+        return;
+    const struct choice *best = &chooser->last->choice;
+    const struct model_call model = model_of(chooser, call, best);
+    chooser->last->printed = 1;
+    pici_number_print(density, best->density);
+    pici_number_print(correlation, best->correlation);
+    fprintf(stderr, "pici: %s %s, %" PRIu64 " bytes, %d ranks on %d nodes, density %s (%s), correlation %s:",
+            pici_model_name(model.kind), pici_dtype_name(model.dtype), model.bytes, model.ranks,
+            model.nodes ? model.nodes->nodes : 1, density, source[best->source], correlation);
+    for (int i = 0; candidate(i, call, &option); i++) {
+        const double seconds = pici_tune_seconds(&chooser->tune, &model, &option);
+        if (seconds < 0)
+            continue;
+        fprintf(stderr, " %s %s ", name_of(&option), option.dense ? "dense" : "sparse");
+        print_seconds(seconds);
+        fputc(',', stderr);
+    }
+    fprintf(stderr, " takes %s %s\n", name_of(&best->candidate), best->candidate.dense ? "dense" : "sparse");
 }

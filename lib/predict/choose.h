@@ -34,6 +34,7 @@ enum { CHOOSE_CALLS = 16, CHOOSE_KEY = 12 };
 struct chosen {
     uint64_t key[CHOOSE_KEY], used;
     struct choice choice;
+    int printed; /* its candidate */
 };
 
 struct chooser {
@@ -42,10 +43,12 @@ struct chooser {
     struct tune tune; /* the file, or the built-in constants with the call's links */
     uint64_t uses;
     struct chosen chosen[CHOOSE_CALLS];
+    struct chosen *last;          /* the last choice, or NULL; */
+    struct choose_call last_call; /* and its call */
 };
 
-/* path: a tune file; NULL or empty: none. verbose: print choices. The caller closes it. PICI_E_IO, _CORRUPT, _VERSION:
- * the file cannot be read, or is no valid file; reason [bytes] says what is wrong. PICI_E_NOMEM. */
+/* path: a tune file; NULL or empty: none. verbose: pici_choose_print prints. The caller closes it. PICI_E_IO, _CORRUPT,
+ * _VERSION: the file cannot be read, or is no valid file; reason [bytes] says what is wrong. PICI_E_NOMEM. */
 enum pici_status pici_chooser_open(struct chooser **, const char *path, int verbose, char *reason, size_t bytes);
 void pici_chooser_close(struct chooser *); /* or NULL */
 
@@ -55,6 +58,10 @@ void pici_chooser_forget(struct chooser *);
 /* The candidate with the least predicted time; of several the one whose algorithm has the lowest number, sparse before
  * dense, the native collective last. There is one for every collective. */
 void pici_choose(struct chooser *, const struct choose_call *, const struct densities *, struct choice *);
+
+/* The last choice is used: print it to stderr, with the times of all candidates, if it has not been printed for such
+ * calls or has changed since. */
+void pici_choose_print(struct chooser *);
 
 /* The call's candidates: the ith, or NULL after the last but the native collective's. Of schedules with the same steps
  * there is one. */

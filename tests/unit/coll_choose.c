@@ -603,6 +603,21 @@ static const char *contents(const char *name)
     return all;
 }
 
+/* Run the ranks of a job, and return what they print to stderr. */
+static const char *printed(struct job *j, void (*of_rank)(void *context, int rank))
+{
+    fflush(stderr);
+    const int keep = dup(STDERR_FILENO);
+    cr_assert(keep >= 0 && freopen(other, "wb", stderr));
+    coll_threads(RANKS, of_rank, j);
+    fflush(stderr);
+    dup2(keep, STDERR_FILENO);
+    close(keep);
+    all_ok(j);
+    end(j);
+    return contents(other);
+}
+
 /* Rank 0 prints a choice when it is first made for a shape, and when it becomes another one; the trace has them all. */
 Test(coll_choose, told)
 {
@@ -615,16 +630,7 @@ Test(coll_choose, told)
     setenv("PICI_TUNE_VERBOSE", "1", 1);
     setenv("PICI_TRACE", trace, 1);
     make_alike(&j, path);
-    fflush(stderr);
-    const int keep = dup(STDERR_FILENO);
-    cr_assert(keep >= 0 && freopen(other, "wb", stderr));
-    coll_threads(RANKS, rank, &j);
-    fflush(stderr);
-    dup2(keep, STDERR_FILENO);
-    close(keep);
-    all_ok(&j);
-    end(&j);
-    const char *said = contents(other);
+    const char *said = printed(&j, rank);
     cr_expect_eq(count(said, "pici: all_reduce f32, 400000 bytes, 4 ranks on 1 nodes, density "), 3, "%s", said);
     cr_expect_eq(count(said, " takes split sparse\n"), 2, "%s", said);
     cr_expect_eq(count(said, " takes recursive dense\n"), 1, "%s", said);
@@ -634,6 +640,36 @@ Test(coll_choose, told)
     cr_expect_eq(count(said, "{\"name\":\"choose\""), CALLS);
     cr_expect_eq(count(said, "\"algorithm\":\"recursive\",\"dense\":1,\"predicted_us\":"), 1);
     cr_expect_eq(count(said, "\"algorithm\":\"split\",\"dense\":0,\"predicted_us\":"), CALLS - 1);
+}
+
+enum { SMALL = 1000 };
+
+static void small_calls(void *context, int r)
+{
+    struct job *j = context;
+    static const float send[SMALL] = {1};
+    float recv[SMALL];
+    for (int i = 0; i < j->calls && !j->status[r]; i++)
+        j->status[r] = pici_all_reduce(send, recv, SMALL, PICI_F32, PICI_SUM, j->comm[r], &j->opts[r]);
+}
+
+/* A small call is predicted before the ranks have agreed on it, since its data may travel with the agreement, and once
+ * more if they do not. One line is printed, whichever of the two choices is used. */
+Test(coll_choose, told_once)
+{
+    static const enum pici_algorithm favoured[] = {PICI_ALGO_RING, PICI_ALGO_DOUBLING};
+    for (int i = 0; i < 2; i++) {
+        struct job j;
+        char takes[64];
+        init(&j, 3);
+        save(path, favours_of(SMALL, favoured[i], PICI_ALGO_AUTO));
+        setenv("PICI_TUNE_VERBOSE", "1", 1);
+        make_alike(&j, path);
+        snprintf(takes, sizeof takes, " takes %s sparse\n", pici_schedule(favoured[i])->name);
+        const char *said = printed(&j, small_calls);
+        cr_expect_eq(count(said, "pici: all_reduce f32, 4000 bytes, "), 1, "%s", said);
+        cr_expect_eq(count(said, takes), 1, "%s", said);
+    }
 }
 
 /* ---- the pure part ---- */
