@@ -15,7 +15,7 @@
 #include "pici/delta.h"
 #include "sized.h"
 
-enum { PIECE_MOST = 256 << 20, HASH_PIECE = 1 << 16 };
+enum { PIECE_MOST = 256 << 20 };
 
 static struct step *last(const struct pici_deltas *deltas)
 {
@@ -170,8 +170,7 @@ static enum pici_status not_result(const struct apply_job *job, size_t step, con
 static int by_name(const void *left, const void *right)
 {
     const struct apply_name *const first = left, *const second = right;
-    const int order = memcmp(first->name, second->name, first->bytes < second->bytes ? first->bytes : second->bytes);
-    return order ? order : (first->bytes > second->bytes) - (first->bytes < second->bytes);
+    return pici_name_order(first->name, first->bytes, second->name, second->bytes);
 }
 
 /* The number of a name among the tensors that step `step`, a partial one, leads from. UINT64_MAX: there is none. */
@@ -188,21 +187,13 @@ static uint64_t number_of(const struct apply_job *job, size_t step, const struct
                 : NULL;
         return found ? (uint64_t)(found - from->sorted) : UINT64_MAX;
     }
-    struct state_tensor *const *const ordered = pici_state_by_name(job->base);
-    size_t low = 0, high = job->base->count;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        const struct apply_name key = {tensor->name, tensor->name_len, 0},
-                                candidate = {ordered[middle]->name, ordered[middle]->name_bytes, 0};
-        const int order = by_name(&key, &candidate);
-        if (order == 0)
-            return middle;
-        if (order < 0)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return UINT64_MAX;
+    return pici_state_number(job->base, tensor->name, tensor->name_len);
+}
+
+static int by_number(const void *left, const void *right)
+{
+    const uint64_t first = ((const struct delta_few *)left)->number, second = ((const struct delta_few *)right)->number;
+    return (first > second) - (first < second);
 }
 
 /* What a step does with a tensor. *found: without a kind if nothing. PICI_E_ARG: it should have the tensor. */
@@ -229,21 +220,16 @@ static enum pici_status find_in(const struct apply_job *job, size_t step_number,
     }
     if (!step->delta.partial)
         return PICI_E_ARG;
-    const uint64_t number = number_of(job, step_number, tensor);
-    for (size_t low = 0, high = step->delta.few_count; low < high;) {
-        const size_t middle = low + (high - low) / 2;
-        const struct delta_few *const few = &step->delta.few[middle];
-        if (few->number == number) {
-            *found = (struct trail_step){TRAIL_FEW, middle};
-            *hash = &few->hash;
-            return PICI_OK;
-        }
-        if (few->number < number)
-            low = middle + 1;
-        else
-            high = middle;
+    const struct delta_few key = {.number = number_of(job, step_number, tensor)};
+    if (key.number == UINT64_MAX)
+        return PICI_E_ARG;
+    const struct delta_few *const few =
+        step->delta.few_count ? bsearch(&key, step->delta.few, step->delta.few_count, sizeof key, by_number) : NULL;
+    if (few) {
+        *found = (struct trail_step){TRAIL_FEW, (uint64_t)(few - step->delta.few)};
+        *hash = &few->hash;
     }
-    return number == UINT64_MAX ? PICI_E_ARG : PICI_OK;
+    return PICI_OK;
 }
 
 uint64_t pici_apply_tensors(const struct apply_job *job)
@@ -402,15 +388,9 @@ enum pici_status pici_apply_check(struct apply_job *job)
 static enum pici_status check_base(struct apply_job *job, const struct trail *trail, uint64_t from,
                                    struct pici_xxh64 *so_far)
 {
-    uint8_t piece[HASH_PIECE];
-    for (uint64_t count; from < trail->base->bytes; from += count) {
-        count = trail->base->bytes - from < sizeof piece ? trail->base->bytes - from : sizeof piece;
-        const enum pici_status status =
-            pici_state_read(job->base, trail->base, from, piece, (size_t)count, job->reason);
-        if (status)
-            return status;
-        pici_xxh64_update(so_far, piece, (size_t)count);
-    }
+    const enum pici_status status = pici_state_hash_tensor(job->base, trail->base, from, so_far, job->reason);
+    if (status)
+        return status;
     const uint64_t found = pici_xxh64_digest(so_far);
     if (job->base_hash)
         job->base_hash[trail->base - job->base->tensors] = found;
@@ -691,19 +671,11 @@ enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pi
 /* Hashes tensor i of a state. */
 static enum pici_status hash_tensor(struct pici_state *state, size_t i, uint64_t *found, char *reason)
 {
-    const struct state_tensor *tensor = &state->tensors[i];
-    uint8_t piece[HASH_PIECE];
     struct pici_xxh64 hash;
     pici_xxh64_init(&hash, 0);
-    for (uint64_t offset = 0, count; offset < tensor->bytes; offset += count) {
-        count = tensor->bytes - offset < sizeof piece ? tensor->bytes - offset : sizeof piece;
-        const enum pici_status status = pici_state_read(state, tensor, offset, piece, (size_t)count, reason);
-        if (status)
-            return status;
-        pici_xxh64_update(&hash, piece, (size_t)count);
-    }
+    const enum pici_status status = pici_state_hash_tensor(state, &state->tensors[i], 0, &hash, reason);
     *found = pici_xxh64_digest(&hash);
-    return PICI_OK;
+    return status;
 }
 
 /* Whether a state is what the last delta, a partial one, leads to. */

@@ -201,8 +201,18 @@ const struct state_tensor *pici_state_find(struct pici_state *, const char *name
 enum pici_status pici_state_read(struct pici_state *, const struct state_tensor *, uint64_t from, void *buffer,
                                  size_t bytes, char *reason);
 
+/* Hash the tensor's bytes from byte `from` on. */
+enum pici_status pici_state_hash_tensor(struct pici_state *, const struct state_tensor *, uint64_t from,
+                                        struct pici_xxh64 *, char *reason);
+
+/* Compares names, as for qsort(): as unsigned bytes; one that another begins with comes first. */
+int pici_name_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes);
+
 /* The tensors in the order of their names: [state->count]. */
 struct state_tensor **pici_state_by_name(struct pici_state *);
+
+/* The number of the one of this name in that order. UINT64_MAX: there is none. */
+uint64_t pici_state_number(struct pici_state *, const char *name, size_t size);
 
 /* Swap the bytes of each element between the tensor's order and the host's. */
 void pici_state_swap(bool big_endian, size_t width, void *buffer, size_t bytes);

@@ -23,13 +23,13 @@ struct job {
     bool small;              /* small deltas may be made */
     size_t piece;            /* elements read at a time */
     uint8_t *before, *after; /* [piece] of the widest; [DELTA_PIECE] of f32 if small */
-    uint64_t *table;         /* [next->n][2]: hashes of base and result */
+    uint64_t *table;         /* [listed + 1][2]: what DELTA_HASHES has */
     uint8_t *collected;      /* [room] small deltas of a tensor */
     size_t capacity;
-    bool partial;       /* version 3: only what changed is listed */
-    size_t listed;      /* tensors that are */
-    struct few *few;    /* [next->count] of version 3 */
-    uint64_t *identity; /* [next->count][2] likewise: hashes of base and result */
+    bool partial;     /* version 3: only what changed is listed */
+    size_t listed;    /* rows of the table so far */
+    struct few *few;  /* [next->count], of version 3 */
+    uint64_t *hashes; /* [next->count][2]: of base and result */
 };
 
 /* The changes of a tensor of which few elements change. */
@@ -168,8 +168,8 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
     job->after = malloc(bytes);
     job->table = calloc(job->next->count + 1, 2 * sizeof *job->table);
     job->few = calloc(job->next->count + 1, sizeof *job->few);
-    job->identity = calloc(job->next->count + 1, 2 * sizeof *job->identity);
-    return job->before && job->after && job->table && job->few && job->identity
+    job->hashes = calloc(job->next->count + 1, 2 * sizeof *job->hashes);
+    return job->before && job->after && job->table && job->few && job->hashes
                ? PICI_OK
                : nomem(job, "the elements and the hashes");
 }
@@ -431,8 +431,8 @@ static enum pici_status diff_tensor(struct job *job, size_t i)
         status = diff_whole(job, base, tensor, kind, hash);
     }
     const uint64_t before = kind == DELTA_XOR ? pici_xxh64_digest(&hash[0]) : 0, after = pici_xxh64_digest(&hash[1]);
-    job->identity[2 * i] = before;
-    job->identity[2 * i + 1] = after;
+    job->hashes[2 * i] = before;
+    job->hashes[2 * i + 1] = after;
     if (!few) {
         job->table[2 * job->listed] = before;
         job->table[2 * job->listed++ + 1] = after;
@@ -484,13 +484,13 @@ static enum pici_status write_few(struct job *job)
         const size_t i = (size_t)(tensor - job->next->tensors);
         for (int k = 0; k < 2; k++)
             pici_identity_add(&identity[k], tensor->name, tensor->name_bytes, tensor->dtype_text,
-                              strlen(tensor->dtype_text), tensor->rank, tensor->shape, job->identity[2 * i + k]);
+                              strlen(tensor->dtype_text), tensor->rank, tensor->shape, job->hashes[2 * i + k]);
         const struct few *const few = &job->few[i];
         if (!few->bytes)
             continue;
         size += pici_varint_put(table + size, number - first);
-        store_le64(table + size, job->identity[2 * i]);
-        store_le64(table + size + 8, job->identity[2 * i + 1]);
+        store_le64(table + size, job->hashes[2 * i]);
+        store_le64(table + size + 8, job->hashes[2 * i + 1]);
         size += 16;
         size += pici_varint_put(table + size, few->changes - 1);
         memcpy(table + size, few->bytes, few->size);
@@ -549,7 +549,7 @@ enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pic
     for (size_t i = 0; job.few && i < next->count; i++)
         free(job.few[i].bytes);
     free(job.few);
-    free(job.identity);
+    free(job.hashes);
     errno = error;
     return status;
 }

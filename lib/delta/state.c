@@ -13,8 +13,6 @@
 #include "file/file.h"
 #include "sized.h"
 
-enum { PIECE = 1 << 18 };
-
 const char *pici_state_type_name(enum pici_state_type type)
 {
     static const char *const names[] = {"", "raw", "npy", "safetensors"};
@@ -90,13 +88,17 @@ static enum pici_status grow(struct pici_state *state)
     return PICI_OK;
 }
 
-static int by_name(const void *remaining, const void *right)
+int pici_name_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes)
 {
-    const struct state_tensor *first = *(struct state_tensor *const *)remaining,
+    const int order = memcmp(left, right, left_bytes < right_bytes ? left_bytes : right_bytes);
+    return order ? order : (left_bytes > right_bytes) - (left_bytes < right_bytes);
+}
+
+static int by_name(const void *left, const void *right)
+{
+    const struct state_tensor *first = *(struct state_tensor *const *)left,
                               *second = *(struct state_tensor *const *)right;
-    const int order = memcmp(first->name, second->name,
-                             first->name_bytes < second->name_bytes ? first->name_bytes : second->name_bytes);
-    return order ? order : (first->name_bytes > second->name_bytes) - (first->name_bytes < second->name_bytes);
+    return pici_name_order(first->name, first->name_bytes, second->name, second->name_bytes);
 }
 
 struct state_tensor **pici_state_by_name(struct pici_state *state)
@@ -109,14 +111,21 @@ struct state_tensor **pici_state_by_name(struct pici_state *state)
     return state->by_name;
 }
 
-const struct state_tensor *pici_state_find(struct pici_state *state, const char *name, size_t size)
+uint64_t pici_state_number(struct pici_state *state, const char *name, size_t size)
 {
     struct state_tensor wanted = {.name = name, .name_bytes = size}, *key = &wanted;
     if (!state->count)
-        return NULL;
-    pici_state_by_name(state);
-    struct state_tensor *const *found = bsearch(&key, state->by_name, state->count, sizeof *state->by_name, by_name);
-    return found ? *found : NULL;
+        return UINT64_MAX;
+    struct state_tensor *const *const ordered = pici_state_by_name(state), *const *const found =
+                                                                               bsearch(&key, ordered, state->count,
+                                                                                       sizeof *ordered, by_name);
+    return found ? (uint64_t)(found - ordered) : UINT64_MAX;
+}
+
+const struct state_tensor *pici_state_find(struct pici_state *state, const char *name, size_t size)
+{
+    const uint64_t number = pici_state_number(state, name, size);
+    return number == UINT64_MAX ? NULL : state->by_name[number];
 }
 
 static const struct pici_attr *attr_of(const struct pici_tensor *tensor, const char *key)
@@ -200,6 +209,20 @@ enum pici_status pici_state_read(struct pici_state *state, const struct state_te
                     pici_errno_text(error, text, sizeof text));
 }
 
+enum pici_status pici_state_hash_tensor(struct pici_state *state, const struct state_tensor *tensor, uint64_t from,
+                                        struct pici_xxh64 *hash, char *reason)
+{
+    uint8_t piece[1 << 16];
+    for (uint64_t count; from < tensor->bytes; from += count) {
+        count = tensor->bytes - from < sizeof piece ? tensor->bytes - from : sizeof piece;
+        const enum pici_status status = pici_state_read(state, tensor, from, piece, (size_t)count, reason);
+        if (status)
+            return status;
+        pici_xxh64_update(hash, piece, (size_t)count);
+    }
+    return PICI_OK;
+}
+
 void pici_state_swap(bool big_endian, size_t width, void *buffer, size_t bytes)
 {
     if (big_endian != PICI_BIG_ENDIAN)
@@ -219,24 +242,14 @@ enum pici_status pici_state_hash(struct pici_state *state, uint64_t *bytes, uint
         reason[0] = 0;
     if (!state || !bytes || !hash)
         return PICI_E_ARG;
-    uint8_t *const piece = malloc(PIECE);
-    if (!piece)
-        return pici_why(reason, PICI_E_NOMEM, state->name, "out of memory for a piece of it");
     pici_xxh64_init(&running, 0);
     pici_xxh64_update(&running, state->head, state->head_bytes);
     *bytes = state->head_bytes;
     for (size_t i = 0; i < state->count && !status; i++) {
-        const struct state_tensor *const tensor = &state->tensors[i];
-        *bytes += tensor->bytes;
-        for (uint64_t offset = 0, count; offset < tensor->bytes && !status; offset += count) {
-            count = tensor->bytes - offset < PIECE ? tensor->bytes - offset : PIECE;
-            status = pici_state_read(state, tensor, offset, piece, (size_t)count, reason);
-            if (!status)
-                pici_xxh64_update(&running, piece, (size_t)count);
-        }
+        *bytes += state->tensors[i].bytes;
+        status = pici_state_hash_tensor(state, &state->tensors[i], 0, &running, reason);
     }
     *hash = pici_xxh64_digest(&running);
-    free(piece);
     return status;
 }
 

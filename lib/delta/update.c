@@ -96,9 +96,8 @@ static enum pici_status check_tensors(struct apply_job *job)
 
 static int by_tensor(const void *left, const void *right)
 {
-    const struct pici_update_part *const first = &((const struct part *)left)->info, *const second =
-                                                                                         &((const struct part *)right)
-                                                                                              ->info;
+    const struct pici_update_part *const first = &((const struct part *)left)->info;
+    const struct pici_update_part *const second = &((const struct part *)right)->info;
     if (first->tensor != second->tensor)
         return first->tensor < second->tensor ? -1 : 1;
     return (first->first > second->first) - (first->first < second->first);
