@@ -116,26 +116,32 @@ void pici_found_bits(struct pici_found *found, const uint32_t *bits, const uint8
         }
 }
 
-enum pici_status pici_nonzeros(void *indices, size_t index_bytes, void *values, uint64_t capacity, uint64_t *count,
-                               const void *block, size_t size, uint64_t first, uint64_t n)
+enum pici_status pici_found_all(struct pici_found *found, const void *block, size_t size, uint64_t first, uint64_t n,
+                                const uint8_t *base)
 {
-    struct pici_found found;
     struct pici_info info = PICI_INFO_INIT;
-    if (count)
-        *count = 0;
-    if (!count || !block)
-        return PICI_E_ARG;
     enum pici_status status = pici_inspect(&info, block, size);
     if (status)
         return status;
     if (first > info.count || n > info.count - first)
         return PICI_E_ARG;
-    status = pici_found_begin(&found, indices, index_bytes, values, capacity, first, n);
-    if (!status && n == info.count) /* rules of the whole block, and its checksum */
-        status = pici_verify(block, size);
+    status = n == info.count ? pici_verify(block, size) : PICI_OK; /* rules of the whole block, and its checksum */
     if (status)
         return status;
-    found.width_log2 = (unsigned)fmt_width_log2((unsigned)info.dtype);
-    status = pici_found_block(&found, block, size, first, n, 0, NULL);
+    found->width_log2 = (unsigned)fmt_width_log2((unsigned)info.dtype);
+    return pici_found_block(found, block, size, first, n, 0, base);
+}
+
+enum pici_status pici_nonzeros(void *indices, size_t index_bytes, void *values, uint64_t capacity, uint64_t *count,
+                               const void *block, size_t size, uint64_t first, uint64_t n)
+{
+    struct pici_found found;
+    if (count)
+        *count = 0;
+    if (!count || !block)
+        return PICI_E_ARG;
+    enum pici_status status = pici_found_begin(&found, indices, index_bytes, values, capacity, first, n);
+    if (!status)
+        status = pici_found_all(&found, block, size, first, n, NULL);
     return status ? status : pici_found_end(&found, count);
 }

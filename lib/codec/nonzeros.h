@@ -29,6 +29,11 @@ enum pici_status pici_found_end(const struct pici_found *, uint64_t *found);
 enum pici_status pici_found_block(struct pici_found *, const void *block, size_t size, uint64_t from, uint64_t n,
                                   uint64_t start, const uint8_t *base);
 
+/* Add elements [first, first + n) of a block that has not been checked, and has all elements. PICI_E_ARG: the range is
+ * not within its count. */
+enum pici_status pici_found_all(struct pici_found *, const void *block, size_t size, uint64_t first, uint64_t n,
+                                const uint8_t *base);
+
 /* Add those of n elements that have a bit, if they are among [first, end) of all; `start` is the first of the n.
  * values: of all that have a bit. */
 void pici_found_bits(struct pici_found *, const uint32_t *bits, const uint8_t *values, size_t n, uint64_t start,

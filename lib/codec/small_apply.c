@@ -228,14 +228,9 @@ static enum pici_status add_block(struct pici_found *found, const void *base, co
 {
     struct pici_info info = PICI_INFO_INIT;
     enum pici_status status = pici_inspect(&info, block, size);
-    if (!status && (base_n != info.count || first > info.count || n > info.count - first || (n && !base)))
+    if (!status && (base_n != info.count || (n && !base)))
         status = PICI_E_ARG;
-    if (!status && n == info.count)
-        status = pici_verify(block, size);
-    if (status)
-        return status;
-    found->width_log2 = (unsigned)fmt_width_log2((unsigned)info.dtype);
-    return pici_found_block(found, block, size, first, n, 0, base);
+    return status ? status : pici_found_all(found, block, size, first, n, base);
 }
 
 enum pici_status pici_changes(void *indices, size_t index_bytes, void *values, uint64_t capacity, uint64_t *count,
