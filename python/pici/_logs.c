@@ -78,15 +78,14 @@ static PyObject *log_state(PyObject *self, PyObject *args)
 static PyObject *log_append(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *o, *newest_object, *next_object;
+    PyObject *o;
+    struct pici_state *newest, *next;
     struct pici_diff_opts opts;
     char why[PICI_WHY_BYTES] = "";
-    if (!PyArg_ParseTuple(args, "OOOO&", &o, &newest_object, &next_object, pici_py_diff_opts, &opts))
+    if (!PyArg_ParseTuple(args, "OO&O&O&", &o, pici_py_state, &newest, pici_py_state, &next, pici_py_diff_opts, &opts))
         return NULL;
     struct pici_log *log = pici_py_handled(LOG, o);
-    struct pici_state *newest = log ? pici_py_handled(STATE, newest_object) : NULL;
-    struct pici_state *next = newest ? pici_py_handled(STATE, next_object) : NULL;
-    if (!next)
+    if (!log)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     errno = 0;
@@ -103,8 +102,7 @@ static bool read_given(PyObject *given, char **path, struct pici_state **state)
         return true;
     if (PyBytes_Check(given))
         return !PyBytes_AsStringAndSize(given, path, NULL);
-    *state = pici_py_handled(STATE, given);
-    return *state != NULL;
+    return pici_py_state(given, state);
 }
 
 /* log_apply(log, given, number, out, threads) -> (from, to, written, words), or Failed. Writes the newest state that

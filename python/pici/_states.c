@@ -132,26 +132,39 @@ int pici_py_diff_opts(PyObject *o, void *to)
     return 1;
 }
 
+int pici_py_state(PyObject *o, void *to)
+{
+    struct pici_state *const state = pici_py_handled(STATE, o);
+    *(struct pici_state **)to = state;
+    return state != NULL;
+}
+
+/* A converter to a struct pici_deltas *. */
+static int to_row(PyObject *o, void *to)
+{
+    struct pici_deltas *const row = pici_py_handled(DELTAS, o);
+    *(struct pici_deltas **)to = row;
+    return row != NULL;
+}
+
 PyObject *pici_py_too_long(void)
 {
     return pici_py_failed(PICI_E_CORRUPT, 0, "the result is longer than the last delta states", 0);
 }
 
-/* diff_states(out, base, next, opts) -> None, or Failed. Writes the delta to out, the handle of an output file. opts:
- * (choice, format, threads, zstd). */
+/* diff_states(out, base, next, opts) -> None, or Failed. Writes the delta to out, the handle of an output file. opts: what
+ * pici_py_diff_opts() takes. */
 static PyObject *diff_states(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *out, *base_object, *next_object;
+    PyObject *out;
+    struct pici_state *base, *next;
     struct pici_diff_opts opts;
     struct sink sink;
     char why[PICI_WHY_BYTES] = "";
-    if (!PyArg_ParseTuple(args, "OOOO&", &out, &base_object, &next_object, pici_py_diff_opts, &opts) ||
+    if (!PyArg_ParseTuple(args, "OO&O&O&", &out, pici_py_state, &base, pici_py_state, &next, pici_py_diff_opts,
+                          &opts) ||
         !pici_py_sink(&sink, out))
-        return NULL;
-    struct pici_state *base = pici_py_handled(STATE, base_object);
-    struct pici_state *next = base ? pici_py_handled(STATE, next_object) : NULL;
-    if (!next)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     errno = 0;
@@ -196,13 +209,13 @@ static PyObject *deltas_add(PyObject *self, PyObject *args)
 static PyObject *deltas_info(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *row_object, *reader_object;
+    PyObject *reader_object;
+    struct pici_deltas *row;
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
-    if (!PyArg_ParseTuple(args, "OO", &row_object, &reader_object))
+    if (!PyArg_ParseTuple(args, "O&O", to_row, &row, &reader_object))
         return NULL;
     const struct pici_reader *reader = pici_py_handled(READER, reader_object);
-    struct pici_deltas *row = reader ? pici_py_handled(DELTAS, row_object) : NULL;
-    if (!row)
+    if (!reader)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     const enum pici_status s = lib.deltas_get_info(row, &info);
@@ -216,14 +229,11 @@ static PyObject *deltas_info(PyObject *self, PyObject *args)
 static PyObject *deltas_is_result(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *row_object, *state_object;
+    struct pici_deltas *row;
+    struct pici_state *base;
     int is = 0;
     char why[PICI_WHY_BYTES] = "";
-    if (!PyArg_ParseTuple(args, "OO", &row_object, &state_object))
-        return NULL;
-    struct pici_state *base = pici_py_handled(STATE, state_object);
-    struct pici_deltas *row = base ? pici_py_handled(DELTAS, row_object) : NULL;
-    if (!row)
+    if (!PyArg_ParseTuple(args, "O&O&", to_row, &row, pici_py_state, &base))
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     errno = 0;
@@ -237,16 +247,14 @@ static PyObject *deltas_is_result(PyObject *self, PyObject *args)
 static PyObject *apply_deltas(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *out, *base_object, *row_object;
+    PyObject *out;
+    struct pici_state *base;
+    struct pici_deltas *row;
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
     struct sink sink;
     char why[PICI_WHY_BYTES] = "";
-    if (!PyArg_ParseTuple(args, "OOOO&", &out, &base_object, &row_object, pici_py_u31, &opts.threads) ||
+    if (!PyArg_ParseTuple(args, "OO&O&O&", &out, pici_py_state, &base, to_row, &row, pici_py_u31, &opts.threads) ||
         !pici_py_sink(&sink, out))
-        return NULL;
-    struct pici_state *base = pici_py_handled(STATE, base_object);
-    struct pici_deltas *row = base ? pici_py_handled(DELTAS, row_object) : NULL;
-    if (!row)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     errno = 0;
@@ -261,15 +269,12 @@ static PyObject *apply_deltas(PyObject *self, PyObject *args)
 static PyObject *update_new(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *base_object, *row_object;
+    struct pici_state *base;
+    struct pici_deltas *row;
     struct pici_apply_opts opts = PICI_APPLY_OPTS_INIT;
     struct pici_update *update = NULL;
     char why[PICI_WHY_BYTES] = "";
-    if (!PyArg_ParseTuple(args, "OOO&", &base_object, &row_object, pici_py_u31, &opts.threads))
-        return NULL;
-    struct pici_state *base = pici_py_handled(STATE, base_object);
-    struct pici_deltas *row = base ? pici_py_handled(DELTAS, row_object) : NULL;
-    if (!row)
+    if (!PyArg_ParseTuple(args, "O&O&O&", pici_py_state, &base, to_row, &row, pici_py_u31, &opts.threads))
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     errno = 0;

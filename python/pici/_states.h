@@ -4,8 +4,10 @@
 
 #include "_sinks.h"
 
-/* A converter for PyArg_ParseTuple's "O&": (choice, format, threads, zstd) to a struct pici_diff_opts. */
+/* Converters for PyArg_ParseTuple's "O&": (choice, format, threads, zstd), or these and whether all is listed, to a
+ * struct pici_diff_opts; and a handle to a struct pici_state *. */
 int pici_py_diff_opts(PyObject *, void *to);
+int pici_py_state(PyObject *, void *to);
 
 /* What a function returns that wrote more to an array than fits: a Failed. */
 PyObject *pici_py_too_long(void);
