@@ -312,10 +312,8 @@ def decompress_range(
     """Decode elements [first, first + count) of a block. Reads, and checks, only the parts of the block that these
     elements need; does not check the checksum."""
     b = _arrays.octets(block)
-    first, count = u64(first, "first"), u64(count, "count")
     head = _head(b)
-    if first + count > head[2]:
-        raise ValueError(f"elements [{first}, {first + count}) of a block of {head[2]}: inspect() tells its count")
+    first, count = _range(first, u64(count, "count"), head[2], "block")
     return _decode(_RANGE, b, head, first, count, to, threads, max_bytes, None)
 
 
@@ -426,6 +424,16 @@ def _positions(
     return _arrays.delivery(BY_NAME[index], to)(at), deliver(values[:found])
 
 
+def _range(first: int, count: Optional[int], total: int, what: str) -> tuple[int, int]:
+    """The first and the count of elements [first, first + count) of `total`; None: all from first on."""
+    first = u64(first, "first")
+    count = total - min(first, total) if count is None else u64(count, "count")
+    if first + count > total:
+        hint = ": inspect() tells its count" if what == "block" else ""
+        raise ValueError(f"elements [{first}, {first + count}) of a {what} of {total}{hint}")
+    return first, count
+
+
 def nonzeros(
     block: Any,
     first: int = 0,
@@ -444,13 +452,8 @@ def nonzeros(
     Else as for decompress_range(); of the whole block everything is checked."""
     b = _arrays.octets(block)
     head = _head(b)
-    first = u64(first, "first")
-    n = head[2] - min(first, head[2]) if count is None else u64(count, "count")
-    if first + n > head[2]:
-        raise ValueError(f"elements [{first}, {first + n}) of a block of {head[2]}: inspect() tells its count")
-    d = BY_CODE[head[1]]
-    if dtype is not None:
-        d = _as(d, n, dtype)
+    first, n = _range(first, count, head[2], "block")
+    d = _as(BY_CODE[head[1]], n, dtype)
     return _positions(None, b, d, first, n, head[3], index, to, max_bytes)
 
 
@@ -478,10 +481,7 @@ def changes(
         raise TypeError(f"the elements are {d.name}, the delta's {BY_CODE[code].name}{hint}")
     if elements.size != n:
         raise ValueError(f"there are {elements.size} elements; the delta has {n}")
-    first = u64(first, "first")
-    some = n - min(first, n) if count is None else u64(count, "count")
-    if first + some > n:
-        raise ValueError(f"elements [{first}, {first + some}) of a delta of {n}")
+    first, some = _range(first, count, n, "delta")
     return _positions(elements, b, d, first, some, 3 * len(b), index, to, max_bytes)
 
 
