@@ -106,8 +106,9 @@ struct pici_diff_opts {
     }
 
 /* Write the delta that leads from base to next, a .pici file, through write. If both are of .safetensors files and have
- * the same head, and the same tensors in the same order, and choice is not PICI_DELTA_FASTEST, it is of version 3 of the format
- * (formats/delta.md): a tensor that does not change takes nothing, and one of which little changes about 25 bytes.
+ * the same head, and the same tensors in the same order, and choice is not PICI_DELTA_FASTEST, it is of version 3 of
+ * the format (formats/delta.md): a tensor that does not change takes nothing, and one of which little changes about 25
+ * bytes.
  * PICI_E_ARG: null, bad options, base and next differ in type, or next has a name twice, or one that is too long for a
  * .pici file; of these two why tells. PICI_E_UNSUPPORTED: zstd in a build without it.
  * PICI_E_IO: write or a state's read failed; errno is what that returned. PICI_E_NOMEM. Other errors: why. */

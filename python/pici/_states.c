@@ -152,8 +152,8 @@ PyObject *pici_py_too_long(void)
     return pici_py_failed(PICI_E_CORRUPT, 0, "the result is longer than the last delta states", 0);
 }
 
-/* diff_states(out, base, next, opts) -> None, or Failed. Writes the delta to out, the handle of an output file. opts: what
- * pici_py_diff_opts() takes. */
+/* diff_states(out, base, next, opts) -> None, or Failed. Writes the delta to out, the handle of an output file. opts:
+ * what pici_py_diff_opts() takes. */
 static PyObject *diff_states(PyObject *self, PyObject *args)
 {
     (void)self;
