@@ -148,8 +148,8 @@ def _fit(wholes: list[torch.Tensor], parts: list[torch.Tensor], size: int) -> bo
     )
 
 
-def _row_major(lists: list[list[torch.Tensor]]) -> list[list[torch.Tensor]]:
-    return [[_memory(x) for x in tensors] for tensors in lists]
+def _row_major(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [_memory(x) if x.layout is torch.strided else x for x in tensors]
 
 
 class Work(WorkBase):
@@ -332,7 +332,7 @@ class PiciBackend(Base):
 
     def _by_gloo(self, tensors: list[torch.Tensor], call: Callable[[list[torch.Tensor]], Any]) -> Any:
         """gloo's call, which writes to these tensors. It gets copies of those that are not in row-major order."""
-        memories = [_memory(x) if x.layout is torch.strided else x for x in tensors]
+        memories = _row_major(tensors)
         work = call(memories)
         if all(m.layout is not torch.strided or m.data_ptr() == x.data_ptr() for x, m in zip(tensors, memories)):
             return work
@@ -439,7 +439,7 @@ class PiciBackend(Base):
         root = int(options.rootRank)
         if len(tensors) != 1 or not self._ours(tensors):
             if root == self.rank():
-                tensors = [_memory(x) if x.layout is torch.strided else x for x in tensors]
+                tensors = _row_major(tensors)
             return self._by_gloo(tensors, lambda own: self._gloo.broadcast(own, options))
         timeout, tensor = self._timeout_of(options), tensors[0]
 
@@ -508,11 +508,11 @@ class PiciBackend(Base):
 
     def scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], options: Any) -> Any:
         self._sequence += 1
-        return self._by_gloo(outputs, lambda own: self._gloo.scatter(own, _row_major(inputs), options))
+        return self._by_gloo(outputs, lambda own: self._gloo.scatter(own, [*map(_row_major, inputs)], options))
 
     def reduce_scatter(self, outputs: list[torch.Tensor], inputs: list[list[torch.Tensor]], options: Any) -> Any:
         self._sequence += 1
-        return self._by_gloo(outputs, lambda own: self._gloo.reduce_scatter(own, _row_major(inputs), options))
+        return self._by_gloo(outputs, lambda own: self._gloo.reduce_scatter(own, [*map(_row_major, inputs)], options))
 
     def barrier(self, options: Any = None) -> Any:
         """As gloo's own: the calls that this rank made before have ended after it, pici's too."""

@@ -14,8 +14,8 @@ from .. import _values
 from .._calls import Timeout
 from .._values import Values, ValuesLike
 from . import _cuda
-from ._group import resolved
-from ._hooks import Prepared, State, finite, flat
+from ._group import global_rank, resolved
+from ._hooks import Prepared, State, finite, flat, flat_length
 from ._stats import Selected
 
 Piece = tuple[torch.Tensor, torch.Tensor]  # a parameter, and its gradient, flat
@@ -264,7 +264,7 @@ class ErrorState(State):
         every: Optional[list[Any]] = [None] * ranks if rank == 0 and gather else None
         if gather:
             group = resolved(self.process_group)
-            dist.gather_object(own, every, dst=_global_rank(group, 0), group=group)
+            dist.gather_object(own, every, dst=global_rank(group, 0), group=group)
         saved = {"kind": type(self).__name__, "version": _VERSION, "ranks": ranks, "iter": self.iter}
         of_ranks = {rank: own} if every is None else dict(enumerate(every))
         by_rank = {what: {_of_rank(r): each[what] for r, each in of_ranks.items()} for what in own}
@@ -293,9 +293,9 @@ class ErrorState(State):
         for name, error in [item for errors in own.values() for item in errors.items()]:
             if name not in parameters:
                 raise ValueError(f"the model has no parameter {name!r}, for which there is an error")
-            numel = parameters[name].numel() * (2 if parameters[name].is_complex() else 1)
-            if error.numel() != numel:
-                raise ValueError(f"the error of {name!r} has {error.numel()} elements, the parameter {numel}")
+            length = flat_length(parameters[name])
+            if error.numel() != length:
+                raise ValueError(f"the error of {name!r} has {error.numel()} elements, the parameter {length}")
         iteration, scale = int(state_dict["iter"]), state_dict.get("scale")
 
         def load() -> None:
@@ -337,8 +337,7 @@ class ErrorState(State):
     def rescale(self, factor: float) -> None:
         """Multiply what is kept, since later gradients will be as many times as large. Call it between two iterations
         if you change a loss scale of your own; a grad_scaler is followed without it."""
-        if not 0 < factor < math.inf:
-            raise ValueError(f"factor={factor}: not a number above 0")
+        check_above_0("factor", factor)
         for kept in self._kept().values():
             kept.scale(factor)
 
@@ -430,9 +429,7 @@ class ErrorState(State):
 
     def _values_now(self) -> Optional[Values]:
         """The codec of this iteration, with a seed of its own: a program that resumes counts calls from 0 again."""
-        if self.values is None:
-            return None
-        return replace(self.values, seed=(self.values.seed + self.iter * SEED_STEP) % 2**64)
+        return seeded(self.values, self.iter)
 
     def _rounded(self, pieces: list[Piece], values: Optional[Values], selected: Optional[Selected] = None) -> Prepared:
         """A call with this codec. What it loses becomes the errors of pieces, which are all of a bucket, in order."""
@@ -454,6 +451,26 @@ class ErrorState(State):
         error.zero_()
 
 
+def check_range(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:  # a NaN too
+        raise ValueError(f"{name}={value}: not from {low} to {high}")
+
+
+def check_density(density: float) -> None:
+    if not 0 < density <= 1:
+        raise ValueError(f"density={density}: not above 0 and at most 1")
+
+
+def check_momentum(momentum: float) -> None:
+    if not 0 <= momentum < 1:
+        raise ValueError(f"momentum={momentum}: not from 0 to less than 1")
+
+
+def check_above_0(name: str, value: float) -> None:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name}={value}: not a number above 0")
+
+
 def codec_of(bits: Optional[int], values: Optional[ValuesLike], error_feedback: bool) -> Optional[Values]:
     if values is not None:
         if bits is not None:
@@ -470,6 +487,11 @@ def codec_of(bits: Optional[int], values: Optional[ValuesLike], error_feedback: 
     return Values("qsgd", bits=bits, rounding="nearest" if error_feedback else "random")
 
 
+def seeded(values: Optional[Values], step: int) -> Optional[Values]:
+    """The codec of a step, with a seed of its own."""
+    return None if values is None else replace(values, seed=(values.seed + step * SEED_STEP) % 2**64)
+
+
 def _not_ours(what: str, x: torch.Tensor) -> NotImplementedError:
     how = "; it needs PICI_TORCH_CUDA=1" if x.device.type == "cuda" and not _cuda.enabled() else ""
     return NotImplementedError(f"{what} does not take tensors that are {x.layout}, {x.dtype} and on {x.device}{how}")
@@ -479,16 +501,11 @@ def _of_rank(rank: int) -> str:
     return f"rank {rank}"
 
 
-def _global_rank(group: dist.ProcessGroup, rank: int) -> int:
-    return rank if group is dist.group.WORLD else int(dist.get_global_rank(group, rank))
-
-
 def _pieces(bucket: Any) -> list[Piece]:
     """The gradients of a bucket, flat. They lie in its buffer one after the other; bucket.gradients() cuts a buffer of
     complex numbers, which has two elements for each, wrongly."""
     buffer, parameters = flat(bucket.buffer()), bucket.parameters()
-    lengths = [p.numel() * (2 if p.is_complex() else 1) for p in parameters]
-    return list(zip(parameters, buffer.split(lengths)))
+    return list(zip(parameters, buffer.split([flat_length(p) for p in parameters])))
 
 
 def any_of(x: torch.Tensor) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Optional
 
 import torch
@@ -17,7 +16,7 @@ from .._calls import Op, Timeout
 from .._values import Values, ValuesLike
 from ..comm import Comm
 from . import _cuda
-from ._errors import SEED_STEP, codec_of
+from ._errors import codec_of, seeded
 from ._group import communicator
 from ._hooks import SUMMED, State
 
@@ -138,10 +137,8 @@ class ReduceScatter(_Collective):
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
 
         known: Op = name
-        values = self._values
-        if values is not None:  # of a seed of its own
-            values = replace(values, seed=(values.seed + self._calls * SEED_STEP) % 2**64)
-            self._calls += 1
+        values = seeded(self._values, self._calls)
+        self._calls += 1
 
         def call(comm: Comm, timeout: Timeout) -> None:
             comm.reduce_scatter(input_tensor, output_tensor, known, timeout=timeout, values=values)

@@ -287,6 +287,11 @@ def resolved(group: Optional[dist.ProcessGroup]) -> dist.ProcessGroup:
     return group
 
 
+def global_rank(group: dist.ProcessGroup, rank: int) -> int:
+    """The number among all ranks of a rank of a group."""
+    return rank if group is dist.group.WORLD else int(dist.get_global_rank(group, rank))
+
+
 def cpu_backend(group: dist.ProcessGroup) -> Any:
     """The backend of a group for the CPU; None if it has none."""
     if not hasattr(group, "_get_backend"):  # an old torch, in which the group is the backend

@@ -33,6 +33,12 @@ def flat(x: torch.Tensor) -> torch.Tensor:
     return (torch.view_as_real(x) if x.is_complex() else x).view(-1)
 
 
+def flat_length(x: torch.Tensor) -> int:
+    """How many elements flat() has."""
+    length: int = x.numel() * (2 if x.is_complex() else 1)
+    return length
+
+
 class Prepared(NamedTuple):
     """How the gradients of a bucket are to be averaged."""
 

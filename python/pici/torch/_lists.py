@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ._errors import ErrorState
 from ._group import resolved
-from ._hooks import AVERAGED, State, flat
+from ._hooks import AVERAGED, State, flat, flat_length
 from ._quantize import QuantizeState
 from ._topk import TopKState
 
@@ -37,7 +37,7 @@ class _Bucket:
 
     def deliver(self) -> None:
         with torch.no_grad():
-            parts = self._buffer.split([x.numel() * (2 if x.is_complex() else 1) for x in self.tensors])
+            parts = self._buffer.split([flat_length(x) for x in self.tensors])
             for x, part in zip(self.tensors, parts):
                 flat_x = torch.view_as_real(x) if x.is_complex() else x
                 flat_x.copy_(part.view(flat_x.shape))

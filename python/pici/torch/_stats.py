@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 
@@ -69,6 +70,14 @@ class Stats:
         return line
 
 
+def total(parts: Iterable[Stats]) -> Stats:
+    sums = Stats()
+    for stats in parts:
+        for name, value in vars(stats).items():
+            setattr(sums, name, getattr(sums, name) + value)
+    return sums
+
+
 _all: list[Stats] = []
 
 
@@ -82,8 +91,4 @@ def report_at_exit(stats: Stats) -> None:
 def _report(pid: int) -> None:
     if os.getpid() != pid:  # a fork
         return
-    total = Stats()
-    for stats in _all:
-        for name, value in vars(stats).items():
-            setattr(total, name, getattr(total, name) + value)
-    print(total.line(), file=sys.stderr, flush=True)
+    print(total(_all).line(), file=sys.stderr, flush=True)

@@ -15,7 +15,16 @@ from .. import selection
 from .._calls import Timeout
 from .._kwargs import Select
 from .._values import ValuesLike
-from ._errors import SEED_STEP, Errors, ErrorState, Piece, any_of
+from ._errors import (
+    SEED_STEP,
+    Errors,
+    ErrorState,
+    Piece,
+    any_of,
+    check_density,
+    check_momentum,
+    check_range,
+)
 from ._group import resolved
 from ._hooks import Prepared, finite
 from ._stats import Selected
@@ -83,19 +92,16 @@ class TopKState(ErrorState):
         seed: int = 0,
     ) -> None:
         super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts, grad_scaler)
-        if not 0 < density <= 1:
-            raise ValueError(f"density={density}: not above 0 and at most 1")
+        check_density(density)
         for name, value in (("warmup_iters", warmup_iters), ("min_numel", min_numel)):
             if value < 0:
                 raise ValueError(f"{name}={value}: below 0")
         if selection not in ("tensor", "bucket", "random"):
             raise ValueError(f"selection={selection!r}: pass 'tensor', 'bucket' or 'random'")
-        if not 0 <= momentum < 1:
-            raise ValueError(f"momentum={momentum}: not from 0 to less than 1")
+        check_momentum(momentum)
         if momentum and not error_feedback:
             raise ValueError(f"momentum={momentum}: needs error_feedback")
-        if not 0 <= leak <= 1:
-            raise ValueError(f"leak={leak}: not from 0 to 1")
+        check_range("leak", leak, 0, 1)
         if not 0 <= seed < 2**64:
             raise ValueError(f"seed={seed}: not from 0 to less than 2**64")
         self.sampled = sampled
