@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_errors.py runs on each rank: gradients that are not finite, loss scales, checkpoints of what is kept."""
 import io
-import tempfile
 import warnings
 
 import torch
@@ -10,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import pici.torch
-from hooks_cases import Weighted, averaged, begin, kept_by, normal, raises, same, small_buckets
+from hooks_cases import Weighted, averaged, begin, folder, kept_by, normal, raises, same, small_buckets
 
 SHAPES = [(60, 70), (300,), (40,), (2000,)]
 
@@ -181,24 +180,28 @@ def run_of(state, hook, rank, steps, ddp=None):
     return found, ddp
 
 
+def new(i):
+    """The state with the number i, and a model of its own, as a resumed program makes them."""
+    state, hook = list(states())[i]
+    ddp = DistributedDataParallel(Weighted(*SHAPES), find_unused_parameters=True)
+    ddp.register_comm_hook(state, hook)
+    state.bind(ddp)
+    return state, ddp
+
+
 def by_dcp(rank, size):
     """torch.distributed.checkpoint gives each rank its own errors back, of a state and of its dict."""
     import torch.distributed.checkpoint as dcp
 
     begin()
-    folders = [tempfile.mkdtemp() if rank == 0 else None]
-    dist.broadcast_object_list(folders, 0)
     for i, (state, hook) in enumerate(states()):
         _, ddp = run_of(state, hook, rank, range(3))
         state.bind(ddp)
-        dcp.save({"hook": state}, checkpoint_id=f"{folders[0]}/{i}")
+        dcp.save({"hook": state}, checkpoint_id=folder() / str(i))
         wanted, _ = run_of(state, hook, rank, [3], ddp)
 
-        again = list(states())[i][0]
-        other = DistributedDataParallel(Weighted(*SHAPES), find_unused_parameters=True)
-        other.register_comm_hook(again, hook)
-        again.bind(other)
-        dcp.load({"hook": again}, checkpoint_id=f"{folders[0]}/{i}")
+        again, other = new(i)
+        dcp.load({"hook": again}, checkpoint_id=folder() / str(i))
         assert again.iter == 3
         found, _ = run_of(again, hook, rank, [3], other)
         same(found, wanted)
@@ -215,10 +218,7 @@ def by_rank_0(rank, size):
         files = [file.getvalue()]
         dist.broadcast_object_list(files, 0)
         wanted, _ = run_of(state, hook, rank, [3], ddp)
-        again = list(states())[i][0]
-        other = DistributedDataParallel(Weighted(*SHAPES), find_unused_parameters=True)
-        other.register_comm_hook(again, hook)
-        again.bind(other)
+        again, other = new(i)
         again.load_state_dict(torch.load(io.BytesIO(files[0]), weights_only=True))
         found, _ = run_of(again, hook, rank, [3], other)
         same(found, wanted)

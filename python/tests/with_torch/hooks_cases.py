@@ -6,6 +6,7 @@ import os
 import pickle
 import threading
 from datetime import timedelta
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -21,6 +22,11 @@ def begin(seconds=300):
     dist.init_process_group(
         "gloo", init_method=os.environ["STORE"], rank=rank, world_size=size, timeout=timedelta(seconds=seconds)
     )
+
+
+def folder():
+    """A folder of all ranks, which is removed when they have ended."""
+    return Path(os.environ["STORE"].partition("://")[2]).parent
 
 
 def small_buckets():
