@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, Optional
@@ -12,26 +13,36 @@ import torch.distributed as dist
 
 from .. import selection
 from .._calls import Timeout
-from ._errors import ErrorState, Piece
-from ._group import comm, resolved
+from ._errors import ErrorState, Piece, check_above_0, check_density, check_momentum, check_range
+from ._group import comm, global_rank, resolved
 from ._hooks import Prepared, State, finite
 from ._lists import all_reduce
 from ._quantize import QuantizeState
+from ._stats import Selected, total
 from ._topk import TopKState
 
 Method = Literal["dense", "bits", "topk", "sparseloco", "visible"]
 
 CHUNK = 4096  # of sparseloco: elements of which the largest are sent
 _VERSION = 1  # of state_dict()
-_METHODS = ("dense", "bits", "topk", "sparseloco", "visible")
+#: the options that each has, with their defaults
+_METHODS: dict[str, dict[str, Any]] = {
+    "dense": {"lr": 0.7, "momentum": 0.9},
+    "bits": {"lr": 0.7, "momentum": 0.9, "bits": 4},
+    "topk": {"lr": 1.0, "momentum": 0.0, "bits": None, "density": 0.05},
+    "sparseloco": {"lr": 1.0, "momentum": 0.0, "bits": 2, "density": 0.02, "decay": 0.95},
+    "visible": {"lr": 0.7, "momentum": 0.9},
+}
 
 
 class _ChunkState(ErrorState):
     """The largest elements of each chunk, of few bits. What was not sent is kept, times decay: in place of the outer
     momentum (SparseLoCo)."""
 
-    def __init__(self, group: Any, density: float, bits: Optional[int], decay: float, timeout: Any, opts: Any) -> None:
+    def __init__(self, group: Any, density: float, bits: int, decay: float, timeout: Any, opts: Any) -> None:
         super().__init__(group, 0, True, bits, None, timeout, opts, None)
+        check_density(density)
+        check_range("decay", decay, 0, 1)
         self.most, self.decay = math.ceil(density * CHUNK), decay
 
     def _ours(self, x: torch.Tensor) -> bool:
@@ -44,10 +55,12 @@ class _ChunkState(ErrorState):
         values = self._values_now()
 
         def select() -> Prepared:
+            begin, left = time.perf_counter(), 0
+            options: dict[str, Any] = {"select": "bucket", "bucket": CHUNK, "k": self.most, "leak": self.decay}
             for place, piece in pieces:
-                error = self._errors.of(place, piece)
-                selection.topk(piece, error, select="bucket", bucket=CHUNK, k=self.most, leak=self.decay, out=piece)
-            return self._rounded(pieces, values)
+                left += selection.topk(piece, self._errors.of(place, piece), out=piece, **options)[1]
+            selected = Selected(sum(piece.numel() for _, piece in pieces), left, time.perf_counter() - begin)
+            return self._rounded(pieces, values, selected)
 
         return select
 
@@ -115,7 +128,7 @@ class Outer:
         decay           of "sparseloco" (0.95): what is kept, times this, is added to the next change
         fragments       so many parts of the model have their outer steps at different times, spread over inner_steps
         overlap         inner steps that a rank makes while the average is on its way
-        mix             with overlap: the share of a rank's own weights in those that it goes on with
+        mix             with overlap: the fraction of a rank's own weights in those that it goes on with
         timeout, opts   as of State
 
     Only parameters that are floats and need gradients are averaged, no buffers. If an average is not finite, the outer
@@ -149,50 +162,46 @@ class Outer:
             ("overlap", overlap, 0, inner_steps - 1),
             ("mix", mix, 0, 1),
         ):
-            if not low <= value <= high:
-                raise ValueError(f"{name}={value}: not from {low} to {high}")
+            check_range(name, value, low, high)
         if not chosen:
             raise ValueError("the model has no parameters that are trained")
-        for name, given, methods in (
-            ("bits", bits, ("bits", "topk", "sparseloco")),
-            ("density", density, ("topk", "sparseloco")),
-            ("decay", decay, ("sparseloco",)),
-        ):
-            if given is not None and method not in methods:
-                raise ValueError(f"{name}={given}: method={method!r} has none")
-        if density is not None and not 0 < density <= 1:
-            raise ValueError(f"density={density}: not above 0 and at most 1")
-        leak = 0.95 if decay is None else decay
-        if not 0 <= leak <= 1:
-            raise ValueError(f"decay={leak}: not from 0 to 1")
-        kept = method in ("topk", "sparseloco")
+        given = {"bits": bits, "density": density, "lr": lr, "momentum": momentum, "decay": decay}
+        options = dict(_METHODS[method])
+        for name, option in given.items():
+            if option is None:
+                continue
+            if name not in options:
+                raise ValueError(f"{name}={option}: method={method!r} has none")
+            options[name] = option
         self.inner_steps, self.method, self.overlap, self.mix = inner_steps, method, overlap, mix
-        self.lr = (1.0 if kept else 0.7) if lr is None else lr
-        self.momentum = (0.0 if kept else 0.9) if momentum is None else momentum
+        self.lr, self.momentum = options["lr"], options["momentum"]
+        check_above_0("lr", self.lr)
+        check_momentum(self.momentum)
         self.steps = 0  # inner ones
         self._group = group
-        for _, p in chosen:
-            rows = p.detach().contiguous()  # gloo takes no other order of the elements
-            dist.broadcast(rows, _first(group), group=resolved(group))
-            p.detach().copy_(rows)
 
         def state() -> State:
             if method == "bits":
-                return QuantizeState(group, bits=4 if bits is None else bits, start_iter=0, timeout=timeout, opts=opts)
+                return QuantizeState(group, bits=options["bits"], start_iter=0, timeout=timeout, opts=opts)
             if method == "topk":
-                share = 0.05 if density is None else density
-                return TopKState(group, density=share, start_iter=0, bits=bits, timeout=timeout, opts=opts)
+                kept = {"density": options["density"], "bits": options["bits"]}
+                return TopKState(group, start_iter=0, timeout=timeout, opts=opts, **kept)
             if method == "sparseloco":
-                share = 0.02 if density is None else density
-                return _ChunkState(group, share, 2 if bits is None else bits, leak, timeout, opts)
+                return _ChunkState(group, options["density"], options["bits"], options["decay"], timeout, opts)
             if method == "visible":
                 return _VisibleState(group, self.lr, timeout, opts)
             return State(group, timeout=timeout, opts=opts)
 
+        states = [state() for _ in range(fragments)]  # which refuse options before a rank waits for others
+        first = global_rank(resolved(group), 0)
+        for _, p in chosen:
+            rows = p.detach().contiguous()  # gloo takes no other order of the elements
+            dist.broadcast(rows, first, group=resolved(group))
+            p.detach().copy_(rows)
         self._fragments: list[_Fragment] = []
         for i, part in enumerate(_parts(chosen, fragments)):
             names, parameters = [n for n, _ in part], [p for _, p in part]
-            self._fragments.append(_Fragment(names, parameters, state(), i * inner_steps // fragments))
+            self._fragments.append(_Fragment(names, parameters, states[i], i * inner_steps // fragments))
 
     def __repr__(self) -> str:
         return (
@@ -230,12 +239,7 @@ class Outer:
 
     def stats(self) -> dict[str, float]:
         """Sums over all calls of this rank, as those of State."""
-        total: dict[str, float] = {}
-        for fragment in self._fragments:
-            for name, value in fragment.state.stats().items():
-                total[name] = total.get(name, 0) + value
-        total["density"] /= len(self._fragments)
-        return total
+        return total(fragment.state._stats for fragment in self._fragments).as_dict()
 
     def _begin(self, fragment: _Fragment) -> None:
         """Start to average the changes since the last outer step."""
@@ -264,7 +268,7 @@ class Outer:
         self._go_on(fragment, mix)
 
     def _go_on(self, fragment: _Fragment, mix: float) -> None:
-        """Have the model go on with the weights of the last outer step, and the share mix of its own."""
+        """Have the model go on with the weights of the last outer step, and the fraction mix of its own."""
         for parameter, weight in zip(fragment.parameters, fragment.weights):
             own = parameter.detach()
             own.copy_(weight if mix == 0 else mix * own.float() + (1 - mix) * weight)
@@ -330,22 +334,26 @@ class Outer:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from what state_dict() returned on the same rank, of the same method and fragments. ValueError: it
         is of another model, method or rank; nothing was changed then. Averages that are on their way are dropped."""
-        if state_dict.get("kind") != "Outer" or state_dict.get("version") != _VERSION:
+        if state_dict.get("kind") != "Outer" or state_dict.get("version") != _VERSION or "steps" not in state_dict:
             raise ValueError(f"this is no state of an Outer of version {_VERSION}")
-        if state_dict["method"] != self.method:
-            raise ValueError(f"the state is of method={state_dict['method']!r}, and this is {self.method!r}")
+        if state_dict.get("method") != self.method:
+            raise ValueError(f"the state is of method={state_dict.get('method')!r}, and this is {self.method!r}")
         load: list[Callable[[], None]] = []
         for name, fragment in self._states():
-            part = state_dict.get(name, {"weights": {}})
-            if list(part["weights"]) != fragment.names:
-                raise ValueError(f"{name}: the state is of another model, or of another number of fragments")
+            part = state_dict.get(name, {})
+            of_another = f"{name}: the state is of another model, or of another number of fragments"
+            if "begun" not in part:
+                raise ValueError(of_another)
             for own, what in ((fragment.weights, "weights"), (fragment.velocities, "velocities")):
+                saved = part.get(what, {})
+                if list(saved) != fragment.names:
+                    raise ValueError(of_another)
                 for x, n in zip(own, fragment.names):
-                    if part[what][n].shape != x.shape:
-                        raise ValueError(f"{name}: {n!r} has the shape {tuple(part[what][n].shape)} in the state")
+                    if saved[n].shape != x.shape:
+                        raise ValueError(f"{name}: {n!r} has the shape {tuple(saved[n].shape)} in the state")
             if isinstance(fragment.state, ErrorState):
-                load.append(fragment.state._loading(part["kept"], fragment.weights))
-        for _, fragment in self._states():
+                load.append(fragment.state._loading(part.get("kept", {}), fragment.weights))
+        for fragment in self._fragments:
             flight, fragment.flight = fragment.flight, None
             if flight is not None:
                 flight.wait()
@@ -358,11 +366,6 @@ class Outer:
             for own, saved in ((fragment.weights, part["weights"]), (fragment.velocities, part["velocities"])):
                 for x, n in zip(own, fragment.names):
                     x.copy_(saved[n])
-
-
-def _first(group: Optional[dist.ProcessGroup]) -> int:
-    group = resolved(group)
-    return 0 if group is dist.group.WORLD else int(dist.get_global_rank(group, 0))
 
 
 def _parts(chosen: list[tuple[str, torch.nn.Parameter]], count: int) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
