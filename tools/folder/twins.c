@@ -69,8 +69,7 @@ static int add(struct twins *twins, size_t *capacity, const struct tensor_at *te
                                                 .name_size = tensor->name_size,
                                                 .offset = tensor->offset,
                                                 .bytes = tensor->bytes,
-                                                .dtype = tensor->dtype,
-                                                .big_endian = tensor->big_endian};
+                                                .dtype = tensor->dtype};
     return TOOL_OK;
 }
 
@@ -84,7 +83,7 @@ static int add_shard(struct twins *twins, size_t *capacity, const struct folder 
     int status = path ? tensors_open(&tensors, path, &options) : TOOL_BAD;
     if (!status) {
         for (size_t i = 0; !status && i < tensors.count; i++)
-            if (tensors.tensor[i].plain && tensors.tensor[i].bytes >= TWINS_BYTES_LEAST)
+            if (!tensors.tensor[i].filler && tensors.tensor[i].bytes >= TWINS_BYTES_LEAST)
                 status = add(twins, capacity, &tensors.tensor[i], file, i) ? tool_nomem(path, "the list of tensors")
                                                                            : TOOL_OK;
         tensors_close(&tensors);
@@ -109,10 +108,8 @@ static int by_place(const void *left, const void *right)
 static int by_content(const void *left, const void *right)
 {
     const struct twin *const first = left, *const second = right;
-    const uint64_t keys[][2] = {{first->bytes, second->bytes},
-                                {(uint64_t)first->dtype, (uint64_t)second->dtype},
-                                {first->big_endian, second->big_endian},
-                                {first->hash, second->hash}};
+    const uint64_t keys[][2] = {
+        {first->bytes, second->bytes}, {(uint64_t)first->dtype, (uint64_t)second->dtype}, {first->hash, second->hash}};
     int order = 0;
     for (size_t i = 0; !order && i < sizeof keys / sizeof *keys; i++)
         order = compare(keys[i][0], keys[i][1]);
@@ -121,7 +118,7 @@ static int by_content(const void *left, const void *right)
 
 static bool alike(const struct twin *a, const struct twin *b)
 {
-    return a->bytes == b->bytes && a->dtype == b->dtype && a->big_endian == b->big_endian && a->hash == b->hash;
+    return a->bytes == b->bytes && a->dtype == b->dtype && a->hash == b->hash;
 }
 
 /* Keeps those that are like another, by what is known so far, in the order of place. */

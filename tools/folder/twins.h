@@ -19,7 +19,6 @@ struct twin {
     size_t first;  /* the number of the first of them, in the order of files and of tensors: that one is stored */
     uint64_t offset, bytes;
     enum pici_dtype dtype;
-    bool big_endian;
 };
 
 struct twins {

@@ -46,7 +46,6 @@ struct archive_part {
     bool unnamed;            /* it is not a tensor, but a filler or a storage that views see */
     bool whole;              /* that tensor is all of the storage, in some order */
     bool fortran;            /* and its first index is the fastest */
-    bool viewed;             /* other tensors lie in the storage too */
 };
 
 struct archive {

@@ -108,7 +108,6 @@ static bool match(struct archive *archive, const struct storages *storages, cons
             continue;
         struct archive_part *part = &archive->part[number];
         const uint64_t item = pici_dtype_width(tensor->dtype) * tensor->item_elements;
-        part->viewed = part->tensor != ARCHIVE_NONE;
         if (tensor->extent > part->bytes / item)
             return pici_parse_fail(&archive->error, part->offset, "tensor '%s' goes beyond its storage",
                                    pici_parse_printable(name, sizeof name, tensor->name, tensor->name_size));

@@ -371,7 +371,6 @@ static void describe_storage(struct source *source, struct source_tensor *tensor
         describe_bytes(source, tensor, described->dtype);
     }
     tensor->dtype_text = described->source_dtype;
-    tensor->viewed = part->viewed || part->unnamed;
     if (!part->unnamed)
         return;
     memcpy(source->view, "shape ", 6);

@@ -36,7 +36,6 @@ struct source_tensor {
     bool big_endian;               /* in the file; source_take gives host order */
     bool fortran;                  /* the first index is the fastest */
     bool filler;                   /* bytes outside all tensors of the file */
-    bool viewed;                   /* other tensors of the file lie in it too */
     const char *view;              /* how the original sees these elements, in words; "" or NULL: as they are */
     const char
         *npy; /* [npy_size] its type in .npy, a literal, if elements do not say it; lives as long as name. NULL */

@@ -30,8 +30,7 @@ static int add(struct tensors *tensors, const struct source_tensor *tensor)
                                 .width = (uint8_t)pici_dtype_width(tensor->dtype),
                                 .big_endian = tensor->big_endian,
                                 .fortran = tensor->fortran,
-                                .filler = tensor->filler,
-                                .plain = !tensor->filler && !tensor->viewed && !tensor->deflate[0]};
+                                .filler = tensor->filler};
     added->bytes = tensor->count * added->width;
     const size_t shape_bytes = tensor->rank * sizeof *tensor->shape;
     /* A source keeps a name only until source_next; that of an archive, the word for the type too. */

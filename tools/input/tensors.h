@@ -14,12 +14,11 @@ struct tensor_at {
     const char *name; /* [name_size], then a NUL; in the memory of shape */
     size_t name_size;
     const char *dtype_text;
-    uint64_t offset, bytes; /* of the file; in a zip file, only if it is plain */
+    uint64_t offset, bytes; /* of the file; offset is not set in a zip file */
     uint64_t count;
     enum pici_dtype dtype;
     uint8_t rank, width;
     bool big_endian, fortran, filler;
-    bool plain; /* its bytes are in the file as they are, and belong to no other tensor */
 };
 
 struct tensors {
