@@ -429,21 +429,15 @@ uint64_t folder_stored_bytes(const struct folder *folder)
 {
     uint64_t bytes = 0;
     for (size_t i = 0; i < folder->list.files; i++)
-        bytes += folder->list.file[i].kind == FOLDER_SAME ? 0 : folder->list.file[i].stored.bytes;
+        bytes += folder->list.file[i].stored.bytes;
     return bytes;
-}
-
-static bool has_shard(const void *list, const char *name)
-{
-    const struct folder_file *const file = folder_list_find(list, name);
-    return file && file->kind == FOLDER_SHARD;
 }
 
 struct reading_shards folder_shards(const struct folder *folder)
 {
     if (!folder || !folder->list.references)
         return (struct reading_shards){.folder = NULL};
-    return (struct reading_shards){folder->path, has_shard, &folder->list};
+    return (struct reading_shards){folder->path, &folder->list};
 }
 
 int folder_expect_checkpoint(const struct folder *folder)

@@ -417,13 +417,13 @@ static int open_other(struct reading *reading, const char *shard)
         return TOOL_OK;
     close_other(other);
     const char *const folder = own ? reading->input->name : reading->shards.folder;
-    const size_t size = strlen(folder) + strlen(shard) + sizeof "/.pici";
+    const size_t size = strlen(folder) + strlen(shard) + sizeof "/" FOLDER_EXTENSION;
     other->input.fd = -1;
     other->path = malloc(size);
     other->shard = malloc(strlen(shard) + 1);
     if (!other->path || !other->shard)
         return tool_nomem(reading->input->name, "the name of a shard");
-    snprintf(other->path, size, "%s%s%s%s", folder, own ? "" : "/", shard, own ? "" : ".pici");
+    snprintf(other->path, size, "%s%s%s%s", folder, own ? "" : "/", shard, own ? "" : FOLDER_EXTENSION);
     strcpy(other->shard, shard);
     if (own)
         other->input = *reading->input; /* the place from which the reading takes its next bytes stays */
@@ -467,6 +467,12 @@ static int bad_reference(struct reading *reading, const struct pici_tensor_info 
     return TOOL_BAD;
 }
 
+static bool is_shard(const struct folder_list *list, const char *name)
+{
+    const struct folder_file *const file = folder_list_find(list, name);
+    return file && file->kind == FOLDER_SHARD;
+}
+
 /* Finds the target of a reference. Attributes of the reading move meanwhile. */
 static int find_target(struct reading *reading, const struct pici_tensor_info *tensor,
                        const struct reference *reference, struct pici_tensor_info *target)
@@ -480,7 +486,7 @@ static int find_target(struct reading *reading, const struct pici_tensor_info *t
     if (alone && !reading->input->regular)
         return bad_reference(reading, tensor, reference, "is found in a regular file alone, not in a pipe");
     snprintf(shard, sizeof shard, "%.*s", (int)reference->shard_size, reference->shard);
-    if (reference->shard_size && !reading->shards.has(reading->shards.context, shard))
+    if (reference->shard_size && !is_shard(reading->shards.list, shard))
         return bad_reference(reading, tensor, reference, "is no shard of the folder");
     TRY(open_other(reading, reference->shard_size || alone ? shard : reading->shard));
     struct pici_reader *const reader = reading->other.reader;

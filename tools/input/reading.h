@@ -7,6 +7,7 @@
 
 #include "delta/delta.h"
 #include "input/input.h"
+#include "parse/folder_list.h"
 #include "parse/reference.h"
 
 /* What a file is, by its first bytes, or else by its name (path) if that ends in .pici or .blk. */
@@ -15,9 +16,8 @@ int reading_kind(struct input *input, const char *path, enum reading_kind *kind)
 
 /* The shards of a compressed folder, in which references lead from one to another. */
 struct reading_shards {
-    const char *folder;                                 /* its path; NULL: there are none */
-    bool (*has)(const void *context, const char *name); /* whether one of them is called so */
-    const void *context;
+    const char *folder; /* its path; NULL: there are none */
+    const struct folder_list *list;
 };
 
 /* What references of a file lead to, as long as they lead to one shard. */

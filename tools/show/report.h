@@ -11,11 +11,11 @@ enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 
 /* The output of inspect: JSON, an object; or text, which is a map of one tensor, or a table of several. */
 void report_json(struct jsonout *json, const struct report *report);
-/* Say how many tensors are references, if there are any. */
-void report_print_referred(const struct report *);
-void report_json_referred(struct jsonout *, const struct report *);
-
 void report_print(const struct report *report);
+
+/* Say how many tensors are references, if there are any. */
+void report_json_referred(struct jsonout *, const struct report *);
+void report_print_referred(const struct report *);
 
 /* Begin the object of a file, and its list of tensors. type_key: the name of the member that has its type. */
 void report_json_begin(struct jsonout *json, const struct report *report, const char *type_key);

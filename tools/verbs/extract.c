@@ -436,8 +436,7 @@ static int from_files(struct job *job, const struct folder *folder)
     if (!job->all && !job->options.tensor)
         return tool_usage(folder->path,
                           "is a folder: --tensor says which tensor, or -o OUT.npz or -o FOLDER/ all of them");
-    for (size_t i = 0; i < folder->list.files; i++)
-        job->stored += folder->list.file[i].stored.bytes;
+    job->stored = folder_stored_bytes(folder);
     job->to.output.limit = limit_of(&job->options, job->stored, 0);
     job->shards = folder_shards(folder);
     for (size_t i = 0; i < folder->list.files && (job->all || !job->tensors); i++) {
