@@ -4,38 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bytes.h"
+#include "file/file.h"
 #include "parse/shards.h"
-
-static uint64_t take(const uint8_t *bytes, unsigned size)
-{
-    uint64_t number = 0;
-    for (unsigned i = size; i-- > 0;)
-        number = number << 8 | bytes[i];
-    return number;
-}
-
-static void put(char *bytes, uint64_t number, unsigned size)
-{
-    for (unsigned i = 0; i < size; i++)
-        bytes[i] = (char)(number >> 8 * i);
-}
-
-/* The number of elements of the shape, if they have less than 2^63 bytes. */
-static bool multiply(struct reference *reference)
-{
-    const uint64_t most = (UINT64_C(1) << 63) - 1;
-    const size_t width = pici_dtype_width(reference->dtype);
-    bool empty = false;
-    for (unsigned i = 0; i < reference->rank; i++)
-        empty = empty || !reference->shape[i];
-    reference->count = !empty;
-    for (unsigned i = 0; !empty && i < reference->rank; i++) {
-        if (reference->shape[i] > most / width / reference->count)
-            return false;
-        reference->count *= reference->shape[i];
-    }
-    return true;
-}
 
 bool reference_parse(struct reference *reference, const void *value, size_t size, const struct pici_tensor_info *stored,
                      struct parse_error *error)
@@ -44,17 +15,17 @@ bool reference_parse(struct reference *reference, const void *value, size_t size
     const char *reason;
     if (stored->dtype != PICI_U8 || stored->rank != 1 || stored->count)
         return pici_parse_fail(error, 0, "a reference that is not u8 of shape [0]");
-    if (size < REFERENCE_HEAD || take(bytes + 4, 4))
+    if (size < REFERENCE_HEAD || load_le32(bytes + 4))
         return pici_parse_fail(error, 0, "a malformed reference");
     *reference = (struct reference){
-        .dtype = (enum pici_dtype)bytes[0], .rank = bytes[1], .shard_size = (size_t)take(bytes + 2, 2)};
+        .dtype = (enum pici_dtype)bytes[0], .rank = bytes[1], .shard_size = (size_t)(bytes[2] | bytes[3] << 8)};
     const size_t names_at = REFERENCE_HEAD + 8 * (size_t)reference->rank;
     if (!pici_dtype_width(reference->dtype) || reference->rank > PICI_RANK_MAX || size < names_at ||
         size - names_at < reference->shard_size || size - names_at - reference->shard_size > PICI_NAME_MAX)
         return pici_parse_fail(error, 0, "a malformed reference");
     for (unsigned i = 0; i < reference->rank; i++)
-        reference->shape[i] = take(bytes + REFERENCE_HEAD + 8 * i, 8);
-    if (!multiply(reference))
+        reference->shape[i] = load_le64(bytes + REFERENCE_HEAD + 8 * i);
+    if (!pici_shape_count(&reference->count, reference->rank, reference->shape, pici_dtype_width(reference->dtype)))
         return pici_parse_fail(error, REFERENCE_HEAD, "a reference to more than 2^63 bytes");
     reference->shard = (const char *)bytes + names_at;
     reference->name = reference->shard + reference->shard_size;
@@ -71,11 +42,12 @@ char *reference_value(const struct reference *reference, size_t *size)
     char *const value = calloc(1, *size + 1);
     if (!value)
         return NULL;
-    put(value, (uint64_t)reference->dtype, 1);
-    put(value + 1, reference->rank, 1);
-    put(value + 2, reference->shard_size, 2);
+    value[0] = (char)reference->dtype;
+    value[1] = (char)reference->rank;
+    value[2] = (char)reference->shard_size;
+    value[3] = (char)(reference->shard_size >> 8);
     for (unsigned i = 0; i < reference->rank; i++)
-        put(value + REFERENCE_HEAD + 8 * i, reference->shape[i], 8);
+        store_le64(value + REFERENCE_HEAD + 8 * i, reference->shape[i]);
     if (reference->shard_size)
         memcpy(value + names_at, reference->shard, reference->shard_size);
     if (reference->name_size)
