@@ -45,14 +45,22 @@ def rounded(np, x, name):
     return (nearest + (np.signbit(x) << 7)).astype("u1")
 
 
+def f32_tensors(np, path):
+    """Those of a .safetensors file."""
+    raw = path.read_bytes()
+    n = 8 + int.from_bytes(raw[:8], "little")
+    tensors = [t for name, t in json.loads(raw[8:n]).items() if name != "__metadata__" and t["dtype"] == "F32"]
+    return [np.frombuffer(raw[n + t["data_offsets"][0] : n + t["data_offsets"][1]], "<f4") for t in tensors]
+
+
 def bound(np, bits, name):
     """Signs and mantissas as they are, and the entropy of each 4096 exponents, of the dense bytes."""
     exponent, mantissa, unsigned = FLOATS[name]
     total = 0.0
     for first in range(0, bits.size, 4096):
         tile = bits[first : first + 4096] >> mantissa & (1 << exponent) - 1
-        share = np.unique(tile, return_counts=True)[1] / tile.size
-        total += tile.size * (1 + mantissa - float(np.sum(share * np.log2(share))))
+        fraction = np.unique(tile, return_counts=True)[1] / tile.size
+        total += tile.size * (1 + mantissa - float(np.sum(fraction * np.log2(fraction))))
     return total / 8 / bits.nbytes
 
 
@@ -63,14 +71,8 @@ def packed(picitool):
     def of(pattern):
         found = []
         for path in sorted(DATA.glob(pattern)):
-            if path.suffix == ".npy":
-                found.append(np.load(path).astype("f4").ravel())
-                continue
-            raw = path.read_bytes()
-            n = 8 + int.from_bytes(raw[:8], "little")
-            for tensor, t in json.loads(raw[8:n]).items():
-                if tensor != "__metadata__" and t["dtype"] == "F32":
-                    found.append(np.frombuffer(raw[n + t["data_offsets"][0] : n + t["data_offsets"][1]], "<f4"))
+            npy = path.suffix == ".npy"
+            found += [np.load(path).astype("f4").ravel()] if npy else f32_tensors(np, path)
         return np.concatenate(found) if found else None
 
     laplace = np.random.default_rng(1).laplace(size=1 << 24).astype("f4")
@@ -103,7 +105,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--picitool", default="build/picitool")
     parser.add_argument("--json", action="store_true", help="one array of records")
-    parser.add_argument("--packed", action="store_true", help="packed blocks of floats, as shares of the dense bytes")
+    parser.add_argument("--packed", action="store_true", help="packed blocks of floats, as fractions of dense bytes")
     parser.add_argument("file", nargs="*")
     args = parser.parse_args()
     if args.packed:

@@ -14,7 +14,6 @@ What is not installed is skipped by name.
 import argparse
 import json
 import os
-import pathlib
 import shutil
 import statistics
 import struct
@@ -26,28 +25,20 @@ import time
 import numpy as np
 
 import pici
+from real_sizes import DATA, f32_tensors, rounded
 
-DATA = pathlib.Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "nn"
 FILES = ["silero_vad_16k.safetensors", "burn_mnist.safetensors"]
-
-
-def floats(path):
-    raw = path.read_bytes()
-    n = 8 + struct.unpack("<Q", raw[:8])[0]
-    tensors = [t for name, t in json.loads(raw[8:n]).items() if name != "__metadata__" and t["dtype"] == "F32"]
-    return [np.frombuffer(raw[n + t["data_offsets"][0] : n + t["data_offsets"][1]], "<f4") for t in tensors]
 
 
 def weights(count):
     """So many bf16, as their bits."""
     paths = [DATA / name for name in FILES]
     if all(path.exists() for path in paths):
-        some = np.concatenate([x for path in paths for x in floats(path)])
+        some = np.concatenate([x for path in paths for x in f32_tensors(np, path)])
     else:
         print("no ../shared/data/nn: normally distributed weights", file=sys.stderr)
         some = np.random.default_rng(1).standard_normal(1 << 20).astype(np.float32) * 0.02
-    bits = some.view(np.uint32)
-    return np.resize(((bits + 0x7FFF + ((bits >> 16) & 1)) >> 16).astype(np.uint16), count)
+    return np.resize(rounded(np, some, "bf16"), count)
 
 
 def imported(name, skipped):
@@ -72,8 +63,7 @@ def processor(call):
 # ---- in memory
 
 
-def of_lmz(lmz):
-    folder = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+def of_lmz(lmz, folder):
     path = os.path.join(folder, "x.safetensors")
 
     def make(x):
@@ -90,7 +80,7 @@ def of_lmz(lmz):
     return make, read
 
 
-def in_memory(size, reps, skipped):
+def in_memory(size, reps, folder, skipped):
     x = weights(size // 2)
     copy = np.empty_like(x)
     copy[:] = x
@@ -129,7 +119,7 @@ def in_memory(size, reps, skipped):
         rows["zipnn"] = make, read
     lmz = imported("lmz", skipped)
     if lmz:
-        rows["lmz"] = of_lmz(lmz)
+        rows["lmz"] = of_lmz(lmz, folder)
     times = {name: ([], []) for name in rows}
     copies, lengths = [], {}
     for rep in range(reps + 1):
@@ -268,7 +258,8 @@ def main():
     args = parser.parse_args()
     skipped, found = [], {}
     if args.memory:
-        found["memory"] = in_memory(args.memory, args.reps, skipped)
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if os.path.isdir("/dev/shm") else None) as folder:
+            found["memory"] = in_memory(args.memory, args.reps, folder, skipped)
     if args.files:
         with tempfile.TemporaryDirectory(dir=args.folder or ".") as folder:
             found["files"] = as_files(args.files, args.reps, folder, skipped)

@@ -39,8 +39,7 @@ static uint64_t get(const uint8_t *p, int bytes)
 /* A buffer of its own for n elements, which ends where they do. */
 static void *copy_of(const uint8_t *from, uint64_t n, unsigned width)
 {
-    uint8_t *p = malloc((size_t)n * width ? (size_t)n * width : 1);
-    require(p != NULL);
+    void *p = memory((size_t)n * width);
     if (n)
         memcpy(p, from, (size_t)n * width);
     return p;
