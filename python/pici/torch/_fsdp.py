@@ -94,12 +94,27 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
     return tensor if known else tensor.view(torch.uint8)
 
 
-class _Collective:
+def _summed(op: Any, *tensors: torch.Tensor) -> Optional[Op]:
+    """The library's name of a reduction of gradients. None: torch makes it."""
+    names: dict[Any, Op] = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg"}
+    ours = all(x.dtype in SUMMED and _near(x) for x in tensors)
+    return names.get(getattr(op, "op", op)) if ours else None
+
+
+class _Lossy:
+    """A collective with a codec, whose seed is another one in each call."""
+
     def __init__(self, state: Optional[State] = None, values: Optional[Values] = None) -> None:
         self._state = State() if state is None else state
         self._values = values
         self._calls = 0
 
+    def _next_values(self) -> Optional[Values]:
+        self._calls += 1
+        return seeded(self._values, self._calls - 1)
+
+
+class _Collective(_Lossy):
     def allocate(self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
         return torch.empty(*size, dtype=dtype, device=device)
 
@@ -131,19 +146,52 @@ class ReduceScatter(_Collective):
         op: Any,
         async_op: bool = False,
     ) -> Optional[Any]:
-        names: dict[Any, Op] = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg"}
-        name = names.get(getattr(op, "op", op))
-        if name is None or input_tensor.dtype not in SUMMED or not (_near(output_tensor) and _near(input_tensor)):
+        name = _summed(op, input_tensor, output_tensor)
+        if name is None:
             return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=group, async_op=async_op)
-
-        known: Op = name
-        values = seeded(self._values, self._calls)
-        self._calls += 1
+        known, values = name, self._next_values()
 
         def call(comm: Comm, timeout: Timeout) -> None:
             comm.reduce_scatter(input_tensor, output_tensor, known, timeout=timeout, values=values)
 
         return _run(group, input_tensor, call, not async_op, self._state)
+
+
+class Replicas(_Lossy, dist.ProcessGroup):
+    """The replicas of HSDP, as a process group whose all-reduce is pici's. torch has no other way to replace it."""
+
+    def __init__(self, group: dist.ProcessGroup, state: State, values: Optional[Values]) -> None:
+        _Lossy.__init__(self, state, values)
+        dist.ProcessGroup.__init__(self, group.rank(), group.size())
+        self.group = group
+
+    def __eq__(self, other: object) -> bool:
+        """torch finds what it knows of the group under this one too."""
+        return other is self or other is self.group
+
+    def __hash__(self) -> int:
+        return hash(self.group)
+
+    def allreduce(self, tensors: list[torch.Tensor], options: Any) -> Any:
+        name = _summed(options.reduceOp, *tensors)
+        if name is None or len(tensors) != 1:
+            return self.group.allreduce(tensors, options)
+        known, values = name, self._next_values()
+
+        def call(comm: Comm, timeout: Timeout) -> None:
+            comm.all_reduce(tensors[0], tensors[0], known, timeout=timeout, values=values)
+
+        return _run(self.group, tensors[0], call, False, self._state)
+
+
+def _replace_replicas(module: Any, state: State, values: Optional[Values]) -> None:
+    """Have the all-reduce between the replicas of a module be pici's, if there are any."""
+    for parameters in getattr(module._get_fsdp_state(), "_fsdp_param_groups", ()):
+        mesh: Any = getattr(parameters, "mesh_info", None)
+        group = getattr(mesh, "replicate_process_group", None)
+        if group is not None:
+            group = group.group if isinstance(group, Replicas) else group
+            mesh.replicate_process_group = Replicas(group, state, values)
 
 
 def fully_shard(
@@ -154,15 +202,15 @@ def fully_shard(
     timeout: Optional[Timeout] = None,
 ) -> State:
     """Have all FSDP2 modules in a model, which torch.distributed.fsdp.fully_shard made, gather their parameters and
-    reduce their gradients through pici.
+    reduce their gradients through pici. On a mesh of two dimensions (HSDP), the all-reduce between the replicas too.
 
         for layer in model.layers:
             torch.distributed.fsdp.fully_shard(layer)
         torch.distributed.fsdp.fully_shard(model)
         pici.torch.fully_shard(model)
 
-    bits        round gradients to 2, 4 or 8 bits, up or down at random, so that they are right on average. None: exact.
-                Parameters are gathered exactly
+    bits        round gradients to 2, 4 or 8 bits, up or down at random, so that they are right on average; with
+                replicas twice, in the reduce-scatter and in the all-reduce. None: exact. Parameters are always exact
     values      another lossy codec for gradients, as of pici.Comm.reduce_scatter: {"codec": "cast"}
     timeout     seconds or a timedelta, of each call; None: the group's
 
@@ -192,4 +240,5 @@ def fully_shard(
     for m in modules:
         m.set_custom_all_gather(all_gather)
         m.set_custom_reduce_scatter(reduce_scatter)
+        _replace_replicas(m, state, codec)
     return state

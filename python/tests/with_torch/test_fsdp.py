@@ -14,12 +14,15 @@ from pici.torch import _fsdp, _group
 HAS = _fsdp._has_fully_shard() and hasattr(torch.distributed.fsdp.FSDPModule, "set_custom_all_gather")
 
 
-def build(policy=None):
+def build(policy=None, replicas=1):
+    """replicas: of HSDP."""
     from torch.distributed.device_mesh import init_device_mesh
 
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(32, 65), nn.ReLU(), nn.Linear(65, 33), nn.ReLU(), nn.Linear(33, 5))
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    size = dist.get_world_size()
+    shape, names = ((size,), ("shard",)) if replicas == 1 else ((replicas, size // replicas), ("replicate", "shard"))
+    mesh = init_device_mesh("cpu", shape, mesh_dim_names=names)
     options = {"mesh": mesh, **({"mp_policy": policy} if policy else {})}
     for layer in model[::2]:
         torch.distributed.fsdp.fully_shard(layer, **options)
@@ -69,6 +72,49 @@ def lossy(rank, size):
         assert stats["calls"] >= 20 * 2 * 3, stats
         sent.append(stats["wire_bytes"])
     assert sent[2] < sent[1] < sent[3] < sent[0], sent
+
+
+def replicates(rank, size):
+    """HSDP: all of its collectives are pici's, and the all-reduce has few bits too."""
+    cases.begin()
+    wanted, sent = losses(rank, build(replicas=2), 20), []
+    for options in ({}, {"bits": 8}, {"bits": 4}):
+        model = build(replicas=2)
+        pici.torch.fully_shard(model, bits=2)
+        state = pici.torch.fully_shard(model, **options)  # takes the place of the former
+        found = losses(rank, model, 20)
+        for f, w in zip(found, wanted):
+            assert abs(f - w) <= {4: 0.3, 8: 0.05, None: 2e-5}[options.get("bits")] * abs(w), (options, found, wanted)
+        stats = state.stats()
+        assert stats["calls"] >= 20 * 3 * (3 if size > 2 else 1), stats
+        sent.append(stats["wire_bytes"])
+    assert sent[2] < sent[1] < sent[0], sent
+    model = build(replicas=2)
+    state = pici.torch.fully_shard(model, bits=4)
+    model.set_requires_all_reduce(False)
+    losses(rank, model, 1)
+    calls = state.stats()["calls"]
+    model.set_requires_all_reduce(True)
+    losses(rank, model, 1)
+    assert state.stats()["calls"] == 2 * calls + 3, (calls, state.stats())
+
+
+def replicates_other(rank, size):
+    """What pici does not sum is torch's, and a rank that is gone is named."""
+    cases.begin()
+    state = pici.torch.State()
+    group = _fsdp.Replicas(dist.group.WORLD, state, None)
+    x = torch.full((5,), rank, dtype=torch.int32)
+    dist.all_reduce(x, group=group)
+    cases.same([x], [torch.full((5,), size * (size - 1) // 2, dtype=torch.int32)])
+    x = torch.full((5,), float(rank))
+    dist.all_reduce(x, dist.ReduceOp.MAX, group=group)
+    cases.same([x], [torch.full((5,), size - 1.0)])
+    assert state.stats()["calls"] == 0
+    dist.all_reduce(x, group=group)
+    assert state.stats()["calls"] == 1
+    if rank != 1:
+        cases.raises(pici.PeerError, "rank 1", lambda: dist.all_reduce(x, group=group))
 
 
 def collectives(rank, size):
@@ -166,6 +212,12 @@ class FullyShard(unittest.TestCase):
     def test_lossy(self):
         for size in (2, 3):
             ranks.run(size, lossy)
+
+    @unittest.skipUnless(HAS, f"FSDP2 with custom collectives: torch {torch.__version__} has none")
+    def test_replicas(self):
+        for size in (2, 4):
+            ranks.run(size, replicates)
+        ranks.run(3, replicates_other)
 
     @unittest.skipUnless(HAS, f"FSDP2 with custom collectives: torch {torch.__version__} has none")
     def test_collectives(self):
