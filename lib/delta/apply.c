@@ -152,9 +152,13 @@ __attribute__((format(printf, 3, 4))) static enum pici_status not_base(const str
                     job->deltas->steps[0].name, quoted(name, tensor), text);
 }
 
-static bool same_shape(enum pici_dtype dtype, unsigned rank, const uint64_t *shape,
+/* Whether a tensor is of the same dtype and shape. Version 0.2 knew bytes in which several elements lie (F4, F6) by
+ * their number alone. */
+static bool same_shape(enum pici_dtype dtype, unsigned rank, const uint64_t *shape, uint64_t count,
                        const struct pici_tensor_info *tensor)
 {
+    if (dtype == PICI_U8 && tensor->dtype == PICI_U8 && (rank == 1) != (tensor->rank == 1))
+        return count == tensor->count;
     return dtype == tensor->dtype && rank == tensor->rank &&
            (!rank || memcmp(shape, tensor->shape, rank * sizeof *shape) == 0);
 }
@@ -212,7 +216,7 @@ static enum pici_status find_in(const struct apply_job *job, size_t step_number,
         const enum pici_status described = pici_delta_tensor(&step->delta, step->reader, index, &listed);
         if (described)
             return reader_failed(step, described, job->reason);
-        if (!same_shape(listed.dtype, listed.rank, listed.shape, tensor))
+        if (!same_shape(listed.dtype, listed.rank, listed.shape, listed.count, tensor))
             return PICI_E_ARG;
         *found = (struct trail_step){TRAIL_TENSOR, index};
         *hash = &step->delta.hash[index];
@@ -299,7 +303,7 @@ enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trai
     trail->base = pici_state_find(job->base, tensor->name, tensor->name_len);
     if (!trail->base)
         return not_base(job, tensor, "the base has none");
-    if (!same_shape(trail->base->dtype, trail->base->rank, trail->base->shape, tensor))
+    if (!same_shape(trail->base->dtype, trail->base->rank, trail->base->shape, trail->base->count, tensor))
         return not_base(job, tensor, "its type or shape differs");
     return PICI_OK;
 }

@@ -150,8 +150,7 @@ static enum pici_status add_safetensors(struct opening *opening, const struct sa
         tensor.shape = shape;
         tensor.attrs = &dtype;
         tensor.n_attrs = 1;
-        pici_parse_shape(shape, &tensor.rank, from->shape, from->rank, from->items, from->item_elements, from->count,
-                         pici_dtype_width(from->dtype));
+        pici_safetensors_shape(from, shape, &tensor.rank);
         status = add(opening, &tensor, from->begin);
     }
     return status;

@@ -286,6 +286,7 @@ static bool parse_tensor(struct parser *parser, const struct key *key)
     tensor->source_dtype = source->name;
     tensor->dtype = (enum pici_dtype)source->dtype;
     tensor->item_elements = source->item_elements;
+    tensor->item_bits = source->bits;
     tensor->count = source->item_elements ? tensor->items * source->item_elements : bits / 8;
     return true;
 }
@@ -368,6 +369,21 @@ bool pici_safetensors_parse(struct safetensors *output, const uint8_t *head, siz
     if (!good)
         pici_safetensors_free(output);
     return good;
+}
+
+void pici_safetensors_shape(const struct safetensors_tensor *tensor, uint64_t shape[PICI_RANK_MAX], unsigned *rank)
+{
+    const unsigned last = tensor->rank ? tensor->rank - 1 : 0;
+    const unsigned items = tensor->item_bits == 4 ? 2 : 4; /* that are whole bytes */
+    if (tensor->item_elements || !tensor->rank || tensor->rank > PICI_RANK_MAX || tensor->shape[last] % items) {
+        pici_parse_shape(shape, rank, tensor->shape, tensor->rank, tensor->items, tensor->item_elements, tensor->count,
+                         pici_dtype_width(tensor->dtype));
+        return;
+    }
+    uint64_t packed[PICI_RANK_MAX];
+    memcpy(packed, tensor->shape, tensor->rank * sizeof *packed);
+    packed[last] = packed[last] / items * (items * tensor->item_bits / 8);
+    pici_parse_shape(shape, rank, packed, tensor->rank, tensor->count, 1, tensor->count, 1);
 }
 
 void pici_safetensors_free(struct safetensors *file)

@@ -31,19 +31,20 @@ enum {
  *   F32 F64 F16 BF16 F8_E4M3 F8_E5M2, I8 ... U64      its namesake          1
  *   BOOL F8_E8M0 F8_E4M3FNUZ F8_E5M2FNUZ              u8                    1
  *   C64                                               f32                   2 (so that a zero component is seen)
- *   F4 F6_E2M3 F6_E3M2                                u8                    0: several items to a byte */
+ *   F4 F6_E2M3 F6_E3M2                                u8                    0: items are smaller than a byte */
 struct safetensors_tensor {
     const char *name;         /* UTF-8, escapes resolved, NUL-terminated; may be empty, may hold NULs and controls */
     size_t name_bytes;        /* without the terminator */
     const char *source_dtype; /* the file's own word, as "BF16"; static */
     enum pici_dtype dtype;    /* in a .pici file */
     unsigned item_elements;   /* elements of dtype that make up one item; 0: items are smaller than a byte */
-    unsigned rank;            /* dimensions; 0: a scalar, of one item */
-    const uint64_t *shape;    /* [rank] as in the file, in items; NULL if rank is 0 */
-    uint64_t items;           /* product of shape */
-    uint64_t count;           /* elements of dtype: (end - begin) / width */
-    uint64_t begin, end;      /* bytes of the file, from its very beginning (data_offsets + header) */
-    uint64_t header_offset;   /* of its name in the header, for messages */
+    unsigned item_bits;
+    unsigned rank;          /* dimensions; 0: a scalar, of one item */
+    const uint64_t *shape;  /* [rank] as in the file, in items; NULL if rank is 0 */
+    uint64_t items;         /* product of shape */
+    uint64_t count;         /* elements of dtype: (end - begin) / width */
+    uint64_t begin, end;    /* bytes of the file, from its very beginning (data_offsets + header) */
+    uint64_t header_offset; /* of its name in the header, for messages */
 };
 
 /* A parsed header. */
@@ -74,6 +75,10 @@ bool pici_safetensors_header_bytes(uint64_t *need, const uint8_t *first, size_t 
  * memory. */
 bool pici_safetensors_parse(struct safetensors *output, const uint8_t *head, size_t size, uint64_t file_bytes,
                             struct parse_error *error);
+
+/* The shape of a tensor in a .pici file, in elements of its dtype, as pici_parse_shape gives it. Of items that are
+ * smaller than a byte, the last dimension counts bytes, if it is a whole number of them; else the shape is [count]. */
+void pici_safetensors_shape(const struct safetensors_tensor *tensor, uint64_t shape[PICI_RANK_MAX], unsigned *rank);
 
 /* Release what safetensors_parse allocated. */
 void pici_safetensors_free(struct safetensors *);

@@ -18,11 +18,12 @@ What help(pici.codec) says of arrays, threads, max_bytes and `to` holds here too
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, TypeVar, Union, cast, overload
 
@@ -31,7 +32,7 @@ import numpy as np
 from . import _arrays, _codec, _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._dtypes import ALL, BOOL, COMPLEX, DType, DTypeLike, named
+from ._dtypes import ALL, BOOL, COMPLEX, F4, F6, DType, DTypeLike, named
 from ._kwargs import Decoding
 from ._ranges import u31
 from ._streams import Path, Source, encoded
@@ -60,7 +61,10 @@ _WORDS.update({BOOL: "BOOL", COMPLEX[0]: "C64"})
 _WORDS.update(
     {named("f8e8m0"): "F8_E8M0", named("f8e4m3fnuz"): "F8_E4M3FNUZ", named("f8e5m2fnuz"): "F8_E5M2FNUZ"},
 )
-WORD_TYPES = {word: d for d, word in _WORDS.items()}
+_WORDS[F4] = "F4"
+WORD_TYPES = {word: d for d, word in _WORDS.items()} | {"F6_E2M3": F6[0], "F6_E3M2": F6[1]}
+#: of types whose elements are smaller than a byte: how many are how many bytes
+_SMALL = {"F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3)}
 BYTES = WORD_TYPES["U8"]
 
 
@@ -72,6 +76,25 @@ def got(result: Union[Result, _codec.Failed], path: str = "") -> Result:
     if isinstance(result, _codec.Failed):
         raise make(result.status, result.words, code=result.code, path=path)
     return result
+
+
+def stored_shape(word: str, shape: Iterable[int]) -> tuple[int, ...]:
+    """The shape of a tensor of a .safetensors file in a .pici file, whose last dimension counts bytes if elements are
+    smaller; of what is no whole number of bytes, one dimension."""
+    found = tuple(shape)
+    elements, octets = _SMALL.get(word, (1, 1))
+    if not found or elements == 1:
+        return found
+    if found[-1] % elements:
+        return (math.prod(found) * octets // elements,)
+    return (*found[:-1], found[-1] // elements * octets)
+
+
+def _shape_of(x: Storage, d: DType) -> list[int]:
+    """The shape that a .safetensors file would state."""
+    if d is F4:
+        return [*x.shape[:-1], 2 * x.shape[-1]]
+    return list(x.shape if d.parts == 1 else x.shape[:-1])
 
 
 class Held:
@@ -103,8 +126,7 @@ class Held:
             end = places[name][1]
         text = json.dumps(
             {
-                name: {"dtype": _WORDS[d], "shape": list(x.shape if d.parts == 1 else x.shape[:-1])}
-                | {"data_offsets": places[name]}
+                name: {"dtype": _WORDS[d], "shape": _shape_of(x, d), "data_offsets": places[name]}
                 for name, (x, d) in taken.items()
             },
             separators=(",", ":"),
@@ -181,6 +203,8 @@ def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
     if d not in _WORDS:
         how = "its parts as two tensors" if d.parts != 1 else "its bytes, as x.view(torch.uint8)"
         raise TypeError(f"{name!r}: a .safetensors file has no {d.name}: store {how}")
+    if d is F4 and not elements.ndim:
+        elements = elements.reshape(1)  # no file has a scalar of two numbers
     if elements.ndim > _codec.RANK_MAX:
         raise ValueError(f"{name!r}: {elements.ndim} dimensions; there can be {_codec.RANK_MAX}: reshape the array")
     if _LITTLE:
@@ -558,7 +582,7 @@ def arrays_of(whole: Storage, to: str) -> dict[str, Any]:
             elements = elements.view(d.storage.newbyteorder("<"))
             if not _LITTLE:
                 elements = elements.astype(d.storage)
-            shaped = _arrays.shaped(elements.view(d.storage), d, tuple(t["shape"]))
+            shaped = _arrays.shaped(elements.view(d.storage), d, stored_shape(t["dtype"], t["shape"]))
             found[name] = _arrays.delivery(d, to)(shaped)
         return found
     except KeyError as e:

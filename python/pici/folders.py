@@ -40,7 +40,7 @@ from ._ranges import u31
 from ._references import KEY as REFERENCE_KEY
 from ._references import Reference, follow, reference_of, twins
 from ._streams import Path
-from .deltas import SAFETENSORS, WORD_TYPES, Held, Out, Row, arrays_of, diff_opts, got
+from .deltas import SAFETENSORS, WORD_TYPES, Held, Out, Row, arrays_of, diff_opts, got, stored_shape
 from .errors import ArgumentError, CorruptError, LimitError, NoTensorError, make
 from .file import File, Tensor, create
 
@@ -168,7 +168,7 @@ class _Shard:
 
     def _tensor(self, name: str, t: dict[str, Any], n: int) -> _Tensor:
         word, (first, last) = t["dtype"], t["data_offsets"]
-        d, shape = WORD_TYPES.get(word, _U8), tuple(t["shape"])
+        d, shape = WORD_TYPES.get(word, _U8), stored_shape(word, t["shape"])
         if d.name == "complex64":
             d, shape = BY_NAME["f32"], (*shape, 2)
         elif d.name == "bool":

@@ -77,6 +77,30 @@ class Looks(unittest.TestCase):
         with self.assertRaises(FileNotFoundError):
             pici.load(self.dir / "nothing")
 
+    def test_elements_smaller_than_a_byte(self):
+        """The last dimension counts bytes, as in torch, of a whole number of them; names of types stay."""
+        tensors = {"a": ("F4", [3, 2, 4], 12), "b": ("F6_E2M3", [2, 8], 12), "c": ("F4", [2, 3], 3)}
+        tensors |= {"d": ("F6_E3M2", [2, 2], 3), "e": ("F4", [2], 1)}
+        shapes = {"a": (3, 2, 2), "b": (2, 6), "c": (3,), "d": (3,), "e": (1,)}
+        names = ["f4e2m1x2", "f6e2m3", "f4e2m1x2", "f6e3m2", "f4e2m1x2"]
+        heads, at = {}, 0
+        for name, (word, shape, octets) in tensors.items():
+            heads[name] = {"dtype": word, "shape": shape, "data_offsets": [at, at + octets]}
+            at += octets
+        text = json.dumps(heads).encode()
+        whole = len(text).to_bytes(8, "little") + text + bytes(range(at))
+        (self.dir / "in").mkdir()
+        (self.dir / "in" / "x.safetensors").write_bytes(whole)
+        pici.compress_folder(self.dir / "in", self.dir / "out")
+        pici.decompress_folder(self.dir / "out", self.dir / "back")
+        self.assertEqual((self.dir / "back" / "x.safetensors").read_bytes(), whole)
+        for path in ("in/x.safetensors", "in", "out"):
+            found = pici.load(self.dir / path)
+            self.assertEqual({name: x.shape for name, x in found.items()}, shapes)
+            self.assertEqual(b"".join(x.tobytes() for x in found.values()), bytes(range(at)))
+        for path in ("in", "out"):
+            self.assertEqual([t.dtype for t in pici.list_folder(self.dir / path).values()], names)
+
     def test_errors_name_the_tensor(self):
         path = self.dir / "w.pici"
         for bad, kind in ((object(), TypeError), (np.array(["text"]), TypeError), (np.ma.array([1.0]), ValueError)):

@@ -25,14 +25,16 @@ expect 1 "list of what is neither" "$tool" list "$0"
 expect 0 "list of a stream" sh -c 'cat b.safetensors.pici | "$0" list -' "$tool"
 says "list of a stream" '^w +f32 +\[10, 30\] +300 ' "$out"
 { safetensors '{"e":{"dtype":"F8_E8M0","shape":[3],"data_offsets":[0,3]},
-"f":{"dtype":"F4","shape":[2,3],"data_offsets":[3,6]},"g":{"dtype":"U8","shape":[3],"data_offsets":[6,9]}}'
-  printf 123456789; } >names.safetensors
+"f":{"dtype":"F4","shape":[2,3],"data_offsets":[3,6]},"g":{"dtype":"U8","shape":[3],"data_offsets":[6,9]},
+"h":{"dtype":"F6_E2M3","shape":[2,1,4],"data_offsets":[9,15]}}'
+  printf 123456789012345; } >names.safetensors
 "$tool" compress -q names.safetensors
 for f in names.safetensors names.safetensors.pici; do
     expect 0 "types by name, $f" "$tool" list $f
     says "types by name, $f" '^e +u8 F8_E8M0 +\[3\] ' "$out"
     says "types by name, $f" '^f +u8 F4 +\[3\] ' "$out"
     says "types by name, $f" '^g +u8 +\[3\] ' "$out"
+    says "types by name, $f" '^h +u8 F6_E2M3 +\[2, 1, 3\] ' "$out"
 done
 expect 0 inspect "$tool" inspect a.npy
 says inspect "nonzero +$nonzero$" "$out"

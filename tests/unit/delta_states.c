@@ -260,6 +260,40 @@ Test(delta_states, refused)
     sink_free(&out);
 }
 
+/* Version 0.2 lists F4 and F6 of a .safetensors file as so many bytes, without their shape. */
+Test(delta_states, bytes_without_a_shape)
+{
+    char why[PICI_WHY_BYTES];
+    struct sink out = {0};
+    static uint8_t want[sizeof(struct memory) + 64];
+    struct row r = {.file = {diff(s[0], s[1], PICI_DELTA_FASTEST, 1)}};
+    for (int wrong = 0; wrong <= 1; wrong++) {
+        struct pici_state *base;
+        struct pici_tensor t = PICI_TENSOR_INIT;
+        const uint64_t shape[] = {8, 5};
+        cr_assert_eq(pici_state_new(&base, "state", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL), PICI_OK);
+        add(base, "w", PICI_BF16, N, m[0].w, false);
+        add(base, "big", PICI_F32, N, m[0].big, true);
+        t.name = "b";
+        t.name_len = 1;
+        t.dtype = wrong ? PICI_I8 : PICI_U8;
+        t.rank = 2;
+        t.shape = shape;
+        cr_assert_eq(pici_state_add(base, &t, m[0].b, 0), PICI_OK);
+        row_open(&r, 1);
+        const enum pici_status status = pici_apply_deltas(sink_write, &out, base, r.deltas, NULL, why);
+        cr_assert_eq(status, wrong ? PICI_E_ARG : PICI_OK, "%s", why);
+        if (!wrong) {
+            cr_assert_eq(out.len, bytes_of(want, &m[1]));
+            cr_assert_eq(memcmp(out.p, want, out.len), 0);
+        }
+        row_close(&r, 1);
+        pici_state_free(base);
+        sink_free(&out);
+    }
+    sink_free(&r.file[0]);
+}
+
 /* ---- only what changes is listed: version 3 ---- */
 
 enum { MANY = 3000, EACH = 64 };

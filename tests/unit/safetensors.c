@@ -133,6 +133,44 @@ Test(safetensors, dtypes)
     }
 }
 
+/* Items that are smaller than a byte: the last dimension of the stored shape counts bytes. */
+Test(safetensors, stored_shapes)
+{
+    static const struct {
+        const char *dtype, *shape;
+        unsigned bytes, rank;
+        uint64_t stored[3];
+    } cases[] = {
+        {"F4", "[2,3,4]", 12, 3, {2, 3, 2}},
+        {"F4", "[2,3]", 3, 1, {3}},
+        {"F4", "[4]", 2, 1, {2}},
+        {"F4", "[0,3]", 0, 1, {0}},
+        {"F4", "[0,4]", 0, 2, {0, 2}},
+        {"F6_E2M3", "[3,8]", 18, 2, {3, 6}},
+        {"F6_E3M2", "[2,2,1]", 3, 1, {3}},
+        {"F6_E3M2", "[4,0]", 0, 2, {4, 0}},
+        {"BF16", "[2,3]", 12, 2, {2, 3}},
+        {"C64", "[2,3]", 48, 3, {2, 3, 2}},
+        {"BOOL", "[]", 1, 0, {0}},
+        {"F4", "[0,18446744073709551614,2]", 0, 1, {0}},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[128];
+        struct safetensors s;
+        struct parse_error err;
+        uint64_t shape[PICI_RANK_MAX];
+        unsigned rank;
+        const int n = snprintf(text, sizeof text, "{\"x\":" T("%s", "%s", "[0,%u]") "}", cases[i].dtype, cases[i].shape,
+                               cases[i].bytes);
+        cr_assert(parse_text(&s, text, (size_t)n, cases[i].bytes, &err), "%s: %s", text, err.what);
+        pici_safetensors_shape(&s.tensors[0], shape, &rank);
+        cr_assert_eq(rank, cases[i].rank, "%s", text);
+        for (unsigned k = 0; k < rank; k++)
+            cr_assert_eq(shape[k], cases[i].stored[k], "%s", text);
+        pici_safetensors_free(&s);
+    }
+}
+
 Test(safetensors, accepts)
 {
     static const struct {

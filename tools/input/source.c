@@ -323,7 +323,8 @@ static int next_safetensors(struct source *source, struct source_tensor *tensor,
         tensor->name_size = from->name_bytes;
         tensor->dtype = from->dtype;
         tensor->dtype_text = from->source_dtype;
-        describe(source, tensor, from->count, from->shape, from->rank, from->items, from->item_elements);
+        describe(source, tensor, from->count, &from->count, 1, from->count, 1);
+        pici_safetensors_shape(from, tensor->shape, &tensor->rank);
         return TOOL_OK;
     }
     *has_more = false;
