@@ -2,13 +2,17 @@
  *
  * Delta files (formats/delta.md): the input, two bytes of choices and then text, goes into the attributes, the small
  * deltas and the table of hashes of a .pici file that is otherwise valid, as the hashes of that are hard to guess. What
- * is accepted must keep the rules, and its small deltas are applied. */
+ * is accepted must keep the rules, and its small deltas are applied.
+ *   first byte d3   the rest is the table of few changes of a delta of version 3
+ *   first byte d4   the rest says what changes between two states, of which a delta of version 3 is made, and what is
+ *                   damaged in its tensors; it is applied */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "fuzz/fuzz.h"
 #include "pici/delta.h"
+#include "pici/delta_file.h"
 #include "delta/delta.h"
 
 struct memory {
@@ -180,8 +184,164 @@ static void few(const uint8_t *table, size_t len)
     pici_reader_close(r);
 }
 
+/* ---- version 3, made and applied */
+
+enum { TENSORS = 4, STATE_BYTES = 4096 };
+
+/* The tensors of a state, one after the other. */
+struct tensors {
+    uint8_t p[STATE_BYTES];
+};
+
+static const struct {
+    const char *name;
+    enum pici_dtype dtype;
+    uint64_t count;
+    size_t offset;
+} layout[TENSORS] = {
+    {"bf16", PICI_BF16, 900, 0}, {"f32", PICI_F32, 300, 1800}, {"u8", PICI_U8, 6, 3000}, {"f16", PICI_F16, 500, 3008}};
+
+static struct pici_state *state_of(const struct tensors *elements)
+{
+    struct pici_state *s;
+    require(pici_state_new(&s, "state", PICI_STATE_SAFETENSORS, NULL, 0, NULL, NULL) == PICI_OK);
+    for (int i = 0; i < TENSORS; i++) {
+        struct pici_tensor t = PICI_TENSOR_INIT;
+        t.name = layout[i].name;
+        t.name_len = strlen(t.name);
+        t.dtype = layout[i].dtype;
+        t.rank = 1;
+        t.shape = &layout[i].count;
+        require(pici_state_add(s, &t, elements->p + layout[i].offset, 0) == PICI_OK);
+    }
+    return s;
+}
+
+/* Changes some elements: four bytes say the tensor, the first, how many by fours, and what is added to each. */
+static void change(struct tensors *to, const uint8_t *how)
+{
+    const int i = how[0] % TENSORS;
+    const size_t width = pici_dtype_width(layout[i].dtype);
+    for (uint64_t k = 0; k < 4 * (uint64_t)how[2] + 1; k++)
+        to->p[layout[i].offset + (how[1] * 4 + k) % layout[i].count * width] += how[3];
+}
+
+/* Writes the delta once more, with bytes of its tensors changed: four bytes say the tensor, the byte, and its XOR. */
+static int damaged(struct memory *to, const struct memory *from, const uint8_t *how, size_t size)
+{
+    static const char *const keys[] = {DELTA_VERSION, "source.type", DELTA_BASE,    DELTA_KIND,
+                                       DELTA_DTYPE,   DELTA_SHAPE,   "source.dtype"};
+    struct pici_reader *r;
+    struct pici_writer *w;
+    struct pici_attr attrs[8], found;
+    uint64_t count;
+    size_t n = 0;
+    to->len = 0;
+    require(pici_reader_open_memory(&r, from->p, from->len, NULL) == PICI_OK);
+    for (int k = 0; k < 3; k++) {
+        require(pici_reader_attr(r, PICI_FILE, keys[k], &found) == PICI_OK && found.key);
+        attrs[n++] = found;
+    }
+    require(pici_writer_open(&w, append, to, attrs, n, NULL) == PICI_OK);
+    require(pici_reader_count(r, &count) == PICI_OK);
+    for (uint64_t i = 0; i < count; i++) {
+        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
+        require(pici_reader_tensor(r, i, &t) == PICI_OK);
+        const size_t bytes = (size_t)t.count * pici_dtype_width(t.dtype);
+        uint8_t *const elements = memory(bytes);
+        require(pici_reader_read_range(r, i, 0, t.count, elements) == PICI_OK);
+        for (size_t k = 0; k + 4 <= size; k += 4)
+            if (how[k] % count == i && bytes)
+                elements[(how[k + 1] | (size_t)how[k + 2] << 8) % bytes] ^= how[k + 3];
+        n = 0;
+        for (int k = 3; k < 7; k++) {
+            require(pici_reader_attr(r, i, keys[k], &found) == PICI_OK);
+            if (found.key)
+                attrs[n++] = found;
+        }
+        char name[64];
+        require(t.name_len < sizeof name);
+        memcpy(name, t.name, t.name_len);
+        name[t.name_len] = 0;
+        require(tensor(w, name, t.dtype, t.rank, t.shape, attrs, n, elements) == PICI_OK);
+        free(elements);
+    }
+    const int fits = pici_writer_finish(w) == PICI_OK;
+    pici_writer_close(w);
+    pici_reader_close(r);
+    return fits;
+}
+
+/* Applies a delta to base: to a new state, and in place and back. Both must do the same. next: what it must lead to if
+ * it is as it was made; else null. */
+static void apply_both(const struct memory *delta, struct tensors *base, const struct tensors *next)
+{
+    static struct memory out;
+    struct pici_state *const state = state_of(base);
+    const struct tensors before = *base;
+    struct pici_reader *r;
+    struct pici_deltas *row;
+    struct pici_update *update;
+    char why[PICI_WHY_BYTES];
+    out.len = 0;
+    require(pici_reader_open_memory(&r, delta->p, delta->len, NULL) == PICI_OK && pici_deltas_new(&row) == PICI_OK);
+    enum pici_status s = pici_deltas_add(row, r, "delta", why);
+    require(!s || !next);
+    if (!s) {
+        s = pici_apply_deltas(append, &out, state, row, NULL, why);
+        require((!s || !next) && !s == !why[0] && memcmp(base, &before, sizeof before) == 0);
+        const enum pici_status found = pici_update_new(&update, state, row, NULL, why);
+        require(found == s && !s == !why[0] && memcmp(base, &before, sizeof before) == 0);
+    }
+    if (!s) {
+        size_t from = 0;
+        require(pici_update_switch(update) == PICI_OK);
+        for (int i = 0; i < TENSORS; i++) {
+            const size_t bytes = (size_t)layout[i].count * pici_dtype_width(layout[i].dtype);
+            require(memcmp(base->p + layout[i].offset, out.p + from, bytes) == 0);
+            from += bytes;
+        }
+        require(from == out.len && (!next || memcmp(base, next, sizeof *next) == 0));
+        require(pici_update_switch(update) == PICI_OK && memcmp(base, &before, sizeof before) == 0);
+        pici_update_free(update);
+    }
+    pici_deltas_free(row);
+    pici_reader_close(r);
+    pici_state_free(state);
+}
+
+/* data: whether small deltas are made, how many changes there are, these, and what is damaged. */
+static void made(const uint8_t *data, size_t len)
+{
+    static struct memory delta, other;
+    struct tensors base = {{0}}, next;
+    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    char why[PICI_WHY_BYTES];
+    if (len < 2 || len < 2 + 4 * (size_t)data[1])
+        return;
+    opts.choice = data[0] & 1 ? PICI_DELTA_SMALLEST : PICI_DELTA_AUTO;
+    for (size_t i = 0; i < sizeof base.p; i++)
+        base.p[i] = (uint8_t)(i % 2 ? 0x3c + i / 2 % 3 : i * 37);
+    next = base;
+    for (size_t i = 0; i < data[1]; i++)
+        change(&next, data + 2 + 4 * i);
+    struct pici_state *const from = state_of(&base), *const to = state_of(&next);
+    delta.len = 0;
+    require(pici_diff_states(append, &delta, from, to, &opts, why) == PICI_OK);
+    pici_state_free(from);
+    pici_state_free(to);
+    const size_t used = 2 + 4 * (size_t)data[1];
+    apply_both(&delta, &base, &next);
+    if (len - used >= 4 && damaged(&other, &delta, data + used, len - used))
+        apply_both(&other, &base, NULL);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
+    if (len >= 2 && data[0] == 0xd4) {
+        made(data + 1, len - 1);
+        return 0;
+    }
     if (len >= 2 && data[0] == 0xd3) {
         uint8_t *table = memory(len);
         memcpy(table, data + 1, len - 1);
