@@ -386,6 +386,68 @@ static void put_invalid(void)
     free_pair(&p);
 }
 
+/* The deltas of three parts, in a row. */
+static uint8_t *row_of_parts(size_t *len, const struct pair *p, const uint64_t ends[4], size_t starts[4])
+{
+    uint8_t *row = NULL;
+    *len = 0;
+    for (int i = 0; i < 3; i++) {
+        size_t bytes;
+        uint8_t *part = ref_small_encode_part(&bytes, p->base + ends[i] * p->width, p->src + ends[i] * p->width,
+                                              ends[i + 1] - ends[i], ends[i], p->n, p->dtype, REF_HYBRID, i == 1);
+        row = realloc(row, *len + bytes);
+        if (!part || !row)
+            fail("does not encode", "a part");
+        memcpy(row + *len, part, bytes);
+        starts[i] = *len;
+        *len += bytes;
+        free(part);
+    }
+    starts[3] = *len;
+    return row;
+}
+
+static void put_parts(void)
+{
+    static const uint64_t ends[4] = {0, 250, 251, 600};
+    static const struct {
+        const char *name;
+        unsigned part, at, bytes;
+        uint64_t value;
+        enum ref_status status;
+    } wrong[] = {
+        {"parts in common", 2, 32, 8, 250, REF_E_CORRUPT},
+        {"a part that is the whole", 0, 40, 8, 250, REF_E_CORRUPT},
+        {"a part beyond the end", 2, 32, 8, 252, REF_E_CORRUPT},
+        {"a part far beyond", 2, 32, 8, ~UINT64_C(0), REF_E_CORRUPT},
+        {"parts of two tensors", 2, 40, 8, 601, REF_E_CORRUPT},
+        {"a part of version 1", 2, 4, 1, 1, REF_E_CORRUPT},
+        {"a part of version 3", 2, 4, 1, 3, REF_E_VERSION},
+        {"a length of 40", 2, 16, 8, 40, REF_E_CORRUPT},
+        {"another dtype", 2, 5, 1, REF_F16, REF_E_CORRUPT},
+        {"a checksum of a part", 1, 24, 1, 0, REF_E_CHECKSUM},
+    };
+    struct pair p = make_pair(REF_BF16, ends[3]);
+    size_t len, starts[4];
+    weights(&p, 122, 100);
+    change(&p, 200, 3, 0x3586);
+    put_pair("parts", &p, 1);
+    uint8_t *row = row_of_parts(&len, &p, ends, starts);
+    column = (size_t)fprintf(out, "accept");
+    put_bytes(row, len);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint8_t *damaged = memory(len), *at = damaged + starts[wrong[i].part] + wrong[i].at;
+        memcpy(damaged, row, len);
+        ref_put(at, wrong[i].bytes, wrong[i].value);
+        put_refused(wrong[i].name, &p, damaged, len, wrong[i].status);
+        free(damaged);
+    }
+    put_refused("cut within the last part", &p, row, len - 1, REF_E_CORRUPT);
+    put_refused("bytes after the last part", &p, row, starts[2] + 31, REF_E_CORRUPT);
+    free(row);
+    free_pair(&p);
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -398,6 +460,7 @@ int main(int argc, char **argv)
     put_specials();
     put_chunks();
     put_invalid();
+    put_parts();
     close_file("small.txt");
     return 0;
 }

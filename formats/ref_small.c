@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = 32, FIXED = 144, CONTEXT = 1, LANES = 32 };
+enum { HEADER = 32, PART = 48, FIXED = 144, CONTEXT = 1, LANES = 32 };
 
 /* ---- lists of bits ---- */
 
@@ -467,22 +467,22 @@ static uint8_t *make_chunk(size_t *len, unsigned *kind, const uint8_t *base, con
     return *kind == CONTEXT ? small : block;
 }
 
-uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, unsigned format,
-                          int checksum)
+uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
+                               unsigned dtype, unsigned format, int checksum)
 {
-    const unsigned width = ref_width(dtype);
+    const unsigned width = ref_width(dtype), head_bytes = n == of ? HEADER : PART;
     const uint64_t chunks = chunks_of(n);
     *len = 0;
     if (!width || format > REF_HYBRID || n > SIZE_MAX / width)
         return NULL;
-    size_t at = HEADER + 4 * (size_t)chunks;
+    size_t at = head_bytes + 4 * (size_t)chunks;
     uint8_t *delta = calloc(1, at);
     for (uint64_t t = 0; delta && t < chunks; t++) {
-        const uint64_t first = t * REF_SMALL_CHUNK, left = n - first;
+        const uint64_t begin = t * REF_SMALL_CHUNK, left = n - begin;
         size_t bytes;
         unsigned kind;
         uint8_t *chunk =
-            make_chunk(&bytes, &kind, (const uint8_t *)base + first * width, (const uint8_t *)src + first * width,
+            make_chunk(&bytes, &kind, (const uint8_t *)base + begin * width, (const uint8_t *)src + begin * width,
                        left < REF_SMALL_CHUNK ? left : REF_SMALL_CHUNK, dtype, format);
         uint8_t *more = chunk ? realloc(delta, at + bytes) : NULL;
         if (!more) {
@@ -492,39 +492,70 @@ uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64
         }
         delta = more;
         memcpy(delta + at, chunk, bytes);
-        ref_put(delta + HEADER + 4 * t, 4, bytes | (uint64_t)kind << 31);
+        ref_put(delta + head_bytes + 4 * t, 4, bytes | (uint64_t)kind << 31);
         at += bytes;
         free(chunk);
     }
     if (!delta)
         return NULL;
-    const uint8_t head[8] = {0x50, 0x49, 0x43, 0x44, 1, (uint8_t)dtype, 0, 0};
+    const uint8_t head[8] = {0x50, 0x49, 0x43, 0x44, n == of ? 1 : 2, (uint8_t)dtype, 0, 0};
     memcpy(delta, head, sizeof head);
     ref_put(delta + 8, 8, n);
     ref_put(delta + 16, 8, at);
+    if (n != of) {
+        ref_put(delta + 32, 8, first);
+        ref_put(delta + 40, 8, of);
+    }
     *len = at;
     if (checksum)
         seal(delta, at);
     return delta;
 }
 
-/* Rules "size" to "checksum". */
-static enum ref_status check_header(const uint8_t *delta, size_t len)
+uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, unsigned format,
+                          int checksum)
 {
-    if (len < HEADER || memcmp(delta, "\x50\x49\x43\x44", 4) != 0)
+    return ref_small_encode_part(len, base, src, n, 0, n, dtype, format, checksum);
+}
+
+/* What a delta's header says. */
+struct head {
+    unsigned bytes, dtype;
+    uint64_t n, len, first, of;
+};
+
+/* Rules "size" to "directory", of the delta that `left` bytes begin with. */
+static enum ref_status read_header(struct head *h, const uint8_t *delta, size_t left)
+{
+    if (left < HEADER || memcmp(delta, "\x50\x49\x43\x44", 4) != 0)
         return REF_E_CORRUPT;
-    if (delta[4] != 1)
+    if (delta[4] != 1 && delta[4] != 2)
         return REF_E_VERSION;
-    const uint64_t n = ref_get(delta + 8, 8), chunks = chunks_of(n), checksum = ref_get(delta + 24, 8);
-    uint64_t end = HEADER;
-    if (!ref_width(delta[5]) || delta[6] > 1 || delta[7] || (!delta[6] && checksum) || ref_get(delta + 16, 8) != len ||
-        chunks > (len - HEADER) / 4)
+    *h = (struct head){delta[4] == 1 ? HEADER : PART, delta[5], ref_get(delta + 8, 8), ref_get(delta + 16, 8), 0, 0};
+    if (!ref_width(h->dtype) || delta[6] > 1 || delta[7] || (!delta[6] && ref_get(delta + 24, 8)))
         return REF_E_CORRUPT;
-    end += 4 * chunks;
+    if (delta[4] == 1 ? h->len != left : h->len > left)
+        return REF_E_CORRUPT;
+    if (h->len < h->bytes)
+        return REF_E_CORRUPT;
+    h->of = h->n;
+    if (delta[4] == 2) {
+        h->first = ref_get(delta + 32, 8);
+        h->of = ref_get(delta + 40, 8);
+        if (h->n >= h->of || h->first > h->of - h->n)
+            return REF_E_CORRUPT;
+    }
+    const uint64_t chunks = chunks_of(h->n);
+    if (chunks > (h->len - h->bytes) / 4)
+        return REF_E_CORRUPT;
+    uint64_t end = h->bytes + 4 * chunks;
     for (uint64_t t = 0; t < chunks; t++)
-        end += ref_get(delta + HEADER + 4 * t, 4) & ref_mask(31);
-    if (end != len)
-        return REF_E_CORRUPT;
+        end += ref_get(delta + h->bytes + 4 * t, 4) & ref_mask(31);
+    return end == h->len ? REF_OK : REF_E_CORRUPT;
+}
+
+static enum ref_status check_checksum(const uint8_t *delta, size_t len)
+{
     if (!delta[6])
         return REF_OK;
     uint8_t *copy = malloc(len);
@@ -532,9 +563,35 @@ static enum ref_status check_header(const uint8_t *delta, size_t len)
         return REF_E_NOMEM;
     memcpy(copy, delta, len);
     seal(copy, len);
-    const int same = ref_get(copy + 24, 8) == checksum;
+    const int same = ref_get(copy + 24, 8) == ref_get(delta + 24, 8);
     free(copy);
     return same ? REF_OK : REF_E_CHECKSUM;
+}
+
+/* Every header of a delta, or of parts in a row; whether they have all elements [first, first + n) of `of`. */
+static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, const uint8_t *delta, size_t len)
+{
+    struct head h = {0};
+    uint64_t end = 0, next = first;
+    unsigned dtype = 0;
+    enum ref_status s = REF_OK, sum = REF_OK;
+    int another = 0;
+    for (size_t at = 0; at < len || !at; at += (size_t)h.len) {
+        const uint64_t before = h.of;
+        if ((s = read_header(&h, delta + at, len - at)) != REF_OK)
+            return s;
+        if (dtype && (h.dtype != dtype || h.of != before || h.first < end))
+            return REF_E_CORRUPT;
+        sum = sum ? sum : check_checksum(delta + at, (size_t)h.len);
+        dtype = h.dtype;
+        end = h.first + h.n;
+        another |= h.of != of;
+        if (h.first <= next && end > next)
+            next = end;
+    }
+    if (sum)
+        return sum;
+    return another || next < first + n ? REF_E_ARG : REF_OK;
 }
 
 static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n, unsigned dtype, const uint8_t *chunk,
@@ -554,30 +611,61 @@ static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n,
     return s && s != REF_E_NOMEM ? REF_E_CORRUPT : s;
 }
 
-enum ref_status ref_small_apply(void *dst, uint64_t n, const uint8_t *delta, size_t len)
+/* Chunk t of a delta, of which the range may have some elements. made: the range's. */
+static enum ref_status apply_chunk(uint8_t *made, uint64_t n, uint64_t first, const struct head *h, uint64_t t,
+                                   const uint8_t *chunk, size_t len, unsigned kind)
 {
-    enum ref_status s = check_header(delta, len);
+    const unsigned width = ref_width(h->dtype);
+    const uint64_t begin = h->first + t * REF_SMALL_CHUNK, left = h->n - t * REF_SMALL_CHUNK,
+                   count = left < REF_SMALL_CHUNK ? left : REF_SMALL_CHUNK, end = begin + count,
+                   from = begin > first ? begin : first, to = end < first + n ? end : first + n;
+    if (from >= to)
+        return REF_OK;
+    if (kind == CONTEXT && to - from < count)
+        return REF_E_ARG;
+    uint8_t *base = calloc((size_t)count, width), *dst = calloc((size_t)count, width);
+    enum ref_status s = base && dst ? REF_OK : REF_E_NOMEM;
+    if (!s) {
+        memcpy(base + (from - begin) * width, made + (from - first) * width, (size_t)(to - from) * width);
+        memcpy(dst, base, (size_t)count * width);
+        s = read_chunk(dst, base, count, h->dtype, chunk, len, kind);
+    }
+    if (!s)
+        memcpy(made + (from - first) * width, dst + (from - begin) * width, (size_t)(to - from) * width);
+    free(base);
+    free(dst);
+    return s;
+}
+
+enum ref_status ref_small_apply_range(void *dst, uint64_t n, uint64_t first, uint64_t of, const uint8_t *delta,
+                                      size_t len)
+{
+    enum ref_status s = check_headers(n, first, of, delta, len);
     if (s)
         return s;
-    if (n != ref_get(delta + 8, 8))
-        return REF_E_ARG;
-    const unsigned dtype = delta[5], width = ref_width(dtype);
-    const uint64_t chunks = chunks_of(n);
+    const unsigned width = ref_width(delta[5]);
     uint8_t *made = malloc(n ? (size_t)n * width : 1);
-    size_t at = HEADER + 4 * (size_t)chunks;
     if (!made)
         return REF_E_NOMEM;
     if (n)
         memcpy(made, dst, (size_t)n * width);
-    for (uint64_t t = 0; !s && t < chunks; t++) {
-        const uint64_t first = t * REF_SMALL_CHUNK, left = n - first, entry = ref_get(delta + HEADER + 4 * t, 4);
-        s = read_chunk(made + first * width, (const uint8_t *)dst + first * width,
-                       left < REF_SMALL_CHUNK ? left : REF_SMALL_CHUNK, dtype, delta + at,
-                       (size_t)(entry & ref_mask(31)), (unsigned)(entry >> 31));
-        at += (size_t)(entry & ref_mask(31));
+    struct head h;
+    for (size_t at = 0; at < len && !s; at += (size_t)h.len) {
+        s = read_header(&h, delta + at, len - at);
+        const uint8_t *chunk = delta + at + h.bytes + 4 * chunks_of(h.n);
+        for (uint64_t t = 0; t < chunks_of(h.n) && !s; t++) {
+            const uint64_t entry = ref_get(delta + at + h.bytes + 4 * t, 4), bytes = entry & ref_mask(31);
+            s = apply_chunk(made, n, first, &h, t, chunk, (size_t)bytes, (unsigned)(entry >> 31));
+            chunk += bytes;
+        }
     }
     if (!s && n)
         memcpy(dst, made, (size_t)n * width);
     free(made);
     return s;
+}
+
+enum ref_status ref_small_apply(void *dst, uint64_t n, const uint8_t *delta, size_t len)
+{
+    return ref_small_apply_range(dst, n, 0, n, delta, len);
 }

@@ -2,8 +2,8 @@
  *
  * Small deltas. The input is a byte of options, a byte of dtype, a byte that says how many changes follow, each of
  * three bytes, and two halves: base and source. With every ISA their delta must be the reference's and lead there; and
- * with the changes made to it, be accepted or refused as the reference does. The whole input is a delta from a
- * stranger, too. */
+ * with the changes made to it, be accepted or refused as the reference does; likewise the deltas of two parts, in a
+ * row. The whole input is a delta from a stranger, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -86,6 +86,68 @@ static void there(const uint8_t *base, const uint8_t *src, uint64_t n, unsigned 
     free(now);
 }
 
+/* Applies a row to elements [first, first + n) of `of`: as the reference does, but that reads all of an XOR chunk. */
+static void to_range(const uint8_t *row, size_t len, const uint8_t *base, uint64_t n, uint64_t first, uint64_t of,
+                     unsigned width)
+{
+    const size_t bytes = (size_t)n * width;
+    const void *deltas[2] = {row, row};
+    const size_t sizes[2] = {len, len};
+    uint8_t *want = memory(bytes), *got = memory(bytes);
+    if (bytes) {
+        memcpy(want, base + first * width, bytes);
+        memcpy(got, want, bytes);
+    }
+    const enum ref_status s = ref_small_apply_range(want, n, first, of, row, len);
+    const enum pici_status found = pici_apply_small_range(got, n, first, of, deltas, sizes, 1, NULL);
+    require((int)found == (int)s || (s == REF_E_CORRUPT && found == PICI_OK));
+    require(s || !bytes || memcmp(got, want, bytes) == 0);
+    if (!s) { /* once more, and both at once */
+        const enum ref_status again = ref_small_apply_range(want, n, first, of, row, len);
+        if (bytes)
+            memcpy(got, base + first * width, bytes);
+        const enum pici_status folded = pici_apply_small_range(got, n, first, of, deltas, sizes, 2, NULL);
+        require((int)folded == (int)again || (again == REF_E_CORRUPT && folded == PICI_OK));
+        require(again || !bytes || memcmp(got, want, bytes) == 0);
+    }
+    free(want);
+    free(got);
+}
+
+/* The deltas of two parts of n >= 2 elements, the first of `cut`. */
+static void parts(const uint8_t *base, const uint8_t *src, uint64_t n, uint64_t cut, unsigned dtype, unsigned format,
+                  const uint8_t *change, unsigned changes)
+{
+    const unsigned width = ref_width(dtype);
+    const size_t bound = pici_diff_small_bound((enum pici_format)format, (enum pici_dtype)dtype, n) + 16;
+    uint8_t *row = memory(2 * bound), *got = memory(bound);
+    size_t len = 0;
+    for (int i = 0; i < 2; i++) {
+        const uint64_t first = i ? cut : 0, count = i ? n - cut : cut;
+        size_t want_len, got_len;
+        uint8_t *want = ref_small_encode_part(&want_len, base + first * width, src + first * width, count, first, n,
+                                              dtype, format, 0);
+        require(want &&
+                pici_diff_small_part(got, bound, &got_len, base + first * width, src + first * width, count, first, n,
+                                     (enum pici_dtype)dtype, (enum pici_format)format, NULL) == PICI_OK);
+        require(got_len == want_len && memcmp(got, want, got_len) == 0);
+        memcpy(row + len, want, want_len);
+        len += want_len;
+        free(want);
+    }
+    uint8_t *exact = memory(len);
+    memcpy(exact, row, len);
+    for (unsigned i = 0; i < changes; i++, change += 3)
+        exact[get(change, 2) % len] ^= change[2];
+    to_range(exact, len, base, n, 0, n, width);
+    to_range(exact, len, base, cut, 0, n, width);
+    to_range(exact, len, base, n - cut, cut, n, width);
+    to_range(exact, len, base, n / 2, n / 3, n, width);
+    free(exact);
+    free(row);
+    free(got);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     uint8_t *copy = memory(len);
@@ -107,6 +169,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             const uint64_t n = (len - FIXED - 3 * changes) / 2 / ref_width(dtype);
             there(elements, elements + n * ref_width(dtype), n, dtype, copy[0] & 3, copy[0] >> 7, copy + FIXED,
                   changes);
+            if (n >= 2)
+                parts(elements, elements + n * ref_width(dtype), n, 1 + (copy[1] * 7 + copy[2]) % (n - 1), dtype,
+                      copy[0] & 3, copy + FIXED, changes);
         }
     }
     free(copy);

@@ -17,7 +17,10 @@ enum {
     SMALL_HDR_LENGTH = 16,
     SMALL_HDR_CHECKSUM = 24,
     SMALL_HDR_BYTES = 32,
-    SMALL_ENTRY_BYTES = 4 /* of the directory */
+    SMALL_PART_FIRST = 32, /* of version 2 only */
+    SMALL_PART_OF = 40,
+    SMALL_PART_BYTES = 48, /* the header of version 2 */
+    SMALL_ENTRY_BYTES = 4  /* of the directory */
 };
 
 /* Byte offsets of a context chunk's fields. */
@@ -33,7 +36,7 @@ enum {
     SMALL_CTX_TABLES = 144
 };
 
-enum { SMALL_FORMAT_VERSION = 1, SMALL_FLAG_CHECKSUM = 1 };
+enum { SMALL_FORMAT_VERSION = 1, SMALL_PART_VERSION = 2, SMALL_FLAG_CHECKSUM = 1 };
 #define SMALL_KIND_CONTEXT (UINT32_C(1) << 31) /* in an entry of the directory */
 
 enum {

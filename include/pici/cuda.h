@@ -148,8 +148,9 @@ PICI_API enum pici_status pici_diff_small_cuda(void *block, size_t capacity, str
                                                enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* Apply a small delta to dst, which must be its base. Arguments as pici_apply_cuda's; block is any bytes.
- *   result  status: as pici_apply_small returns; PICI_E_ARG also if the delta's dtype is another. len: bytes of the
- *           delta. If it is PICI_E_CORRUPT, other chunks may have been applied */
+ *   result  status: as pici_apply_small returns; PICI_E_VERSION: a delta of a part (pici_diff_small_part); PICI_E_ARG
+ *           also if the delta's dtype is another. len: bytes of the delta. If it is PICI_E_CORRUPT, other chunks may
+ *           have been applied */
 PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
                                                 const uint64_t *size_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);

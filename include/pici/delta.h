@@ -78,6 +78,35 @@ PICI_API enum pici_status pici_diff_small(void *block, size_t capacity, size_t *
 PICI_API enum pici_status pici_apply_small(void *dst, uint64_t n, const void *block, size_t size,
                                            const struct pici_opts *);
 
+/* ---- parts of a tensor: ranks that have a shard each, and several deltas at once ---- */
+
+/* pici_diff_small for elements [first, first + n) of a tensor of `of` elements, the shard of a rank: base and src have
+ * these n alone. The delta stores where they lie, and can be applied to no other elements. Those of several shards that
+ * do not overlap, one after the other in the order of their elements, are one delta again: of the whole tensor if they
+ * have all of it. Such a row is also valid for pici_apply_small and pici_changes.
+ * The delta fits if capacity >= pici_diff_small_bound(format, dtype, n) + 16. With n == of it is that of
+ * pici_diff_small. PICI_E_ARG: as pici_diff_small, or the elements are not within `of`. Others: as pici_diff_small. */
+PICI_API enum pici_status pici_diff_small_part(void *block, size_t capacity, size_t *size, const void *base,
+                                               const void *src, uint64_t n, uint64_t first, uint64_t of,
+                                               enum pici_dtype, enum pici_format, const struct pici_opts *);
+
+/* Apply small deltas, one after the other, to elements [first, first + n) of a tensor of `of` elements, in place.
+ *   dst     [n elements of the deltas' dtype]   these alone; read and written; unspecified unless PICI_OK
+ *   deltas  [count], of sizes[k] bytes each     of the whole tensor, of a part of it, or of several parts in a row (see
+ *                                               pici_diff_small_part); untrusted. Must not overlap dst
+ * Only chunks that have some of the n elements are read. A chunk has 2^19 elements, counted from the first of the
+ * tensor, or of the part that a delta is of, and needs all of its base to be decoded, unless it is stored as pici_diff
+ * does. So of a delta of the whole tensor, use ranges that begin and end at multiples of 2^19; others may be refused.
+ * Deltas of the same elements are applied in one pass, chunk by chunk. Memory: as for one, and 16 bytes for each delta
+ * and thread. Nothing is changed unless all headers, and the checksums that there are, are right.
+ * A delta has no hash of the base, and what its chunks tell of it is little: see pici_apply_small.
+ * PICI_E_ARG: null, overlap, bad options, count is 0, deltas differ in dtype, or one is not of all of these elements,
+ * or of another `of`; or the range has only a part of a chunk that needs all of its base. PICI_E_NOMEM. Others: as
+ * pici_apply_small. */
+PICI_API enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t first, uint64_t of,
+                                                 const void *const *deltas, const size_t *sizes, size_t count,
+                                                 const struct pici_opts *);
+
 /* What a delta changes among elements [first, first + n): their positions and their new values, in order. For programs
  * that patch weights where they are, as those of inference servers.
  *   base    [base_n elements of the delta's dtype]   what the delta was made from; is not changed

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_diff_small and pici_diff_small_bound: arguments, the header, the directory, threads. */
+ * pici_diff_small, pici_diff_small_part and pici_diff_small_bound: arguments, the header, the directory, threads. */
 #include "codec/small.h"
 
 #include <sched.h>
@@ -43,10 +43,11 @@ uint64_t pici_small_hash(const uint8_t *delta, size_t size)
 /* ---- diff ---- */
 
 struct diff {
-    uint8_t *delta;
+    uint8_t *delta, *directory;
     size_t capacity;
     const uint8_t *base, *src;
     uint64_t count, chunks;
+    uint64_t first, of; /* of the whole; count == of: it is the whole */
     unsigned width_log2;
     enum pici_dtype dtype;
     enum pici_format format;
@@ -91,8 +92,7 @@ static void place(struct diff *job, uint64_t i, const uint8_t *chunk, size_t siz
         return;
     }
     memcpy(job->delta + job->offset, chunk, size);
-    store_le32(job->delta + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * i,
-               (uint32_t)size | (context ? SMALL_KIND_CONTEXT : 0));
+    store_le32(job->directory + SMALL_ENTRY_BYTES * i, (uint32_t)size | (context ? SMALL_KIND_CONTEXT : 0));
     job->offset += size;
 }
 
@@ -123,12 +123,15 @@ static void diff_thread(void *context, int thread)
 
 static enum pici_status diff(struct diff *job, int threads, int checksum, size_t *size)
 {
-    if (job->capacity < SMALL_HDR_BYTES)
+    const int part = job->count != job->of;
+    const size_t before = part ? SMALL_PART_BYTES : SMALL_HDR_BYTES;
+    if (job->capacity < before)
         return PICI_E_SPACE;
-    memset(job->delta, 0, SMALL_HDR_BYTES); /* an unfinished delta must not begin with a valid header */
-    if (job->chunks > (job->capacity - SMALL_HDR_BYTES) / SMALL_ENTRY_BYTES)
+    memset(job->delta, 0, before); /* an unfinished delta must not begin with a valid header */
+    if (job->chunks > (job->capacity - before) / SMALL_ENTRY_BYTES)
         return PICI_E_SPACE;
-    job->offset = SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * (size_t)job->chunks;
+    job->directory = job->delta + before;
+    job->offset = before + SMALL_ENTRY_BYTES * (size_t)job->chunks;
     threads = pici_thread_count(threads, job->chunks);
     if (threads > 1)
         pici_parallel(threads, SMALL_STACK, diff_thread, job);
@@ -137,11 +140,15 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     if (job->status)
         return job->status;
     uint8_t *const header = job->delta;
-    header[SMALL_HDR_VERSION] = SMALL_FORMAT_VERSION;
+    header[SMALL_HDR_VERSION] = part ? SMALL_PART_VERSION : SMALL_FORMAT_VERSION;
     header[SMALL_HDR_DTYPE] = (uint8_t)job->dtype;
     header[SMALL_HDR_FLAGS] = checksum ? SMALL_FLAG_CHECKSUM : 0;
     store_le64(header + SMALL_HDR_COUNT, job->count);
     store_le64(header + SMALL_HDR_LENGTH, job->offset);
+    if (part) {
+        store_le64(header + SMALL_PART_FIRST, job->first);
+        store_le64(header + SMALL_PART_OF, job->of);
+    }
     memcpy(header + SMALL_HDR_MAGIC, "PICD", 4);
     if (checksum)
         store_le64(header + SMALL_HDR_CHECKSUM, pici_small_hash(header, job->offset));
@@ -149,16 +156,17 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     return PICI_OK;
 }
 
-enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, const void *base, const void *src,
-                                 uint64_t count, enum pici_dtype dtype, enum pici_format format,
-                                 const struct pici_opts *options)
+enum pici_status pici_diff_small_part(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                                      uint64_t count, uint64_t first, uint64_t of, enum pici_dtype dtype,
+                                      enum pici_format format, const struct pici_opts *options)
 {
     struct pici_opts checked;
     const int width_log2 = fmt_width_log2((unsigned)dtype);
     if (size)
         *size = 0;
     if (!block || !size || (count && (!base || !src)) || width_log2 < 0 || !pici_format_name(format) ||
-        count > SIZE_MAX >> width_log2 || pici_overlap(block, capacity, src, count << width_log2) ||
+        count > SIZE_MAX >> width_log2 || count > of || first > of - count ||
+        pici_overlap(block, capacity, src, count << width_log2) ||
         pici_overlap(block, capacity, base, count << width_log2))
         return PICI_E_ARG;
     const enum pici_status status = format == PICI_PACKED ? PICI_E_UNSUPPORTED : pici_opts_get(&checked, options);
@@ -170,6 +178,8 @@ enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, con
                        .src = src,
                        .count = count,
                        .chunks = small_chunks(count),
+                       .first = first,
+                       .of = of,
                        .width_log2 = (unsigned)width_log2,
                        .dtype = dtype,
                        .format = format,
@@ -178,4 +188,11 @@ enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, con
     atomic_init(&job.next, 0);
     atomic_init(&job.turn, 0);
     return diff(&job, checked.threads, checked.checksum, size);
+}
+
+enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                                 uint64_t count, enum pici_dtype dtype, enum pici_format format,
+                                 const struct pici_opts *options)
+{
+    return pici_diff_small_part(block, capacity, size, base, src, count, 0, count, dtype, format, options);
 }

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_apply_small and pici_changes: the header, the directory, threads. */
+ * pici_apply_small, pici_apply_small_range and pici_changes: headers, directories, threads. */
 #include "codec/small.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "bytes.h"
@@ -12,41 +13,64 @@
 #include "codec/parallel.h"
 #include "pici/delta.h"
 
-/* Check the rules "size" to "directory". */
-static enum pici_status check_header(const uint8_t *header, size_t size)
-{
-    if (size < SMALL_HDR_BYTES || memcmp(header, "PICD", 4) != 0)
-        return PICI_E_CORRUPT;
-    if (header[SMALL_HDR_VERSION] != SMALL_FORMAT_VERSION)
-        return PICI_E_VERSION;
-    const unsigned flags = header[SMALL_HDR_FLAGS];
-    if (fmt_width_log2(header[SMALL_HDR_DTYPE]) < 0 || flags > SMALL_FLAG_CHECKSUM || header[SMALL_HDR_FLAGS + 1] ||
-        (!flags && load_le64(header + SMALL_HDR_CHECKSUM)) || load_le64(header + SMALL_HDR_LENGTH) != size)
-        return PICI_E_CORRUPT;
-    const uint64_t chunks = small_chunks(load_le64(header + SMALL_HDR_COUNT));
-    if (chunks > (size - SMALL_HDR_BYTES) / SMALL_ENTRY_BYTES)
-        return PICI_E_CORRUPT;
-    uint64_t end = SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * chunks;
-    for (uint64_t i = 0; i < chunks; i++)
-        end += load_le32(header + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * i) & ~SMALL_KIND_CONTEXT;
-    return end == size ? PICI_OK : PICI_E_CORRUPT;
-}
-
+/* A small delta, or one of several parts that are stored one after the other, and elements to change. */
 struct apply {
-    uint8_t *dst;
-    const uint8_t *delta;
+    uint8_t *dst; /* element `from` of the part */
+    const uint8_t *delta, *directory, *chunks_begin;
+    size_t size;
     uint64_t count, chunks;
+    uint64_t first, of; /* of a part: elements before it, and of the whole */
+    uint64_t from, to;  /* elements of the part that are changed */
+    uint64_t low, high; /* chunks that have some of these: [low, high) */
     unsigned width_log2, dtype;
     int context; /* context chunks exist */
     struct small_shape shape;
-    uint64_t group;     /* chunks that a thread takes at once */
-    atomic_size_t next; /* group to take */
-    atomic_int status;
 };
+
+/* Check the rules "size" to "directory" of the delta that begins there, and describe it. remaining: bytes from there
+ * on; it ends with them, unless it is a part. */
+static enum pici_status parse(struct apply *job, const uint8_t *header, size_t remaining)
+{
+    if (remaining < SMALL_HDR_BYTES || memcmp(header, "PICD", 4) != 0)
+        return PICI_E_CORRUPT;
+    const int part = header[SMALL_HDR_VERSION] == SMALL_PART_VERSION;
+    if (header[SMALL_HDR_VERSION] != SMALL_FORMAT_VERSION && !part)
+        return PICI_E_VERSION;
+    const unsigned flags = header[SMALL_HDR_FLAGS];
+    const uint64_t size = load_le64(header + SMALL_HDR_LENGTH);
+    if (fmt_width_log2(header[SMALL_HDR_DTYPE]) < 0 || flags > SMALL_FLAG_CHECKSUM || header[SMALL_HDR_FLAGS + 1] ||
+        (!flags && load_le64(header + SMALL_HDR_CHECKSUM)) || size > remaining || (!part && size != remaining))
+        return PICI_E_CORRUPT;
+    const size_t before = part ? SMALL_PART_BYTES : SMALL_HDR_BYTES;
+    const uint64_t count = load_le64(header + SMALL_HDR_COUNT), chunks = small_chunks(count);
+    if (size < before)
+        return PICI_E_CORRUPT;
+    const uint64_t first = part ? load_le64(header + SMALL_PART_FIRST) : 0,
+                   of = part ? load_le64(header + SMALL_PART_OF) : count;
+    if (part && (count >= of || first > of - count))
+        return PICI_E_CORRUPT;
+    if (chunks > (size - before) / SMALL_ENTRY_BYTES)
+        return PICI_E_CORRUPT;
+    uint64_t end = before + SMALL_ENTRY_BYTES * chunks;
+    *job = (struct apply){.delta = header,
+                          .directory = header + before,
+                          .chunks_begin = header + end,
+                          .size = (size_t)size,
+                          .count = count,
+                          .chunks = chunks,
+                          .first = first,
+                          .of = of,
+                          .dtype = header[SMALL_HDR_DTYPE]};
+    for (uint64_t i = 0; i < chunks; i++)
+        end += load_le32(job->directory + SMALL_ENTRY_BYTES * i) & ~SMALL_KIND_CONTEXT;
+    job->width_log2 = (unsigned)fmt_width_log2(job->dtype);
+    job->context = small_shape(&job->shape, job->dtype);
+    return end == size ? PICI_OK : PICI_E_CORRUPT;
+}
 
 static int is_context(const struct apply *job, uint64_t i, size_t *size)
 {
-    const uint32_t entry = load_le32(job->delta + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * i);
+    const uint32_t entry = load_le32(job->directory + SMALL_ENTRY_BYTES * i);
     *size = entry & ~SMALL_KIND_CONTEXT;
     return (entry & SMALL_KIND_CONTEXT) != 0;
 }
@@ -62,14 +86,19 @@ static enum pici_status parse_xor(const struct apply *job, uint64_t count, const
                : PICI_OK;
 }
 
-static enum pici_status apply_xor(const struct apply *job, uint8_t *dst, uint64_t count, const uint8_t *chunk,
-                                  size_t size)
+/* Apply XOR chunk i to those of its elements that are changed. */
+static enum pici_status apply_xor(const struct apply *job, uint64_t i, const uint8_t *chunk, size_t size)
 {
+    const uint64_t begin = i * SMALL_CHUNK, count = small_chunk_elements(job->count, i),
+                   from = job->from > begin ? job->from - begin : 0,
+                   to = job->to - begin < count ? job->to - begin : count;
+    uint8_t *const dst = job->dst + ((begin + from - job->from) << job->width_log2);
     struct pici_block block;
     enum pici_status status = parse_xor(job, count, chunk, size, &block);
     if (status)
         return status;
-    status = pici_apply(dst, count, chunk, size, NULL);
+    status = to - from == count ? pici_apply(dst, count, chunk, size, NULL)
+                                : pici_apply_range(dst, from, to - from, chunk, size, NULL);
     return status == PICI_E_ARG || status == PICI_E_VERSION || status == PICI_E_UNSUPPORTED ? PICI_E_CORRUPT : status;
 }
 
@@ -85,7 +114,7 @@ static enum pici_status apply_group(const struct apply *job, struct small_reader
             part[parts++] = (struct small_part){.chunk = chunk,
                                                 .bytes = size,
                                                 .count = (size_t)small_chunk_elements(job->count, i),
-                                                .dst = job->dst + (i * SMALL_CHUNK << job->width_log2)};
+                                                .dst = job->dst + ((i * SMALL_CHUNK - job->from) << job->width_log2)};
         enum pici_status status = PICI_OK;
         if (parts) {
             if (!job->context)
@@ -95,8 +124,7 @@ static enum pici_status apply_group(const struct apply *job, struct small_reader
             status = pici_small_apply(*reader, part, parts) ? PICI_OK : PICI_E_CORRUPT;
         } else {
             is_context(job, i, &size);
-            status = apply_xor(job, job->dst + (i * SMALL_CHUNK << job->width_log2),
-                               small_chunk_elements(job->count, i), chunk, size);
+            status = apply_xor(job, i, chunk, size);
             i++;
             chunk += size;
         }
@@ -106,87 +134,222 @@ static enum pici_status apply_group(const struct apply *job, struct small_reader
     return PICI_OK;
 }
 
-static void apply_thread(void *context, int thread)
+/* Several deltas of the same elements, one after the other on each few chunks. */
+struct fold {
+    const struct apply *jobs; /* [count] */
+    size_t count;
+    uint64_t low, high, group; /* chunks, and how many of them a thread takes at once */
+    atomic_size_t next;        /* group to take */
+    atomic_int status;
+};
+
+/* Where a thread is in the chunks of a delta. */
+struct place {
+    uint64_t number;
+    const uint8_t *chunk;
+};
+
+static void stop(struct fold *fold, enum pici_status status)
 {
-    struct apply *const job = context;
-    struct small_reader *reader = NULL;
-    uint64_t offset = 0;
-    const uint8_t *chunk = job->delta + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * (size_t)job->chunks;
-    (void)thread;
-    for (uint64_t i; (i = atomic_fetch_add(&job->next, 1) * job->group) < job->chunks;) {
-        const uint64_t end = job->chunks - i < job->group ? job->chunks : i + job->group;
-        size_t size;
-        for (; offset < i; offset++, chunk += size)
-            is_context(job, offset, &size);
-        const enum pici_status status = apply_group(job, &reader, i, end, chunk);
-        if (status) {
-            atomic_store(&job->status, status);
-            atomic_store(&job->next, (size_t)(job->chunks / job->group + 1));
-        }
-    }
-    pici_small_reader_free(reader);
+    atomic_store(&fold->status, status);
+    atomic_store(&fold->next, (size_t)((fold->high - fold->low) / fold->group + 1));
 }
 
-/* Check what a delta's header says, and set all of *job but what threads need. */
-static enum pici_status begin(struct apply *job, void *dst, const void *delta, size_t size)
+static void fold_thread(void *context, int thread)
 {
-    const uint8_t *const header = delta;
-    const enum pici_status status = check_header(header, size);
+    struct fold *const fold = context;
+    struct small_reader *reader = NULL;
+    struct place one, *const places = fold->count > 1 ? malloc(fold->count * sizeof *places) : &one;
+    (void)thread;
+    if (!places) {
+        stop(fold, PICI_E_NOMEM);
+        return;
+    }
+    for (size_t k = 0; k < fold->count; k++)
+        places[k] = (struct place){0, fold->jobs[k].chunks_begin};
+    for (uint64_t i; (i = fold->low + atomic_fetch_add(&fold->next, 1) * fold->group) < fold->high;) {
+        const uint64_t end = fold->high - i < fold->group ? fold->high : i + fold->group;
+        enum pici_status status = PICI_OK;
+        for (size_t k = 0; k < fold->count && !status; k++) {
+            struct place *const place = &places[k];
+            size_t size;
+            for (; place->number < i; place->number++, place->chunk += size)
+                is_context(&fold->jobs[k], place->number, &size);
+            status = apply_group(&fold->jobs[k], &reader, i, end, place->chunk);
+        }
+        if (status)
+            stop(fold, status);
+    }
+    pici_small_reader_free(reader);
+    if (places != &one)
+        free(places);
+}
+
+/* Apply deltas that are of the same elements, of which they change the same. */
+static enum pici_status apply_fold(const struct apply *jobs, size_t count, int threads)
+{
+    struct fold fold = {.jobs = jobs, .count = count, .low = jobs->low, .high = jobs->high};
+    const uint64_t chunks = fold.high - fold.low;
+    threads = pici_thread_count(threads, chunks);
+    fold.group = chunks > (uint64_t)threads ? 2 : 1;
+    atomic_init(&fold.next, 0);
+    atomic_init(&fold.status, PICI_OK);
+    if (threads > 1)
+        pici_parallel(threads, SMALL_STACK, fold_thread, &fold);
+    else if (chunks)
+        fold_thread(&fold, 0);
+    return (enum pici_status)atomic_load(&fold.status);
+}
+
+static enum pici_status check_hash(const struct apply *job)
+{
+    return job->delta[SMALL_HDR_FLAGS] &&
+                   load_le64(job->delta + SMALL_HDR_CHECKSUM) != pici_small_hash(job->delta, job->size)
+               ? PICI_E_CHECKSUM
+               : PICI_OK;
+}
+
+/* The elements that are changed: [first, first + count) of `of`, which begin at dst. */
+struct range {
+    uint8_t *dst;
+    uint64_t first, count, of;
+};
+
+/* The parts of a delta, of which the headers are checked one by one. */
+struct parts {
+    const uint8_t *next;
+    size_t remaining;
+    struct apply job; /* the one at hand */
+    uint64_t end;     /* the element after it */
+};
+
+/* Take the next part. *more: whether there was one. */
+static enum pici_status next_part(struct parts *parts, int *more)
+{
+    const unsigned dtype = parts->job.dtype;
+    const uint64_t of = parts->job.of;
+    *more = parts->remaining > 0 || !dtype;
+    if (!*more)
+        return PICI_OK;
+    const enum pici_status status = parse(&parts->job, parts->next, parts->remaining);
     if (status)
         return status;
-    const uint64_t count = load_le64(header + SMALL_HDR_COUNT);
-    job->dst = dst;
-    job->delta = header;
-    job->count = count;
-    job->chunks = small_chunks(count);
-    job->dtype = header[SMALL_HDR_DTYPE];
-    job->width_log2 = (unsigned)fmt_width_log2(job->dtype);
-    job->context = small_shape(&job->shape, job->dtype);
+    if (dtype && (parts->job.dtype != dtype || parts->job.of != of || parts->job.first < parts->end))
+        return PICI_E_CORRUPT;
+    parts->end = parts->job.first + parts->job.count;
+    parts->next += parts->job.size;
+    parts->remaining -= parts->job.size;
     return PICI_OK;
 }
 
-static enum pici_status check_hash(const struct apply *job, size_t size)
+/* Set what a part changes of a range. Returns whether it has some of these elements. */
+static int clip(struct apply *job, const struct range *range)
 {
-    return job->delta[SMALL_HDR_FLAGS] &&
-                   load_le64(job->delta + SMALL_HDR_CHECKSUM) != pici_small_hash(job->delta, size)
-               ? PICI_E_CHECKSUM
-               : PICI_OK;
+    const uint64_t end = range->first + range->count, from = job->first > range->first ? job->first : range->first,
+                   to = job->first + job->count < end ? job->first + job->count : end;
+    if (from >= to)
+        return 0;
+    job->from = from - job->first;
+    job->to = to - job->first;
+    job->low = job->from / SMALL_CHUNK;
+    job->high = small_chunks(job->to);
+    job->dst = range->dst + ((from - range->first) << job->width_log2);
+    return 1;
+}
+
+/* Whether the range has all elements of every context chunk of which it has some. */
+static int is_whole(const struct apply *job)
+{
+    size_t size;
+    const uint64_t last = job->high - 1;
+    return (job->from == job->low * SMALL_CHUNK || !is_context(job, job->low, &size)) &&
+           (job->to == last * SMALL_CHUNK + small_chunk_elements(job->count, last) || !is_context(job, last, &size));
+}
+
+/* Check all headers of a delta, and whether it can be applied to a range. *alone: out: the part that has all of it, if
+ * there is one. */
+static enum pici_status check(const struct range *range, const void *delta, size_t size, struct apply *alone)
+{
+    struct parts parts = {.next = delta, .remaining = size};
+    enum pici_status status, hash = PICI_OK;
+    uint64_t covered = range->first;
+    int more, wrong = 0;
+    alone->size = 0;
+    while ((status = next_part(&parts, &more)) == PICI_OK && more) {
+        const struct apply *const job = &parts.job;
+        hash = hash ? hash : check_hash(job);
+        if (job->of != range->of || range->count > SIZE_MAX >> job->width_log2 ||
+            (range->count && (!range->dst || pici_overlap(range->dst, range->count << job->width_log2, delta, size)))) {
+            wrong = 1;
+        } else if (clip(&parts.job, range)) {
+            wrong |= job->first > covered || !is_whole(job);
+            if (covered == range->first && parts.end >= range->first + range->count)
+                *alone = *job;
+            covered = parts.end;
+        }
+    }
+    if (status || hash)
+        return status ? status : hash;
+    return wrong || covered < range->first + range->count ? PICI_E_ARG : PICI_OK;
+}
+
+/* Apply a delta of which all headers have been checked. */
+static enum pici_status apply_parts(const struct range *range, const void *delta, size_t size, int threads)
+{
+    struct parts parts = {.next = delta, .remaining = size};
+    enum pici_status status;
+    int more;
+    while ((status = next_part(&parts, &more)) == PICI_OK && more)
+        if (clip(&parts.job, range) && (status = apply_fold(&parts.job, 1, threads)) != PICI_OK)
+            break;
+    return status;
+}
+
+enum pici_status pici_apply_small_range(void *dst, uint64_t count, uint64_t first, uint64_t of,
+                                        const void *const *deltas, const size_t *sizes, size_t delta_count,
+                                        const struct pici_opts *options)
+{
+    struct pici_opts checked;
+    const struct range range = {dst, first, count, of};
+    enum pici_status status = pici_opts_get(&checked, options);
+    if (status || !deltas || !sizes || !delta_count || count > of || first > of - count)
+        return PICI_E_ARG;
+    struct apply one, *const jobs = delta_count > 1 ? calloc(delta_count, sizeof *jobs) : &one;
+    if (!jobs)
+        return PICI_E_NOMEM;
+    int alike = 1; /* all are of the same elements, and can be folded */
+    for (size_t k = 0; k < delta_count && !status; k++) {
+        status = deltas[k] ? check(&range, deltas[k], sizes[k], &jobs[k]) : PICI_E_ARG;
+        alike = alike && jobs[k].size && jobs[k].first == jobs->first && jobs[k].count == jobs->count;
+        if (!status && k &&
+            ((const uint8_t *)deltas[k])[SMALL_HDR_DTYPE] != ((const uint8_t *)*deltas)[SMALL_HDR_DTYPE])
+            status = PICI_E_ARG;
+    }
+    if (!status && alike)
+        status = apply_fold(jobs, delta_count, checked.threads);
+    for (size_t k = 0; k < delta_count && !status && !alike; k++)
+        status = apply_parts(&range, deltas[k], sizes[k], checked.threads);
+    if (jobs != &one)
+        free(jobs);
+    return status;
 }
 
 enum pici_status pici_apply_small(void *dst, uint64_t count, const void *block, size_t size,
                                   const struct pici_opts *options)
 {
-    struct pici_opts checked;
-    struct apply job;
-    enum pici_status status = block ? pici_opts_get(&checked, options) : PICI_E_ARG;
-    if (status || (status = begin(&job, dst, block, size)) != PICI_OK)
-        return status;
-    if (count != job.count || (count && !dst) || count > SIZE_MAX >> job.width_log2 ||
-        pici_overlap(dst, count << job.width_log2, block, size))
-        return PICI_E_ARG;
-    if ((status = check_hash(&job, size)) != PICI_OK)
-        return status;
-    const int threads = pici_thread_count(checked.threads, job.chunks);
-    job.group = job.chunks > (uint64_t)threads ? 2 : 1;
-    atomic_init(&job.next, 0);
-    atomic_init(&job.status, PICI_OK);
-    if (threads > 1)
-        pici_parallel(threads, SMALL_STACK, apply_thread, &job);
-    else if (job.chunks)
-        apply_thread(&job, 0);
-    return (enum pici_status)atomic_load(&job.status);
+    return pici_apply_small_range(dst, count, 0, count, &block, &size, 1, options);
 }
 
 /* ---- changes ---- */
 
-/* Adds what chunk i of a delta changes among elements [first, end), where dst is the base. */
+/* Adds what chunk i of a part changes among elements [first, end) of the whole. job->dst: the base's of the part. */
 static enum pici_status add_chunk(struct pici_found *found, const struct apply *job, struct small_reader **reader,
                                   uint64_t i, const uint8_t *chunk, uint64_t first, uint64_t end)
 {
     size_t size;
     const int context = is_context(job, i, &size);
-    const uint64_t begin = i * SMALL_CHUNK, count = small_chunk_elements(job->count, i);
-    uint8_t *const base = job->dst + (begin << job->width_log2);
+    const uint64_t begin = job->first + i * SMALL_CHUNK, count = small_chunk_elements(job->count, i);
+    uint8_t *const base = job->dst + (i * SMALL_CHUNK << job->width_log2);
     if (!context) {
         struct pici_block block;
         const uint64_t from = first > begin ? first - begin : 0;
@@ -206,19 +369,45 @@ static enum pici_status add_chunk(struct pici_found *found, const struct apply *
     return PICI_OK;
 }
 
-/* The changes of a small delta. */
-static enum pici_status add_small(struct pici_found *found, const struct apply *job, uint64_t first, uint64_t n)
+/* The changes of a part. */
+static enum pici_status add_part(struct pici_found *found, const struct apply *job, uint64_t first, uint64_t end)
 {
     struct small_reader *reader = NULL;
     enum pici_status status = PICI_OK;
-    const uint8_t *chunk = job->delta + SMALL_HDR_BYTES + SMALL_ENTRY_BYTES * (size_t)job->chunks;
+    const uint8_t *chunk = job->chunks_begin;
     size_t size;
-    for (uint64_t i = 0; !status && i < job->chunks && i * SMALL_CHUNK < first + n; i++, chunk += size) {
+    for (uint64_t i = 0; !status && i < job->high; i++, chunk += size) {
         is_context(job, i, &size);
-        if (n && first < (i + 1) * SMALL_CHUNK)
-            status = add_chunk(found, job, &reader, i, chunk, first, first + n);
+        if (i >= job->low)
+            status = add_chunk(found, job, &reader, i, chunk, first, end);
     }
     pici_small_reader_free(reader);
+    return status;
+}
+
+/* The changes of a small delta. */
+static enum pici_status add_small(struct pici_found *found, const uint8_t *base, uint64_t base_n, const void *delta,
+                                  size_t size, uint64_t first, uint64_t n)
+{
+    struct parts parts = {.next = delta, .remaining = size};
+    struct apply alone;
+    /* chunks are decoded whole, so all of base is the range */
+    const struct range whole = {(uint8_t *)(uintptr_t)base, 0, base_n, base_n}, range = {NULL, first, n, base_n};
+    enum pici_status status = check(&whole, delta, size, &alone);
+    int more;
+    if (!status && (first > base_n || n > base_n - first))
+        status = PICI_E_ARG;
+    if (status)
+        return status;
+    while ((status = next_part(&parts, &more)) == PICI_OK && more) {
+        struct apply *const job = &parts.job;
+        found->width_log2 = job->width_log2;
+        if (!clip(job, &range))
+            continue;
+        job->dst = whole.dst + (job->first << job->width_log2);
+        if ((status = add_part(found, job, first, first + n)) != PICI_OK)
+            break;
+    }
     return status;
 }
 
@@ -238,7 +427,6 @@ enum pici_status pici_changes(void *indices, size_t index_bytes, void *values, u
                               uint64_t n)
 {
     struct pici_found found;
-    struct apply job;
     if (count)
         *count = 0;
     if (!count || !delta)
@@ -246,15 +434,7 @@ enum pici_status pici_changes(void *indices, size_t index_bytes, void *values, u
     enum pici_status status = pici_found_begin(&found, indices, index_bytes, values, capacity, first, n);
     if (status)
         return status;
-    if (size < 4 || memcmp(delta, "PICD", 4) != 0) {
-        status = add_block(&found, base, delta, size, base_n, first, n);
-    } else {
-        status = begin(&job, (void *)(uintptr_t)base, delta, size);
-        if (!status && (base_n != job.count || first > job.count || n > job.count - first || (n && !base)))
-            status = PICI_E_ARG;
-        found.width_log2 = status ? 0 : job.width_log2;
-        status = status ? status : check_hash(&job, size);
-        status = status ? status : add_small(&found, &job, first, n);
-    }
+    status = size < 4 || memcmp(delta, "PICD", 4) != 0 ? add_block(&found, base, delta, size, base_n, first, n)
+                                                       : add_small(&found, base, base_n, delta, size, first, n);
     return status ? status : pici_found_end(&found, count);
 }

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "formats/ref.h"
+#include "formats/ref_small.h"
 #include "pici/delta.h"
 #include "small_format.h"
 #include "tests/util/small.h"
@@ -212,4 +213,244 @@ Test(codec_small, near_the_entropy)
     free(a);
     free(b);
     free(delta);
+}
+
+/* ---- parts, ranges, rows, folds ---- */
+
+enum { WHOLE = 2 * SMALL_CHUNK + 5000 };
+
+/* Weights of three steps, and the deltas between them. */
+struct steps {
+    uint16_t *weights[4];
+    uint8_t *delta[3];
+    size_t size[3];
+};
+
+static struct steps make_steps(enum step first, enum step then)
+{
+    struct steps steps;
+    struct rng rng = {11};
+    const size_t capacity = pici_diff_small_bound(PICI_AUTO, PICI_BF16, WHOLE);
+    for (int i = 0; i < 4; i++)
+        steps.weights[i] = test_alloc(2 * WHOLE);
+    for (int i = 0; i < 3; i++) {
+        uint16_t *const other = i ? steps.weights[3] : steps.weights[0];
+        step_fill(other, steps.weights[i + 1], WHOLE, PICI_BF16, i % 2 ? then : first, &rng);
+        for (size_t k = 0; i && k < WHOLE; k++) /* the same changes of the weights before */
+            steps.weights[i + 1][k] = (uint16_t)(steps.weights[i][k] + (uint16_t)(steps.weights[i + 1][k] - other[k]));
+    }
+    for (int i = 0; i < 3; i++) {
+        steps.delta[i] = test_alloc(capacity);
+        cr_assert_eq(pici_diff_small(steps.delta[i], capacity, &steps.size[i], steps.weights[i], steps.weights[i + 1],
+                                     WHOLE, PICI_BF16, PICI_AUTO, NULL),
+                     PICI_OK);
+    }
+    return steps;
+}
+
+static void free_steps(struct steps *steps)
+{
+    for (int i = 0; i < 4; i++)
+        free(steps->weights[i]);
+    for (int i = 0; i < 3; i++)
+        free(steps->delta[i]);
+}
+
+static enum pici_status apply_one(void *dst, uint64_t n, uint64_t first, uint64_t of, const void *delta, size_t size)
+{
+    return pici_apply_small_range(dst, n, first, of, &delta, &size, 1, NULL);
+}
+
+/* A rank that has whole chunks applies its part of a whole delta, of which the others are not even valid. */
+Test(codec_small, range_of_a_whole_delta)
+{
+    struct steps steps = make_steps(STEP_USUAL, STEP_TINY);
+    static const uint64_t first[] = {0, SMALL_CHUNK, 2 * SMALL_CHUNK, 0, SMALL_CHUNK},
+                          count[] = {SMALL_CHUNK, SMALL_CHUNK, 5000, 2 * SMALL_CHUNK, WHOLE - SMALL_CHUNK};
+    for (int i = 0; i < 5; i++) {
+        uint16_t *const shard = test_alloc(2 * count[i]);
+        memcpy(shard, steps.weights[0] + first[i], 2 * count[i]);
+        uint8_t *const damaged = test_alloc(steps.size[0]);
+        memcpy(damaged, steps.delta[0], steps.size[0]);
+        if (first[i]) /* the fields of chunk 0, which the shard has not */
+            memset(damaged + 32 + 3 * 4, 0xff, 40);
+        cr_expect_eq(apply_one(shard, count[i], first[i], WHOLE, damaged, steps.size[0]), PICI_OK);
+        cr_expect_eq(memcmp(shard, steps.weights[1] + first[i], 2 * count[i]), 0, "range %d", i);
+        free(shard);
+        free(damaged);
+    }
+    uint16_t *const shard = test_alloc(2 * SMALL_CHUNK);
+    memcpy(shard, steps.weights[0], 2 * SMALL_CHUNK);
+    /* chunks that are cut, another tensor, beyond the end */
+    cr_expect_eq(apply_one(shard, SMALL_CHUNK - 1, 0, WHOLE, steps.delta[0], steps.size[0]), PICI_E_ARG);
+    cr_expect_eq(apply_one(shard, SMALL_CHUNK, 1, WHOLE, steps.delta[0], steps.size[0]), PICI_E_ARG);
+    cr_expect_eq(apply_one(shard, SMALL_CHUNK, 0, WHOLE + 1, steps.delta[0], steps.size[0]), PICI_E_ARG);
+    cr_expect_eq(apply_one(shard, SMALL_CHUNK, WHOLE - 5, WHOLE, steps.delta[0], steps.size[0]), PICI_E_ARG);
+    cr_expect_eq(apply_one(NULL, SMALL_CHUNK, 0, WHOLE, steps.delta[0], steps.size[0]), PICI_E_ARG);
+    cr_expect_eq(pici_apply_small_range(shard, SMALL_CHUNK, 0, WHOLE, NULL, NULL, 1, NULL), PICI_E_ARG);
+    cr_expect_eq(pici_apply_small_range(shard, SMALL_CHUNK, 0, WHOLE, (const void *const[]){NULL}, steps.size, 1, NULL),
+                 PICI_E_ARG);
+    cr_expect_eq(memcmp(shard, steps.weights[0], 2 * SMALL_CHUNK), 0, "a call that is wrong touches nothing");
+    cr_expect_eq(apply_one(NULL, 0, 7, WHOLE, steps.delta[0], steps.size[0]), PICI_OK);
+    free(shard);
+    free_steps(&steps);
+}
+
+/* Of chunks that are XOR blocks a range may have any elements. */
+Test(codec_small, range_of_blocks)
+{
+    enum { N = SMALL_CHUNK + 3000 };
+    uint32_t *const from = test_alloc(4 * N), *const to = test_alloc(4 * N);
+    const size_t capacity = pici_diff_small_bound(PICI_AUTO, PICI_U32, N);
+    uint8_t *const delta = test_alloc(capacity);
+    size_t size;
+    for (uint32_t i = 0; i < N; i++) {
+        from[i] = i * 2654435761u;
+        to[i] = from[i] ^ (i % 97 ? 0 : i + 1);
+    }
+    cr_assert_eq(pici_diff_small(delta, capacity, &size, from, to, N, PICI_U32, PICI_AUTO, NULL), PICI_OK);
+    for (uint64_t first = 0; first < N; first += 99991)
+        for (uint64_t n = 1; n <= N - first; n = 3 * n + 1000) {
+            uint32_t *const shard = test_alloc(4 * n);
+            memcpy(shard, from + first, 4 * n);
+            cr_expect_eq(apply_one(shard, n, first, N, delta, size), PICI_OK);
+            cr_expect_eq(memcmp(shard, to + first, 4 * n), 0);
+            free(shard);
+        }
+    free(from);
+    free(to);
+    free(delta);
+}
+
+/* Each rank makes the delta of its shard. In a row they are one of the whole; each is refused anywhere else. */
+Test(codec_small, shards)
+{
+    static const uint64_t ends[] = {0, 300001, 300001, 900002, WHOLE};
+    struct steps steps = make_steps(STEP_USUAL, STEP_TINY);
+    const uint16_t *const from = steps.weights[0], *const to = steps.weights[1];
+    const size_t capacity = pici_diff_small_bound(PICI_AUTO, PICI_BF16, WHOLE) + 4 * 16;
+    uint8_t *const row = test_alloc(capacity);
+    uint16_t *const dst = test_alloc(2 * WHOLE);
+    size_t size = 0, starts[5] = {0};
+    for (int i = 0; i < 4; i++) {
+        const uint64_t n = ends[i + 1] - ends[i];
+        size_t bytes, want_bytes;
+        cr_assert_eq(pici_diff_small_part(row + size, capacity - size, &bytes, from + ends[i], to + ends[i], n, ends[i],
+                                          WHOLE, PICI_BF16, PICI_AUTO, NULL),
+                     PICI_OK);
+        cr_expect(bytes <= pici_diff_small_bound(PICI_AUTO, PICI_BF16, n) + 16);
+        if (n < 400000) {
+            uint8_t *const want = ref_small_encode_part(&want_bytes, from + ends[i], to + ends[i], n, ends[i], WHOLE,
+                                                        REF_BF16, n ? REF_HYBRID : REF_DENSE, 0);
+            cr_expect(want && want_bytes == bytes && memcmp(want, row + size, bytes) == 0, "part %d", i);
+            free(want);
+        }
+        starts[i + 1] = size += bytes;
+    }
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 4; k++) {
+            const uint64_t n = ends[k + 1] - ends[k];
+            memcpy(dst, from + ends[k], 2 * n);
+            const enum pici_status alone =
+                apply_one(dst, n, ends[k], WHOLE, row + starts[i], starts[i + 1] - starts[i]);
+            cr_expect_eq(alone, i == k || !n ? PICI_OK : PICI_E_ARG, "delta %d of shard %d", i, k);
+            cr_expect_eq(memcmp(dst, (i == k ? to : from) + ends[k], 2 * n), 0);
+            memcpy(dst, from + ends[k], 2 * n); /* each finds its part in the row */
+            cr_expect_eq(apply_one(dst, n, ends[k], WHOLE, row, size), PICI_OK);
+            cr_expect_eq(memcmp(dst, to + ends[k], 2 * n), 0);
+        }
+    for (int threads = 1; threads < 4; threads += 2) {
+        struct pici_opts opts = PICI_OPTS_INIT;
+        opts.threads = threads;
+        memcpy(dst, from, 2 * WHOLE);
+        cr_expect_eq(pici_apply_small(dst, WHOLE, row, size, &opts), PICI_OK);
+        cr_expect_eq(memcmp(dst, to, 2 * WHOLE), 0);
+    }
+    uint64_t found, want = 0, *const at = test_alloc(8 * WHOLE);
+    cr_assert_eq(pici_changes(at, 8, dst, WHOLE, &found, from, WHOLE, row, size, 0, WHOLE), PICI_OK);
+    for (size_t i = 0; i < WHOLE; i++)
+        if (from[i] != to[i]) {
+            cr_assert(want < found && at[want] == i && dst[want] == to[i]);
+            want++;
+        }
+    cr_expect_eq(found, want);
+    /* one that lacks a shard, and one in another order */
+    memcpy(dst, from, 2 * WHOLE);
+    cr_expect_eq(pici_apply_small(dst, WHOLE, row, starts[3], NULL), PICI_E_ARG);
+    cr_expect_eq(pici_apply_small(dst, WHOLE, row + starts[2], size - starts[2], NULL), PICI_E_ARG);
+    cr_expect_eq(pici_changes(at, 8, NULL, WHOLE, &found, from, WHOLE, row, starts[3], 0, 5), PICI_E_ARG);
+    uint8_t *const turned = test_alloc(size);
+    memcpy(turned, row + starts[2], size - starts[2]);
+    memcpy(turned + size - starts[2], row, starts[2]);
+    cr_expect_eq(pici_apply_small(dst, WHOLE, turned, size, NULL), PICI_E_CORRUPT);
+    free(turned);
+    cr_expect_eq(memcmp(dst, from, 2 * WHOLE), 0);
+    free(at);
+    free(dst);
+    free(row);
+    free_steps(&steps);
+}
+
+Test(codec_small, wrong_parts)
+{
+    static uint8_t out[8192];
+    size_t len = 77;
+    cr_expect_eq(pici_diff_small_part(out, 4096, &len, base, src, 500, 0, 499, PICI_BF16, PICI_AUTO, NULL), PICI_E_ARG);
+    cr_expect_eq(pici_diff_small_part(out, 4096, &len, base, src, 500, 2, 501, PICI_BF16, PICI_AUTO, NULL), PICI_E_ARG);
+    cr_expect_eq(pici_diff_small_part(out, 4096, &len, base, src, 500, UINT64_MAX, 501, PICI_BF16, PICI_AUTO, NULL),
+                 PICI_E_ARG);
+    cr_expect_eq(pici_diff_small_part(out, 47, &len, base, src, 0, 2, 501, PICI_BF16, PICI_AUTO, NULL), PICI_E_SPACE);
+    cr_expect_eq(len, 0u);
+    cr_expect_eq(pici_diff_small_part(out, 48, &len, base, src, 0, 2, 501, PICI_BF16, PICI_AUTO, NULL), PICI_OK);
+    cr_expect_eq(len, 48u);
+    cr_expect_eq(out[4], 2);
+    cr_expect_eq(pici_diff_small_part(out, 4096, &len, base, src, 500, 0, 500, PICI_BF16, PICI_AUTO, NULL), PICI_OK);
+    cr_expect_eq(out[4], 1, "of all elements it is a delta of the whole");
+}
+
+/* Several deltas at once lead where they lead one after the other, whatever their parts are. */
+Test(codec_small, several_at_once)
+{
+    struct steps steps = make_steps(STEP_TINY, STEP_USUAL);
+    uint16_t *const dst = test_alloc(2 * WHOLE);
+    const void *deltas[3] = {steps.delta[0], steps.delta[1], steps.delta[2]};
+    for (size_t count = 1; count <= 3; count++)
+        for (int threads = 1; threads < 4; threads++) {
+            struct pici_opts opts = PICI_OPTS_INIT;
+            opts.threads = threads;
+            memcpy(dst, steps.weights[0], 2 * WHOLE);
+            cr_expect_eq(pici_apply_small_range(dst, WHOLE, 0, WHOLE, deltas, steps.size, count, &opts), PICI_OK);
+            cr_expect_eq(memcmp(dst, steps.weights[count], 2 * WHOLE), 0);
+        }
+    memcpy(dst, steps.weights[0] + SMALL_CHUNK, 2 * SMALL_CHUNK);
+    cr_expect_eq(pici_apply_small_range(dst, SMALL_CHUNK, SMALL_CHUNK, WHOLE, deltas, steps.size, 3, NULL), PICI_OK);
+    cr_expect_eq(memcmp(dst, steps.weights[3] + SMALL_CHUNK, 2 * SMALL_CHUNK), 0);
+
+    /* the second as two parts: not in one pass */
+    const size_t capacity = pici_diff_small_bound(PICI_AUTO, PICI_BF16, WHOLE) + 32;
+    uint8_t *const row = test_alloc(capacity);
+    size_t first, second, sizes[3] = {steps.size[0], 0, steps.size[2]};
+    cr_assert_eq(pici_diff_small_part(row, capacity, &first, steps.weights[1], steps.weights[2], 700, 0, WHOLE,
+                                      PICI_BF16, PICI_AUTO, NULL),
+                 PICI_OK);
+    cr_assert_eq(pici_diff_small_part(row + first, capacity - first, &second, steps.weights[1] + 700,
+                                      steps.weights[2] + 700, WHOLE - 700, 700, WHOLE, PICI_BF16, PICI_AUTO, NULL),
+                 PICI_OK);
+    deltas[1] = row;
+    sizes[1] = first + second;
+    memcpy(dst, steps.weights[0], 2 * WHOLE);
+    cr_expect_eq(pici_apply_small_range(dst, WHOLE, 0, WHOLE, deltas, sizes, 3, NULL), PICI_OK);
+    cr_expect_eq(memcmp(dst, steps.weights[3], 2 * WHOLE), 0);
+
+    /* a wrong one among them is found before anything is changed, unless a chunk is wrong */
+    memcpy(dst, steps.weights[0], 2 * WHOLE);
+    sizes[1] = first;
+    cr_expect_eq(pici_apply_small_range(dst, WHOLE, 0, WHOLE, deltas, sizes, 3, NULL), PICI_E_ARG);
+    sizes[1]--;
+    cr_expect_eq(pici_apply_small_range(dst, WHOLE, 0, WHOLE, deltas, sizes, 3, NULL), PICI_E_CORRUPT);
+    cr_expect_eq(memcmp(dst, steps.weights[0], 2 * WHOLE), 0);
+    cr_expect_eq(pici_apply_small_range(dst, WHOLE, 0, WHOLE, deltas, sizes, 0, NULL), PICI_E_ARG);
+    free(row);
+    free(dst);
+    free_steps(&steps);
 }
