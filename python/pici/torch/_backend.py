@@ -50,7 +50,7 @@ from torch._C import _distributed_c10d as _c10d
 
 from .. import errors
 from ..comm import Comm
-from ._group import Communicator, Watch, profiled
+from ._group import Communicator, Watch, log_call, profiled
 
 NAME = "pici"
 MIN_BYTES = 65536
@@ -367,6 +367,7 @@ class PiciBackend(Base):
                 results = run(comm)
             except errors.Error as e:
                 raise _named(e, *where) from e
+            log_call(name, sum(x.numel() for x in results), comm.stats)
             stats.add_call(comm.stats)
             return results
 

@@ -17,7 +17,7 @@ from .._values import Values, ValuesLike
 from ..comm import Comm
 from . import _cuda
 from ._errors import codec_of, seeded
-from ._group import communicator
+from ._group import communicator, log_call, profiled
 from ._hooks import SUMMED, State
 
 _NEWER = "pici.torch.fully_shard needs a newer torch; pici.torch.all_reduce_hook, for DDP, does not"
@@ -61,7 +61,12 @@ class _Work(_work_base()):  # type: ignore[misc]
 
 
 def _run(
-    group: dist.ProcessGroup, tensor: torch.Tensor, call: Callable[[Comm, Timeout], None], wait: bool, state: State
+    name: str,
+    group: dist.ProcessGroup,
+    tensor: torch.Tensor,
+    call: Callable[[Comm, Timeout], None],
+    wait: bool,
+    state: State,
 ) -> Any:
     """Make a call on the group's communicator; call gets it, and the timeout. state: its timeout, and statistics."""
     on_gpu = tensor.device.type == "cuda"
@@ -69,10 +74,11 @@ def _run(
 
     def counted(comm: Comm) -> None:
         call(comm, c.timeout if state.timeout is None else state.timeout)
+        log_call(name, tensor.numel(), comm.stats)
         for stats in (c.stats, state._stats):
             stats.add_call(comm.stats)
 
-    future = _cuda.submit(c, counted, tensor) if on_gpu else c.submit(counted)
+    future, _ = profiled(name, lambda: _cuda.submit(c, counted, tensor) if on_gpu else c.submit(counted))
     if not wait:
         return _Work(future)
     future.wait()
@@ -132,7 +138,7 @@ class AllGather(_Collective):
         def call(comm: Comm, timeout: Timeout) -> None:
             comm.all_gather(send, recv, timeout=timeout)
 
-        return _run(group, input_tensor, call, not async_op, self._state)
+        return _run("all_gather", group, input_tensor, call, not async_op, self._state)
 
 
 class ReduceScatter(_Collective):
@@ -154,7 +160,7 @@ class ReduceScatter(_Collective):
         def call(comm: Comm, timeout: Timeout) -> None:
             comm.reduce_scatter(input_tensor, output_tensor, known, timeout=timeout, values=values)
 
-        return _run(group, input_tensor, call, not async_op, self._state)
+        return _run("reduce_scatter", group, input_tensor, call, not async_op, self._state)
 
 
 class Replicas(_Lossy, dist.ProcessGroup):
@@ -181,7 +187,7 @@ class Replicas(_Lossy, dist.ProcessGroup):
         def call(comm: Comm, timeout: Timeout) -> None:
             comm.all_reduce(tensors[0], tensors[0], known, timeout=timeout, values=values)
 
-        return _run(self.group, tensors[0], call, False, self._state)
+        return _run("all_reduce", self.group, tensors[0], call, False, self._state)
 
 
 def _replace_replicas(module: Any, state: State, values: Optional[Values]) -> None:

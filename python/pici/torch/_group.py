@@ -239,6 +239,14 @@ class Communicator:
         _peers.close_copies(self._driver.sockets)
 
 
+def log_call(name: str, elements: int, last: Any) -> None:
+    """What a call sent, and how long it took."""
+    _log.debug(
+        "%s: %d elements, %d bytes sent of %d dense, %.4f s encoding, %.4f s decoding, %.4f s waiting",
+        *(name, elements, last.wire_bytes, last.dense_bytes, last.encode_s, last.decode_s, last.wait_s),
+    )
+
+
 def profiled(name: str, submit: Callable[[], Any]) -> tuple[Any, Any]:
     """The future of a call, which submit() returns, and a future that ends when the profiler knows of it, or None: its
     event ends when the call does."""

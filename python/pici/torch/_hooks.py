@@ -3,7 +3,6 @@
 
 DDP refuses hooks whose annotations are strings, so this module does not import annotations from __future__."""
 import inspect
-import logging
 import warnings
 import weakref
 from collections.abc import Callable
@@ -17,10 +16,8 @@ from .._calls import Calling, Op, Timeout, milliseconds, taken
 from .._values import Values
 from ..comm import Comm
 from . import _cuda
-from ._group import agree, communicator, native, profiled, resolved
+from ._group import agree, communicator, log_call, native, profiled, resolved
 from ._stats import Selected, Stats
-
-_log = logging.getLogger("pici.torch")
 
 #: the dtypes whose sums the library has
 SUMMED = {torch.float32, torch.float64, torch.float16, torch.bfloat16}
@@ -166,11 +163,7 @@ class State:
                 comm.close()  # or the other ranks would wait for this one
                 raise
             last = comm.stats
-            _log.debug(
-                "%s: %d elements, %d bytes sent of %d dense, %.4f s encoding, %.4f s decoding, %.4f s waiting",
-                *(self.hook, elements.numel(), last.wire_bytes, last.dense_bytes),
-                *(last.encode_s, last.decode_s, last.wait_s),
-            )
+            log_call(self.hook, elements.numel(), last)
             for stats in (self._stats, c.stats):
                 stats.add_call(last)
                 if prepared.selected:

@@ -207,6 +207,33 @@ def by_dcp(rank, size):
         same(found, wanted)
 
 
+def saves_for_others(rank, size, where):
+    import torch.distributed.checkpoint as dcp
+
+    begin()
+    state, ddp = new(0)
+    run_of(state, pici.torch.topk_hook, rank, range(3), ddp)
+    dcp.save({"hook": state}, checkpoint_id=where)
+
+
+def loads_of_others(rank, size, where, saved):
+    """torch.distributed.checkpoint on another number of ranks than saved: more are refused, if they do not ask for a
+    part; else the iteration is taken, and a warning says that the errors are not."""
+    import torch.distributed.checkpoint as dcp
+
+    begin()
+    state, ddp = new(0)
+    if size > saved:
+        raises(dcp.api.CheckpointException, "Missing key", lambda: dcp.load({"hook": state}, checkpoint_id=where))
+        assert state.iter == 0
+    planner = dcp.DefaultLoadPlanner(allow_partial_load=size > saved)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dcp.load({"hook": state}, checkpoint_id=where, planner=planner)
+    assert any(f"of {saved} ranks, and there are {size}" in str(warning.message) for warning in told)
+    assert state.iter == 3 and not any(e.any() for e in kept_by(state, ddp).values())
+
+
 def by_rank_0(rank, size):
     """As accelerate does: all ranks call state_dict(), rank 0 saves what it got, and all load that."""
     begin()

@@ -34,8 +34,8 @@ def killed(rank, size, hook_name):
     for step in range(2, 4):
         try:
             train(ddp, optimizer, rank, [step])
-        except RuntimeError as e:
-            words.append(str(e))
+        except Exception as e:
+            words.append(f"{type(e).__name__}: {e}")
     return words, time.monotonic() - since
 
 

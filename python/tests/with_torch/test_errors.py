@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pici.torch: what hooks keep of gradients, where gradients are not finite, loss scales change, or a program is resumed
 from a checkpoint."""
+import tempfile
 import unittest
 
 import torch
@@ -52,6 +53,13 @@ class Checkpoints(unittest.TestCase):
     @unittest.skipUnless(has_dcp(), f"torch.distributed.checkpoint.save: torch {torch.__version__} has none")
     def test_dcp(self):
         ranks.run(2, cases.by_dcp)
+
+    @unittest.skipUnless(has_dcp(), f"torch.distributed.checkpoint.save: torch {torch.__version__} has none")
+    def test_dcp_on_other_numbers_of_ranks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ranks.run(2, cases.saves_for_others, folder)
+            for size in (1, 3):
+                ranks.run(size, cases.loads_of_others, folder, 2)
 
     def test_saved_by_rank_0(self):
         ranks.run(2, cases.by_rank_0)

@@ -111,7 +111,9 @@ def replicates_other(rank, size):
     dist.all_reduce(x, dist.ReduceOp.MAX, group=group)
     cases.same([x], [torch.full((5,), size - 1.0)])
     assert state.stats()["calls"] == 0
-    dist.all_reduce(x, group=group)
+    with torch.autograd.profiler.profile() as profile:
+        dist.all_reduce(x, group=group)
+    assert "pici:all_reduce" in [e.name for e in profile.function_events]
     assert state.stats()["calls"] == 1
     if rank != 1:
         cases.raises(pici.PeerError, "rank 1", lambda: dist.all_reduce(x, group=group))
