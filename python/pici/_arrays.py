@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 import numpy as np
 
 from . import _dlpack, _memory
-from ._dtypes import BOOL, COMPLEX, COMPLEX32, F6, PLAIN, BY_NAME, DType, DTypeLike, named, numpy_dtype, of_numpy
+from ._dtypes import BOOL, BY_CODE, BY_NAME, COMPLEX, COMPLEX32, F6, PLAIN
+from ._dtypes import DType, DTypeLike, named, numpy_dtype, of_numpy
 from .errors import LimitError
 
 if TYPE_CHECKING:
@@ -178,12 +179,15 @@ def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
     """A function from shaped() elements to the type that `to` asks for. Raises now if that type is not available."""
     if d in F6:
         d = BY_NAME["u8"]
+    if d.only_numpy is not None and to != "numpy":
+        plain = delivery(BY_CODE[d.code], to)
+        return lambda array: plain(_stored(array, d))
     if d is COMPLEX32 and to in ("numpy", "bits"):
         return _pairs
     if to == "numpy":
         if d is BOOL:
             return _booleans
-        if d in COMPLEX:
+        if d in COMPLEX or (d.only_numpy is not None and d.parts != 1):
             return lambda array: array
         dtype = numpy_dtype(d)
         return lambda array: array.view(dtype)

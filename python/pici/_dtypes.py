@@ -5,6 +5,7 @@ Fourteen are the library's. Others are stored as one of these: bool as u8, a com
 which the library knows the name alone as bytes."""
 from __future__ import annotations
 
+import ast
 import importlib
 from typing import Any, NamedTuple, Optional, Union
 
@@ -21,6 +22,7 @@ class DType(NamedTuple):
     narrow: str  # "" if NumPy has the type; else its name in ml_dtypes and torch
     dlpack: tuple[int, int]  # DLDataTypeCode, bits
     parts: int = 1  # stored elements of one element: 2 for complex numbers
+    only_numpy: Optional[np.dtype[Any]] = None  # times, text, structures, long doubles: the type, which no other has
 
     @property
     def plain(self) -> bool:
@@ -109,6 +111,28 @@ _TORCH = {
 }
 
 
+_LITERAL_MOST = 10000  # bytes, as in numpy.load: longer ones may be too deep for Python's parser
+
+
+def of_literal(literal: bytes, stored: DType) -> Optional[DType]:
+    """A type that only NumPy has, by the attribute source.npy (formats/file.md) of a tensor of `stored`. None: it is
+    not such a type, or this NumPy has it not."""
+    if len(literal) > _LITERAL_MOST:
+        return None
+    try:
+        to_dtype: Any = np.lib.format.descr_to_dtype
+        dtype: np.dtype[Any] = to_dtype(ast.literal_eval(literal.decode()))
+    except (ValueError, SyntaxError, TypeError, LookupError, AttributeError, RecursionError, MemoryError):
+        return None
+    parts, rest = divmod(dtype.itemsize, stored.itemsize)
+    storage = {"M": "i64", "m": "i64", "U": "u32"}.get(dtype.kind, "u8")
+    if dtype.hasobject or dtype.subdtype or not parts or rest or storage != stored.name:
+        return None
+    if storage != "u8":
+        dtype = dtype.newbyteorder("=")  # elements are read in the host's order
+    return stored._replace(name=str(dtype), parts=parts, only_numpy=dtype)
+
+
 def of_numpy(dtype: np.dtype[Any]) -> Optional[DType]:
     """The dtype of an ndarray's elements, in either byte order; None if it has no place here."""
     return _BY_NUMPY.get(dtype.name)
@@ -135,6 +159,8 @@ def named(wanted: DTypeLike) -> DType:
 def numpy_dtype(d: DType) -> np.dtype[Any]:
     """The dtype of a NumPy array of it; for bf16 and f8, that of ml_dtypes. Of what neither has, integers of as many
     bytes."""
+    if d.only_numpy is not None:
+        return d.only_numpy
     if d is F4 or d in F6:
         return d.storage
     if d is COMPLEX32:

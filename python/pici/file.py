@@ -30,7 +30,7 @@ import numpy as np
 from . import _arrays, _codec, _looks, _strided
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named
+from ._dtypes import BOOL, BY_CODE, COMPLEX, OPAQUE, DType, DTypeLike, named, of_literal
 from ._kwargs import Pack, Zeros, no_pickle
 from ._ranges import u31, u64
 from ._streams import Path, Sink, Source, display, encoded, in_turn, is_path
@@ -63,6 +63,8 @@ _SPELLED = {
         )
     },
 }
+#: and what it says of types that only NumPy has, which source.npy tells
+_ONLY_NUMPY = re.compile(rb"\[|[<>|=]?(?:[MmUSV]|[fc]\d\d)")
 _WRITTEN = {
     BOOL.name: b"|b1",
     COMPLEX[0].name: b"<c8",
@@ -123,13 +125,16 @@ class Tensor:
         d = _SPELLED.get(spelled[1:] if spelled[:1] in (b"<", b">", b"|", b"=") else spelled, self._d)
         if d.code == self._d.code and (d.parts == 1 or shape[-1:] == (d.parts,)):
             self._d = d
+        if view is None and _ONLY_NUMPY.match(spelled):
+            d = of_literal(file._attrs(found.number).get("source.npy", b""), self._d) or self._d
+            self._d = d if d.parts == 1 or shape[-1:] == (d.parts,) else self._d
         if view is not None and self._d.parts != 1 and not _strided.whole(view, self._d.parts):
             self._d = BY_CODE[found.dtype]
         self._spelled = spelled
         self._storage = found.stored_count, found.stored_dtype
         self.name = found.name
         #: "f32", "bf16", ..., "bool", "complex64", "complex128", and names of types without arithmetic: "complex32",
-        #: "f8e8m0", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1x2", "f6e2m3", "f6e3m2"
+        #: "f8e8m0", "f8e4m3fnuz", "f8e5m2fnuz", "f4e2m1x2", "f6e2m3", "f6e3m2"; of what only NumPy has, its str
         self.dtype = self._d.name
         self.shape: tuple[int, ...] = shape if self._d.parts == 1 else shape[:-1]
         #: number of elements
@@ -177,7 +182,8 @@ class Tensor:
 
     def read(self, first: Optional[int] = None, count: Optional[int] = None, *, to: str = "numpy") -> Any:
         """Read the tensor, in its shape. With first or count: elements [first, first + count), or all from first on, as
-        a one-dimensional array, in the order of the file (row-major unless `order` is "F")."""
+        a one-dimensional array, in the order of the file (row-major unless `order` is "F"). Of types that only NumPy
+        has, `to` other than "numpy" reads what is stored: integers, or bytes."""
         deliver = _arrays.delivery(self._d, to)
         if first is None and count is None:
             if self._view is not None:

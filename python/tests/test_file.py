@@ -596,6 +596,23 @@ class Whole(Files):
             self.assertEqual((f["y"].dtype, f["y"].shape), ("f32", (2, 3)))
 
 
+    def test_literals_of_types(self):
+        """A type in a file that is none, or does not fit, is as if it were not there."""
+        x = np.arange(12, dtype=np.uint8).reshape(3, 4)
+        literals = [b"", b"'O'", b"[('x','O')]", b"'<U1'", b"'S3'", b"'S0'", b"'<M8[s]'", b"('S4',(1,))", b"{}", b"1"]
+        literals += [b"'", b"(" * 5000, b"-" * 9000 + b"1", b"'S4'" + b" " * 10000, b"'<f99'", b"[]", b"'\xff'"]
+        with pici.create(self.path) as w:
+            for i, literal in enumerate(literals):
+                w.add(f"{i}", x, attrs={"source.dtype": b"|S4", "source.npy": literal})
+            w.add("good", x, attrs={"source.dtype": b"|S4", "source.npy": b"'|S4'"})
+        for name, got in pici.load(self.path).items():
+            if name == "good":
+                self.assertEqual((got.dtype, got.shape), (np.dtype("S4"), (3,)))
+            else:
+                self.assertEqual((got.dtype, got.shape), (x.dtype, x.shape), literals[int(name)][:20])
+            self.assertEqual(got.tobytes(), x.tobytes())
+
+
 class Gil(Files):
     def test_released(self):
         """Opening a FIFO for writing waits for its reader, in this process: with the GIL held it would deadlock."""
@@ -692,6 +709,41 @@ class Tool(Files):
                         np.testing.assert_array_equal(t[key], array[key])
                     self.assertEqual(t.read(5, 10).tobytes(), array.ravel("K")[5:15].astype(t.read().dtype).tobytes())
                     self.assertRaises(TypeError, t.__getitem__, [0, 1])
+
+    def test_types_that_only_numpy_has(self):
+        given = {
+            "times": np.array([["2020-01-01", "NaT"]], "M8[ns]"),
+            "days": np.arange(3).astype(">m8[D]"),
+            "text": np.array([["abc", "de"], ["", "f"]]),
+            "big": np.asfortranarray(np.array([["abc", "de"], ["", "f"]], ">U3")),
+            "one": np.array("x"),
+            "bytes": np.array([b"abc", b"d"]),
+            "void": np.zeros((2, 2), "V5"),
+            "rows": np.array([(1, [2, 3]), (4, [5, 6])], [("x", ">i2"), ("y", "<f4", (2,))]),
+            "long": np.arange(6, dtype=np.longdouble).reshape(3, 2),
+            "pairs": np.asfortranarray(np.zeros((2, 3), np.clongdouble)),
+            "none": np.zeros((0, 3), "U4"),
+        }
+        np.savez(self.dir / "x.npz", **given)
+        self.tool("compress", "-o", self.path, self.dir / "x.npz")
+        found, bits = pici.load(self.path), pici.load(self.path, to="bits")
+        with pici.open(self.path) as f:
+            for name, x in given.items():
+                with self.subTest(name):
+                    native = x.dtype if name == "rows" else x.dtype.newbyteorder("=")
+                    t, got = f[name], found[name]
+                    self.assertEqual((got.dtype, got.shape), (native, x.shape))
+                    self.assertEqual((t.dtype, t.shape, t.size, t.nbytes), (str(native), x.shape, x.size, x.nbytes))
+                    wanted = x.astype(native)
+                    self.assertEqual(got.tobytes(), wanted.tobytes())
+                    if x.ndim:
+                        self.assertEqual(t[..., :1].tobytes(), wanted[..., :1].tobytes())
+                    self.assertEqual(t.read(0, 1 if x.size else 0).dtype, native)
+                    # what is stored
+                    self.assertIn(bits[name].dtype, (np.uint8, np.uint32, np.int64))
+                    self.assertEqual(bits[name].shape[: x.ndim], x.shape)
+                    self.assertEqual(bits[name].tobytes(), wanted.tobytes())
+                    self.assertEqual(t.read(0, x.size, to="bits").size, bits[name].size)
 
     def test_bytes_after_the_array_are_no_tensor(self):
         x = sparse("f32", 5000)
