@@ -17,7 +17,8 @@
 enum {
     QUICK = 32768,       /* bytes: a call on less takes a few microseconds, about as long as to hand the GIL over */
     SMALL_BLOCK = 16384, /* bytes: a block that may be as long as this is made on the stack */
-    DELTA_DTYPE = 5      /* offset of the dtype in a small delta */
+    DELTA_DTYPE = 5,     /* offset of the dtype in a small delta */
+    PART_BYTES = 16      /* what a delta of a part may have more */
 };
 
 static bool threads_of(PyObject *o, int *threads)
@@ -47,24 +48,30 @@ static void acquire(PyThreadState *released)
 /* encode(base, source, dtype, format, threads, checksum, zeros, pack, small, out) -> block, or its length in out, or a
  * status < 0.
  *   base    an array of source's length, for a delta; or None
- *   small   with base: make a small delta
+ *   small   with base: (first, of), to make a small delta of these elements of the tensor; or None
  *   dtype, format, zeros, pack   numbers of the enums
  *   out     an array to write the block to; or None, for new bytes */
 static PyObject *encode(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *base_object, *source_object, *threads, *out_object;
-    int dtype, format, checksum, zeros, pack, small_delta;
+    PyObject *base_object, *source_object, *threads, *small_object, *out_object;
+    int dtype, format, checksum, zeros, pack;
+    uint64_t part[2] = {0, 0};
     struct memory base = {NULL, 0}, source, out = {NULL, 0};
     struct pici_opts opts = PICI_OPTS_INIT;
-    if (!PyArg_ParseTuple(args, "OOiiOpiipO", &base_object, &source_object, &dtype, &format, &threads, &checksum,
-                          &zeros, &pack, &small_delta, &out_object) ||
+    if (!PyArg_ParseTuple(args, "OOiiOpiiOO", &base_object, &source_object, &dtype, &format, &threads, &checksum,
+                          &zeros, &pack, &small_object, &out_object) ||
         !threads_of(threads, &opts.threads) || !pici_py_find(&source, source_object, false))
         return NULL;
     opts.checksum = checksum;
     opts.zeros = (enum pici_zeros)zeros;
     opts.pack = (enum pici_pack)pack;
-    const bool delta = base_object != Py_None, fresh = out_object == Py_None;
+    const bool delta = base_object != Py_None, fresh = out_object == Py_None, small_delta = small_object != Py_None;
+    const Py_ssize_t numbers = small_delta ? pici_py_numbers(part, 2, small_object) : 2;
+    if (numbers < 0)
+        return NULL;
+    if (numbers != 2)
+        return PyErr_Format(PyExc_ValueError, "a part is two numbers, not %zd", numbers);
     const size_t width = lib.dtype_width((enum pici_dtype)dtype);
     if ((delta && !pici_py_find(&base, base_object, false)) || (!fresh && !pici_py_find(&out, out_object, true)))
         return NULL;
@@ -75,7 +82,8 @@ static PyObject *encode(PyObject *self, PyObject *args)
     uint8_t small[SMALL_BLOCK];
     if (fresh) {
         out.bytes =
-            (small_delta ? lib.diff_small_bound : lib.bound)((enum pici_format)format, (enum pici_dtype)dtype, n);
+            (small_delta ? lib.diff_small_bound : lib.bound)((enum pici_format)format, (enum pici_dtype)dtype, n) +
+            (small_delta ? PART_BYTES : 0);
         out.p = out.bytes <= sizeof small ? small : PyMem_Malloc(out.bytes);
         if (!out.p)
             return PyErr_NoMemory();
@@ -83,9 +91,12 @@ static PyObject *encode(PyObject *self, PyObject *args)
     size_t len = 0;
     PyThreadState *state = release(source.bytes);
     enum pici_status s;
-    if (delta)
-        s = (small_delta ? lib.diff_small : lib.diff)(out.p, out.bytes, &len, base.p, source.p, n,
-                                                      (enum pici_dtype)dtype, (enum pici_format)format, &opts);
+    if (delta && small_delta)
+        s = lib.diff_small_part(out.p, out.bytes, &len, base.p, source.p, n, part[0], part[1], (enum pici_dtype)dtype,
+                                (enum pici_format)format, &opts);
+    else if (delta)
+        s = lib.diff(out.p, out.bytes, &len, base.p, source.p, n, (enum pici_dtype)dtype, (enum pici_format)format,
+                     &opts);
     else
         s = lib.compress(out.p, out.bytes, &len, source.p, n, (enum pici_dtype)dtype, (enum pici_format)format, &opts);
     acquire(state);
@@ -130,25 +141,54 @@ static PyObject *verify(PyObject *self, PyObject *block_object)
     return Py_BuildValue("iKKs", (int)s, (unsigned long long)fault.offset, (unsigned long long)fault.tile, fault.rule);
 }
 
-/* apply_small(out, n, delta, threads) -> status. out: an array of n elements of the delta's dtype. */
+/* Find the deltas that are applied to n elements of out. Returns false with an exception. */
+static bool find_deltas(const void **delta, size_t *size, Py_ssize_t count, PyObject *deltas, size_t bytes, uint64_t n)
+{
+    for (Py_ssize_t i = 0; i < count; i++) {
+        struct memory found;
+        if (!pici_py_find(&found, PyTuple_GetItem(deltas, i), false))
+            return false;
+        const size_t width = found.bytes > DELTA_DTYPE ? lib.dtype_width(((const uint8_t *)found.p)[DELTA_DTYPE]) : 0;
+        if (!width || bytes % width || bytes / width != n) {
+            PyErr_Format(PyExc_ValueError, "%zu bytes are not the delta's elements", bytes);
+            return false;
+        }
+        delta[i] = found.p;
+        size[i] = found.bytes;
+    }
+    return true;
+}
+
+/* apply_small(out, n, first, of, deltas, threads) -> status. out: an array of n elements of the dtype of the deltas, a
+ * tuple, of which they are elements [first, first + n) of `of`. */
 static PyObject *apply_small(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *out_object, *delta_object, *threads;
-    struct memory out, delta;
+    PyObject *out_object, *deltas, *threads;
+    struct memory out;
     struct pici_opts opts = PICI_OPTS_INIT;
-    uint64_t n;
-    if (!PyArg_ParseTuple(args, "OO&OO", &out_object, pici_py_u64, &n, &delta_object, &threads) ||
-        !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true) ||
-        !pici_py_find(&delta, delta_object, false))
+    uint64_t n, first, of;
+    if (!PyArg_ParseTuple(args, "OO&O&O&OO", &out_object, pici_py_u64, &n, pici_py_u64, &first, pici_py_u64, &of,
+                          &deltas, &threads) ||
+        !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true))
         return NULL;
-    const size_t width = delta.bytes > DELTA_DTYPE ? lib.dtype_width(((const uint8_t *)delta.p)[DELTA_DTYPE]) : 0;
-    if (!width || out.bytes % width || out.bytes / width != n)
-        return PyErr_Format(PyExc_ValueError, "%zu bytes are not the delta's elements", out.bytes);
-    PyThreadState *state = release(out.bytes + delta.bytes);
-    const enum pici_status s = lib.apply_small(out.p, n, delta.p, delta.bytes, &opts);
-    acquire(state);
-    return PyLong_FromLong(s);
+    if (!PyTuple_Check(deltas))
+        return PyErr_Format(PyExc_TypeError, "deltas are a tuple, not %R", deltas);
+    const Py_ssize_t count = PyTuple_Size(deltas);
+    const void **const delta = PyMem_Calloc((size_t)count + 1, sizeof *delta);
+    size_t *const size = PyMem_Calloc((size_t)count + 1, sizeof *size);
+    PyObject *result = NULL;
+    if (!delta || !size) {
+        PyErr_NoMemory();
+    } else if (find_deltas(delta, size, count, deltas, out.bytes, n)) {
+        PyThreadState *state = release(out.bytes);
+        const enum pici_status s = lib.apply_small_range(out.p, n, first, of, delta, size, (size_t)count, &opts);
+        acquire(state);
+        result = PyLong_FromLong(s);
+    }
+    PyMem_Free(delta);
+    PyMem_Free(size);
+    return result;
 }
 
 /* nonzeros(base, block, first, n, indices, index_bytes, values, width) -> (status, count). Of elements

@@ -27,9 +27,9 @@
     X(verify_at)                                                                                                       \
     X(diff)                                                                                                            \
     X(apply)                                                                                                           \
-    X(diff_small)                                                                                                      \
+    X(diff_small_part)                                                                                                 \
     X(diff_small_bound)                                                                                                \
-    X(apply_small)                                                                                                     \
+    X(apply_small_range)                                                                                               \
     X(nonzeros)                                                                                                        \
     X(changes)                                                                                                         \
     X(topk)                                                                                                            \

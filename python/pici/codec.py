@@ -34,7 +34,7 @@ from ._dtypes import BOOL, BY_CODE, BY_NAME, OPAQUE, DType, DTypeLike, named
 from ._kwargs import Decoding, DecodingAs, Encoding, Pack, Zeros
 from ._libraries import ALIASES
 from ._ranges import u64
-from .errors import Error, Fault, SpaceError, make
+from .errors import ArgumentError, Error, Fault, SpaceError, make
 
 if TYPE_CHECKING:
     import array
@@ -115,11 +115,11 @@ def _encode(
     checksum: bool,
     zeros: str,
     out: Any,
-    small: bool = False,
+    small: Optional[tuple[int, int]] = None,
     pack: str = "none",
 ) -> Union[bytes, memoryview]:
     """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out. Or the
-    small delta of the two, which is new."""
+    small delta of the two, which is new. small: elements before the arrays' first in the tensor, and of that tensor."""
     f, z, p = format_code(format), zeros_code(zeros), pack_code(pack)
     if out is None:
         block = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, small, None)
@@ -127,7 +127,7 @@ def _encode(
             raise _refusal(block)
         return block
     room = np.frombuffer(out, np.uint8)
-    length = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, False, room)
+    length = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, None, room)
     assert isinstance(length, int)
     if length == SpaceError.status:
         need = _codec.bound(f, d.code, elements.size, False)
@@ -339,6 +339,8 @@ def diff(
     threads: int = 1,
     checksum: bool = False,
     small: bool = False,
+    offset: int = 0,
+    of: Optional[int] = None,
 ) -> bytes:
     """Encode what changed from base to new, two arrays of the same shape and dtype, as one block: the XOR of their
     elements, without a temporary array. Options: as for compress(). Signs of zeros are always kept.
@@ -346,6 +348,9 @@ def diff(
     small: make a small delta instead, several times shorter for f32, f16 and bf16 after a step of training. It is coded
         with the elements of base, so apply() turns base into new with it, but not new into base; and only apply() reads
         it. It takes more time.
+    offset, of: with small, base and new are rows [offset, offset + len(base)) of a tensor that has `of`, counted along
+        the first dimension: the shard of a rank (of a flat one, its elements). The delta stores where they lie, and is
+        refused elsewhere. Those of all ranks, b"".join(deltas) in the order of the rows, are one delta of the whole.
 
     The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it."""
     old, d = _arrays.readable(base, dtype)
@@ -354,30 +359,87 @@ def diff(
         raise TypeError(f"the elements are {d.name} in one array and {found.name} in the other: convert one of them")
     if old.shape != elements.shape:
         raise ValueError(f"the arrays differ in shape, {old.shape} and {elements.shape}: reshape one of them")
-    block = _encode(old, elements, d, format, threads, checksum, "exact", None, small)
+    if not small and (of is not None or offset):
+        raise ValueError("a block does not store where its elements lie: pass small=True, whatever the dtype")
+    part = _part(old, offset, of) if small else None
+    block = _encode(old, elements, d, format, threads, checksum, "exact", None, part)
     assert isinstance(block, bytes)
     return block
 
 
-def apply(dst: Any, block: Any, *, dtype: Optional[DTypeLike] = None, threads: int = 1) -> None:
+def _part(elements: Storage, offset: int, of: Optional[int]) -> tuple[int, int]:
+    """Where the rows of an array lie in a tensor that has `of`, None: in itself: the elements before them, and of the
+    tensor."""
+    first = u64(offset, "offset")
+    if of is None:
+        if first:
+            raise ValueError("offset without of: pass how many rows the whole tensor has")
+        return 0, elements.size
+    if not elements.ndim:
+        raise ValueError("an array without dimensions is no part of a tensor")
+    rows = len(elements)
+    if first + rows > u64(of, "of"):
+        raise ValueError(f"rows [{first}, {first + rows}) of a tensor that has {of}")
+    each = int(np.prod(elements.shape[1:], dtype=object))
+    return u64(first * each, "the elements before the part"), u64(of * each, "the elements of the tensor")
+
+
+def apply(
+    dst: Any,
+    block: Any,
+    *more: Any,
+    dtype: Optional[DTypeLike] = None,
+    threads: int = 1,
+    offset: int = 0,
+    of: Optional[int] = None,
+) -> None:
     """dst[i] ^= x for each nonzero element x of the block, in place. A block from diff(base, new) turns base into new,
     and new into base; a small delta turns base into new.
 
     dst has as many elements as the block, of the same dtype. On an error its elements are unspecified: if dst cannot be
-    restored, verify() the block first."""
-    b = _arrays.octets(block)
-    if bytes(b[:4]) == _SMALL_MAGIC and len(b) >= 32 and b[5] in BY_CODE:
-        _apply_small(dst, b, dtype, threads)
-    else:
-        _into(_APPLY, dst, b, dtype, threads)
+    restored, verify() the block first.
+
+    more: blocks to apply after it. If all are small deltas, that takes one pass over dst.
+    offset, of: dst has rows [offset, offset + len(dst)) alone, of a tensor that has `of`; as for diff(). Small deltas
+        of the whole tensor, of these rows, or of several parts in a row. Of one of the whole, a part can only be
+        decoded where it has all of the 524288 elements of a chunk, or none; else it is refused. Nothing tells whether
+        dst is the right base: a chunk of another base is refused only if exponents of its elements differ."""
+    blocks = [_arrays.octets(b) for b in (block, *more)]
+    if all(bytes(b[:4]) == _SMALL_MAGIC and len(b) >= 32 and b[5] in BY_CODE for b in blocks):
+        _apply_small(dst, tuple(blocks), dtype, threads, offset, of)
+        return
+    if of is not None or offset:
+        raise ValueError("a block does not store where its elements lie: apply small deltas to a part, or the whole")
+    for b in blocks:
+        if bytes(b[:4]) == _SMALL_MAGIC and len(b) >= 32 and b[5] in BY_CODE:
+            _apply_small(dst, (b,), dtype, threads, 0, None)
+        else:
+            _into(_APPLY, dst, b, dtype, threads)
 
 
-def _apply_small(dst: Any, delta: Union[bytes, Storage], dtype: Optional[DTypeLike], threads: int) -> None:
-    """Change dst by a small delta (formats/small-delta.md); its header has been seen."""
-    count = int.from_bytes(bytes(delta[8:16]), "little")
-    elements, d = _arrays.writable(dst, BY_CODE[int(delta[5])], count, dtype)
-    status = _codec.apply_small(elements, count, delta, threads)
+def _apply_small(
+    dst: Any,
+    deltas: tuple[Union[bytes, Storage], ...],
+    dtype: Optional[DTypeLike],
+    threads: int,
+    offset: int,
+    of: Optional[int],
+) -> None:
+    """Change dst by small deltas (formats/small-delta.md), of which the first bytes have been seen."""
+    code, count = _delta_head(deltas[0])
+    if of is not None or offset:
+        count = _arrays.readable(dst, dtype)[0].size
+    elements, d = _arrays.writable(dst, BY_CODE[code], count, dtype)
+    first, total = _part(elements, offset, of)
+    status = _codec.apply_small(elements, count, first, total, deltas, threads)
     wrong = _arrays.mended(elements) if d is BOOL else 0
+    if status == ArgumentError.status:
+        raise make(
+            status,
+            f"a delta is not of all of the elements [{first}, {first + count}) of {total}; or they have only a part of "
+            "a chunk of it, which has 524288 elements from the first of the tensor on: diff(offset=, of=) makes deltas "
+            "of any parts",
+        )
     if status:
         raise _refusal(status)
     if wrong:
@@ -488,7 +550,8 @@ def changes(
 def _delta_head(delta: Union[bytes, Storage]) -> tuple[int, int]:
     """The dtype and the count of a delta of either kind."""
     if bytes(delta[:4]) == _SMALL_MAGIC and len(delta) >= 32 and delta[5] in BY_CODE:
-        return int(delta[5]), int.from_bytes(bytes(delta[8:16]), "little")
+        at = 40 if delta[4] == 2 and len(delta) >= 48 else 8  # of a part: the elements of the whole
+        return int(delta[5]), int.from_bytes(bytes(delta[at : at + 8]), "little")
     _, code, count, _, _ = _head(delta)
     return code, count
 

@@ -502,6 +502,74 @@ class Delta(unittest.TestCase):
             self.assertRaises(ValueError, pici.apply, base[1:].copy(), delta)
             self.assertRaises(TypeError, pici.apply, base.view(f"i{base.itemsize}").copy(), delta)
 
+    def test_shards(self):
+        rng = np.random.default_rng(2)
+        old = rng.standard_normal((700, 300)).astype(np.float16)
+        new = old.copy()
+        new[rng.random(old.shape) < 0.05] *= np.float16(1.01)
+        ends = (0, 200, 201, 700)
+        deltas = [
+            pici.diff(old[a:b], new[a:b], small=True, offset=a, of=700, checksum=a == 200)
+            for a, b in zip(ends, ends[1:])
+        ]
+        whole = b"".join(deltas)
+        dst = old.copy()
+        pici.apply(dst, whole, threads=2)
+        self.assertEqual(dst.tobytes(), new.tobytes())
+        at, values = pici.changes(old, whole)
+        self.assertEqual(at.tolist(), np.flatnonzero(old != new).tolist())
+        self.assertEqual(values.tolist(), new.reshape(-1)[at].tolist())
+        for i, (a, b) in enumerate(zip(ends, ends[1:])):
+            for delta in (deltas[i], whole):
+                shard = old[a:b].copy()
+                pici.apply(shard, delta, offset=a, of=700)
+                self.assertEqual(shard.tobytes(), new[a:b].tobytes())
+                flat = old[a:b].reshape(-1).copy()  # by elements
+                pici.apply(flat, delta, offset=300 * a, of=300 * 700)
+                self.assertEqual(flat.tobytes(), new[a:b].tobytes())
+            for wrong, of in (((a + 1) % 3, 700), (a, 701)):
+                self.assertRaises(pici.ArgumentError, pici.apply, shard, deltas[i], offset=wrong, of=of)
+            self.assertRaises(ValueError, pici.apply, shard, deltas[i])
+            self.assertEqual(shard.tobytes(), new[a:b].tobytes())
+        self.assertRaises(pici.ArgumentError, pici.apply, old.copy(), whole[: len(deltas[0])])  # a shard of it
+        self.assertRaises(pici.CorruptError, pici.apply, old.copy(), deltas[1] + deltas[0] + deltas[2])
+        self.assertRaises(pici.ChecksumError, pici.apply, old.copy(), deltas[0] + deltas[1][:-1] + b"~" + deltas[2])
+        self.assertEqual(pici.diff(old, new, small=True, offset=0, of=700), pici.diff(old, new, small=True))
+        self.assertRaises(ValueError, pici.diff, old, new, small=True, offset=1)
+        self.assertRaises(ValueError, pici.diff, old, new, small=True, offset=1, of=700)
+        self.assertRaises(ValueError, pici.diff, old, new, offset=1, of=701)
+        self.assertRaises(ValueError, pici.diff, np.float32(1), np.float32(2), small=True, offset=1, of=701)
+        self.assertRaises(ValueError, pici.apply, old, pici.diff(old, new), offset=0, of=701)
+
+    def test_range_of_a_whole_delta(self):
+        chunk = 1 << 19
+        old = np.random.default_rng(3).standard_normal(2 * chunk + 100).astype(np.float32)
+        new = old.copy()
+        new.view("u4")[::50] += 1
+        delta = pici.diff(old, new, small=True)
+        shard = old[chunk:].copy()
+        pici.apply(shard, delta, offset=chunk, of=old.size)
+        self.assertEqual(shard.tobytes(), new[chunk:].tobytes())
+        with self.assertRaises(pici.ArgumentError) as caught:  # which has a part of a chunk
+            pici.apply(old[5:chunk].copy(), delta, offset=5, of=old.size)
+        self.assertIn("524288", str(caught.exception))
+
+    def test_several_at_once(self):
+        rng = np.random.default_rng(4)
+        steps = [rng.standard_normal(600000).astype(np.float32)]
+        for _ in range(3):
+            steps.append(steps[-1].copy())
+            steps[-1].view("u4")[rng.integers(0, 600000, 6000)] += 1
+        deltas = [pici.diff(a, b, small=True) for a, b in zip(steps, steps[1:])]
+        dst = steps[0].copy()
+        pici.apply(dst, *deltas, threads=2)
+        self.assertEqual(dst.tobytes(), steps[3].tobytes())
+        mixed = [deltas[0], pici.diff(steps[1], steps[2]), deltas[2]]
+        dst = steps[0].copy()
+        pici.apply(dst, *mixed)
+        self.assertEqual(dst.tobytes(), steps[3].tobytes())
+        self.assertRaises(ValueError, pici.apply, dst, deltas[0], pici.diff(steps[0][1:], steps[1][1:], small=True))
+
     def test_damaged(self):
         base = np.zeros(5000, np.int16)
         for checksum, error in ((False, pici.CorruptError), (True, pici.ChecksumError)):

@@ -37,6 +37,8 @@ assert_type((info.format, info.dtype, info.count, info.nnz, info.block_bytes), t
 pici.decompress_into(x, block, dtype="float32")
 pici.scatter_add(x, block, threads=2)
 pici.apply(x, block)
+pici.apply(x, block, block, offset=3, of=9, threads=2)
+assert_type(pici.diff(x, x, small=True, offset=3, of=9), bytes)
 pici.verify(block)
 assert_type(pici.nonzeros(block, 0, 3, index="i64", to="torch"), tuple[Any, Any])
 assert_type(pici.changes(x, block, dtype="f32", max_bytes=None), tuple[Any, Any])
