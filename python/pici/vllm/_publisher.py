@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The trainer's half without vLLM: weights that servers get over sockets, each from the version that it has."""
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any, Optional
+
+from . import _parts, _wire
+from ._parts import Held, Meta
+from ._stats import Step, log
+
+#: deltas are kept for servers that are behind while all of them have at most this share of the whole state's bytes
+KEPT = 0.5
+
+
+class _Delta:
+    """From one version to the next: the parts of each encoding, by group."""
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+        self.parts: dict[str, list[tuple[int, bytes]]] = {}
+
+    @property
+    def length(self) -> int:
+        return sum(len(data) for parts in self.parts.values() for _, data in parts)
+
+
+class Weights:
+    """The newest weights, once, in the host's memory, and the deltas of the last steps."""
+
+    def __init__(self, encoding: str, threads: int) -> None:
+        self._threads = threads
+        #: the encodings of deltas to make: with "auto" those that servers ask for
+        self.encodings = {encoding} if encoding != "auto" else set()
+        self.groups: list[list[Held]] = []
+        self.metas: list[list[Meta]] = []
+        self.begin()
+
+    def begin(self) -> None:
+        """Forget what servers may have: each gets the whole state next."""
+        self.run = os.urandom(8).hex()
+        self.version = -1
+        self.groups = []
+        self._deltas: list[_Delta] = []
+
+    @property
+    def dense_bytes(self) -> int:
+        return sum(meta.bytes for group in self.metas for meta in group)
+
+    def update(self, pairs: Iterable[tuple[str, Any]], step: Step) -> None:
+        """Take the next weights: arrays in the host's memory, which are read during the call only."""
+        try:
+            if self.version >= 0:
+                done = self._next(pairs, step)
+                if done:
+                    self.version += 1
+            else:
+                self._first(pairs, step)
+                self.version = 0
+        except BaseException:
+            self.begin()  # some of the weights are the next ones already
+            raise
+        step.version = self.version
+        step.dense_bytes = self.dense_bytes
+
+    def _first(self, pairs: Iterable[tuple[str, Any]], step: Step) -> None:
+        with step.stage("gather"):
+            tensors = [Held(name, array).copy() for name, array in pairs]
+        names = [t.meta.name for t in tensors]
+        if len(set(names)) != len(names):
+            raise ValueError(f"tensor {max(names, key=names.count)!r} comes twice")
+        if not names:
+            raise ValueError("there are no weights to send")
+        self.metas = list(_parts.groups_of(t.meta for t in tensors))
+        rest = iter(tensors)
+        self.groups = [[next(rest) for _ in metas] for metas in self.metas]
+        step.elements = step.changed = sum(t.bits.size for t in tensors)
+
+    def _next(self, pairs: Iterable[tuple[str, Any]], step: Step) -> bool:
+        """False: these are other tensors than before, and are taken as the first of a new run."""
+        delta = _Delta(self.version + 1)
+        seconds = [0.0]
+        rest = iter(pairs)
+        tasks: list[Future[tuple[int, dict[str, bytes]]]] = []
+        room = threading.Semaphore(self._threads + 1)  # groups that wait in the host's memory
+
+        with ThreadPoolExecutor(self._threads) as pool:
+            for i, group in enumerate(self.groups):
+                with step.stage("gather"):
+                    new = [Held(name, array) for (name, array), _ in zip(rest, group)]
+                if [t.meta for t in new] != [t.meta for t in group]:
+                    for task in tasks:
+                        task.result()
+                    return self._other(new, rest, step)
+                room.acquire()
+                task = pool.submit(self._encode, group, new, seconds)
+                task.add_done_callback(lambda _: room.release())
+                tasks.append(task)
+            with step.stage("encode"):  # what is left of it when the last tensor is there
+                made = [task.result() for task in tasks]
+        over = next(rest, None)
+        if over is not None:
+            raise ValueError(f"tensor {over[0]!r} is new: the source yields more tensors than before")
+        for encoding in self.encodings:
+            delta.parts[encoding] = [(i, parts[encoding]) for i, (_, parts) in enumerate(made) if encoding in parts]
+        step.changed = sum(count for count, _ in made)
+        step.elements = sum(t.bits.size for group in self.groups for t in group)
+        self._deltas.append(delta)
+        while len(self._deltas) > 1 and sum(d.length for d in self._deltas) > KEPT * self.dense_bytes:
+            self._deltas.pop(0)
+        return True
+
+    def _other(self, new: list[Held], rest: Iterator[tuple[str, Any]], step: Step) -> bool:
+        raise ValueError(
+            f"the source yields other tensors than before, at {new[0].meta if new else 'its end'}: servers get all "
+            "weights anew with the next call"
+        )
+
+    def _encode(self, old: list[Held], new: list[Held], seconds: list[float]) -> tuple[int, dict[str, bytes]]:
+        """How many elements changed, and the parts; old becomes new."""
+        counts = _parts.changed(old, new)
+        made = {}
+        if any(counts):
+            if _parts.SMALL in self.encodings:
+                made[_parts.SMALL] = _parts.small(old, new)
+            if _parts.REPLACE in self.encodings:
+                made[_parts.REPLACE] = _parts.replace(old, new, counts)
+            for a, b, count in zip(old, new, counts):
+                if count:
+                    a.bits[...] = b.bits
+        return sum(counts), made
+
+    def since(self, run: Any, version: Any, encoding: str) -> Optional[list[_Delta]]:
+        """The deltas that lead from a version to the newest; None: a server there needs the whole state."""
+        if run != self.run or not isinstance(version, int) or not 0 <= version <= self.version:
+            return None
+        found = [d for d in self._deltas if d.version > version]
+        if len(found) != self.version - version or any(encoding not in d.parts for d in found):
+            return None
+        return found
+
+    def whole(self, group: int) -> bytes:
+        return _parts.whole(self.groups[group], self._threads)
+
+
+class Publisher:
+    """Serves weights to whoever knows the token."""
+
+    def __init__(self, weights: Weights, host: str, port: int, token: str) -> None:
+        self.weights = weights
+        self._token = token
+        self._listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        self.port: int = self._listener.getsockname()[1]
+        self._state = threading.Condition()
+        self._open = False
+        self._busy = 0
+        self._words: dict[str, list[str]] = {}
+        self._sent: dict[str, list[str]] = {}
+        #: bytes that were sent to servers
+        self.bytes = 0
+        self._closed = False
+        threading.Thread(target=self._accept, name="pici.vllm", daemon=True).start()
+
+    @contextmanager
+    def held_back(self) -> Iterator[None]:
+        """While the weights change: servers that connect wait until it is left."""
+        with self._state:
+            self._open = False
+            while self._busy:
+                self._state.wait()
+        try:
+            yield
+        finally:
+            with self._state:
+                self._open = self.weights.version >= 0
+                self._state.notify_all()
+
+    def words(self, ticket: str) -> list[str]:
+        """Why servers that were told this ticket failed, in their own words."""
+        with self._state:
+            return self._words.pop(ticket, [])
+
+    def kinds(self, ticket: str) -> list[str]:
+        """What servers that were told this ticket got: "whole", or how many deltas."""
+        with self._state:
+            return self._sent.pop(ticket, [])
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                if self._closed:
+                    return
+                time.sleep(0.1)  # no descriptors are left, as it may be
+                continue
+            threading.Thread(target=self._answer, args=(connection,), name="pici.vllm server", daemon=True).start()
+
+    def _answer(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                peer = "%s:%s" % connection.getpeername()[:2]
+                channel = _wire.Channel(connection, self._token, listens=True)
+            except OSError as e:
+                log.warning("refused a connection: %s", e)
+                return
+            try:
+                self._talk(channel, channel.hear())
+            except OSError as e:
+                log.warning("the connection of %s ended: %s", peer, e)
+            finally:
+                with self._state:
+                    self.bytes += channel.sent
+
+    def _talk(self, channel: _wire.Channel, hello: dict[str, Any]) -> None:
+        ticket = str(hello.get("ticket", ""))
+        if "failed" in hello:
+            with self._state:
+                self._words.setdefault(ticket, []).append(f"{hello.get('server')}: {hello['failed']}")
+            channel.say({})
+            return
+        encoding = str(hello.get("encoding"))
+        if encoding not in (_parts.SMALL, _parts.REPLACE):
+            raise _wire.WireError(f"the server asks for the encoding {encoding!r}")
+        with self._state:
+            if not self._state.wait_for(lambda: self._open, _wire.TIMEOUT):
+                raise _wire.WireError("the weights are being changed")
+            self._busy += 1
+            self.weights.encodings.add(encoding)
+        try:
+            self._serve(channel, hello, encoding, ticket)
+        finally:
+            with self._state:
+                self._busy -= 1
+                self._state.notify_all()
+
+    def _serve(self, channel: _wire.Channel, hello: dict[str, Any], encoding: str, ticket: str) -> None:
+        weights = self.weights
+        found = weights.since(hello.get("run"), hello.get("version"), encoding)
+        plan: dict[str, Any] = {"run": weights.run, "version": weights.version}
+        if found is None:
+            plan["groups"] = weights.metas
+        else:
+            rows = [(d.version, i, data) for d in found for i, data in d.parts[encoding]]
+            plan["parts"] = [(version, i, len(data)) for version, i, data in rows]
+        with self._state:
+            self._sent.setdefault(ticket, []).append("whole" if found is None else f"{len(found)} deltas")
+        channel.say(plan)
+        if channel.hear().get("go") is not True:
+            return  # what is wrong comes by a connection of its own
+        if found is None:
+            for i in range(len(weights.groups)):
+                channel.send_data(weights.whole(i))
+        else:
+            for _, _, data in rows:
+                channel.send_data(data)
+        channel.hear()  # until then the connection is the server's
+
+    def close(self) -> None:
+        self._closed = True
+        try:
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes accept()
+        except OSError:
+            pass
+        self._listener.close()

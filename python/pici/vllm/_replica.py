@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A server's half without vLLM: the weights that it has, and updates that are checked before they are used."""
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, Callable, NamedTuple, Optional
+
+from .. import deltas
+from .._dtypes import named
+from ..errors import Error
+from ..logs import DeltaLog
+from . import _parts, _wire
+from ._parts import Meta, Patch
+from ._stats import Step
+
+
+class Refused(ValueError):
+    """An update that is not taken; nothing was changed."""
+
+
+class Source(NamedTuple):
+    """Where an update comes from."""
+
+    url: str
+    token: str
+    ticket: str
+    run: str
+    version: int
+
+
+class Update:
+    """An update that was checked, and not yet done."""
+
+    def __init__(self, run: str, version: int) -> None:
+        self.run, self.version = run, version
+        #: all weights, if they are new; else None
+        self.whole: Optional[list[dict[str, Any]]] = None
+        self.metas: Optional[list[list[Meta]]] = None
+        self.deltas: list[deltas.Update] = []
+        self.patches: list[Patch] = []
+
+    @property
+    def changes(self) -> bool:
+        """Whether any weight changes."""
+        return self.whole is not None or bool(self.patches) or any(u.changed for u in self.deltas)
+
+    @property
+    def changed(self) -> list[str]:
+        if self.whole is not None:
+            return [name for group in self.whole for name in group]
+        return [name for u in self.deltas for name in u.changed] + [p.meta.name for p in self.patches]
+
+
+class Replica:
+    """The weights of a server. With the encoding "small" they are all here, as a mirror of the model's checkpoint; with
+    "replace" only their names."""
+
+    def __init__(self, encoding: str, to: str, threads: int = 1) -> None:
+        self.encoding = encoding
+        self._to, self._threads = to, threads
+        self.forget()
+
+    def forget(self) -> None:
+        """Have no weights: the next update is the whole state."""
+        self.run = ""
+        self.version = -1
+        self.metas: list[list[Meta]] = []
+        self.mirror: list[dict[str, Any]] = []
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        for group in self.mirror:
+            yield from group.items()
+
+    # ---- over a socket
+
+    def fetch(self, source: Source, check: Callable[[list[Meta]], None], step: Step) -> Update:
+        """Get the weights that the trainer has now, and check all of them. check: refuses tensors that are not the
+        model's."""
+        address = _wire.parsed(source.url)
+        if address.scheme == "file":
+            return self._from_log(address.path, source, check, step)
+        with step.stage("connect"):
+            channel = _wire.connect(address, source.token)
+        with channel:
+            channel.say({"ticket": source.ticket, "encoding": self.encoding, "run": self.run, "version": self.version})
+            with step.stage("wait"):
+                plan = channel.hear()
+            try:
+                update = Update(str(plan["run"]), int(plan["version"]))
+                if (update.run, update.version) != (source.run, source.version):
+                    raise Refused(f"the trainer has version {update.version}, and announced {source.version}")
+                if "groups" in plan:
+                    update.metas = _metas(plan["groups"])
+                    check([meta for group in update.metas for meta in group])
+                    channel.say({"go": True})
+                    self._whole(channel, update, step)
+                else:
+                    parts = [(int(version), int(group), int(length)) for version, group, length in plan["parts"]]
+                    if any(not 0 <= group < len(self.metas) for _, group, _ in parts):
+                        raise _wire.WireError("a delta of a group that is not there")
+                    channel.say({"go": True})
+                    self._deltas(channel, update, parts, step)
+            except (KeyError, TypeError) as e:
+                raise _wire.WireError(f"the plan of the trainer makes no sense: {e!r}") from None
+            finally:
+                step.bytes += channel.received
+            channel.say({})
+        return update
+
+    def _whole(self, channel: _wire.Channel, update: Update, step: Step) -> None:
+        assert update.metas is not None
+        update.whole = []
+        for group in update.metas:
+            most = sum(meta.bytes for meta in group) * 9 // 8 + (1 << 16) + 1024 * len(group)
+            with step.stage("receive"):
+                data = channel.receive_data(most)
+            with step.stage("verify"), _named(f"the tensors from {group[0].name!r} on"):
+                update.whole.append(_parts.from_whole(data, group, self._to, self._threads))
+
+    def _deltas(self, channel: _wire.Channel, update: Update, parts: list[tuple[int, int, int]], step: Step) -> None:
+        rows: dict[int, list[bytearray]] = {}
+        for _, group, length in parts:
+            with step.stage("receive"):
+                data = channel.receive_data(length)
+            rows.setdefault(group, []).append(data)
+        with step.stage("verify"):
+            self.stage(update, rows)
+
+    def stage(self, update: Update, rows: dict[int, list[Any]]) -> None:
+        """Check the deltas of some groups, each in order."""
+        for i, row in sorted(rows.items()):
+            with _named(f"the tensors from {self.metas[i][0].name!r} on"):
+                if self.encoding == _parts.SMALL:
+                    update.deltas.append(_parts.from_small(self.mirror[i], row, self._threads))
+                    continue
+                for data in row:
+                    update.patches += _parts.from_replace(data, self.metas[i], self._to)
+
+    # ---- from a log
+
+    def _from_log(self, folder: str, source: Source, check: Callable[[list[Meta]], None], step: Step) -> Update:
+        if self.encoding != _parts.SMALL:
+            raise Refused("a log leads from state to state: pass encoding='small' with a url of file://")
+        update = Update(source.run, source.version)
+        with step.stage("verify"):
+            found, number = self._loaded(folder, source.run)
+        if number < source.version:
+            raise Refused(f"{folder} leads to state {number}, not to {source.version}: is the copy complete?")
+        update.version = number
+        if number == self.version and source.run == self.run:
+            return update
+        update.whole = [found]
+        update.metas = [[_parts.Held(name, x).meta for name, x in found.items()]]
+        check(update.metas[0])
+        step.bytes = sum(s.delta_bytes for s in DeltaLog(folder).states() if s.number > max(self.version, 0))
+        return update
+
+    def _loaded(self, folder: str, run: str) -> tuple[dict[str, Any], int]:
+        log = DeltaLog(folder)
+        if self.mirror and run == self.run:
+            try:
+                return log.load(self.mirror[0], self.version, to=self._to, threads=self._threads)  # type: ignore[call-overload,no-any-return]
+            except (Error, OSError, ValueError):
+                pass  # compacted since, or another log: the whole state tells
+        return log.load(to=self._to, threads=self._threads)  # type: ignore[call-overload,no-any-return]
+
+    # ---- what was checked
+
+    def switch(self, update: Update) -> Callable[[], None]:
+        """Have the weights of an update, and return what goes back. commit() ends that."""
+        before = (self.run, self.version, self.metas, self.mirror)
+        with ExitStack() as back:
+            for delta in update.deltas:
+                delta.switch()
+                back.callback(delta.undo)
+            if update.metas is not None:
+                self.metas = update.metas
+                self.mirror = (update.whole or []) if self.encoding == _parts.SMALL else []
+            self.run, self.version = update.run, update.version
+            undo = back.pop_all()
+
+        def go_back() -> None:
+            undo.close()
+            self.run, self.version, self.metas, self.mirror = before
+
+        return go_back
+
+    def commit(self, update: Update) -> None:
+        for delta in update.deltas:
+            delta.commit()
+
+
+class _named:
+    """Errors of the library are about some tensors."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
+        if isinstance(error, (Error, ValueError, TypeError, MemoryError)):
+            raise Refused(f"{self._what}: {error}") from error
+
+
+def _metas(groups: Any) -> list[list[Meta]]:
+    found = [[Meta(str(name), str(dtype), tuple(map(int, shape))) for name, dtype, shape in g] for g in groups]
+    for meta in (m for group in found for m in group):
+        if any(n < 0 for n in meta.shape):
+            raise _wire.WireError(f"tensor {meta.name!r} has the shape {meta.shape}")
+        named(meta.dtype)
+    if not all(found):
+        raise _wire.WireError("a group without tensors")
+    return found
+
+
+def report(source: Source, server: str, words: str) -> None:
+    """Tell the trainer what went wrong, if it can be told."""
+    address = _wire.parsed(source.url)
+    if address.scheme != "tcp":
+        return
+    with _wire.connect(address, source.token) as channel:
+        channel.say({"ticket": source.ticket, "server": server, "failed": words})
+        channel.hear()

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What trainer and servers say over a socket: frames, each with a code that only those who know the token can make.
+
+Both ends prove first that they know the token, by HMACs of numbers that the other end has chosen. Every frame then has
+a keyed BLAKE2 of its number, its head and its content, so that a byte that was damaged or put in on the way is found
+before anything is made of it. Contents are not encrypted. Heads are JSON; nothing is unpickled.
+"""
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import socket
+import struct
+from typing import Any, NamedTuple, Union
+
+Octets = Union[bytes, bytearray, memoryview]
+
+MAGIC = b"pici-w1\n"
+NONCE = 32
+PROOF = 32
+MAC = 16
+HEAD = struct.Struct("<BQ")
+JSON, DATA = 1, 2
+MAX_JSON = 256 << 20
+TIMEOUT = 60.0  # seconds that one end waits for bytes of the other
+GREETING = 10.0  # and in which it must have proven that it knows the token
+PIECE = 1 << 22
+
+
+class WireError(ConnectionError):
+    """What came over the socket is not what the other end should send."""
+
+
+class Address(NamedTuple):
+    """Where weights come from."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+
+def parsed(url: str) -> Address:
+    """tcp://HOST:PORT or file:///FOLDER."""
+    scheme, colon, rest = url.partition("://")
+    if scheme == "file" and colon and rest:
+        if not rest.startswith("/"):
+            raise ValueError(f"url={url!r}: a folder's path begins with /, as in file:///data/weights.log")
+        return Address(scheme, "", 0, rest)
+    host, colon, port = rest.rpartition(":")
+    if scheme == "tcp" and colon and port.isascii() and port.isdigit() and int(port) < 65536:
+        return Address(scheme, host.strip("[]"), int(port), "")
+    raise ValueError(f"url={url!r}: pass tcp://HOST:PORT or file:///FOLDER")
+
+
+def spelled(host: str, port: int) -> str:
+    """The URL of a listening socket."""
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def _exactly(s: socket.socket, n: int) -> bytearray:
+    """n bytes; memory is taken as they come."""
+    data = bytearray()
+    while len(data) < n:
+        piece = s.recv(min(PIECE, n - len(data)))
+        if not piece:
+            raise WireError("the other end closed the connection")
+        data += piece
+    return data
+
+
+class Channel:
+    """A connection whose ends have proven that they know the token."""
+
+    def __init__(self, s: socket.socket, token: str, listens: bool) -> None:
+        """listens: whether this is the trainer's end."""
+        self._socket = s
+        #: bytes that were sent and received
+        self.sent = self.received = 0
+        self._counts = [0, 0]
+        secret = token.encode()
+        s.settimeout(GREETING)
+        s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own = os.urandom(NONCE)
+        if listens:
+            s.sendall(MAGIC + own)
+            greeting = bytes(_exactly(s, len(MAGIC) + NONCE + PROOF))
+            other = greeting[len(MAGIC) : len(MAGIC) + NONCE]
+            nonces = own + other
+            known = hmac.compare_digest(greeting[-PROOF:], self._proof(secret, b"server", nonces))
+            if not known or greeting[: len(MAGIC)] != MAGIC:
+                raise WireError("who connected does not know the token")
+            s.sendall(self._proof(secret, b"trainer", nonces))
+        else:
+            greeting = bytes(_exactly(s, len(MAGIC) + NONCE))
+            if greeting[: len(MAGIC)] != MAGIC:
+                raise WireError("who listens is no trainer of pici, or of another version")
+            nonces = greeting[len(MAGIC) :] + own
+            s.sendall(MAGIC + own + self._proof(secret, b"server", nonces))
+            try:
+                proof = bytes(_exactly(s, PROOF))
+            except WireError:
+                raise WireError("the trainer closed the connection: it has another token") from None
+            if not hmac.compare_digest(proof, self._proof(secret, b"trainer", nonces)):
+                raise WireError("who listens does not know the token")
+        keys = [self._proof(secret, who + b" sends", nonces) for who in (b"trainer", b"server")]
+        self._keys = keys if listens else keys[::-1]  # of what is sent, and of what is received
+        s.settimeout(TIMEOUT)
+
+    @staticmethod
+    def _proof(secret: bytes, what: bytes, nonces: bytes) -> bytes:
+        return hmac.new(secret, what + b"\0" + nonces, hashlib.sha256).digest()
+
+    def _mac(self, way: int, *pieces: Octets) -> bytes:
+        made = hashlib.blake2b(key=self._keys[way], digest_size=MAC)
+        made.update(self._counts[way].to_bytes(8, "little"))
+        self._counts[way] += 1
+        for piece in pieces:
+            made.update(piece)
+        return made.digest()
+
+    def _send(self, kind: int, content: Octets) -> None:
+        head = HEAD.pack(kind, len(content))
+        self._socket.sendall(head + self._mac(0, head))
+        self._socket.sendall(content)
+        self._socket.sendall(self._mac(0, content))
+        self.sent += HEAD.size + 2 * MAC + len(content)
+
+    def _receive(self, wanted: int, most: int) -> bytearray:
+        head = bytes(_exactly(self._socket, HEAD.size))
+        if not hmac.compare_digest(bytes(_exactly(self._socket, MAC)), self._mac(1, head)):
+            raise WireError("the head of a message was damaged on the way")
+        kind, length = HEAD.unpack(head)
+        if kind != wanted or length > most:
+            raise WireError(f"a message of kind {kind} and {length} bytes came, which is not the one to come now")
+        content = _exactly(self._socket, length)
+        if not hmac.compare_digest(bytes(_exactly(self._socket, MAC)), self._mac(1, content)):
+            raise WireError("a message was damaged on the way")
+        self.received += HEAD.size + 2 * MAC + length
+        return content
+
+    def say(self, message: dict[str, Any]) -> None:
+        self._send(JSON, json.dumps(message, separators=(",", ":")).encode())
+
+    def hear(self) -> dict[str, Any]:
+        try:
+            message = json.loads(self._receive(JSON, MAX_JSON))
+        except ValueError as e:
+            raise WireError(f"a message is no JSON: {e}") from None
+        if not isinstance(message, dict):
+            raise WireError("a message is no JSON object")
+        return message
+
+    def send_data(self, content: Octets) -> None:
+        self._send(DATA, content)
+
+    def receive_data(self, most: int) -> bytearray:
+        """Bytes, at most as many as `most`."""
+        return self._receive(DATA, most)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def __enter__(self) -> Channel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def connect(address: Address, token: str) -> Channel:
+    """A server's connection to the trainer."""
+    s = socket.create_connection((address.host, address.port), TIMEOUT)
+    try:
+        return Channel(s, token, listens=False)
+    except BaseException:
+        s.close()
+        raise

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The engine "pici" of a vLLM server. vLLM's factory imports this module when a server is configured for it.
+
+What vLLM calls: init_transfer_engine() once; then for each update start_weight_update(), update_weights(), and
+finish_weight_update(). update_weights() gets the weights and checks all of them, and changes nothing.
+finish_weight_update() loads them. So all workers of a server have checked before one of them loads.
+
+Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.base there.
+"""
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+
+from .. import folders
+from ..errors import Error
+from . import _parts
+from ._parts import Meta
+from ._replica import Refused, Replica, Source, Update, report
+from ._stats import Step, log
+
+
+@dataclass
+class PiciInitInfo(WeightTransferInitInfo):
+    """What the trainer tells a server at first."""
+
+    encoding: str = "auto"
+    check: bool = True
+
+
+@dataclass
+class PiciUpdateInfo(WeightTransferUpdateInfo):
+    """What the trainer tells a server of each update: all that it needs, so that one which was restarted gets it."""
+
+    run: str = ""
+    version: int = -1
+    url: str = ""
+    token: str = ""
+    ticket: str = ""
+    encoding: str = "auto"
+    check: bool = True
+    abort: bool = False
+
+
+class PiciWeightTransferEngine(WeightTransferEngine):
+    """Weights by small deltas, over sockets or from a delta log."""
+
+    init_info_cls = PiciInitInfo
+    update_info_cls = PiciUpdateInfo
+    supports_draft_weight_update = False
+
+    to = "torch"  # what weights are loaded as
+
+    def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
+        super().__init__(config, vllm_config, device, model)
+        self._replica: Optional[Replica] = None
+        self._update: Optional[Update] = None
+        self._source: Optional[Source] = None
+        self._step = Step("server")
+        self._check = True
+        self._known: Optional[dict[str, Meta]] = None
+        self._rest: dict[str, Any] = {}
+        rank = getattr(self.parallel_config, "rank", 0)
+        #: in messages
+        self.name = f"{socket.gethostname()} (process {os.getpid()}, rank {rank})"
+
+    # ---- what vLLM calls
+
+    def init_transfer_engine(self, init_info: PiciInitInfo) -> None:
+        self._update = None
+        self._begin(init_info.encoding, init_info.check)
+
+    def start_weight_update(self) -> None:
+        self._update = None
+
+    def receive_weights(self, update_info: PiciUpdateInfo) -> None:
+        self._update = None
+        if update_info.abort:
+            return
+        self._begin(update_info.encoding, update_info.check)
+        assert self._replica is not None
+        self._source = Source(
+            update_info.url, update_info.token, update_info.ticket, update_info.run, update_info.version
+        )
+        self._step = Step(f"server {self.name}")
+        with self._telling(f"it has {self._what()} still"):
+            self._update = self._replica.fetch(self._source, self._accept, self._step)
+
+    def finish_weight_update(self) -> None:
+        update, self._update = self._update, None
+        if update is None:
+            return
+        assert self._replica is not None
+        replica, before = self._replica, self._what()
+        with self._telling(f"it has {before} still"):
+            go_back = replica.switch(update)
+        try:
+            with self._step.stage("load"):
+                if update.changes:
+                    self._load(update)
+        except BaseException as e:
+            go_back()
+            state = self._restore(before)
+            if isinstance(e, Exception):
+                raise self._told(e, state) from e
+            raise
+        finally:
+            replica.commit(update)
+        self._step.version = update.version
+        self._step.kind = "whole" if update.whole is not None else f"{len(update.changed)} tensors changed"
+        self._step.report()
+
+    def shutdown(self) -> None:
+        self._update = None
+
+    # ---- loading
+
+    def _begin(self, encoding: str, check: bool) -> None:
+        self._check = check
+        chosen = self._chosen(encoding)
+        if self._replica is None or self._replica.encoding != chosen:
+            self._replica = Replica(chosen, self.to)
+
+    def _chosen(self, encoding: str) -> str:
+        if encoding not in (_parts.SMALL, _parts.REPLACE, "auto"):
+            raise ValueError(f"encoding={encoding!r}: pass 'small', 'replace' or 'auto'")
+        if encoding == "auto":
+            if self._replica is not None:
+                return self._replica.encoding
+            return _parts.SMALL if self._packed() or self._fits() else _parts.REPLACE
+        if encoding == _parts.REPLACE and self._packed():
+            raise ValueError(
+                "encoding='replace' changes weights where they are, and this model's are packed after loading (on a "
+                "CPU, or quantized): pass encoding='small'"
+            )
+        return encoding
+
+    def _packed(self) -> bool:
+        """Whether weights may be stored in another way than in the checkpoint."""
+        quantized = getattr(self.vllm_config, "quant_config", None) is not None
+        return quantized or getattr(self.device, "type", "cpu") == "cpu"
+
+    def _fits(self) -> bool:
+        """Whether a mirror fits in the host's memory, with as much again for an update."""
+        need = 2 * sum(meta.bytes for meta in self._checkpoint().values())
+        with contextlib.suppress(OSError, ValueError):
+            with open("/proc/meminfo", encoding="ascii") as f:
+                free = next(int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:"))
+            return need < free
+        return True
+
+    def _checkpoint(self) -> dict[str, Meta]:
+        """The tensors of the model's own checkpoint; none, if it is not found on this host."""
+        if self._known is None:
+            folder = self._folder()
+            try:
+                listed = folders.list_folder(folder) if folder else {}
+                self._known = {n: Meta(n, t.dtype, tuple(t.shape)) for n, t in listed.items()}
+            except (Error, OSError, ValueError) as e:
+                log.warning("the checkpoint in %s is not read: %s", folder, e)
+                self._known = {}
+        return self._known
+
+    def _folder(self) -> Optional[str]:
+        model = str(self.model_config.model)
+        if os.path.isdir(model):
+            return model
+        with contextlib.suppress(Exception):  # not there, or no such package
+            from huggingface_hub import snapshot_download
+
+            return str(snapshot_download(model, revision=self.model_config.revision, local_files_only=True))
+        return None
+
+    def _accept(self, metas: list[Meta]) -> None:
+        """Refuse weights of another model than the one that is served."""
+        known = self._checkpoint()
+        if not self._check or not known:
+            return
+        for meta in metas:
+            own = known.get(meta.name)
+            if own is None:
+                raise Refused(f"tensor {meta.name!r} is not in the checkpoint of {self.model_config.model}")
+            if own.shape != meta.shape or own.dtype != meta.dtype:
+                raise Refused(
+                    f"tensor {meta.name!r} is {meta.dtype} {list(meta.shape)}, and {own.dtype} {list(own.shape)} in "
+                    f"the checkpoint of {self.model_config.model}"
+                )
+
+    def _load(self, update: Update) -> None:
+        assert self._replica is not None
+        if self._replica.encoding == _parts.SMALL:
+            self._reload(self._replica.items())
+        elif update.whole is not None:
+            self._reload((name, x) for group in update.whole for name, x in group.items())
+        else:
+            self._patch(update)
+
+    def _reload(self, weights: Iterator[tuple[str, Any]]) -> None:
+        """Load all weights, as when the server was started."""
+        from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
+
+        given = dict(weights)
+        if self._check:  # tensors that the trainer does not send are those of the checkpoint
+            missing = [name for name in self._checkpoint() if name not in given and name not in self._rest]
+            folder = self._folder()
+            if missing and folder:
+                self._rest.update(folders.load_folder(folder, to=self.to, names=missing))
+        initialize_layerwise_reload(self.model)
+        try:
+            self.model.load_weights(iter([*given.items(), *((n, x) for n, x in self._rest.items() if n not in given)]))
+        finally:
+            finalize_layerwise_reload(self.model, self.model_config)
+
+    def _patch(self, update: Update) -> None:
+        """Change weights where they are."""
+        from vllm.model_executor.model_loader.checkpoint_weight_patch import (
+            CheckpointWeightPatch,
+            load_checkpoint_weight_patches,
+        )
+
+        for sparse in (True, False):
+            rows = [p for p in update.patches if (p.indices is not None) == sparse]
+            patches = [
+                CheckpointWeightPatch(
+                    name=p.meta.name,
+                    shape=p.meta.shape,
+                    dtype=p.values.dtype,
+                    values=self._placed(p.values),
+                    indices=None if p.indices is None else self._placed(p.indices),
+                )
+                for p in rows
+            ]
+            load_checkpoint_weight_patches(self.model, patches, validate_unique_indices=False)
+
+    def _placed(self, x: Any) -> Any:
+        return x.to(self.device) if hasattr(x, "to") else x
+
+    def _restore(self, before: str) -> str:
+        """Load the weights from before an update that could not be loaded; what came of it."""
+        assert self._replica is not None
+        old: Optional[dict[str, Any]] = dict(self._replica.items())
+        folder = self._folder()
+        if not old and self._replica.version < 0 and folder:
+            old = folders.load_folder(folder, to=self.to)
+        try:
+            if not old:
+                raise Refused(f"{before} is not kept here")
+            self._reload(iter(old.items()))
+        except Exception as e:
+            self._replica.forget()
+            return f"its weights are lost until the next send ({e})"
+        return f"it went back to {before}"
+
+    # ---- words
+
+    def _what(self) -> str:
+        assert self._replica is not None
+        return f"version {self._replica.version}" if self._replica.version >= 0 else "the weights of its checkpoint"
+
+    @contextlib.contextmanager
+    def _telling(self, state: str) -> Iterator[None]:
+        """Errors go to the trainer too."""
+        try:
+            yield
+        except Exception as e:
+            raise self._told(e, state) from e
+
+    def _told(self, error: Exception, state: str) -> RuntimeError:
+        words = f"{type(error).__name__}: {error}; {state}"
+        log.error("server %s: %s", self.name, words)
+        if self._source is not None:
+            with contextlib.suppress(OSError, ValueError):
+                report(self._source, self.name, words)
+        return RuntimeError(f"pici, server {self.name}: {words}")

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The engine "pici" of a trainer, for WeightTransferTrainerFactory of vLLM.
+
+Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.base there.
+"""
+from __future__ import annotations
+
+import contextlib
+import inspect
+import ipaddress
+import os
+import secrets
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar, Optional, Union
+from urllib.parse import urlsplit
+
+from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
+
+from . import _wire
+from ._appender import Appender
+from ._publisher import Publisher, Weights
+from ._stats import Step, log
+
+
+class SendError(RuntimeError):
+    """Some servers do not have the weights that were sent; the message has their words. The others have them. The next
+    send_weights() brings all servers to the same weights."""
+
+
+@dataclass
+class PiciTrainerInitInfo(TrainerInitInfo):
+    """How weights go to the servers.
+
+    url: tcp://HOST:PORT, where the trainer listens (port 0: any); or file:///FOLDER, a delta log that all see.
+    encoding: "small", "replace" or "auto".
+    token: what servers must know to connect; made if it is empty.
+    advertise: the host that servers connect to; empty: found out.
+    threads: that encode.
+    convert: a function of a tensor's name and a tensor, whose result is what is sent.
+    check: whether servers compare names, types and shapes with their checkpoint.
+    """
+
+    backend: ClassVar[str] = "pici"
+
+    url: str = "tcp://0.0.0.0:0"
+    encoding: str = "auto"
+    token: str = ""
+    advertise: str = ""
+    threads: int = 2
+    convert: Optional[Callable[[str, Any], Any]] = None
+    check: bool = True
+
+
+class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
+    """Sends what changed since the version that each server has."""
+
+    init_info_cls = PiciTrainerInitInfo
+
+    def __init__(self, *, client: Any, source: Any = None, is_sender: bool = True) -> None:
+        if source is None:
+            raise ValueError("source is missing: pass source=ModuleSource(model)")
+        super().__init__(client=client, source=source, is_sender=is_sender)
+        self.clients: list[Any] = list(client) if isinstance(client, Sequence) else [client]
+        self.info: Optional[PiciTrainerInitInfo] = None
+        self._weights: Union[Weights, Appender, None] = None
+        self._publisher: Optional[Publisher] = None
+        #: what the last send took
+        self.step = Step("trainer")
+
+    @classmethod
+    def trainer_init(
+        cls, init_info: PiciTrainerInitInfo, *, client: Any, source: Any = None
+    ) -> PiciTrainerWeightTransferEngine:
+        """client: of one server, or a list of clients."""
+        engine = cls(client=client, source=source, is_sender=init_info.is_sender)
+        engine._open(init_info)
+        return engine
+
+    def _open(self, info: PiciTrainerInitInfo) -> None:
+        self.info = info
+        address = _wire.parsed(info.url)
+        if info.encoding not in ("small", "replace", "auto"):
+            raise ValueError(f"encoding={info.encoding!r}: pass 'small', 'replace' or 'auto'")
+        if address.scheme == "file" and info.encoding == "replace":
+            raise ValueError("a log leads from state to state: pass encoding='small' with a url of file://")
+        if not self.is_sender:
+            return
+        self._token = info.token or secrets.token_hex(16)
+        if address.scheme == "file":
+            self._weights = Appender(address.path, info.threads)
+        else:
+            self._weights = Weights(info.encoding, info.threads)
+            self._publisher = Publisher(self._weights, address.host, address.port, self._token)
+        failures = self._each(self._init)
+        if failures:
+            self.shutdown()
+            raise SendError("servers that cannot take weights: " + "; ".join(failures))
+
+    def _init(self, client: Any) -> None:
+        client.init_weight_transfer_engine(self._init_info())
+
+    def _init_info(self) -> dict[str, Any]:
+        assert self.info is not None
+        encoding = "small" if self._publisher is None else self.info.encoding
+        return {"encoding": encoding, "check": self.info.check}
+
+    def send_weights(self) -> None:
+        """Send the weights that the source has now; on return all servers have loaded them. SendError: not all."""
+        if not self.is_sender:
+            for _ in self.source:
+                pass
+            return
+        assert self._weights is not None
+        step = self.step = Step("trainer")
+        before = 0 if self._publisher is None else self._publisher.bytes
+        with contextlib.nullcontext() if self._publisher is None else self._publisher.held_back():
+            self._weights.update(self._pairs(), step)
+        with step.stage("send"):
+            failures = self._each(self._send)
+        if self._publisher is not None:
+            step.bytes = self._publisher.bytes - before
+        step.report()
+        if failures:
+            raise SendError(
+                f"{len(failures)} of {len(self.clients)} servers do not have version {step.version}: "
+                + "; ".join(failures)
+            )
+
+    def _pairs(self) -> Iterator[tuple[str, Any]]:
+        """The source's weights in the host's memory."""
+        assert self.info is not None
+        for name, tensor in self.source:
+            if self.info.convert is not None:
+                tensor = self.info.convert(name, tensor)
+            yield name, tensor.detach().cpu() if hasattr(tensor, "detach") else tensor
+
+    def _each(self, call: Callable[[Any], None]) -> list[str]:
+        """Call for all servers at once; what went wrong, by server."""
+        with ThreadPoolExecutor(len(self.clients)) as pool:
+            tasks = [pool.submit(call, client) for client in self.clients]
+        failures = []
+        for i, task in enumerate(tasks):
+            error = task.exception()
+            if isinstance(error, Exception):
+                failures.append(f"{self._name(i)}: {_words(error)}")
+            elif error is not None:
+                raise error
+        return failures
+
+    def _name(self, i: int) -> str:
+        return str(getattr(self.clients[i], "base_url", f"server {i}"))
+
+    def _send(self, client: Any) -> None:
+        """One server's update. If it fails, the server is left able to take the next one."""
+        assert self._weights is not None
+        ticket = secrets.token_hex(8)
+        info = {
+            **self._init_info(),
+            "run": self._weights.run,
+            "version": self._weights.version,
+            "url": self._url(client),
+            "token": "" if self._publisher is None else self._token,
+            "ticket": ticket,
+        }
+        try:
+            try:
+                client.start_weight_update()
+            except Exception as e:
+                log.info("a server has an update that was not finished: %s", e)
+                self._abandon(client)
+                client.start_weight_update()
+            client.update_weights(info)
+            self._finish(client)
+        except Exception as e:
+            self._abandon(client)
+            told = [] if self._publisher is None else self._publisher.words(ticket)
+            raise RuntimeError("; ".join(told) or _words(e)) from e
+        if self._publisher is not None:
+            self.step.kind = ", ".join(sorted(set(self._publisher.kinds(ticket)))) or self.step.kind
+
+    def _finish(self, client: Any) -> None:
+        assert self._weights is not None
+        if "weight_version" in inspect.signature(client.finish_weight_update).parameters:
+            client.finish_weight_update(weight_version=str(self._weights.version))
+        else:
+            client.finish_weight_update()
+
+    def _abandon(self, client: Any) -> None:
+        """End an update without its weights: workers that have some forget them."""
+        with contextlib.suppress(Exception):
+            client.update_weights({"abort": True})
+        with contextlib.suppress(Exception):
+            client.finish_weight_update()
+
+    def _url(self, client: Any) -> str:
+        """Where a server connects to."""
+        assert self.info is not None
+        if self._publisher is None:
+            return self.info.url
+        host = self.info.advertise or _wire.parsed(self.info.url).host
+        if not self.info.advertise and _is_any(host):
+            host = _own_address(urlsplit(str(getattr(client, "base_url", ""))).hostname or "127.0.0.1")
+        return _wire.spelled(host, self._publisher.port)
+
+    def shutdown(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
+
+
+def _is_any(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return not host
+
+
+def _own_address(of: str) -> str:
+    """This host's address in the network that leads to a server."""
+    with contextlib.suppress(OSError):
+        family, kind, _, _, there = socket.getaddrinfo(of, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind) as s:
+            s.connect(there)
+            return str(s.getsockname()[0])
+    return socket.gethostname()
+
+
+def _words(error: Exception) -> str:
+    """What is wrong, with what an HTTP server says of it."""
+    text = getattr(getattr(error, "response", None), "text", "")
+    return f"{error}: {text}" if text else str(error)
