@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # The Python package: its extension module, for every CPython from 3.9 on, which opens the libraries itself; and its
-# tests. PYTHON=python3: the interpreter, which needs NumPy; else one is looked for. TORCH_PYTHON: one that has torch.
+# tests. PYTHON=python3: the interpreter, which needs NumPy; else one is looked for. TORCH_PYTHON: one that has torch,
+# VLLM_PYTHON: one that has vLLM.
 
 TORCH_PYTHON = python3
 PYTHON_INCLUDE = $(shell $(or $(PYTHON),python3) -c 'import sysconfig; print(sysconfig.get_path("include"))')
@@ -11,13 +12,16 @@ CODEC_LIBS := $(GIVEN_LIBS) -ldl
 $(BUILD)/_codec.abi3.so: $(call obj,$(sort $(wildcard python/pici/*.c)))
 	$(call link,$(LINK) -shared,$(CODEC_LIBS))
 
-.PHONY: check-python check-torch check-torch-own
+.PHONY: check-python check-torch check-torch-own check-vllm
 check-python: all
 	@$(TEST_ENV) PICITOOL='$(TOOL)' tests/package/python.sh
 
 check-torch check-torch-own: all
 	@$(TEST_ENV) PICITOOL='$(TOOL)' TORCH_PYTHON='$(TORCH_PYTHON)' TORCH_TESTS='$(TORCH_TESTS)' tests/package/torch.sh \
 		$(if $(filter %-own,$@),own) || [ $$? = 77 ]
+
+check-vllm: all
+	@$(TEST_ENV) VLLM_PYTHON='$(VLLM_PYTHON)' VLLM_TESTS='$(VLLM_TESTS)' tests/package/vllm.sh || [ $$? = 77 ]
 ##
 ## Python:
 ##   make check-python    the Python package (python/), as a wheel; a part of check
@@ -25,3 +29,4 @@ check-torch check-torch-own: all
 ##                        TORCH_TESTS='-k NAME': some of the tests
 ##   make check-torch-own torch's own tests of torch.distributed, from its wheel, over the backend pici; needs the
 ##                        package expecttest too (minutes)
+##   make check-vllm      pici.vllm, by VLLM_PYTHON=python3, an interpreter that has vLLM; not a part of check (minutes)

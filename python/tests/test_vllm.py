@@ -303,7 +303,7 @@ class Sockets(unittest.TestCase):
             thread.join()
 
     def test_damaged_on_the_way(self):
-        """A byte that changes on the way, or a peer that dies there: an error, nothing changes, and the next try works."""
+        """A byte that changes on the way, or a peer that dies there: an error; nothing changes, the next try works."""
         replica = _replica.Replica("small", "numpy")
         self.pull(replica)
         before = bits(dict(replica.items()))
@@ -545,7 +545,7 @@ class Engines(unittest.TestCase):
         self.same(server)
 
     def test_replace(self):
-        """Positions and values, which a server whose weights are packed refuses, and the others take without a mirror."""
+        """Positions and values, which a server with packed weights refuses, and others take without a mirror."""
         with self.assertRaisesRegex(RuntimeError, "packed after loading"):
             self.trainer(self.server(), encoding="replace")
         server = self.server()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Stand-ins for what pici.vllm uses of vLLM 0.32, with its names: the engines' base classes, the two factories, loading,
-and a server that calls its engine as vLLM's worker does."""
+"""Stand-ins for what pici.vllm uses of vLLM 0.32, with its names: the engines' base classes, the two factories,
+loading, and a server that calls its engine as vLLM's worker does."""
 import contextlib
 import json
 import sys
@@ -70,6 +70,9 @@ class Model:
     def __init__(self, weights):
         self.weights = {name: x.copy() for name, x in weights.items()}
         self.loads, self.fails, self.layerwise = 0, None, False
+
+    def modules(self):
+        return iter(())
 
     def load_weights(self, weights):
         self.loads += 1

@@ -218,14 +218,14 @@ class Publisher:
                 with self._state:
                     self.bytes += channel.sent
 
-    def _talk(self, channel: _wire.Channel, hello: dict[str, Any]) -> None:
-        ticket = str(hello.get("ticket", ""))
-        if "failed" in hello:
+    def _talk(self, channel: _wire.Channel, greeting: dict[str, Any]) -> None:
+        ticket = str(greeting.get("ticket", ""))
+        if "failed" in greeting:
             with self._state:
-                self._words.setdefault(ticket, []).append(f"{hello.get('server')}: {hello['failed']}")
+                self._words.setdefault(ticket, []).append(f"{greeting.get('server')}: {greeting['failed']}")
             channel.say({})
             return
-        encoding = str(hello.get("encoding"))
+        encoding = str(greeting.get("encoding"))
         if encoding not in (_parts.SMALL, _parts.REPLACE):
             raise _wire.WireError(f"the server asks for the encoding {encoding!r}")
         with self._state:
@@ -234,15 +234,15 @@ class Publisher:
             self._busy += 1
             self.weights.encodings.add(encoding)
         try:
-            self._serve(channel, hello, encoding, ticket)
+            self._serve(channel, greeting, encoding, ticket)
         finally:
             with self._state:
                 self._busy -= 1
                 self._state.notify_all()
 
-    def _serve(self, channel: _wire.Channel, hello: dict[str, Any], encoding: str, ticket: str) -> None:
+    def _serve(self, channel: _wire.Channel, greeting: dict[str, Any], encoding: str, ticket: str) -> None:
         weights = self.weights
-        found = weights.since(hello.get("run"), hello.get("version"), encoding)
+        found = weights.since(greeting.get("run"), greeting.get("version"), encoding)
         plan: dict[str, Any] = {"run": weights.run, "version": weights.version}
         if found is None:
             plan["groups"] = weights.metas

@@ -2,7 +2,7 @@
 """A server's half without vLLM: the weights that it has, and updates that are checked before they are used."""
 from __future__ import annotations
 
-import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Callable, NamedTuple, Optional
@@ -93,7 +93,11 @@ class Replica:
                     raise Refused(f"the trainer has version {update.version}, and announced {source.version}")
                 if "groups" in plan:
                     update.metas = _metas(plan["groups"])
-                    check([meta for group in update.metas for meta in group])
+                    try:
+                        check([meta for group in update.metas for meta in group])
+                    except Refused:
+                        channel.say({"go": False})
+                        raise
                     channel.say({"go": True})
                     self._whole(channel, update, step)
                 else:
@@ -158,13 +162,13 @@ class Replica:
         return update
 
     def _loaded(self, folder: str, run: str) -> tuple[dict[str, Any], int]:
-        log = DeltaLog(folder)
+        load: Callable[..., tuple[dict[str, Any], int]] = DeltaLog(folder).load
         if self.mirror and run == self.run:
             try:
-                return log.load(self.mirror[0], self.version, to=self._to, threads=self._threads)  # type: ignore[call-overload,no-any-return]
+                return load(self.mirror[0], self.version, to=self._to, threads=self._threads)
             except (Error, OSError, ValueError):
                 pass  # compacted since, or another log: the whole state tells
-        return log.load(to=self._to, threads=self._threads)  # type: ignore[call-overload,no-any-return]
+        return load(to=self._to, threads=self._threads)
 
     # ---- what was checked
 
@@ -203,7 +207,8 @@ class _named:
 
     def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         if isinstance(error, (Error, ValueError, TypeError, MemoryError)):
-            raise Refused(f"{self._what}: {error}") from error
+            words = re.sub(r"/proc/self/fd/\d+", "the delta", str(error))
+            raise Refused(f"{self._what}: {words}") from error
 
 
 def _metas(groups: Any) -> list[list[Meta]]:

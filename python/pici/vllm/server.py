@@ -220,6 +220,15 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             self.model.load_weights(iter([*given.items(), *((n, x) for n, x in self._rest.items() if n not in given)]))
         finally:
             finalize_layerwise_reload(self.model, self.model_config)
+            self._pack_again()
+
+    def _pack_again(self) -> None:
+        """On a CPU, vLLM 0.32 leaves the packed copy of an output layer as it was if its weights are those of the
+        embedding: only the embedding is loaded."""
+        for layer in self.model.modules():
+            weight, method = getattr(layer, "weight", None), getattr(layer, "quant_method", None)
+            if hasattr(layer, "cpu_linear") and weight is not None and weight.numel() and method is not None:
+                method.process_weights_after_loading(layer)
 
     def _patch(self, update: Update) -> None:
         """Change weights where they are."""

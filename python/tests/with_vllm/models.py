@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tiny models that a real vLLM serves on the CPU, and steps of a training that is made up."""
+import json
 import os
+import shutil
+import subprocess
+import sys
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -52,8 +56,6 @@ def stepped(weights, seed, share=0.02, size=0.05):
 
 def saved(folder, like, weights):
     """The checkpoint of a folder with other weights."""
-    import shutil
-
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(like, folder)
     save_file(weights, f"{folder}/model.safetensors", metadata={"format": "pt"})
@@ -74,6 +76,18 @@ def tokens(llm):
     return [list(o.outputs[0].token_ids) for o in llm.generate(PROMPTS, params, use_tqdm=False)]
 
 
+def state(llm):
+    """Tokens, and hashes of the weights as vLLM has them: on a CPU, of those that are not packed."""
+    return [tokens(llm), llm.collective_rpc("compute_weight_checksums")]
+
+
+def state_of_fresh(folder):
+    """The state of a vLLM that is started from a checkpoint: in a process of its own, since the end of one ends what
+    all of a process need."""
+    done = subprocess.run([sys.executable, __file__, folder], stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
 class Source:
     """A dict of weights that changes between steps."""
 
@@ -82,3 +96,7 @@ class Source:
 
     def __iter__(self):
         return iter(self.weights.items())
+
+
+if __name__ == "__main__":
+    print(json.dumps(state(start(sys.argv[1], None))))
