@@ -44,7 +44,10 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs vLLM is imported when it is first used."""
+    """What needs vLLM is imported when it is first used. A trainer is registered by that: without a server in its
+    process, vLLM loads no plugins there."""
     if name in _PLACES:
+        if name != "LLMClient":
+            register()
         return getattr(importlib.import_module(f"pici.vllm.{_PLACES[name]}"), name)
     raise AttributeError(f"module 'pici.vllm' has no attribute {name!r}")

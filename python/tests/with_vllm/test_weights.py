@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Weights that a vLLM on the CPU gets while it serves: its tokens and the hashes of its weights are those of a vLLM
 that was started from the same checkpoint."""
+import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -9,7 +11,6 @@ import models
 import torch
 from vllm.distributed.weight_transfer import WeightTransferTrainerFactory
 
-import pici
 from pici.vllm import LLMClient, PiciTrainerInitInfo
 
 
@@ -182,11 +183,14 @@ class Module(Case):
 
 class Plugin(unittest.TestCase):
     def test_entry_point(self):
-        """vLLM itself has found the backend."""
-        from vllm.distributed.weight_transfer import WeightTransferEngineFactory
-
-        self.assertIn("pici", WeightTransferEngineFactory._registry)
-        self.assertTrue(issubclass(pici.vllm.PiciTrainerInitInfo, object))
+        """vLLM itself finds the backend; a trainer without a server in its process has it too."""
+        plugin = "import vllm.plugins; vllm.plugins.load_general_plugins()"
+        for makes in (plugin, "from pici.vllm import PiciTrainerInitInfo"):
+            program = f"{makes}\nimport vllm.distributed.weight_transfer as w\n"
+            program += "print(*('pici' in f._registry for f in (w.WeightTransferEngineFactory, "
+            program += "w.WeightTransferTrainerFactory)))"
+            done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, check=True, text=True)
+            self.assertEqual(done.stdout.split()[-2:], ["True", "True"])
 
 
 if __name__ == "__main__":
