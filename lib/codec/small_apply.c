@@ -392,7 +392,7 @@ static enum pici_status add_small(struct pici_found *found, const uint8_t *base,
     struct parts parts = {.next = delta, .remaining = size};
     struct apply alone;
     /* chunks are decoded whole, so all of base is the range */
-    const struct range whole = {(uint8_t *)(uintptr_t)base, 0, base_n, base_n}, range = {NULL, first, n, base_n};
+    const struct range whole = {(uint8_t *)(uintptr_t)base, 0, base_n, base_n}, range = {whole.dst, first, n, base_n};
     enum pici_status status = check(&whole, delta, size, &alone);
     int more;
     if (!status && (first > base_n || n > base_n - first))
