@@ -568,7 +568,30 @@ static enum ref_status check_checksum(const uint8_t *delta, size_t len)
     return same ? REF_OK : REF_E_CHECKSUM;
 }
 
-/* Every header of a delta, or of parts in a row; whether they have all elements [first, first + n) of `of`. */
+/* The elements of chunk t that are among [first, first + n) of the tensor: [*from, *to). Returns those of the chunk. */
+static uint64_t within(uint64_t *from, uint64_t *to, const struct head *h, uint64_t t, uint64_t n, uint64_t first)
+{
+    const uint64_t begin = h->first + t * REF_SMALL_CHUNK, left = h->n - t * REF_SMALL_CHUNK,
+                   count = left < REF_SMALL_CHUNK ? left : REF_SMALL_CHUNK, end = begin + count;
+    *from = begin > first ? begin : first;
+    *to = end < first + n ? end : first + n;
+    return count;
+}
+
+/* Whether a context chunk has some and not all of its elements among [first, first + n). */
+static int cuts(const struct head *h, const uint8_t *delta, uint64_t n, uint64_t first)
+{
+    uint64_t from, to;
+    for (uint64_t t = 0; t < chunks_of(h->n); t++) {
+        const uint64_t count = within(&from, &to, h, t, n, first);
+        if (from < to && to - from < count && ref_get(delta + h->bytes + 4 * t, 4) >> 31)
+            return 1;
+    }
+    return 0;
+}
+
+/* Every header of a delta, or of parts in a row; whether they have all elements [first, first + n) of `of`, and these
+ * cut no context chunk. */
 static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, const uint8_t *delta, size_t len)
 {
     struct head h = {0};
@@ -585,7 +608,7 @@ static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, co
         sum = sum ? sum : check_checksum(delta + at, (size_t)h.len);
         dtype = h.dtype;
         end = h.first + h.n;
-        another |= h.of != of;
+        another |= h.of != of || cuts(&h, delta + at, n, first);
         if (h.first <= next && end > next)
             next = end;
     }
@@ -616,13 +639,11 @@ static enum ref_status apply_chunk(uint8_t *made, uint64_t n, uint64_t first, co
                                    const uint8_t *chunk, size_t len, unsigned kind)
 {
     const unsigned width = ref_width(h->dtype);
-    const uint64_t begin = h->first + t * REF_SMALL_CHUNK, left = h->n - t * REF_SMALL_CHUNK,
-                   count = left < REF_SMALL_CHUNK ? left : REF_SMALL_CHUNK, end = begin + count,
-                   from = begin > first ? begin : first, to = end < first + n ? end : first + n;
+    const uint64_t begin = h->first + t * REF_SMALL_CHUNK;
+    uint64_t from, to;
+    const uint64_t count = within(&from, &to, h, t, n, first);
     if (from >= to)
         return REF_OK;
-    if (kind == CONTEXT && to - from < count)
-        return REF_E_ARG;
     uint8_t *base = calloc((size_t)count, width), *dst = calloc((size_t)count, width);
     enum ref_status s = base && dst ? REF_OK : REF_E_NOMEM;
     if (!s) {
