@@ -7,10 +7,10 @@ import os
 import shutil
 import stat
 import threading
-from collections.abc import Iterable
+from collections.abc import Mapping
 from pathlib import Path as _P
 from pathlib import PurePosixPath
-from typing import Optional
+from typing import Any, Optional, Protocol
 
 from . import _codec
 from ._streams import Path
@@ -25,6 +25,22 @@ def ends(name: str, extension: str) -> bool:
     return len(base) > len(extension) and base.lower().endswith(extension)
 
 
+class Tree(Protocol):
+    """A folder that was read."""
+
+    @property
+    def path(self) -> _P:
+        ...
+
+    @property
+    def files(self) -> Mapping[str, Any]:
+        ...
+
+    @property
+    def folders(self) -> list[str]:
+        ...
+
+
 class OutFolder:
     """A folder that appears at its path at commit(), or not at all."""
 
@@ -33,15 +49,17 @@ class OutFolder:
         path: Path,
         like: _P,
         overwrite: bool,
-        names: Iterable[str],
+        source: Tree,
         read: Optional[_P] = None,
         in_place: bool = False,
     ) -> None:
-        """names: of the files that it gets; read: another folder that it is made of, besides `like`."""
+        """like: the folder whose permissions it gets; source: the one whose files, folders and times it gets;
+        read: another folder that it is made of, besides `like`."""
         self.path = _P(os.fsdecode(path))
         self.like = like
-        below = {str(above) for name in names for above in PurePosixPath(name).parents}
-        self.below = sorted(below - {"."})
+        below = {str(above) for name in source.files for above in PurePosixPath(name).parents}
+        self.below = sorted(below.union(source.folders) - {"."})
+        self.source = source.path
         made, sources = self.path.resolve(), {like.resolve(), (read or like).resolve()}
         if sources & set(made.parents):
             raise ValueError(f"{self.path} is inside the input folder: write it elsewhere")
@@ -69,14 +87,14 @@ class OutFolder:
         if not self.path.is_symlink() and self.path.is_dir():
             entries = 0
             for at, folders, files in os.walk(self.path):
-                for name in folders:
-                    inner = os.path.relpath(os.path.join(at, name), self.path)
-                    own = self.path.resolve() == self.like.resolve() and not name.startswith(".")
-                    if inner not in self.below and not own and not os.path.islink(os.path.join(at, name)):
-                        raise ValueError(
-                            f"{self.path} is not replaced: it has folders that the new one lacks, such as {inner}; "
-                            "remove it first"
-                        )
+                inner = os.path.relpath(at, self.path)
+                hidden = any(part.startswith(".") for part in PurePosixPath(inner).parts)
+                own = self.path.resolve() == self.like.resolve() and not hidden
+                if files and inner not in (".", *self.below) and not own:
+                    raise ValueError(
+                        f"{self.path} is not replaced: it has folders that the new one lacks, such as {inner}; "
+                        "remove it first"
+                    )
                 entries += len(files) + len(folders)
                 known = known or any(
                     f == LIST or any(ends(f, e) for e in (INDEX, ".safetensors", ".distcp")) for f in files
@@ -87,9 +105,10 @@ class OutFolder:
 
     def commit(self) -> None:
         for name in self.below:
-            was = self.like / name
-            self._end(self.temp / name, stat.S_IMODE(was.stat().st_mode) & 0o777 | 0o700 if was.is_dir() else 0o700)
-        self._end(self.temp, self.mode)
+            was = next((f / name for f in (self.like, self.source) if (f / name).is_dir()), None)
+            mode = stat.S_IMODE(was.stat().st_mode) & 0o777 | 0o700 if was else 0o700
+            self._end(self.temp / name, mode, self.source / name)
+        self._end(self.temp, self.mode, self.source)
         if self.replace:
             self._rename(_EXCHANGE)
         else:
@@ -103,11 +122,14 @@ class OutFolder:
         self.keep = False
 
     @staticmethod
-    def _end(path: _P, mode: int) -> None:
+    def _end(path: _P, mode: int, source: _P) -> None:
         fd = os.open(path, os.O_RDONLY)
         try:
             os.fchmod(fd, mode)
             os.fsync(fd)
+            if source.is_dir():
+                times = source.stat()
+                os.utime(fd, ns=(times.st_atime_ns, times.st_mtime_ns))
         finally:
             os.close(fd)
 

@@ -184,7 +184,7 @@ class _Checkpoint:
 
     def __init__(self, path: _P) -> None:
         self.path = path
-        self.files = _files(path)
+        self.files, self.folders = _files(path)
         if LIST in self.files:
             raise ValueError(f"{path} is a folder that compress_folder() or diff_folders() made, not a checkpoint")
         self.names = [name for name in self.files if ends(name, ".safetensors")]
@@ -274,10 +274,10 @@ def _index(path: _P) -> dict[str, str]:
     return dict(where)
 
 
-def _files(path: _P) -> dict[str, int]:
-    """The files of a folder and of those below and their lengths, in the order of the bytes of their names. Links count
-    as the files that they lead to."""
-    found = {}
+def _files(path: _P) -> tuple[dict[str, int], list[str]]:
+    """The files of a folder and of those below and their lengths, in the order of the bytes of their names; and the
+    folders below. Links count as the files that they lead to."""
+    found, folders = {}, []
 
     def look(at: str, prefix: str, depth: int) -> None:
         if depth > _DEPTH_MOST:
@@ -288,6 +288,7 @@ def _files(path: _P) -> dict[str, int]:
             if entry.is_dir() and entry.name.startswith("."):
                 continue
             if entry.is_dir(follow_symlinks=False):
+                folders.append(prefix + entry.name)
                 look(entry.path, f"{prefix}{entry.name}/", depth + 1)
             elif entry.is_file():
                 found[prefix + entry.name] = entry.stat().st_size
@@ -295,7 +296,7 @@ def _files(path: _P) -> dict[str, int]:
                 raise ValueError(f"{entry.path} is not a regular file, nor a link to one")
 
     look(str(path), "", 0)
-    return dict(sorted(found.items(), key=lambda f: os.fsencode(f[0])))
+    return dict(sorted(found.items(), key=lambda f: os.fsencode(f[0]))), folders
 
 
 class _Made:
@@ -303,7 +304,7 @@ class _Made:
 
     def __init__(self, path: _P, kind: str) -> None:
         self.path = path
-        files = _files(path)
+        files, self.folders = _files(path)
         if LIST not in files:
             raise ValueError(f"{path} has no {LIST}: it is not what compress_folder() or diff_folders() made")
         text = (path / LIST).read_bytes()
@@ -439,13 +440,20 @@ def _put(out: Out, data: Any) -> None:
         raise OSError(code, os.strerror(code), out.path)
 
 
+def _like(path: _P, old: _P) -> None:
+    """Give a file the permissions and the times of another."""
+    found = old.stat()
+    os.chmod(path, stat.S_IMODE(found.st_mode) & 0o777)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+
+
 def _copy(old: _P, new: _P, want: Optional[_Sum] = None) -> _Sum:
     """Copy a file; CorruptError if it is not what is wanted. What it is."""
     with open(old, "rb") as f, Out(new, False) as out:
         for piece in iter(lambda: f.read(_PIECE), b""):
             _put(out, piece)
         out.commit()
-    os.chmod(new, stat.S_IMODE(old.stat().st_mode) & 0o777)
+    _like(new, old)
     return _matched(old, _sum(new), want)
 
 
@@ -494,7 +502,7 @@ def compress_folder(
     tensors = {name: c.shards[name].tensors for name in c.names} | {name: [_raw(c.path / name)] for name in c.raw}
     keyed = (((name, t.name), t) for name in c.files if name in tensors for t in tensors[name])
     first = dict(twins(keyed, lambda data: _sum_of_mapped(data).hash))
-    with OutFolder(out, c.path, overwrite, c.files) as to:
+    with OutFolder(out, c.path, overwrite, c) as to:
 
         def one(name: str, each: int) -> _Stored:
             if name not in c.shards and name not in c.raw:
@@ -519,7 +527,7 @@ def compress_folder(
                     for at in range(0, t.data.size, _PIECE):
                         piece = t.data[at : at + _PIECE]
                         w._append(piece if sys.byteorder == "little" else _swapped(piece, t.dtype), t.dtype)
-            os.chmod(path, stat.S_IMODE((c.path / name).stat().st_mode) & 0o777)
+            _like(path, c.path / name)
             return _Stored("shard", _sum_of_mapped(whole), _sum(path))
 
         made = _each(c.files, one, len(c.names) + len(c.raw), threads)
@@ -552,7 +560,7 @@ def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: b
     """Restore the checkpoint of which compress_folder() or picitool made a folder: all of its files, with their
     bytes."""
     m = _Made(_P(os.fsdecode(folder)), "compressed")
-    with OutFolder(out, m.path, overwrite, m.files) as to:
+    with OutFolder(out, m.path, overwrite, m) as to:
 
         def one(name: str, each: int) -> None:
             want, path = m.files[name], to.temp / name
@@ -568,7 +576,7 @@ def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: b
                         raise CorruptError(f"{stored} is longer than {LIST} says")
                     _put(o, piece)
                 o.commit()
-            os.chmod(path, stat.S_IMODE(stored.stat().st_mode) & 0o777)
+            _like(path, stored)
             _matched(stored, _sum(path), want.original)
 
         _each(m.files, one, sum(f.kind == "shard" for f in m.files.values()), threads)
@@ -592,7 +600,7 @@ def diff_folders(
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
     c.refuse_names()
     removed = [t for name, t in old.tensors.items() if name not in c.tensors]
-    with OutFolder(delta, c.path, overwrite, c.files, old.path) as to:
+    with OutFolder(delta, c.path, overwrite, c, old.path) as to:
 
         def shard(name: str, each: int) -> _Stored:
             # All tensors are listed: the base is all shards, of which some tensors are used.
@@ -609,7 +617,7 @@ def diff_folders(
                 got(_codec.diff_states(out.handle, before.handle, after.handle, opts), out.path)
                 out.commit()
                 original = _sum_of(after)
-            os.chmod(path, stat.S_IMODE((c.path / name).stat().st_mode) & 0o777)
+            _like(path, c.path / name)
             return _Stored("shard", original, _sum(path))
 
         def one(name: str, each: int) -> _Stored:
@@ -642,7 +650,7 @@ def apply_folders(
         if all(_sum(old.path / name) == m.files[name].original for name in short):
             return
     where = old.path if out is None else out
-    with OutFolder(where, old.path, overwrite or out is None, m.files, m.path, out is None) as to:
+    with OutFolder(where, old.path, overwrite or out is None, m, m.path, out is None) as to:
 
         def one(name: str, each: int) -> None:
             want, path = m.files[name], to.temp / name
@@ -672,7 +680,7 @@ def _apply(old: _Checkpoint, shard: str, delta: _P, path: _P, want: _Sum, thread
         out = stack.enter_context(Out(path, False))
         row.to_file(out, before, threads)
         out.commit()
-    os.chmod(path, stat.S_IMODE(delta.stat().st_mode) & 0o777)
+    _like(path, delta)
     _matched(delta, _sum(path), want)
 
 

@@ -245,6 +245,7 @@ class Folders(unittest.TestCase):
         for path in self.old.iterdir():
             (links / path.name).symlink_to(path)
         (links / ".git").mkdir()
+        (links / ".git" / "HEAD").touch()
         pici.compress_folder(links, self.made)
         pici.decompress_folder(self.made, self.dir / "back")
         self.assertEqual(files(self.dir / "back"), files(self.old))
@@ -252,7 +253,7 @@ class Folders(unittest.TestCase):
         pici.diff_folders(links, self.new, self.dir / "delta")
         with self.assertRaisesRegex(ValueError, "has folders that the new one lacks"):  # .git would be lost
             pici.apply_folders(links, self.dir / "delta")
-        (links / ".git").rmdir()
+        shutil.rmtree(links / ".git")
         pici.apply_folders(links, self.dir / "delta")
         self.assertEqual(files(links), files(self.new))
         (links / "sub").symlink_to(self.old)
@@ -279,6 +280,9 @@ class Folders(unittest.TestCase):
             self.assertRaisesRegex(ValueError, "contains an input folder", call)
         self.assertEqual(before, (files(self.old), files(self.new), files(self.made), files(delta)))
 
+    def times(self, folder):
+        return {str(p.relative_to(folder)): p.stat().st_mtime_ns for p in [folder, *folder.rglob("*")]}
+
     def test_folders_below_and_no_index(self):
         """Models of one file, of several parts with the same names, and distributed checkpoints."""
         for step, root in enumerate((self.dir / "a", self.dir / "b")):
@@ -290,21 +294,32 @@ class Folders(unittest.TestCase):
             (root / "__0_0.distcp").write_bytes(bytes(9999) + b"%d" % step + bytes(5000))
             (root / "__1_0.distcp").touch()
             (root / "vae").chmod(0o700)
+            (root / "empty" / str(step)).mkdir(parents=True)
+            for i, path in enumerate([*sorted(root.rglob("*")), root]):
+                os.utime(path, (10**9, 10**9 + 1000 * step + i))
         pici.compress_folder(self.dir / "a", self.made)
         self.assertTrue((self.made / "__0_0.distcp.pici").stat().st_size < 3000)
         self.assertTrue((self.made / "pici-folder").read_text().startswith("pici-folder 2 compressed"))
         for _ in range(2):
             pici.decompress_folder(self.made, self.dir / "back", overwrite=True)
             self.assertEqual(self.tree(self.dir / "back"), self.tree(self.dir / "a"))
+        self.assertEqual(self.times(self.dir / "back"), self.times(self.dir / "a"))
         self.assertEqual((self.dir / "back" / "vae").stat().st_mode & 0o777, 0o700)
         pici.diff_folders(self.dir / "a", self.dir / "b", self.dir / "delta")
         pici.apply_folders(self.dir / "a", self.dir / "delta", out=self.dir / "out")
         self.assertEqual(self.tree(self.dir / "out"), self.tree(self.dir / "b"))
+        same = {name for name, text in self.tree(self.dir / "a").items() if text == self.tree(self.dir / "b")[name]}
+        last, wanted = self.times(self.dir / "out"), self.times(self.dir / "b")
+        self.assertEqual(last.keys(), wanted.keys())
+        self.assertEqual({name for name in last if last[name] != wanted[name]}, same)  # of the base
         for folder in (self.dir / "a", self.made):
             for call in (pici.load, pici.list_folder):
                 with self.assertRaisesRegex(ValueError, "open the files one by one"):
                     call(folder)
+        (self.dir / "back" / "mine" / "too").mkdir(parents=True)
+        pici.decompress_folder(self.made, self.dir / "back", overwrite=True)  # nothing is lost
         (self.dir / "back" / "mine").mkdir()
+        (self.dir / "back" / "mine" / "notes").touch()
         with self.assertRaisesRegex(ValueError, "it has folders that the new one lacks, such as mine"):
             pici.decompress_folder(self.made, self.dir / "back", overwrite=True)
         with self.assertRaisesRegex(ValueError, "is inside the input folder"):
@@ -438,7 +453,8 @@ class Folders(unittest.TestCase):
 
     def test_what_appears_meanwhile(self):
         """A folder that somebody makes after the last look is not replaced, even if it is empty."""
-        with pici._outfolder.OutFolder(self.made, self.old, False, ()) as to:
+        source = mock.Mock(path=self.old, files={}, folders=[])
+        with pici._outfolder.OutFolder(self.made, self.old, False, source) as to:
             self.made.mkdir()
             with mock.patch("os.path.lexists", return_value=False), self.assertRaises(FileExistsError):
                 to.commit()

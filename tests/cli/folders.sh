@@ -73,7 +73,7 @@ says "what it removes" '1 added, .* 1 removed: model.b$' "$out"
 
 # ---- a model of several parts: the same names in several files
 parts() { # SEED FOLDER
-    mkdir -p "$2/unet" "$2/vae/fp16" "$2/scheduler" "$2/.cache/huggingface"
+    mkdir -p "$2/unet" "$2/vae/fp16" "$2/scheduler" "$2/.cache/huggingface" "$2/empty/$1"
     tensors "$1" conv.w conv.b mid.w >"$2/unet/diffusion.safetensors"
     tensors b conv.w conv.b >"$2/vae/vae.safetensors"
     tensors "$1" conv.w >"$2/vae/fp16/vae.safetensors"
@@ -91,6 +91,9 @@ round "several parts" pipe
 says "several parts" '^pici-folder 2 compressed$' x.pici/pici-folder
 [ "$(stat -c %a x.pici/vae back/vae back/unet | tr '\n' ' ')" = "700 700 $(stat -c %a pipe/unet) " ] && pass ||
     fail "permissions of the folders below: $(stat -c %a x.pici/vae back/vae back/unet)"
+mkdir -p back/mine/too
+expect 0 "a folder without files" "$tool" decompress --force -o back x.pici
+absent "a folder without files" back/mine
 mkdir back/mine
 echo 1 >back/mine/notes
 expect 2 "a folder that the new one has not" "$tool" decompress --force -o back x.pici
@@ -104,7 +107,14 @@ absent "a link to a folder" y
 parts c pipe2
 rm -r pipe2/.cache
 tensors c more.w conv.w >pipe2/unet/diffusion.safetensors
+find pipe pipe2 -exec touch -d '2019-02-03 04:05:06' {} +
+find pipe2 -type d -exec touch -d '2020-02-03 04:05:06' {} +
+touch -d '2021-02-03 04:05:06' pipe2/unet/diffusion.safetensors pipe2/empty/c
 delta "several parts" pipe pipe2
+for f in . unet unet/diffusion.safetensors vae/fp16 empty/c; do
+    [ "$(stat -c %Y back/$f)" = "$(stat -c %Y pipe2/$f)" ] && pass || fail "the time of $f: $(stat -c %y back/$f)"
+done
+absent "a folder without files" back/empty/a
 rm pipe2/scheduler/config.json
 rmdir pipe2/scheduler
 delta "several parts, and a file less" pipe pipe2

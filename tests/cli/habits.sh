@@ -156,5 +156,12 @@ for f in . sub sub/config.npy model.safetensors; do
     [ "$(stat -c %Y tree3/$f)" = "$(stat -c %Y tree/$f)" ] && pass ||
         fail "the time of $f: $(stat -c %y tree3/$f), not $(stat -c %y tree/$f)"
 done
+cp a.npy b.npy
+touch -d '2024-02-03 04:05:06' b.npy
+expect 0 "the time of a delta" "$tool" diff -o b.delta a.npy b.npy
+expect 0 "the time of a delta" "$tool" apply -o c.npy a.npy b.delta
+for f in b.delta c.npy; do
+    [ "$(stat -c %Y $f)" = "$(stat -c %Y b.npy)" ] && pass || fail "the time of $f: $(stat -c %y $f)"
+done
 clean "all"
 finish

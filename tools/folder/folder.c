@@ -52,6 +52,25 @@ static int add(struct folder *folder, const char *name, uint64_t bytes)
     return TOOL_OK;
 }
 
+static int add_below(struct folder *folder, const char *name)
+{
+    if (folder->belows == ENTRIES_MOST)
+        return tool_bad(folder->path, "has more than %d folders", ENTRIES_MOST);
+    if (folder->belows == folder->below_capacity) {
+        const size_t capacity = 2 * folder->below_capacity + 64;
+        char **const bigger = realloc(folder->below, capacity * sizeof *bigger);
+        if (!bigger)
+            return tool_nomem(folder->path, "the list of folders");
+        folder->below = bigger;
+        folder->below_capacity = capacity;
+    }
+    char *const copy = strdup(name);
+    if (!copy)
+        return tool_nomem(folder->path, "the list of folders");
+    folder->below[folder->belows++] = copy;
+    return TOOL_OK;
+}
+
 static int by_name(const void *left, const void *right)
 {
     const struct folder_entry *first = left, *second = right;
@@ -78,8 +97,10 @@ static int take_named(struct folder *folder, DIR *directory, const char *entry, 
         return TOOL_OK;
     if (S_ISDIR(followed.st_mode) && !S_ISDIR(file_info.st_mode))
         return bad_file(folder, name, "is a symbolic link to a folder: only links to files are followed");
-    if (S_ISDIR(file_info.st_mode))
+    if (S_ISDIR(file_info.st_mode)) {
+        TRY(add_below(folder, name));
         return scan_at(folder, dirfd(directory), entry, name, depth + 1);
+    }
     if (!S_ISREG(followed.st_mode))
         return bad_file(folder, name, "is not a regular file");
     if (!shards_path_is_plain(name, strlen(name), &reason))
@@ -537,6 +558,9 @@ void folder_close(struct folder *folder)
     for (size_t i = 0; i < folder->entries; i++)
         free((void *)folder->entry[i].name);
     free(folder->entry);
+    for (size_t i = 0; i < folder->belows; i++)
+        free(folder->below[i]);
+    free(folder->below);
     folder_list_free(&folder->list);
     shards_free(&folder->index);
     *folder = (struct folder){0};

@@ -22,6 +22,8 @@ struct folder {
     mode_t mode;
     struct folder_entry *entry; /* [entries] in the order of the bytes of their names */
     size_t entries, capacity;
+    char **below; /* [belows] owned: the folders below, those that others are in first; some may have no files */
+    size_t belows, below_capacity;
     bool made;               /* by picitool: list is set, else index */
     struct folder_list list; /* all files but the list are stored as it says, and have the lengths that it says */
     struct shards index;     /* of a checkpoint: its .safetensors files, which are entries; after folder_check, their

@@ -59,12 +59,14 @@ static void tell(const struct folder_make *making, const char *out_path, struct 
     }
 }
 
-/* Calls one(making, FOLDER) for the folders that the files of the list are in, those above first. Some more than
- * once. */
+/* Calls one(making, FOLDER) for the folders below the input, and for those that the files of the list are in, those
+ * above first. Some more than once. */
 static int each_folder(const struct folder_make *making, int (*one)(const struct folder_make *, const char *))
 {
     const char *last = "";
     char folder[SHARDS_NAME_MOST + 1];
+    for (size_t i = 0; i < making->from->belows; i++)
+        TRY(one(making, making->from->below[i]));
     for (size_t i = 0; i < making->list.files; i++) {
         const char *const name = making->list.file[i].name, *slash = name;
         for (; (slash = strchr(slash, '/')); slash++) {
@@ -161,7 +163,7 @@ static int make_all(struct folder_make *making, struct outfolder *to, const char
     if (making->with_list)
         TRY(write_list(making));
     struct stat file_info;
-    if (!making->mode && stat(making->from->path, &file_info) == 0) /* one folder is made of another, not of two */
+    if (stat(making->from->path, &file_info) == 0)
         (void)futimens(to->fd, (struct timespec[]){file_info.st_atim, file_info.st_mtim});
     TRY(outfolder_commit(to));
     tell(making, out_path, results, term_now() - start);

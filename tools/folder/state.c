@@ -78,13 +78,16 @@ int checkpoint_add(const struct checkpoint *checkpoint, struct pici_state *state
                                   : tool_bad(checkpoint->folder.path, "%s", pici_strerror(failed));
 }
 
-int checkpoint_output(const struct checkpoint *checkpoint, struct output *output, const char *to_path, int fd)
+int checkpoint_output(const struct checkpoint *checkpoint, struct output *output, const char *to_path,
+                      const struct input *input)
 {
     struct pici_perms perms = {0};
-    TRY(output_perms(&perms, to_path, fd));
+    TRY(output_perms(&perms, to_path, input->fd));
     pici_perms_narrow(&perms, &checkpoint->perms);
     const int status = output_open_as(output, to_path, NULL, &perms, false);
     pici_perms_free(&perms);
+    if (!status)
+        output_times(output, input);
     return status;
 }
 

@@ -23,8 +23,8 @@ struct checkpoint {
 /* Open and check a checkpoint. rest: each shard is read by itself, and rests (input.h) until its input_wake. */
 int checkpoint_open(struct checkpoint *, const char *path, bool rest);
 
-/* Open the file `to_path` for what is made of the checkpoint and of another file, which is open at fd. */
-int checkpoint_output(const struct checkpoint *, struct output *output, const char *to_path, int fd);
+/* Open the file `to_path` for what is made of the checkpoint and of another file, whose times it gets. */
+int checkpoint_output(const struct checkpoint *, struct output *output, const char *to_path, const struct input *);
 
 /* A state without tensors, for checkpoint_add. The caller frees it. */
 int checkpoint_state(struct checkpoint *, struct pici_state **);

@@ -159,6 +159,7 @@ static int place(struct outfolder *folder, const char *path)
 struct replaced {
     const char *path;               /* to show */
     const struct folder_list *list; /* of the new one; NULL: the old one is the input */
+    const char *lacks;              /* a folder that the new one lacks, while what is in it is looked at; or NULL */
     bool is_known, has_any;         /* it has a file of a checkpoint, or anything */
 };
 
@@ -180,7 +181,12 @@ static int look_at(struct replaced *replaced, const char *folder, DIR *directory
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return TOOL_OK;
     replaced->has_any = true;
+    const char *const lacks = replaced->lacks;
     if (fstatat(dirfd(directory), name, &file_info, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISDIR(file_info.st_mode)) {
+        if (lacks)
+            return tool_usage(replaced->path,
+                              "not replaced: it has folders that the new one lacks, such as %s; remove it first",
+                              lacks);
         replaced->is_known = replaced->is_known || strcmp(name, FOLDER_LIST_NAME) == 0 ||
                              tool_has_extension(name, SHARDS_INDEX) || tool_has_extension(name, SHARDS_EXTENSION) ||
                              tool_has_extension(name, ".distcp");
@@ -188,14 +194,10 @@ static int look_at(struct replaced *replaced, const char *folder, DIR *directory
     }
     char *const path = *folder ? folder_path(folder, name, "") : strdup(name);
     const bool may = replaced->list ? path && is_in_list(replaced->list, path) : name[0] != '.';
-    int status;
-    if (!path)
-        status = tool_nomem(replaced->path, "a path");
-    else if (may)
-        status = look_through(replaced, path);
-    else
-        status = tool_usage(replaced->path,
-                            "not replaced: it has folders that the new one lacks, such as %s; remove it first", name);
+    if (!may && !lacks)
+        replaced->lacks = name;
+    const int status = path ? look_through(replaced, path) : tool_nomem(replaced->path, "a path");
+    replaced->lacks = lacks;
     free(path);
     return status;
 }

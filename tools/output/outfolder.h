@@ -22,9 +22,9 @@ struct outfolder {
 
 /* Begin the folder `path`, for the files of the list. mode: the permissions that it gets; its owner gets all. Refuses,
  * with TOOL_USAGE, an existing one unless force or the user, asked on a terminal, agrees; and then any but a folder
- * that is empty, or a checkpoint, or made by picitool, and has no folders but those that the new one has too, since
- * what it has is removed. list: NULL: the existing one was read, so of its folders only those are refused that were
- * left out. */
+ * that is empty, or a checkpoint, or made by picitool, and has no files in folders but in those that the new one has
+ * too, since what it has is removed. list: NULL: the existing one was read, so of its folders only those are refused
+ * that were left out. */
 int outfolder_open(struct outfolder *, const char *path, mode_t mode, bool force, const struct folder_list *list);
 
 /* fsync(2), where the file system has it. Returns -1 with errno set on an error. */

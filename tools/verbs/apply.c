@@ -125,6 +125,8 @@ static int apply(struct job *job)
     TRY(job->options->in_place
             ? output_open(&job->output, path, NULL, true)
             : output_open_as(&job->output, path, &job->base.input, &job->perms, job->options->force));
+    if (!job->options->in_place)
+        output_times(&job->output, &last(job)->input);
     if (!job->options->no_sparse)
         output_sparse(&job->output);
     const double start = term_now();

@@ -69,7 +69,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, const str
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != file->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
     TRY(base_of(job, &shard->reading, file->name, &shard->base));
-    TRY(checkpoint_output(&job->base, &shard->output, to_path, shard->input.fd));
+    TRY(checkpoint_output(&job->base, &shard->output, to_path, &shard->input));
     if (!making->each.no_sparse)
         output_sparse(&shard->output);
     shard->output.limit = limit_of(&making->each, shard->input.bytes, 2 * job->base.bytes);

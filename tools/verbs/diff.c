@@ -52,6 +52,7 @@ static int diff(struct job *job)
     TRY(output_perms(&job->perms, options->out, input->fd));
     TRY(output_perms(&job->perms, options->out, job->base.input.fd));
     TRY(output_open_as(&job->output, options->out, input, &job->perms, options->force));
+    output_times(&job->output, input);
     job->output.limit = limit_of(options, job->base.input.bytes + input->bytes, 0);
     const double start = term_now();
     TRY(tensors_state(&job->base, &job->from));

@@ -54,7 +54,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, struct fo
     TRY(tensors_state(&job->next.shard[number], &shard->next));
     if (pici_state_hash(shard->next, &file->original.bytes, &file->original.hash, reason))
         return tool_bad(NULL, "%s", reason);
-    TRY(checkpoint_output(&job->base, &shard->output, to_path, input->fd));
+    TRY(checkpoint_output(&job->base, &shard->output, to_path, input));
     shard->output.limit = limit_of(&making->each, file->original.bytes + job->base.bytes, 0);
     output_hash(&shard->output);
     TRY(job->make(&shard->output, shard->from, shard->next, file->name, file->original.bytes, &making->each));
