@@ -201,18 +201,21 @@ static const struct {
 } layout[TENSORS] = {
     {"bf16", PICI_BF16, 900, 0}, {"f32", PICI_F32, 300, 1800}, {"u8", PICI_U8, 6, 3000}, {"f16", PICI_F16, 500, 3008}};
 
-static struct pici_state *state_of(const struct tensors *elements)
+/* divisor: of each tensor but the one of u8, that part of it which one of so many ranks has; 1: all. */
+static struct pici_state *state_of(const struct tensors *elements, uint64_t divisor)
 {
     struct pici_state *s;
     require(pici_state_new(&s, "state", PICI_STATE_SAFETENSORS, NULL, 0, NULL, NULL) == PICI_OK);
     for (int i = 0; i < TENSORS; i++) {
+        const uint64_t n = layout[i].count / (layout[i].dtype == PICI_U8 ? 1 : divisor), first = layout[i].count - n;
         struct pici_tensor t = PICI_TENSOR_INIT;
         t.name = layout[i].name;
         t.name_len = strlen(t.name);
         t.dtype = layout[i].dtype;
         t.rank = 1;
         t.shape = &layout[i].count;
-        require(pici_state_add(s, &t, elements->p + layout[i].offset, 0) == PICI_OK);
+        const uint8_t *const at = elements->p + layout[i].offset + (size_t)first * pici_dtype_width(t.dtype);
+        require((divisor == 1 ? pici_state_add(s, &t, at, 0) : pici_state_add_part(s, &t, at, first, n)) == PICI_OK);
     }
     return s;
 }
@@ -272,12 +275,37 @@ static int damaged(struct memory *to, const struct memory *from, const uint8_t *
     return fits;
 }
 
+/* Applies a delta to parts of the base, and back. next: as below; there can be parts that cannot be decoded alone. */
+static void apply_to_parts(struct pici_deltas *row, struct tensors *base, const struct tensors *next)
+{
+    struct pici_state *const state = state_of(base, 3);
+    const struct tensors before = *base;
+    struct pici_update *update;
+    char why[PICI_WHY_BYTES];
+    const enum pici_status s = pici_update_new(&update, state, row, NULL, why);
+    require(!s == !why[0] && memcmp(base, &before, sizeof before) == 0);
+    require(!s || !next || s == PICI_E_UNSUPPORTED);
+    if (!s) {
+        require(pici_update_switch(update) == PICI_OK);
+        for (int i = 0; i < TENSORS; i++) {
+            const size_t width = pici_dtype_width(layout[i].dtype), all = (size_t)layout[i].count * width;
+            const size_t from = width == 1 ? 0 : (size_t)(layout[i].count - layout[i].count / 3) * width;
+            const uint8_t *const now = base->p + layout[i].offset;
+            require(memcmp(now, before.p + layout[i].offset, from) == 0);
+            require(!next || memcmp(now + from, next->p + layout[i].offset + from, all - from) == 0);
+        }
+        require(pici_update_switch(update) == PICI_OK && memcmp(base, &before, sizeof before) == 0);
+        pici_update_free(update);
+    }
+    pici_state_free(state);
+}
+
 /* Applies a delta to base: to a new state, and in place and back. Both must do the same. next: what it must lead to if
  * it is as it was made; else null. */
 static void apply_both(const struct memory *delta, struct tensors *base, const struct tensors *next)
 {
     static struct memory out;
-    struct pici_state *const state = state_of(base);
+    struct pici_state *const state = state_of(base, 1);
     const struct tensors before = *base;
     struct pici_reader *r;
     struct pici_deltas *row;
@@ -288,6 +316,7 @@ static void apply_both(const struct memory *delta, struct tensors *base, const s
     enum pici_status s = pici_deltas_add(row, r, "delta", why);
     require(!s || !next);
     if (!s) {
+        apply_to_parts(row, base, next);
         s = pici_apply_deltas(append, &out, state, row, NULL, why);
         require((!s || !next) && !s == !why[0] && memcmp(base, &before, sizeof before) == 0);
         const enum pici_status found = pici_update_new(&update, state, row, NULL, why);
@@ -325,7 +354,7 @@ static void made(const uint8_t *data, size_t len)
     next = base;
     for (size_t i = 0; i < data[1]; i++)
         change(&next, data + 2 + 4 * i);
-    struct pici_state *const from = state_of(&base), *const to = state_of(&next);
+    struct pici_state *const from = state_of(&base, 1), *const to = state_of(&next, 1);
     delta.len = 0;
     require(pici_diff_states(append, &delta, from, to, &opts, why) == PICI_OK);
     pici_state_free(from);

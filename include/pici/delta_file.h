@@ -54,6 +54,14 @@ PICI_API enum pici_status pici_state_new(struct pici_state **s, const char *name
 PICI_API enum pici_status pici_state_add(struct pici_state *s, const struct pici_tensor *t, const void *data,
                                          uint64_t offset);
 
+/* Add elements [first, first + n) of the next tensor, as a rank has them that holds a shard: for pici_update_new alone.
+ *   t      describes the whole tensor. If it has one dimension, any tensor with as many elements will do
+ *   data   [n elements]
+ * Errors: as pici_state_add; PICI_E_ARG also if the elements are not within the tensor, or data is NULL. Functions that
+ * need whole tensors return PICI_E_UNSUPPORTED for a state that has parts of them. */
+PICI_API enum pici_status pici_state_add_part(struct pici_state *s, const struct pici_tensor *t, const void *data,
+                                              uint64_t first, uint64_t n);
+
 /* Open a file as a state: read the descriptions of its tensors. It stays open until the state is freed, and must not be
  * changed until then.
  *   type    0: by the name, .npy or .safetensors; else raw
@@ -182,7 +190,14 @@ struct pici_update;
  * blocks of what changes. Two tensors may be the same memory, as tied weights are, if they change alike.
  *   u     out; NULL unless PICI_OK. It refers to the memory of the tensors, not to base or to the row
  *   opts  threads are used by pici_update_switch too
- * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor, or tensors share memory in another way. PICI_E_ARG:
+ *
+ * Of a part of a tensor (pici_state_add_part) only what changes in it is decoded. Deltas have hashes of whole tensors:
+ * so a part is not checked against them, nor, if there is one, are tensors that no delta lists; only those are that are
+ * whole and listed. What small deltas tell of a wrong base is little, and XORs tell nothing, so make sure by other
+ * means that the state is the base. A part of a tensor that is stored as small deltas must begin and end at a multiple
+ * of 2^19 elements, or at the end of the tensor.
+ * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor, tensors share memory in another way, or a part begins
+ * or ends elsewhere. PICI_E_ARG:
  * null, an empty row, a tensor that is not in memory, or base is not what the first delta was made from (of the last
  * two why tells). Others: as pici_apply_deltas. */
 PICI_API enum pici_status pici_update_new(struct pici_update **u, struct pici_state *base, struct pici_deltas *d,

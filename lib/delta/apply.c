@@ -22,6 +22,11 @@ static struct step *last(const struct pici_deltas *deltas)
     return &deltas->steps[deltas->count - 1];
 }
 
+static bool is_part(const struct state_tensor *tensor)
+{
+    return tensor && tensor->count != tensor->of;
+}
+
 static const char *quoted(char output[PICI_QUOTE_CAP], const struct pici_tensor_info *tensor)
 {
     return pici_quote(output, tensor->name, tensor->name_len);
@@ -200,11 +205,21 @@ static int by_number(const void *left, const void *right)
     return (first > second) - (first < second);
 }
 
+/* Whether a tensor may be the one of the trail. */
+static bool is_same(const struct trail *trail, enum pici_dtype dtype, unsigned rank, const uint64_t *shape,
+                    uint64_t count)
+{
+    const struct pici_tensor_info *const tensor = &trail->tensor;
+    return trail->flat ? dtype == tensor->dtype && count == tensor->count
+                       : same_shape(dtype, rank, shape, count, tensor);
+}
+
 /* What a step does with a tensor. *found: without a kind if nothing. PICI_E_ARG: it should have the tensor. */
-static enum pici_status find_in(const struct apply_job *job, size_t step_number, const struct pici_tensor_info *tensor,
+static enum pici_status find_in(const struct apply_job *job, size_t step_number, const struct trail *trail,
                                 struct trail_step *found, const struct delta_hashes **hash)
 {
     const struct step *const step = &job->deltas->steps[step_number];
+    const struct pici_tensor_info *const tensor = &trail->tensor;
     struct pici_tensor_info listed = PICI_TENSOR_INFO_INIT;
     *found = (struct trail_step){TRAIL_NONE, 0};
     *hash = NULL;
@@ -216,7 +231,7 @@ static enum pici_status find_in(const struct apply_job *job, size_t step_number,
         const enum pici_status described = pici_delta_tensor(&step->delta, step->reader, index, &listed);
         if (described)
             return reader_failed(step, described, job->reason);
-        if (!same_shape(listed.dtype, listed.rank, listed.shape, listed.count, tensor))
+        if (!is_same(trail, listed.dtype, listed.rank, listed.shape, listed.count))
             return PICI_E_ARG;
         *found = (struct trail_step){TRAIL_TENSOR, index};
         *hash = &step->delta.hash[index];
@@ -254,7 +269,7 @@ static enum pici_status describe(struct apply_job *job, uint64_t i, struct trail
         trail->tensor.rank = base->rank;
         if (base->rank)
             memcpy(trail->tensor.shape, base->shape, base->rank * sizeof *base->shape);
-        trail->tensor.count = base->count;
+        trail->tensor.count = base->of;
         trail->tensor.chunk_elements = 1 << 20;
         trail->big_endian = base->big_endian;
         return PICI_OK;
@@ -276,9 +291,11 @@ enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trai
     if (status)
         return status;
     const struct pici_tensor_info *const tensor = &trail->tensor;
+    const struct state_tensor *const base = pici_state_find(job->base, tensor->name, tensor->name_len);
+    trail->flat = is_part(base) && base->rank == 1;
     for (size_t step = deltas->count; step-- > 0;) {
         const struct delta_hashes *hash;
-        status = find_in(job, step, tensor, &deltas->trail[step], &hash);
+        status = find_in(job, step, trail, &deltas->trail[step], &hash);
         if (status == PICI_E_ARG && step == 0 && deltas->steps[0].delta.partial)
             return not_base(job, tensor, "%s",
                             number_of(job, 0, tensor) == UINT64_MAX ? "the base has none"
@@ -300,10 +317,10 @@ enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trai
             return PICI_OK;
         }
     }
-    trail->base = pici_state_find(job->base, tensor->name, tensor->name_len);
-    if (!trail->base)
+    trail->base = base;
+    if (!base)
         return not_base(job, tensor, "the base has none");
-    if (!same_shape(trail->base->dtype, trail->base->rank, trail->base->shape, trail->base->count, tensor))
+    if (!is_same(trail, base->dtype, base->rank, base->shape, base->of))
         return not_base(job, tensor, "its type or shape differs");
     return PICI_OK;
 }
@@ -404,31 +421,66 @@ static enum pici_status check_base(struct apply_job *job, const struct trail *tr
                           trail->earliest->base);
 }
 
-/* Applies the next small delta of a step to count elements at job.piece. It may be found to be invalid since these are
- * not what it was made of: then says so, with base, the hash of the base's tensor up to byte `end`. */
-static enum pici_status apply_small(struct apply_job *job, const struct trail *trail, size_t step_number,
-                                    uint64_t count, uint64_t end, struct pici_xxh64 *base)
+/* The elements of the small delta that begins with element `from` of the tensor. */
+static uint64_t count_from(const struct trail *trail, uint64_t from)
 {
-    struct step *const step = &job->deltas->steps[step_number];
-    struct pici_opts opts = PICI_OPTS_INIT;
+    const uint64_t remaining = trail->tensor.count - from;
+    return remaining < DELTA_PIECE ? remaining : (uint64_t)DELTA_PIECE;
+}
+
+/* A small delta of a step does not fit. That may be since the elements are not what it was made of: then says so, with
+ * base, the hash of the base's tensor up to byte `end`. */
+static enum pici_status small_wrong(struct apply_job *job, const struct trail *trail, const struct step *step,
+                                    uint64_t end, struct pici_xxh64 *base)
+{
     char name[PICI_QUOTE_CAP];
-    opts.threads = job->options.threads;
-    enum pici_status status = pici_delta_pieces_next(&step->pieces, trail->tensor.dtype, count);
-    if (status == PICI_E_NOMEM)
-        return pici_why(job->reason, status, step->name, "out of memory for a small delta");
-    if (status && status != PICI_E_CORRUPT)
-        return reader_failed(step, status, job->reason);
-    if (!status)
-        status = pici_apply_small(job->piece, count, step->pieces.delta, step->pieces.size, &opts);
-    if (!status)
-        return PICI_OK;
-    if (status == PICI_E_NOMEM)
-        return pici_why(job->reason, status, step->name, "out of memory for a small delta");
-    status = trail->base ? check_base(job, trail, end, base) : PICI_OK;
+    const bool part = is_part(trail->base);
+    const enum pici_status status = trail->base && !part ? check_base(job, trail, end, base) : PICI_OK;
     return status ? status
                   : pici_why(job->reason, PICI_E_CORRUPT, step->name,
-                             "not a valid delta: the small deltas of tensor %s (delta-small)",
-                             quoted(name, &trail->tensor));
+                             "not a valid delta%s: the small deltas of tensor %s (delta-small)",
+                             part ? ", or not of these elements" : "", quoted(name, &trail->tensor));
+}
+
+/* A part has some of the elements of a chunk that needs all of them. */
+static enum pici_status part_wrong(const struct apply_job *job, const struct trail *trail, const struct step *step)
+{
+    char name[PICI_QUOTE_CAP];
+    return pici_why(job->reason, PICI_E_UNSUPPORTED, step->name,
+                    "elements [%" PRIu64 ", %" PRIu64 ") of tensor %s: a part must begin and end at a multiple of %d",
+                    trail->base->first, trail->base->first + trail->base->count, quoted(name, &trail->tensor), 1 << 19);
+}
+
+/* Applies the next small delta of a step to count elements at job.piece, from element `from` on, which it has. base:
+ * the hash of the base's up to the end of these. */
+static enum pici_status apply_small(struct apply_job *job, const struct trail *trail, size_t step_number, uint64_t from,
+                                    uint64_t count, struct pici_xxh64 *base)
+{
+    struct step *const step = &job->deltas->steps[step_number];
+    struct delta_pieces *const pieces = &step->pieces;
+    const uint64_t first = from % DELTA_PIECE, begin = from - first, of = count_from(trail, begin);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.threads = job->options.threads;
+    enum pici_status status = PICI_OK;
+    for (; !status && pieces->passed < begin; pieces->passed += DELTA_PIECE)
+        status = pici_delta_pieces_pass(pieces, trail->tensor.dtype, DELTA_PIECE);
+    if (!status)
+        status = pici_delta_pieces_next(pieces, trail->tensor.dtype, of);
+    pieces->passed = begin + of;
+    if (status && status != PICI_E_CORRUPT && status != PICI_E_NOMEM)
+        return reader_failed(step, status, job->reason);
+    const void *const delta = pieces->delta;
+    if (!status)
+        status = pici_apply_small_range(job->piece, count, first, of, &delta, &pieces->size, 1, &opts);
+    switch (status) {
+    case PICI_OK: return PICI_OK;
+    case PICI_E_NOMEM: return pici_why(job->reason, status, step->name, "out of memory for a small delta");
+    case PICI_E_ARG:
+        if (is_part(trail->base))
+            return part_wrong(job, trail, step);
+        __attribute__((fallthrough));
+    default: return small_wrong(job, trail, step, (from + count) * pici_dtype_width(trail->tensor.dtype), base);
+    }
 }
 
 static enum pici_status few_wrong(const struct apply_job *job, const struct trail *trail, size_t step)
@@ -448,7 +500,8 @@ static enum pici_status make_piece(struct apply_job *job, const struct trail *tr
     size_t step = trail->first;
     enum pici_status status;
     if (trail->base) {
-        status = pici_state_read(job->base, trail->base, from * width, job->piece, bytes, job->reason);
+        const uint64_t at = (from - trail->base->first) * width;
+        status = pici_state_read(job->base, trail->base, at, job->piece, bytes, job->reason);
         if (status)
             return status;
         pici_xxh64_update(base, job->piece, bytes);
@@ -468,7 +521,7 @@ static enum pici_status make_piece(struct apply_job *job, const struct trail *tr
             if (!pici_few_apply(&now->few, job->piece, from, count, (unsigned)width))
                 return few_wrong(job, trail, step);
         } else if (now->delta.kind[what->index] == DELTA_SMALL) {
-            status = apply_small(job, trail, step, count, from * width + bytes, base);
+            status = apply_small(job, trail, step, from, count, base);
             if (status)
                 return status;
         } else {
@@ -564,9 +617,12 @@ static enum pici_status make_elements(struct apply_job *job, const struct trail 
     if (at_once < 1)
         at_once = 1;
     uint64_t most = trail->tensor.chunk_elements * at_once;
+    const uint64_t first = trail->base ? trail->base->first : 0,
+                   end = trail->base ? first + trail->base->count : trail->tensor.count;
     enum pici_status status = begin_changes(job, trail, &most);
-    for (uint64_t offset = 0, count; offset < trail->tensor.count && !status; offset += count) {
-        count = trail->tensor.count - offset < most ? trail->tensor.count - offset : most;
+    for (uint64_t offset = first, count; offset < end && !status; offset += count) {
+        count = most - offset % most; /* small deltas are of as many, from element 0 on */
+        count = end - offset < count ? end - offset : count;
         const size_t bytes = (size_t)count * width;
         status = room_for(job, bytes);
         if (!status)
@@ -575,7 +631,7 @@ static enum pici_status make_elements(struct apply_job *job, const struct trail 
             return status;
         pici_state_swap(trail->big_endian, width, job->piece, bytes);
         pici_xxh64_update(result, job->piece, bytes);
-        status = job->take(job, trail, offset * width, bytes);
+        status = job->take(job, trail, (offset - first) * width, bytes);
     }
     return status;
 }
@@ -591,6 +647,8 @@ static enum pici_status make_tensor(struct apply_job *job, uint64_t i)
     pici_xxh64_init(&base, 0);
     pici_xxh64_init(&result, 0);
     status = make_elements(job, &trail, &base, &result);
+    if (is_part(trail.base)) /* there is no hash of it */
+        return status;
     if (!status && trail.base)
         status = check_base(job, &trail, trail.base->bytes, &base);
     if (!status)
@@ -622,7 +680,7 @@ enum pici_status pici_apply_make(struct apply_job *job)
 {
     const struct step *const first = job->deltas->steps;
     enum pici_status status = PICI_OK;
-    if (!job->deltas->layout) {
+    if (!job->deltas->layout && !job->base->parts) {
         job->base_hash = calloc(job->base->count + 1, sizeof *job->base_hash);
         if (!job->base_hash)
             status = pici_why(job->reason, PICI_E_NOMEM, job->base->name, "out of memory for the hashes");
@@ -659,7 +717,9 @@ enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pi
         return status;
     if (!write || !base || !deltas || !deltas->count || job.options.threads < 0)
         return PICI_E_ARG;
-    status = pici_apply_check(&job);
+    status = pici_state_whole(base, reason);
+    if (!status)
+        status = pici_apply_check(&job);
     if (status)
         return status;
     status = find_head(deltas, &head);
@@ -706,6 +766,8 @@ enum pici_status pici_deltas_is_result(struct pici_deltas *deltas, struct pici_s
     if (!deltas || !deltas->count || !state || !is_result)
         return PICI_E_ARG;
     *is_result = 0;
+    if (state->parts)
+        return pici_state_whole(state, reason);
     const struct step *const end = last(deltas);
     enum pici_status status = find_head(deltas, &head);
     if (status)

@@ -106,6 +106,7 @@ struct delta_pieces {
     uint64_t tensor, offset, end; /* bytes */
     uint8_t *delta;               /* [cap] */
     size_t capacity, size;
+    uint64_t passed; /* elements before the next one */
 };
 
 /* Begin with tensor i, of the kind "small". Keeps the memory of the tensor before; *pieces was zero before the
@@ -115,6 +116,10 @@ enum pici_status pici_delta_pieces_begin(struct delta_pieces *pieces, struct pic
 /* Read the next small delta, of count elements of dtype: len bytes at pieces->delta. PICI_E_CORRUPT: it is not of so
  * many, or the tensor has no more. */
 enum pici_status pici_delta_pieces_next(struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count);
+
+/* Pass the next small delta, of count elements of dtype, without reading it. Returns what pici_delta_pieces_next does.
+ */
+enum pici_status pici_delta_pieces_pass(struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count);
 
 /* Whether all were read. */
 bool pici_delta_pieces_done(const struct delta_pieces *pieces);
@@ -148,7 +153,7 @@ struct few_cursor {
 void pici_few_begin(struct few_cursor *, const struct delta *, const struct delta_few *);
 
 /* Apply those changes that are among elements [from, from + count), in host order, of this width. Returns 0 if one is
- * wider. Goes on from the call before. */
+ * wider. Goes on from the call before, and passes those that are before `from`. */
 int pici_few_apply(struct few_cursor *, uint8_t *elements, uint64_t from, uint64_t count, unsigned width);
 
 /* Adds a tensor to the identity of a state (formats/delta.md). They are added in the order of their names. */
@@ -169,9 +174,10 @@ struct state_tensor {
     const char *name; /* [name_len]; in the memory of shape, as dtype_text is */
     size_t name_bytes;
     const char *dtype_text;
-    const uint8_t *data; /* or NULL: */
-    uint64_t offset;     /* for the state's read */
-    uint64_t bytes, count;
+    const uint8_t *data;   /* or NULL: */
+    uint64_t offset;       /* for the state's read */
+    uint64_t bytes, count; /* of the part, if it is one */
+    uint64_t first, of;    /* of a part: elements before it, and of the whole, of which shape is. Else 0 and count */
     enum pici_dtype dtype;
     uint8_t rank, width;
     bool big_endian, fortran;
@@ -189,6 +195,7 @@ struct pici_state {
     size_t count, capacity;
     struct state_tensor **by_name; /* [n], if sorted */
     bool sorted;
+    bool parts; /* some tensors are parts */
 };
 
 /* "raw", "npy", "safetensors". */
@@ -200,6 +207,9 @@ const struct state_tensor *pici_state_find(struct pici_state *, const char *name
 /* Copy bytes [from, from + bytes) of a tensor, as they are in the file. PICI_E_IO. */
 enum pici_status pici_state_read(struct pici_state *, const struct state_tensor *, uint64_t from, void *buffer,
                                  size_t bytes, char *reason);
+
+/* PICI_E_UNSUPPORTED if some tensors are parts. */
+enum pici_status pici_state_whole(const struct pici_state *, char *reason);
 
 /* Hash the tensor's bytes from byte `from` on. */
 enum pici_status pici_state_hash_tensor(struct pici_state *, const struct state_tensor *, uint64_t from,

@@ -113,16 +113,15 @@ int pici_few_apply(struct few_cursor *cursor, uint8_t *elements, uint64_t from, 
         uint64_t gap = 0, xored = 0;
         size_t bytes = get_number(&gap, cursor->next, cursor->end);
         const uint64_t element = cursor->element + gap;
-        if (element - from >= count)
-            return element >= from;
+        if (element >= from && element - from >= count)
+            return 1;
         bytes += get_number(&xored, cursor->next + bytes, cursor->end);
         if (width < 8 && xored >> 8 * width)
             return 0;
         uint8_t stored[8];
         store_le64(stored, xored);
-        uint8_t *const at = elements + (element - from) * width;
-        for (unsigned byte = 0; byte < width; byte++)
-            at[byte] ^= stored[PICI_BIG_ENDIAN ? width - 1 - byte : byte];
+        for (unsigned byte = 0; element >= from && byte < width; byte++)
+            elements[(element - from) * width + byte] ^= stored[PICI_BIG_ENDIAN ? width - 1 - byte : byte];
         cursor->next += bytes;
         cursor->element = element + 1;
         cursor->remaining--;

@@ -528,6 +528,8 @@ enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pic
         job.options.choice < PICI_DELTA_AUTO || job.options.choice > PICI_DELTA_FASTEST ||
         !pici_bound(job.options.format, PICI_U8, 1))
         return PICI_E_ARG;
+    if ((status = pici_state_whole(base, reason)) != PICI_OK || (status = pici_state_whole(next, reason)) != PICI_OK)
+        return status;
     status = begin(&job, write, context);
     for (size_t i = 0; !status && i < next->count; i++)
         status = diff_tensor(&job, i);

@@ -299,22 +299,34 @@ enum pici_status pici_delta_pieces_begin(struct delta_pieces *pieces, struct pic
     pieces->reader = reader;
     pieces->tensor = i;
     pieces->offset = 0;
+    pieces->passed = 0;
     pieces->end = status ? 0 : tensor.count;
     return status;
 }
 
-enum pici_status pici_delta_pieces_next(struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count)
+/* Check the header of the next small delta. *size: its bytes. */
+static enum pici_status next_size(const struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count,
+                                  uint64_t *size)
 {
     uint8_t head[HEAD];
     if (pieces->end - pieces->offset < HEAD)
         return PICI_E_CORRUPT;
-    enum pici_status status = pici_reader_read_range(pieces->reader, pieces->tensor, pieces->offset, HEAD, head);
+    const enum pici_status status = pici_reader_read_range(pieces->reader, pieces->tensor, pieces->offset, HEAD, head);
     if (status)
         return status;
-    const uint64_t size = load_le64(head + HEAD_LENGTH);
-    if (load_le64(head + HEAD_COUNT) != count || head[HEAD_DTYPE] != (uint8_t)dtype || size < HEAD ||
-        size > pieces->end - pieces->offset || size > pici_diff_small_bound(PICI_HYBRID, dtype, count))
-        return PICI_E_CORRUPT;
+    *size = load_le64(head + HEAD_LENGTH);
+    return load_le64(head + HEAD_COUNT) != count || head[HEAD_DTYPE] != (uint8_t)dtype || *size < HEAD ||
+                   *size > pieces->end - pieces->offset || *size > pici_diff_small_bound(PICI_HYBRID, dtype, count)
+               ? PICI_E_CORRUPT
+               : PICI_OK;
+}
+
+enum pici_status pici_delta_pieces_next(struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count)
+{
+    uint64_t size;
+    enum pici_status status = next_size(pieces, dtype, count, &size);
+    if (status)
+        return status;
     if (size > pieces->capacity) {
         free(pieces->delta);
         pieces->delta = malloc((size_t)size);
@@ -325,6 +337,14 @@ enum pici_status pici_delta_pieces_next(struct delta_pieces *pieces, enum pici_d
     status = pici_reader_read_range(pieces->reader, pieces->tensor, pieces->offset, size, pieces->delta);
     pieces->offset += size;
     pieces->size = (size_t)size;
+    return status;
+}
+
+enum pici_status pici_delta_pieces_pass(struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count)
+{
+    uint64_t size;
+    const enum pici_status status = next_size(pieces, dtype, count, &size);
+    pieces->offset += status ? 0 : size;
     return status;
 }
 

@@ -142,8 +142,13 @@ static bool attr_is(const struct pici_tensor *tensor, const char *key, const cha
     return attribute && attribute->len == strlen(value) && memcmp(attribute->value, value, attribute->len) == 0;
 }
 
-enum pici_status pici_state_add(struct pici_state *state, const struct pici_tensor *theirs, const void *data,
-                                uint64_t offset)
+/* A part of a tensor: elements [first, first + count) of it. */
+struct part {
+    uint64_t first, count;
+};
+
+static enum pici_status add(struct pici_state *state, const struct pici_tensor *theirs, const void *data,
+                            uint64_t offset, const struct part *part)
 {
     uint64_t count;
     struct pici_tensor copied = PICI_TENSOR_INIT;
@@ -157,6 +162,8 @@ enum pici_status pici_state_add(struct pici_state *state, const struct pici_tens
         return PICI_E_ARG;
     const size_t width = pici_dtype_width(tensor->dtype), shape_bytes = tensor->rank * sizeof *tensor->shape;
     if (!width || !pici_shape_count(&count, tensor->rank, tensor->shape, width))
+        return PICI_E_ARG;
+    if (part && (part->count > count || part->first > count - part->count))
         return PICI_E_ARG;
     const struct pici_attr *const dtype = attr_of(tensor, STATE_DTYPE);
     const char *const text = dtype && dtype->len ? dtype->value : pici_dtype_name(tensor->dtype);
@@ -173,8 +180,10 @@ enum pici_status pici_state_add(struct pici_state *state, const struct pici_tens
                                    .dtype_text = copy + shape_bytes + tensor->name_len,
                                    .data = data,
                                    .offset = offset,
-                                   .bytes = count * width,
-                                   .count = count,
+                                   .bytes = (part ? part->count : count) * width,
+                                   .count = part ? part->count : count,
+                                   .first = part ? part->first : 0,
+                                   .of = count,
                                    .dtype = tensor->dtype,
                                    .rank = (uint8_t)tensor->rank,
                                    .width = (uint8_t)width,
@@ -187,8 +196,27 @@ enum pici_status pici_state_add(struct pici_state *state, const struct pici_tens
     memcpy(copy + shape_bytes + tensor->name_len, text, text_len);
     copy[shape_bytes + tensor->name_len + text_len] = 0;
     state->sorted = false;
+    state->parts |= added->count != added->of;
     state->count++;
     return PICI_OK;
+}
+
+enum pici_status pici_state_add(struct pici_state *state, const struct pici_tensor *tensor, const void *data,
+                                uint64_t offset)
+{
+    return add(state, tensor, data, offset, NULL);
+}
+
+enum pici_status pici_state_add_part(struct pici_state *state, const struct pici_tensor *tensor, const void *data,
+                                     uint64_t first, uint64_t n)
+{
+    const struct part part = {first, n};
+    return data ? add(state, tensor, data, 0, &part) : PICI_E_ARG;
+}
+
+enum pici_status pici_state_whole(const struct pici_state *state, char *reason)
+{
+    return state->parts ? pici_why(reason, PICI_E_UNSUPPORTED, state->name, "has parts of tensors") : PICI_OK;
 }
 
 enum pici_status pici_state_read(struct pici_state *state, const struct state_tensor *tensor, uint64_t from,
@@ -242,6 +270,8 @@ enum pici_status pici_state_hash(struct pici_state *state, uint64_t *bytes, uint
         reason[0] = 0;
     if (!state || !bytes || !hash)
         return PICI_E_ARG;
+    if ((status = pici_state_whole(state, reason)) != PICI_OK)
+        return status;
     pici_xxh64_init(&running, 0);
     pici_xxh64_update(&running, state->head, state->head_bytes);
     *bytes = state->head_bytes;

@@ -58,18 +58,19 @@ static bool fits(const struct pici_tensor *t, size_t bytes)
     return none ? !bytes : need && need == bytes;
 }
 
-/* state_add(state, name, word, dtype, shape, elements) -> None, or Failed. Adds a tensor: an array, to which the state
- * refers. name, and word, its type as the file names it, are bytes. */
+/* state_add(state, name, word, dtype, shape, elements[, part]) -> None, or Failed. Adds a tensor: an array, to which
+ * the state refers. name, and word, its type as the file names it, are bytes. part: None, or (first, n, dim, ...): the
+ * array has elements [first, first + n) of a tensor of these dimensions. */
 static PyObject *state_add(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *o, *shape, *elements;
+    PyObject *o, *shape, *elements, *part = Py_None;
     const char *name, *word;
     Py_ssize_t name_len;
     int dtype;
     struct memory data;
-    uint64_t dims[PICI_RANK_MAX];
-    if (!PyArg_ParseTuple(args, "Oy#yiOO", &o, &name, &name_len, &word, &dtype, &shape, &elements) ||
+    uint64_t dims[PICI_RANK_MAX], whole[2 + PICI_RANK_MAX];
+    if (!PyArg_ParseTuple(args, "Oy#yiOO|O", &o, &name, &name_len, &word, &dtype, &shape, &elements, &part) ||
         !pici_py_find(&data, elements, false))
         return NULL;
     struct pici_state *state = pici_py_handled(STATE, o);
@@ -82,9 +83,20 @@ static PyObject *state_add(PyObject *self, PyObject *args)
     t.n_attrs = 1;
     if (!fits(&t, data.bytes))
         return PyErr_Format(PyExc_ValueError, "%zu bytes are not the elements of the tensor", data.bytes);
+    const void *const at = data.bytes ? data.p : "";
+    if (part == Py_None)
+        return pici_py_handle_keep(STATE, o, elements) ? result_of(lib.state_add(state, &t, at, 0), 0, NULL) : NULL;
+    const Py_ssize_t numbers = pici_py_numbers(whole, 2 + PICI_RANK_MAX, part);
+    if (numbers < 0)
+        return NULL;
+    const size_t width = lib.dtype_width(t.dtype);
+    if (numbers < 2 || !width || whole[1] != data.bytes / width)
+        return PyErr_Format(PyExc_ValueError, "%zu bytes are not the elements of the part", data.bytes);
     if (!pici_py_handle_keep(STATE, o, elements))
         return NULL;
-    return result_of(lib.state_add(state, &t, data.bytes ? data.p : "", 0), 0, NULL);
+    t.rank = (unsigned)numbers - 2;
+    t.shape = whole + 2;
+    return result_of(lib.state_add_part(state, &t, at, whole[0], whole[1]), 0, NULL);
 }
 
 /* state_type(state) -> a number of enum pici_state_type. */

@@ -34,10 +34,10 @@ from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import ALL, BOOL, COMPLEX, F4, F6, DType, DTypeLike, named
 from ._kwargs import Decoding
-from ._ranges import u31
+from ._ranges import u31, u64
 from ._streams import Path, Source, encoded
 from .codec import changes, format_code, inspect
-from .errors import ArgumentError, CorruptError, IoError, make
+from .errors import ArgumentError, CorruptError, IoError, UnsupportedError, make
 
 if TYPE_CHECKING:
     import torch
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 #: a file's path, or arrays by name
 State = Union[Path, Mapping[str, Any]]
+
+#: of arrays that have some rows of a tensor: how many rows are before them, and how many the tensor has
+Shards = Mapping[str, tuple[int, int]]
 
 _LITTLE = sys.byteorder == "little"
 SAFETENSORS = _codec.STATE_SAFETENSORS
@@ -100,8 +103,9 @@ def _shape_of(x: Storage, d: DType) -> list[int]:
 class Held:
     """A state that is open, and what it points at. close() frees it."""
 
-    def __init__(self, state: State, code: int = 0, kind: int = 0) -> None:
-        """code: the dtype of a raw file. kind: enum pici_state_type; 0: by the file's name."""
+    def __init__(self, state: State, code: int = 0, kind: int = 0, shards: Optional[Shards] = None) -> None:
+        """code: the dtype of a raw file. kind: enum pici_state_type; 0: by the file's name. shards: of arrays."""
+        self._shards = shards or {}
         self._kept: list[Storage] = []
         self._head = b""
         self._path = None if isinstance(state, Mapping) else os.fsdecode(state)
@@ -138,7 +142,8 @@ class Held:
         for name in order:
             x, d = taken[name]
             octets = x.reshape(-1).view(np.uint8)  # in the file's byte order, which may not be the host's
-            got(_codec.state_add(self.handle, name.encode(), _WORDS[d].encode(), d.code, x.shape, octets))
+            part = part_of(x, self._shards[name], name) if name in self._shards else None
+            got(_codec.state_add(self.handle, name.encode(), _WORDS[d].encode(), d.code, x.shape, octets, part))
             self._kept.append(x)
 
     def write(self, room: Storage) -> int:
@@ -171,6 +176,21 @@ class Held:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def part_of(x: Storage, shard: tuple[int, int], name: str) -> tuple[int, ...]:
+    """Where an array lies in a tensor: the elements before it and its own, and the shape of the tensor."""
+    try:
+        offset, of = shard
+    except (TypeError, ValueError):
+        raise TypeError(f"{name!r}: a shard is (rows before it, rows of the tensor), not {shard!r}") from None
+    if not x.ndim:
+        raise ValueError(f"{name!r}: an array without dimensions is no part of a tensor")
+    first, rows = u64(offset, "offset"), len(x)
+    if first + rows > u64(of, "of"):
+        raise ValueError(f"{name!r}: rows [{first}, {first + rows}) of a tensor that has {of}")
+    each = int(np.prod(x.shape[1:], dtype=object))
+    return u64(first * each, "the elements before the shard"), x.size, of, *x.shape[1:]
 
 
 def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
@@ -378,9 +398,9 @@ class Row:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def base(self, state: State) -> Held:
+    def base(self, state: State, shards: Optional[Shards] = None) -> Held:
         """The base, as a file of the type that the first delta names."""
-        return Held(state, self._dtype, self.type)
+        return Held(state, self._dtype, self.type, shards)
 
     def to_file(self, out: Out, base: Held, threads: int) -> None:
         self._got(_codec.apply_deltas(out.handle, base.handle, self.handle, threads), out.path)
@@ -465,10 +485,10 @@ class Update:
     """What deltas change in a state of arrays: apply_delta() makes it. It keeps how the arrays differ before and after,
     until commit(): about a byte or two for each element that changes."""
 
-    def __init__(self, state: Mapping[str, Any], deltas: tuple[Path, ...], threads: int) -> None:
+    def __init__(self, state: Mapping[str, Any], deltas: tuple[Path, ...], threads: int, shards: Shards) -> None:
         for name, x in state.items():
             _in_place(name, x)
-        with Row(deltas, threads) as row, row.base(state) as held:
+        with Row(deltas, threads) as row, row.base(state, shards) as held:
             if row.type != SAFETENSORS:
                 raise ValueError("the deltas are not of .safetensors files or dicts: use apply_files()")
             made = _codec.update_new(held.handle, row.handle, threads)
@@ -479,6 +499,10 @@ class Update:
         self._parts = [(self._names[tensor], tensor, first) for tensor, first, _ in parts]
         #: the names of the tensors that change
         self.changed: list[str] = list(dict.fromkeys(name for name, _, _ in self._parts))
+        #: those of them that are shards: the deltas have no hashes of these
+        self.unverified: list[str] = [
+            name for name in self.changed if name in shards and len(state[name]) != shards[name][1]
+        ]
         #: the bytes that are kept
         self.bytes: int = sum(length for _, _, length in parts)
         #: whether the arrays are what the deltas lead to
@@ -545,11 +569,26 @@ def _in_place(name: Any, x: Any) -> None:
         )
 
 
-def apply_delta(state: Mapping[str, Any], *deltas: Path, stage: bool = False, threads: int = 1) -> Update:
+def apply_delta(
+    state: Mapping[str, Any],
+    *deltas: Path,
+    stage: bool = False,
+    threads: int = 1,
+    shards: Optional[Shards] = None,
+    strict: bool = False,
+) -> Update:
     """Change a dict of arrays, as model.state_dict() of torch on the CPU, in place, to what the deltas, in order, lead
     to. First the hash of every tensor is checked, before and after, in one pass; only then the first is changed.
 
     stage: change nothing yet; switch() of the result does, in the time that it takes to XOR what changes.
+    shards: {name: (offset, of)}, of arrays that have rows [offset, offset + len(array)) alone of a tensor that has
+        `of`, counted along the first dimension; or, flat, elements, whatever the tensor's shape. The dict has all names
+        still; a shard may be empty. Only what changes in a shard is decoded. Of a tensor that is stored as small
+        deltas, a shard must begin and end at a multiple of 524288 elements, or at the tensor's end, else
+        UnsupportedError. Deltas have hashes of whole tensors: so shards are not checked, nor, if there are some, are
+        tensors that no delta lists. Another base is found by the tensors that are whole and listed, and by small
+        deltas where exponents differ; else the result is wrong without a word. So number the states.
+    strict: UnsupportedError if a shard changes. `unverified` of the result has the names of these shards.
 
     The result has undo(), which goes back, until commit(). As the subject of a with statement it goes back if that is
     left by an exception, and commits otherwise.
@@ -559,7 +598,12 @@ def apply_delta(state: Mapping[str, Any], *deltas: Path, stage: bool = False, th
     then. Names for one piece of memory (tied weights) are changed once."""
     if not isinstance(state, Mapping):
         raise TypeError("state is not a dict of arrays: apply_files() changes files")
-    update = Update(state, deltas, u31(threads, "threads"))
+    missing = [name for name in shards or {} if name not in state]
+    if missing:
+        raise ValueError(f"shards has {missing[0]!r}, which state has not")
+    update = Update(state, deltas, u31(threads, "threads"), shards or {})
+    if strict and update.unverified:
+        raise UnsupportedError(f"tensor {update.unverified[0]!r} is a shard, and changes: no delta has a hash of it")
     if not stage:
         update.switch()
     return update

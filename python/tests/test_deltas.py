@@ -138,6 +138,51 @@ class InPlace(Deltas):
         self.live["w"] = self.new["w"].copy()
         self.assertRaisesRegex(pici.UnsupportedError, "more", pici.apply_delta, self.live, self.delta)
 
+    def test_shards(self):
+        chunk = 1 << 19
+        rng = np.random.default_rng(5)
+        old = {"w": rng.standard_normal((8, chunk // 4)).astype(np.float16), "v": np.zeros((60, 7), np.float32)}
+        old |= {"norm": np.ones(9, np.float32), "ids": rng.integers(0, 9, 5000)}
+        new = {k: v.copy() for k, v in old.items()}
+        new["w"].view(np.uint16)[:, ::40] += 1
+        new["v"][::9] = 2
+        new["norm"] *= 3
+        new["ids"][::2] += 1
+        pici.save_delta(old, new, self.delta, overwrite=True)
+        for a, b in ((0, 4), (4, 8)):
+            for flat in (False, True):
+                rows = {"w": slice(a, b), "v": slice(5 * a, 5 * b), "ids": slice(500 * a, 500 * b)}
+                shards = {"w": (a, 8), "v": (5 * a, 60), "ids": (500 * a, 5000)}
+                live = {k: v[rows[k]].copy() if k in rows else v.copy() for k, v in old.items()}
+                if flat:
+                    live["w"] = live["w"].reshape(-1)
+                    shards["w"] = (a * chunk // 4, 2 * chunk)
+                with self.assertRaisesRegex(pici.UnsupportedError, "no delta has a hash"):
+                    pici.apply_delta(live, self.delta, shards=shards, strict=True)
+                update = pici.apply_delta(live, self.delta, shards=shards)
+                self.assertEqual(sorted(update.unverified), ["ids", "v", "w"])
+                for name, x in live.items():
+                    self.assertEqual(x.tobytes(), new[name][rows.get(name, slice(None))].tobytes(), name)
+                with self.assertRaisesRegex(pici.ArgumentError, "'norm'"):  # which is whole
+                    pici.apply_delta(live, self.delta, shards=shards)
+                update.undo()
+                for name, x in live.items():
+                    self.assertEqual(x.tobytes(), old[name][rows.get(name, slice(None))].tobytes(), name)
+        live["w"] = old["w"][1:5].copy()
+        with self.assertRaisesRegex(pici.UnsupportedError, "'w'.*multiple of 524288"):
+            pici.apply_delta(live, self.delta, shards={**shards, "w": (1, 8)})
+        with self.assertRaisesRegex(pici.ArgumentError, "'w'.*shape differs"):
+            pici.apply_delta(live, self.delta, shards={**shards, "w": (0, 9)})
+        for wrong, kind in (((5, 8), ValueError), ((-1, 8), ValueError), (3, TypeError), ((0, 2**64), ValueError)):
+            with self.assertRaises(kind):
+                pici.apply_delta(live, self.delta, shards={**shards, "w": wrong})
+        with self.assertRaisesRegex(ValueError, "'u'"):
+            pici.apply_delta(live, self.delta, shards={"u": (0, 8)})
+        whole = {k: v.copy() for k, v in old.items()}
+        update = pici.apply_delta(whole, self.delta, shards={"w": (0, 8)}, strict=True)
+        self.assertEqual(update.unverified, [])
+        self.same(whole, new)
+
     def test_many_small_tensors(self):
         old = {f"model.layers.{i % 48}.experts.{i // 48}.up_proj.weight": np.zeros(64, np.float16) for i in range(3000)}
         pici.save_delta(old, old, self.delta, overwrite=True)
