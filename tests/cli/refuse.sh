@@ -153,7 +153,7 @@ mkdir sig
 mkfifo pipe
 default= # a shell has what it starts in the background ignore SIGQUIT
 ! env --default-signal true 2>/dev/null || default="env --default-signal"
-for signal in TERM HUP ${default:+QUIT} USR1 USR2 ALRM XCPU; do
+for signal in TERM HUP ${default:+QUIT} USR1 USR2 ALRM XCPU PWR ABRT SYS; do
     if sh -c "kill -$signal \$\$" 2>/dev/null; then # inherited from whoever started this, as nohup does
         skip "SIG$signal, which is ignored here"
         continue

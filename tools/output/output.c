@@ -26,8 +26,15 @@ enum { IO_MOST = 1 << 30, OUTPUTS = 4 };
 /* The outputs whose temporary files a signal removes. A verb has at most two at a time. */
 static struct pici_outfile *volatile unfinished[OUTPUTS];
 
-static const int fatal_signals[] = {SIGINT,  SIGTERM, SIGHUP,    SIGPIPE, SIGQUIT, SIGUSR1,
-                                    SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO};
+static const int fatal_signals[] = {SIGINT,    SIGTERM, SIGHUP,    SIGPIPE, SIGQUIT, SIGUSR1,
+                                    SIGUSR2,   SIGALRM, SIGVTALRM, SIGPROF, SIGXCPU, SIGIO,
+#ifdef SIGPWR
+                                    SIGPWR,
+#endif
+#ifdef SIGSTKFLT
+                                    SIGSTKFLT,
+#endif
+                                    SIGABRT,   SIGTRAP, SIGSYS};
 enum { FATAL_SIGNALS = sizeof fatal_signals / sizeof *fatal_signals };
 
 static void on_signal(int sig)
