@@ -595,7 +595,6 @@ class Whole(Files):
             self.assertEqual(f["x"].read(to="bits").tolist(), [0, 3])
             self.assertEqual((f["y"].dtype, f["y"].shape), ("f32", (2, 3)))
 
-
     def test_literals_of_types(self):
         """A type in a file that is none, or does not fit, is as if it were not there."""
         x = np.arange(12, dtype=np.uint8).reshape(3, 4)

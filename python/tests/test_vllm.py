@@ -330,7 +330,7 @@ class Sockets(unittest.TestCase):
 
     def test_urls(self):
         self.assertEqual(_wire.parsed("tcp://[::1]:80"), ("tcp", "::1", 80, ""))
-        self.assertEqual(_wire.spelled("::1", 80), "tcp://[::1]:80")
+        self.assertEqual(_wire.spelled("tcp", "::1", 80), "tcp://[::1]:80")
         self.assertEqual(_wire.parsed("file:///a/b").path, "/a/b")
         for bad in ("tcp://host", "tcp://host:x", "tcp://host:99999", "file://a", "http://a:1", "", "tcp://h:²"):
             with self.assertRaisesRegex(ValueError, "url="):
@@ -394,6 +394,30 @@ class Engines(unittest.TestCase):
                     self.step(i)
                 self.assertLess(trainer.step.bytes, trainer.step.dense_bytes / 5)
                 self.assertTrue(0 < trainer.step.changed < trainer.step.elements / 10)
+
+    def test_tls(self):
+        """The same over TLS; a server that was told of another certificate refuses this one."""
+        path = Path(self.folder, "cert.pem")
+        path.write_text(vllm_stubs.CERTIFICATE)
+        server = self.server()
+        trainer = self.trainer(server, url="tls://127.0.0.1:0", certificate=str(path))
+        for seed in range(3):
+            trainer.send_weights()
+            self.same(server)
+            self.step(seed)
+        right, trainer._fingerprint = trainer._fingerprint, "00" * 32
+        with self.assertRaisesRegex(RuntimeError, f"fingerprint {right}, not 0000.*version 2 still"):
+            trainer.send_weights()
+        trainer._fingerprint = ""  # as of a certificate that the system must trust
+        with self.assertRaisesRegex(RuntimeError, "CERTIFICATE_VERIFY_FAILED"):
+            trainer.send_weights()
+        trainer._fingerprint = right
+        with socket.create_connection(("127.0.0.1", trainer._publisher.port)) as s, suppress(ConnectionError):
+            s.sendall(_wire.MAGIC + bytes(64))  # no TLS
+            while s.recv(4096):
+                pass
+        trainer.send_weights()
+        self.same(server)
 
     def test_nothing_changed(self):
         server = self.server()
@@ -593,6 +617,8 @@ class Engines(unittest.TestCase):
             (dict(url="http://x:1"), "url="),
             (dict(encoding="tiny"), "encoding="),
             (dict(url="file:///x", encoding="replace"), "log"),
+            (dict(url="tls://127.0.0.1:0"), "certificate"),
+            (dict(certificate="x.pem"), "certificate"),
         ):
             with self.assertRaisesRegex(ValueError, what):
                 self.trainer(self.server(), **how)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, Optional
 
 from . import _parts, _wire
@@ -152,8 +153,11 @@ class Weights:
 class Publisher:
     """Serves weights to whoever knows the token."""
 
-    def __init__(self, weights: Weights, host: str, port: int, token: str) -> None:
+    def __init__(
+        self, weights: Weights, host: str, port: int, token: str, tls: Optional[ssl.SSLContext] = None
+    ) -> None:
         self.weights = weights
+        self._tls = tls
         self._token = token
         self._listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.port: int = self._listener.getsockname()[1]
@@ -203,9 +207,13 @@ class Publisher:
             threading.Thread(target=self._answer, args=(connection,), name="pici.vllm server", daemon=True).start()
 
     def _answer(self, connection: socket.socket) -> None:
-        with connection:
+        with ExitStack() as stack:
+            stack.enter_context(connection)
             try:
                 peer = "%s:%s" % connection.getpeername()[:2]
+                if self._tls is not None:
+                    connection.settimeout(_wire.GREETING)
+                    connection = stack.enter_context(self._tls.wrap_socket(connection, server_side=True))
                 channel = _wire.Channel(connection, self._token, listens=True)
             except OSError as e:
                 log.warning("refused a connection: %s", e)

@@ -28,6 +28,7 @@ class Source(NamedTuple):
     ticket: str
     run: str
     version: int
+    fingerprint: str = ""
 
 
 class Update:
@@ -82,7 +83,7 @@ class Replica:
         if address.scheme == "file":
             return self._from_log(address.path, source, check, step)
         with step.stage("connect"):
-            channel = _wire.connect(address, source.token)
+            channel = _wire.connect(address, source.token, source.fingerprint)
         with channel:
             channel.say({"ticket": source.ticket, "encoding": self.encoding, "run": self.run, "version": self.version})
             with step.stage("wait"):
@@ -225,8 +226,8 @@ def _metas(groups: Any) -> list[list[Meta]]:
 def report(source: Source, server: str, words: str) -> None:
     """Tell the trainer what went wrong, if it can be told."""
     address = _wire.parsed(source.url)
-    if address.scheme != "tcp":
+    if address.scheme == "file":
         return
-    with _wire.connect(address, source.token) as channel:
+    with _wire.connect(address, source.token, source.fingerprint) as channel:
         channel.say({"ticket": source.ticket, "server": server, "failed": words})
         channel.hear()

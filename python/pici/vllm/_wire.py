@@ -3,7 +3,7 @@
 
 Both ends prove first that they know the token, by HMACs of numbers that the other end has chosen. Every frame then has
 a keyed BLAKE2 of its number, its head and its content, so that a byte that was damaged or put in on the way is found
-before anything is made of it. Contents are not encrypted. Heads are JSON; nothing is unpickled.
+before anything is made of it. Contents are encrypted by TLS alone. Heads are JSON; nothing is unpickled.
 """
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import hmac
 import json
 import os
 import socket
+import ssl
 import struct
-from typing import Any, NamedTuple, Union
+from typing import Any, NamedTuple, Optional, Union
 
 Octets = Union[bytes, bytearray, memoryview]
 
@@ -43,21 +44,49 @@ class Address(NamedTuple):
 
 
 def parsed(url: str) -> Address:
-    """tcp://HOST:PORT or file:///FOLDER."""
+    """tcp://HOST:PORT, tls://HOST:PORT or file:///FOLDER."""
     scheme, colon, rest = url.partition("://")
     if scheme == "file" and colon and rest:
         if not rest.startswith("/"):
             raise ValueError(f"url={url!r}: a folder's path begins with /, as in file:///data/weights.log")
         return Address(scheme, "", 0, rest)
     host, colon, port = rest.rpartition(":")
-    if scheme == "tcp" and colon and port.isascii() and port.isdigit() and int(port) < 65536:
+    if scheme in ("tcp", "tls") and colon and port.isascii() and port.isdigit() and int(port) < 65536:
         return Address(scheme, host.strip("[]"), int(port), "")
-    raise ValueError(f"url={url!r}: pass tcp://HOST:PORT or file:///FOLDER")
+    raise ValueError(f"url={url!r}: pass tcp://HOST:PORT, tls://HOST:PORT or file:///FOLDER")
 
 
-def spelled(host: str, port: int) -> str:
+def spelled(scheme: str, host: str, port: int) -> str:
     """The URL of a listening socket."""
-    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def listening(certificate: str, key: str) -> tuple[ssl.SSLContext, str]:
+    """The trainer's end of TLS, and the fingerprint of its certificate: SHA-256, in hexadecimal."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(certificate, key or None)
+    with open(certificate, encoding="ascii", errors="replace") as f:
+        text = f.read()
+    begin = text.index("-----BEGIN CERTIFICATE-----")  # load_cert_chain() has found one
+    end = text.index("-----END CERTIFICATE-----", begin) + len("-----END CERTIFICATE-----")
+    return context, hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[begin:end])).hexdigest()
+
+
+def _over_tls(s: socket.socket, host: str, fingerprint: str) -> ssl.SSLSocket:
+    """The server's end of TLS: the certificate has this fingerprint, or one that the system trusts and the host's name
+    if there is none."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if fingerprint:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    wrapped = context.wrap_socket(s, server_hostname=host)
+    found = hashlib.sha256(wrapped.getpeercert(binary_form=True) or b"").hexdigest()
+    if fingerprint and not hmac.compare_digest(found, fingerprint):
+        wrapped.close()
+        raise WireError(f"who listens has a certificate of the fingerprint {found}, not {fingerprint}")
+    return wrapped
 
 
 def _exactly(s: socket.socket, n: int) -> bytearray:
@@ -170,10 +199,12 @@ class Channel:
         self.close()
 
 
-def connect(address: Address, token: str) -> Channel:
+def connect(address: Address, token: str, fingerprint: Optional[str] = None) -> Channel:
     """A server's connection to the trainer."""
     s = socket.create_connection((address.host, address.port), TIMEOUT)
     try:
+        if address.scheme == "tls":
+            s = _over_tls(s, address.host, fingerprint or "")
         return Channel(s, token, listens=False)
     except BaseException:
         s.close()

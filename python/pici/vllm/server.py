@@ -46,6 +46,7 @@ class PiciUpdateInfo(WeightTransferUpdateInfo):
     version: int = -1
     url: str = ""
     token: str = ""
+    fingerprint: str = ""
     ticket: str = ""
     encoding: str = "auto"
     check: bool = True
@@ -90,7 +91,12 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         self._begin(update_info.encoding, update_info.check)
         assert self._replica is not None
         self._source = Source(
-            update_info.url, update_info.token, update_info.ticket, update_info.run, update_info.version
+            update_info.url,
+            update_info.token,
+            update_info.ticket,
+            update_info.run,
+            update_info.version,
+            update_info.fingerprint,
         )
         self._step = Step(f"server {self.name}")
         with self._telling(f"it has {self._what()} still"):

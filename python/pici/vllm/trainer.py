@@ -34,7 +34,9 @@ class SendError(RuntimeError):
 class PiciTrainerInitInfo(TrainerInitInfo):
     """How weights go to the servers.
 
-    url: tcp://HOST:PORT, where the trainer listens (port 0: any); or file:///FOLDER, a delta log that all see.
+    url: tcp://HOST:PORT or tls://HOST:PORT, where the trainer listens (port 0: any); or file:///FOLDER, a delta log
+        that all see.
+    certificate, key: of tls, paths of PEM files. Servers are told its fingerprint, and take no other.
     encoding: "small", "replace" or "auto".
     token: what servers must know to connect; made if it is empty.
     advertise: the host that servers connect to; empty: found out.
@@ -50,6 +52,8 @@ class PiciTrainerInitInfo(TrainerInitInfo):
     token: str = ""
     advertise: str = ""
     threads: int = 2
+    certificate: str = ""
+    key: str = ""
     convert: Optional[Callable[[str, Any], Any]] = None
     check: bool = True
 
@@ -86,14 +90,20 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             raise ValueError(f"encoding={info.encoding!r}: pass 'small', 'replace' or 'auto'")
         if address.scheme == "file" and info.encoding == "replace":
             raise ValueError("a log leads from state to state: pass encoding='small' with a url of file://")
+        if (address.scheme == "tls") != bool(info.certificate):
+            raise ValueError("a url of tls:// takes a certificate, and others take none: certificate='cert.pem'")
         if not self.is_sender:
             return
+        self._fingerprint = ""
         self._token = info.token or secrets.token_hex(16)
         if address.scheme == "file":
             self._weights = Appender(address.path, info.threads)
         else:
             self._weights = Weights(info.encoding, info.threads)
-            self._publisher = Publisher(self._weights, address.host, address.port, self._token)
+            tls = None
+            if address.scheme == "tls":
+                tls, self._fingerprint = _wire.listening(info.certificate, info.key)
+            self._publisher = Publisher(self._weights, address.host, address.port, self._token, tls)
         failures = self._each(self._init)
         if failures:
             self.shutdown()
@@ -163,6 +173,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             "version": self._weights.version,
             "url": self._url(client),
             "token": "" if self._publisher is None else self._token,
+            "fingerprint": self._fingerprint,
             "ticket": ticket,
         }
         try:
@@ -200,10 +211,11 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         assert self.info is not None
         if self._publisher is None:
             return self.info.url
-        host = self.info.advertise or _wire.parsed(self.info.url).host
+        scheme, host = _wire.parsed(self.info.url)[:2]
+        host = self.info.advertise or host
         if not self.info.advertise and _is_any(host):
             host = _own_address(urlsplit(str(getattr(client, "base_url", ""))).hostname or "127.0.0.1")
-        return _wire.spelled(host, self._publisher.port)
+        return _wire.spelled(scheme, host, self._publisher.port)
 
     def shutdown(self) -> None:
         if self._publisher is not None:
