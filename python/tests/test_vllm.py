@@ -525,6 +525,44 @@ class Engines(unittest.TestCase):
                 trainer.send_weights()
                 self.same(server)
 
+    def test_workers(self):
+        """Of several workers, one cannot get, or cannot load, an update: the others do not have it either."""
+        for fails in ("fetch", "load"):
+            for first in (True, False):
+                with self.subTest(fails=fails, first=first):
+                    self.state = weights()
+                    workers = [self.server() for _ in range(3)]
+                    trainer = self.trainer(vllm_stubs.Workers(*workers))
+                    if not first:
+                        trainer.send_weights()
+                    before = bits(self.state)
+                    self.step(1)
+                    bad = workers[1]
+                    if fails == "fetch":
+                        patch = unittest.mock.patch.object(bad.engine, "_accept", side_effect=_replica.Refused("no"))
+                        how = unittest.mock.patch.object(_replica.Replica, "_deltas", side_effect=OSError("no"))
+                        patch = patch if first else how
+                    else:
+                        loads = iter([KeyError("w"), None])
+                        real = bad.model.load_weights
+                        patch = unittest.mock.patch.object(
+                            bad.model, "load_weights", lambda given: self.fail_once(loads, real, given)
+                        )
+                    with patch, self.assertRaisesRegex(RuntimeError, "1 of 1 servers do not have version"):
+                        trainer.send_weights()
+                    for w in workers:
+                        self.assertEqual(bits(w.model.weights), before)
+                    self.step(2)
+                    trainer.send_weights()
+                    self.same(*workers)
+
+    @staticmethod
+    def fail_once(errors, real, given):
+        error = next(errors, None)
+        if error is not None:
+            raise error
+        real(given)
+
     def test_other_model(self):
         """Names, shapes and types that are not the checkpoint's are refused before bytes come."""
         server = self.server()

@@ -154,6 +154,38 @@ class Server:
         self.active, self.version = False, weight_version
 
 
+class Workers:
+    """A server of several workers, each with the whole model. As in vLLM, a call goes to all, and the first error is
+    raised."""
+
+    def __init__(self, *workers):
+        self.workers = workers
+        for w in workers:
+            w.engine.parallel_config.world_size = len(workers)
+
+    def _all(self, name, *args):
+        errors = []
+        for w in self.workers:
+            try:
+                getattr(w, name)(*args)
+            except Exception as e:
+                errors.append(e)
+        if errors:
+            raise errors[0]
+
+    def init_weight_transfer_engine(self, init_info):
+        self._all("init_weight_transfer_engine", init_info)
+
+    def start_weight_update(self):
+        self._all("start_weight_update")
+
+    def update_weights(self, update_info):
+        self._all("update_weights", update_info)
+
+    def finish_weight_update(self, weight_version=None):
+        self._all("finish_weight_update", weight_version)
+
+
 @dataclass
 class CheckpointWeightPatch:
     name: str

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -68,6 +68,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         self._update: Optional[Update] = None
         self._source: Optional[Source] = None
         self._step = Step("server")
+        self._last: Optional[tuple[Update, Callable[[], None]]] = None
         self._check = True
         self._known: Optional[dict[str, Meta]] = None
         self._rest: dict[str, Any] = {}
@@ -87,7 +88,9 @@ class PiciWeightTransferEngine(WeightTransferEngine):
     def receive_weights(self, update_info: PiciUpdateInfo) -> None:
         self._update = None
         if update_info.abort:
+            self._abort(update_info)
             return
+        self._keep(None)
         self._begin(update_info.encoding, update_info.check)
         assert self._replica is not None
         self._source = Source(
@@ -117,17 +120,43 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         except BaseException as e:
             go_back()
             state = self._restore(before)
+            replica.commit(update)
             if isinstance(e, Exception):
                 raise self._told(e, state) from e
             raise
-        finally:
-            replica.commit(update)
+        self._keep(update, go_back)
         self._step.version = update.version
         self._step.kind = "whole" if update.whole is not None else f"{len(update.changed)} tensors changed"
         self._step.report()
 
     def shutdown(self) -> None:
         self._update = None
+        self._keep(None)
+
+    # ---- going back
+
+    def _keep(self, update: Optional[Update], go_back: Optional[Callable[[], None]] = None) -> None:
+        """Keep what goes back from an update that was loaded: while other workers may fail to load it, which is told
+        by an abort. What was kept before is freed."""
+        if self._last is not None and self._replica is not None:
+            self._replica.commit(self._last[0])
+        self._last = None
+        if update is not None and go_back is not None and self._replica is not None:
+            if getattr(self.parallel_config, "world_size", 1) > 1:
+                self._last = (update, go_back)
+            else:
+                self._replica.commit(update)
+
+    def _abort(self, info: PiciUpdateInfo) -> None:
+        """Go back from an update that another worker did not load."""
+        if self._last is None or (self._last[0].run, self._last[0].version) != (info.run, info.version):
+            return
+        update, go_back = self._last
+        go_back()
+        self._keep(None)
+        before = self._what()
+        state = self._restore(before) if update.changes else f"it went back to {before}"
+        log.warning("server %s: another worker did not load version %d; %s", self.name, update.version, state)
 
     # ---- loading
 

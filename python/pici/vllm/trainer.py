@@ -200,9 +200,13 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             client.finish_weight_update()
 
     def _abandon(self, client: Any) -> None:
-        """End an update without its weights: workers that have some forget them."""
+        """End an update without its weights: workers that have some forget them, those that have loaded them go back.
+        Some workers may be within the update and others not: all are called, whatever one says."""
+        assert self._weights is not None
         with contextlib.suppress(Exception):
-            client.update_weights({"abort": True})
+            client.start_weight_update()
+        with contextlib.suppress(Exception):
+            client.update_weights({"abort": True, "run": self._weights.run, "version": self._weights.version})
         with contextlib.suppress(Exception):
             client.finish_weight_update()
 
