@@ -226,6 +226,32 @@ class Sockets(unittest.TestCase):
         self.assertFalse(update.changes)
         self.assertEqual(late.version, 4)
 
+    def test_groups(self):
+        """Several groups, of which some change; two steps later each is right."""
+        with unittest.mock.patch.object(_parts, "GROUP_BYTES", 8000):
+            self.weights.begin()
+            replica = _replica.Replica("small", "numpy")
+            self.send()
+            self.assertEqual([len(g) for g in self.weights.groups], [1, 1, 1, 2])
+            self.pull(replica)
+            self.send({**self.state, "norm": self.state["norm"] + np.float16(1)})
+            self.send({**self.state, "layers.1.weight": self.state["layers.1.weight"] * np.float32(2)})
+            _, update = self.pull(replica)
+            self.assertEqual(sorted(update.changed), ["layers.1.weight", "norm"])
+            self.same(replica)
+            _, update = self.pull(_replica.Replica("small", "numpy"))
+            self.assertEqual(len(update.whole), 4)
+
+    def test_fewer(self):
+        """A source that ends early, or goes on: an error, and all weights anew with the next call."""
+        less, more = dict(self.state), {**self.state, "z": np.ones(3, np.float32)}
+        less.pop("norm")
+        for other in (less, more):
+            with self.assertRaisesRegex(ValueError, "other tensors|more tensors"):
+                self.send(other)
+            self.assertEqual(self.weights.version, -1)
+            self.send(weights())
+
     def test_history(self):
         """A server that is too far behind gets the whole state."""
         replica = _replica.Replica("small", "numpy")
@@ -341,6 +367,9 @@ class Engines(unittest.TestCase):
     """Both engines over stand-ins of vLLM."""
 
     def setUp(self):
+        groups = unittest.mock.patch.object(_parts, "GROUP_BYTES", 20000)  # three, of one or of several tensors
+        groups.start()
+        self.addCleanup(groups.stop)
         logging.getLogger("pici.vllm").setLevel(logging.CRITICAL)
         self.addCleanup(logging.getLogger("pici.vllm").setLevel, logging.NOTSET)
         manager = vllm_stubs.installed()

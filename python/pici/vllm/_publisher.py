@@ -94,7 +94,7 @@ class Weights:
         with ThreadPoolExecutor(self._threads) as pool:
             for i, group in enumerate(self.groups):
                 with step.stage("gather"):
-                    new = [Held(name, array) for (name, array), _ in zip(rest, group)]
+                    new = [Held(name, array) for _, (name, array) in zip(group, rest)]
                 if [t.meta for t in new] != [t.meta for t in group]:
                     for task in tasks:
                         task.result()

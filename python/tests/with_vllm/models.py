@@ -15,6 +15,10 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 import torch  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 
+from pici.vllm import _parts  # noqa: E402
+
+_parts.GROUP_BYTES = 50_000  # so that tiny models have several groups
+
 OPTIONS = dict(
     skip_tokenizer_init=True, enforce_eager=True, dtype="bfloat16", max_model_len=128, max_num_seqs=4, seed=0
 )
