@@ -4,6 +4,7 @@
 #ifndef PICI_BENCH_COMMON_H
 #define PICI_BENCH_COMMON_H
 
+#include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,6 +129,34 @@ static inline void fill(void *dst, size_t n, enum pici_dtype t, double density, 
         case 4: memcpy(to, &x4, 4); break;
         default: memcpy(to, &x, 8);
         }
+    }
+}
+
+static inline double uniform(uint64_t *state) /* in (0, 1) */
+{
+    return ((double)(rnd(state) >> 11) + 0.5) / 9007199254740992.0;
+}
+
+/* Normally distributed, with a standard deviation of 1. */
+static inline double normal(uint64_t *state)
+{
+    const double radius = sqrt(-2 * log(uniform(state)));
+    return radius * cos(6.283185307179586 * uniform(state));
+}
+
+/* Fill dst with n normally distributed elements, f32 or bf16, of which the fraction zeros is zero. */
+static inline void fill_normal(void *dst, size_t n, enum pici_dtype t, double zeros, uint64_t seed)
+{
+    uint64_t state = seed;
+    for (size_t i = 0; i < n; i++) {
+        const double value = 0.02 * normal(&state);
+        const float x = uniform(&state) < zeros ? 0 : (float)value;
+        uint32_t bits;
+        memcpy(&bits, &x, sizeof bits);
+        if (t == PICI_BF16)
+            ((uint16_t *)dst)[i] = (uint16_t)((bits + 0x8000) >> 16);
+        else
+            ((uint32_t *)dst)[i] = bits;
     }
 }
 

@@ -11,7 +11,6 @@
  * as they are installed, at the rates that have limits: takes minutes. Exits with status 1 if a limit is missed. */
 #define _GNU_SOURCE
 #include <getopt.h>
-#include <math.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -31,22 +30,6 @@ static const double rates[] = {1e-6, 5e-6, 2e-5, 1e-4, 1e-3}; /* of bf16: 1.9, 4
 enum { LIMITED = 3 /* the first rates, which change about a tenth of bf16 at most, have limits */ };
 static const double limit_zstd = 0.45;   /* of what zstd -19 --patch-from makes */
 static const double limit_threads = 1.6; /* how much faster two are than one */
-
-static uint64_t state = UINT64_C(88172645463325252);
-
-static double uniform(void)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return ((double)(state >> 11) + 0.5) * 0x1p-53;
-}
-
-static double gaussian(void)
-{
-    const double r = sqrt(-2 * log(uniform()));
-    return r * cos(6.283185307179586 * uniform());
-}
 
 /* The f32 values of a file, without its head if it is a .safetensors file. */
 static float *read_weights(const char *path, int raw, size_t *n)
@@ -110,13 +93,13 @@ static uint32_t load_weight(const uint8_t *from, size_t i, size_t width)
 
 static void make_step(uint8_t *base, uint8_t *next, enum pici_dtype dtype, double rate, const float *file, size_t n)
 {
-    state = UINT64_C(88172645463325252);
+    uint64_t state = 1;
     for (size_t i = 0; i < WEIGHTS; i++) {
-        float w = file ? file[i % n] : (float)(0.05 * gaussian());
+        float w = file ? file[i % n] : (float)(0.05 * normal(&state));
         if (!isfinite(w))
             w = 0.01f;
-        w *= (float)(1 + 1e-3 * gaussian());
-        const double g = gaussian(), s = rate * (uniform() < 0.5 ? -1 : 1) * (fabs(g) < 1 ? fabs(g) : 1);
+        w *= (float)(1 + 1e-3 * normal(&state));
+        const double g = normal(&state), s = rate * (uniform(&state) < 0.5 ? -1 : 1) * (fabs(g) < 1 ? fabs(g) : 1);
         store_weight(base, i, rounded(w, dtype), pici_dtype_width(dtype));
         store_weight(next, i, rounded((float)((double)w + s), dtype), pici_dtype_width(dtype));
     }

@@ -6,7 +6,6 @@
  * Without files: normally distributed f32 and bf16. */
 #define _GNU_SOURCE
 #include <getopt.h>
-#include <math.h>
 
 #include "common.h"
 #include "cpu/kernels.h"
@@ -73,29 +72,6 @@ static void measure(const char *name, enum pici_dtype dtype, const uint8_t *src,
     free(dst);
 }
 
-static double uniform(uint64_t *state)
-{
-    return ((double)(rnd(state) >> 11) + 0.5) * 0x1p-53;
-}
-
-static void normal(uint8_t *dst, size_t bytes, enum pici_dtype dtype, double zeros)
-{
-    const size_t width = pici_dtype_width(dtype);
-    uint64_t state = 1;
-    for (size_t i = 0; i < bytes / width; i++) {
-        const double radius = sqrt(-2 * log(uniform(&state))), angle = 6.283185307179586 * uniform(&state);
-        const float x = uniform(&state) < zeros ? 0 : (float)(0.02 * radius * cos(angle));
-        uint32_t bits;
-        memcpy(&bits, &x, sizeof bits);
-        if (width == 2) {
-            const uint16_t half = (uint16_t)((bits + 0x8000) >> 16);
-            memcpy(dst + i * width, &half, width);
-        } else {
-            memcpy(dst + i * width, &bits, width);
-        }
-    }
-}
-
 /* The elements of a file, again and again. */
 static void repeat(uint8_t *dst, size_t bytes, const char *path)
 {
@@ -125,7 +101,7 @@ int main(int argc, char **argv)
     uint8_t *const src = buffer(bytes, 0);
     for (enum pici_dtype dtype = PICI_F32; optind == argc && dtype <= PICI_BF16; dtype++)
         if (dtype == PICI_F32 || dtype == PICI_BF16) {
-            normal(src, bytes, dtype, zeros);
+            fill_normal(src, bytes / pici_dtype_width(dtype), dtype, zeros, 1);
             measure("normal", dtype, src, bytes, reps);
         }
     for (int i = optind; i < argc; i++) {

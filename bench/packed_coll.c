@@ -6,7 +6,6 @@
  *   packed_coll [-b BYTES] [-n REPETITIONS]     bench/net with 4 200mbit bench/net start 4 build/packed_coll */
 #define _GNU_SOURCE
 #include <getopt.h>
-#include <math.h>
 
 #include "common.h"
 #include "pici/coll.h"
@@ -42,36 +41,13 @@ static double largest(double number)
     return most;
 }
 
-static double uniform(uint64_t *state)
-{
-    *state ^= *state << 13;
-    *state ^= *state >> 7;
-    *state ^= *state << 17;
-    return ((double)(*state >> 11) + 0.5) * 0x1p-53;
-}
-
-/* Normally distributed, but for a fraction of zeros. */
-static void fill_normal(uint8_t *values, uint64_t count, enum pici_dtype dtype, double zeros, uint64_t seed)
-{
-    uint64_t state = 88172645463325252 + seed;
-    const size_t width = pici_dtype_width(dtype);
-    for (uint64_t i = 0; i < count; i++) {
-        const double radius = sqrt(-2 * log(uniform(&state))), angle = 6.283185307179586 * uniform(&state);
-        const float value = uniform(&state) < zeros ? 0 : (float)(0.02 * radius * cos(angle));
-        uint32_t bits;
-        memcpy(&bits, &value, 4);
-        bits >>= dtype == PICI_BF16 ? 16 : 0;
-        memcpy(values + i * width, &bits, width);
-    }
-}
-
 static void measure(int gather, enum pici_dtype dtype, double zeros, size_t bytes, int reps)
 {
     const int rank = pici_comm_rank(comm), ranks = pici_comm_size(comm);
     const uint64_t count = bytes / pici_dtype_width(dtype), each = count / (uint64_t)ranks;
     uint8_t *send = buffer(bytes, 0), *recv = buffer(bytes, 0);
     double took[KINDS][MAX_REPS], sent[KINDS], median_of[KINDS];
-    fill_normal(send, count, dtype, zeros, (uint64_t)rank);
+    fill_normal(send, count, dtype, zeros, 1 + (uint64_t)rank);
     for (int r = -1; r < reps; r++) /* the first only makes what calls need */
         for (int k = 0; k < KINDS; k++) {
             struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
@@ -99,8 +75,8 @@ static void measure(int gather, enum pici_dtype dtype, double zeros, size_t byte
                median_of[2], median_of[3], median_of[4], dense / median_of[4], median_of[3] / median_of[4],
                sent[4] / sent[3]);
     fflush(stdout);
-    munmap(send, bytes);
-    munmap(recv, bytes);
+    free(send);
+    free(recv);
 }
 
 int main(int argc, char **argv)
@@ -113,7 +89,7 @@ int main(int argc, char **argv)
     int reps = 5, option;
     while ((option = getopt(argc, argv, "b:n:")) > 0)
         if (option == 'b')
-            bytes = strtoull(optarg, NULL, 10);
+            bytes = parse_size(optarg);
         else if (option == 'n')
             reps = atoi(optarg);
         else

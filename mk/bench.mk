@@ -7,8 +7,7 @@ HAVE_PEERS := $(filter 3,$(words $(foreach p,$(PEERS),$(call have,$(p)))))
 BENCHES := $(addprefix $(BUILD)/,bench delta_files delta_small packed packed_coll peers)
 
 # Packed blocks beside memcpy.
-$(BUILD)/packed: private MORE_LIBS = -lm
-$(BUILD)/packed_coll: private MORE_LIBS = -lm
+$(BUILD)/packed $(BUILD)/packed_coll: private MORE_LIBS = -lm
 bench-packed: $(BUILD)/packed
 	@$(BUILD)/packed $(BENCH_ARGS)
 
@@ -19,6 +18,7 @@ bench-packed-coll: $(BUILD)/packed_coll
 
 .PHONY: bench bench-packed bench-peers bench-weights bench-delta bench-delta-small bench-cuda bench-cuda-program
 .PHONY: bench-torch bench-packed-coll
+
 # The other compressors.
 $(BUILD)/peers: private MORE_LIBS = $(shell $(PKG_CONFIG) --libs $(PEERS))
 $(BENCHES): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(A)
