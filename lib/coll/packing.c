@@ -41,8 +41,7 @@ void pici_packing_resolve(struct pici_request *request)
     const struct chooser *chooser = request->comm->chooser;
     const uint32_t can = call->resolved.agreement == AGREE_CALL ? request->agree.abilities : pici_packing_can(request);
     struct policy_packing packing = {.pack = PICI_PACKING_NONE, .kernels = kernels_of(can)};
-    if (chooser->tuned)
-        pici_model_packing(&chooser->tune.machine, packing.more);
+    pici_model_packing(&chooser->tune.machine, packing.more);
     struct policy_packing predicted = packing;
     for (int i = 0; i < POLICY_LINKS; i++) {
         const double measured = chooser->tuned ? chooser->tune.machine.link[i].beta : 0;

@@ -13,8 +13,8 @@ enum {
     SAMPLES = 12             /* of steps that differ in contributions: every one, then every twelfth part more */
 };
 
-/* Of what slower kernels for packed blocks take more: the encoder's share. (docs/performance.md, packed floats) */
-static const double ENCODER_SHARE = 0.6;
+/* Of what slower kernels for packed blocks take more: the encoder's fraction. (docs/performance.md, packed floats) */
+static const double ENCODER_FRACTION = 0.6;
 
 const double pici_model_points[MODEL_POINTS] = {0.01, 0.05, 0.1, 0.2, 1};
 
@@ -187,9 +187,9 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
     double encode = counted ? pici_model_codec(machine, PICI_DENSE, MODEL_COUNT, call->dtype, elements, density) : 0;
     if (step->encode)
         encode += pici_model_codec(machine, format, MODEL_ENCODE, call->dtype, elements, density) +
-                  elements * ENCODER_SHARE * slower;
+                  elements * ENCODER_FRACTION * slower;
     double take = pici_model_codec(machine, format, gather ? MODEL_DECODE : MODEL_ADD, call->dtype, taken, density) +
-                  taken * (1 - ENCODER_SHARE) * slower;
+                  taken * (1 - ENCODER_FRACTION) * slower;
     if (step->reversed)
         take += pici_model_codec(machine, format, MODEL_DECODE, call->dtype, taken, density);
     cost->alpha = model_greater(cost->alpha, machine->link[link].alpha);
