@@ -106,11 +106,12 @@ struct pici_diff_opts {
     void *progress_ctx;
     int list_all; /* default 0. 1: every tensor is listed, as in versions 1 and 2 of the delta's format, so that a base
                    * with more tensors than those of next, and in another order, will do */
-    int reserved; /* 0. PICI_E_UNSUPPORTED: anything else, an option of a later version */
+    enum pici_pack pack; /* default PICI_PACK_NONE. Of tensors that are added or replaced; as in struct
+                          * pici_writer_opts. PICI_E_UNSUPPORTED: unknown, of a later version */
 };
 #define PICI_DIFF_OPTS_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(struct pici_diff_opts), PICI_DELTA_AUTO, PICI_AUTO, 1, 0, NULL, NULL, 0, 0                              \
+        sizeof(struct pici_diff_opts), PICI_DELTA_AUTO, PICI_AUTO, 1, 0, NULL, NULL, 0, PICI_PACK_NONE                 \
     }
 
 /* Write the delta that leads from base to next, a .pici file, through write. If both are of .safetensors files and have

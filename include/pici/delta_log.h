@@ -23,6 +23,14 @@ struct pici_log;
  * PICI_E_ARG: null, or a bad extension. PICI_E_IO: errno says why; EEXIST: dir is a log already. PICI_E_NOMEM. */
 PICI_API enum pici_status pici_log_create(const char *dir, struct pici_state *state, const char *extension, char *why);
 
+/* The same, with a base that takes fewer bytes: state 0, and what later compactions make the base, is stored as a .pici
+ * file. All states must be of the type of state 0 then, and raw ones of its dtype. A compaction needs room for a state
+ * that is whole. Readers of pici 0.2 refuse such a log: its manifest is of version 2.
+ *   opts   of pici_diff_states, for state 0. NULL: the defaults, with PICI_PACK_PLANES, as compactions take them
+ * Errors: as pici_log_create and pici_diff_states. */
+PICI_API enum pici_status pici_log_create_packed(const char *dir, struct pici_state *state, const char *extension,
+                                                 const struct pici_diff_opts *opts, char *why);
+
 /* Open the log in the folder dir: read its manifest. It does not change until the log is closed, whatever others do.
  *   l       out; NULL unless PICI_OK
  *   write   not 0: to change the log. Waits until nobody else has it open so
@@ -37,11 +45,12 @@ struct pici_log_info {
     uint64_t newest;       /* first + the number of deltas */
     uint64_t base_bytes;   /* size of the file of the base */
     uint64_t base_hash;    /* and its XXH64 with seed 0 */
-    const char *extension; /* of its name; valid until the log is closed or changed */
+    const char *extension; /* of its name; valid until the log is closed or changed. ".pici" follows if it is packed */
+    uint64_t stored_bytes; /* of the base as it is stored. Fewer than base_bytes only if it is packed */
 };
 #define PICI_LOG_INFO_INIT                                                                                             \
     {                                                                                                                  \
-        sizeof(struct pici_log_info), 0, 0, 0, 0, 0, NULL                                                              \
+        sizeof(struct pici_log_info), 0, 0, 0, 0, 0, NULL, 0                                                           \
     }
 
 /* PICI_E_ARG: null. */
@@ -65,7 +74,8 @@ PICI_API enum pici_status pici_log_get_state(const struct pici_log *l, uint64_t 
  * is as it was read again.
  *   newest   must be that state of the log
  *   opts     of pici_diff_states; or NULL
- * PICI_E_ARG: null, a log open to read, newest is another state or of another type than next (why tells). PICI_E_SPACE:
+ * PICI_E_ARG: null, a log open to read, newest is another state or of another type than next, or than a packed base
+ * (why tells). PICI_E_SPACE:
  * the log has 2^19 deltas; pici_log_compact drops half of them at least. Others: as pici_diff_states.
  * PICI_E_SYNC: the log has the new state, but a power failure may undo that. Unless it is this or PICI_OK, the log is
  * unchanged. */

@@ -2,7 +2,7 @@
  *
  * Logs of deltas. The manifest names what belongs to the log. Each change writes files that no manifest names, then
  * replaces the manifest, then removes what the new one does not name; so it can be killed at any time. */
-#define _GNU_SOURCE /* asprintf */
+#define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 #include <dirent.h>
 #include <errno.h>
@@ -15,8 +15,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "delta/delta.h"
-#include "delta/manifest.h"
+#include "delta/log_files.h"
 #include "file/file.h"
 #include "pici/delta_log.h"
 #include "sized.h"
@@ -30,134 +29,24 @@ struct pici_log {
 
 /* ---- files of the log */
 
-static enum pici_status nomem(const char *name, char *why)
-{
-    return pici_why(why, PICI_E_NOMEM, name, "out of memory for the log");
-}
-
-static enum pici_status io_failed(const char *name, char *why)
-{
-    char text[128];
-    const int error = errno;
-    pici_why(why, PICI_E_IO, name, "%s", pici_errno_text(error, text, sizeof text));
-    errno = error;
-    return PICI_E_IO;
-}
-
-/* DIR/NAME. The caller frees it. NULL: no memory. */
-static char *path_in(const char *folder, const char *name)
-{
-    char *path = NULL;
-    return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
-}
-
 static char *delta_path(const struct pici_log *log, uint64_t state)
 {
     char name[MANIFEST_NAME_MOST];
     pici_manifest_delta_name(name, state);
-    return path_in(log->folder, name);
+    return pici_log_path_in(log->folder, name);
 }
 
-static char *base_path(const struct pici_log *log)
+static char *base_path(const struct pici_log *log, const struct manifest *manifest)
 {
     char name[MANIFEST_NAME_MOST];
-    pici_manifest_base_name(name, &log->manifest);
-    return path_in(log->folder, name);
+    pici_manifest_base_name(name, manifest);
+    return pici_log_path_in(log->folder, name);
 }
 
-static bool equal(const struct manifest_file *file, const struct manifest_file *other)
+/* The file of the base. */
+static const struct manifest_file *stored_base(const struct manifest *manifest)
 {
-    return file->bytes == other->bytes && file->hash == other->hash;
-}
-
-static enum pici_status measure_state(struct pici_state *state, struct manifest_file *file, char *why)
-{
-    return pici_state_hash(state, &file->bytes, &file->hash, why);
-}
-
-/* The length and the hash of a file. */
-static enum pici_status measure(const char *path, struct manifest_file *file, char *why)
-{
-    struct pici_state *state;
-    enum pici_status status = pici_state_open(&state, path, PICI_STATE_RAW, PICI_U8, why);
-    if (status)
-        return status;
-    status = measure_state(state, file, why);
-    pici_state_free(state);
-    return status;
-}
-
-/* Whether a file of the log is there, whole and unchanged: else PICI_E_CORRUPT. */
-static enum pici_status check_file(const char *path, const struct manifest_file *want, char *why)
-{
-    struct manifest_file found;
-    struct stat file_stat;
-    if (stat(path, &file_stat) != 0 && errno == ENOENT)
-        return pici_why(why, PICI_E_CORRUPT, path, "is not there yet, or has been removed since: copy the log again");
-    const enum pici_status status = measure(path, &found, why);
-    if (status && status != PICI_E_ARG) /* which an empty file is */
-        return status;
-    if (!status && equal(&found, want))
-        return PICI_OK;
-    return pici_why(why, PICI_E_CORRUPT, path, "is incomplete or damaged: copy the log again");
-}
-
-/* An output of which the bytes are hashed. */
-struct hashed {
-    struct pici_outfile *out;
-    struct pici_xxh64 hash;
-    uint64_t bytes;
-};
-
-static int hashed_write(void *context, const void *bytes, size_t size)
-{
-    struct hashed *const hashed = context;
-    pici_xxh64_update(&hashed->hash, bytes, size);
-    hashed->bytes += size;
-    return pici_outfile_write(hashed->out, bytes, size);
-}
-
-static enum pici_status hashed_open(struct hashed *hashed, const char *path, const int *like, char *why)
-{
-    *hashed = (struct hashed){0};
-    pici_xxh64_init(&hashed->hash, 0);
-    const enum pici_status status = pici_outfile_open_like(&hashed->out, path, 1, like, like && *like >= 0);
-    if (!status)
-        return PICI_OK;
-    return status == PICI_E_IO ? io_failed(path, why) : nomem(path, why);
-}
-
-/* Ends the output: it appears if status is PICI_OK. Returns the status of both; PICI_E_SYNC: by pici_outfile_commit. */
-static enum pici_status hashed_end(struct hashed *hashed, enum pici_status status, const char *path,
-                                   struct manifest_file *file, char *why)
-{
-    if (status) {
-        const int error = errno;
-        pici_outfile_abort(hashed->out);
-        errno = error;
-        return status;
-    }
-    *file = (struct manifest_file){hashed->bytes, pici_xxh64_digest(&hashed->hash)};
-    status = pici_outfile_commit(hashed->out);
-    if (status)
-        (void)io_failed(path, why);
-    return status;
-}
-
-static enum pici_status write_manifest(const char *folder, const struct manifest *manifest, char *why)
-{
-    struct hashed hashed;
-    struct manifest_file file;
-    size_t size = 0;
-    char *const path = path_in(folder, MANIFEST_NAME), *const text = pici_manifest_text(manifest, &size);
-    enum pici_status status = path && text ? hashed_open(&hashed, path, NULL, why) : nomem(folder, why);
-    if (!status) {
-        errno = hashed_write(&hashed, text, size);
-        status = hashed_end(&hashed, errno ? io_failed(path, why) : PICI_OK, path, &file, why);
-    }
-    free(path);
-    free(text);
-    return status;
+    return manifest->packed ? &manifest->stored : &manifest->whole;
 }
 
 /* A file of the log that no manifest names yet: if it is perhaps not on the disk, it is not used. */
@@ -187,13 +76,13 @@ static int lock_folder(const char *folder)
 static enum pici_status make_folder(const char *folder, char *why)
 {
     if (mkdir(folder, 0777) != 0)
-        return errno == EEXIST ? PICI_OK : io_failed(folder, why);
-    char *const above = path_in(folder, "..");
+        return errno == EEXIST ? PICI_OK : pici_log_io_failed(folder, why);
+    char *const above = pici_log_path_in(folder, "..");
     const int fd = above ? open(above, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
-    enum pici_status status = !above ? nomem(folder, why) : PICI_OK;
+    enum pici_status status = !above ? pici_log_nomem(folder, why) : PICI_OK;
     /* a folder that one may write to and not read cannot be synchronized */
     if (fd >= 0 && pici_fd_sync(fd) != 0)
-        status = io_failed(folder, why);
+        status = pici_log_io_failed(folder, why);
     const int error = errno;
     if (fd >= 0)
         close(fd);
@@ -202,34 +91,11 @@ static enum pici_status make_folder(const char *folder, char *why)
     return status;
 }
 
-/* Writes the file of a state. */
-static enum pici_status copy_state(struct pici_state *state, const char *path, struct manifest_file *file, char *why)
+/* Makes the log. opts: the base is packed with these; NULL: it is a copy. */
+static enum pici_status create(const char *folder, struct pici_state *state, const char *extension,
+                               const struct pici_diff_opts *opts, char *why)
 {
-    enum { PIECE = 1 << 18 };
-    struct hashed hashed;
-    uint8_t *const piece = malloc(PIECE);
-    enum pici_status status = piece ? hashed_open(&hashed, path, &state->fd, why) : nomem(path, why);
-    if (status) {
-        free(piece);
-        return status;
-    }
-    errno = state->head_bytes ? hashed_write(&hashed, state->head, state->head_bytes) : 0;
-    if (errno)
-        status = io_failed(path, why);
-    for (size_t i = 0; i < state->count; i++)
-        for (uint64_t offset = 0, count; offset < state->tensors[i].bytes && !status; offset += count) {
-            count = state->tensors[i].bytes - offset < PIECE ? state->tensors[i].bytes - offset : PIECE;
-            status = pici_state_read(state, &state->tensors[i], offset, piece, (size_t)count, why);
-            if (!status && (errno = hashed_write(&hashed, piece, (size_t)count)) != 0)
-                status = io_failed(path, why);
-        }
-    free(piece);
-    return hashed_end(&hashed, status, path, file, why);
-}
-
-enum pici_status pici_log_create(const char *folder, struct pici_state *state, const char *extension, char *why)
-{
-    struct manifest made = {0};
+    struct manifest made = {.packed = opts != NULL};
     char name[MANIFEST_NAME_MOST];
     if (why)
         why[0] = 0;
@@ -240,20 +106,22 @@ enum pici_status pici_log_create(const char *folder, struct pici_state *state, c
         return status;
     const int lock = lock_folder(folder);
     if (lock < 0)
-        return io_failed(folder, why);
+        return pici_log_io_failed(folder, why);
     strcpy(made.extension, extension);
     pici_manifest_base_name(name, &made);
-    char *const manifest = path_in(folder, MANIFEST_NAME), *const base = path_in(folder, name);
-    status = manifest && base ? PICI_OK : nomem(folder, why);
+    char *const manifest = pici_log_path_in(folder, MANIFEST_NAME), *const base = pici_log_path_in(folder, name);
+    status = manifest && base ? PICI_OK : pici_log_nomem(folder, why);
     if (!status && access(manifest, F_OK) == 0) {
         errno = EEXIST;
         status = pici_why(why, PICI_E_IO, folder, "is a log already");
     }
-    if (!status)
-        status = unused(copy_state(state, base, &made.whole, why));
+    if (!status && opts)
+        status = unused(pici_log_pack_state(state, base, &state->fd, opts, &made.whole, &made.stored, why));
+    else if (!status)
+        status = unused(pici_log_copy_state(state, base, &made.whole, why));
     made.start = made.whole;
     if (!status)
-        status = write_manifest(folder, &made, why);
+        status = pici_log_write_manifest(folder, &made, why);
     const int error = errno;
     close(lock);
     free(manifest);
@@ -262,30 +130,21 @@ enum pici_status pici_log_create(const char *folder, struct pici_state *state, c
     return status;
 }
 
-/* Reads the manifest. */
-static enum pici_status read_manifest(struct manifest *manifest, const char *path, char *why)
+enum pici_status pici_log_create(const char *folder, struct pici_state *state, const char *extension, char *why)
 {
-    struct parse_error fault = {0};
-    struct stat found;
-    char *text = NULL;
-    enum pici_status status = PICI_OK;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-    if (fd < 0 || fstat(fd, &found) != 0)
-        status = io_failed(path, why);
-    else if (!S_ISREG(found.st_mode) || found.st_size > MANIFEST_BYTES_MOST)
-        status = pici_why(why, PICI_E_CORRUPT, path, "is no manifest, or longer than any");
-    else if (!(text = malloc((size_t)found.st_size + 1)))
-        status = nomem(path, why);
-    else if ((errno = found.st_size ? pici_fd_read_at(&fd, text, (size_t)found.st_size, 0) : 0) != 0)
-        status = io_failed(path, why);
-    else if (!pici_manifest_parse(manifest, text, (size_t)found.st_size, &fault))
-        status = pici_why(why, PICI_E_CORRUPT, path, "offset %" PRIu64 ": %s", fault.offset, fault.what);
-    const int error = errno;
-    if (fd >= 0)
-        close(fd);
-    free(text);
-    errno = error;
-    return status;
+    return create(folder, state, extension, NULL, why);
+}
+
+enum pici_status pici_log_create_packed(const char *folder, struct pici_state *state, const char *extension,
+                                        const struct pici_diff_opts *theirs, char *why)
+{
+    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    if (why)
+        why[0] = 0;
+    opts.pack = PICI_PACK_PLANES;
+    const enum pici_status status =
+        theirs ? sized_read(&opts, sizeof opts, SIZED_THROUGH(struct pici_diff_opts, progress_ctx), theirs) : PICI_OK;
+    return status ? status : create(folder, state, extension, &opts, why);
 }
 
 enum pici_status pici_log_open(struct pici_log **opened, const char *folder, int write, char *why)
@@ -298,17 +157,17 @@ enum pici_status pici_log_open(struct pici_log **opened, const char *folder, int
     if (!folder || !*folder)
         return PICI_E_ARG;
     struct pici_log *const log = calloc(1, sizeof *log);
-    char *const path = path_in(folder, MANIFEST_NAME);
-    enum pici_status status = log && path && (log->folder = strdup(folder)) ? PICI_OK : nomem(folder, why);
+    char *const path = pici_log_path_in(folder, MANIFEST_NAME);
+    enum pici_status status = log && path && (log->folder = strdup(folder)) ? PICI_OK : pici_log_nomem(folder, why);
     if (log)
         log->lock = -1;
     if (!status && write) {
         log->lock = lock_folder(folder);
         if (log->lock < 0)
-            status = io_failed(folder, why);
+            status = pici_log_io_failed(folder, why);
     }
     if (!status)
-        status = read_manifest(&log->manifest, path, why);
+        status = pici_log_read_manifest(&log->manifest, path, why);
     const int error = errno;
     free(path);
     if (status)
@@ -341,7 +200,8 @@ enum pici_status pici_log_get_info(const struct pici_log *log, struct pici_log_i
     found.base_bytes = log->manifest.whole.bytes;
     found.base_hash = log->manifest.whole.hash;
     found.extension = log->manifest.extension;
-    return sized_write(info, &found, sizeof found, sizeof found);
+    found.stored_bytes = stored_base(&log->manifest)->bytes;
+    return sized_write(info, &found, sizeof found, SIZED_THROUGH(struct pici_log_info, extension));
 }
 
 enum pici_status pici_log_get_state(const struct pici_log *log, uint64_t number, struct pici_log_state *state)
@@ -367,8 +227,8 @@ static bool has_manifest(struct pici_log *log, const struct manifest *manifest)
     char unread[PICI_WHY_BYTES];
     struct manifest current;
     size_t size = 0, len_now = 0;
-    char *const path = path_in(log->folder, MANIFEST_NAME);
-    log->stale = !path || read_manifest(&current, path, unread) != PICI_OK;
+    char *const path = pici_log_path_in(log->folder, MANIFEST_NAME);
+    log->stale = !path || pici_log_read_manifest(&current, path, unread) != PICI_OK;
     free(path);
     if (log->stale)
         return false;
@@ -385,7 +245,7 @@ static bool has_manifest(struct pici_log *log, const struct manifest *manifest)
  * one; also a rename over a network that was carried out may be reported as an error, so the folder is looked at. */
 static enum pici_status replace_manifest(struct pici_log *log, const struct manifest *manifest, char *why)
 {
-    const enum pici_status status = write_manifest(log->folder, manifest, why);
+    const enum pici_status status = pici_log_write_manifest(log->folder, manifest, why);
     const int error = errno;
     const bool changed = status == PICI_E_IO && has_manifest(log, manifest);
     errno = error;
@@ -402,67 +262,7 @@ static enum pici_status check_writable(const struct pici_log *log, char *why)
     return pici_why(why, PICI_E_IO, log->folder, "its manifest could not be read after an error: open the log again");
 }
 
-/* ---- append */
-
-static enum pici_status append(struct pici_log *log, struct pici_state *newest, struct pici_state *next,
-                               const struct pici_diff_opts *opts, struct manifest_delta *delta, const char *path,
-                               char *why)
-{
-    struct manifest_file previous, after;
-    struct hashed hashed;
-    enum pici_status status = measure_state(newest, &previous, why);
-    if (!status && !equal(&previous, pici_manifest_state(&log->manifest, pici_manifest_newest(&log->manifest))))
-        status = pici_why(why, PICI_E_ARG, newest->name, "is not the newest state of %s", log->folder);
-    if (!status)
-        status = measure_state(next, &delta->state, why);
-    if (!status) /* a file of this name is of an append that was killed */
-        status = hashed_open(&hashed, path, &next->fd, why);
-    if (status)
-        return status;
-    status = pici_diff_states(hashed_write, &hashed, newest, next, opts, why);
-    if (!status)
-        status = measure_state(next, &after, why);
-    if (!status && !equal(&after, &delta->state))
-        status = pici_why(why, PICI_E_ARG, next->name, "has changed meanwhile; nothing is appended");
-    return unused(hashed_end(&hashed, status, path, &delta->delta, why));
-}
-
-enum pici_status pici_log_append(struct pici_log *log, struct pici_state *newest, struct pici_state *next,
-                                 const struct pici_diff_opts *opts, char *why)
-{
-    struct manifest_delta delta;
-    if (why)
-        why[0] = 0;
-    if (!log || !newest || !next)
-        return PICI_E_ARG;
-    enum pici_status status = check_writable(log, why);
-    if (status)
-        return status;
-    struct manifest manifest = log->manifest;
-    if (pici_manifest_newest(&manifest) >= PICI_LOG_UNKNOWN - 1)
-        return pici_why(why, PICI_E_SPACE, log->folder, "is at the last state that has a number");
-    if (manifest.deltas >= MANIFEST_DELTAS_MOST)
-        return pici_why(why, PICI_E_SPACE, log->folder, "has as many deltas as a log can have: compact it");
-    char *const path = delta_path(log, pici_manifest_newest(&manifest) + 1);
-    manifest.delta = malloc(((size_t)manifest.deltas + 1) * sizeof *manifest.delta);
-    status = path && manifest.delta ? append(log, newest, next, opts, &delta, path, why) : nomem(log->folder, why);
-    if (!status) {
-        if (manifest.deltas)
-            memcpy(manifest.delta, log->manifest.delta, (size_t)manifest.deltas * sizeof *manifest.delta);
-        manifest.delta[manifest.deltas++] = delta;
-        status = replace_manifest(log, &manifest, why);
-    }
-    const int error = errno;
-    const bool changed = status == PICI_OK || status == PICI_E_SYNC;
-    free(path);
-    free(changed ? log->manifest.delta : manifest.delta);
-    if (changed)
-        log->manifest = manifest;
-    errno = error;
-    return status;
-}
-
-/* ---- apply */
+/* ---- deltas in a row */
 
 /* Deltas of the log that are open. */
 struct row {
@@ -494,37 +294,142 @@ static int read_by_path(void *path, void *buffer, size_t size, uint64_t offset)
     return error;
 }
 
-static enum pici_status row_add(struct row *row, const struct pici_log *log, uint64_t state, int threads, char *why)
+/* path: of a delta, freed with the row; NULL: no memory. */
+static enum pici_status row_add(struct row *row, const struct pici_log *log, char *path, uint64_t bytes, int threads,
+                                char *why)
 {
     struct pici_reader_opts opts = PICI_READER_OPTS_INIT;
-    const uint64_t bytes = log->manifest.delta[state - log->manifest.first - 1].delta.bytes;
-    char *const path = delta_path(log, state);
     if (!path)
-        return nomem(log->folder, why);
+        return pici_log_nomem(log->folder, why);
     struct pici_reader **const reader = &row->readers[row->count];
     opts.threads = threads;
     row->paths[row->count++] = path;
     enum pici_status status = row->count > row->kept ? pici_reader_open_at(reader, read_by_path, path, bytes, &opts)
                                                      : pici_reader_open_path(reader, path, &opts);
     if (status)
-        return *reader ? pici_why(why, status, path, "%s", pici_reader_error(*reader)) : nomem(path, why);
+        return *reader ? pici_why(why, status, path, "%s", pici_reader_error(*reader)) : pici_log_nomem(path, why);
     return pici_deltas_add(row->deltas, *reader, path, why);
 }
 
-/* Opens the deltas that lead from state `version` to state `last`. */
-static enum pici_status row_open(struct row *row, const struct pici_log *log, uint64_t version, uint64_t last,
-                                 int threads, char *why)
+/* Opens the deltas that lead from state `version` to state `last`, if `base` after the packed base, which is
+ * `version`. */
+static enum pici_status row_open(struct row *row, const struct pici_log *log, bool base, uint64_t version,
+                                 uint64_t last, int threads, char *why)
 {
-    const size_t bytes = (size_t)(last - version);
-    *row = (struct row){NULL, calloc(bytes, sizeof *row->readers), calloc(bytes, sizeof(char *)), 0, pici_files_kept()};
+    const struct manifest *const manifest = &log->manifest;
+    const size_t count = (size_t)(last - version) + base;
+    *row = (struct row){NULL, calloc(count, sizeof *row->readers), calloc(count, sizeof(char *)), 0, pici_files_kept()};
     const bool made = row->readers && row->paths && !pici_deltas_new(&row->deltas);
-    enum pici_status status = made ? PICI_OK : nomem(log->folder, why);
-    while (!status && version < last)
-        status = row_add(row, log, ++version, threads, why);
+    enum pici_status status = made ? PICI_OK : pici_log_nomem(log->folder, why);
+    if (!status && base)
+        status = row_add(row, log, base_path(log, manifest), manifest->stored.bytes, threads, why);
+    for (; !status && version < last; version++)
+        status = row_add(row, log, delta_path(log, version + 1), manifest->delta[version - manifest->first].delta.bytes,
+                         threads, why);
     return status;
 }
 
-/* Writes state `last` of state `version` at `state`, which may be NULL: then of the file at path. last > version.
+static enum pici_status row_info(const struct row *row, const struct pici_log *log, struct pici_deltas_info *info,
+                                 char *why)
+{
+    const enum pici_status status = pici_deltas_get_info(row->deltas, info);
+    return status ? pici_why(why, status, log->folder, "%s", pici_reader_error(row->readers[row->count - 1])) : PICI_OK;
+}
+
+/* The type of the states of a log whose base is packed, and the dtype of raw ones. */
+static enum pici_status packed_type(const struct pici_log *log, struct pici_deltas_info *info, char *why)
+{
+    struct row row;
+    enum pici_status status = row_open(&row, log, true, log->manifest.base, log->manifest.base, 1, why);
+    if (!status)
+        status = row_info(&row, log, info, why);
+    const int error = errno;
+    row_close(&row);
+    errno = error;
+    return status;
+}
+
+/* ---- append */
+
+/* Whether a state is of the type that the packed base has: a row of deltas has one. */
+static enum pici_status check_type(const struct pici_log *log, const struct pici_state *state, char *why)
+{
+    struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
+    const enum pici_status status = packed_type(log, &info, why);
+    if (status)
+        return status;
+    const bool dtype = state->type != PICI_STATE_RAW || !state->count || state->tensors[0].dtype == info.dtype;
+    return state->type == info.type && dtype
+               ? PICI_OK
+               : pici_why(why, PICI_E_ARG, state->name, "is of another type or dtype than the base of %s", log->folder);
+}
+
+static enum pici_status append(struct pici_log *log, struct pici_state *newest, struct pici_state *next,
+                               const struct pici_diff_opts *opts, struct manifest_delta *delta, const char *path,
+                               char *why)
+{
+    struct manifest_file previous, after;
+    struct hashed hashed;
+    enum pici_status status = pici_state_hash(newest, &previous.bytes, &previous.hash, why);
+    if (!status &&
+        !manifest_file_equal(&previous, pici_manifest_state(&log->manifest, pici_manifest_newest(&log->manifest))))
+        status = pici_why(why, PICI_E_ARG, newest->name, "is not the newest state of %s", log->folder);
+    if (!status && log->manifest.packed)
+        status = check_type(log, next, why);
+    if (!status)
+        status = pici_state_hash(next, &delta->state.bytes, &delta->state.hash, why);
+    if (!status) /* a file of this name is of an append that was killed */
+        status = pici_hashed_open(&hashed, path, &next->fd, why);
+    if (status)
+        return status;
+    status = pici_diff_states(pici_hashed_write, &hashed, newest, next, opts, why);
+    if (!status)
+        status = pici_state_hash(next, &after.bytes, &after.hash, why);
+    if (!status && !manifest_file_equal(&after, &delta->state))
+        status = pici_why(why, PICI_E_ARG, next->name, "has changed meanwhile; nothing is appended");
+    return unused(pici_hashed_end(&hashed, status, path, &delta->delta, why));
+}
+
+enum pici_status pici_log_append(struct pici_log *log, struct pici_state *newest, struct pici_state *next,
+                                 const struct pici_diff_opts *opts, char *why)
+{
+    struct manifest_delta delta;
+    if (why)
+        why[0] = 0;
+    if (!log || !newest || !next)
+        return PICI_E_ARG;
+    enum pici_status status = check_writable(log, why);
+    if (status)
+        return status;
+    struct manifest manifest = log->manifest;
+    if (pici_manifest_newest(&manifest) >= PICI_LOG_UNKNOWN - 1)
+        return pici_why(why, PICI_E_SPACE, log->folder, "is at the last state that has a number");
+    if (manifest.deltas >= MANIFEST_DELTAS_MOST)
+        return pici_why(why, PICI_E_SPACE, log->folder, "has as many deltas as a log can have: compact it");
+    char *const path = delta_path(log, pici_manifest_newest(&manifest) + 1);
+    manifest.delta = malloc(((size_t)manifest.deltas + 1) * sizeof *manifest.delta);
+    status =
+        path && manifest.delta ? append(log, newest, next, opts, &delta, path, why) : pici_log_nomem(log->folder, why);
+    if (!status) {
+        if (manifest.deltas)
+            memcpy(manifest.delta, log->manifest.delta, (size_t)manifest.deltas * sizeof *manifest.delta);
+        manifest.delta[manifest.deltas++] = delta;
+        status = replace_manifest(log, &manifest, why);
+    }
+    const int error = errno;
+    const bool changed = status == PICI_OK || status == PICI_E_SYNC;
+    free(path);
+    free(changed ? log->manifest.delta : manifest.delta);
+    if (changed)
+        log->manifest = manifest;
+    errno = error;
+    return status;
+}
+
+/* ---- apply */
+
+/* Writes state `last` of state `version` at `state`, which may be NULL: then of the file at path, and if that is NULL
+ * of the packed base. last > version, but of that.
  * *gone: set if the file of a delta has been removed; nothing was written then. */
 static enum pici_status apply_deltas(const struct pici_log *log, const char *path, struct pici_state *state,
                                      uint64_t version, uint64_t last, pici_write_fn write, void *context,
@@ -533,14 +438,15 @@ static enum pici_status apply_deltas(const struct pici_log *log, const char *pat
     struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
     struct pici_state *opened = NULL;
     struct row row;
-    enum pici_status status = row_open(&row, log, version, last, opts->threads, why);
-    *gone = status == PICI_E_IO && errno == ENOENT;
-    if (!status) {
-        status = pici_deltas_get_info(row.deltas, &info);
-        if (status)
-            pici_why(why, status, log->folder, "%s", pici_reader_error(row.readers[row.count - 1]));
-    }
-    if (!status && !state)
+    const bool base = !state && !path;
+    enum pici_status status = row_open(&row, log, base, version, last, opts->threads, why);
+    *gone = status == PICI_E_IO && errno == ENOENT && row.count > base;
+    if (!status)
+        status = row_info(&row, log, &info, why);
+    if (!status && base)
+        status = pici_state_new(&opened, log->folder, info.type, NULL, 0, NULL, NULL) ? pici_log_nomem(log->folder, why)
+                                                                                      : PICI_OK;
+    else if (!status && !state)
         status = pici_state_open(&opened, path, (int)info.type, info.dtype, why);
     if (!status)
         status = pici_apply_deltas(write, context, state ? state : opened, row.deltas, opts, why);
@@ -558,8 +464,8 @@ static uint64_t whole_deltas(const struct pici_log *log, uint64_t version, enum 
     *late = PICI_OK;
     for (; last < pici_manifest_newest(&log->manifest); last++) {
         char *const path = delta_path(log, last + 1);
-        *late = path ? check_file(path, &log->manifest.delta[last - log->manifest.first].delta, why)
-                     : nomem(log->folder, why);
+        *late = path ? pici_log_check_file(path, &log->manifest.delta[last - log->manifest.first].delta, why)
+                     : pici_log_nomem(log->folder, why);
         free(path);
         if (*late)
             break;
@@ -567,13 +473,15 @@ static uint64_t whole_deltas(const struct pici_log *log, uint64_t version, enum 
     return last;
 }
 
-/* What pici_log_apply does for a file that is state `from`; of the base if `base`, which is written in any case. */
+/* What pici_log_apply does for a file that is state `from`; of the base if `base`, which is written in any case, and
+ * has no path if it is packed. */
 static enum pici_status apply(const struct pici_log *log, const char *path, struct pici_state *state, bool base,
                               uint64_t from, pici_write_fn write, void *context, uint64_t *last,
                               const struct pici_apply_opts *opts, char *why)
 {
     char missing[PICI_WHY_BYTES] = "";
     enum pici_status late, status = PICI_OK;
+    const bool packed = base && !path;
     bool gone = false;
     do {
         *last = whole_deltas(log, from, &late, missing);
@@ -583,9 +491,10 @@ static enum pici_status apply(const struct pici_log *log, const char *path, stru
             return late;
         }
         gone = false;
-        status = *last > from ? apply_deltas(log, path, state, from, *last, write, context, opts, &gone, why) : PICI_OK;
+        status = *last > from || packed ? apply_deltas(log, path, state, from, *last, write, context, opts, &gone, why)
+                                        : PICI_OK;
     } while (gone);
-    if (*last == from && base) {
+    if (*last == from && base && !packed) {
         struct pici_state *whole;
         status = pici_state_open(&whole, path, PICI_STATE_RAW, PICI_U8, why);
         uint8_t piece[1 << 16];
@@ -594,7 +503,7 @@ static enum pici_status apply(const struct pici_log *log, const char *path, stru
             count = left < sizeof piece ? left : sizeof piece;
             status = pici_state_read(whole, &whole->tensors[0], offset, piece, (size_t)count, why);
             if (!status && (errno = write(context, piece, (size_t)count)) != 0)
-                status = io_failed("the result", why);
+                status = pici_log_io_failed("the result", why);
         }
         const int error = errno;
         pici_state_free(whole);
@@ -610,9 +519,9 @@ static enum pici_status number_of(const struct pici_log *log, const struct manif
                                   uint64_t *number, char *why)
 {
     *number = pici_manifest_newest(&log->manifest);
-    while (*number > log->manifest.first && !equal(found, pici_manifest_state(&log->manifest, *number)))
+    while (*number > log->manifest.first && !manifest_file_equal(found, pici_manifest_state(&log->manifest, *number)))
         --*number;
-    return equal(found, pici_manifest_state(&log->manifest, *number))
+    return manifest_file_equal(found, pici_manifest_state(&log->manifest, *number))
                ? PICI_OK
                : pici_why(why, PICI_E_ARG, name, "is none of the states of %s, or older than its first", log->folder);
 }
@@ -632,20 +541,21 @@ static enum pici_status apply_any(const struct pici_log *log, const char *path, 
     if (!log || !write || !from || !target)
         return PICI_E_ARG;
     if (!path && !state) {
-        base = base_path(log);
-        status = base ? check_file(base, &log->manifest.whole, why) : nomem(log->folder, why);
+        base = base_path(log, &log->manifest);
+        status = base ? pici_log_check_file(base, stored_base(&log->manifest), why) : pici_log_nomem(log->folder, why);
         *from = log->manifest.base;
     } else if (state && *from != PICI_LOG_UNKNOWN) {
         if (*from < log->manifest.first || *from > pici_manifest_newest(&log->manifest))
             status = pici_why(why, PICI_E_ARG, log->folder, "has no state %" PRIu64 " now, but %" PRIu64 " to %" PRIu64,
                               *from, log->manifest.first, pici_manifest_newest(&log->manifest));
     } else {
-        status = state ? measure_state(state, &found, why) : measure(path, &found, why);
+        status = state ? pici_state_hash(state, &found.bytes, &found.hash, why) : pici_log_measure(path, &found, why);
         if (!status)
             status = number_of(log, &found, state ? state->name : path, from, why);
     }
     if (!status)
-        status = apply(log, base ? base : path, state, base != NULL, *from, write, context, target, &opts, why);
+        status = apply(log, base && !log->manifest.packed ? base : path, state, base != NULL, *from, write, context,
+                       target, &opts, why);
     const int error = errno;
     free(base);
     errno = error;
@@ -692,8 +602,13 @@ static bool is_rest(const struct pici_log *log, const char *file)
         return true;
     if (strncmp(file, "base-", 5) == 0) {
         other.base = strtoull(file + 5, NULL, 10);
-        pici_manifest_base_name(name, &other);
-        return strcmp(file, name) == 0 && other.base != log->manifest.base;
+        for (int packed = 0; packed < 2; packed++) {
+            other.packed = packed;
+            pici_manifest_base_name(name, &other);
+            if (strcmp(file, name) == 0 && (other.base != log->manifest.base || other.packed != log->manifest.packed))
+                return true;
+        }
+        return false;
     }
     if (strncmp(file, "delta-", 6) == 0) {
         const uint64_t state = strtoull(file + 6, NULL, 10);
@@ -713,17 +628,39 @@ static bool is_folder(int folder, const char *name)
 static enum pici_status clean(const struct pici_log *log, char *why)
 {
     DIR *const folder = opendir(log->folder);
-    enum pici_status s = folder ? PICI_OK : io_failed(log->folder, why);
+    enum pici_status s = folder ? PICI_OK : pici_log_io_failed(log->folder, why);
     for (struct dirent *entry; folder && (entry = readdir(folder));)
         if (is_rest(log, entry->d_name) && !is_folder(dirfd(folder), entry->d_name) &&
             unlinkat(dirfd(folder), entry->d_name, 0) != 0 && errno != ENOENT)
-            s = io_failed(entry->d_name, why);
+            s = pici_log_io_failed(entry->d_name, why);
     if (folder)
         closedir(folder);
     return s;
 }
 
-/* Writes the file of the newest state, the base of the manifest, of the base of the log. */
+/* Packs the state at `path`, a file like fd, as the base of the manifest, which is at `to`. */
+static enum pici_status pack_base(const struct pici_log *log, struct manifest *manifest, const char *path,
+                                  const char *to, const int *fd, int threads, char *why)
+{
+    struct pici_deltas_info info = PICI_DELTAS_INFO_INIT;
+    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    struct pici_state *state = NULL;
+    struct manifest_file whole;
+    opts.pack = PICI_PACK_PLANES;
+    opts.threads = threads;
+    enum pici_status status = packed_type(log, &info, why);
+    if (!status)
+        status = pici_state_open(&state, path, (int)info.type, info.dtype, why);
+    if (!status)
+        status = unused(pici_log_pack_state(state, to, fd, &opts, &whole, &manifest->stored, why));
+    const int error = errno;
+    pici_state_free(state);
+    errno = error;
+    return status;
+}
+
+/* Writes the file of the newest state, the base of the manifest, of the base of the log. If bases are packed, that file
+ * is there for a while; clean() removes it. */
 static enum pici_status make_base(const struct pici_log *log, struct manifest *manifest,
                                   const struct pici_apply_opts *opts, char *why)
 {
@@ -733,30 +670,36 @@ static enum pici_status make_base(const struct pici_log *log, struct manifest *m
     struct hashed hashed;
     enum pici_status late;
     bool gone;
-    char name[MANIFEST_NAME_MOST];
     manifest->base = newest;
     manifest->whole = want;
-    pici_manifest_base_name(name, manifest);
-    char *const from = base_path(log), *const to = path_in(log->folder, name);
-    enum pici_status status = from && to ? check_file(from, &log->manifest.whole, why) : nomem(log->folder, why);
+    struct manifest plain = *manifest;
+    plain.packed = false;
+    char *const from = base_path(log, &log->manifest), *const whole = base_path(log, &plain),
+                *const to = base_path(log, manifest);
+    enum pici_status status = from && whole && to ? pici_log_check_file(from, stored_base(&log->manifest), why)
+                                                  : pici_log_nomem(log->folder, why);
     if (!status && whole_deltas(log, log->manifest.base, &late, why) < newest)
         status = late;
     int fd = status ? -1 : open(from, O_RDONLY | O_CLOEXEC);
     if (!status && fd < 0) /* nobody is to read the new base who may not read this one */
-        status = io_failed(from, why);
+        status = pici_log_io_failed(from, why);
     if (!status)
-        status = hashed_open(&hashed, to, &fd, why);
+        status = pici_hashed_open(&hashed, whole, &fd, why);
+    if (!status) {
+        status = apply_deltas(log, manifest->packed ? NULL : from, NULL, log->manifest.base, newest, pici_hashed_write,
+                              &hashed, opts, &gone, why);
+        found = (struct manifest_file){hashed.bytes, pici_xxh64_digest(&hashed.hash)};
+        if (!status && !manifest_file_equal(&found, &want))
+            status = pici_why(why, PICI_E_CORRUPT, whole, "is not the newest state; the log stays as it was");
+        status = unused(pici_hashed_end(&hashed, status, whole, &found, why));
+    }
+    if (!status && manifest->packed)
+        status = pack_base(log, manifest, whole, to, &fd, opts->threads, why);
+    const int error = errno;
     if (fd >= 0)
         close(fd);
-    if (!status) {
-        status = apply_deltas(log, from, NULL, log->manifest.base, newest, hashed_write, &hashed, opts, &gone, why);
-        found = (struct manifest_file){hashed.bytes, pici_xxh64_digest(&hashed.hash)};
-        if (!status && !equal(&found, &want))
-            status = pici_why(why, PICI_E_CORRUPT, to, "is not the newest state; the log stays as it was");
-        status = unused(hashed_end(&hashed, status, to, &found, why));
-    }
-    const int error = errno;
     free(from);
+    free(whole);
     free(to);
     errno = error;
     return status;

@@ -154,6 +154,7 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
     opts.format = job->options.format;
     opts.threads = job->options.threads;
     opts.zstd_level = job->options.zstd_level;
+    opts.pack = job->options.pack;
     status = pici_writer_open(&job->writer, write, context, attributes, count, &opts);
     free((void *)removed.value);
     if (status)
@@ -522,7 +523,8 @@ enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pic
              : PICI_OK;
     if (status)
         return status;
-    if (job.options.reserved)
+    if (job.options.pack != PICI_PACK_NONE && job.options.pack != PICI_PACK_PLANES &&
+        job.options.pack != PICI_PACK_FAST)
         return PICI_E_UNSUPPORTED;
     if (!write || !base || !next || base->type != next->type || job.options.threads < 0 ||
         job.options.choice < PICI_DELTA_AUTO || job.options.choice > PICI_DELTA_FASTEST ||

@@ -9,7 +9,7 @@
 
 #include "xxh64.h"
 
-static const char head[] = "pici-log 1\n";
+static const char head[] = "pici-log 1\n", head_packed[] = "pici-log 2\n"; /* of the same length */
 
 static int print_file(char *target, size_t capacity, const struct manifest_file *file)
 {
@@ -33,11 +33,15 @@ char *pici_manifest_text(const struct manifest *manifest, size_t *size)
     FILE *stream = open_memstream(&text, size);
     if (!stream)
         return NULL;
-    fputs(head, stream);
+    fputs(manifest->packed ? head_packed : head, stream);
     print_line(line, "first", manifest->first, &manifest->start, NULL, "");
     fputs(line, stream);
     print_line(line, "base", manifest->base, &manifest->whole, NULL, manifest->extension);
     fputs(line, stream);
+    if (manifest->packed) {
+        print_line(line, "packed", manifest->base, &manifest->stored, NULL, "");
+        fputs(line, stream);
+    }
     for (uint64_t i = 0; i < manifest->deltas; i++) {
         print_line(line, "delta", manifest->first + 1 + i, &manifest->delta[i].delta, &manifest->delta[i].state, "");
         fputs(line, stream);
@@ -90,14 +94,18 @@ bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t siz
     char end[32];
     size_t offset = sizeof head - 1;
     *manifest = (struct manifest){0};
-    if (size < offset + END || memcmp(text, head, offset) != 0)
+    manifest->packed = size >= offset && memcmp(text, head_packed, offset) == 0;
+    if (size < offset + END || (!manifest->packed && memcmp(text, head, offset) != 0))
         return pici_parse_fail(error, 0, "not a manifest of a log of deltas, or cut off");
     snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, size - END, 0));
     if (memcmp(text + size - END, end, END) != 0)
         return pici_parse_fail(error, size - END, "the manifest is incomplete or damaged");
     const size_t most = size - END;
+    uint64_t stored_base = 0;
     if (!take_line(text, most, &offset, "first", &manifest->first, &manifest->start, NULL, NULL) ||
-        !take_line(text, most, &offset, "base", &manifest->base, &manifest->whole, NULL, manifest->extension))
+        !take_line(text, most, &offset, "base", &manifest->base, &manifest->whole, NULL, manifest->extension) ||
+        (manifest->packed && (!take_line(text, most, &offset, "packed", &stored_base, &manifest->stored, NULL, NULL) ||
+                              stored_base != manifest->base)))
         return pici_parse_fail(error, offset, "a malformed line of a state");
     size_t capacity = 1;
     for (size_t i = offset; i < most; i++)
@@ -124,7 +132,8 @@ bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t siz
 
 void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *manifest)
 {
-    snprintf(name, MANIFEST_NAME_MOST, "base-%09" PRIu64 "%s", manifest->base, manifest->extension);
+    snprintf(name, MANIFEST_NAME_MOST, "base-%09" PRIu64 "%s%s", manifest->base, manifest->extension,
+             manifest->packed ? ".pici" : "");
 }
 
 void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state)

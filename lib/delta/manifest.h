@@ -30,6 +30,8 @@ struct manifest {
     uint64_t base;              /* number of the state that is stored whole */
     struct manifest_file whole; /* this state */
     char extension[16];         /* of its name, with a dot; or empty */
+    bool packed;                /* the base is stored as a delta from a state without tensors: */
+    struct manifest_file stored;
     uint64_t deltas;
     struct manifest_delta *delta; /* [deltas] */
 };
@@ -43,7 +45,7 @@ char *pici_manifest_text(const struct manifest *manifest, size_t *size);
 /* Whether a base's name may end so. */
 bool pici_manifest_extension(const char *e);
 
-/* The names of files in the log: of the base, of the delta that leads to a state. */
+/* The names of files in the log: of the base as it is stored, of the delta that leads to a state. */
 void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *manifest);
 void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state);
 

@@ -182,6 +182,71 @@ Test(delta_log, compact)
     pici_state_free(s[1]);
 }
 
+/* A base that is packed is led from, compacted and damaged as one that is whole. */
+Test(delta_log, packed_base)
+{
+    struct pici_log *l;
+    struct sink k = {0};
+    struct stat found;
+    uint64_t from, to;
+    cr_assert_eq(pici_log_create_packed("packed", state[0], ".bin", NULL, why), PICI_OK, "%s", why);
+    cr_assert_eq(pici_log_open(&l, "packed", 1, why), PICI_OK, "%s", why);
+    cr_assert_eq(stat("packed/base-000000000.bin.pici", &found), 0);
+    cr_assert(info_of(l).base_bytes == sizeof weights[0] && info_of(l).stored_bytes == (uint64_t)found.st_size);
+    cr_assert_lt(info_of(l).stored_bytes, sizeof weights[0] * 8 / 10);
+    leads(l, -1, false, 0);
+    for (int i = 0; i < 3; i++)
+        cr_assert_eq(pici_log_append(l, state[i], state[i + 1], NULL, why), PICI_OK, "%s", why);
+    leads(l, -1, false, 3);
+    leads(l, 1, false, 3);
+    cr_assert_eq(pici_log_compact(l, NULL, why), PICI_OK, "%s", why);
+    cr_assert(access("packed/base-000000000.bin.pici", F_OK) && access("packed/base-000000003.bin", F_OK));
+    cr_assert_eq(stat("packed/base-000000003.bin.pici", &found), 0);
+    cr_assert(info_of(l).base == 3 && info_of(l).stored_bytes == (uint64_t)found.st_size);
+    pici_log_close(l);
+    cr_assert_eq(pici_log_open(&l, "packed", 1, why), PICI_OK, "%s", why);
+    leads(l, -1, false, 3);
+    cr_assert_eq(pici_log_append(l, state[3], state[4], NULL, why), PICI_OK, "%s", why);
+    leads(l, -1, false, 4);
+    leads(l, 0, false, 4);
+    cr_assert_eq(truncate("packed/delta-000000004.pici", 100), 0);
+    leads(l, -1, false, 3); /* a part of a folder */
+    cr_assert_eq(truncate("packed/base-000000003.bin.pici", found.st_size - 1), 0);
+    cr_assert_eq(pici_log_apply(l, NULL, sink_write, &k, &from, &to, NULL, why), PICI_E_CORRUPT);
+    cr_assert(strstr(why, "base-000000003.bin.pici: is incomplete or damaged"), "%s", why);
+    pici_log_close(l);
+    sink_free(&k);
+}
+
+/* What a packed base cannot be in a row with is refused, and so are options of later versions. */
+Test(delta_log, packed_base_refused)
+{
+    struct pici_log *l;
+    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    const uint64_t n = N;
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    struct pici_state *other;
+    opts.pack = (enum pici_pack)99;
+    cr_assert_eq(pici_log_create_packed("packed", state[0], ".bin", &opts, why), PICI_E_UNSUPPORTED);
+    cr_assert(access("packed/manifest", F_OK));
+    opts.pack = PICI_PACK_FAST;
+    cr_assert_eq(pici_log_create_packed("packed", state[0], ".bin", &opts, why), PICI_OK, "%s", why);
+    cr_assert_eq(pici_log_create_packed("packed", state[0], ".bin", &opts, why), PICI_E_IO);
+    cr_assert_eq(pici_log_open(&l, "packed", 1, why), PICI_OK, "%s", why);
+    t.name = "data";
+    t.name_len = 4;
+    t.dtype = PICI_F16;
+    t.rank = 1;
+    t.shape = &n;
+    cr_assert_eq(pici_state_new(&other, "other", PICI_STATE_RAW, NULL, 0, NULL, NULL), PICI_OK);
+    cr_assert_eq(pici_state_add(other, &t, weights[1], 0), PICI_OK);
+    cr_assert_eq(pici_log_append(l, state[0], other, NULL, why), PICI_E_ARG);
+    cr_assert(strstr(why, "other: is of another type or dtype than the base of packed"), "%s", why);
+    cr_assert_eq(info_of(l).newest, 0);
+    pici_state_free(other);
+    pici_log_close(l);
+}
+
 Test(delta_log, refused)
 {
     struct pici_log *l = opened(0);
