@@ -226,7 +226,9 @@ static const struct verb {
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
      BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
     {"log", "init", verb_log_init, "LOG BASE", "begin a log of deltas with a copy of BASE",
-     "BASE is a .safetensors, .npy or raw file.", 2, 2, BIT(OPT_TYPE) | TALK_BITS},
+     "BASE is a .safetensors, .npy or raw file. --pack, not of raw files, stores the base as a .pici file, also after\n"
+     "log compact; picitool 0.2 does not read such a log.",
+     2, 2, BIT(OPT_TYPE) | BIT(OPT_PACK) | BIT(OPT_THREADS) | TALK_BITS},
     {"log", "append", verb_log_append, "LOG OLD NEW", "append the delta from the newest state, OLD, to NEW",
      "OLD must be the newest state of the log. NEW is that from then on.", 3, 3,
      INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |

@@ -42,6 +42,29 @@ same "from no state" d.npy reader
 expect 0 "from no state, --force" "$tool" log apply --force log reader
 same "from no state, --force" c.npy reader
 
+# ---- a base that is packed
+npy 1 "'<f4'" False '(2400,)' >w.npy
+cat n9600 >>w.npy
+npy 1 "'<f4'" False '(2400,)' >x.npy
+{ head -c 9000 n9600; head -c 600 n1200; } >>x.npy
+cmp -s w.npy x.npy && fail "the states of the packed log are alike" || pass
+expect 0 "init --pack" "$tool" log init -T 2 --pack planes packed w.npy
+expect 0 "append to a packed base" "$tool" log append packed w.npy x.npy
+"$tool" log list packed >"$out"
+says "list of a packed base" '^state 0: base-000000000.npy.pici, [0-9]* bytes of 9728$' "$out"
+[ ! -e packed/base-000000000.npy ] || fail "a packed base beside a whole one"
+expect 0 "from a packed base" "$tool" log apply packed packed.npy
+same "from a packed base" x.npy packed.npy
+expect 0 "compact of a packed base" "$tool" log compact packed
+[ "$(ls packed)" = "$(printf 'base-000000001.npy.pici\ndelta-000000001.pici\nmanifest')" ] ||
+    [ "$(ls packed)" = "$(printf 'base-000000001.npy.pici\nmanifest')" ] || fail "after compact: $(ls packed)"
+rm packed.npy
+expect 0 "from a packed base, compacted" "$tool" log apply packed packed.npy
+same "from a packed base, compacted" x.npy packed.npy
+expect 2 "--pack of raw bytes" "$tool" log init --pack planes rawlog n1200
+says "--pack of raw bytes" 'log init --pack is for .safetensors and .npy files' "$err"
+[ ! -e rawlog ] || fail "a log of raw bytes"
+
 # ---- a folder that is copied in part
 part() { # WHAT FILE STATE-AFTER: reader, from a.npy, of the folder log2
     cp a.npy reader

@@ -16,12 +16,13 @@
 #include "term.h"
 
 /* Finds the type of the base, and refuses what log append would. */
-static int check_base(const char *path, const struct tool_options *options)
+static int check_base(const char *path, const struct tool_options *options, enum tool_type *found)
 {
     struct input input;
     enum tool_type type = TYPE_RAW;
     TRY(input_open(&input, path));
     int status = looks_type(&input, path, options, &type);
+    *found = type;
     if (!status && options->type != TYPE_RAW)
         status = looks_refuse(&input);
     input_close(&input);
@@ -34,13 +35,25 @@ int verb_log_init(const struct tool_options *options)
     const char *extension = tool_extension(options->args[1]);
     char reason[PICI_WHY_BYTES];
     struct pici_state *state;
-    TRY(check_base(options->args[1], options));
-    enum pici_status status = pici_state_open(&state, options->args[1], PICI_STATE_RAW, PICI_U8, reason);
+    struct pici_diff_opts packing = PICI_DIFF_OPTS_INIT;
+    enum pici_state_type state_type = PICI_STATE_RAW;
+    enum tool_type type;
+    TRY(check_base(options->args[1], options, &type));
+    packing.pack = options->pack;
+    packing.threads = options->threads;
+    if (options->pack && type != TYPE_SAFETENSORS && type != TYPE_NPY)
+        return tool_usage(options->args[1], "log init --pack is for .safetensors and .npy files");
+    if (options->pack)
+        state_type = type == TYPE_NPY ? PICI_STATE_NPY : PICI_STATE_SAFETENSORS;
+    enum pici_status status = pici_state_open(&state, options->args[1], (int)state_type, PICI_U8, reason);
     if (status)
         return tool_failed(options->args[1], status, reason);
     if (strlen(extension) > 15 || strpbrk(extension, " \t\n\v\f\r"))
         extension = "";
-    status = pici_log_create(options->args[0], state, extension, reason);
+    if (options->pack)
+        status = pici_log_create_packed(options->args[0], state, extension, &packing, reason);
+    else
+        status = pici_log_create(options->args[0], state, extension, reason);
     const int error = errno;
     pici_state_free(state);
     return status == PICI_E_IO && error == EEXIST ? tool_usage(NULL, "%s", reason)
@@ -168,7 +181,10 @@ static int list(const struct tool_options *options, struct pici_log *delta_log)
     pici_log_get_info(delta_log, &info);
     printf("state %" PRIu64 ": base-%09" PRIu64, info.base, info.base);
     term_puts(stdout, info.extension);
-    printf(", %" PRIu64 " bytes\n", info.base_bytes);
+    if (info.stored_bytes == info.base_bytes)
+        printf(", %" PRIu64 " bytes\n", info.base_bytes);
+    else
+        printf(".pici, %" PRIu64 " bytes of %" PRIu64 "\n", info.stored_bytes, info.base_bytes);
     for (uint64_t state = info.first; state < info.newest; state++) {
         struct pici_log_state next = PICI_LOG_STATE_INIT;
         pici_log_get_state(delta_log, state + 1, &next);
