@@ -83,6 +83,7 @@
     X(update_get)                                                                                                      \
     X(update_free)                                                                                                     \
     X(log_create)                                                                                                      \
+    X(log_create_packed)                                                                                               \
     X(log_open)                                                                                                        \
     X(log_get_info)                                                                                                    \
     X(log_get_state)                                                                                                   \

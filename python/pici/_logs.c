@@ -6,21 +6,25 @@
 #include "_functions.h"
 #include "_states.h"
 
-/* log_create(folder, state, extension) -> None, or Failed. */
+/* log_create(folder, state, extension, pack, threads) -> None, or Failed. pack: 0 for a base that is a copy. */
 static PyObject *log_create(PyObject *self, PyObject *args)
 {
     (void)self;
     const char *folder, *extension;
     PyObject *o;
+    int pack;
+    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
     char why[PICI_WHY_BYTES] = "";
-    if (!PyArg_ParseTuple(args, "yOy", &folder, &o, &extension))
+    if (!PyArg_ParseTuple(args, "yOyiO&", &folder, &o, &extension, &pack, pici_py_u31, &opts.threads))
         return NULL;
+    opts.pack = (enum pici_pack)pack;
     struct pici_state *base = pici_py_handled(STATE, o);
     if (!base)
         return NULL;
     PyThreadState *state = PyEval_SaveThread();
     errno = 0;
-    const enum pici_status s = lib.log_create(folder, base, extension, why);
+    const enum pici_status s = pack ? lib.log_create_packed(folder, base, extension, &opts, why)
+                                    : lib.log_create(folder, base, extension, why);
     const int code = errno;
     PyEval_RestoreThread(state);
     return s ? pici_py_failed(s, code, why, 0) : Py_BuildValue("");

@@ -22,9 +22,10 @@ from . import _arrays, _codec, _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import DTypeLike
-from ._kwargs import Decoding
+from ._kwargs import Decoding, Pack
 from ._ranges import u31, u64
 from ._streams import Path, encoded
+from .codec import pack_code
 from .deltas import (
     BYTES,
     SAFETENSORS,
@@ -70,9 +71,13 @@ class DeltaLog:
             pass
 
     @classmethod
-    def create(cls, folder: Path, state: State) -> DeltaLog:
+    def create(cls, folder: Path, state: State, *, pack: Pack = "none", threads: int = 1) -> DeltaLog:
         """Make a log; state 0 is a .safetensors, .npy or raw file, or a dict of arrays. The folder is created if it is
-        missing; FileExistsError if it is a log already."""
+        missing; FileExistsError if it is a log already.
+
+        pack: "planes" or "fast", as of save(), not for raw files: the base is stored as a .pici file, also what
+            compact() makes the base. pici 0.2 does not read such a log."""
+        packing, n = pack_code(pack), u31(threads, "threads")
         if not isinstance(state, Mapping):
             first = _looks.first_of(os.fsdecode(state))
             if first.startswith(b"PK\x03\x04") or _looks.stands_in(first):
@@ -82,8 +87,11 @@ class DeltaLog:
         extension = ".safetensors" if isinstance(state, Mapping) else os.path.splitext(os.fsdecode(state))[1]
         if len(extension.encode()) > 15 or extension.split() != [extension]:
             extension = ""
-        with Held(state, BYTES.code, _codec.STATE_RAW) as held:  # a file is copied, whatever is in it
-            failed = _codec.log_create(encoded(folder), held.handle, os.fsencode(extension))
+        if packing and extension not in (".safetensors", ".npy"):
+            raise ValueError(f"{os.fsdecode(state)}: pack={pack!r} is for .safetensors and .npy files")  # type: ignore
+        # a file is copied, whatever is in it, unless it is packed
+        with Held(state, BYTES.code, 0 if packing else _codec.STATE_RAW) as held:
+            failed = _codec.log_create(encoded(folder), held.handle, os.fsencode(extension), packing, n)
             if failed is not None and failed.status == IoError.status and failed.code == errno.EEXIST:
                 name = os.fsdecode(folder)
                 raise ExistsError(errno.EEXIST, f"is a log already: pici.DeltaLog({name!r}) opens it", name)

@@ -474,6 +474,27 @@ class Logs(Deltas):
         with self.assertRaises(pici.LimitError):
             log.load(max_bytes=100)
 
+    def test_packed(self):
+        whole = pici.DeltaLog.create(self.dir / "whole", self.arrays(0))
+        log = pici.DeltaLog.create(self.dir / "log", self.arrays(0), pack="planes", threads=2)
+        path = self.dir / "log" / "base-000000000.safetensors.pici"
+        self.assertLess(path.stat().st_size, whole.states()[0].bytes)
+        self.assertEqual(os.listdir(self.dir / "log").count("base-000000000.safetensors"), 0)
+        for step in range(1, 4):
+            self.same(log.load()[0], self.arrays(step - 1))
+            log.append(self.arrays(step - 1), self.arrays(step))
+        self.same(log.load()[0], self.arrays(3))
+        log.compact(threads=2)
+        self.assertEqual(log.base, 3)
+        self.same(log.load()[0], self.arrays(3))
+        self.same(log.load(self.arrays(1), 1)[0], self.arrays(3))
+        with self.assertRaisesRegex(ValueError, "no pack='best'"):
+            pici.DeltaLog.create(self.dir / "other", self.arrays(0), pack="best")
+        (self.dir / "raw").write_bytes(b"1234")
+        with self.assertRaisesRegex(ValueError, "is for .safetensors and .npy files"):
+            pici.DeltaLog.create(self.dir / "other", self.dir / "raw", pack="planes")
+        self.assertFalse((self.dir / "other").exists())
+
     def test_files(self):
         log = self.log(3)
         path = self.dir / "serving"

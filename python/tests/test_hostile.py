@@ -226,7 +226,7 @@ class Arguments(unittest.TestCase):
             "update_switch": (update,),
             "update_parts": (update,),
             "update_block": (update, 0),
-            "log_create": (bytes(folder / "other"), base, b".safetensors"),
+            "log_create": (bytes(folder / "other"), base, b".safetensors", 1, 1),
             "log_open": (log, False),
             "log_info": (opened,),
             "log_state": (opened, 0),
