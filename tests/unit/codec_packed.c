@@ -155,7 +155,7 @@ Test(codec_packed, every_value)
 /* Damaged blocks are judged by the readers of every ISA as by the reference. */
 Test(codec_packed, damage)
 {
-    const unsigned rounds = test_full() ? 2000000 : 20000; /* of five damaged blocks, on the average */
+    const unsigned rounds = test_full() ? 2000000 : 8000; /* of five damaged blocks, on the average */
     struct rig rig;
     rig_init(&rig, 3 * 4096 * 8, 5);
     void *src = test_alloc(3 * 4096 * 8);
