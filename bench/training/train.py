@@ -2,9 +2,9 @@
 """One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
 torchrun sets them. Rank 0 appends a line of JSON to --json.
 
-A run ends when the fraction of the test digits that are right reaches --level, or with --epochs after so many epochs
+A run ends when the fraction of the test data that are right reaches --level, or with --epochs after so many epochs
 instead; or else after --cap seconds of training. The clock runs while all ranks train, the first step with its
-connections included, and stands still while they count the digits. The bytes are those that leave by the network
+connections included, and stands still while they look at the test data. The bytes are those that leave by the network
 interface, headers and acknowledgements included; without one (on loopback) there are none.
 """
 import argparse
@@ -23,47 +23,37 @@ from torch import nn
 from torch.nn.utils import prune
 
 import data
+import models
 from contestants import CONTESTANTS
 
-RATES = {"mlp": 0.5, "cnn": 0.2}  # of learning; so that the dense run reaches 93% soon
 LEAST = 20  # steps of a run, so that the median time of a step means something
 
 
-def make_model(name):
-    if name == "mlp":  # 1.86 million weights
-        return nn.Sequential(nn.Linear(784, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-    return nn.Sequential(  # 0.42 million
-        nn.Unflatten(1, (1, 28, 28)),
-        nn.Conv2d(1, 32, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(32, 64, 3, padding=1),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(3136, 128),
-        nn.ReLU(),
-        nn.Linear(128, 10),
-    )
+#: before a network is pruned: ten epochs of the digits; for texts, enough to know what weights matter
+DENSE_STEPS = {"mlp": 310, "cnn": 310, "gpt": 100, "lstm": 100}
 
 
-def train_dense(model, x, y, rate, seed):
-    """Ten epochs on rank 0 alone, then its weights on all ranks. Nothing of this is timed."""
+def loss_of(found, y):
+    return nn.functional.cross_entropy(found.flatten(0, -2), y.flatten())
+
+
+def train_dense(name, model, x, y, rate, seed):
+    """On rank 0 alone, then its weights on all ranks. Nothing of this is timed."""
     if dist.get_rank() == 0:
-        optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-        for chosen in itertools.islice(batches(len(y), 128, 0, 1, seed), 10 * (len(y) // 128)):
+        optimizer = models.optimizer(name, model, rate)
+        for chosen in itertools.islice(batches(len(y), 128, 0, 1, seed), DENSE_STEPS[name]):
             optimizer.zero_grad()
-            nn.functional.cross_entropy(model(x[chosen]), y[chosen]).backward()
+            loss_of(model(x[chosen]), y[chosen]).backward()
             optimizer.step()
         model.zero_grad()
     for p in model.parameters():
         dist.broadcast(p.data, 0)
 
 
-def prune_layers(model, share):
+def prune_layers(model, fraction):
     for module in model.modules():
-        if isinstance(module, (nn.Linear, nn.Conv2d)):
-            prune.l1_unstructured(module, "weight", share)
+        if isinstance(module, (nn.Linear, nn.Conv2d, nn.Embedding)):
+            prune.l1_unstructured(module, "weight", fraction)
 
 
 def sent_bytes(link):
@@ -88,18 +78,18 @@ def look(model, x, y, seconds):
     """The fraction of right digits, of which each rank looks at some; and rank 0's seconds, on all ranks."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     with torch.no_grad():
-        right = (model(x[rank::ranks]).argmax(1) == y[rank::ranks]).sum()
+        right = (model(x[rank::ranks]).argmax(-1) == y[rank::ranks]).sum()
     both = torch.tensor([float(right), seconds if rank == 0 else 0], dtype=torch.float64)
     dist.all_reduce(both)
-    return both[0].item() / len(y), both[1].item()
+    return both[0].item() / y.numel(), both[1].item()
 
 
 def main():
     args = argparse.ArgumentParser()
     args.add_argument("--contestant", choices=CONTESTANTS, required=True)
-    args.add_argument("--model", choices=RATES, default="mlp")
+    args.add_argument("--model", choices=models.MAKERS, default="mlp")
     args.add_argument("--seed", type=int, default=0)
-    args.add_argument("--level", type=float, default=93, help="percent of the test digits")
+    args.add_argument("--level", type=float, help="percent of the test data; by default that of the network")
     args.add_argument("--cap", type=float, default=90, help="seconds")
     args.add_argument("--epochs", type=int, help="train so long, whatever the level")
     args.add_argument("--batch", type=int, default=32, help="a rank")
@@ -109,29 +99,34 @@ def main():
     args.add_argument("--link", default="loopback", help="what the record says of the network")
     args.add_argument("--json", type=pathlib.Path)
     o = args.parse_args()
+    o.level = data.LEVELS[o.model] if o.level is None else o.level
     way = CONTESTANTS[o.contestant]
     torch.set_num_threads(1)
-    if way.backend != "gloo":
+    if way.backend != "gloo" or way.outer:
         import pici.torch  # noqa: F401  torch before 2.15 does not find the backend by itself
     dist.init_process_group(way.backend)
     rank, ranks = dist.get_rank(), dist.get_world_size()
-    x, y = (torch.from_numpy(a) for a in data.load(data.find(o.data)))
+    x, y = (torch.from_numpy(a) for a in data.load(o.model, o.data))
     split = torch.from_numpy(np.random.default_rng(0).permutation(len(y)))  # the same for all seeds
     x, y = x[split], y[split]
     train_x, train_y, test_x, test_y = x[data.TEST :], y[data.TEST :], x[: data.TEST], y[: data.TEST]
 
     torch.manual_seed(o.seed)
-    model = make_model(o.model)
+    model = models.MAKERS[o.model]()
     weights = sum(p.numel() for p in model.parameters())
     if way.pruned:
-        train_dense(model, train_x, train_y, o.learning_rate or RATES[o.model], o.seed + 1000)
+        train_dense(o.model, model, train_x, train_y, o.learning_rate, o.seed + 1000)
         prune_layers(model, way.pruned)
     # The masks of pruned layers are buffers. They never change, so they need not be broadcast at every step.
     known = inspect.signature(nn.parallel.DistributedDataParallel).parameters
     name = "forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers"  # before 2.15
-    ddp = nn.parallel.DistributedDataParallel(model, **{name: False}, **way.options)
-    way.register(ddp)
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=o.learning_rate or RATES[o.model])
+    outer = None
+    if way.outer:
+        outer, trained = pici.torch.Outer(model, **way.outer), model
+    else:
+        trained = nn.parallel.DistributedDataParallel(model, **{name: False}, **way.options)
+        way.register(trained)
+    optimizer = models.optimizer(o.model, trained, o.learning_rate)
     # seconds: of training so far; sent: bytes
     curve, times, seconds, sent, reached = [(0, 0.0, look(model, test_x, test_y, 0)[0])], [], 0.0, 0, False
     last = o.epochs and o.epochs * (len(train_y) // (o.batch * ranks))  # the step that ends the epochs
@@ -139,8 +134,10 @@ def main():
     for chosen in batches(len(train_y), o.batch, rank, ranks, o.seed):
         start = time.perf_counter()
         optimizer.zero_grad()
-        nn.functional.cross_entropy(ddp(train_x[chosen]), train_y[chosen]).backward()
+        loss_of(trained(train_x[chosen]), train_y[chosen]).backward()
         optimizer.step()
+        if outer:
+            outer.step()
         times.append(time.perf_counter() - start)
         if len(times) % o.every and len(times) != last:
             continue

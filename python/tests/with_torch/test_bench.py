@@ -101,10 +101,25 @@ class Runs(unittest.TestCase):
                 steps, seconds, right = r["curve"][-1]
                 self.assertEqual(steps, r["steps"])
                 self.assertTrue(seconds >= r["cap"] or right >= r["level"] / 100, r["curve"])
-            command += ["--level", "1", "--epochs", "3", "--cap", "300"]
+            command += ["--level", "1", "--cap", "300"]  # reached at once, so after the least number of steps
+            *_, samo, gradients, outer = run("samo-pruned,pici-pruned-gradients,outer-topk")
+            self.assertEqual([r["steps"] for r in (samo, gradients, outer)], [20, 20, 20])
+            self.assertAlmostEqual(samo["curve"][0][2], second["curve"][0][2])  # pruned alike
+            command += ["--epochs", "3"]
             *_, third = run("top1")
             self.assertEqual((third["epochs"], third["steps"], third["finished"]), (3, 3 * (300 // 64), True))
             self.assertEqual(third["curve"][-1][0], third["steps"])
+
+    def test_text(self):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, str(TRAINING / "run"), "--loopback", "--hosts", "2", "--seeds", "1"]
+            command += ["--models", "gpt,lstm", "--contestants", "pici", "--level", "1", "-o", folder]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
+            self.assertEqual(ended.returncode, 0, ended.stderr[-4000:])
+            gpt, lstm = (json.loads(line) for line in Path(folder, "training.jsonl").read_text().splitlines())
+            for r, model in ((gpt, "gpt"), (lstm, "lstm")):
+                self.assertEqual((r["model"], r["steps"]), (model, 20))
+                self.assertGreater(r["curve"][-1][2], 0.15)  # it learns
 
 
 if __name__ == "__main__":
