@@ -371,7 +371,7 @@ class Row:
             self._readers.append(reader)
             self._got(_codec.deltas_add(self.handle, reader, os.fsencode(name)), name)
         #: the state type and the dtype of the base, and the bytes of the result, unless its head is the base's
-        self.type, self._dtype, self.bytes, self._own_head = self._got(
+        self.type, self._dtype, self.bytes, self.own_head = self._got(
             _codec.deltas_info(self.handle, self._readers[-1])
         )
 
@@ -408,7 +408,7 @@ class Row:
     def to_memory(self, base: Held, threads: int, most: Optional[int]) -> Storage:
         """The bytes of the result. most: LimitError if there are more; None: no limit."""
         # Deltas without a head leave all but some elements of the base.
-        whole = _arrays.empty(BYTES, self.bytes if self._own_head else base.file_bytes(), most, threads)
+        whole = _arrays.empty(BYTES, self.bytes if self.own_head else base.file_bytes(), most, threads)
         self._got(_codec.apply_deltas(whole, base.handle, self.handle, threads))
         return whole
 

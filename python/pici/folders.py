@@ -603,16 +603,18 @@ def diff_folders(
     with OutFolder(delta, c.path, overwrite, c, old.path) as to:
 
         def shard(name: str, each: int) -> _Stored:
-            # All tensors are listed: the base is all shards, of which some tensors are used.
-            opts = (*diff_opts(small, format, each, zstd), True)
+            opts = diff_opts(small, format, each, zstd)
             path = to.temp / f"{name}.pici"
+            gone = removed if name == c.names[0] else []
             with ExitStack() as stack:
-                before = stack.enter_context(_State(str(old.path)))
                 after = stack.enter_context(Held(c.path / name, 0, SAFETENSORS))
-                had = [old.find(t.name, name) for t in c.shards[name].tensors]
-                for t in had + (removed if name == c.names[0] else []):
-                    if t is not None:
-                        before.add(*t)
+                if not gone and name in old.shards and old.shards[name].head == c.shards[name].head:
+                    before = stack.enter_context(Held(old.path / name, 0, SAFETENSORS))
+                else:
+                    some = before = stack.enter_context(_State(str(old.path)))
+                    for t in [old.find(t.name, name) for t in c.shards[name].tensors] + gone:
+                        if t is not None:
+                            some.add(*t)
                 out = stack.enter_context(Out(path, False))
                 got(_codec.diff_states(out.handle, before.handle, after.handle, opts), out.path)
                 out.commit()
@@ -667,16 +669,27 @@ def apply_folders(
         to.commit()
 
 
+def _base_of(old: _Checkpoint, row: Row, shard: str, delta: _P) -> Held:
+    """The base of the delta of a shard: the shard of that name, if the delta has no head, else the tensors it names."""
+    if not row.own_head:
+        if shard not in old.shards:
+            raise ArgumentError(f"{old.path} is not the base of {delta}: it has no {shard}")
+        return Held(old.path / shard, 0, SAFETENSORS)
+    state = _State(str(old.path))
+    with File(delta) as f:
+        for name in f:
+            found = old.find(name, shard)
+            if found is not None:
+                state.add(*found)
+    return state
+
+
 def _apply(old: _Checkpoint, shard: str, delta: _P, path: _P, want: _Sum, threads: int) -> None:
     with ExitStack() as stack:
         row = stack.enter_context(Row((delta,), threads))
         if row.type != SAFETENSORS or row.bytes != want.bytes:
             raise CorruptError(f"{delta} is not the delta that {LIST} describes")
-        before = stack.enter_context(_State(str(old.path)))
-        for name in stack.enter_context(File(delta)):
-            found = old.find(name, shard)
-            if found is not None:
-                before.add(*found)
+        before = stack.enter_context(_base_of(old, row, shard, delta))
         out = stack.enter_context(Out(path, False))
         row.to_file(out, before, threads)
         out.commit()

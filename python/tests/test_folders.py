@@ -134,6 +134,21 @@ class Folders(unittest.TestCase):
             self.assertEqual(files(self.old), files(self.new))
         self.no_rest("old", "new", "made", "out")
 
+    def test_delta_lists_what_changes(self):
+        """A shard with the tensors of the base's of its name has a delta without those that do not change."""
+        old = {f"experts.{i}.weight": np.full((4, 8), i, np.float16) for i in range(3000)}
+        new = {**old, "experts.7.weight": np.ones((4, 8), np.float16)}
+        for folder, x, shards in (("many", old, 2), ("more", new, 2), ("whole", new, 1)):
+            save_shards(self.dir / folder, x, shards)
+        pici.diff_folders(self.dir / "many", self.dir / "more", self.made)
+        self.assertLess(sum(len(data) for data in files(self.made).values()), 3000)
+        pici.apply_folders(self.dir / "many", self.made, out=self.dir / "out")
+        self.assertEqual(files(self.dir / "out"), files(self.dir / "more"))
+        with self.assertRaisesRegex(pici.ArgumentError, "not the base of .*it has no model-00001"):
+            pici.apply_folders(self.dir / "whole", self.made, out=self.dir / "wrong")
+        with self.assertRaisesRegex(pici.ArgumentError, "not the base of"):
+            pici.apply_folders(self.dir / "more", self.made, out=self.dir / "wrong")
+
     def test_few_descriptors(self):
         """Folders of more shards than the process may have descriptors."""
         arrays = [{f"t{i}": np.full(3, i * step, np.float32) for i in range(150)} for step in (1, 2)]

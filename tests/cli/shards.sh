@@ -297,6 +297,9 @@ delta() { # WHAT BASE NEW [OPTION...]
 shards e 5 2
 shards one2 1 1
 delta "8 to 8 shards" a d
+if grep -aq 'delta\.base' x.delta/model-00002-of-00008.safetensors.pici; then pass; else fail "what does not change"; fi
+refused 1 "another sharding" 'e: not the base of x.delta: has no model-00001-of-00008.safetensors' \
+    "$tool" apply -o y e x.delta
 delta "8 to 5 shards" a e
 says "8 to 5 shards" '^same [0-9]+ [0-9a-f]{16} tokenizer.model$' x.delta/pici-folder
 expect 0 "list" "$tool" list x.delta
@@ -306,6 +309,10 @@ delta "5 to 8 shards" e a --fast
 delta "one to 5 shards" one e --small
 delta "5 shards to one" e one2
 delta "no change" a a
+for f in x.delta/*.safetensors.pici; do
+    bytes=$(wc -c <"$f")
+    if [ "$bytes" -lt 700 ]; then pass; else fail "no change: $f has $bytes bytes"; fi
+done
 if [ -d "$data" ]; then
     shards real 8 0 "$data"/*.safetensors
     shards real2 3 1 "$data"/*.safetensors

@@ -2,6 +2,7 @@
 #include "folder/state.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static int keep(void *context, struct input *input, const char *path)
 {
@@ -76,6 +77,32 @@ int checkpoint_add(const struct checkpoint *checkpoint, struct pici_state *state
         return TOOL_OK;
     return failed == PICI_E_NOMEM ? tool_nomem(checkpoint->folder.path, "the list of tensors")
                                   : tool_bad(checkpoint->folder.path, "%s", pici_strerror(failed));
+}
+
+bool checkpoint_same_head(const struct checkpoint *checkpoint, const struct tensors *other, const char *file)
+{
+    const size_t number = folder_shard(&checkpoint->folder, file);
+    if (number >= checkpoint->folder.index.shards)
+        return false;
+    const struct source *const mine = &checkpoint->shard[number].source, *const theirs = &other->source;
+    return mine->head_size == theirs->head_size && memcmp(mine->head, theirs->head, mine->head_size) == 0;
+}
+
+int checkpoint_shard(struct checkpoint *checkpoint, size_t number, struct pici_state **state)
+{
+    const struct tensors *const shard = &checkpoint->shard[number];
+    struct pici_attr attrs[SOURCE_ATTRS];
+    enum pici_status failed = pici_state_new(state, shard->input.name, PICI_STATE_SAFETENSORS, shard->source.head,
+                                             shard->source.head_size, read_at, checkpoint);
+    for (size_t i = 0; !failed && i < shard->count; i++) {
+        const struct source_tensor source = tensors_source(&shard->tensor[i]);
+        const struct pici_tensor described = source_describe(&source, attrs);
+        failed = pici_state_add(*state, &described, NULL, checkpoint->start[number] + shard->tensor[i].offset);
+    }
+    if (!failed)
+        return TOOL_OK;
+    return failed == PICI_E_NOMEM ? tool_nomem(shard->input.name, "the list of tensors")
+                                  : tool_bad(shard->input.name, "%s", pici_strerror(failed));
 }
 
 int checkpoint_output(const struct checkpoint *checkpoint, struct output *output, const char *to_path,

@@ -33,6 +33,13 @@ int checkpoint_state(struct checkpoint *, struct pici_state **);
  * as the file, or else in the first. */
 int checkpoint_add(const struct checkpoint *, struct pici_state *, const char *name, size_t size, const char *file);
 
+/* Whether the checkpoint has a shard `file` that begins with the same head as another: its tensors then differ in
+ * elements at most. */
+bool checkpoint_same_head(const struct checkpoint *, const struct tensors *other, const char *file);
+
+/* The state of shard `number` alone, with its head. The caller frees it. */
+int checkpoint_shard(struct checkpoint *, size_t number, struct pici_state **);
+
 void checkpoint_close(struct checkpoint *);
 
 #endif

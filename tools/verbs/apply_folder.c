@@ -17,11 +17,16 @@ struct job {
     delta_applier *apply;
 };
 
-/* Makes the state of the tensors of the base that a delta needs. The table of hashes is no tensor of the base, or one
- * too many. */
-static int base_of(struct job *job, struct reading *reading, const char *file, struct pici_state **state)
+/* Makes the state of the base that a delta needs: of one without a head (version 3) the shard of that name, else the
+ * tensors of its names. The table of hashes is no tensor of the base, or one too many. */
+static int base_of(struct job *job, struct reading *reading, const char *file, bool own_head, struct pici_state **state)
 {
+    const size_t number = folder_shard(&job->base.folder, file);
     uint64_t count = 0;
+    if (!own_head && number >= job->base.folder.index.shards)
+        return tool_bad(job->base.folder.path, "not the base of %s: has no %s", job->delta.path, file);
+    if (!own_head)
+        return checkpoint_shard(&job->base, number, state);
     enum pici_status failed = pici_reader_count(reading->reader, &count);
     if (failed)
         return reading_failed(reading, failed);
@@ -68,7 +73,7 @@ static int make_shard(struct shard *shard, struct folder_make *making, const str
         return tool_failed(name, status, reason);
     if (info.type != PICI_STATE_SAFETENSORS || info.bytes != file->original.bytes)
         return tool_bad(name, "is not the delta that " FOLDER_LIST_NAME " describes");
-    TRY(base_of(job, &shard->reading, file->name, &shard->base));
+    TRY(base_of(job, &shard->reading, file->name, info.head != NULL, &shard->base));
     TRY(checkpoint_output(&job->base, &shard->output, to_path, &shard->input));
     if (!making->each.no_sparse)
         output_sparse(&shard->output);

@@ -25,7 +25,6 @@ static int make_delta(struct output *output, struct pici_state *from, struct pic
                       uint64_t bytes, const struct tool_options *options)
 {
     struct pici_diff_opts diff_options = tensors_diff_opts(options);
-    diff_options.list_all = folder_is(options->args[0]); /* the base is all shards, of which some tensors are used */
     struct progress progress;
     char reason[PICI_WHY_BYTES];
     diff_options.progress = done;

@@ -15,25 +15,41 @@ struct job {
     delta_maker *make;
 };
 
-/* The state of the base that shard `number` is compared with: the tensors of its names. With the first shard, also
- * those that no shard has any more, so that its delta lists them as removed. */
-static int base_of(struct job *job, size_t number, struct pici_state **state)
+/* Add the tensors of the base that no shard has any more. state: null: only count them. */
+static int add_removed(struct job *job, struct pici_state *state, size_t *count)
 {
-    const struct tensors *const shard = &job->next.shard[number];
-    const char *const file = job->next.folder.index.shard[number];
     const struct shards_tensor *last = NULL;
-    TRY(checkpoint_state(&job->base, state));
-    for (size_t k = 0; k < shard->count; k++)
-        TRY(checkpoint_add(&job->base, *state, shard->tensor[k].name, shard->tensor[k].name_size, file));
-    for (size_t k = 0; number == 0 && k < job->base.folder.index.tensors; k++) {
+    *count = 0;
+    for (size_t k = 0; k < job->base.folder.index.tensors; k++) {
         const struct shards_tensor *const tensor = &job->base.folder.index.tensor[k];
         const bool again =
             last && last->name_size == tensor->name_size && memcmp(last->name, tensor->name, tensor->name_size) == 0;
         last = tensor;
-        if (!again && !shards_find(&job->next.folder.index, tensor->name, tensor->name_size))
-            TRY(checkpoint_add(&job->base, *state, tensor->name, tensor->name_size, ""));
+        if (again || shards_find(&job->next.folder.index, tensor->name, tensor->name_size))
+            continue;
+        ++*count;
+        if (state)
+            TRY(checkpoint_add(&job->base, state, tensor->name, tensor->name_size, ""));
     }
     return TOOL_OK;
+}
+
+/* The state of the base that shard `number` is compared with: the shard of that name, if it has the same head; else the
+ * tensors of its names. With the first shard, also those that no shard has any more, so that its delta lists them as
+ * removed. */
+static int base_of(struct job *job, size_t number, struct pici_state **state)
+{
+    const struct tensors *const shard = &job->next.shard[number];
+    const char *const file = job->next.folder.index.shard[number];
+    size_t removed = 0;
+    if (number == 0)
+        TRY(add_removed(job, NULL, &removed));
+    if (!removed && checkpoint_same_head(&job->base, shard, file))
+        return checkpoint_shard(&job->base, folder_shard(&job->base.folder, file), state);
+    TRY(checkpoint_state(&job->base, state));
+    for (size_t k = 0; k < shard->count; k++)
+        TRY(checkpoint_add(&job->base, *state, shard->tensor[k].name, shard->tensor[k].name_size, file));
+    return number == 0 ? add_removed(job, *state, &removed) : TOOL_OK;
 }
 
 /* The delta of a shard that is being made. */
