@@ -34,6 +34,23 @@ loss = nn.functional.cross_entropy
 assert state.stats()["calls"] == 4, state.stats()
 """
 
+AMP = """
+torch.distributed.init_process_group("gloo")
+model = nn.Linear(100, 30)
+ddp = nn.parallel.DistributedDataParallel(model)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+{recipe}
+ddp.register_comm_hook(state, pici.torch.topk_hook)
+for _ in range(4):
+    optimizer.zero_grad()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = ddp(torch.randn(8, 100)).float().square().mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
+assert state.stats()["calls"] == 4, state.stats()
+"""
+
 ACCELERATE = """
 import accelerate
 
@@ -116,11 +133,11 @@ same(whole, run(folder + "/checkpoint-3", {rest}))
 
 class Recipes(unittest.TestCase):
     def run_recipe(self, title, program, package=None, indent="", **calls):
-        """Run a program with the lines that stand below **title** on the page."""
+        """Run a program with the lines that stand on the page below **title**, or the header."""
         if package and importlib.util.find_spec(package) is None:
             self.skipTest(f"recipe for {package}: not installed")
         page = (ROOT / "docs/torch.md").read_text()
-        found = re.search(rf"^\*\*{title}\*\*.*?\n\n((?: {{4}}[^\n]*\n|\n)+)", page, re.M | re.S)
+        found = re.search(rf"^(?:\*\*{title}\*\*|## {title}$).*?\n\n((?: {{4}}[^\n]*\n|\n)+)", page, re.M | re.S)
         self.assertIsNotNone(found, f"no recipe {title}")
         recipe = textwrap.indent(textwrap.dedent(found[1]), indent)
         with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile("w", suffix=".py") as file:
@@ -130,6 +147,9 @@ class Recipes(unittest.TestCase):
 
     def test_accumulation(self):
         self.run_recipe("Gradient accumulation", ACCUMULATION)
+
+    def test_amp(self):
+        self.run_recipe("With AMP", AMP)
 
     def test_accelerate(self):
         self.run_recipe("accelerate", ACCELERATE, "accelerate", "    ")
