@@ -59,7 +59,8 @@ def main():
     sync = WeightTransferTrainerFactory.trainer_init(info, client=LLMClient(llm), source=Source())
     engine = llm.llm_engine.model_executor.driver_worker.worker.weight_transfer_engine
     print(f"{sum(w.numel() for w in weights.values())} weights, {o.encoding}, {o.threads} threads")
-    print("rate      changed  bytes/changed  of all   whole   | seconds: gather encode  send: receive verify   load")
+    print("                                        | seconds: trainer        | server")
+    print("rate      changed  bytes/changed    bytes  | gather encode   send  | receive verify   load")
     torch.manual_seed(1)
     for rate in [0.0] + [rate for rate in o.rates for _ in range(o.steps)]:
         for name, w in master.items():
@@ -71,9 +72,9 @@ def main():
         t = step.seconds
         names = ("receive", "verify", "load")
         print(
-            f"{rate or 'whole':<8}  {step.changed / step.elements:7.2%}  {step.bytes / max(step.changed, 1):13.3f}  "
-            f"{step.bytes / step.dense_bytes:6.2%}  {step.bytes:9}        {t['gather']:6.2f} {t.get('encode', 0):6.2f} "
-            f"{t['send']:5.2f}: " + " ".join(f"{at_server.get(name, 0):6.2f}" for name in names),
+            f"{rate or 'whole':<8}  {step.changed / step.elements:7.2%}  {step.bytes / max(step.changed, 1):13.3f} "
+            f"{step.bytes:9} | {t['gather']:6.2f} {t.get('encode', 0):6.2f} {t['send']:6.2f}  |  "
+            + " ".join(f"{at_server.get(name, 0):6.2f}" for name in names),
             flush=True,
         )
         if rate:

@@ -164,7 +164,8 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         self._check = check
         chosen = self._chosen(encoding)
         if self._replica is None or self._replica.encoding != chosen:
-            self._replica = Replica(chosen, self.to)
+            workers = max(getattr(self.parallel_config, "world_size", 1), 1)
+            self._replica = Replica(chosen, self.to, min(4, max((os.cpu_count() or 1) // workers, 1)))
 
     def _chosen(self, encoding: str) -> str:
         if encoding not in (_parts.SMALL, _parts.REPLACE, "auto"):
