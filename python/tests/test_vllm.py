@@ -556,17 +556,19 @@ class Engines(unittest.TestCase):
 
     def test_workers(self):
         """Of several workers, one cannot get, or cannot load, an update: the others do not have it either."""
-        for fails in ("fetch", "load"):
+        for fails, who in (("fetch", 0), ("load", 0), ("load", 1), ("load", 2)):
             for first in (True, False):
-                with self.subTest(fails=fails, first=first):
+                with self.subTest(fails=fails, who=who, first=first):
                     self.state = weights()
+                    self.engine_class.folder = f"{self.folder}/together-{fails}-{who}-{first}"
+                    self.addCleanup(setattr, self.engine_class, "folder", None)
                     workers = [self.server() for _ in range(3)]
                     trainer = self.trainer(vllm_stubs.Workers(*workers))
                     if not first:
                         trainer.send_weights()
                     before = bits(self.state)
                     self.step(1)
-                    bad = workers[1]
+                    bad = workers[who]
                     if fails == "fetch":
                         patch = unittest.mock.patch.object(bad.engine, "_accept", side_effect=_replica.Refused("no"))
                         how = unittest.mock.patch.object(_replica.Replica, "_deltas", side_effect=OSError("no"))
@@ -581,9 +583,57 @@ class Engines(unittest.TestCase):
                         trainer.send_weights()
                     for w in workers:
                         self.assertEqual(bits(w.model.weights), before)
-                    self.step(2)
-                    trainer.send_weights()
-                    self.same(*workers)
+                    for seed in (2, 3):
+                        self.step(seed)
+                        trainer.send_weights()
+                        self.same(*workers)
+                    for w in workers:
+                        w.engine.shutdown()
+
+    def test_one_mirror(self):
+        """Workers of a host have one mirror, in the memory of one of them, which gets the weights for all."""
+        self.engine_class.folder = f"{self.folder}/together"
+        self.addCleanup(setattr, self.engine_class, "folder", None)
+        workers = [self.server() for _ in range(3)]
+        trainer = self.trainer(vllm_stubs.Workers(*workers))
+        trainer.send_weights()
+        whole = trainer.step.bytes
+        alone = self.trainer(self.server())
+        alone.send_weights()
+        self.assertLess(abs(whole - alone.step.bytes), 300)
+        self.step(1)
+        trainer.send_weights()
+        self.same(*workers)
+        replicas = [w.engine._replica for w in workers]
+        self.assertEqual([r.leads for r in replicas], [True, False, False])
+        next(iter(replicas[0].items()))[1][0, 0] = 5
+        for r in replicas[1:]:
+            self.assertEqual(next(iter(r.items()))[1][0, 0], 5)
+            self.assertEqual(r.version, 1)
+        for w in workers:
+            w.engine.shutdown()
+        self.assertFalse(Path(self.folder, "together").exists())
+
+    def test_leader_is_gone(self):
+        """The worker that gets updates dies: the others say so, and do not wait for it."""
+        self.engine_class.folder = f"{self.folder}/together"
+        self.addCleanup(setattr, self.engine_class, "folder", None)
+        workers = [self.server() for _ in range(2)]
+        both = vllm_stubs.Workers(*workers)
+        trainer = self.trainer(both)
+        trainer.send_weights()
+        before = bits(self.state)
+        os.close(workers[0].engine._replica._board._lock)  # as the end of its process does
+        workers[0].engine._replica._board._lock = -1
+        both.workers = workers[1:]
+        self.step(1)
+        with self.assertRaisesRegex(RuntimeError, "for all of this host is gone; it has version 0 still"):
+            trainer.send_weights()
+        self.assertEqual(bits(workers[1].model.weights), before)
+        trainer.send_weights()
+        self.same(workers[1])
+        for w in workers:
+            w.engine.shutdown()
 
     @staticmethod
     def fail_once(errors, real, given):

@@ -49,14 +49,20 @@ class Update:
 
     @property
     def changed(self) -> list[str]:
-        if self.whole is not None:
-            return [name for group in self.whole for name in group]
+        """The names of tensors that change, where not all are new."""
         return [name for u in self.deltas for name in u.changed] + [p.meta.name for p in self.patches]
+
+    @property
+    def kind(self) -> str:
+        return "whole" if self.whole is not None else f"{len(self.changed)} tensors changed"
 
 
 class Replica:
     """The weights of a server. With the encoding "small" they are all here, as a mirror of the model's checkpoint; with
     "replace" only their names."""
+
+    #: whether other workers have the same mirror
+    shared = False
 
     def __init__(self, encoding: str, to: str, threads: int = 1) -> None:
         self.encoding = encoding
@@ -117,12 +123,17 @@ class Replica:
     def _whole(self, channel: _wire.Channel, update: Update, step: Step) -> None:
         assert update.metas is not None
         update.whole = []
-        for group in update.metas:
+        for i, group in enumerate(update.metas):
             most = sum(meta.bytes for meta in group) * 9 // 8 + (1 << 16) + 1024 * len(group)
             with step.stage("receive"):
                 data = channel.receive_data(most)
             with step.stage("verify"), _named(f"the tensors from {group[0].name!r} on"):
-                update.whole.append(_parts.from_whole(data, group, self._to, self._threads))
+                arrays = _parts.from_whole(data, group, self._to, self._threads)
+                update.whole.append(self._kept(update, i, arrays))
+
+    def _kept(self, update: Update, group: int, arrays: dict[str, Any]) -> dict[str, Any]:
+        """The arrays of a group, where the mirror keeps them."""
+        return arrays
 
     def _deltas(self, channel: _wire.Channel, update: Update, parts: list[tuple[int, int, int]], step: Step) -> None:
         rows: dict[int, list[bytearray]] = {}
@@ -195,6 +206,12 @@ class Replica:
     def commit(self, update: Update) -> None:
         for delta in update.deltas:
             delta.commit()
+
+    def broken(self) -> None:
+        """The model may have other weights than the mirror."""
+
+    def close(self) -> None:
+        """Free what other processes see."""
 
 
 class _named:

@@ -27,7 +27,9 @@ from ..errors import Error
 from . import _parts
 from ._parts import Meta
 from ._replica import Refused, Replica, Source, Update, report
+from ._shared import folder_of_server
 from ._stats import Step, log
+from ._together import SharedReplica
 
 
 @dataclass
@@ -61,6 +63,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
     supports_draft_weight_update = False
 
     to = "torch"  # what weights are loaded as
+    folder: Optional[str] = None  # where workers of one host meet; None: by the process that has started them
 
     def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
         super().__init__(config, vllm_config, device, model)
@@ -118,6 +121,12 @@ class PiciWeightTransferEngine(WeightTransferEngine):
                 if update.changes:
                     self._load(update)
         except BaseException as e:
+            if replica.shared:  # others may load from the mirror now
+                replica.broken()
+                self._keep(update, go_back)
+                if isinstance(e, Exception):
+                    raise self._told(e, "it goes back when the trainer ends this update") from e
+                raise
             go_back()
             state = self._restore(before)
             replica.commit(update)
@@ -126,12 +135,15 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             raise
         self._keep(update, go_back)
         self._step.version = update.version
-        self._step.kind = "whole" if update.whole is not None else f"{len(update.changed)} tensors changed"
+        self._step.kind = update.kind
         self._step.report()
 
     def shutdown(self) -> None:
         self._update = None
         self._keep(None)
+        if self._replica is not None:
+            self._replica.close()
+            self._replica = None
 
     # ---- going back
 
@@ -165,7 +177,19 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         chosen = self._chosen(encoding)
         if self._replica is None or self._replica.encoding != chosen:
             workers = max(getattr(self.parallel_config, "world_size", 1), 1)
-            self._replica = Replica(chosen, self.to, min(4, max((os.cpu_count() or 1) // workers, 1)))
+            threads = min(4, max((os.cpu_count() or 1) // workers, 1))
+            if self._replica is not None:
+                self._replica.close()
+            shared = chosen == _parts.SMALL and workers > 1
+            self._replica = (
+                SharedReplica(self.to, threads, self._meeting()) if shared else Replica(chosen, self.to, threads)
+            )
+
+    def _meeting(self) -> str:
+        """The folder in which the workers of this server meet."""
+        instance = getattr(self.vllm_config, "instance_id", "")
+        index = getattr(self.parallel_config, "data_parallel_index", 0)
+        return self.folder or folder_of_server(f"_{instance}_{index}")
 
     def _chosen(self, encoding: str) -> str:
         if encoding not in (_parts.SMALL, _parts.REPLACE, "auto"):
