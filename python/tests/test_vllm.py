@@ -418,6 +418,8 @@ class Engines(unittest.TestCase):
                 trainer = self.trainer(server, url=url, encoding="small")
                 for i in range(10):
                     trainer.send_weights()
+                    if i == 0:
+                        self.assertLess(trainer.step.bytes, trainer.step.dense_bytes * 1.05)
                     self.same(server)
                     self.assertEqual(server.version, str(i))
                     self.step(i)

@@ -21,7 +21,7 @@ class Appender:
         self.run = os.urandom(8).hex()
         self.version = -1
         self._old: dict[str, Held] = {}
-        if os.path.exists(os.path.join(folder, "manifest")) or _is_log(folder):
+        if _is_log(folder):
             state, self.version = DeltaLog(folder).load(to="dlpack", threads=threads)
             self._old = {name: Held(name, array) for name, array in state.items()}
 
@@ -32,6 +32,7 @@ class Appender:
         if not new:
             raise ValueError("there are no weights to send")
         same = {n: t.meta for n, t in self._old.items()} == {n: t.meta for n, t in new.items()}
+        before = _stored(self._folder)
         with step.stage("encode"):
             arrays = {name: t.array for name, t in new.items()}
             if self._old:
@@ -39,10 +40,10 @@ class Appender:
                 log = DeltaLog(self._folder)
                 self.version = log.append(old, arrays, threads=self._threads)
             else:
-                log = DeltaLog.create(self._folder, arrays)
+                log = DeltaLog.create(self._folder, arrays, pack="planes", threads=self._threads)
                 self.version = 0
         states = log.states()
-        step.bytes = states[-1].delta_bytes or states[-1].bytes
+        step.bytes = _stored(self._folder) - before
         step.kind = "1 delta" if states[-1].delta_bytes else "whole"
         step.version = self.version
         step.elements = sum(t.bits.size for t in new.values())
@@ -59,6 +60,13 @@ class Appender:
         if sum(s.delta_bytes for s in states) > states[0].bytes:
             with step.stage("compact"):
                 log.compact(threads=self._threads)
+
+
+def _stored(folder: str) -> int:
+    """The bytes of the files in a folder, if it is there."""
+    if not os.path.isdir(folder):
+        return 0
+    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
 
 
 def _is_log(folder: str) -> bool:
