@@ -273,6 +273,32 @@ Test(codec_packed, option)
     free(src);
 }
 
+/* f32 that hold bf16 values take the bytes of these: what is zero in all mantissas is not stored. */
+Test(codec_packed, bf16_as_f32)
+{
+    enum { N = 5 * 4096 + 5 };
+    const size_t cap = pici_bound(PICI_PACKED, PICI_F32, N);
+    uint8_t *const block = test_alloc(cap);
+    uint16_t *const half = test_alloc(N * sizeof *half);
+    uint32_t *const whole = test_alloc(N * sizeof *whole), *const back = test_alloc(N * sizeof *back);
+    struct rng rng = {9};
+    size_t half_len, whole_len;
+    fill(half, N, PICI_BF16, EXP_FALLING, 0, 0, &rng);
+    for (size_t i = 0; i < N; i++)
+        whole[i] = (uint32_t)half[i] << 16;
+    for (enum pici_pack pack = PICI_PACK_PLANES; pack <= PICI_PACK_FAST; pack += 2) {
+        cr_expect_eq(format_of(block, cap, &half_len, half, N, PICI_BF16, PICI_AUTO, pack), PICI_PACKED);
+        cr_expect_eq(format_of(block, cap, &whole_len, whole, N, PICI_F32, PICI_AUTO, pack), PICI_PACKED);
+        cr_expect_leq(whole_len, half_len + half_len / 100);
+        cr_expect_eq(pici_decompress(back, N, block, whole_len, NULL), PICI_OK);
+        cr_expect_eq(memcmp(whole, back, N * sizeof *whole), 0);
+    }
+    free(block);
+    free(half);
+    free(whole);
+    free(back);
+}
+
 /* The shorter block is chosen, wherever the groups are that packing makes longer and those that it makes shorter. */
 Test(codec_packed, option_by_groups)
 {
