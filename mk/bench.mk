@@ -27,19 +27,24 @@ $(BENCHES): $(BUILD)/%: $(BUILD)/obj/bench/%.o $(A)
 bench: $(BUILD)/bench
 	@$(BUILD)/bench $(BENCH_ARGS)
 
-bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers)
+# Then, of dense weights, those of PyPI that bench-weights has installed.
+bench-peers: $(if $(HAVE_PEERS),$(BUILD)/peers) $(SO)
 	@$(if $(HAVE_PEERS),$(BUILD)/peers $(BENCH_ARGS),echo 'bench-peers needs $(PEERS) (make deps installs them)'; exit 1)
+	@$(if $(wildcard $(WEIGHTS_PYTHON)),$(WEIGHTS_PICI) && $(WEIGHTS_PYTHON) -W ignore bench/weights.py --files 0 \
+		--folder $(BUILD),echo 'SKIPPED $(FLOAT_PEERS): not installed (make bench-weights installs them in $(BUILD))')
 
 # Dense weights beside packages of PyPI, which go to a virtual environment in BUILD: each by itself, and what does not
 # install is skipped by name. zipnn brings torch.
 FLOAT_PEERS = lmzip zipnn
+WEIGHTS_PYTHON = $(BUILD)/weights/bin/python
+WEIGHTS_PICI = PICI_BUILD='$(abspath $(BUILD))' $(WEIGHTS_PYTHON) -m pip install -q --no-index --no-build-isolation \
+	--no-deps --force-reinstall ./python
 bench-weights: $(SO)
-	@test -x $(BUILD)/weights/bin/python || python3 -m venv $(BUILD)/weights
-	@$(BUILD)/weights/bin/python -m pip install -q numpy setuptools wheel
-	@for p in $(FLOAT_PEERS); do $(BUILD)/weights/bin/python -m pip install -q $$p || echo "SKIPPED $$p: no install"; done
-	@PICI_BUILD='$(abspath $(BUILD))' $(BUILD)/weights/bin/python -m pip install -q --no-build-isolation --no-deps \
-		--force-reinstall ./python
-	@$(BUILD)/weights/bin/python -W ignore bench/weights.py --folder $(BUILD) $(BENCH_ARGS)
+	@test -x $(WEIGHTS_PYTHON) || python3 -m venv $(BUILD)/weights
+	@$(WEIGHTS_PYTHON) -m pip install -q numpy setuptools wheel
+	@for p in $(FLOAT_PEERS); do $(WEIGHTS_PYTHON) -m pip install -q $$p || echo "SKIPPED $$p: no install"; done
+	@$(WEIGHTS_PICI)
+	@$(WEIGHTS_PYTHON) -W ignore bench/weights.py --folder $(BUILD) $(BENCH_ARGS)
 
 # Deltas in memory, and of files: 5 GiB below BUILD; small deltas beside zstd, xdelta3 and bsdiff; two checkpoints of
 # train; the steps of finetune. WEIGHTS=FILE.safetensors: the weights for small deltas, which are then also made of
