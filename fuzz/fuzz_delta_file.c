@@ -312,7 +312,8 @@ static void apply_both(const struct memory *delta, struct tensors *base, const s
     struct pici_update *update;
     char why[PICI_WHY_BYTES];
     out.len = 0;
-    require(pici_reader_open_memory(&r, delta->p, delta->len, NULL) == PICI_OK && pici_deltas_new(&row) == PICI_OK);
+    require(pici_reader_open_memory(&r, delta->p, delta->len, NULL) == PICI_OK);
+    require(pici_deltas_new(&row) == PICI_OK);
     enum pici_status s = pici_deltas_add(row, r, "delta", why);
     require(!s || !next);
     if (!s) {

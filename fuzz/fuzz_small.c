@@ -127,8 +127,8 @@ static void parts(const uint8_t *base, const uint8_t *src, uint64_t n, uint64_t 
         size_t want_len, got_len;
         uint8_t *want = ref_small_encode_part(&want_len, base + first * width, src + first * width, count, first, n,
                                               dtype, format, 0);
-        require(want &&
-                pici_diff_small_part(got, bound, &got_len, base + first * width, src + first * width, count, first, n,
+        require(want != NULL);
+        require(pici_diff_small_part(got, bound, &got_len, base + first * width, src + first * width, count, first, n,
                                      (enum pici_dtype)dtype, (enum pici_format)format, NULL) == PICI_OK);
         require(got_len == want_len && memcmp(got, want, got_len) == 0);
         memcpy(row + len, want, want_len);
