@@ -178,8 +178,9 @@ static const struct verb {
     uint64_t takes;  /* options */
 } verbs[] = {
     {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .npz, .safetensors or .pt files to .pici",
-     "IN may be -, standard input; its type is then raw unless --type says otherwise. IN may also be a folder of\n"
-     ".safetensors files with their index; so is OUT then. OUT is by default IN.pici, or standard output if IN is -.",
+     "IN may be -, standard input, or a folder with .safetensors files; OUT is a folder then too. The type is what "
+     "the\n"
+     "file looks like, unless --type says otherwise. OUT is by default IN.pici, or standard output if IN is -.",
      1, INT32_MAX, COMPRESS_BITS},
     {NULL, "decompress", verb_decompress, "IN...", "restore exactly the bytes that were compressed",
      "OUT is by default IN without .pici, or standard output if IN is -. IN may be a folder that compress made.", 1,
@@ -343,6 +344,12 @@ static void print_verb_help(const struct verb *verb)
 
 /* ---- the command line */
 
+static int value_path(const char *value, const char *option, const char **chosen)
+{
+    *chosen = value;
+    return *value ? TOOL_OK : tool_usage(NULL, "the name after --%s is empty", option);
+}
+
 static int take_option(enum option_id id, const char *value, struct tool_options *chosen)
 {
     switch (id) {
@@ -354,12 +361,8 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_ZEROS: return value_zeros(value, chosen);
     case OPT_PACK: return value_pack(value, chosen);
     case OPT_FILE_VERSION: return value_int("file-version", value, 1, 2, &chosen->file_version);
-    case OPT_OUT:
-        chosen->out = value;
-        return *value ? TOOL_OK : tool_usage(NULL, "the name after --output is empty: - is standard output");
-    case OPT_OUT_DIR:
-        chosen->out_dir = value;
-        return *value ? TOOL_OK : tool_usage(NULL, "the name after --output-dir-flat is empty");
+    case OPT_OUT: return value_path(value, "output", &chosen->out);
+    case OPT_OUT_DIR: return value_path(value, "output-dir-flat", &chosen->out_dir);
     case OPT_RECURSE: chosen->recurse = true; return TOOL_OK;
     case OPT_ULTRA: chosen->ultra = true; return TOOL_OK;
     case OPT_NO_PROGRESS: chosen->no_progress = true; return TOOL_OK;
@@ -368,8 +371,8 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_TENSOR: chosen->tensor = value; return TOOL_OK;
     case OPT_RANGE: return value_range(value, chosen);
     case OPT_HEATMAP: return value_heatmap(value, chosen);
-    case OPT_PNG: chosen->png = value; return TOOL_OK;
-    case OPT_SVG: chosen->svg = value; return TOOL_OK;
+    case OPT_PNG: return value_path(value, "png", &chosen->png);
+    case OPT_SVG: return value_path(value, "svg", &chosen->svg);
     case OPT_COMPARE:
         chosen->compare = ZSTD_DEFAULT;
         return value ? value_int("compare", value, 1, 22, &chosen->compare) : TOOL_OK;
@@ -379,7 +382,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_NO_SPARSE: chosen->no_sparse = true; return TOOL_OK;
     case OPT_SIZE: chosen->bench_bytes_set = true; return value_bytes("size", value, &chosen->bench_bytes);
     case OPT_SPARSITY: return value_sparsity(value, chosen);
-    case OPT_BASE: chosen->base = value; return TOOL_OK;
+    case OPT_BASE: return value_path(value, "base", &chosen->base);
     case OPT_SMALL: chosen->delta = DELTA_SMALLEST; return TOOL_OK;
     case OPT_FAST: chosen->delta = DELTA_FASTEST; return TOOL_OK;
     case OPT_IN_PLACE: chosen->in_place = true; return TOOL_OK;

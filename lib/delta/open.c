@@ -183,6 +183,8 @@ static enum pici_status open_file(struct opening *opening)
     opening->fd = open(opening->path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
     if (opening->fd < 0 || fstat(opening->fd, &found) != 0)
         return io_failed(opening, errno);
+    if (S_ISDIR(found.st_mode))
+        return pici_why(opening->reason, PICI_E_ARG, opening->path, "is a directory");
     if (!S_ISREG(found.st_mode) || found.st_size <= 0)
         return pici_why(opening->reason, PICI_E_ARG, opening->path, "is empty or not seekable: use a regular file");
     opening->bytes = (uint64_t)found.st_size;

@@ -198,6 +198,9 @@ def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
     if isinstance(state, Mapping) or os.fsdecode(state).lower().endswith((".npy", ".safetensors")):
         return 0
     if dtype is None:
+        first = _looks.first_of(os.fsdecode(state))
+        if _looks.stands_in(first):
+            raise ValueError(f"{os.fsdecode(state)} is {_looks.words(first)}")
         raise ValueError(
             f"{os.fsdecode(state)} is taken as raw elements: pass dtype=, their type, or name it .safetensors or .npy"
         )

@@ -368,19 +368,23 @@ class _Made:
     def shard(self, name: str, threads: int = 1) -> File:
         return File(self.path / f"{name}.pici", threads=threads, max_bytes=None)
 
+    @property
+    def shards(self) -> list[str]:
+        """Those of which tensors are known, so not files of torch's distributed checkpoints."""
+        return [name for name, f in self.files.items() if f.kind == "shard" and ends(name, ".safetensors")]
+
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
         """All tensors, of files that are closed again, and the shard of each, both by name. Their data are not
         checked."""
         found: dict[str, Tensor] = {}
         where: dict[str, str] = {}
         with _Targets(self, 1) as targets:
-            for name, stored in self.files.items():
-                if stored.kind == "shard" and ends(name, ".safetensors"):
-                    with self.shard(name) as f:
-                        for t in f.values():
-                            _once(self.path, where, t.name, name)
-                            to = self.refers(t, name)
-                            found[t.name] = t if to is None else targets.follow(t, to)
+            for name in self.shards:
+                with self.shard(name) as f:
+                    for t in f.values():
+                        _once(self.path, where, t.name, name)
+                        to = self.refers(t, name)
+                        found[t.name] = t if to is None else targets.follow(t, to)
         return found, where
 
 
@@ -706,6 +710,7 @@ def load_folder(
     found: dict[str, Any] = {}
     if not (folder / LIST).exists():
         c = _Checkpoint(folder)
+        _refuse_raw(folder, c.names)
         _some(folder, wanted, c.tensors)
         c.refuse_twice(c.tensors if wanted is None else wanted)
         some = None if wanted is None else set(wanted)
@@ -714,6 +719,7 @@ def load_folder(
                 found.update(arrays_of(np.fromfile(folder / name, np.uint8), to))
         return found if wanted is None else {name: found[name] for name in wanted}
     m = _Made(folder, "compressed")
+    _refuse_raw(folder, m.shards)
     there, where = m.tensors()
     _some(folder, wanted, there)
     tensors = list(there.values()) if wanted is None else [there[name] for name in wanted]
@@ -750,10 +756,18 @@ def list_folder(path: Path) -> dict[str, ShardTensor]:
     folder = _P(os.fsdecode(path))
     if not (folder / LIST).exists():
         c = _Checkpoint(folder)
+        _refuse_raw(folder, c.names)
         c.refuse_twice(c.tensors)
         return {t.name: t.listed(name) for name, shard in c.shards.items() for t in shard.tensors}
-    found, where = _Made(folder, "compressed").tensors()
+    m = _Made(folder, "compressed")
+    _refuse_raw(folder, m.shards)
+    found, where = m.tensors()
     return {name: ShardTensor(t.dtype, t.shape, where[name]) for name, t in found.items()}
+
+
+def _refuse_raw(folder: _P, shards: list[str]) -> None:
+    if not shards:
+        raise ValueError(f"{folder} has .distcp files alone: torch.distributed.checkpoint reads their tensors")
 
 
 def _some(folder: _P, wanted: Optional[list[str]], there: Iterable[str]) -> None:

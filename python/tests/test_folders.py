@@ -356,6 +356,14 @@ class Folders(unittest.TestCase):
                 shutil.rmtree(self.dir / "tool")
         pici.apply_folders(self.dir / "a", self.dir / "delta")
         self.assertEqual(self.tree(self.dir / "a"), self.tree(self.dir / "b"))
+        raw = self.dir / "raw"
+        raw.mkdir()
+        (raw / "__0_0.distcp").write_bytes(bytes(9999))
+        pici.compress_folder(raw, self.dir / "raw.pici")
+        for folder in (raw, self.dir / "raw.pici"):
+            for call in (pici.load, pici.list_folder):
+                with self.assertRaisesRegex(ValueError, "torch.distributed.checkpoint reads"):
+                    call(folder)
         one = self.dir / "one"
         save_shards(one, tensors(0), 1)
         (one / "model.safetensors.index.json").unlink()

@@ -114,6 +114,18 @@ class Looks(unittest.TestCase):
         with self.assertRaisesRegex(TypeError, "tensor 'bad' of .*w.pici: "):
             pici.save(path, {"good": self.w, "bad": object()})
 
+    def test_deltas_say_what_it_is(self):
+        for name, text, words in (
+            ("w.bin", LFS, "is a Git LFS pointer"),
+            ("w.pt", b"<html>", "is an HTML page"),
+            ("w", b"raw elements", "is taken as raw elements: pass dtype="),
+        ):
+            (self.dir / name).write_bytes(text)
+            with self.assertRaisesRegex(ValueError, words):
+                pici.diff_files(self.dir / name, self.dir / name, self.dir / "delta")
+        with self.assertRaisesRegex(ValueError, "is a directory"):
+            pici.diff_files(self.dir, self.dir, self.dir / "delta", dtype="u8")
+
     def test_logs_take_what_log_init_takes(self):
         np.savez(self.dir / "w.npz", w=self.w)
         (self.dir / "w.safetensors").write_bytes(LFS)

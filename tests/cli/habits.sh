@@ -49,6 +49,11 @@ for verb in "compress -o" "decompress -o" "extract -o" "-o"; do
     says "$verb ''" 'the name after --output is empty' "$err"
 done
 expect 2 "--output-dir-flat ''" "$tool" --output-dir-flat '' a.npy
+expect 2 "--png ''" "$tool" inspect --png '' a.npy
+says "--png ''" 'the name after --png is empty' "$err"
+"$tool" list <a.npy >"$out" 2>"$err"
+judge 0 "list of standard input" $?
+says "list of standard input" '^standard input: npy, ' "$out"
 
 # ---- options together, levels, threads
 expect 0 "compress" "$tool" a.npy

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "folder/folder.h"
 #include "input/attrs.h"
@@ -495,6 +496,8 @@ static int list_file(struct listing *listing, struct input *input, struct readin
     if (kind == READING_OTHER)
         TRY(looks_type(input, path, options, &looks));
     listing->other = kind == READING_OTHER && (options->type || options->dtype || looks != TYPE_RAW);
+    if (listing->other && input->regular && strcmp(path, "-") == 0) /* which is opened again */
+        (void)lseek(input->fd, 0, SEEK_SET);
     if (listing->other)
         return gather_source(&listing->report, path, options);
     TRY(reading_open(reading, input, 1, true));
