@@ -159,8 +159,10 @@ static void fold_thread(void *context, int thread)
 {
     struct fold *const fold = context;
     struct small_reader *reader = NULL;
-    struct place one, *const places = fold->count > 1 ? malloc(fold->count * sizeof *places) : &one;
+    struct place one = {0, NULL}, *places = &one;
     (void)thread;
+    if (fold->count > 1)
+        places = malloc(fold->count * sizeof *places);
     if (!places) {
         stop(fold, PICI_E_NOMEM);
         return;
@@ -305,20 +307,21 @@ static enum pici_status apply_parts(const struct range *range, const void *delta
     return status;
 }
 
-enum pici_status pici_apply_small_range(void *dst, uint64_t count, uint64_t first, uint64_t of,
-                                        const void *const *deltas, const size_t *sizes, size_t delta_count,
-                                        const struct pici_opts *options)
+enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t first, uint64_t of, const void *const *deltas,
+                                        const size_t *sizes, size_t count, const struct pici_opts *options)
 {
     struct pici_opts checked;
-    const struct range range = {dst, first, count, of};
+    const struct range range = {dst, first, n, of};
     enum pici_status status = pici_opts_get(&checked, options);
-    if (status || !deltas || !sizes || !delta_count || count > of || first > of - count)
+    if (status || !deltas || !sizes || !count || n > of || first > of - n)
         return PICI_E_ARG;
-    struct apply one, *const jobs = delta_count > 1 ? calloc(delta_count, sizeof *jobs) : &one;
+    struct apply one = {.size = 0}, *jobs = &one;
+    if (count > 1)
+        jobs = calloc(count, sizeof *jobs);
     if (!jobs)
         return PICI_E_NOMEM;
     int alike = 1; /* all are of the same elements, and can be folded */
-    for (size_t k = 0; k < delta_count && !status; k++) {
+    for (size_t k = 0; k < count && !status; k++) {
         status = deltas[k] ? check(&range, deltas[k], sizes[k], &jobs[k]) : PICI_E_ARG;
         alike = alike && jobs[k].size && jobs[k].first == jobs->first && jobs[k].count == jobs->count;
         if (!status && k &&
@@ -326,8 +329,8 @@ enum pici_status pici_apply_small_range(void *dst, uint64_t count, uint64_t firs
             status = PICI_E_ARG;
     }
     if (!status && alike)
-        status = apply_fold(jobs, delta_count, checked.threads);
-    for (size_t k = 0; k < delta_count && !status && !alike; k++)
+        status = apply_fold(jobs, count, checked.threads);
+    for (size_t k = 0; k < count && !status && !alike; k++)
         status = apply_parts(&range, deltas[k], sizes[k], checked.threads);
     if (jobs != &one)
         free(jobs);
