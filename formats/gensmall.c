@@ -395,9 +395,10 @@ static uint8_t *row_of_parts(size_t *len, const struct pair *p, const uint64_t e
         size_t bytes;
         uint8_t *part = ref_small_encode_part(&bytes, p->base + ends[i] * p->width, p->src + ends[i] * p->width,
                                               ends[i + 1] - ends[i], ends[i], p->n, p->dtype, REF_HYBRID, i == 1);
-        row = realloc(row, *len + bytes);
-        if (!part || !row)
+        uint8_t *more = realloc(row, *len + bytes);
+        if (!part || !more)
             fail("does not encode", "a part");
+        row = more;
         memcpy(row + *len, part, bytes);
         starts[i] = *len;
         *len += bytes;
