@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sharded training of a pruned network (FSDP2, torch 2.14 or later), whose collectives go through pici.
+"""Sharded training of a pruned network (FSDP2, torch 2.13 or later), whose collectives go through pici.
 
     torchrun --nproc_per_node 2 examples/torch_fsdp.py
 
