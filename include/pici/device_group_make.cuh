@@ -144,7 +144,7 @@ PICI_DEV void group_head(const making<T> &work, uint64_t number, const group &ma
         hw::store(record + pad, (uint8_t)0);
 }
 
-/* Write tile i of a group to its record, by a warp. `of` is as tile_payload leaves it, and may be used again at once.
+/* Write tile i of a group to its record, by a warp. *tile is as tile_payload leaves it, and may be used again at once.
  * first: the group's first tile. */
 template <class T>
 PICI_DEV void group_tile(const making<T> &work, uint64_t first, const group &made_group, uint8_t *record, unsigned i,
@@ -163,38 +163,46 @@ PICI_DEV void group_tile(const making<T> &work, uint64_t first, const group &mad
         tile_write(payload, (T *)values, tile, dense, container, count);
 }
 
-/* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
- * prefix counts units of records; it and the two barriers are as in make_partition. A record that does not fit is
- * not written. */
-template <class T, class PREFIX>
-PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memory *shared, PREFIX &prefix)
+/* Survey the tiles of a group whose first tile is `first`, by all threads of a thread block; each warp takes a tile at
+ * a time. made(i): where tile i goes; keep: as in tile_survey. There is one barrier. Returns the lane's tile. */
+template <class T, class MADE>
+PICI_DEV surveyed survey_group(block_memory *shared, const making<T> &work, uint64_t first, unsigned tiles, MADE made,
+                               bool keep)
 {
-    made_tile *made = (made_tile *)(shared + 1);
-    const unsigned lane = hw::lane(), unit = unit_of(LOG2<T>);
-    const uint64_t first = number * GROUP_TILES, left = work.to.tiles - first;
-    const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
+    const unsigned lane = hw::lane();
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps()) {
-        const surveyed one_surveyed = survey(made + i, work, first + i);
+        const surveyed one_surveyed = survey(made(i), work, first + i, keep);
         if (lane == 0) {
             hw::put(&shared->count[i], one_surveyed.count);
             hw::put(&shared->sign[i], one_surveyed.sign);
         }
     }
     hw::syncthreads();
-    surveyed all_surveyed = {0, 0};
-    if (lane < tiles)
-        all_surveyed = surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])};
+    return lane < tiles ? surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])} : surveyed{0, 0};
+}
+
+/* Encode group `number` of a hybrid block, by all threads of a thread block; each warp takes a tile at a time.
+ * prefix counts units of records; it and the two barriers are as in make_partition. A record that does not fit is
+ * not written. */
+template <class T, class PREFIX>
+PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memory *shared, PREFIX &prefix)
+{
+    const auto made = [&](unsigned i) { return (made_tile *)(shared + 1) + i; };
+    const unsigned unit = unit_of(LOG2<T>);
+    const uint64_t first = number * GROUP_TILES, left = work.to.tiles - first;
+    const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
+    const surveyed own_surveyed = survey_group(shared, work, first, tiles, made, true);
     group made_group;
-    const uint32_t bytes = group_from(made_group, work, first, all_surveyed), nonzeros = warp_sum(made_group.n);
+    const uint32_t bytes = group_from(made_group, work, first, own_surveyed), nonzeros = warp_sum(made_group.n);
     if (warp() == 0)
         prefix.publish(bytes / unit);
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps())
-        tile_payload(made + i, hw::shfl(made_group.container, i), hw::shfl(made_group.n, i));
+        tile_payload(made(i), hw::shfl(made_group.container, i), hw::shfl(made_group.n, i));
     if (warp() == 0) {
         const uint64_t base = prefix.resolve(bytes / unit);
-        if (lane == 0)
+        if (hw::lane() == 0)
             hw::put(&shared->base, base);
     }
     hw::syncthreads();
@@ -207,7 +215,7 @@ PICI_DEV group_end make_group(const making<T> &work, uint64_t number, block_memo
     PICI_UNROLL_1
     for (unsigned i = warp() + ((tiles - warp() + warps() - 1) / warps() - 1) * warps(); fits && i < tiles;
          i -= warps())
-        group_tile(work, first, made_group, record, i, made + i);
+        group_tile(work, first, made_group, record, i, made(i));
     return group_end{end, nonzeros, made_group.signs != 0};
 }
 

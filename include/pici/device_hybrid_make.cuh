@@ -165,7 +165,7 @@ PICI_DEV void write_rows(T *to, uint8_t *stage, const dense_tile<const T> &dense
     }
 }
 
-/* Write payload and values of a tile to its record, after tile_survey and tile_payload. `of` may be used again at
+/* Write payload and values of a tile to its record, after tile_survey and tile_payload. *made may be used again at
  * once. */
 template <class T>
 PICI_DEV void tile_write(uint8_t *payload, T *values, made_tile *made, const dense_tile<const T> &dense,

@@ -305,24 +305,14 @@ PICI_DEV group_end make_packed_group(const making<T> &work, uint64_t number, blo
                                      uint32_t *hybrid = nullptr)
 {
     const pack_memory memory = pack_memory_of<T>(shared);
+    const auto made = [&](unsigned i) { return bits_of_tile(memory, i); };
     const unsigned lane = hw::lane(), unit = fmt_unit_packed(LOG2<T>), packers = run_warps<T>(hw::threads());
     const fmt_kind kind = kind_of<T>(work.to.dtype);
     const uint64_t first = number * GROUP_TILES, left = work.to.tiles - first;
     const unsigned tiles = left < GROUP_TILES ? (unsigned)left : (unsigned)GROUP_TILES;
-    PICI_UNROLL_1
-    for (unsigned i = warp(); i < tiles; i += warps()) {
-        const surveyed one_surveyed = survey(bits_of_tile(memory, i), work, first + i, false);
-        if (lane == 0) {
-            hw::put(&shared->count[i], one_surveyed.count);
-            hw::put(&shared->sign[i], one_surveyed.sign);
-        }
-    }
-    hw::syncthreads();
-    surveyed all_surveyed = {0, 0};
-    if (lane < tiles)
-        all_surveyed = surveyed{hw::get(&shared->count[lane]), hw::get(&shared->sign[lane])};
+    const surveyed own_surveyed = survey_group(shared, work, first, tiles, made, false);
     group made_group;
-    const uint32_t as_hybrid = group_from<true>(made_group, work, first, all_surveyed),
+    const uint32_t as_hybrid = group_from<true>(made_group, work, first, own_surveyed),
                    nonzeros = warp_sum(made_group.n);
     if (hybrid)
         *hybrid = as_hybrid;
@@ -347,7 +337,7 @@ PICI_DEV group_end make_packed_group(const making<T> &work, uint64_t number, blo
         prefix.publish(bytes / unit);
     PICI_UNROLL_1
     for (unsigned i = warp(); i < tiles; i += warps())
-        tile_payload(bits_of_tile(memory, i), hw::shfl(made_group.container, i), hw::shfl(made_group.n, i));
+        tile_payload(made(i), hw::shfl(made_group.container, i), hw::shfl(made_group.n, i));
     if (warp() == 0) {
         const uint64_t base = prefix.resolve(bytes / unit);
         if (lane == 0)
@@ -364,7 +354,7 @@ PICI_DEV group_end make_packed_group(const making<T> &work, uint64_t number, blo
     }
     PICI_UNROLL_1
     for (unsigned i = warp(); fits && i < tiles; i += warps())
-        packed_tile(work, first, made_group, record, i, bits_of_tile(memory, i));
+        packed_tile(work, first, made_group, record, i, made(i));
     PICI_UNROLL_1
     for (unsigned i = warp(); fits && warp() < packers && i < runs; i += packers) {
         if (runs > packers) /* else the values are still there */

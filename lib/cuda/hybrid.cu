@@ -91,7 +91,7 @@ PICI_DEV void write_tile(const making<T> &work, uint64_t number, unsigned i, loo
         tile_payload(made, container, count);
         hw::syncwarp();
     }
-    group_tile(work, first, made_group, work.block + work.to.body_offset + base * unit, i, made);
+    group_tile(work, first, made_group, record_at(work, base), i, made);
 }
 
 /* A thread block is one warp, and takes a tile at a time: first to survey it, then to write it. All tiles are claimed
