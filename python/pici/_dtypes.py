@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from typing import Any, NamedTuple, Optional, Union
 
 import numpy as np
@@ -111,7 +112,20 @@ _TORCH = {
 }
 
 
+#: a type in a file that is given to NumPy: some others, as of units that are divided by 0, end the process
+_UNIT = r"(?:\[(?:[1-9][0-9]{0,8})?[A-Za-z]{1,9}(?:/[1-9][0-9]{0,8})?\])?"
+_TYPE = re.compile(rf"[<>|=]?(?:[?]|[biufcSUV][0-9]{{1,9}}|[mM]8{_UNIT})")
 _LITERAL_MOST = 10000  # bytes, as in numpy.load: longer ones may be too deep for Python's parser
+
+
+def _is_type(descr: Any) -> bool:
+    """Whether all types in it may be given to NumPy."""
+    if isinstance(descr, str):
+        return _TYPE.fullmatch(descr) is not None
+    if isinstance(descr, tuple):
+        return bool(descr) and _is_type(descr[0])
+    fields = descr if isinstance(descr, list) else [()]
+    return all(isinstance(field, tuple) and len(field) in (2, 3) and _is_type(field[1]) for field in fields)
 
 
 def of_literal(literal: bytes, stored: DType) -> Optional[DType]:
@@ -120,12 +134,17 @@ def of_literal(literal: bytes, stored: DType) -> Optional[DType]:
     if len(literal) > _LITERAL_MOST:
         return None
     try:
+        descr = ast.literal_eval(literal.decode())
+        if not _is_type(descr):
+            return None
         to_dtype: Any = np.lib.format.descr_to_dtype
-        dtype: np.dtype[Any] = to_dtype(ast.literal_eval(literal.decode()))
+        dtype: np.dtype[Any] = to_dtype(descr)
     except (ValueError, SyntaxError, TypeError, LookupError, AttributeError, RecursionError, MemoryError):
         return None
     parts, rest = divmod(dtype.itemsize, stored.itemsize)
     storage = {"M": "i64", "m": "i64", "U": "u32"}.get(dtype.kind, "u8")
+    if dtype.kind not in "MmUSV" and not (dtype.kind in "fc" and of_numpy(dtype) is None):
+        return None
     if dtype.hasobject or dtype.subdtype or not parts or rest or storage != stored.name:
         return None
     if storage != "u8":

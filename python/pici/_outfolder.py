@@ -90,7 +90,8 @@ class OutFolder:
                 inner = os.path.relpath(at, self.path)
                 hidden = any(part.startswith(".") for part in PurePosixPath(inner).parts)
                 own = self.path.resolve() == self.like.resolve() and not hidden
-                if files and inner not in (".", *self.below) and not own:
+                links = any(os.path.islink(os.path.join(at, name)) for name in folders)
+                if (files or links) and inner not in (".", *self.below) and not own:
                     raise ValueError(
                         f"{self.path} is not replaced: it has folders that the new one lacks, such as {inner}; "
                         "remove it first"

@@ -237,7 +237,9 @@ class _Checkpoint:
 
     def refuse_names(self) -> None:
         """ValueError if a file of the checkpoint cannot be stored under its name."""
-        for name in self.files:
+        if LIST in self.folders:
+            raise ValueError(f"{self.path} has a folder {LIST}, which is the name of the list: rename it")
+        for name in (*self.files, *self.folders):
             if not _plain(name):
                 raise ValueError(
                     f"{str(self.path / name)!r} cannot be stored under its name: rename it to at most {_NAME_MOST} "
@@ -249,8 +251,10 @@ class _Checkpoint:
                     f"{str(self.path / name)!r} is stored as NAME.pici, which must have at most {_NAME_MOST} bytes: "
                     "rename it"
                 )
-            if name + ".pici" in self.files:
-                raise ValueError(f"{self.path} has {name} and a file of the name that {name}.pici is stored under")
+            if name + ".pici" in (*self.files, *self.folders):
+                raise ValueError(
+                    f"{self.path} has {name} and a file or folder of the name that {name}.pici is stored under"
+                )
 
 
 def _index(path: _P) -> dict[str, str]:
@@ -339,6 +343,11 @@ class _Made:
                 raise CorruptError(f"{path / LIST}: another file has the name of the .pici file of {name}")
         if _list_text(kind, self.files, self.references) != text:  # numbers in another form
             raise CorruptError(f"{path / LIST}: a malformed line")
+        for name in self.folders:
+            if not _plain(name):
+                raise CorruptError(f"{self.path} has a folder of a malformed name: {name!r}")
+            if name in self.files:
+                raise CorruptError(f"{self.path / name} is a folder: {LIST} names a file")
         for more in files.keys() - stored:
             raise CorruptError(f"{path / more} is not in {LIST}: move it elsewhere")
 

@@ -599,14 +599,24 @@ class Whole(Files):
         """A type in a file that is none, or does not fit, is as if it were not there."""
         x = np.arange(12, dtype=np.uint8).reshape(3, 4)
         literals = [b"", b"'O'", b"[('x','O')]", b"'<U1'", b"'S3'", b"'S0'", b"'<M8[s]'", b"('S4',(1,))", b"{}", b"1"]
-        literals += [b"'", b"(" * 5000, b"-" * 9000 + b"1", b"'S4'" + b" " * 10000, b"'<f99'", b"[]", b"'\xff'"]
+        # units of which NumPy would divide by 0
+        times = [b"'<M8[s/0]'", b"'<m8[0s]'", b"[('t','<m8[s/0]')]", b"[('a',[('t','<m8[s/0]')])]"]
+        times += [b"'datetime64[s/0]'", b"('<M8[s/0]',(1,))", b"'\\x4d8[s/0]'"]
+        times += [b"'M[s/0]'", b"[(('t','u'),'m8[s/0]')]", b"'<M8[s/00]'"]
+        literals += [b"'|b1'", b"'i1'", b"'"]
+        literals += [b"(" * 5000, b"-" * 9000 + b"1", b"'S4'" + b" " * 10000, b"'<f99'", b"[]", b"'\xff'"]
         with pici.create(self.path) as w:
             for i, literal in enumerate(literals):
                 w.add(f"{i}", x, attrs={"source.dtype": b"|S4", "source.npy": literal})
+            for i, literal in enumerate(times):
+                w.add(f"time {i}", np.arange(3), attrs={"source.dtype": b"<M8[s]", "source.npy": literal})
             w.add("good", x, attrs={"source.dtype": b"|S4", "source.npy": b"'|S4'"})
         for name, got in pici.load(self.path).items():
             if name == "good":
                 self.assertEqual((got.dtype, got.shape), (np.dtype("S4"), (3,)))
+            elif name.startswith("time"):
+                self.assertEqual((got.dtype, got.shape), (np.arange(3).dtype, (3,)))
+                continue
             else:
                 self.assertEqual((got.dtype, got.shape), (x.dtype, x.shape), literals[int(name)][:20])
             self.assertEqual(got.tobytes(), x.tobytes())

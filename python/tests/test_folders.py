@@ -334,9 +334,31 @@ class Folders(unittest.TestCase):
         (self.dir / "back" / "mine" / "too").mkdir(parents=True)
         pici.decompress_folder(self.made, self.dir / "back", overwrite=True)  # nothing is lost
         (self.dir / "back" / "mine").mkdir()
-        (self.dir / "back" / "mine" / "notes").touch()
-        with self.assertRaisesRegex(ValueError, "it has folders that the new one lacks, such as mine"):
-            pici.decompress_folder(self.made, self.dir / "back", overwrite=True)
+        (self.dir / "notes").touch()
+        for more in (self.dir / "notes", self.dir / "a"):  # a link to a folder is something to lose too
+            (self.dir / "back" / "mine" / "more").symlink_to(more)
+            with self.assertRaisesRegex(ValueError, "it has folders that the new one lacks, such as mine"):
+                pici.decompress_folder(self.made, self.dir / "back", overwrite=True)
+            (self.dir / "back" / "mine" / "more").unlink()
+        odd = (("pici-folder", "name of the list"), ("a\nb", "under its name"), ("x" * 241, "under its name"))
+        for name, words in odd:
+            (self.dir / "b" / name).mkdir()
+            with self.assertRaisesRegex(ValueError, words):
+                pici.compress_folder(self.dir / "b", self.dir / "y")
+            (self.dir / "b" / name).rmdir()
+        (self.dir / "b" / "__0_0.distcp.pici").mkdir()
+        with self.assertRaisesRegex(ValueError, "__0_0.distcp.pici"):
+            pici.compress_folder(self.dir / "b", self.dir / "y")
+        (self.dir / "b" / "__0_0.distcp.pici").rmdir()
+        (self.made / "__0_0.distcp").mkdir()
+        with self.assertRaisesRegex(pici.CorruptError, "__0_0.distcp is a folder"):
+            pici.decompress_folder(self.made, self.dir / "y")
+        (self.made / "__0_0.distcp").rmdir()
+        (self.made / "a\nb").mkdir()
+        with self.assertRaisesRegex(pici.CorruptError, "malformed name"):
+            pici.decompress_folder(self.made, self.dir / "y")
+        (self.made / "a\nb").rmdir()
+        self.assertFalse((self.dir / "y").exists())
         with self.assertRaisesRegex(ValueError, "is inside the input folder"):
             pici.compress_folder(self.dir / "a", self.dir / "a" / "vae" / "x")
         with self.assertRaisesRegex(ValueError, "is inside the input folder"):

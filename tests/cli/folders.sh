@@ -100,6 +100,18 @@ expect 2 "a folder that the new one has not" "$tool" decompress --force -o back 
 says "a folder that the new one has not" 'back: not replaced: .* folders that the new one lacks, such as mine;' "$err"
 [ -e back/mine/notes ] && pass || fail "a folder that the new one has not is gone"
 rm -r back/mine
+for name in pici-folder unet/diffusion.safetensors.pici "$(printf 'a\tb')"; do
+    mkdir -p "odd/$name" odd/unet
+    tensors a w >odd/unet/diffusion.safetensors
+    expect 1 "a folder of that name: $name" "$tool" compress -o y odd
+    says "a folder of that name: $name" '^picitool: odd' "$err"
+    absent "a folder of that name: $name" y
+    rm -r odd
+done
+mkdir x.pici/model_index.json.d x.pici/unet/diffusion.safetensors
+expect 1 "a folder in place of a shard" "$tool" decompress -o y x.pici
+says "a folder in place of a shard" 'x.pici/unet/diffusion.safetensors: is a folder: pici-folder names a file' "$err"
+rmdir x.pici/model_index.json.d x.pici/unet/diffusion.safetensors
 ln -s ../one back/linked
 expect 1 "a link to a folder" "$tool" compress -o y back
 says "a link to a folder" 'back/linked: is a symbolic link to a folder' "$err"

@@ -54,6 +54,9 @@ static int add(struct folder *folder, const char *name, uint64_t bytes)
 
 static int add_below(struct folder *folder, const char *name)
 {
+    const char *reason;
+    if (!shards_path_is_plain(name, strlen(name), &reason))
+        return bad_file(folder, name, reason);
     if (folder->belows == ENTRIES_MOST)
         return tool_bad(folder->path, "has more than %d folders", ENTRIES_MOST);
     if (folder->belows == folder->below_capacity) {
@@ -209,6 +212,9 @@ static int read_list(struct folder *folder)
         if (!tool_has_extension(name, FOLDER_EXTENSION) || !file || file->kind != FOLDER_SHARD)
             return bad_file(folder, name, "is not in " FOLDER_LIST_NAME ": move it elsewhere");
     }
+    for (size_t i = 0; i < folder->belows; i++)
+        if (folder_list_find(&folder->list, folder->below[i]))
+            return bad_file(folder, folder->below[i], "is a folder: " FOLDER_LIST_NAME " names a file");
     return TOOL_OK;
 }
 

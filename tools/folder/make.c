@@ -197,16 +197,38 @@ int folder_refuse_options(const char *path, const struct tool_options *options)
     return options->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
 }
 
+/* Whether an entry of a checkpoint becomes a shard: a .safetensors file, or if all, all that is compressed. */
+static bool is_shard(const struct folder_entry *entry, bool all)
+{
+    const enum tool_type type = folder_part_type(entry);
+    return type == TYPE_SAFETENSORS || (all && type != TYPE_UNSET);
+}
+
+/* Whether a shard is stored under this name. */
+static bool is_stored(const struct folder *folder, const char *name, bool all)
+{
+    char shard[SHARDS_NAME_MOST + 1];
+    if (!tool_has_extension(name, FOLDER_EXTENSION))
+        return false;
+    snprintf(shard, sizeof shard, "%.*s", (int)(strlen(name) - strlen(FOLDER_EXTENSION)), name);
+    const struct folder_entry *const entry = folder_find(folder, shard);
+    return entry && is_shard(entry, all);
+}
+
 int folder_list_of(struct folder_list *list, const struct folder *folder, bool all)
 {
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
     *list = (struct folder_list){.file = calloc(folder->entries, sizeof *list->file), .files = folder->entries};
     if (!list->file)
         return tool_nomem(folder->path, "the list of files");
+    for (size_t i = 0; i < folder->belows; i++)
+        if (strcmp(folder->below[i], FOLDER_LIST_NAME) == 0 || is_stored(folder, folder->below[i], all)) {
+            folder_list_free(list);
+            return tool_bad(folder->path, "has the folder %s, a name that a file gets: rename it", folder->below[i]);
+        }
     for (size_t i = 0; i < folder->entries; i++) {
         const char *const name = folder->entry[i].name;
-        const enum tool_type type = folder_part_type(&folder->entry[i]);
-        const bool shard = type == TYPE_SAFETENSORS || (all && type != TYPE_UNSET);
+        const bool shard = is_shard(&folder->entry[i], all);
         list->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
         snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, name);
         if (shard && strlen(stored) > SHARDS_NAME_MOST) {
