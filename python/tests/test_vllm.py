@@ -277,7 +277,8 @@ class Sockets(unittest.TestCase):
         self.same(replica)
 
     def test_wrong_base(self):
-        """A mirror that is not what the trainer thinks is refused, with the tensor's name."""
+        """A mirror that is not what the trainer thinks is refused, with the tensor's name, and replaced by the next
+        send."""
         replica = _replica.Replica("small", "numpy")
         self.pull(replica)
         replica.mirror[0]["layers.0.weight"][0, 0] += 1
@@ -285,6 +286,14 @@ class Sockets(unittest.TestCase):
         with self.assertRaisesRegex(_replica.Refused, "embed.weight.*was not made from|layers.0.weight"):
             self.pull(replica)
         self.assertEqual(replica.version, 0)
+        self.send(stepped(self.state, 2))
+        _, update = self.pull(replica)
+        self.assertIsNotNone(update.whole)
+        self.same(replica)
+        self.send(stepped(self.state, 3))
+        _, update = self.pull(replica)
+        self.assertIsNone(update.whole)
+        self.same(replica)
 
     def test_replace(self):
         replica = _replica.Replica("replace", "numpy")
@@ -363,7 +372,7 @@ class Sockets(unittest.TestCase):
                 _wire.parsed(bad)
 
 
-class Engines(unittest.TestCase):
+class EngineCase(unittest.TestCase):
     """Both engines over stand-ins of vLLM."""
 
     def setUp(self):
@@ -409,6 +418,8 @@ class Engines(unittest.TestCase):
     def step(self, seed):
         self.state = stepped(self.state, seed)
 
+
+class Engines(EngineCase):
     def test_steps(self):
         """Ten steps, over a socket and from a log."""
         for url in ("tcp://127.0.0.1:0", "tcp://0.0.0.0:0", f"file://{self.folder}/log"):

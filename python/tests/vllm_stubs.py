@@ -85,22 +85,51 @@ class Factory:
         return getattr(__import__(module, fromlist=[class_name]), class_name)
 
 
+class Layer:
+    """A layer of several tensors of the checkpoint, such as the projections of Q, K and V."""
+
+    def __init__(self, names=()):
+        self.names = names
+        self.reset()
+
+    def reset(self):
+        self.load_numel, self.load_numel_total, self.loaded_weights = 0, None, []
+
+
 class Model:
     """A model whose weights are arrays, in the layout of the checkpoint. `fails`: the name at which loading fails."""
 
     def __init__(self, weights):
         self.weights = {name: x.copy() for name, x in weights.items()}
         self.loads, self.fails, self.layerwise = 0, None, False
+        self.layers = {}
+
+    def named_modules(self):
+        return iter(self.layers.items())
 
     def modules(self):
-        return iter(())
+        return iter(self.layers.values())
 
     def load_weights(self, weights):
         self.loads += 1
         for name, x in weights:
             if name == self.fails:
                 raise KeyError(name)
-            self.weights[name][...] = x
+            layer = next((layer for layer in self.layers.values() if name in layer.names), None)
+            if layer is None or not self.layerwise:
+                self.weights[name][...] = x
+            elif layer.load_numel_total is not None:  # else it has got all: what comes again is left out
+                layer.loaded_weights.append((name, x))
+                layer.load_numel += x.size
+                if layer.load_numel >= layer.load_numel_total:
+                    self.process(layer)
+
+    def process(self, layer):
+        """What a layer did not get is memory that nothing was written to."""
+        got = dict(layer.loaded_weights)
+        for name in layer.names:
+            self.weights[name][...] = got.get(name, 99)
+        layer.reset()
 
 
 class Server:
@@ -116,6 +145,7 @@ class Server:
         device = types.SimpleNamespace(type="cpu")
         self.engine = engine_class(None, config, device, self.model)
         self.active, self.version, self.dies = False, None, ""
+        self.cached = {}  # as vLLM's prefix cache
         if base_url:
             self.base_url = base_url
 
@@ -153,6 +183,15 @@ class Server:
         self.engine.finish_weight_update()
         self.active, self.version = False, weight_version
 
+    def reset_prefix_cache(self, reset_running_requests=False):
+        self._call("reset")
+        self.cached.clear()
+        return True
+
+    def answer(self, prompt):
+        """Of a prompt, by the weights that its beginning was computed with."""
+        return self.cached.setdefault(prompt, b"".join(x.tobytes() for x in self.model.weights.values()))
+
 
 class Workers:
     """A server of several workers, each with the whole model. As in vLLM, a call goes to all, and the first error is
@@ -185,6 +224,9 @@ class Workers:
     def finish_weight_update(self, weight_version=None):
         self._all("finish_weight_update", weight_version)
 
+    def reset_prefix_cache(self, reset_running_requests=False):
+        return self.workers[0].reset_prefix_cache()
+
 
 @dataclass
 class CheckpointWeightPatch:
@@ -195,12 +237,22 @@ class CheckpointWeightPatch:
     indices: object = field(default=None)
 
 
+def get_layerwise_info(layer):
+    return layer
+
+
 def initialize_layerwise_reload(model):
     model.layerwise = True
+    for layer in model.modules():
+        layer.load_numel_total = sum(model.weights[name].size for name in layer.names)
 
 
 def finalize_layerwise_reload(model, model_config):
     model.layerwise = False
+    for layer in model.modules():
+        if layer.load_numel:
+            model.process(layer)
+        layer.reset()
 
 
 def load_checkpoint_weight_patches(model, patches, validate_unique_indices=True):
@@ -229,7 +281,9 @@ def installed():
         "vllm.model_executor": {},
         "vllm.model_executor.model_loader": {},
         "vllm.model_executor.model_loader.reload": dict(
-            initialize_layerwise_reload=initialize_layerwise_reload, finalize_layerwise_reload=finalize_layerwise_reload
+            initialize_layerwise_reload=initialize_layerwise_reload,
+            finalize_layerwise_reload=finalize_layerwise_reload,
+            layerwise=types.SimpleNamespace(get_layerwise_info=get_layerwise_info),
         ),
         "vllm.model_executor.model_loader.checkpoint_weight_patch": dict(
             CheckpointWeightPatch=CheckpointWeightPatch, load_checkpoint_weight_patches=load_checkpoint_weight_patches
@@ -251,8 +305,8 @@ def installed():
             sys.modules.pop(name, None)
 
 
-def checkpoint(folder, weights):
-    """model.safetensors of f16 and f32 arrays."""
+def checkpoint(folder, weights, file="model.safetensors"):
+    """model.safetensors of f16 and f32 arrays, or another file."""
     words = {np.dtype("f2"): "F16", np.dtype("f4"): "F32", np.dtype("i4"): "I32"}
     at, head = 0, {}
     for name, x in weights.items():
@@ -262,4 +316,4 @@ def checkpoint(folder, weights):
     text += b" " * (-len(text) % 8)
     Path(folder).mkdir(exist_ok=True)
     data = b"".join(x.tobytes() for x in weights.values())
-    (Path(folder) / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text + data)
+    (Path(folder) / file).write_bytes(len(text).to_bytes(8, "little") + text + data)

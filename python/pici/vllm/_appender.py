@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Error
 from ..logs import DeltaLog
 from ._parts import Held
 from ._stats import Step
+from ._stats import log as logger
 
 
 class Appender:
@@ -21,18 +23,35 @@ class Appender:
         self.run = os.urandom(8).hex()
         self.version = -1
         self._old: dict[str, Held] = {}
-        if _is_log(folder):
-            state, self.version = DeltaLog(folder).load(to="dlpack", threads=threads)
+        self._open()
+
+    def _open(self) -> None:
+        """Continue from what the log has."""
+        self._old, self.version = {}, -1
+        if _is_log(self._folder):
+            state, self.version = DeltaLog(self._folder).load(to="dlpack", threads=self._threads)
             self._old = {name: Held(name, array) for name, array in state.items()}
+        #: whether _old is the log's newest state
+        self._sure = True
 
     def update(self, pairs: Iterable[tuple[str, Any]], step: Step) -> None:
         """Append the next weights: arrays in the host's memory, which are read during the call only."""
+        if not self._sure:
+            self._open()
         with step.stage("gather"):
-            new = {name: Held(name, array) for name, array in pairs}
+            new: dict[str, Held] = {}
+            for name, array in pairs:
+                if name in new:
+                    raise ValueError(f"tensor {name!r} comes twice")
+                new[name] = Held(name, array)
         if not new:
             raise ValueError("there are no weights to send")
-        same = {n: t.meta for n, t in self._old.items()} == {n: t.meta for n, t in new.items()}
+        for name in [*new, *self._old] if self._old else []:
+            old_meta, new_meta = (held[name].meta if name in held else "none" for held in (self._old, new))
+            if old_meta != new_meta:
+                raise ValueError(f"{self._folder} has other tensors: of {name!r}, {old_meta}, and not {new_meta}")
         before = _stored(self._folder)
+        self._sure = False  # until what was appended is in _old: an error may come between
         with step.stage("encode"):
             arrays = {name: t.array for name, t in new.items()}
             if self._old:
@@ -48,7 +67,7 @@ class Appender:
         step.version = self.version
         step.elements = sum(t.bits.size for t in new.values())
         step.dense_bytes = sum(t.meta.bytes for t in new.values())
-        if not same:
+        if not self._old:
             step.changed = step.elements
             self._old = {name: t.copy() for name, t in new.items()}
         else:
@@ -57,9 +76,13 @@ class Appender:
                 step.changed += count
                 if count:
                     self._old[name].bits[...] = t.bits
+        self._sure = True
         if sum(s.delta_bytes for s in states) > states[0].bytes:
             with step.stage("compact"):
-                log.compact(threads=self._threads)
+                try:
+                    log.compact(threads=self._threads)
+                except (Error, OSError) as e:  # the log is right, and only longer; the next step tries again
+                    logger.warning("%s was not compacted: %s", self._folder, e)
 
 
 def _stored(folder: str) -> int:

@@ -29,6 +29,7 @@ class Source(NamedTuple):
     run: str
     version: int
     fingerprint: str = ""
+    whole: bool = False  # even if this server says that it has some version
 
 
 class Update:
@@ -67,6 +68,8 @@ class Replica:
     def __init__(self, encoding: str, to: str, threads: int = 1) -> None:
         self.encoding = encoding
         self._to, self._threads = to, threads
+        #: deltas did not fit what is here: the next update must be the whole state
+        self._diverged = False
         self.forget()
 
     def forget(self) -> None:
@@ -91,7 +94,10 @@ class Replica:
         with step.stage("connect"):
             channel = _wire.connect(address, source.token, source.fingerprint)
         with channel:
-            channel.say({"ticket": source.ticket, "encoding": self.encoding, "run": self.run, "version": self.version})
+            greeting = {"ticket": source.ticket, "encoding": self.encoding, "run": self.run, "version": self.version}
+            if source.whole or self._diverged:
+                greeting.update(run="", version=-1)
+            channel.say(greeting)
             with step.stage("wait"):
                 plan = channel.hear()
             try:
@@ -142,7 +148,11 @@ class Replica:
                 data = channel.receive_data(length)
             rows.setdefault(group, []).append(data)
         with step.stage("verify"):
-            self.stage(update, rows)
+            try:
+                self.stage(update, rows)
+            except Refused:
+                self._diverged = True
+                raise
 
     def stage(self, update: Update, rows: dict[int, list[Any]]) -> None:
         """Check the deltas of some groups, each in order."""
@@ -161,11 +171,11 @@ class Replica:
             raise Refused("a log leads from state to state: pass encoding='small' with a url of file://")
         update = Update(source.run, source.version)
         with step.stage("verify"):
-            found, number = self._loaded(folder, source.run)
+            found, number = self._loaded(folder, "" if source.whole else source.run)
         if number < source.version:
             raise Refused(f"{folder} leads to state {number}, not to {source.version}: is the copy complete?")
         update.version = number
-        if number == self.version and source.run == self.run:
+        if number == self.version and source.run == self.run and not source.whole:
             return update
         update.whole = [found]
         update.metas = [[_parts.Held(name, x).meta for name, x in found.items()]]
@@ -193,6 +203,7 @@ class Replica:
                 back.callback(delta.undo)
             if update.metas is not None:
                 self.metas = update.metas
+                self._diverged = False
                 self.mirror = (update.whole or []) if self.encoding == _parts.SMALL else []
             self.run, self.version = update.run, update.version
             undo = back.pop_all()

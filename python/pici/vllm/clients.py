@@ -22,3 +22,6 @@ class LLMClient:
 
     def finish_weight_update(self, weight_version: Optional[str] = None) -> None:
         self.llm.finish_weight_update(weight_version)
+
+    def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
+        return bool(self.llm.reset_prefix_cache(reset_running_requests))

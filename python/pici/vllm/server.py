@@ -10,8 +10,10 @@ Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.b
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
+import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Optional
@@ -23,6 +25,7 @@ from vllm.distributed.weight_transfer.base import (
 )
 
 from .. import folders
+from .._outfolder import LIST
 from ..errors import Error
 from . import _parts
 from ._parts import Meta
@@ -53,6 +56,7 @@ class PiciUpdateInfo(WeightTransferUpdateInfo):
     encoding: str = "auto"
     check: bool = True
     abort: bool = False
+    whole: bool = False
 
 
 class PiciWeightTransferEngine(WeightTransferEngine):
@@ -103,6 +107,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             update_info.run,
             update_info.version,
             update_info.fingerprint,
+            update_info.whole,
         )
         self._step = Step(f"server {self.name}")
         with self._telling(f"it has {self._what()} still"):
@@ -224,7 +229,8 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         if self._known is None:
             folder = self._folder()
             try:
-                listed = folders.list_folder(folder) if folder else {}
+                with self._shards() as shards:
+                    listed = folders.list_folder(shards) if shards else {}
                 self._known = {n: Meta(n, t.dtype, tuple(t.shape)) for n, t in listed.items()}
             except (Error, OSError, ValueError) as e:
                 log.warning("the checkpoint in %s is not read: %s", folder, e)
@@ -240,6 +246,27 @@ class PiciWeightTransferEngine(WeightTransferEngine):
 
             return str(snapshot_download(model, revision=self.model_config.revision, local_files_only=True))
         return None
+
+    @contextlib.contextmanager
+    def _shards(self) -> Iterator[Optional[str]]:
+        """A folder with links to the files that vLLM loads from the checkpoint's: those of the index if there is one.
+        Beside them may be the same weights for other programs, as consolidated.safetensors."""
+        folder = self._folder()
+        if folder is None or os.path.exists(os.path.join(folder, LIST)):
+            yield folder
+            return
+        try:
+            with open(os.path.join(folder, "model.safetensors.index.json"), encoding="utf-8") as f:
+                names = sorted({str(name) for name in json.load(f)["weight_map"].values()})
+        except FileNotFoundError:
+            found = sorted(name for name in os.listdir(folder) if name.endswith(".safetensors"))
+            names = [name for name in found if not name.startswith("consolidated")] or found
+        except (KeyError, TypeError, AttributeError) as e:
+            raise ValueError(f"the index makes no sense: {e!r}") from None
+        with tempfile.TemporaryDirectory(prefix="pici-") as links:
+            for i, name in enumerate(names):
+                os.symlink(os.path.abspath(os.path.join(folder, name)), os.path.join(links, f"{i}.safetensors"))
+            yield links if names else None
 
     def _accept(self, metas: list[Meta]) -> None:
         """Refuse weights of another model than the one that is served."""
@@ -270,17 +297,60 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
         given = dict(weights)
-        if self._check:  # tensors that the trainer does not send are those of the checkpoint
-            missing = [name for name in self._checkpoint() if name not in given and name not in self._rest]
-            folder = self._folder()
-            if missing and folder:
-                self._rest.update(folders.load_folder(folder, to=self.to, names=missing))
+        rest = self._not_sent(given)
         initialize_layerwise_reload(self.model)
         try:
-            self.model.load_weights(iter([*given.items(), *((n, x) for n, x in self._rest.items() if n not in given)]))
+            self.model.load_weights(iter([*given.items(), *(rest or {}).items()]))
+            if rest is None:
+                for name in self._partial():
+                    raise Refused(
+                        f"layer {name!r} got some of its weights and not all, and there is no checkpoint on this host "
+                        "with the others by the names that are sent: send all"
+                    )
+        except BaseException:
+            for name in self._partial():  # these would be made of memory that nothing was written to
+                info = self._layers()[name]
+                info.load_numel, info.loaded_weights = 0, []
+            raise
         finally:
             finalize_layerwise_reload(self.model, self.model_config)
             self._pack_again()
+
+    def _not_sent(self, given: dict[str, Any]) -> Optional[dict[str, Any]]:
+        """The checkpoint's tensors that the trainer does not send: layers are loaded as a whole. None: it is not known
+        which these are."""
+        known = self._checkpoint()
+        missing = [name for name in known if name not in given]
+        if not known or (missing and any(name not in known for name in given)):
+            return None
+        unread = [name for name in missing if name not in self._rest]
+        if unread:
+            with self._shards() as folder:
+                if folder is None:
+                    return None
+                self._rest.update(folders.load_folder(folder, to=self.to, names=unread))
+        return {name: self._rest[name] for name in missing}
+
+    def _layers(self) -> dict[str, Any]:
+        """vLLM's records of how far layers are loaded. Attention layers have scales at most, which it treats apart."""
+        from vllm.model_executor.model_loader.reload import layerwise
+
+        later = getattr(layerwise, "is_deferred_attention_layer", lambda layer: False)
+        layers = ((name, layer) for name, layer in self.model.named_modules() if not later(layer))
+        return {name: layerwise.get_layerwise_info(layer) for name, layer in layers}
+
+    def _partial(self) -> list[str]:
+        """Layers of which some elements are loaded and others not. Embeddings may be padded by rows that no checkpoint
+        has."""
+        found = []
+        layers = dict(self.model.named_modules())
+        for name, info in self._layers().items():
+            rows, padded = (getattr(layers[name], a, 0) for a in ("org_vocab_size", "num_embeddings_padded"))
+            if padded > rows and info.loaded_weights:
+                continue
+            if info.load_numel_total is not None and 0 < info.load_numel < info.load_numel_total:
+                found.append(name)
+        return found
 
     def _pack_again(self) -> None:
         """On a CPU, vLLM 0.32 leaves the packed copy of an output layer as it was if its weights are those of the
@@ -318,10 +388,10 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         """Load the weights from before an update that could not be loaded; what came of it."""
         assert self._replica is not None
         old: Optional[dict[str, Any]] = dict(self._replica.items())
-        folder = self._folder()
-        if not old and self._replica.version < 0 and folder:
-            old = folders.load_folder(folder, to=self.to)
         try:
+            if not old and self._replica.version < 0:
+                with self._shards() as shards:
+                    old = folders.load_folder(shards, to=self.to) if shards else None
             if not old:
                 raise Refused(f"{before} is not kept here")
             self._reload(iter(old.items()))

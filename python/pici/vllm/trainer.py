@@ -6,6 +6,7 @@ Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.b
 from __future__ import annotations
 
 import contextlib
+import importlib
 import inspect
 import ipaddress
 import os
@@ -117,8 +118,11 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         encoding = "small" if self._publisher is None else self.info.encoding
         return {"encoding": encoding, "check": self.info.check}
 
-    def send_weights(self) -> None:
-        """Send the weights that the source has now; on return all servers have loaded them. SendError: not all."""
+    def send_weights(self, *, whole: bool = False) -> None:
+        """Send the weights that the source has now; on return all servers have loaded them. SendError: not all.
+
+        whole: send and load all weights, whatever servers say that they have. For servers whose weights were changed
+            by others: after /reload_weights, or after sleep of level 2, which throws them away."""
         if not self.is_sender:
             for _ in self.source:
                 pass
@@ -129,7 +133,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         with contextlib.nullcontext() if self._publisher is None else self._publisher.held_back():
             self._weights.update(self._pairs(), step)
         with step.stage("send"):
-            failures = self._each(self._send)
+            failures = self._each(lambda client: self._send(client, whole))
         if self._publisher is not None:
             step.bytes = self._publisher.bytes - before
         step.report()
@@ -163,7 +167,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
     def _name(self, i: int) -> str:
         return str(getattr(self.clients[i], "base_url", f"server {i}"))
 
-    def _send(self, client: Any) -> None:
+    def _send(self, client: Any, whole: bool) -> None:
         """One server's update. If it fails, the server is left able to take the next one."""
         assert self._weights is not None
         ticket = secrets.token_hex(8)
@@ -175,6 +179,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             "token": "" if self._publisher is None else self._token,
             "fingerprint": self._fingerprint,
             "ticket": ticket,
+            **({"whole": True} if whole else {}),
         }
         try:
             try:
@@ -189,6 +194,12 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             self._abandon(client)
             told = [] if self._publisher is None else self._publisher.words(ticket)
             raise RuntimeError("; ".join(told) or _words(e)) from e
+        try:
+            _reset_prefix_cache(client)
+        except Exception as e:
+            raise RuntimeError(
+                f"it has loaded the weights, and its prefix cache may have keys and values of older ones: {_words(e)}"
+            ) from e
         if self._publisher is not None:
             self.step.kind = ", ".join(sorted(set(self._publisher.kinds(ticket)))) or self.step.kind
 
@@ -224,6 +235,23 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
     def shutdown(self) -> None:
         if self._publisher is not None:
             self._publisher.close()
+
+
+def _reset_prefix_cache(client: Any) -> None:
+    """Have a server forget what it has computed by older weights, which finish_weight_update() does not do. Requests
+    that run are computed anew as far as they are."""
+    done = True
+    if hasattr(client, "reset_prefix_cache"):
+        done = client.reset_prefix_cache(True) is not False
+    elif hasattr(client, "_post") and hasattr(client, "base_url"):  # vLLM's HTTPVLLMWeightSyncClient
+        client._post("reset_prefix_cache?reset_running_requests=true")
+    elif hasattr(client, "handles"):  # vLLM's RayVLLMWeightSyncClient
+        ray = importlib.import_module("ray")
+        done = all(ok is not False for ok in ray.get([h.reset_prefix_cache.remote(True) for h in client.handles]))
+    else:
+        log.warning("%s has no reset_prefix_cache(): prompts may be answered by older weights", type(client).__name__)
+    if not done:
+        raise RuntimeError("vLLM did not reset it")
 
 
 def _is_any(host: str) -> bool:

@@ -20,9 +20,16 @@ from pici.vllm import _parts  # noqa: E402
 _parts.GROUP_BYTES = 50_000  # so that tiny models have several groups
 
 OPTIONS = dict(
-    skip_tokenizer_init=True, enforce_eager=True, dtype="bfloat16", max_model_len=128, max_num_seqs=4, seed=0
+    skip_tokenizer_init=True,
+    enforce_eager=True,
+    dtype="bfloat16",
+    max_model_len=128,
+    max_num_seqs=4,
+    seed=0,
+    block_size=32,
 )
-PROMPTS = [{"prompt_token_ids": [1, 2, 3]}, {"prompt_token_ids": [7, 8, 9, 10]}]
+# the last one is longer than a block: vLLM keeps its keys and values for requests that begin in the same way
+PROMPTS = [{"prompt_token_ids": ids} for ids in ([1, 2, 3], [7, 8, 9, 10], [(7 * i + 3) % 499 for i in range(96)])]
 
 
 def make(folder, tied=False, hidden=64, seed=0):

@@ -34,6 +34,7 @@ class Served:
         self.log = tempfile.TemporaryFile()
         options = "--skip-tokenizer-init --enforce-eager --dtype bfloat16 --max-model-len 128 --host 127.0.0.1".split()
         options += ["--enable-scale-out", "--port", str(self.port), "--seed", "0", "--max-num-seqs", "4"]
+        options += ["--block-size", "32"]
         options += ["--tensor-parallel-size", str(workers)]
         if backend:
             options += ["--weight-transfer-config", json.dumps({"backend": backend})]
