@@ -408,6 +408,23 @@ static uint8_t *row_of_parts(size_t *len, const struct pair *p, const uint64_t e
     return row;
 }
 
+/* A part without elements, before which nothing is, and a delta of the whole: which is no part. */
+static void put_whole_after_empty(const struct pair *p)
+{
+    size_t part_bytes, whole_bytes;
+    uint8_t *part = ref_small_encode_part(&part_bytes, p->base, p->src, 0, 0, p->n, p->dtype, REF_HYBRID, 0);
+    uint8_t *whole = ref_small_encode(&whole_bytes, p->base, p->src, p->n, p->dtype, REF_HYBRID, 0);
+    if (!part || !whole)
+        fail("does not encode", "an empty part");
+    uint8_t *row = memory(part_bytes + whole_bytes);
+    memcpy(row, part, part_bytes);
+    memcpy(row + part_bytes, whole, whole_bytes);
+    put_refused("a whole delta after an empty part", p, row, part_bytes + whole_bytes, REF_E_CORRUPT);
+    free(row);
+    free(whole);
+    free(part);
+}
+
 static void put_parts(void)
 {
     static const uint64_t ends[4] = {0, 250, 251, 600};
@@ -446,6 +463,7 @@ static void put_parts(void)
     put_refused("cut within the last part", &p, row, len - 1, REF_E_CORRUPT);
     put_refused("bytes after the last part", &p, row, starts[2] + 31, REF_E_CORRUPT);
     free(row);
+    put_whole_after_empty(&p);
     free_pair(&p);
 }
 

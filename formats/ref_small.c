@@ -603,7 +603,7 @@ static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, co
         const uint64_t before = h.of;
         if ((s = read_header(&h, delta + at, len - at)) != REF_OK)
             return s;
-        if (dtype && (h.dtype != dtype || h.of != before || h.first < end))
+        if (dtype && (h.bytes != PART || h.dtype != dtype || h.of != before || h.first < end))
             return REF_E_CORRUPT;
         sum = sum ? sum : check_checksum(delta + at, (size_t)h.len);
         dtype = h.dtype;

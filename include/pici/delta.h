@@ -97,8 +97,8 @@ PICI_API enum pici_status pici_diff_small_part(void *block, size_t capacity, siz
  * Only chunks that have some of the n elements are read. A chunk has 2^19 elements, counted from the first of the
  * tensor, or of the part that a delta is of, and needs all of its base to be decoded, unless it is stored as pici_diff
  * does. So of a delta of the whole tensor, use ranges that begin and end at multiples of 2^19; others may be refused.
- * Deltas of the same elements are applied in one pass, chunk by chunk. Memory: as for one, and 16 bytes for each delta
- * and thread. Nothing is changed unless all headers, and the checksums that there are, are right.
+ * Deltas of the same elements are applied in one pass, chunk by chunk. Memory: as for one, and for each delta less than
+ * 200 bytes and 16 bytes a thread. Nothing is changed unless all headers, and the checksums that there are, are right.
  * A delta has no hash of the base, and what its chunks tell of it is little: see pici_apply_small.
  * PICI_E_ARG: null, overlap, bad options, count is 0, deltas differ in dtype, or one is not of all of these elements,
  * or of another `of`; or the range has only a part of a chunk that needs all of its base. PICI_E_NOMEM. Others: as

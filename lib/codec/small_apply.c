@@ -236,7 +236,8 @@ static enum pici_status next_part(struct parts *parts, int *more)
     const enum pici_status status = parse(&parts->job, parts->next, parts->remaining);
     if (status)
         return status;
-    if (dtype && (parts->job.dtype != dtype || parts->job.of != of || parts->job.first < parts->end))
+    if (dtype && (parts->next[SMALL_HDR_VERSION] != SMALL_PART_VERSION || parts->job.dtype != dtype ||
+                  parts->job.of != of || parts->job.first < parts->end))
         return PICI_E_CORRUPT;
     parts->end = parts->job.first + parts->job.count;
     parts->next += parts->job.size;

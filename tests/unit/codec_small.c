@@ -384,6 +384,13 @@ Test(codec_small, shards)
     memcpy(turned + size - starts[2], row, starts[2]);
     cr_expect_eq(pici_apply_small(dst, WHOLE, turned, size, NULL), PICI_E_CORRUPT);
     free(turned);
+    /* a delta of the whole is no part: not even after one without elements */
+    size_t none, rest;
+    cr_assert_eq(pici_diff_small_part(row, capacity, &none, from, to, 0, 0, WHOLE, PICI_BF16, PICI_AUTO, NULL),
+                 PICI_OK);
+    cr_assert_eq(pici_diff_small(row + none, capacity - none, &rest, from, to, WHOLE, PICI_BF16, PICI_AUTO, NULL), 0);
+    cr_expect_eq(pici_apply_small(dst, WHOLE, row, none + rest, NULL), PICI_E_CORRUPT);
+    cr_expect_eq(pici_changes(at, 8, NULL, WHOLE, &found, from, WHOLE, row, none + rest, 0, 5), PICI_E_CORRUPT);
     cr_expect_eq(memcmp(dst, from, 2 * WHOLE), 0);
     free(at);
     free(dst);
