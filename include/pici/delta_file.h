@@ -55,7 +55,8 @@ PICI_API enum pici_status pici_state_add(struct pici_state *s, const struct pici
                                          uint64_t offset);
 
 /* Add elements [first, first + n) of the next tensor, as a rank has them that holds a shard: for pici_update_new alone.
- *   t      describes the whole tensor. If it has one dimension, any tensor with as many elements will do
+ *   t      describes the whole tensor. If it has one dimension, any tensor with as many elements will do, and this is
+ *          a part also if it has all of them
  *   data   [n elements]
  * Errors: as pici_state_add; PICI_E_ARG also if the elements are not within the tensor, or data is NULL. Functions that
  * need whole tensors return PICI_E_UNSUPPORTED for a state that has parts of them. */
@@ -213,7 +214,8 @@ PICI_API enum pici_status pici_update_switch(struct pici_update *u);
 struct pici_update_part {
     size_t size;
     uint64_t tensor;   /* its number in the state, from 0 */
-    uint64_t first;    /* number of the part's first element in the tensor */
+    uint64_t first;    /* number of the part's first element among those that the state has of the tensor: of a shard
+                        * (pici_state_add_part), not of the whole */
     uint64_t count;    /* elements */
     const void *block; /* [block_bytes] the XOR of the elements before and after, as of pici_diff; of a tensor that is
                          * stored in the other byte order, of elements in that order. Valid until u is freed */

@@ -20,7 +20,8 @@ struct pici_log;
 
 /* Make a log in the folder dir, which is created if it is missing. State 0 is a copy of the file of `state`.
  *   extension   what the name of this copy ends in: "" or a dot and up to 14 more bytes without white space and '/'
- * PICI_E_ARG: null, or a bad extension. PICI_E_IO: errno says why; EEXIST: dir is a log already. PICI_E_NOMEM. */
+ * PICI_E_ARG: null, or a bad extension. PICI_E_IO: errno says why; EEXIST: dir is a log already. PICI_E_NOMEM.
+ * PICI_E_UNSUPPORTED: the state has parts of tensors. */
 PICI_API enum pici_status pici_log_create(const char *dir, struct pici_state *state, const char *extension, char *why);
 
 /* The same, with a base that takes fewer bytes: state 0, and what later compactions make the base, is stored as a .pici

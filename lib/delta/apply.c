@@ -292,7 +292,7 @@ enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trai
         return status;
     const struct pici_tensor_info *const tensor = &trail->tensor;
     const struct state_tensor *const base = pici_state_find(job->base, tensor->name, tensor->name_len);
-    trail->flat = is_part(base) && base->rank == 1;
+    trail->flat = base && base->flat;
     for (size_t step = deltas->count; step-- > 0;) {
         const struct delta_hashes *hash;
         status = find_in(job, step, trail, &deltas->trail[step], &hash);

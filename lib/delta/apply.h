@@ -44,7 +44,7 @@ struct trail {
     const struct delta_hashes *earliest, *latest; /* of the first and the last delta that changes it, or NULL */
     size_t latest_step;
     bool big_endian; /* of the result */
-    bool flat;       /* the base has a part of it, as elements without a shape */
+    bool flat;       /* the base has elements of it, or all, without a shape */
 };
 
 struct apply_job;

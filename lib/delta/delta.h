@@ -181,6 +181,7 @@ struct state_tensor {
     enum pici_dtype dtype;
     uint8_t rank, width;
     bool big_endian, fortran;
+    bool flat; /* added as elements of a tensor whose shape is not told, perhaps as all of them */
 };
 
 struct pici_state {
@@ -195,7 +196,7 @@ struct pici_state {
     size_t count, capacity;
     struct state_tensor **by_name; /* [n], if sorted */
     bool sorted;
-    bool parts; /* some tensors are parts */
+    bool parts; /* some tensors are parts, or flat */
 };
 
 /* "raw", "npy", "safetensors". */

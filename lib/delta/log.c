@@ -101,7 +101,9 @@ static enum pici_status create(const char *folder, struct pici_state *state, con
         why[0] = 0;
     if (!folder || !state || !extension || !pici_manifest_extension(extension))
         return PICI_E_ARG;
-    enum pici_status status = make_folder(folder, why);
+    enum pici_status status = pici_state_whole(state, why);
+    if (!status)
+        status = make_folder(folder, why);
     if (status)
         return status;
     const int lock = lock_folder(folder);

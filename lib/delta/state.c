@@ -188,7 +188,8 @@ static enum pici_status add(struct pici_state *state, const struct pici_tensor *
                                    .rank = (uint8_t)tensor->rank,
                                    .width = (uint8_t)width,
                                    .big_endian = attr_is(tensor, STATE_ENDIAN, "big"),
-                                   .fortran = attr_is(tensor, STATE_ORDER, "F")};
+                                   .fortran = attr_is(tensor, STATE_ORDER, "F"),
+                                   .flat = part && tensor->rank == 1};
     if (shape_bytes)
         memcpy(copy, tensor->shape, shape_bytes);
     if (tensor->name_len)
@@ -196,7 +197,7 @@ static enum pici_status add(struct pici_state *state, const struct pici_tensor *
     memcpy(copy + shape_bytes + tensor->name_len, text, text_len);
     copy[shape_bytes + tensor->name_len + text_len] = 0;
     state->sorted = false;
-    state->parts |= added->count != added->of;
+    state->parts |= added->count != added->of || added->flat;
     state->count++;
     return PICI_OK;
 }

@@ -142,7 +142,7 @@ class Held:
         for name in order:
             x, d = taken[name]
             octets = x.reshape(-1).view(np.uint8)  # in the file's byte order, which may not be the host's
-            part = part_of(x, self._shards[name], name) if name in self._shards else None
+            part = part_of(x, self._shards[name], name, d.parts) if name in self._shards else None
             got(_codec.state_add(self.handle, name.encode(), _WORDS[d].encode(), d.code, x.shape, octets, part))
             self._kept.append(x)
 
@@ -178,19 +178,23 @@ class Held:
         self.close()
 
 
-def part_of(x: Storage, shard: tuple[int, int], name: str) -> tuple[int, ...]:
-    """Where an array lies in a tensor: the elements before it and its own, and the shape of the tensor."""
+def part_of(x: Storage, shard: tuple[int, int], name: str, parts: int = 1) -> tuple[int, ...]:
+    """Where an array lies in a tensor: the elements before it and its own, and the shape of the tensor. parts: how many
+    numbers each element is, which are the array's last dimension if there are several."""
     try:
         offset, of = shard
     except (TypeError, ValueError):
         raise TypeError(f"{name!r}: a shard is (rows before it, rows of the tensor), not {shard!r}") from None
-    if not x.ndim:
+    if x.ndim < (1 if parts == 1 else 2):
         raise ValueError(f"{name!r}: an array without dimensions is no part of a tensor")
     first, rows = u64(offset, "offset"), len(x)
     if first + rows > u64(of, "of"):
         raise ValueError(f"{name!r}: rows [{first}, {first + rows}) of a tensor that has {of}")
     each = int(np.prod(x.shape[1:], dtype=object))
-    return u64(first * each, "the elements before the shard"), x.size, of, *x.shape[1:]
+    before = u64(first * each, "the elements before the shard")
+    if parts != 1 and x.ndim == 2:  # flat: the tensor may have any shape
+        return before, x.size, u64(of * parts, "the elements of the tensor")
+    return before, x.size, of, *x.shape[1:]
 
 
 def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
@@ -538,8 +542,9 @@ class Update:
             self._arrays.clear()
 
     def patches(self, to: str = "numpy", index: str = "u32") -> Iterator[tuple[str, int, Any, Any]]:
-        """What changes as (name, first, indices, values): positions, counted from element `first` of the tensor, and
-        new values; some tensors have several of these. Before switch() only. As for changes()."""
+        """What changes as (name, first, indices, values): positions, counted from element `first` of the array, which
+        of a shard is that of the shard, and new values; some arrays have several of these. Before switch() only. As
+        for changes()."""
         handle = self._open()
         if self.switched:
             raise ValueError("the arrays are switched already: undo() goes back")

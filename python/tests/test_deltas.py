@@ -159,7 +159,11 @@ class InPlace(Deltas):
                     shards["w"] = (a * chunk // 4, 2 * chunk)
                 with self.assertRaisesRegex(pici.UnsupportedError, "no delta has a hash"):
                     pici.apply_delta(live, self.delta, shards=shards, strict=True)
-                update = pici.apply_delta(live, self.delta, shards=shards)
+                update = pici.apply_delta(live, self.delta, shards=shards, stage=True)
+                for name, first, at, values in update.patches():  # counted in the shard
+                    wanted = new[name][rows.get(name, slice(None))].reshape(-1).view(values.dtype)
+                    np.testing.assert_array_equal(wanted[first:][at], values)
+                update.switch()
                 self.assertEqual(sorted(update.unverified), ["ids", "v", "w"])
                 for name, x in live.items():
                     self.assertEqual(x.tobytes(), new[name][rows.get(name, slice(None))].tobytes(), name)
@@ -182,6 +186,36 @@ class InPlace(Deltas):
         update = pici.apply_delta(whole, self.delta, shards={"w": (0, 8)}, strict=True)
         self.assertEqual(update.unverified, [])
         self.same(whole, new)
+
+    def test_flat_shards_of_whole_tensors(self):
+        for small in (False, None):
+            pici.save_delta(self.old, self.new, self.delta, small=small, overwrite=True)
+            flat = {k: v.reshape(-1).copy() for k, v in self.old.items()}
+            shards = {k: (0, v.size) for k, v in flat.items()}
+            flat["w"][5] += 1
+            with self.assertRaisesRegex(pici.ArgumentError, "'w'.*XXH64"):
+                pici.apply_delta(flat, self.delta, shards=shards)
+            flat["w"][5] = self.old["w"].reshape(-1)[5]
+            update = pici.apply_delta(flat, self.delta, shards=shards, strict=True)
+            self.assertEqual(update.unverified, [])
+            self.same(flat, {k: v.reshape(-1) for k, v in self.new.items()})
+
+    def test_flat_shards_of_complex_numbers(self):
+        old = {"z": (np.arange(600) + 1j).astype(np.complex64).reshape(20, 30)}
+        new = {"z": old["z"] * np.where(np.arange(600) % 7, 1, 2j).astype(np.complex64).reshape(20, 30)}
+        pici.save_delta(old, new, self.delta, overwrite=True)
+        for a, b in ((0, 77), (77, 600), (600, 600), (0, 600)):
+            live = {"z": old["z"].reshape(-1)[a:b].copy()}
+            pici.apply_delta(live, self.delta, shards={"z": (a, 600)})
+            self.same(live, {"z": new["z"].reshape(-1)[a:b]})
+        rows = {"z": old["z"][3:9].copy()}
+        pici.apply_delta(rows, self.delta, shards={"z": (3, 20)})
+        self.same(rows, {"z": new["z"][3:9]})
+        for wrong in ((0, 599), (0, 2**63)):
+            with self.assertRaises((pici.ArgumentError, ValueError)):
+                pici.apply_delta({"z": old["z"].reshape(-1)[:9].copy()}, self.delta, shards={"z": wrong})
+        with self.assertRaisesRegex(ValueError, "without dimensions"):
+            pici.apply_delta({"z": np.array(2j, np.complex64)}, self.delta, shards={"z": (0, 600)})
 
     def test_many_small_tensors(self):
         old = {f"model.layers.{i % 48}.experts.{i // 48}.up_proj.weight": np.zeros(64, np.float16) for i in range(3000)}

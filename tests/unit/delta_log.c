@@ -102,6 +102,25 @@ static void leads(const struct pici_log *l, int number, bool known, int to)
     sink_free(&k);
 }
 
+Test(delta_log, no_parts)
+{
+    static const uint64_t n = N;
+    struct pici_state *part;
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    t.name = "data";
+    t.name_len = 4;
+    t.dtype = PICI_BF16;
+    t.rank = 1;
+    t.shape = &n;
+    cr_assert_eq(pici_state_new(&part, "state", PICI_STATE_RAW, NULL, 0, NULL, NULL), PICI_OK);
+    cr_assert_eq(pici_state_add_part(part, &t, weights[0], 1, 9), PICI_OK);
+    cr_expect_eq(pici_log_create("parts", part, ".bin", why), PICI_E_UNSUPPORTED);
+    cr_expect(strstr(why, "parts of tensors"), "%s", why);
+    cr_expect_eq(pici_log_create_packed("parts", part, ".bin", NULL, why), PICI_E_UNSUPPORTED);
+    cr_expect(access("parts", F_OK) != 0);
+    pici_state_free(part);
+}
+
 Test(delta_log, from_any_state)
 {
     append(0, STATES - 1);

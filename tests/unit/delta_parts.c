@@ -78,11 +78,12 @@ static struct pici_state *state(const struct rank *rank, const uint16_t *w, stru
 {
     static const uint64_t shape[2] = {ROWS, ROW}, elements = W, v = V, x = X, b = sizeof of->b;
     const struct part rows = {rank->w.first * ROW, rank->w.n * ROW};
+    const bool parts = rank != &whole;
     struct pici_state *s;
     cr_assert_eq(pici_state_new(&s, "rank", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL), PICI_OK);
-    add(s, "w", PICI_BF16, rank->flat ? 1 : 2, rank->flat ? &elements : shape, &rows, w);
-    add(s, "v", PICI_F32, 1, &v, &rank->v, of->v + rank->v.first);
-    add(s, "x", PICI_U8, 1, &x, &rank->x, of->x + rank->x.first);
+    add(s, "w", PICI_BF16, rank->flat ? 1 : 2, rank->flat ? &elements : shape, parts ? &rows : NULL, w);
+    add(s, "v", PICI_F32, 1, &v, parts ? &rank->v : NULL, of->v + rank->v.first);
+    add(s, "x", PICI_U8, 1, &x, parts ? &rank->x : NULL, of->x + rank->x.first);
     add(s, "same", PICI_F32, 1, &v, NULL, of->same);
     add(s, "b", PICI_U8, 1, &b, NULL, of->b);
     return s;
@@ -158,7 +159,7 @@ Test(delta_parts, ranks)
         {{0, 4}, {0, 300}, {0, 1}, false},           {{4, 5}, {300, 302}, {1, 40000}, false},
         {{9, 2}, {602, 2398}, {40001, 9999}, false}, {{3, 7}, {0, V}, {7, 0}, true},
         {{8, 1}, {1, V - 1}, {0, X}, true},          {{5, 0}, {V, 0}, {X, 0}, false},
-        {{0, ROWS}, {0, V}, {0, X}, false}};
+        {{0, ROWS}, {0, V}, {0, X}, false},          {{0, ROWS}, {0, V}, {0, X}, true}};
     for (int choice = 0; choice < 3; choice++)
         for (int list_all = 0; list_all < 2; list_all++) {
             struct sink files[2];
@@ -212,6 +213,53 @@ Test(delta_parts, refused)
     free(w);
     sink_free(&file);
     sink_free(&out);
+}
+
+/* Flat, a part that is all of a tensor is one of any shape: its hash is checked if a delta lists it. */
+Test(delta_parts, flat_whole)
+{
+    static const uint64_t shape[2] = {40, V / 40}, elements = V;
+    struct sink file = {0}, nothing = {0};
+    struct pici_update *made;
+    char why[PICI_WHY_BYTES];
+    for (int change = 0; change < 2; change++)
+        for (int list_all = 0; list_all < 2; list_all++) {
+            static uint32_t before[2][V], after[2][V];
+            struct pici_state *ends[2], *s;
+            struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+            opts.list_all = list_all;
+            memcpy(before[0], weights[0].v, sizeof *before);
+            memcpy(before[1], weights[0].same, sizeof *before);
+            memcpy(after, before, sizeof after);
+            for (int i = 0; i < V; i += change ? 2 : V) /* few, and many */
+                after[0][i] ^= 5;
+            for (int i = 0; i < 2; i++) {
+                const uint32_t *const at = i ? after[0] : before[0];
+                cr_assert_eq(pici_state_new(&ends[i], "end", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL), 0);
+                add(ends[i], "v", PICI_F32, 2, shape, NULL, at);
+                add(ends[i], "same", PICI_F32, 2, shape, NULL, at + V);
+            }
+            cr_assert_eq(pici_diff_states(sink_write, &file, ends[0], ends[1], &opts, why), PICI_OK, "%s", why);
+            static const struct part all = {0, V};
+            cr_assert_eq(pici_state_new(&s, "rank", PICI_STATE_SAFETENSORS, head, sizeof head, NULL, NULL), PICI_OK);
+            add(s, "v", PICI_F32, 1, &elements, &all, before[0]);
+            add(s, "same", PICI_F32, 1, &elements, &all, before[1]);
+            cr_expect_eq(pici_diff_states(sink_write, &nothing, s, ends[1], &opts, why), PICI_E_UNSUPPORTED);
+            before[0][7]++;
+            cr_expect_eq(update(&made, s, &file, 1, why), PICI_E_ARG);
+            cr_expect(strstr(why, "XXH64"), "%s", why);
+            before[0][7]--;
+            cr_assert_eq(update(&made, s, &file, 1, why), PICI_OK, "%s", why);
+            cr_expect_eq(pici_update_switch(made), PICI_OK);
+            cr_expect_arr_eq(before, after, sizeof after);
+            pici_update_free(made);
+            pici_state_free(s);
+            pici_state_free(ends[0]);
+            pici_state_free(ends[1]);
+            sink_free(&file);
+            sink_free(&nothing);
+            file = nothing = (struct sink){0};
+        }
 }
 
 /* A part that has some of the elements of a chunk; parts that are none. */
