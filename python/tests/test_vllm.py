@@ -173,8 +173,8 @@ class Relay:
         self.thread.join(10)
 
 
-class Sockets(unittest.TestCase):
-    """A Publisher and Replicas, each end with the other's damage."""
+class SocketCase(unittest.TestCase):
+    """A Publisher and Replicas."""
 
     def setUp(self):
         logging.getLogger("pici.vllm").setLevel(logging.CRITICAL)
@@ -203,6 +203,10 @@ class Sockets(unittest.TestCase):
 
     def same(self, replica):
         self.assertEqual(bits(dict(replica.items())), bits(self.state))
+
+
+class Sockets(SocketCase):
+    """Each end with the other's damage."""
 
     def test_versions(self):
         """Each server gets what it lacks: nothing, one delta, a chain, or all."""
@@ -418,6 +422,13 @@ class EngineCase(unittest.TestCase):
     def step(self, seed):
         self.state = stepped(self.state, seed)
 
+    @staticmethod
+    def fail_once(errors, real, given):
+        error = next(errors, None)
+        if error is not None:
+            raise error
+        real(given)
+
 
 class Engines(EngineCase):
     def test_steps(self):
@@ -626,34 +637,6 @@ class Engines(EngineCase):
         for w in workers:
             w.engine.shutdown()
         self.assertFalse(Path(self.folder, "together").exists())
-
-    def test_leader_is_gone(self):
-        """The worker that gets updates dies: the others say so, and do not wait for it."""
-        self.engine_class.folder = f"{self.folder}/together"
-        self.addCleanup(setattr, self.engine_class, "folder", None)
-        workers = [self.server() for _ in range(2)]
-        both = vllm_stubs.Workers(*workers)
-        trainer = self.trainer(both)
-        trainer.send_weights()
-        before = bits(self.state)
-        os.close(workers[0].engine._replica._board._lock)  # as the end of its process does
-        workers[0].engine._replica._board._lock = -1
-        both.workers = workers[1:]
-        self.step(1)
-        with self.assertRaisesRegex(RuntimeError, "for all of this host is gone; it has version 0 still"):
-            trainer.send_weights()
-        self.assertEqual(bits(workers[1].model.weights), before)
-        trainer.send_weights()
-        self.same(workers[1])
-        for w in workers:
-            w.engine.shutdown()
-
-    @staticmethod
-    def fail_once(errors, real, given):
-        error = next(errors, None)
-        if error is not None:
-            raise error
-        real(given)
 
     def test_other_model(self):
         """Names, shapes and types that are not the checkpoint's are refused before bytes come."""

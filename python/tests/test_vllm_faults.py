@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """pici.vllm over stand-ins of vLLM: what must not go wrong quietly."""
+import io
 import json
 import os
+import socket
 import sys
+import tempfile
+import threading
+import time
 import types
 import unittest.mock
 from contextlib import suppress
@@ -13,7 +18,115 @@ import numpy as np
 import pici
 import test_vllm
 import vllm_stubs
-from test_vllm import bits, weights
+from pici.vllm import _publisher, _replica, _wire
+from test_vllm import bits, stepped, weights
+
+
+class Wire(test_vllm.SocketCase):
+    def test_long_check(self):
+        """A server that checks for longer than the trainer waits for bytes: the trainer does not wait for it."""
+        replica = _replica.Replica("small", "numpy")
+        for kind, name in (("whole", "_kept"), ("deltas", "stage")):
+            real = getattr(_replica.Replica, name)
+
+            def slow(*args):
+                deadline = time.monotonic() + 10
+                while self.publisher._busy and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                self.assertFalse(self.publisher._busy)
+                return real(*args)
+
+            with self.subTest(kind=kind), unittest.mock.patch.object(_replica.Replica, name, slow):
+                self.pull(replica)
+                self.same(replica)
+            self.send(stepped(self.state, 1))
+
+    def test_slow_link(self):
+        """The timeout is of each piece that is sent, and not of a whole message."""
+
+        class Trickles:
+            """A socket that takes some bytes at a time."""
+
+            def __init__(self, s):
+                self.s = s
+
+            def __getattr__(self, name):
+                return getattr(self.s, name)
+
+            def sendall(self, data):
+                raise TimeoutError("all of it took too long")
+
+            def send(self, data):
+                return self.s.send(data[:3000])
+
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            found = []
+
+            def listen():
+                s, _ = listener.accept()
+                channel = _wire.Channel(s, "secret", listens=True)
+                with channel:
+                    found.append(channel.receive_data(1 << 20))
+                    channel.say({})
+
+            thread = threading.Thread(target=listen, daemon=True)
+            thread.start()
+            with _wire.connect(_wire.parsed(f"tcp://127.0.0.1:{listener.getsockname()[1]}"), "secret") as channel:
+                channel._socket = Trickles(channel._socket)
+                channel.send_data(bytes(range(250)) * 999)
+                channel.hear()
+            thread.join(10)
+        self.assertEqual(found, [bytes(range(250)) * 999])
+
+    def test_stranger_that_dribbles(self):
+        """The time to prove that one knows the token is that of the whole greeting, over TLS too."""
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as f:
+            f.write(vllm_stubs.CERTIFICATE)
+            f.flush()
+            tls, _ = _wire.listening(f.name, "")
+        secure = _publisher.Publisher(self.weights, "127.0.0.1", 0, "secret", tls)
+        self.addCleanup(secure.close)
+        for publisher, first in ((self.publisher, b"x"), (secure, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")):
+            with self.subTest(tls=publisher is secure), unittest.mock.patch.object(_wire, "GREETING", 0.3):
+                with socket.create_connection(("127.0.0.1", publisher.port)) as s:
+                    s.sendall(first)
+                    self.assertTrue(self.cut(s))
+
+    @staticmethod
+    def cut(s):
+        """Whether a connection is ended while bytes come, fewer than those of a greeting."""
+        s.settimeout(0.1)
+        for _ in range(70):
+            try:
+                s.sendall(b"x")
+                while s.recv(1000):
+                    pass
+                return True
+            except TimeoutError:
+                continue
+            except OSError:
+                return True
+        return False
+
+    def test_many_strangers(self):
+        """At most so many connections at once are read from that have proven nothing; others wait."""
+        with unittest.mock.patch.object(_publisher, "UNPROVEN", 3):
+            publisher = _publisher.Publisher(self.weights, "127.0.0.1", 0, "secret")
+        self.addCleanup(publisher.close)
+        with publisher.held_back():
+            pass
+        before = threading.active_count()
+        strangers = [socket.create_connection(("127.0.0.1", publisher.port)) for _ in range(12)]
+        for s in strangers[:3]:
+            self.assertEqual(s.recv(8), _wire.MAGIC)
+        time.sleep(0.2)
+        self.assertLessEqual(threading.active_count(), before + 3)
+        for s in strangers:
+            s.close()
+        replica = _replica.Replica("small", "numpy")
+        for _ in range(5):
+            self.pull(replica, port=publisher.port)
+        self.same(replica)
 
 
 class Faults(test_vllm.EngineCase):
@@ -77,7 +190,8 @@ class Faults(test_vllm.EngineCase):
     def test_prefix_cache(self):
         """What servers have computed by older weights is forgotten, whatever client they have."""
         plain, in_process, http, ray, tensor = (self.server() for _ in range(5))
-        client = pici.vllm.LLMClient(in_process)
+        client, encoders = pici.vllm.LLMClient(in_process), []
+        in_process.llm_engine = types.SimpleNamespace(reset_encoder_cache=lambda: encoders.append(1))
         for name in ("init_weight_transfer_engine", "start_weight_update", "update_weights", "finish_weight_update"):
             setattr(client, name, getattr(in_process, name))
         posted = []
@@ -106,11 +220,14 @@ class Faults(test_vllm.EngineCase):
                 for server in (plain, in_process, http, ray):
                     self.assertEqual(server.answer("a"), b"".join(bits(self.state).values()))
                 self.step(seed)
-        self.assertEqual(set(posted), {"reset_prefix_cache?reset_running_requests=true"})
+        self.assertEqual(set(posted), {"reset_prefix_cache?reset_running_requests=true", "reset_encoder_cache"})
+        self.assertEqual(encoders, [1, 1])
         self.trainer(Only(tensor)).send_weights()  # a warning
         trainer = self.trainer(plain)
         plain.dies = "reset"
-        with self.assertRaisesRegex(RuntimeError, "has loaded the weights, and its prefix cache may have"):
+        with self.assertRaisesRegex(
+            RuntimeError, "has loaded the weights, and its caches may have what older ones made"
+        ):
             trainer.send_weights()
         self.same(plain)
         plain.dies = ""
@@ -169,3 +286,180 @@ class Faults(test_vllm.EngineCase):
         trainer.send_weights()
         self.same(server)
         self.assertEqual(pici.DeltaLog(f"{self.folder}/log").newest, 1)
+
+    def loading(self, server, errors):
+        """Loading fails so many times."""
+        real, left = server.model.load_weights, [errors]
+
+        def load(given):
+            left[0] -= 1
+            server.model.fails = "steps" if left[0] >= 0 else None
+            try:
+                real(given)
+            finally:
+                server.model.fails = None
+
+        return unittest.mock.patch.object(server.model, "load_weights", load)
+
+    def test_lost(self):
+        """After weights were lost, messages say so until an update is loaded."""
+        server = self.server()
+        trainer = self.trainer(server)
+        trainer.send_weights()
+        self.step(1)
+        with self.loading(server, 2), self.assertRaisesRegex(RuntimeError, "its weights are lost until the next send"):
+            trainer.send_weights()
+        with unittest.mock.patch.object(_wire, "connect", side_effect=ConnectionRefusedError("no")):
+            with self.assertRaisesRegex(RuntimeError, "it has weights that are lost or half loaded still"):
+                trainer.send_weights()
+        trainer.send_weights()
+        self.same(server)
+        with unittest.mock.patch.object(_wire, "connect", side_effect=ConnectionRefusedError("no")):
+            with self.assertRaisesRegex(RuntimeError, "it has version 3 still"):
+                trainer.send_weights()
+
+    def test_checkpoint_that_is_gone(self):
+        """The error of going back is told, and the server takes the next update."""
+        server = self.server()
+        trainer = self.trainer(server)
+        server.engine._checkpoint()
+        os.rename(f"{self.folder}/model", f"{self.folder}/away")
+        os.mkdir(f"{self.folder}/model")
+        Path(self.folder, "model", "model.safetensors").write_bytes(b"no")
+        with self.loading(server, 1), self.assertRaisesRegex(RuntimeError, "weights are lost until the next send"):
+            trainer.send_weights()
+        trainer.send_weights()
+        self.same(server)
+
+    def test_other_encoding(self):
+        """A server that is told of another encoding has its old mirror until it has weights by the new one."""
+        server = self.server()
+        server.engine.device.type = "cuda"
+        trainer = self.trainer(server, encoding="small")
+        for seed in range(2):
+            trainer.send_weights()
+            self.step(seed)
+        before = bits(server.model.weights)
+        other = self.trainer(server, encoding="replace")
+        with unittest.mock.patch.object(_wire, "connect", side_effect=ConnectionRefusedError("no")):
+            with self.assertRaisesRegex(RuntimeError, "it has version 1 still"):
+                other.send_weights()
+        with self.loading(server, 1), self.assertRaisesRegex(RuntimeError, "it went back to version 1"):
+            other.send_weights()
+        self.assertEqual(bits(server.model.weights), before)
+        other.send_weights()
+        self.same(server)
+        self.assertEqual(server.engine._replica.encoding, "replace")
+        self.step(5)
+        other.send_weights()
+        self.same(server)
+
+    def test_layers_that_are_laid_out_anew(self):
+        """Only layers that are known to keep weights as they come take patches where they are."""
+
+        def layer(kind="Linear", method=None, **members):
+            found = type(kind, (), members)()
+            found.quant_method = None if method is None else type(method, (), {})()
+            return found
+
+        plain = {
+            "q": layer(method="UnquantizedLinearMethod"),
+            "e": layer(method="UnquantizedEmbeddingMethod"),
+            "a": layer("Attention", process_weights_after_loading=print),
+            "n": layer("RMSNorm"),
+        }
+        composed = types.SimpleNamespace(weight_loader=types.SimpleNamespace(__qualname__="composed_weight_loader.f"))
+        others = {
+            "moe": layer("FusedMoE", "UnquantizedFusedMoEMethod"),
+            "mla": layer("MLAAttention", process_weights_after_loading=print),
+            "mamba": layer("Mixer", _parameters={"A": composed}),
+        }
+        server = self.server()
+        server.engine.device.type = "cuda"
+        server.model.modules = lambda: iter(plain.values())
+        self.trainer(server, encoding="replace")
+        for name, other in others.items():
+            with self.subTest(name):
+                server = self.server()
+                server.engine.device.type = "cuda"
+                server.model.modules = lambda: iter([*plain.values(), other])
+                with self.assertRaisesRegex(RuntimeError, "packed after loading"):
+                    self.trainer(server, encoding="replace")
+                self.assertEqual(server.engine._chosen("auto"), "small")
+
+    def test_memory(self):
+        """Which encoding is chosen, by the copies on a host and the bytes that are known."""
+        server = self.server()
+        server.engine.device.type = "cuda"
+        need = 2 * sum(x.nbytes for x in self.state.values())
+        free = f"MemTotal: 1 kB\nMemAvailable: {need * 3 // 1024} kB\n"
+        real = open
+        for replicas, known, fits in ((1, True, True), (2, True, True), (4, True, False), (1, False, False)):
+            server.engine.parallel_config.data_parallel_size_local = replicas
+            server.engine._known = None if known else {}
+
+            def opened(path, *args, **how):
+                return io.StringIO(free) if path == "/proc/meminfo" else real(path, *args, **how)
+
+            with self.subTest(replicas=replicas, known=known), unittest.mock.patch("builtins.open", opened):
+                self.assertEqual(server.engine._chosen("auto"), "small" if fits else "replace")
+
+    def workers(self, name):
+        self.engine_class.folder = f"{self.folder}/{name}"
+        self.addCleanup(setattr, self.engine_class, "folder", None)
+        found = [self.server() for _ in range(2)]
+        for w in found:
+            self.addCleanup(w.engine.shutdown)
+        return found
+
+    def test_kept_while_others_load(self):
+        """Workers keep what they had before only until all have loaded an update, also if another trainer comes."""
+        workers = self.workers("kept")
+        trainer = self.trainer(vllm_stubs.Workers(*workers))
+        for seed in range(2):
+            trainer.send_weights()
+            self.same(*workers)
+            self.assertEqual([w.engine._last for w in workers], [None, None])
+            self.step(seed)
+
+    def test_worker_that_cannot_go_back(self):
+        """The trainer hears of a worker whose weights are lost, and heals it by the next send."""
+        for url in ("tcp://127.0.0.1:0", f"file://{self.folder}/log"):
+            with self.subTest(url=url):
+                self.state = weights()
+                workers = self.workers("lost" + url[:3])
+                trainer = self.trainer(vllm_stubs.Workers(*workers), url=url)
+                trainer.send_weights()
+                self.step(1)
+                real = workers[0].model.load_weights
+                errors = iter([None, KeyError("x")])  # the first worker loads it, and cannot go back
+                with self.loading(workers[1], 1), unittest.mock.patch.object(
+                    workers[0].model, "load_weights", lambda given: self.fail_once(errors, real, given)
+                ):
+                    with self.assertRaisesRegex(RuntimeError, "(?s)'steps'.*weights are lost until the next send"):
+                        trainer.send_weights()
+                trainer.send_weights()
+                self.same(*workers)
+                for w in workers:
+                    w.engine.shutdown()
+
+    def test_leader_is_gone(self):
+        """The worker that gets updates dies: the others say so, and do not wait for it."""
+        self.engine_class.folder = f"{self.folder}/together"
+        self.addCleanup(setattr, self.engine_class, "folder", None)
+        workers = [self.server() for _ in range(2)]
+        both = vllm_stubs.Workers(*workers)
+        trainer = self.trainer(both)
+        trainer.send_weights()
+        before = bits(self.state)
+        os.close(workers[0].engine._replica._board._lock)  # as the end of its process does
+        workers[0].engine._replica._board._lock = -1
+        both.workers = workers[1:]
+        self.step(1)
+        with self.assertRaisesRegex(RuntimeError, "for all of this host is gone; it has version 0 still"):
+            trainer.send_weights()
+        self.assertEqual(bits(workers[1].model.weights), before)
+        trainer.send_weights()
+        self.same(workers[1])
+        for w in workers:
+            w.engine.shutdown()

@@ -18,6 +18,7 @@ from ._stats import Step, log
 
 #: deltas are kept for servers that are behind while all of them have at most this share of the whole state's bytes
 KEPT = 0.5
+UNPROVEN = 64  # connections at once that have not proven yet that they know the token; others wait
 
 
 class _Delta:
@@ -169,6 +170,7 @@ class Publisher:
         #: bytes that were sent to servers
         self.bytes = 0
         self._closed = False
+        self._room = threading.Semaphore(UNPROVEN)
         threading.Thread(target=self._accept, name="pici.vllm", daemon=True).start()
 
     @contextmanager
@@ -197,9 +199,11 @@ class Publisher:
 
     def _accept(self) -> None:
         while True:
+            self._room.acquire()
             try:
                 connection, _ = self._listener.accept()
             except OSError:
+                self._room.release()
                 if self._closed:
                     return
                 time.sleep(0.1)  # no descriptors are left, as it may be
@@ -209,15 +213,18 @@ class Publisher:
     def _answer(self, connection: socket.socket) -> None:
         with ExitStack() as stack:
             stack.enter_context(connection)
+            deadline = time.monotonic() + _wire.GREETING
             try:
                 peer = "%s:%s" % connection.getpeername()[:2]
                 if self._tls is not None:
-                    connection.settimeout(_wire.GREETING)
+                    connection.settimeout(_wire.remaining(deadline))
                     connection = stack.enter_context(self._tls.wrap_socket(connection, server_side=True))
-                channel = _wire.Channel(connection, self._token, listens=True)
+                channel = _wire.Channel(connection, self._token, listens=True, deadline=deadline)
             except OSError as e:
                 log.warning("refused a connection: %s", e)
                 return
+            finally:
+                self._room.release()
             try:
                 self._talk(channel, channel.hear())
             except OSError as e:

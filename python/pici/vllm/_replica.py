@@ -123,7 +123,6 @@ class Replica:
                 raise _wire.WireError(f"the plan of the trainer makes no sense: {e!r}") from None
             finally:
                 step.bytes += channel.received
-            channel.say({})
         return update
 
     def _whole(self, channel: _wire.Channel, update: Update, step: Step) -> None:
@@ -133,6 +132,8 @@ class Replica:
             most = sum(meta.bytes for meta in group) * 9 // 8 + (1 << 16) + 1024 * len(group)
             with step.stage("receive"):
                 data = channel.receive_data(most)
+            if i + 1 == len(update.metas):
+                channel.say({})  # the trainer need not wait until all is checked
             with step.stage("verify"), _named(f"the tensors from {group[0].name!r} on"):
                 arrays = _parts.from_whole(data, group, self._to, self._threads)
                 update.whole.append(self._kept(update, i, arrays))
@@ -147,6 +148,7 @@ class Replica:
             with step.stage("receive"):
                 data = channel.receive_data(length)
             rows.setdefault(group, []).append(data)
+        channel.say({})  # the trainer need not wait until all is checked
         with step.stage("verify"):
             try:
                 self.stage(update, rows)

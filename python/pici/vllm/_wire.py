@@ -14,6 +14,7 @@ import os
 import socket
 import ssl
 import struct
+import time
 from typing import Any, NamedTuple, Optional, Union
 
 Octets = Union[bytes, bytearray, memoryview]
@@ -28,6 +29,7 @@ MAX_JSON = 256 << 20
 TIMEOUT = 60.0  # seconds that one end waits for bytes of the other
 GREETING = 10.0  # and in which it must have proven that it knows the token
 PIECE = 1 << 22
+SENT = 1 << 16  # bytes that one call sends at most: the timeout is of each
 
 
 class WireError(ConnectionError):
@@ -89,10 +91,20 @@ def _over_tls(s: socket.socket, host: str, fingerprint: str) -> ssl.SSLSocket:
     return wrapped
 
 
-def _exactly(s: socket.socket, n: int) -> bytearray:
-    """n bytes; memory is taken as they come."""
+def remaining(deadline: float) -> float:
+    """Seconds until then, for a socket's timeout."""
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise WireError("the other end has not proven in time that it knows the token")
+    return left
+
+
+def _exactly(s: socket.socket, n: int, deadline: Optional[float] = None) -> bytearray:
+    """n bytes; memory is taken as they come. Until the deadline, or else in the socket's timeout for each piece."""
     data = bytearray()
     while len(data) < n:
+        if deadline is not None:
+            s.settimeout(remaining(deadline))
         piece = s.recv(min(PIECE, n - len(data)))
         if not piece:
             raise WireError("the other end closed the connection")
@@ -103,19 +115,21 @@ def _exactly(s: socket.socket, n: int) -> bytearray:
 class Channel:
     """A connection whose ends have proven that they know the token."""
 
-    def __init__(self, s: socket.socket, token: str, listens: bool) -> None:
-        """listens: whether this is the trainer's end."""
+    def __init__(self, s: socket.socket, token: str, listens: bool, deadline: Optional[float] = None) -> None:
+        """listens: whether this is the trainer's end. deadline: until when both ends prove that they know the token."""
         self._socket = s
         #: bytes that were sent and received
         self.sent = self.received = 0
         self._counts = [0, 0]
         secret = token.encode()
-        s.settimeout(GREETING)
+        if deadline is None:
+            deadline = time.monotonic() + GREETING
+        s.settimeout(remaining(deadline))
         s.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         own = os.urandom(NONCE)
         if listens:
             s.sendall(MAGIC + own)
-            greeting = bytes(_exactly(s, len(MAGIC) + NONCE + PROOF))
+            greeting = bytes(_exactly(s, len(MAGIC) + NONCE + PROOF, deadline))
             other = greeting[len(MAGIC) : len(MAGIC) + NONCE]
             nonces = own + other
             known = hmac.compare_digest(greeting[-PROOF:], self._proof(secret, b"server", nonces))
@@ -123,13 +137,13 @@ class Channel:
                 raise WireError("who connected does not know the token")
             s.sendall(self._proof(secret, b"trainer", nonces))
         else:
-            greeting = bytes(_exactly(s, len(MAGIC) + NONCE))
+            greeting = bytes(_exactly(s, len(MAGIC) + NONCE, deadline))
             if greeting[: len(MAGIC)] != MAGIC:
                 raise WireError("who listens is no trainer of pici, or of another version")
             nonces = greeting[len(MAGIC) :] + own
             s.sendall(MAGIC + own + self._proof(secret, b"server", nonces))
             try:
-                proof = bytes(_exactly(s, PROOF))
+                proof = bytes(_exactly(s, PROOF, deadline))
             except WireError:
                 raise WireError("the trainer closed the connection: it has another token") from None
             if not hmac.compare_digest(proof, self._proof(secret, b"trainer", nonces)):
@@ -152,9 +166,10 @@ class Channel:
 
     def _send(self, kind: int, content: Octets) -> None:
         head = HEAD.pack(kind, len(content))
-        self._socket.sendall(head + self._mac(0, head))
-        self._socket.sendall(content)
-        self._socket.sendall(self._mac(0, content))
+        for octets in (head + self._mac(0, head), content, self._mac(0, content)):
+            rest = memoryview(octets)
+            while rest:
+                rest = rest[self._socket.send(rest[:SENT]) :]
         self.sent += HEAD.size + 2 * MAC + len(content)
 
     def _receive(self, wanted: int, most: int) -> bytearray:

@@ -25,3 +25,9 @@ class LLMClient:
 
     def reset_prefix_cache(self, reset_running_requests: bool = False) -> bool:
         return bool(self.llm.reset_prefix_cache(reset_running_requests))
+
+    def reset_encoder_cache(self) -> None:
+        """Of what encoders of images and sound have made."""
+        reset = getattr(getattr(self.llm, "llm_engine", None), "reset_encoder_cache", None)
+        if reset is not None:
+            reset()

@@ -35,6 +35,14 @@ from ._stats import Step, log
 from ._together import SharedReplica
 
 
+# of layers that keep weights on CUDA as they are in the checkpoint; attention layers have scales at most
+_PLAIN_METHODS = {"UnquantizedLinearMethod", "UnquantizedEmbeddingMethod"}
+_PLAIN_LAYERS = {"Attention", "MMEncoderAttention"}
+
+CHECKPOINT = "the weights of its checkpoint"
+LOST = "weights that are lost or half loaded"
+
+
 @dataclass
 class PiciInitInfo(WeightTransferInitInfo):
     """What the trainer tells a server at first."""
@@ -71,11 +79,15 @@ class PiciWeightTransferEngine(WeightTransferEngine):
 
     def __init__(self, config: Any, vllm_config: Any, device: Any, model: Any) -> None:
         super().__init__(config, vllm_config, device, model)
+        #: of the weights that the model has; none yet: they are the checkpoint's
         self._replica: Optional[Replica] = None
+        #: that gets updates: the same, or of another encoding, which takes over once the model has its weights
+        self._taking: Optional[Replica] = None
+        self._has = CHECKPOINT
         self._update: Optional[Update] = None
         self._source: Optional[Source] = None
         self._step = Step("server")
-        self._last: Optional[tuple[Update, Callable[[], None]]] = None
+        self._last: Optional[tuple[Update, Callable[[], None], str]] = None
         self._check = True
         self._known: Optional[dict[str, Meta]] = None
         self._rest: dict[str, Any] = {}
@@ -87,6 +99,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
 
     def init_transfer_engine(self, init_info: PiciInitInfo) -> None:
         self._update = None
+        self._keep(None)
         self._begin(init_info.encoding, init_info.check)
 
     def start_weight_update(self) -> None:
@@ -98,8 +111,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             self._abort(update_info)
             return
         self._keep(None)
-        self._begin(update_info.encoding, update_info.check)
-        assert self._replica is not None
+        replica = self._begin(update_info.encoding, update_info.check)
         self._source = Source(
             update_info.url,
             update_info.token,
@@ -110,25 +122,26 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             update_info.whole,
         )
         self._step = Step(f"server {self.name}")
-        with self._telling(f"it has {self._what()} still"):
-            self._update = self._replica.fetch(self._source, self._accept, self._step)
+        with self._telling(f"it has {self._has} still"):
+            self._update = replica.fetch(self._source, self._accept, self._step)
 
     def finish_weight_update(self) -> None:
         update, self._update = self._update, None
         if update is None:
             return
-        assert self._replica is not None
-        replica, before = self._replica, self._what()
+        assert self._taking is not None
+        replica, before = self._taking, self._has
         with self._telling(f"it has {before} still"):
             go_back = replica.switch(update)
         try:
             with self._step.stage("load"):
                 if update.changes:
-                    self._load(update)
+                    self._load(replica, update)
         except BaseException as e:
             if replica.shared:  # others may load from the mirror now
                 replica.broken()
-                self._keep(update, go_back)
+                self._has = LOST
+                self._keep(update, go_back, before)
                 if isinstance(e, Exception):
                     raise self._told(e, "it goes back when the trainer ends this update") from e
                 raise
@@ -138,7 +151,11 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             if isinstance(e, Exception):
                 raise self._told(e, state) from e
             raise
-        self._keep(update, go_back)
+        if self._replica is not None and self._replica is not replica:
+            self._replica.close()
+        self._replica = replica
+        self._has = f"version {update.version}"
+        self._keep(update, go_back, before)
         self._step.version = update.version
         self._step.kind = update.kind
         self._step.report()
@@ -146,49 +163,63 @@ class PiciWeightTransferEngine(WeightTransferEngine):
     def shutdown(self) -> None:
         self._update = None
         self._keep(None)
-        if self._replica is not None:
-            self._replica.close()
-            self._replica = None
+        for replica in {self._replica, self._taking} - {None}:
+            assert replica is not None
+            replica.close()
+        self._replica = self._taking = None
 
     # ---- going back
 
-    def _keep(self, update: Optional[Update], go_back: Optional[Callable[[], None]] = None) -> None:
+    def _keep(
+        self, update: Optional[Update], go_back: Optional[Callable[[], None]] = None, before: str = CHECKPOINT
+    ) -> None:
         """Keep what goes back from an update that was loaded: while other workers may fail to load it, which is told
-        by an abort. What was kept before is freed."""
-        if self._last is not None and self._replica is not None:
-            self._replica.commit(self._last[0])
+        by an abort. What was kept before is freed; init_transfer_engine() does that too, once all have loaded it."""
+        if self._last is not None and self._taking is not None:
+            self._taking.commit(self._last[0])
         self._last = None
-        if update is not None and go_back is not None and self._replica is not None:
+        if update is not None and go_back is not None and self._taking is not None:
             if getattr(self.parallel_config, "world_size", 1) > 1:
-                self._last = (update, go_back)
+                self._last = (update, go_back, before)
             else:
-                self._replica.commit(update)
+                self._taking.commit(update)
 
     def _abort(self, info: PiciUpdateInfo) -> None:
         """Go back from an update that another worker did not load."""
         if self._last is None or (self._last[0].run, self._last[0].version) != (info.run, info.version):
             return
-        update, go_back = self._last
+        update, go_back, before = self._last
         go_back()
         self._keep(None)
-        before = self._what()
-        state = self._restore(before) if update.changes else f"it went back to {before}"
-        log.warning("server %s: another worker did not load version %d; %s", self.name, update.version, state)
+        if update.changes:
+            state = self._restore(before)
+        else:
+            self._has, state = before, f"it went back to {before}"
+        words = f"a worker did not load version {update.version}"
+        if self._has == LOST:
+            raise self._told(RuntimeError(words), state)
+        log.warning("server %s: %s; %s", self.name, words, state)
 
     # ---- loading
 
-    def _begin(self, encoding: str, check: bool) -> None:
+    def _begin(self, encoding: str, check: bool) -> Replica:
+        """What gets the next updates."""
         self._check = check
         chosen = self._chosen(encoding)
-        if self._replica is None or self._replica.encoding != chosen:
-            workers = max(getattr(self.parallel_config, "world_size", 1), 1)
-            threads = min(4, max((os.cpu_count() or 1) // workers, 1))
-            if self._replica is not None:
-                self._replica.close()
-            shared = chosen == _parts.SMALL and workers > 1
-            self._replica = (
-                SharedReplica(self.to, threads, self._meeting()) if shared else Replica(chosen, self.to, threads)
-            )
+        if self._taking is not None and self._taking.encoding == chosen:
+            return self._taking
+        if self._taking is not None and self._taking is not self._replica:
+            self._taking.close()
+        if self._replica is not None and self._replica.encoding == chosen:
+            self._taking = self._replica
+            return self._taking
+        workers = max(getattr(self.parallel_config, "world_size", 1), 1)
+        threads = min(4, max((os.cpu_count() or 1) // workers, 1))
+        if chosen == _parts.SMALL and workers > 1:
+            self._taking = SharedReplica(self.to, threads, self._meeting())
+        else:
+            self._taking = Replica(chosen, self.to, threads)
+        return self._taking
 
     def _meeting(self) -> str:
         """The folder in which the workers of this server meet."""
@@ -200,24 +231,42 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         if encoding not in (_parts.SMALL, _parts.REPLACE, "auto"):
             raise ValueError(f"encoding={encoding!r}: pass 'small', 'replace' or 'auto'")
         if encoding == "auto":
-            if self._replica is not None:
-                return self._replica.encoding
+            replica = self._replica or self._taking
+            if replica is not None:
+                return replica.encoding
             return _parts.SMALL if self._packed() or self._fits() else _parts.REPLACE
         if encoding == _parts.REPLACE and self._packed():
             raise ValueError(
                 "encoding='replace' changes weights where they are, and this model's are packed after loading (on a "
-                "CPU, or quantized): pass encoding='small'"
+                "CPU, quantized, or in layers such as FusedMoE and MLA): pass encoding='small'"
             )
         return encoding
 
     def _packed(self) -> bool:
-        """Whether weights may be stored in another way than in the checkpoint."""
+        """Whether weights may be stored in another way than in the checkpoint: by layers that are not known to store
+        them as they come, or by loaders that compute with what is there already."""
         quantized = getattr(self.vllm_config, "quant_config", None) is not None
-        return quantized or getattr(self.device, "type", "cpu") == "cpu"
+        if quantized or getattr(self.device, "type", "") != "cuda":
+            return True
+        for layer in self.model.modules():
+            method = getattr(layer, "quant_method", None)
+            if method is not None and type(method).__name__ not in _PLAIN_METHODS:
+                return True
+            of_vllm = {c.__name__ for c in type(layer).__mro__}
+            if callable(getattr(layer, "process_weights_after_loading", None)) and not of_vllm & _PLAIN_LAYERS:
+                return True
+            for p in getattr(layer, "_parameters", {}).values():
+                if "composed" in getattr(getattr(p, "weight_loader", None), "__qualname__", ""):
+                    return True
+        return False
 
     def _fits(self) -> bool:
-        """Whether a mirror fits in the host's memory, with as much again for an update."""
-        need = 2 * sum(meta.bytes for meta in self._checkpoint().values())
+        """Whether a mirror fits in the host's memory, with as much again for an update, for each data-parallel replica
+        of the server on this host. If the size is not known it does not."""
+        servers = max(getattr(self.parallel_config, "data_parallel_size_local", 1), 1)
+        need = 2 * servers * sum(meta.bytes for meta in self._checkpoint().values())
+        if not need:
+            return False
         with contextlib.suppress(OSError, ValueError):
             with open("/proc/meminfo", encoding="ascii") as f:
                 free = next(int(line.split()[1]) << 10 for line in f if line.startswith("MemAvailable:"))
@@ -283,10 +332,9 @@ class PiciWeightTransferEngine(WeightTransferEngine):
                     f"the checkpoint of {self.model_config.model}"
                 )
 
-    def _load(self, update: Update) -> None:
-        assert self._replica is not None
-        if self._replica.encoding == _parts.SMALL:
-            self._reload(self._replica.items())
+    def _load(self, replica: Replica, update: Update) -> None:
+        if replica.encoding == _parts.SMALL:
+            self._reload(replica.items())
         elif update.whole is not None:
             self._reload((name, x) for group in update.whole for name, x in group.items())
         else:
@@ -386,25 +434,25 @@ class PiciWeightTransferEngine(WeightTransferEngine):
 
     def _restore(self, before: str) -> str:
         """Load the weights from before an update that could not be loaded; what came of it."""
-        assert self._replica is not None
-        old: Optional[dict[str, Any]] = dict(self._replica.items())
+        old: dict[str, Any] = {} if self._replica is None else dict(self._replica.items())
         try:
-            if not old and self._replica.version < 0:
+            if not old and before == CHECKPOINT:
                 with self._shards() as shards:
-                    old = folders.load_folder(shards, to=self.to) if shards else None
+                    old = folders.load_folder(shards, to=self.to) if shards else {}
             if not old:
-                raise Refused(f"{before} is not kept here")
+                raise Refused(f"there is no copy of {before} here")
             self._reload(iter(old.items()))
         except Exception as e:
-            self._replica.forget()
+            for replica in (self._replica, self._taking):
+                if replica is not None:
+                    replica.forget()
+                    replica.broken()
+            self._has = LOST
             return f"its weights are lost until the next send ({e})"
+        self._has = before
         return f"it went back to {before}"
 
     # ---- words
-
-    def _what(self) -> str:
-        assert self._replica is not None
-        return f"version {self._replica.version}" if self._replica.version >= 0 else "the weights of its checkpoint"
 
     @contextlib.contextmanager
     def _telling(self, state: str) -> Iterator[None]:

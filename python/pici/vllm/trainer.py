@@ -191,15 +191,17 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             client.update_weights(info)
             self._finish(client)
         except Exception as e:
-            self._abandon(client)
-            told = [] if self._publisher is None else self._publisher.words(ticket)
+            lost = self._abandon(client)
+            told = [_words(e), *lost] if self._publisher is None else self._publisher.words(ticket)
             raise RuntimeError("; ".join(told) or _words(e)) from e
         try:
-            _reset_prefix_cache(client)
+            _reset_caches(client)
         except Exception as e:
             raise RuntimeError(
-                f"it has loaded the weights, and its prefix cache may have keys and values of older ones: {_words(e)}"
+                f"it has loaded the weights, and its caches may have what older ones made: {_words(e)}"
             ) from e
+        with contextlib.suppress(Exception):  # all workers have loaded it: none keeps what it had before
+            client.init_weight_transfer_engine(self._init_info())
         if self._publisher is not None:
             self.step.kind = ", ".join(sorted(set(self._publisher.kinds(ticket)))) or self.step.kind
 
@@ -210,16 +212,21 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         else:
             client.finish_weight_update()
 
-    def _abandon(self, client: Any) -> None:
+    def _abandon(self, client: Any) -> list[str]:
         """End an update without its weights: workers that have some forget them, those that have loaded them go back.
-        Some workers may be within the update and others not: all are called, whatever one says."""
+        Some workers may be within the update and others not: all are called, whatever one says. What is returned are
+        words of one that could not go back."""
+        lost = []
         assert self._weights is not None
         with contextlib.suppress(Exception):
             client.start_weight_update()
-        with contextlib.suppress(Exception):
+        try:
             client.update_weights({"abort": True, "run": self._weights.run, "version": self._weights.version})
+        except Exception as e:
+            lost = [_words(e)] if "lost" in _words(e) else []
         with contextlib.suppress(Exception):
             client.finish_weight_update()
+        return lost
 
     def _url(self, client: Any) -> str:
         """Where a server connects to."""
@@ -237,14 +244,17 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             self._publisher.close()
 
 
-def _reset_prefix_cache(client: Any) -> None:
-    """Have a server forget what it has computed by older weights, which finish_weight_update() does not do. Requests
-    that run are computed anew as far as they are."""
+def _reset_caches(client: Any) -> None:
+    """Have a server forget what it has computed by older weights, which finish_weight_update() does not do: the prefix
+    cache, and what encoders have made. Requests that run are computed anew as far as they are."""
     done = True
+    if hasattr(client, "reset_encoder_cache"):
+        client.reset_encoder_cache()
     if hasattr(client, "reset_prefix_cache"):
         done = client.reset_prefix_cache(True) is not False
     elif hasattr(client, "_post") and hasattr(client, "base_url"):  # vLLM's HTTPVLLMWeightSyncClient
         client._post("reset_prefix_cache?reset_running_requests=true")
+        client._post("reset_encoder_cache")
     elif hasattr(client, "handles"):  # vLLM's RayVLLMWeightSyncClient
         ray = importlib.import_module("ray")
         done = all(ok is not False for ok in ray.get([h.reset_prefix_cache.remote(True) for h in client.handles]))
