@@ -78,42 +78,45 @@ enum pici_status pici_group_read(struct pici_group *group, const struct pici_blo
     }
     const uint8_t *const record = group->record = block->bytes + block->layout.body_offset + begin * unit;
     const size_t bytes = (size_t)((end - begin) * unit);
-    uint32_t bits = bytes ? load_le32(record) : 0;
-    if (bytes && (!bits || (group->tiles < GROUP_TILES && bits >> group->tiles)))
+    uint32_t occupied = bytes ? load_le32(record) : 0;
+    if (bytes && (!occupied || (group->tiles < GROUP_TILES && occupied >> group->tiles)))
         return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "occupancy");
 
     /* by address: a payload may be beyond the end, and is not read before the record's length has been checked */
     const int version2 = block->layout.version == FMT_VERSION_SIGNS;
-    const uint8_t *first = record + 4, *second = first + __builtin_popcount(bits), *sign = second;
-    size_t descriptors = 4 + (size_t)(second - first);
-    for (size_t i = 0, some = (size_t)(second - first); i < some && 4 + some <= bytes; i++) {
-        sign += first[i] >> 7;
-        descriptors += first[i] >> 7;
-        if (version2 && first[i] >> 6 == 3)
+    const uint8_t *descriptor_byte = record + 4, *second_byte = descriptor_byte + __builtin_popcount(occupied),
+                  *sign = second_byte;
+    size_t descriptors = 4 + (size_t)(second_byte - descriptor_byte);
+    for (size_t i = 0, some = (size_t)(second_byte - descriptor_byte); i < some && 4 + some <= bytes; i++) {
+        sign += descriptor_byte[i] >> 7;
+        descriptors += descriptor_byte[i] >> 7;
+        if (version2 && descriptor_byte[i] >> 6 == 3)
             descriptors += SIGN_DESCRIPTOR;
     }
     if (bytes && descriptors > bytes)
         return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "record-length");
     size_t metadata = bytes ? descriptors : 0, stored = 0, signs = 0;
-    for (unsigned i = 0; i < group->tiles; i++, bits >>= 1) {
+    for (unsigned i = 0; i < group->tiles; i++, occupied >>= 1) {
         struct pici_tile *tile = &group->tile[i];
         const unsigned elements = pici_tile_elements(block, group->first + i);
-        struct container_said said;
+        struct container_said descriptor;
         *tile = (struct pici_tile){.payload = block->bytes, .container = PICI_EMPTY};
-        if (!(bits & 1))
+        if (!(occupied & 1))
             continue;
-        if (!container_read(&said, *first, *first & DESCRIPTOR_TWO ? *second : 0, elements, width_log2) ||
-            (said.signs && !version2))
-            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, first), group->first + i, "descriptor");
-        second += *first++ >> 7;
-        tile->nonzeros = (uint16_t)said.n;
-        tile->container = (uint8_t)(said.n ? said.container : (unsigned)PICI_EMPTY);
-        group->full |= (uint32_t)said.full << i;
+        if (!container_read(&descriptor, *descriptor_byte, *descriptor_byte & DESCRIPTOR_TWO ? *second_byte : 0,
+                            elements, width_log2) ||
+            (descriptor.signs && !version2))
+            return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, descriptor_byte), group->first + i,
+                                 "descriptor");
+        second_byte += *descriptor_byte++ >> 7;
+        tile->nonzeros = (uint16_t)descriptor.n;
+        tile->container = (uint8_t)(descriptor.n ? descriptor.container : (unsigned)PICI_EMPTY);
+        group->full |= (uint32_t)descriptor.full << i;
         group->nonzeros += tile->nonzeros;
         tile->payload = (const uint8_t *)((uintptr_t)record + metadata);
         metadata += container_payload(tile->container, tile->nonzeros);
         stored += (size_t)container_stored(tile->container, tile->nonzeros, elements) << width_log2;
-        if (said.signs) {
+        if (descriptor.signs) {
             group->signs |= UINT32_C(1) << i;
             if (!pici_signs_read_descriptor(&group->tile_signs[i], sign, elements - tile->nonzeros))
                 return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, sign), group->first + i, "signs");

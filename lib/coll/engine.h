@@ -47,10 +47,10 @@ struct engine_room {
     uint8_t *temp; /* for reduce and dequantize; NULL where the engine has its own */
 };
 
-/* What dequantize does with the elements. */
-enum engine_dequantize {
-    DEQUANTIZE_PLACE, /* destination = they */
-    DEQUANTIZE_REDUCE /* destination = destination op they */
+/* What becomes of elements that were received or dequantized. */
+enum engine_store {
+    STORE_PLACE, /* destination = they */
+    STORE_REDUCE /* destination = destination op they */
 };
 
 /* What is counted or encoded: the elements of a message's runs, or an array that a lossy codec makes of each run. */
@@ -149,7 +149,7 @@ struct pici_engine {
     enum pici_status (*quantize)(struct pici_queue *, const struct values *, const struct values_where *,
                                  void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
                                  const void *source, uint64_t count, struct values_loss *loss);
-    enum pici_status (*dequantize)(struct pici_queue *, const struct engine_values *, enum engine_dequantize,
+    enum pici_status (*dequantize)(struct pici_queue *, const struct engine_values *, enum engine_store,
                                    void *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
                                    const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes);
 

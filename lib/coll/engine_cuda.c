@@ -700,11 +700,11 @@ static enum pici_status gpu_quantize(struct pici_queue *queue, const struct valu
     return PICI_OK;
 }
 
-static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *usage, enum engine_dequantize action)
+static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *usage, enum engine_store action)
 {
-    if (action == DEQUANTIZE_REDUCE && usage->op == PICI_MIN)
+    if (action == STORE_REDUCE && usage->op == PICI_MIN)
         return DEQUANTIZED_MIN;
-    if (action == DEQUANTIZE_REDUCE)
+    if (action == STORE_REDUCE)
         return usage->op == PICI_MAX ? DEQUANTIZED_MAX : DEQUANTIZED_SUM;
     if (!usage->by_value)
         return DEQUANTIZED;
@@ -713,7 +713,7 @@ static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *u
 
 /* Elements are added by the kernel that dequantizes them, without a place for them. */
 static enum pici_status gpu_dequantize(struct pici_queue *queue, const struct engine_values *usage,
-                                       enum engine_dequantize action, void *destination, uint64_t count,
+                                       enum engine_store action, void *destination, uint64_t count,
                                        const void *const inputs[VALUES_ARRAYS],
                                        const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
 {

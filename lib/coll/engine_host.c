@@ -336,7 +336,7 @@ static void add(uint8_t *destination, const uint8_t *source, uint64_t count, enu
 /* In pieces that stay in a core's cache until they are added, or until their zeros have lost their signs. Arrays of no
  * elements are checked too. */
 static enum pici_status host_dequantize(struct pici_queue *queue, const struct engine_values *usage,
-                                        enum engine_dequantize dequantizing, void *destination, uint64_t count,
+                                        enum engine_store store, void *destination, uint64_t count,
                                         const void *const inputs[VALUES_ARRAYS],
                                         const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes)
 {
@@ -348,13 +348,12 @@ static enum pici_status host_dequantize(struct pici_queue *queue, const struct e
     uint64_t offset = 0, now;
     (void)queue;
     do {
-        uint8_t *there = (uint8_t *)destination + offset * width,
-                *to = dequantizing == DEQUANTIZE_REDUCE ? temp : there;
+        uint8_t *there = (uint8_t *)destination + offset * width, *to = store == STORE_REDUCE ? temp : there;
         now = count - offset < piece ? count - offset : piece;
         status = values->codec->dequantize(values, to, offset, now, count, inputs, input_counts);
         if (status || !now)
             break;
-        if (dequantizing == DEQUANTIZE_REDUCE)
+        if (store == STORE_REDUCE)
             add(there, to, now, values->dtype, usage->op);
         else if (usage->by_value)
             pici_positive_zeros(to, to, (size_t)now, (unsigned)values->dtype, usage->quiet);

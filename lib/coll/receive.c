@@ -37,9 +37,9 @@ static enum pici_status check_prefix(struct pici_request *request, const struct 
 
 /* Place elements in the result or in place of a sum, or add them: where, and which, as the schedule says. */
 static uint8_t *destination(struct pici_request *request, struct slice_run *slice_run, enum schedule_action action,
-                            const struct coll_part *part, enum engine_dequantize *dequantizing)
+                            const struct coll_part *part, enum engine_store *store)
 {
-    *dequantizing = action == RECEIVE_REDUCE ? DEQUANTIZE_REDUCE : DEQUANTIZE_PLACE;
+    *store = action == RECEIVE_REDUCE ? STORE_REDUCE : STORE_PLACE;
     switch (action) {
     case RECEIVE_PLACE: return pici_slice_result(request, part->segment, part->span.first);
     case RECEIVE_REDUCE_REVERSED: return pici_slice_new_sum(request, slice_run, part->segment, part->span.first);
@@ -55,7 +55,7 @@ static enum pici_status receive_arrays(struct pici_request *request, struct slic
     const void *inputs[VALUES_ARRAYS] = {NULL};
     uint64_t input_counts[VALUES_ARRAYS] = {0};
     const uint8_t *block = part->bytes;
-    enum engine_dequantize dequantizing;
+    enum engine_store store;
     enum pici_status status = PICI_OK;
     pici_slice_received(request, slice_run, outputs);
     for (int array = 0; array < slice_run->arrays && !status; array++) {
@@ -67,8 +67,8 @@ static enum pici_status receive_arrays(struct pici_request *request, struct slic
     }
     if (status)
         return status;
-    uint8_t *elements = destination(request, slice_run, action, part, &dequantizing);
-    return pici_slice_dequantize(request, slice_run, dequantizing, elements, part->span.count, inputs, input_counts);
+    uint8_t *elements = destination(request, slice_run, action, part, &store);
+    return pici_slice_dequantize(request, slice_run, store, elements, part->span.count, inputs, input_counts);
 }
 
 /* Add a block, or decode it into the result or in place of a sum, as the schedule says. */
@@ -77,9 +77,9 @@ static enum pici_status receive_block(struct pici_request *request, struct slice
 {
     const struct coll_call *call = &request->call;
     const struct pici_engine *engine = request->engine;
-    enum engine_dequantize dequantizing;
-    uint8_t *elements = destination(request, slice_run, action, part, &dequantizing);
-    if (dequantizing == DEQUANTIZE_PLACE)
+    enum engine_store store;
+    uint8_t *elements = destination(request, slice_run, action, part, &store);
+    if (store == STORE_PLACE)
         return engine->decode(slice_run->queue, elements, part->bytes, part->block, call->resolved.total);
     return engine->reduce(slice_run->queue, elements, part->bytes, part->block, call->args.op, request->room.temp,
                           COLL_TEMP_BYTES / call->resolved.width);
@@ -139,7 +139,7 @@ static enum pici_status add_own(struct pici_request *request, struct slice_run *
         const struct coll_span span = pici_coll_slice(request->comm, call, segment, slice_run->slice);
         uint8_t *sum = pici_slice_new_sum(request, slice_run, segment, span.first);
         if (slice_run->coded) { /* its message's arrays are still there, and dequantizing has cleared signs of zeros */
-            status = pici_slice_dequantize_own(request, slice_run, message, i, DEQUANTIZE_REDUCE, sum);
+            status = pici_slice_dequantize_own(request, slice_run, message, i, STORE_REDUCE, sum);
             continue;
         }
         if (call->resolved.by_value && message->contributions == 1)

@@ -86,11 +86,11 @@ void pici_slice_received(const struct pici_request *, const struct slice_run *, 
 
 /* Begin to put count elements of arrays at destination, or to add them there: arrays that were received, or those that
  * segment i of the last message made was quantized to. */
-enum pici_status pici_slice_dequantize(struct pici_request *, const struct slice_run *, enum engine_dequantize,
+enum pici_status pici_slice_dequantize(struct pici_request *, const struct slice_run *, enum engine_store,
                                        uint8_t *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
                                        const uint64_t input_counts[VALUES_ARRAYS]);
 enum pici_status pici_slice_dequantize_own(struct pici_request *, const struct slice_run *,
-                                           const struct schedule_message *, int i, enum engine_dequantize,
+                                           const struct schedule_message *, int i, enum engine_store,
                                            uint8_t *destination);
 
 /* ---- progress */

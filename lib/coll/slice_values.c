@@ -99,7 +99,7 @@ enum pici_status pici_slice_quantize(struct pici_request *request, struct slice_
 }
 
 enum pici_status pici_slice_dequantize(struct pici_request *request, const struct slice_run *slice_run,
-                                       enum engine_dequantize dequantizing, uint8_t *destination, uint64_t count,
+                                       enum engine_store store, uint8_t *destination, uint64_t count,
                                        const void *const inputs[VALUES_ARRAYS],
                                        const uint64_t input_counts[VALUES_ARRAYS])
 {
@@ -109,16 +109,15 @@ enum pici_status pici_slice_dequantize(struct pici_request *request, const struc
                                         .by_value = call->resolved.by_value,
                                         .quiet = call->args.kind != PICI_ALL_GATHER};
     const double begin = pici_slice_now(request);
-    enum pici_status status =
-        request->engine->dequantize(slice_run->queue, &usage, dequantizing, destination, count, inputs, input_counts,
-                                    request->room.temp, layout_of(request)->temp);
+    enum pici_status status = request->engine->dequantize(slice_run->queue, &usage, store, destination, count, inputs,
+                                                          input_counts, request->room.temp, layout_of(request)->temp);
     request->stats.dequantize_s += pici_slice_now(request) - begin;
     return status;
 }
 
 enum pici_status pici_slice_dequantize_own(struct pici_request *request, const struct slice_run *slice_run,
-                                           const struct schedule_message *message, int i,
-                                           enum engine_dequantize dequantizing, uint8_t *destination)
+                                           const struct schedule_message *message, int i, enum engine_store store,
+                                           uint8_t *destination)
 {
     const void *inputs[VALUES_ARRAYS] = {NULL};
     uint64_t input_counts[VALUES_ARRAYS] = {0};
@@ -127,7 +126,7 @@ enum pici_status pici_slice_dequantize_own(struct pici_request *request, const s
         input_counts[array] = slice_run->counts[array * message->count + i];
     }
     return pici_slice_dequantize(
-        request, slice_run, dequantizing, destination,
+        request, slice_run, store, destination,
         pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).count, inputs,
         input_counts);
 }
@@ -146,7 +145,7 @@ enum pici_status pici_slice_quantized(struct pici_request *request, struct slice
         const uint64_t first_element =
             pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).first;
         status = pici_slice_dequantize_own(
-            request, slice_run, message, i, DEQUANTIZE_PLACE,
+            request, slice_run, message, i, STORE_PLACE,
             gather ? pici_slice_result(request, message->segments[i], first_element)
                    : pici_slice_new_sum(request, slice_run, message->segments[i], first_element));
     }

@@ -40,15 +40,15 @@ const char *pici_model_name(enum pici_collective collective)
 
 /* ---- density and codec */
 
-double pici_model_density(double d, double k, double c)
+double pici_model_density(double density, double contributions, double correlation)
 {
-    const double x = 1 + (k - 1) * c;
-    const uint64_t whole = (uint64_t)x;
-    double none = 1, power = 1 - d;
+    const double independent = 1 + (contributions - 1) * correlation;
+    const uint64_t whole = (uint64_t)independent;
+    double none = 1, power = 1 - density;
     for (uint64_t exponent = whole; exponent; exponent >>= 1, power *= power)
         if (exponent & 1)
             none *= power;
-    return 1 - none * (1 - d * (x - (double)whole));
+    return 1 - none * (1 - density * (independent - (double)whole));
 }
 
 double pici_model_codec(const struct model_machine *machine, enum pici_format format, enum model_work work,
@@ -98,8 +98,8 @@ struct run {
 /* What a slice costs in a step. */
 struct cost {
     double alpha;
-    double wire;          /* the link that takes longest */
-    double encode, taken; /* counting and encoding; adding or decoding */
+    double wire;            /* the link that takes longest */
+    double encode, receive; /* counting and encoding; adding or decoding */
 };
 
 /* The link whose bandwidth and threshold hold for a message: as in send.c. */
@@ -163,7 +163,7 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
         return;
     const double density = pici_model_density(call->density, sums, call->correlation);
     const double elements = load->fraction * run->elements / run->slices,
-                 taken = step->receive_fraction * run->elements / run->slices;
+                 received_elements = step->receive_fraction * run->elements / run->slices;
     const uint64_t block_elements = (uint64_t)(elements / load->segments + 0.5),
                    nonzeros = (uint64_t)((double)block_elements * density + 0.5);
     enum pici_format format = run->gathered;
@@ -188,16 +188,17 @@ static void add_link(struct cost *cost, struct run *run, const struct traffic_st
     if (step->encode)
         encode += pici_model_codec(machine, format, MODEL_ENCODE, call->dtype, elements, density) +
                   elements * ENCODER_FRACTION * slower;
-    double take = pici_model_codec(machine, format, gather ? MODEL_DECODE : MODEL_ADD, call->dtype, taken, density) +
-                  taken * (1 - ENCODER_FRACTION) * slower;
+    double receive =
+        pici_model_codec(machine, format, gather ? MODEL_DECODE : MODEL_ADD, call->dtype, received_elements, density) +
+        received_elements * (1 - ENCODER_FRACTION) * slower;
     if (step->reversed)
-        take += pici_model_codec(machine, format, MODEL_DECODE, call->dtype, taken, density);
+        receive += pici_model_codec(machine, format, MODEL_DECODE, call->dtype, received_elements, density);
     cost->alpha = model_greater(cost->alpha, machine->link[link].alpha);
     cost->wire = model_greater(cost->wire, bytes * machine->link[link].beta);
     if (link == POLICY_INTER)
         cost->wire = model_greater(cost->wire, bytes * machine->node_beta * step->node_fraction / load->fraction);
     cost->encode = model_greater(cost->encode, run->codec_scale * encode);
-    cost->taken = model_greater(cost->taken, run->codec_scale * take);
+    cost->receive = model_greater(cost->receive, run->codec_scale * receive);
 }
 
 static struct cost cost_of(struct run *run, const struct traffic_step *step, int contributions)
@@ -214,12 +215,12 @@ static struct cost cost_of(struct run *run, const struct traffic_step *step, int
 
 static double once(const struct cost *cost)
 {
-    return cost->alpha + cost->encode + cost->wire + cost->taken;
+    return cost->alpha + cost->encode + cost->wire + cost->receive;
 }
 
 static double busiest(const struct cost *cost)
 {
-    return model_greater(cost->wire, cost->encode + cost->taken);
+    return model_greater(cost->wire, cost->encode + cost->receive);
 }
 
 static double step_seconds(const struct cost *cost, double slices)

@@ -106,9 +106,9 @@ struct model_candidate {
 /* Expected seconds of the call; < 0: the candidate cannot do it. */
 double pici_model_seconds(const struct model_machine *, const struct model_call *, const struct model_candidate *);
 
-/* Density of the sum of k >= 1 contributions of density d: 1 - (1-d)^x, x = 1 + (k-1)c. Between whole x, (1-d)^x is
- * interpolated linearly. */
-double pici_model_density(double d, double k, double c);
+/* Density of the sum of k >= 1 contributions of density d with the correlation c: 1 - (1-d)^x, x = 1 + (k-1)c. Between
+ * whole x, (1-d)^x is interpolated linearly. */
+double pici_model_density(double density, double contributions, double correlation);
 
 /* Seconds of work on so many elements in a format (counting: any). */
 double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype,

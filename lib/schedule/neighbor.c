@@ -201,20 +201,19 @@ static void find_debts(struct planner *planner, struct range from, struct range 
             ~(UINT64_C(1) << receiver % 64);
 }
 
-static unsigned weigh(const struct planner *planner, struct range from, struct range target, int a, int x)
+static unsigned weigh(const struct planner *planner, struct range from, struct range target, int origin, int agent)
 {
     const size_t words = words_of(target);
-    const uint64_t *owed = planner->owes + (size_t)(a - from.low) * words;
-    const uint64_t *owed_anyway = planner->owes_anyway + (size_t)(x - target.low) * words;
-    unsigned weight = (unsigned)(owed[(size_t)x / 64 - first_word(target)] >> x % 64 & 1);
+    const uint64_t *owed = planner->owes + (size_t)(origin - from.low) * words;
+    const uint64_t *owed_anyway = planner->owes_anyway + (size_t)(agent - target.low) * words;
+    unsigned weight = (unsigned)(owed[(size_t)agent / 64 - first_word(target)] >> agent % 64 & 1);
     for (size_t i = 0; i < words; i++)
         weight += count_bits(owed[i] & owed_anyway[i]);
     return weight;
 }
 
-/* Give agents in `target` to virtual ranks of `from`: pairs by falling weight, then by rising distance, then by rising
- * a.
- * */
+/* Give agents in `target` to virtual ranks of `from`: the pairs of origin and agent by falling weight, then by rising
+ * distance, then by rising origin. */
 static void match(struct planner *planner, struct range from, struct range target)
 {
     const int most = size_of(from) > size_of(target) ? size_of(from) : size_of(target);
@@ -222,12 +221,13 @@ static void match(struct planner *planner, struct range from, struct range targe
     const size_t pairs = (size_t)most * (size_t)size_of(from);
     uint32_t begin[NEIGHBOR_HALVED_RANKS + 2] = {
         0}; /* of each weight: where its pairs begin, counted from the heaviest */
-    for (size_t k = 0; k < pairs; k++) {
-        const int a = (int)(k % (size_t)size_of(from)),
-                  x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
-        const unsigned weight = x < size_of(target) ? weigh(planner, from, target, from.low + a, target.low + x) : 0;
-        planner->weight[k] = (uint16_t)(weight >= (unsigned)planner->gain ? weight : 0);
-        begin[planner->weight[k]]++;
+    for (size_t pair = 0; pair < pairs; pair++) {
+        const int origin = (int)(pair % (size_t)size_of(from)),
+                  agent = (int)((pair / (size_t)size_of(from) + (size_t)origin) % (size_t)most);
+        const unsigned weight =
+            agent < size_of(target) ? weigh(planner, from, target, from.low + origin, target.low + agent) : 0;
+        planner->weight[pair] = (uint16_t)(weight >= (unsigned)planner->gain ? weight : 0);
+        begin[planner->weight[pair]]++;
     }
     uint32_t matched = 0;
     for (int weight = NEIGHBOR_HALVED_RANKS; weight > 0; weight--) {
@@ -235,21 +235,21 @@ static void match(struct planner *planner, struct range from, struct range targe
         begin[weight] = matched;
         matched += pairs_of_weight;
     }
-    for (size_t k = 0; k < pairs; k++)
-        if (planner->weight[k])
-            planner->order[begin[planner->weight[k]]++] = (uint32_t)k;
+    for (size_t pair = 0; pair < pairs; pair++)
+        if (planner->weight[pair])
+            planner->order[begin[planner->weight[pair]]++] = (uint32_t)pair;
     for (int i = from.low; i < from.high; i++)
         planner->agent[i] = NOBODY;
     for (int i = target.low; i < target.high; i++)
         planner->origins[i] = 0;
     for (uint32_t i = 0; i < matched; i++) {
-        const size_t k = planner->order[i];
-        const int a = (int)(k % (size_t)size_of(from)),
-                  x = (int)((k / (size_t)size_of(from) + (size_t)a) % (size_t)most);
-        if (planner->agent[from.low + a] != NOBODY || planner->origins[target.low + x] == capacity)
+        const size_t pair = planner->order[i];
+        const int origin = (int)(pair % (size_t)size_of(from)),
+                  agent = (int)((pair / (size_t)size_of(from) + (size_t)origin) % (size_t)most);
+        if (planner->agent[from.low + origin] != NOBODY || planner->origins[target.low + agent] == capacity)
             continue;
-        planner->agent[from.low + a] = target.low + x;
-        planner->origins[target.low + x]++;
+        planner->agent[from.low + origin] = target.low + agent;
+        planner->origins[target.low + agent]++;
         planner->route->counts.offloads++;
     }
 }

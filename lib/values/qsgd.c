@@ -19,30 +19,28 @@ static enum pici_status quantize(const struct values *values, const struct value
 {
     const struct pici_values_kernels *kernels = pici_isa()->values[values->dtype];
     const size_t width = pici_dtype_width(values->dtype);
-    struct pici_quantize quantize = {
-        .bucket = values->bucket,
-        .bits = (unsigned)values->bits,
-        .two_norm = values->norm == PICI_NORM_L2,
-        .nearest = values->rounding == PICI_ROUND_NEAREST,
-        .seed = values->seed,
-        .counter = {(uint32_t)context->sequence,
-                    (uint32_t) !!context->gather << GATHER_SHIFT | (uint32_t)context->origin}};
+    struct pici_quantize run = {.bucket = values->bucket,
+                                .bits = (unsigned)values->bits,
+                                .two_norm = values->norm == PICI_NORM_L2,
+                                .nearest = values->rounding == PICI_ROUND_NEAREST,
+                                .seed = values->seed,
+                                .counter = {(uint32_t)context->sequence,
+                                            (uint32_t) !!context->gather << GATHER_SHIFT | (uint32_t)context->origin}};
     made_counts[SCALES] = values_qsgd_most(values, SCALES, count);
     made_counts[CODES] = values_qsgd_most(values, CODES, count);
-    for (uint64_t offset = 0, taken; offset < count; offset += taken) {
+    for (uint64_t offset = 0, part; offset < count; offset += part) {
         uint8_t decoded[VALUES_PIECE * sizeof(double)];
-        taken = !loss || count - offset < VALUES_PIECE ? count - offset : VALUES_PIECE;
-        quantize.src = (const uint8_t *)source + offset * width;
-        quantize.elements = (size_t)taken;
-        quantize.first = context->first + offset;
-        quantize.scales = (uint8_t *)outputs[SCALES] + offset / values->bucket * scale_bytes(values);
-        quantize.codes = (uint8_t *)outputs[CODES] + offset * quantize.bits / 8;
-        const uint64_t nonfinite = kernels->quantize(&quantize);
+        part = !loss || count - offset < VALUES_PIECE ? count - offset : VALUES_PIECE;
+        run.src = (const uint8_t *)source + offset * width;
+        run.elements = (size_t)part;
+        run.first = context->first + offset;
+        run.scales = (uint8_t *)outputs[SCALES] + offset / values->bucket * scale_bytes(values);
+        run.codes = (uint8_t *)outputs[CODES] + offset * run.bits / 8;
+        const uint64_t nonfinite = kernels->quantize(&run);
         if (loss) {
-            const struct pici_dequantize dequantize = {decoded,       quantize.elements, quantize.bucket,
-                                                       quantize.bits, quantize.scales,   quantize.codes};
-            kernels->dequantize(&dequantize);
-            pici_values_accumulate(values, loss, offset, quantize.src, decoded, taken, NULL);
+            const struct pici_dequantize back = {decoded, run.elements, run.bucket, run.bits, run.scales, run.codes};
+            kernels->dequantize(&back);
+            pici_values_accumulate(values, loss, offset, run.src, decoded, part, NULL);
             loss->nonfinite += nonfinite;
         }
     }
@@ -63,13 +61,13 @@ static enum pici_status dequantize(const struct values *values, void *destinatio
         return PICI_OK;
     if (first_element + count == total_count && last && code[input_counts[CODES] - 1] >> last)
         return PICI_E_CORRUPT;
-    const struct pici_dequantize dequantize = {destination,
-                                               (size_t)count,
-                                               values->bucket,
-                                               bits,
-                                               scale + first_element / values->bucket * scale_bytes(values),
-                                               code + first_element * bits / 8};
-    return pici_isa()->values[values->dtype]->dequantize(&dequantize) ? PICI_E_CORRUPT : PICI_OK;
+    const struct pici_dequantize back = {destination,
+                                         (size_t)count,
+                                         values->bucket,
+                                         bits,
+                                         scale + first_element / values->bucket * scale_bytes(values),
+                                         code + first_element * bits / 8};
+    return pici_isa()->values[values->dtype]->dequantize(&back) ? PICI_E_CORRUPT : PICI_OK;
 }
 
 const struct pici_codec pici_codec_qsgd = {.name = "qsgd",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Bookkeeping of what encodings lose. */
+ * Accumulate what lossy codecs lose. */
 #ifndef PICI_LIB_VALUES_RESIDUAL_H
 #define PICI_LIB_VALUES_RESIDUAL_H
 
@@ -9,8 +9,8 @@
 
 enum { VALUES_PIECE = TILE }; /* elements that are accumulated at once */
 
-/* Book that count elements of source, which begin at number `offset` of the residual, became those of decoded. Adds to
- * *nonfinite, unless it is NULL, how many are not finite in either. */
+/* Accumulate what count elements of source, which begin at number `offset` of the residual, lost when they became those
+ * of decoded. Adds to *nonfinite, unless it is NULL, how many are not finite in either. */
 void pici_values_accumulate(const struct values *, struct values_loss *, uint64_t offset, const void *source,
                             const void *decoded, uint64_t count, uint64_t *nonfinite);
 

@@ -200,7 +200,7 @@ static void tabulate(struct drawing *drawing, const struct predict *prediction, 
 }
 
 /* Lines of each algorithm with sparse messages and of each other library, and one of our best dense. */
-static void trace(struct drawing *drawing, const struct predict *prediction, int collective, int density, int size)
+static void fill_lines(struct drawing *drawing, const struct predict *prediction, int collective, int density, int size)
 {
     label percent, bytes;
     snprintf(drawing->title, sizeof drawing->title, "%s, %s, %s, %s nonzero", prediction->name,
@@ -214,14 +214,14 @@ static void trace(struct drawing *drawing, const struct predict *prediction, int
         if (!best_dense && prediction->candidate[candidate].ours && prediction->candidate[candidate].dense)
             continue;
         double *line = drawing->value + drawing->lines.lines * PREDICT_LIST;
-        for (int ranks = 0; ranks < prediction->ranks; ranks++) {
-            const struct predict_cell *cell = predict_at(prediction, collective, density, ranks, size);
-            line[ranks] = best_dense ? -1 : cell->seconds[candidate];
-            for (int dense = 0; dense < prediction->candidates && best_dense; dense++)
-                if (prediction->candidate[dense].ours && prediction->candidate[dense].dense &&
-                    cell->seconds[dense] >= 0 && (line[ranks] < 0 || cell->seconds[dense] < line[ranks]))
-                    line[ranks] = cell->seconds[dense];
-            has_points |= line[ranks] >= 0;
+        for (int row = 0; row < prediction->ranks; row++) {
+            const struct predict_cell *cell = predict_at(prediction, collective, density, row, size);
+            line[row] = best_dense ? -1 : cell->seconds[candidate];
+            for (int other = 0; other < prediction->candidates && best_dense; other++)
+                if (prediction->candidate[other].ours && prediction->candidate[other].dense &&
+                    cell->seconds[other] >= 0 && (line[row] < 0 || cell->seconds[other] < line[row]))
+                    line[row] = cell->seconds[other];
+            has_points |= line[row] >= 0;
         }
         if (!has_points)
             continue;
@@ -230,15 +230,15 @@ static void trace(struct drawing *drawing, const struct predict *prediction, int
             best_dense ? "ours, all dense" : prediction->candidate[candidate].name;
         drawing->lines.seconds[drawing->lines.lines++] = line;
     }
-    for (int ranks = 0; ranks < prediction->ranks; ranks++)
-        snprintf(drawing->column[ranks], sizeof drawing->column[ranks], "%d", prediction->rank[ranks]);
+    for (int row = 0; row < prediction->ranks; row++)
+        snprintf(drawing->column[row], sizeof drawing->column[row], "%d", prediction->rank[row]);
 }
 
 static void prepare(struct drawing *drawing, const struct predict *prediction, enum predict_plot plot, int collective,
                     int density, int size, unsigned *width, unsigned *height)
 {
     if (plot == PLOT_TIME) {
-        trace(drawing, prediction, collective, density, size);
+        fill_lines(drawing, prediction, collective, density, size);
         chart_lines_size(&drawing->lines, width, height);
     } else {
         tabulate(drawing, prediction, plot, collective, density, size);
