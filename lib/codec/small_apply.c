@@ -144,7 +144,7 @@ struct fold {
 };
 
 /* Where a thread is in the chunks of a delta. */
-struct place {
+struct chunk_cursor {
     uint64_t number;
     const uint8_t *chunk;
 };
@@ -159,32 +159,32 @@ static void fold_thread(void *context, int thread)
 {
     struct fold *const fold = context;
     struct small_reader *reader = NULL;
-    struct place one = {0, NULL}, *places = &one;
+    struct chunk_cursor one = {0, NULL}, *cursors = &one;
     (void)thread;
     if (fold->count > 1)
-        places = malloc(fold->count * sizeof *places);
-    if (!places) {
+        cursors = malloc(fold->count * sizeof *cursors);
+    if (!cursors) {
         stop(fold, PICI_E_NOMEM);
         return;
     }
     for (size_t k = 0; k < fold->count; k++)
-        places[k] = (struct place){0, fold->jobs[k].chunks_begin};
+        cursors[k] = (struct chunk_cursor){0, fold->jobs[k].chunks_begin};
     for (uint64_t i; (i = fold->low + atomic_fetch_add(&fold->next, 1) * fold->group) < fold->high;) {
         const uint64_t end = fold->high - i < fold->group ? fold->high : i + fold->group;
         enum pici_status status = PICI_OK;
         for (size_t k = 0; k < fold->count && !status; k++) {
-            struct place *const place = &places[k];
+            struct chunk_cursor *const cursor = &cursors[k];
             size_t size;
-            for (; place->number < i; place->number++, place->chunk += size)
-                is_context(&fold->jobs[k], place->number, &size);
-            status = apply_group(&fold->jobs[k], &reader, i, end, place->chunk);
+            for (; cursor->number < i; cursor->number++, cursor->chunk += size)
+                is_context(&fold->jobs[k], cursor->number, &size);
+            status = apply_group(&fold->jobs[k], &reader, i, end, cursor->chunk);
         }
         if (status)
             stop(fold, status);
     }
     pici_small_reader_free(reader);
-    if (places != &one)
-        free(places);
+    if (cursors != &one)
+        free(cursors);
 }
 
 /* Apply deltas that are of the same elements, of which they change the same. */
