@@ -291,9 +291,9 @@ static enum pici_status check(const struct range *range, const void *delta, size
             covered = parts.end;
         }
     }
-    if (status || hash)
-        return status ? status : hash;
-    return wrong || covered < range->first + range->count ? PICI_E_ARG : PICI_OK;
+    if (status)
+        return status;
+    return wrong || covered < range->first + range->count ? PICI_E_ARG : hash;
 }
 
 /* Apply a delta of which all headers have been checked. */
