@@ -167,8 +167,8 @@ class Publisher:
         self._busy = 0
         self._words: dict[str, list[str]] = {}
         self._sent: dict[str, list[str]] = {}
-        #: bytes that were sent to servers
-        self.bytes = 0
+        self._channels: set[_wire.Channel] = set()
+        self._bytes = 0  # that were sent over those that have ended
         self._closed = False
         self._room = threading.Semaphore(UNPROVEN)
         threading.Thread(target=self._accept, name="pici.vllm", daemon=True).start()
@@ -186,6 +186,12 @@ class Publisher:
             with self._state:
                 self._open = self.weights.version >= 0
                 self._state.notify_all()
+
+    @property
+    def bytes(self) -> int:
+        """That were sent to servers."""
+        with self._state:
+            return self._bytes + sum(channel.sent for channel in self._channels)
 
     def words(self, ticket: str) -> list[str]:
         """Why servers that were told this ticket failed, in their own words."""
@@ -225,13 +231,16 @@ class Publisher:
                 return
             finally:
                 self._room.release()
+            with self._state:
+                self._channels.add(channel)
             try:
                 self._talk(channel, channel.hear())
             except OSError as e:
                 log.warning("the connection of %s ended: %s", peer, e)
             finally:
                 with self._state:
-                    self.bytes += channel.sent
+                    self._channels.remove(channel)
+                    self._bytes += channel.sent
 
     def _talk(self, channel: _wire.Channel, greeting: dict[str, Any]) -> None:
         ticket = str(greeting.get("ticket", ""))

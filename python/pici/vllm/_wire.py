@@ -166,11 +166,11 @@ class Channel:
 
     def _send(self, kind: int, content: Octets) -> None:
         head = HEAD.pack(kind, len(content))
+        self.sent += HEAD.size + 2 * MAC + len(content)  # before the other end can answer
         for octets in (head + self._mac(0, head), content, self._mac(0, content)):
             rest = memoryview(octets)
             while rest:
                 rest = rest[self._socket.send(rest[:SENT]) :]
-        self.sent += HEAD.size + 2 * MAC + len(content)
 
     def _receive(self, wanted: int, most: int) -> bytearray:
         head = bytes(_exactly(self._socket, HEAD.size))
