@@ -23,7 +23,8 @@ static uint16_t weights[STATES][N];
 static struct pici_state *state[STATES];
 static char why[PICI_WHY_BYTES];
 
-static struct pici_state *state_of(const uint16_t *w, uint64_t n)
+/* A state of one tensor with *n elements, which is given here, all or only the `count` from 1 on. */
+static struct pici_state *part_of(const uint16_t *w, const uint64_t *n, uint64_t count)
 {
     struct pici_state *s;
     struct pici_tensor t = PICI_TENSOR_INIT;
@@ -31,10 +32,15 @@ static struct pici_state *state_of(const uint16_t *w, uint64_t n)
     t.name_len = 4;
     t.dtype = PICI_BF16;
     t.rank = 1;
-    t.shape = &n;
+    t.shape = n;
     cr_assert_eq(pici_state_new(&s, "state", PICI_STATE_RAW, NULL, 0, NULL, NULL), PICI_OK);
-    cr_assert_eq(pici_state_add(s, &t, w, 0), PICI_OK);
+    cr_assert_eq(count < *n ? pici_state_add_part(s, &t, w, 1, count) : pici_state_add(s, &t, w, 0), PICI_OK);
     return s;
+}
+
+static struct pici_state *state_of(const uint16_t *w, uint64_t n)
+{
+    return part_of(w, &n, n);
 }
 
 static void enter(void)
@@ -105,15 +111,7 @@ static void leads(const struct pici_log *l, int number, bool known, int to)
 Test(delta_log, no_parts)
 {
     static const uint64_t n = N;
-    struct pici_state *part;
-    struct pici_tensor t = PICI_TENSOR_INIT;
-    t.name = "data";
-    t.name_len = 4;
-    t.dtype = PICI_BF16;
-    t.rank = 1;
-    t.shape = &n;
-    cr_assert_eq(pici_state_new(&part, "state", PICI_STATE_RAW, NULL, 0, NULL, NULL), PICI_OK);
-    cr_assert_eq(pici_state_add_part(part, &t, weights[0], 1, 9), PICI_OK);
+    struct pici_state *part = part_of(weights[0], &n, 9);
     cr_expect_eq(pici_log_create("parts", part, ".bin", why), PICI_E_UNSUPPORTED);
     cr_expect(strstr(why, "parts of tensors"), "%s", why);
     cr_expect_eq(pici_log_create_packed("parts", part, ".bin", NULL, why), PICI_E_UNSUPPORTED);
