@@ -178,9 +178,8 @@ static const struct verb {
     uint64_t takes;  /* options */
 } verbs[] = {
     {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .npz, .safetensors or .pt files to .pici",
-     "IN may be -, standard input, or a folder with .safetensors files; OUT is a folder then too. The type is what "
-     "the\n"
-     "file looks like, unless --type says otherwise. OUT is by default IN.pici, or standard output if IN is -.",
+     "IN may be -, standard input, or a folder with .safetensors files; OUT is a folder then too. The type is what\n"
+     "the file looks like, unless --type says otherwise. OUT is by default IN.pici, or standard output if IN is -.",
      1, INT32_MAX, COMPRESS_BITS},
     {NULL, "decompress", verb_decompress, "IN...", "restore exactly the bytes that were compressed",
      "OUT is by default IN without .pici, or standard output if IN is -. IN may be a folder that compress made.", 1,
