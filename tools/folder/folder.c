@@ -32,45 +32,23 @@ static int bad_file(const struct folder *folder, const char *name, const char *w
     return TOOL_BAD;
 }
 
-static int add(struct folder *folder, const char *name, uint64_t bytes)
+/* Add a name to the list of files, or of folders below. */
+static int add(struct folder *folder, struct folder_names *list, const char *what, const char *name, uint64_t bytes)
 {
-    if (folder->entries == ENTRIES_MOST)
-        return tool_bad(folder->path, "has more than %d files", ENTRIES_MOST);
-    if (folder->entries == folder->capacity) {
-        const size_t capacity = 2 * folder->capacity + 64;
-        struct folder_entry *const bigger = realloc(folder->entry, capacity * sizeof *bigger);
+    if (list->count == ENTRIES_MOST)
+        return tool_bad(folder->path, "has more than %d %s", ENTRIES_MOST, what);
+    if (list->count == list->capacity) {
+        const size_t capacity = 2 * list->capacity + 64;
+        struct folder_entry *const bigger = realloc(list->entry, capacity * sizeof *bigger);
         if (!bigger)
-            return tool_nomem(folder->path, "the list of files");
-        folder->entry = bigger;
-        folder->capacity = capacity;
+            return tool_nomem(folder->path, "the list of what is in it");
+        list->entry = bigger;
+        list->capacity = capacity;
     }
     char *const copy = strdup(name);
     if (!copy)
-        return tool_nomem(folder->path, "the list of files");
-    folder->entry[folder->entries].name = copy;
-    folder->entry[folder->entries++].bytes = bytes;
-    return TOOL_OK;
-}
-
-static int add_below(struct folder *folder, const char *name)
-{
-    const char *reason;
-    if (!shards_path_is_plain(name, strlen(name), &reason))
-        return bad_file(folder, name, reason);
-    if (folder->belows == ENTRIES_MOST)
-        return tool_bad(folder->path, "has more than %d folders", ENTRIES_MOST);
-    if (folder->belows == folder->below_capacity) {
-        const size_t capacity = 2 * folder->below_capacity + 64;
-        char **const bigger = realloc(folder->below, capacity * sizeof *bigger);
-        if (!bigger)
-            return tool_nomem(folder->path, "the list of folders");
-        folder->below = bigger;
-        folder->below_capacity = capacity;
-    }
-    char *const copy = strdup(name);
-    if (!copy)
-        return tool_nomem(folder->path, "the list of folders");
-    folder->below[folder->belows++] = copy;
+        return tool_nomem(folder->path, "the list of what is in it");
+    list->entry[list->count++] = (struct folder_entry){.name = copy, .bytes = bytes};
     return TOOL_OK;
 }
 
@@ -83,7 +61,9 @@ static int by_name(const void *left, const void *right)
 const struct folder_entry *folder_find(const struct folder *folder, const char *name)
 {
     const struct folder_entry wanted = {.name = name};
-    return folder->entries ? bsearch(&wanted, folder->entry, folder->entries, sizeof *folder->entry, by_name) : NULL;
+    return folder->files.count
+               ? bsearch(&wanted, folder->files.entry, folder->files.count, sizeof *folder->files.entry, by_name)
+               : NULL;
 }
 
 static int scan_at(struct folder *folder, int at, const char *name, const char *prefix, unsigned depth);
@@ -100,15 +80,15 @@ static int take_named(struct folder *folder, DIR *directory, const char *entry, 
         return TOOL_OK;
     if (S_ISDIR(followed.st_mode) && !S_ISDIR(file_info.st_mode))
         return bad_file(folder, name, "is a symbolic link to a folder: only links to files are followed");
-    if (S_ISDIR(file_info.st_mode)) {
-        TRY(add_below(folder, name));
-        return scan_at(folder, dirfd(directory), entry, name, depth + 1);
-    }
-    if (!S_ISREG(followed.st_mode))
+    if (!S_ISDIR(file_info.st_mode) && !S_ISREG(followed.st_mode))
         return bad_file(folder, name, "is not a regular file");
     if (!shards_path_is_plain(name, strlen(name), &reason))
         return bad_file(folder, name, reason);
-    return add(folder, name, (uint64_t)followed.st_size);
+    if (S_ISDIR(file_info.st_mode)) {
+        TRY(add(folder, &folder->below, "folders", name, 0));
+        return scan_at(folder, dirfd(directory), entry, name, depth + 1);
+    }
+    return add(folder, &folder->files, "files", name, (uint64_t)followed.st_size);
 }
 
 static int take(struct folder *folder, DIR *directory, const char *entry, const char *prefix, unsigned depth)
@@ -153,8 +133,8 @@ static int scan_at(struct folder *folder, int at, const char *name, const char *
 static int scan(struct folder *folder)
 {
     const int status = scan_at(folder, AT_FDCWD, folder->path, NULL, 0);
-    if (folder->entries)
-        qsort(folder->entry, folder->entries, sizeof *folder->entry, by_name);
+    if (folder->files.count)
+        qsort(folder->files.entry, folder->files.count, sizeof *folder->files.entry, by_name);
     return status;
 }
 
@@ -201,8 +181,8 @@ static int read_list(struct folder *folder)
                             "has another size than " FOLDER_LIST_NAME " says: it is incomplete, or the wrong file");
         stored++;
     }
-    for (size_t i = 0; stored + 1 < folder->entries && i < folder->entries; i++) {
-        const char *const name = folder->entry[i].name;
+    for (size_t i = 0; stored + 1 < folder->files.count && i < folder->files.count; i++) {
+        const char *const name = folder->files.entry[i].name;
         const size_t name_size = strlen(name), tail = strlen(FOLDER_EXTENSION);
         const struct folder_file *file = folder_list_find(&folder->list, name);
         if (strcmp(name, FOLDER_LIST_NAME) == 0 || (file && file->kind == FOLDER_COPY))
@@ -212,9 +192,9 @@ static int read_list(struct folder *folder)
         if (!tool_has_extension(name, FOLDER_EXTENSION) || !file || file->kind != FOLDER_SHARD)
             return bad_file(folder, name, "is not in " FOLDER_LIST_NAME ": move it elsewhere");
     }
-    for (size_t i = 0; i < folder->belows; i++)
-        if (folder_list_find(&folder->list, folder->below[i]))
-            return bad_file(folder, folder->below[i], "is a folder: " FOLDER_LIST_NAME " names a file");
+    for (size_t i = 0; i < folder->below.count; i++)
+        if (folder_list_find(&folder->list, folder->below.entry[i].name))
+            return bad_file(folder, folder->below.entry[i].name, "is a folder: " FOLDER_LIST_NAME " names a file");
     return TOOL_OK;
 }
 
@@ -229,16 +209,16 @@ enum tool_type folder_part_type(const struct folder_entry *entry)
 static int find_shards(struct folder *folder)
 {
     size_t raw = 0, made = 0;
-    folder->index.shard = malloc((folder->entries + 1) * sizeof *folder->index.shard);
-    folder->text = calloc(folder->entries + 1, sizeof *folder->text);
+    folder->index.shard = malloc((folder->files.count + 1) * sizeof *folder->index.shard);
+    folder->text = calloc(folder->files.count + 1, sizeof *folder->text);
     if (!folder->index.shard || !folder->text)
         return tool_nomem(folder->path, "the list of shards");
-    for (size_t i = 0; i < folder->entries; i++) {
-        const enum tool_type type = folder_part_type(&folder->entry[i]);
+    for (size_t i = 0; i < folder->files.count; i++) {
+        const enum tool_type type = folder_part_type(&folder->files.entry[i]);
         if (type == TYPE_SAFETENSORS)
-            folder->index.shard[folder->index.shards++] = folder->entry[i].name;
+            folder->index.shard[folder->index.shards++] = folder->files.entry[i].name;
         raw += type == TYPE_RAW;
-        made += tool_has_extension(folder->entry[i].name, SHARDS_EXTENSION FOLDER_EXTENSION);
+        made += tool_has_extension(folder->files.entry[i].name, SHARDS_EXTENSION FOLDER_EXTENSION);
     }
     if (!folder->index.shards && !raw && made)
         return bad_file(folder, FOLDER_LIST_NAME, "is missing: the folder has files that were compressed");
@@ -427,9 +407,9 @@ static int check_all(struct folder *folder, struct checked *checked)
     for (size_t i = 0; i < folder->index.shards; i++)
         TRY(check_one(folder, checked, i));
     shards_sort(&folder->index);
-    for (size_t i = 0; i < folder->entries; i++)
-        if (tool_has_extension(folder->entry[i].name, SHARDS_INDEX))
-            TRY(compare_index(folder, folder->entry[i].name, checked->bytes));
+    for (size_t i = 0; i < folder->files.count; i++)
+        if (tool_has_extension(folder->files.entry[i].name, SHARDS_INDEX))
+            TRY(compare_index(folder, folder->files.entry[i].name, checked->bytes));
     return TOOL_OK;
 }
 
@@ -444,8 +424,8 @@ int folder_check(struct folder *folder, struct tensors *shard, folder_keep *keep
 uint64_t folder_original_bytes(const struct folder *folder)
 {
     uint64_t bytes = 0;
-    for (size_t i = 0; !folder->made && i < folder->entries; i++)
-        bytes += folder->entry[i].bytes;
+    for (size_t i = 0; !folder->made && i < folder->files.count; i++)
+        bytes += folder->files.entry[i].bytes;
     for (size_t i = 0; folder->made && i < folder->list.files; i++)
         bytes = bytes > UINT64_MAX - folder->list.file[i].original.bytes ? UINT64_MAX
                                                                          : bytes + folder->list.file[i].original.bytes;
@@ -556,17 +536,20 @@ int folder_match(const char *path, const struct folder_sum *found, const struct 
                     found->bytes, found->hash, want->bytes, want->hash);
 }
 
+static void free_names(struct folder_names *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free((void *)list->entry[i].name);
+    free(list->entry);
+}
+
 void folder_close(struct folder *folder)
 {
-    for (size_t i = 0; folder->text && i < folder->entries; i++)
+    for (size_t i = 0; folder->text && i < folder->files.count; i++)
         free(folder->text[i]);
     free(folder->text);
-    for (size_t i = 0; i < folder->entries; i++)
-        free((void *)folder->entry[i].name);
-    free(folder->entry);
-    for (size_t i = 0; i < folder->belows; i++)
-        free(folder->below[i]);
-    free(folder->below);
+    free_names(&folder->files);
+    free_names(&folder->below);
     folder_list_free(&folder->list);
     shards_free(&folder->index);
     *folder = (struct folder){0};

@@ -17,18 +17,21 @@ struct folder_entry {
     uint64_t bytes;
 };
 
+struct folder_names {
+    struct folder_entry *entry; /* [count] their names are owned */
+    size_t count, capacity;
+};
+
 struct folder {
     const char *path;
     mode_t mode;
-    struct folder_entry *entry; /* [entries] in the order of the bytes of their names */
-    size_t entries, capacity;
-    char **below; /* [belows] owned: the folders below, those that others are in first; some may have no files */
-    size_t belows, below_capacity;
-    bool made;               /* by picitool: list is set, else index */
-    struct folder_list list; /* all files but the list are stored as it says, and have the lengths that it says */
-    struct shards index;     /* of a checkpoint: its .safetensors files, which are entries; after folder_check, their
+    struct folder_names files; /* in the order of the bytes of their names */
+    struct folder_names below; /* the folders below, those that others are in first; some may have no files */
+    bool made;                 /* by picitool: list is set, else index */
+    struct folder_list list;   /* all files but the list are stored as it says, and have the lengths that it says */
+    struct shards index;       /* of a checkpoint: its .safetensors files, which are files; after folder_check, their
                             tensors, of which several shards may have one of the same name */
-    char **text;             /* [index.shards] owned: the names of the tensors of each; or NULL */
+    char **text;               /* [index.shards] owned: the names of the tensors of each; or NULL */
 };
 
 /* Whether path is a folder, or a symbolic link to one. */

@@ -65,8 +65,8 @@ static int each_folder(const struct folder_make *making, int (*one)(const struct
 {
     const char *last = "";
     char folder[SHARDS_NAME_MOST + 1];
-    for (size_t i = 0; i < making->from->belows; i++)
-        TRY(one(making, making->from->below[i]));
+    for (size_t i = 0; i < making->from->below.count; i++)
+        TRY(one(making, making->from->below.entry[i].name));
     for (size_t i = 0; i < making->list.files; i++) {
         const char *const name = making->list.file[i].name, *slash = name;
         for (; (slash = strchr(slash, '/')); slash++) {
@@ -218,17 +218,19 @@ static bool is_stored(const struct folder *folder, const char *name, bool all)
 int folder_list_of(struct folder_list *list, const struct folder *folder, bool all)
 {
     char stored[SHARDS_NAME_MOST + sizeof FOLDER_EXTENSION];
-    *list = (struct folder_list){.file = calloc(folder->entries, sizeof *list->file), .files = folder->entries};
+    *list = (struct folder_list){.file = calloc(folder->files.count, sizeof *list->file), .files = folder->files.count};
     if (!list->file)
         return tool_nomem(folder->path, "the list of files");
-    for (size_t i = 0; i < folder->belows; i++)
-        if (strcmp(folder->below[i], FOLDER_LIST_NAME) == 0 || is_stored(folder, folder->below[i], all)) {
+    for (size_t i = 0; i < folder->below.count; i++)
+        if (strcmp(folder->below.entry[i].name, FOLDER_LIST_NAME) == 0 ||
+            is_stored(folder, folder->below.entry[i].name, all)) {
             folder_list_free(list);
-            return tool_bad(folder->path, "has the folder %s, a name that a file gets: rename it", folder->below[i]);
+            return tool_bad(folder->path, "has the folder %s, a name that a file gets: rename it",
+                            folder->below.entry[i].name);
         }
-    for (size_t i = 0; i < folder->entries; i++) {
-        const char *const name = folder->entry[i].name;
-        const bool shard = is_shard(&folder->entry[i], all);
+    for (size_t i = 0; i < folder->files.count; i++) {
+        const char *const name = folder->files.entry[i].name;
+        const bool shard = is_shard(&folder->files.entry[i], all);
         list->file[i] = (struct folder_file){.name = name, .kind = shard ? FOLDER_SHARD : FOLDER_COPY};
         snprintf(stored, sizeof stored, "%s" FOLDER_EXTENSION, name);
         if (shard && strlen(stored) > SHARDS_NAME_MOST) {

@@ -148,7 +148,7 @@ static int has_hashes(const struct job *job, const struct folder_file **order, b
 static int is_result(const struct job *job, bool *same)
 {
     const struct folder_list *const list = &job->delta.list;
-    *same = list->files == job->base.folder.entries;
+    *same = list->files == job->base.folder.files.count;
     for (size_t i = 0; *same && i < list->files; i++) {
         const struct folder_entry *const entry = folder_find(&job->base.folder, list->file[i].name);
         *same = entry && entry->bytes == list->file[i].original.bytes;
@@ -167,8 +167,8 @@ static int is_result(const struct job *job, bool *same)
 static void warn_of_removed(const struct job *job)
 {
     const struct folder *const folder = &job->base.folder;
-    for (size_t i = 0; i < folder->entries; i++) {
-        const char *const name = folder->entry[i].name;
+    for (size_t i = 0; i < folder->files.count; i++) {
+        const char *const name = folder->files.entry[i].name;
         if (tool_has_extension(name, SHARDS_INDEX) || folder_shard(folder, name) < folder->index.shards ||
             folder_list_find(&job->delta.list, name))
             continue;

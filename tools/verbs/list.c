@@ -424,11 +424,11 @@ static int gather_made(struct listing *listing, const char *path)
 /* Reads the descriptions of all tensors of a folder. Of a checkpoint, folder_check has been called. */
 static int gather_folder(struct listing *listing, const struct folder *folder)
 {
-    for (size_t i = 0; i < (folder->made ? folder->list.files : folder->entries); i++) {
+    for (size_t i = 0; i < (folder->made ? folder->list.files : folder->files.count); i++) {
         const struct folder_file *const file = folder->made ? &folder->list.file[i] : NULL;
-        const char *const name = file ? file->name : folder->entry[i].name;
+        const char *const name = file ? file->name : folder->files.entry[i].name;
         const size_t before = listing->report.tensors;
-        struct tool_options options = {.type = file ? TYPE_UNSET : folder_part_type(&folder->entry[i])};
+        struct tool_options options = {.type = file ? TYPE_UNSET : folder_part_type(&folder->files.entry[i])};
         options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
         if (file ? file->kind != FOLDER_SHARD : options.type == TYPE_UNSET)
             continue;
@@ -454,8 +454,8 @@ static int list_opened(struct listing *listing, struct folder *folder, const str
     TRY(gather_folder(listing, folder));
     for (size_t i = 0; i < folder->list.files; i++)
         shards += folder->list.file[i].kind == FOLDER_SHARD;
-    for (size_t i = 0; !folder->made && i < folder->entries; i++)
-        shards += folder_part_type(&folder->entry[i]) != TYPE_UNSET;
+    for (size_t i = 0; !folder->made && i < folder->files.count; i++)
+        shards += folder_part_type(&folder->files.entry[i]) != TYPE_UNSET;
     const char *kind = "checkpoint";
     if (folder->made)
         kind = folder->list.delta ? "delta" : "compressed";
@@ -463,8 +463,8 @@ static int list_opened(struct listing *listing, struct folder *folder, const str
     listing->report.file = folder->path;
     listing->report.type = listing->type;
     listing->report.file_bytes = 0;
-    for (size_t i = 0; i < folder->entries; i++)
-        listing->report.file_bytes += folder->entry[i].bytes;
+    for (size_t i = 0; i < folder->files.count; i++)
+        listing->report.file_bytes += folder->files.entry[i].bytes;
     return TOOL_OK;
 }
 

@@ -145,8 +145,8 @@ static int test_opened(struct folder *folder, const struct tool_options *options
     const double start = term_now();
     struct tested tested = {folder, *options};
     uint64_t bytes = 0;
-    for (size_t i = 0; i < folder->entries; i++)
-        bytes += folder->entry[i].bytes;
+    for (size_t i = 0; i < folder->files.count; i++)
+        bytes += folder->files.entry[i].bytes;
     if (folder->made) {
         const unsigned at_a_time =
             jobs_at_a_time(folder->list.files, tool_threads(options->threads), &tested.options.threads);
