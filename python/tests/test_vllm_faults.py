@@ -223,6 +223,20 @@ class Faults(test_vllm.EngineCase):
         self.assertEqual(set(posted), {"reset_prefix_cache?reset_running_requests=true", "reset_encoder_cache"})
         self.assertEqual(encoders, [1, 1])
         self.trainer(Only(tensor)).send_weights()  # a warning
+
+        def refusing(code, where):
+            def post(path):
+                if where in path:
+                    error = RuntimeError("the server refuses")
+                    error.response = types.SimpleNamespace(status_code=code, text="")
+                    raise error
+
+            return self.trainer(Only(tensor, _post=post, base_url="http://127.0.0.1"))
+
+        refusing(404, "encoder").send_weights()  # a vLLM that has none
+        for code, where in ((500, "encoder"), (404, "prefix")):
+            with self.assertRaisesRegex(RuntimeError, "the server refuses"):
+                refusing(code, where).send_weights()
         trainer = self.trainer(plain)
         plain.dies = "reset"
         with self.assertRaisesRegex(

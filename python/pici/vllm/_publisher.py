@@ -16,7 +16,7 @@ from . import _parts, _wire
 from ._parts import Held, Meta
 from ._stats import Step, log
 
-#: deltas are kept for servers that are behind while all of them have at most this share of the whole state's bytes
+#: deltas are kept for servers that are behind while all of them have at most this fraction of the whole state's bytes
 KEPT = 0.5
 UNPROVEN = 64  # connections at once that have not proven yet that they know the token; others wait
 

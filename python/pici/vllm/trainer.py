@@ -254,7 +254,11 @@ def _reset_caches(client: Any) -> None:
         done = client.reset_prefix_cache(True) is not False
     elif hasattr(client, "_post") and hasattr(client, "base_url"):  # vLLM's HTTPVLLMWeightSyncClient
         client._post("reset_prefix_cache?reset_running_requests=true")
-        client._post("reset_encoder_cache")
+        try:
+            client._post("reset_encoder_cache")
+        except Exception as e:  # a vLLM without one says "not found"
+            if getattr(getattr(e, "response", None), "status_code", None) != 404:
+                raise
     elif hasattr(client, "handles"):  # vLLM's RayVLLMWeightSyncClient
         ray = importlib.import_module("ray")
         done = all(ok is not False for ok in ray.get([h.reset_prefix_cache.remote(True) for h in client.handles]))
