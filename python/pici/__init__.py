@@ -24,6 +24,9 @@ Files of tensors:
     load(path)                          read them all to a dict; to="torch": for load_state_dict()
     open(path)                          a mapping whose tensors are read when they are indexed: f["w"][10:20]
     create(path)                        write tensors one by one, and in pieces
+    load_file(path)                     these three have the arguments of safetensors, so that a script changes one
+    save_file(tensors, path)            import; pici.torch has the first two for tensors of torch
+    safe_open(path, framework="np")
 
 Deltas of files, and of dicts of arrays (help(pici.deltas)):
     diff_files(base, new, delta)        what changed between two .safetensors, .npy or raw files
@@ -70,6 +73,7 @@ from . import _libraries
 from ._dlpack import DLPackArray
 from ._load import load, save
 from ._memory import keep_memory
+from ._safe import load_file, safe_open, save_file
 from .codec import (
     Info,
     apply,
@@ -144,6 +148,9 @@ __all__ = [
     "load",
     "open",
     "create",
+    "load_file",
+    "save_file",
+    "safe_open",
     "diff_files",
     "apply_files",
     "save_delta",

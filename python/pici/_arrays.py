@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import mmap
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
@@ -43,6 +44,19 @@ def _seen(x: Any, written: bool = False) -> tuple[Storage, Optional[DType]]:
     return x, of_numpy(x.dtype)
 
 
+def _of_raw(x: Any, array: Storage, dtype: Optional[DTypeLike]) -> Storage:
+    """Bytes of a type that says nothing of elements (bytes, bytearray, mmap, a memoryview of these) as elements of the
+    width of dtype."""
+    if dtype is None or not isinstance(x, (bytes, bytearray, mmap.mmap, memoryview)):
+        return array
+    d = named(dtype)
+    if array.dtype != np.uint8 or array.ndim != 1 or not array.flags.c_contiguous or d.itemsize == 1:
+        return array
+    if array.size % d.itemsize:
+        raise ValueError(f"{array.size} bytes are no whole number of elements of {d.name}, {d.itemsize} bytes each")
+    return array.view(d.storage if d.parts == 1 else numpy_dtype(d))
+
+
 def _typed(array: Storage, found: Optional[DType], dtype: Optional[DTypeLike]) -> DType:
     """The dtype of the elements: the one that the caller names, if it has their width; else the one that was found."""
     if dtype is None:
@@ -76,6 +90,7 @@ def readable(x: Any, dtype: Optional[DTypeLike] = None) -> tuple[Storage, DType]
         if plain is not None and x.flags.c_contiguous:
             return x, plain
     array, found = _seen(x)
+    array = _of_raw(x, array, dtype)
     d = _typed(array, found, dtype)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
@@ -93,6 +108,7 @@ def writable(
         if x.flags.c_contiguous:
             return x, wanted
     array, found = _seen(x, True)
+    array = _of_raw(x, array, dtype)
     d = _typed(array, found, dtype)
     if d.code != wanted.code:
         hint = f": pass dtype='{wanted.name}' if they are its bits" if d.itemsize == wanted.itemsize else ""

@@ -6,7 +6,8 @@ Arrays are read and written in place. The GIL is released in calls on more than 
 during a call. Elements of bool are stored as u8, and complex numbers as two floats.
 
 dtype: the dtype of the elements, if their type does not say it: "bf16" for bf16 whose bits are in an array of uint16.
-It must have the same width. It is a name ("f32", "float32", "torch.float32") or a dtype of NumPy, ml_dtypes or torch.
+It must have the same width, but for bytes, bytearray, mmap and memoryviews of these, which are the elements' bytes in
+the host's order. It is a name ("f32", "float32", "torch.float32") or a dtype of NumPy, ml_dtypes or torch.
 
 threads: default 1; 0 is one for each core.
 

@@ -58,14 +58,14 @@ _CHOICES: dict[Optional[bool], int] = {
 }
 
 # Types in the header of a .safetensors file.
-_WORDS: dict[DType, str] = {d: d.name.upper() for d in ALL}
-_WORDS.update({d: w for d in ALL for n, w in (("f8e4m3", "F8_E4M3"), ("f8e5m2", "F8_E5M2")) if d.name == n})
-_WORDS.update({BOOL: "BOOL", COMPLEX[0]: "C64"})
-_WORDS.update(
+WORDS: dict[DType, str] = {d: d.name.upper() for d in ALL}
+WORDS.update({d: w for d in ALL for n, w in (("f8e4m3", "F8_E4M3"), ("f8e5m2", "F8_E5M2")) if d.name == n})
+WORDS.update({BOOL: "BOOL", COMPLEX[0]: "C64"})
+WORDS.update(
     {named("f8e8m0"): "F8_E8M0", named("f8e4m3fnuz"): "F8_E4M3FNUZ", named("f8e5m2fnuz"): "F8_E5M2FNUZ"},
 )
-_WORDS[F4] = "F4"
-WORD_TYPES = {word: d for d, word in _WORDS.items()} | {"F6_E2M3": F6[0], "F6_E3M2": F6[1]}
+WORDS[F4] = "F4"
+WORD_TYPES = {word: d for d, word in WORDS.items()} | {"F6_E2M3": F6[0], "F6_E3M2": F6[1]}
 #: of types whose elements are smaller than a byte: how many are how many bytes
 _SMALL = {"F4": (2, 1), "F6_E2M3": (4, 3), "F6_E3M2": (4, 3)}
 BYTES = WORD_TYPES["U8"]
@@ -100,6 +100,25 @@ def _shape_of(x: Storage, d: DType) -> list[int]:
     return list(x.shape if d.parts == 1 else x.shape[:-1])
 
 
+def safetensors_head(
+    taken: Mapping[str, tuple[Storage, DType]], metadata: Optional[Mapping[str, str]] = None
+) -> tuple[list[str], bytes]:
+    """The order in which safetensors writes arrays, so that each begins at a multiple of its width; and what precedes
+    them in such a file."""
+    order = sorted(taken, key=lambda name: (-taken[name][1].storage.itemsize, name))
+    end, places = 0, {}
+    for name in order:
+        places[name] = [end, end + taken[name][0].nbytes]
+        end = places[name][1]
+    about = {} if metadata is None else {"__metadata__": dict(metadata)}
+    entries = {
+        name: {"dtype": WORDS[d], "shape": _shape_of(x, d), "data_offsets": places[name]}
+        for name, (x, d) in taken.items()
+    }
+    text = json.dumps({**about, **entries}, separators=(",", ":"), ensure_ascii=False).encode()
+    return order, (len(text) + -len(text) % 8).to_bytes(8, "little") + text + b" " * (-len(text) % 8)
+
+
 class Held:
     """A state that is open, and what it points at. close() frees it."""
 
@@ -121,29 +140,16 @@ class Held:
         self.handle = got(opened, os.fsdecode(state))
 
     def _arrays(self, state: Mapping[str, Any]) -> None:
-        taken = {name: _taken(name, x) for name, x in state.items()}
-        # In the order in which safetensors writes them, so that each begins at a multiple of its width.
-        order = sorted(taken, key=lambda name: (-taken[name][1].storage.itemsize, name))
-        end, places = 0, {}
-        for name in order:
-            places[name] = [end, end + taken[name][0].nbytes]
-            end = places[name][1]
-        text = json.dumps(
-            {
-                name: {"dtype": _WORDS[d], "shape": _shape_of(x, d), "data_offsets": places[name]}
-                for name, (x, d) in taken.items()
-            },
-            separators=(",", ":"),
-            ensure_ascii=False,
-        ).encode()
+        taken = {name: taken_array(name, x) for name, x in state.items()}
+        order, head = safetensors_head(taken)
         self.names = order
-        self._head = head = (len(text) + -len(text) % 8).to_bytes(8, "little") + text + b" " * (-len(text) % 8)
+        self._head = head
         self.handle = got(_codec.state_new(b"the arrays", SAFETENSORS, head))
         for name in order:
             x, d = taken[name]
             octets = x.reshape(-1).view(np.uint8)  # in the file's byte order, which may not be the host's
             part = part_of(x, self._shards[name], name, d.parts) if name in self._shards else None
-            got(_codec.state_add(self.handle, name.encode(), _WORDS[d].encode(), d.code, x.shape, octets, part))
+            got(_codec.state_add(self.handle, name.encode(), WORDS[d].encode(), d.code, x.shape, octets, part))
             self._kept.append(x)
 
     def write(self, room: Storage) -> int:
@@ -217,7 +223,7 @@ def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> tu
     return _CHOICES[small], format_code(format), u31(threads, "threads"), u31(zstd, "zstd")
 
 
-def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
+def taken_array(name: Any, x: Any) -> tuple[Storage, DType]:
     """An array as the bytes that its .safetensors file would have."""
     if not isinstance(name, str):
         raise TypeError(f"a tensor's name is a str, not {type(name).__name__}: pass str({name!r})")
@@ -227,7 +233,7 @@ def _taken(name: Any, x: Any) -> tuple[Storage, DType]:
         elements, d = _arrays.readable(x)
     except (TypeError, ValueError, BufferError) as e:
         raise type(e)(f"{name!r}: {e}") from None
-    if d not in _WORDS:
+    if d not in WORDS:
         how = "its parts as two tensors" if d.parts != 1 else "its bytes, as x.view(torch.uint8)"
         raise TypeError(f"{name!r}: a .safetensors file has no {d.name}: store {how}")
     if d is F4 and not elements.ndim:

@@ -21,7 +21,7 @@ import re
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, NoReturn, Optional, TypeVar, Union, overload
 
@@ -255,13 +255,22 @@ class Tensor:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> Any:
+        return self._indexed(key, _arrays.delivery(self._d, "numpy"))
+
+    def part(self, key: Any, to: str) -> Any:
+        """t[key], as the type that `to` names."""
+        if to == "numpy":
+            return self[key]
+        deliver = _arrays.delivery(self._d, to)
+        return deliver(np.asarray(self._indexed(key, lambda elements: elements), order="C"))
+
+    def _indexed(self, key: Any, deliver: Callable[[Storage], Any]) -> Any:
         keys = list(key) if isinstance(key, tuple) else [key]
         ellipsis = [i for i, k in enumerate(keys) if k is Ellipsis]
         if len(keys) - len(ellipsis) > self.ndim or len(ellipsis) > 1:
             raise IndexError(f"{len(keys)} indices for {self.ndim} dimensions")
         if ellipsis:
             keys[ellipsis[0] : ellipsis[0] + 1] = [slice(None)] * (self.ndim - len(keys) + 1)
-        deliver = _arrays.delivery(self._d, "numpy")
         if self.order == "F":
             for k in keys:
                 if not isinstance(k, slice):
@@ -389,6 +398,11 @@ class File(Mapping[str, Tensor]):
         if self._names is None:
             self._names = self._got(_codec.reader_names(reader))
         return self._names
+
+    @in_turn
+    def _all_stored(self) -> list[tuple[int, int]]:
+        """The dtype and the elements of each stored tensor, in the order of the file, also of those without names."""
+        return self._got(_codec.reader_stored(self._reader()))
 
     def _stored(self, index: int, code: int, first: int, count: int) -> _strided.Stored:
         """Elements of a tensor as they are stored."""

@@ -93,6 +93,11 @@ with pici.create("y.pici", chunk_elements=1000, zstd=3) as w:
     w.begin("x", x.shape, "bfloat16", attrs={"unit": b"m"})
     w.append(x, dtype="bf16")
     w.add("y", x)
+pici.save_file({"x": x}, "x.pici", {"format": "np"}, threads=2)
+assert_type(pici.load_file(Path("x.pici")), dict[str, Elements])
+with pici.safe_open("x.pici", framework="pt", device="cuda:0") as s:
+    assert_type((s.keys(), s.metadata()), tuple[list[str], Optional[dict[str, str]]])
+    assert_type(s.get_slice("x").get_shape(), list[int])
 with pici.open(open("x.pici", "rb"), threads=2) as f:
     assert_type(f, pici.File)
     assert_type(list(f), list[str])

@@ -27,6 +27,10 @@ Lists of tensors, and a pici.Comm among the ranks of a process group:
     pici.torch.all_reduce([p.grad for p in model.parameters()], state=state)
     comm = pici.torch.comm()
 
+Files, with the arguments of torch.load and of safetensors.torch:
+
+    pici.torch.load(path), pici.torch.load_file(path), pici.torch.save_file(tensors, path)
+
 Every program of torch.distributed for the CPU, FSDP and functional collectives too, by a backend (torch 2.14 or later):
 
     torch.distributed.init_process_group("cpu:pici")           # or "cpu:pici,cuda:nccl"
@@ -54,6 +58,7 @@ if not _dist.is_available():
     raise ImportError("pici.torch needs a torch that was built with torch.distributed")
 
 from . import _backend  # noqa: E402
+from ._files import load, load_file, save_file  # noqa: E402
 from ._fsdp import fully_shard  # noqa: E402
 from ._group import comm  # noqa: E402
 from ._hooks import State, all_reduce_hook  # noqa: E402
@@ -75,4 +80,7 @@ __all__ = [
     "comm",
     "Outer",
     "fully_shard",
+    "load",
+    "load_file",
+    "save_file",
 ]

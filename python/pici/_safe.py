@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""load_file(), save_file() and safe_open() with the arguments of the package safetensors, so that a script changes one
+import; and the same for torch, which pici.torch has. They read .pici and .safetensors files, and write .pici files, of
+which picitool decompress makes the .safetensors file."""
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Optional, Union
+
+import numpy as np
+
+from . import _looks
+from ._arrays import Limit, Storage
+from ._kwargs import Pack
+from ._load import load
+from ._streams import Path
+from .deltas import SAFETENSORS, WORDS, Held, arrays_of, safetensors_head, taken_array
+from .errors import CorruptError, NoTensorError
+from .file import File, Tensor, create
+
+_FRAMEWORKS = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch", "pytorch": "torch"}
+
+
+def load_file(filename: Path, *, threads: int = 1, max_bytes: Limit = "auto") -> dict[str, Storage]:
+    """All tensors of a .pici or .safetensors file, as arrays: safetensors.numpy.load_file(). pici.torch.load_file()
+    gives tensors of torch. threads, max_bytes: as for load()."""
+    return load(filename, threads=threads, max_bytes=max_bytes)
+
+
+def save_file(
+    tensor_dict: Mapping[str, Any],
+    filename: Path,
+    metadata: Optional[Mapping[str, str]] = None,
+    *,
+    threads: int = 1,
+    zstd: int = 0,
+    pack: Pack = "planes",
+) -> None:
+    """Write arrays to a .pici file, and replace one that is there, as safetensors.numpy.save_file() does. picitool
+    decompress makes the .safetensors file of it.
+
+    metadata: texts by name, which safe_open(...).metadata() returns.
+    threads, zstd, pack: as for create(); pack="none" for readers of pici 0.2."""
+    for key, value in (metadata or {}).items():
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError(f"metadata[{key!r}]: names and values are str, as in str(value)")
+    taken = {name: taken_array(name, x) for name, x in tensor_dict.items()}
+    order, head = safetensors_head(taken, metadata)
+    attrs = {"source.type": b"safetensors", "source.head": head}
+    with create(filename, threads=threads, zstd=zstd, pack=pack, attrs=attrs, overwrite=True) as w:
+        for name in order:
+            x, d = taken[name]
+            x = x.astype(x.dtype.newbyteorder("="), copy=False)
+            shape = x.shape if d.parts == 1 else x.shape[:-1]
+            w.begin(name, shape, d.name, attrs={"source.dtype": WORDS[d].encode()})
+            w._append(x, d)
+
+
+class Slice:
+    """A tensor of a file, of which an index reads a part. Made by safe_open.get_slice()."""
+
+    def __init__(self, tensor: Union[Tensor, Any], word: str, to: str) -> None:
+        self._tensor = tensor
+        self._word = word
+        self._to = to
+
+    def get_shape(self) -> list[int]:
+        return list(self._tensor.shape)
+
+    def get_dtype(self) -> str:
+        """As a .safetensors file spells it: "F32", "BF16"."""
+        return self._word
+
+    def __getitem__(self, key: Any) -> Any:
+        """The elements that integers, slices and an ellipsis select. Of a .pici file, only the chunks that leading
+        integers and the first slice select are read."""
+        return self._tensor.part(key, self._to) if isinstance(self._tensor, Tensor) else self._tensor[key]
+
+
+class safe_open:
+    """A .pici or .safetensors file whose tensors are read when they are asked for: safetensors.safe_open().
+
+    framework: "np" or "numpy", "pt" or "torch".
+    device: where torch's tensors go; "cpu" for arrays.
+    threads, max_bytes: as for pici.open()."""
+
+    def __init__(
+        self, filename: Path, framework: str, device: Any = "cpu", *, threads: int = 1, max_bytes: Limit = "auto"
+    ) -> None:
+        if framework not in _FRAMEWORKS:
+            raise ValueError(f"framework={framework!r}: pass one of {', '.join(_FRAMEWORKS)}")
+        self._to = _FRAMEWORKS[framework]
+        if self._to == "numpy" and str(device) != "cpu":
+            raise ValueError(
+                f"device={device!r}: arrays of NumPy are in the host's memory: pass 'cpu', or framework='pt'"
+            )
+        self._device = None if str(device) == "cpu" else device
+        self._path = os.fsdecode(filename)
+        self._words: dict[str, str] = {}
+        self._mapped: Optional[dict[str, Any]] = None
+        self._file: Optional[File] = None
+        if not _looks.is_safetensors(_looks.first_of(self._path)):
+            self._file = File(filename, threads=threads, max_bytes=max_bytes)
+            self._head = self._file.attrs.get("source.head", b"") if self._is_safetensors(self._file) else b""
+            return
+        with Held(filename, 0, SAFETENSORS):  # which checks its header
+            whole = np.memmap(self._path, np.uint8, "c")  # of which a caller may change his copy
+            self._head = whole[: 8 + int.from_bytes(whole[:8].tobytes(), "little")].tobytes()
+            self._mapped = arrays_of(whole, self._to)
+
+    @staticmethod
+    def _is_safetensors(f: File) -> bool:
+        return f.attrs.get("source.type") == b"safetensors"
+
+    def keys(self) -> list[str]:
+        return list(self._open())
+
+    def offset_keys(self) -> list[str]:
+        """The names in the order of the file."""
+        return self.keys()
+
+    def metadata(self) -> Optional[dict[str, str]]:
+        """The texts that were given to save_file(), or that the .safetensors file has; None: there are none."""
+        found = self._json().get("__metadata__")
+        if found is None:
+            return None
+        if not isinstance(found, dict) or not all(isinstance(text, str) for text in found.values()):
+            raise CorruptError(f"{self._path}: the metadata are no texts by name")
+        return found
+
+    def get_tensor(self, name: str) -> Any:
+        if self._mapped is not None:
+            return self._placed(self._found(name))
+        return self._placed(self._found(name).read(to=self._to))
+
+    def get_slice(self, name: str) -> Slice:
+        found = self._found(name)
+        if isinstance(found, Tensor):
+            return Slice(found, WORDS.get(found._d, found.dtype), self._to)
+        return Slice(found, self._json()[name]["dtype"], self._to)
+
+    def _placed(self, tensor: Any) -> Any:
+        return tensor if self._device is None else tensor.to(self._device)
+
+    def _json(self) -> dict[str, Any]:
+        try:
+            found = json.loads(self._head[8:]) if self._head else {}
+        except (ValueError, RecursionError) as e:
+            raise CorruptError(f"{self._path}: the head of the .safetensors file is no JSON: {e}") from None
+        if not isinstance(found, dict):
+            raise CorruptError(f"{self._path}: the head of the .safetensors file is no table")
+        return found
+
+    def _open(self) -> Mapping[str, Any]:
+        found = self._mapped if self._mapped is not None else self._file
+        if found is None:
+            raise ValueError("the file is closed: read its tensors inside the with statement, or open it again")
+        return found
+
+    def _found(self, name: str) -> Any:
+        tensors = self._open()
+        if name not in tensors:
+            raise NoTensorError(f"no tensor {name!r} in {self._path}: keys() has all names")
+        return tensors[name]
+
+    def __enter__(self) -> safe_open:
+        return self
+
+    def __exit__(
+        self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+        self._file = self._mapped = None

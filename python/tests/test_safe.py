@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""load_file, save_file and safe_open do what those of safetensors do, which they are compared with where it is
+installed; and raw bytes are taken for elements."""
+import json
+import mmap
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import numpy as np
+
+import pici
+from pici import _original
+
+try:
+    import safetensors
+    import safetensors.numpy
+except ImportError:
+    safetensors = None
+
+NEEDS = unittest.skipUnless(safetensors, "the package safetensors is not installed")
+
+
+def arrays():
+    rng = np.random.default_rng(1)
+    return {
+        "layer.weight": rng.standard_normal((40, 30)).astype(np.float32),
+        "half": rng.standard_normal(7).astype(np.float16),
+        "mask": rng.random((3, 5)) < 0.5,
+        "steps": np.int64(7),
+        "empty": np.zeros((0, 4), np.uint8),
+        "é": np.arange(6, dtype=">i2").reshape(2, 3),
+    }
+
+
+class Safe(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.dir = Path(folder.name)
+        self.path = self.dir / "x.pici"
+
+    def same(self, got, want):
+        self.assertEqual(set(got), set(want))
+        for name, x in want.items():
+            self.assertEqual((got[name].shape, got[name].dtype), (x.shape, x.dtype.newbyteorder("=")), name)
+            np.testing.assert_array_equal(got[name], x)
+
+    def test_there_and_back(self):
+        pici.save_file(arrays(), self.path, {"format": "np", "who": "é"})
+        pici.save_file(arrays(), str(self.path), {"format": "np", "who": "é"})  # replaces it
+        self.same(pici.load_file(self.path), arrays())
+        with pici.safe_open(self.path, framework="np") as f:
+            self.assertEqual(set(f.keys()), set(arrays()))
+            self.assertEqual(f.metadata(), {"format": "np", "who": "é"})
+            self.same({name: f.get_tensor(name) for name in f.keys()}, arrays())
+            part = f.get_slice("layer.weight")
+            self.assertEqual((part.get_shape(), part.get_dtype()), ([40, 30], "F32"))
+            np.testing.assert_array_equal(part[3:9, ::2], arrays()["layer.weight"][3:9, ::2])
+            with self.assertRaisesRegex(pici.NoTensorError, "no tensor 'nope'"):
+                f.get_tensor("nope")
+        with self.assertRaisesRegex(ValueError, "the file is closed"):
+            f.keys()
+        pici.save(self.path, arrays(), overwrite=True)  # of which there is no .safetensors file
+        with pici.safe_open(self.path, "numpy") as f:
+            self.assertIsNone(f.metadata())
+
+    def test_refused(self):
+        with self.assertRaisesRegex(ValueError, "framework='tf'"):
+            pici.safe_open(self.path, "tf")
+        with self.assertRaisesRegex(ValueError, "device='cuda'"):
+            pici.safe_open(self.path, "np", device="cuda")
+        with self.assertRaisesRegex(TypeError, r"metadata\['step'\]"):
+            pici.save_file(arrays(), self.path, {"step": 7})
+        with self.assertRaisesRegex(TypeError, "has no complex128"):
+            pici.save_file({"z": np.zeros(3, complex)}, self.path)
+        self.assertFalse(self.path.exists())
+        for head in (b"12345678{", b"12345678[]", b"12345678" + b"[" * 100000, b'12345678{"__metadata__": {"a": 1}}'):
+            with pici.create(
+                self.path, attrs={"source.type": b"safetensors", "source.head": head}, overwrite=True
+            ) as w:
+                w.add("x", np.ones(3))
+            with self.assertRaises(pici.CorruptError), pici.safe_open(self.path, "np") as f:
+                f.metadata()
+
+    @NEEDS
+    def test_files_of_safetensors(self):
+        wanted = {name: np.asarray(x, x.dtype.newbyteorder("=")) for name, x in arrays().items()}
+        theirs = self.dir / "x.safetensors"
+        safetensors.numpy.save_file(wanted, theirs, {"format": "np"})
+        self.same(pici.load_file(theirs), wanted)
+        with pici.safe_open(theirs, "np") as f, safetensors.safe_open(theirs, "np") as g:
+            self.assertEqual((set(f.keys()), f.metadata()), (set(g.keys()), g.metadata()))
+            self.same({name: f.get_tensor(name) for name in f.keys()}, wanted)
+            mine, other = f.get_slice("layer.weight"), g.get_slice("layer.weight")
+            self.assertEqual((mine.get_shape(), mine.get_dtype()), (other.get_shape(), other.get_dtype()))
+            np.testing.assert_array_equal(mine[3:5], other[3:5])
+            f.get_tensor("half")[:] = 0  # a copy: the file stays
+        self.same(safetensors.numpy.load_file(theirs), wanted)
+
+    @NEEDS
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "safetensors of picitool: PICITOOL is not set")
+    def test_picitool_restores_it(self):
+        pici.save_file(arrays(), self.path, {"format": "np"})
+        restored = self.dir / "y.safetensors"
+        subprocess.run([os.environ["PICITOOL"], "decompress", "-q", "-o", restored, self.path], check=True)
+        self.same(safetensors.numpy.load_file(restored), arrays())
+        with safetensors.safe_open(restored, "np") as f:
+            self.assertEqual(f.metadata(), {"format": "np"})
+        with pici.open(self.path) as f:
+            self.assertEqual(b"".join(_original.pieces(f)), restored.read_bytes())
+
+    def test_originals(self):
+        head = json.dumps({"x": 1}).encode()
+        attrs = {"source.head": head}
+        for before, end in ((b"3", head[3:]), (None, b"")):
+            with pici.create(self.path, attrs=attrs, overwrite=True) as w:
+                w.add("x", np.arange(5, dtype=np.int16), attrs={"source.before": before} if before else None)
+            with pici.open(self.path) as f:
+                got = b"".join(_original.pieces(f))
+            self.assertEqual(got, head[: len(head) - len(end)] + np.arange(5, dtype="<i2").tobytes() + end)
+        for bad in ({"source.before": b"99"}, {"source.before": b"-1"}, {"source.deflate": b""}):
+            with pici.create(self.path, attrs=attrs, overwrite=True) as w:
+                w.add("x", np.zeros(5), attrs=bad)
+            with pici.open(self.path) as f, self.assertRaises((pici.CorruptError, pici.UnsupportedError)):
+                list(_original.pieces(f))
+        with pici.open(self.path, max_bytes=39) as f, self.assertRaises(pici.LimitError):
+            list(_original.pieces(f))
+
+
+class Raw(unittest.TestCase):
+    def test_bytes(self):
+        x = np.arange(1000, dtype=np.float32)
+        block = pici.compress(x)
+        with tempfile.TemporaryFile() as f:
+            f.write(x.tobytes())
+            f.flush()
+            with mmap.mmap(f.fileno(), 0) as mapped:
+                self.assertEqual(pici.compress(mapped, dtype="f32"), block)
+        odd = memoryview(b"x" + x.tobytes())[1:]  # at an odd address
+        for raw in (x.tobytes(), bytearray(x.tobytes()), memoryview(x.tobytes()), odd):
+            self.assertEqual(pici.compress(raw, dtype="f32"), block)
+            self.assertEqual(pici.inspect(pici.compress(raw)).dtype, "u8")
+        self.assertEqual(pici.inspect(pici.compress(x.tobytes(), dtype="complex64")).count, 1000)
+        self.assertEqual(pici.inspect(pici.compress(b"", dtype="bf16")).count, 0)
+        out = bytearray(4000)
+        pici.decompress(block, out=out, dtype="f32")
+        self.assertEqual(out, x.tobytes())
+        total = bytearray(x.tobytes())
+        pici.scatter_add(total, block, dtype="f32")
+        self.assertEqual(total, (2 * x).tobytes())
+
+    def test_refused(self):
+        with self.assertRaisesRegex(ValueError, "7 bytes are no whole number of elements of f32, 4 bytes each"):
+            pici.compress(bytes(7), dtype="f32")
+        with self.assertRaisesRegex(TypeError, "their widths differ"):  # an array says what it has
+            pici.compress(np.zeros(8, np.uint8), dtype="f32")
+        with self.assertRaisesRegex(TypeError, "their widths differ"):
+            pici.compress(memoryview(bytes(8)).cast("h"), dtype="f32")
