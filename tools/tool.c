@@ -17,6 +17,8 @@
 enum { MESSAGE = 4096 };
 
 static _Thread_local char message[MESSAGE];
+static _Thread_local char kept[MESSAGE]; /* what tool_unmute returns */
+static _Thread_local bool muted;
 static char last[MESSAGE]; /* the last error of any thread; under the terminal's lock */
 
 /* Prints the message, unless less than `least` is to be said. */
@@ -44,6 +46,8 @@ static void say(const char *file, const char *place, const char *what, va_list a
 {
     int used = snprintf(message, sizeof message, "%s", place);
     vsnprintf(message + used, sizeof message - (size_t)used, what, args);
+    if (muted)
+        return;
     term_lock();
     memcpy(last, message, sizeof last);
     term_unlock();
@@ -53,11 +57,25 @@ static void say(const char *file, const char *place, const char *what, va_list a
 void tool_warn(const char *file, const char *what, ...)
 {
     va_list args;
+    if (muted)
+        return;
     int used = snprintf(message, sizeof message, "warning: ");
     va_start(args, what);
     vsnprintf(message + used, sizeof message - (size_t)used, what, args);
     va_end(args);
     print(file, TERM_NORMAL);
+}
+
+void tool_mute(void)
+{
+    muted = true;
+    message[0] = 0;
+}
+
+const char *tool_unmute(void)
+{
+    muted = false;
+    return memcpy(kept, message, sizeof kept);
 }
 
 const char *tool_last_error(void)

@@ -103,6 +103,11 @@ int tool_usage(const char *file, const char *what, ...) __attribute__((format(pr
 /* Print "picitool: FILE: warning: what" on stderr, as one line. Nothing with --quiet. */
 void tool_warn(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
+/* Print no errors and warnings of this thread, until tool_unmute, which returns the last error since then, without
+ * program and file, "" if there was none. It lives until the thread's next call. */
+void tool_mute(void);
+const char *tool_unmute(void);
+
 /* tool_bad: file has no tensor of the name that was searched for; suggests the nearest one. */
 struct suggest;
 int tool_no_tensor(const char *file, const struct suggest *nearest);

@@ -189,6 +189,15 @@ struct found {
     struct pici_attr dtype, order; /* its attributes, if it is none */
 };
 
+/* The attributes of a stored tensor that was found. */
+static enum pici_status find_words(struct pici_reader *r, struct found *f)
+{
+    if (!f->info.attrs)
+        return PICI_OK;
+    const enum pici_status s = lib.reader_attr(r, f->info.index, KEY_DTYPE, &f->dtype);
+    return s ? s : lib.reader_attr(r, f->info.index, KEY_ORDER, &f->order);
+}
+
 /* PICI_E_ARG: there is no such tensor. */
 static enum pici_status find(struct pici_reader *r, const char *name, size_t n, struct found *f)
 {
@@ -205,10 +214,7 @@ static enum pici_status find(struct pici_reader *r, const char *name, size_t n, 
     if (s || unnamed)
         return s ? s : PICI_E_ARG;
     s = lib.reader_find(r, name, n, &f->info);
-    if (s || !f->info.attrs)
-        return s;
-    s = lib.reader_attr(r, f->info.index, KEY_DTYPE, &f->dtype);
-    return s ? s : lib.reader_attr(r, f->info.index, KEY_ORDER, &f->order);
+    return s ? s : find_words(r, f);
 }
 
 static void view_free(PyObject *capsule)
@@ -258,7 +264,8 @@ static PyObject *found_as(const struct found *f)
         bytes_of(&f->order), view_of(f));
 }
 
-/* reader_find(reader, name) -> what is known of the tensor of this name; None, if there is none; or Failed. */
+/* reader_find(reader, name) -> what is known of the tensor of this name; None, if there is none; or Failed.
+ * reader_stored(reader, index): the same for a stored tensor, by its number. */
 static PyObject *reader_find(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -284,6 +291,36 @@ static PyObject *reader_find(PyObject *self, PyObject *args)
     const int code = errno;
     PyEval_RestoreThread(state);
     Py_DecRef(key);
+    return pici_py_handle_leave(o, s == PICI_E_ARG ? Py_BuildValue("") : s ? failed(r, s, code) : found_as(&f));
+}
+
+/* PICI_E_ARG: there is no such tensor. */
+static enum pici_status find_stored(struct pici_reader *r, uint64_t index, struct found *f)
+{
+    uint64_t tensors = 0;
+    enum pici_status s = lib.reader_count(r, &tensors);
+    if (s || index >= tensors)
+        return s ? s : PICI_E_ARG;
+    s = lib.reader_tensor(r, index, &f->info);
+    return s ? s : find_words(r, f);
+}
+
+static PyObject *reader_stored(PyObject *self, PyObject *args)
+{
+    (void)self;
+    struct found f = {.info = PICI_TENSOR_INFO_INIT, .view = PICI_VIEW_INIT};
+    PyObject *o;
+    uint64_t index;
+    if (!PyArg_ParseTuple(args, "OO&", &o, pici_py_u64, &index))
+        return NULL;
+    struct pici_reader *r = pici_py_handle_enter(READER, o);
+    if (!r)
+        return NULL;
+    PyThreadState *state = PyEval_SaveThread();
+    errno = 0;
+    const enum pici_status s = find_stored(r, index, &f);
+    const int code = errno;
+    PyEval_RestoreThread(state);
     return pici_py_handle_leave(o, s == PICI_E_ARG ? Py_BuildValue("") : s ? failed(r, s, code) : found_as(&f));
 }
 
@@ -401,6 +438,7 @@ PyMethodDef pici_py_reader_functions[] = {
     {"reader_names", reader_names, METH_O, NULL},
     {"reader_stored", reader_stored, METH_O, NULL},
     {"reader_find", reader_find, METH_VARARGS, NULL},
+    {"reader_stored", reader_stored, METH_VARARGS, NULL},
     {"reader_attrs", reader_attrs, METH_VARARGS, NULL},
     {"reader_read", reader_read, METH_VARARGS, NULL},
     {"reader_verify", reader_verify, METH_O, NULL},

@@ -14,6 +14,7 @@ NumPy spells them: "|b1", "<c8", "<c16".
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
 import operator
 import os
@@ -102,6 +103,13 @@ class _Found(NamedTuple):
     spelled: bytes  # the attribute source.dtype; b"" if there is none
     order: bytes  # source.order
     view: Optional[_strided.View]
+
+
+def _found(members: Optional[tuple[Any, ...]]) -> Optional[_Found]:
+    if members is None:
+        return None
+    *rest, view = members
+    return _Found._make((*rest, None if view is None else _strided.View._make(view)))
 
 
 class Tensor:
@@ -420,11 +428,20 @@ class File(Mapping[str, Tensor]):
     def _find(self, name: object) -> Optional[_Found]:
         """What is known of a tensor, by name."""
         reader = self._reader()
-        found = self._got(_codec.reader_find(reader, name)) if isinstance(name, str) else None
-        if found is None:
-            return None
-        *rest, view = found
-        return _Found._make((*rest, None if view is None else _strided.View._make(view)))
+        return _found(self._got(_codec.reader_find(reader, name)) if isinstance(name, str) else None)
+
+    @in_turn
+    def _find_stored(self, index: int) -> Optional[_Found]:
+        return _found(self._got(_codec.reader_stored(self._reader(), index)))
+
+    def _all_stored(self) -> Iterator[Tensor]:
+        """The tensors as they are stored, in the order of the file: also those that are none of the original, and no
+        views."""
+        for index in itertools.count():
+            found = self._find_stored(index)
+            if found is None:
+                return
+            yield Tensor(self, found)
 
     def __contains__(self, name: object) -> bool:
         return self._find(name) is not None

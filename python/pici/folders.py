@@ -509,7 +509,8 @@ def compress_folder(
     pack: Pack = "none",
     overwrite: bool = False,
 ) -> None:
-    """Compress a checkpoint. A tensor that it has several times is stored once. format, zstd, pack: as for create()."""
+    """Compress a checkpoint. A tensor that it has several times is stored once. format, zstd, pack: as for create().
+    Files of torch.save are copied; picitool looks into them, and its folders are read here."""
     c = _Checkpoint(_P(os.fsdecode(folder)))
     c.refuse_names()
     tensors = {name: c.shards[name].tensors for name in c.names} | {name: [_raw(c.path / name)] for name in c.raw}
@@ -553,20 +554,28 @@ def _swapped(piece: Any, d: DType) -> Any:
 
 
 def _pieces(m: _Made, name: str, f: File, threads: int) -> Iterator[bytes]:
-    """The bytes of the .safetensors file that a .pici file was made of."""
-    yield f.attrs.get("source.head", b"")
+    """The bytes of the file that a .pici file was made of."""
+    head, at = f.attrs.get("source.head", b""), 0
     with _Targets(m, threads) as targets:
-        for t in f.values():
+        for t in f._all_stored():
+            attrs = t.attrs
+            before = attrs.get("source.before", b"%d" % (len(head) - at))  # bytes of the head; else all that are left
+            if not before.isdigit() or len(before) > 20 or "source.deflate" in attrs:
+                raise CorruptError(f"{t.name!r} of {name} has attributes that no shard of a folder has")
+            yield head[at : at + int(before)]
+            at += int(before)
             to = m.refers(t, name)
-            yield from _elements(t if to is None else targets.follow(t, to))
+            big = attrs.get("source.endian") == b"big"
+            yield from _elements(t if to is None else targets.follow(t, to), ">" if big else "<")
+    yield head[at:]
 
 
-def _elements(t: Tensor) -> Iterator[bytes]:
+def _elements(t: Tensor, order: str) -> Iterator[bytes]:
     step = max(1, _PIECE // t._d.itemsize)
     for first in range(0, t.size, step):
         n = min(step, t.size - first)
         elements = t._elements(first, n, (n,))
-        yield elements.astype(elements.dtype.newbyteorder("<"), copy=False).tobytes()
+        yield elements.astype(elements.dtype.newbyteorder(order), copy=False).tobytes()
 
 
 def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: bool = False) -> None:

@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -642,6 +643,37 @@ class Folders(unittest.TestCase):
         self.assertEqual(files(self.dir / "delta"), files(self.dir / "tool.delta"))
         picitool("apply", "-q", "-o", "back", "old", "delta")
         self.assertEqual(files(self.dir / "back"), files(self.new))
+
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "folders with files of torch.save: PICITOOL is not set")
+    def test_torch_files(self):
+        """picitool stores the tensors that files of torch.save share with shards once, and Python reads its folders."""
+        code = '''
+import sys
+from torchfile import save, tensor
+x = bytes(range(256)) * 100
+save(sys.argv[1], {"a": tensor("Float", "0", 6400, (80, 80), (80, 1)), "tied": tensor("Float", "0", 6400, (80,), (1,)),
+                   "b": tensor("Float", "1", 6400, (6400,), (1,)), "slice": tensor("Float", "2", 6400, (5,), (3,))},
+     {"0": x, "1": x[::-1], "2": x})
+save(sys.argv[2], {"a": tensor("Float", "0", 6400, (80, 80), (80, 1))}, {"0": x}, order="big")
+'''
+        checkpoint = self.dir / "torch"
+        x = np.frombuffer(bytes(range(256)) * 100, np.float32)
+        save_shards(checkpoint, {"a": x, "b": x.view(np.uint8)[::-1].copy().view(np.float32)}, 1)
+        own = {k: v for k, v in os.environ.items() if k != "LD_PRELOAD"}
+        helper = Path(__file__).resolve().parents[2] / "tests" / "cli"
+        made_by = [sys.executable, "-c", code, str(checkpoint / "a.pth"), str(checkpoint / "big.bin")]
+        subprocess.run(made_by, check=True, env=own | {"PYTHONPATH": str(helper)})
+        tool = [os.environ["PICITOOL"], "compress", "-q", "-o", str(self.made), str(checkpoint)]
+        subprocess.run(tool, check=True, env=own)
+        lines = (self.made / "pici-folder").read_text().splitlines()
+        self.assertEqual([line.split()[0] for line in lines if line.endswith((".pth", ".bin"))], ["shard", "shard"])
+        pici.decompress_folder(self.made, self.dir / "back")
+        self.assertEqual(files(self.dir / "back"), files(checkpoint))
+        loaded = pici.load(self.made)
+        self.assertEqual(sorted(loaded), ["a", "b"])
+        self.assertEqual(loaded["a"].tobytes(), x.tobytes())
+        with mock.patch.object(pici.File, "_attrs", lambda f, i: {"source.before": b"x"} if i is not None else {}):
+            self.assertRaises(pici.CorruptError, pici.decompress_folder, self.made, self.dir / "x")
 
 
 if __name__ == "__main__":

@@ -115,44 +115,8 @@ fi
 # ---- names, shapes and dtypes, from a pickle in the form that torch.save writes; nothing of it is run
 if command -v python3 >/dev/null 2>&1; then
     cat >make.py <<'END'
-import collections, io, pickle, struct, sys, types, zipfile
-torch, utils, evil = (types.ModuleType(n) for n in ("torch", "torch._utils", "evil"))
-sys.modules.update({m.__name__: m for m in (torch, utils, evil)})
-def named(module, name, made):
-    made.__module__, made.__qualname__, made.__name__ = module.__name__, name, name
-    setattr(module, name, made)
-    return made
-rebuild = {v: named(utils, f"_rebuild_tensor_v{v}", lambda *a: None) for v in (2, 3)}
-rebuild_parameter = named(utils, "_rebuild_parameter", lambda *a: None)
-run = named(evil, "run", lambda path: open(path, "w"))
-for n in "Float Double Half BFloat16 Bool ComplexFloat Long Untyped".split():
-    named(torch, n + "Storage", type(n + "Storage", (), {}))
-class Dtype:
-    def __reduce__(self): return "float8_e4m3fn"
-Dtype.__module__ = "torch"
-torch.float8_e4m3fn = f8 = Dtype()
-f8.__name__ = f8.__qualname__ = "float8_e4m3fn"
-f8.__module__ = "torch"
-class Stored:
-    def __init__(self, kind, key, n): self.id = ("storage", getattr(torch, kind + "Storage"), key, "cpu", n)
-class Call:
-    def __init__(self, f, *args): self.f, self.args = f, args
-    def __reduce__(self): return self.f, self.args
-class Parameter(Call): pass
-def tensor(kind, key, n, shape, strides, offset=0, dtype=None):
-    args = (Stored(kind, key, n), offset, shape, strides, False, collections.OrderedDict())
-    return Call(rebuild[3], *args, dtype, None) if dtype else Call(rebuild[2], *args)
-class P(pickle.Pickler):
-    def persistent_id(self, o): return o.id if isinstance(o, Stored) else None
-def save(path, value, storages, protocol=2, order="little", prefix="m"):
-    f = io.BytesIO()
-    P(f, protocol).dump(value)
-    with zipfile.ZipFile(path, "w") as z:
-        z.writestr(f"{prefix}/data.pkl", f.getvalue())
-        z.writestr(f"{prefix}/byteorder", order)
-        for k, v in storages.items():
-            z.writestr(f"{prefix}/data/{k}", v)
-        z.writestr(f"{prefix}/version", "3\n")
+import collections, zipfile
+from torchfile import Call, f8, rebuild_parameter, run, save, tensor
 numbers = open("n1200", "rb").read()
 state = collections.OrderedDict()
 state["embed.weight"] = tensor("Float", "0", 300, (30, 10), (10, 1))
@@ -182,7 +146,7 @@ with zipfile.ZipFile("climbs.pt", "w") as z:
     z.writestr("../data.pkl", b"\x80\2}.")
 open("old.pt", "wb").write(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03." + bytes(100))
 END
-    python3 make.py 2>"$err" && pass || fail "make.py: $(tail -n 3 "$err")"
+    PYTHONPATH=$root/tests/cli python3 make.py 2>"$err" && pass || fail "make.py: $(tail -n 3 "$err")"
     for p in 2 4 5; do
         expect 0 "protocol $p: compress" "$tool" compress p$p.pt
         expect 0 "protocol $p: decompress" "$tool" decompress --force -o back p$p.pt.pici
@@ -264,9 +228,9 @@ assert "view" not in t["model.embed.weight"]' "$out" 2>"$err" && pass || fail "l
 
     # ---- every layout that strides can say, and the signs that torch keeps apart
     cat >layouts.py <<'END'
-import itertools, math, runpy
-m = runpy.run_path("make.py")
-numbers, tensor, save, Call = m["numbers"], m["tensor"], m["save"], m["Call"]
+import itertools, math
+from torchfile import save, tensor
+numbers = open("n1200", "rb").read()
 def bits(*args, **set): # as torch.save writes conj and neg: a seventh argument
     t = tensor(*args)
     t.args = (*t.args, set)
@@ -302,7 +266,7 @@ want("both", 8, z["both"], conj=True, neg=True)
 want("neg", 4, z["neg"], neg=True)
 want("z", 8, z["plain"])
 END
-    python3 layouts.py 2>"$err" && pass || fail "layouts.py: $(tail -n 3 "$err")"
+    PYTHONPATH=$root/tests/cli python3 layouts.py 2>"$err" && pass || fail "layouts.py: $(tail -n 3 "$err")"
     expect 0 "layouts: compress" "$tool" compress layouts.pt
     expect 0 "layouts: decompress" "$tool" decompress --force -o back layouts.pt.pici
     same "layouts" layouts.pt back

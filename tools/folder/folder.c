@@ -198,7 +198,7 @@ static int read_list(struct folder *folder)
     return TOOL_OK;
 }
 
-enum tool_type folder_part_type(const struct folder_entry *entry)
+static enum tool_type type_by_name(const struct folder_entry *entry)
 {
     if (tool_has_extension(entry->name, SHARDS_EXTENSION))
         return TYPE_SAFETENSORS;
@@ -214,7 +214,7 @@ static int find_shards(struct folder *folder)
     if (!folder->index.shard || !folder->text)
         return tool_nomem(folder->path, "the list of shards");
     for (size_t i = 0; i < folder->files.count; i++) {
-        const enum tool_type type = folder_part_type(&folder->files.entry[i]);
+        const enum tool_type type = folder->files.entry[i].type = type_by_name(&folder->files.entry[i]);
         if (type == TYPE_SAFETENSORS)
             folder->index.shard[folder->index.shards++] = folder->files.entry[i].name;
         raw += type == TYPE_RAW;
@@ -236,6 +236,57 @@ int folder_open(struct folder *folder, const char *path)
     if (status)
         folder_close(folder);
     return status;
+}
+
+/* Whether a tensor keeps a file of torch.save from being a shard, and why. */
+static const char *reason_of(const struct tensor_at *tensor)
+{
+    if (!tensor->in_place)
+        return "it has compressed storages";
+    return tensor->name_size > PICI_NAME_MAX ? "it has a name that is too long for a .pici file" : NULL;
+}
+
+/* Sets the type of an entry that may be a file of torch.save. */
+static int look_into(struct folder_entry *entry, const char *path)
+{
+    static const uint8_t zip[] = {'P', 'K', 3, 4};
+    const struct tool_options options = {.type = TYPE_PT};
+    struct input input;
+    uint8_t first[sizeof zip];
+    TRY(input_open(&input, path));
+    const bool is_zip = input.regular && input.bytes >= sizeof zip && !input_read_at(&input, first, sizeof zip, 0) &&
+                        memcmp(first, zip, sizeof zip) == 0;
+    input_close(&input);
+    if (!is_zip) /* of torch before 1.6, or of other programs */
+        return TOOL_OK;
+    struct tensors tensors;
+    tool_mute(); /* warnings come when the file is compressed */
+    const int status = tensors_open(&tensors, path, &options);
+    const char *reason = tool_unmute();
+    if (!status) {
+        reason = NULL;
+        for (size_t i = 0; !reason && i < tensors.count; i++)
+            reason = reason_of(&tensors.tensor[i]);
+        entry->type = reason || !tensors.source.archive.pickle ? TYPE_UNSET : TYPE_PT;
+        tensors_close(&tensors);
+    }
+    if (reason)
+        tool_warn(path, "%s; it is copied as it is", reason);
+    return TOOL_OK;
+}
+
+int folder_find_torch(struct folder *folder)
+{
+    for (size_t i = 0; i < folder->files.count; i++) {
+        struct folder_entry *const entry = &folder->files.entry[i];
+        if (tool_type_of(entry->name) != TYPE_PT && !tool_has_extension(entry->name, ".bin"))
+            continue;
+        char *const path = folder_path(folder->path, entry->name, "");
+        const int status = path ? look_into(entry, path) : TOOL_BAD;
+        free(path);
+        TRY(status);
+    }
+    return TOOL_OK;
 }
 
 static int by_bytes(const void *name, const void *shard)

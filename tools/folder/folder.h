@@ -15,6 +15,9 @@
 struct folder_entry {
     const char *name;
     uint64_t bytes;
+    enum tool_type type; /* of a file of a checkpoint, how it is compressed: TYPE_SAFETENSORS, a shard; TYPE_RAW, a file
+                            of torch's distributed checkpoints; after folder_find_torch, TYPE_PT, one of torch.save;
+                            TYPE_UNSET: it is copied */
 };
 
 struct folder_names {
@@ -44,9 +47,9 @@ int folder_open(struct folder *, const char *path);
 /* The entry of this name, or NULL. */
 const struct folder_entry *folder_find(const struct folder *, const char *name);
 
-/* How a file of a checkpoint is compressed: TYPE_SAFETENSORS, a shard; TYPE_RAW, a file of torch's distributed
- * checkpoints; TYPE_UNSET: it is copied. */
-enum tool_type folder_part_type(const struct folder_entry *);
+/* Look into the .pt, .pth and .bin files of a checkpoint for those of torch.save whose storages are not compressed. One
+ * that is damaged is a warning: it is copied. */
+int folder_find_torch(struct folder *);
 
 /* The number of the shard that is called so; index.shards: none. */
 size_t folder_shard(const struct folder *, const char *name);

@@ -200,8 +200,7 @@ int folder_refuse_options(const char *path, const struct tool_options *options)
 /* Whether an entry of a checkpoint becomes a shard: a .safetensors file, or if all, all that is compressed. */
 static bool is_shard(const struct folder_entry *entry, bool all)
 {
-    const enum tool_type type = folder_part_type(entry);
-    return type == TYPE_SAFETENSORS || (all && type != TYPE_UNSET);
+    return entry->type == TYPE_SAFETENSORS || (all && entry->type != TYPE_UNSET);
 }
 
 /* Whether a shard is stored under this name. */

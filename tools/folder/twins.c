@@ -69,21 +69,37 @@ static int add(struct twins *twins, size_t *capacity, const struct tensor_at *te
                                                 .name_size = tensor->name_size,
                                                 .offset = tensor->offset,
                                                 .bytes = tensor->bytes,
+                                                .viewed = tensor->viewed,
                                                 .dtype = tensor->dtype};
     return TOOL_OK;
 }
 
-/* Adds the tensors of a shard that are long enough. */
+/* Opens a shard. The warnings of a file of torch.save come when it is compressed. */
+static int open_shard(struct tensors *tensors, const char *path, enum tool_type type)
+{
+    const struct tool_options options = {.type = type, .dtype = type == TYPE_RAW ? PICI_U8 : 0};
+    tool_mute();
+    const int status = tensors_open(tensors, path, &options);
+    const char *const reason = tool_unmute();
+    return status ? tool_bad(path, "%s", reason) : TOOL_OK;
+}
+
+/* Whether a tensor may be stored once with others. */
+static bool may_be_twin(const struct tensor_at *tensor)
+{
+    return tensor->in_place && !tensor->filler && !tensor->unnamed && !tensor->big_endian &&
+           tensor->bytes >= TWINS_BYTES_LEAST;
+}
+
+/* Adds the tensors of a shard that may have twins. */
 static int add_shard(struct twins *twins, size_t *capacity, const struct folder *folder, const char *name, size_t file)
 {
     struct tensors tensors;
-    struct tool_options options = {.type = folder_part_type(folder_find(folder, name))};
-    options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
     char *const path = folder_path(folder->path, name, "");
-    int status = path ? tensors_open(&tensors, path, &options) : TOOL_BAD;
+    int status = path ? open_shard(&tensors, path, folder_find(folder, name)->type) : TOOL_BAD;
     if (!status) {
         for (size_t i = 0; !status && i < tensors.count; i++)
-            if (!tensors.tensor[i].filler && tensors.tensor[i].bytes >= TWINS_BYTES_LEAST)
+            if (may_be_twin(&tensors.tensor[i]))
                 status = add(twins, capacity, &tensors.tensor[i], file, i) ? tool_nomem(path, "the list of tensors")
                                                                            : TOOL_OK;
         tensors_close(&tensors);
@@ -104,7 +120,7 @@ static int by_place(const void *left, const void *right)
     return order ? order : compare(first->number, second->number);
 }
 
-/* By what is known of the tensors so far, then by place. */
+/* By what is known of the tensors so far, then those that views lie in before others, then by place. */
 static int by_content(const void *left, const void *right)
 {
     const struct twin *const first = left, *const second = right;
@@ -113,6 +129,8 @@ static int by_content(const void *left, const void *right)
     int order = 0;
     for (size_t i = 0; !order && i < sizeof keys / sizeof *keys; i++)
         order = compare(keys[i][0], keys[i][1]);
+    if (!order && first->viewed != second->viewed)
+        return first->viewed ? -1 : 1;
     return order ? order : by_place(left, right);
 }
 
@@ -185,8 +203,8 @@ static int same_bytes(struct opened opened[2], const struct twin *a, const struc
     return TOOL_OK;
 }
 
-/* Sets `first` of all: of those of one hash, the first by place that has the same bytes as the first of all of that
- * hash; others, which only have its hash, are no twins. */
+/* Sets `first` of all: of those of one hash, the first of all, if they have its bytes and no views lie in them. Others
+ * are stored. */
 static int find_first(struct twins *twins, struct opened opened[2], uint8_t *buffer)
 {
     struct twin *const sorted = malloc((twins->count + 1) * sizeof *sorted);
@@ -203,7 +221,7 @@ static int find_first(struct twins *twins, struct opened opened[2], uint8_t *buf
         bool same = false;
         if (!i || !alike(&sorted[first], &sorted[i]))
             first = i;
-        else
+        else if (!twin->viewed)
             status = same_bytes(opened, &sorted[first], &sorted[i], buffer, &same);
         twin->first = same ? sorted[first].first : sorted[i].first;
     }

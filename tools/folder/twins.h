@@ -16,7 +16,9 @@ struct twin {
     char *name;    /* [name_size] */
     size_t name_size;
     uint64_t hash; /* XXH64 of its bytes */
-    size_t first;  /* the number of the first of them, in the order of files and of tensors: that one is stored */
+    size_t first;  /* the number of the one that is stored: the first of them, in the order of files and of tensors, or
+                      if views lie in some, the first of these; its own, if views lie in it */
+    bool viewed;   /* views lie in it */
     uint64_t offset, bytes;
     enum pici_dtype dtype;
 };

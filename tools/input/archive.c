@@ -63,12 +63,17 @@ static int read_at(struct archive *archive, void *buffer, size_t bytes, uint64_t
     return error ? tool_bad_at(archive->input->name, offset, "cannot be read") : TOOL_OK;
 }
 
+bool archive_in_place(const struct archive *archive, const struct archive_part *part)
+{
+    return part->kind == ARCHIVE_FILLER || part->kind == ARCHIVE_KEPT || archive->zip.entries[part->number].stored;
+}
+
 /* Whether a part's bytes are read through unzip, which checks them. */
 static bool is_checked(const struct archive *archive, const struct archive_part *part)
 {
-    const bool filler = part->kind == ARCHIVE_FILLER, stored = !filler && archive->zip.entries[part->number].stored;
-    return part->kind == ARCHIVE_ARRAY || (part->kind == ARCHIVE_KEPT && stored) ||
-           (part->kind == ARCHIVE_STORAGE && !stored);
+    if (part->kind == ARCHIVE_KEPT)
+        return archive->zip.entries[part->number].stored;
+    return part->kind == ARCHIVE_ARRAY || !archive_in_place(archive, part);
 }
 
 /* Checks the entry's end, once the part has been taken. */

@@ -46,6 +46,7 @@ struct archive_part {
     bool unnamed;            /* it is not a tensor, but a filler or a storage that views see */
     bool whole;              /* that tensor is all of the storage, in some order */
     bool fortran;            /* and its first index is the fastest */
+    bool viewed;             /* views lie in it */
 };
 
 struct archive {
@@ -84,6 +85,9 @@ const char *archive_title(struct archive *, const struct archive_part *, size_t 
 
 /* Go to the first byte of a part. */
 int archive_begin(struct archive *, const struct archive_part *);
+
+/* Whether the bytes of a part are in the file as they are. */
+bool archive_in_place(const struct archive *, const struct archive_part *);
 
 /* Read the next bytes of the part. With the last ones, the entry's CRC-32 is checked, except that of storages of a .pt
  * file that are not deflated, which nothing checks. */

@@ -132,7 +132,7 @@ static void forget_names(struct archive *archive)
     for (size_t i = 0; i < archive->parts; i++) {
         archive->part[i].tensor = ARCHIVE_NONE;
         archive->part[i].unnamed = archive->part[i].kind == ARCHIVE_FILLER;
-        archive->part[i].whole = archive->part[i].fortran = false;
+        archive->part[i].whole = archive->part[i].fortran = archive->part[i].viewed = false;
     }
 }
 
@@ -288,6 +288,7 @@ static int make_views(struct archive *archive)
                       pici_parse_printable(name, sizeof name, tensor->name, tensor->name_size), PICI_RANK_MAX);
             continue;
         }
+        archive->part[part].viewed = true;
         views[count++] = (struct view_of){part, (uint32_t)i};
         bytes += view_bytes(tensor);
     }

@@ -32,6 +32,13 @@ static int add(struct tensors *tensors, const struct source_tensor *tensor)
                                 .fortran = tensor->fortran,
                                 .filler = tensor->filler};
     added->bytes = tensor->count * added->width;
+    const struct archive_part *const part = tensors->source.archived; /* NULL: not of a zip file */
+    added->in_place = !part || archive_in_place(&tensors->source.archive, part);
+    if (part) {
+        added->offset = part->offset;
+        added->unnamed = part->unnamed;
+        added->viewed = part->viewed;
+    }
     const size_t shape_bytes = tensor->rank * sizeof *tensor->shape;
     /* A source keeps a name only until source_next; that of an archive, the word for the type too. */
     const size_t word_size = tool_type_is_zip(tensors->source.type) ? strlen(tensor->dtype_text) + 1 : 0;
@@ -45,7 +52,7 @@ static int add(struct tensors *tensors, const struct source_tensor *tensor)
     if (word_size)
         added->dtype_text = memcpy(copy + shape_bytes + tensor->name_size + 1, tensor->dtype_text, word_size);
     tensors->count++;
-    if (tool_type_is_zip(tensors->source.type)) /* whose tensors are not read at random */
+    if (part) /* the directory says where it is */
         return TOOL_OK;
     if (added->bytes > tensors->input.bytes || tensors->input.position > tensors->input.bytes - added->bytes)
         return tool_bad_at(tensors->input.name, tensors->input.bytes, "unexpected end of file inside the tensors");

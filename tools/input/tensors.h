@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Random access to the tensors of a raw, .npy or .safetensors file, by name; of a zip file, the list of them only.
+ * Random access to the tensors of a raw, .npy or .safetensors file, by name, and to those of a zip file that are not
+ * compressed; of others, the list only.
  * Functions return an exit status and print the reason, as those of input.h do. */
 #ifndef PICI_TOOLS_INPUT_TENSORS_H
 #define PICI_TOOLS_INPUT_TENSORS_H
@@ -14,11 +15,14 @@ struct tensor_at {
     const char *name; /* [name_size], then a NUL; in the memory of shape */
     size_t name_size;
     const char *dtype_text;
-    uint64_t offset, bytes; /* of the file; offset is not set in a zip file */
+    uint64_t offset, bytes; /* of the file */
     uint64_t count;
     enum pici_dtype dtype;
     uint8_t rank, width;
     bool big_endian, fortran, filler;
+    bool in_place; /* its elements are in the file as they are, at offset; else that is not set */
+    bool unnamed;  /* it is not a tensor of the original: a filler, or a storage that views alone see */
+    bool viewed;   /* views lie in it */
 };
 
 struct tensors {

@@ -154,8 +154,11 @@ static int compress_source(struct job *job, const char *path, const char *out_pa
                            struct results *results, struct folder_file *shard)
 {
     const struct limit limit = input_limit(&job->input, options);
-    if (shard)
+    const bool forward = shard && !tool_type_is_zip(options->type);
+    if (forward)
         input_hash(&job->input);
+    else if (shard)
+        TRY(folder_copy(path, NULL, &shard->original));
     TRY(source_open_exact(&job->source, &job->input, path, options, &limit));
     TRY(output_open(&job->output, out_path, &job->input, options->force));
     output_times(&job->output, &job->input);
@@ -168,7 +171,8 @@ static int compress_source(struct job *job, const char *path, const char *out_pa
     TRY(output_commit(&job->output));
     if (!shard)
         return result_done(results, options, path, &job->input, &job->output, false, seconds);
-    shard->original = folder_input_sum(&job->input);
+    if (forward)
+        shard->original = folder_input_sum(&job->input);
     shard->stored = folder_output_sum(&job->output);
     return TOOL_OK;
 }
@@ -196,7 +200,7 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
     const bool shard = file->kind == FOLDER_SHARD;
     char *const from_path = folder_path(making->from->path, file->name, "");
     char *const to_path = folder_path(making->to, file->name, shard ? FOLDER_EXTENSION : "");
-    options.type = shard ? folder_part_type(folder_find(making->from, file->name)) : TYPE_UNSET;
+    options.type = folder_find(making->from, file->name)->type;
     options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
     options.force = false;
     int status = TOOL_BAD;
@@ -210,14 +214,18 @@ static int compress_part(struct folder_make *making, struct folder_file *file)
     return status;
 }
 
-/* Finds the tensors that the folder has more than once, which files of version 1 store each time. */
+/* Finds the tensors that the folder has more than once, which files of version 1 store each time, as they copy those of
+ * torch.save. */
 static int find_twins(struct folder_make *making)
 {
     struct twins *const twins = making->context;
     if (making->options->file_version != 1)
         TRY(twins_find(twins, making->from, &making->list));
+    bool *const references = &making->list.references;
     for (size_t i = 0; i < twins->count; i++)
-        making->list.references = making->list.references || twin_refers(twins, &twins->twin[i]);
+        *references = *references || twin_refers(twins, &twins->twin[i]);
+    for (size_t i = 0; i < making->from->files.count; i++)
+        *references = *references || making->from->files.entry[i].type == TYPE_PT;
     return TOOL_OK;
 }
 
@@ -232,6 +240,8 @@ static int compress_opened(struct folder *from, const struct tool_options *optio
                                  .context = &twins};
     TRY(folder_expect_checkpoint(from));
     TRY(folder_check(from, NULL, NULL, NULL));
+    if (options->file_version != 1)
+        TRY(folder_find_torch(from));
     TRY(folder_list_of(&making.list, from, true));
     const int status = folder_make(&making, out_path, sum);
     twins_free(&twins);

@@ -428,7 +428,7 @@ static int gather_folder(struct listing *listing, const struct folder *folder)
         const struct folder_file *const file = folder->made ? &folder->list.file[i] : NULL;
         const char *const name = file ? file->name : folder->files.entry[i].name;
         const size_t before = listing->report.tensors;
-        struct tool_options options = {.type = file ? TYPE_UNSET : folder_part_type(&folder->files.entry[i])};
+        struct tool_options options = {.type = file ? TYPE_UNSET : folder->files.entry[i].type};
         options.dtype = options.type == TYPE_RAW ? PICI_U8 : 0;
         if (file ? file->kind != FOLDER_SHARD : options.type == TYPE_UNSET)
             continue;
@@ -455,7 +455,7 @@ static int list_opened(struct listing *listing, struct folder *folder, const str
     for (size_t i = 0; i < folder->list.files; i++)
         shards += folder->list.file[i].kind == FOLDER_SHARD;
     for (size_t i = 0; !folder->made && i < folder->files.count; i++)
-        shards += folder_part_type(&folder->files.entry[i]) != TYPE_UNSET;
+        shards += folder->files.entry[i].type != TYPE_UNSET;
     const char *kind = "checkpoint";
     if (folder->made)
         kind = folder->list.delta ? "delta" : "compressed";
