@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Chunks of arrays, of any dtype of NumPy but objects, as blocks and back: what the codecs for Zarr share."""
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+
+from . import _arrays
+from ._dtypes import BY_CODE, of_numpy
+from ._kwargs import Pack
+from .codec import compress, decompress, format_code, inspect, pack_code
+from .errors import CorruptError
+
+_INTEGERS = {"M": "i8", "m": "i8", "U": "u4"}
+
+
+class Options(NamedTuple):
+    """What a codec's configuration says. Of no effect on how a chunk is read."""
+
+    format: str = "auto"
+    pack: Pack = "planes"
+    checksum: bool = True
+
+    def check(self) -> None:
+        """ValueError or TypeError if one of them has no such value."""
+        format_code(self.format)
+        pack_code(self.pack)
+        if not isinstance(self.checksum, bool):
+            raise TypeError(f"checksum={self.checksum!r}: pass True or False")
+
+
+def like(dtype: np.dtype[Any]) -> Optional[np.dtype[Any]]:
+    """As what elements of a dtype are stored, in the same byte order: times and text as integers, structures and all
+    else as bytes. None: as what they are. TypeError for objects."""
+    if dtype.hasobject:
+        raise TypeError(f"elements of {dtype} are objects, which pici does not store: use vlen-utf8 or vlen-bytes")
+    if of_numpy(dtype) is not None:
+        return None
+    kind = _INTEGERS.get(dtype.kind, "u1") if dtype.itemsize else "u1"
+    return np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}{kind}")
+
+
+def encode(array: Any, options: Options) -> bytes:
+    """The block of an array's elements in row-major order. It has no shape."""
+    stored = like(array.dtype)
+    if stored is not None:
+        array = np.ascontiguousarray(array).reshape(-1)
+        array = array.view(stored) if array.dtype.itemsize else np.empty(0, stored)
+    return compress(array, format=options.format, pack=options.pack, checksum=options.checksum)
+
+
+def decode(block: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    """The elements of a block, which must be those of an array of this dtype and shape."""
+    stored = like(dtype)
+    as_bytes = stored is not None and stored.itemsize == 1  # whose members may have any order
+    native = dtype if as_bytes else dtype.newbyteorder("=")
+    kind = native if stored is None else stored.newbyteorder("=")
+    elements, d = _arrays.readable(np.empty(0, kind))
+    count = int(np.prod(shape, dtype=object)) * (dtype.itemsize // d.storage.itemsize)
+    info = inspect(block)
+    wanted = BY_CODE[d.code].name
+    if (info.count, info.dtype) != (count, wanted):
+        raise CorruptError(f"the chunk has {info.count} elements of {info.dtype}, and not {count} of {wanted}")
+    if not count:
+        return np.empty(shape, dtype)
+    found = decompress(block, dtype=d.name, max_bytes=None)  # the array says how much there is
+    return found.view(native).reshape(shape).astype(dtype, copy=False)
