@@ -141,6 +141,13 @@ CONTESTANTS = {
         Contestant("outer", "pici, Outer, every 20 steps", nothing, outer={"inner_steps": 20}),
         Contestant("outer-bits", "pici, Outer, 4 bits", nothing, outer={"inner_steps": 20, "method": "bits"}),
         Contestant("outer-topk", "pici, Outer, top 5%", nothing, outer={"inner_steps": 20, "method": "topk"}),
+        Contestant(
+            "outer-topk-momentum",
+            "pici, Outer, top 5%, momentum",
+            nothing,
+            outer={"inner_steps": 20, "method": "topk", "lr": 0.7, "momentum": 0.9},
+        ),
+        Contestant("outer-visible", "pici, Outer, visible", nothing, outer={"inner_steps": 20, "method": "visible"}),
         Contestant("outer-sparseloco", "pici, SparseLoCo", nothing, outer={"inner_steps": 20, "method": "sparseloco"}),
         Contestant("top1", "pici, top 1%", top(0.01)),
         Contestant("top0.1", "pici, top 0.1%", top(0.001)),

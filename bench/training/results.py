@@ -9,17 +9,18 @@ def read(paths):
     records = []
     for path in paths:
         with open(path) as f:
-            records += [{"epochs": None, **json.loads(line)} for line in f if line.strip()]
+            records += [{"epochs": None, "steps_asked": None, **json.loads(line)} for line in f if line.strip()]
     return [r for r in records if r.get("bench") == "training"]
 
 
 def key(record):
     """What tells runs apart that are not repetitions of each other with another seed."""
-    return tuple(record[k] for k in ("link", "model", "ranks", "batch", "level", "cap", "epochs", "contestant"))
+    kind = ("link", "model", "ranks", "batch", "level", "cap", "epochs", "steps_asked", "contestant")
+    return tuple(record[k] for k in kind)
 
 
 def grouped(records):
-    """{(link, model, ranks, batch, level, cap, epochs): {contestant: [records]}}, in the order of the records."""
+    """{all of key() but the contestant: {contestant: [records]}}, in the order of the records."""
     groups = collections.defaultdict(lambda: collections.defaultdict(list))
     for r in records:
         *kind, contestant = key(r)
@@ -44,41 +45,74 @@ def best(record):
     return max(row[2] for row in record["curve"])
 
 
+def length(record):
+    """How long a run was to train, whatever the level, in words; None: to the level."""
+    if record["steps_asked"]:
+        return f"{record['steps_asked']} steps"
+    return record["epochs"] and f"{record['epochs']} epochs"
+
+
+def spread(values, form):
+    """The median, and the least and the most: "2.0 (1.5 to 3.0)"."""
+    ends = f" ({form(min(values))} to {form(max(values))})" if len(values) > 1 else ""
+    return form(median(values)) + ends
+
+
+def at_the_end(runs):
+    """Of runs of a fixed length: what was right then, the loss, the seconds, those of CPU, and what a host sent."""
+    if not all(r["finished"] for r in runs):
+        yield f"not in {runs[0]['cap']:g} s"
+        yield from ("–", "–", "–", "–")
+        return
+    last, sent = [r["curve"][-1] for r in runs], median([r["step_bytes"] for r in runs])
+    yield spread([100 * row[2] for row in last], "{:.1f}".format).replace(" (", "% (") + ("" if len(runs) > 1 else "%")
+    yield spread([row[3] for row in last], "{:.3f}".format) if len(last[0]) > 3 else "–"
+    yield spread([row[1] for row in last], "{:.1f}".format)
+    cpu = [r["step_cpu_seconds"] * r["steps"] for r in runs if "step_cpu_seconds" in r]
+    yield spread(cpu, "{:.1f}".format) if cpu else "–"
+    yield "–" if sent is None else f"{sent * runs[0]['steps'] / 1e6:.2f} MB"
+
+
 def cells(runs):
     """A row of the table: medians over seeds, and the range of the seconds."""
     step, sent = (median([r[k] for r in runs]) for k in ("step_seconds", "step_bytes"))
     steps, seconds = (median([reached(r, column) for r in runs]) for column in (0, 1))
     times = [reached(r, 1) for r in runs]
-    epochs, cap = runs[0]["epochs"], f"{runs[0]['cap']:g}"
-    missing = f"not in {epochs} epochs" if epochs else f"not in {cap}"
+    fixed, cap = length(runs[0]), f"{runs[0]['cap']:g}"
+    missing = f"not in {fixed or cap}"
     shown = [missing if t is None else f"{t:.1f}" for t in sorted(times, key=lambda t: (t is None, t))]
     yield runs[0]["what"]
     yield f"{1e3 * step:.0f} ms"
     yield "–" if sent is None else f"{sent / 1e6:.2f} MB"
     yield "–" if steps is None else f"{steps:g}"
     if seconds is None:
-        end = f"{epochs} epochs" if epochs else f"{cap} s"
-        yield f"not reached in {end} (best: {100 * median([best(r) for r in runs]):.1f}%)"
+        yield f"not reached in {fixed or cap + ' s'} (best: {100 * median([best(r) for r in runs]):.1f}%)"
     else:
         yield f"{seconds:.1f} s"
     yield shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
-    if epochs:
-        ends = sorted(100 * r["curve"][-1][2] for r in runs if r["finished"])
-        range_of = f" ({ends[0]:.1f} to {ends[-1]:.1f})" if len(ends) > 1 else ""
-        yield f"{median(ends):.1f}%{range_of}" if len(ends) == len(runs) else f"not in {cap} s"
+    if fixed:
+        yield from at_the_end(runs)
     yield str(len(runs))
+
+
+def load_of(rows):
+    """How busy the machine was, in words, if the records say it."""
+    loads = [load for runs in rows.values() for r in runs for load in r.get("load", [])]
+    return f"; load average {min(loads):.1f} to {max(loads):.1f}" if loads else ""
 
 
 def tables(records):
     """A table in Markdown for each network and model."""
-    for (link, model, ranks, batch, level, _, epochs), rows in grouped(records).items():
+    for (link, model, ranks, batch, level, *_), rows in grouped(records).items():
         first = next(iter(rows.values()))[0]
         yield (
             f"{model}, {first['weights'] / 1e6:.2f} M weights, {ranks} hosts, {link}, batch {ranks} x {batch}, "
-            f"torch {first['torch']}; medians over seeds\n"
+            f"torch {first['torch']}; medians over seeds{load_of(rows)}\n"
         )
         columns = ["", "a step", "sent a step", f"steps to {level:g}%", f"{level:g}% after", "of all seeds, s"]
-        columns += ["seeds"] if epochs is None else [f"right after {epochs} epochs", "seeds"]
+        if length(first):
+            columns += [f"right after {length(first)}", "loss", "seconds", "of CPU", "sent in all"]
+        columns.append("seeds")
         yield f"| {' | '.join(columns)} |".replace("|  |", "| |")
         yield "|---" * len(columns) + "|"
         for runs in rows.values():

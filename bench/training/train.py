@@ -2,10 +2,11 @@
 """One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
 torchrun sets them. Rank 0 appends a line of JSON to --json.
 
-A run ends when the fraction of the test data that are right reaches --level, or with --epochs after so many epochs
+A run ends when the fraction of the test data that are right reaches --level, or with --epochs or --steps after so many
 instead; or else after --cap seconds of training. The clock runs while all ranks train, the first step with its
-connections included, and stands still while they look at the test data. The bytes are those that leave by the network
-interface, headers and acknowledgements included; without one (on loopback) there are none.
+connections included, and stands still while they look at the test data: with pici.torch.Outer after outer steps, when
+all have the same weights. The bytes are those that leave by the network interface, headers and acknowledgements
+included; without one (on loopback) there are none.
 """
 import argparse
 import inspect
@@ -30,7 +31,7 @@ LEAST = 20  # steps of a run, so that the median time of a step means something
 
 
 #: before a network is pruned: ten epochs of the digits; for texts, enough to know what weights matter
-DENSE_STEPS = {"mlp": 310, "cnn": 310, "gpt": 100, "lstm": 100}
+DENSE_STEPS = {"mlp": 310, "cnn": 310, "gpt": 100, "lstm": 100, "made-up": 100}
 
 
 def loss_of(found, y):
@@ -75,13 +76,15 @@ def batches(n, batch, rank, ranks, seed):
 
 
 def look(model, x, y, seconds):
-    """The fraction of right digits, of which each rank looks at some; and rank 0's seconds, on all ranks."""
+    """Rank 0's seconds, the fraction of right digits, and the loss, on all ranks. Each rank looks at some digits."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
+    own = y[rank::ranks]
     with torch.no_grad():
-        right = (model(x[rank::ranks]).argmax(-1) == y[rank::ranks]).sum()
-    both = torch.tensor([float(right), seconds if rank == 0 else 0], dtype=torch.float64)
-    dist.all_reduce(both)
-    return both[0].item() / y.numel(), both[1].item()
+        found = model(x[rank::ranks])
+        right, loss = (found.argmax(-1) == own).sum(), loss_of(found, own) * own.numel()
+    sums = torch.tensor([seconds if rank == 0 else 0, float(right), float(loss)], dtype=torch.float64)
+    dist.all_reduce(sums)
+    return sums[0].item(), sums[1].item() / y.numel(), sums[2].item() / y.numel()
 
 
 def main():
@@ -92,6 +95,7 @@ def main():
     args.add_argument("--level", type=float, help="percent of the test data; by default that of the network")
     args.add_argument("--cap", type=float, default=90, help="seconds")
     args.add_argument("--epochs", type=int, help="train so long, whatever the level")
+    args.add_argument("--steps", type=int, help="the same in steps")
     args.add_argument("--batch", type=int, default=32, help="a rank")
     args.add_argument("--learning-rate", type=float)
     args.add_argument("--every", type=int, default=10, help="steps between two looks at the test digits")
@@ -127,10 +131,12 @@ def main():
         trained = nn.parallel.DistributedDataParallel(model, **{name: False}, **way.options)
         way.register(trained)
     optimizer = models.optimizer(o.model, trained, o.learning_rate)
+    every = outer.inner_steps if outer else o.every
+    load = os.getloadavg()[0]
     # seconds: of training so far; sent: bytes
-    curve, times, seconds, sent, reached = [(0, 0.0, look(model, test_x, test_y, 0)[0])], [], 0.0, 0, False
-    last = o.epochs and o.epochs * (len(train_y) // (o.batch * ranks))  # the step that ends the epochs
-    began, before = time.perf_counter(), sent_bytes(o.link)
+    curve, times, seconds, sent, reached = [(0, *look(model, test_x, test_y, 0))], [], 0.0, 0, False
+    last = o.steps or o.epochs and o.epochs * (len(train_y) // (o.batch * ranks))  # the step that ends the training
+    cpu, worked, began, before = 0.0, time.process_time(), time.perf_counter(), sent_bytes(o.link)
     for chosen in batches(len(train_y), o.batch, rank, ranks, o.seed):
         start = time.perf_counter()
         optimizer.zero_grad()
@@ -138,19 +144,22 @@ def main():
         optimizer.step()
         if outer:
             outer.step()
+            if len(times) + 1 == last:
+                outer.finish()
         times.append(time.perf_counter() - start)
-        if len(times) % o.every and len(times) != last:
+        if len(times) % every and len(times) != last:
             continue
         seconds += time.perf_counter() - began
+        cpu += time.process_time() - worked
         sent += sent_bytes(o.link) - before if before is not None else 0
-        right, common = look(model, test_x, test_y, seconds)
-        curve.append((len(times), round(common, 4), right))
+        common, right, loss = look(model, test_x, test_y, seconds)
+        curve.append((len(times), round(common, 4), right, round(loss, 5)))
         reached = reached or right >= o.level / 100
-        ends = len(times) == last if o.epochs else reached and len(times) >= LEAST
+        ends = len(times) == last if last else reached and len(times) >= LEAST
         if ends or common >= o.cap:
             break
-        began, before = time.perf_counter(), sent_bytes(o.link)
-    total = torch.tensor([float(sent)])
+        worked, began, before = time.process_time(), time.perf_counter(), sent_bytes(o.link)
+    total = torch.tensor([sent, cpu], dtype=torch.float64)
     dist.all_reduce(total)
     if rank == 0:
         record = {
@@ -166,10 +175,13 @@ def main():
             "level": o.level,
             "cap": o.cap,
             "epochs": o.epochs,
+            "steps_asked": o.steps,
             "steps": len(times),
             "finished": len(times) == last,
             "step_seconds": statistics.median(times),
-            "step_bytes": total.item() / ranks / len(times) if before is not None else None,
+            "step_bytes": total[0].item() / ranks / len(times) if before is not None else None,
+            "step_cpu_seconds": total[1].item() / ranks / len(times),  # of all threads of a rank
+            "load": [load, os.getloadavg()[0]],  # of this machine in the last minute, before and after
             "torch": torch.__version__,
             "curve": curve,
         }

@@ -35,6 +35,7 @@ def record(seed, *curve):
         "level": 93.0,
         "cap": 90.0,
         "epochs": None,
+        "steps_asked": None,
         "step_seconds": 1.0,
         "step_bytes": 2e6,
         "torch": "2",
@@ -65,17 +66,29 @@ class Medians(unittest.TestCase):
 
     def test_table_of_epochs(self):
         runs = [
-            {**record(seed, 0.1, right), "epochs": 3, "finished": True} for seed, right in enumerate((0.94, 0.91, 0.92))
+            {**record(seed, 0.1, right), "epochs": 3, "steps": 10, "finished": True}
+            for seed, right in enumerate((0.94, 0.91, 0.92))
         ]
         head, _, row = list(results().tables(runs))[1:4]
-        self.assertIn("| right after 3 epochs | seeds |", head)
-        self.assertIn("| 92.0% (91.0 to 94.0) | 3 |", row)
+        self.assertIn("| right after 3 epochs | loss | seconds | of CPU | sent in all | seeds |", head)
+        self.assertIn("| 92.0% (91.0 to 94.0) | – | 10.0 (10.0 to 10.0) | – | 20.00 MB | 3 |", row)
         runs[1]["finished"] = False  # at the cap
-        self.assertIn("| not in 90 s | 3 |", list(results().tables(runs))[3])
-        runs = [{**record(0, 0.1, 0.9), "epochs": 3, "finished": True}]
+        self.assertIn("| not in 90 s | – | – | – | – | 3 |", list(results().tables(runs))[3])
+        runs = [{**record(0, 0.1, 0.9), "epochs": 3, "steps": 10, "finished": True}]
         self.assertIn(
             "| not reached in 3 epochs (best: 90.0%) | not in 3 epochs | 90.0% |", list(results().tables(runs))[3]
         )
+
+    def test_table_of_steps(self):
+        runs = [{**record(seed, 0.1, 0.9), "steps_asked": 10, "steps": 10, "finished": True} for seed in range(2)]
+        for loss, r in zip((0.5, 0.7), runs):
+            r["curve"] = [(*row, loss) for row in r["curve"]]
+            r.update(step_cpu_seconds=0.2, load=[3.0, 4 + loss])
+        title, _, head, _, row = "\n".join(results().tables(runs)).splitlines()[:5]
+        self.assertTrue(title.endswith("; load average 3.0 to 4.7"), title)
+        self.assertIn("| right after 10 steps |", head)
+        end = ["90.0% (90.0 to 90.0)", "0.600 (0.500 to 0.700)", "10.0 (10.0 to 10.0)", "2.0 (2.0 to 2.0)", "20.00 MB"]
+        self.assertTrue(row.endswith(f"| {' | '.join(end)} | 2 |"), row)
 
 
 class Runs(unittest.TestCase):
@@ -109,6 +122,21 @@ class Runs(unittest.TestCase):
             *_, third = run("top1")
             self.assertEqual((third["epochs"], third["steps"], third["finished"]), (3, 3 * (300 // 64), True))
             self.assertEqual(third["curve"][-1][0], third["steps"])
+
+    def test_steps_of_outer(self):
+        """All ranks have the same weights whenever they look, and at the end."""
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, str(TRAINING / "run"), "--loopback", "--hosts", "2", "--seeds", "1"]
+            command += ["--models", "made-up", "--steps", "45", "-o", folder, "--contestants", "outer,outer-visible"]
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
+            self.assertEqual(ended.returncode, 0, ended.stderr[-4000:])
+            dense, visible = (json.loads(line) for line in Path(folder, "training.jsonl").read_text().splitlines())
+            for r in (dense, visible):
+                self.assertEqual([row[0] for row in r["curve"]], [0, 20, 40, 45])
+                self.assertTrue(r["finished"])
+                self.assertLess(r["curve"][-1][3], r["curve"][0][3])  # the loss
+                self.assertGreater(r["step_cpu_seconds"], 0)
+            self.assertIn("| right after 45 steps |", ended.stdout)
 
     def test_text(self):
         with tempfile.TemporaryDirectory() as folder:
