@@ -207,6 +207,28 @@ def by_dcp(rank, size):
         same(found, wanted)
 
 
+def by_async_dcp(rank, size):
+    """torch.distributed.checkpoint.async_save in a group of its own saves what was kept when it was called, while the
+    hook goes on."""
+    import torch.distributed.checkpoint as dcp
+
+    begin()
+    group = dist.new_group()
+    for i, (state, hook) in enumerate(states()):
+        _, ddp = run_of(state, hook, rank, range(3))
+        state.bind(ddp)
+        saving = dcp.async_save({"hook": state}, checkpoint_id=folder() / str(i), process_group=group)
+        wanted, _ = run_of(state, hook, rank, [3], ddp)
+        run_of(state, hook, rank, range(4, 8), ddp)
+        saving.result()
+
+        again, other = new(i)
+        dcp.load({"hook": again}, checkpoint_id=folder() / str(i))
+        assert again.iter == 3
+        found, _ = run_of(again, hook, rank, [3], other)
+        same(found, wanted)
+
+
 def saves_for_others(rank, size, where):
     import torch.distributed.checkpoint as dcp
 

@@ -49,10 +49,18 @@ def has_dcp():
     return hasattr(dcp, "save")
 
 
+def has_async_dcp():
+    return has_dcp() and hasattr(torch.distributed.checkpoint, "async_save")
+
+
 class Checkpoints(unittest.TestCase):
     @unittest.skipUnless(has_dcp(), f"torch.distributed.checkpoint.save: torch {torch.__version__} has none")
     def test_dcp(self):
         ranks.run(2, cases.by_dcp)
+
+    @unittest.skipUnless(has_async_dcp(), f"dcp.async_save: torch {torch.__version__} has none")
+    def test_async_dcp(self):
+        ranks.run(2, cases.by_async_dcp)
 
     @unittest.skipUnless(has_dcp(), f"torch.distributed.checkpoint.save: torch {torch.__version__} has none")
     def test_dcp_on_other_numbers_of_ranks(self):
