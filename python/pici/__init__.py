@@ -34,7 +34,7 @@ Deltas of files, and of dicts of arrays (help(pici.deltas)):
     save_delta(old, new, path)          the same of dicts of arrays, as model.state_dict()
     load_delta(old, path)               the dict of arrays that one or several deltas lead to
     apply_delta(weights, path)          the same in place, with undo() and commit()
-    DeltaLog(folder)                    a base and the deltas that follow, for servers of weights: append, load, compact
+    DeltaLog(folder or URL)             a base and the deltas that follow, for servers of weights: append, load, follow
 
 Checkpoints in shards, folders of .safetensors files with their index (help(pici.folders)):
     compress_folder(folder, out)        compress all of it

@@ -48,7 +48,8 @@ static PyObject *log_open(PyObject *self, PyObject *args)
     return s ? pici_py_failed(s, code, why, 0) : pici_py_handle(LOG, log, NULL);
 }
 
-/* log_info(log) -> the numbers of its oldest state, its base and its newest state. */
+/* log_info(log) -> the numbers of its oldest state, its base and its newest state; the bytes of the base as it is
+ * stored. */
 static PyObject *log_info(PyObject *self, PyObject *o)
 {
     (void)self;
@@ -58,7 +59,7 @@ static PyObject *log_info(PyObject *self, PyObject *o)
         return NULL;
     (void)lib.log_get_info(log, &info); /* which does not fail */
     typedef unsigned long long number;
-    return Py_BuildValue("KKK", (number)info.first, (number)info.base, (number)info.newest);
+    return Py_BuildValue("KKKK", (number)info.first, (number)info.base, (number)info.newest, (number)info.stored_bytes);
 }
 
 /* log_state(log, number) -> bytes of a state's file, and of the delta that leads to it; or Failed. */

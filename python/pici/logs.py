@@ -7,6 +7,7 @@
 
     weights, number = pici.DeltaLog("weights.log").load()   # a server, when it starts
     weights, number = pici.DeltaLog("weights.log").load(weights, number)    # and later: the deltas since
+    for weights, number in pici.DeltaLog("s3://bucket/run").follow():       # or each new state, as it comes
 
 What help(pici.deltas) says of states and options holds here too.
 """
@@ -14,16 +15,19 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Optional, overload
 
-from . import _arrays, _codec, _looks
+from . import _arrays, _codec, _looks, _remote
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import DTypeLike
 from ._kwargs import Decoding, Pack
 from ._ranges import u31, u64
+from ._store import Found, is_url, local_path
 from ._streams import Path, encoded
 from .codec import pack_code
 from .deltas import (
@@ -62,16 +66,33 @@ class DeltaLog:
     after it was away, and when the copy is incomplete: it then gets as far as the deltas lead. Each change is whole or
     not at all, also if a process is killed. picitool log reads and writes the same folders (formats/delta-log.md).
 
+    The folder may be a URL of a store, as s3://bucket/run, by the package fsspec; http:// and https:// are read only.
+    Requests that fail are made again, a few times. What is read is kept in temporary files during a call.
+
     The object keeps nothing open; each call reads the manifest again."""
 
-    def __init__(self, folder: Path) -> None:
-        """The log in a folder, which exists."""
-        self.folder = os.fsdecode(folder)
+    def __init__(self, folder: Path, *, storage_options: Optional[Mapping[str, Any]] = None) -> None:
+        """The log in a folder, which exists, or at a URL. storage_options: of fsspec's file system for it."""
+        self._place(folder, storage_options)
         with self._open():
             pass
 
+    def _place(self, folder: Path, options: Optional[Mapping[str, Any]]) -> None:
+        self.folder = os.fsdecode(local_path(folder))
+        if options is not None and not is_url(self.folder):
+            raise ValueError(f"storage_options are for URLs, and not for {self.folder}")
+        self._remote = _remote.Remote(self.folder, options) if is_url(self.folder) else None
+
     @classmethod
-    def create(cls, folder: Path, state: State, *, pack: Pack = "none", threads: int = 1) -> DeltaLog:
+    def create(
+        cls,
+        folder: Path,
+        state: State,
+        *,
+        pack: Pack = "none",
+        threads: int = 1,
+        storage_options: Optional[Mapping[str, Any]] = None,
+    ) -> DeltaLog:
         """Make a log; state 0 is a .safetensors, .npy or raw file, or a dict of arrays. The folder is created if it is
         missing; FileExistsError if it is a log already.
 
@@ -89,20 +110,31 @@ class DeltaLog:
             extension = ""
         if packing and extension not in (".safetensors", ".npy"):
             raise ValueError(f"{os.fsdecode(state)}: pack={pack!r} is for .safetensors and .npy files")  # type: ignore
-        # a file is copied, whatever is in it, unless it is packed
-        with Held(state, BYTES.code, 0 if packing else _codec.STATE_RAW) as held:
-            failed = _codec.log_create(encoded(folder), held.handle, os.fsencode(extension), packing, n)
+        log = cls.__new__(cls)
+        log._place(folder, storage_options)
+        exists = ExistsError(errno.EEXIST, f"is a log already: pici.DeltaLog({log.folder!r}) opens it", log.folder)
+        with ExitStack() as stack:
+            # a file is copied, whatever is in it, unless it is packed
+            held = stack.enter_context(Held(state, BYTES.code, 0 if packing else _codec.STATE_RAW))
+            where = log.folder
+            if log._remote is not None:
+                log._remote.store.check_writable()
+                if log._remote.found().data is not None:
+                    raise exists
+                where = stack.enter_context(tempfile.TemporaryDirectory(prefix="pici-log-"))
+            failed = _codec.log_create(encoded(where), held.handle, os.fsencode(extension), packing, n)
             if failed is not None and failed.status == IoError.status and failed.code == errno.EEXIST:
-                name = os.fsdecode(folder)
-                raise ExistsError(errno.EEXIST, f"is a log already: pici.DeltaLog({name!r}) opens it", name)
+                raise exists
             got(failed)
-        return cls(folder)
+            if log._remote is not None and not log._remote.publish(where, Found(None)):
+                raise exists
+        return log
 
     def __repr__(self) -> str:
         return f"<pici.DeltaLog {self.folder!r}>"
 
     def _open(self, write: bool = False) -> _Log:
-        return _Log(self.folder, write)
+        return _Log(self.folder, write) if self._remote is None else _RemoteLog(self._remote, write)
 
     @property
     def newest(self) -> int:
@@ -115,6 +147,12 @@ class DeltaLog:
         """The number of the state that is whole."""
         with self._open() as log:
             return log.base
+
+    @property
+    def stored_bytes(self) -> int:
+        """The bytes of the manifest and of all files that it names."""
+        with self._open() as log:
+            return log.manifest_bytes() + log.base_bytes + sum(state.delta_bytes for state in log.states())
 
     def states(self) -> list[LogState]:
         """All states from which there are deltas to the newest, and that one, in order."""
@@ -133,16 +171,27 @@ class DeltaLog:
         zstd: int = 0,
     ) -> int:
         """Append the delta from the newest state, which must be given, to a new one, and return its number.
-        ArgumentError if the log has another newest state. Options: as for diff_files()."""
+        ArgumentError if the log has another newest state. Options: as for diff_files().
+
+        At a URL, of two writers at once one appends, and the other gets this error."""
         opts = diff_opts(small, format, threads, zstd)
         with ExitStack() as stack:
             old = stack.enter_context(Held(newest, raw_code(newest, dtype)))
             after = stack.enter_context(Held(new, raw_code(new, dtype)))
-            log = stack.enter_context(self._open(True))
-            got(_codec.log_append(log.handle, old.handle, after.handle, opts))
-            log.read()
-            return log.newest
-        raise AssertionError("not reached: the stack hides no exception")
+            for again in range(_CONFLICTS):
+                with self._open(True) as log:
+                    log.prepare_append()
+                    failed = _codec.log_append(log.handle, old.handle, after.handle, opts)
+                    if again and failed is not None and failed.status == ArgumentError.status:
+                        raise ArgumentError(
+                            f"{self.folder}: another writer has appended state {log.newest} meanwhile: load it, and "
+                            "append to that"
+                        )
+                    got(failed)
+                    log.read()
+                    if log.publish():
+                        return log.newest
+        raise _busy(self.folder)
 
     def apply(self, path: Path, *, force: bool = False, threads: int = 1) -> int:
         """Bring the file at path to the newest state, in one step, and return its number. If there is no such file, it
@@ -152,6 +201,7 @@ class DeltaLog:
         given: Optional[bytes] = encoded(path) if os.path.lexists(path) else None
         while True:
             with self._open() as log, Out(path, True) as out:
+                log.fetch(given, None, n)
                 done = _codec.log_apply(log.handle, given, None, out.handle, n)
                 if isinstance(done, _codec.Failed) and done.status == ArgumentError.status:
                     if given is not None and force:
@@ -231,11 +281,12 @@ class DeltaLog:
         given_bytes = 0 if held is None else held.file_bytes()
         length = max(given_bytes, *(s.bytes for s in log.states()))
         # By what is stored: the numbers in the manifest are what the limit is for.
-        stored = _stored_bytes(self.folder) + given_bytes
-        most = _arrays.limit(max_bytes, stored)
-        whole = _arrays.empty(BYTES, length, most, threads)
         given = None if held is None else held.handle
         known = None if number is None else u64(number, "number")
+        log.fetch(given, known, threads)
+        stored = _stored_bytes(log.folder) + given_bytes
+        most = _arrays.limit(max_bytes, stored)
+        whole = _arrays.empty(BYTES, length, most, threads)
         done = _codec.log_apply(log.handle, given, known, whole, threads)
         if (isinstance(done, _codec.Failed) or done[3]) and log.compacted():
             return None
@@ -248,8 +299,58 @@ class DeltaLog:
         """Make the newest state the base, drop old deltas and remove files that do not belong to the log. The last
         deltas stay whose bytes are together at most those of the base, for servers that are behind."""
         n = u31(threads, "threads")
-        with self._open(True) as log:
-            got(_codec.log_compact(log.handle, n))
+        for _ in range(_CONFLICTS):
+            with self._open(True) as log:
+                log.fetch(None, None, n)
+                failed = _codec.log_compact(log.handle, n)
+                if failed is not None and log.compacted():
+                    continue
+                got(failed)
+                if log.publish():
+                    log.clean()
+                    return
+        raise _busy(self.folder)
+
+    def follow(
+        self,
+        state: Optional[State] = None,
+        number: Optional[int] = None,
+        *,
+        timeout: Optional[float] = None,
+        poll: float = 1.0,
+        to: Literal["numpy", "bits", "torch", "dlpack"] = "numpy",
+        **options: Unpack[Decoding],
+    ) -> Iterator[tuple[dict[str, Any], int]]:
+        """Each newest state and its number, from now on, as load() returns them: the newest now, unless it is the one
+        that is given, and then again whenever there is a newer one. States that follow each other quickly are skipped.
+        Only what was appended is read, unless a compaction has dropped it. Arrays that it has yielded are what the next
+        deltas are applied to: do not change them.
+
+        state, number: as for load(). timeout: ends after so many seconds without a new state; None: never.
+        poll: seconds between two looks at the manifest."""
+        last = time.monotonic()
+        while True:
+            with self._open() as log:
+                first, newest = log.first, log.newest
+            if number is None or newest != number:
+                gone = number is not None and not first <= number <= newest
+                found, reached = self.load(None if gone else state, None if gone else number, to=to, **options)
+                if reached != number:
+                    last = time.monotonic()
+                    yield found, reached
+                    state, number = found, reached
+                    continue
+            left = poll if timeout is None else min(poll, last + timeout - time.monotonic())
+            if left <= 0 and timeout is not None:
+                return
+            time.sleep(max(left, 0))
+
+
+_CONFLICTS = 5  # with other writers, in one call
+
+
+def _busy(folder: str) -> IoError:
+    return IoError(f"{folder}: other writers have changed it {_CONFLICTS} times meanwhile; nothing was changed")
 
 
 def _stored_bytes(folder: str) -> int:
@@ -270,24 +371,92 @@ class _Log:
         self.read()
 
     def read(self) -> None:
-        self.first, self.base, self.newest = _codec.log_info(self.handle)
+        self.first, self.base, self.newest, self.base_bytes = _codec.log_info(self.handle)
+
+    def manifest_bytes(self) -> int:
+        return os.stat(os.path.join(self.folder, _remote.MANIFEST)).st_size
 
     def states(self) -> list[LogState]:
         numbers = range(self.first, self.newest + 1)
         return [LogState(number, *got(_codec.log_state(self.handle, number))) for number in numbers]
 
+    def again(self) -> _Log:
+        """The log as it is now."""
+        return _Log(self.folder)
+
     def compacted(self) -> bool:
         """Whether another process has compacted the log since it was opened: files of it may be gone then."""
         other = False
         try:
-            with _Log(self.folder) as log:
+            with self.again() as log:
                 other = (log.first, log.base) != (self.first, self.base)
         except (Error, OSError):
             pass  # the error that made the caller ask is the one to tell
         return other
 
+    # ---- what a log in a store does besides
+
+    def fetch(self, given: Any, number: Optional[int], threads: int) -> None:
+        """Get the files that lead to the newest state, from a state that is given as log_apply() takes it."""
+
+    def prepare_append(self) -> None:
+        """Get what an append needs."""
+
+    def publish(self) -> bool:
+        """Let others see what was changed. False: they have changed the log meanwhile, and see nothing of it."""
+        return True
+
+    def clean(self) -> None:
+        """Remove files that are not of the log any more."""
+
     def __enter__(self) -> _Log:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
         _codec.close(self.handle)
+
+
+class _RemoteLog(_Log):
+    """A log in a store that is open, as a folder that has some of its files."""
+
+    def __init__(self, remote: _remote.Remote, write: bool = False) -> None:
+        self._copy = _remote.Copy(remote, write)
+        try:
+            super().__init__(self._copy.folder, write)
+        except BaseException as e:
+            self._copy.tell(e)
+            self._copy.close()
+            raise
+
+    def again(self) -> _Log:
+        return _RemoteLog(self._copy.remote)
+
+    def fetch(self, given: Any, number: Optional[int], threads: int) -> None:
+        entries = self._copy.entries()
+        if given is None:
+            number = entries.base_number
+        elif number is None:
+            # With none of its files, the log leads from a state to that state.
+            done = _codec.log_apply(self.handle, given, None, _arrays.empty(BYTES, 0, None, 1), threads)
+            if isinstance(done, _codec.Failed):
+                return  # which the caller is to find out too
+            number = done[0]
+        wanted = [entry for to, entry in entries.deltas.items() if to > number]
+        self._copy.remote.fetch(self.folder, [entries.base, *wanted] if given is None else wanted)
+
+    def prepare_append(self) -> None:
+        entries = self._copy.entries()
+        if entries.packed:
+            self._copy.remote.fetch_head(self.folder, entries.base)
+
+    def publish(self) -> bool:
+        return self._copy.remote.publish(self.folder, self._copy.old)
+
+    def clean(self) -> None:
+        self._copy.remote.clean(self._copy.old.data or b"")
+
+    def __exit__(self, kind: object, error: Optional[BaseException], trace: object) -> None:
+        super().__exit__(kind, error, trace)
+        self._copy.close()
+        if error is not None:
+            self._copy.tell(error)

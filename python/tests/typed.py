@@ -73,6 +73,7 @@ assert_type(pici.load_delta({"x": x}, "d.pici", to="dlpack"), dict[str, pici.DLP
 
 log = pici.DeltaLog.create("log", {"x": x})
 assert_type(log, pici.DeltaLog)
+assert_type(next(log.follow(timeout=0.0)), tuple[dict[str, Any], int])
 assert_type(log.append({"x": x}, "b.safetensors", small=True, threads=2), int)
 assert_type(log.apply(Path("c.safetensors"), force=True), int)
 assert_type(log.load(), tuple[dict[str, Elements], int])

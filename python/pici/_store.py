@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Folders of objects behind URLs, by fsspec: what logs need of a store, and no more. An object appears whole when its
+upload ends, or replaces one so; nothing is renamed, and nothing depends on what a listing shows."""
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import os
+import random
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, Optional
+
+from .errors import Error, IoError, UnsupportedError, make
+
+TRIES = 5  # of each request
+DELAY = 0.2  # seconds after the first failure; twice as many after each further one
+PIECE = 8 << 20  # bytes of a request
+AT_ONCE = 8  # requests
+LEASE = 30.0  # seconds after which a lock that does not change is of a writer that was killed
+HELD_MOST = 15.0  # seconds for which a writer takes itself to have the lock
+LOCK = "lock"
+
+#: how an object is replaced only if it is what it was: by its ETag; under a lock of this process, whose store it is.
+#: Others: while an object that only one writer can create is there.
+CONDITIONS = {"s3": "etag", "s3a": "etag", "memory": "process"}
+READ_ONLY = ("http", "https")
+
+_CODES = ((FileNotFoundError, errno.ENOENT), (FileExistsError, errno.EEXIST), (PermissionError, errno.EACCES))
+
+_process = threading.Lock()
+
+
+class Found(NamedTuple):
+    """An object that is to be replaced, if it still is this one."""
+
+    data: Optional[bytes]  # None: there is none
+    etag: str = ""
+
+
+def is_url(where: Any) -> bool:
+    """Whether a path is a URL. Paths of local files are not, nor is file://."""
+    return isinstance(where, str) and "://" in where and not where.startswith("file://")
+
+
+def local_path(where: Any) -> Any:
+    """A path, or that of file://."""
+    if isinstance(where, str) and where.startswith("file://"):
+        if not where.startswith("file:///"):
+            raise ValueError(f"{where!r}: a folder's path begins with /, as in file:///data/weights.log")
+        return where[len("file://") :]
+    return where
+
+
+class Store:
+    """A folder of objects."""
+
+    def __init__(self, url: str, options: Optional[Mapping[str, Any]] = None) -> None:
+        """options: of fsspec's file system."""
+        if "::" in url:
+            raise ValueError(f"{url!r}: caches and archives in a row are not supported: pass the URL of the store")
+        self.url = url.rstrip("/")
+        try:
+            core = importlib.import_module("fsspec.core")
+        except ImportError:
+            raise ImportError(f"{url}: a log at a URL needs fsspec: pip install fsspec, and s3fs for s3://") from None
+        self._fs, self._root = core.url_to_fs(self.url, **(options or {}))
+        self._scheme = self.url.partition("://")[0].lower()
+        self._condition = CONDITIONS.get(self._scheme, "lock")
+        self._lock_works = False
+        #: bytes of objects that were read and written
+        self.read_bytes = self.written_bytes = 0
+
+    def _path(self, name: str) -> str:
+        return f"{self._root.rstrip('/')}/{name}"
+
+    def _try(self, what: str, name: str, call: Callable[[], Any], tries: int = TRIES) -> Any:
+        """The result of a request, which is made again if it fails for a reason that may pass."""
+        for attempt in range(tries):
+            try:
+                return call()
+            except Exception as e:
+                known = _known(e, f"{self.url}/{name}")
+                if known is not None:
+                    raise known from e
+                last = e
+            if attempt + 1 < tries:
+                time.sleep(DELAY * 2**attempt * (0.5 + random.random()))
+        raise IoError(f"{self.url}/{name}: {what} failed {tries} times: {_words(last)}") from last
+
+    # ---- reading
+
+    def read(self, name: str, start: int = 0, tries: int = TRIES) -> bytes:
+        """An object from byte `start` on. A server that knows no ranges gives the whole."""
+        path = self._path(name)
+        if start:
+            data = self._try("reading", name, lambda: self._fs.cat_file(path, start=start), tries)
+        else:
+            data = self._try("reading", name, lambda: self._fs.cat_file(path), tries)
+        self.read_bytes += len(data)
+        return bytes(data)
+
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        """Bytes [start, end) of an object; fewer, if it is shorter."""
+        path = self._path(name)
+        data = self._try("reading", name, lambda: self._fs.cat_file(path, start=start, end=end))
+        self.read_bytes += len(data)
+        return bytes(data[start:end] if len(data) > end - start else data)  # of a server without ranges
+
+    def fetch(self, files: Iterable[tuple[str, int, str]]) -> list[bool]:
+        """Copy objects to local files, in pieces: (name, bytes, path). For each, whether it is there. A file that turns
+        out to be shorter is left so."""
+        wanted = list(files)
+        at_once = AT_ONCE if getattr(self._fs, "async_impl", False) else 1
+        with ThreadPoolExecutor(at_once) as pool:
+            return list(pool.map(lambda file: self._fetch(*file), wanted))
+
+    def _fetch(self, name: str, size: int, path: str) -> bool:
+        try:
+            with open(path, "wb") as out:
+                for start in range(0, size, PIECE):
+                    end = min(start + PIECE, size)
+                    piece = self.read_range(name, start, end)
+                    out.write(piece)
+                    if len(piece) < end - start:
+                        break
+        except FileNotFoundError:
+            os.unlink(path)
+            return False
+        return True
+
+    def found(self, name: str) -> Found:
+        """An object that is to be replaced."""
+        try:
+            etag = ""
+            if self._condition == "etag":  # first: if the object changes between, the tag is of the older one
+                info = self._try("looking", name, lambda: self._fs.info(self._path(name), refresh=True))
+                etag = str(info.get("ETag", ""))
+            return Found(self.read(name), etag)
+        except FileNotFoundError:
+            return Found(None)
+
+    def names(self) -> list[str]:
+        """The names of objects, as a listing shows them: some may be gone, and others missing."""
+
+        def listed() -> list[str]:
+            self._fs.invalidate_cache()
+            return [str(path).rsplit("/", 1)[-1] for path in self._fs.ls(self._root, detail=False)]
+
+        found: list[str] = self._try("listing", "", listed)
+        return found
+
+    # ---- writing
+
+    def check_writable(self) -> None:
+        if self._scheme in READ_ONLY:
+            raise UnsupportedError(f"{self.url}: logs are read over HTTP, not written: pass the URL of the store")
+
+    def put(self, name: str, path: str) -> None:
+        """Upload a local file."""
+        self._try("writing", name, lambda: self._fs.put_file(path, self._path(name)))
+        self.written_bytes += os.path.getsize(path)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._try("removing", name, lambda: self._fs.rm_file(self._path(name)))
+
+    def replace(self, name: str, old: Found, data: bytes) -> bool:
+        """Put an object in the place of another. False: that is not there any more, and nothing was changed."""
+        self.written_bytes += len(data)
+        with contextlib.ExitStack() as stack:
+            if self._condition == "process":
+                stack.enter_context(_process)
+            elif self._condition == "lock":
+                stack.enter_context(self._locked())
+            last: Optional[Exception] = None
+            for attempt in range(TRIES):
+                if self._condition != "etag" or attempt:
+                    now = self.found(name)
+                    if now.data == data:  # by a request that seemed to fail
+                        return True
+                    if now.data != old.data:
+                        return False
+                    old = now
+                try:
+                    self._put_if(name, old, data)
+                    return True
+                except Exception as e:
+                    known = _known(e, f"{self.url}/{name}")
+                    if known is not None and not isinstance(known, FileExistsError):
+                        raise known from e
+                    last = e
+                time.sleep(DELAY * 2**attempt * (0.5 + random.random()))
+        raise IoError(f"{self.url}/{name}: writing failed {TRIES} times: {_words(last)}") from last
+
+    def _put_if(self, name: str, old: Found, data: bytes) -> None:
+        condition: dict[str, str] = {}
+        if self._condition == "etag":
+            condition = {"IfNoneMatch": "*"} if old.data is None else {"IfMatch": old.etag}
+        elif self._condition == "lock" and time.monotonic() - self._locked_at > HELD_MOST:
+            raise Late(f"{self.url}: this writer was held up for {HELD_MOST:g} s; nothing was changed: try again")
+        self._fs.pipe_file(self._path(name), data, **condition)
+
+    # ---- where no object can be replaced on a condition
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Have the lock: an object that one writer at a time creates, and removes."""
+        owner = secrets.token_hex(16).encode()
+        seen: Optional[bytes] = None
+        since = time.monotonic()
+        while not self._create(owner):
+            now = self.found(LOCK).data
+            if now == owner:  # by a request that seemed to fail
+                break
+            if now != seen or now is None:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > LEASE:
+                if self.found(LOCK).data == seen:
+                    self.remove(LOCK)
+                continue
+            time.sleep(min(0.05, LEASE / 10))
+        self._locked_at = time.monotonic()
+        try:
+            if not self._lock_works:
+                if self._create(owner + b"2"):
+                    raise UnsupportedError(f"{self.url}: this store lets two writers create one object: use another")
+                self._lock_works = True
+            yield
+        finally:
+            with contextlib.suppress(Error, OSError):  # then it goes when LEASE has passed
+                if self.found(LOCK).data in (owner, owner + b"2"):
+                    self.remove(LOCK)
+
+    def _create(self, owner: bytes) -> bool:
+        """Create the lock; False: it is there."""
+        try:
+            self._try("locking", LOCK, lambda: self._fs.pipe_file(self._path(LOCK), owner, mode="create"))
+            return True
+        except FileExistsError:
+            return False
+        except TypeError as e:
+            raise UnsupportedError(f"{self.url}: this fsspec cannot create an object once: 2024.10 can ({e})") from e
+
+
+class Late(IoError):
+    """A writer that may have lost its lock."""
+
+
+def _known(error: Exception, where: str) -> Optional[Exception]:
+    """An error that will not pass, as one of pici's if it is of the system; None: it may pass."""
+    if isinstance(error, Error):
+        return error
+    for kind, code in _CODES:
+        if isinstance(error, kind):
+            return make(IoError.status or 0, os.strerror(code), code=code, path=where)
+    if isinstance(error, (TypeError, ValueError, AttributeError, ImportError, NotImplementedError, MemoryError)):
+        return error
+    status = getattr(error, "status", None)  # of aiohttp
+    if isinstance(status, int) and 400 <= status < 500 and status not in (408, 425, 429):
+        return IoError(f"{where}: {_words(error)}")
+    return None
+
+
+def _words(error: Optional[Exception]) -> str:
+    return str(error) or type(error).__name__
