@@ -647,7 +647,7 @@ class Folders(unittest.TestCase):
     @unittest.skipUnless(os.environ.get("PICITOOL"), "folders with files of torch.save: PICITOOL is not set")
     def test_torch_files(self):
         """picitool stores the tensors that files of torch.save share with shards once, and Python reads its folders."""
-        code = '''
+        code = """
 import sys
 from torchfile import save, tensor
 x = bytes(range(256)) * 100
@@ -655,7 +655,7 @@ save(sys.argv[1], {"a": tensor("Float", "0", 6400, (80, 80), (80, 1)), "tied": t
                    "b": tensor("Float", "1", 6400, (6400,), (1,)), "slice": tensor("Float", "2", 6400, (5,), (3,))},
      {"0": x, "1": x[::-1], "2": x})
 save(sys.argv[2], {"a": tensor("Float", "0", 6400, (80, 80), (80, 1))}, {"0": x}, order="big")
-'''
+"""
         checkpoint = self.dir / "torch"
         x = np.frombuffer(bytes(range(256)) * 100, np.float32)
         save_shards(checkpoint, {"a": x, "b": x.view(np.uint8)[::-1].copy().view(np.float32)}, 1)

@@ -225,6 +225,8 @@ expect 0 "a delta of folders" "$tool" diff -o sab.pici sa sb
 expect 0 "a log" "$tool" log init log0 a.npy
 cp -r log0 log1
 expect 0 "a log" "$tool" log append log1 a.npy b.npy
+expect 0 "a log with a packed base" "$tool" log init --pack planes log1.packed a.npy
+expect 0 "a log with a packed base" "$tool" log append log1.packed a.npy b.npy
 
 begin() { # FILE...: of which there are copies in old
     rm -rf old
@@ -272,6 +274,7 @@ verb "compress --rm" "$tool" compress -T 1 --rm -o b.npy.pici b.npy
 seen() { log; }
 begin
 verb "log init" "$tool" log init log ../a.npy
+verb "log init --pack" "$tool" log init --pack planes log ../a.npy
 begin log0
 mv old/log0 old/log
 verb "log append" "$tool" log append log ../a.npy ../b.npy
@@ -279,6 +282,9 @@ begin log1
 mv old/log1 old/log
 seen() { log && "$tool" log list log | head -n 1; }
 verb "log compact" "$tool" log compact -T 1 log
+begin log1.packed
+mv old/log1.packed old/log
+verb "log compact of a packed base" "$tool" log compact -T 1 log
 
 seen() { folder; }
 begin

@@ -13,9 +13,9 @@ blob() { # LETTER: 1 MiB, of which some bytes depend on it
 for s in a b c d; do blob $s >$s.npy; done
 cmp -s a.npy b.npy && fail "the states are alike" || pass
 
-newest() { # WHAT FILE: what a new reader of log gets
+newest() { # WHAT FILE [LOG]: what a new reader of log gets
     rm -f probe
-    expect 0 "$1" "$tool" log apply log probe
+    expect 0 "$1" "$tool" log apply "${3:-log}" probe
     same "$1" "$2" probe
 }
 
@@ -245,11 +245,31 @@ at=d points=25 i=0
 next_of() {
     case $1 in a) echo b ;; b) echo c ;; c) echo d ;; *) echo a ;; esac
 }
+compact_killed() { # POINT LOG VERB EXTENSION: it leads to $at before and after, and then has one base
+    cp "$2/manifest" held
+    kill_at "$1" "$3" "$tool" log compact "$2"
+    newest "$3 was killed" $at.npy "$2"
+    if cmp -s held "$2/manifest"; then
+        was "$3" before
+        timed "$3" "$tool" log compact "$2"
+    else
+        was "$3" after
+        expect 0 "$3 again" "$tool" log compact "$2"
+    fi
+    newest "$3 again" $at.npy "$2"
+    left=$(find "$2" -maxdepth 1 \( -name 'base-*' -o -name '.pici*' \) | sed 's|.*/base-[0-9]*||')
+    [ "$left" = "$4" ] && pass || fail "$3 again: left $(ls -A "$2")"
+}
+rm -rf packed
+expect 0 "init --pack" "$tool" log init --pack planes packed d.npy
 timed append "$tool" log append log d.npy a.npy
 timed append "$tool" log append log a.npy d.npy
 cp a.npy reader
 timed apply "$tool" log apply log reader
 timed compact "$tool" log compact log
+expect 0 "append to a packed base" "$tool" log append packed d.npy a.npy
+expect 0 "append to a packed base" "$tool" log append packed a.npy d.npy
+timed compact-packed "$tool" log compact packed
 while [ $i -lt $points ]; do
     i=$((i + 1))
     next=$(next_of $at)
@@ -272,23 +292,13 @@ while [ $i -lt $points ]; do
         was apply after
     fi
     same "apply was killed" $next.npy reader
+    expect 0 "append to a packed base" "$tool" log append packed $at.npy $next.npy
     at=$next
-    cp log/manifest held
-    kill_at $i compact "$tool" log compact log
-    newest "compact was killed" $at.npy
-    if cmp -s held log/manifest; then
-        was compact before
-        timed compact "$tool" log compact log
-    else
-        was compact after
-        expect 0 "compact again" "$tool" log compact log
-    fi
-    newest "compact again" $at.npy
-    left=$(find log -maxdepth 1 \( -name 'base-*' -o -name '.pici*' \) | wc -l)
-    [ "$left" = 1 ] && pass || fail "compact again: left $(ls -A log)"
+    compact_killed $i log compact '.npy'
+    compact_killed $i packed compact-packed '.npy.pici'
     rm -f .pici-*
 done
-kills_spread append apply compact
+kills_spread append apply compact compact-packed
 
 # ---- a base that is nothing that log append takes
 printf 'version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n' >lfs.safetensors

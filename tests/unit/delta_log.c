@@ -393,16 +393,27 @@ Test(delta_log, append_fails)
     cr_assert(undone && unsynced && kills > 20, "%d kills", kills);
 }
 
+/* Whether the log has the base of a state, in a file of this extension. */
+static bool has_base(int number, const char *extension)
+{
+    char path[64];
+    snprintf(path, sizeof path, "log/base-%09d%s", number, extension);
+    return access(path, F_OK) == 0;
+}
+
 /* The same for compact. Until the new manifest is on the disk, the files of the old one stay; if one of them cannot be
  * removed, that is an error too. */
-Test(delta_log, compact_fails)
+static void compact_fails(bool packed)
 {
+    const char *const extension = packed ? ".bin.pici" : ".bin";
     bool unsynced = false, unclean = false, done = false;
     int kills = 0;
     for (int k = 0; !done; k++) {
         cr_assert(k < 100);
         cr_assert_eq(system("rm -rf log"), 0);
-        cr_assert_eq(pici_log_create("log", state[0], ".bin", why), PICI_OK);
+        cr_assert_eq(packed ? pici_log_create_packed("log", state[0], ".bin", NULL, why)
+                            : pici_log_create("log", state[0], ".bin", why),
+                     PICI_OK);
         append(0, 2);
         struct pici_log *l = opened(1);
         calls_until_failure = k;
@@ -413,17 +424,27 @@ Test(delta_log, compact_fails)
         const bool new = info_of(l).base == 2;
         cr_assert(new || (s == PICI_E_IO && info_of(l).base == 0));
         readers_get_to(2, 2);
-        cr_assert((new &&s != PICI_E_SYNC) || access("log/base-000000000.bin", F_OK) == 0);
+        cr_assert((new &&s != PICI_E_SYNC) || has_base(0, extension));
         const struct retry again = {l, 2, true};
         kills += killed_retries(&again, k);
         retry(&again);
-        cr_assert(access("log/base-000000000.bin", F_OK) && access("log/base-000000002.bin", F_OK));
+        cr_assert(!has_base(0, extension) && !has_base(2, extension) && has_base(3, extension));
         readers_get_to(3, 3);
         pici_log_close(l);
         unsynced |= s == PICI_E_SYNC;
         unclean |= s == PICI_E_IO && new;
     }
     cr_assert(unsynced && unclean && kills > 20, "%d kills", kills);
+}
+
+Test(delta_log, compact_fails)
+{
+    compact_fails(false);
+}
+
+Test(delta_log, compact_of_a_packed_base_fails)
+{
+    compact_fails(true);
 }
 
 /* 2^64 - 1 means that a state is not known. */
