@@ -243,7 +243,8 @@ static void write_word(uint8_t *message, const struct pici_request *request, enu
                             .culprit = (uint32_t)agreement->culprit,
                             .low_rank = agreement->low_rank,
                             .high_rank = agreement->high_rank,
-                            .abilities = agreement->abilities};
+                            .abilities = agreement->abilities,
+                            .stored = agreement->stored};
     memcpy(word.low, agreement->low, AGREE_CALL_BYTES);
     memcpy(word.high, agreement->high, AGREE_CALL_BYTES);
     memcpy(word.density, agreement->density, sizeof word.density);
@@ -283,6 +284,7 @@ static size_t read_word(struct pici_request *request, const uint8_t *message, si
         return 0;
     }
     agreement->abilities &= word.abilities;
+    agreement->stored = word.stored > agreement->stored ? word.stored : agreement->stored;
     if (word.status)
         learn(agreement, pici_msg_status(word.status), (int)(word.culprit & INT_MAX));
     for (int i = 0; i < DENSITIES; i++)
@@ -310,6 +312,7 @@ void pici_coll_agree_begin(struct pici_request *request, enum msg_kind kind)
         memcpy(agreement->high, agreement->low, AGREE_CALL_BYTES);
         agreement->low_rank = agreement->high_rank = (uint32_t)request->comm->rank;
         agreement->abilities = pici_native_can(request) | pici_packing_can(request);
+        agreement->stored = request->call.resolved.stored;
     }
     for (int i = 0; i < DENSITIES; i++)
         agreement->density[i] = kind == MSG_AGREE_CALL ? 0 : pici_density_of(&request->counted[i]);

@@ -188,6 +188,10 @@ static int advance(struct pici_comm *comm)
         status = request->path->move(request, &progressed, &done);
         if (status || !done)
             break;
+        if (!request->status && (status = request->call.args.rules->finish(request))) {
+            pici_coll_note(comm, "rank %d: the result: %s", comm->rank, pici_strerror(status));
+            pici_coll_fail(request, status, comm->rank);
+        }
         if (!request->call.resolved.closing) {
             if (request->status) {
                 pici_coll_note(comm, "another rank failed: %s", pici_strerror(request->status));

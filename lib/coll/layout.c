@@ -9,6 +9,7 @@
 #include "schedule/registry.h"
 
 enum { PART = 64 /* elements of which parts of a segment are multiples, where it is cut into equal ones */ };
+static const uint64_t SPARSEST_SLICE = UINT64_C(1) << 31; /* elements: positions have 32 bits */
 
 const char *pici_coll_name(unsigned kind)
 {
@@ -95,6 +96,15 @@ int pici_layout_window(const struct coll_call *call, uint64_t slices)
     return slices ? (int)slices : 1;
 }
 
+/* Of lists, a slice is longer by as much as they are sparser than a dense one. */
+static uint64_t stretched(const struct coll_call *call, uint64_t elements)
+{
+    const uint64_t times = call->resolved.fill ? call->resolved.total / call->resolved.fill : 1;
+    if (times <= 1)
+        return elements;
+    return elements < SPARSEST_SLICE / times ? elements * times : SPARSEST_SLICE;
+}
+
 /* Elements of a slice, and how many there are. */
 static void cut(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
 {
@@ -108,8 +118,8 @@ static void cut(struct coll_layout *layout, const struct pici_comm *comm, const 
     }
 
     /* a window of slices a segment, unless that makes them too short, or the call wants them shorter */
-    const uint64_t most = call->opts.slice_bytes / call->resolved.width / widest;
-    const uint64_t least = LAYOUT_SLICES_WORTH / call->resolved.width / widest;
+    const uint64_t most = stretched(call, call->opts.slice_bytes / call->resolved.width / widest);
+    const uint64_t least = stretched(call, LAYOUT_SLICES_WORTH / call->resolved.width / widest);
     uint64_t slice = longest / (uint64_t)call->opts.window;
     slice = slice > least ? slice : least;
     slice = slice < most ? slice : most;
@@ -142,6 +152,16 @@ static size_t longest_blocks(const struct coll_call *call, uint64_t count)
         coded += block;
     }
     return coded > exact ? coded : exact;
+}
+
+/* The most bytes of a block of so many elements where no rank has dense ones: as a list. */
+static size_t longest_list(const struct coll_call *call, size_t longest)
+{
+    struct fmt_layout list;
+    if (fmt_layout(&list, FMT_COO, (unsigned)call->args.dtype, SPARSEST_SLICE, call->resolved.fill) &&
+        (list.block_bytes < longest || !longest))
+        return (size_t)list.block_bytes;
+    return longest;
 }
 
 /* Memory for the arrays of the lossy codec: those that a message of each slice in flight is made of, and those of a
@@ -192,7 +212,9 @@ static enum pici_status new_layout(struct coll_layout *layout, const struct sche
     layout->steps = schedule->steps(schedule, &layout->shape);
     cut(layout, comm, call);
     const struct schedule_limits *most = &layout->limits;
-    const size_t blocks = longest_blocks(call, layout->slice); /* of a segment */
+    size_t blocks = longest_blocks(call, layout->slice); /* of a segment */
+    if (call->resolved.fill)
+        blocks = layout->block = longest_list(call, blocks);
     layout->buffers = layout->window * (most->receives + most->sends + most->kept);
     uint64_t message, messages, sums, total;
     if (!blocks || !fmt_muladd(&message, blocks, (uint64_t)most->segments, MSG_BYTES + COLL_ALIGN - 1) ||
@@ -223,9 +245,9 @@ static enum pici_status lay_out(struct coll_layout *layout, const struct schedul
     const struct call_resolved *resolved = &call->resolved, *last_resolved = &last->resolved;
     if (last_resolved->layout.schedule == schedule && last_args->kind == args->kind && last_args->root == args->root &&
         last_args->dtype == args->dtype && last_resolved->total == resolved->total &&
-        last_resolved->longest == resolved->longest && last_resolved->counts_hash == resolved->counts_hash &&
-        last->opts.window == call->opts.window && last->opts.slice_bytes == call->opts.slice_bytes &&
-        same_values(&last->opts.values, &call->opts.values)) {
+        last_resolved->longest == resolved->longest && last_resolved->fill == resolved->fill &&
+        last_resolved->counts_hash == resolved->counts_hash && last->opts.window == call->opts.window &&
+        last->opts.slice_bytes == call->opts.slice_bytes && same_values(&last->opts.values, &call->opts.values)) {
         *layout = last_resolved->layout;
         return PICI_OK;
     }
@@ -256,8 +278,10 @@ static enum pici_status lay_out_usual(struct coll_layout *layout, const struct p
     const struct schedule *usual =
         pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, !call->resolved.basis), call->args.kind);
     if (usual->undivided) {
-        if (!lay_out(layout, usual, comm, call) && layout->slices <= 1)
-            return PICI_OK;
+        struct coll_call dense = *call; /* lists take the algorithm that dense data take */
+        dense.resolved.fill = 0;
+        if (!lay_out(layout, usual, comm, &dense) && layout->slices <= 1)
+            return call->resolved.fill ? lay_out(layout, usual, comm, call) : PICI_OK;
         usual = pici_schedule_for(pici_schedule_usual(&shape, comm->paired_only, 0), call->args.kind);
     }
     return lay_out(layout, usual, comm, call);
@@ -301,7 +325,7 @@ enum pici_status pici_layout_choose(struct coll_layout *layout, const struct pic
     enum pici_status status =
         id ? lay_out(layout, pici_schedule_for(id, call->args.kind), comm, call) : lay_out_usual(layout, comm, call);
     layout->choice = choice;
-    layout->dense = choice.candidate.dense && call->opts.format == PICI_AUTO;
+    layout->dense = choice.candidate.dense && call->opts.format == PICI_AUTO && !call->resolved.fill;
     return status;
 }
 

@@ -11,6 +11,7 @@
 struct call_rules;
 struct neighbor_route;
 struct pici_neighbor_plan;
+struct stream_call;
 
 enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they overlap */ };
 
@@ -25,16 +26,16 @@ struct coll_layout {
     struct schedule_call shape;
     struct schedule_limits limits;
     int steps;
-    int segments;               /* of the data: one a rank, or one */
-    uint64_t slice;             /* elements of a slice, a multiple of TILE */
-    uint64_t slices;            /* of a segment; the last may be empty; 0: there is no data to exchange */
-    uint64_t unit;              /* segments differ much: each is cut into shorter slices, of so many elements or a
+    int segments;          /* of the data: one a rank, or one */
+    uint64_t slice;        /* elements of a slice, a multiple of TILE */
+    uint64_t slices;       /* of a segment; the last may be empty; 0: there is no data to exchange */
+    uint64_t unit;         /* segments differ much: each is cut into shorter slices, of so many elements or a
                                  * multiple, so that it has something in as many of them as it can; else 0 */
-    int window;                 /* slices at a time */
-    int buffers;                /* for messages */
-    size_t message;             /* bytes of a buffer */
-    size_t block;               /* neighbourhood calls: of the longest block */
-    size_t messages, sums;      /* bytes of all buffers, and of the sums outside the receive buffer */
+    int window;            /* slices at a time */
+    int buffers;           /* for messages */
+    size_t message;        /* bytes of a buffer */
+    size_t block;          /* of the longest block, in neighbourhood calls and in calls with streams only; else 0 */
+    size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
     size_t part[VALUES_ARRAYS]; /* bytes of an array of the lossy codec, for a slice of a segment */
     size_t parts, arrays;       /* of all arrays of such a slice; of those of all slices in flight */
     size_t temp;                /* for elements that are dequantized or decoded to be added */
@@ -57,6 +58,8 @@ struct call_args {
     const uint64_t *recvcounts, *displs;
     const struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather; then kind is PICI_ALL_GATHER */
     int varied;                            /* it is an all_gatherv */
+    struct stream_call
+        *stream; /* of a call with a stream: then send and recv are NULL; it is the request's (engine_stream.h) */
 };
 
 /* What was asked for: by the call's options, else by the settings. */
@@ -85,12 +88,16 @@ struct call_opts {
 enum call_agreement {
     AGREE_CALL,    /* in a round of the call agreement */
     AGREE_LONGEST, /* there, and they learn the longest contribution, without which there is no layout */
+    AGREE_STREAM,  /* there, and this rank learns what any rank has at most, without which it has no layout */
     AGREE_NONE     /* from its data */
 };
 
 /* The longest contribution that AGREE_LONGEST can tell, elements: the call agreement sends it as a density, the
  * fraction of this. */
 static const uint64_t COLL_LONGEST = UINT64_C(1) << 52;
+
+/* The elements that a rank has stored if its data is dense, whatever their number. */
+static const uint64_t COLL_DENSE = UINT64_MAX;
 
 enum { SAID_NEIGHBOR = 4 }; /* the kind of a neighbourhood all-gather, which enum pici_collective leaves out */
 
@@ -114,6 +121,9 @@ struct call_resolved {
     struct call_said said;
     uint64_t basis;         /* hash of what the choice of an algorithm is made from; 0: of the call alone */
     uint64_t longest;       /* where they differ: of all ranks' contributions, elements */
+    uint64_t stored;        /* elements that this rank has, COLL_DENSE if it has no stream; of a call with a stream
+                             * after the call agreement: the most that any rank has */
+    uint64_t fill;          /* the most that a sum may have, where no rank is dense; else 0 */
     uint64_t counts_hash;   /* of PICI_ALL_GATHERV: of recvcounts */
     const uint64_t *packed; /* instead of displs, once there are tables */
     struct coll_layout layout;

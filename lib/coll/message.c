@@ -65,7 +65,8 @@ enum {
     AT_HIGH = AT_LOW + AGREE_CALL_BYTES,
     AT_DENSITY = AT_HIGH + AGREE_CALL_BYTES,
     AT_CAN = AT_DENSITY + DENSITIES * 8,
-    AT_HASH = AT_CAN + 4
+    AT_STORED = AT_CAN + 4,
+    AT_HASH = AT_STORED + 8
 };
 
 enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
@@ -84,6 +85,7 @@ void pici_msg_put_word(uint8_t message[AGREE_BYTES], const struct msg_word *word
     memcpy(message + AT_HIGH, word->high, AGREE_CALL_BYTES);
     for (int i = 0; i < DENSITIES; i++)
         store_le64(message + AT_DENSITY + 8 * i, double_bits(word->density[i]));
+    store_le64(message + AT_STORED, word->stored);
     store_le64(message + AT_HASH, pici_xxh64(message, AT_HASH, 0));
 }
 
@@ -115,6 +117,7 @@ enum pici_status pici_msg_get_word(struct msg_word *word, const uint8_t *message
     word->low_rank = load_le32(message + AT_LOW_RANK);
     word->high_rank = load_le32(message + AT_HIGH_RANK);
     word->abilities = load_le32(message + AT_CAN);
+    word->stored = load_le64(message + AT_STORED);
     memcpy(word->low, message + AT_LOW, AGREE_CALL_BYTES);
     memcpy(word->high, message + AT_HIGH, AGREE_CALL_BYTES);
     for (int i = 0; i < DENSITIES; i++) {

@@ -31,7 +31,7 @@ enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *message, size_
 
 enum {
     AGREE_CALL_BYTES = 104,
-    AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + DENSITIES * 8 + 4 + 8,
+    AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + DENSITIES * 8 + 4 + 8 + 8,
     AGREE_ROOM = 512 /* for such a message of any later version */
 };
 
@@ -44,6 +44,7 @@ struct msg_word {
     uint32_t abilities;           /* bits: what every rank known of can do in this call */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
     double density[DENSITIES]; /* the largest that a rank counted, 0 to 1; 0: none was counted */
+    uint64_t stored;           /* the most elements that a rank has; UINT64_MAX: one has dense data */
 };
 
 /* Write a message of our version; its version is not read. */

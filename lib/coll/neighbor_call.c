@@ -377,4 +377,5 @@ const struct call_rules pici_neighbor_rules = {.name = "neighbor-all-gather",
                                                .acquire_buffer = acquire_buffer,
                                                .free_buffer = free_buffer,
                                                .place_own = place_own,
-                                               .receive_part = receive_part};
+                                               .receive_part = receive_part,
+                                               RULES_OF_MEMORY};

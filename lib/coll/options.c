@@ -186,6 +186,7 @@ enum pici_status pici_options_resolve(struct coll_call *call, const struct pici_
     resolved->by_value = is_by_value(args, options);
     resolved->said = (struct call_said){.kind = args->kind, .op = args->op, .count = args->count};
     resolved->agreement = AGREE_CALL;
+    resolved->stored = COLL_DENSE;
     resolved->closing = 1;
     values->positive = resolved->by_value && values->codec == &pici_codec_cast;
 

@@ -70,24 +70,25 @@ static enum pici_status prepare(struct pici_request *request)
 
 /* ---- buffers: any message may have any of them */
 
-static void set_buffers(struct pici_request *request, uint8_t *memory)
+void pici_ordinary_set_buffers(struct pici_request *request, uint8_t *memory)
 {
     pici_slice_buffers(request, memory, layout_of(request)->message);
 }
 
-static int has_buffers(const struct pici_request *request, int run, int step, int receives)
+int pici_ordinary_has_buffers(const struct pici_request *request, int run, int step, int receives)
 {
     (void)request, (void)run, (void)step, (void)receives;
     return 1; /* the layout has as many as may be in use at a time */
 }
 
-static struct coll_buffer *acquire_buffer(struct pici_request *request, int run, int step, int receives, int message)
+struct coll_buffer *pici_ordinary_acquire_buffer(struct pici_request *request, int run, int step, int receives,
+                                                 int message)
 {
     (void)run, (void)step, (void)receives, (void)message;
     return pici_slice_take(request);
 }
 
-static void free_buffer(struct pici_request *request, struct coll_buffer *buffer)
+void pici_ordinary_free_buffer(struct pici_request *request, struct coll_buffer *buffer)
 {
     request->free_buffers[request->free_count++] = buffer;
 }
@@ -95,14 +96,14 @@ static void free_buffer(struct pici_request *request, struct coll_buffer *buffer
 /* ---- elements */
 
 /* Of a contribution that is gathered. */
-static void place_own(struct pici_request *request, const struct slice_run *slice_run)
+void pici_ordinary_place_own(struct pici_request *request, const struct slice_run *slice_run)
 {
     const int own = request->comm->virtual_rank;
     if (!coll_gathers(request->call.args.kind))
         return;
     const struct coll_span span = pici_coll_slice(request->comm, &request->call, own, slice_run->slice);
     pici_slice_own(request, slice_run->queue, pici_slice_result(request, own, span.first),
-                   pici_slice_contribution(request, span.first), span.count);
+                   request->call.args.rules->contribution_at(request, slice_run, own, span), span.count);
 }
 
 /* The root of a broadcast has the data where they belong. By value, their zeros lose their signs there. */
@@ -120,9 +121,8 @@ static void place_root(struct pici_request *request, const struct slice_run *sli
 /* ---- the tables */
 
 #define OF_ALL                                                                                                         \
-    .algorithms = 1, .lay_out = pici_layout_most, .prepare = prepare, .set_buffers = set_buffers,                      \
-    .has_buffers = has_buffers, .acquire_buffer = acquire_buffer, .free_buffer = free_buffer,                          \
-    .receive_part = pici_receive_part
+    .algorithms = 1, .lay_out = pici_layout_most, .prepare = prepare, .receive_part = pici_receive_part,               \
+    ORDINARY_BUFFERS, RULES_OF_MEMORY
 
 static const struct call_rules rules = {OF_ALL,
                                         .codecs = 1,
@@ -130,12 +130,12 @@ static const struct call_rules rules = {OF_ALL,
                                         .count = count,
                                         .buffers_wrong = buffers_wrong,
                                         .segment = pici_layout_segment,
-                                        .place_own = place_own};
+                                        .place_own = pici_ordinary_place_own};
 static const struct call_rules of_broadcast = {OF_ALL, .count = count_broadcast, .buffers_wrong = buffers_wrong,
                                                .segment = pici_layout_segment, .place_own = place_root};
 static const struct call_rules of_gatherv = {OF_ALL, .count = pici_layout_count,
                                              .buffers_wrong = pici_layout_slots_wrong,
-                                             .segment = pici_layout_contribution, .place_own = place_own};
+                                             .segment = pici_layout_contribution, .place_own = pici_ordinary_place_own};
 
 const struct call_rules *pici_ordinary_rules(enum pici_collective collective)
 {

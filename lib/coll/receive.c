@@ -103,7 +103,8 @@ static enum pici_status parse_blocks(struct pici_request *request, const struct 
                                                    : pici_msg_block(parsed, head, remaining, dtype, most);
         if (!status && parsed->format == PICI_PACKED && !request->engine->packs)
             status = PICI_E_UNSUPPORTED;
-        if (!status && parsed->layout.block_bytes > pici_policy_longest(dtype, most))
+        if (!status && (parsed->layout.block_bytes > pici_policy_longest(dtype, most) ||
+                        (layout_of(request)->block && parsed->layout.block_bytes > layout_of(request)->block)))
             status = PICI_E_CORRUPT; /* a buffer that keeps blocks may have no room for it */
         if (status)
             return status;

@@ -8,6 +8,7 @@
 #include "coll/note.h"
 #include "coll/options.h"
 #include "coll/rules.h"
+#include "coll/engine_stream.h"
 
 /* ---- failure */
 
@@ -27,12 +28,29 @@ const char *pici_request_error(const struct pici_request *request, enum pici_sta
 
 /* ---- queueing */
 
+static enum pici_status find_stream_engine(struct pici_request *request)
+{
+    struct pici_comm *comm = request->comm;
+    struct stream_call *stream = request->call.args.stream;
+    if (comm->transport.memory == PICI_MEMORY_DEVICE && comm->ranks > 1) {
+        pici_coll_note(comm, "rank %d: a stream, where messages can be in GPUs' memory only", comm->rank);
+        return PICI_E_UNSUPPORTED;
+    }
+    if (!(stream->engine_self = pici_engine_stream_new(stream, comm->engine_self)))
+        return PICI_E_NOMEM;
+    request->engine = &pici_engine_stream;
+    request->engine_self = stream->engine_self;
+    return PICI_OK;
+}
+
 /* Choose the engine by where the buffers are. */
 static enum pici_status find_engine(struct pici_request *request)
 {
     struct pici_comm *comm = request->comm;
     const struct coll_call *call = &request->call;
     const struct pici_engine *engine = comm->other;
+    if (call->args.stream)
+        return find_stream_engine(request);
     /* a neighbourhood call may be only one of them */
     const int sending = engine && call->args.count, receiving = engine && call->resolved.total;
     const int sends = sending ? engine->owns(comm->other_self, call->args.send) : 0;
@@ -86,7 +104,7 @@ void pici_request_queue(struct pici_request *request, const struct call_args *ar
     const char *reason = status ? explanation : args->rules->buffers_wrong(&request->call, comm);
     if (reason) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, reason);
-        pici_coll_fail(request, PICI_E_ARG, comm->rank);
+        pici_coll_fail(request, args->stream && args->stream->no_memory ? PICI_E_NOMEM : PICI_E_ARG, comm->rank);
     } else if ((status = find_engine(request))) {
         pici_coll_fail(request, status, comm->rank);
     }
@@ -269,6 +287,8 @@ void pici_request_finish(struct pici_comm *comm)
     if (request->mark)
         (void)request->engine->begin(request->engine_self, request->mark, 0);
     request->mark = NULL;
+    pici_stream_close(request->call.args.stream, request->status);
+    request->call.args.stream = NULL;
     if (comm->trace && request->begin > 0) {
         const char *name = request->call.args.rules->name;
         struct trace_event event = pici_trace_event(name ? name : pici_coll_name(request->call.args.kind),

@@ -123,6 +123,7 @@ struct coll_agreement {
     uint32_t abilities;           /* what all ranks known of can do: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
     double density[DENSITIES]; /* the largest known of */
+    uint64_t stored;           /* likewise: the elements that a rank has; COLL_DENSE: one has no stream */
 };
 
 struct pici_request {

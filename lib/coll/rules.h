@@ -59,9 +59,22 @@ struct call_rules {
     /* At a slice's first step: bring this rank's contribution to where the result has it. */
     void (*place_own)(struct pici_request *, const struct slice_run *);
 
+    /* What the call's engine takes for the address of elements: of a segment's result, from this element of the call's
+     * total on; of this rank's contribution to a slice of a segment; of a sum in a slot of the slice. */
+    void *(*result_at)(const struct pici_request *, int segment, uint64_t first_element);
+    const void *(*contribution_at)(const struct pici_request *, const struct slice_run *, int segment,
+                                   struct coll_span);
+    void *(*slot_at)(const struct pici_request *, const struct slice_run *, int slot);
+
+    /* A single rank: what it contributes is the result. */
+    void (*place_alone)(struct pici_request *);
+
     /* Check a part of a received message, and begin to take it in. Sets its blocks. */
     enum pici_status (*receive_part)(struct pici_request *, struct slice_run *, enum schedule_action,
                                      struct coll_part *);
+
+    /* All data are there, and the ranks have not agreed on a status yet: complete the result. */
+    enum pici_status (*finish)(struct pici_request *);
 };
 
 #endif

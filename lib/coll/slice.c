@@ -119,12 +119,17 @@ void pici_slice_begin(const struct pici_request *request, struct slice_run *slic
     pici_policy_begin(&slice_run->history);
 }
 
-static uint8_t *slot_at(const struct pici_request *request, const struct slice_run *slice_run, int slot)
+void *pici_slice_slot_at(const struct pici_request *request, const struct slice_run *slice_run, int slot)
 {
     return slice_run->accumulated + (size_t)slot * layout_of(request)->slice * request->call.resolved.width;
 }
 
 uint8_t *pici_slice_result(const struct pici_request *request, int segment, uint64_t first_element)
+{
+    return request->call.args.rules->result_at(request, segment, first_element);
+}
+
+void *pici_slice_result_at(const struct pici_request *request, int segment, uint64_t first_element)
 {
     const struct coll_call *call = &request->call;
     const uint64_t base =
@@ -132,11 +137,29 @@ uint8_t *pici_slice_result(const struct pici_request *request, int segment, uint
     return call->args.recv + (first_element - base) * call->resolved.width;
 }
 
-const uint8_t *pici_slice_contribution(const struct pici_request *request, uint64_t first_element)
+const void *pici_slice_contribution_at(const struct pici_request *request, const struct slice_run *slice_run,
+                                       int segment, struct coll_span span)
 {
-    const struct coll_span own = pici_coll_segment(request->comm, &request->call, request->comm->virtual_rank);
-    return own.count ? request->call.args.send + (first_element - own.first) * request->call.resolved.width
-                     : request->call.args.recv; /* of nothing: any valid pointer */
+    const struct coll_call *call = &request->call;
+    (void)slice_run;
+    if (!coll_gathers(call->args.kind))
+        return call->args.send + span.first * call->resolved.width;
+    const struct coll_span own = pici_coll_segment(request->comm, call, segment);
+    return own.count ? call->args.send + (span.first - own.first) * call->resolved.width
+                     : call->args.recv; /* of nothing: any valid pointer */
+}
+
+void pici_slice_place_alone(struct pici_request *request)
+{
+    const struct coll_span all = pici_coll_segment(request->comm, &request->call, 0);
+    pici_slice_own(request, request->runs[0].queue, pici_slice_result(request, 0, all.first), request->call.args.send,
+                   all.count);
+}
+
+enum pici_status pici_slice_finish(struct pici_request *request)
+{
+    (void)request;
+    return PICI_OK;
 }
 
 uint64_t pici_slice_number(const struct pici_request *request, const struct slice_run *slice_run)
@@ -150,7 +173,7 @@ static uint8_t *sum_at(const struct pici_request *request, const struct slice_ru
 {
     const int where = slice_run->sum_slot[segment];
     return where == SUM_IN_RECV ? pici_slice_result(request, segment, first_element)
-                                : slot_at(request, slice_run, where - 1);
+                                : request->call.args.rules->slot_at(request, slice_run, where - 1);
 }
 
 void pici_slice_own(const struct pici_request *request, struct pici_queue *queue, uint8_t *destination,
@@ -175,11 +198,11 @@ uint8_t *pici_slice_new_sum(const struct pici_request *request, struct slice_run
 uint8_t *pici_slice_sum(const struct pici_request *request, struct slice_run *slice_run, int segment,
                         struct coll_span span)
 {
-    const struct coll_call *call = &request->call;
     const int new = slice_run->sum_slot[segment] == SUM_NONE;
     uint8_t *sum = pici_slice_new_sum(request, slice_run, segment, span.first);
     if (new)
-        pici_slice_own(request, slice_run->queue, sum, call->args.send + span.first * call->resolved.width, span.count);
+        pici_slice_own(request, slice_run->queue, sum,
+                       request->call.args.rules->contribution_at(request, slice_run, segment, span), span.count);
     return sum;
 }
 
@@ -198,13 +221,14 @@ const uint8_t *pici_slice_source(const struct pici_request *request, const struc
     const struct coll_span span = pici_coll_slice(request->comm, call, segment, slice_run->slice);
     const uint64_t first_element = span.first;
     *count = span.count;
-    if (call->args.kind == PICI_BROADCAST)
-        return call->args.send + first_element * call->resolved.width;
-    if (coll_gathers(call->args.kind)) /* by value: what was cleared, in its place in the result */
-        return call->resolved.by_value ? pici_slice_result(request, segment, first_element)
-                                       : pici_slice_contribution(request, first_element);
-    return slice_run->sum_slot[segment] == SUM_NONE ? call->args.send + first_element * call->resolved.width
-                                                    : sum_at(request, slice_run, segment, first_element);
+    if (call->args.kind == PICI_BROADCAST) /* the root has it there, too */
+        return pici_slice_result(request, segment, first_element);
+    /* by value: what was cleared, in its place in the result */
+    if (coll_gathers(call->args.kind) && call->resolved.by_value)
+        return pici_slice_result(request, segment, first_element);
+    return coll_gathers(call->args.kind) || slice_run->sum_slot[segment] == SUM_NONE
+               ? call->args.rules->contribution_at(request, slice_run, segment, span)
+               : sum_at(request, slice_run, segment, first_element);
 }
 
 /* ---- tracing */

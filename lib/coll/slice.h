@@ -45,8 +45,16 @@ void pici_slice_begin(const struct pici_request *, struct slice_run *, uint64_t 
 /* Where a segment's result belongs in the receive buffer. */
 uint8_t *pici_slice_result(const struct pici_request *, int segment, uint64_t first_element);
 
-/* Elements of this rank's contribution to an all-gather. */
-const uint8_t *pici_slice_contribution(const struct pici_request *, uint64_t first_element);
+/* Entries of the tables of rules (rules.h) for calls whose elements are in the caller's memory. */
+void *pici_slice_result_at(const struct pici_request *, int segment, uint64_t first_element);
+const void *pici_slice_contribution_at(const struct pici_request *, const struct slice_run *, int segment,
+                                       struct coll_span);
+void *pici_slice_slot_at(const struct pici_request *, const struct slice_run *, int slot);
+void pici_slice_place_alone(struct pici_request *);
+enum pici_status pici_slice_finish(struct pici_request *);
+#define RULES_OF_MEMORY                                                                                                \
+    .result_at = pici_slice_result_at, .contribution_at = pici_slice_contribution_at, .slot_at = pici_slice_slot_at,   \
+    .place_alone = pici_slice_place_alone, .finish = pici_slice_finish
 
 /* The number of a slice in its messages. */
 uint64_t pici_slice_number(const struct pici_request *, const struct slice_run *);

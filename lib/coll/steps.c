@@ -218,11 +218,8 @@ static enum pici_status begin(struct pici_request *request)
     void *mark = request->mark;
     request->mark = NULL;
     enum pici_status status = engine->begin(request->engine_self, mark, layout->window);
-    if (!status && !layout->steps && call->args.count) { /* a single rank */
-        const struct coll_span all = pici_coll_segment(request->comm, call, 0);
-        pici_slice_own(request, request->runs[0].queue, pici_slice_result(request, 0, all.first), call->args.send,
-                       all.count);
-    }
+    if (!status && !layout->steps && call->args.count) /* a single rank */
+        call->args.rules->place_alone(request);
     return status;
 }
 

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Calls whose elements are lists. What the engine of such a call gets for an address of elements is a piece: the
+ * elements of a slice of a segment, as a list or, where that is cheaper, dense. */
+#ifndef PICI_LIB_COLL_ENGINE_STREAM_H
+#define PICI_LIB_COLL_ENGINE_STREAM_H
+
+#include "codec/list.h"
+#include "coll/layout.h"
+#include "pici/stream.h"
+
+enum stream_kind {
+    PIECE_LIST,
+    PIECE_DENSE, /* in memory that the piece owns, or in the caller's result */
+    PIECE_SENT   /* of the caller's input */
+};
+
+struct stream_piece {
+    enum stream_kind kind;
+    uint64_t first, count; /* SENT: elements of the input; else its elements, count */
+    struct pici_list list;
+    uint8_t *dense; /* elements, or room for them, or NULL */
+    uint64_t room;  /* elements that fit in memory that the piece owns; 0: the caller's, or none */
+};
+
+/* The caller's vector, in rising order and without repetitions. */
+struct stream_input {
+    uint64_t n, run, rows;
+    const void *indices;
+    int index_width;
+    const uint8_t *values, *dense;
+    void *sorted; /* NULL, or the memory of indices and values */
+};
+
+struct stream_call {
+    struct stream_input input;
+    struct pici_stream_out *out;
+    uint64_t run;     /* of the result */
+    int index_width;  /* of the result */
+    uint8_t *dense;   /* the result, if it was asked for to be dense; or NULL */
+    uint64_t base;    /* the element that is number 0 of the result */
+    uint64_t slices;  /* of a segment */
+    int segments;     /* of the layout */
+    int sums;         /* slots of a run */
+    uint64_t most;    /* entries that a block may have */
+    size_t longest;   /* bytes that one may have; 0: any */
+    unsigned formats; /* bits 1 << format: those that lists are sent in */
+    size_t width;
+    struct stream_piece *sent, *slots, *results; /* [window * segments], [window * sums], [segments * slices] */
+    struct stream_piece nothing;
+    size_t piece_count;
+    void *engine_self;
+    struct pici_stream in;
+    void *given;   /* out's dense, as the caller set it */
+    int odd;       /* n is no multiple of what it has to be a multiple of */
+    int no_memory; /* what is wrong on this rank is that an allocation failed */
+};
+
+/* Check what a rank passed, and put its rows in order. An error message, which may be in `explanation` [bytes]; NULL:
+ * nothing is wrong. *no_memory: out: an allocation failed. */
+const char *pici_stream_take(struct stream_input *, const struct pici_stream *, enum pici_dtype, int *no_memory,
+                             char *explanation, size_t bytes);
+
+/* The elements [first, first + count) of the input, count <= 2^32, as dense ones (returned), or NULL and a list that
+ * owns nothing: its positions are written to *positions, whose entries are the room. NULL and no values: no memory. */
+const uint8_t *pici_stream_view(struct pici_list *view, struct pici_list *positions, const struct stream_input *,
+                                uint64_t first, uint64_t count, size_t width);
+
+/* The engine, and what it works with. Free: NULL is ignored. */
+extern const struct pici_engine pici_engine_stream;
+void *pici_engine_stream_new(struct stream_call *, void *host_self);
+
+/* The result, once all pieces are there. PICI_E_NOMEM. */
+enum pici_status pici_stream_finish(struct stream_call *, const struct pici_comm *, const struct coll_call *);
+
+/* Free all that a call has, but its result; that too, if the call failed. NULL is ignored. */
+void pici_stream_close(struct stream_call *, enum pici_status);
+
+#endif

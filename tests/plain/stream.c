@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Collectives of streams among threads and over sockets, bit for bit as the dense calls; vectors that are too long to
+ * be dense; bad input. Needs libc alone, for a run under ThreadSanitizer too. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/util/coll.h"
+#include "tests/util/socket.h"
+#include "tests/util/stream.h"
+
+static int passed, failed;
+
+static void expect(const char *wrong, const char *what)
+{
+    if (!wrong)
+        passed++;
+    else if (failed++ < 20)
+        printf("FAIL %s: %s\n", what, wrong);
+}
+
+struct team {
+    int p;
+    struct pici_comm *comm[COLL_RANKS];
+    const struct stream_case *c;
+    char said[COLL_RANKS][240];
+    const char *wrong[COLL_RANKS];
+    enum pici_status status[COLL_RANKS];
+};
+
+static void check(void *context, int rank)
+{
+    struct team *t = context;
+    t->wrong[rank] = stream_check(t->c, t->comm[rank], t->said[rank]);
+}
+
+static void run_team(struct team *t, int p, void (*fn)(void *, int))
+{
+    t->p = p;
+    if (pici_comm_threads(t->comm, p))
+        abort();
+    coll_threads(p, fn, t);
+}
+
+static void free_team(struct team *t)
+{
+    for (int i = 0; i < t->p; i++)
+        pici_comm_free(t->comm[i]);
+}
+
+static void random_cases(int p, int times, uint64_t most, uint64_t seed)
+{
+    struct rng r = {seed + (uint64_t)p * 77};
+    char words[240];
+    struct team t;
+    for (int i = 0; i < times; i++) {
+        struct stream_case c;
+        stream_case_random(&c, &r, p, most);
+        t.c = &c;
+        run_team(&t, p, check);
+        for (int k = 0; k < p; k++)
+            expect(t.wrong[k], stream_case_words(&c, p, words));
+        free_team(&t);
+    }
+}
+
+static void over_sockets(int p, int times)
+{
+    struct rng r = {(uint64_t)p};
+    char words[240];
+    for (int i = 0; i < times; i++) {
+        struct socket_team s;
+        struct stream_case c;
+        struct team t;
+        socket_team_init(&s, p);
+        socket_pairs(s.fds, p);
+        socket_team_make(&s);
+        stream_case_random(&c, &r, p, 20000);
+        t.p = p;
+        t.c = &c;
+        memcpy(t.comm, s.comm, sizeof *t.comm * (size_t)p);
+        coll_threads(p, check, &t);
+        for (int k = 0; k < p; k++)
+            expect(t.wrong[k], stream_case_words(&c, p, words));
+        socket_team_free(&s);
+    }
+}
+
+/* ---- 2^40 elements, of which each rank has a thousand: some at the same places, and the last */
+
+enum { FEW = 1000 };
+static const uint64_t LONG = UINT64_C(1) << 40;
+
+static void sum_long(void *context, int rank)
+{
+    struct team *t = context;
+    static const enum pici_algorithm algorithms[] = {PICI_ALGO_RING, PICI_ALGO_RECURSIVE, PICI_ALGO_SPLIT,
+                                                     PICI_ALGO_DOUBLING, PICI_ALGO_AUTO};
+    uint64_t indices[FEW];
+    float values[FEW];
+    t->wrong[rank] = NULL;
+    for (int a = 0; a < 5 && !t->wrong[rank]; a++) {
+        struct pici_stream in = PICI_STREAM_INIT;
+        struct pici_stream_out out = PICI_STREAM_OUT_INIT;
+        struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+        opts.algorithm = algorithms[a];
+        for (uint64_t i = 0; i < FEW; i++) {
+            indices[i] = LONG / FEW * i + (i % 2 ? 0 : (uint64_t)rank);
+            values[i] = (float)(i + 1);
+        }
+        indices[FEW - 1] = LONG - 1;
+        in.n = LONG;
+        in.nnz = FEW;
+        in.indices = indices;
+        in.values = values;
+        t->status[rank] = pici_all_reduce_stream(&in, &out, PICI_F32, PICI_SUM, t->comm[rank], &opts);
+        const uint64_t p = (uint64_t)t->p, rows = FEW / 2 * p + FEW / 2;
+        if (t->status[rank] || out.nnz != rows || ((uint64_t *)out.indices)[rows - 1] != LONG - 1 ||
+            ((float *)out.values)[rows - 1] != (float)(FEW * p))
+            t->wrong[rank] = t->status[rank] ? pici_comm_error(t->comm[rank]) : "a wrong sum";
+        uint64_t total = 0;
+        for (uint64_t i = 0; i < rows && !t->wrong[rank]; i++)
+            total += (uint64_t)((float *)out.values)[i];
+        if (!t->wrong[rank] && total != p * FEW * (FEW + 1) / 2)
+            t->wrong[rank] = "a wrong total";
+        pici_stream_free(&out);
+    }
+}
+
+static void long_vectors(void)
+{
+    for (int p = 1; p <= 5; p++) {
+        struct team t;
+        run_team(&t, p, sum_long);
+        for (int i = 0; i < p; i++)
+            expect(t.wrong[i], "2^40 elements");
+        free_team(&t);
+    }
+}
+
+/* ---- bad input: rank 1 passes it, and all ranks hear of it */
+
+enum bad {
+    INDEX_BEYOND,
+    INDEX_NEGATIVE,
+    ODD_RUN,
+    NO_RUN,
+    BAD_WIDTH,
+    NULL_INDICES,
+    NULL_VALUES,
+    BOTH,
+    BAD_FORM,
+    OTHER_N,
+    ODD_RESULT,
+    NO_MEMORY,
+    OTHER_RUN,
+    MANY_TIMES,
+    BADS
+};
+
+static void *no_memory(void *context, size_t bytes)
+{
+    (void)context, (void)bytes;
+    return NULL;
+}
+
+struct bad_team {
+    struct team t;
+    enum bad bad;
+};
+
+static void call_badly(void *context, int rank)
+{
+    enum { TIMES = 1000000 };
+    struct bad_team *b = context;
+    struct team *t = &b->t;
+    uint64_t *indices = test_alloc(TIMES * sizeof *indices);
+    int32_t *values = test_alloc(TIMES * sizeof *values);
+    const int bad = rank == 1 ? (int)b->bad : -1;
+    struct pici_stream in = PICI_STREAM_INIT;
+    struct pici_stream_out out = PICI_STREAM_OUT_INIT;
+    for (int i = 0; i < TIMES; i++) {
+        indices[i] = bad == MANY_TIMES ? 7 : (uint64_t)i;
+        values[i] = 1;
+    }
+    in.n = 1200;
+    in.nnz = bad == MANY_TIMES ? TIMES : 100;
+    in.indices = indices;
+    in.values = values;
+    switch (bad) {
+    case INDEX_BEYOND: indices[57] = 1200; break;
+    case INDEX_NEGATIVE: indices[57] = (uint64_t)-1; break;
+    case ODD_RUN: in.run = 7; break;
+    case NO_RUN: in.run = 0; break;
+    case BAD_WIDTH: in.index_width = 5; break;
+    case NULL_INDICES: in.indices = NULL; break;
+    case NULL_VALUES: in.values = NULL; break;
+    case BOTH: in.dense = values; break;
+    case BAD_FORM: out.want = (enum pici_stream_form)3; break;
+    case OTHER_N: in.n = 1204; break;
+    case ODD_RESULT: out.run = 7; break;
+    case NO_MEMORY: out.allocate = no_memory; break;
+    case OTHER_RUN: in.run = 4; break;
+    default: break;
+    }
+    t->status[rank] = pici_all_reduce_stream(&in, &out, PICI_I32, PICI_SUM, t->comm[rank], NULL);
+    t->wrong[rank] = NULL;
+    if (b->bad == OTHER_RUN && (t->status[rank] || out.nnz != (bad == OTHER_RUN ? 100 : 400)))
+        t->wrong[rank] = "another run is not right";
+    if (b->bad == MANY_TIMES && (t->status[rank] || out.nnz != 100 || ((int32_t *)out.values)[7] != TIMES + t->p - 1))
+        t->wrong[rank] = "repeated rows are not added";
+    if (b->bad < OTHER_RUN && (out.indices || out.values || out.dense))
+        t->wrong[rank] = "a result without success";
+    pici_stream_free(&out);
+    free(indices);
+    free(values);
+}
+
+static void bad_input(void)
+{
+    static const struct {
+        enum pici_status status;
+        const char *words;
+    } want[BADS] = {{PICI_E_ARG, "rank 1: index 1200 of the stream, at place 57"},
+                    {PICI_E_ARG, "rank 1: index 18446744073709551615 of the stream"},
+                    {PICI_E_ARG, "rank 1: the stream's n, 1200, is not a multiple of its run, 7"},
+                    {PICI_E_ARG, "rank 1: the stream's n"},
+                    {PICI_E_ARG, "rank 1: the stream's index_width is 5"},
+                    {PICI_E_ARG, "rank 1: the stream's indices are null"},
+                    {PICI_E_ARG, "rank 1: the stream's values are null"},
+                    {PICI_E_ARG, "rank 1: the stream has both"},
+                    {PICI_E_ARG, "rank 1: the result's form"},
+                    {PICI_E_PEER, "ranks disagree on the count: 1200 on rank"},
+                    {PICI_E_ARG, "rank 1: the result has 1200 elements"},
+                    {PICI_E_NOMEM, "rank 1"},
+                    {PICI_OK, ""},
+                    {PICI_OK, ""}};
+    for (int bad = 0; bad < BADS; bad++) {
+        struct bad_team b = {.bad = (enum bad)bad};
+        char what[80];
+        run_team(&b.t, 3, call_badly);
+        snprintf(what, sizeof what, "bad input %d", bad);
+        for (int i = 0; i < 3; i++) {
+            const char *said = pici_comm_error(b.t.comm[i]);
+            const int named = i == 1 || want[bad].status == PICI_E_PEER;
+            expect(b.t.status[i] == want[bad].status ? b.t.wrong[i] : pici_strerror(b.t.status[i]), what);
+            expect(strstr(said, named ? want[bad].words : "") ? NULL : said, what);
+            expect(!want[bad].status || strstr(said, "rank") ? NULL : said, what);
+        }
+        free_team(&b.t);
+    }
+}
+
+int main(void)
+{
+    static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 17};
+    const int times = test_full() ? 2000 : 12;
+    for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
+        random_cases(ranks[i], ranks[i] > 9 && !test_full() ? times / 4 : times, 60000, 5);
+    over_sockets(2, times / 4);
+    over_sockets(5, times / 4);
+    long_vectors();
+    bad_input();
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
