@@ -2,13 +2,10 @@
 """The file that a .pici file was made of, as picitool decompress makes it (picitool(1), "Attributes")."""
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from . import _arrays
-from ._dtypes import BY_CODE, BY_NAME
 from .errors import CorruptError, UnsupportedError
-from .file import File
+from .file import File, Tensor
 
 _PIECE = 1 << 24  # bytes
 
@@ -28,21 +25,26 @@ def _before(attrs: dict[str, bytes], rest: int, what: str) -> int:
     return int(text)
 
 
-def pieces(f: File) -> Iterator[bytes]:
-    """The bytes of the original. LimitError if its elements take more than f.max_bytes."""
+def stored_bytes(f: File) -> int:
+    """How many bytes its elements take."""
+    return sum(t._storage_bytes(True) for t in f._all_stored())
+
+
+def pieces(f: File, elements: Callable[[Tensor], Tensor] = lambda t: t) -> Iterator[bytes]:
+    """The bytes of the original. elements: which tensor has the elements of one, as the files of a folder need it."""
     head, at = f.attrs.get("source.head", b""), 0
-    stored = [(BY_CODE[code], count) for code, count in f._all_stored()]
-    _arrays.bounded(BY_NAME["u8"], sum(count * d.itemsize for d, count in stored), f.max_bytes)
-    for index, (d, count) in enumerate(stored):
-        attrs, what = f._attrs(index), f"tensor {index} of {f.path}"
-        if "source.deflate" in attrs or "folder.same" in attrs:
-            raise UnsupportedError(f"{what} is deflated in the original, or another's: picitool decompress restores it")
+    for t in f._all_stored():
+        attrs, what = t.attrs, f"{t.name!r} of {f.path}"
+        if "source.deflate" in attrs:
+            raise UnsupportedError(f"{what} is deflated in the original: picitool decompress restores it")
         before = _before(attrs, len(head) - at, what)
         yield head[at : at + before]
         at += before
         big = attrs.get("source.endian") == b"big"
-        step = max(1, _PIECE // d.itemsize)
-        for k in range(math.ceil(count / step)):
-            run = f._stored(index, d.code, k * step, min(step, count - k * step)).elements
+        found = elements(t)
+        step = max(1, _PIECE // found._d.itemsize)
+        for first in range(0, found.size, step):
+            n = min(step, found.size - first)
+            run = found._elements(first, n, (n,))
             yield run.astype(run.dtype.newbyteorder(">" if big else "<"), copy=False).tobytes()
     yield head[at:]

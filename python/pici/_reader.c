@@ -156,29 +156,6 @@ static PyObject *reader_names(PyObject *self, PyObject *o)
     return pici_py_handle_leave(o, names);
 }
 
-/* reader_stored(reader) -> (dtype, elements) of each stored tensor, in the order of the file; or Failed. */
-static PyObject *reader_stored(PyObject *self, PyObject *o)
-{
-    (void)self;
-    struct pici_reader *r = pici_py_handle_enter(READER, o);
-    uint64_t tensors = 0, views = 0;
-    if (!r)
-        return NULL;
-    enum pici_status s = count(r, &tensors, &views);
-    PyObject *stored = s ? NULL : PyList_New(0);
-    bool ok = stored != NULL;
-    for (uint64_t i = 0; ok && i < tensors; i++) {
-        struct pici_tensor_info t = PICI_TENSOR_INFO_INIT;
-        s = lib.reader_tensor(r, i, &t);
-        ok = !s && append(stored, Py_BuildValue("iK", (int)t.dtype, (unsigned long long)t.count));
-    }
-    if (!ok) {
-        Py_DecRef(stored);
-        stored = s ? failed(r, s, 0) : NULL;
-    }
-    return pici_py_handle_leave(o, stored);
-}
-
 /* ---- one tensor */
 
 /* What is known of a tensor that was found. */
@@ -436,7 +413,6 @@ PyMethodDef pici_py_reader_functions[] = {
     {"reader_open_memory", open_memory, METH_VARARGS, NULL},
     {"reader_open_stream", open_stream, METH_VARARGS, NULL},
     {"reader_names", reader_names, METH_O, NULL},
-    {"reader_stored", reader_stored, METH_O, NULL},
     {"reader_find", reader_find, METH_VARARGS, NULL},
     {"reader_stored", reader_stored, METH_VARARGS, NULL},
     {"reader_attrs", reader_attrs, METH_VARARGS, NULL},

@@ -407,11 +407,6 @@ class File(Mapping[str, Tensor]):
             self._names = self._got(_codec.reader_names(reader))
         return self._names
 
-    @in_turn
-    def _all_stored(self) -> list[tuple[int, int]]:
-        """The dtype and the elements of each stored tensor, in the order of the file, also of those without names."""
-        return self._got(_codec.reader_stored(self._reader()))
-
     def _stored(self, index: int, code: int, first: int, count: int) -> _strided.Stored:
         """Elements of a tensor as they are stored."""
         d = BY_CODE[code]

@@ -35,6 +35,7 @@ from . import _arrays, _codec
 from ._arrays import Limit
 from ._dtypes import BY_NAME, DType
 from ._kwargs import Pack
+from ._original import pieces as pieces_of
 from ._outfolder import INDEX, LIST, OutFolder, ends
 from ._ranges import u31
 from ._references import KEY as REFERENCE_KEY
@@ -555,27 +556,13 @@ def _swapped(piece: Any, d: DType) -> Any:
 
 def _pieces(m: _Made, name: str, f: File, threads: int) -> Iterator[bytes]:
     """The bytes of the file that a .pici file was made of."""
-    head, at = f.attrs.get("source.head", b""), 0
     with _Targets(m, threads) as targets:
-        for t in f._all_stored():
-            attrs = t.attrs
-            before = attrs.get("source.before", b"%d" % (len(head) - at))  # bytes of the head; else all that are left
-            if not before.isdigit() or len(before) > 20 or "source.deflate" in attrs:
-                raise CorruptError(f"{t.name!r} of {name} has attributes that no shard of a folder has")
-            yield head[at : at + int(before)]
-            at += int(before)
+
+        def elements(t: Tensor) -> Tensor:
             to = m.refers(t, name)
-            big = attrs.get("source.endian") == b"big"
-            yield from _elements(t if to is None else targets.follow(t, to), ">" if big else "<")
-    yield head[at:]
+            return t if to is None else targets.follow(t, to)
 
-
-def _elements(t: Tensor, order: str) -> Iterator[bytes]:
-    step = max(1, _PIECE // t._d.itemsize)
-    for first in range(0, t.size, step):
-        n = min(step, t.size - first)
-        elements = t._elements(first, n, (n,))
-        yield elements.astype(elements.dtype.newbyteorder(order), copy=False).tobytes()
+        yield from pieces_of(f, elements)
 
 
 def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: bool = False) -> None:

@@ -199,7 +199,7 @@ class Arguments(unittest.TestCase):
             "reader_open_memory": (whole, 1),
             "reader_open_stream": (pici._streams.Source(io.BytesIO(whole)), len(whole), 1),
             "reader_names": (viewed,),
-            "reader_stored": (viewed,),
+            "reader_stored": (viewed, 0),
             "reader_find": (reader, "a"),
             "reader_attrs": (reader, 0),
             "reader_read": (reader, 0, 0, 9, out),

@@ -12,8 +12,9 @@ import torch
 
 import pici
 
-from .. import _looks, _original, _safe
+from .. import _arrays, _looks, _original, _safe
 from .._arrays import Limit
+from .._dtypes import BY_NAME
 from .._kwargs import Pack
 from .._streams import Path, is_path
 
@@ -46,6 +47,7 @@ def load(
     if _looks.is_pici(first):
         with pici.open(f, threads=threads, max_bytes=max_bytes) as opened:
             if _original.kind(opened) == "pt":
+                _arrays.bounded(BY_NAME["u8"], _original.stored_bytes(opened), opened.max_bytes)
                 original = io.BytesIO()
                 for piece in _original.pieces(opened):
                     original.write(piece)
