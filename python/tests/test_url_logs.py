@@ -518,11 +518,10 @@ class TestHttpLogs(unittest.TestCase):
             pici.DeltaLog(self.url + "x")
 
 
-class TestS3Logs(LogTest):
-    """In S3, where the manifest is replaced if its ETag is the one that was read."""
+class S3Server:
+    """A server of S3 for one test."""
 
-    def setUp(self):
-        super().setUp()
+    def start_s3(self):
         try:
             import s3fs  # noqa: F401
             from moto.server import ThreadedMotoServer
@@ -534,9 +533,16 @@ class TestS3Logs(LogTest):
         self.addCleanup(server.stop)
         host, port = server.get_host_and_port()
         self.options = dict(key="k", secret="s", endpoint_url=f"http://{host}:{port}")
-        self.fs = fsspec.filesystem("s3", **self.options)
-        self.fs.call_s3("create_bucket", Bucket="bucket")
+        fsspec.filesystem("s3", **self.options).call_s3("create_bucket", Bucket="bucket")
         self.url = f"s3://bucket/{self.id()}"  # the servers of one process share what they have
+
+
+class TestS3Logs(LogTest, S3Server):
+    """In S3, where the manifest is replaced if its ETag is the one that was read."""
+
+    def setUp(self):
+        super().setUp()
+        self.start_s3()
 
     def test_s3(self):
         self.whole_story(self.url, storage_options=self.options)

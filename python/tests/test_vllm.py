@@ -371,9 +371,12 @@ class Sockets(SocketCase):
         self.assertEqual(_wire.parsed("tcp://[::1]:80"), ("tcp", "::1", 80, ""))
         self.assertEqual(_wire.spelled("tcp", "::1", 80), "tcp://[::1]:80")
         self.assertEqual(_wire.parsed("file:///a/b").path, "/a/b")
-        for bad in ("tcp://host", "tcp://host:x", "tcp://host:99999", "file://a", "http://a:1", "", "tcp://h:²"):
+        self.assertEqual(_wire.parsed("s3://bucket/run"), (_wire.LOG, "", 0, "s3://bucket/run"))
+        for bad in ("tcp://host", "tcp://host:x", "tcp://host:99999", "s3://", "a b://x", "/a", "", "tcp://h:²"):
             with self.assertRaisesRegex(ValueError, "url="):
                 _wire.parsed(bad)
+        with self.assertRaisesRegex(ValueError, "begins with /"):
+            _wire.parsed("file://a")
 
 
 class EngineCase(unittest.TestCase):

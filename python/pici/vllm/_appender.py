@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The trainer's half without vLLM: weights that servers get from a delta log, a folder that both see."""
+"""The trainer's half without vLLM: weights that servers get from a delta log, a folder or a URL that
+both see."""
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 
@@ -28,8 +29,12 @@ class Appender:
     def _open(self) -> None:
         """Continue from what the log has."""
         self._old, self.version = {}, -1
-        if _is_log(self._folder):
-            state, self.version = DeltaLog(self._folder).load(to="dlpack", threads=self._threads)
+        try:
+            self._log: Optional[DeltaLog] = DeltaLog(self._folder)
+        except FileNotFoundError:
+            self._log = None
+        if self._log is not None:
+            state, self.version = self._log.load(to="dlpack", threads=self._threads)
             self._old = {name: Held(name, array) for name, array in state.items()}
         #: whether _old is the log's newest state
         self._sure = True
@@ -50,19 +55,18 @@ class Appender:
             old_meta, new_meta = (held[name].meta if name in held else "none" for held in (self._old, new))
             if old_meta != new_meta:
                 raise ValueError(f"{self._folder} has other tensors: of {name!r}, {old_meta}, and not {new_meta}")
-        before = _stored(self._folder)
         self._sure = False  # until what was appended is in _old: an error may come between
         with step.stage("encode"):
             arrays = {name: t.array for name, t in new.items()}
-            if self._old:
+            log = self._log
+            if log is not None:
                 old = {name: t.array for name, t in self._old.items()}
-                log = DeltaLog(self._folder)
                 self.version = log.append(old, arrays, threads=self._threads)
             else:
-                log = DeltaLog.create(self._folder, arrays, pack="planes", threads=self._threads)
+                log = self._log = DeltaLog.create(self._folder, arrays, pack="planes", threads=self._threads)
                 self.version = 0
         states = log.states()
-        step.bytes = _stored(self._folder) - before
+        step.bytes = states[-1].delta_bytes or log.stored_bytes
         step.kind = "1 delta" if states[-1].delta_bytes else "whole"
         step.version = self.version
         step.elements = sum(t.bits.size for t in new.values())
@@ -83,18 +87,3 @@ class Appender:
                     log.compact(threads=self._threads)
                 except (Error, OSError) as e:  # the log is right, and only longer; the next step tries again
                     logger.warning("%s was not compacted: %s", self._folder, e)
-
-
-def _stored(folder: str) -> int:
-    """The bytes of the files in a folder, if it is there."""
-    if not os.path.isdir(folder):
-        return 0
-    return sum(entry.stat().st_size for entry in os.scandir(folder) if entry.is_file())
-
-
-def _is_log(folder: str) -> bool:
-    try:
-        DeltaLog(folder)
-    except OSError:
-        return False
-    return True

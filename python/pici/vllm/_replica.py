@@ -70,6 +70,7 @@ class Replica:
         self._to, self._threads = to, threads
         #: deltas did not fit what is here: the next update must be the whole state
         self._diverged = False
+        self._log: Optional[DeltaLog] = None
         self.forget()
 
     def forget(self) -> None:
@@ -89,7 +90,7 @@ class Replica:
         """Get the weights that the trainer has now, and check all of them. check: refuses tensors that are not the
         model's."""
         address = _wire.parsed(source.url)
-        if address.scheme == "file":
+        if address.scheme == _wire.LOG:
             return self._from_log(address.path, source, check, step)
         with step.stage("connect"):
             channel = _wire.connect(address, source.token, source.fingerprint)
@@ -170,10 +171,12 @@ class Replica:
 
     def _from_log(self, folder: str, source: Source, check: Callable[[list[Meta]], None], step: Step) -> Update:
         if self.encoding != _parts.SMALL:
-            raise Refused("a log leads from state to state: pass encoding='small' with a url of file://")
+            raise Refused("a log leads from state to state: pass encoding='small' with the url of a log")
         update = Update(source.run, source.version)
+        if self._log is None or self._log.folder != folder:
+            self._log = DeltaLog(folder)
         with step.stage("verify"):
-            found, number = self._loaded(folder, "" if source.whole else source.run)
+            found, number = self._loaded(self._log, "" if source.whole else source.run)
         if number < source.version:
             raise Refused(f"{folder} leads to state {number}, not to {source.version}: is the copy complete?")
         update.version = number
@@ -182,11 +185,11 @@ class Replica:
         update.whole = [found]
         update.metas = [[_parts.Held(name, x).meta for name, x in found.items()]]
         check(update.metas[0])
-        step.bytes = sum(s.delta_bytes for s in DeltaLog(folder).states() if s.number > max(self.version, 0))
+        step.bytes = sum(s.delta_bytes for s in self._log.states() if s.number > max(self.version, 0))
         return update
 
-    def _loaded(self, folder: str, run: str) -> tuple[dict[str, Any], int]:
-        load: Callable[..., tuple[dict[str, Any], int]] = DeltaLog(folder).load
+    def _loaded(self, log: DeltaLog, run: str) -> tuple[dict[str, Any], int]:
+        load: Callable[..., tuple[dict[str, Any], int]] = log.load
         if self.mirror and run == self.run:
             try:
                 return load(self.mirror[0], self.version, to=self._to, threads=self._threads)
@@ -256,7 +259,7 @@ def _metas(groups: Any) -> list[list[Meta]]:
 def report(source: Source, server: str, words: str) -> None:
     """Tell the trainer what went wrong, if it can be told."""
     address = _wire.parsed(source.url)
-    if address.scheme == "file":
+    if address.scheme == _wire.LOG:
         return
     with _wire.connect(address, source.token, source.fingerprint) as channel:
         channel.say({"ticket": source.ticket, "server": server, "failed": words})

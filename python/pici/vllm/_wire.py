@@ -11,13 +11,19 @@ import hashlib
 import hmac
 import json
 import os
+import re
 import socket
 import ssl
 import struct
 import time
 from typing import Any, NamedTuple, Optional, Union
 
+from .._store import local_path
+
 Octets = Union[bytes, bytearray, memoryview]
+
+LOG = "log"  # instead of the scheme of a log's URL
+_SCHEME = re.compile("[a-z][a-z0-9+.-]*", re.IGNORECASE)
 
 MAGIC = b"pici-w1\n"
 NONCE = 32
@@ -37,7 +43,7 @@ class WireError(ConnectionError):
 
 
 class Address(NamedTuple):
-    """Where weights come from."""
+    """Where weights come from. scheme: tcp, tls or LOG."""
 
     scheme: str
     host: str
@@ -46,16 +52,16 @@ class Address(NamedTuple):
 
 
 def parsed(url: str) -> Address:
-    """tcp://HOST:PORT, tls://HOST:PORT or file:///FOLDER."""
+    """tcp://HOST:PORT, tls://HOST:PORT; or a log of deltas, as file:///FOLDER or s3://BUCKET/RUN."""
     scheme, colon, rest = url.partition("://")
-    if scheme == "file" and colon and rest:
-        if not rest.startswith("/"):
-            raise ValueError(f"url={url!r}: a folder's path begins with /, as in file:///data/weights.log")
-        return Address(scheme, "", 0, rest)
+    if scheme not in ("tcp", "tls") and _SCHEME.fullmatch(scheme) and colon and rest:
+        return Address(LOG, "", 0, local_path(url))
     host, colon, port = rest.rpartition(":")
     if scheme in ("tcp", "tls") and colon and port.isascii() and port.isdigit() and int(port) < 65536:
         return Address(scheme, host.strip("[]"), int(port), "")
-    raise ValueError(f"url={url!r}: pass tcp://HOST:PORT, tls://HOST:PORT or file:///FOLDER")
+    raise ValueError(
+        f"url={url!r}: pass tcp://HOST:PORT, tls://HOST:PORT, or that of a log, as file:///FOLDER or s3://BUCKET/RUN"
+    )
 
 
 def spelled(scheme: str, host: str, port: int) -> str:

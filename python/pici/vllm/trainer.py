@@ -35,8 +35,8 @@ class SendError(RuntimeError):
 class PiciTrainerInitInfo(TrainerInitInfo):
     """How weights go to the servers.
 
-    url: tcp://HOST:PORT or tls://HOST:PORT, where the trainer listens (port 0: any); or file:///FOLDER, a delta log
-        that all see.
+    url: tcp://HOST:PORT or tls://HOST:PORT, where the trainer listens (port 0: any); or a delta log that
+        all see, file:///FOLDER or a URL that fsspec knows, as s3://BUCKET/RUN.
     certificate, key: of tls, paths of PEM files. Servers are told its fingerprint, and take no other.
     encoding: "small", "replace" or "auto".
     token: what servers must know to connect; made if it is empty.
@@ -89,15 +89,17 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         address = _wire.parsed(info.url)
         if info.encoding not in ("small", "replace", "auto"):
             raise ValueError(f"encoding={info.encoding!r}: pass 'small', 'replace' or 'auto'")
-        if address.scheme == "file" and info.encoding == "replace":
-            raise ValueError("a log leads from state to state: pass encoding='small' with a url of file://")
+        if address.scheme == _wire.LOG and info.encoding == "replace":
+            raise ValueError("a log leads from state to state: pass encoding='small' with the url of a log")
+        if address.scheme == _wire.LOG and address.path.startswith(("http:", "https:")):
+            raise ValueError(f"url={info.url!r}: logs are read over HTTP, not written: pass tcp:// or that of the store")
         if (address.scheme == "tls") != bool(info.certificate):
             raise ValueError("a url of tls:// takes a certificate, and others take none: certificate='cert.pem'")
         if not self.is_sender:
             return
         self._fingerprint = ""
         self._token = info.token or secrets.token_hex(16)
-        if address.scheme == "file":
+        if address.scheme == _wire.LOG:
             self._weights = Appender(address.path, info.threads)
         else:
             self._weights = Weights(info.encoding, info.threads)
