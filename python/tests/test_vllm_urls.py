@@ -48,7 +48,7 @@ class Urls(UrlCase):
         self.assertLess(read, trainer.step.bytes + 2000)
 
     def test_a_store_that_fails(self):
-        """Requests that fail now and then do not show; a store that is down changes nothing, and the next step heals."""
+        """Requests that fail now and then do not show. A store that is down changes nothing; the next step heals."""
         server = self.server()
         trainer = self.trainer(server, url="faulty://log", encoding="small")
         trainer.send_weights()

@@ -38,7 +38,7 @@ install() { # what pip makes of the tree, and only that
         *) echo "the wheel is called $(ls "$tmp/dist")"; return 1 ;;
     esac
     for f in pici/__init__.py pici/py.typed pici/_codec.pyi pici/torch/__init__.py pici/vllm/__init__.py \
-        pici/libpici.so pici/libpici_coll.so pici/_codec.abi3.so LICENSE; do
+        pici/rl/__init__.py         pici/libpici.so pici/libpici_coll.so pici/_codec.abi3.so LICENSE; do
         find "$site" -path "*/$f" | grep >/dev/null . || { echo "not in the wheel: $f"; return 1; }
     done
     export PYTHONPATH="$site"
