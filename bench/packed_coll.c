@@ -1,29 +1,49 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives with packed messages beside those without, among ranks over sockets. In a repetition each kind of call
- * follows the others of its row, so that other programs disturb all alike; medians of the slowest rank's seconds, and
- * how many times as fast as the fastest of the dense algorithms, and as without packing.
- *   packed_coll [-b BYTES] [-n REPETITIONS]     bench/net with 4 200mbit bench/net start 4 build/packed_coll */
+ * Collectives with packed messages beside those without, among ranks over sockets; built with BENCH_MPI, over MPI and
+ * beside MPI's own. In a repetition each kind of call follows the others of its row, so that other programs disturb all
+ * alike; medians of the slowest rank's seconds, and how many times as fast as the fastest of the dense algorithms, and
+ * as without packing.
+ *   packed_coll [-b BYTES] [-n REPETITIONS]     bench/net with 4 200mbit bench/net start 4 build/packed_coll
+ * Over MPI pici packs where it knows the bandwidth: PICI_INTER_BANDWIDTH=25e6. */
 #define _GNU_SOURCE
 #include <getopt.h>
 
 #include "common.h"
 #include "pici/coll.h"
+#ifdef BENCH_MPI
+#include "pici/mpi.h"
+#else
 #include "pici/socket.h"
+#endif
 
-enum { MAX_REPS = 100, KINDS = 5 };
+enum { MAX_REPS = 100 };
 
-/* The first three are dense. */
+/* Those before "none" are dense. */
+enum {
+    RING,
+    RECURSIVE,
+    SPLIT,
+#ifdef BENCH_MPI
+    MPI_OWN, /* MPI's collective */
+#endif
+    NONE,
+    AUTO,
+    KINDS
+};
 static const struct {
     const char *name;
     enum pici_algorithm algorithm;
     enum pici_format format;
     enum pici_packing pack;
-} kinds[KINDS] = {{"ring", PICI_ALGO_RING, PICI_DENSE, PICI_PACKING_NONE},
-                  {"recursive", PICI_ALGO_RECURSIVE, PICI_DENSE, PICI_PACKING_NONE},
-                  {"split", PICI_ALGO_SPLIT, PICI_DENSE, PICI_PACKING_NONE},
-                  {"none", PICI_ALGO_AUTO, PICI_AUTO, PICI_PACKING_NONE},
-                  {"auto", PICI_ALGO_AUTO, PICI_AUTO, PICI_PACKING_AUTO}};
+} kinds[KINDS] = {[RING] = {"ring", PICI_ALGO_RING, PICI_DENSE, PICI_PACKING_NONE},
+                  [RECURSIVE] = {"recursive", PICI_ALGO_RECURSIVE, PICI_DENSE, PICI_PACKING_NONE},
+                  [SPLIT] = {"split", PICI_ALGO_SPLIT, PICI_DENSE, PICI_PACKING_NONE},
+#ifdef BENCH_MPI
+                  [MPI_OWN] = {.name = "MPI"},
+#endif
+                  [NONE] = {"none", PICI_ALGO_AUTO, PICI_AUTO, PICI_PACKING_NONE},
+                  [AUTO] = {"auto", PICI_ALGO_AUTO, PICI_AUTO, PICI_PACKING_AUTO}};
 
 static struct pici_comm *comm;
 
@@ -41,6 +61,49 @@ static double largest(double number)
     return most;
 }
 
+/* Open the communicator. */
+static void open_comm(void)
+{
+#ifdef BENCH_MPI
+    MPI_Init(NULL, NULL);
+    const enum pici_status status = pici_comm_mpi(&comm, MPI_COMM_WORLD);
+#else
+    const enum pici_status status = pici_comm_rendezvous(&comm, NULL, -1, 0, NULL);
+#endif
+    if (status)
+        die(pici_comm_error(NULL));
+}
+
+static void close_comm(void)
+{
+    pici_comm_free(comm);
+#ifdef BENCH_MPI
+    MPI_Finalize();
+#endif
+}
+
+/* One call of kind k. each: elements that a rank contributes to a gather. */
+static void call(int k, int gather, const void *send, void *recv, uint64_t count, uint64_t each, enum pici_dtype dtype,
+                 struct pici_coll_stats *stats)
+{
+#ifdef BENCH_MPI
+    if (k == MPI_OWN) { /* which has no bf16: integers of as many bytes are added in as much time */
+        const MPI_Datatype type = dtype == PICI_F32 ? MPI_FLOAT : MPI_UINT16_T;
+        if (gather ? MPI_Allgather(send, (int)each, type, recv, (int)each, type, MPI_COMM_WORLD)
+                   : MPI_Allreduce(send, recv, (int)count, type, MPI_SUM, MPI_COMM_WORLD))
+            die("MPI's collective failed");
+        return;
+    }
+#endif
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    opts.algorithm = kinds[k].algorithm;
+    opts.format = kinds[k].format;
+    opts.pack = kinds[k].pack;
+    opts.stats = stats;
+    check(gather ? pici_all_gather(send, recv, each, dtype, comm, &opts)
+                 : pici_all_reduce(send, recv, count, dtype, PICI_SUM, comm, &opts));
+}
+
 static void measure(int gather, enum pici_dtype dtype, double zeros, size_t bytes, int reps)
 {
     const int rank = pici_comm_rank(comm), ranks = pici_comm_size(comm);
@@ -50,16 +113,10 @@ static void measure(int gather, enum pici_dtype dtype, double zeros, size_t byte
     fill_normal(send, count, dtype, zeros, 1 + (uint64_t)rank);
     for (int r = -1; r < reps; r++) /* the first only makes what calls need */
         for (int k = 0; k < KINDS; k++) {
-            struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
             struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
-            opts.algorithm = kinds[k].algorithm;
-            opts.format = kinds[k].format;
-            opts.pack = kinds[k].pack;
-            opts.stats = &stats;
             largest(0);
             const double begin = seconds(CLOCK_MONOTONIC);
-            check(gather ? pici_all_gather(send, recv, each, dtype, comm, &opts)
-                         : pici_all_reduce(send, recv, count, dtype, PICI_SUM, comm, &opts));
+            call(k, gather, send, recv, count, each, dtype, &stats);
             const double slowest = largest(seconds(CLOCK_MONOTONIC) - begin);
             took[k][r < 0 ? 0 : r] = slowest;
             sent[k] = (double)stats.wire_bytes;
@@ -67,13 +124,15 @@ static void measure(int gather, enum pici_dtype dtype, double zeros, size_t byte
     double dense = INFINITY;
     for (int k = 0; k < KINDS; k++) {
         median_of[k] = median(took[k], (size_t)reps);
-        dense = k < 3 && median_of[k] < dense ? median_of[k] : dense;
+        dense = k < NONE && median_of[k] < dense ? median_of[k] : dense;
     }
-    if (!rank)
-        printf("%-10s %-5s %3.0f%%  %8.4f %8.4f %8.4f %8.4f %8.4f  %6.3f %6.3f  %.3f\n",
-               gather ? "all-gather" : "all-reduce", pici_dtype_name(dtype), 100 * zeros, median_of[0], median_of[1],
-               median_of[2], median_of[3], median_of[4], dense / median_of[4], median_of[3] / median_of[4],
-               sent[4] / sent[3]);
+    if (!rank) {
+        printf("%-10s %-5s %3.0f%% ", gather ? "all-gather" : "all-reduce", pici_dtype_name(dtype), 100 * zeros);
+        for (int k = 0; k < KINDS; k++)
+            printf(" %9.4f", median_of[k]);
+        printf("  %6.3f %6.3f  %.3f\n", dense / median_of[AUTO], median_of[NONE] / median_of[AUTO],
+               sent[AUTO] / sent[NONE]);
+    }
     fflush(stdout);
     free(send);
     free(recv);
@@ -96,17 +155,19 @@ int main(int argc, char **argv)
             die("packed_coll [-b BYTES] [-n REPETITIONS]");
     if (reps < 1 || reps > MAX_REPS || bytes < 4096)
         die("out of range: BYTES or REPETITIONS");
-    if (pici_comm_rendezvous(&comm, NULL, -1, 0, NULL))
-        die(pici_comm_error(NULL));
-    if (pici_comm_rank(comm) == 0)
+    open_comm();
+    if (pici_comm_rank(comm) == 0) {
         printf(
             "# %zu bytes, %d ranks, %d repetitions. Seconds; times as fast as the best dense one, as without packing; "
-            "bytes sent, of those without\n%-10s %-5s %4s  %8s %8s %8s %8s %8s  %6s %6s  %s\n",
-            bytes, pici_comm_size(comm), reps, "", "dtype", "zero", kinds[0].name, kinds[1].name, kinds[2].name,
-            kinds[3].name, kinds[4].name, "dense", "none", "bytes");
+            "bytes sent, of those without\n%-10s %-5s %4s ",
+            bytes, pici_comm_size(comm), reps, "", "dtype", "zero");
+        for (int k = 0; k < KINDS; k++)
+            printf(" %9s", kinds[k].name);
+        printf("  %6s %6s  %s\n", "dense", "none", "bytes");
+    }
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (int gather = 0; gather < 2; gather++)
             measure(gather, rows[i].dtype, rows[i].zeros, bytes, reps);
-    pici_comm_free(comm);
+    close_comm();
     return 0;
 }

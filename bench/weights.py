@@ -2,13 +2,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checkpoints of dense bf16 weights beside other compressors: in memory, and as files.
 
-usage: bench/weights.py [--memory BYTES] [--files BYTES] [--folder FOLDER] [--reps N] [--json]
+usage: bench/weights.py [--memory BYTES] [--files BYTES] [--rates MB,...] [--folder FOLDER] [--reps N] [--json]
 
 The weights are those of ../shared/data/nn, rounded to bf16 and repeated; without that folder, normally distributed.
 Repeated weights are alike only at distances that no compressor here sees, but lmz's deduplication, which is off.
 --memory: length and GB/s of dense bytes, one thread each, processor time, medians, beside a copy. lmz works on files,
     in /dev/shm.
 --files: bytes, seconds to write and to sync, seconds from a cold page cache to a dict of arrays. All cores.
+--rates: in place of --files, seconds from a cold page cache to a dict of tensors of torch, if the disk gives so many
+    MB/s (1e6 bytes; 0: as it is): the kernel holds this process back (cgroup v1, blkio; root). Tensors that
+    safetensors maps are touched, a byte a page.
 What is not installed is skipped by name.
 """
 import argparse
@@ -238,6 +241,84 @@ def as_files(size, reps, folder, skipped):
     return found
 
 
+# ---- files on slower disks
+
+
+class Throttle:
+    """Reads of this process from the disk of a folder, held back by the kernel."""
+
+    GROUP = "/sys/fs/cgroup/blkio/pici-weights"
+
+    def __init__(self, folder):
+        device = os.stat(folder).st_dev
+        block = os.path.realpath(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}")
+        if os.path.exists(block + "/partition"):
+            block = os.path.dirname(block)
+        with open(block + "/dev") as f:
+            self.disk = f.read().strip()
+        os.makedirs(self.GROUP, exist_ok=True)
+
+    def __enter__(self):
+        self._move(self.GROUP)
+        return self
+
+    def __exit__(self, *_):
+        self._move(os.path.dirname(self.GROUP))
+        os.rmdir(self.GROUP)
+
+    @staticmethod
+    def _move(group):
+        with open(f"{group}/cgroup.procs", "w") as f:
+            f.write(str(os.getpid()))
+
+    def limit(self, bytes_a_second):
+        with open(f"{self.GROUP}/blkio.throttle.read_bps_device", "w") as f:
+            f.write(f"{self.disk} {bytes_a_second}")
+
+
+def at_rates(size, rates, reps, folder, skipped):
+    torch = imported("torch", skipped)
+    library = torch and imported("safetensors.torch", skipped)
+    if not library:
+        return []
+    side = 4096
+    many = max(1, size // (side * side * 2))
+    x = weights(many * side * side).reshape(many, side, side)
+    plain, packed = (os.path.join(folder, "rates" + end) for end in (".safetensors", ".pici"))
+    save(plain, {f"layer.{i}.weight": x[i] for i in range(many)})
+    save_pici(packed, {f"layer.{i}.weight": x[i] for i in range(many)})
+
+    def mapped(path):
+        found = library.torch.load_file(path)
+        for t in found.values():
+            t.view(torch.int16).view(-1)[:: 4096 // t.element_size()].sum()
+        return found
+
+    rows = {
+        "safetensors.torch.load_file": (plain, mapped),
+        "a read into one array": (plain, load),
+        "pici.load": (packed, lambda path: pici.load(path, to="torch", threads=0, max_bytes=None)),
+    }
+    found = []
+    with Throttle(folder) as throttle:
+        for rate in rates:
+            throttle.limit(rate * 1000000)
+            times = {name: [] for name in rows}
+            for _ in range(reps):
+                for name, (path, read) in rows.items():
+                    forget(path)
+                    seconds, loaded = timed(lambda: read(path))
+                    times[name].append(seconds)
+                    some = loaded["layer.0.weight"]
+                    bits = some if isinstance(some, np.ndarray) else some.view(torch.int16).numpy().view(np.uint16)
+                    assert np.array_equal(bits, x[0])
+                    del loaded, some, bits
+            for name, (path, _) in rows.items():
+                found.append({"rate": rate, "what": name, "bytes": os.path.getsize(path)})
+                found[-1].update(read=statistics.median(times[name]), least=min(times[name]), most=max(times[name]))
+    return found
+
+
 def save_pici(path, tensors):
     with pici.create(path, pack="planes", threads=0, overwrite=True) as w:
         for name, x in tensors.items():
@@ -252,6 +333,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--memory", type=int, default=64 << 20, help="bytes; 0: not in memory")
     parser.add_argument("--files", type=int, default=1 << 30, help="bytes; 0: no files")
+    parser.add_argument("--rates", help="MB/s of the disk, with commas; in place of --files, of its bytes")
     parser.add_argument("--folder", help="for files of twice as many bytes; default: a temporary one here")
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--json", action="store_true")
@@ -262,7 +344,11 @@ def main():
             found["memory"] = in_memory(args.memory, args.reps, folder, skipped)
     if args.files:
         with tempfile.TemporaryDirectory(dir=args.folder or ".") as folder:
-            found["files"] = as_files(args.files, args.reps, folder, skipped)
+            if args.rates:
+                rates = [int(rate) for rate in args.rates.split(",")]
+                found["rates"] = at_rates(args.files, rates, args.reps, folder, skipped)
+            else:
+                found["files"] = as_files(args.files, args.reps, folder, skipped)
     for what in dict.fromkeys(skipped):
         print(f"SKIPPED {what}", file=sys.stderr)
     if args.json:
@@ -278,6 +364,11 @@ def main():
         print(
             f"{r['what']:20} {r['bytes']:12} bytes {r['length']:.4f}  write {r['write']:6.2f} s  "
             f"read {r['read']:6.2f} s"
+        )
+    for r in found.get("rates", []):
+        print(
+            f"{r['rate']:6} MB/s  {r['what']:28} {r['bytes']:12} bytes  read {r['read']:6.2f} s "
+            f"({r['least']:.2f} to {r['most']:.2f})"
         )
 
 

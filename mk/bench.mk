@@ -84,7 +84,8 @@ bench-torch: $(SO)
 ## Benchmarks, which take BENCH_ARGS=:
 ##   make bench           throughput beside memcpy; bench-packed: packed blocks; bench-peers: and other compressors
 ##   make bench-weights   dense weights, in memory and as files of 1 GiB, beside zstd, lmz and zipnn (from PyPI)
-##   make bench-packed-coll  collectives with packed messages, on four hosts behind slow links (root, 10 min)
+##   make bench-packed-coll  collectives with packed messages, on four hosts behind slow links (root, 10 min);
+##                        bench-packed-mpi: over Open MPI, beside its own
 ##   make bench-delta     deltas: in memory beside memcpy, of files beside reading them; bench-delta-small: in memory
 ##   make bench-torch     training by torch on rate-limited hosts, seconds to accuracy (root, 25 min; TORCH_PYTHON=)
 ##   make bench-cuda      beside device copies, CUB and cuSPARSE, on a GPU

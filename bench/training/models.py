@@ -18,6 +18,19 @@ def mlp():  # 1.86 million weights
     )
 
 
+class Cast(nn.Module):
+    def __init__(self, dtype):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, x):
+        return x.to(self.dtype)
+
+
+def mlp_bf16():  # the same weights, and so gradients, as bf16
+    return nn.Sequential(Cast(torch.bfloat16), mlp().to(torch.bfloat16), Cast(torch.float32))
+
+
 def cnn():  # 0.42 million
     return nn.Sequential(
         nn.Unflatten(1, (1, 28, 28)),
@@ -77,11 +90,11 @@ class Lstm(nn.Module):  # 2.04 million, most of them in an embedding of which a 
         return self.kinds(self.lstm(self.words(x))[0])
 
 
-MAKERS = {"mlp": mlp, "cnn": cnn, "gpt": Gpt, "lstm": Lstm, "made-up": made_up}
+MAKERS = {"mlp": mlp, "mlp-bf16": mlp_bf16, "cnn": cnn, "gpt": Gpt, "lstm": Lstm, "made-up": made_up}
 #: of learning; so that the dense run reaches its level soon
-RATES = {"mlp": 0.5, "cnn": 0.2, "gpt": 0.002, "lstm": 0.005, "made-up": 0.001}
+RATES = {"mlp": 0.5, "mlp-bf16": 0.5, "cnn": 0.2, "gpt": 0.002, "lstm": 0.005, "made-up": 0.001}
 
 
 def optimizer(name, model, rate=None):
-    kind = torch.optim.SGD if name in ("mlp", "cnn") else torch.optim.Adam
+    kind = torch.optim.SGD if name in data.DIGITS else torch.optim.Adam
     return kind(model.parameters(), lr=rate or RATES[name])

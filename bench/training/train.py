@@ -31,7 +31,7 @@ LEAST = 20  # steps of a run, so that the median time of a step means something
 
 
 #: before a network is pruned: ten epochs of the digits; for texts, enough to know what weights matter
-DENSE_STEPS = {"mlp": 310, "cnn": 310, "gpt": 100, "lstm": 100, "made-up": 100}
+DENSE_STEPS = {"mlp": 310, "mlp-bf16": 310, "cnn": 310, "gpt": 100, "lstm": 100, "made-up": 100}
 
 
 def loss_of(found, y):
