@@ -26,6 +26,7 @@ static const char
         "  -c, --check 0|1            check the results of the last repetition, 1\n"
         "  -t, --threads N            ranks, 4; if alone\n"
         "  --sockets                  alone: ranks are processes, connected over TCP on loopback\n"
+        "  --stream                   all-reduce of indices and values, beside that of the same in dense buffers\n"
         "  --nodes N|LIST             deal these ranks out to N nodes, or to nodes of so many ranks each; 1\n"
         "  --by-node                  below each line a line for each node: bytes that left it, its slowest rank\n"
         "  -d, --datatype NAME        f32\n"
@@ -185,7 +186,7 @@ static int body(struct world *w, const void *argument)
     if (s.device)
         device_begin(w, &s);
 #endif
-    const double wrong = run_all(w, &s);
+    const double wrong = s.stream ? run_streams(w, &s) : run_all(w, &s);
 #ifdef BENCH_CUDA
     if (s.device)
         device_end(w);
@@ -217,6 +218,7 @@ int main(int argc, char **argv)
         CALLS,
         ORDER,
         SOCKETS,
+        STREAM,
         DENSE,
         FORMAT,
         VALUES,
@@ -260,6 +262,7 @@ int main(int argc, char **argv)
         {"dense", 1, NULL, DENSE},
         {"order", 1, NULL, ORDER},
         {"sockets", 0, NULL, SOCKETS},
+        {"stream", 0, NULL, STREAM},
         {"predict", 1, NULL, PREDICT},
         {"help", 0, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -343,6 +346,7 @@ int main(int argc, char **argv)
         case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;
         case TARGETS: s.targets = 1; break;
         case SOCKETS: sockets = 1; break;
+        case STREAM: s.stream = 1; break;
         case PREDICT:
             predictor_close(s.predictor);
             if (!(s.predictor = predictor_open(optarg)))

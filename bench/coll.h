@@ -2,7 +2,8 @@
  *
  * bench_coll: options (coll.c), the ranks and MPI's collectives (coll_threads.c, coll_sockets.c, coll_mpi.c), a GPU's
  * memory and NCCL's collectives (coll_cuda.c), what they contribute (coll_data.c), measuring (coll_run.c), lossy codecs
- * (coll_values.c), what the model predicts (coll_predict.c), tables and records (coll_print.c). */
+ * (coll_values.c), what the model predicts (coll_predict.c), streams (coll_stream.c), tables and records
+ * (coll_print.c). */
 #ifndef PICI_BENCH_COLL_H
 #define PICI_BENCH_COLL_H
 
@@ -133,6 +134,7 @@ struct settings {
     int reps, warmup, check;
     int calls; /* of a repetition, whose time is divided by it */
     int threads;
+    int stream;        /* all-reduce of streams, instead of all else */
     int by_node;       /* print what each node did */
     const char *order; /* the only order that takes part, where there are several; or NULL */
     enum pici_dtype dtype;
@@ -186,6 +188,9 @@ struct point {
 
 /* Measure all points; the number of wrong elements. */
 double run_all(struct world *, const struct settings *);
+
+/* The same of streams beside dense buffers: coll_stream.c. */
+double run_streams(struct world *, const struct settings *);
 
 /* What the library's model says of entries (coll_predict.c), for a machine known by name or a tune file. NULL: there is
  * neither. */

@@ -45,4 +45,9 @@ PICI_SHARED void pici_list_scatter(uint8_t *dst, const struct pici_list *, unsig
 PICI_SHARED int pici_list_of_dense(struct pici_list *, const uint8_t *elements, uint64_t count, unsigned width_log2,
                                    int by_value);
 
+/* The nonzeros among n elements in host order: their positions plus `first`, as uint32_t or uint64_t, and their values,
+ * to arrays that have room for them and no more. Returns how many there are. */
+PICI_SHARED uint64_t pici_list_extract(uint8_t *indices, unsigned index_width, uint8_t *values, uint64_t room,
+                                       const uint8_t *elements, uint64_t n, uint64_t first, unsigned width_log2);
+
 #endif

@@ -12,6 +12,8 @@
 #include "coll/trace.h"
 #include "pici/transport.h"
 
+struct stream_pieces;
+
 struct pici_comm {
     struct pici_transport transport;
     int paired_only;                  /* the transport has the struct of 0.1: paired schedules only */
@@ -36,10 +38,11 @@ struct pici_comm {
     int failed;     /* a call failed that only some ranks may know of: the next one tells all */
     uint32_t plans; /* neighbourhood plans made so far */
     char error[256];
-    uint64_t sequence;           /* of the next collective */
-    uint8_t *agreements;         /* the head's: memory of its rounds (early.h) */
-    struct coll_call *last_laid; /* the last one that was laid out; its layout's schedule is NULL: there is none */
-    void *tables;                /* the head's: its arrays (request.c) */
+    uint64_t sequence;            /* of the next collective */
+    uint8_t *agreements;          /* the head's: memory of its rounds (early.h) */
+    struct coll_call *last_laid;  /* the last one that was laid out; its layout's schedule is NULL: there is none */
+    struct stream_pieces *pieces; /* of the last call with a stream, or NULL (engine_stream.h) */
+    void *tables;                 /* the head's: its arrays (request.c) */
     size_t tables_bytes;
     int leaks;                        /* the transport may still use memory of a call: it is never freed */
     struct pici_request *head, *tail; /* in the order started; only the head makes progress */

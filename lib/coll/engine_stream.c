@@ -14,7 +14,7 @@
 
 /* A list with more than this fraction of a slice's elements becomes dense: then a pass over all elements is
  * cheaper. */
-enum { DENSE_FROM = 8 };
+enum { DENSE_FROM = 16 };
 
 struct pici_queue {
     const uint8_t *looked;

@@ -23,6 +23,12 @@ struct stream_piece {
     uint64_t room;  /* elements that fit in memory that the piece owns; 0: the caller's, or none */
 };
 
+/* The pieces of a call, and what it knows of their memory: the bytes of an element. */
+struct stream_pieces {
+    size_t count, width;
+    struct stream_piece piece[];
+};
+
 /* The caller's vector, in rising order and without repetitions. */
 struct stream_input {
     uint64_t n, run, rows;
@@ -48,7 +54,7 @@ struct stream_call {
     size_t width;
     struct stream_piece *sent, *slots, *results; /* [window * segments], [window * sums], [segments * slices] */
     struct stream_piece nothing;
-    size_t piece_count;
+    struct stream_pieces *pieces;
     void *engine_self;
     struct pici_stream in;
     void *given;   /* out's dense, as the caller set it */
@@ -74,6 +80,10 @@ void *pici_engine_stream_new(struct stream_call *, void *host_self);
 enum pici_status pici_stream_finish(struct stream_call *, const struct pici_comm *, const struct coll_call *);
 
 /* Free all that a call has, but its result; that too, if the call failed. NULL is ignored. */
-void pici_stream_close(struct stream_call *, enum pici_status);
+void pici_stream_close(struct stream_call *, struct pici_comm *, enum pici_status);
+
+/* Pieces without elements; NULL: no memory. The communicator keeps those of the last call. */
+struct stream_pieces *pici_stream_pieces_new(struct pici_comm *, size_t count, size_t width);
+void pici_stream_pieces_free(struct stream_pieces *);
 
 #endif

@@ -5,10 +5,12 @@
 #include <string.h>
 
 #include "coll/engine_stream.h"
+#include "cpu/kernels.h"
 
 /* Rows are counted, then written. */
 struct join {
     uint64_t rows, last; /* rows so far; the index of the last of them */
+    uint64_t room;       /* rows that there is memory for */
     uint8_t *indices, *values;
     uint64_t run;
     size_t width;
@@ -41,14 +43,51 @@ static void add_list(struct join *join, const struct pici_list *list, uint64_t f
     }
 }
 
-static int add_piece(struct join *join, const struct stream_piece *piece, uint64_t first, struct pici_list *temp)
+/* The same of rows of one element each, which need no look at their neighbours. */
+static void add_single(struct join *join, const struct stream_piece *piece, uint64_t first)
 {
     const unsigned width_log2 = (unsigned)__builtin_ctzll(join->width);
+    const int dense = piece->kind == PIECE_DENSE;
+    const uint8_t *values = dense ? piece->dense : piece->list.values;
+    const uint64_t entries = dense ? piece->count : piece->list.count;
+    if (!entries)
+        return;
+    const uint64_t nonzeros = dense && join->indices ? 0 : pici_isa()->move[width_log2]->count(values, (size_t)entries);
+    if (!join->indices) {
+        join->rows += nonzeros;
+    } else if (dense) {
+        join->rows += pici_list_extract(join->indices + join->rows * (unsigned)join->index_width,
+                                        (unsigned)join->index_width, join->values + (join->rows << width_log2),
+                                        join->room - join->rows, values, entries, first, width_log2);
+    } else if (nonzeros < entries) {
+        add_list(join, &piece->list, first);
+    } else {
+        uint8_t *index = join->indices + join->rows * (unsigned)join->index_width;
+        for (uint64_t i = 0; i < entries && join->index_width == 4; i++, index += 4) {
+            const uint32_t narrow = (uint32_t)first + piece->list.positions[i];
+            memcpy(index, &narrow, 4);
+        }
+        for (uint64_t i = 0; i < entries && join->index_width == 8; i++, index += 8) {
+            const uint64_t wide = first + piece->list.positions[i];
+            memcpy(index, &wide, 8);
+        }
+        memcpy(join->values + (join->rows << width_log2), values, (size_t)entries << width_log2);
+        join->rows += entries;
+    }
+}
+
+static int add_piece(struct join *join, const struct stream_piece *piece, uint64_t first, struct pici_list *temp)
+{
+    enum { PART = 1 << 16 };
+    const unsigned width_log2 = (unsigned)__builtin_ctzll(join->width);
+    if (join->run == 1) {
+        add_single(join, piece, first);
+        return 1;
+    }
     if (piece->kind == PIECE_LIST) {
         add_list(join, &piece->list, first);
         return 1;
     }
-    enum { PART = 1 << 16 };
     for (uint64_t offset = 0, some; offset < piece->count; offset += some) {
         some = piece->count - offset < PART ? piece->count - offset : PART;
         if (!pici_list_of_dense(temp, piece->dense + offset * join->width, some, width_log2, 0))
@@ -109,6 +148,7 @@ static enum pici_status write_sparse(struct join *join, struct pici_stream_out *
     out->indices = allocate(out, rows, (uint64_t)join->index_width);
     out->values = out->indices ? allocate(out, rows, join->run * join->width) : NULL;
     if (out->values) {
+        join->room = rows;
         join->indices = out->indices;
         join->values = out->values;
         return PICI_OK;
@@ -191,7 +231,37 @@ void pici_stream_free(struct pici_stream_out *out)
     out->owned = 0;
 }
 
-void pici_stream_close(struct stream_call *stream, enum pici_status status)
+void pici_stream_pieces_free(struct stream_pieces *pieces)
+{
+    for (size_t i = 0; pieces && i < pieces->count; i++) {
+        pici_list_free(&pieces->piece[i].list);
+        if (pieces->piece[i].room)
+            free(pieces->piece[i].dense);
+    }
+    free(pieces);
+}
+
+/* Those of the last call lend their memory to those of this one with the same numbers: calls are often repeated, and
+ * fresh memory takes as long as the sums. */
+struct stream_pieces *pici_stream_pieces_new(struct pici_comm *comm, size_t count, size_t width)
+{
+    struct stream_pieces *pieces = calloc(1, sizeof *pieces + count * sizeof *pieces->piece), *last = comm->pieces;
+    if (!pieces)
+        return NULL;
+    pieces->count = count;
+    pieces->width = width;
+    for (size_t i = 0; last && last->width == width && i < count && i < last->count; i++) {
+        struct stream_piece *old = &last->piece[i];
+        pieces->piece[i].list = old->list;
+        pieces->piece[i].list.count = 0;
+        pieces->piece[i].dense = old->room ? old->dense : NULL;
+        pieces->piece[i].room = old->room;
+        *old = (struct stream_piece){.kind = PIECE_LIST};
+    }
+    return pieces;
+}
+
+void pici_stream_close(struct stream_call *stream, struct pici_comm *comm, enum pici_status status)
 {
     if (!stream)
         return;
@@ -201,14 +271,11 @@ void pici_stream_close(struct stream_call *stream, enum pici_status status)
         pici_stream_free(stream->out);
         stream->out->dense = stream->given;
     }
-    for (size_t i = 0; i < stream->piece_count; i++) {
-        struct stream_piece *piece = &stream->sent[i];
-        pici_list_free(&piece->list);
-        if (piece->room)
-            free(piece->dense);
-    }
     pici_list_free(&stream->nothing.list);
-    free(stream->sent);
+    if (stream->pieces) {
+        pici_stream_pieces_free(comm->pieces);
+        comm->pieces = stream->pieces;
+    }
     free(stream->input.sorted);
     pici_engine_stream.close(stream->engine_self, 0);
     free(stream);

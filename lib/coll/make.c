@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "coll/early.h"
+#include "coll/engine_stream.h"
 #include "coll/make.h"
 #include "coll/note.h"
 #include "sized.h"
@@ -40,6 +41,7 @@ static void release(struct pici_comm *comm)
         free(comm->agreements);
     pici_chooser_close(comm->chooser);
     free(comm->tables);
+    pici_stream_pieces_free(comm->pieces);
     free(comm->last_laid);
     free(comm->spare);
     free(comm->order);

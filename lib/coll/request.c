@@ -287,7 +287,7 @@ void pici_request_finish(struct pici_comm *comm)
     if (request->mark)
         (void)request->engine->begin(request->engine_self, request->mark, 0);
     request->mark = NULL;
-    pici_stream_close(request->call.args.stream, request->status);
+    pici_stream_close(request->call.args.stream, comm, request->status);
     request->call.args.stream = NULL;
     if (comm->trace && request->begin > 0) {
         const char *name = request->call.args.rules->name;

@@ -102,8 +102,7 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
 /* ---- when they have */
 
 /* Pieces, for the layout. */
-static enum pici_status make_pieces(struct stream_call *stream, const struct pici_comm *comm,
-                                    const struct coll_call *call)
+static enum pici_status make_pieces(struct stream_call *stream, struct pici_comm *comm, const struct coll_call *call)
 {
     const struct coll_layout *layout = &call->resolved.layout;
     const uint64_t window = (uint64_t)layout->window, segments = (uint64_t)layout->segments,
@@ -121,10 +120,10 @@ static enum pici_status make_pieces(struct stream_call *stream, const struct pic
     const uint64_t all = window * segments + window * sums + results;
     if (results / segments != stream->slices || all > SIZE_MAX / 2 / sizeof *stream->sent)
         return PICI_E_NOMEM;
-    stream->sent = calloc((size_t)all + 1, sizeof *stream->sent);
-    if (!stream->sent)
+    stream->pieces = pici_stream_pieces_new(comm, (size_t)all, stream->width);
+    if (!stream->pieces)
         return PICI_E_NOMEM;
-    stream->piece_count = (size_t)all;
+    stream->sent = stream->pieces->piece;
     stream->slots = stream->sent + window * segments;
     stream->results = stream->slots + window * sums;
     stream->most = call->resolved.fill ? call->resolved.fill : UINT64_MAX;
@@ -142,6 +141,9 @@ static enum pici_status make_pieces(struct stream_call *stream, const struct pic
             if (!span.count || (call->args.kind == PICI_REDUCE_SCATTER && i != comm->virtual_rank))
                 continue;
             struct stream_piece *piece = &stream->results[(uint64_t)i * stream->slices + slice];
+            if (piece->room)
+                free(piece->dense);
+            piece->room = 0;
             piece->kind = PIECE_DENSE;
             piece->count = span.count;
             piece->dense = stream->dense + (span.first - stream->base) * stream->width;
@@ -311,7 +313,7 @@ static enum pici_status start(enum pici_collective kind, const struct pici_strea
         status = pici_call_start(args, comm, options, request);
     if (status) { /* it was not queued */
         stream->out = out;
-        pici_stream_close(stream, PICI_OK);
+        pici_stream_close(stream, NULL, PICI_OK);
     }
     return status;
 }
