@@ -110,8 +110,9 @@ FLAGS_lib = -ffp-contract=off -fPIC -fvisibility=hidden -Wmissing-prototypes -DP
 FLAGS_preload = $(FLAGS_lib) -I.
 FLAGS_python = -fPIC -fvisibility=hidden -Wmissing-prototypes -isystem $(PYTHON_INCLUDE)
 FLAGS_tools = -Itools -I. -Wmissing-prototypes
+FLAGS_plugins = -fPIC -fvisibility=hidden -Wmissing-prototypes -I.
 FLAGS_others = -Itools -I.
-own_flags = $(FLAGS_$(or $(filter lib preload python tools,$(firstword $(subst /, ,$<))),others))
+own_flags = $(FLAGS_$(or $(filter lib preload python plugins tools,$(firstword $(subst /, ,$<))),others))
 
 # ---- recipes
 
@@ -166,8 +167,8 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_STAMP)
 
 # ---- the parts, each after what it uses
 
-PARTS = library tool examples python mpi cuda nccl tests fuzz emulator scale bench bench-coll amalgamation install \
-	packages dev
+PARTS = library tool examples hdf5 python mpi cuda nccl tests fuzz emulator scale bench bench-coll amalgamation \
+	install packages dev
 include $(PARTS:%=mk/%.mk)
 
 -include $(shell find $(addsuffix /obj,$(BUILD) $(MPIDIR) $(CUDADIR) $(NCCLDIR)) -name '*.d' 2>/dev/null | sort -u)

@@ -73,7 +73,7 @@ def in_hdf5(x):
         "blosc lz4, shuffle": dict(hdf5plugin.Blosc(cname="lz4")),
         "blosc zstd, bitshuffle": dict(hdf5plugin.Blosc(cname="zstd", shuffle=hdf5plugin.Blosc.BITSHUFFLE)),
         "bitshuffle lz4": dict(hdf5plugin.Bitshuffle()),
-        "pici": {"compression": 318, "compression_opts": (2,)},
+        "pici": {"compression": 318, "compression_opts": (1,)},
     }
     for name, options in codecs.items():
 

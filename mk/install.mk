@@ -39,7 +39,7 @@ DIRS = $(LIBDIR) $(INCLUDEDIR)/pici $(BINDIR) $(PKGCONFIGDIR) $(CMAKEDIR) $(MAND
 	$(FISHDIR) $(MAGICDIR)
 
 .PHONY: install uninstall
-install: all man $(filter mpi pmpi cuda nccl,$(MAKECMDGOALS))
+install: all man $(filter mpi pmpi cuda nccl hdf5,$(MAKECMDGOALS))
 	install -d $(addprefix $(DESTDIR),$(DIRS))
 	install -m 644 $(PUBLIC_H) $(DESTDIR)$(INCLUDEDIR)/pici/
 	$(call with_pc,$(PICI_A),pici,Lossless blocks for dense buffers that are mostly zero,,$(if $(ZSTD_LIBS),libzstd))
@@ -53,6 +53,9 @@ install: all man $(filter mpi pmpi cuda nccl,$(MAKECMDGOALS))
 	$(call shared,$(MPI_SO))
 	$(call with_pc,$(CUDA_A),pici_cuda,The codec on a GPU (link with the CUDA runtime),pici-coll)
 	$(call with_pc,$(NCCL_A),pici_nccl,Sparse collectives over NCCL (link with NCCL and the CUDA runtime),pici_cuda)
+	if [ -e $(H5_SO) ]; then \
+		install -d $(DESTDIR)$(LIBDIR)/pici/hdf5 && install -m 755 $(H5_SO) $(DESTDIR)$(LIBDIR)/pici/hdf5/; \
+	fi
 	if [ -e $(MPI_TUNE) ]; then \
 		install -m 755 $(MPI_TUNE) $(DESTDIR)$(BINDIR)/pici-tune && \
 		install -m 644 tools/tune/pici-tune.1 $(DESTDIR)$(MANDIR)/man1/; \
@@ -76,7 +79,7 @@ install: all man $(filter mpi pmpi cuda nccl,$(MAKECMDGOALS))
 
 # All that may have been installed.
 LIB_FILES = $(foreach l,pici pici_coll pici_mpi,$(addprefix lib$(l).,a so so.$(SOVERSION) so.$(VERSION))) \
-	libpici_cuda.a libpici_nccl.a libpici_pmpi-openmpi.so libpici_pmpi-mpich.so
+	pici/hdf5/libpici_h5.so libpici_cuda.a libpici_nccl.a libpici_pmpi-openmpi.so libpici_pmpi-mpich.so
 PROGRAMS = picitool pici-run pici-tune pici-preload
 INSTALLED = $(LIB_FILES:%=$(LIBDIR)/%) $(PUBLIC_H:include/%=$(INCLUDEDIR)/%) $(PROGRAMS:%=$(BINDIR)/%) \
 	$(patsubst %,$(PKGCONFIGDIR)/%.pc,pici pici-coll pici_mpi pici_cuda pici_nccl) \
@@ -86,5 +89,5 @@ INSTALLED = $(LIB_FILES:%=$(LIBDIR)/%) $(PUBLIC_H:include/%=$(INCLUDEDIR)/%) $(P
 
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
-	-rmdir $(DESTDIR)$(INCLUDEDIR)/pici $(DESTDIR)$(CMAKEDIR) 2>/dev/null
-##   make install         DESTDIR= PREFIX=/usr/local; also libpici_mpi, _pmpi, _cuda and _nccl if made; uninstall
+	-rmdir $(addprefix $(DESTDIR),$(LIBDIR)/pici/hdf5 $(LIBDIR)/pici $(INCLUDEDIR)/pici $(CMAKEDIR)) 2>/dev/null
+##   make install         DESTDIR= PREFIX=/usr/local; also libpici_mpi, _pmpi, _cuda, _nccl and _h5 if made; uninstall

@@ -4,7 +4,7 @@
 
 PLAIN := $(patsubst tests/plain/%.c,$(BUILD)/plain_%,$(sort $(wildcard tests/plain/*.c)))
 UNIT_OBJ := $(call obj,$(sort $(wildcard tests/unit/*.c)))
-TEST_OBJ := $(call obj,$(sort $(wildcard tests/util/*.c)) $(wildcard formats/ref*.c))
+TEST_OBJ := $(call obj,$(sort $(wildcard tests/util/*.c)) $(wildcard formats/ref*.c) plugins/hdf5/chunk.c)
 TEST_PARTS = $(BUILD)/obj/testing.a $(BUILD)/obj/tools.a $(A)
 XXHASH := $(call have,libxxhash)
 UNIT := $(if $(call have,criterion),$(BUILD)/tests)

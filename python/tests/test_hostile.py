@@ -300,6 +300,8 @@ class Arguments(unittest.TestCase):
                     folder = self.enterContext(tempfile.TemporaryDirectory())
                     calls = self.calls(folder)
                     pool = [*self.objects(), *(x for given in calls.values() for x in given)]
+                    if name == "comm_sockets":  # which closes descriptors: none of this process
+                        pool = [x for x in pool if type(x) is not tuple or not any(n in range(900) for n in x)]
                 arguments = list(calls[name])
                 for i in random.integers(0, max(1, len(arguments)), k % 50 and k % 3):
                     if arguments:

@@ -26,7 +26,8 @@ import collections
 import pathlib
 import re
 
-FOLDERS = ["include", "lib", "formats", "tools", "tests", "fuzz", "bench", "examples", "python", "preload"]
+FOLDERS = ["include", "lib", "formats", "tools", "tests", "fuzz", "bench", "examples", "python", "preload",
+           "plugins"]
 SUFFIXES = (".c", ".h", ".inc", ".cu", ".cuh", ".cc", ".py")
 HEADERS = (".h", ".cuh")
 SEARCH = ["include", "lib", "tools", "."]  # the compiler's search path, after the file's own folder
@@ -43,6 +44,7 @@ LINKED = {
     "tests": ["tests", "tools", "formats", "lib"],
     "python": ["python"],
     "preload": ["preload", "lib"],
+    "plugins": ["plugins", "lib"],
 }
 
 INCLUDE = re.compile(r'[ \t]*#\s*include\s*(?:"([^"]+)"|<(pici/[^>]+)>)')
