@@ -9,9 +9,11 @@ static const char *const dtype_names[] = {"",   "f32", "f64", "f16", "bf16", "f8
                                           "u8", "i16", "u16", "i32", "u32",  "i64",    "u64"};
 static const char *const format_names[] = {"dense", "bitmap", "coo", "hybrid"};
 
-/* What a case is made of: n elements that are the base, and what follows them. */
+/* What a case is made of: n elements that are the base, and what follows them. fours: u8 elements that hold two e2m1
+ * each. */
 struct pair {
     unsigned dtype, width;
+    int fours;
     uint64_t n;
     uint8_t *base, *src;
 };
@@ -19,9 +21,20 @@ struct pair {
 static struct pair make_pair(unsigned dtype, uint64_t n)
 {
     const unsigned width = ref_width(dtype);
-    const struct pair p = {dtype, width, n, memory((size_t)n * width), memory((size_t)n * width)};
+    const struct pair p = {dtype, width, 0, n, memory((size_t)n * width), memory((size_t)n * width)};
     state = ++cases;
     return p;
+}
+
+/* The name of the elements. */
+static const char *held(const struct pair *p)
+{
+    return p->fours ? "e2m1x2" : dtype_names[p->dtype];
+}
+
+static uint8_t *context_of(size_t *len, const struct pair *p, enum ref_small_twist twist)
+{
+    return ref_small_context(len, p->base, p->src, p->n, p->dtype, p->fours, twist);
 }
 
 static void free_pair(struct pair *p)
@@ -41,8 +54,8 @@ static void put_elements(const void *array, const struct pair *p)
 
 static void put_pair(const char *pattern, const struct pair *p, int valid)
 {
-    fprintf(out, "case %s-%s-%" PRIu64 "\n", dtype_names[p->dtype], pattern, p->n);
-    column = (size_t)fprintf(out, "base %s %" PRIu64, dtype_names[p->dtype], p->n);
+    fprintf(out, "case %s-%s-%" PRIu64 "\n", held(p), pattern, p->n);
+    column = (size_t)fprintf(out, "base %s %" PRIu64, held(p), p->n);
     put_elements(p->base, p);
     if (!valid)
         return;
@@ -55,7 +68,8 @@ static void put_delta(const char *pattern, const struct pair *p, unsigned format
     const size_t bytes = (size_t)p->n * p->width;
     uint8_t *back = memory(bytes);
     size_t len;
-    uint8_t *delta = ref_small_encode(&len, p->base, p->src, p->n, p->dtype, format, checksum);
+    uint8_t *delta = p->fours ? ref_small_encode_pairs(&len, p->base, p->src, p->n, 0, p->n, format, checksum)
+                              : ref_small_encode(&len, p->base, p->src, p->n, p->dtype, format, checksum);
     memcpy(back, p->base, bytes);
     if (!delta)
         fail("does not encode", pattern);
@@ -76,7 +90,9 @@ static uint64_t sign_bit(const struct pair *p)
 
 static unsigned mantissa(unsigned dtype)
 {
-    return dtype == REF_F32 ? 23 : dtype == REF_F16 ? 10 : 7;
+    static const unsigned bits[] = {[REF_F32] = 23,   [REF_F16] = 10, [REF_BF16] = 7, [REF_F8E4M3] = 3,
+                                    [REF_F8E5M2] = 2, [REF_U8] = 7,   [REF_I32] = 7,  [REF_F64] = 7};
+    return bits[dtype];
 }
 
 /* Weights: exponents that fall off geometrically below the one given, and zeros, per thousand. */
@@ -227,14 +243,19 @@ static void put_refused(const char *name, const struct pair *p, const uint8_t *d
 /* A delta of one chunk. */
 static uint8_t *assemble(size_t *len, const struct pair *p, const uint8_t *chunk, size_t bytes, unsigned kind)
 {
-    uint8_t *delta = memory(36 + bytes);
-    *len = 36 + bytes;
-    memcpy(delta, "PICD\x01", 5);
+    const int narrow = p->fours || p->dtype == REF_F8E4M3 || p->dtype == REF_F8E5M2;
+    const size_t head = narrow ? 48 : 32;
+    uint8_t *delta = memory(head + 4 + bytes);
+    *len = head + 4 + bytes;
+    memcpy(delta, narrow ? "PICD\x03" : "PICD\x01", 5);
     delta[5] = (uint8_t)p->dtype;
+    delta[7] = (uint8_t)p->fours;
     ref_put(delta + 8, 8, p->n);
     ref_put(delta + 16, 8, *len);
-    ref_put(delta + 32, 4, bytes | (uint64_t)kind << 31);
-    memcpy(delta + 36, chunk, bytes);
+    if (narrow)
+        ref_put(delta + 40, 8, p->n);
+    ref_put(delta + head, 4, bytes | (uint64_t)kind << 31);
+    memcpy(delta + head + 4, chunk, bytes);
     return delta;
 }
 
@@ -251,7 +272,8 @@ static const struct damage {
     {"size", 0, 0, 0, -10000, 0, REF_E_CORRUPT},
     {"magic", 3, 1, 1, 0, 0, REF_E_CORRUPT},
     {"version 0", 4, 1, 1, 0, 0, REF_E_VERSION},
-    {"version 3", 4, 1, 2, 0, 0, REF_E_VERSION},
+    {"version 5", 4, 1, 4, 0, 0, REF_E_VERSION},
+    {"version 3 of bf16", 4, 1, 2, 0, 0, REF_E_CORRUPT},
     {"dtype 0", 5, 1, 4, 0, 0, REF_E_CORRUPT},
     {"dtype f16", 5, 1, 7, 0, 0, REF_E_CORRUPT},
     {"dtype u16", 5, 1, 14, 0, 0, REF_E_CORRUPT},
@@ -312,11 +334,12 @@ static void put_twists(const struct pair *p)
                                                   "token odds twisted",
                                                   "frequent mantissa twisted",
                                                   "frequent_odds twisted",
+                                                  "a new value of five bits",
                                                   "lists too long"};
     size_t bytes, right, len;
-    uint8_t *same = ref_small_context(&right, p->base, p->src, p->n, p->dtype, REF_TWIST_NONE);
+    uint8_t *same = context_of(&right, p, REF_TWIST_NONE);
     for (int t = REF_TWIST_LOW; t < REF_TWISTS; t++) {
-        uint8_t *chunk = ref_small_context(&bytes, p->base, p->src, p->n, p->dtype, (enum ref_small_twist)t);
+        uint8_t *chunk = context_of(&bytes, p, (enum ref_small_twist)t);
         if (chunk && !(same && bytes == right && memcmp(chunk, same, bytes) == 0)) {
             uint8_t *delta = assemble(&len, p, chunk, bytes, 1);
             put_refused(names[t], p, delta, len, REF_E_CORRUPT);
@@ -365,7 +388,7 @@ static void put_invalid(void)
         weights(&p, dtypes[d] == REF_F16 ? 31 : 122, 100);
         change(&p, 200, d == 2 ? 3000 : 3, (uint64_t)(dtypes[d] == REF_F16 ? 1 : 110) << mantissa(dtypes[d]) | 5);
         size_t bytes;
-        uint8_t *chunk = ref_small_context(&bytes, p.base, p.src, p.n, p.dtype, REF_TWIST_NONE);
+        uint8_t *chunk = context_of(&bytes, &p, REF_TWIST_NONE);
         if (!chunk)
             fail("has no context chunk", dtype_names[p.dtype]);
         put_pair("invalid", &p, 1);
@@ -440,7 +463,8 @@ static void put_parts(void)
         {"a part far beyond", 2, 32, 8, ~UINT64_C(0), REF_E_CORRUPT},
         {"parts of two tensors", 2, 40, 8, 601, REF_E_CORRUPT},
         {"a part of version 1", 2, 4, 1, 1, REF_E_CORRUPT},
-        {"a part of version 3", 2, 4, 1, 3, REF_E_VERSION},
+        {"a part of version 3", 2, 4, 1, 3, REF_E_CORRUPT},
+        {"a part of version 4", 2, 4, 1, 4, REF_E_VERSION},
         {"a length of 40", 2, 16, 8, 40, REF_E_CORRUPT},
         {"another dtype", 2, 5, 1, REF_F16, REF_E_CORRUPT},
         {"a checksum of a part", 1, 24, 1, 0, REF_E_CHECKSUM},
@@ -467,6 +491,128 @@ static void put_parts(void)
     free_pair(&p);
 }
 
+/* ---- elements of 8 and of 4 bits ---- */
+
+static const struct {
+    unsigned dtype;
+    int fours;
+} narrow_dtypes[3] = {{REF_F8E4M3, 0}, {REF_F8E5M2, 0}, {REF_U8, 1}};
+
+/* Weights of the narrow dtype i, of which a step changes so many of a thousand. */
+static struct pair narrow_pair(unsigned i, uint64_t n, unsigned per_thousand, uint64_t most)
+{
+    struct pair p = make_pair(narrow_dtypes[i].dtype, n);
+    p.fours = narrow_dtypes[i].fours;
+    if (!p.fours) {
+        weights(&p, i ? 24 : 12, 30);
+        change(&p, per_thousand, most, 0);
+        return p;
+    }
+    for (uint64_t k = 0; k < n; k++) {
+        const uint64_t r = next();
+        p.base[k] = p.src[k] = (uint8_t)(r >> 8);
+        if (next() % 1000 < per_thousand)
+            p.src[k] ^= (uint8_t)(r >> 20 & 1 ? 1 + r % most : (1 + r % most) << 4);
+    }
+    return p;
+}
+
+/* Every e2m1 becomes every e2m1; of f8, each of four values becomes each. */
+static struct pair every_value(unsigned i)
+{
+    const int fours = narrow_dtypes[i].fours;
+    struct pair p = make_pair(narrow_dtypes[i].dtype, fours ? 256 : 1024);
+    p.fours = fours;
+    for (unsigned k = 0; k < p.n; k++) {
+        p.base[k] = (uint8_t)(fours ? k : k / 256 * 85);
+        p.src[k] = (uint8_t)(fours ? k << 4 | k >> 4 : k);
+    }
+    return p;
+}
+
+static void put_narrow_rows(unsigned i)
+{
+    static const struct {
+        const char *name;
+        unsigned part, at, bytes;
+        uint64_t value;
+    } wrong[] = {
+        {"what elements hold, unknown", 0, 7, 1, 2},
+        {"what elements hold, of another dtype", 0, 7, 1, 1},
+        {"a part of version 1", 1, 4, 1, 1},
+        {"a part of version 2", 1, 4, 1, 2},
+        {"of bf16", 0, 5, 1, REF_BF16},
+        {"of i8", 0, 5, 1, REF_I8},
+        {"beyond the end", 0, 32, 8, 700},
+        {"longer than the whole", 0, 40, 8, 299},
+        {"parts of two tensors", 1, 40, 8, 601},
+        {"flags", 0, 6, 1, 2},
+    };
+    struct pair p = narrow_pair(i, 600, 200, 3);
+    uint8_t *row = memory(8192);
+    size_t len = 0, starts[2];
+    for (int k = 0; k < 2; k++) {
+        size_t bytes;
+        uint8_t *part = p.fours ? ref_small_encode_pairs(&bytes, p.base + 300 * k, p.src + 300 * k, 300,
+                                                         300 * (unsigned)k, 600, REF_HYBRID, k)
+                                : ref_small_encode_part(&bytes, p.base + 300 * k, p.src + 300 * k, 300,
+                                                        300 * (unsigned)k, 600, p.dtype, REF_HYBRID, k);
+        if (!part)
+            fail("does not encode", held(&p));
+        starts[k] = len;
+        memcpy(row + len, part, bytes);
+        len += bytes;
+        free(part);
+    }
+    put_pair("parts", &p, 1);
+    column = (size_t)fprintf(out, "accept");
+    put_bytes(row, len);
+    for (size_t k = 0; k < sizeof wrong / sizeof *wrong; k++) {
+        uint8_t *damaged = memory(len);
+        memcpy(damaged, row, len);
+        ref_put(damaged + starts[wrong[k].part] + wrong[k].at, wrong[k].bytes, wrong[k].value);
+        if (!(p.fours && k == 1)) /* which is right */
+            put_refused(wrong[k].name, &p, damaged, len, REF_E_CORRUPT);
+        free(damaged);
+    }
+    put_refused("a part of version 1 of 32 bytes", &p, row, 40, REF_E_CORRUPT);
+    free(row);
+    free_pair(&p);
+}
+
+static void put_narrow(void)
+{
+    static const uint64_t sizes[] = {0, 1, 31, 33, 129, 700};
+    for (unsigned i = 0; i < 3; i++) {
+        for (unsigned k = 0; k < 6; k++) {
+            struct pair p = narrow_pair(i, sizes[k], 300, 3);
+            put_pair("step", &p, 1);
+            put_delta("step", &p, REF_DENSE, 0);
+            put_delta("step", &p, REF_HYBRID, 1);
+            free_pair(&p);
+        }
+        for (unsigned k = 0; k < 3; k++) {
+            static const unsigned share[] = {10, 1000, 0};
+            struct pair p = narrow_pair(i, 1000, share[k], 7);
+            put_pair("share", &p, 1);
+            put_delta("share", &p, REF_DENSE, 0);
+            put_delta("share", &p, REF_HYBRID, 0);
+            free_pair(&p);
+        }
+        struct pair all = every_value(i);
+        put_pair("every", &all, 1);
+        put_delta("every", &all, REF_DENSE, 0);
+        free_pair(&all);
+        struct pair p = narrow_pair(i, 900, 150, 3);
+        p.src[0] = p.base[0] ^ 1; /* of which the twist makes more */
+        put_pair("invalid", &p, 1);
+        put_blocks(&p);
+        put_twists(&p);
+        free_pair(&p);
+        put_narrow_rows(i);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -480,6 +626,7 @@ int main(int argc, char **argv)
     put_chunks();
     put_invalid();
     put_parts();
+    put_narrow();
     close_file("small.txt");
     return 0;
 }

@@ -132,8 +132,8 @@ static void put_extra(struct out *o, const struct ref_model *m, uint64_t old, ui
         put_bits(o, new, bits);
 }
 
-uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype,
-                           enum ref_small_twist twist)
+static uint8_t *make_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype,
+                             enum ref_small_twist twist)
 {
     struct ref_model *m = malloc(sizeof *m);
     struct bits b = {0};
@@ -184,7 +184,7 @@ uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint6
                     put_extra(&o, m, old, new);
             }
         *len = (size_t)(p - chunk) + (o.n + 7) / 8;
-        if (*len >= 48 + n * width)
+        if (*len >= 48 + n * width / m->s.pairs)
             *len = 0;
     }
     free(b.q);
@@ -195,6 +195,32 @@ uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint6
         free(chunk);
         return NULL;
     }
+    return chunk;
+}
+
+/* The 2 * n e2m1 of n elements, each as a byte with the sign in its highest bit, to be freed. */
+static uint8_t *widen(const uint8_t *elements, uint64_t n)
+{
+    uint8_t *wide = malloc(2 * (size_t)n + 1);
+    for (uint64_t i = 0; wide && i < 2 * n; i++) {
+        const unsigned u = elements[i / 2] >> (i % 2 ? 4 : 0) & 15;
+        wide[i] = (uint8_t)(u < 8 ? u : 128 + u - 8);
+    }
+    return wide;
+}
+
+uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, int pairs,
+                           enum ref_small_twist twist)
+{
+    if (!pairs)
+        return make_context(len, base, src, n, dtype, twist);
+    uint8_t *old = widen(base, n), *new = widen(src, n);
+    if (new &&n && twist == REF_TWIST_WIDE)
+        new[0] ^= 8;
+    uint8_t *chunk = old && new ? make_context(len, old, new, 2 * n, REF_E2M1, twist) : NULL;
+    free(old);
+    free(new);
+    *len = chunk ? *len : 0;
     return chunk;
 }
 
@@ -399,7 +425,7 @@ static enum ref_status read_context(void *dst, const void *base, uint64_t n, uns
     d->n = n;
     d->width = d->m.s.w / 8;
     uint8_t *memory = calloc(3, (size_t)n);
-    if (memory && d->m.s.w && len >= FIXED && len < 48 + n * d->width) {
+    if (memory && d->m.s.w && len >= FIXED && len < 48 + n * d->width / d->m.s.pairs) {
         d->changed = memory;
         d->token = memory + n;
         d->frequent = memory + 2 * n;
@@ -426,10 +452,26 @@ static enum ref_status read_context(void *dst, const void *base, uint64_t n, uns
     if (status)
         return status;
     size_t again;
-    uint8_t *same = ref_small_context(&again, base, dst, n, dtype, REF_TWIST_NONE);
+    uint8_t *same = make_context(&again, base, dst, n, dtype, REF_TWIST_NONE);
     good = same && again == len && memcmp(same, chunk, len) == 0;
     free(same);
     return good ? REF_OK : REF_E_CORRUPT;
+}
+
+/* Likewise of elements that hold two e2m1 each. */
+static enum ref_status read_pairs(uint8_t *dst, const uint8_t *base, uint64_t n, const uint8_t *chunk, size_t len)
+{
+    uint8_t *old = widen(base, n), *new = widen(base, n);
+    enum ref_status s = old && new ? read_context(new, old, 2 * n, REF_E2M1, chunk, len) : REF_E_NOMEM;
+    for (uint64_t i = 0; !s && i < 2 * n; i++)
+        if (new[i] >> 3 & 15)
+            s = REF_E_CORRUPT;
+    for (uint64_t i = 0; !s && i < 2 * n; i += 2)
+        dst[i / 2] =
+            (uint8_t)((new[i] & 7) + (new[i] & 128 ? 8 : 0) + 16 * ((new[i + 1] & 7) + (new[i + 1] & 128 ? 8 : 0)));
+    free(old);
+    free(new);
+    return s;
 }
 
 /* ---- the whole delta ---- */
@@ -449,11 +491,11 @@ static void seal(uint8_t *delta, size_t len)
 
 /* One chunk, of either kind, to be freed. */
 static uint8_t *make_chunk(size_t *len, unsigned *kind, const uint8_t *base, const uint8_t *src, uint64_t n,
-                           unsigned dtype, unsigned format)
+                           unsigned dtype, unsigned format, int pairs)
 {
     const size_t bytes = (size_t)n * ref_width(dtype);
     size_t context;
-    uint8_t *flipped = malloc(bytes), *small = ref_small_context(&context, base, src, n, dtype, REF_TWIST_NONE),
+    uint8_t *flipped = malloc(bytes), *small = ref_small_context(&context, base, src, n, dtype, pairs, REF_TWIST_NONE),
             *block = NULL;
     for (size_t i = 0; flipped && i < bytes; i++)
         flipped[i] = base[i] ^ src[i];
@@ -467,10 +509,19 @@ static uint8_t *make_chunk(size_t *len, unsigned *kind, const uint8_t *base, con
     return *kind == CONTEXT ? small : block;
 }
 
-uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
-                               unsigned dtype, unsigned format, int checksum)
+static int is_f8(unsigned dtype)
 {
-    const unsigned width = ref_width(dtype), head_bytes = n == of ? HEADER : PART;
+    return dtype == REF_F8E4M3 || dtype == REF_F8E5M2;
+}
+
+static uint8_t *encode(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
+                       unsigned dtype, unsigned format, int checksum, int pairs)
+{
+    const unsigned width = ref_width(dtype),
+                   version = pairs || is_f8(dtype) ? 3
+                             : n == of             ? 1
+                                                   : 2,
+                   head_bytes = version == 1 ? HEADER : PART;
     const uint64_t chunks = chunks_of(n);
     *len = 0;
     if (!width || format > REF_HYBRID || n > SIZE_MAX / width)
@@ -483,7 +534,7 @@ uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, u
         unsigned kind;
         uint8_t *chunk =
             make_chunk(&bytes, &kind, (const uint8_t *)base + begin * width, (const uint8_t *)src + begin * width,
-                       left < REF_SMALL_CHUNK ? left : REF_SMALL_CHUNK, dtype, format);
+                       left < REF_SMALL_CHUNK ? left : REF_SMALL_CHUNK, dtype, format, pairs);
         uint8_t *more = chunk ? realloc(delta, at + bytes) : NULL;
         if (!more) {
             free(chunk);
@@ -498,11 +549,11 @@ uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, u
     }
     if (!delta)
         return NULL;
-    const uint8_t head[8] = {0x50, 0x49, 0x43, 0x44, n == of ? 1 : 2, (uint8_t)dtype, 0, 0};
+    const uint8_t head[8] = {0x50, 0x49, 0x43, 0x44, (uint8_t)version, (uint8_t)dtype, 0, (uint8_t)(pairs != 0)};
     memcpy(delta, head, sizeof head);
     ref_put(delta + 8, 8, n);
     ref_put(delta + 16, 8, at);
-    if (n != of) {
+    if (version != 1) {
         ref_put(delta + 32, 8, first);
         ref_put(delta + 40, 8, of);
     }
@@ -510,6 +561,18 @@ uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, u
     if (checksum)
         seal(delta, at);
     return delta;
+}
+
+uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
+                               unsigned dtype, unsigned format, int checksum)
+{
+    return encode(len, base, src, n, first, of, dtype, format, checksum, 0);
+}
+
+uint8_t *ref_small_encode_pairs(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
+                                unsigned format, int checksum)
+{
+    return encode(len, base, src, n, first, of, REF_U8, format, checksum, 1);
 }
 
 uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, unsigned format,
@@ -520,7 +583,7 @@ uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64
 
 /* What a delta's header says. */
 struct head {
-    unsigned bytes, dtype;
+    unsigned bytes, dtype, version, pairs;
     uint64_t n, len, first, of;
 };
 
@@ -529,20 +592,27 @@ static enum ref_status read_header(struct head *h, const uint8_t *delta, size_t 
 {
     if (left < HEADER || memcmp(delta, "\x50\x49\x43\x44", 4) != 0)
         return REF_E_CORRUPT;
-    if (delta[4] != 1 && delta[4] != 2)
+    if (delta[4] < 1 || delta[4] > 3)
         return REF_E_VERSION;
-    *h = (struct head){delta[4] == 1 ? HEADER : PART, delta[5], ref_get(delta + 8, 8), ref_get(delta + 16, 8), 0, 0};
-    if (!ref_width(h->dtype) || delta[6] > 1 || delta[7] || (!delta[6] && ref_get(delta + 24, 8)))
+    *h = (struct head){.bytes = delta[4] == 1 ? HEADER : PART,
+                       .dtype = delta[5],
+                       .version = delta[4],
+                       .pairs = delta[7],
+                       .n = ref_get(delta + 8, 8),
+                       .len = ref_get(delta + 16, 8)};
+    if (h->version == 3 && !(h->pairs == 0 && is_f8(h->dtype)) && !(h->pairs == 1 && h->dtype == REF_U8))
+        return REF_E_CORRUPT;
+    if (!ref_width(h->dtype) || delta[6] > 1 || (h->version < 3 && h->pairs) || (!delta[6] && ref_get(delta + 24, 8)))
         return REF_E_CORRUPT;
     if (delta[4] == 1 ? h->len != left : h->len > left)
         return REF_E_CORRUPT;
     if (h->len < h->bytes)
         return REF_E_CORRUPT;
     h->of = h->n;
-    if (delta[4] == 2) {
+    if (h->version > 1) {
         h->first = ref_get(delta + 32, 8);
         h->of = ref_get(delta + 40, 8);
-        if (h->n >= h->of || h->first > h->of - h->n)
+        if (h->n > h->of || (h->version == 2 && h->n == h->of) || h->first > h->of - h->n)
             return REF_E_CORRUPT;
     }
     const uint64_t chunks = chunks_of(h->n);
@@ -596,31 +666,33 @@ static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, co
 {
     struct head h = {0};
     uint64_t end = 0, next = first;
-    unsigned dtype = 0;
     enum ref_status s = REF_OK, sum = REF_OK;
     int another = 0;
     for (size_t at = 0; at < len || !at; at += (size_t)h.len) {
-        const uint64_t before = h.of;
+        const struct head before = h;
         if ((s = read_header(&h, delta + at, len - at)) != REF_OK)
             return s;
-        if (dtype && (h.bytes != PART || h.dtype != dtype || h.of != before || h.first < end))
+        if (before.dtype && (before.version == 1 || h.version != before.version || h.dtype != before.dtype ||
+                             h.pairs != before.pairs || h.of != before.of || h.first < end))
             return REF_E_CORRUPT;
         sum = sum ? sum : check_checksum(delta + at, (size_t)h.len);
-        dtype = h.dtype;
         end = h.first + h.n;
         another |= h.of != of || cuts(&h, delta + at, n, first);
         if (h.first <= next && end > next)
             next = end;
     }
-    if (sum)
-        return sum;
-    return another || next < first + n ? REF_E_ARG : REF_OK;
+    return another || next < first + n ? REF_E_ARG : sum;
 }
 
-static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n, unsigned dtype, const uint8_t *chunk,
-                                  size_t len, unsigned kind)
+static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n, const struct head *head,
+                                  const uint8_t *chunk, size_t len, unsigned kind)
 {
+    const unsigned dtype = head->dtype;
     const size_t bytes = (size_t)n * ref_width(dtype);
+    if (kind == CONTEXT && head->pairs)
+        return read_pairs(dst, base, n, chunk, len);
+    if (kind == CONTEXT && is_f8(dtype) && head->version < 3)
+        return REF_E_CORRUPT;
     if (kind == CONTEXT)
         return read_context(dst, base, n, dtype, chunk, len);
     struct ref_header h;
@@ -649,7 +721,7 @@ static enum ref_status apply_chunk(uint8_t *made, uint64_t n, uint64_t first, co
     if (!s) {
         memcpy(base + (from - begin) * width, made + (from - first) * width, (size_t)(to - from) * width);
         memcpy(dst, base, (size_t)count * width);
-        s = read_chunk(dst, base, count, h->dtype, chunk, len, kind);
+        s = read_chunk(dst, base, count, h, chunk, len, kind);
     }
     if (!s)
         memcpy(made + (from - first) * width, dst + (from - begin) * width, (size_t)(to - from) * width);

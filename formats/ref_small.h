@@ -14,9 +14,13 @@ enum { REF_SMALL_CHUNK = 1 << 19 };
 uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, unsigned format,
                           int checksum);
 
-/* Likewise of elements [first, first + n) of `of`: version 2, unless these are all. */
+/* Likewise of elements [first, first + n) of `of`: version 2, unless these are all, or 3. */
 uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
                                unsigned dtype, unsigned format, int checksum);
+
+/* Likewise of u8 elements that hold two e2m1 each. */
+uint8_t *ref_small_encode_pairs(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
+                                unsigned format, int checksum);
 
 /* Apply to n elements at dst (host order), which are the base. REF_E_ARG: n is not the count. After an error dst is
  * unchanged. */
@@ -27,9 +31,9 @@ enum ref_status ref_small_apply(void *dst, uint64_t n, const uint8_t *delta, siz
 enum ref_status ref_small_apply_range(void *dst, uint64_t n, uint64_t first, uint64_t of, const uint8_t *delta,
                                       size_t len);
 
-/* The context chunk of n elements, n <= REF_SMALL_CHUNK, to be freed. NULL without memory or if there is none: *len is
- * then 0. */
-uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype,
+/* The context chunk of n elements, n <= REF_SMALL_CHUNK, to be freed. pairs: u8 elements hold two e2m1
+ * each. NULL without memory or if there is none: *len is then 0. */
+uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, int pairs,
                            enum ref_small_twist);
 
 #endif

@@ -5,8 +5,10 @@
 
 struct ref_shape ref_shape_of(unsigned dtype)
 {
-    const struct ref_shape f32 = {32, 23, 1, 1}, f16 = {16, 10, 0, 0}, bf16 = {16, 7, 1, 0}, none = {0, 0, 0, 0};
-    return dtype == REF_F32 ? f32 : dtype == REF_F16 ? f16 : dtype == REF_BF16 ? bf16 : none;
+    static const struct ref_shape shape[REF_E2M1 + 1] = {
+        [REF_F32] = {32, 23, 1, 1, 1},  [REF_F16] = {16, 10, 0, 0, 1},  [REF_BF16] = {16, 7, 1, 0, 1},
+        [REF_F8E4M3] = {8, 3, 0, 0, 1}, [REF_F8E5M2] = {8, 2, 0, 0, 1}, [REF_E2M1] = {8, 0, 0, 0, 2}};
+    return shape[dtype <= REF_E2M1 ? dtype : 0];
 }
 
 static unsigned exponent(const struct ref_shape *s, uint64_t u)

@@ -9,10 +9,14 @@
 
 enum { TOKENS = 32, NODES = 32, NO_ODDS = 256 };
 
+/* What context chunks of version 3 take for the dtype of u8 elements that hold two e2m1, once these are widened. */
+enum { REF_E2M1 = 15 };
+
 /* What a dtype's elements are made of; w is 0 for one without context chunks. */
 struct ref_shape {
     unsigned w, mantissa;
     int literals, tree;
+    unsigned pairs; /* elements of a chunk for each element of the delta: 1 or 2 */
 };
 
 struct ref_model {

@@ -15,6 +15,7 @@ enum ref_small_twist {
     REF_TWIST_TOKEN,
     REF_TWIST_FREQUENT,
     REF_TWIST_FREQUENT_ODDS,
+    REF_TWIST_WIDE, /* of e2m1: the first new value has a fifth bit */
     REF_TWIST_LIST, /* not wrong, but its lists may be longer than allowed */
     REF_TWISTS
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small deltas. The input is a byte of options, a byte of dtype, a byte that says how many changes follow, each of
- * three bytes, and two halves: base and source. With every ISA their delta must be the reference's and lead there; and
- * with the changes made to it, be accepted or refused as the reference does; likewise the deltas of two parts, in a
- * row. The whole input is a delta from a stranger, too. */
+ * Small deltas. The input is a byte of options (format; 64: elements of u8 hold two e2m1; 128: checksum), a byte of
+ * dtype, a byte that says how many changes follow, each of three bytes, and two halves: base and source. With every ISA
+ * their delta must be the reference's and lead there; and with the changes made to it, be accepted or refused as the
+ * reference does; likewise the deltas of two parts, in a row. The whole input is a delta from a stranger, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,17 +55,19 @@ static void from_stranger(const uint8_t *delta, size_t len, const uint8_t *base,
     free(got);
 }
 
-static void there(const uint8_t *base, const uint8_t *src, uint64_t n, unsigned dtype, unsigned format, int checksum,
-                  const uint8_t *change, unsigned changes)
+static void there(const uint8_t *base, const uint8_t *src, uint64_t n, unsigned dtype, int pairs, unsigned format,
+                  int checksum, const uint8_t *change, unsigned changes)
 {
     const unsigned width = ref_width(dtype);
     const size_t bytes = (size_t)n * width;
     const size_t bound = pici_diff_small_bound((enum pici_format)format, (enum pici_dtype)dtype, n);
     uint8_t *got = memory(bound), *now = memory(bytes);
     size_t want_len, len;
-    uint8_t *want = ref_small_encode(&want_len, base, src, n, dtype, format, checksum);
+    uint8_t *want = pairs ? ref_small_encode_pairs(&want_len, base, src, n, 0, n, format, checksum)
+                          : ref_small_encode(&want_len, base, src, n, dtype, format, checksum);
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.checksum = checksum;
+    opts.holds = pairs ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
     require(want != NULL && bound >= want_len);
     for (const struct pici_isa *const *isa = pici_isas(); *isa; isa++) {
         pici_isa_force(*isa);
@@ -115,21 +117,24 @@ static void to_range(const uint8_t *row, size_t len, const uint8_t *base, uint64
 }
 
 /* The deltas of two parts of n >= 2 elements, the first of `cut`. */
-static void parts(const uint8_t *base, const uint8_t *src, uint64_t n, uint64_t cut, unsigned dtype, unsigned format,
-                  const uint8_t *change, unsigned changes)
+static void parts(const uint8_t *base, const uint8_t *src, uint64_t n, uint64_t cut, unsigned dtype, int pairs,
+                  unsigned format, const uint8_t *change, unsigned changes)
 {
     const unsigned width = ref_width(dtype);
     const size_t bound = pici_diff_small_bound((enum pici_format)format, (enum pici_dtype)dtype, n) + 16;
     uint8_t *row = memory(2 * bound), *got = memory(bound);
     size_t len = 0;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.holds = pairs ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
     for (int i = 0; i < 2; i++) {
         const uint64_t first = i ? cut : 0, count = i ? n - cut : cut;
         size_t want_len, got_len;
-        uint8_t *want = ref_small_encode_part(&want_len, base + first * width, src + first * width, count, first, n,
-                                              dtype, format, 0);
+        const uint8_t *const from = base + first * width, *const to = src + first * width;
+        uint8_t *want = pairs ? ref_small_encode_pairs(&want_len, from, to, count, first, n, format, 0)
+                              : ref_small_encode_part(&want_len, from, to, count, first, n, dtype, format, 0);
         require(want != NULL);
-        require(pici_diff_small_part(got, bound, &got_len, base + first * width, src + first * width, count, first, n,
-                                     (enum pici_dtype)dtype, (enum pici_format)format, NULL) == PICI_OK);
+        require(pici_diff_small_part(got, bound, &got_len, from, to, count, first, n, (enum pici_dtype)dtype,
+                                     (enum pici_format)format, &opts) == PICI_OK);
         require(got_len == want_len && memcmp(got, want, got_len) == 0);
         memcpy(row + len, want, want_len);
         len += want_len;
@@ -164,13 +169,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     if (len >= FIXED) {
         static const unsigned often[4] = {REF_BF16, REF_F16, REF_F32, REF_BF16};
         const unsigned dtype = copy[1] & 128 ? often[copy[1] & 3] : 1u + copy[1] % 14, changes = copy[2] % CHANGES;
+        const int pairs = dtype == REF_U8 && copy[0] & 64;
         if (len >= FIXED + 3 * changes) {
             const uint8_t *const elements = copy + FIXED + 3 * changes;
             const uint64_t n = (len - FIXED - 3 * changes) / 2 / ref_width(dtype);
-            there(elements, elements + n * ref_width(dtype), n, dtype, copy[0] & 3, copy[0] >> 7, copy + FIXED,
+            there(elements, elements + n * ref_width(dtype), n, dtype, pairs, copy[0] & 3, copy[0] >> 7, copy + FIXED,
                   changes);
             if (n >= 2)
-                parts(elements, elements + n * ref_width(dtype), n, 1 + (copy[1] * 7 + copy[2]) % (n - 1), dtype,
+                parts(elements, elements + n * ref_width(dtype), n, 1 + (copy[1] * 7 + copy[2]) % (n - 1), dtype, pairs,
                       copy[0] & 3, copy + FIXED, changes);
         }
     }

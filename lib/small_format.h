@@ -13,13 +13,14 @@ enum {
     SMALL_HDR_VERSION = 4,
     SMALL_HDR_DTYPE = 5,
     SMALL_HDR_FLAGS = 6,
+    SMALL_HDR_HOLDS = 7, /* what elements of u8 hold, of version 3 */
     SMALL_HDR_COUNT = 8,
     SMALL_HDR_LENGTH = 16,
     SMALL_HDR_CHECKSUM = 24,
     SMALL_HDR_BYTES = 32,
-    SMALL_PART_FIRST = 32, /* of version 2 only */
+    SMALL_PART_FIRST = 32, /* of versions 2 and 3 only */
     SMALL_PART_OF = 40,
-    SMALL_PART_BYTES = 48, /* the header of version 2 */
+    SMALL_PART_BYTES = 48, /* the header of versions 2 and 3 */
     SMALL_ENTRY_BYTES = 4  /* of the directory */
 };
 
@@ -36,7 +37,9 @@ enum {
     SMALL_CTX_TABLES = 144
 };
 
-enum { SMALL_FORMAT_VERSION = 1, SMALL_PART_VERSION = 2, SMALL_FLAG_CHECKSUM = 1 };
+enum { SMALL_FORMAT_VERSION = 1, SMALL_PART_VERSION = 2, SMALL_NARROW_VERSION = 3, SMALL_FLAG_CHECKSUM = 1 };
+#define SMALL_WIDE_ZERO 0x78u /* bits that are 0 in an e2m1 that is widened to a byte */
+enum { SMALL_HOLDS_ONE = 0, SMALL_HOLDS_E2M1X2 = 1 };
 #define SMALL_KIND_CONTEXT (UINT32_C(1) << 31) /* in an entry of the directory */
 
 enum {
@@ -57,20 +60,41 @@ enum {
 
 /* What elements of a dtype are made of. */
 struct small_shape {
-    unsigned width_log2; /* 1 or 2 */
+    unsigned width_log2; /* 0, 1 or 2; of e2m1, that of the byte that one is widened to */
     unsigned mantissa;   /* bits */
     uint32_t exponents;  /* the largest exponent */
     int literals;        /* class 0 has its new values stored */
     int tree;            /* tokens are coded by a binary tree, else level by level */
+    unsigned pairs;      /* 1: an element is two of e2m1, which are coded each; else 0 */
 };
 
-/* Returns 0 for a dtype that has no context chunks. */
-static inline int small_shape(struct small_shape *s, unsigned dtype)
+enum { SMALL_F32 = 1, SMALL_F16 = 3, SMALL_BF16 = 4, SMALL_F8E4M3 = 5, SMALL_F8E5M2 = 6, SMALL_U8 = 8 };
+
+/* Whether deltas of the dtype have version 3; holds: what elements of u8 hold. */
+static inline int small_is_narrow(unsigned dtype, unsigned holds)
 {
-    static const struct small_shape shape[5] = {
-        {0, 0, 0, 0, 0}, {2, 23, 255, 1, 1}, {0, 0, 0, 0, 0}, {1, 10, 31, 0, 0}, {1, 7, 255, 1, 0}};
-    *s = shape[dtype < 5 ? dtype : 0];
-    return s->width_log2 != 0;
+    if (holds == SMALL_HOLDS_ONE)
+        return dtype == SMALL_F8E4M3 || dtype == SMALL_F8E5M2;
+    return dtype == SMALL_U8 && holds == SMALL_HOLDS_E2M1X2;
+}
+
+/* Returns 0 for a dtype of which deltas of this version have no context chunks. */
+static inline int small_shape(struct small_shape *s, unsigned dtype, unsigned version)
+{
+    static const struct small_shape none = {0, 0, 0, 0, 0, 0}, f32 = {2, 23, 255, 1, 1, 0}, f16 = {1, 10, 31, 0, 0, 0},
+                                    bf16 = {1, 7, 255, 1, 0, 0}, e4m3 = {0, 3, 15, 0, 0, 0}, e5m2 = {0, 2, 31, 0, 0, 0},
+                                    pairs = {0, 0, 7, 0, 0, 1};
+    const int narrow = version == SMALL_NARROW_VERSION;
+    switch (dtype) {
+    case SMALL_F32: *s = narrow ? none : f32; break;
+    case SMALL_F16: *s = narrow ? none : f16; break;
+    case SMALL_BF16: *s = narrow ? none : bf16; break;
+    case SMALL_F8E4M3: *s = narrow ? e4m3 : none; break;
+    case SMALL_F8E5M2: *s = narrow ? e5m2 : none; break;
+    case SMALL_U8: *s = narrow ? pairs : none; break;
+    default: *s = none;
+    }
+    return s->exponents != 0;
 }
 
 static inline uint64_t small_chunks(uint64_t count)
@@ -93,9 +117,9 @@ static inline uint64_t small_sampled(uint64_t i)
 }
 
 /* A context chunk of n elements is shorter than this. */
-static inline uint64_t small_context_limit(uint64_t n, unsigned width_log2)
+static inline uint64_t small_context_limit(uint64_t n, const struct small_shape *s)
 {
-    return 48 + (n << width_log2);
+    return 48 + (n << s->width_log2);
 }
 
 static inline unsigned small_class(unsigned exponent, unsigned low)

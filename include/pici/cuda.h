@@ -130,7 +130,7 @@ PICI_API enum pici_status pici_verify_cuda(const void *block, size_t size, const
  *               worked on at a time: for each, 10 MiB (bf16, f16) or 15 MiB (f32) to diff, 5 or 7 MiB to apply. To
  *               diff, the delta is also made there before it is copied to its place
  * Elements are aligned to their width, deltas to 16. Errors: those listed at the top of this file; a workspace that is
- * too small for one chunk at a time is PICI_E_ARG. */
+ * too small for one chunk at a time is PICI_E_ARG. Of f8, diff is PICI_E_UNSUPPORTED. */
 
 /* Bytes of workspace to work on `at_once` chunks at a time, or on the fewer that n elements have; 0 stands for 256. 0
  * for an unknown dtype, a format that is unknown or PICI_AUTO, or if the number does not fit in size_t. */
@@ -148,9 +148,9 @@ PICI_API enum pici_status pici_diff_small_cuda(void *block, size_t capacity, str
                                                enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* Apply a small delta to dst, which must be its base. Arguments as pici_apply_cuda's; block is any bytes.
- *   result  status: as pici_apply_small returns; PICI_E_VERSION: a delta of a part (pici_diff_small_part); PICI_E_ARG
- *           also if the delta's dtype is another. len: bytes of the delta. If it is PICI_E_CORRUPT, other chunks may
- *           have been applied */
+ *   result  status: as pici_apply_small returns; PICI_E_VERSION: a delta of a part (pici_diff_small_part), of f8 or of
+ *           floats of 4 bits; PICI_E_ARG also if the delta's dtype is another. len: bytes of the delta. If it is
+ *           PICI_E_CORRUPT, other chunks may have been applied */
 PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
                                                 const uint64_t *size_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);

@@ -45,14 +45,16 @@ PICI_API enum pici_status pici_apply(void *dst, uint64_t n, const void *block, s
 /* ---- small deltas: several times shorter for floats of which a step changed some ----
  *
  * A small delta codes what changed with probabilities that depend on the old elements, so a reader needs these to
- * decode it. f32, f16 and bf16 are coded so where that is shorter; other dtypes, and what it does not suit, are
- * stored as pici_diff does. It leads from base to src alone: to go back, make the delta from src to base. It is not a
- * block: pici_inspect, pici_verify and pici_decompress refuse it.
- *   memory    these functions allocate, for each thread that they use, up to 30 MiB, whatever n is
+ * decode it. f32, f16, bf16 and f8 are coded so where that is shorter, and u8 that hold floats of 4 bits (`holds` of
+ * struct pici_opts); other dtypes, and what it does not suit, are stored as pici_diff does.
+ * It leads from base to src alone: to go back, make the delta from src to base. It is not a block: pici_inspect,
+ * pici_verify and pici_decompress refuse it.
+ *   memory    these functions allocate, for each thread that they use, up to 40 MiB, whatever n is
  *   threads   each takes chunks of 2^19 elements */
 
 /* The size of the longest small delta of n elements; the format is that of the chunks that are stored as
- * pici_diff does. At least 32. 0 if format or dtype is unknown, or if the size does not fit in size_t. */
+ * pici_diff does, and elements of u8 may hold what they will. At least 32. 0 if format or dtype is unknown, or if the
+ * size does not fit in size_t. */
 PICI_API size_t pici_diff_small_bound(enum pici_format, enum pici_dtype, uint64_t n);
 
 /* Encode what leads from base to src as a small delta.
@@ -62,7 +64,8 @@ PICI_API size_t pici_diff_small_bound(enum pici_format, enum pici_dtype, uint64_
  *   src   [n elements of dtype]  must not change during the call
  *   format                       of what is stored as pici_diff does; PICI_AUTO: the shortest
  * The delta fits if capacity >= pici_diff_small_bound(format, dtype, n). It has the same bytes on every CPU, at any
- * thread count. Errors: as pici_diff; PICI_E_NOMEM. Layout: formats/small-delta.md. */
+ * thread count. Deltas of f8, and of u8 that hold floats, have version 3, which 0.2 refuses.
+ * Errors: as pici_diff; PICI_E_NOMEM; PICI_E_ARG: `holds` is not of this dtype. Layout: formats/small-delta.md. */
 PICI_API enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, const void *base, const void *src,
                                           uint64_t n, enum pici_dtype, enum pici_format, const struct pici_opts *);
 

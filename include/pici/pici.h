@@ -133,6 +133,13 @@ enum pici_pack {
     PICI_PACK_FAST = 3    /* the same with one level of codes: 2 to 3% longer, and faster */
 };
 
+/* What an element of PICI_U8 holds, where a small delta is made of it. */
+enum pici_holds {
+    PICI_HOLDS_ONE = 0,   /* an integer */
+    PICI_HOLDS_E2M1X2 = 1 /* two floats of 4 bits, e2m1 of the OCP, the first in the lower bits: the elements of MXFP4
+                           * and NVFP4. Their scales are tensors of their own, of other dtypes */
+};
+
 /* Options of encoders and decoders. Set with PICI_OPTS_INIT. PICI_E_ARG: a member out of its range. */
 struct pici_opts {
     size_t size;
@@ -146,9 +153,14 @@ struct pici_opts {
     int unused;            /* ignored: padding until version 0.2, with any bits */
     enum pici_pack pack; /* default PICI_PACK_NONE. With the format PICI_PACKED, that is PICI_PACK_PLANES. No effect on
                             * pici_diff with another format, and on decoders */
-    int reserved;        /* 0. PICI_E_UNSUPPORTED: anything else, an option of a later version */
+    enum pici_holds holds; /* default PICI_HOLDS_ONE. What the elements that are given as PICI_U8 hold, for
+                            * pici_diff_small and pici_diff_small_part alone. Until version 0.2 this was reserved, and
+                            * anything but 0 PICI_E_UNSUPPORTED, as unknown values still are */
 };
-#define PICI_OPTS_INIT {sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, 0}
+#define PICI_OPTS_INIT                                                                                                 \
+    {                                                                                                                  \
+        sizeof(struct pici_opts), 1, 0, PICI_ZEROS_EXACT, 0, PICI_PACK_NONE, PICI_HOLDS_ONE                            \
+    }
 
 /* The contents of a block's header. Set with PICI_INFO_INIT. */
 struct pici_info {
@@ -159,7 +171,10 @@ struct pici_info {
     uint64_t nnz;       /* nonzero elements; in a dense block, count; in hybrid, without -0.0 whose sign is kept */
     size_t block_bytes; /* bytes of the whole block */
 };
-#define PICI_INFO_INIT {sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0}
+#define PICI_INFO_INIT                                                                                                 \
+    {                                                                                                                  \
+        sizeof(struct pici_info), PICI_DENSE, PICI_F32, 0, 0, 0                                                        \
+    }
 
 /* The size of the longest block of n elements in this format: a capacity that always suffices. For
  * PICI_AUTO, that of a dense block. Holds for every option. At least 48. 0 if format or dtype is unknown, if the format
@@ -247,7 +262,10 @@ struct pici_fault {
                               * not in one tile */
     const char *rule;        /* its name in formats/block.md, hybrid.md or packed.md, such as "tile-index". Static */
 };
-#define PICI_FAULT_INIT {sizeof(struct pici_fault), PICI_OK, 0, 0, NULL}
+#define PICI_FAULT_INIT                                                                                                \
+    {                                                                                                                  \
+        sizeof(struct pici_fault), PICI_OK, 0, 0, NULL                                                                 \
+    }
 #define PICI_NO_TILE UINT64_MAX
 
 /* As pici_verify, and report which rule is broken. If several are, report the first in the order of the specification.
@@ -287,7 +305,10 @@ struct pici_breakdown {
     uint64_t unpacked_bytes;                    /* the values of all runs, without packing */
     uint64_t exponent_bytes; /* of value_bytes, those of packed exponents; the rest are signs, mantissas, raw runs */
 };
-#define PICI_BREAKDOWN_INIT {sizeof(struct pici_breakdown), {0}, {0}, {0}, {0}, 0, 0, 0, 0, 0, 0, 0, 0}
+#define PICI_BREAKDOWN_INIT                                                                                            \
+    {                                                                                                                  \
+        sizeof(struct pici_breakdown), {0}, {0}, {0}, {0}, 0, 0, 0, 0, 0, 0, 0, 0                                      \
+    }
 
 /* Count the tiles of a hybrid or packed block and their bytes. Checks the header, the directory and all descriptors;
  * does not check payloads, values or the checksum.

@@ -50,7 +50,7 @@ enum pici_status pici_opts_get(struct pici_opts *options, const struct pici_opts
     const enum pici_status status = given ? sized_read(options, sizeof *options, first, given) : PICI_OK;
     if (status)
         return status;
-    if (options->reserved)
+    if ((unsigned)options->holds > PICI_HOLDS_E2M1X2)
         return PICI_E_UNSUPPORTED;
     return options->threads < 0 || options->checksum < 0 || options->checksum > 1 ||
                    (options->zeros != PICI_ZEROS_EXACT && options->zeros != PICI_ZEROS_BY_VALUE) ||

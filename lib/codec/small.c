@@ -23,10 +23,12 @@ size_t pici_diff_small_bound(enum pici_format format, enum pici_dtype dtype, uin
                    last = remainder ? pici_bound(format, dtype, remainder) : 0;
     if (!each)
         return 0;
+    /* elements of a byte may have a delta of version 3, whose header is longer */
+    const uint64_t before = fmt_width_log2((unsigned)dtype) ? SMALL_HDR_BYTES : SMALL_PART_BYTES;
     /* each < 2^24, and whole < 2^45 */
-    if (whole > (SIZE_MAX - SMALL_HDR_BYTES - SMALL_ENTRY_BYTES - last) / (each + SMALL_ENTRY_BYTES))
+    if (whole > (SIZE_MAX - before - SMALL_ENTRY_BYTES - last) / (each + SMALL_ENTRY_BYTES))
         return 0;
-    return (size_t)(SMALL_HDR_BYTES + whole * (each + SMALL_ENTRY_BYTES) + (remainder ? last + SMALL_ENTRY_BYTES : 0));
+    return (size_t)(before + whole * (each + SMALL_ENTRY_BYTES) + (remainder ? last + SMALL_ENTRY_BYTES : 0));
 }
 
 uint64_t pici_small_hash(const uint8_t *delta, size_t size)
@@ -51,6 +53,7 @@ struct diff {
     unsigned width_log2;
     enum pici_dtype dtype;
     enum pici_format format;
+    unsigned version, holds;
     int context; /* context chunks are tried */
     struct small_shape shape;
     atomic_size_t next, turn; /* chunk to take; chunk that is placed next */
@@ -123,8 +126,7 @@ static void diff_thread(void *context, int thread)
 
 static enum pici_status diff(struct diff *job, int threads, int checksum, size_t *size)
 {
-    const int part = job->count != job->of;
-    const size_t before = part ? SMALL_PART_BYTES : SMALL_HDR_BYTES;
+    const size_t before = job->version == SMALL_FORMAT_VERSION ? SMALL_HDR_BYTES : SMALL_PART_BYTES;
     if (job->capacity < before)
         return PICI_E_SPACE;
     memset(job->delta, 0, before); /* an unfinished delta must not begin with a valid header */
@@ -140,12 +142,13 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     if (job->status)
         return job->status;
     uint8_t *const header = job->delta;
-    header[SMALL_HDR_VERSION] = part ? SMALL_PART_VERSION : SMALL_FORMAT_VERSION;
+    header[SMALL_HDR_VERSION] = (uint8_t)job->version;
+    header[SMALL_HDR_HOLDS] = (uint8_t)job->holds;
     header[SMALL_HDR_DTYPE] = (uint8_t)job->dtype;
     header[SMALL_HDR_FLAGS] = checksum ? SMALL_FLAG_CHECKSUM : 0;
     store_le64(header + SMALL_HDR_COUNT, job->count);
     store_le64(header + SMALL_HDR_LENGTH, job->offset);
-    if (part) {
+    if (before == SMALL_PART_BYTES) {
         store_le64(header + SMALL_PART_FIRST, job->first);
         store_le64(header + SMALL_PART_OF, job->of);
     }
@@ -172,6 +175,8 @@ enum pici_status pici_diff_small_part(void *block, size_t capacity, size_t *size
     const enum pici_status status = format == PICI_PACKED ? PICI_E_UNSUPPORTED : pici_opts_get(&checked, options);
     if (status)
         return status;
+    if (checked.holds && !small_is_narrow((unsigned)dtype, checked.holds))
+        return PICI_E_ARG;
     struct diff job = {.delta = block,
                        .capacity = capacity,
                        .base = base,
@@ -183,8 +188,13 @@ enum pici_status pici_diff_small_part(void *block, size_t capacity, size_t *size
                        .width_log2 = (unsigned)width_log2,
                        .dtype = dtype,
                        .format = format,
+                       .holds = checked.holds,
                        .status = PICI_OK};
-    job.context = small_shape(&job.shape, (unsigned)dtype);
+    if (small_is_narrow((unsigned)dtype, job.holds))
+        job.version = SMALL_NARROW_VERSION;
+    else
+        job.version = count == of ? SMALL_FORMAT_VERSION : SMALL_PART_VERSION;
+    job.context = small_shape(&job.shape, (unsigned)dtype, job.version);
     atomic_init(&job.next, 0);
     atomic_init(&job.turn, 0);
     return diff(&job, checked.threads, checked.checksum, size);

@@ -22,7 +22,7 @@ struct apply {
     uint64_t first, of; /* of a part: elements before it, and of the whole */
     uint64_t from, to;  /* elements of the part that are changed */
     uint64_t low, high; /* chunks that have some of these: [low, high) */
-    unsigned width_log2, dtype;
+    unsigned width_log2, dtype, version, holds;
     int context; /* context chunks exist */
     struct small_shape shape;
 };
@@ -33,12 +33,13 @@ static enum pici_status parse(struct apply *job, const uint8_t *header, size_t r
 {
     if (remaining < SMALL_HDR_BYTES || memcmp(header, "PICD", 4) != 0)
         return PICI_E_CORRUPT;
-    const int part = header[SMALL_HDR_VERSION] == SMALL_PART_VERSION;
-    if (header[SMALL_HDR_VERSION] != SMALL_FORMAT_VERSION && !part)
+    const unsigned version = header[SMALL_HDR_VERSION], flags = header[SMALL_HDR_FLAGS],
+                   holds = header[SMALL_HDR_HOLDS], dtype = header[SMALL_HDR_DTYPE];
+    if (version < SMALL_FORMAT_VERSION || version > SMALL_NARROW_VERSION)
         return PICI_E_VERSION;
-    const unsigned flags = header[SMALL_HDR_FLAGS];
+    const int part = version != SMALL_FORMAT_VERSION, narrow = version == SMALL_NARROW_VERSION;
     const uint64_t size = load_le64(header + SMALL_HDR_LENGTH);
-    if (fmt_width_log2(header[SMALL_HDR_DTYPE]) < 0 || flags > SMALL_FLAG_CHECKSUM || header[SMALL_HDR_FLAGS + 1] ||
+    if (fmt_width_log2(dtype) < 0 || flags > SMALL_FLAG_CHECKSUM || (narrow ? !small_is_narrow(dtype, holds) : holds) ||
         (!flags && load_le64(header + SMALL_HDR_CHECKSUM)) || size > remaining || (!part && size != remaining))
         return PICI_E_CORRUPT;
     const size_t before = part ? SMALL_PART_BYTES : SMALL_HDR_BYTES;
@@ -47,7 +48,7 @@ static enum pici_status parse(struct apply *job, const uint8_t *header, size_t r
         return PICI_E_CORRUPT;
     const uint64_t first = part ? load_le64(header + SMALL_PART_FIRST) : 0,
                    of = part ? load_le64(header + SMALL_PART_OF) : count;
-    if (part && (count >= of || first > of - count))
+    if (part && (count > of || (count == of && !narrow) || first > of - count))
         return PICI_E_CORRUPT;
     if (chunks > (size - before) / SMALL_ENTRY_BYTES)
         return PICI_E_CORRUPT;
@@ -60,11 +61,13 @@ static enum pici_status parse(struct apply *job, const uint8_t *header, size_t r
                           .chunks = chunks,
                           .first = first,
                           .of = of,
-                          .dtype = header[SMALL_HDR_DTYPE]};
+                          .dtype = dtype,
+                          .version = version,
+                          .holds = holds};
     for (uint64_t i = 0; i < chunks; i++)
         end += load_le32(job->directory + SMALL_ENTRY_BYTES * i) & ~SMALL_KIND_CONTEXT;
     job->width_log2 = (unsigned)fmt_width_log2(job->dtype);
-    job->context = small_shape(&job->shape, job->dtype);
+    job->context = small_shape(&job->shape, dtype, version);
     return end == size ? PICI_OK : PICI_E_CORRUPT;
 }
 
@@ -228,7 +231,7 @@ struct parts {
 /* Take the next part. *more: whether there was one. */
 static enum pici_status next_part(struct parts *parts, int *more)
 {
-    const unsigned dtype = parts->job.dtype;
+    const unsigned dtype = parts->job.dtype, version = parts->job.version, holds = parts->job.holds;
     const uint64_t of = parts->job.of;
     *more = parts->remaining > 0 || !dtype;
     if (!*more)
@@ -236,8 +239,8 @@ static enum pici_status next_part(struct parts *parts, int *more)
     const enum pici_status status = parse(&parts->job, parts->next, parts->remaining);
     if (status)
         return status;
-    if (dtype && (parts->next[SMALL_HDR_VERSION] != SMALL_PART_VERSION || parts->job.dtype != dtype ||
-                  parts->job.of != of || parts->job.first < parts->end))
+    if (dtype && (version == SMALL_FORMAT_VERSION || parts->job.version != version || parts->job.dtype != dtype ||
+                  parts->job.holds != holds || parts->job.of != of || parts->job.first < parts->end))
         return PICI_E_CORRUPT;
     parts->end = parts->job.first + parts->job.count;
     parts->next += parts->job.size;

@@ -32,6 +32,7 @@ struct small_maker {
     uint16_t *words; /* filled from its end */
     size_t words_capacity;
     uint8_t *chunk;
+    uint8_t *wide[2]; /* pairs of e2m1: base and source, widened; else null */
     struct pici_classes classes;
     struct pici_differences differences;
     uint32_t tokens[SMALL_CLASSES][SMALL_TOKENS];
@@ -46,7 +47,8 @@ void pici_small_maker_free(struct small_maker *maker)
         return;
     void *const all[] = {maker->changed,   maker->old_values,  maker->new_values, maker->class,   maker->token,
                          maker->magnitude, maker->sign,        maker->element,    maker->distant, maker->literal,
-                         maker->mantissa,  maker->zero_shares, maker->list_bits,  maker->words,   maker->chunk};
+                         maker->mantissa,  maker->zero_shares, maker->list_bits,  maker->words,   maker->chunk,
+                         maker->wide[0],   maker->wide[1]};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
     free(maker);
@@ -57,7 +59,7 @@ struct small_maker *pici_small_maker(uint64_t count, const struct small_shape *s
     struct small_maker *maker = calloc(1, sizeof *maker);
     if (!maker)
         return NULL;
-    const size_t most = count < SMALL_CHUNK ? (size_t)count : SMALL_CHUNK, room = most + SMALL_LANES,
+    const size_t most = (count < SMALL_CHUNK ? (size_t)count : SMALL_CHUNK) << shape->pairs, room = most + SMALL_LANES,
                  w = shape->width_log2;
     const size_t listed = shape->tree ? SMALL_TREE_LEVELS + 1 : SMALL_LISTED;
     maker->shape = *shape;
@@ -78,10 +80,13 @@ struct small_maker *pici_small_maker(uint64_t count, const struct small_shape *s
     maker->zero_shares = malloc(maker->list_capacity * sizeof *maker->zero_shares);
     maker->list_bits = malloc(maker->list_capacity / 8 + 8);
     maker->words = malloc(maker->words_capacity * sizeof *maker->words);
-    maker->chunk = malloc((size_t)small_context_limit(most, shape->width_log2) + 16);
+    maker->chunk = malloc((size_t)small_context_limit(most, shape) + 16);
+    for (int i = 0; shape->pairs && i < 2; i++)
+        maker->wide[i] = malloc(room);
     if (!maker->changed || !maker->old_values || !maker->new_values || !maker->class || !maker->token ||
         !maker->magnitude || !maker->sign || !maker->element || !maker->distant || !maker->literal ||
-        !maker->mantissa || !maker->zero_shares || !maker->list_bits || !maker->words || !maker->chunk) {
+        !maker->mantissa || !maker->zero_shares || !maker->list_bits || !maker->words || !maker->chunk ||
+        (shape->pairs && (!maker->wide[0] || !maker->wide[1]))) {
         pici_small_maker_free(maker);
         return NULL;
     }
@@ -385,6 +390,14 @@ size_t pici_small_make(struct small_maker *maker, const uint8_t **chunk, uint64_
     const struct small_shape *shape = &maker->shape;
     const unsigned width_log2 = shape->width_log2;
     const struct pici_small *const kernel = pici_isa()->small[width_log2];
+    const uint64_t limit = small_context_limit(count, shape);
+    if (shape->pairs) {
+        kernel->widen(maker->wide[0], base, count);
+        kernel->widen(maker->wide[1], src, count);
+        base = maker->wide[0];
+        src = maker->wide[1];
+        count *= 2;
+    }
     const size_t changed = kernel->changes(maker->changed, maker->old_values, maker->new_values, base, src, count);
     *least = 0;
     *chunk = maker->chunk;
@@ -395,7 +408,7 @@ size_t pici_small_make(struct small_maker *maker, const uint8_t **chunk, uint64_
     const unsigned largest =
         kernel->largest(maker->old_values, changed, shape->exponents << shape->mantissa) >> shape->mantissa;
     maker->tables.low_exponent = largest > SMALL_CLASSES - 2 ? largest - (SMALL_CLASSES - 2) : 0;
-    *least = 48 + ((uint64_t)differences(maker, changed) << width_log2);
+    *least = 48 + ((uint64_t)differences(maker, changed) << width_log2 >> shape->pairs);
     literals(maker);
     pici_small_sample(maker->sampled, base, count, shape, maker->tables.low_exponent);
     pici_small_count(&maker->tables, shape->tree, maker->tokens, maker->sampled);
@@ -406,8 +419,7 @@ size_t pici_small_make(struct small_maker *maker, const uint8_t **chunk, uint64_
     /* all that is not words */
     uint8_t tables[SMALL_CTX_TABLES + SMALL_TABLES_MOST];
     const size_t before = pici_small_put_tables(tables, &maker->tables, shape->tree), signs = (changed + 7) / 8;
-    const uint64_t fixed = before + signs + (count_extra(maker) + 7) / 8,
-                   limit = small_context_limit(count, width_log2);
+    const uint64_t fixed = before + signs + (count_extra(maker) + 7) / 8;
     if (fixed >= limit)
         return 0;
     make_lists(maker, changed);

@@ -68,6 +68,17 @@ static void sample_16(uint32_t count[TURNS][256], const uint8_t *base, const str
     }
 }
 
+static void sample_8(uint32_t count[TURNS][256], const uint8_t *base, const struct small_shape *shape)
+{
+    for (int i = 0; i < SMALL_SAMPLE; i += 8) {
+        uint64_t eight; /* elements, in any order */
+        memcpy(&eight, base + i, sizeof eight);
+        eight >>= shape->mantissa;
+        for (int k = 0; k < 8; k++)
+            count[k % TURNS][eight >> 8 * k & shape->exponents]++;
+    }
+}
+
 enum { AHEAD = 8 * SMALL_SAMPLE_OF };
 
 void pici_small_sample(uint32_t count[SMALL_CLASSES], const uint8_t *base, size_t elements,
@@ -81,6 +92,8 @@ void pici_small_sample(uint32_t count[SMALL_CLASSES], const uint8_t *base, size_
             __builtin_prefetch(base + (ahead << width_log2));
         if (width_log2 == 1 && from + SMALL_SAMPLE <= elements)
             sample_16(by_exponent, base + 2 * from, shape);
+        else if (width_log2 == 0 && from + SMALL_SAMPLE <= elements)
+            sample_8(by_exponent, base + from, shape);
         else
             for (size_t i = from; i < from + SMALL_SAMPLE && i < elements; i++)
                 by_exponent[i % TURNS][small_exponent(small_load(base, i, width_log2), shape)]++;

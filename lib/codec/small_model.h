@@ -45,6 +45,8 @@ static inline uint32_t small_load(const uint8_t *elements, size_t i, unsigned wi
 {
     uint16_t half;
     uint32_t whole;
+    if (width_log2 == 0)
+        return elements[i];
     if (width_log2 == 1) {
         memcpy(&half, elements + 2 * i, 2);
         return half;
@@ -56,7 +58,9 @@ static inline uint32_t small_load(const uint8_t *elements, size_t i, unsigned wi
 static inline void small_store(uint8_t *elements, size_t i, uint32_t value, unsigned width_log2)
 {
     const uint16_t half = (uint16_t)value;
-    if (width_log2 == 1)
+    if (width_log2 == 0)
+        elements[i] = (uint8_t)value;
+    else if (width_log2 == 1)
         memcpy(elements + 2 * i, &half, 2);
     else
         memcpy(elements + 4 * i, &value, 4);
@@ -65,18 +69,18 @@ static inline void small_store(uint8_t *elements, size_t i, uint32_t value, unsi
 /* All bits of an element, and its sign. */
 static inline uint32_t small_mask(unsigned width_log2)
 {
-    return width_log2 == 1 ? UINT16_MAX : UINT32_MAX;
+    return UINT32_MAX >> (32 - (8 << width_log2));
 }
 
 static inline uint32_t small_sign(unsigned width_log2)
 {
-    return width_log2 == 1 ? UINT32_C(1) << 15 : UINT32_C(1) << 31;
+    return UINT32_C(1) << ((8 << width_log2) - 1);
 }
 
 /* Bits of a float to an integer in the order of the floats, modulo 2^w, and back. */
 static inline uint32_t small_ord(uint32_t bits, unsigned width_log2)
 {
-    return bits ^ ((small_mask(width_log2) >> 1) & (0 - (bits >> (width_log2 == 1 ? 15 : 31))));
+    return bits ^ ((small_mask(width_log2) >> 1) & (0 - (bits >> ((8 << width_log2) - 1))));
 }
 
 static inline unsigned small_exponent(uint32_t bits, const struct small_shape *shape)

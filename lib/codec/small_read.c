@@ -17,6 +17,8 @@ enum stage { CHANGED, DIFFERENCES, LITERALS, FREQUENT, DONE };
 
 struct part {
     const struct small_part *input;
+    const uint8_t *base; /* count elements: those of input, or of pairs of e2m1, widened */
+    size_t count;
     struct small_shape shape;
     struct small_tables tables;
     int good;
@@ -27,6 +29,7 @@ struct part {
     uint32_t *changed;
     size_t changed_count; /* changed elements */
     uint8_t *old_values, *new_values, *class, *token;
+    uint8_t *wide;     /* pairs of e2m1: the base, widened; else null */
     uint32_t *literal; /* their numbers */
     size_t literals;
     uint32_t *distant;    /* without a tree: numbers of the differences of which the token is not 0 */
@@ -50,8 +53,9 @@ struct small_reader {
 
 static void part_free(struct part *part)
 {
-    void *const all[] = {part->words,   part->changed, part->old_values, part->new_values,  part->class,    part->token,
-                         part->literal, part->distant, part->element,    part->zero_shares, part->list_bits};
+    void *const all[] = {part->words,   part->changed,     part->old_values, part->new_values,
+                         part->class,   part->token,       part->literal,    part->distant,
+                         part->element, part->zero_shares, part->list_bits,  part->wide};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         free(all[i]);
 }
@@ -67,10 +71,11 @@ void pici_small_reader_free(struct small_reader *reader)
 
 static int part_init(struct part *part, size_t count, const struct small_shape *shape)
 {
-    const size_t width_log2 = shape->width_log2, capacity = count + SMALL_LANES;
+    const size_t width_log2 = shape->width_log2, capacity = (count << shape->pairs) + SMALL_LANES;
     part->shape = *shape;
-    part->words = malloc(
-        ((size_t)small_context_limit(count, shape->width_log2) / 2 + SEGMENT_BITS) * sizeof *part->words + PICI_SLACK);
+    part->words =
+        malloc(((size_t)small_context_limit(count, shape) / 2 + SEGMENT_BITS) * sizeof *part->words + PICI_SLACK);
+    part->wide = shape->pairs ? malloc(capacity) : NULL;
     part->changed = malloc(capacity / 8 + 8);
     part->old_values = malloc((capacity << width_log2) + PICI_SLACK);
     part->new_values = malloc((capacity << width_log2) + PICI_SLACK);
@@ -82,7 +87,8 @@ static int part_init(struct part *part, size_t count, const struct small_shape *
     part->zero_shares = malloc(capacity * sizeof *part->zero_shares);
     part->list_bits = malloc(capacity / 8 + 8);
     return part->words && part->changed && part->old_values && part->new_values && part->class && part->token &&
-           part->literal && part->distant && part->element && part->zero_shares && part->list_bits;
+           part->literal && part->distant && part->element && part->zero_shares && part->list_bits &&
+           (part->wide || !shape->pairs);
 }
 
 struct small_reader *pici_small_reader(uint64_t count, const struct small_shape *shape)
@@ -104,7 +110,9 @@ static int begin(struct part *part, const struct small_part *input)
 {
     const uint8_t *const chunk = input->chunk;
     part->input = input;
-    if (input->bytes >= small_context_limit(input->count, part->shape.width_log2))
+    part->base = input->dst;
+    part->count = input->count << part->shape.pairs;
+    if (input->bytes >= small_context_limit(input->count, &part->shape))
         return 0;
     const size_t before = pici_small_get_tables(&part->tables, chunk, input->bytes, &part->shape);
     if (!before)
@@ -134,6 +142,10 @@ static int begin(struct part *part, const struct small_part *input)
     for (unsigned exponent = 0; exponent <= part->shape.exponents; exponent++)
         part->classes.exponent_share[exponent] =
             part->classes.zero_share[small_class(exponent, part->tables.low_exponent)];
+    if (part->shape.pairs) {
+        pici_isa()->small[0]->widen(part->wide, input->dst, input->count);
+        part->base = part->wide;
+    }
     part->stage = CHANGED;
     part->listed = 0;
     return 1;
@@ -158,11 +170,10 @@ static void decode_changed(struct small_reader *reader, struct part *part[], int
     for (size_t offset = 0;; offset += SEGMENT_BITS) {
         size_t steps[PARTS] = {0};
         for (int i = 0; i < parts; i++) {
-            const size_t elements = part[i]->input->count, remaining = offset < elements ? elements - offset : 0;
+            const size_t elements = part[i]->count, remaining = offset < elements ? elements - offset : 0;
             const size_t some = remaining < SEGMENT_BITS ? remaining : SEGMENT_BITS;
             if (some)
-                kernel->shares(reader->zero_shares[i], part[i]->input->dst + (offset << width_log2), some,
-                               &part[i]->classes);
+                kernel->shares(reader->zero_shares[i], part[i]->base + (offset << width_log2), some, &part[i]->classes);
             steps[i] = (some + SMALL_LANES - 1) / SMALL_LANES;
             for (size_t k = some; k < steps[i] * SMALL_LANES; k++)
                 reader->zero_shares[i][k] = SMALL_SHARES;
@@ -273,7 +284,7 @@ static void next_level(struct part *part)
 static void list_changed(struct part *part)
 {
     const struct pici_small *const kernel = pici_isa()->small[part->shape.width_log2];
-    part->changed_count = kernel->pick(part->old_values, part->input->dst, part->changed, part->input->count);
+    part->changed_count = kernel->pick(part->old_values, part->base, part->changed, part->count);
     memset(part->token, 0, part->changed_count);
     struct pici_first_list first_list = {.old_values = part->old_values,
                                          .elements = part->changed_count,
@@ -382,10 +393,19 @@ static int put_differences(struct part *part, const uint8_t *signs, struct extra
                 good &= put_difference(part, i, signs, extra, 2);
         return good;
     }
-    pici_isa()->small[1]->neighbours(part->new_values, part->old_values, signs, part->changed_count);
+    const unsigned width_log2 = part->shape.width_log2;
+    pici_isa()->small[width_log2]->neighbours(part->new_values, part->old_values, signs, part->changed_count);
+    if (width_log2) {
+        for (size_t i = 0; i < part->distant_count; i++)
+            good &= put_difference(part, part->distant[i], signs, extra, 1);
+        return good;
+    }
     for (size_t i = 0; i < part->distant_count; i++)
-        good &= put_difference(part, part->distant[i], signs, extra, 1);
-    return good;
+        good &= put_difference(part, part->distant[i], signs, extra, 0);
+    unsigned set = 0; /* bits that no e2m1 has */
+    for (size_t i = 0; part->shape.pairs && i < part->changed_count; i++)
+        set |= part->new_values[i] & SMALL_WIDE_ZERO;
+    return good && !set;
 }
 
 /* New values of the literals, and who of them has the frequent mantissa. */
@@ -447,7 +467,7 @@ static int recount(struct part *part)
         if (!part->token[part->literal[k]])
             mantissa[zeros++] = value & ((UINT32_C(1) << shape->mantissa) - 1);
     }
-    pici_small_sample(part->sampled, part->input->dst, part->input->count, shape, part->tables.low_exponent);
+    pici_small_sample(part->sampled, part->base, part->count, shape, part->tables.low_exponent);
     pici_small_count(&recounted, shape->tree, part->tokens, part->sampled);
     pici_small_frequent(&recounted, shape, mantissa, zeros);
     return memcmp(&recounted, &part->tables, sizeof recounted) == 0;
@@ -469,6 +489,21 @@ static int finish(struct part *part)
            extra.good && extra.bytes_left == 0 && extra.bits == 0 && extra.pending < 8 && recount(part);
 }
 
+/* Replace pairs of e2m1, or tell which of them change. */
+static void place_pairs(struct part *part)
+{
+    const struct pici_small *const kernel = pici_isa()->small[0];
+    const size_t pairs = part->input->count;
+    kernel->place(part->wide, part->changed, part->new_values, part->count);
+    if (!part->input->keep) {
+        kernel->narrow(part->input->dst, part->wide, pairs);
+        return;
+    }
+    kernel->narrow(part->wide, part->wide, pairs); /* each byte lies at or before the two that it is made of */
+    part->changed_count =
+        kernel->changes(part->changed, part->old_values, part->new_values, part->input->dst, part->wide, pairs);
+}
+
 int pici_small_apply(struct small_reader *reader, struct small_part *input, int count)
 {
     struct part *started[PARTS];
@@ -485,7 +520,7 @@ int pici_small_apply(struct small_reader *reader, struct small_part *input, int 
             if (!started[i]->good || !next_list(started[i]))
                 continue;
             started[i]->listed += started[i]->list_count;
-            if (!started[i]->shape.tree && started[i]->listed > (uint64_t)SMALL_LISTED * started[i]->input->count)
+            if (!started[i]->shape.tree && started[i]->listed > (uint64_t)SMALL_LISTED * started[i]->count)
                 started[i]->good = 0;
             else
                 active[remaining++] = started[i];
@@ -495,10 +530,12 @@ int pici_small_apply(struct small_reader *reader, struct small_part *input, int 
     }
     for (int i = 0; i < count; i++) {
         struct part *const part = &reader->parts[i];
+        const struct pici_small *const kernel = pici_isa()->small[part->shape.width_log2];
         part->good = part->good && finish(part);
-        if (part->good && !input[i].keep)
-            pici_isa()->small[part->shape.width_log2]->place(part->input->dst, part->changed, part->new_values,
-                                                             part->input->count);
+        if (part->good && part->shape.pairs)
+            place_pairs(part);
+        else if (part->good && !input[i].keep)
+            kernel->place(part->input->dst, part->changed, part->new_values, part->count);
         input[i].changed = part->changed;
         input[i].new_values = part->new_values;
         input[i].changed_count = part->changed_count;

@@ -31,7 +31,7 @@
         .planes = {NULL, &pici_##isa##_32.planes[0], &pici_##isa##_64.planes[0], &pici_##isa##_16.planes[0],           \
                    &pici_##isa##_16.planes[1], &pici_##isa##_8.planes[0], &pici_##isa##_8.planes[1]},                  \
         .reduce = BY_WIDTH(pici_##isa, reduce),                                                                        \
-        .small = {NULL, &pici_##isa##_16.small, &pici_##isa##_32.small, NULL},                                         \
+        .small = {&pici_##isa##_8.small, &pici_##isa##_16.small, &pici_##isa##_32.small, NULL},                        \
         .coder = &pici_##isa##_32.coder,                                                                               \
         .bits = &pici_##isa##_64.bits,                                                                                 \
         .topk = BY_FLOAT(pici_##isa, topk),                                                                            \

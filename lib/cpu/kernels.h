@@ -174,7 +174,7 @@ struct pici_values_kernels; /* values.h */
  * zero / 2^15 (formats/small-delta.md). */
 struct pici_classes {
     unsigned shift;               /* of the exponent in an element */
-    unsigned exponents;           /* the largest one: 31 or 255 */
+    unsigned exponents;           /* the largest one: 7 to 255, all bits of it set */
     unsigned low_exponent;        /* class c has exponent low + c; class 0 also those below, class 31 those above */
     uint16_t zero_share[32];      /* by class */
     uint16_t exponent_share[256]; /* the same by exponent */
@@ -216,8 +216,8 @@ struct pici_lanes {
     const uint16_t *next_word; /* host order */
 };
 
-/* Kernels of small deltas for elements of one width, of 2 or 4 bytes. Bit i of an array of 32-bit words is bit i % 32
- * of word i / 32. */
+/* Kernels of small deltas for elements of one width, of 1, 2 or 4 bytes. Bit i of an array of 32-bit words is bit
+ * i % 32 of word i / 32. */
 struct pici_small {
     /* Set bit i where base[i] and src[i] differ, and append both elements to old and now, for n elements; bits beyond n
      * are 0. Returns how many differ. May write PICI_SLACK bytes past the last of either. */
@@ -235,6 +235,9 @@ struct pici_small {
     void (*neighbours)(uint8_t *now, const uint8_t *old, const uint8_t *sign, size_t n);
     /* zero[i]: for n elements, the share of a 0 of their classes. */
     void (*shares)(uint16_t *zero, const uint8_t *p, size_t n, const struct pici_classes *);
+    /* n bytes of two e2m1 each to 2 * n floats of 8 bits (formats/small-delta.md), and back. Of 1 byte only. */
+    void (*widen)(uint8_t *wide, const uint8_t *packed, size_t n);
+    void (*narrow)(uint8_t *packed, const uint8_t *wide, size_t n);
 };
 
 /* The coder of small deltas. */

@@ -224,7 +224,7 @@ enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jo
         (options.zeros != PICI_ZEROS_EXACT && options.zeros != PICI_ZEROS_BY_VALUE) ||
         (options.pack != PICI_PACK_NONE && options.pack != PICI_PACK_PLANES && options.pack != PICI_PACK_FAST))
         return PICI_E_ARG;
-    if (options.checksum || options.reserved)
+    if (options.checksum || (unsigned)options.holds > PICI_HOLDS_E2M1X2)
         return PICI_E_UNSUPPORTED;
     return encode_batch(jobs, count, {false, options.zeros == PICI_ZEROS_BY_VALUE, options.pack}, dtype, format,
                         workspace, workspace_bytes, stream);

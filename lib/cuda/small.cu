@@ -451,7 +451,7 @@ enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_
     const enum pici_status status = check_job(job, workspace, workspace_bytes);
     if (status)
         return status;
-    if (format == PICI_AUTO)
+    if (format == PICI_AUTO || dtype == PICI_F8E4M3 || dtype == PICI_F8E5M2)
         return PICI_E_UNSUPPORTED;
     const uint64_t bytes = count << pici::width_log2(job.dtype);
     const uintptr_t width = (uintptr_t)1 << pici::width_log2(job.dtype);

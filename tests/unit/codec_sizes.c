@@ -124,11 +124,15 @@ Test(codec_sizes, options_with_padding)
     cr_expect_lt(packed, len, "packing is no shorter: the test tells nothing");
 }
 
-/* The place that is left at the end for an option of a later version. */
-Test(codec_sizes, options_reserved)
+/* What elements hold matters to small deltas alone. Values of a later version are refused. */
+Test(codec_sizes, options_holds)
 {
     struct pici_opts opts = PICI_OPTS_INIT;
-    opts.reserved = 1;
+    opts.holds = PICI_HOLDS_E2M1X2;
+    cr_expect_eq(with_options(&opts), PICI_OK);
+    opts.holds = (enum pici_holds)2;
+    cr_expect_eq(with_options(&opts), PICI_E_UNSUPPORTED);
+    opts.holds = (enum pici_holds) - 1;
     cr_expect_eq(with_options(&opts), PICI_E_UNSUPPORTED);
 }
 

@@ -143,6 +143,8 @@ Test(codec_small, bound)
     cr_expect_eq(pici_diff_small_bound(PICI_AUTO, PICI_BF16, 0), 32u);
     cr_expect_eq(pici_diff_small_bound(PICI_DENSE, PICI_BF16, 10), 32u + 4 + 48 + 20);
     cr_expect_eq(pici_diff_small_bound(PICI_DENSE, PICI_F64, SMALL_CHUNK + 1), 32u + 8 + 96 + 8 * (SMALL_CHUNK + 1));
+    cr_expect_eq(pici_diff_small_bound(PICI_DENSE, PICI_F8E4M3, 10), 48u + 4 + 48 + 10);
+    cr_expect_eq(pici_diff_small_bound(PICI_DENSE, PICI_U8, 0), 48u);
     cr_expect_eq(pici_diff_small_bound(PICI_DENSE, (enum pici_dtype)0, 10), 0u);
     cr_expect_eq(pici_diff_small_bound((enum pici_format)9, PICI_F32, 10), 0u);
     cr_expect_eq(pici_diff_small_bound(PICI_DENSE, PICI_F64, UINT64_MAX), 0u);
@@ -215,6 +217,106 @@ Test(codec_small, near_the_entropy)
     free(delta);
 }
 
+/* ---- floats of 8 and of 4 bits ---- */
+
+static enum pici_status apply_one(void *dst, uint64_t n, uint64_t first, uint64_t of, const void *delta, size_t size)
+{
+    return pici_apply_small_range(dst, n, first, of, &delta, &size, 1, NULL);
+}
+
+/* Weights of any bits, of which a share changes by one place: f8, or pairs of e2m1. */
+static void narrow_fill(uint8_t *from, uint8_t *to, size_t n, enum pici_dtype dtype, unsigned ppm, struct rng *rng)
+{
+    for (size_t i = 0; i < n; i++) {
+        from[i] = to[i] = (uint8_t)rng_next(rng);
+        if (rng_chance(rng, ppm))
+            to[i] ^= (uint8_t)(dtype == PICI_U8 && rng_chance(rng, 500000) ? 0x10 : 1);
+    }
+}
+
+/* What u8 hold is an option that no other dtype takes. */
+Test(codec_small, holds)
+{
+    static uint8_t from[3000], to[3000], plain[8192], pairs[8192];
+    struct pici_opts opts = PICI_OPTS_INIT;
+    struct rng rng = {5};
+    size_t size = 1, plain_size;
+    opts.holds = PICI_HOLDS_E2M1X2;
+    narrow_fill(from, to, sizeof from, PICI_U8, 100000, &rng);
+    for (int dtype = PICI_F32; dtype <= PICI_U64; dtype++)
+        if (dtype != PICI_U8) {
+            cr_expect_eq(
+                pici_diff_small(pairs, sizeof pairs, &size, from, to, 100, (enum pici_dtype)dtype, PICI_AUTO, &opts),
+                PICI_E_ARG);
+            cr_expect_eq(size, 0u);
+        }
+    opts.holds = (enum pici_holds)2;
+    cr_expect_eq(pici_diff_small(pairs, sizeof pairs, &size, from, to, 100, PICI_U8, PICI_AUTO, &opts),
+                 PICI_E_UNSUPPORTED);
+    opts.holds = PICI_HOLDS_E2M1X2;
+    cr_assert_eq(pici_diff_small(plain, sizeof plain, &plain_size, from, to, 3000, PICI_U8, PICI_AUTO, NULL), PICI_OK);
+    cr_assert_eq(pici_diff_small(pairs, sizeof pairs, &size, from, to, 3000, PICI_U8, PICI_AUTO, &opts), PICI_OK);
+    cr_expect_eq(plain[4], 1, "the version of u8 that hold integers");
+    cr_expect_eq(pairs[4], 3);
+    cr_expect_lt(size, plain_size - 48);
+    cr_assert_eq(pici_apply_small(from, 3000, pairs, size, NULL), PICI_OK);
+    cr_expect_arr_eq(from, to, sizeof from);
+}
+
+/* Lists of changes, shards in a row, ranges and folds, as of bf16. */
+Test(codec_small, narrow_parts)
+{
+    enum { N = SMALL_CHUNK + 60000, CUT = SMALL_CHUNK };
+    static const enum pici_dtype dtypes[] = {PICI_F8E4M3, PICI_F8E5M2, PICI_U8};
+    const size_t capacity = pici_diff_small_bound(PICI_AUTO, PICI_U8, N) + 64;
+    uint8_t *const from = test_alloc(N), *const to = test_alloc(N), *const then = test_alloc(N),
+                   *const dst = test_alloc(N), *const row = test_alloc(capacity), *const second = test_alloc(capacity);
+    uint32_t *const at = test_alloc(4 * N);
+    for (int d = 0; d < 3; d++) {
+        struct rng rng = {(uint64_t)d + 1};
+        struct pici_opts opts = PICI_OPTS_INIT;
+        size_t size, part, second_size;
+        uint64_t found, want = 0;
+        opts.holds = dtypes[d] == PICI_U8 ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
+        narrow_fill(from, to, N, dtypes[d], 20000, &rng);
+        for (size_t i = 0; i < N; i++)
+            then[i] = to[i] ^ (uint8_t)(i % 301 == 0 ? 16 : 0);
+        cr_assert_eq(pici_diff_small_part(row, capacity, &size, from, to, CUT, 0, N, dtypes[d], PICI_AUTO, &opts), 0);
+        cr_assert_eq(pici_diff_small_part(row + size, capacity - size, &part, from + CUT, to + CUT, N - CUT, CUT, N,
+                                          dtypes[d], PICI_AUTO, &opts),
+                     PICI_OK);
+        size += part;
+        cr_expect_lt(size, N / 50u * 3, "%zu bytes of %s", size, pici_dtype_name(dtypes[d]));
+        cr_assert_eq(pici_diff_small(second, capacity, &second_size, to, then, N, dtypes[d], PICI_AUTO, &opts), 0);
+        cr_assert_eq(pici_changes(at, 4, dst, N, &found, from, N, row, size, 0, N), PICI_OK);
+        for (uint32_t i = 0; i < N; i++)
+            if (from[i] != to[i]) {
+                cr_assert(want < found && at[want] == i && dst[want] == to[i], "element %u", i);
+                want++;
+            }
+        cr_expect_eq(found, want);
+        memcpy(dst, from, N);
+        const void *const deltas[] = {row, second};
+        cr_assert_eq(pici_apply_small_range(dst, N, 0, N, deltas, (const size_t[]){size, second_size}, 2, NULL), 0);
+        cr_expect_eq(memcmp(dst, then, N), 0);
+        memcpy(dst, to + CUT, N - CUT); /* a range of the whole one */
+        cr_assert_eq(apply_one(dst, N - CUT, CUT, N, second, second_size), PICI_OK);
+        cr_expect_eq(memcmp(dst, then + CUT, N - CUT), 0);
+        cr_expect_eq(apply_one(dst, N - CUT, 0, N, second, second_size), PICI_E_ARG, "a chunk that is cut");
+        memcpy(dst, then, N); /* of another base: refused, or other elements, and never outside */
+        for (size_t i = 0; i < N; i += 3)
+            dst[i] ^= 0x55;
+        cr_expect_eq(pici_apply_small(dst, N, second, second_size, NULL), PICI_E_CORRUPT);
+    }
+    free(from);
+    free(to);
+    free(then);
+    free(dst);
+    free(row);
+    free(second);
+    free(at);
+}
+
 /* ---- parts, ranges, rows, folds ---- */
 
 enum { WHOLE = 2 * SMALL_CHUNK + 5000 };
@@ -254,11 +356,6 @@ static void free_steps(struct steps *steps)
         free(steps->weights[i]);
     for (int i = 0; i < 3; i++)
         free(steps->delta[i]);
-}
-
-static enum pici_status apply_one(void *dst, uint64_t n, uint64_t first, uint64_t of, const void *delta, size_t size)
-{
-    return pici_apply_small_range(dst, n, first, of, &delta, &size, 1, NULL);
 }
 
 /* A rank that has whole chunks applies its part of a whole delta, of which the others are not even valid. */

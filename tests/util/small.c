@@ -20,7 +20,9 @@ const char *step_name(enum step step)
 
 static unsigned mantissa(enum pici_dtype dtype)
 {
-    return dtype == PICI_F32 ? 23 : dtype == PICI_F16 ? 10 : dtype == PICI_BF16 ? 7 : 3;
+    static const unsigned bits[] = {
+        [PICI_F32] = 23, [PICI_F16] = 10, [PICI_BF16] = 7, [PICI_F8E5M2] = 2, [PICI_U64] = 0};
+    return bits[dtype] ? bits[dtype] : 3;
 }
 
 /* A weight: an exponent that is geometrically distributed, and any mantissa and sign. */
@@ -88,11 +90,13 @@ static uint8_t *place(unsigned i, const void *from, size_t bytes, struct rng *rn
 }
 
 static const char *check_isa(const char *isa, const void *base, const void *src, uint64_t n, enum pici_dtype dtype,
-                             enum pici_format format, int checksum, struct rng *rng, const uint8_t *delta, size_t len)
+                             enum pici_holds holds, enum pici_format format, int checksum, struct rng *rng,
+                             const uint8_t *delta, size_t len)
 {
     const size_t bytes = (size_t)n * ref_width(dtype);
     struct pici_opts opts = PICI_OPTS_INIT;
     opts.checksum = checksum;
+    opts.holds = holds;
     for (opts.threads = 1; opts.threads < 4; opts.threads += 2) {
         size_t got = 1;
         const uint8_t *a = place(0, base, bytes, rng), *b = place(1, src, bytes, rng);
@@ -159,12 +163,14 @@ static void guards_free(void)
         guard_free(&guards[i]);
 }
 
-const char *check_small(const void *base, const void *src, uint64_t n, enum pici_dtype dtype, enum pici_format format,
-                        int checksum, unsigned damages, struct rng *rng, const uint8_t *delta, size_t len)
+const char *check_small(const void *base, const void *src, uint64_t n, enum pici_dtype dtype, enum pici_holds holds,
+                        enum pici_format format, int checksum, unsigned damages, struct rng *rng, const uint8_t *delta,
+                        size_t len)
 {
     size_t want_len;
     const char *bad = NULL;
-    uint8_t *want = ref_small_encode(&want_len, base, src, n, dtype, (unsigned)format, checksum);
+    uint8_t *want = holds ? ref_small_encode_pairs(&want_len, base, src, n, 0, n, (unsigned)format, checksum)
+                          : ref_small_encode(&want_len, base, src, n, dtype, (unsigned)format, checksum);
     if (!want || (delta && (len != want_len || memcmp(want, delta, len) != 0)))
         bad = wrong("reference", n, dtype, format, "another delta", 0);
     else if (pici_diff_small_bound(format, dtype, n) < want_len)
@@ -172,7 +178,7 @@ const char *check_small(const void *base, const void *src, uint64_t n, enum pici
     guards_init((size_t)n * ref_width(dtype), want_len + 16);
     for (const struct pici_isa *const *isa = tested_isas(); *isa && !bad; isa++) {
         pici_isa_force(*isa);
-        bad = check_isa((*isa)->name, base, src, n, dtype, format, checksum, rng, want, want_len);
+        bad = check_isa((*isa)->name, base, src, n, dtype, holds, format, checksum, rng, want, want_len);
     }
     pici_isa_force(NULL);
     for (unsigned i = 0; i < damages && !bad; i++) {

@@ -29,8 +29,9 @@ void step_fill(void *base, void *src, uint64_t n, enum pici_dtype, enum step, st
  * reference's and leads from base to src; a capacity of a byte less does not suffice; the bound does. Then the same
  * delta with a few bytes changed, so many times: every ISA says of it what the reference says. delta: null, or what
  * must be made. */
-const char *check_small(const void *base, const void *src, uint64_t n, enum pici_dtype, enum pici_format, int checksum,
-                        unsigned damages, struct rng *, const uint8_t *delta, size_t len);
+const char *check_small(const void *base, const void *src, uint64_t n, enum pici_dtype, enum pici_holds,
+                        enum pici_format, int checksum, unsigned damages, struct rng *, const uint8_t *delta,
+                        size_t len);
 
 /* With every ISA of this host: applying a delta to base gives the status, and, if that is PICI_OK, src. */
 const char *check_small_reader(const void *base, const void *src, uint64_t n, enum pici_dtype, const uint8_t *delta,

@@ -151,6 +151,7 @@ int verdicts_read(const char *directory, void (*fn)(const struct verdict *, void
 struct small_vector {
     const char *name;
     enum pici_dtype dtype;
+    enum pici_holds holds;
     uint64_t n;
     const void *base, *result;
     enum { SMALL_MAKE, SMALL_ACCEPT, SMALL_REFUSE } use; /* made by an encoder; else decoded only */

@@ -212,7 +212,9 @@ int smalls_read(const char *directory, void (*fn)(const struct small_vector *, v
         if (strcmp(word, "case") == 0) {
             c.name = token(&t);
         } else if (strcmp(word, "base") == 0) {
-            const unsigned dtype = dtype_named(token(&t));
+            const char *name = token(&t);
+            c.holds = name && strcmp(name, "e2m1x2") == 0 ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
+            const unsigned dtype = c.holds ? (unsigned)PICI_U8 : dtype_named(name);
             const char *n = token(&t);
             c.dtype = (enum pici_dtype)dtype;
             c.n = n ? strtoull(n, NULL, 10) : 0;
