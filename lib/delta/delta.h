@@ -90,10 +90,25 @@ static inline bool delta_needs_base(enum delta_kind kind)
     return kind == DELTA_XOR || kind == DELTA_SMALL;
 }
 
-/* Whether small deltas of the dtype can be shorter than others. */
-static inline bool delta_has_small(enum pici_dtype dtype)
+/* The dtype of elements that small deltas can be shorter of than others, as delta.dtype has it; null for others. Of u8,
+ * that of two e2m1 each. */
+static inline const char *delta_small_name(enum pici_dtype dtype)
 {
-    return dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
+    switch (dtype) {
+    case PICI_F32:
+    case PICI_F16:
+    case PICI_BF16:
+    case PICI_F8E4M3:
+    case PICI_F8E5M2: return pici_dtype_name(dtype);
+    case PICI_U8: return "f4e2m1x2";
+    default: return NULL;
+    }
+}
+
+/* Whether that is so only in deltas of version 3. */
+static inline bool delta_is_narrow(enum pici_dtype dtype)
+{
+    return dtype > PICI_BF16;
 }
 
 /* Describe tensor i of the result, also where a small delta is stored. Returns the reader's errors. */

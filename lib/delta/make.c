@@ -118,18 +118,21 @@ static uint64_t state_bytes(const struct pici_state *state)
     return bytes;
 }
 
-/* Whether a tensor may be stored as small deltas. */
+/* Whether a tensor may be stored as small deltas. U8 is: most checkpoints have floats of 4 bits as that. */
 static bool may_be_small(struct job *job, const struct state_tensor *tensor)
 {
     const struct state_tensor *base = pici_state_find(job->base, tensor->name, tensor->name_bytes);
-    return job->options.choice != PICI_DELTA_FASTEST && delta_has_small(tensor->dtype) && tensor->count && base &&
-           alike(base, tensor);
+    if (tensor->dtype == PICI_U8 && strcmp(tensor->dtype_text, "U8") != 0 && strcmp(tensor->dtype_text, "F4") != 0)
+        return false;
+    return job->options.choice != PICI_DELTA_FASTEST && delta_small_name(tensor->dtype) && tensor->count && base &&
+           (job->partial || !delta_is_narrow(tensor->dtype)) && alike(base, tensor);
 }
 
 static enum pici_status begin(struct job *job, pici_write_fn write, void *context)
 {
     const char *type = pici_state_type_name(job->next->type);
     struct pici_attr removed;
+    job->partial = job->options.choice != PICI_DELTA_FASTEST && !job->options.list_all && same_layout(job);
     for (size_t i = 0; i < job->next->count && !job->small; i++)
         job->small = may_be_small(job, &job->next->tensors[i]);
     enum pici_status status = list_removed(job, &removed);
@@ -137,7 +140,6 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
         return status;
     const char *const version = job->small ? "2" : "1";
     uint8_t base[16];
-    job->partial = job->options.choice != PICI_DELTA_FASTEST && !job->options.list_all && same_layout(job);
     struct pici_attr attributes[5] = {{DELTA_VERSION, job->partial ? "3" : version, 1},
                                       {STATE_TYPE, type, strlen(type)}};
     size_t count = 2;
@@ -209,7 +211,8 @@ static struct pici_opts threads_of(const struct job *job)
 /* Appends the small delta of count elements at job->before and job->after to what has been collected. */
 static enum pici_status collect(struct job *job, size_t *size, size_t count, enum pici_dtype dtype)
 {
-    const struct pici_opts opts = threads_of(job);
+    struct pici_opts opts = threads_of(job);
+    opts.holds = dtype == PICI_U8 ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
     const size_t most = pici_diff_small_bound(job->options.format, dtype, count);
     size_t more;
     if (most > job->capacity - *size) {
@@ -282,7 +285,7 @@ static enum pici_status write_small(struct job *job, const struct state_tensor *
     struct pici_tensor output = describe(tensor, attributes, DELTA_SMALL);
     for (unsigned i = 0; i < output.rank; i++)
         store_le64(shape + 8 * i, output.shape[i]);
-    const char *const dtype = pici_dtype_name(tensor->dtype);
+    const char *const dtype = delta_small_name(tensor->dtype);
     attributes[output.n_attrs++] = (struct pici_attr){DELTA_DTYPE, dtype, strlen(dtype)};
     attributes[output.n_attrs++] = (struct pici_attr){DELTA_SHAPE, shape, 8 * output.rank};
     output.dtype = PICI_U8;

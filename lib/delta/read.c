@@ -193,9 +193,9 @@ static enum pici_status read_small(struct delta *delta, uint64_t i, struct pici_
         status = pici_reader_attr(reader, i, DELTA_DTYPE, &attribute);
     if (status)
         return status;
-    while (dtype <= PICI_BF16 && !is_text(&attribute, pici_dtype_name(dtype)))
+    while (dtype <= PICI_U8 && !(delta_small_name(dtype) && is_text(&attribute, delta_small_name(dtype))))
         dtype++;
-    if (dtype > PICI_BF16 || !delta_has_small(dtype))
+    if (dtype > PICI_U8 || (delta_is_narrow(dtype) && !delta->partial))
         return broken(reason, "delta-small", "a tensor has no valid delta.dtype");
     status = pici_reader_attr(reader, i, DELTA_SHAPE, &attribute);
     if (status)

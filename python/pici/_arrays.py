@@ -127,6 +127,12 @@ def writable(
     return _stored(array, d), d
 
 
+def scattered(x: Any, dtype: Optional[DTypeLike]) -> Optional[tuple[Storage, DType]]:
+    """The elements of x where they are, to be written, if they are not row-major; else None."""
+    array, found = _seen(x, True)
+    return None if array.flags.c_contiguous else (array, _typed(array, found, dtype))
+
+
 def octets(x: Any) -> Union[bytes, Storage]:
     """The bytes of a block, without a copy."""
     return x if type(x) is bytes else np.frombuffer(x, np.uint8)

@@ -48,7 +48,8 @@ static void acquire(PyThreadState *released)
 /* encode(base, source, dtype, format, threads, checksum, zeros, pack, small, out) -> block, or its length in out, or a
  * status < 0.
  *   base    an array of source's length, for a delta; or None
- *   small   with base: (first, of), to make a small delta of these elements of the tensor; or None
+ *   small   with base: (first, of, holds), to make a small delta of these elements of the tensor, with a number of
+ *           enum pici_holds; or None
  *   dtype, format, zeros, pack   numbers of the enums
  *   out     an array to write the block to; or None, for new bytes */
 static PyObject *encode(PyObject *self, PyObject *args)
@@ -56,7 +57,7 @@ static PyObject *encode(PyObject *self, PyObject *args)
     (void)self;
     PyObject *base_object, *source_object, *threads, *small_object, *out_object;
     int dtype, format, checksum, zeros, pack;
-    uint64_t part[2] = {0, 0};
+    uint64_t part[3] = {0, 0, 0};
     struct memory base = {NULL, 0}, source, out = {NULL, 0};
     struct pici_opts opts = PICI_OPTS_INIT;
     if (!PyArg_ParseTuple(args, "OOiiOpiiOO", &base_object, &source_object, &dtype, &format, &threads, &checksum,
@@ -67,11 +68,12 @@ static PyObject *encode(PyObject *self, PyObject *args)
     opts.zeros = (enum pici_zeros)zeros;
     opts.pack = (enum pici_pack)pack;
     const bool delta = base_object != Py_None, fresh = out_object == Py_None, small_delta = small_object != Py_None;
-    const Py_ssize_t numbers = small_delta ? pici_py_numbers(part, 2, small_object) : 2;
+    const Py_ssize_t numbers = small_delta ? pici_py_numbers(part, 3, small_object) : 3;
     if (numbers < 0)
         return NULL;
-    if (numbers != 2)
-        return PyErr_Format(PyExc_ValueError, "a part is two numbers, not %zd", numbers);
+    if (numbers != 3)
+        return PyErr_Format(PyExc_ValueError, "a part is three numbers, not %zd", numbers);
+    opts.holds = (enum pici_holds)part[2];
     const size_t width = lib.dtype_width((enum pici_dtype)dtype);
     if ((delta && !pici_py_find(&base, base_object, false)) || (!fresh && !pici_py_find(&out, out_object, true)))
         return NULL;

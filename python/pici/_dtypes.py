@@ -97,6 +97,8 @@ _BY_NUMPY = {
     **{d.narrow: d for d in OPAQUE if d.narrow},
 }
 _BY_OWN = {d.name: d for d in [*ALL, *OPAQUE]}
+#: what the field calls weights of two e2m1 in a byte. Their scales are arrays of their own
+_BY_OWN.update({"mxfp4": F4, "nvfp4": F4})
 #: NumPy's own types, native, of which an array needs no conversion
 PLAIN = {d.storage: d for d in ALL if not d.narrow}
 # torch's second names. Without "torch." they would be ambiguous: NumPy's "float" is float64.

@@ -31,7 +31,7 @@ import numpy as np
 from . import _arrays, _codec
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
-from ._dtypes import BOOL, BY_CODE, BY_NAME, OPAQUE, DType, DTypeLike, named
+from ._dtypes import BOOL, BY_CODE, BY_NAME, F4, OPAQUE, DType, DTypeLike, named
 from ._kwargs import Decoding, DecodingAs, Encoding, Pack, Zeros
 from ._libraries import ALIASES
 from ._ranges import u64
@@ -116,11 +116,12 @@ def _encode(
     checksum: bool,
     zeros: str,
     out: Any,
-    small: Optional[tuple[int, int]] = None,
+    small: Optional[tuple[int, int, int]] = None,
     pack: str = "none",
 ) -> Union[bytes, memoryview]:
     """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out. Or the
-    small delta of the two, which is new. small: elements before the arrays' first in the tensor, and of that tensor."""
+    small delta of the two, which is new. small: elements before the arrays' first in the tensor, of that tensor, and
+    whether an element is two of 4 bits."""
     f, z, p = format_code(format), zeros_code(zeros), pack_code(pack)
     if out is None:
         block = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, small, None)
@@ -342,16 +343,20 @@ def diff(
     small: bool = False,
     offset: int = 0,
     of: Optional[int] = None,
+    axis: int = 0,
 ) -> bytes:
     """Encode what changed from base to new, two arrays of the same shape and dtype, as one block: the XOR of their
     elements, without a temporary array. Options: as for compress(). Signs of zeros are always kept.
 
-    small: make a small delta instead, several times shorter for f32, f16 and bf16 after a step of training. It is coded
-        with the elements of base, so apply() turns base into new with it, but not new into base; and only apply() reads
-        it. It takes more time.
+    small: make a small delta instead, several times shorter for f32, f16, bf16 and f8 after a step of training, and for
+        floats of 4 bits: bytes with dtype="mxfp4" or "nvfp4", which are one type, "f4e2m1x2"; their scales are arrays
+        of their own. It is coded with the elements of base, so apply() turns base into new with it, but not new into
+        base; and only apply() reads it. It takes more time.
     offset, of: with small, base and new are rows [offset, offset + len(base)) of a tensor that has `of`, counted along
         the first dimension: the shard of a rank (of a flat one, its elements). The delta stores where they lie, and is
         refused elsewhere. Those of all ranks, b"".join(deltas) in the order of the rows, are one delta of the whole.
+    axis: count along this dimension instead; 1: columns, as a layer that is parallel by rows has. Only a rank that has
+        the same columns can apply such a delta, with the same axis: the elements of a shard follow each other in it.
 
     The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it."""
     old, d = _arrays.readable(base, dtype)
@@ -362,15 +367,15 @@ def diff(
         raise ValueError(f"the arrays differ in shape, {old.shape} and {elements.shape}: reshape one of them")
     if not small and (of is not None or offset):
         raise ValueError("a block does not store where its elements lie: pass small=True, whatever the dtype")
-    part = _part(old, offset, of) if small else None
+    part = (*_part(old, offset, of, axis), int(d is F4)) if small else None
     block = _encode(old, elements, d, format, threads, checksum, "exact", None, part)
     assert isinstance(block, bytes)
     return block
 
 
-def _part(elements: Storage, offset: int, of: Optional[int]) -> tuple[int, int]:
-    """Where the rows of an array lie in a tensor that has `of`, None: in itself: the elements before them, and of the
-    tensor."""
+def _part(elements: Storage, offset: int, of: Optional[int], axis: int) -> tuple[int, int]:
+    """Where the rows of an array, or what it has along axis, lie in a tensor that has `of`, None: in itself: the
+    elements before them, shard by shard, and of the tensor."""
     first = u64(offset, "offset")
     if of is None:
         if first:
@@ -378,10 +383,13 @@ def _part(elements: Storage, offset: int, of: Optional[int]) -> tuple[int, int]:
         return 0, elements.size
     if not elements.ndim:
         raise ValueError("an array without dimensions is no part of a tensor")
-    rows = len(elements)
+    if not 0 <= axis < elements.ndim:
+        raise ValueError(f"axis={axis} of an array of {elements.ndim} dimensions")
+    rows = elements.shape[axis]
     if first + rows > u64(of, "of"):
-        raise ValueError(f"rows [{first}, {first + rows}) of a tensor that has {of}")
-    each = int(np.prod(elements.shape[1:], dtype=object))
+        what = "columns" if axis else "rows"
+        raise ValueError(f"{what} [{first}, {first + rows}) of a tensor that has {of}")
+    each = int(np.prod(elements.shape[:axis] + elements.shape[axis + 1 :], dtype=object))
     return u64(first * each, "the elements before the part"), u64(of * each, "the elements of the tensor")
 
 
@@ -393,6 +401,7 @@ def apply(
     threads: int = 1,
     offset: int = 0,
     of: Optional[int] = None,
+    axis: int = 0,
 ) -> None:
     """dst[i] ^= x for each nonzero element x of the block, in place. A block from diff(base, new) turns base into new,
     and new into base; a small delta turns base into new.
@@ -404,16 +413,23 @@ def apply(
     offset, of: dst has rows [offset, offset + len(dst)) alone, of a tensor that has `of`; as for diff(). Small deltas
         of the whole tensor, of these rows, or of several parts in a row. Of one of the whole, a part can only be
         decoded where it has all of the 524288 elements of a chunk, or none; else it is refused. Nothing tells whether
-        dst is the right base: a chunk of another base is refused only if exponents of its elements differ."""
+        dst is the right base: a chunk of another base is refused only if exponents of its elements differ.
+    axis: as for diff(). dst may then be a view of columns."""
     blocks = [_arrays.octets(b) for b in (block, *more)]
     if all(bytes(b[:4]) == _SMALL_MAGIC and len(b) >= 32 and b[5] in BY_CODE for b in blocks):
-        _apply_small(dst, tuple(blocks), dtype, threads, offset, of)
+        view = _arrays.scattered(dst, dtype) if axis else None
+        if view is None:
+            _apply_small(dst, tuple(blocks), dtype, threads, offset, of, axis)
+            return
+        packed = view[0].copy(order="C")
+        _apply_small(packed, tuple(blocks), view[1].name, threads, offset, of, axis)
+        view[0][...] = packed
         return
     if of is not None or offset:
         raise ValueError("a block does not store where its elements lie: apply small deltas to a part, or the whole")
     for b in blocks:
         if bytes(b[:4]) == _SMALL_MAGIC and len(b) >= 32 and b[5] in BY_CODE:
-            _apply_small(dst, (b,), dtype, threads, 0, None)
+            _apply_small(dst, (b,), dtype, threads, 0, None, 0)
         else:
             _into(_APPLY, dst, b, dtype, threads)
 
@@ -425,13 +441,14 @@ def _apply_small(
     threads: int,
     offset: int,
     of: Optional[int],
+    axis: int,
 ) -> None:
     """Change dst by small deltas (formats/small-delta.md), of which the first bytes have been seen."""
     code, count = _delta_head(deltas[0])
     if of is not None or offset:
         count = _arrays.readable(dst, dtype)[0].size
     elements, d = _arrays.writable(dst, BY_CODE[code], count, dtype)
-    first, total = _part(elements, offset, of)
+    first, total = _part(elements, offset, of, axis)
     status = _codec.apply_small(elements, count, first, total, deltas, threads)
     wrong = _arrays.mended(elements) if d is BOOL else 0
     if status == ArgumentError.status:

@@ -23,7 +23,7 @@ import os
 import resource
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, TypeVar, Union, cast, overload
 
@@ -48,6 +48,9 @@ State = Union[Path, Mapping[str, Any]]
 
 #: of arrays that have some rows of a tensor: how many rows are before them, and how many the tensor has
 Shards = Mapping[str, tuple[int, int]]
+
+#: an array by its name to the array, or the arrays by name, that servers hold in its place
+Convert = Callable[[str, Any], Any]
 
 _LITTLE = sys.byteorder == "little"
 SAFETENSORS = _codec.STATE_SAFETENSORS
@@ -279,16 +282,23 @@ def diff_files(
     threads: int = 1,
     zstd: int = 0,
     overwrite: bool = False,
+    convert: Optional[Convert] = None,
 ) -> None:
     """Write the delta that leads from one state to another to the path delta.
 
     base, new: files, both .safetensors, .npy or raw; or dicts of arrays.
-    small: store f32, f16 and bf16 as small deltas, which are several times shorter after a step of training and take
-        more time. None: where they are at least an eighth shorter, as the first elements that changed tell.
+    small: store f32, f16, bf16 and f8 as small deltas, and u8 that holds floats of 4 bits, which are several times
+        shorter after a step of training and take more time. None: where they are at least an eighth shorter, as the
+        first elements that changed tell.
     format, zstd: of what is not a small delta; as for create().
     dtype: of the elements of raw files.
     overwrite: replace an existing file; else FileExistsError.
+    convert: called as convert(name, array) for each array of a dict, base or new; what it returns takes the array's
+        place: an array, or a dict of arrays by their names (weights of 8 bits and their scales). For a trainer whose
+        servers hold another type: a weight that moves by less than a step of that type does not change there, so the
+        delta of what is converted is far shorter than that of the trainer's own weights; and it is exact.
     """
+    base, new = converted(base, convert), converted(new, convert)
     opts = diff_opts(small, format, threads, zstd)
     with ExitStack() as stack:
         old = stack.enter_context(Held(base, raw_code(base, dtype)))
@@ -298,6 +308,20 @@ def diff_files(
         out = stack.enter_context(Out(delta, overwrite))
         got(_codec.diff_states(out.handle, old.handle, after.handle, opts), out.path)
         out.commit()
+
+
+def converted(state: State, convert: Optional[Convert]) -> State:
+    """A state with what convert() makes of its arrays."""
+    if convert is None or not isinstance(state, Mapping):
+        return state
+    made: dict[str, Any] = {}
+    for name, array in state.items():
+        found = convert(name, array)
+        several = found if isinstance(found, Mapping) else {name: found}
+        if twice := made.keys() & several.keys():
+            raise ValueError(f"convert() made {', '.join(sorted(twice))} twice")
+        made.update(several)
+    return made
 
 
 def _old_order(first: Any, second: Any, third: Any) -> bool:
@@ -319,6 +343,7 @@ def save_delta(
     threads: int = 1,
     zstd: int = 0,
     overwrite: bool = False,
+    convert: Optional[Convert] = None,
 ) -> None:
     """Write the delta between two dicts of arrays: diff_files(base, new, path). save_delta(path, base, new), the order
     of 0.2, is deprecated."""
@@ -327,7 +352,9 @@ def save_delta(
             "save_delta(path, base, new) is deprecated: pass save_delta(base, new, path)", DeprecationWarning, 2
         )
         path, base, new = base, new, path  # type: ignore[assignment]
-    diff_files(base, new, path, small=small, format=format, threads=threads, zstd=zstd, overwrite=overwrite)
+    diff_files(
+        base, new, path, small=small, format=format, threads=threads, zstd=zstd, overwrite=overwrite, convert=convert
+    )
 
 
 class _Resting:

@@ -33,10 +33,12 @@ from .codec import pack_code
 from .deltas import (
     BYTES,
     SAFETENSORS,
+    Convert,
     Held,
     Out,
     State,
     arrays_of,
+    converted,
     diff_opts,
     got,
     raw_code,
@@ -169,11 +171,13 @@ class DeltaLog:
         dtype: Optional[DTypeLike] = None,
         threads: int = 1,
         zstd: int = 0,
+        convert: Optional[Convert] = None,
     ) -> int:
         """Append the delta from the newest state, which must be given, to a new one, and return its number.
         ArgumentError if the log has another newest state. Options: as for diff_files().
 
         At a URL, of two writers at once one appends, and the other gets this error."""
+        newest, new = converted(newest, convert), converted(new, convert)
         opts = diff_opts(small, format, threads, zstd)
         with ExitStack() as stack:
             old = stack.enter_context(Held(newest, raw_code(newest, dtype)))

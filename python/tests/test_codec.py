@@ -541,6 +541,45 @@ class Delta(unittest.TestCase):
         self.assertRaises(ValueError, pici.diff, np.float32(1), np.float32(2), small=True, offset=1, of=701)
         self.assertRaises(ValueError, pici.apply, old, pici.diff(old, new), offset=0, of=701)
 
+    def test_columns(self):
+        rng = np.random.default_rng(5)
+        old = rng.standard_normal((130, 90, 2)).astype(np.float32)
+        new = old.copy()
+        new.view("u4")[rng.random(old.shape) < 0.05] += 1
+        dst = old.copy()
+        for a, b in ((0, 30), (30, 90)):
+            delta = pici.diff(old[:, a:b], new[:, a:b], small=True, offset=a, of=90, axis=1)
+            shard = dst[:, a:b]  # a view
+            self.assertRaises(pici.ArgumentError, pici.apply, shard, delta, offset=a, of=91, axis=1)
+            self.assertRaises(pici.ArgumentError, pici.apply, shard, delta, offset=(a + 30) % 60, of=90, axis=1)
+            self.assertEqual(shard.tobytes(), old[:, a:b].tobytes())
+            pici.apply(shard, delta, offset=a, of=90, axis=1)
+            copy = np.ascontiguousarray(old[:, a:b])
+            pici.apply(copy, delta, offset=a, of=90, axis=1)
+            self.assertEqual(copy.tobytes(), new[:, a:b].tobytes())
+        self.assertEqual(dst.tobytes(), new.tobytes())
+        for axis in (-1, 3):
+            with self.assertRaisesRegex(ValueError, "axis"):
+                pici.diff(old, new, small=True, offset=0, of=90, axis=axis)
+        with self.assertRaisesRegex(ValueError, "columns"):
+            pici.diff(old, new, small=True, offset=1, of=90, axis=1)
+
+    def test_floats_of_4_bits(self):
+        rng = np.random.default_rng(6)
+        old = rng.integers(0, 256, 20000, np.uint8)
+        new = old ^ np.where(rng.random(20000) < 0.02, rng.choice([1, 16], 20000), 0).astype(np.uint8)
+        plain = pici.diff(old, new, small=True)
+        deltas = {name: pici.diff(old, new, small=True, dtype=name) for name in ("mxfp4", "nvfp4", "f4e2m1x2")}
+        self.assertEqual(len(set(deltas.values())), 1)
+        delta = deltas["mxfp4"]
+        self.assertEqual((plain[4], delta[4]), (1, 3))
+        self.assertLess(len(delta), 0.7 * len(plain))
+        for dtype in (None, "nvfp4"):
+            dst = old.copy()
+            pici.apply(dst, delta, dtype=dtype)
+            self.assertEqual(dst.tobytes(), new.tobytes())
+        self.assertRaises(TypeError, pici.diff, old.view("u2"), new.view("u2"), small=True, dtype="mxfp4")
+
     def test_range_of_a_whole_delta(self):
         chunk = 1 << 19
         old = np.random.default_rng(3).standard_normal(2 * chunk + 100).astype(np.float32)

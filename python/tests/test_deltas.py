@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import pici
-from pici import _dlpack, _dtypes, deltas, folders
+from pici import _arrays, _dlpack, _dtypes, deltas, folders
 
 
 def weights(step, dtype=np.float16):
@@ -330,6 +330,54 @@ class Dicts(Deltas):
             pici.save_delta({"w": weights(0)["w"]}, {"w": weights(1)["w"]}, self.delta, small=small, overwrite=True)
             sizes.append(self.delta.stat().st_size)
         self.assertLess(sizes[0], sizes[1])
+
+    def test_floats_of_8_and_4_bits(self):
+        rng = np.random.default_rng(2)
+        master = rng.standard_normal(60000).astype(np.float32)
+        nibbles = rng.integers(0, 256, 60000, np.uint8)
+
+        def state(step):
+            changed = np.where(np.arange(60000) % 50 == 0, 16 * step, 0).astype(np.uint8)
+            f8 = (master.view(np.uint32) >> 20).astype(np.uint8)  # any bits
+            f8 = f8 + np.where(np.arange(60000) % 41 == 0, step, 0).astype(np.uint8)
+            return {
+                "f8": _dlpack.DLPackArray(f8, _dtypes.named("f8e4m3")),
+                "e5": _dlpack.DLPackArray(f8, _dtypes.named("f8e5m2")),
+                "blocks": nibbles ^ changed,
+                "f4": _dlpack.DLPackArray(nibbles ^ changed, _dtypes.F4),
+                "text": np.arange(1000, dtype=np.uint8) * np.uint8(1 + 2 * step),
+            }
+
+        sizes = {}
+        for small in (None, True, False):
+            pici.save_delta(state(0), state(1), self.delta, small=small, overwrite=True)
+            sizes[small] = self.delta.stat().st_size
+            after, wanted = pici.load_delta(state(0), self.delta, to="bits"), state(1)
+            for name in ("f8", "e5", "blocks", "f4"):
+                self.assertEqual(after[name].tobytes(), np.asarray(_arrays.readable(wanted[name])[0]).tobytes())
+        self.assertLess(sizes[None], 0.6 * sizes[False])
+        self.assertLess(sizes[True], 0.6 * sizes[False])
+
+    def test_convert(self):
+        rng = np.random.default_rng(3)
+        old = {"w": rng.standard_normal(5000).astype(np.float32), "kept": np.arange(3)}
+        new = {"w": old["w"] - np.float32(1e-4), "kept": np.arange(3)}
+
+        def to_half(name, x):
+            if name == "kept":
+                return x
+            return {"w": x.astype(np.float16), "w.scale": np.abs(x).max(keepdims=True)}
+
+        pici.save_delta(old, new, self.delta, convert=to_half)
+        base = to_half("w", old["w"]) | {"kept": np.arange(3)}
+        after = pici.load_delta(base, self.delta)
+        self.assertEqual(after["w"].tobytes(), new["w"].astype(np.float16).tobytes())
+        self.assertEqual(sorted(after), ["kept", "w", "w.scale"])
+        size = self.delta.stat().st_size
+        pici.save_delta(old, new, self.delta, overwrite=True)
+        self.assertLess(size, self.delta.stat().st_size / 2)
+        with self.assertRaisesRegex(ValueError, "twice"):
+            pici.save_delta(old, new, self.delta, overwrite=True, convert=lambda name, x: {"same": x})
 
     def test_bf16_and_views(self):
         old, _ = bf16(np.linspace(-1, 1, 6000))
