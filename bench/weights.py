@@ -163,11 +163,13 @@ def save(path, tensors):
 
 def load(path):
     """A dict of new arrays."""
-    with open(path, "rb") as f:
+    with open(path, "rb", buffering=0) as f:  # Python's buffer reads large arrays in small pieces
         n = struct.unpack("<Q", f.read(8))[0]
         head = json.loads(f.read(n))
         whole = np.empty(os.path.getsize(path) - 8 - n, np.uint8)
-        f.readinto(whole)
+        done = 0
+        while done < whole.size:
+            done += f.readinto(whole[done:])
     return {k: whole[slice(*t["data_offsets"])].view(np.uint16).reshape(t["shape"]) for k, t in head.items()}
 
 
