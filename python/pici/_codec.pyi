@@ -68,7 +68,7 @@ def encode(
     checksum: bool,
     zeros: int,
     pack: int,
-    small: Optional[tuple[int, int]],
+    small: Optional[tuple[int, int, int]],
     out: Optional[Storage],
     /,
 ) -> Union[bytes, int]: ...

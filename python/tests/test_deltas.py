@@ -358,6 +358,25 @@ class Dicts(Deltas):
         self.assertLess(sizes[None], 0.6 * sizes[False])
         self.assertLess(sizes[True], 0.6 * sizes[False])
 
+    @unittest.skipUnless(os.environ.get("PICITOOL"), "PICITOOL does not name the program")
+    def test_floats_of_4_bits_in_files(self):
+        rng = np.random.default_rng(4)
+        blocks = rng.integers(0, 256, 50000, np.uint8)
+        stepped = blocks ^ np.where(np.arange(50000) % 60 == 0, 16, 0).astype(np.uint8)
+        paths = [self.dir / f"{name}.safetensors" for name in ("base", "new", "back")]
+        save_safetensors(paths[0], {"blocks": blocks})
+        save_safetensors(paths[1], {"blocks": stepped})
+        sizes = []
+        for fast in ([], ["--fast"]):
+            self.delta.unlink(missing_ok=True)
+            paths[2].unlink(missing_ok=True)
+            tool = [os.environ["PICITOOL"]]
+            subprocess.run([*tool, "diff", *fast, *paths[:2], "-o", self.delta], check=True, env=OWN)
+            subprocess.run([*tool, "apply", paths[0], self.delta, "-o", paths[2]], check=True, env=OWN)
+            self.assertEqual(paths[2].read_bytes(), paths[1].read_bytes())
+            sizes.append(self.delta.stat().st_size)
+        self.assertLess(sizes[0], 0.85 * sizes[1])
+
     def test_convert(self):
         rng = np.random.default_rng(3)
         old = {"w": rng.standard_normal(5000).astype(np.float32), "kept": np.arange(3)}
