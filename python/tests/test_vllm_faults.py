@@ -280,6 +280,66 @@ class Faults(test_vllm.EngineCase):
             trainer.send_weights()
             self.same(server)
 
+    def test_pinned(self):
+        """Tensors on CUDA come through one pinned buffer, which is none of them afterwards; without it as before."""
+
+        class Tensor:
+            is_cuda = True
+
+            def __init__(self, x):
+                self.x = x
+                self.dtype, self.shape = x.dtype, x.shape
+
+            def __getitem__(self, where):
+                return Tensor(self.x[where])
+
+            contiguous = detach = lambda self: self
+            numel = lambda self: self.x.size  # noqa: E731
+            reshape = lambda self, *to: Tensor(self.x.reshape(*to))  # noqa: E731
+            view = lambda self, to: Tensor(self.x.view(to))  # noqa: E731
+
+            def copy_(self, other):
+                self.x[...] = other.x
+
+            def clone(self):
+                return Host(self.x.copy())
+
+            def cpu(self):
+                return self.x.copy()
+
+        class Host(Tensor):
+            reshape = lambda self, to: self.x.reshape(to)  # noqa: E731
+            view = lambda self, to: Host(self.x.view(to))  # noqa: E731
+
+        def empty(count, dtype, pin_memory):
+            pinned.append(count)
+            if limit is not None and count > limit:
+                raise RuntimeError("CUDA error: out of memory")
+            self.assertTrue(pin_memory)
+            return Tensor(np.empty(count, dtype))
+
+        torch = types.SimpleNamespace(uint8=np.dtype("u1"), empty=empty)
+        for limit in (None, 100):
+            pinned = []
+            server = self.server()
+            trainer = self.trainer(server)
+            outer = self
+
+            class Source:
+                def __iter__(self):
+                    return ((name, Tensor(x)) for name, x in outer.state.items())
+
+            trainer.source = Source()
+            with unittest.mock.patch.dict(sys.modules, {"torch": torch}):
+                for i in range(3):
+                    trainer.send_weights()
+                    self.same(server)
+                    self.step(i)
+            longest = max(x.nbytes for x in self.state.values())
+            self.assertEqual(pinned[-1], longest)
+            self.assertLessEqual(len(pinned), len(self.state))
+            self.state = weights()
+
     def test_names_of_a_log(self):
         """A name that comes twice, and other tensors than the log's, are refused; the log goes on."""
         server = self.server()

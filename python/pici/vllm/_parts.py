@@ -10,15 +10,15 @@ import io
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from .. import _arrays, _load, codec, deltas
+from .. import _arrays, _codec, _load, codec, deltas
 from .._dlpack import DLPackArray
 from .._dtypes import BY_CODE, DType, named
+from .._streams import Sink
 from ..errors import CorruptError
 
 GROUP_BYTES = 64 << 20
@@ -99,11 +99,14 @@ def changed(old: list[Held], new: list[Held]) -> list[int]:
 
 
 def small(old: list[Held], new: list[Held]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="pici-") as folder:
-        path = os.path.join(folder, "delta.pici")
-        deltas.save_delta({t.meta.name: t.array for t in old}, {t.meta.name: t.array for t in new}, path)
-        with open(path, "rb") as f:
-            return f.read()
+    file = io.BytesIO()
+    sink = Sink(file)
+    before, after = ({t.meta.name: t.array for t in some} for some in (old, new))
+    with deltas.Held(before) as base, deltas.Held(after) as result:
+        done = _codec.diff_states(sink, base.handle, result.handle, deltas.diff_opts(None, "auto", 1, 0))
+    sink.reraise()
+    deltas.got(done)
+    return file.getvalue()
 
 
 class InMemory:

@@ -72,6 +72,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         self.info: Optional[PiciTrainerInitInfo] = None
         self._weights: Union[Weights, Appender, None] = None
         self._publisher: Optional[Publisher] = None
+        self._staging = _Staging()
         #: what the last send took
         self.step = Step("trainer")
 
@@ -153,7 +154,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         for name, tensor in self.source:
             if self.info.convert is not None:
                 tensor = self.info.convert(name, tensor)
-            yield name, tensor.detach().cpu() if hasattr(tensor, "detach") else tensor
+            yield name, self._staging.on_host(tensor.detach()) if hasattr(tensor, "detach") else tensor
 
     def _each(self, call: Callable[[Any], None]) -> list[str]:
         """Call for all servers at once; what went wrong, by server."""
@@ -246,6 +247,33 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
     def shutdown(self) -> None:
         if self._publisher is not None:
             self._publisher.close()
+
+
+class _Staging:
+    """Brings tensors of torch from CUDA to the host, through pinned memory: several times faster than without. One
+    buffer, as long as the longest tensor."""
+
+    def __init__(self) -> None:
+        self._buffer: Any = None
+        self._pins = True
+
+    def on_host(self, x: Any) -> Any:
+        if not getattr(x, "is_cuda", False) or not self._pins:
+            return x.cpu()
+        torch = importlib.import_module("torch")
+        octets = x.contiguous().reshape(-1).view(torch.uint8)
+        count = octets.numel()
+        try:
+            if self._buffer is None or self._buffer.numel() < count:
+                self._buffer = None  # first, so that two are not needed at once
+                self._buffer = torch.empty(count, dtype=torch.uint8, pin_memory=True)
+        except RuntimeError as e:  # the system's limit of locked memory
+            log.warning("no pinned memory, which takes longer: %s", e)
+            self._pins = False
+            return x.cpu()
+        staged = self._buffer[:count]
+        staged.copy_(octets)
+        return staged.clone().view(x.dtype).reshape(x.shape)  # pinned memory is shared by the next one
 
 
 def _reset_caches(client: Any) -> None:

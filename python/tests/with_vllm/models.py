@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import unittest.mock
 
 os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
 os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
@@ -107,6 +108,22 @@ class Source:
 
     def __iter__(self):
         return iter(self.weights.items())
+
+
+def s3(stack):
+    """The URL of a folder in a server of S3, which is there until the stack ends. ImportError: there is no moto."""
+    import fsspec.config
+    import s3fs
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(port=0, verbose=False)
+    server.start()
+    stack.callback(server.stop)
+    host, port = server.get_host_and_port()
+    options = dict(key="k", secret="s", endpoint_url=f"http://{host}:{port}")
+    s3fs.S3FileSystem(**options).call_s3("create_bucket", Bucket="bucket")
+    stack.enter_context(unittest.mock.patch.dict(fsspec.config.conf, {"s3": options}))
+    return "s3://bucket/run"
 
 
 if __name__ == "__main__":

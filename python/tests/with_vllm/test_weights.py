@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Weights that a vLLM on the CPU gets while it serves: its tokens and the hashes of its weights are those of a vLLM
 that was started from the same checkpoint."""
+import contextlib
 import subprocess
 import sys
 import tempfile
@@ -105,6 +106,28 @@ class Steps(Case):
         trainer.send_weights()
         self.assertEqual(models.state(other), after)
         self.assertNotEqual(before, after)
+
+    def store(self, url):
+        llm = self.start()
+        trainer = self.trainer(llm, url=url, encoding="small")
+        for i in range(3):
+            trainer.send_weights()
+            self.assertEqual(models.state(llm), self.fresh(self.source.weights), i)
+            self.step(i)
+        self.assertLess(trainer.step.bytes, trainer.step.dense_bytes / 5)
+
+    def test_memory(self):
+        """From a log in a store, in memory."""
+        self.store(f"memory://{self.folder.name}")
+
+    def test_s3(self):
+        """From a log in S3, by moto's server."""
+        with contextlib.ExitStack() as stack:
+            try:
+                url = models.s3(stack)
+            except ImportError as e:
+                self.skipTest(f"pici.vllm from S3: there is no {e.name} (pip install s3fs moto[server])")
+            self.store(url)
 
     def test_refused(self):
         """Another model, a wrong base, a load that fails: words, and the old weights serve on."""
