@@ -7,7 +7,8 @@
 
 Two processes, on two of bench/net's hosts. bf16 weights, random; a step moves each weight of an f32 copy by about the
 rate, as Adam does. The server is what pici.vllm has without vLLM: it checks all hashes and has the new weights in the
-host's memory; to load them into a model comes after, and is the same for all three (bench/weight_sync.py measures it). Needs torch.
+host's memory. To load them into a model comes after, and is the same for all three; bench/weight_sync.py measures it.
+Needs torch.
 Seconds: diff, what the trainer does before it sends; send, until the server has the bytes; apply, until it has the
 weights; and all of it, from the step's end to the server's answer. Beside each the bytes that were sent.
 """
