@@ -56,6 +56,11 @@ def local_path(where: Any) -> Any:
     return where
 
 
+def check_writable(url: str) -> None:
+    if url.partition("://")[0].lower() in READ_ONLY:
+        raise UnsupportedError(f"{url}: logs are read over HTTP, not written: pass the URL of the store")
+
+
 class Store:
     """A folder of objects."""
 
@@ -157,8 +162,7 @@ class Store:
     # ---- writing
 
     def check_writable(self) -> None:
-        if self._scheme in READ_ONLY:
-            raise UnsupportedError(f"{self.url}: logs are read over HTTP, not written: pass the URL of the store")
+        check_writable(self.url)
 
     def put(self, name: str, path: str) -> None:
         """Upload a local file."""

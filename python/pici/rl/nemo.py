@@ -26,7 +26,7 @@ import time
 from contextlib import suppress
 from typing import Any, Callable
 
-from .._store import Store
+from .._store import Store, check_writable
 from ..errors import ChecksumError, Error
 
 Notify = Callable[[str, str, int], "dict[str, Any]"]
@@ -39,8 +39,8 @@ class Transport:
 
     def __init__(self, url: str, notify: Notify, *, transfer_workers: int = 4) -> None:
         self.transfer_workers = transfer_workers
+        check_writable(url)
         self._store, self._notify = Store(url), notify
-        self._store.check_writable()
         self._run = secrets.token_hex(8)
         self._left = threading.local()  # objects of this thread that may be there still
 
