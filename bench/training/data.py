@@ -14,8 +14,8 @@ import tokenize
 
 TEST = 1000  # digits, or windows of text, that are not trained on
 DIGITS = ("mlp", "mlp-bf16", "cnn")  # networks that are trained on the digits
-# percent of the test data, by network
-LEVELS = {"mlp": 93.0, "mlp-bf16": 93.0, "cnn": 93.0, "gpt": 40.0, "lstm": 70.0, "made-up": 85.0}
+#: percent of the test data, by network: for texts, about nine tenths of what a long dense run got
+LEVELS = {"mlp": 93.0, "mlp-bf16": 93.0, "cnn": 93.0, "gpt": 50.0, "lstm": 70.0, "made-up": 85.0}
 WINDOW = 64  # bytes or tokens
 WORDS = 20000  # in the vocabulary of tokens; the last one stands for all others
 _KINDS = [*keyword.kwlist, *sorted(token.EXACT_TOKEN_TYPES), *sorted(token.tok_name.values())]

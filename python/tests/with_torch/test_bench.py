@@ -127,13 +127,13 @@ class Runs(unittest.TestCase):
         """All ranks have the same weights whenever they look, and at the end."""
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, str(TRAINING / "run"), "--loopback", "--hosts", "2", "--seeds", "1"]
-            command += ["--models", "made-up", "--steps", "45", "-o", folder, "--contestants", "outer,outer-visible"]
+            command += ["--models", "made-up", "--steps", "45", "--batch", "16", "-o", folder, "--contestants", "outer,outer-visible"]
             ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
             self.assertEqual(ended.returncode, 0, ended.stderr[-4000:])
             dense, visible = (json.loads(line) for line in Path(folder, "training.jsonl").read_text().splitlines())
             for r in (dense, visible):
                 self.assertEqual([row[0] for row in r["curve"]], [0, 20, 40, 45])
-                self.assertTrue(r["finished"])
+                self.assertEqual((r["batch"], r["finished"]), (16, True))
                 self.assertLess(r["curve"][-1][3], r["curve"][0][3])  # the loss
                 self.assertGreater(r["step_cpu_seconds"], 0)
             self.assertIn("| right after 45 steps |", ended.stdout)
