@@ -127,7 +127,8 @@ class Runs(unittest.TestCase):
         """All ranks have the same weights whenever they look, and at the end."""
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, str(TRAINING / "run"), "--loopback", "--hosts", "2", "--seeds", "1"]
-            command += ["--models", "made-up", "--steps", "45", "--batch", "16", "-o", folder, "--contestants", "outer,outer-visible"]
+            command += ["--models", "made-up", "--steps", "45", "--batch", "16", "-o", folder]
+            command += ["--contestants", "outer,outer-visible"]
             ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
             self.assertEqual(ended.returncode, 0, ended.stderr[-4000:])
             dense, visible = (json.loads(line) for line in Path(folder, "training.jsonl").read_text().splitlines())
