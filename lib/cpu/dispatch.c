@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "cpu/width.h"
+#if PICI_HAVE_X86
+#include <cpuid.h>
+#endif
 
 /* Signed and unsigned integers of one width share an entry: two's complement addition is the same. */
 #define BY_WIDTH(isa, member)                                                                                          \
@@ -48,11 +51,17 @@ TABLE(neon)
 #endif
 
 #if PICI_HAVE_X86
+static int has_f16c(void) /* a name that not every clang's __builtin_cpu_supports knows */
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_F16C;
+}
+
 /* __builtin_cpu_supports also checks (by XGETBV) that the operating system saves the registers. */
 static int has_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
-           __builtin_cpu_supports("popcnt");
+           __builtin_cpu_supports("popcnt") && has_f16c();
 }
 
 static int has_avx512(void)

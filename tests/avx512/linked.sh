@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Test the logic of the AVX-512 kernels on any CPU with AVX2: lib/cpu/avx512.inc is compiled for AVX2, its intrinsics
-# in plain C (tests/avx512/emulated.h), and linked in place of the real one. make check-avx512 tests the instructions.
+# in plain C (tests/avx512/emulated*.h), and linked in place of the real one. make check-avx512 tests the instructions.
 #   BUILD=DIR CC=... SANITIZE=... tests/avx512/linked.sh      after make test-programs
 set -eu
 build=${BUILD:-build}
@@ -32,8 +32,8 @@ fi
 compile="${CC:-cc} -std=c11 -O0 -pthread -I$dir -Iinclude -Ilib -DPICI_BUILD"
 [ -z "${SANITIZE:-}" ] || compile="$compile -fsanitize=$SANITIZE -fno-sanitize-recover=all"
 for bits in 8 16 32 64; do
-    $compile -mavx2 -mbmi -mbmi2 -mpopcnt -Wno-psabi -include tests/avx512/emulated.h -c -o "$dir/avx512_$bits.o" \
-        "lib/cpu/avx512_$bits.c"
+    $compile -mavx2 -mbmi -mbmi2 -mf16c -mpopcnt -Wno-psabi -include tests/avx512/emulated.h \
+        -include tests/avx512/emulated_floats.h -c -o "$dir/avx512_$bits.o" "lib/cpu/avx512_$bits.c"
 done
 $compile '-D__builtin_cpu_supports(x)=1' -c -o "$dir/dispatch.o" lib/cpu/dispatch.c
 libs=
