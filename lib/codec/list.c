@@ -487,16 +487,13 @@ uint64_t pici_list_extract(uint8_t *indices, unsigned index_width, uint8_t *valu
                            const uint8_t *elements, uint64_t n, uint64_t first, unsigned width_log2)
 {
     const struct pici_move *move = pici_isa()->move[width_log2];
-    uint8_t index[TILE * 8 + PICI_SLACK], value[TILE * 8 + PICI_SLACK];
+    uint8_t index[TILE * 8 + PICI_SLACK] = {0}, value[TILE * 8 + PICI_SLACK] = {0};
     uint64_t done = 0;
     for (uint64_t at = 0, some; at < n; at += some) {
         some = n - at < TILE ? n - at : TILE;
         const int bounced = room - done < TILE + PICI_SLACK; /* kernels write a little too much */
-        uint8_t *const index_to = bounced ? index : indices + done * index_width, *const value_to =
-                                                                                      bounced
-                                                                                          ? value
-                                                                                          : values +
-                                                                                                (done << width_log2);
+        uint8_t *const index_to = bounced ? index : indices + done * index_width;
+        uint8_t *const value_to = bounced ? value : values + (done << width_log2);
         const size_t found =
             move->pack_coo(index_to, index_width, value_to, elements + (at << width_log2), (size_t)some, first + at);
         if (PICI_BIG_ENDIAN) { /* entries are little-endian */

@@ -22,7 +22,7 @@
 EMULATE_PAIRS(max_epu8, 8, x > y ? x : y)
 EMULATE_PAIRS(min_epu8, 8, x < y ? x : y)
 EMULATE_PAIRS(sub_epi8, 8, x - y)
-EMULATE_PAIRS(andnot_si512, 64, ~x & y)
+EMULATE_PAIRS(andnot_si512, 64, ~x &y)
 #undef EMULATE_PAIRS
 
 static inline __m512i emulated_broadcast_i32x4(__m128i a)
