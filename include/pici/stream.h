@@ -85,11 +85,13 @@ PICI_API void pici_stream_free(struct pici_stream_out *);
  * one of them; in a call where a rank is dense they may be dense, too.
  * Errors, besides those of the dense calls:
  *   PICI_E_ARG    here, before anything is sent: in or out is NULL, or a size in one is too small
+ *   PICI_E_UNSUPPORTED   likewise: a later version's member in one of them is not zero
  *   on all ranks, naming the rank that passed it:
  *   PICI_E_ARG    an index is not below n / run; n is not a multiple of run (of out->run); index_width is not 4 or 8;
- *                 a null array; want is none; in->nnz is above 0 with in->dense
+ *                 a null array; want is none; in->nnz is above 0 with in->dense; out->dense overlaps an array of in
  *   PICI_E_PEER   ranks pass different n
- *   PICI_E_NOMEM  an allocation failed, or allocate returned NULL
+ *   PICI_E_NOMEM  an allocation failed, or allocate returned NULL. Without memory for messages a rank gives up at once
+ *                 and its peers find it gone, by threads and sockets with this status, by MPI with PICI_E_TIMEOUT
  *   PICI_E_UNSUPPORTED   the communicator carries messages in GPUs' memory only (NCCL) */
 PICI_API enum pici_status pici_all_reduce_stream(const struct pici_stream *in, struct pici_stream_out *out,
                                                  enum pici_dtype, enum pici_op, struct pici_comm *,
@@ -103,8 +105,8 @@ PICI_API enum pici_status pici_broadcast_stream(const struct pici_stream *in, st
                                                 enum pici_dtype, int root, struct pici_comm *,
                                                 const struct pici_coll_opts *);
 
-/* The same, nonblocking, as the _start functions of pici/coll.h. The indices are read before the call returns, the
- * values until the request ends. */
+/* The same, nonblocking, as the _start functions of pici/coll.h. The arrays are read until the request ends, the
+ * indices too. */
 PICI_API enum pici_status pici_all_reduce_stream_start(const struct pici_stream *in, struct pici_stream_out *out,
                                                        enum pici_dtype, enum pici_op, struct pici_comm *,
                                                        const struct pici_coll_opts *, struct pici_request **request);

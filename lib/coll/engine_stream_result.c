@@ -212,7 +212,7 @@ enum pici_status pici_stream_finish(struct stream_call *stream, const struct pic
         if (!status && join.indices && !go_through(&join, stream, order, segments, comm, call, &temp))
             status = PICI_E_NOMEM;
     }
-    out->owned = !status && !out->allocate;
+    out->owned = !out->allocate;
     pici_list_free(&temp);
     free(order);
     return status;

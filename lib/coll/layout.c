@@ -99,9 +99,9 @@ int pici_layout_window(const struct coll_call *call, uint64_t slices)
 /* Of lists, a slice is longer by as much as they are sparser than a dense one. */
 static uint64_t stretched(const struct coll_call *call, uint64_t elements)
 {
-    const uint64_t times = call->resolved.fill ? call->resolved.total / call->resolved.fill : 1;
-    if (times <= 1)
+    if (!call->resolved.fill)
         return elements;
+    const uint64_t times = call->resolved.total / call->resolved.fill;
     return elements < SPARSEST_SLICE / times ? elements * times : SPARSEST_SLICE;
 }
 

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "codec/codec.h"
 #include "coll/call.h"
 #include "coll/note.h"
 #include "coll/ordinary.h"
@@ -88,8 +89,14 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
 {
     struct stream_call *stream = call->args.stream;
     struct pici_stream_out *out = stream->out;
-    (void)comm;
+    const struct pici_stream *in = &stream->in;
+    const uint64_t width = stream->width, result = out->dense ? out->n * width : 0;
+    const int reads = call->args.kind != PICI_BROADCAST || comm->rank == call->args.root;
     stream->dense = out->dense;
+    if (reads && (pici_overlap(out->dense, result, in->dense, in->dense ? in->n * width : 0) ||
+                  pici_overlap(out->dense, result, in->indices, in->nnz * (uint64_t)in->index_width) ||
+                  pici_overlap(out->dense, result, in->values, in->nnz * in->run * width)))
+        return "the result overlaps a buffer of the stream: use separate buffers";
     if (out->want != PICI_STREAM_DENSE || !out->n || stream->dense)
         return NULL;
     const size_t bytes = (size_t)(out->n * stream->width);
@@ -172,10 +179,13 @@ static enum pici_status prepare(struct pici_request *request)
     resolve_fill(call, comm);
     pici_packing_resolve(request);
     enum pici_status status = pici_request_room(request);
-    if (status)
-        return status;
-    status = make_pieces(stream_of(request), comm, call);
-    if (status)
+    if (!status && call->resolved.layout.slice > UINT64_C(1) << 32) {
+        pici_coll_note(comm, "rank %d: slices of more than 2^32 elements, beside a stream", comm->rank);
+        return PICI_E_UNSUPPORTED;
+    }
+    if (!status)
+        status = make_pieces(stream_of(request), comm, call);
+    if (status == PICI_E_NOMEM)
         pici_coll_note(comm, "rank %d: no memory for the call", comm->rank);
     return status;
 }
@@ -275,19 +285,20 @@ static enum pici_status start(enum pici_collective kind, const struct pici_strea
                               enum pici_dtype dtype, enum pici_op op, int root, struct pici_comm *comm,
                               const struct pici_coll_opts *options, struct pici_request **request)
 {
-    static const struct pici_stream_out none = PICI_STREAM_OUT_INIT;
     if (request)
         *request = NULL;
-    if (!request || !in || !out || !comm || out->size < sizeof none)
+    if (!request || !in || !out || !comm)
         return PICI_E_ARG;
-    if (out->size > sizeof none)
-        return PICI_E_UNSUPPORTED;
+    struct pici_stream_out known;
+    enum pici_status status = sized_read(&known, sizeof known, sizeof known, out); /* members of later versions */
+    if (status)
+        return status;
     struct stream_call *stream = calloc(1, sizeof *stream);
     if (!stream)
         return PICI_E_NOMEM;
     const struct pici_stream defaults = PICI_STREAM_INIT;
     stream->in = defaults;
-    enum pici_status status = sized_read(&stream->in, sizeof stream->in, sizeof stream->in, in);
+    status = sized_read(&stream->in, sizeof stream->in, sizeof stream->in, in);
     if (!status && stream->in.reserved)
         status = PICI_E_UNSUPPORTED;
     struct call_args args = {.rules = kind == PICI_BROADCAST ? &of_broadcast : &rules,

@@ -156,6 +156,7 @@ enum bad {
     NO_MEMORY,
     OTHER_RUN,
     MANY_TIMES,
+    OVERLAP,
     BADS
 };
 
@@ -202,6 +203,10 @@ static void call_badly(void *context, int rank)
     case ODD_RESULT: out.run = 7; break;
     case NO_MEMORY: out.allocate = no_memory; break;
     case OTHER_RUN: in.run = 4; break;
+    case OVERLAP:
+        out.want = PICI_STREAM_DENSE;
+        out.dense = values + 99; /* the last one that is listed */
+        break;
     default: break;
     }
     t->status[rank] = pici_all_reduce_stream(&in, &out, PICI_I32, PICI_SUM, t->comm[rank], NULL);
@@ -235,7 +240,8 @@ static void bad_input(void)
                     {PICI_E_ARG, "rank 1: the result has 1200 elements"},
                     {PICI_E_NOMEM, "rank 1"},
                     {PICI_OK, ""},
-                    {PICI_OK, ""}};
+                    {PICI_OK, ""},
+                    {PICI_E_ARG, "rank 1: the result overlaps a buffer of the stream"}};
     for (int bad = 0; bad < BADS; bad++) {
         struct bad_team b = {.bad = (enum bad)bad};
         char what[80];
@@ -252,6 +258,39 @@ static void bad_input(void)
     }
 }
 
+/* Structs of a later version: members that we do not know may be zero. */
+static void later_structs(void)
+{
+    struct {
+        struct pici_stream stream;
+        uint64_t more;
+    } in = {PICI_STREAM_INIT, 0};
+    struct {
+        struct pici_stream_out result;
+        uint64_t more;
+    } out = {PICI_STREAM_OUT_INIT, 0};
+    struct pici_comm *comm;
+    if (pici_comm_threads(&comm, 1))
+        abort();
+    in.stream.size = sizeof in;
+    out.result.size = sizeof out;
+    in.stream.n = 4;
+    enum pici_status status = pici_all_reduce_stream(&in.stream, &out.result, PICI_F32, PICI_SUM, comm, NULL);
+    expect(!status && out.result.n == 4 && out.result.size == sizeof out ? NULL : pici_strerror(status),
+           "later structs");
+    out.more = 1;
+    status = pici_all_reduce_stream(&in.stream, &out.result, PICI_F32, PICI_SUM, comm, NULL);
+    expect(status == PICI_E_UNSUPPORTED ? NULL : pici_strerror(status), "a later member of the result");
+    out.more = 0;
+    in.more = 1;
+    status = pici_all_reduce_stream(&in.stream, &out.result, PICI_F32, PICI_SUM, comm, NULL);
+    expect(status == PICI_E_UNSUPPORTED ? NULL : pici_strerror(status), "a later member of the stream");
+    out.result.size = sizeof out.result - 1;
+    status = pici_all_reduce_stream(&in.stream, &out.result, PICI_F32, PICI_SUM, comm, NULL);
+    expect(status == PICI_E_ARG ? NULL : pici_strerror(status), "a result that is too small");
+    pici_comm_free(comm);
+}
+
 int main(void)
 {
     static const int ranks[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 15, 17};
@@ -262,6 +301,7 @@ int main(void)
     over_sockets(5, times / 4);
     long_vectors();
     bad_input();
+    later_structs();
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }
