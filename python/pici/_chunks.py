@@ -41,11 +41,21 @@ def like(dtype: np.dtype[Any]) -> Optional[np.dtype[Any]]:
     return np.dtype(f"{dtype.byteorder if dtype.byteorder in '<>' else '='}{kind}")
 
 
+def _little(array: Any) -> Any:
+    """Structures with little-endian members, since what describes an array says no other order of these."""
+    little = array.dtype.newbyteorder("<")
+    if array.dtype.names is None or array.dtype == little:
+        return array
+    made = np.zeros(array.shape, little)
+    made[...] = array
+    return made
+
+
 def encode(array: Any, options: Options) -> bytes:
     """The block of an array's elements in row-major order. It has no shape."""
     stored = like(array.dtype)
     if stored is not None:
-        array = np.ascontiguousarray(array).reshape(-1)
+        array = _little(np.ascontiguousarray(array).reshape(-1))
         array = array.view(stored) if array.dtype.itemsize else np.empty(0, stored)
     return compress(array, format=options.format, pack=options.pack, checksum=options.checksum)
 
@@ -53,8 +63,8 @@ def encode(array: Any, options: Options) -> bytes:
 def decode(block: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
     """The elements of a block, which must be those of an array of this dtype and shape."""
     stored = like(dtype)
-    as_bytes = stored is not None and stored.itemsize == 1  # whose members may have any order
-    native = dtype if as_bytes else dtype.newbyteorder("=")
+    as_bytes = stored is not None and stored.itemsize == 1
+    native = dtype.newbyteorder("<" if as_bytes else "=")
     kind = native if stored is None else stored.newbyteorder("=")
     elements, d = _arrays.readable(np.empty(0, kind))
     count = int(np.prod(shape, dtype=object)) * (dtype.itemsize // d.storage.itemsize)

@@ -2,6 +2,7 @@
 """Arrays of zarr, of version 3 and 2, through the codecs of pici; and chunks without zarr."""
 import tempfile
 import unittest
+import warnings
 from importlib import metadata
 from pathlib import Path
 
@@ -64,6 +65,16 @@ class Chunks(unittest.TestCase):
                     self.assertEqual(got.dtype, view.dtype)
                     self.assertTrue(is_same(got, view), (dtype, shape))
 
+    def test_structures(self):
+        """Their bytes do not depend on the byte order of members, which zarr's metadata do not tell."""
+        x = some(STRUCTURE)
+        for order in "<>":
+            block = _chunks.encode(x.astype(STRUCTURE.newbyteorder(order)), _chunks.Options())
+            for dtype in (STRUCTURE, STRUCTURE.newbyteorder("<"), STRUCTURE.newbyteorder(">")):
+                got = _chunks.decode(block, dtype, x.shape)
+                self.assertEqual(got.dtype, dtype)
+                self.assertTrue((got == x).all())
+
     def test_refused(self):
         block = _chunks.encode(np.zeros(10, "f4"), _chunks.Options())
         for dtype, shape in (("f4", (11,)), ("u4", (10,)), ("f8", (5,)), ("f4", ()), ("c8", (5, 2)), ("U1", (10,))):
@@ -117,6 +128,13 @@ class Version3(unittest.TestCase):
                 self.assertEqual((codec.pack, codec.format, codec.checksum), ("none", "hybrid", True))
                 z[1:5] = 2 * x[1:5]
                 self.assertTrue(is_same(z[1:5], 2 * x[1:5]))
+
+    def test_structures(self):
+        x = some(STRUCTURE)
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of zarr, that the dtype has no specification
+            self.create(x, folder)
+            self.assertTrue((zarr.open_array(folder, mode="r")[...] == x).all())
 
     def test_damaged(self):
         x = some("f4")
