@@ -86,6 +86,18 @@ class Filter(unittest.TestCase):
         for name, options in (("after", {"fletcher32": True}), ("before", {"shuffle": True})):
             self.write(x, name, **options)
             self.assertTrue(is_same(self.read(name), x))
+        with h5py.File(self.path, "a") as f:  # compressed before: blocks have fewer bytes than a chunk
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk((64, 64))
+            plist.set_deflate(1)
+            plist.set_filter(FILTER, h5py.h5z.FLAG_OPTIONAL, (1,))
+            ones = np.ones((64, 64), "f4")
+            made = h5py.h5d.create(f.id, b"deflated", h5py.h5t.NATIVE_FLOAT, h5py.h5s.create_simple((64, 64)), plist)
+            h5py.Dataset(made)[...] = ones
+        self.assertTrue(is_same(self.read("deflated"), ones))
+        words = [f"text {i}".encode() for i in range(12)]
+        self.write(np.array(words, object), "words", chunks=(5,), dtype=h5py.string_dtype())
+        self.assertEqual(list(self.read("words")), words)
 
     def test_damaged(self):
         x = some("f4", (8, 10))
@@ -95,7 +107,8 @@ class Filter(unittest.TestCase):
         huge = pici.compress(np.zeros(1 << 28, "u1"))
         wrong = [block[:i] for i in range(0, len(block), 5)]
         wrong += [block[:i] + bytes([block[i] ^ 16]) + block[i + 1 :] for i in range(len(block))]
-        for bad in (*wrong[1:], block + b"x", huge):
+        lengths = [pici.compress(np.ones(n, "f4")) for n in (0, 1, 19, 21)]  # of 20
+        for bad in (*wrong[1:], *lengths, block + b"x", huge):
             with h5py.File(self.path, "r+") as f:
                 f["x"].id.write_direct_chunk((0, 0), bad)
             with self.assertRaises((OSError, RuntimeError)), h5py.File(self.path, "r") as f:
