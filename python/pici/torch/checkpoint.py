@@ -7,9 +7,17 @@
 Sharding, and resharding when loading, are torch's own. Other writers take the extension: FileSystemWriter(folder,
 _extensions=[pici.torch.checkpoint.Pici()]). Its readers need registry().
 
-What torch writes for a tensor becomes a stream of frames: "PICISTR1"; for each 4 MiB, the length of a block (4 bytes,
-little-endian) and the block (formats/block.md), with a checksum; and a length of 0. The elements' type is taken from
-the storage that torch names in the first bytes: a hint for the encoder, since each block says what it holds."""
+What torch writes for a tensor becomes a stream of frames, all numbers little-endian:
+
+    bytes                                                                        what
+    8                                                                            "PICISTR1"
+    for each frame: 4, then as many as these say, which are more than none       the length of a block, and the block
+    4                                                                            0: the end
+
+A block (formats/block.md) has at most 4 MiB of elements; those of all, one after the other and little-endian, are what
+torch wrote. Bytes after the end are not read. A writer stores 4 MiB in each but the last ones, with a checksum, and
+what is left when the elements are not whole in a last block of u8. Their type is taken from the storage that torch
+names in the first 4096 bytes, and is u8 if it names none: a hint, since each block says what it holds."""
 from __future__ import annotations
 
 import io
@@ -71,7 +79,8 @@ class _Out(io.RawIOBase):
             self._to.write(_MAGIC)
 
     def _frame(self, data: bytes, dtype: str) -> None:
-        block = pici.compress(data, dtype=dtype, pack=self._pack, checksum=True)
+        elements = np.frombuffer(data, named(dtype).storage.newbyteorder("<"))
+        block = pici.compress(elements, dtype=dtype, pack=self._pack, checksum=True)
         self._to.write(len(block).to_bytes(4, "little"))
         self._to.write(block)
 
@@ -121,7 +130,8 @@ class _In(io.RawIOBase):
         info = pici.inspect(block)
         if info.count * named(info.dtype).itemsize > _FRAME:
             raise pici.CorruptError(f"a frame of {info.count} elements of {info.dtype}")
-        self._ready = pici.decompress(block, to="bits").view(np.uint8).data
+        found = pici.decompress(block, to="bits")
+        self._ready = found.astype(found.dtype.newbyteorder("<"), copy=False).view(np.uint8).data
 
     def readinto(self, room: Any) -> int:
         while not self._ready and not self._ended:

@@ -102,6 +102,39 @@ class Checkpoint(unittest.TestCase):
         with self.assertRaisesRegex(pici.CorruptError, "a frame of 4194305 elements"):
             checkpoint.Pici().transform_from(io.BytesIO(b"PICISTR1" + len(huge).to_bytes(4, "little") + huge)).read()
 
+    def test_any_stream(self):
+        """Streams of short frames, changed anywhere, are an error or bytes."""
+        rng = np.random.default_rng(5)
+        parts = [rng.integers(0, 3, n).astype(dtype) for n, dtype in ((300, "f4"), (90, "u1"), (1, "f8"))]
+        blocks = [pici.compress(x, checksum=x.dtype != "f4", pack="planes") for x in parts]
+        pieces = [b"PICISTR1", *(len(block).to_bytes(4, "little") + block for block in blocks), bytes(4)]
+        whole = b"".join(pieces)
+        self.assertEqual(
+            checkpoint.Pici().transform_from(io.BytesIO(whole)).read(), b"".join(x.tobytes() for x in parts)
+        )
+        starts = [*np.cumsum([len(piece) for piece in pieces]), 0]
+        failed = 0
+        for k in range(4000):
+            bad = bytearray(whole)
+            for _ in range(1 + k % 3):
+                near = rng.choice(starts) + rng.integers(0, 80)  # heads more often than elements
+                at = int(near if k % 2 else rng.integers(0, len(whole))) % max(1, len(bad))
+                change = rng.integers(0, 4)
+                if change == 0:
+                    bad[at : at + 1] = rng.integers(0, 256, 1, np.uint8).tobytes()
+                elif change == 1:
+                    bad[at : at + 4] = int(rng.choice([0, 1, 2**22, 2**31, 2**32 - 1])).to_bytes(4, "little")
+                elif change == 2:
+                    del bad[at : at + int(rng.integers(1, 300))]
+                else:
+                    bad[at:at] = whole[at : at + int(rng.integers(1, 300))]
+            try:
+                with checkpoint.Pici().transform_from(io.BytesIO(bytes(bad))) as stream:
+                    self.assertLess(len(stream.read()), 1 << 23)
+            except pici.Error:
+                failed += 1
+        self.assertGreater(failed, 3000)
+
     def test_damaged(self):
         dcp.save(state(), storage_writer=checkpoint.Writer(self.folder), no_dist=True)
         path = next(Path(self.folder).glob("*.distcp"))
