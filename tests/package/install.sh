@@ -45,7 +45,7 @@ if command -v readelf >/dev/null 2>&1; then
         diff -u "$tmp/declared" "$tmp/exported" || die "symbols that $library exports are not those of the headers"
         pass "$library exports $(wc -l <"$tmp/exported") symbols, those of the headers"
     }
-    collectives="coll.h neighbor.h socket.h transport.h"
+    collectives="coll.h neighbor.h socket.h stream.h transport.h"
     others=
     for header in include/pici/*.h; do
         case " $collectives mpi.h cuda.h nccl.h " in *" ${header##*/} "*) ;; *) others="$others ${header##*/}" ;; esac
