@@ -52,8 +52,8 @@ fi
 
 # As debian/rules installs.
 "$make" -s BUILD="$build" CC="$cc" DESTDIR="$tmp/root" PREFIX=/usr LIBDIR=/usr/lib/some-machine \
-    ZSHDIR=/usr/share/zsh/vendor-completions MPIDIR="$tmp/none" CUDADIR="$tmp/none" NCCLDIR="$tmp/none" install \
-    >"$tmp/log" 2>&1 || { cat "$tmp/log"; die "make install"; }
+    ZSHDIR=/usr/share/zsh/vendor-completions MPIDIR="$tmp/none" CUDADIR="$tmp/none" NCCLDIR="$tmp/none" \
+    H5DIR="$tmp/none" install >"$tmp/log" 2>&1 || { cat "$tmp/log"; die "make install"; }
 (cd "$tmp/root" && find . -type f -o -type l) | sed 's|^\./||' | sort >"$tmp/files"
 sed -n 's/^Package: //p' $debian/control >"$tmp/packages"
 for package in $(cat "$tmp/packages"); do
