@@ -127,7 +127,7 @@ static void apply(const struct delta *d, struct pici_reader *r, uint64_t i)
     uint64_t count = 1;
     for (unsigned k = 0; k < t.rank; k++)
         count *= t.shape[k];
-    require(count == t.count && count && delta_has_small(t.dtype));
+    require(count == t.count && count && delta_small_name(t.dtype));
     require(pici_delta_pieces_begin(&pieces, r, i) == PICI_OK);
     const uint64_t n = t.count < DELTA_PIECE ? t.count : DELTA_PIECE;
     enum pici_status s = pici_delta_pieces_next(&pieces, t.dtype, n);
