@@ -360,7 +360,7 @@ static void put_blocks(const struct pair *p)
     for (int i = 0; i < 4 + 4; i++) {
         static const char *const names[4] = {"a block with a checksum", "a block of another dtype",
                                              "a block of fewer elements", "a damaged block"};
-        const unsigned dtype = i == 5 ? REF_U16 : p->dtype;
+        const unsigned another = p->width == 1 ? REF_I8 : REF_U16, dtype = i == 5 ? another : p->dtype;
         uint8_t *block =
             ref_encode(&bytes, flipped, i == 6 ? p->n - 1 : p->n, dtype, i < 4 ? (unsigned)i : REF_HYBRID, i == 4);
         if (!block)
