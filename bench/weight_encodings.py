@@ -122,7 +122,8 @@ def picture(rows, weights, path):
             series.append((n, colour, "3 3" if n == "bound" else "", points))
         x_axis, y_axis = plot.axes(series)
         ticks = [(r["share"] * 100, f"{r['share']:.2%}") for r in mine]
-        y_ticks = [(v, f"{v / 1e3:g} KB") for v in plot.ticks_1_2_5(y_axis.low, y_axis.high)]
+        marks = plot.ticks_1_2_5(y_axis.low, y_axis.high)
+        y_ticks = [(v, f"{v / 1e3:g} KB" if v < 1e6 else f"{v / 1e6:g} MB") for v in marks]
         what = "weights that changed"
         panels.append(plot.panel(name, series, x_axis, y_axis, ticks, y_ticks, what, "bytes a million weights"))
     text = plot.sheet([panels])

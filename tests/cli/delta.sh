@@ -157,6 +157,31 @@ expect 1 "inspect --base, another" "$tool" inspect --base w1.safetensors w01.pic
 says "inspect --base, another" "w1.safetensors: not the base of w01.pici: tensor 'w'" "$err"
 expect 1 "inspect --base of no delta" "$tool" inspect --base w0.safetensors w1.safetensors
 
+# the bound of floats of 8 and 4 bits, by the order of their values: many steps of one, from few values
+narrow() { # STEP: 20000 bytes
+    awk -v step="$1" 'BEGIN {
+        for (i = 0; i < 20000; i++)
+            printf "\\%03o", 64 + i * 7919 % 8 + (i * 31 % 97 < 9) * step
+    }' >octal.tmp
+    # shellcheck disable=SC2059
+    printf "$(cat octal.tmp)"
+}
+for step in 0 1; do
+    for dtype in F8_E4M3 U8; do
+        { safetensors "{\"w\":{\"dtype\":\"$dtype\",\"shape\":[20000],\"data_offsets\":[0,20000]}}"; narrow $step; } \
+            >$dtype.$step.safetensors
+    done
+done
+for dtype in F8_E4M3 U8; do
+    "$tool" diff -o $dtype.pici $dtype.0.safetensors $dtype.1.safetensors
+    "$tool" inspect --json --base $dtype.0.safetensors $dtype.pici | tr -d ' \n' >"$out"
+    says "inspect --base of $dtype" '"kind":"small",.*"changed":185[0-9],' "$out"
+    sed 's/.*"stored_bytes":\([0-9]*\),"bound_bytes":\([0-9]*\).*/\1 \2/' "$out" | {
+        read -r stored bound
+        [ "$bound" -gt 0 ] && [ "$stored" -ge "$bound" ] && [ "$stored" -lt $((bound * 2)) ]
+    } && pass || fail "the bound of $dtype: $(cat "$out")"
+done
+
 # ---- longer than a chunk
 { zeros 3000000; cat n9600; zeros 5000000; cat n9600; zeros 1000003; } >long
 { zeros 2999990; cat n9600; zeros 5000010; cat m9600; zeros 1000003; } >long2

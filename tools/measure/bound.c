@@ -8,25 +8,41 @@
 enum { EXPONENTS = 256, LENGTHS = 128 /* of differences of f32, with a sign */ };
 
 struct bound {
-    enum pici_dtype dtype;
     size_t width, differences; /* differences: how many there are of one exponent */
-    uint64_t elements[EXPONENTS], changed[EXPONENTS];
-    uint64_t plain;             /* bits that are stored as they are */
-    uint64_t *count[EXPONENTS]; /* [differences]; NULL: none so far */
+    bool pairs;                /* an element is two e2m1 */
+    unsigned shift, largest;   /* of the exponent in a float of 16 or 8 bits; the largest one */
+    uint64_t changed_elements;
+    uint64_t elements[EXPONENTS], changed[EXPONENTS]; /* of pairs, the floats */
+    uint64_t plain;                                   /* bits that are stored as they are */
+    uint64_t *count[EXPONENTS];                       /* [differences]; NULL: none so far */
 };
 
-struct bound *bound_new(enum pici_dtype dtype)
+static void set_narrow(struct bound *bound, unsigned bits, unsigned shift, unsigned largest)
+{
+    bound->differences = (size_t)1 << bits;
+    bound->shift = shift;
+    bound->largest = largest;
+}
+
+struct bound *bound_new(enum pici_dtype dtype, bool pairs)
 {
     struct bound *const bound = calloc(1, sizeof *bound);
     if (!bound)
         return NULL;
-    bound->dtype = dtype;
     bound->width = pici_dtype_width(dtype);
-    if (dtype == PICI_F16 || dtype == PICI_BF16)
-        bound->differences = 1 << 16;
-    else if (dtype == PICI_F32)
-        bound->differences = LENGTHS;
-    for (unsigned exponent = 0; bound->differences && exponent < (dtype == PICI_F16 ? 32 : EXPONENTS); exponent++) {
+    bound->pairs = pairs;
+    bound->largest = EXPONENTS - 1;
+    switch (dtype) {
+    case PICI_F32: bound->differences = LENGTHS; break;
+    case PICI_F16: set_narrow(bound, 16, 10, 31); break;
+    case PICI_BF16: set_narrow(bound, 16, 7, 255); break;
+    case PICI_F8E4M3: set_narrow(bound, 8, 3, 15); break;
+    case PICI_F8E5M2: set_narrow(bound, 8, 2, 31); break;
+    default:
+        if (pairs)
+            set_narrow(bound, 8, 0, 7);
+    }
+    for (unsigned exponent = 0; bound->differences && exponent <= bound->largest; exponent++) {
         bound->count[exponent] = calloc(bound->differences, sizeof **bound->count);
         if (!bound->count[exponent]) {
             bound_free(bound);
@@ -43,22 +59,46 @@ void bound_free(struct bound *bound)
     free(bound);
 }
 
+/* Counts one float of so many bits. Returns whether it changed. */
+static bool add_narrow(struct bound *bound, unsigned old_bits, unsigned new_bits, unsigned bits)
+{
+    const unsigned exponent = old_bits >> bound->shift & bound->largest, rest = (1u << (bits - 1)) - 1;
+    bound->elements[exponent]++;
+    if (old_bits == new_bits)
+        return false;
+    const unsigned old_order = old_bits > rest ? old_bits ^ rest : old_bits;
+    const unsigned new_order = new_bits > rest ? new_bits ^ rest : new_bits;
+    bound->changed[exponent]++;
+    bound->count[exponent][(new_order - old_order) & (2 * rest + 1)]++;
+    return true;
+}
+
 static void add_16(struct bound *bound, const uint8_t *from, const uint8_t *to, uint64_t count)
 {
-    const unsigned shift = bound->dtype == PICI_F16 ? 10 : 7;
-    const unsigned exponents = bound->dtype == PICI_F16 ? 31 : 255;
     for (uint64_t i = 0; i < count; i++) {
         uint16_t old_bits, new_bits;
         memcpy(&old_bits, from + 2 * i, 2);
         memcpy(&new_bits, to + 2 * i, 2);
-        const unsigned exponent = old_bits >> shift & exponents;
-        bound->elements[exponent]++;
-        if (old_bits == new_bits)
+        bound->changed_elements += add_narrow(bound, old_bits, new_bits, 16);
+    }
+}
+
+/* A float of four bits as one of eight, with the same order. */
+static unsigned widened(unsigned bits)
+{
+    return (bits & 7) | (bits & 8) << 4;
+}
+
+static void add_8(struct bound *bound, const uint8_t *from, const uint8_t *to, uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++) {
+        bound->changed_elements += from[i] != to[i];
+        if (!bound->pairs) {
+            add_narrow(bound, from[i], to[i], 8);
             continue;
-        const unsigned old_order = old_bits >> 15 ? old_bits ^ 0x7fffu : old_bits;
-        const unsigned new_order = new_bits >> 15 ? new_bits ^ 0x7fffu : new_bits;
-        bound->changed[exponent]++;
-        bound->count[exponent][(new_order - old_order) & 0xffff]++;
+        }
+        add_narrow(bound, widened(from[i] & 15), widened(to[i] & 15), 8);
+        add_narrow(bound, widened(from[i] >> 4), widened(to[i] >> 4), 8);
     }
 }
 
@@ -79,6 +119,7 @@ static void add_f32(struct bound *bound, const uint8_t *from, const uint8_t *to,
         unsigned length = 0; /* of the bits after the first */
         while (length < 31 && magnitude >> (length + 1))
             length++;
+        bound->changed_elements++;
         bound->changed[exponent]++;
         bound->count[exponent][2 * length + (difference >> 31)]++;
         bound->plain += length;
@@ -89,6 +130,8 @@ void bound_add(struct bound *bound, const void *from, const void *to, uint64_t c
 {
     if (bound->differences == 1 << 16) {
         add_16(bound, from, to, count);
+    } else if (bound->differences == 1 << 8) {
+        add_8(bound, from, to, count);
     } else if (bound->differences) {
         add_f32(bound, from, to, count);
     } else {
@@ -96,15 +139,13 @@ void bound_add(struct bound *bound, const void *from, const void *to, uint64_t c
         bound->elements[0] += count;
         for (uint64_t i = 0; i < count; i++)
             bound->changed[0] += memcmp(old_bytes + i * bound->width, new_bytes + i * bound->width, bound->width) != 0;
+        bound->changed_elements = bound->changed[0];
     }
 }
 
 uint64_t bound_changed(const struct bound *bound)
 {
-    uint64_t total = 0;
-    for (unsigned exponent = 0; exponent < EXPONENTS; exponent++)
-        total += bound->changed[exponent];
-    return total;
+    return bound->changed_elements;
 }
 
 double bound_bits(const struct bound *bound)

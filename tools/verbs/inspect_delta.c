@@ -102,7 +102,7 @@ static int count_pieces(struct job *job, struct bound *bound, enum delta_kind ki
 static int count_tensor(struct job *job, struct row *row, const struct tensor_at *base,
                         const struct pici_tensor_info *tensor)
 {
-    struct bound *const bound = bound_new(tensor->dtype);
+    struct bound *const bound = bound_new(tensor->dtype, row->kind == DELTA_SMALL && tensor->dtype == PICI_U8);
     if (!bound)
         return tool_nomem(job->input.name, "the bound");
     const int status = count_pieces(job, bound, row->kind, base, tensor);
