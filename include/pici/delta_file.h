@@ -193,11 +193,12 @@ struct pici_update;
  *   u     out; NULL unless PICI_OK. It refers to the memory of the tensors, not to base or to the row
  *   opts  threads are used by pici_update_switch too
  *
- * Of a part of a tensor (pici_state_add_part) only what changes in it is decoded. Deltas have hashes of whole tensors:
- * so a part is not checked against them, nor, if there is one, are tensors that no delta lists; only those are that are
- * whole and listed. What small deltas tell of a wrong base is little, and XORs tell nothing, so make sure by other
- * means that the state is the base. A part of a tensor that is stored as small deltas must begin and end at a multiple
- * of 2^19 elements, or at the end of the tensor.
+ * Of a part of a tensor (pici_state_add_part) only what changes in it is decoded. Deltas of version 3 have hashes of
+ * whole tensors, and of pieces of 2^19 elements of those that they list: of a part, the pieces that it has all of are
+ * checked (`verified` of struct pici_update_part), before anything changes. Of other elements what small deltas tell of
+ * a wrong base is little, and XORs tell nothing. If there are parts, tensors that no delta lists are not checked. A
+ * part of a tensor that is stored as small deltas must begin and end at a multiple of 2^19
+ * elements, or at the end of the tensor.
  * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor, tensors share memory in another way, or a part begins
  * or ends elsewhere. PICI_E_ARG:
  * null, an empty row, a tensor that is not in memory, or base is not what the first delta was made from (of the last
@@ -220,10 +221,12 @@ struct pici_update_part {
     const void *block; /* [block_bytes] the XOR of the elements before and after, as of pici_diff; of a tensor that is
                          * stored in the other byte order, of elements in that order. Valid until u is freed */
     size_t block_bytes;
+    int verified; /* 1: hashes of all elements that the state has of the tensor were right. 0: it has a shard that
+                   * begins or ends within a piece, or the deltas have no hashes of its pieces */
 };
 #define PICI_UPDATE_PART_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(struct pici_update_part), 0, 0, 0, NULL, 0                                                              \
+        sizeof(struct pici_update_part), 0, 0, 0, NULL, 0, 0                                                           \
     }
 
 /* How many parts there are; those in which nothing changes are none. 0 if u is NULL. */

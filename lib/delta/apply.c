@@ -311,6 +311,7 @@ enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trai
             trail->latest_step = step;
         }
         trail->earliest = hash;
+        trail->earliest_step = step;
         if (deltas->trail[step].kind == TRAIL_TENSOR &&
             !delta_needs_base(deltas->steps[step].delta.kind[deltas->trail[step].index])) {
             trail->first = step;
@@ -505,6 +506,9 @@ static enum pici_status make_piece(struct apply_job *job, const struct trail *tr
         if (status)
             return status;
         pici_xxh64_update(base, job->piece, bytes);
+        status = pici_pieces_add(&job->pieces[0], job->piece, from, count, job->reason);
+        if (status)
+            return status;
         pici_state_swap(trail->base->big_endian, width, job->piece, bytes);
     } else {
         status = pici_reader_read_range(deltas->steps[step].reader, deltas->trail[step].index, from, count, job->piece);
@@ -631,9 +635,31 @@ static enum pici_status make_elements(struct apply_job *job, const struct trail 
             return status;
         pici_state_swap(trail->big_endian, width, job->piece, bytes);
         pici_xxh64_update(result, job->piece, bytes);
+        status = pici_pieces_add(&job->pieces[1], job->piece, offset, count, job->reason);
+        if (status)
+            return status;
         status = job->take(job, trail, (offset - first) * width, bytes);
     }
     return status;
+}
+
+/* Finds the hashes of the pieces of a part: those of the base in the first delta that changes it, of the result in the
+ * last. */
+static void find_pieces(struct apply_job *job, const struct trail *trail)
+{
+    for (int result = 0; result < 2; result++) {
+        const size_t number = result ? trail->latest_step : trail->earliest_step;
+        const struct step *const step = &job->deltas->steps[number];
+        const struct trail_step *const what = &job->deltas->trail[number];
+        const bool hashed = is_part(trail->base) && trail->latest && what->kind == TRAIL_TENSOR;
+        job->pieces[result] = (struct piece_hashes){.delta = hashed ? &step->delta : NULL,
+                                                    .reader = step->reader,
+                                                    .index = what->index,
+                                                    .tensor = &trail->tensor,
+                                                    .result = result,
+                                                    .name = result ? step->name : job->base->name,
+                                                    .first = job->deltas->steps[0].name};
+    }
 }
 
 static enum pici_status make_tensor(struct apply_job *job, uint64_t i)
@@ -646,9 +672,14 @@ static enum pici_status make_tensor(struct apply_job *job, uint64_t i)
         return status;
     pici_xxh64_init(&base, 0);
     pici_xxh64_init(&result, 0);
+    find_pieces(job, &trail);
     status = make_elements(job, &trail, &base, &result);
-    if (is_part(trail.base)) /* there is no hash of it */
+    if (is_part(trail.base)) { /* there is no hash of all of it */
+        if (job->verified)
+            job->verified[trail.base - job->base->tensors] =
+                job->pieces[0].verified == trail.base->count || job->pieces[1].verified == trail.base->count;
         return status;
+    }
     if (!status && trail.base)
         status = check_base(job, &trail, trail.base->bytes, &base);
     if (!status)
@@ -663,19 +694,6 @@ static enum pici_status make_tensor(struct apply_job *job, uint64_t i)
     return PICI_OK;
 }
 
-/* The identity of the state, from the hashes of its tensors. */
-static uint64_t identity_of(struct pici_state *state, const uint64_t *hash)
-{
-    struct state_tensor *const *const ordered = pici_state_by_name(state);
-    struct pici_xxh64 identity;
-    pici_xxh64_init(&identity, 0);
-    for (size_t i = 0; i < state->count; i++)
-        pici_identity_add(&identity, ordered[i]->name, ordered[i]->name_bytes, ordered[i]->dtype_text,
-                          strlen(ordered[i]->dtype_text), ordered[i]->rank, ordered[i]->shape,
-                          hash[ordered[i] - state->tensors]);
-    return pici_xxh64_digest(&identity);
-}
-
 enum pici_status pici_apply_make(struct apply_job *job)
 {
     const struct step *const first = job->deltas->steps;
@@ -687,7 +705,7 @@ enum pici_status pici_apply_make(struct apply_job *job)
     }
     for (uint64_t i = 0; !status && i < pici_apply_tensors(job); i++)
         status = make_tensor(job, i);
-    if (!status && job->base_hash && identity_of(job->base, job->base_hash) != first->delta.identity.base)
+    if (!status && job->base_hash && pici_state_identity(job->base, job->base_hash) != first->delta.identity.base)
         status = pici_why(job->reason, PICI_E_ARG, job->base->name,
                           "not the base of %s: a tensor that it does not change differs", first->name);
     const int error = errno;
@@ -732,16 +750,6 @@ enum pici_status pici_apply_deltas(pici_write_fn write, void *context, struct pi
     return status ? status : pici_apply_make(&job);
 }
 
-/* Hashes tensor i of a state. */
-static enum pici_status hash_tensor(struct pici_state *state, size_t i, uint64_t *found, char *reason)
-{
-    struct pici_xxh64 hash;
-    pici_xxh64_init(&hash, 0);
-    const enum pici_status status = pici_state_hash_tensor(state, &state->tensors[i], 0, &hash, reason);
-    *found = pici_xxh64_digest(&hash);
-    return status;
-}
-
 /* Whether a state is what the last delta, a partial one, leads to. */
 static enum pici_status has_identity(struct pici_deltas *deltas, struct pici_state *state, int *is_result, char *reason)
 {
@@ -751,8 +759,8 @@ static enum pici_status has_identity(struct pici_deltas *deltas, struct pici_sta
     enum pici_status status =
         hash ? PICI_OK : pici_why(reason, PICI_E_NOMEM, state->name, "out of memory for the hashes");
     for (size_t i = 0; !status && i < state->count; i++)
-        status = hash_tensor(state, i, &hash[i], reason);
-    *is_result = !status && identity_of(state, hash) == last(deltas)->delta.identity.result;
+        status = pici_state_tensor_hash(state, i, &hash[i], reason);
+    *is_result = !status && pici_state_identity(state, hash) == last(deltas)->delta.identity.result;
     free(hash);
     return status;
 }
@@ -783,7 +791,7 @@ enum pici_status pici_deltas_is_result(struct pici_deltas *deltas, struct pici_s
         return PICI_OK;
     for (size_t i = 0; i < state->count; i++) {
         uint64_t hash;
-        status = hash_tensor(state, i, &hash, reason);
+        status = pici_state_tensor_hash(state, i, &hash, reason);
         if (status || hash != end->delta.hash[i].result)
             return status;
     }

@@ -5,6 +5,7 @@
 #define PICI_LIB_DELTA_APPLY_H
 
 #include "delta/delta.h"
+#include "delta/pieces.h"
 
 struct apply_name {
     const char *name;
@@ -42,7 +43,7 @@ struct trail {
     size_t first;
     struct pici_tensor_info tensor;
     const struct delta_hashes *earliest, *latest; /* of the first and the last delta that changes it, or NULL */
-    size_t latest_step;
+    size_t earliest_step, latest_step;
     bool big_endian; /* of the result */
     bool flat;       /* the base has elements of it, or all, without a shape */
 };
@@ -62,7 +63,9 @@ struct apply_job {
     uint64_t written;
     uint8_t *piece;
     size_t piece_capacity;
-    uint64_t *base_hash; /* [base->count] if the result has the base's tensors, for its identity */
+    struct piece_hashes pieces[2]; /* of the part that is being made: base, result */
+    bool *verified;                /* [base->count] or NULL: of parts, whether all elements are of pieces with hashes */
+    uint64_t *base_hash;           /* [base->count] if the result has the base's tensors, for its identity */
     /* of pici_apply_deltas */
     pici_write_fn write;
     void *write_context;

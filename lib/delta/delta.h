@@ -31,6 +31,10 @@ enum delta_kind { DELTA_XOR, DELTA_SMALL, DELTA_ADDED, DELTA_REPLACED, DELTA_KIN
 /* Elements of each small delta of a tensor, except for the last. */
 enum { DELTA_PIECE = 1 << 22 };
 
+/* Elements of each piece that has hashes of its own in version 3, except for the last of a tensor: the chunks of small
+ * deltas. */
+enum { DELTA_HASHED = 1 << 19 };
+
 /* "xor", "small", "added", "replaced". */
 const char *pici_delta_kind_name(enum delta_kind);
 
@@ -69,6 +73,8 @@ struct delta {
     uint64_t base_tensors;       /* of version 3: how many base and result have */
     uint64_t result_bytes;       /* and the size of the result's file */
     struct delta_hashes identity;
+    uint64_t
+        *piece_row; /* [tensors] of version 3: the row of the table of hashes that the tensor's pieces begin with */
     struct delta_few *few; /* [few_count] in the order of their numbers */
     size_t few_count;
     uint8_t *few_bytes;
@@ -110,6 +116,16 @@ static inline bool delta_is_narrow(enum pici_dtype dtype)
 {
     return dtype > PICI_BF16;
 }
+
+/* The rows of the table of hashes, in version 3, for the pieces of a tensor of so many elements. */
+static inline uint64_t delta_piece_rows(uint64_t count)
+{
+    return count > DELTA_HASHED ? (count - 1) / DELTA_HASHED + 1 : 0;
+}
+
+/* Read a hash of a piece of tensor i, which has several: of the base, or of the result. Returns the reader's errors. */
+enum pici_status pici_delta_piece_hash(const struct delta *, struct pici_reader *, uint64_t i, uint64_t piece,
+                                       bool result, uint64_t *hash);
 
 /* Describe tensor i of the result, also where a small delta is stored. Returns the reader's errors. */
 enum pici_status pici_delta_tensor(const struct delta *delta, struct pici_reader *, uint64_t i,
@@ -175,6 +191,9 @@ int pici_few_apply(struct few_cursor *, uint8_t *elements, uint64_t from, uint64
 void pici_identity_add(struct pici_xxh64 *, const char *name, size_t name_bytes, const char *dtype, size_t dtype_bytes,
                        unsigned rank, const uint64_t *shape, uint64_t hash);
 
+/* The identity of a state, from the hashes of its tensors. */
+uint64_t pici_state_identity(struct pici_state *, const uint64_t *hash);
+
 /* ---- Errors ---- */
 
 /* Put "name: what" in why [PICI_WHY_BYTES], unless that is NULL. Returns s. errno stays. */
@@ -230,6 +249,9 @@ enum pici_status pici_state_whole(const struct pici_state *, char *reason);
 /* Hash the tensor's bytes from byte `from` on. */
 enum pici_status pici_state_hash_tensor(struct pici_state *, const struct state_tensor *, uint64_t from,
                                         struct pici_xxh64 *, char *reason);
+
+/* The hash of tensor i. */
+enum pici_status pici_state_tensor_hash(struct pici_state *, size_t i, uint64_t *found, char *reason);
 
 /* Compares names, as for qsort(): as unsigned bytes; one that another begins with comes first. */
 int pici_name_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes);

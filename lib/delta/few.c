@@ -148,3 +148,15 @@ void pici_identity_add(struct pici_xxh64 *identity, const char *name, size_t nam
         add_number(identity, shape[i]);
     add_number(identity, hash);
 }
+
+uint64_t pici_state_identity(struct pici_state *state, const uint64_t *hash)
+{
+    struct state_tensor *const *const ordered = pici_state_by_name(state);
+    struct pici_xxh64 identity;
+    pici_xxh64_init(&identity, 0);
+    for (size_t i = 0; i < state->count; i++)
+        pici_identity_add(&identity, ordered[i]->name, ordered[i]->name_bytes, ordered[i]->dtype_text,
+                          strlen(ordered[i]->dtype_text), ordered[i]->rank, ordered[i]->shape,
+                          hash[ordered[i] - state->tensors]);
+    return pici_xxh64_digest(&identity);
+}

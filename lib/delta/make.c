@@ -30,6 +30,10 @@ struct job {
     size_t listed;    /* rows of the table so far */
     struct few *few;  /* [next->count], of version 3 */
     uint64_t *hashes; /* [next->count][2]: of base and result */
+    /* of version 3: hashes of the pieces of tensors, of base and result */
+    uint64_t *pieces;                  /* [piece_room][2] */
+    size_t piece_room, piece_first;    /* piece_first: that of the tensor that is read */
+    struct pici_xxh64 piece_so_far[2]; /* of the piece that is read */
 };
 
 /* The changes of a tensor of which few elements change. */
@@ -177,6 +181,40 @@ static enum pici_status begin(struct job *job, pici_write_fn write, void *contex
                : nomem(job, "the elements and the hashes");
 }
 
+/* Adds the next bytes of a tensor, of base or result, to the hashes of its pieces. */
+static void add_to_pieces(struct job *job, bool result, const struct state_tensor *tensor, uint64_t from,
+                          const uint8_t *bytes, size_t count)
+{
+    const uint64_t most = (uint64_t)DELTA_HASHED * tensor->width;
+    struct pici_xxh64 *const so_far = &job->piece_so_far[result];
+    if (!job->partial || !delta_piece_rows(tensor->count))
+        return;
+    for (size_t some; count > 0; from += some, bytes += some, count -= some) {
+        const uint64_t remaining = most - from % most;
+        some = remaining < count ? (size_t)remaining : count;
+        if (from % most == 0)
+            pici_xxh64_init(so_far, 0);
+        pici_xxh64_update(so_far, bytes, some);
+        if (some == remaining || from + some == tensor->bytes)
+            job->pieces[2 * (job->piece_first + from / most) + result] = pici_xxh64_digest(so_far);
+    }
+}
+
+/* Makes room for the hashes of a tensor's pieces. */
+static enum pici_status room_for_pieces(struct job *job, const struct state_tensor *tensor)
+{
+    const uint64_t room = job->piece_first + (job->partial ? delta_piece_rows(tensor->count) : 0);
+    if (room <= job->piece_room)
+        return PICI_OK;
+    uint64_t *const more =
+        room <= SIZE_MAX / 64 ? realloc(job->pieces, (size_t)room * 2 * 2 * sizeof *more) : NULL; /* and as many more */
+    if (!more)
+        return nomem(job, "the hashes of pieces");
+    job->pieces = more;
+    job->piece_room = (size_t)room * 2;
+    return PICI_OK;
+}
+
 /* Reads the next bytes of a tensor. They are hashed as they are in the file, then swapped to host order. */
 static enum pici_status take(struct job *job, struct pici_state *of, const struct state_tensor *tensor, uint64_t from,
                              uint8_t *buffer, size_t bytes, struct pici_xxh64 *hash)
@@ -185,6 +223,7 @@ static enum pici_status take(struct job *job, struct pici_state *of, const struc
     if (status)
         return status;
     pici_xxh64_update(hash, buffer, bytes);
+    add_to_pieces(job, of == job->next, tensor, from, buffer, bytes);
     pici_state_swap(tensor->big_endian, tensor->width, buffer, bytes);
     return PICI_OK;
 }
@@ -422,9 +461,9 @@ static enum pici_status diff_tensor(struct job *job, size_t i)
         kind = alike(base, tensor) ? DELTA_XOR : DELTA_REPLACED;
     struct pici_xxh64 hash[2];
     bool done = false, few = false;
-    enum pici_status status = PICI_OK;
+    enum pici_status status = room_for_pieces(job, tensor);
     hash_begin(hash);
-    if (job->partial)
+    if (!status && job->partial)
         status = diff_few(job, i, base, tensor, hash, &few);
     if (!few)
         hash_begin(hash);
@@ -440,6 +479,7 @@ static enum pici_status diff_tensor(struct job *job, size_t i)
     if (!few) {
         job->table[2 * job->listed] = before;
         job->table[2 * job->listed++ + 1] = after;
+        job->piece_first += job->partial ? (size_t)delta_piece_rows(tensor->count) : 0;
     }
     job->done += tensor->bytes;
     return status;
@@ -511,8 +551,15 @@ static enum pici_status write_few(struct job *job)
 /* Writes the last tensor, the table of hashes. */
 static enum pici_status write_table(struct job *job)
 {
-    const uint64_t shape[] = {job->listed, 2};
-    return write_table_of(job, DELTA_HASHES, PICI_U64, 2, shape, job->table, job->listed * 2 * sizeof *job->table);
+    const size_t rows = job->listed + job->piece_first;
+    const uint64_t shape[] = {rows, 2};
+    uint64_t *const table = realloc(job->table, (rows + 1) * 2 * sizeof *table);
+    if (!table)
+        return nomem(job, "the table of hashes");
+    job->table = table;
+    if (job->piece_first)
+        memcpy(table + 2 * job->listed, job->pieces, job->piece_first * 2 * sizeof *table);
+    return write_table_of(job, DELTA_HASHES, PICI_U64, 2, shape, table, rows * 2 * sizeof *table);
 }
 
 enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pici_state *base, struct pici_state *next,
@@ -557,6 +604,7 @@ enum pici_status pici_diff_states(pici_write_fn write, void *context, struct pic
         free(job.few[i].bytes);
     free(job.few);
     free(job.hashes);
+    free(job.pieces);
     errno = error;
     return status;
 }

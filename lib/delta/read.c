@@ -125,14 +125,16 @@ static enum pici_status read_hashes(struct delta *delta, struct pici_reader *rea
     status = pici_reader_tensor(reader, total - 1, &tensor);
     if (status)
         return status;
-    if (tensor.dtype != PICI_U64 || tensor.rank != 2 || tensor.shape[0] != total - 1 || tensor.shape[1] != 2)
+    if (tensor.dtype != PICI_U64 || tensor.rank != 2 || tensor.shape[1] != 2 || tensor.shape[0] < total - 1 ||
+        (tensor.shape[0] > total - 1 && !delta->partial))
         return broken(reason, "delta-hashes", "the last tensor is not a table of hashes");
     /* delta->tensors is bounded by the index, which has been read */
     delta->kind = calloc((size_t)delta->tensors + 1, sizeof *delta->kind);
     delta->hash = calloc((size_t)delta->tensors + 1, sizeof *delta->hash);
     delta->small = calloc((size_t)delta->tensors + 1, sizeof *delta->small);
+    delta->piece_row = calloc((size_t)delta->tensors + 1, sizeof *delta->piece_row);
     table = calloc((size_t)total, 2 * sizeof *table);
-    if (!delta->kind || !delta->hash || !delta->small || !table)
+    if (!delta->kind || !delta->hash || !delta->small || !delta->piece_row || !table)
         snprintf(reason, PICI_WHY_BYTES, "out of memory for the table of hashes");
     status = reason[0] ? PICI_E_NOMEM : pici_reader_read_range(reader, total - 1, 0, 2 * (total - 1), table);
     for (uint64_t i = 0; !status && i < delta->tensors; i++)
@@ -238,6 +240,30 @@ static enum pici_status read_kind(struct delta *delta, uint64_t i, struct pici_r
     return kind == DELTA_SMALL ? read_small(delta, i, reader, reason) : PICI_OK;
 }
 
+/* Finds the rows of the table of hashes that are those of pieces. */
+static enum pici_status find_pieces(struct delta *delta, struct pici_reader *reader, char *reason)
+{
+    struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
+    enum pici_status status = pici_reader_tensor(reader, delta->tensors + 1, &tensor);
+    const uint64_t rows = tensor.shape[0];
+    uint64_t next = delta->tensors + 1;
+    for (uint64_t i = 0; !status && i < delta->tensors; i++) {
+        status = pici_delta_tensor(delta, reader, i, &tensor);
+        const uint64_t pieces = status ? 0 : delta_piece_rows(tensor.count);
+        delta->piece_row[i] = next;
+        if (pieces > rows - next)
+            return broken(reason, "delta-hashes", "the table of hashes has too few rows");
+        next += pieces;
+    }
+    return status || next == rows ? status : broken(reason, "delta-hashes", "the table of hashes has too many rows");
+}
+
+enum pici_status pici_delta_piece_hash(const struct delta *delta, struct pici_reader *reader, uint64_t i,
+                                       uint64_t piece, bool result, uint64_t *hash)
+{
+    return pici_reader_read_range(reader, delta->tensors + 1, 2 * (delta->piece_row[i] + piece) + result, 1, hash);
+}
+
 enum pici_status pici_delta_open(struct delta *delta, struct pici_reader *reader, char *reason)
 {
     *delta = (struct delta){0};
@@ -247,6 +273,8 @@ enum pici_status pici_delta_open(struct delta *delta, struct pici_reader *reader
         status = read_hashes(delta, reader, reason);
     for (uint64_t i = 0; !status && i < delta->tensors; i++)
         status = read_kind(delta, i, reader, reason);
+    if (!status && delta->partial)
+        status = find_pieces(delta, reader, reason);
     if (!status && delta->partial)
         status = read_few(delta, reader, reason);
     if (status)
@@ -261,6 +289,7 @@ void pici_delta_close(struct delta *delta)
     free(delta->kind);
     free(delta->hash);
     free(delta->small);
+    free(delta->piece_row);
     free(delta->few);
     free(delta->few_bytes);
     delta->few = NULL;
@@ -269,6 +298,7 @@ void pici_delta_close(struct delta *delta)
     delta->kind = NULL;
     delta->hash = NULL;
     delta->small = NULL;
+    delta->piece_row = NULL;
 }
 
 enum pici_status pici_delta_tensor(const struct delta *delta, struct pici_reader *reader, uint64_t i,

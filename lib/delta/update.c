@@ -94,6 +94,16 @@ static enum pici_status check_tensors(struct apply_job *job)
                           "the deltas remove a tensor, which cannot be done in place");
 }
 
+/* Notes of which parts hashes were checked. */
+static void set_verified(struct pici_update *update, const struct apply_job *job)
+{
+    for (size_t i = 0; i < update->count; i++) {
+        struct pici_update_part *const part = &update->parts[i].info;
+        const struct state_tensor *const tensor = &job->base->tensors[part->tensor];
+        part->verified = tensor->count == tensor->of || job->verified[part->tensor];
+    }
+}
+
 static int by_tensor(const void *left, const void *right)
 {
     const struct pici_update_part *const first = &((const struct part *)left)->info;
@@ -198,11 +208,17 @@ enum pici_status pici_update_new(struct pici_update **output, struct pici_state 
     if (status)
         return status;
     struct pici_update *const update = calloc(1, sizeof *update);
-    if (!update)
+    job.verified = calloc(base->count + 1, sizeof *job.verified);
+    if (!update || !job.verified) {
+        free(update);
+        free(job.verified);
         return nomem(&job);
+    }
     job.context = update;
     update->threads = job.options.threads;
     status = pici_apply_make(&job);
+    set_verified(update, &job);
+    free(job.verified);
     if (update->count) /* they were made in the order of the result */
         qsort(update->parts, update->count, sizeof *update->parts, by_tensor);
     if (!status)

@@ -309,7 +309,7 @@ static PyObject *update_switch(PyObject *self, PyObject *o)
     return result_of(s, 0, NULL);
 }
 
-/* update_parts(update) -> [(tensor, first, bytes of the block)] */
+/* update_parts(update) -> [(tensor, first, bytes of the block, whether hashes of it were checked)] */
 static PyObject *update_parts(PyObject *self, PyObject *o)
 {
     (void)self;
@@ -318,8 +318,8 @@ static PyObject *update_parts(PyObject *self, PyObject *o)
     for (uint64_t i = 0; list && i < lib.update_count(update); i++) {
         struct pici_update_part part = PICI_UPDATE_PART_INIT;
         (void)lib.update_get(update, i, &part);
-        PyObject *entry = Py_BuildValue("KKK", (unsigned long long)part.tensor, (unsigned long long)part.first,
-                                        (unsigned long long)part.block_bytes);
+        PyObject *entry = Py_BuildValue("KKKN", (unsigned long long)part.tensor, (unsigned long long)part.first,
+                                        (unsigned long long)part.block_bytes, PyBool_FromLong(part.verified));
         if (!entry || PyList_Append(list, entry)) {
             Py_DecRef(list);
             list = NULL;

@@ -293,11 +293,14 @@ def diff_files(
     format, zstd: of what is not a small delta; as for create().
     dtype: of the elements of raw files.
     overwrite: replace an existing file; else FileExistsError.
-    convert: called as convert(name, array) for each array of a dict, base or new; what it returns takes the array's
-        place: an array, or a dict of arrays by their names (weights of 8 bits and their scales). For a trainer whose
-        servers hold another type: a weight that moves by less than a step of that type does not change there, so the
-        delta of what is converted is far shorter than that of the trainer's own weights; and it is exact.
+    convert: called as convert(name, array) for each array of a dict, base or new, and not for a file; what it returns
+        takes the array's place: an array, or a dict of arrays by their names (weights of 8 bits and their scales). For
+        a trainer whose servers hold another type: a weight that moves by less than a step of that type does not change
+        there, so the delta of what is converted is far shorter than that of the trainer's own weights; and it is
+        exact.
     """
+    if convert is not None and not isinstance(base, Mapping) and not isinstance(new, Mapping):
+        raise TypeError("convert= is of arrays, and base and new are files: convert these before")
     base, new = converted(base, convert), converted(new, convert)
     opts = diff_opts(small, format, threads, zstd)
     with ExitStack() as stack:
@@ -536,15 +539,13 @@ class Update:
             self._handle: Optional[_codec.Update] = got(made)
             self._names, self._arrays = held.names, list(held._kept)
         parts = _codec.update_parts(self._handle)
-        self._parts = [(self._names[tensor], tensor, first) for tensor, first, _ in parts]
+        self._parts = [(self._names[tensor], tensor, first) for tensor, first, _, _ in parts]
         #: the names of the tensors that change
         self.changed: list[str] = list(dict.fromkeys(name for name, _, _ in self._parts))
-        #: those of them that are shards: the deltas have no hashes of these
-        self.unverified: list[str] = [
-            name for name in self.changed if name in shards and len(state[name]) != shards[name][1]
-        ]
+        #: those of them that are shards of which no hash was checked, or not of all elements
+        self.unverified: list[str] = list(dict.fromkeys(self._names[n] for n, _, _, verified in parts if not verified))
         #: the bytes that are kept
-        self.bytes: int = sum(length for _, _, length in parts)
+        self.bytes: int = sum(length for _, _, length, _ in parts)
         #: whether the arrays are what the deltas lead to
         self.switched = False
 
@@ -626,10 +627,12 @@ def apply_delta(
         `of`, counted along the first dimension; or, flat, elements, whatever the tensor's shape. The dict has all names
         still; a shard may be empty. Only what changes in a shard is decoded. Of a tensor that is stored as small
         deltas, a shard must begin and end at a multiple of 524288 elements, or at the tensor's end, else
-        UnsupportedError. Deltas have hashes of whole tensors: so shards are not checked, nor, if there are some, are
-        tensors that no delta lists. Another base is found by the tensors that are whole and listed, and by small
-        deltas where exponents differ; else the result is wrong without a word. So number the states.
-    strict: UnsupportedError if a shard changes. `unverified` of the result has the names of these shards.
+        UnsupportedError. Deltas of dicts of the same arrays have hashes of tensors and of their pieces, each of 524288
+        elements: of a shard the pieces that it has all of are checked. Other elements are not, nor, if there are
+        shards, are tensors that no delta lists: there another base is found only by small deltas, where exponents
+        differ; else the result is wrong without a word. So number the states.
+    strict: UnsupportedError if a shard changes that was not checked, or not all of it. `unverified` of the result has
+        the names of these shards.
 
     The result has undo(), which goes back, until commit(). As the subject of a with statement it goes back if that is
     left by an exception, and commits otherwise.
@@ -644,7 +647,9 @@ def apply_delta(
         raise ValueError(f"shards has {missing[0]!r}, which state has not")
     update = Update(state, deltas, u31(threads, "threads"), shards or {})
     if strict and update.unverified:
-        raise UnsupportedError(f"tensor {update.unverified[0]!r} is a shard, and changes: no delta has a hash of it")
+        raise UnsupportedError(
+            f"tensor {update.unverified[0]!r} is a shard, and changes: no delta has a hash of it, or not of all of it"
+        )
     if not stage:
         update.switch()
     return update

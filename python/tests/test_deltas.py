@@ -164,7 +164,7 @@ class InPlace(Deltas):
                     wanted = new[name][rows.get(name, slice(None))].reshape(-1).view(values.dtype)
                     np.testing.assert_array_equal(wanted[first:][at], values)
                 update.switch()
-                self.assertEqual(sorted(update.unverified), ["ids", "v", "w"])
+                self.assertEqual(sorted(update.unverified), ["ids", "v"])  # w has pieces with hashes
                 for name, x in live.items():
                     self.assertEqual(x.tobytes(), new[name][rows.get(name, slice(None))].tobytes(), name)
                 with self.assertRaisesRegex(pici.ArgumentError, "'norm'"):  # which is whole
@@ -186,6 +186,39 @@ class InPlace(Deltas):
         update = pici.apply_delta(whole, self.delta, shards={"w": (0, 8)}, strict=True)
         self.assertEqual(update.unverified, [])
         self.same(whole, new)
+
+    def test_hashes_of_shards(self):
+        """Another base is found by the pieces that a shard has, before anything changes."""
+        chunk = 1 << 19
+        rng = np.random.default_rng(6)
+        for dtype in (np.float16, np.int32):  # small deltas, and XORs
+            states = [{"w": rng.integers(0, 9, (5, chunk // 2)).astype(dtype)}]
+            for _ in range(2):
+                states.append({"w": states[-1]["w"].copy()})
+                states[-1]["w"].view(f"u{states[0]['w'].itemsize}")[:, ::50] += 1
+            for before, after, path in zip(states, states[1:], (self.delta, self.second)):
+                pici.save_delta(before, after, path, overwrite=True)
+            # rows, and whether the pieces of two rows are all there
+            for a, b, whole in ((0, 2, True), (2, 5, True), (4, 5, True), (0, 5, True), (1, 5, False), (1, 2, False)):
+                if not whole and dtype is np.float16:
+                    continue  # no small deltas of these
+                shards = {"w": (a, 5)}
+                live = {"w": states[0]["w"][a:b].copy()}
+                update = pici.apply_delta(live, self.delta, self.second, shards=shards, strict=whole)
+                self.assertEqual(update.unverified, [] if whole else ["w"])
+                self.assertEqual(live["w"].tobytes(), states[2]["w"][a:b].tobytes())
+                live["w"][-1, -1] += 1  # where nothing changes
+                kept = live["w"].copy()
+                if whole:
+                    for path in (self.delta, self.second):
+                        with self.assertRaisesRegex(pici.ArgumentError, "not the base of.*'w'|'w'.*XXH64"):
+                            pici.apply_delta(live, path, shards=shards)
+                        self.assertEqual(live["w"].tobytes(), kept.tobytes())
+            live = {"w": states[1]["w"][1:5].copy()}  # a step later, and one row is of no piece
+            if dtype is np.int32:
+                with self.assertRaisesRegex(pici.ArgumentError, "'w'.*elements \\[524288, 1048576\\)"):
+                    pici.apply_delta(live, self.delta, shards={"w": (1, 5)})
+                self.assertEqual(live["w"].tobytes(), states[1]["w"][1:5].tobytes())
 
     def test_flat_shards_of_whole_tensors(self):
         for small in (False, None):
@@ -300,7 +333,7 @@ class Dicts(Deltas):
         x = np.arange(6, dtype=np.float32).reshape(2, 3)
         other = x.dtype.newbyteorder()
         of_file = x.astype(other)
-        with unittest.mock.patch.object(deltas, "_taken", lambda name, _: (of_file, _dtypes.named("f32"))):
+        with unittest.mock.patch.object(deltas, "taken_array", lambda name, _: (of_file, _dtypes.named("f32"))):
             with deltas.Held({"x": x}) as held:
                 room = np.zeros(held.file_bytes(), np.uint8)
                 self.assertEqual(held.write(room), room.size)
@@ -397,6 +430,14 @@ class Dicts(Deltas):
         self.assertLess(size, self.delta.stat().st_size / 2)
         with self.assertRaisesRegex(ValueError, "twice"):
             pici.save_delta(old, new, self.delta, overwrite=True, convert=lambda name, x: {"same": x})
+        paths = [self.dir / "a.safetensors", self.dir / "b.safetensors"]
+        for path, x in zip(paths, (base, after)):
+            save_safetensors(path, {"w": x["w"], "w.scale": x["w.scale"]})
+        with self.assertRaisesRegex(TypeError, "files"):  # and not ignored
+            pici.diff_files(*paths, self.delta, overwrite=True, convert=to_half)
+        pici.diff_files(paths[0], {"w": new["w"]}, self.delta, overwrite=True, convert=to_half)
+        found = pici.load_delta(paths[0], self.delta)  # the base was what servers hold
+        self.assertEqual({k: x.tobytes() for k, x in found.items()}, {k: after[k].tobytes() for k in found})
 
     def test_bf16_and_views(self):
         old, _ = bf16(np.linspace(-1, 1, 6000))
@@ -574,6 +615,29 @@ class Logs(Deltas):
             log.load(self.arrays(3), 4)
         with self.assertRaises(pici.LimitError):
             log.load(max_bytes=100)
+
+    def test_floats_of_8_and_4_bits(self):
+        rng = np.random.default_rng(3)
+        f8, packed = rng.integers(0, 256, (2, 30000), np.uint8)
+
+        def state(step):
+            moved = np.arange(30000) % 45 < step
+            return {
+                "f8": _dlpack.DLPackArray(f8 + moved.astype(np.uint8), _dtypes.named("f8e4m3")),
+                "u8": packed ^ (moved * 16).astype(np.uint8),
+            }
+
+        log = pici.DeltaLog.create(self.dir / "log", state(0))
+        for step in (1, 2, 3):
+            self.assertEqual(log.append(state(step - 1), state(step)), step)
+        self.assertLess(log.states()[1].delta_bytes, 60000 * 0.05)  # XORs take twice as much
+        for known in (0, 2):
+            found, number = log.load(state(known), to="bits")
+            self.assertEqual(number, 3)
+            self.assertEqual(found["u8"].tobytes(), state(3)["u8"].tobytes())
+            self.assertEqual(found["f8"].tobytes(), _arrays.readable(state(3)["f8"])[0].tobytes())
+        with self.assertRaisesRegex(pici.ArgumentError, "not the base of"):
+            log.load(state(7), 1)
 
     def test_packed(self):
         whole = pici.DeltaLog.create(self.dir / "whole", self.arrays(0))

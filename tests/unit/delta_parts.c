@@ -173,11 +173,11 @@ Test(delta_parts, ranks)
         }
 }
 
-/* What is whole and listed is checked; parts are not, but for what small deltas find. */
+/* What is whole and listed is checked, and so are pieces of parts; without hashes of pieces, small deltas find some. */
 Test(delta_parts, refused)
 {
     static const struct rank rank = {{4, 5}, {300, 302}, {1, 40000}, false};
-    struct sink file = diff(0, 1, 0, PICI_DELTA_AUTO), out = {0};
+    struct sink file = diff(0, 1, 0, PICI_DELTA_AUTO), without = diff(0, 1, 1, PICI_DELTA_AUTO), out = {0};
     struct weights live = weights[0];
     uint16_t *const w = malloc(5 * ROW * sizeof *w);
     struct pici_update *made;
@@ -191,8 +191,10 @@ Test(delta_parts, refused)
     live.b[0]--;
     for (size_t i = 0; i < 5 * ROW; i++)
         w[i] ^= i % 5 ? 0 : 0x2000; /* exponents */
-    cr_expect_eq(update(&made, s, &file, 1, why), PICI_E_CORRUPT);
+    cr_expect_eq(update(&made, s, &without, 1, why), PICI_E_CORRUPT);
     cr_expect(strstr(why, "tensor 'w'") && strstr(why, "not of these elements"), "%s", why);
+    cr_expect_eq(update(&made, s, &file, 1, why), PICI_E_ARG);
+    cr_expect(strstr(why, "tensor 'w'") && strstr(why, "the XXH64 of elements"), "%s", why);
 
     /* whole tensors are needed elsewhere */
     struct pici_reader *reader;
@@ -212,6 +214,7 @@ Test(delta_parts, refused)
     pici_state_free(s);
     free(w);
     sink_free(&file);
+    sink_free(&without);
     sink_free(&out);
 }
 

@@ -522,6 +522,61 @@ Test(delta_states, no_head_in_version_3)
     }
 }
 
+/* Adds a tensor of zeros to a file; kind: its delta.kind, or NULL. */
+static void put_zeros(struct pici_writer *w, const char *name, enum pici_dtype dtype, unsigned rank,
+                      const uint64_t *shape, uint64_t bytes, const char *kind)
+{
+    const struct pici_attr attr = {"delta.kind", kind, kind ? strlen(kind) : 0};
+    struct pici_tensor t = PICI_TENSOR_INIT;
+    uint8_t *const zeros = test_alloc((size_t)bytes + 1);
+    memset(zeros, 0, (size_t)bytes);
+    t.name = name;
+    t.name_len = strlen(name);
+    t.dtype = dtype;
+    t.rank = rank;
+    t.shape = shape;
+    t.attrs = &attr;
+    t.n_attrs = kind != NULL;
+    cr_assert_eq(pici_writer_tensor(w, &t), PICI_OK);
+    cr_assert_eq(pici_writer_data(w, zeros, (size_t)bytes), PICI_OK);
+    free(zeros);
+}
+
+Test(delta_states, rows_of_pieces)
+{
+    static const uint8_t base[16] = {1};
+    const struct pici_attr attrs[] = {
+        {"delta.version", "3", 1}, {"source.type", "safetensors", 11}, {"delta.base", base, sizeof base}};
+    static const struct {
+        uint64_t elements, rows;
+        bool good;
+    } cases[] = {{1 << 19, 2, true},        {1 << 19, 1, false},       {1 << 19, 3, false},
+                 {(1 << 19) + 1, 4, true},  {(1 << 19) + 1, 3, false}, {(1 << 19) + 1, 5, false},
+                 {(1 << 19) + 1, 2, false}, {3 << 19, 5, true}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const uint64_t none = 0, shape[2] = {cases[i].rows, 2};
+        struct sink made = {0};
+        struct pici_writer *w;
+        struct pici_reader *reader;
+        struct pici_deltas *deltas;
+        char why[PICI_WHY_BYTES];
+        cr_assert_eq(pici_writer_open(&w, sink_write, &made, attrs, 3, NULL), PICI_OK);
+        put_zeros(w, "w", PICI_U8, 1, &cases[i].elements, cases[i].elements, "xor");
+        put_zeros(w, "delta.few", PICI_U8, 1, &none, 0, NULL);
+        put_zeros(w, "delta.hashes", PICI_U64, 2, shape, 16 * cases[i].rows, NULL);
+        cr_assert_eq(pici_writer_finish(w), PICI_OK);
+        pici_writer_close(w);
+        cr_assert_eq(pici_reader_open_memory(&reader, made.p, made.len, NULL), PICI_OK);
+        cr_assert_eq(pici_deltas_new(&deltas), PICI_OK);
+        cr_expect_eq(pici_deltas_add(deltas, reader, "made", why), cases[i].good ? PICI_OK : PICI_E_CORRUPT, "%zu: %s",
+                     i, why);
+        cr_expect(cases[i].good || strstr(why, "(delta-hashes)"), "%s", why);
+        pici_deltas_free(deltas);
+        pici_reader_close(reader);
+        sink_free(&made);
+    }
+}
+
 /* ---- in place ---- */
 
 static struct pici_update *update_of(struct pici_state *base, struct row *r, int n, enum pici_status want,
