@@ -9,8 +9,9 @@ Two processes, on two of bench/net's hosts. bf16 weights, random; a step moves e
 rate, as Adam does. The server is what pici.vllm has without vLLM: it checks all hashes and has the new weights in the
 host's memory. To load them into a model comes after, and is the same for all three; bench/weight_sync.py measures it.
 Needs torch.
-Seconds: diff, what the trainer does before it sends; send, until the server has the bytes; apply, until it has the
-weights; and all of it, from the step's end to the server's answer. Beside each the bytes that were sent.
+Seconds: diff, what the trainer does to make what it sends; send, until the server has the bytes; apply, until it has
+the weights; and all of it, from the step's end to the server's answer. Beside each the bytes that were sent. Small
+deltas are sent and checked while others are made: send and apply are what is left of that.
 """
 import argparse
 import json
@@ -73,10 +74,15 @@ def trainer(o):
     def pici(rate, changed):
         step = Step("trainer")
         sent, began = publisher.bytes, time.perf_counter()
+        first = weights.version < 0
         with publisher.held_back():
+            told = {"kind": "pici", "run": weights.run, "version": weights.version + 1}
+            if not first:  # the server gets and checks parts while others are made
+                channel.say(told)
             weights.update(((n, Held(n, a).array) for n, a in state(bits).items()), step)
         diff = time.perf_counter() - began
-        channel.say({"kind": "pici", "run": weights.run, "version": weights.version})
+        if first:
+            channel.say(told)
         done = channel.hear()
         total = time.perf_counter() - began
         rows.append(
@@ -86,7 +92,7 @@ def trainer(o):
                 changed,
                 publisher.bytes - sent,
                 diff,
-                done["receive"],
+                total - diff - done["apply"],
                 done["apply"],
                 total,
             )

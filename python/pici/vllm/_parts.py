@@ -21,7 +21,7 @@ from .._dtypes import BY_CODE, DType, named
 from .._streams import Sink
 from ..errors import CorruptError
 
-GROUP_BYTES = 64 << 20
+GROUP_BYTES = 16 << 20  # one is encoded while another is sent, and a third is checked
 BLOCK = 1 << 22  # elements of a block of positions and values
 SMALL, REPLACE = "small", "replace"
 

@@ -7,10 +7,10 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from . import _parts, _wire
 from ._parts import Held, Meta
@@ -18,19 +18,70 @@ from ._stats import Step, log
 
 #: deltas are kept for servers that are behind while all of them have at most this fraction of the whole state's bytes
 KEPT = 0.5
+PATIENCE = _wire.TIMEOUT / 4  # seconds after which a server that waits is told to go on waiting
 UNPROVEN = 64  # connections at once that have not proven yet that they know the token; others wait
 
 
-class _Delta:
-    """From one version to the next: the parts of each encoding, by group."""
+class Failed(RuntimeError):
+    """Weights that were announced and could not be taken."""
 
-    def __init__(self, version: int) -> None:
-        self.version = version
-        self.parts: dict[str, list[tuple[int, bytes]]] = {}
+
+class _Delta:
+    """From one version to the next: the parts of each encoding, by group. Servers get them while others are made."""
+
+    def __init__(self, version: int, encodings: Iterable[str]) -> None:
+        self.version, self.encodings = version, frozenset(encodings)
+        self._state = threading.Condition()
+        self._made: list[tuple[int, dict[str, bytes]]] = []  # in the order in which they were
+        self._ended = self._failed = False
+
+    def add(self, group: int, parts: dict[str, bytes]) -> None:
+        with self._state:
+            self._made.append((group, parts))
+            self._state.notify_all()
+
+    def end(self, failed: bool) -> None:
+        """All parts were made; failed: or no more will be."""
+        with self._state:
+            self._ended, self._failed = True, failed
+            self._state.notify_all()
+
+    def parts(self, encoding: str) -> list[tuple[int, bytes]]:
+        """Those of an encoding that are made."""
+        with self._state:
+            return sorted((i, parts[encoding]) for i, parts in self._made if encoding in parts)
+
+    def coming(self, encoding: str, wait: Callable[[], None]) -> Iterator[tuple[int, bytes]]:
+        """The parts of an encoding, as they are made. wait: called now and then while there is none."""
+        at = 0
+        while True:
+            with self._state:
+                more = self._state.wait_for(lambda: at < len(self._made) or self._ended, PATIENCE)
+                if self._failed:
+                    raise Failed("the trainer could not make this version")
+                made = self._made[at:]
+                if more and not made:
+                    return
+            at += len(made)
+            for i, parts in made:
+                if encoding in parts:
+                    yield i, parts[encoding]
+            if not made:
+                wait()
 
     @property
     def length(self) -> int:
-        return sum(len(data) for parts in self.parts.values() for _, data in parts)
+        with self._state:
+            return sum(len(data) for _, parts in self._made for data in parts.values())
+
+
+class _Delivery(NamedTuple):
+    """What a server gets."""
+
+    run: str
+    version: int
+    deltas: Optional[list[_Delta]]  # None: the whole state
+    coming: Optional[_Delta]  # after them, a delta that is being made
 
 
 class Weights:
@@ -50,6 +101,13 @@ class Weights:
         self.version = -1
         self.groups = []
         self._deltas: list[_Delta] = []
+        self._expected: Optional[_Delta] = None
+
+    def expect(self) -> Optional[_Delta]:
+        """What the next update() makes, for servers that are to get it meanwhile; None: that is the whole state, or no
+        server has asked for an encoding."""
+        self._expected = _Delta(self.version + 1, self.encodings) if self.version >= 0 and self.encodings else None
+        return self._expected
 
     @property
     def dense_bytes(self) -> int:
@@ -86,10 +144,9 @@ class Weights:
 
     def _next(self, pairs: Iterable[tuple[str, Any]], step: Step) -> bool:
         """False: these are other tensors than before, and are taken as the first of a new run."""
-        delta = _Delta(self.version + 1)
-        seconds = [0.0]
+        delta, self._expected = self._expected or _Delta(self.version + 1, self.encodings), None
         rest = iter(pairs)
-        tasks: list[Future[tuple[int, dict[str, bytes]]]] = []
+        tasks: list[Future[int]] = []
         room = threading.Semaphore(self._threads + 1)  # groups that wait in the host's memory
 
         with ThreadPoolExecutor(self._threads) as pool:
@@ -101,17 +158,14 @@ class Weights:
                         task.result()
                     return self._other(new, rest, step)
                 room.acquire()
-                task = pool.submit(self._encode, group, new, seconds)
+                task = pool.submit(self._encode, delta, i, group, new)
                 task.add_done_callback(lambda _: room.release())
                 tasks.append(task)
             with step.stage("encode"):  # what is left of it when the last tensor is there
-                made = [task.result() for task in tasks]
+                step.changed = sum(task.result() for task in tasks)
         over = next(rest, None)
         if over is not None:
             raise ValueError(f"tensor {over[0]!r} is new: the source yields more tensors than before")
-        for encoding in self.encodings:
-            delta.parts[encoding] = [(i, parts[encoding]) for i, (_, parts) in enumerate(made) if encoding in parts]
-        step.changed = sum(count for count, _ in made)
         step.elements = sum(t.bits.size for group in self.groups for t in group)
         self._deltas.append(delta)
         while len(self._deltas) > 1 and sum(d.length for d in self._deltas) > KEPT * self.dense_bytes:
@@ -124,26 +178,30 @@ class Weights:
             "weights anew with the next call"
         )
 
-    def _encode(self, old: list[Held], new: list[Held], seconds: list[float]) -> tuple[int, dict[str, bytes]]:
-        """How many elements changed, and the parts; old becomes new."""
+    def _encode(self, delta: _Delta, i: int, old: list[Held], new: list[Held]) -> int:
+        """Add the parts of a group to a delta, and return how many elements changed; old becomes new."""
         counts = _parts.changed(old, new)
         made = {}
         if any(counts):
-            if _parts.SMALL in self.encodings:
+            if _parts.SMALL in delta.encodings:
                 made[_parts.SMALL] = _parts.small(old, new)
-            if _parts.REPLACE in self.encodings:
+            if _parts.REPLACE in delta.encodings:
                 made[_parts.REPLACE] = _parts.replace(old, new, counts)
+            delta.add(i, made)
             for a, b, count in zip(old, new, counts):
                 if count:
                     a.bits[...] = b.bits
-        return sum(counts), made
+        return sum(counts)
 
-    def since(self, run: Any, version: Any, encoding: str) -> Optional[list[_Delta]]:
-        """The deltas that lead from a version to the newest; None: a server there needs the whole state."""
-        if run != self.run or not isinstance(version, int) or not 0 <= version <= self.version:
+    def since(self, run: Any, version: Any, encoding: str, coming: Optional[_Delta] = None) -> Optional[list[_Delta]]:
+        """The deltas that lead from a version to the newest, or to the one before `coming`, which must be made for the
+        encoding too; None: a server there needs the whole state."""
+        newest = self.version if coming is None else coming.version - 1
+        if run != self.run or not isinstance(version, int) or not 0 <= version <= newest:
             return None
-        found = [d for d in self._deltas if d.version > version]
-        if len(found) != self.version - version or any(encoding not in d.parts for d in found):
+        found = [d for d in self._deltas if version < d.version <= newest]
+        needed = found if coming is None else [*found, coming]
+        if len(found) != newest - version or any(encoding not in d.encodings for d in needed):
             return None
         return found
 
@@ -163,7 +221,8 @@ class Publisher:
         self._listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
         self.port: int = self._listener.getsockname()[1]
         self._state = threading.Condition()
-        self._open = False
+        self._open = self._changing = False
+        self._coming: Optional[_Delta] = None
         self._busy = 0
         self._words: dict[str, list[str]] = {}
         self._sent: dict[str, list[str]] = {}
@@ -175,15 +234,21 @@ class Publisher:
 
     @contextmanager
     def held_back(self) -> Iterator[None]:
-        """While the weights change: servers that connect wait until it is left."""
+        """While the weights change: servers that connect get the delta to the next version as it is made; those that
+        need the whole state wait until it is left."""
         with self._state:
-            self._open = False
+            self._open, self._changing = False, True
             while self._busy:
                 self._state.wait()
+            coming = self._coming = self.weights.expect()
+            self._state.notify_all()
         try:
             yield
         finally:
             with self._state:
+                self._changing, self._coming = False, None
+                if coming is not None:
+                    coming.end(failed=self.weights.version != coming.version)
                 self._open = self.weights.version >= 0
                 self._state.notify_all()
 
@@ -252,29 +317,59 @@ class Publisher:
         encoding = str(greeting.get("encoding"))
         if encoding not in (_parts.SMALL, _parts.REPLACE):
             raise _wire.WireError(f"the server asks for the encoding {encoding!r}")
-        with self._state:
-            if not self._state.wait_for(lambda: self._open, _wire.TIMEOUT):
-                raise _wire.WireError("the weights are being changed")
-            self._busy += 1
-            self.weights.encodings.add(encoding)
         try:
-            self._serve(channel, greeting, encoding, ticket)
+            delivery = self._begin(channel, greeting, encoding)
+        except Failed as e:
+            channel.say({"failed": str(e)})
+            return
+        try:
+            self._serve(channel, delivery, encoding, ticket)
+        except Failed as e:
+            channel.say({"failed": str(e)})
         finally:
             with self._state:
                 self._busy -= 1
                 self._state.notify_all()
 
-    def _serve(self, channel: _wire.Channel, greeting: dict[str, Any], encoding: str, ticket: str) -> None:
-        weights = self.weights
-        found = weights.since(greeting.get("run"), greeting.get("version"), encoding)
-        plan: dict[str, Any] = {"run": weights.run, "version": weights.version}
+    def _begin(self, channel: _wire.Channel, greeting: dict[str, Any], encoding: str) -> _Delivery:
+        """Wait for what a server gets. The weights are not changed before it is served, but by what it gets."""
+
+        def ready() -> Optional[_Delivery]:
+            if not self._open and not self._changing:
+                raise Failed("the trainer has no weights to send: its last update failed, or there was none")
+            return self._ready(greeting, encoding)
+
+        while True:
+            with self._state:
+                found = self._state.wait_for(ready, PATIENCE)
+                if found is not None:
+                    self._busy += 1
+                    self.weights.encodings.add(encoding)
+                    return found
+            channel.say({"wait": True})
+
+    def _ready(self, greeting: dict[str, Any], encoding: str) -> Optional[_Delivery]:
+        """What a server gets now; None: it waits."""
+        weights, coming = self.weights, None if self._open else self._coming
+        if not self._open and coming is None:
+            return None
+        found = weights.since(greeting.get("run"), greeting.get("version"), encoding, coming)
+        if coming is None:
+            return _Delivery(weights.run, weights.version, found, None)
+        return None if found is None else _Delivery(weights.run, coming.version, found, coming)
+
+    def _serve(self, channel: _wire.Channel, delivery: _Delivery, encoding: str, ticket: str) -> None:
+        weights, found, coming = self.weights, delivery.deltas, delivery.coming
+        plan: dict[str, Any] = {"run": delivery.run, "version": delivery.version}
         if found is None:
             plan["groups"] = weights.metas
         else:
-            rows = [(d.version, i, data) for d in found for i, data in d.parts[encoding]]
+            rows = [(d.version, i, data) for d in found for i, data in d.parts(encoding)]
             plan["parts"] = [(version, i, len(data)) for version, i, data in rows]
+            plan["more"] = coming is not None
+            count = len(found) + (coming is not None)
         with self._state:
-            self._sent.setdefault(ticket, []).append("whole" if found is None else f"{len(found)} deltas")
+            self._sent.setdefault(ticket, []).append("whole" if found is None else f"{count} deltas")
         channel.say(plan)
         if channel.hear().get("go") is not True:
             return  # what is wrong comes by a connection of its own
@@ -284,7 +379,15 @@ class Publisher:
         else:
             for _, _, data in rows:
                 channel.send_data(data)
+            if coming is not None:
+                self._send_coming(channel, coming, encoding)
         channel.hear()  # until then the connection is the server's
+
+    def _send_coming(self, channel: _wire.Channel, coming: _Delta, encoding: str) -> None:
+        for i, data in coming.coming(encoding, lambda: channel.say({"wait": True})):
+            channel.say({"part": [coming.version, i, len(data)]})
+            channel.send_data(data)
+        channel.say({"end": True})
 
     def close(self) -> None:
         self._closed = True

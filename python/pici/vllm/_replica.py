@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -101,6 +102,10 @@ class Replica:
             channel.say(greeting)
             with step.stage("wait"):
                 plan = channel.hear()
+                while plan.get("wait") is True:
+                    plan = channel.hear()
+            if "failed" in plan:
+                raise _wire.WireError(str(plan["failed"]))
             try:
                 update = Update(str(plan["run"]), int(plan["version"]))
                 if (update.run, update.version) != (source.run, source.version):
@@ -119,7 +124,7 @@ class Replica:
                     if any(not 0 <= group < len(self.metas) for _, group, _ in parts):
                         raise _wire.WireError("a delta of a group that is not there")
                     channel.say({"go": True})
-                    self._deltas(channel, update, parts, step)
+                    self._deltas(channel, update, parts, plan.get("more") is True, step)
             except (KeyError, TypeError) as e:
                 raise _wire.WireError(f"the plan of the trainer makes no sense: {e!r}") from None
             finally:
@@ -143,19 +148,56 @@ class Replica:
         """The arrays of a group, where the mirror keeps them."""
         return arrays
 
-    def _deltas(self, channel: _wire.Channel, update: Update, parts: list[tuple[int, int, int]], step: Step) -> None:
+    def _deltas(
+        self, channel: _wire.Channel, update: Update, parts: list[tuple[int, int, int]], more: bool, step: Step
+    ) -> None:
+        """Get deltas, and check those of a group when its last one is there, while others come. more: after the parts
+        of the plan come others, as the trainer makes them, one of a group."""
         rows: dict[int, list[bytearray]] = {}
-        for _, group, length in parts:
+        last = {group: i for i, (_, group, _) in enumerate(parts)}
+        checks: list[Future[None]] = []
+        with ThreadPoolExecutor(1) as pool:
+
+            def check(group: int) -> None:
+                checks.append(pool.submit(self.stage, update, {group: rows.pop(group)}))
+
             with step.stage("receive"):
-                data = channel.receive_data(length)
-            rows.setdefault(group, []).append(data)
-        channel.say({})  # the trainer need not wait until all is checked
-        with step.stage("verify"):
-            try:
-                self.stage(update, rows)
-            except Refused:
-                self._diverged = True
-                raise
+                for i, (_, group, length) in enumerate(parts):
+                    rows.setdefault(group, []).append(channel.receive_data(length))
+                    if not more and last[group] == i:
+                        check(group)
+                if more:
+                    for group, data in self._coming(channel, update.version):
+                        rows.setdefault(group, []).append(data)
+                        check(group)
+                channel.say({})  # the trainer need not wait until all is checked
+                for group in sorted(rows):
+                    check(group)
+            with step.stage("verify"):
+                try:
+                    for task in checks:
+                        task.result()
+                except Refused:
+                    self._diverged = True
+                    raise
+
+    def _coming(self, channel: _wire.Channel, version: int) -> Iterator[tuple[int, bytearray]]:
+        """Parts of the newest version, while the trainer makes them."""
+        seen = set()
+        while True:
+            message = channel.hear()
+            if message.get("end") is True:
+                return
+            if "failed" in message:
+                raise Refused(str(message["failed"]))
+            if "part" in message:
+                of, group, length = map(int, message["part"])
+                if of != version or not 0 <= group < len(self.metas) or group in seen:
+                    raise _wire.WireError(f"a part of version {of} and group {group}, which is not to come")
+                seen.add(group)
+                yield group, channel.receive_data(length)
+            elif message.get("wait") is not True:
+                raise _wire.WireError("a message between deltas makes no sense")
 
     def stage(self, update: Update, rows: dict[int, list[Any]]) -> None:
         """Check the deltas of some groups, each in order."""

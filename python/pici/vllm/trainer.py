@@ -13,9 +13,9 @@ import os
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Optional, Union
+from typing import Any, ClassVar, NamedTuple, Optional, Union
 from urllib.parse import urlsplit
 
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
@@ -41,7 +41,9 @@ class PiciTrainerInitInfo(TrainerInitInfo):
     encoding: "small", "replace" or "auto".
     token: what servers must know to connect; made if it is empty.
     advertise: the host that servers connect to; empty: found out.
-    threads: that encode.
+    threads: that encode; 0: as many as there are cores, at most 8.
+    overlap: send each part of a delta while the next is made. Servers begin the update then before the weights are
+        gathered; False: they begin when all parts are made, and generate until then.
     convert: a function of a tensor's name and a tensor, whose result is what is sent.
     check: whether servers compare names, types and shapes with their checkpoint.
     """
@@ -52,11 +54,19 @@ class PiciTrainerInitInfo(TrainerInitInfo):
     encoding: str = "auto"
     token: str = ""
     advertise: str = ""
-    threads: int = 2
+    threads: int = 0
+    overlap: bool = True
     certificate: str = ""
     key: str = ""
     convert: Optional[Callable[[str, Any], Any]] = None
     check: bool = True
+
+
+class _Goal(NamedTuple):
+    """What servers are to get."""
+
+    run: str
+    version: int
 
 
 class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
@@ -102,10 +112,11 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             return
         self._fingerprint = ""
         self._token = info.token or secrets.token_hex(16)
+        threads = info.threads or min(os.cpu_count() or 1, 8)
         if address.scheme == _wire.LOG:
-            self._weights = Appender(address.path, info.threads)
+            self._weights = Appender(address.path, threads)
         else:
-            self._weights = Weights(info.encoding, info.threads)
+            self._weights = Weights(info.encoding, threads)
             tls = None
             if address.scheme == "tls":
                 tls, self._fingerprint = _wire.listening(info.certificate, info.key)
@@ -132,13 +143,21 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             for _ in self.source:
                 pass
             return
-        assert self._weights is not None
+        assert self._weights is not None and self.info is not None
         step = self.step = Step("trainer")
         before = 0 if self._publisher is None else self._publisher.bytes
-        with contextlib.nullcontext() if self._publisher is None else self._publisher.held_back():
-            self._weights.update(self._pairs(), step)
-        with step.stage("send"):
-            failures = self._each(lambda client: self._send(client, whole))
+        with ThreadPoolExecutor(1) as pool:
+            sent: Optional[Future[list[str]]] = None
+            with contextlib.nullcontext() if self._publisher is None else self._publisher.held_back():
+                if self._publisher is not None and self.info.overlap and self._weights.version >= 0 and not whole:
+                    goal = _Goal(self._weights.run, self._weights.version + 1)
+                    sent = pool.submit(self._each, lambda client: self._send(client, goal, whole))
+                self._weights.update(self._pairs(), step)
+            with step.stage("send"):  # what is left of it
+                if sent is None:
+                    goal = _Goal(self._weights.run, self._weights.version)
+                    sent = pool.submit(self._each, lambda client: self._send(client, goal, whole))
+                failures = sent.result()
         if self._publisher is not None:
             step.bytes = self._publisher.bytes - before
         step.report()
@@ -172,14 +191,13 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
     def _name(self, i: int) -> str:
         return str(getattr(self.clients[i], "base_url", f"server {i}"))
 
-    def _send(self, client: Any, whole: bool) -> None:
+    def _send(self, client: Any, goal: _Goal, whole: bool) -> None:
         """One server's update. If it fails, the server is left able to take the next one."""
-        assert self._weights is not None
         ticket = secrets.token_hex(8)
         info = {
             **self._init_info(),
-            "run": self._weights.run,
-            "version": self._weights.version,
+            "run": goal.run,
+            "version": goal.version,
             "url": self._url(client),
             "token": "" if self._publisher is None else self._token,
             "fingerprint": self._fingerprint,
@@ -191,12 +209,12 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
                 client.start_weight_update()
             except Exception as e:
                 log.info("a server has an update that was not finished: %s", e)
-                self._abandon(client)
+                self._abandon(client, goal)
                 client.start_weight_update()
             client.update_weights(info)
-            self._finish(client)
+            self._finish(client, goal)
         except Exception as e:
-            lost = self._abandon(client)
+            lost = self._abandon(client, goal)
             told = [_words(e), *lost] if self._publisher is None else self._publisher.words(ticket)
             raise RuntimeError("; ".join(told) or _words(e)) from e
         try:
@@ -210,23 +228,21 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         if self._publisher is not None:
             self.step.kind = ", ".join(sorted(set(self._publisher.kinds(ticket)))) or self.step.kind
 
-    def _finish(self, client: Any) -> None:
-        assert self._weights is not None
+    def _finish(self, client: Any, goal: _Goal) -> None:
         if "weight_version" in inspect.signature(client.finish_weight_update).parameters:
-            client.finish_weight_update(weight_version=str(self._weights.version))
+            client.finish_weight_update(weight_version=str(goal.version))
         else:
             client.finish_weight_update()
 
-    def _abandon(self, client: Any) -> list[str]:
+    def _abandon(self, client: Any, goal: _Goal) -> list[str]:
         """End an update without its weights: workers that have some forget them, those that have loaded them go back.
         Some workers may be within the update and others not: all are called, whatever one says. What is returned are
         words of one that could not go back."""
         lost = []
-        assert self._weights is not None
         with contextlib.suppress(Exception):
             client.start_weight_update()
         try:
-            client.update_weights({"abort": True, "run": self._weights.run, "version": self._weights.version})
+            client.update_weights({"abort": True, "run": goal.run, "version": goal.version})
         except Exception as e:
             lost = [_words(e)] if "lost" in _words(e) else []
         with contextlib.suppress(Exception):
