@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import importlib
 import os
 import random
@@ -205,8 +206,8 @@ class Store:
         condition: dict[str, str] = {}
         if self._condition == "etag":
             condition = {"IfNoneMatch": "*"} if old.data is None else {"IfMatch": old.etag}
-        elif self._condition == "lock" and time.monotonic() - self._locked_at > HELD_MOST:
-            raise Late(f"{self.url}: this writer was held up for {HELD_MOST:g} s; nothing was changed: try again")
+        elif self._condition == "lock":
+            self._check_held()
         self._fs.pipe_file(self._path(name), data, **condition)
 
     # ---- where no object can be replaced on a condition
@@ -215,40 +216,73 @@ class Store:
     def _locked(self) -> Iterator[None]:
         """Have the lock: an object that one writer at a time creates, and removes."""
         owner = secrets.token_hex(16).encode()
-        seen: Optional[bytes] = None
-        since = time.monotonic()
-        while not self._create(owner):
-            now = self.found(LOCK).data
-            if now == owner:  # by a request that seemed to fail
-                break
-            if now != seen or now is None:
-                seen, since = now, time.monotonic()
-            elif time.monotonic() - since > LEASE:
-                if self.found(LOCK).data == seen:
-                    self.remove(LOCK)
-                continue
-            time.sleep(min(0.05, LEASE / 10))
-        self._locked_at = time.monotonic()
+        names = self._take(owner)
         try:
+            self._check_held()
             if not self._lock_works:
-                if self._create(owner + b"2"):
+                if self._create(names[-1], owner + b"2"):
                     raise UnsupportedError(f"{self.url}: this store lets two writers create one object: use another")
                 self._lock_works = True
             yield
         finally:
             with contextlib.suppress(Error, OSError):  # then it goes when LEASE has passed
-                if self.found(LOCK).data in (owner, owner + b"2"):
-                    self.remove(LOCK)
+                self._check_held()
+                for name in names:  # in this order: see _take()
+                    self.remove(name)
 
-    def _create(self, owner: bytes) -> bool:
-        """Create the lock; False: it is there."""
+    def _take(self, owner: bytes) -> list[str]:
+        """Wait for the lock. Who has it is told by a chain of objects: the lock, and after an owner that was killed the
+        object that one writer could create to follow it. That one has the lock if the chain is still there after."""
+        name = LOCK
+        seen: list[tuple[str, bytes]] = []
+        since = 0.0
+        while True:
+            self._locked_at = time.monotonic()  # before: the answer may take long
+            made = self._create(name, owner)
+            if made and name == LOCK:
+                return [LOCK]
+            chain = self._chain()
+            if chain and chain[-1][1] == owner:  # also if the request seemed to fail
+                return [link for link, _ in chain]
+            if made:  # another writer has followed, and has given the lock back
+                self.remove(name)
+            name = LOCK
+            if not chain or chain != seen:
+                seen, since = chain, time.monotonic()
+            elif time.monotonic() - since > LEASE:
+                name = _follower(chain[-1][1])
+                continue
+            time.sleep(min(0.05, LEASE / 10))
+
+    def _chain(self) -> list[tuple[str, bytes]]:
+        """The lock, if it is there, and what follows it: names and owners."""
+        chain: list[tuple[str, bytes]] = []
+        owner = self.found(LOCK).data
+        name = LOCK
+        while owner is not None:
+            chain.append((name, owner))
+            name = _follower(owner)
+            owner = self.found(name).data
+        return chain
+
+    def _check_held(self) -> None:
+        if time.monotonic() - self._locked_at > HELD_MOST:
+            raise Late(f"{self.url}: this writer was held up for {HELD_MOST:g} s; nothing was changed: try again")
+
+    def _create(self, name: str, owner: bytes) -> bool:
+        """Create an object of the lock; False: it is there."""
         try:
-            self._try("locking", LOCK, lambda: self._fs.pipe_file(self._path(LOCK), owner, mode="create"))
+            self._try("locking", name, lambda: self._fs.pipe_file(self._path(name), owner, mode="create"))
             return True
         except FileExistsError:
             return False
         except TypeError as e:
             raise UnsupportedError(f"{self.url}: this fsspec cannot create an object once: 2024.10 can ({e})") from e
+
+
+def _follower(owner: bytes) -> str:
+    """The object that follows an owner that was killed."""
+    return f"{LOCK}-{hashlib.sha256(owner).hexdigest()[:32]}"
 
 
 class Late(IoError):

@@ -442,6 +442,91 @@ class TestUrlLogs(LogTest):
                     stop[0]()
         self.assertEqual(log.newest, 0)
 
+    def test_late_answer(self):
+        """The time for which a writer has the lock begins when it asks for it, not when it is told that it has it."""
+        log = pici.DeltaLog.create("faulty://log", STATES[0])
+        real, now = Faulty.pipe_file, _store.time.monotonic
+        late = [0]
+
+        def pipe_file(self, path, value, mode="overwrite", **kwargs):
+            real(self, path, value, mode, **kwargs)
+            late[0] = 16
+
+        with unittest.mock.patch.object(Faulty, "pipe_file", pipe_file):
+            with unittest.mock.patch.object(_store.time, "monotonic", lambda: now() + late[0]):
+                with self.assertRaisesRegex(OSError, "this writer was held up for 15 s; nothing was changed"):
+                    log.append(STATES[0], STATES[1])
+        self.assertEqual(log.newest, 0)
+
+    def both_follow(self, before_hold):
+        """Two writers find that the lock's owner is dead. One is held up before its request; the other one follows the
+        owner meanwhile. What the first does then is in the events that are returned."""
+        Faulty.reset()
+        Faulty.store.clear()
+        pici.DeltaLog.create("faulty://log", STATES[0])
+        first, second = (_store.Store("faulty://log") for _ in range(2))
+        self.patch("LEASE", 0.05)
+        first._fs.pipe_file(first._path("lock"), b"0" * 32)
+        reached, go, entered, left = (threading.Event() for _ in range(4))
+        errors = []
+
+        def lock():
+            try:
+                with first._locked():
+                    entered.set()
+            except BaseException as e:
+                errors.append(e)
+            left.set()
+
+        thread = threading.Thread(target=lock, daemon=True)
+        pipe, remove = Faulty.pipe_file, Faulty.rm_file
+
+        def held_up(path):
+            if threading.current_thread() is thread and "/lock" in path and not reached.is_set():
+                reached.set()
+                go.wait(20)
+
+        def pipe_file(fs, path, value, mode="overwrite", **kwargs):
+            if not path.endswith("/lock"):
+                held_up(path)
+            return pipe(fs, path, value, mode, **kwargs)
+
+        def rm_file(fs, path):
+            held_up(path)
+            return remove(fs, path)
+
+        with unittest.mock.patch.object(Faulty, "pipe_file", pipe_file):
+            with unittest.mock.patch.object(Faulty, "rm_file", rm_file):
+                thread.start()
+                self.assertTrue(reached.wait(20))
+                with second._locked():
+                    _store.LEASE = 1000
+                    if before_hold:
+                        go.set()
+                        self.assertFalse(entered.wait(0.2))
+                go.set()
+                self.assertTrue(left.wait(20))
+        self.assertEqual(errors, [])
+        self.assertEqual([name for name in Faulty.store if "/lock" in name], [])
+
+    def test_two_follow_a_dead_owner(self):
+        """One of them gets the lock, whichever asks first, also if the other has given it back by then."""
+        for before_hold in (True, False):
+            with self.subTest(before_hold=before_hold):
+                self.both_follow(before_hold)
+
+    def test_dead_owners_in_a_row(self):
+        """Writers that were killed while they had the lock, one after the other."""
+        log = pici.DeltaLog.create("faulty://log", STATES[0])
+        self.patch("LEASE", 0.05)
+        owners = [b"%032d" % i for i in range(3)]
+        name = "lock"
+        for owner in owners:
+            log._remote.store._fs.pipe_file(log._remote.store._path(name), owner)
+            name = _store._follower(owner)
+        self.assertEqual(log.append(STATES[0], STATES[1]), 1)
+        self.assertEqual([name for name in Faulty.store if "/lock" in name], [])
+
     def test_without_fsspec(self):
         with unittest.mock.patch.dict("sys.modules", {"fsspec": None, "fsspec.core": None}):
             with self.assertRaisesRegex(ImportError, "s3://bucket/run: a log at a URL needs fsspec"):
