@@ -238,6 +238,10 @@ class SkyRL(unittest.TestCase):
         bomb = MAGIC + zstandard.ZstdCompressor().compress(bytes(10**7))
         with self.assertRaisesRegex(ValueError, "more than 100 bytes"):
             decompress_bytes(bomb, 100)
+        other = MAGIC + zstandard.ZstdCompressor().compress(pici.compress(np.zeros(50, np.float64)))
+        for size in (50, 400, None):
+            with self.assertRaisesRegex(ValueError, "elements of f64"):
+                decompress_bytes(other, size)
         for k in range(len(MAGIC), len(packed), len(packed) // 97):
             for bad in (packed[:k], packed[:k] + bytes([packed[k] ^ 1]) + packed[k + 1 :]):
                 try:

@@ -45,6 +45,8 @@ def decompress_bytes(data: bytes, expected_size: Optional[int] = None) -> bytes:
     except zstandard.ZstdError as e:
         raise CorruptError(f"zstd: {e}") from None
     info = inspect(block)
+    if info.dtype not in ("u8", "u16"):
+        raise ValueError(f"elements of {info.dtype}, which pici.rl.skyrl.compress_bytes() does not make")
     size = info.count * (2 if info.dtype == "u16" else 1)
     if expected_size is not None and size != expected_size:
         raise ValueError(f"Expected decompressed size {expected_size}, got {size}")

@@ -103,9 +103,7 @@ class PiciCheckpointEngine(CheckpointEngine):
             try:
                 update = await asyncio.to_thread(self._replica.fetch, self._source, lambda metas: None, step)
                 break
-            except (Refused, OSError) as e:  # the trainer has not got so far
-                if self._replica._diverged:
-                    continue  # the whole state is next
+            except (Refused, OSError) as e:  # the trainer has not got so far, or the whole state is next
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"{self._source.url}: no version {self._source.version}: {e}") from e
                 await asyncio.sleep(0.2)
