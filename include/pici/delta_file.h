@@ -223,10 +223,11 @@ struct pici_update_part {
     size_t block_bytes;
     int verified; /* 1: hashes of all elements that the state has of the tensor were right. 0: it has a shard that
                    * begins or ends within a piece, or the deltas have no hashes of its pieces */
+    int unused;   /* 0 */
 };
 #define PICI_UPDATE_PART_INIT                                                                                          \
     {                                                                                                                  \
-        sizeof(struct pici_update_part), 0, 0, 0, NULL, 0, 0                                                           \
+        sizeof(struct pici_update_part), 0, 0, 0, NULL, 0, 0, 0                                                        \
     }
 
 /* How many parts there are; those in which nothing changes are none. 0 if u is NULL. */
