@@ -21,7 +21,6 @@ import numpy as np
 import pici
 import test_url_logs
 import vllm_stubs
-from pici import _store
 from test_vllm import EngineCase, bits, stepped, weights
 
 WEIGHTS = [weights()]
@@ -252,14 +251,7 @@ class SkyRL(unittest.TestCase):
 
 class Nemo(unittest.TestCase):
     def setUp(self):
-        if test_url_logs.fsspec is None:
-            self.skipTest(test_url_logs.NO_FSSPEC)
-        test_url_logs.fsspec.register_implementation("faulty", test_url_logs.Faulty, clobber=True)
-        test_url_logs.Faulty.reset()
-        test_url_logs.Faulty.store.clear()
-        delay = unittest.mock.patch.object(_store, "DELAY", 0.001)
-        delay.start()
-        self.addCleanup(delay.stop)
+        test_url_logs.faulty_store(self)
 
     def test_nemo(self):
         from pici.rl.nemo import Transport, receive

@@ -98,19 +98,26 @@ class Faulty(MemoryFileSystem):
             setattr(cls, name, value)
 
 
+def faulty_store(case):
+    """Faulty's files are gone, and retries come at once, for a test; which is skipped without fsspec."""
+    if fsspec is None:
+        case.skipTest(NO_FSSPEC)
+    fsspec.register_implementation("faulty", Faulty, clobber=True)
+    Faulty.reset()
+    Faulty.store.clear()
+    delay = unittest.mock.patch.object(_store, "DELAY", 0.001)
+    delay.start()
+    case.addCleanup(delay.stop)
+
+
 class LogTest(unittest.TestCase):
     def setUp(self):
-        if fsspec is None:
-            self.skipTest(NO_FSSPEC)
+        faulty_store(self)
         if os.access("/dev/shm", os.W_OK):  # where to synchronize takes no time
             patch = unittest.mock.patch.object(tempfile, "tempdir", "/dev/shm")
             patch.start()
             self.addCleanup(patch.stop)
-        fsspec.register_implementation("faulty", Faulty, clobber=True)
-        Faulty.reset()
-        Faulty.store.clear()
         fsspec.filesystem("memory").store.clear()
-        self.patch("DELAY", 0.001)
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.dir = Path(folder.name)

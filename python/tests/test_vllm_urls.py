@@ -7,21 +7,13 @@ import numpy as np
 
 import pici
 import test_url_logs
-from pici import _store
 from test_vllm import EngineCase
 
 
 class UrlCase(EngineCase):
     def setUp(self):
         super().setUp()
-        if test_url_logs.fsspec is None:
-            self.skipTest(test_url_logs.NO_FSSPEC)
-        test_url_logs.fsspec.register_implementation("faulty", test_url_logs.Faulty, clobber=True)
-        test_url_logs.Faulty.reset()
-        test_url_logs.Faulty.store.clear()
-        delay = unittest.mock.patch.object(_store, "DELAY", 0.001)
-        delay.start()
-        self.addCleanup(delay.stop)
+        test_url_logs.faulty_store(self)
 
 
 class Urls(UrlCase):
