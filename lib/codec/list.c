@@ -54,8 +54,8 @@ static int append_elements(struct pici_list *list, const uint8_t *elements, size
 {
     if (!pici_list_reserve(list, list->count + n, width_log2))
         return 0;
-    uint8_t *const positions = (uint8_t *)(list->positions + list->count), *const values = list->values +
-                                                                                           (list->count << width_log2);
+    uint8_t *const positions = (uint8_t *)(list->positions + list->count);
+    uint8_t *const values = list->values + (list->count << width_log2);
     const size_t found = move->pack_coo(positions, 4, values, elements, n, first);
     if (PICI_BIG_ENDIAN) { /* entries are little-endian */
         swap_elements(positions, found * 4, 4);
