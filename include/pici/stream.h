@@ -21,7 +21,7 @@ extern "C" {
  * many as a row of an embedding has. All ranks pass the same n; run, nnz and index_width may differ. */
 struct pici_stream {
     size_t size;         /* PICI_STREAM_INIT */
-    uint64_t n;          /* elements of the dense vector; a multiple of run, and as bytes at most SIZE_MAX */
+    uint64_t n;          /* elements of the dense vector; a multiple of run, and as bytes at most SIZE_MAX / 2 */
     uint64_t run;        /* elements of a row, at least 1 */
     uint64_t nnz;        /* rows that are listed */
     const void *indices; /* [nnz] uint32_t or uint64_t: row i is elements i * run to i * run + run - 1. In any order. A
