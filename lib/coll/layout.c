@@ -216,10 +216,11 @@ static enum pici_status new_layout(struct coll_layout *layout, const struct sche
     if (call->resolved.fill)
         blocks = layout->block = longest_list(call, blocks);
     layout->buffers = layout->window * (most->receives + most->sends + most->kept);
+    const uint64_t sum = call->resolved.fill ? 0 : layout->slice * call->resolved.width; /* sums of lists are lists */
     uint64_t message, messages, sums, total;
     if (!blocks || !fmt_muladd(&message, blocks, (uint64_t)most->segments, MSG_BYTES + COLL_ALIGN - 1) ||
         !fmt_muladd(&messages, message &= ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)layout->buffers, 0) ||
-        !fmt_muladd(&sums, layout->slice * call->resolved.width, (uint64_t)most->sums * (uint64_t)layout->window, 0) ||
+        !fmt_muladd(&sums, sum, (uint64_t)most->sums * (uint64_t)layout->window, 0) ||
         !fmt_muladd(&total, 1, messages, sums) || total > SIZE_MAX / 2 || lay_out_arrays(layout, call))
         return PICI_E_ARG;
     layout->message = (size_t)message;
