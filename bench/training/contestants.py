@@ -47,10 +47,13 @@ def lossless(ddp: Any) -> None:
     ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
 
 
-def packed(ddp: Any) -> None:
-    import pici.torch
+def pack(how: str) -> Callable[[Any], None]:
+    def register(ddp: Any) -> None:
+        import pici.torch
 
-    ddp.register_comm_hook(pici.torch.State(opts={"pack": "planes"}), pici.torch.all_reduce_hook)
+        ddp.register_comm_hook(pici.torch.State(opts={"pack": how}), pici.torch.all_reduce_hook)
+
+    return register
 
 
 def bits(count: int) -> Callable[[Any], None]:
@@ -131,7 +134,8 @@ CONTESTANTS = {
         Contestant("powersgd-2", "gloo, powerSGD_hook, rank 2", power_sgd(2), options=ONE_BUCKET),
         Contestant("powersgd-4", "gloo, powerSGD_hook, rank 4", power_sgd(4), options=ONE_BUCKET),
         Contestant("pici", "pici, all_reduce_hook", lossless),
-        Contestant("pici-packed", "pici, all_reduce_hook, packed", packed),
+        Contestant("pici-packed", "pici, all_reduce_hook, packed", pack("planes")),
+        Contestant("pici-unpacked", "pici, all_reduce_hook, not packed", pack("none")),
         Contestant("pici-backend", "pici, the backend", nothing, backend="cpu:pici"),
         Contestant("gloo-pruned", "gloo, 90% pruned", nothing, pruned=0.9),
         Contestant("pici-pruned", "pici, all_reduce_hook, 90% pruned", lossless, pruned=0.9),

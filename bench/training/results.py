@@ -6,16 +6,16 @@ import statistics
 
 
 def read(paths):
-    records = []
+    records, older = [], {"epochs": None, "steps_asked": None, "loss": None}
     for path in paths:
         with open(path) as f:
-            records += [{"epochs": None, "steps_asked": None, **json.loads(line)} for line in f if line.strip()]
+            records += [{**older, **json.loads(line)} for line in f if line.strip()]
     return [r for r in records if r.get("bench") == "training"]
 
 
 def key(record):
     """What tells runs apart that are not repetitions of each other with another seed."""
-    kind = ("link", "model", "ranks", "batch", "level", "cap", "epochs", "steps_asked", "contestant")
+    kind = ("link", "model", "ranks", "batch", "level", "loss", "cap", "epochs", "steps_asked", "contestant")
     return tuple(record[k] for k in kind)
 
 
@@ -29,8 +29,10 @@ def grouped(records):
 
 
 def reached(record, column):
-    """The step (column 0) or the seconds of training (1) at which the level was reached first; None: it was not."""
-    return next((row[column] for row in record["curve"] if row[2] >= record["level"] / 100), None)
+    """The step (column 0) or the seconds of training (1) at which the level, or the loss, was reached first; None: it
+    was not."""
+    loss, level = record["loss"], record["level"] / 100
+    return next((row[column] for row in record["curve"] if (row[2] >= level if loss is None else row[3] <= loss)), None)
 
 
 def median(values):
@@ -42,7 +44,14 @@ def median(values):
 
 
 def best(record):
-    return max(row[2] for row in record["curve"])
+    """The largest fraction that was right, or minus the least loss."""
+    by_level = record["loss"] is None
+    return max(row[2] if by_level else -row[3] for row in record["curve"])
+
+
+def until(record):
+    """What ends a run, in words."""
+    return f"{record['level']:g}%" if record["loss"] is None else f"a loss of {record['loss']:g}"
 
 
 def length(record):
@@ -86,7 +95,9 @@ def cells(runs):
     yield "–" if sent is None else f"{sent / 1e6:.2f} MB"
     yield "–" if steps is None else f"{steps:g}"
     if seconds is None:
-        yield f"not reached in {fixed or cap + ' s'} (best: {100 * median([best(r) for r in runs]):.1f}%)"
+        most = median([best(r) for r in runs])
+        shown_best = f"{100 * most:.1f}%" if runs[0]["loss"] is None else f"{-most:.3f}"
+        yield f"not reached in {fixed or cap + ' s'} (best: {shown_best})"
     else:
         yield f"{seconds:.1f} s"
     yield shown[0] if shown[0] == shown[-1] else f"{shown[0]} to {shown[-1]}"
@@ -103,13 +114,13 @@ def load_of(rows):
 
 def tables(records):
     """A table in Markdown for each network and model."""
-    for (link, model, ranks, batch, level, *_), rows in grouped(records).items():
+    for (link, model, ranks, batch, *_), rows in grouped(records).items():
         first = next(iter(rows.values()))[0]
         yield (
             f"{model}, {first['weights'] / 1e6:.2f} M weights, {ranks} hosts, {link}, batch {ranks} x {batch}, "
             f"torch {first['torch']}; medians over seeds{load_of(rows)}\n"
         )
-        columns = ["", "a step", "sent a step", f"steps to {level:g}%", f"{level:g}% after", "of all seeds, s"]
+        columns = ["", "a step", "sent a step", f"steps to {until(first)}", f"{until(first)} after", "of all seeds, s"]
         if length(first):
             columns += [f"right after {length(first)}", "loss", "seconds", "of CPU", "sent in all"]
         columns.append("seeds")

@@ -2,11 +2,11 @@
 """One rank of one training run; bench/training/run starts them. RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT are as
 torchrun sets them. Rank 0 appends a line of JSON to --json.
 
-A run ends when the fraction of the test data that are right reaches --level, or with --epochs or --steps after so many
-instead; or else after --cap seconds of training. The clock runs while all ranks train, the first step with its
-connections included, and stands still while they look at the test data: with pici.torch.Outer after outer steps, when
-all have the same weights. The bytes are those that leave by the network interface, headers and acknowledgements
-included; without one (on loopback) there are none.
+A run ends when the fraction of the test data that are right reaches --level, or their loss falls to --loss, or with
+--epochs or --steps after so many instead; or else after --cap seconds of training. The clock runs while all ranks
+train, the first step with its connections included, and stands still while they look at the test data: with
+pici.torch.Outer after outer steps, when all have the same weights. The bytes are those that leave by the network
+interface, headers and acknowledgements included; without one (on loopback) there are none.
 """
 import argparse
 import inspect
@@ -31,7 +31,7 @@ LEAST = 20  # steps of a run, so that the median time of a step means something
 
 
 #: before a network is pruned: ten epochs of the digits; for texts, enough to know what weights matter
-DENSE_STEPS = {"mlp": 310, "mlp-bf16": 310, "cnn": 310, "gpt": 100, "lstm": 100, "made-up": 100}
+DENSE_STEPS = {"mlp": 310, "mlp-bf16": 310, "cnn": 310, "gpt": 50, "lstm": 50, "made-up": 100}
 
 
 def loss_of(found, y):
@@ -93,6 +93,7 @@ def main():
     args.add_argument("--model", choices=models.MAKERS, default="mlp")
     args.add_argument("--seed", type=int, default=0)
     args.add_argument("--level", type=float, help="percent of the test data; by default that of the network")
+    args.add_argument("--loss", type=float, help="of the test data, at which a run ends, in place of the level")
     args.add_argument("--cap", type=float, default=90, help="seconds")
     args.add_argument("--epochs", type=int, help="train so long, whatever the level")
     args.add_argument("--steps", type=int, help="the same in steps")
@@ -154,7 +155,7 @@ def main():
         sent += sent_bytes(o.link) - before if before is not None else 0
         common, right, loss = look(model, test_x, test_y, seconds)
         curve.append((len(times), round(common, 4), right, round(loss, 5)))
-        reached = reached or right >= o.level / 100
+        reached = reached or (right >= o.level / 100 if o.loss is None else loss <= o.loss)
         ends = len(times) == last if last else reached and len(times) >= LEAST
         if ends or common >= o.cap:
             break
@@ -173,6 +174,7 @@ def main():
             "batch": o.batch,
             "seed": o.seed,
             "level": o.level,
+            "loss": o.loss,
             "cap": o.cap,
             "epochs": o.epochs,
             "steps_asked": o.steps,

@@ -33,6 +33,7 @@ def record(seed, *curve):
         "batch": 32,
         "seed": seed,
         "level": 93.0,
+        "loss": None,
         "cap": 90.0,
         "epochs": None,
         "steps_asked": None,
@@ -63,6 +64,17 @@ class Medians(unittest.TestCase):
         self.assertEqual(row, "| gloo, dense | 1000 ms | 2.00 MB | 20 | 20.0 s | 10.0 to not in 90 | 3 |")
         row = list(results().tables([record(0, *reached), record(1, *never), record(2, *never)]))[3]
         self.assertIn("| not reached in 90 s (best: 91.0%) |", row)
+
+    def test_to_a_loss(self):
+        runs = [record(seed, 0.1, 0.2, 0.3) for seed in range(3)]
+        for r, losses in zip(runs, ((5, 3, 2), (5, 2, 1), (5, 4, 3.5))):
+            r["loss"], r["curve"] = 2.0, [(*row, loss) for row, loss in zip(r["curve"], losses)]
+        self.assertEqual([results().reached(r, 0) for r in runs], [20, 10, None])
+        head, _, row = list(results().tables(runs))[1:4]
+        self.assertIn("| steps to a loss of 2 | a loss of 2 after |", head)
+        self.assertTrue(row.endswith("| 20 | 20.0 s | 10.0 to not in 90 | 3 |"), row)
+        self.assertIn("| not reached in 90 s (best: 3.500) |", list(results().tables(runs[2:]))[3])
+        self.assertEqual(len(results().grouped([*runs, record(0, 0.1)])), 2)  # and not one with those to a level
 
     def test_table_of_epochs(self):
         runs = [
@@ -142,13 +154,15 @@ class Runs(unittest.TestCase):
     def test_text(self):
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, str(TRAINING / "run"), "--loopback", "--hosts", "2", "--seeds", "1"]
-            command += ["--models", "gpt,lstm", "--contestants", "pici", "--level", "1", "-o", folder]
+            command += ["--models", "gpt,lstm", "--contestants", "pici-unpacked", "--loss", "5.4", "-o", folder]
             ended = subprocess.run(command, capture_output=True, text=True, timeout=400)
             self.assertEqual(ended.returncode, 0, ended.stderr[-4000:])
             gpt, lstm = (json.loads(line) for line in Path(folder, "training.jsonl").read_text().splitlines())
             for r, model in ((gpt, "gpt"), (lstm, "lstm")):
-                self.assertEqual((r["model"], r["steps"]), (model, 20))
+                self.assertEqual((r["model"], r["steps"], r["loss"]), (model, 20, 5.4))  # the least number of steps
                 self.assertGreater(r["curve"][-1][2], 0.15)  # it learns
+                self.assertLess(r["curve"][-1][3], r["loss"])
+            self.assertIn("| a loss of 5.4 after |", ended.stdout)
 
 
 if __name__ == "__main__":
