@@ -15,15 +15,19 @@
 #include <pici/coll.h>
 
 #include "libsvm.h"
+#include "loss.h"
 #include "model.h"
 
 enum { MAX_RUNS = 12 };
 
-/* What a training run sends. */
+/* What a training run does, and what it sends. */
 struct contestant {
     char name[24];
-    bool topk;  /* the largest elements of a gradient; the rest, and what is rounded off, waits */
-    bool dense; /* dense messages only */
+    enum loss loss;
+    bool coordinates; /* coordinate ascent; else gradient descent */
+    bool stream;      /* changed coordinates are gathered as a stream; else as a dense vector */
+    bool topk;        /* the largest elements of a gradient; the rest, and what is rounded off, waits */
+    bool dense;       /* dense messages only */
     enum pici_format format;
     struct pici_values values;
 };
@@ -35,7 +39,9 @@ struct options {
     uint64_t seed;
     const char *path;    /* file of examples; NULL: generate data */
     const char *weights; /* file to write; or NULL */
-    bool lossy;          /* runs send different things, so their results differ */
+    enum loss loss;
+    bool lossy;   /* runs send different things, so their results differ */
+    bool descent; /* runs are gradient descent and coordinate ascent, with both losses */
     int runs;
     struct contestant run[MAX_RUNS];
     const char *curves; /* file to write; or NULL */
@@ -50,6 +56,7 @@ struct job {
     size_t *order; /* [data.rows] shuffled row numbers: the first `taught` for training, the others held out */
     size_t taught, held;
     size_t n, share; /* weights, padded to a multiple of the ranks; weights of each rank's share */
+    size_t examples; /* for training, of each rank's share, if each has its own */
 };
 
 static int own_rank; /* of this process, where each rank is one */
@@ -215,6 +222,7 @@ static bool job_init(struct job *j, const struct options *o)
     }
     j->held = rows / 8;
     j->taught = rows - j->held;
+    j->examples = (j->taught + (size_t)o->ranks - 1) / (size_t)o->ranks;
     return true;
 }
 

@@ -25,6 +25,7 @@
 #include <pici/socket.h>
 #endif
 
+#include "ascent.h"
 #include "curves.h"
 #include "model.h"
 #include "train_job.h"
@@ -49,6 +50,7 @@ struct run {
     double held_loss, held_right; /* after the last step */
     uint64_t sends[4];            /* blocks sent by all ranks, by format */
     double seconds, seconds_coll; /* of the slowest rank: in all, and in collectives */
+    double gap;                   /* coordinate ascent: the objective is at most so much above the least one */
     uint64_t digest;              /* hash of the weights */
 };
 
@@ -62,6 +64,7 @@ struct rank {
     float *w, *g;   /* [n] weights; the gradient, which becomes the update */
     float *squares; /* [n, or share] sum of the squares of all gradients so far */
     float *pending; /* [n] the part of the gradients that was not sent yet */
+    struct ascent ascent;
     struct run run[MAX_RUNS];
     double coll_s; /* seconds in collectives */
     struct pici_coll_stats total;
@@ -92,24 +95,23 @@ static enum pici_status agree(struct pici_comm *comm, enum pici_status own)
     return s != PICI_OK ? s : (enum pici_status)worst;
 }
 
-/* log(1 + exp(t)) */
-static double softplus(double t)
+/* y z of an example whose label y is 1 or -1. */
+static double margin(const struct job *j, size_t row, double z)
 {
-    return fmax(t, 0) + log1p(exp(-fabs(t)));
+    return j->data.label[row] == j->upper ? z : -z;
 }
 
 /* Add the gradient of this rank's part of a batch to g [n]. Returns the mean loss. */
-static double learn(struct rank *r, int step, float *g)
+static double learn(struct rank *r, enum loss of, int step, float *g)
 {
     const struct job *const j = r->job;
     const size_t batch = (size_t)j->o.batch, ranks = (size_t)j->o.ranks, rank = (size_t)pici_comm_rank(r->comm);
     double loss = 0;
     for (size_t i = 0; i < batch; i++) {
         const size_t row = j->order[(((size_t)step * ranks + rank) * batch + i) % j->taught];
-        const double z = model_score(&j->model, &r->place, r->w, &j->data, row);
-        const bool upper = j->data.label[row] == j->upper;
-        loss += softplus(upper ? -z : z);
-        model_backward(&j->model, &r->place, r->w, g, (float)((1 / (1 + exp(-z)) - upper) / (double)batch));
+        const double yz = margin(j, row, model_score(&j->model, &r->place, r->w, &j->data, row));
+        loss += loss_at(of, yz);
+        model_backward(&j->model, &r->place, r->w, g, (float)(-margin(j, row, loss_pull(of, yz)) / (double)batch));
     }
     return loss / (double)batch;
 }
@@ -154,7 +156,7 @@ static uint64_t nonzeros(const float *x, size_t n)
 
 /* Loss and accuracy on the held-out examples; each rank evaluates its part of them. Meanwhile it progresses *request,
  * and then waits for it. */
-static bool evaluate(struct rank *r, double *loss, double *right, struct pici_request **request)
+static bool evaluate(struct rank *r, enum loss of, double *loss, double *right, struct pici_request **request)
 {
     const struct job *const j = r->job;
     const size_t ranks = (size_t)j->o.ranks;
@@ -163,10 +165,9 @@ static bool evaluate(struct rank *r, double *loss, double *right, struct pici_re
     enum pici_status s = PICI_OK;
     for (size_t i = (size_t)pici_comm_rank(r->comm); i < j->held && s == PICI_OK; i += ranks) {
         const size_t row = j->order[j->taught + i];
-        const bool upper = j->data.label[row] == j->upper;
         const double z = model_score(&j->model, &r->place, r->w, &j->data, row);
-        sums[0] += softplus(upper ? -z : z);
-        sums[1] += (z > 0) == upper;
+        sums[0] += loss_at(of, margin(j, row, z));
+        sums[1] += (z > 0) == (j->data.label[row] == j->upper);
         if (++n % EVALUATED_AT_ONCE == 0) {
             int done;
             begin = seconds();
@@ -192,6 +193,41 @@ static void add_stats(struct pici_coll_stats *to, const struct pici_coll_stats *
         to->sends[f] += s->sends[f];
 }
 
+static bool take_loss(struct rank *r, struct run *run, int step, double loss)
+{
+    run->loss[step] = loss;
+    if (isfinite(loss)) /* the same on all ranks */
+        return true;
+    snprintf(r->why, sizeof r->why, "step %d: the loss is not finite: lower --rate, or scale the data", step);
+    return false;
+}
+
+/* One step of coordinate ascent. */
+static bool climb_step(struct rank *r, struct run *run, const struct contestant *c, struct row *row, int step)
+{
+    struct pici_coll_stats stats = PICI_COLL_STATS_INIT;
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    double losses[2] = {0, 0};
+    uint64_t own, sum;
+    if (row && !evaluate(r, c->loss, &row->held_loss, &row->held_right, &(struct pici_request *){NULL}))
+        return false;
+    opts.stats = &stats;
+    if (c->dense)
+        opts.ag_threshold = 1;
+    const enum pici_status s = ascent_step(&r->ascent, r->job, c, r->comm, &r->place, r->w, step, &opts, losses, &own,
+                                           &sum, seconds, &r->coll_s);
+    if (s != PICI_OK)
+        return failed(r, "all-gather of coordinates", s);
+    add_stats(&r->total, &stats);
+    if (row) {
+        row->step = step;
+        row->own = own;
+        row->sum = sum;
+        row->sent = r->total.wire_bytes;
+    }
+    return take_loss(r, run, step, losses[0] / losses[1]);
+}
+
 /* One step: average the gradients of all ranks, compute the update, and apply it on every rank. Either every rank gets
  * the whole average and computes the whole update; or, with --shard, each computes its share, and the updates are
  * gathered. */
@@ -203,9 +239,11 @@ static bool train_step(struct rank *r, struct run *run, int step)
     const struct contestant *const c = &j->o.run[run - r->run];
     const bool rounds = c->values.codec != PICI_VALUES_EXACT;
     struct row *const row = step % ((j->o.steps + REPORTS - 1) / REPORTS) == 0 ? &run->row[run->rows++] : NULL;
+    if (c->coordinates)
+        return climb_step(r, run, c, row, step);
 
     memset(r->g, 0, j->n * sizeof *r->g);
-    double loss = learn(r, step, r->g);
+    double loss = learn(r, c->loss, step, r->g);
     if (c->topk && !keep_largest(r))
         return false;
     if (rounds && !c->topk)
@@ -232,7 +270,7 @@ static bool train_step(struct rank *r, struct run *run, int step)
     r->coll_s += seconds() - begin;
 
     /* The weights do not change until the sum has arrived: evaluate them meanwhile. */
-    if (row && s == PICI_OK && !evaluate(r, &row->held_loss, &row->held_right, &sum)) {
+    if (row && s == PICI_OK && !evaluate(r, c->loss, &row->held_loss, &row->held_right, &sum)) {
         pici_wait(&mean);
         return false;
     }
@@ -243,12 +281,8 @@ static bool train_step(struct rank *r, struct run *run, int step)
     r->coll_s += seconds() - begin;
     if (s != PICI_OK)
         return failed(r, j->o.shard ? "reduce-scatter" : "all-reduce", s);
-    run->loss[step] = loss;
-    if (!isfinite(loss)) { /* the same on all ranks */
-        snprintf(r->why, sizeof r->why, "step %d: the loss is not finite: lower --rate, or scale the data", step);
+    if (!take_loss(r, run, step, loss))
         return false;
-    }
-
     update(r->g + first, r->squares, n, (float)j->o.rate);
     if (j->o.shard) {
         opts.stats = &gather;
@@ -322,12 +356,15 @@ static bool conclude(struct rank *r, struct run *run)
 static bool train(struct rank *r, struct run *run)
 {
     const struct job *const j = r->job;
+    const struct contestant *const c = &j->o.run[run - r->run];
     uint64_t state = j->o.seed;
     for (size_t i = 0; i < j->n; i++) /* for a network, small random weights */
         r->w[i] = j->o.network && i < j->model.weights ? (float)(0.2 * uniform(&state) - 0.1) : 0;
     memset(r->squares, 0, (j->o.shard ? j->share : j->n) * sizeof *r->squares);
     if (r->pending)
         memset(r->pending, 0, j->n * sizeof *r->pending);
+    if (c->coordinates)
+        ascent_begin(&r->ascent, j);
     memset(&r->total, 0, sizeof r->total);
     r->coll_s = 0;
 
@@ -337,7 +374,12 @@ static bool train(struct rank *r, struct run *run)
             return false;
     run->seconds = seconds() - begin;
     run->row[run->rows++] = (struct row){.step = j->o.steps, .sent = r->total.wire_bytes};
-    return evaluate(r, &run->held_loss, &run->held_right, &(struct pici_request *){NULL}) && conclude(r, run);
+    if (!evaluate(r, c->loss, &run->held_loss, &run->held_right, &(struct pici_request *){NULL}) || !conclude(r, run))
+        return false;
+    if (!c->coordinates)
+        return true;
+    const enum pici_status s = ascent_gap(&r->ascent, j, c->loss, r->comm, &r->place, r->w, &run->gap);
+    return s == PICI_OK || failed(r, "the duality gap", s);
 }
 
 static void rank_free(struct rank *r)
@@ -347,6 +389,7 @@ static void rank_free(struct rank *r)
     free(r->g);
     free(r->squares);
     free(r->pending);
+    ascent_free(&r->ascent);
     for (int k = 0; k < MAX_RUNS; k++)
         free(r->run[k].loss);
     pici_comm_free(r->comm);
@@ -363,6 +406,7 @@ static void *run_rank(void *argument)
     r->squares = calloc(j->o.shard ? j->share : j->n, sizeof *r->squares);
     r->pending = waits ? calloc(j->n, sizeof *r->pending) : NULL;
     bool memory = model_place_init(&r->place, &j->model) && r->w && r->g && r->squares && (!waits || r->pending);
+    memory = (!j->o.descent || ascent_init(&r->ascent, j)) && memory;
     for (int k = 0; k < j->o.runs; k++)
         memory = (r->run[k].loss = calloc((size_t)j->o.steps, sizeof(double))) && memory;
     const enum pici_status s = agree(r->comm, memory ? PICI_OK : PICI_E_NOMEM);
@@ -388,6 +432,15 @@ static bool same_bits(double a, double b)
     return memcmp(&a, &b, sizeof a) == 0;
 }
 
+static const char *model_name(const struct options *o)
+{
+    if (o->network)
+        return "Network";
+    if (o->descent)
+        return "Linear models";
+    return o->loss == LOSS_HINGE ? "Support vector machine" : "Logistic regression";
+}
+
 static void print_heading(const struct job *j)
 {
     const struct options *const o = &j->o;
@@ -396,9 +449,13 @@ static void print_heading(const struct job *j)
     if (o->network)
         printf("A network of %d hidden units: %zu weights, %.2f MiB.\n", o->hidden, j->model.weights, mib(4 * j->n));
     else
-        printf("Logistic regression on products of up to %d features: %zu weights, %.2f MiB.\n", o->order,
+        printf("%s on products of up to %d features: %zu weights, %.2f MiB.\n", model_name(o), o->order,
                j->model.weights, mib(4 * j->n));
     printf("%d ranks (%s), %d examples a rank and step. ", o->ranks, ranks_are, o->batch);
+    if (o->descent) {
+        printf("Gradients: all-reduced.\nCoordinates of examples: those that changed are all-gathered.\n\n");
+        return;
+    }
     if (o->lossy)
         printf("topk: of a gradient, the largest %g%%.\nWhat is not sent or is rounded off waits.\n", o->keep);
     else if (o->keep < 100)
@@ -459,11 +516,26 @@ static bool print_table(const struct job *j, const struct run *run)
     return same;
 }
 
-/* Print rank 0's table of runs that differ, and draw their curves. False: the file cannot be written. */
-static bool print_lossy(const struct job *j, const struct run *run)
+/* The curves of all runs. False: the file cannot be written. */
+static bool draw(const struct job *j, const struct run *run)
 {
     struct curve curve[MAX_RUNS];
     char note[MAX_RUNS][64], title[64];
+    for (int k = 0; k < j->o.runs; k++) {
+        const struct run *const x = &run[k];
+        snprintf(note[k], sizeof note[k], "%.2f%% right, %.2f MiB", 100 * x->held_right, mib(x->row[x->rows - 1].sent));
+        curve[k] = (struct curve){j->o.run[k].name, note[k], x->loss};
+    }
+    snprintf(title, sizeof title, "%s on %d ranks: loss of the batch", model_name(&j->o), j->o.ranks);
+    if (!j->o.curves || curves_write(j->o.curves, title, curve, j->o.runs, j->o.steps)) /* the same in every run */
+        return true;
+    complain("%s: %s", j->o.curves, strerror(errno));
+    return false;
+}
+
+/* Print rank 0's table of runs that differ. */
+static bool print_lossy(const struct job *j, const struct run *run)
+{
     printf("                   held-out             MiB    %% of     seconds\n"
            "                   loss   right        sent   dense   coll.    all\n");
     const uint64_t whole = run[DENSE].row[run[DENSE].rows - 1].sent;
@@ -472,16 +544,30 @@ static bool print_lossy(const struct job *j, const struct run *run)
         const uint64_t sent = x->row[x->rows - 1].sent;
         printf("  %-12s %.5f %6.2f%% %11.2f %7.2f  %6.2f %6.2f\n", j->o.run[k].name, x->held_loss, 100 * x->held_right,
                mib(sent), whole ? 100 * (double)sent / (double)whole : 100.0, x->seconds_coll, x->seconds);
-        snprintf(note[k], sizeof note[k], "%.2f%% right, %.2f MiB", 100 * x->held_right, mib(sent));
-        curve[k] = (struct curve){j->o.run[k].name, note[k], x->loss};
     }
     printf("\n  All %d ranks have the same weights after each run.\n", j->o.ranks);
-    snprintf(title, sizeof title, "%s on %d ranks: loss of the batch", j->o.network ? "Network" : "Logistic regression",
-             j->o.ranks);
-    if (!j->o.curves || curves_write(j->o.curves, title, curve, j->o.runs, j->o.steps)) /* the same in every run */
-        return true;
-    complain("%s: %s", j->o.curves, strerror(errno));
-    return false;
+    return draw(j, run);
+}
+
+/* Print rank 0's table of gradient descent and coordinate ascent. Returns true if dense and stream agree. */
+static bool print_descent(const struct job *j, const struct run *run)
+{
+    bool same = true;
+    printf("                        held-out    duality      MiB     seconds\n"
+           "                      loss   right      gap     sent   coll.    all\n");
+    for (int k = 0; k < j->o.runs; k++) {
+        const struct run *const x = &run[k];
+        char gap[16] = "";
+        if (j->o.run[k].coordinates)
+            snprintf(gap, sizeof gap, "%.5f", x->gap);
+        printf("  %-17s %.5f %6.2f%%  %7s %8.2f  %6.2f %6.2f\n", j->o.run[k].name, x->held_loss, 100 * x->held_right,
+               gap, mib(x->row[x->rows - 1].sent), x->seconds_coll, x->seconds);
+        for (int other = 0; other < k; other++) /* the same loss, gathered as another vector */
+            if (j->o.run[k].coordinates && j->o.run[other].coordinates && j->o.run[k].loss == j->o.run[other].loss)
+                same &= same_run(j, x, &run[other]) && same_bits(x->gap, run[other].gap);
+    }
+    printf("\n  %s: coordinates gathered dense, and as streams\n", same ? "The same bit for bit" : "NOT THE SAME");
+    return draw(j, run) && same;
 }
 
 /* ---- ranks */
@@ -500,7 +586,11 @@ static bool write_weights(const char *path, const float *w, size_t n)
 static int report(const struct job *j, const struct rank *r)
 {
     print_heading(j);
-    const bool same = j->o.lossy ? print_lossy(j, r->run) : print_table(j, r->run);
+    bool same;
+    if (j->o.descent)
+        same = print_descent(j, r->run);
+    else
+        same = j->o.lossy ? print_lossy(j, r->run) : print_table(j, r->run);
     if (fflush(stdout) || ferror(stdout)) {
         complain("standard output: %s", strerror(errno));
         return 1;

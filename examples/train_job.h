@@ -17,6 +17,7 @@ static void usage(FILE *to)
                 "formats pici and hybrid alone, side by side.\n"
                 "FILE has examples of two classes in LIBSVM's text format; without one, data are generated.\n\n"
                 "  -m, --model MODEL     logistic (default) or network\n"
+                "  -l, --loss LOSS       logistic (default) or hinge, a support vector machine\n"
                 "  -o, --order N         logistic: products of up to N features, 1 to 3 (default 3)\n"
                 "  -u, --hidden N        network: hidden units (default 1024)\n"
                 "  -k, --keep PERCENT    send the largest of the gradient, keep the rest for later\n"
@@ -25,7 +26,11 @@ static void usage(FILE *to)
                 "      --values LIST     compare instead: the whole gradient, its largest elements, and\n"
                 "                        each of these lossy codecs alone and with the largest: q2, q4,\n"
                 "                        q8, bf16, f16\n"
-                "      --curves FILE     draw the loss of all runs into this file, as SVG\n"
+                "      --descent         compare instead: gradient descent and distributed coordinate\n"
+                "                        ascent, whose changes are gathered dense and as streams, each\n"
+                "                        with both losses\n"
+                "      --curves FILE     draw the loss of all runs into this file, as SVG; with --values\n"
+                "                        or --descent\n"
                 "  -S, --shard           reduce-scatter, update a share on each rank, all-gather\n"
                 "  -s, --steps N         (default 100)\n"
                 "  -b, --batch N         examples a rank and step (default 64)\n"
@@ -60,7 +65,7 @@ static struct contestant *add_run(struct options *o, const char *name, bool topk
 {
     const struct pici_values exact = PICI_VALUES_INIT;
     struct contestant *const c = &o->run[o->runs++];
-    *c = (struct contestant){.topk = topk, .format = format, .values = exact};
+    *c = (struct contestant){.loss = o->loss, .topk = topk, .format = format, .values = exact};
     snprintf(c->name, sizeof c->name, "%s", name);
     return c;
 }
@@ -98,12 +103,31 @@ static int parse_values(const char *list, struct pici_values *values, char (*nam
     return n;
 }
 
-/* What is compared: the same with other messages, or with --values other messages. */
+static void choose_descents(struct options *o)
+{
+    static const char *const way[] = {"gradient", "dense", "stream"}, *const loss[] = {"logistic", "hinge"};
+    for (int i = 0; i < 6; i++) {
+        char name[24];
+        o->loss = i % 2 ? LOSS_HINGE : LOSS_LOGISTIC;
+        snprintf(name, sizeof name, "%s %s", loss[i % 2], way[i / 2]);
+        struct contestant *const c = add_run(o, name, false, PICI_AUTO);
+        c->coordinates = i >= 2;
+        c->stream = i >= 4;
+        c->dense = c->coordinates && !c->stream;
+    }
+}
+
+/* What is compared: the same with other messages, or with --values other messages, or with --descent other ways. False:
+ * these options do not go together, or list is none. */
 static bool choose_runs(struct options *o, const char *list)
 {
     struct pici_values values[4];
     char name[4][8];
-    const bool topk = o->keep < 100;
+    const bool topk = o->keep < 100, hinge = o->loss == LOSS_HINGE;
+    if (o->descent) {
+        choose_descents(o);
+        return !list && !topk && !o->network && !o->shard && !hinge;
+    }
     o->lossy = list != NULL;
     add_run(o, "dense", topk && !o->lossy, PICI_AUTO)->dense = true;
     if (!list) {
@@ -127,14 +151,16 @@ static bool choose_runs(struct options *o, const char *list)
 /* Parse the command line into *o. Returns -1, or the exit status if the program ends here. */
 static int parse_options(int argc, char **argv, struct options *o)
 {
-    enum { SEED = 256, VALUES, CURVES };
+    enum { SEED = 256, VALUES, CURVES, DESCENT };
     const char *values = NULL;
     static const struct option names[] = {{"model", required_argument, NULL, 'm'},
+                                          {"loss", required_argument, NULL, 'l'},
                                           {"order", required_argument, NULL, 'o'},
                                           {"hidden", required_argument, NULL, 'u'},
                                           {"keep", required_argument, NULL, 'k'},
                                           {"topk", required_argument, NULL, 'k'},
                                           {"values", required_argument, NULL, VALUES},
+                                          {"descent", no_argument, NULL, DESCENT},
                                           {"curves", required_argument, NULL, CURVES},
                                           {"shard", no_argument, NULL, 'S'},
                                           {"steps", required_argument, NULL, 's'},
@@ -150,12 +176,16 @@ static int parse_options(int argc, char **argv, struct options *o)
     *o = (struct options){
         .ranks = ranks ? ranks : 4, .steps = 100, .batch = 64, .hidden = 1024, .order = 3, .rate = 0.01, .seed = 1};
     opterr = own_rank == 0;
-    for (int c; (c = getopt_long(argc, argv, "m:o:u:k:Ss:b:r:t:w:h", names, NULL)) != -1;) {
+    for (int c; (c = getopt_long(argc, argv, "m:l:o:u:k:Ss:b:r:t:w:h", names, NULL)) != -1;) {
         bool ok = true;
         switch (c) {
         case 'm':
             o->network = strcmp(optarg, "network") == 0;
             ok = o->network || strcmp(optarg, "logistic") == 0;
+            break;
+        case 'l':
+            o->loss = strcmp(optarg, "hinge") == 0 ? LOSS_HINGE : LOSS_LOGISTIC;
+            ok = o->loss == LOSS_HINGE || strcmp(optarg, "logistic") == 0;
             break;
         case 'o': ok = parse_int(optarg, 1, 3, &o->order); break;
         case 'u': ok = parse_int(optarg, 1, 1 << 20, &o->hidden); break;
@@ -167,6 +197,7 @@ static int parse_options(int argc, char **argv, struct options *o)
         case 't': ok = ranks == 0 && parse_int(optarg, 1, MAX_RANKS, &o->ranks); break;
         case 'w': o->weights = optarg; break;
         case VALUES: values = optarg; break;
+        case DESCENT: o->descent = true; break;
         case CURVES: o->curves = optarg; break;
         case SEED:
             ok = parse_int(optarg, 0, INT32_MAX, &seed);
@@ -184,7 +215,10 @@ static int parse_options(int argc, char **argv, struct options *o)
     if (o->keep == 0)
         o->keep = o->network || values ? 1 : 100;
     if (!choose_runs(o, values)) {
-        if (own_rank == 0)
+        if (own_rank == 0 && o->descent)
+            complain("--descent compares linear models by both losses, so it goes without --values, --keep, --shard, "
+                     "--model and --loss (train --help)");
+        else if (own_rank == 0)
             complain("%s: not a list of lossy codecs, or with --shard (train --help)", values);
         return 2;
     }
