@@ -29,24 +29,40 @@ struct pici_log {
 
 /* ---- files of the log */
 
+/* The file of the base. */
+static const struct manifest_file *stored_base(const struct manifest *manifest)
+{
+    return manifest->packed ? &manifest->stored : &manifest->whole;
+}
+
+/* Where the log has the delta to a state that its manifest names, and its base. */
 static char *delta_path(const struct pici_log *log, uint64_t state)
+{
+    char name[MANIFEST_NAME_MOST];
+    pici_manifest_delta_name(name, state);
+    return pici_log_file_in(log->folder, name, &log->manifest.delta[state - log->manifest.first - 1].delta);
+}
+
+static char *base_path(const struct pici_log *log)
+{
+    char name[MANIFEST_NAME_MOST];
+    pici_manifest_base_name(name, &log->manifest);
+    return pici_log_file_in(log->folder, name, stored_base(&log->manifest));
+}
+
+/* Where the delta to a new state is written, and the base of a new manifest. */
+static char *new_delta_path(const struct pici_log *log, uint64_t state)
 {
     char name[MANIFEST_NAME_MOST];
     pici_manifest_delta_name(name, state);
     return pici_log_path_in(log->folder, name);
 }
 
-static char *base_path(const struct pici_log *log, const struct manifest *manifest)
+static char *new_base_path(const struct pici_log *log, const struct manifest *manifest)
 {
     char name[MANIFEST_NAME_MOST];
     pici_manifest_base_name(name, manifest);
     return pici_log_path_in(log->folder, name);
-}
-
-/* The file of the base. */
-static const struct manifest_file *stored_base(const struct manifest *manifest)
-{
-    return manifest->packed ? &manifest->stored : &manifest->whole;
 }
 
 /* A file of the log that no manifest names yet: if it is perhaps not on the disk, it is not used. */
@@ -324,7 +340,7 @@ static enum pici_status row_open(struct row *row, const struct pici_log *log, bo
     const bool made = row->readers && row->paths && !pici_deltas_new(&row->deltas);
     enum pici_status status = made ? PICI_OK : pici_log_nomem(log->folder, why);
     if (!status && base)
-        status = row_add(row, log, base_path(log, manifest), manifest->stored.bytes, threads, why);
+        status = row_add(row, log, base_path(log), manifest->stored.bytes, threads, why);
     for (; !status && version < last; version++)
         status = row_add(row, log, delta_path(log, version + 1), manifest->delta[version - manifest->first].delta.bytes,
                          threads, why);
@@ -408,7 +424,7 @@ enum pici_status pici_log_append(struct pici_log *log, struct pici_state *newest
         return pici_why(why, PICI_E_SPACE, log->folder, "is at the last state that has a number");
     if (manifest.deltas >= MANIFEST_DELTAS_MOST)
         return pici_why(why, PICI_E_SPACE, log->folder, "has as many deltas as a log can have: compact it");
-    char *const path = delta_path(log, pici_manifest_newest(&manifest) + 1);
+    char *const path = new_delta_path(log, pici_manifest_newest(&manifest) + 1);
     manifest.delta = malloc(((size_t)manifest.deltas + 1) * sizeof *manifest.delta);
     status =
         path && manifest.delta ? append(log, newest, next, opts, &delta, path, why) : pici_log_nomem(log->folder, why);
@@ -543,7 +559,7 @@ static enum pici_status apply_any(const struct pici_log *log, const char *path, 
     if (!log || !write || !from || !target)
         return PICI_E_ARG;
     if (!path && !state) {
-        base = base_path(log, &log->manifest);
+        base = base_path(log);
         status = base ? pici_log_check_file(base, stored_base(&log->manifest), why) : pici_log_nomem(log->folder, why);
         *from = log->manifest.base;
     } else if (state && *from != PICI_LOG_UNKNOWN) {
@@ -595,27 +611,33 @@ static uint64_t kept(const struct manifest *manifest)
 }
 
 /* Whether a file of this name is to be removed: a temporary file, or one whose whole name is that of a base or a delta
- * of this log, of a state of which the manifest names none. Any other file is not the log's. */
+ * of this log, on disk or in a store, which the manifest does not name. Any other file is not the log's. */
 static bool is_rest(const struct pici_log *log, const char *file)
 {
-    char name[MANIFEST_NAME_MOST];
+    char name[MANIFEST_NAME_MOST], plain[MANIFEST_NAME_MOST];
     struct manifest other = log->manifest;
+    uint64_t hash;
     if (strncmp(file, ".pici-", 6) == 0)
         return true;
-    if (strncmp(file, "base-", 5) == 0) {
-        other.base = strtoull(file + 5, NULL, 10);
+    const bool stored = pici_manifest_plain_name(plain, &hash, file);
+    if (strncmp(plain, "base-", 5) == 0) {
+        other.base = strtoull(plain + 5, NULL, 10);
         for (int packed = 0; packed < 2; packed++) {
             other.packed = packed;
             pici_manifest_base_name(name, &other);
-            if (strcmp(file, name) == 0 && (other.base != log->manifest.base || other.packed != log->manifest.packed))
-                return true;
+            if (strcmp(plain, name) == 0)
+                return other.base != log->manifest.base || other.packed != log->manifest.packed ||
+                       (stored && hash != stored_base(&log->manifest)->hash);
         }
         return false;
     }
-    if (strncmp(file, "delta-", 6) == 0) {
-        const uint64_t state = strtoull(file + 6, NULL, 10);
+    if (strncmp(plain, "delta-", 6) == 0) {
+        const uint64_t state = strtoull(plain + 6, NULL, 10);
         pici_manifest_delta_name(name, state);
-        return !strcmp(file, name) && (state <= log->manifest.first || state > pici_manifest_newest(&log->manifest));
+        if (strcmp(plain, name) != 0)
+            return false;
+        return state <= log->manifest.first || state > pici_manifest_newest(&log->manifest) ||
+               (stored && hash != log->manifest.delta[state - log->manifest.first - 1].delta.hash);
     }
     return false;
 }
@@ -676,8 +698,8 @@ static enum pici_status make_base(const struct pici_log *log, struct manifest *m
     manifest->whole = want;
     struct manifest plain = *manifest;
     plain.packed = false;
-    char *const from = base_path(log, &log->manifest), *const whole = base_path(log, &plain),
-                *const to = base_path(log, manifest);
+    char *const from = base_path(log), *const whole = new_base_path(log, &plain),
+                *const to = new_base_path(log, manifest);
     enum pici_status status = from && whole && to ? pici_log_check_file(from, stored_base(&log->manifest), why)
                                                   : pici_log_nomem(log->folder, why);
     if (!status && whole_deltas(log, log->manifest.base, &late, why) < newest)

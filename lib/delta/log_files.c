@@ -33,6 +33,17 @@ char *pici_log_path_in(const char *folder, const char *name)
     return asprintf(&path, "%s/%s", folder, name) < 0 ? NULL : path;
 }
 
+char *pici_log_file_in(const char *folder, const char *name, const struct manifest_file *file)
+{
+    char stored[MANIFEST_NAME_MOST];
+    pici_manifest_store_name(stored, name, file);
+    char *const path = pici_log_path_in(folder, stored);
+    if (!path || access(path, F_OK) == 0)
+        return path;
+    free(path);
+    return pici_log_path_in(folder, name);
+}
+
 enum pici_status pici_log_measure(const char *path, struct manifest_file *file, char *why)
 {
     struct pici_state *state;

@@ -14,6 +14,10 @@ enum pici_status pici_log_io_failed(const char *name, char *why);
 /* FOLDER/NAME. The caller frees it. NULL: no memory. */
 char *pici_log_path_in(const char *folder, const char *name);
 
+/* The path of a file of the log: of the name that it has in a store, if the folder, a copy of one, has that; else of
+ * `name`. The caller frees it. NULL: no memory. */
+char *pici_log_file_in(const char *folder, const char *name, const struct manifest_file *file);
+
 static inline bool manifest_file_equal(const struct manifest_file *file, const struct manifest_file *other)
 {
     return file->bytes == other->bytes && file->hash == other->hash;

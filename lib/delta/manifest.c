@@ -141,6 +141,31 @@ void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state)
     snprintf(name, MANIFEST_NAME_MOST, "delta-%09" PRIu64 ".pici", state);
 }
 
+enum { HASH_DIGITS = 16 };
+
+void pici_manifest_store_name(char name[MANIFEST_NAME_MOST], const char *plain, const struct manifest_file *file)
+{
+    const int stem = (int)strcspn(plain, ".");
+    snprintf(name, MANIFEST_NAME_MOST, "%.*s-%016" PRIx64 "%s", stem, plain, file->hash, plain + stem);
+}
+
+bool pici_manifest_plain_name(char plain[MANIFEST_NAME_MOST], uint64_t *hash, const char *name)
+{
+    char again[MANIFEST_NAME_MOST];
+    struct manifest_file file = {0};
+    const size_t stem = strcspn(name, ".");
+    if (stem > HASH_DIGITS + 1 && strlen(name) < MANIFEST_NAME_MOST) {
+        const size_t dash = stem - HASH_DIGITS - 1;
+        snprintf(plain, MANIFEST_NAME_MOST, "%.*s%s", (int)dash, name, name + stem);
+        file.hash = *hash = strtoull(name + dash + 1, NULL, 16);
+        pici_manifest_store_name(again, plain, &file);
+        if (strcmp(again, name) == 0)
+            return true;
+    }
+    snprintf(plain, MANIFEST_NAME_MOST, "%.*s", MANIFEST_NAME_MOST - 1, name);
+    return false;
+}
+
 uint64_t pici_manifest_newest(const struct manifest *manifest)
 {
     return manifest->first + manifest->deltas;

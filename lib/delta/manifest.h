@@ -49,6 +49,11 @@ bool pici_manifest_extension(const char *e);
 void pici_manifest_base_name(char name[MANIFEST_NAME_MOST], const struct manifest *manifest);
 void pici_manifest_delta_name(char name[MANIFEST_NAME_MOST], uint64_t state);
 
+/* The name that a file has in a store, and back: whether `name` is such a one. If not, plain is name, as far as that
+ * has room. */
+void pici_manifest_store_name(char name[MANIFEST_NAME_MOST], const char *plain, const struct manifest_file *file);
+bool pici_manifest_plain_name(char plain[MANIFEST_NAME_MOST], uint64_t *hash, const char *name);
+
 /* The number of the newest state. */
 uint64_t pici_manifest_newest(const struct manifest *manifest);
 

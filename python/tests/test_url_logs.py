@@ -221,6 +221,56 @@ class TestUrlLogs(LogTest):
         self.same(pici.DeltaLog("memory://copied").load(), 4)
         self.assertFalse([n for n in there._remote.store.names() if n.startswith("base-000000000")])
 
+    def test_copied_back(self):
+        """A log that was written to a store and copied to disk, with the names that it had there."""
+        for pack in ("none", "planes"):
+            log = pici.DeltaLog.create(f"memory://back-{pack}", STATES[0], pack=pack)
+            for i in range(3):
+                log.append(STATES[i], STATES[i + 1])
+            memory, copy = fsspec.filesystem("memory"), self.dir / f"copy-{pack}"
+            copy.mkdir()
+            for name in log._remote.store.names():
+                (copy / name).write_bytes(memory.cat_file(f"/back-{pack}/{name}"))
+            self.assertEqual(len(list(copy.glob("delta-00000000?-????????????????.pici"))), 3)
+            there = pici.DeltaLog(copy)
+            self.same(there.load(), 3)
+            self.same(there.load(STATES[1], 1), 3)
+            self.assertEqual(there.append(STATES[3], STATES[4]), 4)
+            self.same(pici.DeltaLog(copy).load(STATES[2], 2), 4)
+            there.compact()
+            self.same(pici.DeltaLog(copy).load(), 4)
+            self.assertFalse(list(copy.glob("base-000000000*")))
+            next(copy.glob("base-000000004*")).unlink()
+            with self.assertRaisesRegex(pici.CorruptError, "copy the log again"):
+                pici.DeltaLog(copy).load()
+
+    def test_shorter_by_pieces(self):
+        """An object that ends where a piece does, in a store that refuses ranges after the end: no further requests."""
+        faulty_store(self)
+        log = pici.DeltaLog.create("faulty://short", STATES[0])
+        for i in range(2):
+            log.append(STATES[i], STATES[i + 1])
+        store = log._remote.store
+        name = next(n for n in store.names() if n.startswith("delta-000000002"))
+        whole = store.read(name)
+        asked = []
+
+        def cat_file(fs, path, start=None, end=None, **kwargs):
+            data = MemoryFileSystem.cat_file(fs, path)
+            if path.endswith(name):
+                asked.append(start)
+            if start and start >= len(data):
+                raise OSError("InvalidRange")
+            return data[start:end]
+
+        piece = len(whole) // 4
+        store._fs.pipe_file(store._path(name), whole[:piece])
+        with unittest.mock.patch.object(_store, "PIECE", piece), unittest.mock.patch.object(
+            Faulty, "cat_file", cat_file
+        ):
+            self.same(pici.DeltaLog("faulty://short").load(), 1)
+        self.assertEqual(asked, [0, piece])
+
     def test_incomplete(self):
         """An object that is missing, cut off or damaged: the states before it are there."""
         log = pici.DeltaLog.create("memory://log", STATES[0])
@@ -604,6 +654,11 @@ class TestHttpLogs(unittest.TestCase):
                         self.assertLess(Handler.sent, log.states()[-1].delta_bytes + 1000)
                 log.compact()
                 self.assertEqual(pici.DeltaLog(self.url).load()[1], number + 2)
+        last = max((self.dir / "log").glob("delta-*"))
+        piece = last.stat().st_size // 4
+        last.write_bytes(last.read_bytes()[:piece])
+        with unittest.mock.patch.object(_store, "PIECE", piece):  # which the rest begins after: 416
+            self.assertEqual(pici.DeltaLog(self.url).load(STATES[2], 2)[1], 3)
         with self.assertRaisesRegex(pici.UnsupportedError, "logs are read over HTTP, not written"):
             pici.DeltaLog(self.url).append(STATES[4], STATES[5])
         with self.assertRaisesRegex(FileNotFoundError, "/logx/manifest"):
@@ -638,6 +693,13 @@ class TestS3Logs(LogTest, S3Server):
 
     def test_s3(self):
         self.whole_story(self.url, storage_options=self.options)
+
+    def test_range_after_the_end(self):
+        store = _store.Store(self.url, self.options)
+        store.replace("short", store.found("short"), b"0123")
+        with unittest.mock.patch.object(_store, "TRIES", 1):
+            self.assertEqual(store.read_range("short", 2, 8), b"23")
+            self.assertEqual(store.read_range("short", 4, 8), b"")
 
     def test_two_writers(self):
         url = self.url

@@ -99,6 +99,49 @@ done
 rm log2/manifest
 expect 1 "no manifest" "$tool" log apply log2 reader
 
+# ---- a copy of an object store, whose names have hashes
+stored() { # FOLDER: give its files the names that a store has
+    while read -r kind number first_bytes first_hash word _; do
+        case $kind in
+            base) plain=$(printf base-%09d "$number") rest=$word hash=$first_hash ;;
+            packed) rest=$rest.pici hash=$first_hash ;;
+            delta) plain=$(printf delta-%09d "$number") rest=.pici hash=$first_hash ;;
+            *) continue ;;
+        esac
+        [ ! -e "$1/$plain$rest" ] || mv "$1/$plain$rest" "$1/$plain-$hash$rest"
+    done <"$1/manifest"
+}
+for l in log packed; do
+    rm -rf log3
+    cp -r $l log3
+    stored log3
+    [ "$(ls log3 | grep -c -- '-[0-9a-f]\{16\}\.')" = $(($(ls log3 | wc -l) - 1)) ] && pass || fail "$(ls log3)"
+    [ $l = log ] && last=c.npy || last=x.npy
+    newest "a copy of a store" $last log3
+done
+rm -rf log3
+cp -r log log3
+stored log3
+echo other >log3/delta-000000002.pici
+cp a.npy reader
+expect 0 "a file beside that of the store" "$tool" log apply log3 reader
+same "a file beside that of the store" c.npy reader
+echo other >log3/delta-000000002-0000000000000000.pici
+echo other >log3/delta-000000009-0123456789abcdef.pici
+for f in delta-000000009-0123456789abcde.pici delta-000000009-0123456789ABCDEF.pici delta-9-0123456789abcdef.pici; do
+    echo mine >log3/$f
+done
+expect 0 "append to a copy of a store" "$tool" log append log3 c.npy d.npy
+newest "append to a copy of a store" d.npy log3
+expect 0 "compact a copy of a store" "$tool" log compact log3
+newest "compact a copy of a store" d.npy log3
+ls log3 >"$out"
+says "the base of a compacted copy" '^base-000000003.npy$' "$out"
+grep -q '^base-000000000\|^delta-000000002-0000000000000000\|^delta-000000009-0123456789abcdef' "$out" &&
+    fail "left in a compacted copy: $(cat "$out")" || pass
+[ "$(cat log3/delta-000000009-0123456789abcde.pici log3/delta-000000009-0123456789ABCDEF.pici \
+    log3/delta-9-0123456789abcdef.pici)" = "$(printf 'mine\nmine\nmine')" ] && pass || fail "compact has removed a file"
+
 # ---- compact: old states are still known, and a reader of the old manifest is told
 for f in base-7b.safetensors base-1.txt base-1 base-000000000.npy.orig base-0000000001.npy delta-1.pici \
     delta-000000009.pici.orig notes; do
