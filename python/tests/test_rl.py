@@ -195,6 +195,24 @@ class Slime(unittest.TestCase):
                 slime.pull(str(top / "late"), 4)
                 late = pici.load(str(top / "late" / "weight_v000004"))
                 self.assertEqual(bits(late), bits(WEIGHTS[4]))
+
+                # A second run in the same folders, other weights from version 1 on: the host has versions of the first.
+                slime.pull(str(top / "host"), 4)
+                (top / "second").mkdir()
+                for version in (1, 2):
+                    again = top / "second" / f"weight_v{version:06d}"
+                    vllm_stubs.checkpoint(str(again), WEIGHTS[version + 2])
+                    slime.publish(args, str(again), [])
+                    slime.pull(str(top / "host"), version)
+                    for f in again.iterdir():
+                        self.assertEqual((top / "host" / again.name / f.name).read_bytes(), f.read_bytes())
+                mark = top / "host" / "weight_v000002" / "mark"
+                mark.touch()
+                slime.pull(str(top / "host"), 2)  # again, as another process of the host does
+                self.assertTrue(mark.exists())
+                (top / "host" / ".pici-weight_v000002").unlink()  # as of a pull that was killed
+                slime.pull(str(top / "host"), 2)
+                self.assertFalse(mark.exists())
                 index = where / "model.safetensors.index.json"
                 index.write_text(json.dumps({"metadata": {"delta_encoding": "xor"}, "weight_map": {}}))
                 with self.assertRaisesRegex(ValueError, "is a delta of slime's own"):

@@ -8,7 +8,7 @@
 slime writes each version, weight_vNNNNNN, to a folder of its own host; publish() makes the delta from the version
 before, in the folder $PICI_DELTAS, which all hosts see. pull() makes the version on each host out of these, in SGLang's
 source folder, which need not be shared. Version 0 is the checkpoint that both have begun with: args.hf_checkpoint, and
-on the hosts of SGLang $PICI_BASE.
+on the hosts of SGLang $PICI_BASE. A version that is there of an earlier run, made by another delta, is made anew.
 
 Names were read from THUDM/slime at 06236d02 (docs/en/advanced/delta-weight-sync.md, update_weight_from_disk_delta.py)
 and from sgl-project/sglang at 01d5bfe5 (python/sglang/srt/weight_sync/local_checkpoint.py).
@@ -16,6 +16,7 @@ and from sgl-project/sglang at 01d5bfe5 (python/sglang/srt/weight_sync/local_che
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -23,9 +24,9 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, Optional
 
-from ..folders import apply_folders, diff_folders
+from ..folders import LIST, apply_folders, diff_folders
 
 _VERSION = re.compile(r"weight_v(\d{6,})")
 KEPT = 2  # versions that a host keeps
@@ -65,20 +66,53 @@ def pull(source_dir: str, target_version: int) -> None:
     os.makedirs(source_dir, exist_ok=True)
     with _locked(source_dir):
         there = [int(m[1]) for m in map(_VERSION.fullmatch, os.listdir(source_dir)) if m]
-        if target_version in there:
+        mine = [v for v in there if v <= target_version and _note(source_dir, v) == _identity(deltas, v)]
+        have = max(mine, default=0)
+        if have == target_version:
             return
-        have = max((v for v in there if v < target_version), default=0)
         for version in range(have + 1, target_version + 1):
             base = os.path.join(source_dir, _name(version - 1))
             if version == 1:
                 base = os.environ.get("PICI_BASE", "")
                 if not base:
                     raise ValueError("PICI_BASE is not set: the checkpoint that the training has begun with")
-            delta = os.path.join(deltas, _name(version))
+            if version in there:  # of an earlier run
+                _remove(source_dir, version)
+            delta, identity = os.path.join(deltas, _name(version)), _identity(deltas, version)
             apply_folders(base, delta, out=os.path.join(source_dir, _name(version)), threads=0)
+            with open(_note_path(source_dir, version), "w", encoding="ascii") as f:
+                f.write(identity)
         for version in there:
             if version <= target_version - KEPT:
-                shutil.rmtree(os.path.join(source_dir, _name(version)))
+                _remove(source_dir, version)
+
+
+def _identity(deltas: str, version: int) -> str:
+    """Of what a delta leads to: its list has the hashes of all files. "": there is no such delta."""
+    try:
+        with open(os.path.join(deltas, _name(version), LIST), "rb") as f:
+            return hashlib.sha256(f.read()).hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+def _note_path(source_dir: str, version: int) -> str:
+    return os.path.join(source_dir, f".pici-{_name(version)}")
+
+
+def _note(source_dir: str, version: int) -> Optional[str]:
+    """The identity of the delta that a version was made by, once it is whole. None: it was not made so."""
+    try:
+        with open(_note_path(source_dir, version), encoding="ascii") as f:
+            return f.read()
+    except FileNotFoundError:
+        return None
+
+
+def _remove(source_dir: str, version: int) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(_note_path(source_dir, version))  # first: what is left of a version has none
+    shutil.rmtree(os.path.join(source_dir, _name(version)))
 
 
 def _rank() -> int:
