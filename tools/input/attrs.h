@@ -5,6 +5,11 @@
 #ifndef PICI_TOOLS_INPUT_ATTRS_H
 #define PICI_TOOLS_INPUT_ATTRS_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "pici/file.h"
+
 #define ATTR_TYPE "source.type"     /* of the file: raw, npy, safetensors, pt, npz */
 #define ATTR_HEAD "source.head"     /* of the file: the bytes that are in no tensor */
 #define ATTR_BEFORE "source.before" /* of a tensor: so many bytes of the head precede it. Without: all that are left */
@@ -14,5 +19,8 @@
 #define ATTR_ORDER "source.order"   /* of a tensor: "F" if its first index is the fastest */
 #define ATTR_DEFLATE "source.deflate" /* of a tensor: it is deflated in the original; see deflated.h */
 #define ATTR_VIEW "source.view" /* of a tensor, by 0.2: the shape and strides that the original gives it, in words */
+
+/* The number that ATTR_BEFORE has. False: it is no number. */
+bool attrs_before(const struct pici_attr *attr, uint64_t *bytes);
 
 #endif

@@ -78,19 +78,13 @@ static int find_before(struct moved *moved)
     const struct restore *restore = moved->restore;
     const size_t remaining = restore->head_size - restore->head_position;
     struct pici_attr attr;
-    char text[24];
     uint64_t bytes;
-    const char *rest = text;
     TRY(reading_attr(restore->reading, moved->tensor->index, ATTR_BEFORE, &attr));
     moved->head_before = remaining;
     if (!attr.key || restore->head_lost)
         return TOOL_OK;
     moved->head_before = before_unknown(restore);
-    if (attr.len >= sizeof text)
-        return bad_attr(moved, ATTR_BEFORE);
-    memcpy(text, attr.value, attr.len);
-    text[attr.len] = 0;
-    if (!tool_parse_digits(&rest, &bytes) || rest != text + attr.len)
+    if (!attrs_before(&attr, &bytes))
         return bad_attr(moved, ATTR_BEFORE);
     moved->head_before = bytes < remaining ? (size_t)bytes : remaining;
     return bytes > remaining ? bad_attr(moved, ATTR_BEFORE) : TOOL_OK;
