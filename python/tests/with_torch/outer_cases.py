@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_outer.py runs on each rank."""
 import copy
+import math
 import types
 import warnings
 
@@ -101,6 +102,86 @@ def learns(rank, size):
         ("sparseloco", {"momentum": -0.5}, "momentum=-0.5"),
     ):
         raises(ValueError, words, lambda: pici.torch.Outer(model, 5, method=method, **options))
+
+
+def changed(model, steps, rank):
+    """Change the weights of a rank by multiples of 1/1024, others in each step."""
+    with torch.no_grad():
+        for i, p in enumerate(model.parameters()):
+            own = torch.Generator().manual_seed(1000 * steps + 10 * i + rank)
+            p.add_(torch.randint(-64, 65, p.shape, generator=own) / 1024)
+
+
+def sends_the_largest_of_chunks(rank, size):
+    """SparseLoCo: of each 4096 elements the largest 2%; what is kept is added, times decay, to the next change."""
+    begin()
+    for decay in (1.0, 0.5):
+        model = nn.Linear(100, 90, bias=False)  # three chunks, the last one short
+        outer = pici.torch.Outer(model, 1, method="sparseloco", bits=8, decay=decay)
+        before, kept = model.weight.detach().clone().view(-1), torch.zeros(9000)
+        for step in range(3):
+            changed(model, step, 0)  # on all ranks alike, so that a rank's sum is the average
+            wanted = decay * kept + before - model.weight.detach().view(-1)
+            outer.step()
+            sent = before - model.weight.detach().view(-1)
+            for own, all_of in zip(sent.split(4096), wanted.split(4096)):
+                most = math.ceil(0.02 * len(all_of))
+                assert int(own.count_nonzero()) <= most
+                least = all_of.abs().topk(most).values[-1]
+                assert (own[all_of.abs() < least - 1e-4] == 0).all() and (own[all_of.abs() > least + 1e-4] != 0).all()
+            (kept,) = outer.state_dict()["fragment 0"]["kept"]["errors"][f"rank {rank}"].values()
+            assert torch.allclose(sent + kept, wanted, atol=0.01), step  # but for 8 bits, of the sum too
+            before = model.weight.detach().clone().view(-1)
+
+
+def sends_what_is_visible(rank, size):
+    """PULSELoCo: a change that bf16 does not show is kept until it does."""
+    begin()
+    model = nn.Linear(1000, 1, bias=False)
+    with torch.no_grad():
+        model.weight.fill_(1)
+    outer = pici.torch.Outer(model, 1, method="visible", lr=1.0, momentum=0.0)
+    step = torch.finfo(torch.bfloat16).eps / 8  # half of what is visible at 1 is 4 of these
+    for i in range(1, 6):
+        with torch.no_grad():
+            model.weight[:, :10].add_(step)
+        outer.step()
+        wanted = torch.ones(1000)
+        if i == 5:
+            wanted[:10] += 5 * step
+        assert torch.equal(model.weight.detach().view(-1), wanted), i
+    assert outer.stats()["calls"] == 5
+
+
+def streams(rank, size):
+    """With fragments and overlap, several averages are on their way at a time. After `overlap` steps a rank goes on
+    with the fraction `mix` of its own weights."""
+    begin()
+    model = nn.Sequential(*(nn.Linear(20, 20, bias=False) for _ in range(4)))
+    outer = pici.torch.Outer(model, 8, fragments=4, overlap=5, mix=0.25, lr=1.0, momentum=0.0)
+    first = [p.detach().clone() for p in model.parameters()]
+    of_all = [[w.clone() for w in first] for _ in range(size)]  # the weights of each rank
+    flights, most = {}, 0
+    for step in range(1, 41):
+        changed(model, step, rank)
+        for r, weights in enumerate(of_all):
+            for i, w in enumerate(weights):
+                own = torch.Generator().manual_seed(1000 * step + 10 * i + r)
+                w.add_(torch.randint(-64, 65, w.shape, generator=own) / 1024)
+        outer.step()
+        for i in range(4):
+            if flights.get(i, (0,))[0] == step:
+                first[i] = first[i] - flights.pop(i)[1]
+                for weights in of_all:
+                    weights[i] = 0.25 * weights[i] + 0.75 * first[i]
+            if (step + 2 * i) % 8 == 0:
+                flights[i] = step + 5, sum(first[i] - weights[i] for weights in of_all) / size
+        most = max(most, len(flights))
+        for p, w in zip(model.parameters(), of_all[rank]):
+            assert torch.allclose(p, w, atol=1e-5), step
+    assert most == 3
+    outer.finish()
+    assert everywhere(model)
 
 
 def resumes(rank, size, method):

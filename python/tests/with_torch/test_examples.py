@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The examples with torch, and the programs that README.md and docs/torch.md show, as users run them: by torchrun."""
+import os
 import re
 import subprocess
 import sys
@@ -14,15 +15,15 @@ from test_fsdp import HAS as HAS_FSDP
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def torchrun(*command):
-    """What two ranks print."""
+def torchrun(*command, **environment):
+    """What two ranks print; with an environment also what they print as errors."""
     if torch.__version__.startswith("1.") and sys.version_info >= (3, 11):
         raise unittest.SkipTest(f"examples by torchrun: that of torch {torch.__version__} needs Python before 3.11")
     run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", *command]
-    ended = subprocess.run(run, capture_output=True, text=True, timeout=180)
+    ended = subprocess.run(run, capture_output=True, text=True, timeout=180, env={**os.environ, **environment})
     if ended.returncode:
         raise AssertionError(f"{' '.join(command)}: exit status {ended.returncode}\n{ended.stderr[-6000:]}")
-    return ended.stdout
+    return (ended.stdout, ended.stderr) if environment else ended.stdout
 
 
 def losses(printed):
@@ -37,10 +38,18 @@ class Examples(unittest.TestCase):
             self.assertAlmostEqual(a, b, delta=1e-3)
 
     def test_ddp_topk(self):
-        printed = torchrun(f"{ROOT}/examples/torch_ddp.py", "--density", "0.01")
+        """The first command of docs/torch.md prints what the page shows, but for the figures."""
+        page = (ROOT / "docs/torch.md").read_text()
+        (asked,) = re.findall(r"^    PICI_TORCH_STATS=1 torchrun --nproc_per_node 2 (\S+) (.*)$", page, re.M)
+        printed, told = torchrun(f"{ROOT}/{asked[0]}", *asked[1].split(), PICI_TORCH_STATS="1")
         first, *_, last = losses(printed)
         self.assertLess(last, first / 2)
         self.assertIn("errors of 3 tensors to save", printed)  # those of the weights; biases are below min_numel
+        shown = " ".join(re.search(r"^    pici\.torch: (.*?)\n\n", page, re.M | re.S)[1].split())
+        (line,) = re.findall(r"pici\.torch: (.*)", told)
+        self.assertEqual(*(re.sub(r"[\d.]+(e-\d+)?", "0", text) for text in (line, shown)))
+        times = float(re.search(r"dense ([\d.]+) times", line)[1])
+        self.assertGreater(times, 15)
 
     def test_diloco(self):
         for options in ([], ["--method", "sparseloco", "--fragments", "2", "--overlap", "3"]):

@@ -18,6 +18,15 @@ class Outer(unittest.TestCase):
     def test_learns(self):
         ranks.run(2, cases.learns)
 
+    def test_sends_the_largest_of_chunks(self):
+        ranks.run(2, cases.sends_the_largest_of_chunks)
+
+    def test_sends_what_is_visible(self):
+        ranks.run(2, cases.sends_what_is_visible)
+
+    def test_streams(self):
+        ranks.run(3, cases.streams)
+
     def test_resumes(self):
         for method in cases.METHODS:
             ranks.run(2, cases.resumes, method)
