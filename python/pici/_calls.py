@@ -13,7 +13,7 @@ from . import _buffers, _codec, _values
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._codec import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, FORMATS, OPS, PACKINGS, REDUCE_SCATTER, ZEROS
-from ._dtypes import BOOL, DTypeLike
+from ._dtypes import BOOL, DType, DTypeLike
 from ._kwargs import Unpack, Zeros, no_pickle, only, showing
 from ._libraries import ALGORITHMS, ALIASES
 from ._values import ValuesLike
@@ -88,6 +88,14 @@ def choice(name: str, value: Any, choices: dict[str, int]) -> int:
     if code is None:
         raise ValueError(f"{name}={value!r}: pass one of {', '.join(repr(choice) for choice in choices)}")
     return code
+
+
+def check_op(op: str, d: DType) -> None:
+    """TypeError: there is no such operation of these elements, though of those that they are stored as."""
+    if d.parts != 1 and OPS[op] >= 2:
+        raise TypeError(f"complex numbers have no order, for op={op!r}: pass 'sum' or 'avg'")
+    if d is BOOL and OPS[op] < 2:
+        raise TypeError(f"bool is not added, for op={op!r}: pass 'max' (or), 'min' (and), or view('u1') for counts")
 
 
 def number(name: str, value: float, low: float, high: float) -> float:
@@ -382,12 +390,7 @@ class Calls:
             choice("op", op, OPS)
         d = buffer.dtype
         if kind != ALL_GATHER:
-            if d.parts != 1 and code >= 2:
-                raise TypeError(f"complex numbers have no order, for op={op!r}: pass 'sum' or 'avg'")
-            if d is BOOL and code < 2:
-                raise TypeError(
-                    f"bool is not added, for op={op!r}: pass 'max' (or), 'min' (and), or view('u1') for counts"
-                )
+            check_op(op, d)
         if recv is None:
             result, memory = _buffers.fresh(buffer, self._shape(kind, _buffers.shape_of(buffer)))
             return buffer, memory, code, result

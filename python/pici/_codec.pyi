@@ -34,6 +34,7 @@ ZEROS: dict[str, int]
 PACKINGS: dict[str, int]
 PACK: dict[str, int]
 SELECT: dict[str, int]
+STREAM_FORMS: dict[str, int]
 OPS: dict[str, int]
 VALUE_CODECS: dict[str, int]
 NORMS: dict[str, int]
@@ -205,6 +206,10 @@ class Flight: ...
 @type_check_only
 class CollOpts: ...
 
+# What a rank passes to a collective of sparse vectors, and the result, which it owns
+@type_check_only
+class Sparse: ...
+
 @type_check_only
 class Values: ...
 
@@ -249,11 +254,28 @@ def values(
     nx: int = ...,
     ny: int = ...,
 ) -> Values: ...
+def sparse(
+    dtype: int,
+    n: int,
+    run: int,
+    nnz: int,
+    index_width: int,
+    indices: Optional[Memory],
+    values: Optional[Memory],
+    dense: Optional[Memory],
+    want: int,
+    out_run: int,
+    result: Optional[Memory],
+    /,
+) -> Sparse: ...
+def sparse_result(
+    sparse: Sparse, /
+) -> tuple[int, int, int, tuple[int, int], tuple[int, int], Optional[tuple[int, int]]]: ...
 def comm_call(
     driver: Driver,
     kind: int,
-    send: Memory,
-    recv: Memory,
+    send: Union[Memory, Sparse],
+    recv: Optional[Memory],
     dtype: int,
     op: int,
     opts: Optional[CollOpts],
@@ -266,8 +288,8 @@ def comm_call(
 def comm_start(
     driver: Driver,
     kind: int,
-    send: Memory,
-    recv: Memory,
+    send: Union[Memory, Sparse],
+    recv: Optional[Memory],
     dtype: int,
     op: int,
     opts: Optional[CollOpts],

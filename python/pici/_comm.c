@@ -12,6 +12,7 @@
 
 #include "_functions.h"
 #include "_options.h"
+#include "_vectors.h"
 
 /* How long a waiting thread does not look for signals, or for a close() by another thread. */
 enum { PIECE_MS = 100 };
@@ -82,6 +83,13 @@ static void add(struct driver *d, const struct pici_coll_stats *s)
     d->last.stats = *s;
 }
 
+/* What was sent has its result now, if it is what sparse() has made. */
+static void note_end(PyObject *send, enum pici_status status)
+{
+    if (pici_py_is_sparse(send))
+        pici_py_sparse(send)->ended = !status;
+}
+
 /* A flight has ended, and is no longer in the driver's list. */
 static void land(struct driver *d, struct flight *f, enum pici_status status)
 {
@@ -89,6 +97,7 @@ static void land(struct driver *d, struct flight *f, enum pici_status status)
     f->send = f->recv = f->residual = NULL;
     PyMem_Free(f->counts);
     f->counts = NULL;
+    note_end(send, status);
     f->ended = true;
     f->status = status;
     f->done.calls = 1;
@@ -181,20 +190,8 @@ struct call {
     PyObject *send_owner, *recv_owner, *residual_owner; /* borrowed; the last may be NULL */
     int root;                                           /* of broadcast */
     uint64_t *counts, *displs; /* of all_gatherv: the first is to be freed, and the other is behind it; else NULL */
+    struct sparse *sparse;     /* NULL: what is sent and received is dense */
 };
-
-/* The memory of an ndarray; or that of a tuple (address, bytes, owner), which comm.py makes of tensors. */
-static bool place(struct memory *m, PyObject *o, bool write)
-{
-    if (!PyTuple_Check(o))
-        return pici_py_find(m, o, write);
-    PyObject *address, *bytes, *owner;
-    if (!PyArg_ParseTuple(o, "OOO", &address, &bytes, &owner))
-        return false;
-    m->p = PyLong_AsVoidPtr(address);
-    m->bytes = PyLong_AsSize_t(bytes);
-    return !PyErr_Occurred();
-}
 
 /* Whether both share memory and are not the same in place of each other, as the collective allows it. */
 static bool overlap(const struct call *c, const struct driver *d)
@@ -223,7 +220,7 @@ static bool read_values(struct call *c, PyObject *values)
     c->opts.values = &c->values;
     if (!c->residual_owner)
         return true;
-    if (!place(&residual, c->residual_owner, true))
+    if (!pici_py_place(&residual, c->residual_owner, true))
         return false;
     if (residual.bytes != c->send.bytes) {
         PyErr_Format(PyExc_ValueError, "the residual has %zu bytes and send %zu", residual.bytes, c->send.bytes);
@@ -280,8 +277,31 @@ static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
     return true;
 }
 
+/* A call of sparse vectors: what is sent is what sparse() has made, which has the place for the result too. */
+static bool read_sparse(struct call *c, const struct driver *d)
+{
+    const uint64_t ranks = (uint64_t)d->ranks;
+    struct sparse *s = c->sparse = pici_py_sparse(c->send_owner);
+    uint64_t bytes = s->in.n;
+    c->send = c->recv = (struct memory){NULL, 0};
+    if (c->kind != PICI_ALL_REDUCE && c->kind != PICI_REDUCE_SCATTER && c->kind != PICI_ALL_GATHER)
+        PyErr_SetString(PyExc_ValueError, "no collective of sparse vectors");
+    else if (s->used || s->dtype != c->dtype)
+        PyErr_SetString(PyExc_ValueError, s->used ? "it was used before" : "it has another dtype");
+    else if (c->kind == PICI_REDUCE_SCATTER)
+        bytes /= ranks;
+    else if (c->kind == PICI_ALL_GATHER && __builtin_mul_overflow(bytes, ranks, &bytes))
+        PyErr_SetString(PyExc_OverflowError, "the result has too many elements");
+    if (!PyErr_Occurred() && s->out.dense &&
+        (__builtin_mul_overflow(bytes, (uint64_t)lib.dtype_width(c->dtype), &bytes) || bytes != s->room))
+        PyErr_Format(PyExc_ValueError, "the result has %zu bytes, which is not what the call gives", s->room);
+    s->used = true;
+    return !PyErr_Occurred();
+}
+
 /* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra): opts is what coll_opts() has made, or
- * None; values what values() has, or None. c->counts is to be freed, also after a failure. */
+ * None; values what values() has, or None. If send is what sparse() has made, recv and extra are ignored. c->counts is
+ * to be freed, also after a failure. */
 static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
@@ -292,12 +312,18 @@ static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule
         return false;
     const struct pici_coll_opts *given = opts == Py_None ? &defaults : pici_py_coll_opts(opts);
     *d = given ? PyCapsule_GetPointer(*capsule, DRIVER) : NULL;
-    if (!*d || !place(&c->send, c->send_owner, false) || !place(&c->recv, c->recv_owner, true))
+    if (!*d)
         return false;
     c->kind = (enum pici_collective)kind;
     c->dtype = (enum pici_dtype)dtype;
     c->op = (enum pici_op)op;
     c->opts = *given;
+    if (pici_py_is_sparse(c->send_owner)) {
+        *blocks = 0;
+        return read_sparse(c, *d) && read_values(c, values);
+    }
+    if (!pici_py_place(&c->send, c->send_owner, false) || !pici_py_place(&c->recv, c->recv_owner, true))
+        return false;
     const size_t width = lib.dtype_width(c->dtype);
     if (!read_extra(c, extra, *d))
         return false;
@@ -319,14 +345,28 @@ static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule
 static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
     c->counts = c->displs = NULL;
+    c->sparse = NULL;
     if (read_arguments(c, d, capsule, blocks, args))
         return true;
     PyMem_Free(c->counts);
     return false;
 }
 
+static enum pici_status start_sparse(const struct call *c, struct pici_comm *comm, struct pici_request **request)
+{
+    const struct pici_stream *in = &c->sparse->in;
+    struct pici_stream_out *out = &c->sparse->out;
+    switch (c->kind) {
+    case PICI_ALL_GATHER: return lib.all_gather_stream_start(in, out, c->dtype, comm, &c->opts, request);
+    case PICI_REDUCE_SCATTER: return lib.reduce_scatter_stream_start(in, out, c->dtype, c->op, comm, &c->opts, request);
+    default: return lib.all_reduce_stream_start(in, out, c->dtype, c->op, comm, &c->opts, request);
+    }
+}
+
 static enum pici_status start(const struct call *c, struct pici_comm *comm, struct pici_request **request)
 {
+    if (c->sparse)
+        return start_sparse(c, comm, request);
     switch (c->kind) {
     case PICI_ALL_GATHER:
         return lib.all_gather_start(c->send.p, c->recv.p, c->count, c->dtype, comm, &c->opts, request);
@@ -416,6 +456,8 @@ static PyObject *comm_call(PyObject *self, PyObject *args)
         }
     }
     PyMem_Free(c.counts);
+    if (began && ended == 1)
+        note_end(c.send_owner, s);
     if (began)
         add(d, &t.stats);
     leave(d);

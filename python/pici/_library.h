@@ -13,6 +13,7 @@
 #include "pici/file.h"
 #include "pici/pici.h"
 #include "pici/socket.h"
+#include "pici/stream.h"
 #include "pici/topk.h"
 
 #define PICI_FUNCTIONS(X)                                                                                              \
@@ -105,6 +106,10 @@
     X(all_reduce_start)                                                                                                \
     X(broadcast_start)                                                                                                 \
     X(all_gatherv_start)                                                                                               \
+    X(all_gather_stream_start)                                                                                         \
+    X(reduce_scatter_stream_start)                                                                                     \
+    X(all_reduce_stream_start)                                                                                         \
+    X(stream_free)                                                                                                     \
     X(test)                                                                                                            \
     X(wait)                                                                                                            \
     X(wait_for)                                                                                                        \

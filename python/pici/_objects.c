@@ -55,6 +55,18 @@ bool pici_py_find(struct memory *m, PyObject *o, bool write)
     return ok;
 }
 
+bool pici_py_place(struct memory *m, PyObject *o, bool write)
+{
+    if (!PyTuple_Check(o))
+        return pici_py_find(m, o, write);
+    PyObject *address, *bytes, *owner;
+    if (!PyArg_ParseTuple(o, "OOO", &address, &bytes, &owner))
+        return false;
+    m->p = PyLong_AsVoidPtr(address);
+    m->bytes = PyLong_AsSize_t(bytes);
+    return !PyErr_Occurred();
+}
+
 /* ---- numbers */
 
 /* A number from 0 to `most`. */

@@ -16,6 +16,9 @@ struct memory {
 /* Find the memory of bytes (if it is only read), or of an ndarray that is row-major and in the host's byte order. */
 bool pici_py_find(struct memory *, PyObject *, bool write);
 
+/* The same; or that of a tuple (address, bytes, owner), which Python makes of tensors. */
+bool pici_py_place(struct memory *, PyObject *, bool write);
+
 /* Converters for PyArg_ParseTuple's "O&": to an int from 0 on, a uint32_t, a uint64_t. OverflowError if the number is
  * out of range. */
 int pici_py_u31(PyObject *, void *to);

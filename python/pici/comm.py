@@ -41,6 +41,21 @@ Options of the calls, which are the same on all ranks but for timeout, format an
     zeros      of all_gather, all_gatherv and broadcast: "value" takes -0.0 for +0.0, for less traffic; "exact" keeps
                all bits
 
+Sparse vectors, of which only indices and values are passed:
+
+    indices, values = comm.all_reduce_sparse(indices, values, shape)     # NumPy or torch; sorted, each index once
+    total = comm.all_reduce_sparse(x)                                    # of scipy.sparse, or a sparse tensor; the same
+    part = comm.reduce_scatter_sparse(x)
+    everything = comm.all_gather_sparse(x)
+
+indices are int32, int64, uint32 or uint64, in any order, and repeated ones are added: n of them for n values along the
+first dimension of shape, or (k, n) for the first k dimensions. A value has the shape of the other dimensions, which
+shape may leave out: rows of an embedding are values (n, 64), of a shape of (rows, 64) or rows. Time and memory follow
+the indices, not the shape. out="dense" gives a dense array, "shorter" the one that takes fewer bytes; "sparse" is the
+default, but not of a dense array, which a rank may pass in place of indices and values, though other ranks pass these.
+MIN and MAX take what is not listed for 0. Options are dtype, algorithm, format, timeout, density, latency and pack.
+What is wrong with the vector of one rank ends the call on all of them, and breaks the communicator.
+
 Threads: a communicator is driven by one thread at a time. A call while another thread is in one raises BusyError. The
 GIL is released while the library works.
 
@@ -63,9 +78,9 @@ from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from . import _codec, _transports
 from ._calls import BUSY, CLOSED, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
-from ._gathers import Gathers
 from ._kwargs import no_pickle
 from ._libraries import ALGORITHMS
+from ._sparse import SparseCalls
 from .errors import BrokenError, make
 
 __all__ = ["Comm", "Request", "Stats"]
@@ -106,7 +121,7 @@ def _interruptible(make_it: Callable[[], T]) -> T:
     return made[0]
 
 
-class Comm(Gathers):
+class Comm(SparseCalls):
     """A communicator: this rank's end of a group of ranks. Made by threads(), sockets(), rendezvous(), mpi() or nccl().
     help(pici.comm) says how to use it. close() it, or use it in a with block, when all ranks are done: to peers that
     still wait for it a rank that closes is gone."""

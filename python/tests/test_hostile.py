@@ -184,6 +184,9 @@ class Arguments(unittest.TestCase):
         viewed = _codec.reader_open_memory(made(VIEWS, {"a": FLOATS, "zip.1": FLOATS}), 1)
         view, *_ = _codec.reader_find(viewed, "rows")[-1]
         flight = _codec.comm_start(*coll[:8], None, None, None)
+        rows = (2, 9, 3, 2, 8, np.array([2, 0]), np.ones(6), None, 2, 3, None)  # a vector of 9 elements, 2 rows of 3
+        added = _codec.sparse(*rows)
+        self.assertEqual(_codec.comm_call(driver, _codec.ALL_REDUCE, added, None, *coll[4:8], None, None, None), 0)
         return {
             "algorithms": (),
             "strerror": (-1,),
@@ -243,6 +246,8 @@ class Arguments(unittest.TestCase):
             "mpi_version": (None,),
             "coll_opts": (),
             "values": (),
+            "sparse": rows,
+            "sparse_result": (added,),
             "comm_call": coll,
             "comm_start": coll,
             "comm_wait": (flight, False),

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Collectives of sparse vectors, which are indices and values: all_reduce_sparse() and others. comm.py documents them.
+
+A vector has a shape, whose first dimensions are indexed, and whose others are the shape of a value: the library has
+rows of so many elements, and an index for each. What is wrong with the vector of a rank is told to all ranks, by a call
+that the library refuses, so that none waits."""
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, NoReturn, Optional, Union, overload
+
+import numpy as np
+
+from . import _buffers, _codec
+from ._arrays import Storage
+from ._buffers import Buffer, Memory
+from ._calls import Op, Options, Request, Taken, check_op, choice, taken
+from ._codec import ALL_GATHER, ALL_REDUCE, OPS, REDUCE_SCATTER, STREAM_FORMS
+from ._dtypes import BY_NAME, DTypeLike, numpy_dtype
+from ._gathers import Gathers
+from ._kwargs import Unpack, showing
+from .errors import ArgumentError, UnsupportedError, make
+
+Out = Literal["sparse", "dense", "shorter"]
+Shape = tuple[int, ...]
+
+_INDICES = {
+    name: np.dtype(full) for name, full in zip(("i32", "u32", "i64", "u64"), "int32 uint32 int64 uint64".split())
+}
+_I32_MOST = 1 << 31  # indices
+
+
+class Sparse(Options, total=False):
+    """Options of the calls here."""
+
+    density: Optional[float]
+    latency: Optional[float]
+
+
+class _Vector(NamedTuple):
+    """What a rank passes."""
+
+    buffer: Buffer  # the values; or all elements
+    shape: Shape
+    k: int  # dimensions that are indexed
+    nnz: int  # -1: dense
+    indices: Optional[Memory]
+    given: np.dtype[Any]  # the dtype of indices that the caller has,
+    wide: np.dtype[Any]  # and that the library gets
+    #: makes what the caller gets of a list: indices [k, nnz], values, shape
+    made: Callable[[Storage, Any, Shape], Any]
+
+    @property
+    def run(self) -> int:
+        return math.prod(self.shape[self.k :]) * self.buffer.dtype.parts
+
+
+class _Memory:
+    """Memory that a capsule owns, as an array of bytes."""
+
+    def __init__(self, owner: Any, address: int, bytes: int) -> None:
+        self._owner = owner
+        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": (bytes,), "typestr": "|u1"}
+
+
+def _bytes_of(owner: Any, place: tuple[int, int]) -> Storage:
+    return np.asarray(_Memory(owner, *place)) if place[1] else np.empty(0, np.uint8)
+
+
+def _is_torch(x: Any) -> bool:
+    return isinstance(x, getattr(sys.modules.get("torch"), "Tensor", ()))
+
+
+def _shown(x: Any) -> str:
+    return f"an array of shape {tuple(x.shape)}" if hasattr(x, "shape") else f"a {type(x).__name__}"
+
+
+# ---- what is sent
+
+
+def _length(shape: Shape) -> int:
+    n = math.prod(shape)
+    if n >= 1 << 63:
+        raise ValueError(f"shape: {n} elements are too many")
+    return n
+
+
+def _flat(coordinates: Sequence[Storage], shape: Shape) -> Storage:
+    """The place of each index in row-major order. Each coordinate must be within its dimension, since another element
+    would have the same place."""
+    flat = np.zeros(coordinates[0].size, np.int64)
+    for i, (x, most) in enumerate(zip(coordinates, shape)):
+        if x.size and not (0 <= int(x.min()) and int(x.max()) < most):
+            wrong = int(x.min()) if int(x.min()) < 0 else int(x.max())
+            raise ValueError(f"indices: {wrong} in dimension {i}, which has {most} indices, from 0 on")
+        flat *= most
+        flat += x.astype(np.int64, copy=False)
+    return flat
+
+
+def _indices(x: Any, shape: Shape, k: int) -> tuple[Memory, np.dtype[Any], np.dtype[Any], int]:
+    """Indices of a caller as the library has them; their dtype, that of the library, and how many they are."""
+    if k < 1:
+        raise ValueError("indices: none of the dimensions is indexed")
+    buffer = _buffers.read(x, "indices")
+    index = _INDICES.get(buffer.dtype.name)
+    if index is None:
+        raise TypeError(f"indices: elements of {buffer.dtype.name}, not int32, int64, uint32 or uint64")
+    rows = math.prod(shape[:k])
+    if k == 1 and (index != np.int32 or rows <= _I32_MOST):  # else a negative one would be a large one
+        return buffer.memory, index, index, buffer.n
+    array = buffer.like.numpy() if _is_torch(buffer.like) else buffer.like
+    own = array.reshape(k, -1)
+    flat = _flat(list(own), shape) if k > 1 else own[0].astype(np.int64)
+    return flat, index, flat.dtype, flat.size
+
+
+def _shape_of(shape: Any, k: int, row: Shape) -> Shape:
+    """The whole shape: that of the caller may lack that of the values."""
+    sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
+    if any(n < 0 for n in sizes):
+        raise ValueError(f"shape: {sizes}, with a negative number")
+    if len(sizes) == k:
+        sizes += row
+    if len(sizes) != k + len(row) or sizes[k:] != row:
+        raise ValueError(f"shape: {sizes}, but there are {k} indices a value, and a value has the shape {row}")
+    _length(sizes)
+    return sizes
+
+
+def _pair(indices: Any, values: Any, shape: Any, dtype: Optional[DTypeLike]) -> _Vector:
+    buffer = _buffers.read(values, "values", dtype)
+    of_indices, of_values = tuple(getattr(indices, "shape", ())), _buffers.shape_of(buffer)
+    if len(of_indices) not in (1, 2) or not of_values or of_indices[-1] != of_values[0]:
+        raise ValueError(
+            f"indices: {_shown(indices)}, and values of {of_values}: pass as many of both, of an index for each "
+            "dimension (k, n), or (n,) for one"
+        )
+    k = of_indices[0] if len(of_indices) == 2 else 1
+    whole = _shape_of(shape, k, of_values[1:])
+    memory, index, wide, nnz = _indices(indices, whole, k)
+
+    def made(found: Storage, result: Any, _: Shape) -> Any:
+        own = found if len(of_indices) == 2 else found[0]
+        return (sys.modules["torch"].from_numpy(own) if _is_torch(indices) else own), result
+
+    return _Vector(buffer, whole, k, nnz, memory, index, wide, made)
+
+
+def _of_scipy(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
+    coo = x.tocoo()
+    coordinates = coo.coords if hasattr(coo, "coords") else (coo.row, coo.col)
+    shape = tuple(map(int, coo.shape))
+    _length(shape)
+    flat = _flat(coordinates, shape)
+    kind, form = type(coo), x.format
+
+    def made(found: Storage, result: Any, whole: Shape) -> Any:
+        matrix = kind((result, tuple(found)), shape=whole)
+        matrix.has_canonical_format = True
+        return matrix if form == "coo" else matrix.asformat(form)
+
+    buffer = _buffers.read(coo.data, "values", dtype)
+    return _Vector(buffer, shape, len(shape), flat.size, flat, flat.dtype, flat.dtype, made)
+
+
+def _of_torch(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
+    torch = sys.modules["torch"]
+    layout = x.layout
+    if layout not in (torch.sparse_coo, torch.sparse_csr):
+        raise TypeError(f"a tensor of layout {layout}: pass a sparse COO or CSR one, or a dense one")
+    if x.device.type != "cpu":
+        raise BufferError(f"a tensor on {x.device}: bring it to the host first, as with tensor.cpu()")
+    x = x.detach()
+    if layout is torch.sparse_csr:
+        x = x.to_sparse()
+    shape, k = tuple(x.shape), x.sparse_dim()
+    memory, index, wide, nnz = _indices(x._indices(), shape, k)
+
+    def made(found: Storage, result: Any, whole: Shape) -> Any:
+        places = torch.from_numpy(found.astype(np.int64, copy=False))
+        tensor = torch.sparse_coo_tensor(places, result, whole)
+        tensor._coalesced_(True)
+        return tensor if layout is torch.sparse_coo else tensor.to_sparse_csr()
+
+    return _Vector(_buffers.read(x._values(), "values", dtype), shape, k, nnz, memory, index, wide, made)
+
+
+def _of_dense(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
+    buffer = _buffers.read(x, "indices", dtype)
+    shape = tuple(_buffers.shape_of(buffer))
+    index = np.dtype(np.int64)
+
+    def made(found: Storage, result: Any, whole: Shape) -> Any:
+        if _is_torch(x):
+            tensor = sys.modules["torch"].sparse_coo_tensor(sys.modules["torch"].from_numpy(found), result, whole)
+            return tensor._coalesced_(True)
+        return (found if len(whole) > 1 else found[0]), result
+
+    return _Vector(buffer, shape or (1,), max(1, len(shape)), -1, None, index, index, made)
+
+
+def _read(indices: Any, values: Any, shape: Any, dtype: Optional[DTypeLike]) -> _Vector:
+    if values is not None:
+        if shape is None:
+            raise TypeError("shape: pass that of the whole vector, beside indices and values")
+        return _pair(indices, values, shape, dtype)
+    if shape is not None:
+        raise TypeError("values: pass them, with indices and shape; or an array that has all of these alone")
+    if type(indices).__module__.startswith("scipy.sparse"):
+        return _of_scipy(indices, dtype)
+    if _is_torch(indices) and str(indices.layout) != "torch.strided":
+        return _of_torch(indices, dtype)
+    return _of_dense(indices, dtype)
+
+
+# ---- what comes back
+
+
+def _elements(buffer: Buffer, raw: Storage, shape: Shape) -> Any:
+    """Bytes of a result as an array of the type of the one that was sent."""
+    like = buffer.like
+    if _is_torch(like):
+        torch = sys.modules["torch"]
+        return torch.from_numpy(raw).view(like.dtype).reshape(shape) if raw.size else like.new_empty(shape)
+    return raw.view(numpy_dtype(buffer.dtype) if like is None else like.dtype).reshape(shape)
+
+
+def _coordinates(flat: Storage, shape: Shape, index: np.dtype[Any]) -> Storage:
+    """The indices of each dimension, [k, nnz], of places in row-major order."""
+    if len(shape) == 1:
+        return (flat.view(index) if flat.itemsize == index.itemsize else flat.astype(index))[None]
+    found = np.empty((len(shape), flat.size), index)
+    rest = flat.astype(np.int64, copy=False)
+    for i in reversed(range(1, len(shape))):
+        rest, found[i] = np.divmod(rest, max(1, shape[i]))
+    found[0] = rest
+    return found
+
+
+class _Result:
+    """The result of a call of a vector, which has the shape `shape`; call it once the call has ended."""
+
+    def __init__(self, vector: _Vector, shape: Shape, capsule: Any, dense: Any) -> None:
+        self._parts = vector, shape, capsule, dense
+        self._made: Any = None
+        self._known = False
+
+    def __call__(self) -> Any:
+        if not self._known:
+            self._made, self._known = self._make(*self._parts), True
+            del self._parts
+        return self._made
+
+    def _make(self, vector: _Vector, shape: Shape, capsule: Any, dense: Any) -> Any:
+        form, nnz, width, places, values, all_of = _codec.sparse_result(capsule)
+        if form == STREAM_FORMS["dense"]:
+            return dense if all_of is None else _elements(vector.buffer, _bytes_of(capsule, all_of), shape)
+        k, index = vector.k, vector.given
+        if max(shape[:k]) > np.iinfo(index).max + 1:
+            index = np.dtype(f"{index.kind}8")
+        found = _coordinates(_bytes_of(capsule, places).view(f"u{width}"), shape[:k], index)
+        result = _elements(vector.buffer, _bytes_of(capsule, values), (nnz, *shape[k:]))
+        return vector.made(found, result, shape)
+
+
+class SparseRequest(Request):
+    """A request whose result is made at its end."""
+
+    def wait(self) -> Any:
+        return super().wait()()
+
+
+# ---- calls
+
+
+class SparseCalls(Gathers):
+    """What Comm inherits."""
+
+    @overload
+    def all_reduce_sparse(
+        self,
+        indices: Storage,
+        values: Storage,
+        shape: Union[int, Sequence[int]],
+        op: Op = ...,
+        **options: Unpack[Sparse],
+    ) -> tuple[Storage, Storage]:
+        ...
+
+    @overload
+    def all_reduce_sparse(
+        self,
+        indices: Any,
+        values: Any = ...,
+        shape: Union[int, Sequence[int], None] = ...,
+        op: Op = ...,
+        out: Optional[Out] = ...,
+        **options: Unpack[Sparse],
+    ) -> Any:
+        ...
+
+    @showing(Sparse)
+    def all_reduce_sparse(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        op: Op = "sum",
+        out: Optional[Out] = None,
+        **options: Unpack[Sparse],
+    ) -> Any:
+        """The sum (or another op) of the sparse vectors of all ranks, on all ranks: indices and values, sorted and each
+        once. See help(pici.comm)."""
+        own = taken("all_reduce_sparse", Sparse, options)
+        return self._call_sparse(ALL_REDUCE, indices, values, shape, op, out, own)
+
+    @showing(Sparse)
+    def all_reduce_sparse_start(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        op: Op = "sum",
+        out: Optional[Out] = None,
+        **options: Unpack[Sparse],
+    ) -> Request:
+        """all_reduce_sparse(), nonblocking: returns at once. The arrays must not change until wait() returns."""
+        own = taken("all_reduce_sparse_start", Sparse, options)
+        return self._start_sparse(ALL_REDUCE, indices, values, shape, op, out, own)
+
+    @showing(Sparse)
+    def reduce_scatter_sparse(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        op: Op = "sum",
+        out: Optional[Out] = None,
+        **options: Unpack[Sparse],
+    ) -> Any:
+        """The same sum, of which each rank gets its part: the first dimension is cut into as many equal parts as there
+        are ranks. Indices are those in the part."""
+        own = taken("reduce_scatter_sparse", Sparse, options)
+        return self._call_sparse(REDUCE_SCATTER, indices, values, shape, op, out, own)
+
+    @showing(Sparse)
+    def all_gather_sparse(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        out: Optional[Out] = None,
+        **options: Unpack[Sparse],
+    ) -> Any:
+        """The sparse vectors of all ranks, joined along the first dimension, by rank, on all ranks."""
+        own = taken("all_gather_sparse", Sparse, options)
+        return self._call_sparse(ALL_GATHER, indices, values, shape, "sum", out, own)
+
+    def _vector(
+        self, kind: int, indices: Any, values: Any, shape: Any, op: str, dtype: Optional[DTypeLike]
+    ) -> tuple[_Vector, Shape]:
+        """What is sent, and the shape of the result."""
+        vector = _read(indices, values, shape, dtype)
+        if kind != ALL_GATHER:
+            check_op(op, vector.buffer.dtype)
+        whole = vector.shape
+        if kind == ALL_GATHER:
+            whole = (whole[0] * self._size, *whole[1:])
+            _length(whole)
+        elif kind == REDUCE_SCATTER:
+            if whole[0] % self._size:
+                raise ValueError(f"shape: {whole}, whose first dimension is not a multiple of {self._size} ranks")
+            whole = (whole[0] // self._size, *whole[1:])
+        return vector, whole
+
+    def _prepared_sparse(
+        self, kind: int, indices: Any, values: Any, shape: Any, op: str, out: Optional[str], options: Taken
+    ) -> tuple[_Vector, Any, _Result]:
+        choice("op", op, OPS)
+        if out is not None:
+            choice("out", out, STREAM_FORMS)
+        if self._on_gpu:
+            raise UnsupportedError("sparse vectors are in the host's memory: not over NCCL")
+        try:
+            vector, whole = self._vector(kind, indices, values, shape, op, options.dtype)
+            return self._capsule(vector, whole, out or ("dense" if vector.nnz < 0 else "sparse"))
+        except Exception:
+            self._tell(kind, op, options)
+            raise
+
+    @staticmethod
+    def _capsule(vector: _Vector, whole: Shape, form: str) -> tuple[_Vector, Any, _Result]:
+        buffer, dense, memory = vector.buffer, None, None
+        if form == "dense":
+            dense, memory = _buffers.fresh(buffer, whole)
+        n, run = math.prod(vector.shape) * buffer.dtype.parts, max(1, vector.run)
+        listed = vector.nnz if vector.nnz > 0 and vector.run else 0
+        indices, values = (vector.indices, buffer.memory) if listed else (None, None)
+        all_of = buffer.memory if vector.nnz < 0 else None
+        capsule = _codec.sparse(
+            buffer.dtype.code,
+            n,
+            run,
+            listed,
+            vector.wide.itemsize,
+            indices,
+            values,
+            all_of,
+            STREAM_FORMS[form],
+            run,
+            memory if n else None,
+        )
+        return vector, capsule, _Result(vector, whole, capsule, dense)
+
+    def _tell(self, kind: int, op: str, options: Taken) -> None:
+        """Make all ranks fail, since something is wrong with the vector of this one: a list without indices."""
+        wrong = _codec.sparse(BY_NAME["f32"].code, self._size, 1, 1, 8, None, None, None, 0, 1, None)
+        _codec.comm_call(
+            self._driver, kind, wrong, None, BY_NAME["f32"].code, OPS[op], options.opts, False, None, None, None
+        )
+
+    def _wrong(self, e: ArgumentError, vector: _Vector) -> NoReturn:
+        """Say of a negative index what it is to the caller."""
+        if vector.nnz > 0 and vector.wide.kind == "i":
+            own = vector.indices
+            array = np.asarray(_Memory(own[2], *own[:2])).view(vector.wide) if isinstance(own, tuple) else own
+            assert array is not None
+            least = int(array.argmin())
+            if array.flat[least] < 0:
+                raise make(e.status, f"indices: {array.flat[least]}, at place {least}, is negative. {e}") from None
+        raise e
+
+    def _arguments_sparse(self, kind: int, vector: _Vector, capsule: Any, op: str, options: Taken) -> tuple[Any, ...]:
+        code = vector.buffer.dtype.code
+        return self._driver, kind, capsule, None, code, OPS[op], options.opts, False, None, None, None
+
+    def _call_sparse(
+        self, kind: int, indices: Any, values: Any, shape: Any, op: str, out: Optional[str], options: Taken
+    ) -> Any:
+        vector, capsule, result = self._prepared_sparse(kind, indices, values, shape, op, out, options)
+        status = _codec.comm_call(*self._arguments_sparse(kind, vector, capsule, op, options))
+        if status:
+            e = self._refusal(status, self._asked(kind, options))
+            if isinstance(e, ArgumentError):
+                self._wrong(e, vector)
+            raise e
+        return result()
+
+    def _start_sparse(
+        self, kind: int, indices: Any, values: Any, shape: Any, op: str, out: Optional[str], options: Taken
+    ) -> Request:
+        vector, capsule, result = self._prepared_sparse(kind, indices, values, shape, op, out, options)
+        flight = _codec.comm_start(*self._arguments_sparse(kind, vector, capsule, op, options))
+        if isinstance(flight, int):
+            raise self._refusal(flight, self._asked(kind, options))
+        return SparseRequest(self, flight, result)
