@@ -127,11 +127,36 @@ def _seconds(timeout: Timeout) -> float:
     return timeout.total_seconds() if isinstance(timeout, datetime.timedelta) else timeout
 
 
-def _place(store: Any, group: str, rank: int, what: str) -> Any:
+class _Store:
+    """A store of torch's whose errors say what they mean."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+
+    def _ask(self, method: str, *args: Any) -> Any:
+        try:
+            return getattr(self._store, method)(*args)
+        except RuntimeError as e:
+            raise PeerError(
+                f"torch's store does not answer ({str(e).splitlines()[0]}): the process that holds it, mostly rank 0, "
+                "ended before the ranks of this group were connected, which they are at their first call"
+            ) from e
+
+    def set(self, key: str, text: str) -> None:
+        self._ask("set", key, text)
+
+    def get(self, key: str) -> Any:
+        return self._ask("get", key)
+
+    def add(self, key: str, number: int) -> int:
+        return int(self._ask("add", key, number))
+
+
+def _place(store: Any, group: str, rank: int, what: str) -> _Store:
     """A place of the group's store that nothing else uses: the n-th of that kind on each rank, counted in the store."""
     prefix = f"pici/{group}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    n = store.add(f"{prefix}/{what}/{rank}", 1)
-    return dist.PrefixStore(f"{prefix}/{what}/{n}", store)
+    n = _Store(store).add(f"{prefix}/{what}/{rank}", 1)
+    return _Store(dist.PrefixStore(f"{prefix}/{what}/{n}", store))
 
 
 def _connected(

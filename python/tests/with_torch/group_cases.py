@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What test_hooks.py runs on each rank: ranks that fail or disagree, and the communicator of a process group."""
+import contextlib
 import gc
 import os
 import signal
+import socket
 import threading
 import time
 from datetime import timedelta
@@ -13,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pici
 import pici.torch
-from hooks_cases import averaged, begin, net, normal, raises, same, threads, train
+from hooks_cases import averaged, begin, folder, net, normal, raises, same, threads, train
 from pici.torch import _group
 
 
@@ -93,6 +95,31 @@ def dies_first(rank, size):
     ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
     if rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    train(ddp, torch.optim.SGD(ddp.parameters(), 0.1), rank, [0])
+
+
+def store_is_gone(rank, size):
+    """Rank 0, which holds the store, ends before the group of the others makes its first call."""
+    where = folder() / "port"
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, size, True, wait_for_workers=False)
+        (folder() / "new").write_text(str(store.port))
+        (folder() / "new").rename(where)
+    else:
+        while not where.exists():
+            time.sleep(0.01)
+        store = dist.TCPStore("127.0.0.1", int(where.read_text()), size, False, wait_for_workers=False)
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    group = dist.new_group([1, 2])
+    dist.barrier()
+    if rank == 0:
+        return
+    with contextlib.suppress(ConnectionRefusedError):
+        while True:
+            socket.create_connection(("127.0.0.1", store.port)).close()
+            time.sleep(0.05)
+    ddp = DistributedDataParallel(net(), process_group=group)
+    ddp.register_comm_hook(group, pici.torch.all_reduce_hook)
     train(ddp, torch.optim.SGD(ddp.parameters(), 0.1), rank, [0])
 
 

@@ -281,6 +281,10 @@ class Failures(unittest.TestCase):
             self.assertRegex(ends[rank].error, "PeerError.*(a rank ended|rank 1)")
             self.assertLess(ends[rank].seconds, SOON / 2)
 
+    def test_store_that_is_gone(self):
+        for end in ranks.ended(3, group_cases.store_is_gone, timeout=SOON)[1:]:
+            self.assertRegex(end.error, "PeerError.*store does not answer.*rank 0")
+
     def test_rank_that_does_not_come(self):
         end, _ = ranks.ended(2, group_cases.does_not_come)
         self.assertRegex(end.error, "TimedOutError.*waiting for rank 1")
