@@ -3,7 +3,7 @@
  * What a rank hears in the agreement rounds. The input: byte 0    bit 0: the status agreement, not the call agreement;
  * bit 1: the word gets the right hash; bit 2: the message is what this rank
  *             itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks; bits 5, 6: the call is an
- *             all_reduce, a broadcast from rank 1, or an all_gatherv
+ *             all_reduce, a broadcast from rank 1, an all_gatherv, or an all_reduce of balanced owners
  *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
  * A rank makes a call, whose data travel with the call agreement if there are 2 or 4 ranks, and receives the message
  * from each peer in every round. The peers send nothing else, so the call must end with an error, and in words. Then
@@ -39,23 +39,24 @@ static uint8_t *make(const struct greeter *p, size_t *len)
     for (size_t i = 0; edited && *len && i + 1 < p->len; i += 2)
         m[p->message[i] % *len] = p->message[i + 1];
     if (p->flags & 2)
-        set_hash(m, edited && *len > AGREE_BYTES ? AGREE_BYTES : *len);
+        set_hash(m, edited && *len > AGREE_BYTES && *len != AGREE_MOST ? AGREE_BYTES : *len);
     return m;
 }
 
 static void parse(const uint8_t *m, size_t len, enum msg_kind kind)
 {
     struct msg_word w;
-    uint8_t again[AGREE_BYTES];
+    uint8_t again[AGREE_MOST];
     const enum pici_status s = pici_msg_get_word(&w, m, len, kind);
     require(s == PICI_OK || s == PICI_E_CORRUPT || s == PICI_E_PEER);
     if (s == PICI_E_PEER)
         require(w.version != MSG_VERSION);
     if (s)
         return;
-    require((len == AGREE_BYTES || (len > AGREE_BYTES && w.prefix.blocks)) && w.prefix.kind == kind);
-    pici_msg_put_word(again, &w);
-    require(memcmp(again, m, AGREE_BYTES) == 0);
+    const size_t said = pici_msg_put_word(again, &w);
+    require((len == said || (len > said && w.prefix.blocks)) && w.prefix.kind == kind);
+    require(said == AGREE_BYTES || (said == AGREE_MOST && kind == MSG_AGREE_CALL));
+    require(memcmp(again, m, said) == 0);
 }
 
 /* ---- a transport whose peers send the call agreement and are gone */
@@ -77,18 +78,26 @@ static enum pici_status greeter_test(void *context, void *request, int *done, si
 static void call(struct greeter *p, int ranks)
 {
     static const uint64_t counts[] = {7, 0, 3, 9, 1};
+    enum { MANY = 5000 };
     float a[7] = {1, 0, -2}, b[7 + 0 + 3 + 9 + 1];
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    int32_t *many = memory(MANY * sizeof *many);
     struct pici_comm *comm;
     const struct pici_transport t = peer_transport(&p->peer, ranks, greeter_test);
     for (p->rounds = 0; 1 << p->rounds < ranks;)
         p->rounds++;
     require(pici_comm_transport(&comm, &t) == PICI_OK);
     const int kind = p->flags >> 5 & 3;
+    memset(many, 0, MANY * sizeof *many);
+    many[7] = many[9] = 1;
+    opts.balance = PICI_BALANCE_ON;
     require((kind == 1   ? pici_broadcast(a, 7, PICI_F32, 1, comm, NULL)
              : kind == 2 ? pici_all_gatherv(a, 7, b, counts, NULL, PICI_F32, comm, NULL)
+             : kind == 3 ? pici_all_reduce(many, many, MANY, PICI_I32, PICI_SUM, comm, &opts)
                          : pici_all_reduce(a, b, 7, PICI_F32, PICI_SUM, comm, NULL)) != PICI_OK);
     require(pici_comm_error(comm)[0]);
     pici_comm_free(comm);
+    free(many);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)

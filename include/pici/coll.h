@@ -113,6 +113,17 @@ enum pici_packing {
     PICI_PACKING_PLANES = 3     /* every message of floats whose format is AUTO or hybrid; for tests */
 };
 
+/* Who owns which elements in an all-reduce that cuts the vector into segments, one for each rank. Evenly, all own
+ * equally many elements; balanced, all get about equally many nonzeros, wherever these are. That changes the order in
+ * which contributions are added, and so how floats are rounded. docs/collectives.md, "Balanced owners", says more. */
+enum pici_balance {
+    PICI_BALANCE_UNCHANGED = 0, /* leave */
+    PICI_BALANCE_AUTO = 1,      /* integers: balanced where evenly one rank would get more than 5/4 of the mean. Dense
+                            * elements are looked at only if there are several nodes. Floats: evenly */
+    PICI_BALANCE_ON = 2,        /* balanced, wherever that is possible */
+    PICI_BALANCE_OFF = 3        /* evenly */
+};
+
 struct pici_tune {
     size_t size; /* PICI_TUNE_INIT */
 
@@ -135,13 +146,13 @@ struct pici_tune {
     int timeout_ms;         /* a call fails after so long without progress; < 0: never; 0: leave. Default: 60000 */
     int history; /* the same on all ranks. < 0: AUTO does not use the densities counted in earlier calls; > 0: it does;
                   * 0: leave. Default: it does. No effect without a tune file, and a hint of the density */
-    enum pici_packing pack; /* may differ between ranks. Default: AUTO */
-    unsigned reserved;      /* 0 */
+    enum pici_packing pack;    /* may differ between ranks. Default: AUTO */
+    enum pici_balance balance; /* the same on all ranks. Default: AUTO */
 };
 #define PICI_TUNE_INIT                                                                                                 \
     {                                                                                                                  \
         sizeof(struct pici_tune), PICI_ALGO_AUTO, 0, 0, PICI_AUTO, 0, -1, -1, -1, 0, 0, 0, 0, 0,                       \
-            PICI_PACKING_UNCHANGED, 0                                                                                  \
+            PICI_PACKING_UNCHANGED, PICI_BALANCE_UNCHANGED                                                             \
     }
 
 /* Change the parameters of later calls on a communicator. Not collective: the call is local, but the members that must
@@ -246,12 +257,12 @@ struct pici_coll_opts {
                                        * Calls on neighbourhood plans: PICI_E_UNSUPPORTED */
     enum pici_packing pack;           /* T. Messages that a lossy codec makes are not packed, nor is what goes to or
                                        * comes from a GPU's memory */
-    unsigned reserved2;               /* 0 */
+    enum pici_balance balance;        /* T =. Of all-reduces; no effect with a lossy codec */
 };
 #define PICI_COLL_OPTS_INIT                                                                                            \
     {                                                                                                                  \
         sizeof(struct pici_coll_opts), PICI_ALGO_AUTO, PICI_AUTO, -1, -1, -1, 0, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, 0,   \
-            PICI_ZEROS_EXACT, {0}, 0, 0, 0, 0, NULL, PICI_PACKING_UNCHANGED, 0                                         \
+            PICI_ZEROS_EXACT, {0}, 0, 0, 0, 0, NULL, PICI_PACKING_UNCHANGED, PICI_BALANCE_UNCHANGED                    \
     }
 
 /* The collectives. Counts are elements, here called [count]. Buffers are in host byte order and may have any

@@ -11,6 +11,7 @@
 
 #include "bytes.h"
 #include "coll/agree.h"
+#include "coll/balance.h"
 #include "coll/early.h"
 #include "coll/note.h"
 #include "coll/native.h"
@@ -35,11 +36,12 @@ enum {
     CALL_LATENCY = 56,
     CALL_ROOT = 72,   /* of a broadcast */
     CALL_COUNTS = 88, /* of an all-gatherv; these two have no codec */
-    CALL_CODEC = 64,  /* the lossy codec, and its parameters; all zeros if it is exact */
+    CALL_CODEC = 64,  /* the lossy codec, and its parameters but for balance; all zeros if it is exact */
     CALL_PHASES = 65,
     CALL_BITS = 66,
     CALL_NORM = 67,
     CALL_ROUNDING = 68,
+    CALL_BALANCE = 69,
     CALL_BUCKET = 72,
     CALL_CAST = 76,
     CALL_PARAM = 80,
@@ -111,6 +113,8 @@ static void describe(uint8_t *bytes, const struct pici_request *request)
         store_le32(bytes + CALL_ROOT, (uint32_t)call->args.root);
     if (call->args.kind == PICI_ALL_GATHERV)
         store_le64(bytes + CALL_COUNTS, call->resolved.counts_hash);
+    if (call->args.kind == PICI_ALL_REDUCE)
+        bytes[CALL_BALANCE] = (uint8_t)call->opts.balance;
     if (call->opts.values.phases)
         describe_values(bytes, &call->opts.values);
 }
@@ -161,6 +165,12 @@ static const char *codec_name(uint64_t id)
     return id < sizeof names / sizeof *names ? names[id] : NULL;
 }
 
+static const char *balance_name(uint64_t balance)
+{
+    static const char *const names[] = {NULL, "auto", "on", "off"};
+    return balance < sizeof names / sizeof *names ? names[balance] : NULL;
+}
+
 static const char *algorithm_name(uint64_t a)
 {
     return pici_algorithm_name((enum pici_algorithm)a);
@@ -188,6 +198,7 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *agreeme
                  {"plan", CALL_PLAN, 1, NULL, 0},
                  {"node map", CALL_NODES, 8, NULL, 0},
                  {"use of the density history (PICI_TUNE_HISTORY)", CALL_HISTORY, 1, NULL, 0},
+                 {"option balance (PICI_BALANCE)", CALL_BALANCE, 1, balance_name, 0},
                  {"option values: codec", CALL_CODEC, 1, codec_name, 0},
                  {"option values: phases", CALL_PHASES, 1, NULL, 0},
                  {"option values: cast", CALL_CAST, 4, dtype_name, 0},
@@ -230,8 +241,9 @@ static void explain(struct pici_comm *comm, const struct coll_agreement *agreeme
     explain_choice(comm, agreement);
 }
 
-static void write_word(uint8_t *message, const struct pici_request *request, enum msg_kind kind, size_t data)
+static size_t write_word(uint8_t *message, const struct pici_request *request, enum msg_kind kind, size_t data)
 {
+    uint8_t counts[AGREE_COUNTS_BYTES];
     const struct coll_agreement *agreement = &request->agree;
     struct msg_word word = {.prefix = {.kind = kind,
                                        .dtype = (unsigned)request->call.args.dtype,
@@ -244,11 +256,12 @@ static void write_word(uint8_t *message, const struct pici_request *request, enu
                             .low_rank = agreement->low_rank,
                             .high_rank = agreement->high_rank,
                             .abilities = agreement->abilities,
-                            .stored = agreement->stored};
+                            .stored = agreement->stored,
+                            .counts = kind == MSG_AGREE_CALL ? pici_balance_say(request, counts) : NULL};
     memcpy(word.low, agreement->low, AGREE_CALL_BYTES);
     memcpy(word.high, agreement->high, AGREE_CALL_BYTES);
     memcpy(word.density, agreement->density, sizeof word.density);
-    pici_msg_put_word(message, &word);
+    return pici_msg_put_word(message, &word);
 }
 
 static void learn(struct coll_agreement *agreement, enum pici_status status, int culprit)
@@ -283,6 +296,8 @@ static size_t read_word(struct pici_request *request, const uint8_t *message, si
         learn(agreement, status, peer);
         return 0;
     }
+    if (kind == MSG_AGREE_CALL)
+        pici_balance_hear(request, word.counts);
     agreement->abilities &= word.abilities;
     agreement->stored = word.stored > agreement->stored ? word.stored : agreement->stored;
     if (word.status)
@@ -311,7 +326,7 @@ void pici_coll_agree_begin(struct pici_request *request, enum msg_kind kind)
         describe(agreement->low, request);
         memcpy(agreement->high, agreement->low, AGREE_CALL_BYTES);
         agreement->low_rank = agreement->high_rank = (uint32_t)request->comm->rank;
-        agreement->abilities = pici_native_can(request) | pici_packing_can(request);
+        agreement->abilities = pici_native_can(request) | pici_packing_can(request) | pici_balance_can(request);
         agreement->stored = request->call.resolved.stored;
     }
     for (int i = 0; i < DENSITIES; i++)
@@ -346,14 +361,14 @@ static enum pici_status begin_round(struct pici_request *request, enum msg_kind 
                                               &agreement->incoming.request);
     if (status)
         return pici_coll_lost(comm, from, status);
-    write_word(agreement->said, request, kind, data);
+    const size_t bytes = data + write_word(agreement->said, request, kind, data);
     pici_step_sends(comm, 1, 0); /* the next message depends on the peer's */
-    status = transport->send(transport->context, to, agreement->said, AGREE_BYTES + data, &agreement->outgoing.request);
+    status = transport->send(transport->context, to, agreement->said, bytes, &agreement->outgoing.request);
     if (status)
         return pici_coll_lost(comm, to, status);
     agreement->posted = 1;
-    pici_request_sent(request, to, AGREE_BYTES + data);
-    request->stats.dense_bytes += AGREE_BYTES;
+    pici_request_sent(request, to, bytes);
+    request->stats.dense_bytes += bytes - data;
     return PICI_OK;
 }
 

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "coll/agree.h"
+#include "coll/balance.h"
 #include "coll/call.h"
 #include "coll/early.h"
 #include "coll/note.h"
@@ -163,6 +164,7 @@ static int advance(struct pici_comm *comm)
         if (!request->status && request->call.resolved.agreement == AGREE_CALL && (status = pici_request_room(request)))
             pici_coll_fail(request, status, comm->rank);
         pici_early_begin(request);
+        pici_balance_begin(request);
         pici_coll_agree_begin(request, MSG_AGREE_CALL);
         request->state = COLL_AGREE_CALL;
         return 1;
@@ -180,6 +182,8 @@ static int advance(struct pici_comm *comm)
             tell_choice(request);
             pici_coll_agree_begin(request, MSG_AGREE_STATUS);
             request->state = COLL_AGREE_STATUS;
+        } else if (pici_balance_again(request)) {
+            pici_coll_agree_begin(request, MSG_AGREE_CALL);
         } else if ((status = begin_data(request))) {
             break;
         }

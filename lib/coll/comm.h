@@ -7,12 +7,20 @@
 #include "predict/choose.h"
 #include "predict/density.h"
 #include "coll/engine.h"
+#include "schedule/balance.h"
 #include "schedule/schedule.h"
 #include "coll/settings.h"
 #include "coll/trace.h"
 #include "pici/transport.h"
 
 struct stream_pieces;
+
+/* The head's counts of nonzeros in ranges, and what follows from them (balance.h). */
+struct coll_balance {
+    struct schedule_balance cuts;
+    uint64_t sum[BALANCE_RANGES], part[BALANCE_RANGES]; /* known so far: of 2^round ranks, and of some of all */
+    int finer;                                          /* how often the ranges were made finer */
+};
 
 struct pici_comm {
     struct pici_transport transport;
@@ -38,7 +46,8 @@ struct pici_comm {
     int failed;     /* a call failed that only some ranks may know of: the next one tells all */
     uint32_t plans; /* neighbourhood plans made so far */
     char error[256];
-    uint64_t sequence;            /* of the next collective */
+    uint64_t sequence; /* of the next collective */
+    struct coll_balance balance;
     uint8_t *agreements;          /* the head's: memory of its rounds (early.h) */
     struct coll_call *last_laid;  /* the last one that was laid out; its layout's schedule is NULL: there is none */
     struct stream_pieces *pieces; /* of the last call with a stream, or NULL (engine_stream.h) */

@@ -67,6 +67,10 @@ struct stream_call {
 const char *pici_stream_take(struct stream_input *, const struct pici_stream *, enum pici_dtype, int *no_memory,
                              char *explanation, size_t bytes);
 
+/* Of a list, with no dense input: the values that it has of the elements [first, first + *count), and how many these
+ * are. */
+const uint8_t *pici_stream_values(const struct stream_input *, uint64_t first, uint64_t *count, size_t width);
+
 /* The elements [first, first + count) of the input, count <= 2^32, as dense ones (returned), or NULL and a list that
  * owns nothing: its positions are written to *positions, whose entries are the room. NULL and no values: no memory. */
 const uint8_t *pici_stream_view(struct pici_list *view, struct pici_list *positions, const struct stream_input *,

@@ -156,6 +156,21 @@ static uint64_t row_from(const struct stream_input *input, uint64_t index)
     return low;
 }
 
+/* How many listed elements are before this one. */
+static uint64_t elements_before(const struct stream_input *input, uint64_t element)
+{
+    const uint64_t index = element / input->run, row = row_from(input, index);
+    const int within = row < input->rows && index_at(input->indices, input->index_width, row) == index;
+    return row * input->run + (within ? element % input->run : 0);
+}
+
+const uint8_t *pici_stream_values(const struct stream_input *input, uint64_t first, uint64_t *count, size_t width)
+{
+    const uint64_t before = elements_before(input, first);
+    *count = elements_before(input, first + *count) - before;
+    return *count ? input->values + before * width : NULL;
+}
+
 const uint8_t *pici_stream_view(struct pici_list *view, struct pici_list *positions, const struct stream_input *input,
                                 uint64_t first, uint64_t count, size_t width)
 {

@@ -52,15 +52,23 @@ struct coll_span pici_layout_segment(const struct coll_layout *layout, const str
     const struct values *values = &call->opts.values;
     const int rank = comm->order[segment];
     const uint64_t total = call->resolved.total,
-                   whole = call->args.kind == PICI_ALL_REDUCE && values->nx ? values->codec->unit(values) : 1,
-                   units = total / whole + (total % whole != 0);
+                   whole = call->args.kind == PICI_ALL_REDUCE && values->nx ? values->codec->unit(values) : 1;
+    const struct schedule_balance *balance = call->resolved.balance;
+    uint64_t units = total / whole + (total % whole != 0);
     struct coll_span span = {(uint64_t)rank * call->args.count, call->args.count};
     if (layout->schedule->undivided)
         return (struct coll_span){0, total};
+    if (balance) /* weight, not elements */
+        units = balance->before[BALANCE_RANGES];
     if (call->args.kind == PICI_ALL_REDUCE && layout->schedule->by_node)
         pici_schedule_segment_by_node(units, &comm->on_nodes, segment, &span.first, &span.count);
     else if (is_whole(call))
         pici_schedule_segment(units, comm->ranks, rank, &span.first, &span.count);
+    if (balance) {
+        const uint64_t end = pici_balance_place(balance, span.first + span.count);
+        span.first = pici_balance_place(balance, span.first);
+        span.count = end - span.first;
+    }
     if (whole > 1) {
         span.first = span.first * whole < total ? span.first * whole : total;
         span.count = span.count * whole < total - span.first ? span.count * whole : total - span.first;
@@ -105,36 +113,52 @@ static uint64_t stretched(const struct coll_call *call, uint64_t elements)
     return elements < SPARSEST_SLICE / times ? elements * times : SPARSEST_SLICE;
 }
 
+struct lengths {
+    uint64_t longest, shortest;
+};
+
+static struct lengths lengths_of(const struct coll_layout *layout, const struct pici_comm *comm,
+                                 const struct coll_call *call)
+{
+    struct lengths lengths = {0, UINT64_MAX};
+    for (int i = 0; i < layout->segments; i++) {
+        const uint64_t count = call->args.rules->segment(layout, comm, call, i).count;
+        lengths.longest = count > lengths.longest ? count : lengths.longest;
+        lengths.shortest = count < lengths.shortest ? count : lengths.shortest;
+    }
+    return lengths;
+}
+
+/* How many slices there are, and how long they are in other segments than the longest one. */
+static void count_slices(struct coll_layout *layout, const struct coll_call *call, struct lengths lengths)
+{
+    /* without steps there is nothing to exchange */
+    layout->slices = layout->steps ? lengths.longest / layout->slice + (lengths.longest % layout->slice != 0) : 0;
+
+    /* On uneven nodes, or of all_gatherv, or of balanced owners. Otherwise the last slices would have only the long
+     * ones, and other links would be idle. */
+    const int uneven = layout->slices > 1 && lengths.shortest <= (layout->slices - 1) * layout->slice;
+    layout->unit = 0;
+    if (uneven)
+        layout->unit = call->opts.values.phases ? call->opts.values.codec->unit(&call->opts.values) : PART;
+}
+
 /* Elements of a slice, and how many there are. */
 static void cut(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
 {
     const uint64_t widest = layout->limits.segments ? (uint64_t)layout->limits.segments : 1;
     const uint64_t unit = call->opts.values.codec->unit(&call->opts.values);
-    uint64_t longest = 0, shortest = UINT64_MAX; /* segments */
-    for (int i = 0; i < layout->segments; i++) {
-        const uint64_t count = call->args.rules->segment(layout, comm, call, i).count;
-        longest = count > longest ? count : longest;
-        shortest = count < shortest ? count : shortest;
-    }
+    const struct lengths lengths = lengths_of(layout, comm, call);
 
     /* a window of slices a segment, unless that makes them too short, or the call wants them shorter */
     const uint64_t most = stretched(call, call->opts.slice_bytes / call->resolved.width / widest);
     const uint64_t least = stretched(call, LAYOUT_SLICES_WORTH / call->resolved.width / widest);
-    uint64_t slice = longest / (uint64_t)call->opts.window;
+    uint64_t slice = lengths.longest / (uint64_t)call->opts.window;
     slice = slice > least ? slice : least;
     slice = slice < most ? slice : most;
     layout->slice = pici_layout_units(slice, unit);
-
-    /* without steps there is nothing to exchange */
-    layout->slices = layout->steps ? longest / layout->slice + (longest % layout->slice != 0) : 0;
+    count_slices(layout, call, lengths);
     layout->window = pici_layout_window(call, layout->slices);
-
-    /* On uneven nodes, or of all_gatherv. Otherwise the last slices would have only the long ones, and other links
-     * would be idle. */
-    const int uneven = layout->slices > 1 && shortest <= (layout->slices - 1) * layout->slice;
-    layout->unit = 0;
-    if (uneven)
-        layout->unit = call->opts.values.phases ? unit : PART;
 }
 
 /* The most bytes that a message has for count elements of a segment, exact or as the arrays of the lossy codec; 0: more
@@ -316,7 +340,8 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     pici_choose(comm->chooser, &choose, &comm->densities, choice);
 }
 
-enum pici_status pici_layout_choose(struct coll_layout *layout, const struct pici_comm *comm,
+/* The layout of segments of equally many elements. */
+static enum pici_status choose_even(struct coll_layout *layout, const struct pici_comm *comm,
                                     const struct coll_call *call)
 {
     struct choice choice = {.candidate = {.algorithm = call->opts.algorithm}, .seconds = -1};
@@ -327,6 +352,25 @@ enum pici_status pici_layout_choose(struct coll_layout *layout, const struct pic
         id ? lay_out(layout, pici_schedule_for(id, call->args.kind), comm, call) : lay_out_usual(layout, comm, call);
     layout->choice = choice;
     layout->dense = choice.candidate.dense && call->opts.format == PICI_AUTO && !call->resolved.fill;
+    return status;
+}
+
+enum pici_status pici_layout_choose(struct coll_layout *layout, const struct pici_comm *comm,
+                                    const struct coll_call *call)
+{
+    struct coll_call even = *call;
+    even.resolved.balance = NULL;
+    enum pici_status status = choose_even(layout, comm, &even);
+    if (status || !call->resolved.balance || layout->schedule->undivided)
+        return status;
+    if (!call->resolved.fill) { /* there is memory for such slices, so there are more of them */
+        count_slices(layout, call, lengths_of(layout, comm, call));
+        return PICI_OK;
+    }
+    const struct coll_layout chosen = *layout;
+    status = new_layout(layout, chosen.schedule, comm, call);
+    layout->choice = chosen.choice;
+    layout->dense = chosen.dense;
     return status;
 }
 

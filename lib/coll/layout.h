@@ -73,12 +73,13 @@ struct call_opts {
     enum pici_packing pack;  /* NONE also where nothing can be packed */
     double density, latency; /* the caller's: density (0: unknown), and seconds of a message */
     int timeout_ms, checksum, window;
-    uint64_t slice_bytes; /* dense bytes of a message */
-    int agree;            /* of a neighbourhood call: ranks agree at the end */
-    int native;           /* the transport library's own collective is permitted */
-    int history;          /* densities counted in earlier calls are used */
-    struct values values; /* the lossy codec with its parameters */
-    uint8_t *residual;    /* where this rank's encodings add what they lose, as long as send; or NULL */
+    uint64_t slice_bytes;      /* dense bytes of a message */
+    int agree;                 /* of a neighbourhood call: ranks agree at the end */
+    int native;                /* the transport library's own collective is permitted */
+    int history;               /* densities counted in earlier calls are used */
+    enum pici_balance balance; /* as asked for; never UNCHANGED */
+    struct values values;      /* the lossy codec with its parameters */
+    uint8_t *residual;         /* where this rank's encodings add what they lose, as long as send; or NULL */
     struct pici_coll_stats *stats;
     void *scratch; /* the caller's, or NULL */
     size_t scratch_bytes;
@@ -126,6 +127,7 @@ struct call_resolved {
     uint64_t fill;          /* the most that a sum may have, where no rank is dense; else 0 */
     uint64_t counts_hash;   /* of PICI_ALL_GATHERV: of recvcounts */
     const uint64_t *packed; /* instead of displs, once there are tables */
+    const struct schedule_balance *balance; /* after the call agreement: how segments are cut; NULL: evenly */
     struct coll_layout layout;
 };
 

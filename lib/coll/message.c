@@ -66,16 +66,17 @@ enum {
     AT_DENSITY = AT_HIGH + AGREE_CALL_BYTES,
     AT_CAN = AT_DENSITY + DENSITIES * 8,
     AT_STORED = AT_CAN + 4,
-    AT_HASH = AT_STORED + 8
+    AT_COUNTS = AT_STORED + 8 /* if there are counts; then the hash, which is the last 8 bytes */
 };
 
 enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
 
-void pici_msg_put_word(uint8_t message[AGREE_BYTES], const struct msg_word *word)
+size_t pici_msg_put_word(uint8_t message[AGREE_MOST], const struct msg_word *word)
 {
+    const size_t bytes = word->counts ? AGREE_MOST : AGREE_BYTES;
     pici_msg_put(message, &word->prefix);
     store_le32(message + AT_VERSION, MSG_VERSION);
-    store_le32(message + AT_LENGTH, AGREE_BYTES);
+    store_le32(message + AT_LENGTH, (uint32_t)bytes);
     store_le32(message + AT_WORST, word->status);
     store_le32(message + AT_CULPRIT, word->culprit);
     store_le32(message + AT_LOW_RANK, word->low_rank);
@@ -86,7 +87,10 @@ void pici_msg_put_word(uint8_t message[AGREE_BYTES], const struct msg_word *word
     for (int i = 0; i < DENSITIES; i++)
         store_le64(message + AT_DENSITY + 8 * i, double_bits(word->density[i]));
     store_le64(message + AT_STORED, word->stored);
-    store_le64(message + AT_HASH, pici_xxh64(message, AT_HASH, 0));
+    if (word->counts)
+        memcpy(message + AT_COUNTS, word->counts, AGREE_COUNTS_BYTES);
+    store_le64(message + bytes - 8, pici_xxh64(message, bytes - 8, 0));
+    return bytes;
 }
 
 static int sealed(const uint8_t *message, size_t size)
@@ -110,8 +114,10 @@ enum pici_status pici_msg_get_word(struct msg_word *word, const uint8_t *message
     word->version = load_le32(message + AT_VERSION);
     if (word->version != MSG_VERSION)
         return PICI_E_PEER;
-    if (length != AGREE_BYTES)
+    const int has_counts = kind == MSG_AGREE_CALL && length == AGREE_MOST;
+    if (length != AGREE_BYTES && !has_counts)
         return PICI_E_CORRUPT;
+    word->counts = has_counts ? message + AT_COUNTS : NULL;
     word->status = load_le32(message + AT_WORST);
     word->culprit = load_le32(message + AT_CULPRIT);
     word->low_rank = load_le32(message + AT_LOW_RANK);

@@ -32,7 +32,9 @@ enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *message, size_
 enum {
     AGREE_CALL_BYTES = 104,
     AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + DENSITIES * 8 + 4 + 8 + 8,
-    AGREE_ROOM = 512 /* for such a message of any later version */
+    AGREE_COUNTS_BYTES = 2 * 64 * 8, /* two counts in each of 64 ranges, which may be left out */
+    AGREE_MOST = AGREE_BYTES + AGREE_COUNTS_BYTES,
+    AGREE_ROOM = 2048 /* for such a message of any later version */
 };
 
 /* What the sender of an agreement message knows. low and high are calls, compared byte by byte. */
@@ -45,13 +47,14 @@ struct msg_word {
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
     double density[DENSITIES]; /* the largest that a rank counted, 0 to 1; 0: none was counted */
     uint64_t stored;           /* the most elements that a rank has; UINT64_MAX: one has dense data */
+    const uint8_t *counts;     /* of nonzeros, AGREE_COUNTS_BYTES as in the message; or NULL. Read: in the message */
 };
 
-/* Write a message of our version; its version is not read. */
-void pici_msg_put_word(uint8_t message[AGREE_BYTES], const struct msg_word *);
+/* Write a message of our version; its version is not read. Returns its bytes. */
+size_t pici_msg_put_word(uint8_t message[AGREE_MOST], const struct msg_word *);
 
-/* Read a message of size bytes, of this kind. If its prefix says that data follow, then what is behind AGREE_BYTES is
- * not looked at. PICI_E_CORRUPT: it is none. PICI_E_PEER: it is one of another version, and only the prefix and the
+/* Read a message of size bytes, of this kind. If its prefix says that data follow, then what is behind the word is not
+ * looked at. PICI_E_CORRUPT: it is none. PICI_E_PEER: it is one of another version, and only the prefix and the
  * version are set. */
 enum pici_status pici_msg_get_word(struct msg_word *, const uint8_t *message, size_t size, enum msg_kind);
 

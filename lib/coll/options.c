@@ -55,7 +55,7 @@ enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct
         (checked->algorithm && !pici_schedule_for(checked->algorithm, args->kind)) ||
         ((unsigned)checked->format > PICI_HYBRID && checked->format != PICI_AUTO) ||
         checked->formats >> (PICI_HYBRID + 1) || (unsigned)checked->zeros > PICI_ZEROS_BY_VALUE ||
-        (unsigned)checked->pack > PICI_PACKING_PLANES || checked->reserved2 ||
+        (unsigned)checked->pack > PICI_PACKING_PLANES || (unsigned)checked->balance > PICI_BALANCE_OFF ||
         (checked->zeros && !coll_gathers(args->kind) && (args->op == PICI_MIN || args->op == PICI_MAX)))
         return PICI_E_UNSUPPORTED;
     struct values values;
@@ -142,6 +142,7 @@ static void merge(struct call_opts *merged, const struct coll_call *call, const 
     merged->history = choice && defaults->history;
     merged->known = defaults->known;
     merged->pack = options->pack ? options->pack : defaults->pack;
+    merged->balance = options->balance ? options->balance : defaults->balance;
     if (merged->values.phases || !fmt_is_float((unsigned)call->args.dtype) || !(merged->formats >> PICI_HYBRID & 1) ||
         (merged->format != PICI_AUTO && merged->format != PICI_HYBRID))
         merged->pack = PICI_PACKING_NONE;

@@ -103,10 +103,11 @@ enum call_can {
     CAN_APART = 4,      /* or not in place */
     CAN_ASK_NATIVE = 8, /* wants that collective: dense data were asked for, and the algorithm was left open */
     CAN_TAKE_PACKED = 16,
-    CAN_PACK = 32,        /* packs messages, */
-    CAN_PACK_ALL = 64,    /* whatever that takes */
-    CAN_PACK_AVX2 = 128,  /* by kernels for AVX2 or faster ones, */
-    CAN_PACK_AVX512 = 256 /* by those for AVX-512 */
+    CAN_PACK = 32,         /* packs messages, */
+    CAN_PACK_ALL = 64,     /* whatever that takes */
+    CAN_PACK_AVX2 = 128,   /* by kernels for AVX2 or faster ones, */
+    CAN_PACK_AVX512 = 256, /* by those for AVX-512 */
+    CAN_BALANCE = 512      /* sends sparse messages, so that owners may have more or less elements */
 };
 
 enum coll_state { COLL_WAITING, COLL_AGREE_CALL, COLL_DATA, COLL_AGREE_STATUS, COLL_DONE };
@@ -141,6 +142,7 @@ struct pici_request {
     struct coll_agreement agree;
     struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
     int early;                               /* the data travels with the call agreement, so far */
+    int balancing;                           /* and counts of nonzeros do, so that owners may be balanced */
     double pack_ratio; /* of the values in the last packed message, packed bytes to bytes; 0: there was none */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */

@@ -21,6 +21,7 @@ const struct setting pici_settings[] = {
     {"PICI_FORMAT", "format", SETTING_FORMAT, AT(format), 0, 0, NULL, "auto"},
     {"PICI_AUTO_FORMATS", "formats", SETTING_FORMATS, AT(formats), 0, 0, NULL, "all"},
     {"PICI_PACK", "pack", SETTING_PACK, AT(pack), 0, 0, NULL, "auto"},
+    {"PICI_BALANCE", "balance", SETTING_BALANCE, AT(balance), 0, 0, NULL, "auto"},
     {"PICI_INTER_BANDWIDTH", "inter_bandwidth", SETTING_RATE, AT(bandwidth[POLICY_INTER]), 0, 1e18, "bytes per second",
      "1.25e8"},
     {"PICI_INTRA_BANDWIDTH", "intra_bandwidth", SETTING_RATE, AT(bandwidth[POLICY_INTRA]), 0, 1e18, "bytes per second",
@@ -54,6 +55,7 @@ const struct setting pici_settings[] = {
 
 static const struct coll_settings usual = {.format = PICI_AUTO,
                                            .pack = PICI_PACKING_AUTO,
+                                           .balance = PICI_BALANCE_AUTO,
                                            .threshold = {{-1, -1}, -1},
                                            .timeout_ms = 60000,
                                            .window = 4,
@@ -76,6 +78,11 @@ static const char *name_of(enum setting_type type, int i, unsigned *value)
     if (type == SETTING_PACK) {
         static const char *const names[] = {"auto", "none", "planes"};
         *value = (unsigned)(PICI_PACKING_AUTO + i);
+        return i < 3 ? names[i] : NULL;
+    }
+    if (type == SETTING_BALANCE) {
+        static const char *const names[] = {"auto", "on", "off"};
+        *value = (unsigned)(PICI_BALANCE_AUTO + i);
         return i < 3 ? names[i] : NULL;
     }
     if (type == SETTING_FORMAT && i-- == 0) {
@@ -184,6 +191,7 @@ static int set(struct coll_settings *settings, const struct setting *setting, co
     case SETTING_ALGORITHM:
     case SETTING_FORMAT:
     case SETTING_PACK:
+    case SETTING_BALANCE:
         if (!read_name(setting->type, text, strlen(text), &value))
             return 0;
         memcpy(position, &value, sizeof value); /* enumerations have the type unsigned int here */
@@ -233,7 +241,7 @@ static const char *text_of(const struct setting *setting)
 enum pici_status pici_settings_read(struct coll_settings *settings, char *reason, size_t bytes)
 {
     _Static_assert(sizeof(enum pici_algorithm) == sizeof(unsigned) && sizeof(enum pici_format) == sizeof(unsigned) &&
-                       sizeof(enum pici_packing) == sizeof(unsigned),
+                       sizeof(enum pici_packing) == sizeof(unsigned) && sizeof(enum pici_balance) == sizeof(unsigned),
                    "enumerators are stored as unsigned ints");
     *settings = usual;
     for (const struct setting *setting = pici_settings; setting->variable; setting++) {
@@ -279,7 +287,7 @@ enum pici_status pici_settings_tune(struct coll_settings *settings, const struct
         return status;
     if ((tune.algorithm && !pici_schedule(tune.algorithm)) ||
         ((unsigned)tune.format > PICI_HYBRID && tune.format != PICI_AUTO) || tune.formats >> (PICI_HYBRID + 1) ||
-        (unsigned)tune.pack > PICI_PACKING_PLANES || tune.reserved)
+        (unsigned)tune.pack > PICI_PACKING_PLANES || (unsigned)tune.balance > PICI_BALANCE_OFF)
         return PICI_E_UNSUPPORTED;
     if (!tune_threshold(&changed.threshold.reduce[POLICY_INTER], tune.inter_threshold) ||
         !tune_threshold(&changed.threshold.reduce[POLICY_INTRA], tune.intra_threshold) ||
@@ -297,6 +305,7 @@ enum pici_status pici_settings_tune(struct coll_settings *settings, const struct
     changed.checksum = tune.checksum ? tune.checksum > 0 : changed.checksum;
     changed.history = tune.history ? tune.history > 0 : changed.history;
     changed.pack = tune.pack ? tune.pack : changed.pack;
+    changed.balance = tune.balance ? tune.balance : changed.balance;
     changed.known |= (unsigned)(tune.inter_bandwidth > 0) << POLICY_INTER | (unsigned)(tune.intra_bandwidth > 0)
                                                                                 << POLICY_INTRA;
     *settings = changed;

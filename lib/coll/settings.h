@@ -17,6 +17,7 @@ struct coll_settings {
     double bandwidth[POLICY_LINKS]; /* bytes per second */
     unsigned known;                 /* bits 1 << enum policy_link: somebody has said this bandwidth */
     enum pici_packing pack;
+    enum pici_balance balance;
     unsigned formats; /* that AUTO may choose; 0: all */
     int timeout_ms, checksum, window, history;
     uint64_t slice_bytes; /* 0: by what the transport moves */
@@ -36,6 +37,7 @@ enum setting_type {
     SETTING_FORMAT,    /* a name of a format, or "auto" */
     SETTING_FORMATS,   /* names of formats, with commas: a set of bits */
     SETTING_PACK,      /* auto, none or planes */
+    SETTING_BALANCE,   /* auto, on or off */
     SETTING_REAL,      /* float or double in [low, high] */
     SETTING_RATE,      /* double in (0, high] */
     SETTING_INT,       /* int in [low, high]; not 0 if low < 0 */

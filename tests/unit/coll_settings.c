@@ -68,13 +68,14 @@ Test(coll_settings, environment)
               !s.tune_verbose);
     cr_expect(s.rank == -1 && s.ranks == 0 && !s.rendezvous && !s.token && !s.interface && !s.ports[0] && !s.ports[1]);
     cr_expect(s.threshold.reduce[POLICY_INTER] < 0 && s.threshold.reduce[POLICY_INTRA] < 0 && s.threshold.gather < 0);
-    cr_expect(s.pack == PICI_PACKING_AUTO && !s.known);
+    cr_expect(s.pack == PICI_PACKING_AUTO && s.balance == PICI_BALANCE_AUTO && !s.known);
     cr_expect(s.bandwidth[POLICY_INTER] == 1.25e8 && s.bandwidth[POLICY_INTRA] == 5e9);
     static const char *const all[][2] = {
         {"PICI_ALGORITHM", "split"},
         {"PICI_FORMAT", "coo"},
         {"PICI_AUTO_FORMATS", "pici,hybrid"},
         {"PICI_PACK", "planes"},
+        {"PICI_BALANCE", "off"},
         {"PICI_INTER_BANDWIDTH", "25e6"},
         {"PICI_INTRA_BANDWIDTH", "1e9"},
         {"PICI_INTER_THRESHOLD", "0.25"},
@@ -105,7 +106,7 @@ Test(coll_settings, environment)
     cr_assert_eq(pici_settings_read(&s, why, sizeof why), PICI_OK);
     cr_expect(s.algorithm == PICI_ALGO_SPLIT && s.format == PICI_COO &&
               s.formats == (1u << PICI_BITMAP | 1u << PICI_HYBRID));
-    cr_expect(s.pack == PICI_PACKING_PLANES && s.known == 3);
+    cr_expect(s.pack == PICI_PACKING_PLANES && s.balance == PICI_BALANCE_OFF && s.known == 3);
     cr_expect(s.bandwidth[POLICY_INTER] == 25e6 && s.bandwidth[POLICY_INTRA] == 1e9);
     cr_expect(s.threshold.reduce[POLICY_INTER] == 0.25F && s.threshold.reduce[POLICY_INTRA] == 0.125F &&
               s.threshold.gather == 1);
