@@ -167,6 +167,15 @@ def _of_scipy(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
     return _Vector(buffer, shape, len(shape), flat.size, flat, flat.dtype, flat.dtype, made)
 
 
+def _coalesced(indices: Any, values: Any, shape: Shape) -> Any:
+    torch = sys.modules["torch"]
+    try:
+        made = torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
+    except TypeError:  # before torch 2.0
+        made = torch.sparse_coo_tensor(indices, values, shape)
+    return made._coalesced_(True)
+
+
 def _of_torch(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
     torch = sys.modules["torch"]
     layout = x.layout
@@ -182,8 +191,7 @@ def _of_torch(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
 
     def made(found: Storage, result: Any, whole: Shape) -> Any:
         places = torch.from_numpy(found.astype(np.int64, copy=False))
-        tensor = torch.sparse_coo_tensor(places, result, whole)
-        tensor._coalesced_(True)
+        tensor = _coalesced(places, result, whole)
         return tensor if layout is torch.sparse_coo else tensor.to_sparse_csr()
 
     return _Vector(_buffers.read(x._values(), "values", dtype), shape, k, nnz, memory, index, wide, made)
@@ -196,8 +204,7 @@ def _of_dense(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
 
     def made(found: Storage, result: Any, whole: Shape) -> Any:
         if _is_torch(x):
-            tensor = sys.modules["torch"].sparse_coo_tensor(sys.modules["torch"].from_numpy(found), result, whole)
-            return tensor._coalesced_(True)
+            return _coalesced(sys.modules["torch"].from_numpy(found), result, whole)
         return (found if len(whole) > 1 else found[0]), result
 
     return _Vector(buffer, shape or (1,), max(1, len(shape)), -1, None, index, index, made)

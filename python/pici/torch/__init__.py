@@ -27,6 +27,10 @@ Lists of tensors, and a pici.Comm among the ranks of a process group:
     pici.torch.all_reduce([p.grad for p in model.parameters()], state=state)
     comm = pici.torch.comm()
 
+A sparse tensor, such as the gradient of an Embedding(sparse=True), which the hooks and the backend take too:
+
+    pici.torch.all_reduce_sparse(embedding.weight.grad, op=torch.distributed.ReduceOp.AVG)
+
 Files, with the arguments of torch.load and of safetensors.torch:
 
     pici.torch.load(path), pici.torch.load_file(path), pici.torch.save_file(tensors, path)
@@ -65,6 +69,7 @@ from ._hooks import State, all_reduce_hook  # noqa: E402
 from ._lists import all_reduce  # noqa: E402
 from ._outer import Outer  # noqa: E402
 from ._quantize import QuantizeState, quantize_hook  # noqa: E402
+from ._sparse import all_reduce_sparse  # noqa: E402
 from ._topk import TopKState, topk_hook  # noqa: E402
 
 _backend.register()
@@ -77,6 +82,7 @@ __all__ = [
     "quantize_hook",
     "QuantizeState",
     "all_reduce",
+    "all_reduce_sparse",
     "comm",
     "Outer",
     "fully_shard",

@@ -11,10 +11,11 @@ Which calls are pici's: all_reduce, all_gather_into_tensor (all_gather_single) a
 (reduce_scatter_single), coalesced ones too, all_gather and broadcast, of strided tensors with at least
 PICI_TORCH_MIN_BYTES bytes together (65536; of all_gather_into_tensor and all_gather it is the output that counts), of
 dtypes that the library has, with SUM, AVG, MIN or MAX. What gloo does not have is pici's however small it is: dtypes
-such as int16, AVG of integers, and an all_gather of tensors of different sizes. All other calls, sparse tensors too,
-are made by an inner ProcessGroupGloo. The choice depends on the operation, the dtypes and the sizes only, which are the
-same on all ranks. A rank whose tensor is not contiguous works on a copy; gloo gets a copy too, since that of torch 2.15
-takes the memory of such a tensor for row-major elements in some calls.
+such as int16, AVG of integers, and an all_gather of tensors of different sizes. So is an all_reduce of sparse COO
+tensors, as the gradients of Embedding(sparse=True) are: these are coalesced then. All other calls are made by an inner
+ProcessGroupGloo. The choice depends on the operation, the layouts, the dtypes and the sizes only, which are the same on
+all ranks; of a sparse tensor not on what is in it. A rank whose tensor is not contiguous works on a copy; gloo gets a
+copy too, since that of torch 2.15 takes the memory of such a tensor for row-major elements in some calls.
 
 torch.compile does not trace these methods: a compiled function has a graph break at a collective, as with gloo.
 
@@ -51,28 +52,13 @@ from torch._C import _distributed_c10d as _c10d
 from .. import errors
 from ..comm import Comm
 from ._group import Communicator, Watch, log_call, profiled
+from ._sparse import DTYPES, OPS, is_ours, reduce
 
 NAME = "pici"
 MIN_BYTES = 65536
 
 Base: Any = getattr(_c10d, "Backend", object)
 WorkBase: Any = getattr(_c10d, "Work", object)
-
-_OPS: dict[Any, Any] = {
-    dist.ReduceOp.SUM: "sum",
-    dist.ReduceOp.MIN: "min",
-    dist.ReduceOp.MAX: "max",
-}
-if hasattr(dist.ReduceOp, "AVG"):
-    _OPS[dist.ReduceOp.AVG] = "avg"
-
-_DTYPES = frozenset(
-    getattr(torch, name)
-    for name in (
-        "float32 float64 float16 bfloat16 float8_e4m3fn float8_e5m2 int8 uint8 int16 uint16 int32 uint32 int64 uint64"
-    ).split()
-    if hasattr(torch, name)
-)
 
 #: of these, what gloo lacks
 _NOT_GLOOS = frozenset(
@@ -352,7 +338,7 @@ class PiciBackend(Base):
     def _takes(self, tensors: list[torch.Tensor]) -> bool:
         """Whether pici can work on such tensors, of any size."""
         for tensor in tensors:
-            if tensor.layout is not torch.strided or tensor.dtype not in _DTYPES or tensor.device.type != "cpu":
+            if tensor.layout is not torch.strided or tensor.dtype not in DTYPES or tensor.device.type != "cpu":
                 return False
         return self._communicator is not None and bool(tensors)
 
@@ -383,7 +369,9 @@ class PiciBackend(Base):
 
     def _reduce(self, call: str, tensors: list[torch.Tensor], options: Any) -> Any:
         self._sequence += 1
-        op: Any = _OPS.get(options.reduceOp.op)
+        op: Any = OPS.get(options.reduceOp.op)
+        if op is not None and self._are_lists(tensors) and (call != "allreduce" or len(tensors) == 1):
+            return self._reduce_sparse(tensors, op, {"timeout": self._timeout_of(options)})
         if op is None or not self._ours(tensors, op) or (call == "allreduce" and len(tensors) > 1):
             return self._by_gloo(tensors, lambda own: getattr(self._gloo, call)(own, options))
         timeout = self._timeout_of(options)
@@ -394,6 +382,15 @@ class PiciBackend(Base):
             return _written(tensor, memory)
 
         return self._start("all_reduce", lambda comm: [run(comm, tensor) for tensor in tensors])
+
+    def _are_lists(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether all are sparse tensors that pici can sum."""
+        if self._communicator is None or not tensors:
+            return False
+        return all(is_ours(x) and x.dtype in DTYPES for x in tensors)
+
+    def _reduce_sparse(self, tensors: list[torch.Tensor], op: Any, options: dict[str, Any]) -> Work:
+        return self._start("all_reduce_sparse", lambda comm: [reduce(comm, x, op, options) for x in tensors])
 
     def _gather(self, call: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any) -> Any:
         self._sequence += 1
@@ -453,7 +450,7 @@ class PiciBackend(Base):
 
     def _scatter(self, call: str, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any) -> Any:
         self._sequence += 1
-        op: Any = _OPS.get(options.reduceOp.op)
+        op: Any = OPS.get(options.reduceOp.op)
         if op is None or not self._ours(inputs, op) or not _fit(inputs, outputs, self.size()):
             return None
         timeout, rank = self._timeout_of(options), self.rank()

@@ -13,10 +13,12 @@ import torch.distributed as dist
 from torch.futures import Future
 
 from .._calls import Calling, Op, Timeout, milliseconds, taken
+from .._sparse import Sparse
 from .._values import Values
 from ..comm import Comm
 from . import _cuda
 from ._group import agree, communicator, log_call, native, profiled, resolved
+from ._sparse import is_ours, reduce
 from ._stats import Selected, Stats
 
 #: the dtypes whose sums the library has
@@ -58,8 +60,9 @@ class State:
         timeout         seconds or a timedelta, without progress; None: the group's
         opts            options of pici.Comm.all_reduce, as a dict: {"algorithm": "ring"}
 
-    The gradients are averaged with PICI_AVG; float16, which could overflow, is divided first, as torch does. Gradients
-    of other layouts or dtypes, such as sparse ones, are averaged by torch. Pickled without the process group.
+    The gradients are averaged with PICI_AVG; float16, which could overflow, is divided first, as torch does. Sparse COO
+    gradients, as of Embedding(sparse=True), are averaged as lists of rows, exactly, by all hooks. Gradients of other
+    layouts or dtypes are averaged by torch. Pickled without the process group.
     """
 
     hook = "all_reduce_hook"  #: which one uses it
@@ -127,6 +130,10 @@ class State:
             and x.numel() * x.element_size() >= self.min_bytes
         )
 
+    def _is_list(self, x: torch.Tensor) -> bool:
+        """The same of a sparse tensor, whose length is that of the dense one."""
+        return is_ours(x) and x.dtype in AVERAGED and x.numel() * x.element_size() >= self.min_bytes
+
     def _choices(self) -> str:
         """What _ours() depends on besides the bucket."""
         return f"min_bytes={self.min_bytes} and PICI_TORCH_CUDA={int(_cuda.enabled())}"
@@ -138,7 +145,8 @@ class State:
         if group not in self._agreed:
             agree(group, self._choices)
             self._agreed.add(group)
-        if not self._ours(buffer):
+        sparse = self._is_list(buffer)
+        if not sparse and not self._ours(buffer):
             if buffer.device.type == "cuda" and not _cuda.enabled():
                 _warn_of_cuda(dist.get_backend(group))
             return averaged_by_torch(group, buffer)
@@ -148,7 +156,7 @@ class State:
         if buffer.dtype == torch.float16:
             buffer.div_(c.size)
             op = "sum"
-        elements = flat(buffer)
+        elements = buffer if sparse else flat(buffer)
         options: dict[str, Any] = {"timeout": c.timeout if self.timeout is None else self.timeout, **self.opts}
 
         def call(comm: Comm) -> torch.Tensor:
@@ -156,7 +164,10 @@ class State:
                 prepared = prepare() if prepare else Prepared()
                 if prepared.values is not None:
                     options["values"] = prepared.values
-                comm.all_reduce(elements, elements, op, **options)
+                if sparse:
+                    reduce(comm, buffer, op, {name: x for name, x in options.items() if name in Sparse.__annotations__})
+                else:
+                    comm.all_reduce(elements, elements, op, **options)
                 if prepared.finish:
                     prepared.finish()
             except BaseException:

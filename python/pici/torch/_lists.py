@@ -87,7 +87,9 @@ def all_reduce(
         raise ValueError("pass density and bits, or a state that has them, not both")
     for x in tensors:
         if x.layout is not torch.strided:
-            raise ValueError(f"a tensor of the list is {x.layout}: pass dense ones")
+            raise ValueError(
+                f"a tensor of the list is {x.layout}: pass dense ones, and sparse ones to all_reduce_sparse"
+            )
         if x.dtype not in AVERAGED:
             raise TypeError(f"a tensor of the list is {x.dtype}, of which there are no averages")
     group = resolved(state.process_group if group is None else group)
