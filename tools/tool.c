@@ -145,9 +145,10 @@ const char *tool_input_name(const char *path)
 static const struct {
     const char *name, *extensions[2];
 } types[TYPES] = {
-    [TYPE_UNSET] = {"", {NULL}},         [TYPE_RAW] = {"raw", {NULL}},
-    [TYPE_NPY] = {"npy", {".npy"}},      [TYPE_SAFETENSORS] = {"safetensors", {".safetensors"}},
-    [TYPE_PT] = {"pt", {".pt", ".pth"}}, [TYPE_NPZ] = {"npz", {".npz"}},
+    [TYPE_UNSET] = {"", {NULL}},       [TYPE_RAW] = {"raw", {NULL}},
+    [TYPE_NPY] = {"npy", {".npy"}},    [TYPE_SAFETENSORS] = {"safetensors", {".safetensors"}},
+    [TYPE_GGUF] = {"gguf", {".gguf"}}, [TYPE_PT] = {"pt", {".pt", ".pth"}},
+    [TYPE_NPZ] = {"npz", {".npz"}},
 };
 
 const char *tool_type_name(enum tool_type type)

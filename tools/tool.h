@@ -21,7 +21,7 @@ enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad da
             return tried;                                                                                              \
     } while (0)
 
-enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_PT, TYPE_NPZ, TYPES };
+enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_GGUF, TYPE_PT, TYPE_NPZ, TYPES };
 
 /* The parsed command line. Options that a verb does not take keep their defaults, which are given here. */
 struct tool_options {
@@ -127,7 +127,7 @@ unsigned tool_threads(int asked);
 /* The name to show for an operand: "-" is "standard input". */
 const char *tool_input_name(const char *path);
 
-/* "raw", "npy", "safetensors", "pt" or "npz". */
+/* "raw", "npy", "safetensors", "gguf", "pt" or "npz". */
 const char *tool_type_name(enum tool_type);
 
 /* Whether --type knows the word. */

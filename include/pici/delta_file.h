@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Deltas of whole sets of tensors, as .pici files (formats/delta.md). A state is such a set: a .safetensors, .npy or
- * raw file, or arrays in memory that are taken for one. pici_diff_states writes what leads from one state to the next.
- * pici_apply_deltas makes the last state of the first and of the deltas in a row. Both read and write a piece at a
- * time, and check the hash of each tensor.
+ * Deltas of whole sets of tensors, as .pici files (formats/delta.md). A state is such a set: a .safetensors, .gguf,
+ * .npy or raw file, or arrays in memory that are taken for one. pici_diff_states writes what leads from one state to
+ * the next. pici_apply_deltas makes the last state of the first and of the deltas in a row. Both read and write a piece
+ * at a time, and check the hash of each tensor.
  *
  *   threads     a state, or a row of deltas, is used by one thread at a time
  *   memory      about 64 MiB, and 30 MiB for each thread; making small deltas needs as much more as those of the
@@ -26,9 +26,10 @@ extern "C" {
 
 /* What kind of file a state is. Its bytes are a head, then the tensors, in order and without a gap. */
 enum pici_state_type {
-    PICI_STATE_RAW = 1,        /* no head. Tensor "data", and "tail" for the bytes of an incomplete last element */
-    PICI_STATE_NPY = 2,        /* tensor "data", and "tail" for bytes after the array */
-    PICI_STATE_SAFETENSORS = 3 /* the length, the JSON text, then the tensors in the order of their bytes */
+    PICI_STATE_RAW = 1,         /* no head. Tensor "data", and "tail" for the bytes of an incomplete last element */
+    PICI_STATE_NPY = 2,         /* tensor "data", and "tail" for bytes after the array */
+    PICI_STATE_SAFETENSORS = 3, /* the length, the JSON text, then the tensors in the order of their bytes */
+    PICI_STATE_GGUF = 4 /* the keys and descriptions, then likewise. Bytes between and after tensors are u8 tensors */
 };
 
 struct pici_state;
@@ -65,7 +66,7 @@ PICI_API enum pici_status pici_state_add_part(struct pici_state *s, const struct
 
 /* Open a file as a state: read the descriptions of its tensors. It stays open until the state is freed, and must not be
  * changed until then.
- *   type    0: by the name, .npy or .safetensors; else raw
+ *   type    0: by the name, .npy, .safetensors or .gguf; else raw
  *   dtype   of a raw file's elements; of no effect on others
  * PICI_E_ARG: null, a dtype out of range, or the file is not a regular one or is empty; of this why tells. PICI_E_IO:
  * errno says why. PICI_E_CORRUPT: it is not such a file, or cut off. PICI_E_NOMEM. */

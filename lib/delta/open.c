@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A file as a state: raw, .npy or .safetensors. */
+ * A file as a state: raw, .npy, .safetensors or .gguf. */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
@@ -13,6 +13,7 @@
 
 #include "delta/delta.h"
 #include "file/file.h"
+#include "parse/gguf.h"
 #include "parse/npy.h"
 #include "parse/safetensors.h"
 
@@ -44,16 +45,18 @@ static enum pici_status malformed(const struct opening *opening, const struct pa
                     (unsigned long long)error->offset, error->what);
 }
 
-/* Reads the first bytes of the file to opening->head, at most all. */
+/* Reads the first bytes of the file to opening->head, at most all. Those that are there already stay. */
 static enum pici_status read_head(struct opening *opening, uint64_t need)
 {
-    const size_t size = (size_t)(need < opening->bytes ? need : opening->bytes);
+    const size_t size = (size_t)(need < opening->bytes ? need : opening->bytes), there = opening->head_bytes;
+    if (size <= there)
+        return PICI_OK;
     uint8_t *const p = realloc(opening->head, size + 1);
     if (!p)
         return nomem(opening);
     opening->head = p;
     opening->head_bytes = size;
-    const int error = size ? pici_fd_read_at(&opening->fd, p, size, 0) : 0;
+    const int error = pici_fd_read_at(&opening->fd, p + there, size - there, there);
     return error ? io_failed(opening, error) : PICI_OK;
 }
 
@@ -176,6 +179,49 @@ static enum pici_status open_safetensors(struct opening *opening)
     return status;
 }
 
+static enum pici_status add_gguf(struct opening *opening, const struct gguf *all)
+{
+    enum pici_status status = make_state(opening, PICI_STATE_GGUF);
+    for (size_t i = 0; i < all->count && !status; i++) {
+        const struct gguf_tensor *const from = &all->tensors[i];
+        struct pici_tensor tensor = PICI_TENSOR_INIT;
+        char filler[GGUF_NAME_ROOM];
+        uint64_t shape[PICI_RANK_MAX];
+        const struct pici_attr attributes[] = {{STATE_DTYPE, from->source_dtype, strlen(from->source_dtype)},
+                                               {STATE_ENDIAN, "big", 3}};
+        tensor.name = from->name ? from->name : pici_gguf_filler(all, from->number, filler);
+        tensor.name_len = from->name ? from->name_bytes : strlen(filler);
+        tensor.dtype = from->dtype;
+        pici_parse_shape(shape, &tensor.rank, from->shape, from->rank, from->count, 1, from->count,
+                         pici_dtype_width(from->dtype));
+        tensor.shape = shape;
+        tensor.attrs = attributes;
+        tensor.n_attrs = all->big_endian && pici_dtype_width(from->dtype) > 1 ? 2 : 1;
+        status = add(opening, &tensor, from->begin);
+    }
+    return status;
+}
+
+static enum pici_status open_gguf(struct opening *opening)
+{
+    struct parse_error error;
+    struct gguf_scan scan = {0};
+    struct gguf all;
+    uint64_t need = 0;
+    do {
+        const enum pici_status status = read_head(opening, need);
+        if (status)
+            return status;
+        if (!pici_gguf_header_bytes(&scan, &need, opening->head, opening->head_bytes, &error))
+            return malformed(opening, &error);
+    } while (need > opening->head_bytes);
+    if (!pici_gguf_parse(&all, &scan, opening->head, opening->bytes, &error))
+        return malformed(opening, &error);
+    const enum pici_status status = add_gguf(opening, &all);
+    pici_gguf_free(&all);
+    return status;
+}
+
 /* Opens the file and finds its length. */
 static enum pici_status open_file(struct opening *opening)
 {
@@ -196,6 +242,8 @@ static enum pici_state_type type_of(const char *path)
     const char *const slash = strrchr(path, '/'), *const dot = strrchr(slash ? slash : path, '.');
     if (dot && strcasecmp(dot, ".npy") == 0)
         return PICI_STATE_NPY;
+    if (dot && strcasecmp(dot, ".gguf") == 0)
+        return PICI_STATE_GGUF;
     return dot && strcasecmp(dot, ".safetensors") == 0 ? PICI_STATE_SAFETENSORS : PICI_STATE_RAW;
 }
 
@@ -204,6 +252,7 @@ static enum pici_status open_as(struct opening *opening, int type, enum pici_dty
     switch (type) {
     case PICI_STATE_NPY: return open_npy(opening);
     case PICI_STATE_SAFETENSORS: return open_safetensors(opening);
+    case PICI_STATE_GGUF: return open_gguf(opening);
     default: return open_raw(opening, dtype);
     }
 }
@@ -217,7 +266,7 @@ enum pici_status pici_state_open(struct pici_state **output, const char *path, i
     if (!output)
         return PICI_E_ARG;
     *output = NULL;
-    if (!path || type < 0 || type > PICI_STATE_SAFETENSORS)
+    if (!path || type < 0 || type > PICI_STATE_GGUF)
         return PICI_E_ARG;
     if (!type)
         type = (int)type_of(path);

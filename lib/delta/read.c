@@ -96,9 +96,9 @@ static enum pici_status read_file(struct delta *delta, struct pici_reader *reade
     if (status)
         return status;
     for (delta->type = PICI_STATE_RAW;
-         delta->type <= PICI_STATE_SAFETENSORS && !is_text(&attribute, pici_state_type_name(delta->type));)
+         delta->type <= PICI_STATE_GGUF && !is_text(&attribute, pici_state_type_name(delta->type));)
         delta->type++;
-    if (delta->type > PICI_STATE_SAFETENSORS)
+    if (delta->type > PICI_STATE_GGUF)
         return broken(reason, "delta-type", "its source.type is unknown");
     status = pici_reader_attr(reader, PICI_FILE, DELTA_REMOVED, &attribute);
     if (status)

@@ -15,7 +15,7 @@
 
 const char *pici_state_type_name(enum pici_state_type type)
 {
-    static const char *const names[] = {"", "raw", "npy", "safetensors"};
+    static const char *const names[] = {"", "raw", "npy", "safetensors", "gguf"};
     return names[type];
 }
 
@@ -46,7 +46,7 @@ enum pici_status pici_state_new(struct pici_state **output, const char *name, en
     if (!output)
         return PICI_E_ARG;
     *output = NULL;
-    if (!name || type < PICI_STATE_RAW || type > PICI_STATE_SAFETENSORS || (head_len && !head))
+    if (!name || type < PICI_STATE_RAW || type > PICI_STATE_GGUF || (head_len && !head))
         return PICI_E_ARG;
     struct pici_state *const state = calloc(1, sizeof *state);
     if (!state)

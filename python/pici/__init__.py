@@ -29,7 +29,7 @@ Files of tensors:
     safe_open(path, framework="np")
 
 Deltas of files, and of dicts of arrays (help(pici.deltas)):
-    diff_files(base, new, delta)        what changed between two .safetensors, .npy or raw files
+    diff_files(base, new, delta)        what changed between two .safetensors, .gguf, .npy or raw files
     apply_files(base, delta, out=path)  the file that one or several deltas lead to; without out, in place
     save_delta(old, new, path)          the same of dicts of arrays, as model.state_dict()
     load_delta(old, path)               the dict of arrays that one or several deltas lead to

@@ -13,7 +13,7 @@ _KINDS = (
     (b"version https://git-lfs.", "a Git LFS pointer, not the file itself: git lfs pull fetches the file"),
     (b"\x93NUMPY", "a .npy file: numpy.load() reads it"),
     (b"\x89HDF\r\n\x1a\n", "an HDF5 file: h5py reads it"),
-    (b"GGUF", "a GGUF file: the gguf package reads it"),
+    (b"GGUF", "a GGUF file: picitool compress makes a .pici file of it"),
     (b"\x1f\x8b", "gzip data: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
     (b"\x80\x02\x8a\x0al\xfc\x9c", "a file of torch.save before version 1.6: torch.load() reads it"),

@@ -8,10 +8,10 @@
     weights = pici.load_delta(old, "d2.pici")
     pici.apply_delta(weights, "d3.pici")            # in place; the result has undo() and commit()
 
-A state is a .safetensors, .npy or raw file, or a dict of arrays; a dict counts as a .safetensors file, so a delta of
-dicts applies to files, and the other way round. Tensors are matched by name. Those that were added or reshaped are
-stored whole. Hashes of every tensor tell whether a delta belongs to a base, and whether the result is right. A delta
-leads one way. picitool diff and apply make and read the same files (formats/delta.md).
+A state is a .safetensors, .gguf, .npy or raw file, or a dict of arrays; a dict counts as a .safetensors file, so a
+delta of dicts applies to files, and the other way round. Tensors are matched by name. Those that were added or reshaped
+are stored whole. Hashes of every tensor tell whether a delta belongs to a base, and whether the result is right. A
+delta leads one way. picitool diff and apply make and read the same files (formats/delta.md).
 
 What help(pici.codec) says of arrays, threads, max_bytes and `to` holds here too. Arrays must not change during a call.
 """
@@ -208,14 +208,15 @@ def part_of(x: Storage, shard: tuple[int, int], name: str, parts: int = 1) -> tu
 
 def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
     """The dtype of a raw file's elements, which must be known; 0 if the state is no raw file."""
-    if isinstance(state, Mapping) or os.fsdecode(state).lower().endswith((".npy", ".safetensors")):
+    if isinstance(state, Mapping) or os.fsdecode(state).lower().endswith((".npy", ".safetensors", ".gguf")):
         return 0
     if dtype is None:
         first = _looks.first_of(os.fsdecode(state))
         if _looks.stands_in(first):
             raise ValueError(f"{os.fsdecode(state)} is {_looks.words(first)}")
         raise ValueError(
-            f"{os.fsdecode(state)} is taken as raw elements: pass dtype=, their type, or name it .safetensors or .npy"
+            f"{os.fsdecode(state)} is taken as raw elements: pass dtype=, their type, or name it .safetensors, .gguf "
+            "or .npy"
         )
     return named(dtype).code
 
@@ -286,7 +287,7 @@ def diff_files(
 ) -> None:
     """Write the delta that leads from one state to another to the path delta.
 
-    base, new: files, both .safetensors, .npy or raw; or dicts of arrays.
+    base, new: files, both .safetensors, .gguf, .npy or raw; or dicts of arrays.
     small: store f32, f16, bf16 and f8 as small deltas, and u8 that holds floats of 4 bits, which are several times
         shorter after a step of training and take more time. None: where they are at least an eighth shorter, as the
         first elements that changed tell.

@@ -62,7 +62,7 @@ rm packed.npy
 expect 0 "from a packed base, compacted" "$tool" log apply packed packed.npy
 same "from a packed base, compacted" x.npy packed.npy
 expect 2 "--pack of raw bytes" "$tool" log init --pack planes rawlog n1200
-says "--pack of raw bytes" 'log init --pack is for .safetensors and .npy files' "$err"
+says "--pack of raw bytes" 'log init --pack is for .safetensors, .gguf and .npy files' "$err"
 [ ! -e rawlog ] || fail "a log of raw bytes"
 
 # ---- a folder that is copied in part

@@ -87,7 +87,6 @@ looks() { # FILE PATTERN...: what compress says of it, from a file and from a pi
 }
 looks zip 'a zip archive: torch or npz\? --type says which'
 looks hdf5 'an HDF5 file: export its arrays'
-looks gguf 'a GGUF file'
 looks gzip 'gzip data: unpack it first'
 looks zstd 'zstd data: unpack it first'
 looks xz 'xz data'
@@ -107,7 +106,7 @@ looks block 'a bare block: picitool block decode'
 # ---- what it looks like is what it is taken as, if its name says nothing
 cp a.npy npy.ckpt
 cp a.safetensors model
-for f in npy.bin npy.ckpt safetensors.bin model; do
+for f in npy.bin npy.ckpt safetensors.bin model gguf.bin; do
     expect 0 "$f" "$tool" compress -o x $f
     expect 0 "$f" "$tool" decompress -o back x
     same "$f" $f back

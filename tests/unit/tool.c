@@ -64,6 +64,7 @@ Test(tool, types_by_name)
     cr_expect_eq(tool_type_of("a.npy"), TYPE_NPY);
     cr_expect_eq(tool_type_of("d.npy/a"), TYPE_RAW);
     cr_expect_eq(tool_type_of("d/a.safetensors"), TYPE_SAFETENSORS);
+    cr_expect_eq(tool_type_of("a.GGUF"), TYPE_GGUF);
     cr_expect_eq(tool_type_of("a.npy.bak"), TYPE_RAW);
     cr_expect_eq(tool_type_of("-"), TYPE_RAW);
     cr_expect_eq(tool_type_of(""), TYPE_RAW);

@@ -10,7 +10,7 @@ const struct command_option command_options[OPTIONS] = {
         {'d', "dtype", "DTYPE", false,
          "type of raw elements and of unnamed storages in a .pt: f32 f64 f16 bf16 f8e4m3 f8e5m2\ni8 u8 i16 u16 i32 "
          "u32 i64 u64"},
-    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors, pt or npz (default: by its name)"},
+    [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors, gguf, pt, npz (default: by name)"},
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true,
                   "also compress chunks with zstd where that is smaller;\n-1 to -19 for short"},
@@ -88,7 +88,7 @@ const struct command_option command_options[OPTIONS] = {
 #define LIST_BITS (INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_RECURSE))
 
 const struct verb command_verbs[] = {
-    {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .npz, .safetensors or .pt files to .pici",
+    {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .npz, .safetensors, .gguf or .pt files to .pici",
      "IN may be -, standard input, or a folder with .safetensors files; OUT is a folder then too. The type is what\n"
      "the file looks like, unless --type says otherwise. OUT is by default IN.pici, or standard output if IN is -.",
      1, INT32_MAX, COMPRESS_BITS},
@@ -100,12 +100,12 @@ const struct verb command_verbs[] = {
      "all losses.) IN may be a folder of shards.",
      1, INT32_MAX, TEST_BITS},
     {NULL, "list", verb_list, "IN...", "list the tensors of files",
-     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file, or a folder of shards. JSON of several files is an\n"
-     "array.",
+     "IN is a .pici, .npy, .npz, .safetensors, .gguf, .pt or raw file, or a folder of shards. JSON of several files\n"
+     "is an array.",
      1, INT32_MAX, LIST_BITS},
     {NULL, "inspect", verb_inspect, "IN...", "show where a file's nonzeros are, and its size in each format",
-     "IN is a .pici, .npy, .npz, .safetensors, .pt or raw file, or a bare block, or a folder of these in shards. JSON\n"
-     "of several files is an array.",
+     "IN is a .pici, .npy, .npz, .safetensors, .gguf, .pt or raw file, or a bare block, or a folder of these in\n"
+     "shards. JSON of several files is an array.",
      1, INT32_MAX,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
          BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET) | BIT(OPT_BASE)},
@@ -120,9 +120,9 @@ const struct verb command_verbs[] = {
      "IN may be a folder that compress made.",
      1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS | TALK_BITS},
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
-     "BASE and NEW are .safetensors, .npy or raw files. Tensors of the same name, type and shape are stored as the\n"
-     "bits that differ, others whole. By default, a tensor of f32, f16 or bf16 is stored as small deltas, which are\n"
-     "decoded with the base, if these are at least an eighth shorter for the first 4 Mi elements of which some\n"
+     "BASE and NEW are .safetensors, .gguf, .npy or raw files. Tensors of the same name, type and shape are stored as\n"
+     "the bits that differ, others whole. By default, a tensor of f32, f16 or bf16 is stored as small deltas, which\n"
+     "are decoded with the base, if these are at least an eighth shorter for the first 4 Mi elements of which some\n"
      "changed. BASE and NEW may also be folders of shards; so is DELTA then.",
      2, 2,
      INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |
@@ -137,8 +137,8 @@ const struct verb command_verbs[] = {
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
      BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
     {"log", "init", verb_log_init, "LOG BASE", "begin a log of deltas with a copy of BASE",
-     "BASE is a .safetensors, .npy or raw file. --pack, not of raw files, stores the base as a .pici file, also after\n"
-     "log compact; picitool 0.2 does not read such a log.",
+     "BASE is a .safetensors, .gguf, .npy or raw file. --pack, not of raw files, stores the base as a .pici file,\n"
+     "also after log compact; picitool 0.2 does not read such a log.",
      2, 2, BIT(OPT_TYPE) | BIT(OPT_PACK) | BIT(OPT_THREADS) | TALK_BITS},
     {"log", "append", verb_log_append, "LOG OLD NEW", "append the delta from the newest state, OLD, to NEW",
      "OLD must be the newest state of the log. NEW is that from then on.", 3, 3,

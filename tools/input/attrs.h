@@ -10,7 +10,7 @@
 
 #include "pici/file.h"
 
-#define ATTR_TYPE "source.type"     /* of the file: raw, npy, safetensors, pt, npz */
+#define ATTR_TYPE "source.type"     /* of the file: raw, npy, safetensors, gguf, pt, npz */
 #define ATTR_HEAD "source.head"     /* of the file: the bytes that are in no tensor */
 #define ATTR_BEFORE "source.before" /* of a tensor: so many bytes of the head precede it. Without: all that are left */
 #define ATTR_DTYPE "source.dtype"   /* of a tensor: as the original has it, as "<c8" or "BOOL" */

@@ -89,6 +89,22 @@ static int open_safetensors(struct source *source)
     return TOOL_OK;
 }
 
+static int open_gguf(struct source *source)
+{
+    struct parse_error error;
+    struct gguf_scan scan = {0};
+    uint64_t need = 0;
+    do {
+        TRY(read_head(source, need));
+        if (!pici_gguf_header_bytes(&scan, &need, source->head, source->head_size, &error))
+            return refuse(source, &error);
+    } while (need > source->head_size);
+    if (!pici_gguf_parse(&source->gguf, &scan, source->head, file_bytes(source), &error))
+        return refuse(source, &error);
+    source->tensors = source->input->regular ? source->gguf.count : 0;
+    return TOOL_OK;
+}
+
 /* Raw elements whose type is not given: another kind of file, perhaps. */
 static int refuse_raw(struct source *source)
 {
@@ -128,6 +144,7 @@ static int open_typed(struct source *source, const struct tool_options *options,
     switch (source->type) {
     case TYPE_NPY: return open_npy(source);
     case TYPE_SAFETENSORS: return open_safetensors(source);
+    case TYPE_GGUF: return open_gguf(source);
     case TYPE_PT:
     case TYPE_NPZ: return open_archive(source, options, exact);
     default: return open_raw(source, options);
@@ -170,6 +187,7 @@ void source_close(struct source *source)
     archive_close(&source->archive);
     pici_safetensors_free(&source->safetensors);
     memset(&source->safetensors, 0, sizeof source->safetensors);
+    pici_gguf_free(&source->gguf);
     source->head = source->part = NULL;
     source->literal = NULL;
 }
@@ -221,6 +239,8 @@ static void set_name(struct source *source, struct source_tensor *tensor, const 
 
 const char *source_unnamed(const struct source *source)
 {
+    if (source->type == TYPE_GGUF)
+        return source->gguf.stem;
     if (!tool_type_is_zip(source->type))
         return source->type == TYPE_SAFETENSORS ? NULL : "tail";
     source->archive.stem[source->archive.stem_size] = 0;
@@ -291,6 +311,19 @@ static int describe_npy(struct source *source, struct source_tensor *tensor, con
     return TOOL_OK;
 }
 
+/* Bytes after the last tensor of a stream. */
+static int next_tail(struct source *source, struct source_tensor *tensor, const char *stem, bool *has_more)
+{
+    *has_more = false;
+    if (source->part_is_last)
+        return TOOL_OK;
+    TRY(read_part(source, 1));
+    *has_more = source->part_size != 0;
+    if (*has_more)
+        plain(source, tensor, stem, PICI_U8, source->part_size);
+    return TOOL_OK;
+}
+
 static int next_npy(struct source *source, struct source_tensor *tensor, bool *has_more)
 {
     const struct npy *npy = &source->npy;
@@ -305,14 +338,7 @@ static int next_npy(struct source *source, struct source_tensor *tensor, bool *h
             plain(source, tensor, "tail", PICI_U8, npy->trailing_bytes);
         return TOOL_OK;
     }
-    *has_more = false;
-    if (source->part_is_last)
-        return TOOL_OK;
-    TRY(read_part(source, 1));
-    *has_more = source->part_size != 0;
-    if (*has_more)
-        plain(source, tensor, "tail", PICI_U8, source->part_size);
-    return TOOL_OK;
+    return next_tail(source, tensor, "tail", has_more);
 }
 
 static int next_safetensors(struct source *source, struct source_tensor *tensor, bool *has_more)
@@ -328,6 +354,30 @@ static int next_safetensors(struct source *source, struct source_tensor *tensor,
         return TOOL_OK;
     }
     *has_more = false;
+    return TOOL_OK;
+}
+
+static int next_gguf(struct source *source, struct source_tensor *tensor, bool *has_more)
+{
+    const struct gguf *const gguf = &source->gguf;
+    if (source->stage == SOURCE_DATA && source->next == gguf->count) {
+        source->stage = SOURCE_TAIL;
+        source->next = gguf->fillers; /* the number of the next one */
+    }
+    if (source->stage == SOURCE_TAIL) {
+        *has_more = false;
+        const int status = source->input->regular ? TOOL_OK : next_tail(source, tensor, gguf->stem, has_more);
+        tensor->filler = true;
+        return status;
+    }
+    const struct gguf_tensor *const from = &gguf->tensors[source->next++];
+    tensor->filler = !from->name;
+    tensor->name = from->name ? from->name : pici_gguf_filler(gguf, from->number, source->name);
+    tensor->name_size = from->name ? from->name_bytes : strlen(source->name);
+    tensor->dtype = from->dtype;
+    tensor->dtype_text = from->source_dtype;
+    tensor->big_endian = gguf->big_endian && pici_dtype_width(from->dtype) > 1;
+    describe(source, tensor, from->count, from->shape, from->rank, from->count, 1);
     return TOOL_OK;
 }
 
@@ -436,6 +486,7 @@ static int next_typed(struct source *source, struct source_tensor *tensor, bool 
     switch (source->type) {
     case TYPE_NPY: return next_npy(source, tensor, has_more);
     case TYPE_SAFETENSORS: return next_safetensors(source, tensor, has_more);
+    case TYPE_GGUF: return next_gguf(source, tensor, has_more);
     case TYPE_PT:
     case TYPE_NPZ: return next_archived(source, tensor, has_more);
     default: return next_raw(source, tensor, has_more);

@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reads a raw, .npy, .safetensors, .pt or .npz file: a head of bytes, and tensors in the order of the file. Head and
- * tensors, in order, are the whole file; those of .pt and .npz say how much of the head precedes each.
+ * Reads a raw, .npy, .safetensors, .gguf, .pt or .npz file: a head of bytes, and tensors in the order of the file. Head
+ * and tensors, in order, are the whole file; those of .pt and .npz say how much of the head precedes each.
  *
  *   raw          no head; "data", and "tail" for the bytes of an incomplete last element
  *   npy          the header is the head; "data", and "tail" for bytes after the array
  *   safetensors  the header is the head; tensors in the order of their bytes
+ *   gguf         the header is the head; tensors in the order of their bytes, and what is between and after them
  *   pt, npz      as archive.h makes them of a zip file; storages that the pickle does not describe are of the dtype
  *                that is asked for, or u8. Not from a stream
  *
- * Raw streams and the tails of .npy streams, whose lengths are not known, become tensors of at most PICI_CHUNK_MAX
- * elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as those of
- * input.h do. */
+ * Raw streams and the tails of .npy and .gguf streams, whose lengths are not known, become tensors of at most
+ * PICI_CHUNK_MAX elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as
+ * those of input.h do. */
 #ifndef PICI_TOOLS_INPUT_SOURCE_H
 #define PICI_TOOLS_INPUT_SOURCE_H
 
 #include "input/archive.h"
 #include "input/deflated.h"
 #include "input/input.h"
+#include "parse/gguf.h"
 #include "parse/npy.h"
 #include "parse/safetensors.h"
 #include "tool.h"
@@ -57,6 +59,7 @@ struct source {
     enum pici_dtype raw_dtype; /* of pt too */
     struct npy npy;
     struct safetensors safetensors;
+    struct gguf gguf;
     struct archive archive;
     const struct archive_part *archived; /* the current tensor of archive; NULL: not of an archive */
     size_t head_position;                /* bytes of the head before it */
@@ -68,7 +71,7 @@ struct source {
     bool from_part;    /* source_take takes from part */
     bool part_is_last; /* the stream has ended in part */
     size_t swap_width; /* 1, or the width of the current tensor's elements if they are not in host order */
-    char name[40];
+    char name[GGUF_NAME_ROOM];
 };
 
 /* Determine the type, by options->type or else by the name (raw if that tells nothing), and read the head. */

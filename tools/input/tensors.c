@@ -5,7 +5,7 @@
 #include <string.h>
 
 _Static_assert((int)PICI_STATE_RAW == TYPE_RAW && (int)PICI_STATE_NPY == TYPE_NPY &&
-                   (int)PICI_STATE_SAFETENSORS == TYPE_SAFETENSORS,
+                   (int)PICI_STATE_SAFETENSORS == TYPE_SAFETENSORS && (int)PICI_STATE_GGUF == TYPE_GGUF,
                "types of states are the first types of files");
 
 /* Adds tensor, whose elements begin at the input's position, and skips them. */
@@ -30,7 +30,8 @@ static int add(struct tensors *tensors, const struct source_tensor *tensor)
                                 .width = (uint8_t)pici_dtype_width(tensor->dtype),
                                 .big_endian = tensor->big_endian,
                                 .fortran = tensor->fortran,
-                                .filler = tensor->filler};
+                                .filler = tensor->filler,
+                                .unnamed = tensor->filler};
     added->bytes = tensor->count * added->width;
     const struct archive_part *const part = tensors->source.archived; /* NULL: not of a zip file */
     added->in_place = !part || archive_in_place(&tensors->source.archive, part);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Random access to the tensors of a raw, .npy or .safetensors file, by name, and to those of a zip file that are not
- * compressed; of others, the list only.
+ * Random access to the tensors of a raw, .npy, .safetensors or .gguf file, by name, and to those of a zip file that are
+ * not compressed; of others, the list only.
  * Functions return an exit status and print the reason, as those of input.h do. */
 #ifndef PICI_TOOLS_INPUT_TENSORS_H
 #define PICI_TOOLS_INPUT_TENSORS_H

@@ -23,7 +23,7 @@ static const struct {
      "version https://git-lfs.",
      {SNIFF_STAND_IN, "a Git LFS pointer, not the file itself", NULL, "git lfs pull fetches the file"}},
     {0, 8, "\x89HDF\r\n\x1a\n", {SNIFF_OTHER, "an HDF5 file", NULL, EXPORT}},
-    {0, 4, "GGUF", {SNIFF_OTHER, "a GGUF file", NULL, EXPORT}},
+    {0, 4, "GGUF", {SNIFF_OTHER, "a GGUF file", "gguf", NULL}},
     {0, 3, "CDF", {SNIFF_OTHER, "a NetCDF file", NULL, EXPORT}},
     {0, 4, "PAR1", {SNIFF_OTHER, "a Parquet file", NULL, EXPORT}},
     {0, 6, "ARROW1", {SNIFF_OTHER, "an Arrow file", NULL, EXPORT}},

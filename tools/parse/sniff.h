@@ -15,7 +15,7 @@ enum sniff_kind { SNIFF_OTHER, SNIFF_PICI, SNIFF_PICI_CUT, SNIFF_BLOCK, SNIFF_ST
 struct sniff {
     enum sniff_kind kind;
     const char *what;   /* "an HDF5 file"; NULL: nothing that is known */
-    const char *type;   /* what --type calls it, if picitool can read it: "npy", "npz", "pt", "safetensors"; or NULL */
+    const char *type;   /* what --type calls it, if picitool can read it: "npy", "npz", "pt", "gguf" ...; or NULL */
     const char *advice; /* what to do if there is no such type; or NULL */
 };
 

@@ -41,10 +41,10 @@ int verb_log_init(const struct tool_options *options)
     TRY(check_base(options->args[1], options, &type));
     packing.pack = options->pack;
     packing.threads = options->threads;
-    if (options->pack && type != TYPE_SAFETENSORS && type != TYPE_NPY)
-        return tool_usage(options->args[1], "log init --pack is for .safetensors and .npy files");
+    if (options->pack && type == TYPE_RAW)
+        return tool_usage(options->args[1], "log init --pack is for .safetensors, .gguf and .npy files");
     if (options->pack)
-        state_type = type == TYPE_NPY ? PICI_STATE_NPY : PICI_STATE_SAFETENSORS;
+        state_type = (enum pici_state_type)type; /* which tensors.c asserts */
     enum pici_status status = pici_state_open(&state, options->args[1], (int)state_type, PICI_U8, reason);
     if (status)
         return tool_failed(options->args[1], status, reason);
