@@ -244,7 +244,7 @@ class ErrorState(State):
 
         The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps those of each rank."""
         gather = model is None and self._gather
-        parameters = dict(_named_parameters(self._bound(model)))
+        parameters = dict(named_parameters(self._bound(model)))
         tensors = model if isinstance(model, (list, tuple)) else parameters.values()  # places have no elements
         names = {id(p) for p in parameters.values()}
         unknown = sum(key not in names for key, _ in self._errors.items())
@@ -288,8 +288,8 @@ class ErrorState(State):
             raise ValueError(f"the state is that of a {kind}, and this is a {type(self).__name__}")
         if version != _VERSION:
             raise ValueError(f"the state has version {version}, and this pici.torch reads version {_VERSION}")
-        own = {what: self._own(state_dict, what) for what in self._kept()}
-        parameters = dict(_named_parameters(model))
+        own = {what: {_plain(n): e for n, e in self._own(state_dict, what).items()} for what in self._kept()}
+        parameters = dict(named_parameters(model))
         for name, error in [item for errors in own.values() for item in errors.items()]:
             if name not in parameters:
                 raise ValueError(f"the model has no parameter {name!r}, for which there is an error")
@@ -513,9 +513,18 @@ def any_of(x: torch.Tensor) -> bool:
     return bool(x[:64].any()) or bool(x.any())
 
 
-def _named_parameters(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+_COMPILED = "_orig_mod"  # where torch.compile keeps the module that it wraps, and so in the names of parameters
+
+
+def _plain(name: str) -> str:
+    return name.replace(f"{_COMPILED}.", "")
+
+
+def named_parameters(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The parameters of a model, or of the places of a list, by their names: the same for a model that is compiled or
+    in a DistributedDataParallel."""
     if isinstance(model, list):
         return ((str(i), x) for i, x in enumerate(model))
-    if isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        model = model.module
-    return iter(model.named_parameters())
+    while isinstance(model, torch.nn.parallel.DistributedDataParallel) or hasattr(model, _COMPILED):
+        model = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model._orig_mod
+    return ((_plain(name), p) for name, p in model.named_parameters())

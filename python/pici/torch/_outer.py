@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from .. import selection
 from .._calls import Timeout
-from ._errors import ErrorState, Piece, check_above_0, check_density, check_momentum, check_range
+from ._errors import ErrorState, Piece, check_above_0, check_density, check_momentum, check_range, named_parameters
 from ._group import comm, global_rank, resolved
 from ._hooks import Prepared, State, finite
 from ._lists import all_reduce
@@ -155,7 +155,7 @@ class Outer:
     ) -> None:
         if method not in _METHODS:
             raise ValueError(f"method={method!r}: pass one of {', '.join(map(repr, _METHODS))}")
-        chosen = [(n, p) for n, p in model.named_parameters() if p.requires_grad and p.is_floating_point()]
+        chosen = [(n, p) for n, p in named_parameters(model) if p.requires_grad and p.is_floating_point()]
         for name, value, low, high in (
             ("inner_steps", inner_steps, 1, math.inf),
             ("fragments", fragments, 1, max(1, min(inner_steps, len(chosen)))),

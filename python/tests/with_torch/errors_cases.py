@@ -282,6 +282,27 @@ def gathered_of_one(rank, size):
     same(state.state_dict()["errors"]["rank 0"].values(), kept_by(state, ddp).values())
 
 
+def compiled(rank, size):
+    """A model has the same names compiled or not, so a state of one is taken by the other."""
+    begin()
+    state = pici.torch.TopKState(density=0.1, start_iter=0, min_numel=0)
+    _, ddp = run_of(state, pici.torch.topk_hook, rank, range(2))
+    inner = DistributedDataParallel(torch.compile(ddp.module, backend="eager"))
+    saved = state.state_dict(ddp)
+    wanted = saved["errors"][f"rank {rank}"]
+    assert any(e.any() for e in wanted.values())
+    for model in (inner, torch.compile(ddp, backend="eager"), torch.compile(inner, backend="eager")):
+        found = state.state_dict(model)["errors"][f"rank {rank}"]
+        assert list(found) == list(wanted)
+        other = pici.torch.TopKState()
+        other.load_state_dict(saved, model)
+        same(kept_by(other, ddp).values(), wanted.values())
+    own = {f"_orig_mod.{name}": e for name, e in wanted.items()}
+    other = pici.torch.TopKState()
+    other.load_state_dict({"iter": 2, "errors": own}, ddp)  # of version 0.2
+    same(kept_by(other, ddp).values(), wanted.values())
+
+
 def refuses(rank, size):
     """A state of another kind, version or rank; another number of ranks is a warning."""
     begin()

@@ -73,6 +73,10 @@ class Checkpoints(unittest.TestCase):
         ranks.run(2, cases.by_rank_0)
         ranks.run(1, cases.gathered_of_one)
 
+    @unittest.skipUnless(hasattr(torch, "compile"), f"torch.compile: torch {torch.__version__} has none")
+    def test_compiled(self):
+        ranks.run(2, cases.compiled)
+
     def test_refused(self):
         ranks.run(2, cases.refuses)
 
