@@ -127,13 +127,15 @@ PICI_API enum pici_status pici_verify_cuda(const void *block, size_t size, const
  * The same bytes as pici_diff_small's and statuses as pici_apply_small's. A warp codes a chunk of 2^19 elements, so
  * this pays from some hundred chunks on. A call enqueues at most one memset and four kernels.
  *   workspace   in device memory, aligned to 16; its contents do not matter. The more there is, the more chunks are
- *               worked on at a time: for each, 10 MiB (bf16, f16) or 15 MiB (f32) to diff, 5 or 7 MiB to apply. To
- *               diff, the delta is also made there before it is copied to its place
+ *               worked on at a time: for each, 8 MiB (f8), 10 MiB (bf16, f16) or 15 MiB (f32, and u8 that hold floats
+ *               of 4 bits) to diff, 4, 5 or 7 MiB to apply. To diff, the delta is also made there before it is copied
+ *               to its place
  * Elements are aligned to their width, deltas to 16. Errors: those listed at the top of this file; a workspace that is
- * too small for one chunk at a time is PICI_E_ARG. Of f8, diff is PICI_E_UNSUPPORTED. */
+ * too small for one chunk at a time is PICI_E_ARG. */
 
-/* Bytes of workspace to work on `at_once` chunks at a time, or on the fewer that n elements have; 0 stands for 256. 0
- * for an unknown dtype, a format that is unknown or PICI_AUTO, or if the number does not fit in size_t. */
+/* Bytes of workspace to work on `at_once` chunks at a time, or on the fewer that n elements have; 0 stands for 256. Of
+ * u8 they suffice whatever the elements hold. 0 for an unknown dtype, a format that is unknown or PICI_AUTO, or if the
+ * number does not fit in size_t. */
 PICI_API size_t pici_diff_small_cuda_workspace(enum pici_format, enum pici_dtype, uint64_t n, unsigned at_once);
 PICI_API size_t pici_apply_small_cuda_workspace(enum pici_dtype, uint64_t n, unsigned at_once);
 
@@ -147,13 +149,32 @@ PICI_API enum pici_status pici_diff_small_cuda(void *block, size_t capacity, str
                                                const void *base, const void *src, uint64_t n, enum pici_dtype,
                                                enum pici_format, void *workspace, size_t workspace_bytes, cudaStream_t);
 
+/* pici_diff_small_part: of elements [first, first + n) of a tensor of `of` elements, of which base and src have these n
+ * alone, with options, which NULL sets to PICI_OPTS_INIT. Of these, `holds` tells what elements of u8 hold; `zeros`,
+ * `pack` and `threads` have no effect. Where n is not `of`, pici_diff_small_bound(format, dtype, n) + 16 bytes are
+ * enough. All else as for pici_diff_small_cuda, and PICI_E_ARG and PICI_E_UNSUPPORTED as for
+ * pici_compress_opts_cuda. */
+PICI_API enum pici_status pici_diff_small_part_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
+                                                    const void *base, const void *src, uint64_t n, uint64_t first,
+                                                    uint64_t of, enum pici_dtype, enum pici_format,
+                                                    const struct pici_opts *, void *workspace, size_t workspace_bytes,
+                                                    cudaStream_t);
+
 /* Apply a small delta to dst, which must be its base. Arguments as pici_apply_cuda's; block is any bytes.
- *   result  status: as pici_apply_small returns; PICI_E_VERSION: a delta of a part (pici_diff_small_part), of f8 or of
- *           floats of 4 bits; PICI_E_ARG also if the delta's dtype is another. len: bytes of the delta. If it is
- *           PICI_E_CORRUPT, other chunks may have been applied */
+ *   result  status: as pici_apply_small returns; PICI_E_ARG also if the delta's dtype is another; PICI_E_UNSUPPORTED:
+ *           those of more than 1024 parts in a row. len: bytes of the delta. If it is PICI_E_CORRUPT, other chunks may
+ *           have been applied */
 PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
                                                 const uint64_t *size_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
+
+/* pici_apply_small_range of one delta, or of several of parts in a row: dst has elements [first, first + n) of a tensor
+ * of `of` elements. The result's PICI_E_ARG: also that a chunk, of any kind, has only some of these elements. All else
+ * as for pici_apply_small_cuda. */
+PICI_API enum pici_status pici_apply_small_range_cuda(void *dst, uint64_t n, uint64_t first, uint64_t of,
+                                                      enum pici_dtype, const void *block, size_t size,
+                                                      const uint64_t *size_at, struct pici_cuda_result *result,
+                                                      void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* ---- lossy codecs (struct pici_values in pici/coll.h; docs/values.md) ----
  *

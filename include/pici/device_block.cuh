@@ -381,15 +381,28 @@ PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t value)
     return rotl(acc + value * XXH_2, 31) * XXH_1;
 }
 
-/* Called by a warp: the hash of len >= 32 bytes at p, which is aligned to 16. */
+/* So many bytes, at most 8, at any address. */
+PICI_DEV uint64_t load_bytes(const uint8_t *p, unsigned bytes)
+{
+    uint64_t value = 0;
+    PICI_UNROLL
+    for (unsigned i = 0; i < bytes; i++)
+        value |= (uint64_t)hw::load(p + i) << 8 * i;
+    return value;
+}
+
+/* Called by a warp: the hash of len >= 32 bytes at p, which is aligned to 16 if ALIGNED. */
+template <bool ALIGNED = true>
 PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len, uint64_t checksum_at = CHECKSUM_AT)
 {
     const unsigned lane = hw::lane();
-    const uint64_t *word = (const uint64_t *)p;
+    const auto word = [p](uint64_t from) {
+        return ALIGNED ? hw::load((const uint64_t *)(p + from)) : load_bytes(p + from, 8);
+    };
     uint64_t acc = lane == 0 ? XXH_1 + XXH_2 : lane == 1 ? XXH_2 : lane == 2 ? 0 : 0 - XXH_1, at = 0;
     for (; len - at >= 32; at += 32)
         if (lane < 4)
-            acc = xxh_round(acc, at / 8 + lane == checksum_at / 8 ? 0 : hw::load(word + at / 8 + lane));
+            acc = xxh_round(acc, at / 8 + lane == checksum_at / 8 ? 0 : word(at + 8 * lane));
     uint64_t h = 0, v[4];
     PICI_UNROLL
     for (unsigned i = 0; i < 4; i++)
@@ -400,9 +413,10 @@ PICI_DEV uint64_t warp_hash(const uint8_t *p, uint64_t len, uint64_t checksum_at
         h = (h ^ xxh_round(0, v[i])) * XXH_1 + XXH_4;
     h += len;
     for (; len - at >= 8; at += 8)
-        h = rotl(h ^ xxh_round(0, at == checksum_at ? 0 : hw::load(word + at / 8)), 27) * XXH_1 + XXH_4;
+        h = rotl(h ^ xxh_round(0, at == checksum_at ? 0 : word(at)), 27) * XXH_1 + XXH_4;
     if (len - at >= 4) {
-        h = rotl(h ^ hw::load((const uint32_t *)(p + at)) * XXH_1, 23) * XXH_2 + XXH_3;
+        const uint64_t four = ALIGNED ? hw::load((const uint32_t *)(p + at)) : load_bytes(p + at, 4);
+        h = rotl(h ^ four * XXH_1, 23) * XXH_2 + XXH_3;
         at += 4;
     }
     for (; at < len; at++)

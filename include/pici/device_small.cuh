@@ -24,37 +24,72 @@ enum : uint32_t {
 enum : uint32_t {
     SMALL_HEADER_BYTES = 32,
     SMALL_CHECKSUM_AT = 24,
+    SMALL_FIRST_AT = 32, /* not of version 1, like the next */
+    SMALL_OF_AT = 40,
+    SMALL_PART_HEADER_BYTES = 48, /* of versions 2 and 3 */
     SMALL_CLASSES_AT = 8,
     SMALL_WORDS_AT = 12,
     SMALL_STATES_AT = 16,
     SMALL_TABLES_AT = 144
 };
-enum : uint32_t { SMALL_VERSION = 1, SMALL_HAS_CHECKSUM = 1 /* a flag of the header */ };
+enum : uint32_t {
+    SMALL_VERSION = 1,
+    SMALL_PART_VERSION = 2,
+    SMALL_NARROW_VERSION = 3,
+    SMALL_HAS_CHECKSUM = 1 /* a flag of the header */
+};
 constexpr uint32_t SMALL_CONTEXT = UINT32_C(1) << 31; /* in an entry of the directory */
 constexpr uint32_t SMALL_MAGIC = 0x44434950;          /* P I C D */
 
+enum : unsigned { SMALL_E2M1X2 = 64 /* in place of a dtype: u8 that hold two e2m1 each */ };
+constexpr uint32_t SMALL_E2M1_ZERO = 0x78; /* bits that are 0 in an e2m1 that is widened to a byte */
+
 /* What elements of a dtype are made of: bits of the mantissa, the largest exponent, whether elements of class 0 have
- * their new values stored, and whether tokens are coded by a binary tree. */
+ * their new values stored, and whether tokens are coded by a binary tree. PAIRS: 1 if an element in memory is two, of 4
+ * bits, which are widened and then are the elements; else 0. */
 template <unsigned DTYPE> struct small_kind;
 template <> struct small_kind<PICI_F32> {
     using element = uint32_t;
-    static constexpr unsigned MANTISSA = 23, EXPONENTS = 255;
+    static constexpr unsigned MANTISSA = 23, EXPONENTS = 255, PAIRS = 0;
     static constexpr bool LITERALS = true, TREE = true;
 };
 template <> struct small_kind<PICI_F16> {
     using element = uint16_t;
-    static constexpr unsigned MANTISSA = 10, EXPONENTS = 31;
+    static constexpr unsigned MANTISSA = 10, EXPONENTS = 31, PAIRS = 0;
     static constexpr bool LITERALS = false, TREE = false;
 };
 template <> struct small_kind<PICI_BF16> {
     using element = uint16_t;
-    static constexpr unsigned MANTISSA = 7, EXPONENTS = 255;
+    static constexpr unsigned MANTISSA = 7, EXPONENTS = 255, PAIRS = 0;
     static constexpr bool LITERALS = true, TREE = false;
 };
 
-PICI_DEV_HOST bool small_has_context(unsigned dtype)
+template <> struct small_kind<PICI_F8E4M3> {
+    using element = uint8_t;
+    static constexpr unsigned MANTISSA = 3, EXPONENTS = 15, PAIRS = 0;
+    static constexpr bool LITERALS = false, TREE = false;
+};
+template <> struct small_kind<PICI_F8E5M2> {
+    using element = uint8_t;
+    static constexpr unsigned MANTISSA = 2, EXPONENTS = 31, PAIRS = 0;
+    static constexpr bool LITERALS = false, TREE = false;
+};
+template <> struct small_kind<SMALL_E2M1X2> {
+    using element = uint8_t;
+    static constexpr unsigned MANTISSA = 0, EXPONENTS = 7, PAIRS = 1;
+    static constexpr bool LITERALS = false, TREE = false;
+};
+
+/* Whether deltas of the dtype have version 3; holds: what elements of u8 hold. */
+PICI_DEV_HOST bool small_is_narrow(unsigned dtype, unsigned holds)
 {
-    return dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
+    return holds ? dtype == PICI_U8 && holds == PICI_HOLDS_E2M1X2 : dtype == PICI_F8E4M3 || dtype == PICI_F8E5M2;
+}
+
+/* Whether deltas of the dtype and version have context chunks. */
+PICI_DEV_HOST bool small_has_context(unsigned dtype, unsigned version)
+{
+    return version == SMALL_NARROW_VERSION || dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
 }
 
 PICI_DEV_HOST uint64_t small_chunks_of(uint64_t n)
@@ -68,13 +103,24 @@ PICI_DEV_HOST uint32_t small_elements_of(uint64_t n, uint64_t t)
     return n - t * SMALL_CHUNK < SMALL_CHUNK ? (uint32_t)(n - t * SMALL_CHUNK) : (uint32_t)SMALL_CHUNK;
 }
 
-/* A context chunk of n elements is shorter than this. */
+/* A context chunk of n elements in memory is shorter than this. */
 template <class T> PICI_DEV_HOST constexpr uint32_t small_limit(uint32_t n)
 {
     return 48 + n * (uint32_t)sizeof(T);
 }
 
 /* ---- elements ---- */
+
+/* Element i. */
+template <class K> PICI_DEV uint32_t small_element(const typename K::element *from, uint32_t i)
+{
+    if constexpr (K::PAIRS) {
+        const uint32_t bits = hw::load(from + i / 2) >> i % 2 * 4;
+        return (bits & 7) | (bits & 8) << 4;
+    } else {
+        return hw::load(from + i);
+    }
+}
 
 template <class K> PICI_DEV uint32_t small_exponent(uint32_t u)
 {

@@ -9,9 +9,9 @@
 
 namespace pici {
 
-/* Device memory that encoding a chunk of n elements uses, aligned to 16: what changed, a bit for each element; of each
- * element that changed its old and its new bits, and room for a list of numbers; all listed bits, each with its odds;
- * and words, which are filled from the end. */
+/* Device memory that encoding a chunk of n elements uses, aligned to 16, where those of 4 bits are counted each: what
+ * changed, a bit for each element; of each element that changed its old and its new bits, and room for a list of
+ * numbers; all listed bits, each with its odds; and words, which are filled from the end. */
 template <class T> struct small_make_room {
     uint32_t *changed, *id;
     T *old, *now;
@@ -105,7 +105,7 @@ template <class K> PICI_DEV uint32_t small_find_changes(small_making<K> &making,
     making.k = 0;
     const auto load = [&](uint32_t row) {
         const uint32_t i = row * LANES + lane;
-        return i < making.n ? both{hw::load(making.base + i), hw::load(making.src + i)} : both{0, 0};
+        return i < making.n ? both{small_element<K>(making.base, i), small_element<K>(making.src, i)} : both{0, 0};
     };
     small_rows<false>((making.n + LANES - 1) / LANES, load, [&](uint32_t row, both v) {
         const bool changed = v.a != v.b;
@@ -287,7 +287,7 @@ template <class K> PICI_DEV bool small_code_all(small_making<K> &making, uint32_
     const uint32_t own = small_zero(hw::get(&making.memory->own.changed[lane]));
     const auto load = [&](uint32_t row) {
         const uint32_t i = row * LANES + lane;
-        return both{i < making.n ? (uint32_t)hw::load(making.base + i) : 0, hw::load(making.room.changed + row)};
+        return both{i < making.n ? small_element<K>(making.base, i) : 0, hw::load(making.room.changed + row)};
     };
     if (fits)
         small_rows<true>((making.n + LANES - 1) / LANES, load, [&](uint32_t row, both v) {
@@ -445,7 +445,8 @@ template <class K> PICI_DEV uint8_t *small_put_rest(const small_making<K> &makin
  *   chunk      out, [48 + count * sizeof(T) bytes]
  *   least      out: no XOR block of the same elements is shorter; 0 if no element changed
  *   base, src  [count elements]
- *   room       [SMALL_MAKE_BYTES<T>(count) bytes]  device memory of the warp's own, aligned to 16
+ *   room       [SMALL_MAKE_BYTES<T>(count) bytes]  device memory of the warp's own, aligned to 16; of SMALL_E2M1X2
+ *              for 2 * count
  *   memory                                     in shared memory, of the warp's own
  * Returns the chunk's bytes; 0: there is none. */
 template <unsigned DTYPE>
@@ -459,8 +460,8 @@ PICI_DEV uint32_t warp_diff_small(uint8_t *chunk, uint32_t *least, const typenam
     uint32_t largest, listed;
     making.base = base;
     making.src = src;
-    making.n = count;
-    making.room = small_make_room_at<T>(room, count);
+    making.n = count << K::PAIRS;
+    making.room = small_make_room_at<T>(room, making.n);
     making.memory = memory;
     hw::syncwarp();
     small_clear(memory->tokens, SMALL_CLASSES * SMALL_STRIDE);
@@ -469,14 +470,14 @@ PICI_DEV uint32_t warp_diff_small(uint8_t *chunk, uint32_t *least, const typenam
     *least = 0;
     if (!making.k)
         return 0;
-    *least = 48 + more * (uint32_t)sizeof(T);
+    *least = 48 + (more * (uint32_t)sizeof(T) >> K::PAIRS);
     making.tables.low = largest > SMALL_CLASSES - 2 ? largest - (SMALL_CLASSES - 2) : 0;
     small_sample_classes(making);
     small_make_tables(making);
 
     const uint32_t extra = small_count_bits(making, &listed), limit = small_limit<T>(count);
     const uint32_t fixed = SMALL_TABLES_AT + warp_sum(small_table_bytes(making)) + (making.k + 7) / 8 + (extra + 7) / 8;
-    if ((!K::TREE && listed > SMALL_LISTED * count) || fixed >= limit)
+    if ((!K::TREE && listed > SMALL_LISTED * making.n) || fixed >= limit)
         return 0;
     small_put_lists(making);
     if (!small_code_all(making, (limit - 1 - fixed) / 2))

@@ -102,16 +102,6 @@ template <class K> PICI_DEV bool small_is_literal(uint32_t old_value, uint32_t l
     return K::LITERALS && small_exponent<K>(old_value) <= low;
 }
 
-/* 4 bytes at any address. */
-PICI_DEV uint32_t small_load4(const uint8_t *from)
-{
-    uint32_t value = 0;
-    PICI_UNROLL
-    for (unsigned i = 0; i < 4; i++)
-        value |= (uint32_t)hw::load(from + i) << 8 * i;
-    return value;
-}
-
 /* The tables of class_number, at `offset` of the chunk. Returns where they end; 0: they break a rule. */
 template <class K> PICI_DEV uint32_t small_read_class(small_reading<K> &reading, unsigned class_number, uint32_t offset)
 {
@@ -154,7 +144,7 @@ template <class K> PICI_DEV bool small_read_head(small_reading<K> &reading)
 {
     using T = typename K::element;
     const unsigned lane = hw::lane();
-    if (reading.len >= small_limit<T>(reading.n) || reading.len < SMALL_TABLES_AT)
+    if (reading.len >= small_limit<T>(reading.n >> K::PAIRS) || reading.len < SMALL_TABLES_AT)
         return false;
     small_clear((uint32_t *)&reading.memory->read, sizeof reading.memory->read / 4);
     small_clear(reading.memory->tokens, SMALL_CLASSES * SMALL_STRIDE);
@@ -163,8 +153,8 @@ template <class K> PICI_DEV bool small_read_head(small_reading<K> &reading)
     reading.tables.low = hw::load(reading.chunk);
     reading.tables.top = hw::load(reading.chunk + 1);
     reading.tables.frequent_odds = hw::load(reading.chunk + 2);
-    reading.tables.frequent = small_load4(reading.chunk + 4);
-    reading.tables.classes = small_load4(reading.chunk + SMALL_CLASSES_AT);
+    reading.tables.frequent = (uint32_t)load_bytes(reading.chunk + 4, 4);
+    reading.tables.classes = (uint32_t)load_bytes(reading.chunk + SMALL_CLASSES_AT, 4);
     if (hw::load(reading.chunk + 3) || !reading.tables.classes || reading.tables.classes >> (SMALL_CLASSES - 1))
         return false;
     uint32_t offset = SMALL_TABLES_AT;
@@ -172,8 +162,8 @@ template <class K> PICI_DEV bool small_read_head(small_reading<K> &reading)
     for (unsigned class_number = 0; class_number < SMALL_CLASSES && offset; class_number++)
         if (reading.tables.classes >> class_number & 1)
             offset = small_read_class<K>(reading, class_number, offset);
-    const uint32_t words = small_load4(reading.chunk + SMALL_WORDS_AT),
-                   state = small_load4(reading.chunk + SMALL_STATES_AT + 4 * lane);
+    const uint32_t words = (uint32_t)load_bytes(reading.chunk + SMALL_WORDS_AT, 4),
+                   state = (uint32_t)load_bytes(reading.chunk + SMALL_STATES_AT + 4 * lane, 4);
     if (!offset || words > (reading.len - offset) / 2 || hw::ballot(state < SMALL_STATE))
         return false;
     reading.in.begin(reading.chunk + offset, words, state);
@@ -191,7 +181,7 @@ template <class K> PICI_DEV void small_read_changed(small_reading<K> &reading)
     const uint32_t own = small_zero(hw::get(&reading.memory->read.changed[lane]));
     reading.k = 0;
     const auto load = [&](uint32_t row) -> uint32_t {
-        return row * LANES + lane < reading.n ? hw::load(reading.dst + row * LANES + lane) : 0;
+        return row * LANES + lane < reading.n ? small_element<K>(reading.dst, row * LANES + lane) : 0;
     };
     small_rows<false>((reading.n + LANES - 1) / LANES, load, [&](uint32_t row, uint32_t v) {
         const bool inside = row * LANES + lane < reading.n;
@@ -364,7 +354,7 @@ PICI_DEV bool small_read_values(small_reading<K> &reading, const uint8_t *extra,
         if (!LITERALS) {
             const uint32_t by = small_least(token_number, K::TREE) + x;
             value = small_ord<T>((small_ord<T>(old_value) + (sign ? 0 - by : by)) & SMALL_MASK<T>);
-            good = good && by < SMALL_SIGN<T> + sign;
+            good = good && by < SMALL_SIGN<T> + sign && !(K::PAIRS && value & SMALL_E2M1_ZERO);
         } else {
             value = token == SMALL_HAS_FREQUENT ? reading.tables.frequent : x;
             if (token_number == SMALL_ESCAPE) {
@@ -410,10 +400,38 @@ template <class K> PICI_DEV bool small_recount(small_reading<K> &reading, uint32
     return hw::ballot(!same) == 0;
 }
 
+/* Write the new values of what changed. */
+template <class K> PICI_DEV void small_write(const small_reading<K> &reading)
+{
+    const unsigned lane = hw::lane();
+    uint32_t written = 0;
+    small_rows<false>(
+        (reading.n + LANES - 1) / LANES, [&](uint32_t row) { return hw::load(reading.room.changed + row); },
+        [&](uint32_t row, uint32_t who) {
+            const uint32_t i = row * LANES + lane;
+            const bool mine = who >> lane & 1;
+            uint32_t value = mine ? hw::load(reading.room.now + written + hw::popc(who & lanes_below())) : 0;
+            if constexpr (K::PAIRS) { /* an even lane has a byte: its own four bits and those of the next */
+                const uint32_t four = (value & 7) | (value >> 4 & 8), next = hw::shfl_down(four, 1),
+                               which = lane % 2 ? 0 : who >> lane & 3, kept = which & 1 ? 0xf0 : 0xff;
+                if (which) {
+                    const uint32_t byte = hw::load(reading.dst + i / 2) & (which & 2 ? kept & 0x0f : kept);
+                    hw::store(reading.dst + i / 2,
+                              (uint8_t)(byte | (which & 1 ? four : 0) | (which & 2 ? next << 4 : 0)));
+                }
+            } else if (mine) {
+                hw::store(reading.dst + i, (typename K::element)value);
+            }
+            written += hw::popc(who);
+        });
+    hw::syncwarp();
+}
+
 /* Apply a context chunk of count elements, 1 to SMALL_CHUNK, to dst: called by all lanes of a warp.
  *   dst     [count elements]                        the base, and then the result; unchanged if the chunk is not valid
  *   chunk   [size bytes]                         any bytes at any alignment
- *   room    [SMALL_READ_BYTES<T>(count) bytes]      device memory of the warp's own, aligned to 16
+ *   room    [SMALL_READ_BYTES<T>(count) bytes]      device memory of the warp's own, aligned to 16; of SMALL_E2M1X2
+ *           for 2 * count
  *   memory                                      in shared memory, of the warp's own
  * Returns whether the chunk is valid. */
 template <unsigned DTYPE>
@@ -425,10 +443,10 @@ PICI_DEV bool warp_apply_small(typename small_kind<DTYPE>::element *dst, uint32_
     small_reading<K> reading;
     uint32_t zeros = 0, used = 0, top = 0;
     reading.dst = dst;
-    reading.n = count;
+    reading.n = count << K::PAIRS;
     reading.chunk = chunk;
     reading.len = size;
-    reading.room = small_read_room_at<T>(room, count);
+    reading.room = small_read_room_at<T>(room, reading.n);
     reading.memory = memory;
     hw::syncwarp();
     if (!small_read_head(reading))
@@ -449,15 +467,7 @@ PICI_DEV bool warp_apply_small(typename small_kind<DTYPE>::element *dst, uint32_
         !small_recount(reading, top, zeros))
         return false;
 
-    uint32_t i = 0;
-    small_rows<false>((count + LANES - 1) / LANES, [&](uint32_t row) { return hw::load(reading.room.changed + row); },
-                      [&](uint32_t row, uint32_t who) {
-                          if (who >> hw::lane() & 1)
-                              hw::store(dst + row * LANES + hw::lane(),
-                                        hw::load(reading.room.now + i + hw::popc(who & lanes_below())));
-                          i += hw::popc(who);
-                      });
-    hw::syncwarp();
+    small_write(reading);
     return true;
 }
 

@@ -22,10 +22,14 @@ static_assert(
         (int)pici::SMALL_SHARES == SMALL_SHARES && (int)pici::SMALL_LISTED == SMALL_LISTED &&
         (int)pici::SMALL_ESCAPE == SMALL_ESCAPE && (int)pici::SMALL_MOST_DIFFERENCE == SMALL_MOST_DIFFERENCE &&
         (int)pici::SMALL_TREE_LEVELS == SMALL_TREE_LEVELS && (int)pici::SMALL_VERSION == SMALL_FORMAT_VERSION &&
-        (int)pici::SMALL_HAS_CHECKSUM == SMALL_FLAG_CHECKSUM && (int)pici::SMALL_HEADER_BYTES == SMALL_HDR_BYTES &&
-        (int)pici::SMALL_CHECKSUM_AT == SMALL_HDR_CHECKSUM && (int)pici::SMALL_CLASSES_AT == SMALL_CTX_CLASSES &&
-        (int)pici::SMALL_WORDS_AT == SMALL_CTX_WORDS && (int)pici::SMALL_STATES_AT == SMALL_CTX_STATES &&
-        (int)pici::SMALL_TABLES_AT == SMALL_CTX_TABLES && pici::SMALL_CONTEXT == SMALL_KIND_CONTEXT,
+        (int)pici::SMALL_PART_VERSION == SMALL_PART_VERSION &&
+        (int)pici::SMALL_NARROW_VERSION == SMALL_NARROW_VERSION && (int)pici::SMALL_FIRST_AT == SMALL_PART_FIRST &&
+        (int)pici::SMALL_OF_AT == SMALL_PART_OF && (int)pici::SMALL_PART_HEADER_BYTES == SMALL_PART_BYTES &&
+        pici::SMALL_E2M1_ZERO == SMALL_WIDE_ZERO && (int)pici::SMALL_HAS_CHECKSUM == SMALL_FLAG_CHECKSUM &&
+        (int)pici::SMALL_HEADER_BYTES == SMALL_HDR_BYTES && (int)pici::SMALL_CHECKSUM_AT == SMALL_HDR_CHECKSUM &&
+        (int)pici::SMALL_CLASSES_AT == SMALL_CTX_CLASSES && (int)pici::SMALL_WORDS_AT == SMALL_CTX_WORDS &&
+        (int)pici::SMALL_STATES_AT == SMALL_CTX_STATES && (int)pici::SMALL_TABLES_AT == SMALL_CTX_TABLES &&
+        pici::SMALL_CONTEXT == SMALL_KIND_CONTEXT,
     "device_small.cuh and small_format.h must agree");
 static_assert(ENCODE_THREADS<uint8_t> / 32 == encode_tiles(1) && ENCODE_THREADS<uint16_t> / 32 == encode_tiles(2) &&
                   ENCODE_THREADS<uint32_t> / 32 == encode_tiles(4) && ENCODE_THREADS<uint64_t> / 32 == encode_tiles(8),
@@ -210,24 +214,30 @@ enum pici_status pici_diff_batch_cuda(const struct pici_cuda_encode *jobs, size_
     return encode_batch(jobs, count, {true, false, PICI_PACK_NONE}, dtype, format, workspace, workspace_bytes, stream);
 }
 
+enum pici_status pici_cuda_options(struct pici_opts *checked, const struct pici_opts *given)
+{
+    static const struct pici_opts defaults = PICI_OPTS_INIT;
+    *checked = defaults;
+    const enum pici_status status =
+        given ? sized_read(checked, sizeof *checked, SIZED_THROUGH(struct pici_opts, checksum), given) : PICI_OK;
+    if (status)
+        return status;
+    if (checked->threads < 0 || checked->checksum < 0 || checked->checksum > 1 ||
+        (checked->zeros != PICI_ZEROS_EXACT && checked->zeros != PICI_ZEROS_BY_VALUE) ||
+        (checked->pack != PICI_PACK_NONE && checked->pack != PICI_PACK_PLANES && checked->pack != PICI_PACK_FAST))
+        return PICI_E_ARG;
+    return checked->checksum || (unsigned)checked->holds > PICI_HOLDS_E2M1X2 ? PICI_E_UNSUPPORTED : PICI_OK;
+}
+
 enum pici_status pici_compress_batch_opts_cuda(const struct pici_cuda_encode *jobs, size_t count, enum pici_dtype dtype,
                                                enum pici_format format, const struct pici_opts *given, void *workspace,
                                                size_t workspace_bytes, cudaStream_t stream)
 {
-    static const struct pici_opts defaults = PICI_OPTS_INIT;
-    struct pici_opts options = defaults;
-    const enum pici_status status =
-        given ? sized_read(&options, sizeof options, SIZED_THROUGH(struct pici_opts, checksum), given) : PICI_OK;
-    if (status)
-        return status;
-    if (options.threads < 0 || options.checksum < 0 || options.checksum > 1 ||
-        (options.zeros != PICI_ZEROS_EXACT && options.zeros != PICI_ZEROS_BY_VALUE) ||
-        (options.pack != PICI_PACK_NONE && options.pack != PICI_PACK_PLANES && options.pack != PICI_PACK_FAST))
-        return PICI_E_ARG;
-    if (options.checksum || (unsigned)options.holds > PICI_HOLDS_E2M1X2)
-        return PICI_E_UNSUPPORTED;
-    return encode_batch(jobs, count, {false, options.zeros == PICI_ZEROS_BY_VALUE, options.pack}, dtype, format,
-                        workspace, workspace_bytes, stream);
+    struct pici_opts options;
+    const enum pici_status status = pici_cuda_options(&options, given);
+    return status ? status
+                  : encode_batch(jobs, count, {false, options.zeros == PICI_ZEROS_BY_VALUE, options.pack}, dtype,
+                                 format, workspace, workspace_bytes, stream);
 }
 
 enum pici_status pici_compress_opts_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *src,

@@ -97,6 +97,9 @@ static inline bool overlap(const void *a, uint64_t a_bytes, const void *b, uint6
     return a_bytes && b_bytes && (a_begin < b_begin ? b_begin - a_begin < a_bytes : a_begin - b_begin < b_bytes);
 }
 
+/* Read a caller's options, or the defaults for null. Returns also what no encoder on a GPU takes. */
+enum pici_status pici_cuda_options(struct pici_opts *checked, const struct pici_opts *given);
+
 /* The number of multiprocessors of the current device. */
 static inline cudaError_t multiprocessors(int *count)
 {

@@ -16,6 +16,16 @@ enum : unsigned { AT_ONCE = 256 /* chunks, unless the caller says another number
 constexpr uint64_t MADE_CONTEXT = UINT64_C(1) << 63, MADE_MAYBE_LONGER = UINT64_C(1) << 62,
                    MADE_BYTES = MADE_MAYBE_LONGER - 1;
 
+/* A chunk that is applied. Deltas in a row may have more chunks than one delta of all their elements: one more for
+ * each of them. */
+struct small_listed {
+    uint64_t offset;  /* of its bytes, in the delta */
+    uint64_t element; /* of dst, the first */
+    uint32_t count;   /* elements */
+    uint32_t entry;   /* of the directory: bytes, and SMALL_CONTEXT */
+};
+enum : unsigned { ROW_MOST = 1024 /* deltas in a row */ };
+
 struct small_job {
     uint8_t *delta;
     uint64_t bytes; /* of the delta; or the capacity there */
@@ -25,13 +35,16 @@ struct small_job {
     const void *src;
     void *dst;
     uint64_t count, chunks;
+    uint64_t first, of; /* of a part of a tensor: elements before it, and of the tensor */
     unsigned dtype, format;
-    bool context; /* the dtype has context chunks */
+    unsigned version, holds;
+    unsigned kind; /* the dtype, or SMALL_E2M1X2; 0: there are no context chunks */
     struct pici_cuda_control *control;
-    uint64_t *table;     /* [chunks]: bytes that were made, then where a chunk begins */
-    uint8_t *slots;      /* of slot_bytes each, one for each thread block */
-    uint64_t slot_bytes; /* a multiple of 16, like the next */
-    uint8_t *made;       /* [chunks] of made_bytes each */
+    uint64_t *table;            /* diff: [chunks]: bytes that were made, then where a chunk begins */
+    struct small_listed *lists; /* apply: [chunks + ROW_MOST], of which `units` of the control are used */
+    uint8_t *slots;             /* of slot_bytes each, one for each thread block */
+    uint64_t slot_bytes;        /* a multiple of 16, like the next */
+    uint8_t *made;              /* [chunks] of made_bytes each */
     uint64_t made_bytes;
 };
 
@@ -48,18 +61,23 @@ PICI_DEV void copy_bytes(uint8_t *target, const uint8_t *from, uint64_t count, u
     }
 }
 
+PICI_DEV_HOST uint32_t header_bytes(unsigned version)
+{
+    return version == SMALL_VERSION ? SMALL_HEADER_BYTES : SMALL_PART_HEADER_BYTES;
+}
+
 /* ---- encoding ---- */
 
-template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_make_kernel(const small_job job)
+template <unsigned KIND> PICI_KERNEL(LANES, 16) small_make_kernel(const small_job job)
 {
-    using T = typename small_kind<DTYPE>::element;
+    using T = typename small_kind<KIND>::element;
     PICI_BLOCK_MEMORY(memory);
     for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
         uint32_t least;
         const uint32_t bytes =
-            warp_diff_small<DTYPE>(job.made + chunk * job.made_bytes, &least, (const T *)job.base + chunk * SMALL_CHUNK,
-                                   (const T *)job.src + chunk * SMALL_CHUNK, small_elements_of(job.count, chunk),
-                                   job.slots + hw::block_x() * job.slot_bytes, (small_memory *)memory);
+            warp_diff_small<KIND>(job.made + chunk * job.made_bytes, &least, (const T *)job.base + chunk * SMALL_CHUNK,
+                                  (const T *)job.src + chunk * SMALL_CHUNK, small_elements_of(job.count, chunk),
+                                  job.slots + hw::block_x() * job.slot_bytes, (small_memory *)memory);
         if (hw::lane() == 0)
             hw::store(job.table + chunk,
                       bytes ? bytes | MADE_CONTEXT | (bytes < least ? 0 : MADE_MAYBE_LONGER) : UINT64_C(0));
@@ -71,7 +89,7 @@ template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS, 1) small_xor_kernel
 {
     PICI_BLOCK_MEMORY(memory);
     for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
-        const uint64_t made = job.context ? hw::load(job.table + chunk) : 0, limit = made & MADE_BYTES;
+        const uint64_t made = job.kind ? hw::load(job.table + chunk) : 0, limit = made & MADE_BYTES;
         uint8_t *const place = job.made + chunk * job.made_bytes, *const block =
                                                                       made ? job.slots + hw::block_x() * job.slot_bytes
                                                                            : place;
@@ -92,13 +110,14 @@ template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS, 1) small_xor_kernel
 PICI_KERNEL(LANES, 1) small_place_kernel(const small_job job)
 {
     const unsigned lane = hw::lane();
-    uint64_t offset = SMALL_HEADER_BYTES + 4 * job.chunks;
+    const uint32_t head = header_bytes(job.version);
+    uint64_t offset = head + 4 * job.chunks;
     for (uint64_t from = 0; from < job.chunks; from += LANES) {
         const uint64_t chunk = from + lane, made = chunk < job.chunks ? hw::load(job.table + chunk) : 0,
                        own = made & MADE_BYTES;
         const uint64_t before = warp_scan(own);
         if (chunk < job.chunks) {
-            hw::store((uint32_t *)(job.delta + SMALL_HEADER_BYTES) + chunk,
+            hw::store((uint32_t *)(job.delta + head) + chunk,
                       (uint32_t)own | (made & MADE_CONTEXT ? SMALL_CONTEXT : 0));
             hw::store(job.table + chunk, offset + before);
         }
@@ -108,10 +127,16 @@ PICI_KERNEL(LANES, 1) small_place_kernel(const small_job job)
     const int status = fits ? PICI_OK : PICI_E_SPACE;
     if (lane == 0) {
         uint64_t *const word = (uint64_t *)job.delta;
-        hw::store(word, fits ? SMALL_MAGIC | (uint64_t)SMALL_VERSION << 32 | (uint64_t)job.dtype << 40 : 0);
+        hw::store(word, fits ? SMALL_MAGIC | (uint64_t)job.version << 32 | (uint64_t)job.dtype << 40 |
+                                   (uint64_t)job.holds << 56
+                             : 0);
         hw::store(word + 1, fits ? job.count : 0);
         hw::store(word + 2, fits ? offset : 0);
         hw::store(word + 3, UINT64_C(0));
+        if (head == SMALL_PART_HEADER_BYTES) {
+            hw::store(word + 4, job.first);
+            hw::store(word + 5, job.of);
+        }
         put_result(job.result, pici_cuda_result{fits ? offset : 0, status, 0, 0, 0});
     }
 }
@@ -129,83 +154,182 @@ PICI_KERNEL(COPY_THREADS, 4) small_copy_kernel(const small_job job)
 
 /* ---- decoding ---- */
 
-/* What is wrong with the header, the directory and the checksum; also writes where each chunk begins. By a warp. */
-PICI_DEV int check_delta(const small_job &job, uint64_t *size)
+/* The header of a delta. */
+struct small_header {
+    const uint8_t *at;
+    uint64_t bytes, count, chunks, first, of, checksum;
+    unsigned version, dtype, flags, holds;
+};
+
+/* Read the header at `at`, with `left` bytes from there on, and check the rules "size" to "part". */
+PICI_DEV int read_header(small_header *header, const uint8_t *at, uint64_t left)
+{
+    if (left < SMALL_HEADER_BYTES || load_bytes(at, 4) != SMALL_MAGIC)
+        return PICI_E_CORRUPT;
+    const uint64_t kind = load_bytes(at + 4, 4);
+    header->at = at;
+    header->version = kind & 255;
+    header->dtype = kind >> 8 & 255;
+    header->flags = kind >> 16 & 255;
+    header->holds = kind >> 24 & 255;
+    header->count = load_bytes(at + 8, 8);
+    header->bytes = load_bytes(at + 16, 8);
+    header->checksum = load_bytes(at + SMALL_CHECKSUM_AT, 8);
+    header->chunks = small_chunks_of(header->count);
+    if (header->version < SMALL_VERSION || header->version > SMALL_NARROW_VERSION)
+        return PICI_E_VERSION;
+    const bool part = header->version != SMALL_VERSION, narrow = header->version == SMALL_NARROW_VERSION;
+    const uint32_t head = header_bytes(header->version);
+    if (width_log2(header->dtype) < 0 || header->flags > SMALL_HAS_CHECKSUM ||
+        (narrow ? !small_is_narrow(header->dtype, header->holds) : header->holds != 0) ||
+        (!header->flags && header->checksum) || header->bytes > left || (!part && header->bytes != left) ||
+        header->bytes < head)
+        return PICI_E_CORRUPT;
+    header->first = part ? load_bytes(at + SMALL_FIRST_AT, 8) : 0;
+    header->of = part ? load_bytes(at + SMALL_OF_AT, 8) : header->count;
+    if (part && (header->count > header->of || (header->count == header->of && !narrow) ||
+                 header->first > header->of - header->count))
+        return PICI_E_CORRUPT;
+    return header->chunks > (header->bytes - head) / 4 ? PICI_E_CORRUPT : PICI_OK;
+}
+
+/* What is found out of the deltas in a row. */
+struct small_row {
+    uint64_t listed;  /* chunks to apply */
+    uint64_t covered; /* the element after those that are covered so far */
+    uint64_t end;     /* after the last delta's */
+    bool wrong;       /* they are not of these elements */
+    bool cut;         /* a chunk has only some of them */
+    bool stray;       /* a context chunk where there is none of the dtype */
+    bool forged;      /* a checksum is wrong */
+};
+
+/* Check the rule "directory", and list the chunks that have some of the elements. */
+PICI_DEV int list_chunks(const small_job &job, const small_header &header, small_row *row)
 {
     const unsigned lane = hw::lane();
+    const uint32_t head = header_bytes(header.version);
+    const uint64_t end = job.first + job.count, most = job.chunks + ROW_MOST;
+    const bool context = small_has_context(header.dtype, header.version);
+    uint64_t offset = head + 4 * header.chunks;
+    for (uint64_t from = 0; from < header.chunks; from += LANES) {
+        const uint64_t chunk = from + lane, first = header.first + chunk * SMALL_CHUNK;
+        const bool is_there = chunk < header.chunks;
+        const uint32_t entry = is_there ? (uint32_t)load_bytes(header.at + head + 4 * chunk, 4) : 0,
+                       own = entry & ~SMALL_CONTEXT, count = is_there ? small_elements_of(header.count, chunk) : 0;
+        const uint64_t before = warp_scan((uint64_t)own);
+        const bool some = is_there && job.count && header.of == job.of && first < end && first + count > job.first,
+                   all = some && first >= job.first && first + count <= end;
+        const unsigned who = hw::ballot(some);
+        const uint64_t place = row->listed + hw::popc(who & lanes_below());
+        row->cut = hw::ballot(some && !all) || row->cut;
+        row->stray = hw::ballot(some && entry & SMALL_CONTEXT && !context) || row->stray;
+        if (all && place < most) {
+            struct small_listed *const listed = job.lists + place;
+            hw::store(&listed->offset, (uint64_t)(header.at - job.delta) + offset + before);
+            hw::store(&listed->element, first - job.first);
+            hw::store(&listed->count, count);
+            hw::store(&listed->entry, entry);
+        }
+        row->listed += hw::popc(who);
+        offset += hw::shfl(before + own, LANES - 1);
+    }
+    return offset == header.bytes ? PICI_OK : PICI_E_CORRUPT;
+}
+
+/* The first delta, or one that follows others: what is wrong with its header, its directory and its place. Lists its
+ * chunks. */
+PICI_DEV int take_delta(const small_job &job, const small_header &header, const small_header *before, small_row *row)
+{
+    const int status = list_chunks(job, header, row);
+    if (status)
+        return status;
+    if (before->at &&
+        (before->version == SMALL_VERSION || header.version != before->version || header.dtype != before->dtype ||
+         header.holds != before->holds || header.of != before->of || header.first < row->end))
+        return PICI_E_CORRUPT;
+    row->end = header.first + header.count;
+    if (header.flags && warp_hash<false>(header.at, header.bytes, SMALL_CHECKSUM_AT) != header.checksum)
+        row->forged = true;
+    if (header.of != job.of || header.dtype != job.dtype) {
+        row->wrong = true;
+    } else if (job.count && header.count && header.first < job.first + job.count && row->end > job.first) {
+        row->wrong = row->wrong || header.first > row->covered;
+        row->covered = row->end;
+    }
+    return PICI_OK;
+}
+
+/* What is wrong with the headers, the directories and the checksums; also lists the chunks. By a warp. */
+PICI_DEV int check_deltas(const small_job &job, uint64_t *size)
+{
     *size = job.len_at ? hw::load(job.len_at) : job.bytes;
     if (*size > job.bytes)
         return PICI_E_ARG;
-    if (*size < SMALL_HEADER_BYTES)
-        return PICI_E_CORRUPT;
-    const uint64_t *const word = (const uint64_t *)job.delta;
-    const uint64_t first = hw::load(word), count = hw::load(word + 1);
-    const unsigned dtype = first >> 40 & 255, flags = (unsigned)(first >> 48);
-    if ((uint32_t)first != SMALL_MAGIC)
-        return PICI_E_CORRUPT;
-    if ((first >> 32 & 255) != SMALL_VERSION)
-        return PICI_E_VERSION;
-    if (width_log2(dtype) < 0 || flags > SMALL_HAS_CHECKSUM || (!flags && hw::load(word + 3)) ||
-        hw::load(word + 2) != *size || small_chunks_of(count) > (*size - SMALL_HEADER_BYTES) / 4)
-        return PICI_E_CORRUPT;
-    uint64_t offset = SMALL_HEADER_BYTES + 4 * small_chunks_of(count);
-    for (uint64_t from = 0; from < small_chunks_of(count); from += LANES) {
-        const uint64_t chunk = from + lane;
-        const uint32_t *const entry = (const uint32_t *)(job.delta + SMALL_HEADER_BYTES) + chunk;
-        const uint64_t own = chunk < small_chunks_of(count) ? hw::load(entry) & ~SMALL_CONTEXT : 0,
-                       before = warp_scan(own);
-        if (chunk < small_chunks_of(count) && chunk < job.chunks)
-            hw::store(job.table + chunk, offset + before);
-        offset += hw::shfl(before + own, LANES - 1);
-    }
-    if (offset != *size)
-        return PICI_E_CORRUPT;
-    if (count != job.count || dtype != job.dtype)
+    small_row row = {0, job.first, 0, false, false, false, false};
+    small_header header = {}, before = {};
+    uint64_t offset = 0;
+    do {
+        int status = read_header(&header, job.delta + offset, *size - offset);
+        if (!status)
+            status = take_delta(job, header, &before, &row);
+        if (status)
+            return status;
+        before = header;
+        offset += header.bytes;
+    } while (offset < *size);
+    if (hw::lane() == 0)
+        hw::store(&job.control->units, row.listed);
+    if (row.wrong || row.cut || row.covered < job.first + job.count)
         return PICI_E_ARG;
-    return flags && warp_hash(job.delta, *size, SMALL_CHECKSUM_AT) != hw::load(word + 3) ? PICI_E_CHECKSUM : PICI_OK;
+    if (row.listed > job.chunks + ROW_MOST)
+        return PICI_E_UNSUPPORTED;
+    if (row.forged)
+        return PICI_E_CHECKSUM;
+    return row.stray ? PICI_E_CORRUPT : PICI_OK;
 }
 
 PICI_KERNEL(LANES, 1) small_open_kernel(const small_job job)
 {
     uint64_t size;
-    const int status = check_delta(job, &size);
+    const int status = check_deltas(job, &size);
     if (hw::lane() == 0)
         put_result(job.result, pici_cuda_result{status ? 0 : size, status, 0, 0, 0});
 }
 
-/* The bytes of chunk chunk, and whether it is a context chunk. */
-PICI_DEV uint32_t chunk_bytes(const small_job &job, uint64_t chunk, bool *context)
+/* A chunk that is listed. */
+PICI_DEV small_listed listed_chunk(const small_job &job, uint64_t i)
 {
-    const uint32_t entry = hw::load((const uint32_t *)(job.delta + SMALL_HEADER_BYTES) + chunk);
-    *context = (entry & SMALL_CONTEXT) != 0;
-    return entry & ~SMALL_CONTEXT;
+    const struct small_listed *const listed = job.lists + i;
+    return small_listed{hw::load(&listed->offset), hw::load(&listed->element), hw::load(&listed->count),
+                        hw::load(&listed->entry)};
 }
 
-template <unsigned DTYPE> PICI_KERNEL(LANES, 16) small_read_kernel(const small_job job)
+template <unsigned KIND> PICI_KERNEL(LANES, 16) small_read_kernel(const small_job job)
 {
-    using T = typename small_kind<DTYPE>::element;
+    using T = typename small_kind<KIND>::element;
     PICI_BLOCK_MEMORY(memory);
     if (hw::load(&job.result->status))
         return;
-    for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
-        bool context;
-        const uint32_t bytes = chunk_bytes(job, chunk, &context);
-        if (context && !warp_apply_small<DTYPE>((T *)job.dst + chunk * SMALL_CHUNK, small_elements_of(job.count, chunk),
-                                                job.delta + hw::load(job.table + chunk), bytes,
-                                                job.slots + hw::block_x() * job.slot_bytes, (small_memory *)memory))
+    const uint64_t chunks = hw::load(&job.control->units);
+    for (uint64_t i = hw::block_x(); i < chunks; i += hw::blocks_x()) {
+        const small_listed chunk = listed_chunk(job, i);
+        if (chunk.entry & SMALL_CONTEXT &&
+            !warp_apply_small<KIND>((T *)job.dst + chunk.element, chunk.count, job.delta + chunk.offset,
+                                    chunk.entry & ~SMALL_CONTEXT, job.slots + hw::block_x() * job.slot_bytes,
+                                    (small_memory *)memory))
             hw::atomic_max(&job.control->fault, UINT64_C(1));
     }
 }
 
 /* Apply the XOR chunk at `block`, which is aligned. By a thread block. */
 template <class T>
-PICI_DEV bool apply_xor(const small_job &job, uint64_t chunk, const uint8_t *block, uint32_t bytes, uint8_t *memory)
+PICI_DEV bool apply_xor(const small_job &job, const small_listed &chunk, const uint8_t *block, uint8_t *memory)
 {
-    const uint32_t count = small_elements_of(job.count, chunk);
     block_view view = block_view();
-    if (parse(view, block, bytes).rule || view.format == PICI_PACKED || view.flags & FLAG_CHECKSUM)
+    if (parse(view, block, chunk.entry).rule || view.format == PICI_PACKED || view.flags & FLAG_CHECKSUM)
         return false;
-    return !block_apply((T *)job.dst + chunk * SMALL_CHUNK, count, job.dtype, block, bytes, memory);
+    return !block_apply((T *)job.dst + chunk.element, chunk.count, job.dtype, block, chunk.entry, memory);
 }
 
 /* XOR chunks; and the end: the thread block that ends last writes the status. */
@@ -213,22 +337,20 @@ template <class T> PICI_KERNEL(XOR_THREADS, 2) small_apply_xor_kernel(const smal
 {
     PICI_BLOCK_MEMORY(memory);
     const bool valid = hw::load(&job.result->status) == PICI_OK;
+    const uint64_t chunks = valid ? hw::load(&job.control->units) : 0;
     bool good = true;
-    for (uint64_t chunk = hw::block_x(); valid && chunk < job.chunks; chunk += hw::blocks_x()) {
-        bool context;
-        const uint32_t bytes = chunk_bytes(job, chunk, &context);
+    for (uint64_t i = hw::block_x(); i < chunks; i += hw::blocks_x()) {
+        const small_listed chunk = listed_chunk(job, i);
         uint8_t *const block = job.slots + hw::block_x() * job.slot_bytes;
-        if (context) {
-            good = good && job.context;
+        if (chunk.entry & SMALL_CONTEXT)
             continue;
-        }
-        if (bytes < HEADER_BYTES || bytes > job.slot_bytes) {
+        if (chunk.entry < HEADER_BYTES || chunk.entry > job.slot_bytes) {
             good = false;
             continue;
         }
-        copy_bytes(block, job.delta + hw::load(job.table + chunk), bytes, hw::thread(), hw::threads());
+        copy_bytes(block, job.delta + chunk.offset, chunk.entry, hw::thread(), hw::threads());
         hw::syncthreads();
-        good = apply_xor<T>(job, chunk, block, bytes, memory) && good;
+        good = apply_xor<T>(job, chunk, block, memory) && good;
         hw::syncthreads();
     }
     if (!good && hw::thread() == 0)
@@ -251,9 +373,14 @@ static uint64_t up16(uint64_t bytes)
     return small_up16(bytes);
 }
 
-static uint64_t table_bytes(uint64_t count)
+static uint64_t make_table(uint64_t count)
 {
     return sizeof(pici_cuda_control) + up16(8 * small_chunks_of(count));
+}
+
+static uint64_t read_table(uint64_t count)
+{
+    return sizeof(pici_cuda_control) + up16(sizeof(small_listed) * (small_chunks_of(count) + ROW_MOST));
 }
 
 /* The longest block of count elements in a format, or in any. */
@@ -270,39 +397,74 @@ static uint64_t longest_of_any(unsigned dtype, uint64_t count)
     return most;
 }
 
-/* Bytes of a slot, and of a chunk that is made. */
-static uint64_t make_slot(unsigned dtype, unsigned format, uint64_t count)
+/* Whose context chunks there may be: the dtype or SMALL_E2M1X2, or 0. */
+static unsigned kind_of(unsigned dtype, unsigned version, unsigned holds)
 {
-    const uint64_t most = chunk_elements(count), block = longest(dtype, format, most);
-    uint64_t room = small_has_context(dtype) ? SMALL_MAKE_BYTES<uint16_t>(most) : 0;
-    if (dtype == PICI_F32)
-        room = SMALL_MAKE_BYTES<uint32_t>(most);
+    if (!small_has_context(dtype, version))
+        return 0;
+    return holds ? (unsigned)SMALL_E2M1X2 : dtype;
+}
+
+/* The same where the delta tells. */
+static unsigned read_kind(unsigned dtype)
+{
+    const bool narrow = small_is_narrow(dtype, dtype == PICI_U8 ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE);
+    return kind_of(dtype, narrow ? SMALL_NARROW_VERSION : SMALL_VERSION, dtype == PICI_U8);
+}
+
+/* Bytes of device memory that a warp needs to encode a chunk of so many elements, or to decode it. */
+static uint64_t make_room(unsigned kind, uint64_t count)
+{
+    switch (kind) {
+    case 0: return 0;
+    case PICI_F32: return SMALL_MAKE_BYTES<uint32_t>(count);
+    case PICI_F8E4M3:
+    case PICI_F8E5M2: return SMALL_MAKE_BYTES<uint8_t>(count);
+    case SMALL_E2M1X2: return SMALL_MAKE_BYTES<uint8_t>(2 * count);
+    default: return SMALL_MAKE_BYTES<uint16_t>(count);
+    }
+}
+
+static uint64_t read_room(unsigned kind, uint64_t count)
+{
+    switch (kind) {
+    case 0: return 0;
+    case PICI_F32: return SMALL_READ_BYTES<uint32_t>(count);
+    case PICI_F8E4M3:
+    case PICI_F8E5M2: return SMALL_READ_BYTES<uint8_t>(count);
+    case SMALL_E2M1X2: return SMALL_READ_BYTES<uint8_t>(2 * count);
+    default: return SMALL_READ_BYTES<uint16_t>(count);
+    }
+}
+
+/* Bytes of a slot, and of a chunk that is made. */
+static uint64_t make_slot(unsigned kind, unsigned dtype, unsigned format, uint64_t count)
+{
+    const uint64_t most = chunk_elements(count), block = longest(dtype, format, most), room = make_room(kind, most);
     return room > block ? room : block;
 }
 
-static uint64_t made_bytes(unsigned dtype, unsigned format, uint64_t count)
+static uint64_t made_bytes(unsigned kind, unsigned dtype, unsigned format, uint64_t count)
 {
     const uint64_t most = chunk_elements(count), block = longest(dtype, format, most),
                    context = up16(small_limit<uint8_t>(0) + (most << pici::width_log2(dtype)));
-    return small_has_context(dtype) && context > block ? context : block;
+    return kind && context > block ? context : block;
 }
 
 static uint64_t read_slot(unsigned dtype, uint64_t count)
 {
-    const uint64_t most = chunk_elements(count), block = longest_of_any(dtype, most);
-    uint64_t room = small_has_context(dtype) ? SMALL_READ_BYTES<uint16_t>(most) : 0;
-    if (dtype == PICI_F32)
-        room = SMALL_READ_BYTES<uint32_t>(most);
+    const uint64_t most = chunk_elements(count), block = longest_of_any(dtype, most),
+                   room = read_room(read_kind(dtype), most);
     return room > block ? room : block;
 }
 
-/* fixed + at_once * slot + chunks * made bytes; 0 if that does not fit in size_t. */
-static size_t workspace_of(uint64_t count, unsigned at_once, uint64_t slot, uint64_t made)
+/* table + at_once * slot + chunks * made bytes; 0 if that does not fit in size_t. */
+static size_t workspace_of(uint64_t table, uint64_t count, unsigned at_once, uint64_t slot, uint64_t made)
 {
     const uint64_t chunks = small_chunks_of(count), most = at_once ? at_once : AT_ONCE;
     const uint64_t slots = chunks < most ? chunks : most;
     uint64_t bytes = 0;
-    if (count > SIZE_MAX / 64 || !pici::muladd(&bytes, chunks, made, table_bytes(count)) ||
+    if (count > SIZE_MAX / 64 || !pici::muladd(&bytes, chunks, made, table) ||
         !pici::muladd(&bytes, slots, slot, bytes) || bytes > SIZE_MAX)
         return 0;
     return (size_t)bytes;
@@ -317,14 +479,16 @@ size_t pici_diff_small_cuda_workspace(enum pici_format format, enum pici_dtype d
 {
     if (pici::width_log2((unsigned)dtype) < 0 || !is_format((unsigned)format))
         return 0;
-    return workspace_of(count, at_once, make_slot((unsigned)dtype, (unsigned)format, count),
-                        made_bytes((unsigned)dtype, (unsigned)format, count));
+    const unsigned kind = read_kind((unsigned)dtype);
+    return workspace_of(make_table(count), count, at_once, make_slot(kind, (unsigned)dtype, (unsigned)format, count),
+                        made_bytes(kind, (unsigned)dtype, (unsigned)format, count));
 }
 
 size_t pici_apply_small_cuda_workspace(enum pici_dtype dtype, uint64_t count, unsigned at_once)
 {
-    return pici::width_log2((unsigned)dtype) < 0 ? 0
-                                                 : workspace_of(count, at_once, read_slot((unsigned)dtype, count), 0);
+    if (pici::width_log2((unsigned)dtype) < 0)
+        return 0;
+    return workspace_of(read_table(count), count, at_once, read_slot((unsigned)dtype, count), 0);
 }
 
 /* Are these bytes valid as a part of a call: aligned, and apart from the delta, the result and the workspace? */
@@ -336,14 +500,16 @@ static bool is_apart(const small_job &job, const void *memory, uint64_t bytes, u
            !overlap(memory, bytes, workspace, workspace_bytes);
 }
 
-/* Divide up the workspace. Returns how many thread blocks have a slot; 0: it is too small. */
-static unsigned divide(small_job &job, uint8_t *workspace, size_t bytes, uint64_t slot, uint64_t made)
+/* Divide up the workspace, which begins with `table` bytes. Returns how many thread blocks have a slot; 0: it is too
+ * small. */
+static unsigned divide(small_job &job, uint8_t *workspace, size_t bytes, uint64_t table, uint64_t slot, uint64_t made)
 {
-    const uint64_t fixed = table_bytes(job.count) + job.chunks * made, left = bytes < fixed ? 0 : bytes - fixed;
+    const uint64_t fixed = table + job.chunks * made, left = bytes < fixed ? 0 : bytes - fixed;
     const uint64_t slots = slot ? left / slot : 1;
     job.control = (pici_cuda_control *)workspace;
     job.table = (uint64_t *)(workspace + sizeof *job.control);
-    job.made = workspace + table_bytes(job.count);
+    job.lists = (struct small_listed *)job.table;
+    job.made = workspace + table;
     job.made_bytes = made;
     job.slots = job.made + job.chunks * made;
     job.slot_bytes = slot;
@@ -370,32 +536,35 @@ static enum pici_status check_job(const small_job &job, const void *workspace, s
 
 /* ---- launches ---- */
 
-template <unsigned DTYPE> static cudaError_t launch_make(const small_job &job, unsigned blocks, cudaStream_t stream)
+template <unsigned KIND> static cudaError_t launch_make(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    return launch(small_make_kernel<DTYPE>, blocks, 1, LANES, sizeof(small_memory), job, stream);
+    return launch(small_make_kernel<KIND>, blocks, 1, LANES, sizeof(small_memory), job, stream);
 }
 
-template <unsigned DTYPE> static cudaError_t launch_read(const small_job &job, unsigned blocks, cudaStream_t stream)
+template <unsigned KIND> static cudaError_t launch_read(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    return launch(small_read_kernel<DTYPE>, blocks, 1, LANES, sizeof(small_memory), job, stream);
+    return launch(small_read_kernel<KIND>, blocks, 1, LANES, sizeof(small_memory), job, stream);
 }
+
+/* Call LAUNCH<kind>(job, blocks, stream). */
+#define BY_KIND(LAUNCH)                                                                                                \
+    switch (job.kind) {                                                                                                \
+    case PICI_F32: return LAUNCH<PICI_F32>(job, blocks, stream);                                                       \
+    case PICI_F16: return LAUNCH<PICI_F16>(job, blocks, stream);                                                       \
+    case PICI_F8E4M3: return LAUNCH<PICI_F8E4M3>(job, blocks, stream);                                                 \
+    case PICI_F8E5M2: return LAUNCH<PICI_F8E5M2>(job, blocks, stream);                                                 \
+    case SMALL_E2M1X2: return LAUNCH<SMALL_E2M1X2>(job, blocks, stream);                                               \
+    default: return LAUNCH<PICI_BF16>(job, blocks, stream);                                                            \
+    }
 
 static cudaError_t launch_make_of(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    switch (job.dtype) {
-    case PICI_F32: return launch_make<PICI_F32>(job, blocks, stream);
-    case PICI_F16: return launch_make<PICI_F16>(job, blocks, stream);
-    default: return launch_make<PICI_BF16>(job, blocks, stream);
-    }
+    BY_KIND(launch_make)
 }
 
 static cudaError_t launch_read_of(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    switch (job.dtype) {
-    case PICI_F32: return launch_read<PICI_F32>(job, blocks, stream);
-    case PICI_F16: return launch_read<PICI_F16>(job, blocks, stream);
-    default: return launch_read<PICI_BF16>(job, blocks, stream);
-    }
+    BY_KIND(launch_read)
 }
 
 template <class T, unsigned FORMAT>
@@ -433,10 +602,13 @@ static cudaError_t launch_apply_xors(const small_job &job, unsigned blocks, cuda
 #undef LAUNCH
 }
 
-enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *base,
-                                      const void *src, uint64_t count, enum pici_dtype dtype, enum pici_format format,
-                                      void *workspace, size_t workspace_bytes, cudaStream_t stream)
+enum pici_status pici_diff_small_part_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
+                                           const void *base, const void *src, uint64_t count, uint64_t first,
+                                           uint64_t of, enum pici_dtype dtype, enum pici_format format,
+                                           const struct pici_opts *given, void *workspace, size_t workspace_bytes,
+                                           cudaStream_t stream)
 {
+    struct pici_opts options;
     small_job job = {};
     job.delta = (uint8_t *)block;
     job.bytes = capacity;
@@ -445,28 +617,40 @@ enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_
     job.src = src;
     job.count = count;
     job.chunks = small_chunks_of(count);
+    job.first = first;
+    job.of = of;
     job.dtype = (unsigned)dtype;
-    job.context = small_has_context(job.dtype);
     job.format = (unsigned)format;
-    const enum pici_status status = check_job(job, workspace, workspace_bytes);
+    enum pici_status status = check_job(job, workspace, workspace_bytes);
+    if (!status)
+        status = pici_cuda_options(&options, given);
     if (status)
         return status;
-    if (format == PICI_AUTO || dtype == PICI_F8E4M3 || dtype == PICI_F8E5M2)
+    if (format == PICI_AUTO)
         return PICI_E_UNSUPPORTED;
+    job.holds = (unsigned)options.holds;
+    const bool narrow = small_is_narrow(job.dtype, job.holds);
     const uint64_t bytes = count << pici::width_log2(job.dtype);
     const uintptr_t width = (uintptr_t)1 << pici::width_log2(job.dtype);
-    if (!is_format(job.format) || (count && (!base || !src)) ||
-        !is_apart(job, base, bytes, width, workspace, workspace_bytes) ||
+    if (!is_format(job.format) || (count && (!base || !src)) || count > of || first > of - count ||
+        (job.holds && !narrow) || !is_apart(job, base, bytes, width, workspace, workspace_bytes) ||
         !is_apart(job, src, bytes, width, workspace, workspace_bytes))
         return PICI_E_ARG;
-    const unsigned blocks = divide(job, (uint8_t *)workspace, workspace_bytes, make_slot(job.dtype, job.format, count),
-                                   made_bytes(job.dtype, job.format, count));
+    if (narrow)
+        job.version = SMALL_NARROW_VERSION;
+    else
+        job.version = count == of ? SMALL_VERSION : SMALL_PART_VERSION;
+    job.kind = kind_of(job.dtype, job.version, job.holds);
+    const unsigned blocks =
+        divide(job, (uint8_t *)workspace, workspace_bytes, make_table(count),
+               make_slot(job.kind, job.dtype, job.format, count), made_bytes(job.kind, job.dtype, job.format, count));
     if (!blocks)
         return PICI_E_ARG;
-    if (capacity < SMALL_HEADER_BYTES || (capacity - SMALL_HEADER_BYTES) / 4 < job.chunks)
+    const uint32_t head = header_bytes(job.version);
+    if (capacity < head || (capacity - head) / 4 < job.chunks)
         return PICI_E_SPACE;
     cudaError_t error = cudaSuccess;
-    if (job.chunks && job.context)
+    if (job.chunks && job.kind)
         error = launch_make_of(job, blocks, stream);
     if (job.chunks && !error)
         error = launch_xors(job, blocks, stream);
@@ -477,9 +661,18 @@ enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_
     return error ? PICI_E_DEVICE : PICI_OK;
 }
 
-enum pici_status pici_apply_small_cuda(void *dst, uint64_t count, enum pici_dtype dtype, const void *block, size_t size,
-                                       const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
-                                       size_t workspace_bytes, cudaStream_t stream)
+enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *base,
+                                      const void *src, uint64_t count, enum pici_dtype dtype, enum pici_format format,
+                                      void *workspace, size_t workspace_bytes, cudaStream_t stream)
+{
+    return pici_diff_small_part_cuda(block, capacity, result, base, src, count, 0, count, dtype, format, NULL,
+                                     workspace, workspace_bytes, stream);
+}
+
+enum pici_status pici_apply_small_range_cuda(void *dst, uint64_t count, uint64_t first, uint64_t of,
+                                             enum pici_dtype dtype, const void *block, size_t size,
+                                             const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+                                             size_t workspace_bytes, cudaStream_t stream)
 {
     small_job job = {};
     job.delta = (uint8_t *)block;
@@ -489,24 +682,36 @@ enum pici_status pici_apply_small_cuda(void *dst, uint64_t count, enum pici_dtyp
     job.dst = dst;
     job.count = count;
     job.chunks = small_chunks_of(count);
+    job.first = first;
+    job.of = of;
     job.dtype = (unsigned)dtype;
-    job.context = small_has_context(job.dtype);
     const enum pici_status status = check_job(job, workspace, workspace_bytes);
     if (status)
         return status;
+    job.kind = read_kind(job.dtype);
     const uint64_t bytes = count << pici::width_log2(job.dtype);
-    if ((count && !dst) || (uintptr_t)len_at % 8 || (len_at && overlap(workspace, workspace_bytes, len_at, 8)) ||
+    if ((count && !dst) || count > of || first > of - count || (uintptr_t)len_at % 8 ||
+        (len_at && overlap(workspace, workspace_bytes, len_at, 8)) ||
         !is_apart(job, dst, bytes, (uintptr_t)1 << pici::width_log2(job.dtype), workspace, workspace_bytes))
         return PICI_E_ARG;
-    const unsigned blocks = divide(job, (uint8_t *)workspace, workspace_bytes, read_slot(job.dtype, count), 0);
+    const unsigned blocks =
+        divide(job, (uint8_t *)workspace, workspace_bytes, read_table(count), read_slot(job.dtype, count), 0);
     if (!blocks)
         return PICI_E_ARG;
     cudaError_t error = cudaMemsetAsync(job.control, 0, sizeof *job.control, stream);
     if (!error)
         error = launch(small_open_kernel, 1, 1, LANES, 0, job, stream);
-    if (job.chunks && !error && job.context)
+    if (job.chunks && !error && job.kind)
         error = launch_read_of(job, blocks, stream);
     if (job.chunks && !error)
         error = launch_apply_xors(job, blocks, stream);
     return error ? PICI_E_DEVICE : PICI_OK;
+}
+
+enum pici_status pici_apply_small_cuda(void *dst, uint64_t count, enum pici_dtype dtype, const void *block, size_t size,
+                                       const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
+                                       size_t workspace_bytes, cudaStream_t stream)
+{
+    return pici_apply_small_range_cuda(dst, count, 0, count, dtype, block, size, len_at, result, workspace,
+                                       workspace_bytes, stream);
 }

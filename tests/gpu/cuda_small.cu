@@ -29,7 +29,8 @@ static const enum pici_format formats[] = {PICI_BITMAP, PICI_HYBRID, PICI_DENSE,
 struct sample {
     enum pici_dtype dtype;
     enum pici_format format;
-    uint64_t n;
+    uint64_t n, first, of;
+    enum pici_holds holds;
     std::vector<uint8_t> base, src, delta;
     char name[100];
 };
@@ -39,23 +40,48 @@ static void encode(struct sample *s, int checksum)
     struct pici_opts opts = PICI_OPTS_INIT;
     size_t len = 0;
     opts.checksum = checksum;
-    s->delta.resize(pici_diff_small_bound(s->format, s->dtype, s->n));
-    tally(pici_diff_small(s->delta.data(), s->delta.size(), &len, s->base.data(), s->src.data(), s->n, s->dtype,
-                          s->format, &opts) == PICI_OK,
+    opts.holds = s->holds;
+    s->delta.resize(pici_diff_small_bound(s->format, s->dtype, s->n) + 16);
+    tally(pici_diff_small_part(s->delta.data(), s->delta.size(), &len, s->base.data(), s->src.data(), s->n, s->first,
+                               s->of, s->dtype, s->format, &opts) == PICI_OK,
           "%s: on the host", s->name);
     s->delta.resize(len);
 }
 
-static struct sample sample_of(enum pici_dtype dtype, enum pici_format format, uint64_t n, enum step step)
+/* Pairs of e2m1, some of which become others. */
+static void pairs_fill(uint8_t *base, uint8_t *src, uint64_t n, enum step step)
 {
-    struct sample s = {dtype, format, n, {}, {}, {}, ""};
-    snprintf(s.name, sizeof s.name, "%s, %s, %llu elements, %s", pici_dtype_name(dtype), pici_format_name(format),
-             (unsigned long long)n, step_name(step));
+    static const unsigned ppm[STEPS] = {0, 10000, 80000, 670000, 1000000, 500000, 200000, 1000000, 200000};
+    for (uint64_t i = 0; i < n; i++) {
+        base[i] = src[i] = (uint8_t)(step == STEP_ZEROS ? rng_below(&rng, 2) : rng_next(&rng));
+        for (int high = 0; high < 2; high++)
+            if (rng_chance(&rng, ppm[step]))
+                src[i] ^=
+                    (uint8_t)((step == STEP_SIGNS ? 8 : 1 + rng_below(&rng, step == STEP_TINY ? 1 : 15)) << 4 * high);
+    }
+}
+
+/* With `of` elements in the tensor, of which `first` come before these. */
+static struct sample part_of(enum pici_dtype dtype, enum pici_holds holds, enum pici_format format, uint64_t n,
+                             uint64_t first, uint64_t of, enum step step)
+{
+    struct sample s = {dtype, format, n, first, of, holds, {}, {}, {}, ""};
+    snprintf(s.name, sizeof s.name, "%s, %s, elements %llu, %llu of %llu, %s",
+             holds ? "e2m1x2" : pici_dtype_name(dtype), pici_format_name(format), (unsigned long long)first,
+             (unsigned long long)n, (unsigned long long)of, step_name(step));
     s.base.resize(n * pici_dtype_width(dtype) + 1);
     s.src.resize(s.base.size());
-    step_fill(s.base.data(), s.src.data(), n, dtype, step, &rng);
+    if (holds)
+        pairs_fill(s.base.data(), s.src.data(), n, step);
+    else
+        step_fill(s.base.data(), s.src.data(), n, dtype, step, &rng);
     encode(&s, 0);
     return s;
+}
+
+static struct sample sample_of(enum pici_dtype dtype, enum pici_format format, uint64_t n, enum step step)
+{
+    return part_of(dtype, PICI_HOLDS_ONE, format, n, 0, n, step);
 }
 
 static bool starts_with(const buffer &b, const std::vector<uint8_t> &bytes, size_t n)
@@ -69,12 +95,18 @@ static void check_diff(const struct sample &s, unsigned at_once)
     const size_t bytes = (size_t)s.n * pici_dtype_width(s.dtype), skew = some_skew(s.dtype), len = s.delta.size();
     const size_t space = pici_diff_small_cuda_workspace(s.format, s.dtype, s.n, at_once);
     buffer base(bytes, skew, s.base.data()), src(bytes, some_skew(s.dtype), s.src.data()), workspace(space);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.holds = s.holds;
     for (int less = 0; less < 2; less++) {
         const size_t cap = less ? len - 1 : len;
         buffer delta(cap);
         result_buffer result;
-        const enum pici_status status = pici_diff_small_cuda(delta.at, cap, result.to(), base.at, src.at, s.n, s.dtype,
-                                                             s.format, workspace.at, space, stream);
+        const bool plain = !s.holds && s.n == s.of;
+        const enum pici_status status =
+            plain ? pici_diff_small_cuda(delta.at, cap, result.to(), base.at, src.at, s.n, s.dtype, s.format,
+                                         workspace.at, space, stream)
+                  : pici_diff_small_part_cuda(delta.at, cap, result.to(), base.at, src.at, s.n, s.first, s.of, s.dtype,
+                                              s.format, &opts, workspace.at, space, stream);
         const struct pici_cuda_result r = result.read();
         if (less) {
             tally(status == PICI_E_SPACE || (!status && r.status == PICI_E_SPACE && r.len == 0), "%s: in a byte less",
@@ -89,16 +121,15 @@ static void check_diff(const struct sample &s, unsigned at_once)
     }
 }
 
-/* Apply a delta to the base: the host's status, and with PICI_OK what it makes. */
+/* Apply a delta to the elements of s in its tensor: the host's status, and with PICI_OK what it makes. */
 static void check_apply(const struct sample &s, const std::vector<uint8_t> &delta, unsigned at_once, bool length_there,
                         const char *what)
 {
     const size_t bytes = (size_t)s.n * pici_dtype_width(s.dtype), len = delta.size();
     const size_t space = pici_apply_small_cuda_workspace(s.dtype, s.n, at_once);
     std::vector<uint8_t> want = s.base;
-    enum pici_status expected = pici_apply_small(want.data(), s.n, delta.data(), len, NULL);
-    if (len >= 32 && memcmp(delta.data(), "PICD", 4) == 0 && (delta[4] == 2 || delta[4] == 3))
-        expected = PICI_E_VERSION;                                      /* which the host reads */
+    const void *const deltas[] = {delta.data()};
+    enum pici_status expected = pici_apply_small_range(want.data(), s.n, s.first, s.of, deltas, &len, 1, NULL);
     const bool other = len > 5 && (enum pici_dtype)delta[5] != s.dtype; /* which the host is not told */
     if (!expected && other)
         expected = PICI_E_ARG;
@@ -106,9 +137,12 @@ static void check_apply(const struct sample &s, const std::vector<uint8_t> &delt
     buffer dst(bytes, some_skew(s.dtype), s.base.data()), in(len, 0, delta.data()), workspace(space),
         len_at(sizeof length, 0, &length);
     result_buffer result;
+    const uint64_t *const there = length_there ? (const uint64_t *)len_at.at : NULL;
     const enum pici_status status =
-        pici_apply_small_cuda(dst.at, s.n, s.dtype, in.at, len, length_there ? (const uint64_t *)len_at.at : NULL,
-                              result.to(), workspace.at, space, stream);
+        s.n == s.of
+            ? pici_apply_small_cuda(dst.at, s.n, s.dtype, in.at, len, there, result.to(), workspace.at, space, stream)
+            : pici_apply_small_range_cuda(dst.at, s.n, s.first, s.of, s.dtype, in.at, len, there, result.to(),
+                                          workspace.at, space, stream);
     const struct pici_cuda_result r = result.read();
     tally(!status && (r.status == (int)expected || (other && r.status == PICI_E_ARG)) && r.len == (expected ? 0 : len),
           "%s: %s: %d, %d where the host says %d", s.name, what, (int)status, (int)r.status, (int)expected);
@@ -116,11 +150,11 @@ static void check_apply(const struct sample &s, const std::vector<uint8_t> &delt
         tally(starts_with(dst, want, bytes), "%s: %s: another result", s.name, what);
 }
 
-static void check_damaged(const struct sample &s, unsigned times)
+static void check_damaged(const struct sample &s, const std::vector<uint8_t> &valid, unsigned times)
 {
     watch(s.format != PICI_COO); /* positions that are not in order may be the same */
     for (unsigned i = 0; i < times; i++) {
-        std::vector<uint8_t> delta = s.delta;
+        std::vector<uint8_t> delta = valid;
         for (uint64_t k = 1 + rng_below(&rng, 2); k; k--) {
             const uint64_t most = rng_below(&rng, 3) ? delta.size() : delta.size() < 200 ? delta.size() : 200;
             delta[(size_t)rng_below(&rng, most)] ^= (uint8_t)(1 << rng_below(&rng, 8));
@@ -132,23 +166,33 @@ static void check_damaged(const struct sample &s, unsigned times)
     watch(true);
 }
 
-/* Chunks of all sorts, of one length each. */
+/* What elements can be. */
+static const struct {
+    enum pici_dtype dtype;
+    enum pici_holds holds;
+} sorts[] = {{PICI_BF16, PICI_HOLDS_ONE},   {PICI_F32, PICI_HOLDS_ONE},    {PICI_F16, PICI_HOLDS_ONE},
+             {PICI_F8E4M3, PICI_HOLDS_ONE}, {PICI_F8E5M2, PICI_HOLDS_ONE}, {PICI_U8, PICI_HOLDS_E2M1X2},
+             {PICI_I16, PICI_HOLDS_ONE},    {PICI_F64, PICI_HOLDS_ONE},    {PICI_U8, PICI_HOLDS_ONE}};
+
+/* Chunks of all sorts, of one length each; some as parts of a tensor. */
 static void small_ones(void)
 {
     static const uint64_t counts[] = {0, 1, 31, 32, 129, 1000, 5000};
-    static const enum pici_dtype dtypes[] = {PICI_BF16, PICI_F32, PICI_F16, PICI_I16, PICI_F64, PICI_U8};
-    for (enum pici_dtype dtype : dtypes)
+    for (const auto &sort : sorts)
         for (uint64_t n : counts)
             for (int step = 0; step < STEPS; step++) {
                 if (!thorough && (n + (unsigned)step) % 3 && n != 5000)
                     continue;
-                struct sample s = sample_of(dtype, formats[rng_below(&rng, 4)], n, (enum step)step);
+                const uint64_t first = rng_below(&rng, 3) ? 0 : rng_below(&rng, 1000),
+                               of = first + n + (rng_below(&rng, 3) ? 0 : rng_below(&rng, 1000));
+                struct sample s =
+                    part_of(sort.dtype, sort.holds, formats[rng_below(&rng, 4)], n, first, of, (enum step)step);
                 check_diff(s, 1 + (unsigned)rng_below(&rng, 3));
                 check_apply(s, s.delta, 1, false, "apply");
-                check_damaged(s, n > 100 ? 3 : 1);
+                check_damaged(s, s.delta, n > 100 ? 3 : 1);
                 encode(&s, 1);
                 check_apply(s, s.delta, 1, true, "with a checksum");
-                check_damaged(s, 1);
+                check_damaged(s, s.delta, 1);
             }
 }
 
@@ -167,8 +211,100 @@ static void several(void)
         encode(&s, 0);
         check_diff(s, 2);
         check_apply(s, s.delta, 2, true, "three chunks");
-        check_damaged(s, thorough ? 20 : 1);
+        check_damaged(s, s.delta, thorough ? 20 : 1);
     }
+}
+
+static void append(std::vector<uint8_t> *row, const struct sample &s)
+{
+    row->insert(row->end(), s.delta.begin(), s.delta.end());
+}
+
+/* The deltas of several ranks in a row, at any address, with checksums and without; of all elements and of some. */
+static void rows(void)
+{
+    for (const auto &sort : sorts) {
+        const uint64_t counts[] = {100, 1, 777, 0, 2000}, of = 3000;
+        struct sample whole = part_of(sort.dtype, sort.holds, PICI_HYBRID, 2878, 22, of, STEP_NONE);
+        std::vector<uint8_t> row, last;
+        const size_t width = pici_dtype_width(sort.dtype);
+        uint64_t first = whole.first;
+        for (unsigned i = 0; i < 5; i++) {
+            struct sample part = part_of(sort.dtype, sort.holds, formats[i % 4], counts[i], first, of,
+                                         i == 2 ? STEP_RANDOM : STEP_USUAL);
+            encode(&part, (int)i % 2);
+            memcpy(whole.base.data() + (first - whole.first) * width, part.base.data(), counts[i] * width);
+            append(&row, part);
+            last = part.delta;
+            first += counts[i];
+        }
+        check_apply(whole, row, 1, true, "a row");
+        check_damaged(whole, row, thorough ? 40 : 8);
+        std::vector<uint8_t> again = row;
+        again.insert(again.end(), last.begin(), last.end());
+        check_apply(whole, again, 1, false, "a row with a part twice");
+        again = last;
+        again.insert(again.end(), row.begin(), row.end());
+        check_apply(whole, again, 1, false, "a row in another order");
+        row.resize(row.size() - last.size());
+        check_apply(whole, row, 1, false, "a row without its end");
+        struct sample some = whole; /* of two of the parts */
+        some.first += 100;
+        some.n = 778;
+        some.base.assign(whole.base.begin() + 100 * (ptrdiff_t)width, whole.base.begin() + 878 * (ptrdiff_t)width + 1);
+        check_apply(some, row, 1, false, "some of a row");
+        some.of++;
+        check_apply(some, row, 1, false, "a row of another tensor");
+        some.of--;
+        some.n = 0;
+        check_apply(some, row, 1, false, "nothing of a row");
+    }
+}
+
+/* A row of more deltas than the workspace lists, and one that has just as many. */
+static void long_rows(void)
+{
+    for (uint64_t n : {UINT64_C(1025), UINT64_C(1026)}) {
+        struct sample whole = part_of(PICI_BF16, PICI_HOLDS_ONE, PICI_DENSE, n, 0, 2000, STEP_NONE);
+        std::vector<uint8_t> row;
+        for (uint64_t i = 0; i < n; i++) {
+            struct sample one = part_of(PICI_BF16, PICI_HOLDS_ONE, PICI_DENSE, 1, i, 2000, STEP_RANDOM);
+            memcpy(whole.base.data() + 2 * i, one.base.data(), 2);
+            append(&row, one);
+        }
+        if (n == 1025) {
+            check_apply(whole, row, 1, false, "a row of very many");
+            continue;
+        }
+        const size_t space = pici_apply_small_cuda_workspace(PICI_BF16, n, 1);
+        buffer dst(2 * n, 0, whole.base.data()), in(row.size(), 0, row.data()), workspace(space);
+        result_buffer result;
+        const enum pici_status status = pici_apply_small_range_cuda(dst.at, n, 0, 2000, PICI_BF16, in.at, row.size(),
+                                                                    NULL, result.to(), workspace.at, space, stream);
+        tally(!status && result.read().status == PICI_E_UNSUPPORTED, "a row of too many");
+        tally(starts_with(dst, whole.base, 2 * n), "a row of too many: elements changed");
+    }
+}
+
+/* Parts of 2^19 elements and more, of which a range has some chunks. */
+static void ranges(void)
+{
+    const uint64_t chunk = 1 << 19;
+    struct sample s = part_of(PICI_F8E4M3, PICI_HOLDS_ONE, PICI_HYBRID, 2 * chunk + 100, 5, 3 * chunk, STEP_TINY);
+    check_diff(s, 1);
+    const std::vector<uint8_t> base = s.base;
+    const auto range = [&](uint64_t from, uint64_t n, const char *what) {
+        struct sample some = s;
+        some.first = s.first + from;
+        some.n = n;
+        some.base.assign(base.begin() + (ptrdiff_t)from, base.begin() + (ptrdiff_t)(from + n));
+        some.base.push_back(0);
+        check_apply(some, s.delta, 2, false, what);
+    };
+    range(chunk, chunk, "a chunk");
+    range(chunk, chunk + 100, "the last chunks");
+    range(chunk, chunk - 1, "a part of a chunk");
+    range(1, chunk - 1, "another part of a chunk");
 }
 
 static void arguments(void)
@@ -194,9 +330,6 @@ static void arguments(void)
     tally(diff(delta.at, 4000, base.at, (enum pici_dtype)15, PICI_BITMAP, made) == PICI_E_ARG, "diff of no dtype");
     tally(diff(delta.at, 4000, base.at, PICI_BF16, (enum pici_format)9, made) == PICI_E_ARG, "diff in no format");
     tally(diff(delta.at, 4000, base.at, PICI_BF16, PICI_AUTO, made) == PICI_E_UNSUPPORTED, "diff in the shortest");
-    tally(diff(delta.at, 4000, base.at, PICI_F8E4M3, PICI_BITMAP, made) == PICI_E_UNSUPPORTED, "diff of f8");
-    const struct sample f8 = sample_of(PICI_F8E5M2, PICI_BITMAP, 1000, STEP_USUAL);
-    check_apply(f8, f8.delta, 1, false, "a delta of f8");
     tally(diff(delta.at, 4000, base.at, PICI_BF16, PICI_BITMAP, made - 16) == PICI_E_ARG, "diff in too little memory");
     tally(diff(delta.at, 35, base.at, PICI_BF16, PICI_BITMAP, made) == PICI_E_SPACE, "diff to too few bytes");
     tally(apply(NULL, PICI_BF16, delta.at, read) == PICI_E_ARG, "apply to null");
@@ -216,6 +349,49 @@ static void arguments(void)
     check_apply(other, s.delta, 0, false, "another dtype");
 }
 
+/* Options and parts that are refused; and f8 as 0.2 stored it. */
+static void options(void)
+{
+    const struct sample s = sample_of(PICI_U8, PICI_BITMAP, 1000, STEP_USUAL);
+    const size_t space = pici_diff_small_cuda_workspace(PICI_BITMAP, PICI_U8, s.n, 1);
+    buffer base(1000, 0, s.base.data()), src(1000, 0, s.src.data()), delta(4000), workspace(space);
+    result_buffer result;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    const auto diff = [&](uint64_t first, uint64_t of, enum pici_dtype dtype) {
+        return pici_diff_small_part_cuda(delta.at, 4000, result.to(), base.at, src.at, s.n, first, of, dtype,
+                                         PICI_BITMAP, &opts, workspace.at, space, stream);
+    };
+    tally(diff(1, 1000, PICI_U8) == PICI_E_ARG && diff(0, 999, PICI_U8) == PICI_E_ARG, "a part beyond the tensor");
+    opts.holds = PICI_HOLDS_E2M1X2;
+    tally(diff(0, 1000, PICI_I8) == PICI_E_ARG, "pairs in i8");
+    opts.holds = (enum pici_holds)2;
+    tally(diff(0, 1000, PICI_U8) == PICI_E_UNSUPPORTED, "unknown holds");
+    opts.holds = PICI_HOLDS_ONE;
+    opts.checksum = 1;
+    tally(diff(0, 1000, PICI_U8) == PICI_E_UNSUPPORTED, "diff with a checksum");
+    tally(pici_apply_small_range_cuda(base.at, s.n, 1, s.n, PICI_U8, delta.at, 4000, NULL, result.to(), workspace.at,
+                                      space, stream) == PICI_E_ARG,
+          "apply beyond the tensor");
+    struct sample old = s; /* one of u8 is one of f8, of version 1, when it says so */
+    old.dtype = PICI_F8E4M3;
+    std::vector<uint8_t> block(pici_bound(PICI_BITMAP, PICI_F8E4M3, s.n));
+    size_t size = 0;
+    tally(
+        !pici_diff(block.data(), block.size(), &size, s.base.data(), s.src.data(), s.n, PICI_F8E4M3, PICI_BITMAP, NULL),
+        "a block of f8");
+    old.delta.resize(36);
+    memcpy(old.delta.data(), s.delta.data(), 32);
+    old.delta[5] = PICI_F8E4M3;
+    const uint64_t length = 36 + size;
+    const uint32_t entry = (uint32_t)size, context = entry | UINT32_C(1) << 31;
+    memcpy(old.delta.data() + 16, &length, 8);
+    memcpy(old.delta.data() + 32, &entry, 4);
+    old.delta.insert(old.delta.end(), block.begin(), block.begin() + (ptrdiff_t)size);
+    check_apply(old, old.delta, 1, false, "f8 of version 1");
+    memcpy(old.delta.data() + 32, &context, 4);
+    check_apply(old, old.delta, 1, false, "a context chunk of f8 of version 1");
+}
+
 int main(int argc, char **argv)
 {
     thorough = on_gpu && !(argc > 1 && strcmp(argv[1], "--quick") == 0);
@@ -226,12 +402,16 @@ int main(int argc, char **argv)
     emu::seed(rng.state);
 #endif
     small_ones();
+    rows();
+    long_rows();
     arguments();
+    options();
 #ifdef PICI_DEVICE_HW
     large = true;
 #endif
     watch(false);
     several();
+    ranges();
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;
 }

@@ -170,6 +170,74 @@ static void check_small(enum pici_format format, uint64_t n, unsigned ppm, uint6
            "a small delta that is damaged, of another base");
 }
 
+/* Deltas of parts of a tensor of f8 in a row: elements [first, first + n) of `of` after those before. */
+struct row {
+    std::vector<uint8_t> base, src, bytes;
+    uint64_t of;
+
+    void add(uint64_t first, uint64_t n, bool checksum)
+    {
+        const size_t cap = pici_diff_small_bound(PICI_BITMAP, PICI_F8E4M3, n) + 16, before = bytes.size();
+        size_t len;
+        struct pici_opts opts = PICI_OPTS_INIT;
+        opts.checksum = checksum;
+        bytes.resize(before + cap);
+        if (pici_diff_small_part(bytes.data() + before, cap, &len, base.data() + first, src.data() + first, n, first,
+                                 of, PICI_F8E4M3, PICI_BITMAP, &opts))
+            abort();
+        bytes.resize(before + len);
+    }
+
+    /* Applied to elements [first, first + n): what the host says and makes, or the status. */
+    void check(uint64_t first, uint64_t n, const char *what, int status = 1) const
+    {
+        const size_t space = pici_apply_small_cuda_workspace(PICI_F8E4M3, n, 2), len = bytes.size();
+        std::vector<uint8_t> dst(base.begin() + (ptrdiff_t)first, base.begin() + (ptrdiff_t)(first + n));
+        buffer a(n, dst.data()), delta(len, bytes.data()), workspace(space), to(sizeof(struct pici_cuda_result));
+        struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+        const void *const deltas[] = {bytes.data()};
+        const int host = pici_apply_small_range(dst.data(), n, first, of, deltas, &len, 1, NULL);
+        expect(!pici_apply_small_range_cuda(a.at, n, first, of, PICI_F8E4M3, delta.at, len, NULL, result, workspace.at,
+                                            space, NULL) &&
+                   result->status == (status == 1 ? host : status) &&
+                   (result->status || memcmp(a.at, dst.data(), n) == 0),
+               what);
+    }
+};
+
+static void check_rows(void)
+{
+    const uint64_t chunk = 1 << 19;
+    row r;
+    r.of = chunk + 6000;
+    for (uint64_t i = 0; i < r.of; i++) {
+        r.base.push_back((uint8_t)rand());
+        r.src.push_back((uint8_t)(r.base[i] ^ (rand() % 50 ? 0 : 1)));
+    }
+    const row none = r;
+    r.add(0, 1000, true);
+    r.add(1000, 700, false);
+    r.add(1700, 1300, true);
+    r.check(0, 3000, "a row");
+    r.check(1000, 2000, "some of a row");
+    r.check(0, 3001, "more than a row", PICI_E_ARG);
+    r.check(0, 2999, "a cut chunk", PICI_E_ARG);
+    r.bytes[r.bytes.size() - 1] ^= 255;
+    r.check(0, 3000, "a row with a wrong checksum", PICI_E_CHECKSUM);
+    r = none;
+    r.add(0, 1000, false);
+    r.add(999, 100, false);
+    r.check(0, 1099, "an element twice", PICI_E_CORRUPT);
+    r = none;
+    r.add(0, 1000, false);
+    r.add(1001, 100, false);
+    r.check(0, 1101, "a gap", PICI_E_ARG);
+    r = none;
+    r.add(900, chunk + 5000, false);
+    r.check(900, chunk, "a chunk of two");
+    r.check(900 + chunk, 5000, "the second chunk");
+}
+
 int main(void)
 {
     for (unsigned seed = 1; seed <= 3; seed++) {
@@ -196,5 +264,6 @@ int main(void)
         check_small(PICI_BITMAP, 9000, 0, 0, 1);
     }
     check_small(PICI_BITMAP, (2 << 19) + 5000, 3000, 1 << 19, 2);
+    check_rows();
     return wrong != 0;
 }

@@ -59,26 +59,30 @@ static bool same(const std::vector<uint8_t> &a, const void *b)
     return memcmp(a.data(), b, a.size()) == 0;
 }
 
-template <unsigned DTYPE> static void check(uint32_t n, step s, unsigned damages)
+template <unsigned KIND> static void check(uint32_t n, step s, unsigned damages)
 {
-    using K = pici::small_kind<DTYPE>;
+    using K = pici::small_kind<KIND>;
     using T = typename K::element;
-    const enum pici_dtype dtype = (enum pici_dtype)DTYPE;
+    const bool pairs = KIND == pici::SMALL_E2M1X2;
+    const enum pici_dtype dtype = pairs ? PICI_U8 : (enum pici_dtype)KIND;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.holds = pairs ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
     static char name[80];
-    snprintf(name, sizeof name, "%s, %u elements, step %d", pici_dtype_name(dtype), n, (int)s);
+    snprintf(name, sizeof name, "%s, %u elements, step %d", pairs ? "e2m1x2" : pici_dtype_name(dtype), n, (int)s);
     of = name;
     std::vector<T> base(n), src(n);
     fill<K>(base, src, s);
     const size_t cap = pici_diff_small_bound(PICI_BITMAP, dtype, n);
     std::vector<uint8_t> delta(cap);
     size_t len = 0;
-    if (pici_diff_small(delta.data(), cap, &len, base.data(), src.data(), n, dtype, PICI_BITMAP, NULL))
+    if (pici_diff_small(delta.data(), cap, &len, base.data(), src.data(), n, dtype, PICI_BITMAP, &opts))
         abort();
     uint32_t entry;
-    memcpy(&entry, delta.data() + 32, 4);
+    const size_t head = delta[4] == 3 ? 52 : 36; /* and the directory */
+    memcpy(&entry, delta.data() + head - 4, 4);
     const bool context = entry >> 31;
     contexts += context;
-    const std::vector<uint8_t> want(delta.data() + 36, delta.data() + len),
+    const std::vector<uint8_t> want(delta.data() + head, delta.data() + len),
         start((uint8_t *)base.data(), (uint8_t *)(base.data() + n)),
         end((uint8_t *)src.data(), (uint8_t *)(src.data() + n));
 
@@ -86,15 +90,14 @@ template <unsigned DTYPE> static void check(uint32_t n, step s, unsigned damages
     cudaMalloc(&a, n * sizeof(T));
     cudaMalloc(&b, n * sizeof(T));
     cudaMalloc(&chunk, pici::small_limit<T>(n));
-    cudaMalloc(&room, pici::SMALL_MAKE_BYTES<T>(n));
+    cudaMalloc(&room, pici::SMALL_MAKE_BYTES<T>(n << K::PAIRS));
     memcpy(a, base.data(), n * sizeof(T));
     memcpy(b, src.data(), n * sizeof(T));
     uint32_t made = 0, least = 0;
     bool ran = emu::launch(1, 1, 32, sizeof(pici::small_memory), [&] {
         uint32_t own;
-        const uint32_t bytes =
-            pici::warp_diff_small<DTYPE>((uint8_t *)chunk, &own, (const T *)a, (const T *)b, n, (uint8_t *)room,
-                                         (pici::small_memory *)emu::shared_memory());
+        const uint32_t bytes = pici::warp_diff_small<KIND>((uint8_t *)chunk, &own, (const T *)a, (const T *)b, n,
+                                                           (uint8_t *)room, (pici::small_memory *)emu::shared_memory());
         made = bytes;
         least = own;
     });
@@ -109,21 +112,21 @@ template <unsigned DTYPE> static void check(uint32_t n, step s, unsigned damages
         std::vector<uint8_t> damaged = delta;
         damaged.resize(len);
         for (unsigned k = d ? 1 + (unsigned)rand() % 2 : 0; k; k--)
-            damaged[36 + (unsigned)rand() % (rand() % 2       ? len - 36
-                                             : len - 36 < 200 ? len - 36
-                                                              : 200)] ^= (uint8_t)(1 << rand() % 8);
+            damaged[head + (unsigned)rand() % (rand() % 2         ? len - head
+                                               : len - head < 200 ? len - head
+                                                                  : 200)] ^= (uint8_t)(1 << rand() % 8);
         std::vector<T> out = base;
         const bool valid = !pici_apply_small(out.data(), n, damaged.data(), len, NULL);
         void *in;
         const unsigned skew = (unsigned)rand() % 4;
-        cudaMalloc(&in, len - 36 + skew);
-        cudaMalloc(&room, pici::SMALL_READ_BYTES<T>(n));
-        memcpy((uint8_t *)in + skew, damaged.data() + 36, len - 36);
+        cudaMalloc(&in, len - head + skew);
+        cudaMalloc(&room, pici::SMALL_READ_BYTES<T>(n << K::PAIRS));
+        memcpy((uint8_t *)in + skew, damaged.data() + head, len - head);
         memcpy(a, base.data(), n * sizeof(T));
         bool good = false;
         ran = emu::launch(1, 1, 32, sizeof(pici::small_memory), [&] {
-            good = pici::warp_apply_small<DTYPE>((T *)a, n, (const uint8_t *)in + skew, (uint32_t)(len - 36),
-                                                 (uint8_t *)room, (pici::small_memory *)emu::shared_memory());
+            good = pici::warp_apply_small<KIND>((T *)a, n, (const uint8_t *)in + skew, (uint32_t)(len - head),
+                                                (uint8_t *)room, (pici::small_memory *)emu::shared_memory());
         });
         expect(ran && good == valid, d ? "a damaged chunk" : "a chunk is valid");
         expect(same(good ? (d ? std::vector<uint8_t>((uint8_t *)out.data(), (uint8_t *)(out.data() + n)) : end) : start,
@@ -138,11 +141,11 @@ template <unsigned DTYPE> static void check(uint32_t n, step s, unsigned damages
     expect(cudaGetLastError() == cudaSuccess, "written outside");
 }
 
-template <unsigned DTYPE> static void check_all(unsigned damages)
+template <unsigned KIND> static void check_all(unsigned damages)
 {
     for (const uint32_t n : {1u, 33u, 700u, 2500u, 6000u})
         for (int s = 0; s < STEPS; s++)
-            check<DTYPE>(n, (step)s, n == 6000 ? damages : damages / 2);
+            check<KIND>(n, (step)s, n == 6000 ? damages : damages / 2);
 }
 
 int main(int argc, char **argv)
@@ -153,6 +156,9 @@ int main(int argc, char **argv)
     check_all<PICI_BF16>(damages);
     check_all<PICI_F32>(damages);
     check_all<PICI_F16>(damages);
+    check_all<PICI_F8E4M3>(damages);
+    check_all<PICI_F8E5M2>(damages);
+    check_all<pici::SMALL_E2M1X2>(damages);
     of = "all";
     expect(contexts >= 20, "context chunks");
     return wrong != 0;
