@@ -72,6 +72,10 @@ static void print_verb_help(const struct verb *verb)
         }
         puts("");
     }
+    const bool makes = command_takes(verb, OPT_FORCE) && verb->run != verb_log_apply;
+    printf("\nExit status: 0 done, 1 bad data or I/O%s, 2 usage%s.\n",
+           command_takes(verb, OPT_KEEP_GOING) ? ", or a loss with --keep-going" : "",
+           makes ? ", or the output exists" : "");
 }
 
 /* ---- the command line */
@@ -89,6 +93,9 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_DTYPE: return value_dtype(value, chosen);
     case OPT_TYPE: return value_type(value, chosen);
     case OPT_THREADS: return value_int("threads", value, 0, 4096, &chosen->threads);
+    case OPT_MEMORY:
+        TRY(value_bytes("memory", value, &chosen->memory));
+        return chosen->memory ? TOOL_OK : tool_usage(NULL, "--memory 0: at least 1");
     case OPT_ZSTD: chosen->zstd = ZSTD_DEFAULT; return value ? value_int("zstd", value, 1, 22, &chosen->zstd) : TOOL_OK;
     case OPT_ZEROS: return value_zeros(value, chosen);
     case OPT_PACK: return value_pack(value, chosen);
@@ -307,6 +314,7 @@ static int run_operands(const struct verb *verb, const struct verb *as, struct t
                      chosen->out_dir);
     term_set_talk(chosen->talk);
     cap_level(chosen);
+    TRY(tool_bound_memory(chosen));
     return chosen->recurse ? run_recursive(verb, chosen) : run_parsed(verb, chosen);
 }
 
@@ -421,6 +429,8 @@ static void complete_verb(const struct verb *verb, char **words, int count)
     int id = count > 1 ? option_before(verb, words[count - 2]) : -1;
     if (id >= 0)
         offer_values((enum option_id)id, begun, words, count - 2);
+    if (id < 0 && begun[0] != '-' && verb->run == verb_cat && count > 1)
+        offer_values(OPT_TENSOR, begun, words, count - 1);
     for (int i = 0; id < 0 && begun[0] == '-' && i < OPTIONS; i++)
         if (command_takes(verb, i) && !(no_help && i == OPT_HELP))
             offer(begun, "--", command_options[i].name, command_options[i].help);

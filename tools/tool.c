@@ -2,12 +2,14 @@
 #define _POSIX_C_SOURCE 200809L
 #include "tool.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "suggest.h"
@@ -19,7 +21,8 @@ enum { MESSAGE = 4096 };
 static _Thread_local char message[MESSAGE];
 static _Thread_local char kept[MESSAGE]; /* what tool_unmute returns */
 static _Thread_local bool muted;
-static char last[MESSAGE]; /* the last error of any thread; under the terminal's lock */
+static uint64_t memory_bound; /* bytes; 0: none */
+static char last[MESSAGE];    /* the last error of any thread; under the terminal's lock */
 
 /* Prints the message, unless less than `least` is to be said. */
 static void print(const char *file, int least)
@@ -46,6 +49,10 @@ static void say(const char *file, const char *place, const char *what, va_list a
 {
     int used = snprintf(message, sizeof message, "%s", place);
     vsnprintf(message + used, sizeof message - (size_t)used, what, args);
+    if (memory_bound && strstr(message, "out of memory")) {
+        const size_t size = strlen(message);
+        snprintf(message + size, sizeof message - size, "; --memory is %" PRIu64 " bytes", memory_bound);
+    }
     if (muted)
         return;
     term_lock();
@@ -128,6 +135,26 @@ int tool_failed(const char *file, enum pici_status status, const char *reason)
     if (!status)
         return TOOL_OK;
     return reason[0] ? tool_bad(NULL, "%s", reason) : tool_bad(file, "%s", pici_strerror(status));
+}
+
+int tool_bound_memory(struct tool_options *options)
+{
+    static const uint64_t fixed = 8 << 20,
+                          each = 24 << 20; /* bytes of a run, and of a thread with chunks of 2^20 f64 */
+    struct rlimit limit;
+    if (!options->memory)
+        return TOOL_OK;
+    const uint64_t fit = options->memory > fixed + each ? (options->memory - fixed) / each : 1;
+    const unsigned threads = tool_threads(options->threads);
+    options->threads = threads < fit ? (int)threads : (int)fit;
+    if (getrlimit(RLIMIT_DATA, &limit) != 0)
+        return tool_bad(NULL, "--memory: %s", strerror(errno));
+    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur > options->memory)
+        limit.rlim_cur = (rlim_t)options->memory;
+    if (setrlimit(RLIMIT_DATA, &limit) != 0)
+        return tool_bad(NULL, "--memory: %s", strerror(errno));
+    memory_bound = options->memory;
+    return TOOL_OK;
 }
 
 unsigned tool_threads(int asked)

@@ -32,8 +32,9 @@ struct tool_options {
     int file_version; /* 0: not given */
     int dtype;        /* enum pici_dtype; 0: not given */
     enum tool_type type;
-    int threads; /* 1; 0: all cores */
-    int zstd;    /* level; 0: none; so is compare */
+    int threads;     /* 1; 0: all cores */
+    uint64_t memory; /* bytes; 0: not given */
+    int zstd;        /* level; 0: none; so is compare */
     int compare;
     const char *out;  /* NULL: not given */
     const char *base; /* likewise */
@@ -75,6 +76,7 @@ int verb_list(const struct tool_options *);
 int verb_inspect(const struct tool_options *);
 int verb_report(const struct tool_options *);
 int verb_extract(const struct tool_options *);
+int verb_cat(const struct tool_options *);
 int verb_block_encode(const struct tool_options *);
 int verb_block_decode(const struct tool_options *);
 int verb_bench(const struct tool_options *);
@@ -120,6 +122,10 @@ int tool_nomem(const char *file, const char *what);
 
 /* tool_bad, of a call of the library that has said why in reason, or ""; TOOL_OK if it has not failed. */
 int tool_failed(const char *file, enum pici_status, const char *reason);
+
+/* Use no more memory than options->memory, if that is given: lowers the number of threads, and has the system refuse
+ * more, which errors then tell. */
+int tool_bound_memory(struct tool_options *options);
 
 /* The number of threads for a value of --threads; 0 stands for the number of online cores. At least 1. */
 unsigned tool_threads(int asked);

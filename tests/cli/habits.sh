@@ -137,6 +137,53 @@ same "help log" x "$out"
 expect 2 "help of nothing" "$tool" help compres
 says "help of nothing" 'no verb compres' "$err"
 
+# ---- exit statuses, as --help tells them
+for verb in compress decompress test list inspect report extract cat diff apply 'block encode' 'block decode' \
+    'log init' 'log append' 'log apply' 'log compact' 'log list' bench predict; do
+    # shellcheck disable=SC2086
+    "$tool" $verb --help >"$out"
+    says "$verb --help" '^Exit status: 0 done, 1 bad data or I/O.*, 2 usage' "$out"
+    # shellcheck disable=SC2086
+    expect 2 "$verb of no option" "$tool" $verb --frob
+    case $verb in
+    'block encode') missing='--dtype f32 nofile nofile2' ;;
+    'block decode' | diff | 'log init' | 'log apply') missing='nofile nofile2' ;;
+    'log append') missing='nofile nofile2 nofile3' ;;
+    apply) missing='--in-place nofile nofile2' ;;
+    predict) continue ;;
+    *) missing=nofile.pici ;;
+    esac
+    [ "$verb" != diff ] || missing="-o x.diff $missing"
+    # shellcheck disable=SC2086
+    expect 1 "$verb of no file" "$tool" $verb $missing
+done
+for verb in compress decompress; do
+    "$tool" $verb --help >"$out"
+    says "$verb: what exists" 'or the output exists\.$' "$out"
+done
+"$tool" decompress --help >"$out"
+says "decompress: losses" 'or a loss with --keep-going' "$out"
+
+# ---- cat: an original, or tensors by name
+{ safetensors '{"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},
+"v":{"dtype":"U8","shape":[4],"data_offsets":[16,20]}}'
+  printf '0123456789abcdefwxyz'; } >cat.safetensors
+expect 0 "compress" "$tool" compress -o cat.pici cat.safetensors
+expect 0 "cat" "$tool" cat cat.pici
+same "cat" cat.safetensors "$out"
+expect 0 "cat of a pipe" sh -c '"$0" cat - <cat.pici' "$tool"
+same "cat of a pipe" cat.safetensors "$out"
+expect 0 "cat of tensors" "$tool" cat cat.pici v w v
+[ "$(cat "$out")" = wxyz0123456789abcdefwxyz ] && pass || fail "cat of tensors: $(cat "$out")"
+expect 0 "cat of a range" "$tool" cat --range 1:3 cat.pici v
+[ "$(cat "$out")" = xy ] && pass || fail "cat of a range: $(cat "$out")"
+expect 2 "cat of a range of nothing" "$tool" cat --range 1:3 cat.pici
+expect 1 "cat of no tensor" "$tool" cat cat.pici v u
+says "cat of no tensor" 'has no tensor u' "$err"
+expect 1 "cat of a damaged file" "$tool" cat cat.safetensors
+"$tool" --complete cat cat.pici '' >"$out"
+says "completion of cat" '^w	f32$' "$out"
+
 # ---- times and permissions
 touch -d '2020-02-03 04:05:06' a.npy
 chmod 640 a.npy

@@ -42,6 +42,27 @@ cat big | small "$tool" compress --dtype f32 -T 2 - 2>"$err" >pipe.pici
 judge 0 "compress a pipe" $?
 cat pipe.pici | small "$tool" decompress --max-size none -T 2 - 2>"$err" | cmp - big
 judge 0 "decompress a pipe" $?
+# ---- --memory: as many threads as fit, or a failure that names it
+data() { # KIB COMMAND...: with that much memory to write to
+    # shellcheck disable=SC2016
+    sh -c 'ulimit -d "$0" && exec "$@"' "$@"
+}
+head -c 134217728 big >some
+"$tool" compress -T 8 --dtype f64 -o want some 2>"$err"
+data 40960 "$tool" compress -T 8 --dtype f64 -o x.pici some 2>"$err" && fail "8 threads fit into 40 MiB" || pass
+expect 0 "compress --memory" data 40960 "$tool" compress -T 8 --memory 40M --dtype f64 -o x.pici some
+same "compress --memory" want x.pici
+expect 0 "decompress --memory" data 40960 "$tool" decompress -T 8 --memory 40M -o back x.pici
+same "decompress --memory" some back
+expect 1 "too little --memory" "$tool" compress --memory 8M --dtype f64 -o y.pici some
+says "too little --memory" 'out of memory for .*; --memory is 8388608 bytes' "$err"
+absent "too little --memory" y.pici
+expect 1 "too little --memory to decompress" "$tool" decompress --memory 8M -o y x.pici
+says "too little --memory to decompress" '; --memory is 8388608 bytes' "$err"
+absent "too little --memory to decompress" y
+expect 2 "--memory 0" "$tool" test --memory 0 x.pici
+rm -f some want back x.pici
+
 # ---- a deflated .npz of 256 MiB, which is inflated, deflated again and compared
 python=
 for p in python3 /usr/bin/python3; do

@@ -12,6 +12,8 @@ const struct command_option command_options[OPTIONS] = {
          "u32 i64 u64"},
     [OPT_TYPE] = {'t', "type", "TYPE", false, "what IN is: raw, npy, safetensors, gguf, pt, npz (default: by name)"},
     [OPT_THREADS] = {'T', "threads", "N", false, "threads (default 1; 0: one for each core)"},
+    [OPT_MEMORY] = {0, "memory", "BYTES", false,
+                    "most memory to use: as many threads as fit, and a failure where one does not\n(suffixes K M G T)"},
     [OPT_ZSTD] = {'z', "zstd", "LEVEL", true,
                   "also compress chunks with zstd where that is smaller;\n-1 to -19 for short"},
     [OPT_ZEROS] = {0, "zeros", "ZEROS", false,
@@ -77,15 +79,16 @@ const struct command_option command_options[OPTIONS] = {
 
 #define INPUT_BITS (BIT(OPT_DTYPE) | BIT(OPT_TYPE))
 #define OUTPUT_BITS (BIT(OPT_OUT) | BIT(OPT_FORCE))
+#define MEMORY_BITS (BIT(OPT_THREADS) | BIT(OPT_MEMORY))
 #define RESTORE_BITS (BIT(OPT_MAX_SIZE) | BIT(OPT_NO_SPARSE))
 #define EACH_BITS                                                                                                      \
     (OUTPUT_BITS | BIT(OPT_STDOUT) | BIT(OPT_KEEP) | BIT(OPT_RM) | BIT(OPT_OUT_DIR) | BIT(OPT_RECURSE) | TALK_BITS)
 #define COMPRESS_BITS                                                                                                  \
-    (INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) | BIT(OPT_ULTRA) | BIT(OPT_ZEROS) |               \
-     BIT(OPT_PACK) | BIT(OPT_FILE_VERSION) | BIT(OPT_MAX_SIZE) | EACH_BITS)
-#define DECOMPRESS_BITS (BIT(OPT_THREADS) | BIT(OPT_KEEP_GOING) | RESTORE_BITS | EACH_BITS)
-#define TEST_BITS (BIT(OPT_THREADS) | BIT(OPT_JSON) | BIT(OPT_RECURSE) | TALK_BITS)
-#define LIST_BITS (INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_RECURSE))
+    (INPUT_BITS | BIT(OPT_FORMAT) | MEMORY_BITS | BIT(OPT_ZSTD) | BIT(OPT_ULTRA) | BIT(OPT_ZEROS) | BIT(OPT_PACK) |    \
+     BIT(OPT_FILE_VERSION) | BIT(OPT_MAX_SIZE) | EACH_BITS)
+#define DECOMPRESS_BITS (MEMORY_BITS | BIT(OPT_KEEP_GOING) | RESTORE_BITS | EACH_BITS)
+#define TEST_BITS (MEMORY_BITS | BIT(OPT_JSON) | BIT(OPT_RECURSE) | TALK_BITS)
+#define LIST_BITS (INPUT_BITS | BIT(OPT_MEMORY) | BIT(OPT_JSON) | BIT(OPT_RECURSE))
 
 const struct verb command_verbs[] = {
     {NULL, "compress", verb_compress, "IN...", "compress raw, .npy, .npz, .safetensors, .gguf or .pt files to .pici",
@@ -108,60 +111,66 @@ const struct verb command_verbs[] = {
      "shards. JSON of several files is an array.",
      1, INT32_MAX,
      INPUT_BITS | BIT(OPT_JSON) | BIT(OPT_TENSOR) | BIT(OPT_HEATMAP) | BIT(OPT_PNG) | BIT(OPT_SVG) | BIT(OPT_COMPARE) |
-         BIT(OPT_FORCE) | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET) | BIT(OPT_BASE)},
+         BIT(OPT_FORCE) | MEMORY_BITS | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET) | BIT(OPT_BASE)},
     {NULL, "report", verb_report, "IN", "make a page of where a file's nonzeros are, to look at in a browser",
      "The page is one HTML file without references to others. OUT is by default IN.html, or standard\n"
      "output if IN is -.",
-     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | BIT(OPT_THREADS) | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},
+     1, 1, INPUT_BITS | BIT(OPT_TENSOR) | OUTPUT_BITS | MEMORY_BITS | BIT(OPT_MAX_SIZE) | BIT(OPT_QUIET)},
     {NULL, "extract", verb_extract, "IN", "write a tensor of a .pici file, or a range of its elements",
      "OUT is .npy if its name says so, else raw little-endian elements; standard output by default. OUT.npz, or a new\n"
      "folder OUT/, gets all tensors. Only the chunks needed are read. --tensor may be left out if there is one "
      "tensor.\n"
      "IN may be a folder that compress made.",
-     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | BIT(OPT_THREADS) | RESTORE_BITS | TALK_BITS},
+     1, 1, BIT(OPT_TENSOR) | BIT(OPT_RANGE) | OUTPUT_BITS | MEMORY_BITS | RESTORE_BITS | TALK_BITS},
+    {NULL, "cat", verb_cat, "IN [NAME]...", "write an original, or tensors by name, to standard output",
+     "Without NAME, the bytes that were compressed, as decompress -o - does. With names, the elements of these "
+     "tensors\n"
+     "of a .pici file, one after the other, little-endian, as extract -n NAME does. IN may be a folder that compress\n"
+     "made, with names.",
+     1, INT32_MAX, BIT(OPT_RANGE) | MEMORY_BITS | BIT(OPT_MAX_SIZE) | TALK_BITS},
     {NULL, "diff", verb_diff, "BASE NEW", "write the delta from one file of tensors to another",
      "BASE and NEW are .safetensors, .gguf, .npy or raw files. Tensors of the same name, type and shape are stored as\n"
      "the bits that differ, others whole. By default, a tensor of f32, f16 or bf16 is stored as small deltas, which\n"
      "are decoded with the base, if these are at least an eighth shorter for the first 4 Mi elements of which some\n"
      "changed. BASE and NEW may also be folders of shards; so is DELTA then.",
      2, 2,
-     INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |
-         BIT(OPT_MAX_SIZE) | OUTPUT_BITS | TALK_BITS},
+     INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | MEMORY_BITS | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) |
+         OUTPUT_BITS | TALK_BITS},
     {NULL, "apply", verb_apply, "BASE DELTA...", "apply one delta, or several in a row",
      "BASE must be what the first delta was made from: the hash of each tensor is checked, and that of each result.\n"
      "The delta of a folder of shards is applied to one.",
-     2, INT32_MAX, BIT(OPT_THREADS) | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
+     2, INT32_MAX, MEMORY_BITS | OUTPUT_BITS | BIT(OPT_IN_PLACE) | RESTORE_BITS | TALK_BITS},
     {"block", "encode", verb_block_encode, "IN OUT", "encode raw elements as one bare block", NULL, 2, 2,
-     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | BIT(OPT_THREADS) | BIT(OPT_ZEROS) | BIT(OPT_PACK) | BIT(OPT_CHECKSUM) |
+     BIT(OPT_FORMAT) | BIT(OPT_DTYPE) | MEMORY_BITS | BIT(OPT_ZEROS) | BIT(OPT_PACK) | BIT(OPT_CHECKSUM) |
          BIT(OPT_FORCE) | BIT(OPT_MAX_SIZE) | TALK_BITS},
     {"block", "decode", verb_block_decode, "IN OUT", "decode a bare block to raw elements", NULL, 2, 2,
-     BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
+     MEMORY_BITS | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
     {"log", "init", verb_log_init, "LOG BASE", "begin a log of deltas with a copy of BASE",
      "BASE is a .safetensors, .gguf, .npy or raw file. --pack, not of raw files, stores the base as a .pici file,\n"
      "also after log compact; picitool 0.2 does not read such a log.",
-     2, 2, BIT(OPT_TYPE) | BIT(OPT_PACK) | BIT(OPT_THREADS) | TALK_BITS},
+     2, 2, BIT(OPT_TYPE) | BIT(OPT_PACK) | MEMORY_BITS | TALK_BITS},
     {"log", "append", verb_log_append, "LOG OLD NEW", "append the delta from the newest state, OLD, to NEW",
      "OLD must be the newest state of the log. NEW is that from then on.", 3, 3,
-     INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_ZSTD) |
-         BIT(OPT_MAX_SIZE) | TALK_BITS},
+     INPUT_BITS | BIT(OPT_SMALL) | BIT(OPT_FAST) | BIT(OPT_FORMAT) | MEMORY_BITS | BIT(OPT_ZSTD) | BIT(OPT_MAX_SIZE) |
+         TALK_BITS},
     {"log", "apply", verb_log_apply, "LOG FILE", "bring FILE, in any state of the log, to the newest",
      "Replaces FILE in one step, as apply --in-place does; makes it from the base if there is none. If the last files "
      "of\n"
      "the log have not been copied yet, applies those before them, says so, and ends with status 1. --force: FILE may\n"
      "be any file; unless it is a state of the log, it is made from the base.",
-     2, 2, BIT(OPT_THREADS) | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
+     2, 2, MEMORY_BITS | BIT(OPT_FORCE) | RESTORE_BITS | TALK_BITS},
     {"log", "compact", verb_log_compact, "LOG", "store the newest state whole, and drop old deltas",
      "Keeps the last deltas whose bytes are together at most those of the base: for a reader that is further behind,\n"
      "the base is shorter.",
-     1, 1, BIT(OPT_THREADS) | RESTORE_BITS | TALK_BITS},
+     1, 1, MEMORY_BITS | RESTORE_BITS | TALK_BITS},
     {"log", "list", verb_log_list, "LOG", "list the states of a log", NULL, 1, 1, TALK_BITS},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",
      "Synthetic data are of --dtype, f32 by default, at uniformly random positions. --format auto is every format.\n"
      "Prints medians, in GB/s of dense bytes and as multiples of memcpy in the same run.",
      0, 1,
-     INPUT_BITS | BIT(OPT_FORMAT) | BIT(OPT_THREADS) | BIT(OPT_JSON) | BIT(OPT_SIZE) | BIT(OPT_SPARSITY) |
-         BIT(OPT_REPS) | BIT(OPT_TENSOR)},
+     INPUT_BITS | BIT(OPT_FORMAT) | MEMORY_BITS | BIT(OPT_JSON) | BIT(OPT_SIZE) | BIT(OPT_SPARSITY) | BIT(OPT_REPS) |
+         BIT(OPT_TENSOR)},
     {NULL, "predict", verb_predict, "", "predict how long collectives take on a machine, sparse and dense",
      "Prints the speedup over the best dense call of another library, and which algorithm is fastest. With -o writes\n"
      "a page (HTML), or one picture if OUT ends in .svg or .png. What is predicted, and how:\n"

@@ -12,6 +12,7 @@ enum option_id {
     OPT_DTYPE,
     OPT_TYPE,
     OPT_THREADS,
+    OPT_MEMORY,
     OPT_ZSTD,
     OPT_ZEROS,
     OPT_PACK,

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * picitool cat: an original, or tensors by name, to standard output, as decompress and extract write them. */
+#include <string.h>
+
+#include "tool.h"
+
+int verb_cat(const struct tool_options *options)
+{
+    struct tool_options each = *options;
+    each.out = "-";
+    each.nargs = 1;
+    if (options->nargs == 1 && options->range.given)
+        return tool_usage(options->args[0], "--range is of one tensor: name it");
+    if (options->nargs == 1)
+        return verb_decompress(&each);
+    for (int i = 1; i < options->nargs; i++) {
+        each.tensor = options->args[i];
+        TRY(verb_extract(&each));
+    }
+    return TOOL_OK;
+}
