@@ -464,7 +464,8 @@ static void put_parts(void)
         {"parts of two tensors", 2, 40, 8, 601, REF_E_CORRUPT},
         {"a part of version 1", 2, 4, 1, 1, REF_E_CORRUPT},
         {"a part of version 3", 2, 4, 1, 3, REF_E_CORRUPT},
-        {"a part of version 4", 2, 4, 1, 4, REF_E_VERSION},
+        {"a part of version 4", 2, 4, 1, 4, REF_E_CORRUPT},
+        {"a part of version 5", 2, 4, 1, 5, REF_E_VERSION},
         {"a length of 40", 2, 16, 8, 40, REF_E_CORRUPT},
         {"another dtype", 2, 5, 1, REF_F16, REF_E_CORRUPT},
         {"a checksum of a part", 1, 24, 1, 0, REF_E_CHECKSUM},
@@ -613,6 +614,91 @@ static void put_narrow(void)
     }
 }
 
+/* The deltas of three shards of columns, in a row, of a tensor of `rows` rows of 20 elements. */
+static uint8_t *row_of_columns(size_t *len, const struct pair *p, uint64_t rows, size_t starts[4])
+{
+    static const uint64_t ends[4] = {0, 7, 8, 20};
+    uint8_t *row = memory(1 << 16), *base = memory(p->n * p->width), *src = memory(p->n * p->width);
+    *len = 0;
+    for (int i = 0; i < 3; i++) {
+        const struct ref_columns c = {rows, 20, ends[i], ends[i + 1] - ends[i]};
+        for (uint64_t k = 0; k < rows * c.count; k++) {
+            const size_t from = (size_t)(k / c.count * 20 + c.first + k % c.count) * p->width;
+            memcpy(base + k * p->width, p->base + from, p->width);
+            memcpy(src + k * p->width, p->src + from, p->width);
+        }
+        size_t bytes;
+        uint8_t *part = ref_small_encode_columns(&bytes, base, src, &c, p->dtype, REF_HYBRID, i == 1, p->fours);
+        if (!part)
+            fail("does not encode", "columns");
+        starts[i] = *len;
+        memcpy(row + *len, part, bytes);
+        *len += bytes;
+        free(part);
+    }
+    starts[3] = *len;
+    free(base);
+    free(src);
+    return row;
+}
+
+static void put_wrong_columns(const struct pair *p, const uint8_t *row, size_t len, const size_t starts[4])
+{
+    static const struct {
+        const char *name;
+        unsigned part, at, bytes;
+        uint64_t value;
+        enum ref_status status;
+    } wrong[] = {
+        {"columns of version 2", 0, 4, 1, 2, REF_E_CORRUPT},
+        {"columns of version 5", 0, 4, 1, 5, REF_E_VERSION},
+        {"what elements hold, unknown", 0, 7, 1, 2, REF_E_CORRUPT},
+        {"rows of no elements", 0, 48, 8, 0, REF_E_CORRUPT},
+        {"rows of seven elements", 0, 48, 8, 7, REF_E_CORRUPT},
+        {"a row and a half", 0, 48, 8, 400, REF_E_CORRUPT},
+        {"one row", 0, 48, 8, 600, REF_E_CORRUPT},
+        {"rows of all elements", 0, 48, 8, UINT64_MAX, REF_E_CORRUPT},
+        {"rows that are cut", 0, 40, 8, 210, REF_E_CORRUPT},
+        {"all columns", 0, 8, 8, 600, REF_E_CORRUPT},
+        {"a part of a row", 0, 8, 8, 211, REF_E_CORRUPT},
+        {"rows of other lengths", 2, 48, 8, 40, REF_E_CORRUPT},
+        {"columns beyond the row", 2, 32, 8, 9, REF_E_CORRUPT},
+        {"columns far beyond the row", 2, 32, 8, UINT64_MAX, REF_E_CORRUPT},
+        {"columns in common", 1, 32, 8, 6, REF_E_CORRUPT},
+        {"columns out of order", 2, 32, 8, 0, REF_E_CORRUPT},
+        {"columns of two tensors", 2, 40, 8, 620, REF_E_CORRUPT},
+        {"a length of 48", 0, 16, 8, 48, REF_E_CORRUPT},
+        {"a checksum of columns", 1, 24, 1, 0, REF_E_CHECKSUM},
+        {"flags", 0, 6, 1, 2, REF_E_CORRUPT},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        uint8_t *damaged = memory(len), *at = damaged + starts[wrong[i].part] + wrong[i].at;
+        memcpy(damaged, row, len);
+        ref_put(at, wrong[i].bytes, wrong[i].value);
+        put_refused(wrong[i].name, p, damaged, len, wrong[i].status);
+        free(damaged);
+    }
+    put_refused("cut within the last columns", p, row, len - 1, REF_E_CORRUPT);
+}
+
+static void put_columns(void)
+{
+    size_t len, starts[4];
+    struct pair all[3] = {make_pair(REF_BF16, 600), narrow_pair(0, 600, 200, 3), narrow_pair(2, 600, 200, 3)};
+    weights(&all[0], 122, 100);
+    change(&all[0], 200, 3, 0x3586);
+    for (int i = 0; i < 3; i++) {
+        put_pair("columns", &all[i], 1);
+        uint8_t *row = row_of_columns(&len, &all[i], 30, starts);
+        column = (size_t)fprintf(out, "accept");
+        put_bytes(row, len);
+        if (i == 0)
+            put_wrong_columns(&all[i], row, len, starts);
+        free(row);
+        free_pair(&all[i]);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc != 2) {
@@ -627,6 +713,7 @@ int main(int argc, char **argv)
     put_invalid();
     put_parts();
     put_narrow();
+    put_columns();
     close_file("small.txt");
     return 0;
 }

@@ -6,475 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HEADER = 32, PART = 48, FIXED = 144, CONTEXT = 1, LANES = 32 };
-
-/* ---- lists of bits ---- */
-
-/* The bits of all lists in the order of decoding, with their odds; the ends of lists are padded. */
-struct bits {
-    uint8_t *q, *bit;
-    size_t n, cap;
-    uint64_t listed;
-    int failed;
-};
-
-static void add_bit(struct bits *b, unsigned q, unsigned bit)
-{
-    if (b->n == b->cap) {
-        const size_t cap = b->cap ? 2 * b->cap : 4096;
-        uint8_t *x = realloc(b->q, cap), *y = x ? realloc(b->bit, cap) : NULL;
-        b->q = x ? x : b->q;
-        b->bit = y ? y : b->bit;
-        if (!x || !y) {
-            b->failed = 1;
-            b->n = 0;
-            return;
-        }
-        b->cap = cap;
-    }
-    b->q[b->n] = (uint8_t)q;
-    b->bit[b->n++] = (uint8_t)bit;
-}
-
-static void end_list(struct bits *b)
-{
-    while (b->n % LANES)
-        add_bit(b, 0, 0);
-}
-
-/* One list of tokens. Returns whether a later level may have one. */
-static int add_level(struct bits *b, const struct ref_model *m, const void *base, const void *src, uint64_t n,
-                     int literals, unsigned level)
-{
-    const unsigned width = m->s.w / 8;
-    int more = 0;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint64_t old = ref_load(base, i, width), new = ref_load(src, i, width);
-        if (old == new || ref_is_literal(m, old) != literals)
-            continue;
-        const unsigned c = ref_class_of(&m->s, m->low, old), t = ref_token_of(m, old, new);
-        if (m->s.tree) {
-            add_bit(b, m->token[c][(32 + t) >> (5 - level)], t >> (4 - level) & 1);
-            more |= level < 4;
-        } else if (t >= level && m->most[c] > level) {
-            add_bit(b, m->token[c][level], t > level);
-            more = 1;
-        } else {
-            continue;
-        }
-        b->listed++;
-    }
-    end_list(b);
-    return more;
-}
-
-static void make_bits(struct bits *b, const struct ref_model *m, const void *base, const void *src, uint64_t n)
-{
-    const unsigned width = m->s.w / 8;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint64_t old = ref_load(base, i, width);
-        add_bit(b, m->changed[ref_class_of(&m->s, m->low, old)], old != ref_load(src, i, width));
-    }
-    end_list(b);
-    for (int literals = 0; literals < 2; literals++)
-        for (unsigned level = 0; add_level(b, m, base, src, n, literals, level); level++)
-            ;
-    for (uint64_t i = 0; i < n; i++) {
-        const uint64_t old = ref_load(base, i, width), new = ref_load(src, i, width);
-        if (old != new &&ref_is_literal(m, old) && ref_token_of(m, old, new) == 0) {
-            add_bit(b, m->frequent_odds, (new &ref_mask(m->s.mantissa)) == m->frequent);
-            b->listed++;
-        }
-    }
-    end_list(b);
-}
-
-/* Encode all bits, from the last to the first. The words are in *words, the first in decoding last. */
-static size_t code(uint32_t state[LANES], uint16_t *words, const struct bits *b)
-{
-    size_t n = 0;
-    for (unsigned i = 0; i < LANES; i++)
-        state[i] = 65536;
-    for (size_t i = b->n; i-- > 0;) {
-        const uint32_t zero = ref_share_of_0(b->q[i]), f = b->bit[i] ? 32768 - zero : zero;
-        uint64_t x = state[i % LANES];
-        if (x >= (uint64_t)f * 131072) {
-            words[n++] = (uint16_t)x;
-            x /= 65536;
-        }
-        state[i % LANES] = (uint32_t)(x / f * 32768 + x % f + (b->bit[i] ? zero : 0));
-    }
-    return n;
-}
-
-/* ---- a context chunk, written ---- */
-
-struct out {
-    uint8_t *p;
-    size_t n; /* bits */
-};
-
-static void put_bits(struct out *o, uint64_t v, unsigned bits)
-{
-    for (unsigned i = 0; i < bits; i++, o->n++)
-        o->p[o->n / 8] |= (uint8_t)((v >> i & 1) << o->n % 8);
-}
-
-static void put_extra(struct out *o, const struct ref_model *m, uint64_t old, uint64_t new)
-{
-    const int literal = ref_is_literal(m, old);
-    const unsigned t = ref_token_of(m, old, new), bits = ref_extra_bits(m, literal, t);
-    const int64_t d = ref_difference(&m->s, old, new);
-    const uint64_t v = (uint64_t)(d < 0 ? -d : d);
-    if (!literal)
-        put_bits(o, m->s.tree ? v : v - 1, bits);
-    else if (t || (new &ref_mask(m->s.mantissa)) != m->frequent)
-        put_bits(o, new, bits);
-}
-
-static uint8_t *make_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype,
-                             enum ref_small_twist twist)
-{
-    struct ref_model *m = malloc(sizeof *m);
-    struct bits b = {0};
-    uint32_t state[LANES];
-    *len = 0;
-    if (!m || !ref_shape_of(dtype).w || !ref_model(m, base, src, n, dtype, twist)) {
-        free(m);
-        return NULL;
-    }
-    const unsigned width = m->s.w / 8;
-    make_bits(&b, m, base, src, n);
-    uint16_t *words = b.failed ? NULL : malloc(b.n * sizeof *words);
-    uint8_t *chunk = words ? calloc(1, FIXED + 34 * 32 + 2 * b.n + (size_t)n * (width + 1) + 8) : NULL;
-    if (chunk && (m->s.tree || b.listed <= 4 * n || twist == REF_TWIST_LIST)) {
-        const size_t count = code(state, words, &b);
-        uint8_t *p = chunk + FIXED;
-        chunk[0] = (uint8_t)m->low;
-        chunk[1] = (uint8_t)m->top;
-        chunk[2] = (uint8_t)m->frequent_odds;
-        ref_put(chunk + 4, 4, m->frequent);
-        ref_put(chunk + 8, 4, m->classes);
-        ref_put(chunk + 12, 4, count);
-        for (unsigned i = 0; i < LANES; i++)
-            ref_put(chunk + 16 + 4 * i, 4, state[i]);
-        for (unsigned c = 0; c < 32; c++) {
-            if (!(m->classes >> c & 1))
-                continue;
-            *p++ = (uint8_t)m->changed[c];
-            if (!m->s.tree)
-                *p++ = (uint8_t)m->most[c];
-            for (unsigned x = 0; x < NODES; x++)
-                if (m->token[c][x] != NO_ODDS)
-                    *p++ = (uint8_t)m->token[c][x];
-        }
-        for (size_t i = count; i-- > 0; p += 2)
-            ref_put(p, 2, words[i]);
-        struct out o = {p, 0};
-        for (uint64_t i = 0; i < n; i++) {
-            const uint64_t old = ref_load(base, i, width), new = ref_load(src, i, width);
-            if (old != new)
-                put_bits(&o, ref_is_literal(m, old) ? new >> (m->s.w - 1) : ref_difference(&m->s, old, new) < 0, 1);
-        }
-        o.n = (o.n + 7) / 8 * 8;
-        for (int literals = 0; literals < 2; literals++)
-            for (uint64_t i = 0; i < n; i++) {
-                const uint64_t old = ref_load(base, i, width), new = ref_load(src, i, width);
-                if (old != new &&ref_is_literal(m, old) == literals)
-                    put_extra(&o, m, old, new);
-            }
-        *len = (size_t)(p - chunk) + (o.n + 7) / 8;
-        if (*len >= 48 + n * width / m->s.pairs)
-            *len = 0;
-    }
-    free(b.q);
-    free(b.bit);
-    free(words);
-    free(m);
-    if (!*len) {
-        free(chunk);
-        return NULL;
-    }
-    return chunk;
-}
-
-/* The 2 * n e2m1 of n elements, each as a byte with the sign in its highest bit, to be freed. */
-static uint8_t *widen(const uint8_t *elements, uint64_t n)
-{
-    uint8_t *wide = malloc(2 * (size_t)n + 1);
-    for (uint64_t i = 0; wide && i < 2 * n; i++) {
-        const unsigned u = elements[i / 2] >> (i % 2 ? 4 : 0) & 15;
-        wide[i] = (uint8_t)(u < 8 ? u : 128 + u - 8);
-    }
-    return wide;
-}
-
-uint8_t *ref_small_context(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, int pairs,
-                           enum ref_small_twist twist)
-{
-    if (!pairs)
-        return make_context(len, base, src, n, dtype, twist);
-    uint8_t *old = widen(base, n), *new = widen(src, n);
-    if (new &&n && twist == REF_TWIST_WIDE)
-        new[0] ^= 8;
-    uint8_t *chunk = old && new ? make_context(len, old, new, 2 * n, REF_E2M1, twist) : NULL;
-    free(old);
-    free(new);
-    *len = chunk ? *len : 0;
-    return chunk;
-}
-
-/* ---- a context chunk, read ---- */
-
-struct in {
-    const uint8_t *p;
-    size_t n;  /* bytes */
-    size_t at; /* bytes; of extra bits: bits */
-};
-
-/* The next so many bytes; null if there are not as many. */
-static const uint8_t *take(struct in *in, size_t bytes)
-{
-    if (bytes > in->n - in->at)
-        return NULL;
-    in->at += bytes;
-    return in->p + in->at - bytes;
-}
-
-/* The next so many bits; UINT64_MAX if there are not as many. */
-static uint64_t take_bits(struct in *in, unsigned bits)
-{
-    uint64_t v = 0;
-    if (bits > 8 * in->n - in->at)
-        return UINT64_MAX;
-    for (unsigned i = 0; i < bits; i++, in->at++)
-        v |= (uint64_t)(in->p[in->at / 8] >> in->at % 8 & 1) << i;
-    return v;
-}
-
-struct decoder {
-    struct ref_model m;
-    uint64_t n, listed;
-    unsigned width, lane;
-    uint32_t state[LANES];
-    struct in words;
-    uint8_t *changed, *token, *frequent; /* of each element */
-};
-
-/* The next bit of a list; 2 if there is no word left. */
-static unsigned next_bit(struct decoder *d, unsigned q)
-{
-    uint32_t *x = &d->state[d->lane++ % LANES];
-    const uint32_t p = ref_share_of_0(q), s = *x % 32768;
-    const unsigned bit = s >= p;
-    *x = bit ? (32768 - p) * (*x / 32768) + s - p : p * (*x / 32768) + s;
-    if (*x < 65536) {
-        const uint8_t *w = take(&d->words, 2);
-        if (!w)
-            return 2;
-        *x = *x * 65536 + (uint32_t)ref_get(w, 2);
-    }
-    return bit;
-}
-
-static int read_tables(struct decoder *d, struct in *in)
-{
-    struct ref_model *m = &d->m;
-    for (unsigned c = 0; c < 32; c++) {
-        const uint8_t *p;
-        for (unsigned x = 0; x < NODES; x++)
-            m->token[c][x] = NO_ODDS;
-        if (!(m->classes >> c & 1))
-            continue;
-        if (!(p = take(in, m->s.tree ? 1 : 2)))
-            return 0;
-        m->changed[c] = p[0];
-        if (!m->s.tree && (m->most[c] = p[1]) > (m->s.literals && c == 0 ? 31 : 29))
-            return 0;
-        for (unsigned x = 0; x < NODES; x++) {
-            const unsigned above = m->token[c][x / 2];
-            const int there =
-                !m->s.tree ? x < m->most[c] : x == 1 || (x > 1 && above != NO_ODDS && above != (x % 2 ? 0 : 255));
-            if (there && !(p = take(in, 1)))
-                return 0;
-            if (there)
-                m->token[c][x] = *p;
-        }
-    }
-    return 1;
-}
-
-/* Lists 2 or 3. */
-static int read_tokens(struct decoder *d, const void *base, int literals)
-{
-    const struct ref_model *m = &d->m;
-    int more = 1;
-    for (unsigned level = 0; more; level++) {
-        more = 0;
-        d->lane = 0;
-        for (uint64_t i = 0; i < d->n; i++) {
-            const uint64_t old = ref_load(base, i, d->width);
-            const unsigned c = ref_class_of(&m->s, m->low, old);
-            if (!d->changed[i] || ref_is_literal(m, old) != literals)
-                continue;
-            if (!m->s.tree && (d->token[i] < level || m->most[c] <= level))
-                continue;
-            const unsigned q = m->token[c][m->s.tree ? (1u << level | d->token[i]) : level];
-            if (q == NO_ODDS || (++d->listed > 4 * d->n && !m->s.tree))
-                return 0;
-            const unsigned bit = next_bit(d, q);
-            if (bit > 1)
-                return 0;
-            d->token[i] = (uint8_t)(m->s.tree ? 2u * d->token[i] + bit : d->token[i] + bit);
-            more = !m->s.tree || level < 4;
-        }
-    }
-    return 1;
-}
-
-static int read_lists(struct decoder *d, const void *base)
-{
-    d->lane = 0;
-    for (uint64_t i = 0; i < d->n; i++) {
-        const unsigned c = ref_class_of(&d->m.s, d->m.low, ref_load(base, i, d->width));
-        const unsigned bit = next_bit(d, d->m.changed[c]);
-        /* a changed element of a class that has no tables */
-        if (bit > 1 || (bit && !(d->m.classes >> c & 1)))
-            return 0;
-        d->changed[i] = (uint8_t)bit;
-    }
-    if (!read_tokens(d, base, 0) || !read_tokens(d, base, 1))
-        return 0;
-    d->lane = 0;
-    for (uint64_t i = 0; i < d->n; i++)
-        if (d->changed[i] && ref_is_literal(&d->m, ref_load(base, i, d->width)) && !d->token[i]) {
-            const unsigned bit = next_bit(d, d->m.frequent_odds);
-            if (bit > 1 || (++d->listed > 4 * d->n && !d->m.s.tree))
-                return 0;
-            d->frequent[i] = (uint8_t)bit;
-        }
-    for (unsigned i = 0; i < LANES; i++)
-        if (d->state[i] != 65536)
-            return 0;
-    return d->words.at == d->words.n;
-}
-
-/* The new value of an element. UINT64_MAX: there is none. */
-static uint64_t read_value(struct decoder *d, uint64_t i, uint64_t old, struct in *extra, unsigned sign)
-{
-    const struct ref_shape *s = &d->m.s;
-    const unsigned t = d->token[i];
-    const int literal = ref_is_literal(&d->m, old);
-    const uint64_t high = sign ? ref_mask(s->w - 1) + 1 : 0;
-    if (literal && d->frequent[i])
-        return high | (uint64_t)d->m.top << s->mantissa | d->m.frequent;
-    const unsigned bits = ref_extra_bits(&d->m, literal, t);
-    const uint64_t x = take_bits(extra, bits);
-    if (x == UINT64_MAX || (literal && t < 31 && t > d->m.top))
-        return UINT64_MAX;
-    if (literal)
-        return high | (t == 31 ? x : (uint64_t)(d->m.top - t) << s->mantissa | x);
-    const uint64_t v = s->tree ? (UINT64_C(1) << t) + x
-                       : t < 4 ? t + 1
-                               : ((UINT64_C(2) + t % 2) << (t / 2 - 1)) + x + 1;
-    if (v > ref_mask(s->w - 1) + 1)
-        return UINT64_MAX;
-    uint64_t o = (uint64_t)(ref_ord(s, old) + (sign ? -(int64_t)v : (int64_t)v)) & ref_mask(s->w);
-    return ref_from_ord(s, o >> (s->w - 1) ? (int64_t)o - (int64_t)(ref_mask(s->w) + 1) : (int64_t)o);
-}
-
-static int read_values(struct decoder *d, void *dst, const void *base, struct in *in)
-{
-    uint64_t k = 0;
-    for (uint64_t i = 0; i < d->n; i++)
-        k += d->changed[i];
-    const uint8_t *signs = take(in, (size_t)(k + 7) / 8);
-    if (!signs)
-        return 0;
-    struct in extra = {in->p + in->at, in->n - in->at, 0};
-    for (int literals = 0; literals < 2; literals++) {
-        k = 0;
-        for (uint64_t i = 0; i < d->n; i++) {
-            const uint64_t old = ref_load(base, i, d->width);
-            if (!d->changed[i])
-                continue;
-            const unsigned sign = signs[k / 8] >> k % 8 & 1;
-            k++;
-            if (ref_is_literal(&d->m, old) != literals)
-                continue;
-            const uint64_t new = read_value(d, i, old, &extra, sign);
-            if (new == UINT64_MAX || new == old)
-                return 0;
-            ref_store(dst, i, d->width, new);
-        }
-    }
-    return 1;
-}
-
-/* Decode to dst, which is a copy of base. That no other bytes are a delta of the same elements is checked in the
- * simplest way: by encoding them. */
-static enum ref_status read_context(void *dst, const void *base, uint64_t n, unsigned dtype, const uint8_t *chunk,
-                                    size_t len)
-{
-    struct decoder *d = calloc(1, sizeof *d);
-    struct in in = {chunk, len, FIXED};
-    int good = 0;
-    if (!d)
-        return REF_E_NOMEM;
-    d->m.s = ref_shape_of(dtype);
-    d->n = n;
-    d->width = d->m.s.w / 8;
-    uint8_t *memory = calloc(3, (size_t)n);
-    if (memory && d->m.s.w && len >= FIXED && len < 48 + n * d->width / d->m.s.pairs) {
-        d->changed = memory;
-        d->token = memory + n;
-        d->frequent = memory + 2 * n;
-        d->m.low = chunk[0];
-        d->m.top = chunk[1];
-        d->m.frequent_odds = chunk[2];
-        d->m.frequent = (uint32_t)ref_get(chunk + 4, 4);
-        d->m.classes = (uint32_t)ref_get(chunk + 8, 4);
-        good = chunk[3] == 0 && d->m.classes != 0 && !(d->m.classes >> 31) && d->m.top <= 255 &&
-               d->m.frequent <= ref_mask(d->m.s.mantissa);
-        for (unsigned i = 0; i < LANES; i++) {
-            d->state[i] = (uint32_t)ref_get(chunk + 16 + 4 * i, 4);
-            good = good && d->state[i] >= 65536;
-        }
-        good = good && read_tables(d, &in);
-        const uint64_t words = 2 * ref_get(chunk + 12, 4);
-        const uint8_t *p = good && words <= len ? take(&in, (size_t)words) : NULL;
-        d->words = (struct in){p, (size_t)words, 0};
-        good = p && read_lists(d, base) && read_values(d, dst, base, &in);
-    }
-    const enum ref_status status = memory ? (good ? REF_OK : REF_E_CORRUPT) : REF_E_NOMEM;
-    free(memory);
-    free(d);
-    if (status)
-        return status;
-    size_t again;
-    uint8_t *same = make_context(&again, base, dst, n, dtype, REF_TWIST_NONE);
-    good = same && again == len && memcmp(same, chunk, len) == 0;
-    free(same);
-    return good ? REF_OK : REF_E_CORRUPT;
-}
-
-/* Likewise of elements that hold two e2m1 each. */
-static enum ref_status read_pairs(uint8_t *dst, const uint8_t *base, uint64_t n, const uint8_t *chunk, size_t len)
-{
-    uint8_t *old = widen(base, n), *new = widen(base, n);
-    enum ref_status s = old && new ? read_context(new, old, 2 * n, REF_E2M1, chunk, len) : REF_E_NOMEM;
-    for (uint64_t i = 0; !s && i < 2 * n; i++)
-        if (new[i] >> 3 & 15)
-            s = REF_E_CORRUPT;
-    for (uint64_t i = 0; !s && i < 2 * n; i += 2)
-        dst[i / 2] =
-            (uint8_t)((new[i] & 7) + (new[i] & 128 ? 8 : 0) + 16 * ((new[i + 1] & 7) + (new[i + 1] & 128 ? 8 : 0)));
-    free(old);
-    free(new);
-    return s;
-}
-
-/* ---- the whole delta ---- */
+enum { HEADER = 32, PART = 48, COLUMNS = 56, CONTEXT = 1 };
 
 static uint64_t chunks_of(uint64_t n)
 {
@@ -514,14 +46,22 @@ static int is_f8(unsigned dtype)
     return dtype == REF_F8E4M3 || dtype == REF_F8E5M2;
 }
 
-static uint8_t *encode(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
-                       unsigned dtype, unsigned format, int checksum, int pairs)
+static unsigned header_bytes(unsigned version)
 {
-    const unsigned width = ref_width(dtype),
-                   version = pairs || is_f8(dtype) ? 3
-                             : n == of             ? 1
-                                                   : 2,
-                   head_bytes = version == 1 ? HEADER : PART;
+    static const uint8_t bytes[5] = {0, HEADER, PART, PART, COLUMNS};
+    return bytes[version];
+}
+
+/* row: not 0 for columns, of rows of so many elements. */
+static uint8_t *encode(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
+                       uint64_t row, unsigned dtype, unsigned format, int checksum, int pairs)
+{
+    unsigned version = n == of ? 1 : 2;
+    if (pairs || is_f8(dtype))
+        version = 3;
+    if (row)
+        version = 4;
+    const unsigned width = ref_width(dtype), head_bytes = header_bytes(version);
     const uint64_t chunks = chunks_of(n);
     *len = 0;
     if (!width || format > REF_HYBRID || n > SIZE_MAX / width)
@@ -557,6 +97,8 @@ static uint8_t *encode(size_t *len, const void *base, const void *src, uint64_t 
         ref_put(delta + 32, 8, first);
         ref_put(delta + 40, 8, of);
     }
+    if (version == 4)
+        ref_put(delta + 48, 8, row);
     *len = at;
     if (checksum)
         seal(delta, at);
@@ -566,13 +108,20 @@ static uint8_t *encode(size_t *len, const void *base, const void *src, uint64_t 
 uint8_t *ref_small_encode_part(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
                                unsigned dtype, unsigned format, int checksum)
 {
-    return encode(len, base, src, n, first, of, dtype, format, checksum, 0);
+    return encode(len, base, src, n, first, of, 0, dtype, format, checksum, 0);
 }
 
 uint8_t *ref_small_encode_pairs(size_t *len, const void *base, const void *src, uint64_t n, uint64_t first, uint64_t of,
                                 unsigned format, int checksum)
 {
-    return encode(len, base, src, n, first, of, REF_U8, format, checksum, 1);
+    return encode(len, base, src, n, first, of, 0, REF_U8, format, checksum, 1);
+}
+
+uint8_t *ref_small_encode_columns(size_t *len, const void *base, const void *src, const struct ref_columns *c,
+                                  unsigned dtype, unsigned format, int checksum, int pairs)
+{
+    return encode(len, base, src, c->rows * c->count, c->first, c->rows * c->row, c->row, dtype, format, checksum,
+                  pairs);
 }
 
 uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64_t n, unsigned dtype, unsigned format,
@@ -585,6 +134,7 @@ uint8_t *ref_small_encode(size_t *len, const void *base, const void *src, uint64
 struct head {
     unsigned bytes, dtype, version, pairs;
     uint64_t n, len, first, of;
+    uint64_t row, columns; /* of version 4, else 0 */
 };
 
 /* Rules "size" to "directory", of the delta that `left` bytes begin with. */
@@ -592,15 +142,17 @@ static enum ref_status read_header(struct head *h, const uint8_t *delta, size_t 
 {
     if (left < HEADER || memcmp(delta, "\x50\x49\x43\x44", 4) != 0)
         return REF_E_CORRUPT;
-    if (delta[4] < 1 || delta[4] > 3)
+    if (delta[4] < 1 || delta[4] > 4)
         return REF_E_VERSION;
-    *h = (struct head){.bytes = delta[4] == 1 ? HEADER : PART,
+    *h = (struct head){.bytes = header_bytes(delta[4]),
                        .dtype = delta[5],
                        .version = delta[4],
                        .pairs = delta[7],
                        .n = ref_get(delta + 8, 8),
                        .len = ref_get(delta + 16, 8)};
     if (h->version == 3 && !(h->pairs == 0 && is_f8(h->dtype)) && !(h->pairs == 1 && h->dtype == REF_U8))
+        return REF_E_CORRUPT;
+    if (h->version == 4 && !(h->pairs == 0) && !(h->pairs == 1 && h->dtype == REF_U8))
         return REF_E_CORRUPT;
     if (!ref_width(h->dtype) || delta[6] > 1 || (h->version < 3 && h->pairs) || (!delta[6] && ref_get(delta + 24, 8)))
         return REF_E_CORRUPT;
@@ -612,7 +164,18 @@ static enum ref_status read_header(struct head *h, const uint8_t *delta, size_t 
     if (h->version > 1) {
         h->first = ref_get(delta + 32, 8);
         h->of = ref_get(delta + 40, 8);
+    }
+    if (h->version == 2 || h->version == 3) {
         if (h->n > h->of || (h->version == 2 && h->n == h->of) || h->first > h->of - h->n)
+            return REF_E_CORRUPT;
+    }
+    if (h->version == 4) {
+        h->row = ref_get(delta + 48, 8);
+        const uint64_t rows = h->row ? h->of / h->row : 0;
+        if (rows < 2 || h->of % h->row || h->n % rows)
+            return REF_E_CORRUPT;
+        h->columns = h->n / rows;
+        if (h->columns >= h->row || h->first > h->row - h->columns)
             return REF_E_CORRUPT;
     }
     const uint64_t chunks = chunks_of(h->n);
@@ -661,11 +224,12 @@ static int cuts(const struct head *h, const uint8_t *delta, uint64_t n, uint64_t
 }
 
 /* Every header of a delta, or of parts in a row; whether they have all elements [first, first + n) of `of`, and these
- * cut no context chunk. */
-static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, const uint8_t *delta, size_t len)
+ * cut no context chunk. columns: NULL, or the n elements are these. */
+static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, const struct ref_columns *columns,
+                                     const uint8_t *delta, size_t len)
 {
     struct head h = {0};
-    uint64_t end = 0, next = first;
+    uint64_t end = 0, next = columns ? 0 : first, wanted = first + n;
     enum ref_status s = REF_OK, sum = REF_OK;
     int another = 0;
     for (size_t at = 0; at < len || !at; at += (size_t)h.len) {
@@ -673,15 +237,26 @@ static enum ref_status check_headers(uint64_t n, uint64_t first, uint64_t of, co
         if ((s = read_header(&h, delta + at, len - at)) != REF_OK)
             return s;
         if (before.dtype && (before.version == 1 || h.version != before.version || h.dtype != before.dtype ||
-                             h.pairs != before.pairs || h.of != before.of || h.first < end))
+                             h.pairs != before.pairs || h.of != before.of || h.row != before.row || h.first < end))
             return REF_E_CORRUPT;
         sum = sum ? sum : check_checksum(delta + at, (size_t)h.len);
-        end = h.first + h.n;
-        another |= h.of != of || cuts(&h, delta + at, n, first);
+        end = h.first + (h.version == 4 ? h.columns : h.n);
+        if (h.version == 4) { /* its columns are wanted, all or none */
+            const uint64_t row = columns ? columns->row : h.row, from = columns ? columns->first : 0,
+                           to = columns ? from + columns->count : row;
+            next = next < from ? from : next;
+            another |= h.of != of || row != h.row || (!columns && (first || n != of)) ||
+                       (h.first < to && end > from && h.first < end && (h.first < from || end > to));
+            if (h.first <= next && end > next)
+                next = end;
+            wanted = to;
+            continue;
+        }
+        another |= columns || h.of != of || cuts(&h, delta + at, n, first);
         if (h.first <= next && end > next)
             next = end;
     }
-    return another || next < first + n ? REF_E_ARG : sum;
+    return another || next < wanted ? REF_E_ARG : sum;
 }
 
 static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n, const struct head *head,
@@ -689,12 +264,10 @@ static enum ref_status read_chunk(uint8_t *dst, const uint8_t *base, uint64_t n,
 {
     const unsigned dtype = head->dtype;
     const size_t bytes = (size_t)n * ref_width(dtype);
-    if (kind == CONTEXT && head->pairs)
-        return read_pairs(dst, base, n, chunk, len);
     if (kind == CONTEXT && is_f8(dtype) && head->version < 3)
         return REF_E_CORRUPT;
     if (kind == CONTEXT)
-        return read_context(dst, base, n, dtype, chunk, len);
+        return ref_small_read_context(dst, base, n, dtype, (int)head->pairs, chunk, len);
     struct ref_header h;
     if (ref_header(&h, chunk, len, NULL) || h.format == REF_PACKED || h.dtype != dtype || h.count != n || (h.flags & 2))
         return REF_E_CORRUPT;
@@ -730,10 +303,34 @@ static enum ref_status apply_chunk(uint8_t *made, uint64_t n, uint64_t first, co
     return s;
 }
 
-enum ref_status ref_small_apply_range(void *dst, uint64_t n, uint64_t first, uint64_t of, const uint8_t *delta,
-                                      size_t len)
+/* The chunks of a delta of columns: those from column `skip` on of rows of `row` elements, which are at made. */
+static enum ref_status apply_columns(uint8_t *made, uint64_t row, uint64_t skip, const struct head *h,
+                                     const uint8_t *delta)
 {
-    enum ref_status s = check_headers(n, first, of, delta, len);
+    const unsigned width = ref_width(h->dtype);
+    const uint8_t *chunk = delta + h->bytes + 4 * chunks_of(h->n);
+    uint8_t *own = calloc((size_t)h->n + 1, width);
+    enum ref_status s = own ? REF_OK : REF_E_NOMEM;
+    struct head alone = *h;
+    alone.first = 0;
+    for (uint64_t i = 0; own && i < h->n; i++)
+        memcpy(own + i * width, made + (i / h->columns * row + skip + i % h->columns) * width, width);
+    for (uint64_t t = 0; t < chunks_of(h->n) && !s; t++) {
+        const uint64_t entry = ref_get(delta + h->bytes + 4 * t, 4), bytes = entry & ref_mask(31);
+        s = apply_chunk(own, h->n, 0, &alone, t, chunk, (size_t)bytes, (unsigned)(entry >> 31));
+        chunk += bytes;
+    }
+    for (uint64_t i = 0; !s && i < h->n; i++)
+        memcpy(made + (i / h->columns * row + skip + i % h->columns) * width, own + i * width, width);
+    free(own);
+    return s;
+}
+
+/* columns: as in check_headers(). */
+static enum ref_status apply(void *dst, uint64_t n, uint64_t first, uint64_t of, const struct ref_columns *columns,
+                             const uint8_t *delta, size_t len)
+{
+    enum ref_status s = check_headers(n, first, of, columns, delta, len);
     if (s)
         return s;
     const unsigned width = ref_width(delta[5]);
@@ -745,6 +342,12 @@ enum ref_status ref_small_apply_range(void *dst, uint64_t n, uint64_t first, uin
     struct head h;
     for (size_t at = 0; at < len && !s; at += (size_t)h.len) {
         s = read_header(&h, delta + at, len - at);
+        if (h.version == 4) {
+            const uint64_t from = columns ? columns->first : 0, count = columns ? columns->count : h.row;
+            if (h.first >= from && h.first + h.columns <= from + count)
+                s = apply_columns(made, count, h.first - from, &h, delta + at);
+            continue;
+        }
         const uint8_t *chunk = delta + at + h.bytes + 4 * chunks_of(h.n);
         for (uint64_t t = 0; t < chunks_of(h.n) && !s; t++) {
             const uint64_t entry = ref_get(delta + at + h.bytes + 4 * t, 4), bytes = entry & ref_mask(31);
@@ -756,6 +359,17 @@ enum ref_status ref_small_apply_range(void *dst, uint64_t n, uint64_t first, uin
         memcpy(dst, made, (size_t)n * width);
     free(made);
     return s;
+}
+
+enum ref_status ref_small_apply_range(void *dst, uint64_t n, uint64_t first, uint64_t of, const uint8_t *delta,
+                                      size_t len)
+{
+    return apply(dst, n, first, of, NULL, delta, len);
+}
+
+enum ref_status ref_small_apply_columns(void *dst, const struct ref_columns *c, const uint8_t *delta, size_t len)
+{
+    return apply(dst, c->rows * c->count, 0, c->rows * c->row, c, delta, len);
 }
 
 enum ref_status ref_small_apply(void *dst, uint64_t n, const uint8_t *delta, size_t len)

@@ -3,7 +3,8 @@
  * Small deltas. The input is a byte of options (format; 64: elements of u8 hold two e2m1; 128: checksum), a byte of
  * dtype, a byte that says how many changes follow, each of three bytes, and two halves: base and source. With every ISA
  * their delta must be the reference's and lead there; and with the changes made to it, be accepted or refused as the
- * reference does; likewise the deltas of two parts, in a row. The whole input is a delta from a stranger, too. */
+ * reference does; likewise the deltas of two parts, and of two shards of columns, in a row. The whole input is a delta
+ * from a stranger, too. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,7 @@
 #include "fuzz/fuzz.h"
 #include "pici/delta.h"
 
-enum { LIMIT = 1 << 16, HEADER = 32, FIXED = 3, CHANGES = 16 };
+enum { LIMIT = 1 << 16, HEADER = 32, COLUMNS = 56, FIXED = 3, CHANGES = 16 };
 
 static uint64_t get(const uint8_t *p, int bytes)
 {
@@ -42,8 +43,10 @@ static void from_stranger(const uint8_t *delta, size_t len, const uint8_t *base,
             require(s || !bytes || memcmp(got, want, bytes) == 0);
         }
     uint64_t *at = memory((size_t)n * sizeof *at), found;
-    require((int)pici_changes(at, 8, got, n, &found, base, n, delta, len, 0, n) == (int)s);
-    for (uint64_t i = 0, next = 0; !s && i < n; i++) {
+    const enum pici_status changes = pici_changes(at, 8, got, n, &found, base, n, delta, len, 0, n);
+    const int columns = changes == PICI_E_UNSUPPORTED; /* which it does not take */
+    require(columns ? delta[4] == 4 : (int)changes == (int)s);
+    for (uint64_t i = 0, next = 0; !s && !columns && i < n; i++) {
         if (memcmp(base + i * width, want + i * width, width) == 0)
             continue;
         require(next < found && at[next] == i && memcmp(got + next * width, want + i * width, width) == 0);
@@ -153,13 +156,77 @@ static void parts(const uint8_t *base, const uint8_t *src, uint64_t n, uint64_t 
     free(got);
 }
 
+/* The deltas of two shards of columns, of rows of `row` elements that are cut at `cut`: 0 < cut < row. They are applied
+ * to each shard, within its rows and without a gap, and to both. */
+static void columns(const uint8_t *base, const uint8_t *src, uint64_t rows, uint64_t row, uint64_t cut, unsigned dtype,
+                    int pairs, unsigned format, const uint8_t *change, unsigned changes)
+{
+    const unsigned width = ref_width(dtype);
+    const size_t bytes = (size_t)(rows * row) * width;
+    const size_t bound = pici_diff_small_bound((enum pici_format)format, (enum pici_dtype)dtype, rows * row) + 24;
+    uint8_t *exact, *both = memory(2 * bound), *got = memory(bound), *from = memory(bytes), *to = memory(bytes);
+    size_t len = 0, one;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.holds = pairs ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
+    for (int i = 0; i < 2; i++) {
+        const struct ref_columns c = {rows, row, i ? cut : 0, i ? row - cut : cut};
+        struct pici_columns shard = PICI_COLUMNS_INIT;
+        shard.rows = rows;
+        shard.row_length = row;
+        shard.first = c.first;
+        shard.count = c.count;
+        shard.stride = row;
+        for (uint64_t k = 0; k < rows * c.count; k++) {
+            const size_t at = (size_t)(k / c.count * row + c.first + k % c.count) * width;
+            memcpy(from + k * width, base + at, width);
+            memcpy(to + k * width, src + at, width);
+        }
+        uint8_t *want = ref_small_encode_columns(&one, from, to, &c, dtype, format, 0, pairs);
+        size_t got_len;
+        require(want != NULL);
+        require(pici_diff_small_columns(got, bound, &got_len, base + c.first * width, src + c.first * width, &shard,
+                                        (enum pici_dtype)dtype, (enum pici_format)format, &opts) == PICI_OK);
+        require(got_len == one && memcmp(got, want, one) == 0);
+        memcpy(both + len, want, one);
+        len += one;
+        free(want);
+    }
+    exact = memory(len);
+    memcpy(exact, both, len);
+    for (unsigned i = 0; i < changes; i++, change += 3)
+        exact[get(change, 2) % len] ^= change[2];
+    to_range(exact, len, base, rows * row, 0, rows * row, width);
+    to_range(exact, len, base, rows * row / 2, 0, rows * row, width);
+    for (int i = 0; i < 2; i++) {
+        const struct ref_columns c = {rows, row, i ? cut : 0, i ? row - cut : cut};
+        struct pici_columns shard = PICI_COLUMNS_INIT;
+        const void *const deltas[1] = {exact};
+        shard.rows = rows;
+        shard.row_length = row;
+        shard.first = c.first;
+        shard.count = c.count;
+        for (uint64_t k = 0; k < rows * c.count; k++)
+            memcpy(from + k * width, base + (size_t)(k / c.count * row + c.first + k % c.count) * width, width);
+        memcpy(to, from, (size_t)(rows * c.count) * width);
+        const enum ref_status s = ref_small_apply_columns(from, &c, exact, len);
+        require((int)pici_apply_small_columns(to, &shard, deltas, &len, 1, NULL) == (int)s);
+        require(s || memcmp(from, to, (size_t)(rows * c.count) * width) == 0);
+    }
+    free(exact);
+    free(both);
+    free(got);
+    free(from);
+    free(to);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     uint8_t *copy = memory(len);
     if (len)
         memcpy(copy, data, len);
-    if (len >= HEADER && get(copy + 8, 8) <= LIMIT && ref_width(copy[5])) {
-        const uint64_t n = get(copy + 8, 8);
+    const size_t count_at = len >= COLUMNS && copy[4] == 4 ? 40 : 8; /* of columns: of the whole */
+    if (len >= HEADER && get(copy + count_at, 8) <= LIMIT && ref_width(copy[5])) {
+        const uint64_t n = get(copy + count_at, 8);
         uint8_t *base = memory((size_t)n * 8);
         for (size_t i = 0; i < n * 8; i++)
             base[i] = (uint8_t)(i % 4 == 3 ? 0x3c : i * 7 / 4);
@@ -178,6 +245,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
             if (n >= 2)
                 parts(elements, elements + n * ref_width(dtype), n, 1 + (copy[1] * 7 + copy[2]) % (n - 1), dtype, pairs,
                       copy[0] & 3, copy + FIXED, changes);
+            const uint64_t rows = 2 + copy[0] / 4 % 4, row = n / rows;
+            if (row >= 2)
+                columns(elements, elements + n * ref_width(dtype), rows, row, 1 + (copy[1] * 7 + copy[2]) % (row - 1),
+                        dtype, pairs, copy[0] & 3, copy + FIXED, changes);
         }
     }
     free(copy);

@@ -13,15 +13,17 @@ enum {
     SMALL_HDR_VERSION = 4,
     SMALL_HDR_DTYPE = 5,
     SMALL_HDR_FLAGS = 6,
-    SMALL_HDR_HOLDS = 7, /* what elements of u8 hold, of version 3 */
+    SMALL_HDR_HOLDS = 7, /* what elements of u8 hold, of versions 3 and 4 */
     SMALL_HDR_COUNT = 8,
     SMALL_HDR_LENGTH = 16,
     SMALL_HDR_CHECKSUM = 24,
     SMALL_HDR_BYTES = 32,
-    SMALL_PART_FIRST = 32, /* of versions 2 and 3 only */
+    SMALL_PART_FIRST = 32, /* not of version 1 */
     SMALL_PART_OF = 40,
-    SMALL_PART_BYTES = 48, /* the header of versions 2 and 3 */
-    SMALL_ENTRY_BYTES = 4  /* of the directory */
+    SMALL_PART_BYTES = 48,    /* the header of versions 2 and 3 */
+    SMALL_COLUMNS_ROW = 48,   /* of version 4 only */
+    SMALL_COLUMNS_BYTES = 56, /* its header */
+    SMALL_ENTRY_BYTES = 4     /* of the directory */
 };
 
 /* Byte offsets of a context chunk's fields. */
@@ -37,7 +39,13 @@ enum {
     SMALL_CTX_TABLES = 144
 };
 
-enum { SMALL_FORMAT_VERSION = 1, SMALL_PART_VERSION = 2, SMALL_NARROW_VERSION = 3, SMALL_FLAG_CHECKSUM = 1 };
+enum {
+    SMALL_FORMAT_VERSION = 1,
+    SMALL_PART_VERSION = 2,
+    SMALL_NARROW_VERSION = 3,
+    SMALL_COLUMNS_VERSION = 4,
+    SMALL_FLAG_CHECKSUM = 1
+};
 #define SMALL_WIDE_ZERO 0x78u /* bits that are 0 in an e2m1 that is widened to a byte */
 enum { SMALL_HOLDS_ONE = 0, SMALL_HOLDS_E2M1X2 = 1 };
 #define SMALL_KIND_CONTEXT (UINT32_C(1) << 31) /* in an entry of the directory */
@@ -70,7 +78,7 @@ struct small_shape {
 
 enum { SMALL_F32 = 1, SMALL_F16 = 3, SMALL_BF16 = 4, SMALL_F8E4M3 = 5, SMALL_F8E5M2 = 6, SMALL_U8 = 8 };
 
-/* Whether deltas of the dtype have version 3; holds: what elements of u8 hold. */
+/* Whether deltas of the dtype have version 3, or 4; holds: what elements of u8 hold. */
 static inline int small_is_narrow(unsigned dtype, unsigned holds)
 {
     if (holds == SMALL_HOLDS_ONE)
@@ -78,13 +86,21 @@ static inline int small_is_narrow(unsigned dtype, unsigned holds)
     return dtype == SMALL_U8 && holds == SMALL_HOLDS_E2M1X2;
 }
 
-/* Returns 0 for a dtype of which deltas of this version have no context chunks. */
-static inline int small_shape(struct small_shape *s, unsigned dtype, unsigned version)
+/* Bytes of the header of a version. */
+static inline unsigned small_header_bytes(unsigned version)
+{
+    if (version == SMALL_FORMAT_VERSION)
+        return SMALL_HDR_BYTES;
+    return version == SMALL_COLUMNS_VERSION ? SMALL_COLUMNS_BYTES : SMALL_PART_BYTES;
+}
+
+/* Returns 0 for a dtype of which deltas have no context chunks. narrow: as small_is_narrow, and not of versions 1 and
+ * 2. */
+static inline int small_shape(struct small_shape *s, unsigned dtype, int narrow)
 {
     static const struct small_shape none = {0, 0, 0, 0, 0, 0}, f32 = {2, 23, 255, 1, 1, 0}, f16 = {1, 10, 31, 0, 0, 0},
                                     bf16 = {1, 7, 255, 1, 0, 0}, e4m3 = {0, 3, 15, 0, 0, 0}, e5m2 = {0, 2, 31, 0, 0, 0},
                                     pairs = {0, 0, 7, 0, 0, 1};
-    const int narrow = version == SMALL_NARROW_VERSION;
     switch (dtype) {
     case SMALL_F32: *s = narrow ? none : f32; break;
     case SMALL_F16: *s = narrow ? none : f16; break;

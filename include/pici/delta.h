@@ -110,6 +110,48 @@ PICI_API enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t
                                                  const void *const *deltas, const size_t *sizes, size_t count,
                                                  const struct pici_opts *);
 
+/* A shard of columns: of each row of a tensor the same elements, and where they lie in memory. Of a tensor that is
+ * split along a dimension, a row has all that follows from this dimension on: of [4, 6, 5], split along 6 in three,
+ * there are 4 rows of 30 elements, of which the second rank has 10 from number 10 on. Set with PICI_COLUMNS_INIT. */
+struct pici_columns {
+    size_t size;
+    uint64_t rows;       /* of the tensor; 1: the elements follow each other, as those of a part */
+    uint64_t row_length; /* elements of the tensor in each row */
+    uint64_t first;      /* of these, before those of the shard */
+    uint64_t count;      /* and of the shard */
+    uint64_t stride;     /* elements from one row of the shard to the next in memory; default 0: count, without a gap */
+};
+#define PICI_COLUMNS_INIT                                                                                              \
+    {                                                                                                                  \
+        sizeof(struct pici_columns), 0, 0, 0, 0, 0                                                                     \
+    }
+
+/* pici_diff_small_part for a shard of columns: base and src begin with its first element, and lie in memory as columns
+ * says. The delta stores which columns it is of, and of rows of what length; it has version 4, which 0.2 refuses,
+ * unless the shard has all elements, or there is one row. In a row, those of shards of the same tensor that do not
+ * overlap, in the order of their columns, are one delta again.
+ * The delta fits if capacity >= pici_diff_small_bound(format, dtype, elements of the shard) + 24.
+ * Errors: as pici_diff_small_part; PICI_E_ARG also if columns are not within the row, or are more than the stride;
+ * PICI_E_UNSUPPORTED: a later version's struct. */
+PICI_API enum pici_status pici_diff_small_columns(void *block, size_t capacity, size_t *size, const void *base,
+                                                  const void *src, const struct pici_columns *columns, enum pici_dtype,
+                                                  enum pici_format, const struct pici_opts *);
+
+/* pici_apply_small_range for a shard of columns. The deltas must have all columns of the shard, and may have more; of
+ * the columns that one delta of a row has, the shard has all or none. So a whole tensor, too, is changed by the deltas
+ * of all its columns, here or by pici_apply_small; and a shard is not changed by deltas of rows, or of the whole.
+ * Memory: 8 MiB more for each thread, unless each delta has what the shard has, without a gap.
+ * Errors: as pici_apply_small_range and pici_diff_small_columns. */
+PICI_API enum pici_status pici_apply_small_columns(void *dst, const struct pici_columns *columns,
+                                                   const void *const *deltas, const size_t *sizes, size_t count,
+                                                   const struct pici_opts *);
+
+/* Which elements a small delta is of; of several in a row, the first. Of a part, rows is 1, row_length what the tensor
+ * has, and first and count are elements. Stride is 0.
+ *   delta   [size bytes]   untrusted; the rules of its header and its directory are checked
+ * PICI_E_ARG: null. PICI_E_CORRUPT, PICI_E_VERSION: what is wrong with the delta. */
+PICI_API enum pici_status pici_small_get_columns(struct pici_columns *columns, const void *delta, size_t size);
+
 /* What a delta changes among elements [first, first + n): their positions and their new values, in order. For programs
  * that patch weights where they are, as those of inference servers.
  *   base    [base_n elements of the delta's dtype]   what the delta was made from; is not changed
@@ -119,6 +161,7 @@ PICI_API enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t
  * Of a small delta, the chunks of 2^19 elements that have some of the n are decoded, on the calling thread alone; all
  * of base in these chunks is read.
  * PICI_E_ARG: as pici_nonzeros, or base_n is not the delta's count. PICI_E_SPACE: as pici_nonzeros. PICI_E_NOMEM.
+ * PICI_E_UNSUPPORTED: a small delta of columns.
  * Others: what is wrong with the delta, or with base. */
 PICI_API enum pici_status pici_changes(void *indices, size_t index_bytes, void *values, uint64_t capacity,
                                        uint64_t *count, const void *base, uint64_t base_n, const void *delta,

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_diff_small, pici_diff_small_part and pici_diff_small_bound: arguments, the header, the directory, threads. */
+ * pici_diff_small, its forms for parts and columns, and pici_diff_small_bound: arguments, the header, the directory,
+ * threads. */
 #include "codec/small.h"
 
 #include <sched.h>
@@ -11,6 +12,7 @@
 #include "bytes.h"
 #include "codec/codec.h"
 #include "codec/parallel.h"
+#include "codec/small_columns.h"
 #include "pici/delta.h"
 #include "xxh64.h"
 
@@ -50,6 +52,8 @@ struct diff {
     const uint8_t *base, *src;
     uint64_t count, chunks;
     uint64_t first, of; /* of the whole; count == of: it is the whole */
+    uint64_t row;       /* of columns, of which `first` is one: elements of the whole's rows */
+    struct small_rows place;
     unsigned width_log2;
     enum pici_dtype dtype;
     enum pici_format format;
@@ -63,14 +67,20 @@ struct diff {
 
 /* The chunk i. Returns its bytes, at *chunk, which is at `block` or the maker's; 0: none was made. */
 static size_t make(const struct diff *job, uint64_t i, struct small_maker *maker, uint8_t *block, size_t capacity,
-                   const uint8_t **chunk, int *context, enum pici_status *status)
+                   uint8_t *packed, const uint8_t **chunk, int *context, enum pici_status *status)
 {
     const uint64_t count = small_chunk_elements(job->count, i), first = i * SMALL_CHUNK;
-    const uint8_t *const base = job->base + (first << job->width_log2);
-    const uint8_t *const src = job->src + (first << job->width_log2);
+    const uint8_t *base = job->base + (first << job->width_log2), *src = job->src + (first << job->width_log2);
     struct pici_opts options = PICI_OPTS_INIT;
     uint64_t least = 0;
     size_t size;
+    if (job->place.columns) {
+        uint8_t *const other = packed + ((size_t)count << job->width_log2);
+        small_rows_copy(packed, (uint8_t *)(uintptr_t)job->base, &job->place, first, count, job->width_log2, 0);
+        small_rows_copy(other, (uint8_t *)(uintptr_t)job->src, &job->place, first, count, job->width_log2, 0);
+        base = packed;
+        src = other;
+    }
     const size_t bytes = maker ? pici_small_make(maker, chunk, &least, base, src, (size_t)count) : 0;
     *context = bytes != 0;
     if (bytes && bytes < least)
@@ -105,14 +115,16 @@ static void diff_thread(void *context, int thread)
     const uint64_t most = job->count < SMALL_CHUNK ? job->count : SMALL_CHUNK;
     const size_t capacity = pici_bound(job->format, job->dtype, most);
     uint8_t *const block = malloc(capacity);
+    uint8_t *const packed = job->place.columns ? malloc((size_t)most << (job->width_log2 + 1)) : NULL;
     struct small_maker *const maker = job->context ? pici_small_maker(most, &job->shape) : NULL;
-    const enum pici_status have = block && (maker || !job->context) ? PICI_OK : PICI_E_NOMEM;
+    const enum pici_status have =
+        block && (maker || !job->context) && (packed || !job->place.columns) ? PICI_OK : PICI_E_NOMEM;
     (void)thread;
     for (size_t i; (i = atomic_fetch_add(&job->next, 1)) < job->chunks;) {
         enum pici_status status = have;
         const uint8_t *chunk = NULL;
         int is_context = 0;
-        const size_t size = status ? 0 : make(job, i, maker, block, capacity, &chunk, &is_context, &status);
+        const size_t size = status ? 0 : make(job, i, maker, block, capacity, packed, &chunk, &is_context, &status);
         while (atomic_load_explicit(&job->turn, memory_order_acquire) != i)
             sched_yield();
         place(job, i, chunk, size, is_context, status);
@@ -121,12 +133,13 @@ static void diff_thread(void *context, int thread)
         atomic_store_explicit(&job->turn, i + 1, memory_order_release);
     }
     free(block);
+    free(packed);
     pici_small_maker_free(maker);
 }
 
 static enum pici_status diff(struct diff *job, int threads, int checksum, size_t *size)
 {
-    const size_t before = job->version == SMALL_FORMAT_VERSION ? SMALL_HDR_BYTES : SMALL_PART_BYTES;
+    const size_t before = small_header_bytes(job->version);
     if (job->capacity < before)
         return PICI_E_SPACE;
     memset(job->delta, 0, before); /* an unfinished delta must not begin with a valid header */
@@ -148,10 +161,12 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     header[SMALL_HDR_FLAGS] = checksum ? SMALL_FLAG_CHECKSUM : 0;
     store_le64(header + SMALL_HDR_COUNT, job->count);
     store_le64(header + SMALL_HDR_LENGTH, job->offset);
-    if (before == SMALL_PART_BYTES) {
+    if (job->version != SMALL_FORMAT_VERSION) {
         store_le64(header + SMALL_PART_FIRST, job->first);
         store_le64(header + SMALL_PART_OF, job->of);
     }
+    if (job->version == SMALL_COLUMNS_VERSION)
+        store_le64(header + SMALL_COLUMNS_ROW, job->row);
     memcpy(header + SMALL_HDR_MAGIC, "PICD", 4);
     if (checksum)
         store_le64(header + SMALL_HDR_CHECKSUM, pici_small_hash(header, job->offset));
@@ -159,45 +174,72 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     return PICI_OK;
 }
 
-enum pici_status pici_diff_small_part(void *block, size_t capacity, size_t *size, const void *base, const void *src,
-                                      uint64_t count, uint64_t first, uint64_t of, enum pici_dtype dtype,
+/* Makes the delta of elements that have been found to be of the whole. */
+static enum pici_status diff_elements(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                                      const struct small_elements *elements, enum pici_dtype dtype,
                                       enum pici_format format, const struct pici_opts *options)
 {
     struct pici_opts checked;
     const int width_log2 = fmt_width_log2((unsigned)dtype);
-    if (size)
-        *size = 0;
-    if (!block || !size || (count && (!base || !src)) || width_log2 < 0 || !pici_format_name(format) ||
-        count > SIZE_MAX >> width_log2 || count > of || first > of - count ||
-        pici_overlap(block, capacity, src, count << width_log2) ||
-        pici_overlap(block, capacity, base, count << width_log2))
+    if (!block || (elements->extent && (!base || !src)) || width_log2 < 0 || !pici_format_name(format) ||
+        elements->extent > SIZE_MAX >> width_log2 ||
+        pici_overlap(block, capacity, src, elements->extent << width_log2) ||
+        pici_overlap(block, capacity, base, elements->extent << width_log2))
         return PICI_E_ARG;
     const enum pici_status status = format == PICI_PACKED ? PICI_E_UNSUPPORTED : pici_opts_get(&checked, options);
     if (status)
         return status;
     if (checked.holds && !small_is_narrow((unsigned)dtype, checked.holds))
         return PICI_E_ARG;
+    const int narrow = small_is_narrow((unsigned)dtype, checked.holds);
     struct diff job = {.delta = block,
                        .capacity = capacity,
                        .base = base,
                        .src = src,
-                       .count = count,
-                       .chunks = small_chunks(count),
-                       .first = first,
-                       .of = of,
+                       .count = elements->count,
+                       .chunks = small_chunks(elements->count),
+                       .first = elements->first,
+                       .of = elements->of,
+                       .row = elements->row,
+                       .place = elements->place,
                        .width_log2 = (unsigned)width_log2,
                        .dtype = dtype,
                        .format = format,
                        .holds = checked.holds,
                        .status = PICI_OK};
-    if (small_is_narrow((unsigned)dtype, job.holds))
+    if (job.row)
+        job.version = SMALL_COLUMNS_VERSION;
+    else if (narrow)
         job.version = SMALL_NARROW_VERSION;
     else
-        job.version = count == of ? SMALL_FORMAT_VERSION : SMALL_PART_VERSION;
-    job.context = small_shape(&job.shape, (unsigned)dtype, job.version);
+        job.version = job.count == job.of ? SMALL_FORMAT_VERSION : SMALL_PART_VERSION;
+    job.context = small_shape(&job.shape, (unsigned)dtype, narrow);
     atomic_init(&job.next, 0);
     atomic_init(&job.turn, 0);
     return diff(&job, checked.threads, checked.checksum, size);
+}
+
+enum pici_status pici_diff_small_part(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                                      uint64_t count, uint64_t first, uint64_t of, enum pici_dtype dtype,
+                                      enum pici_format format, const struct pici_opts *options)
+{
+    const struct small_elements elements = {.first = first, .count = count, .of = of, .extent = count};
+    if (size)
+        *size = 0;
+    if (!size || count > of || first > of - count)
+        return PICI_E_ARG;
+    return diff_elements(block, capacity, size, base, src, &elements, dtype, format, options);
+}
+
+enum pici_status pici_diff_small_columns(void *block, size_t capacity, size_t *size, const void *base, const void *src,
+                                         const struct pici_columns *columns, enum pici_dtype dtype,
+                                         enum pici_format format, const struct pici_opts *options)
+{
+    struct small_elements elements;
+    if (size)
+        *size = 0;
+    const enum pici_status status = size ? pici_small_elements(&elements, columns) : PICI_E_ARG;
+    return status ? status : diff_elements(block, capacity, size, base, src, &elements, dtype, format, options);
 }
 
 enum pici_status pici_diff_small(void *block, size_t capacity, size_t *size, const void *base, const void *src,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * pici_apply_small, pici_apply_small_range and pici_changes: headers, directories, threads. */
+ * pici_apply_small, its forms for ranges and columns, and pici_changes: headers, directories, threads. */
 #include "codec/small.h"
 
 #include <stdatomic.h>
@@ -11,17 +11,23 @@
 #include "codec/codec.h"
 #include "codec/nonzeros.h"
 #include "codec/parallel.h"
+#include "codec/small_columns.h"
 #include "pici/delta.h"
+#include "sized.h"
 
 /* A small delta, or one of several parts that are stored one after the other, and elements to change. */
 struct apply {
-    uint8_t *dst; /* element `from` of the part */
+    uint8_t *dst;            /* element `from` of the part */
+    struct small_rows place; /* of the elements from there on, if they do not follow each other: then all change, and */
+    uint64_t skip;           /* so many elements of these rows are before them */
     const uint8_t *delta, *directory, *chunks_begin;
     size_t size;
     uint64_t count, chunks;
-    uint64_t first, of; /* of a part: elements before it, and of the whole */
-    uint64_t from, to;  /* elements of the part that are changed */
-    uint64_t low, high; /* chunks that have some of these: [low, high) */
+    uint64_t first, of;    /* of a part: elements before it, and of the whole */
+    uint64_t row, columns; /* of a part that is columns, of which `first` is one: elements of the whole's rows, and of
+                            * its own; else 0 */
+    uint64_t from, to;     /* elements of the part that are changed */
+    uint64_t low, high;    /* chunks that have some of these: [low, high) */
     unsigned width_log2, dtype, version, holds;
     int context; /* context chunks exist */
     struct small_shape shape;
@@ -35,20 +41,28 @@ static enum pici_status parse(struct apply *job, const uint8_t *header, size_t r
         return PICI_E_CORRUPT;
     const unsigned version = header[SMALL_HDR_VERSION], flags = header[SMALL_HDR_FLAGS],
                    holds = header[SMALL_HDR_HOLDS], dtype = header[SMALL_HDR_DTYPE];
-    if (version < SMALL_FORMAT_VERSION || version > SMALL_NARROW_VERSION)
+    if (version < SMALL_FORMAT_VERSION || version > SMALL_COLUMNS_VERSION)
         return PICI_E_VERSION;
-    const int part = version != SMALL_FORMAT_VERSION, narrow = version == SMALL_NARROW_VERSION;
+    const int part = version != SMALL_FORMAT_VERSION, of_columns = version == SMALL_COLUMNS_VERSION,
+              narrow = version >= SMALL_NARROW_VERSION && small_is_narrow(dtype, holds);
     const uint64_t size = load_le64(header + SMALL_HDR_LENGTH);
-    if (fmt_width_log2(dtype) < 0 || flags > SMALL_FLAG_CHECKSUM || (narrow ? !small_is_narrow(dtype, holds) : holds) ||
-        (!flags && load_le64(header + SMALL_HDR_CHECKSUM)) || size > remaining || (!part && size != remaining))
+    if (fmt_width_log2(dtype) < 0 || flags > SMALL_FLAG_CHECKSUM || (version == SMALL_NARROW_VERSION && !narrow) ||
+        (holds && !narrow) || (!flags && load_le64(header + SMALL_HDR_CHECKSUM)) || size > remaining ||
+        (!part && size != remaining))
         return PICI_E_CORRUPT;
-    const size_t before = part ? SMALL_PART_BYTES : SMALL_HDR_BYTES;
+    const size_t before = small_header_bytes(version);
     const uint64_t count = load_le64(header + SMALL_HDR_COUNT), chunks = small_chunks(count);
     if (size < before)
         return PICI_E_CORRUPT;
     const uint64_t first = part ? load_le64(header + SMALL_PART_FIRST) : 0,
-                   of = part ? load_le64(header + SMALL_PART_OF) : count;
-    if (part && (count > of || (count == of && !narrow) || first > of - count))
+                   of = part ? load_le64(header + SMALL_PART_OF) : count,
+                   row = of_columns ? load_le64(header + SMALL_COLUMNS_ROW) : 0;
+    if (part && !of_columns && (count > of || (count == of && !narrow) || first > of - count))
+        return PICI_E_CORRUPT;
+    if (of_columns && (!row || of % row || of / row < 2 || count % (of / row)))
+        return PICI_E_CORRUPT;
+    const uint64_t columns = of_columns ? count / (of / row) : 0;
+    if (of_columns && (columns >= row || first > row - columns))
         return PICI_E_CORRUPT;
     if (chunks > (size - before) / SMALL_ENTRY_BYTES)
         return PICI_E_CORRUPT;
@@ -61,13 +75,15 @@ static enum pici_status parse(struct apply *job, const uint8_t *header, size_t r
                           .chunks = chunks,
                           .first = first,
                           .of = of,
+                          .row = row,
+                          .columns = columns,
                           .dtype = dtype,
                           .version = version,
                           .holds = holds};
     for (uint64_t i = 0; i < chunks; i++)
         end += load_le32(job->directory + SMALL_ENTRY_BYTES * i) & ~SMALL_KIND_CONTEXT;
     job->width_log2 = (unsigned)fmt_width_log2(job->dtype);
-    job->context = small_shape(&job->shape, dtype, version);
+    job->context = small_shape(&job->shape, dtype, narrow);
     return end == size ? PICI_OK : PICI_E_CORRUPT;
 }
 
@@ -89,27 +105,83 @@ static enum pici_status parse_xor(const struct apply *job, uint64_t count, const
                : PICI_OK;
 }
 
+/* What a thread decodes with. */
+struct memory {
+    struct small_reader *reader;
+    uint8_t *packed[2]; /* two chunks of elements that do not follow each other */
+};
+
+static void memory_free(struct memory *memory)
+{
+    pici_small_reader_free(memory->reader);
+    free(memory->packed[0]);
+    free(memory->packed[1]);
+}
+
+/* Copy the elements of chunk i together, as number k of two, or back. PICI_E_NOMEM. */
+static enum pici_status gather(const struct apply *job, struct memory *memory, int k, uint64_t i, int back)
+{
+    if (!memory->packed[k] && !(memory->packed[k] = malloc((size_t)SMALL_CHUNK << job->width_log2)))
+        return PICI_E_NOMEM;
+    small_rows_copy(memory->packed[k], job->dst, &job->place, job->skip + i * SMALL_CHUNK,
+                    small_chunk_elements(job->count, i), job->width_log2, back);
+    return PICI_OK;
+}
+
 /* Apply XOR chunk i to those of its elements that are changed. */
-static enum pici_status apply_xor(const struct apply *job, uint64_t i, const uint8_t *chunk, size_t size)
+static enum pici_status apply_xor(const struct apply *job, struct memory *memory, uint64_t i, const uint8_t *chunk,
+                                  size_t size)
 {
     const uint64_t begin = i * SMALL_CHUNK, count = small_chunk_elements(job->count, i),
                    from = job->from > begin ? job->from - begin : 0,
                    to = job->to - begin < count ? job->to - begin : count;
-    uint8_t *const dst = job->dst + ((begin + from - job->from) << job->width_log2);
+    uint8_t *dst;
     struct pici_block block;
     enum pici_status status = parse_xor(job, count, chunk, size, &block);
+    if (!status && job->place.columns)
+        status = gather(job, memory, 0, i, 0);
     if (status)
         return status;
+    dst = job->place.columns ? memory->packed[0] : job->dst + ((begin + from - job->from) << job->width_log2);
     status = to - from == count ? pici_apply(dst, count, chunk, size, NULL)
                                 : pici_apply_range(dst, from, to - from, chunk, size, NULL);
+    if (!status && job->place.columns)
+        return gather(job, memory, 0, i, 1);
     return status == PICI_E_ARG || status == PICI_E_VERSION || status == PICI_E_UNSUPPORTED ? PICI_E_CORRUPT : status;
 }
 
+/* Apply one or two context chunks, the last of which is before chunk i. */
+static enum pici_status apply_context(const struct apply *job, struct memory *memory, uint64_t i,
+                                      struct small_part part[2], int parts)
+{
+    enum pici_status status = PICI_OK;
+    if (!job->context)
+        return PICI_E_CORRUPT;
+    if (!memory->reader && !(memory->reader = pici_small_reader(job->count, &job->shape)))
+        return PICI_E_NOMEM;
+    for (int k = 0; k < parts && job->place.columns && !status; k++) {
+        status = gather(job, memory, k, i - (uint64_t)(parts - k), 0);
+        part[k].dst = memory->packed[k];
+    }
+    if (!status && !pici_small_apply(memory->reader, part, parts))
+        status = PICI_E_CORRUPT;
+    for (int k = 0; k < parts && job->place.columns && !status; k++)
+        status = gather(job, memory, k, i - (uint64_t)(parts - k), 1);
+    return status;
+}
+
+/* The elements of chunk i, all of which change; NULL if they do not follow each other. */
+static uint8_t *chunk_at(const struct apply *job, uint64_t i)
+{
+    return job->place.columns ? NULL : job->dst + ((i * SMALL_CHUNK - job->from) << job->width_log2);
+}
+
 /* Apply the chunks [i, end), which begin at chunk. */
-static enum pici_status apply_group(const struct apply *job, struct small_reader **reader, uint64_t i, uint64_t end,
+static enum pici_status apply_group(const struct apply *job, struct memory *memory, uint64_t i, uint64_t end,
                                     const uint8_t *chunk)
 {
-    while (i < end) {
+    enum pici_status status = PICI_OK;
+    while (i < end && !status) {
         struct small_part part[2];
         int parts = 0;
         size_t size;
@@ -117,24 +189,17 @@ static enum pici_status apply_group(const struct apply *job, struct small_reader
             part[parts++] = (struct small_part){.chunk = chunk,
                                                 .bytes = size,
                                                 .count = (size_t)small_chunk_elements(job->count, i),
-                                                .dst = job->dst + ((i * SMALL_CHUNK - job->from) << job->width_log2)};
-        enum pici_status status = PICI_OK;
+                                                .dst = chunk_at(job, i)};
         if (parts) {
-            if (!job->context)
-                return PICI_E_CORRUPT;
-            if (!*reader && !(*reader = pici_small_reader(job->count, &job->shape)))
-                return PICI_E_NOMEM;
-            status = pici_small_apply(*reader, part, parts) ? PICI_OK : PICI_E_CORRUPT;
-        } else {
-            is_context(job, i, &size);
-            status = apply_xor(job, i, chunk, size);
-            i++;
-            chunk += size;
+            status = apply_context(job, memory, i, part, parts);
+            continue;
         }
-        if (status)
-            return status;
+        is_context(job, i, &size);
+        status = apply_xor(job, memory, i, chunk, size);
+        i++;
+        chunk += size;
     }
-    return PICI_OK;
+    return status;
 }
 
 /* Several deltas of the same elements, one after the other on each few chunks. */
@@ -161,7 +226,7 @@ static void stop(struct fold *fold, enum pici_status status)
 static void fold_thread(void *context, int thread)
 {
     struct fold *const fold = context;
-    struct small_reader *reader = NULL;
+    struct memory memory = {NULL, {NULL, NULL}};
     struct chunk_cursor one = {0, NULL}, *cursors = &one;
     (void)thread;
     if (fold->count > 1)
@@ -180,12 +245,12 @@ static void fold_thread(void *context, int thread)
             size_t size;
             for (; cursor->number < i; cursor->number++, cursor->chunk += size)
                 is_context(&fold->jobs[k], cursor->number, &size);
-            status = apply_group(&fold->jobs[k], &reader, i, end, cursor->chunk);
+            status = apply_group(&fold->jobs[k], &memory, i, end, cursor->chunk);
         }
         if (status)
             stop(fold, status);
     }
-    pici_small_reader_free(reader);
+    memory_free(&memory);
     if (cursors != &one)
         free(cursors);
 }
@@ -214,10 +279,10 @@ static enum pici_status check_hash(const struct apply *job)
                : PICI_OK;
 }
 
-/* The elements that are changed: [first, first + count) of `of`, which begin at dst. */
+/* The elements that are changed, which begin at dst. */
 struct range {
     uint8_t *dst;
-    uint64_t first, count, of;
+    struct small_elements elements;
 };
 
 /* The parts of a delta, of which the headers are checked one by one. */
@@ -225,41 +290,71 @@ struct parts {
     const uint8_t *next;
     size_t remaining;
     struct apply job; /* the one at hand */
-    uint64_t end;     /* the element after it */
+    uint64_t end;     /* the element, or the column, after it */
 };
 
 /* Take the next part. *more: whether there was one. */
 static enum pici_status next_part(struct parts *parts, int *more)
 {
-    const unsigned dtype = parts->job.dtype, version = parts->job.version, holds = parts->job.holds;
-    const uint64_t of = parts->job.of;
-    *more = parts->remaining > 0 || !dtype;
+    const struct apply before = parts->job;
+    const struct apply *const job = &parts->job;
+    *more = parts->remaining > 0 || !before.dtype;
     if (!*more)
         return PICI_OK;
     const enum pici_status status = parse(&parts->job, parts->next, parts->remaining);
     if (status)
         return status;
-    if (dtype && (version == SMALL_FORMAT_VERSION || parts->job.version != version || parts->job.dtype != dtype ||
-                  parts->job.holds != holds || parts->job.of != of || parts->job.first < parts->end))
+    if (before.dtype &&
+        (before.version == SMALL_FORMAT_VERSION || job->version != before.version || job->dtype != before.dtype ||
+         job->holds != before.holds || job->of != before.of || job->row != before.row || job->first < parts->end))
         return PICI_E_CORRUPT;
-    parts->end = parts->job.first + parts->job.count;
-    parts->next += parts->job.size;
-    parts->remaining -= parts->job.size;
+    parts->end = job->first + (job->row ? job->columns : job->count);
+    parts->next += job->size;
+    parts->remaining -= job->size;
     return PICI_OK;
 }
 
-/* Set what a part changes of a range. Returns whether it has some of these elements. */
-static int clip(struct apply *job, const struct range *range)
+/* What a part counts of a tensor, elements or columns: from the first to the last of a range, *end. Returns 0 if the
+ * range is another kind of shard. */
+static int window(const struct apply *job, const struct small_elements *range, uint64_t *first, uint64_t *end)
 {
-    const uint64_t end = range->first + range->count, from = job->first > range->first ? job->first : range->first,
-                   to = job->first + job->count < end ? job->first + job->count : end;
+    *first = range->first;
+    *end = range->first + (range->row ? range->columns : range->count);
+    if (job->of != range->of || (range->row && range->row != job->row))
+        return 0;
+    if (!job->row || range->row)
+        return 1;
+    *end = job->row; /* of all elements */
+    return range->count == range->of && (!range->place.columns || range->place.columns == job->row);
+}
+
+/* Set what a part changes of a range, of which it has the window [first, end). Returns whether it has some of these
+ * elements; -1: it has columns of which the range has some and not all. */
+static int clip(struct apply *job, const struct range *range, uint64_t first, uint64_t end)
+{
+    const uint64_t count = job->row ? job->columns : job->count, from = job->first > first ? job->first : first,
+                   to = job->first + count < end ? job->first + count : end;
     if (from >= to)
         return 0;
-    job->from = from - job->first;
-    job->to = to - job->first;
+    job->from = 0;
+    job->to = job->count;
+    job->place = range->elements.place;
+    job->skip = job->first;
+    job->dst = range->dst;
+    if (job->row) {
+        const uint64_t stride = job->place.columns ? job->place.stride : end - first;
+        if (to - from < count)
+            return -1;
+        job->dst += (job->first - first) << job->width_log2;
+        job->place = (struct small_rows){stride > job->columns ? job->columns : 0, stride};
+        job->skip = 0;
+    } else if (!job->place.columns) {
+        job->from = from - job->first;
+        job->to = to - job->first;
+        job->dst += (from - first) << job->width_log2;
+    }
     job->low = job->from / SMALL_CHUNK;
     job->high = small_chunks(job->to);
-    job->dst = range->dst + ((from - range->first) << job->width_log2);
     return 1;
 }
 
@@ -277,26 +372,31 @@ static int is_whole(const struct apply *job)
 static enum pici_status check(const struct range *range, const void *delta, size_t size, struct apply *alone)
 {
     struct parts parts = {.next = delta, .remaining = size};
+    const uint64_t extent = range->elements.extent;
     enum pici_status status, hash = PICI_OK;
-    uint64_t covered = range->first;
+    uint64_t first = 0, end = 0, covered = 0;
     int more, wrong = 0;
     alone->size = 0;
     while ((status = next_part(&parts, &more)) == PICI_OK && more) {
-        const struct apply *const job = &parts.job;
+        struct apply *const job = &parts.job;
         hash = hash ? hash : check_hash(job);
-        if (job->of != range->of || range->count > SIZE_MAX >> job->width_log2 ||
-            (range->count && (!range->dst || pici_overlap(range->dst, range->count << job->width_log2, delta, size)))) {
+        if (!window(job, &range->elements, &first, &end) || extent > SIZE_MAX >> job->width_log2 ||
+            (extent && (!range->dst || pici_overlap(range->dst, extent << job->width_log2, delta, size)))) {
             wrong = 1;
-        } else if (clip(&parts.job, range)) {
-            wrong |= job->first > covered || !is_whole(job);
-            if (covered == range->first && parts.end >= range->first + range->count)
+            continue;
+        }
+        covered = covered < first ? first : covered;
+        const int some = clip(job, range, first, end);
+        if (some) {
+            wrong |= some < 0 || job->first > covered || !is_whole(job);
+            if (covered == first && parts.end >= end)
                 *alone = *job;
             covered = parts.end;
         }
     }
     if (status)
         return status;
-    return wrong || covered < range->first + range->count ? PICI_E_ARG : hash;
+    return wrong || covered < end ? PICI_E_ARG : hash;
 }
 
 /* Apply a delta of which all headers have been checked. */
@@ -304,20 +404,21 @@ static enum pici_status apply_parts(const struct range *range, const void *delta
 {
     struct parts parts = {.next = delta, .remaining = size};
     enum pici_status status;
+    uint64_t first, end;
     int more;
     while ((status = next_part(&parts, &more)) == PICI_OK && more)
-        if (clip(&parts.job, range) && (status = apply_fold(&parts.job, 1, threads)) != PICI_OK)
+        if (window(&parts.job, &range->elements, &first, &end) && clip(&parts.job, range, first, end) > 0 &&
+            (status = apply_fold(&parts.job, 1, threads)) != PICI_OK)
             break;
     return status;
 }
 
-enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t first, uint64_t of, const void *const *deltas,
-                                        const size_t *sizes, size_t count, const struct pici_opts *options)
+static enum pici_status apply_deltas(const struct range *range, const void *const *deltas, const size_t *sizes,
+                                     size_t count, const struct pici_opts *options)
 {
     struct pici_opts checked;
-    const struct range range = {dst, first, n, of};
     enum pici_status status = pici_opts_get(&checked, options);
-    if (status || !deltas || !sizes || !count || n > of || first > of - n)
+    if (status || !deltas || !sizes || !count)
         return PICI_E_ARG;
     struct apply one = {.size = 0}, *jobs = &one;
     if (count > 1)
@@ -326,8 +427,9 @@ enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t first, u
         return PICI_E_NOMEM;
     int alike = 1; /* all are of the same elements, and can be folded */
     for (size_t k = 0; k < count && !status; k++) {
-        status = deltas[k] ? check(&range, deltas[k], sizes[k], &jobs[k]) : PICI_E_ARG;
-        alike = alike && jobs[k].size && jobs[k].first == jobs->first && jobs[k].count == jobs->count;
+        status = deltas[k] ? check(range, deltas[k], sizes[k], &jobs[k]) : PICI_E_ARG;
+        alike = alike && jobs[k].size && jobs[k].first == jobs->first && jobs[k].count == jobs->count &&
+                jobs[k].row == jobs->row;
         if (!status && k &&
             ((const uint8_t *)deltas[k])[SMALL_HDR_DTYPE] != ((const uint8_t *)*deltas)[SMALL_HDR_DTYPE])
             status = PICI_E_ARG;
@@ -335,10 +437,43 @@ enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t first, u
     if (!status && alike)
         status = apply_fold(jobs, count, checked.threads);
     for (size_t k = 0; k < count && !status && !alike; k++)
-        status = apply_parts(&range, deltas[k], sizes[k], checked.threads);
+        status = apply_parts(range, deltas[k], sizes[k], checked.threads);
     if (jobs != &one)
         free(jobs);
     return status;
+}
+
+enum pici_status pici_apply_small_range(void *dst, uint64_t n, uint64_t first, uint64_t of, const void *const *deltas,
+                                        const size_t *sizes, size_t count, const struct pici_opts *options)
+{
+    const struct range range = {dst, {.first = first, .count = n, .of = of, .extent = n}};
+    return n > of || first > of - n ? PICI_E_ARG : apply_deltas(&range, deltas, sizes, count, options);
+}
+
+enum pici_status pici_apply_small_columns(void *dst, const struct pici_columns *columns, const void *const *deltas,
+                                          const size_t *sizes, size_t count, const struct pici_opts *options)
+{
+    struct range range = {.dst = dst};
+    const enum pici_status status = pici_small_elements(&range.elements, columns);
+    return status ? status : apply_deltas(&range, deltas, sizes, count, options);
+}
+
+enum pici_status pici_small_get_columns(struct pici_columns *columns, const void *delta, size_t size)
+{
+    struct pici_columns found = PICI_COLUMNS_INIT;
+    struct parts parts = {.next = delta, .remaining = size};
+    int more;
+    if (!columns || !delta)
+        return PICI_E_ARG;
+    const enum pici_status status = next_part(&parts, &more);
+    if (status)
+        return status;
+    const struct apply *const job = &parts.job;
+    found.rows = job->row ? job->of / job->row : 1;
+    found.row_length = job->row ? job->row : job->of;
+    found.first = job->first;
+    found.count = job->row ? job->columns : job->count;
+    return sized_write(columns, &found, sizeof found, sizeof found);
 }
 
 enum pici_status pici_apply_small(void *dst, uint64_t count, const void *block, size_t size,
@@ -399,7 +534,8 @@ static enum pici_status add_small(struct pici_found *found, const uint8_t *base,
     struct parts parts = {.next = delta, .remaining = size};
     struct apply alone;
     /* chunks are decoded whole, so all of base is the range */
-    const struct range whole = {(uint8_t *)(uintptr_t)base, 0, base_n, base_n}, range = {whole.dst, first, n, base_n};
+    const struct range whole = {(uint8_t *)(uintptr_t)base, {.count = base_n, .of = base_n, .extent = base_n}},
+                       range = {whole.dst, {.first = first, .count = n, .of = base_n, .extent = n}};
     enum pici_status status = check(&whole, delta, size, &alone);
     int more;
     if (!status && (first > base_n || n > base_n - first))
@@ -409,7 +545,9 @@ static enum pici_status add_small(struct pici_found *found, const uint8_t *base,
     while ((status = next_part(&parts, &more)) == PICI_OK && more) {
         struct apply *const job = &parts.job;
         found->width_log2 = job->width_log2;
-        if (!clip(job, &range))
+        if (job->row)
+            return PICI_E_UNSUPPORTED;
+        if (!clip(job, &range, first, first + n))
             continue;
         job->dst = whole.dst + (job->first << job->width_log2);
         if ((status = add_part(found, job, first, first + n)) != PICI_OK)

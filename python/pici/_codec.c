@@ -18,8 +18,24 @@ enum {
     QUICK = 32768,       /* bytes: a call on less takes a few microseconds, about as long as to hand the GIL over */
     SMALL_BLOCK = 16384, /* bytes: a block that may be as long as this is made on the stack */
     DELTA_DTYPE = 5,     /* offset of the dtype in a small delta */
-    PART_BYTES = 16      /* what a delta of a part may have more */
+    PART_BYTES = 24      /* what a delta of a part may have more */
 };
+
+/* The elements of an array: (rows, row_length, first, count), as in struct pici_columns; false with an exception if
+ * they are not n. */
+static bool columns_of(struct pici_columns *columns, const uint64_t part[4], uint64_t n)
+{
+    *columns = (struct pici_columns)PICI_COLUMNS_INIT;
+    columns->rows = part[0];
+    columns->row_length = part[1];
+    columns->first = part[2];
+    columns->count = part[3];
+    if (!part[3] || !part[0] ? n == 0 : n / part[3] == part[0] && n % part[3] == 0)
+        return true;
+    PyErr_Format(PyExc_ValueError, "%llu rows of %llu elements are not the %llu of the array",
+                 (unsigned long long)part[0], (unsigned long long)part[3], (unsigned long long)n);
+    return false;
+}
 
 static bool threads_of(PyObject *o, int *threads)
 {
@@ -48,8 +64,8 @@ static void acquire(PyThreadState *released)
 /* encode(base, source, dtype, format, threads, checksum, zeros, pack, small, out) -> block, or its length in out, or a
  * status < 0.
  *   base    an array of source's length, for a delta; or None
- *   small   with base: (first, of, holds), to make a small delta of these elements of the tensor, with a number of
- *           enum pici_holds; or None
+ *   small   with base: (rows, row_length, first, count, holds), to make a small delta of these elements of the tensor,
+ *           with a number of enum pici_holds; or None
  *   dtype, format, zeros, pack   numbers of the enums
  *   out     an array to write the block to; or None, for new bytes */
 static PyObject *encode(PyObject *self, PyObject *args)
@@ -57,7 +73,8 @@ static PyObject *encode(PyObject *self, PyObject *args)
     (void)self;
     PyObject *base_object, *source_object, *threads, *small_object, *out_object;
     int dtype, format, checksum, zeros, pack;
-    uint64_t part[3] = {0, 0, 0};
+    uint64_t part[5] = {0};
+    struct pici_columns columns;
     struct memory base = {NULL, 0}, source, out = {NULL, 0};
     struct pici_opts opts = PICI_OPTS_INIT;
     if (!PyArg_ParseTuple(args, "OOiiOpiiOO", &base_object, &source_object, &dtype, &format, &threads, &checksum,
@@ -68,18 +85,20 @@ static PyObject *encode(PyObject *self, PyObject *args)
     opts.zeros = (enum pici_zeros)zeros;
     opts.pack = (enum pici_pack)pack;
     const bool delta = base_object != Py_None, fresh = out_object == Py_None, small_delta = small_object != Py_None;
-    const Py_ssize_t numbers = small_delta ? pici_py_numbers(part, 3, small_object) : 3;
+    const Py_ssize_t numbers = small_delta ? pici_py_numbers(part, 5, small_object) : 5;
     if (numbers < 0)
         return NULL;
-    if (numbers != 3)
-        return PyErr_Format(PyExc_ValueError, "a part is three numbers, not %zd", numbers);
-    opts.holds = (enum pici_holds)part[2];
+    if (numbers != 5)
+        return PyErr_Format(PyExc_ValueError, "a part is five numbers, not %zd", numbers);
+    opts.holds = (enum pici_holds)part[4];
     const size_t width = lib.dtype_width((enum pici_dtype)dtype);
     if ((delta && !pici_py_find(&base, base_object, false)) || (!fresh && !pici_py_find(&out, out_object, true)))
         return NULL;
     if (!width || source.bytes % width || (delta && base.bytes != source.bytes))
         return PyErr_Format(PyExc_ValueError, "%zu bytes are no elements of dtype %d", source.bytes, dtype);
     const uint64_t n = source.bytes / width;
+    if (small_delta && !columns_of(&columns, part, n))
+        return NULL;
 
     uint8_t small[SMALL_BLOCK];
     if (fresh) {
@@ -94,8 +113,8 @@ static PyObject *encode(PyObject *self, PyObject *args)
     PyThreadState *state = release(source.bytes);
     enum pici_status s;
     if (delta && small_delta)
-        s = lib.diff_small_part(out.p, out.bytes, &len, base.p, source.p, n, part[0], part[1], (enum pici_dtype)dtype,
-                                (enum pici_format)format, &opts);
+        s = lib.diff_small_columns(out.p, out.bytes, &len, base.p, source.p, &columns, (enum pici_dtype)dtype,
+                                   (enum pici_format)format, &opts);
     else if (delta)
         s = lib.diff(out.p, out.bytes, &len, base.p, source.p, n, (enum pici_dtype)dtype, (enum pici_format)format,
                      &opts);
@@ -161,18 +180,19 @@ static bool find_deltas(const void **delta, size_t *size, Py_ssize_t count, PyOb
     return true;
 }
 
-/* apply_small(out, n, first, of, deltas, threads) -> status. out: an array of n elements of the dtype of the deltas, a
- * tuple, of which they are elements [first, first + n) of `of`. */
+/* apply_small(out, n, part, deltas, threads) -> status. out: an array of n elements of the dtype of the deltas, a
+ * tuple. part: (rows, row_length, first, count), which of the tensor's they are. */
 static PyObject *apply_small(PyObject *self, PyObject *args)
 {
     (void)self;
-    PyObject *out_object, *deltas, *threads;
+    PyObject *out_object, *part_object, *deltas, *threads;
     struct memory out;
+    struct pici_columns columns;
     struct pici_opts opts = PICI_OPTS_INIT;
-    uint64_t n, first, of;
-    if (!PyArg_ParseTuple(args, "OO&O&O&OO", &out_object, pici_py_u64, &n, pici_py_u64, &first, pici_py_u64, &of,
-                          &deltas, &threads) ||
-        !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true))
+    uint64_t n, part[4] = {0};
+    if (!PyArg_ParseTuple(args, "OO&OOO", &out_object, pici_py_u64, &n, &part_object, &deltas, &threads) ||
+        !threads_of(threads, &opts.threads) || !pici_py_find(&out, out_object, true) ||
+        pici_py_numbers(part, 4, part_object) < 0 || !columns_of(&columns, part, n))
         return NULL;
     if (!PyTuple_Check(deltas))
         return PyErr_Format(PyExc_TypeError, "deltas are a tuple, not %R", deltas);
@@ -184,7 +204,7 @@ static PyObject *apply_small(PyObject *self, PyObject *args)
         PyErr_NoMemory();
     } else if (find_deltas(delta, size, count, deltas, out.bytes, n)) {
         PyThreadState *state = release(out.bytes);
-        const enum pici_status s = lib.apply_small_range(out.p, n, first, of, delta, size, (size_t)count, &opts);
+        const enum pici_status s = lib.apply_small_columns(out.p, &columns, delta, size, (size_t)count, &opts);
         acquire(state);
         result = PyLong_FromLong(s);
     }

@@ -28,9 +28,9 @@
     X(verify_at)                                                                                                       \
     X(diff)                                                                                                            \
     X(apply)                                                                                                           \
-    X(diff_small_part)                                                                                                 \
+    X(diff_small_columns)                                                                                              \
     X(diff_small_bound)                                                                                                \
-    X(apply_small_range)                                                                                               \
+    X(apply_small_columns)                                                                                             \
     X(nonzeros)                                                                                                        \
     X(changes)                                                                                                         \
     X(topk)                                                                                                            \

@@ -22,6 +22,7 @@ to: the type in which elements are returned.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union, overload
@@ -35,7 +36,7 @@ from ._dtypes import BOOL, BY_CODE, BY_NAME, F4, OPAQUE, DType, DTypeLike, named
 from ._kwargs import Decoding, DecodingAs, Encoding, Pack, Zeros
 from ._libraries import ALIASES
 from ._ranges import u64
-from .errors import ArgumentError, Error, Fault, SpaceError, make
+from .errors import ArgumentError, Error, Fault, SpaceError, UnsupportedError, make
 
 if TYPE_CHECKING:
     import array
@@ -355,8 +356,9 @@ def diff(
     offset, of: with small, base and new are rows [offset, offset + len(base)) of a tensor that has `of`, counted along
         the first dimension: the shard of a rank (of a flat one, its elements). The delta stores where they lie, and is
         refused elsewhere. Those of all ranks, b"".join(deltas) in the order of the rows, are one delta of the whole.
-    axis: count along this dimension instead; 1: columns, as a layer that is parallel by rows has. Only a rank that has
-        the same columns can apply such a delta, with the same axis: the elements of a shard follow each other in it.
+    axis: count along this dimension instead; 1: columns, as a layer that is parallel by rows has. The delta stores that
+        too. A rank that has these columns can apply it, or other columns, if it has all of each delta; and with the
+        deltas of all columns the whole can be changed.
 
     The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it."""
     old, d = _arrays.readable(base, dtype)
@@ -367,20 +369,20 @@ def diff(
         raise ValueError(f"the arrays differ in shape, {old.shape} and {elements.shape}: reshape one of them")
     if not small and (of is not None or offset):
         raise ValueError("a block does not store where its elements lie: pass small=True, whatever the dtype")
-    part = (*_part(old, offset, of, axis), int(d is F4)) if small else None
+    part = (*part_of_tensor(old, offset, of, axis), int(d is F4)) if small else None
     block = _encode(old, elements, d, format, threads, checksum, "exact", None, part)
     assert isinstance(block, bytes)
     return block
 
 
-def _part(elements: Storage, offset: int, of: Optional[int], axis: int) -> tuple[int, int]:
-    """Where the rows of an array, or what it has along axis, lie in a tensor that has `of`, None: in itself: the
-    elements before them, shard by shard, and of the tensor."""
+def part_of_tensor(elements: Storage, offset: int, of: Optional[int], axis: int) -> tuple[int, int, int, int]:
+    """Where the rows of an array, or what it has along axis, lie in a tensor that has `of`, None: in itself. As in
+    struct pici_columns: rows, the elements of each, the first that the array has of each, and how many."""
     first = u64(offset, "offset")
     if of is None:
         if first:
             raise ValueError("offset without of: pass how many rows the whole tensor has")
-        return 0, elements.size
+        return 1, elements.size, 0, elements.size
     if not elements.ndim:
         raise ValueError("an array without dimensions is no part of a tensor")
     if not 0 <= axis < elements.ndim:
@@ -389,8 +391,30 @@ def _part(elements: Storage, offset: int, of: Optional[int], axis: int) -> tuple
     if first + rows > u64(of, "of"):
         what = "columns" if axis else "rows"
         raise ValueError(f"{what} [{first}, {first + rows}) of a tensor that has {of}")
-    each = int(np.prod(elements.shape[:axis] + elements.shape[axis + 1 :], dtype=object))
-    return u64(first * each, "the elements before the part"), u64(of * each, "the elements of the tensor")
+    above, each = math.prod(elements.shape[:axis]), math.prod(elements.shape[axis + 1 :])
+    u64(above * of * each, "the elements of the tensor")
+    return above, of * each, first * each, rows * each
+
+
+def _shard_words(rows: int, row_length: int, first: int, count: int) -> str:
+    if rows > 1 and count < row_length:
+        return f"columns [{first}, {first + count}) of {rows} rows of {row_length} elements"
+    if rows * count == rows * row_length:
+        return f"all of {rows * count} elements"
+    return f"elements [{first}, {first + count}) of {row_length}"
+
+
+def _delta_words(delta: Union[bytes, Storage]) -> str:
+    """Which elements a small delta is of; of several in a row, the first."""
+    head = bytes(delta[:56])
+    words = [int.from_bytes(head[at : at + 8], "little") for at in range(0, len(head) - 7, 8)]
+    version, count = head[4], words[1]
+    if version == 1:
+        return _shard_words(1, count, 0, count)
+    if version < 4:
+        return _shard_words(1, words[5], words[4], count)
+    rows = words[5] // max(words[6], 1)
+    return _shard_words(rows, words[6], words[4], count // max(rows, 1))
 
 
 def apply(
@@ -414,7 +438,8 @@ def apply(
         of the whole tensor, of these rows, or of several parts in a row. Of one of the whole, a part can only be
         decoded where it has all of the 524288 elements of a chunk, or none; else it is refused. Nothing tells whether
         dst is the right base: a chunk of another base is refused only if exponents of its elements differ.
-    axis: as for diff(). dst may then be a view of columns."""
+    axis: as for diff(). dst may then be a view of columns. A delta of other columns, of rows or of the whole is
+        refused, with words that say which it is of."""
     blocks = [_arrays.octets(b) for b in (block, *more)]
     if all(bytes(b[:4]) == _SMALL_MAGIC and len(b) >= 32 and b[5] in BY_CODE for b in blocks):
         view = _arrays.scattered(dst, dtype) if axis else None
@@ -448,15 +473,16 @@ def _apply_small(
     if of is not None or offset:
         count = _arrays.readable(dst, dtype)[0].size
     elements, d = _arrays.writable(dst, BY_CODE[code], count, dtype)
-    first, total = _part(elements, offset, of, axis)
-    status = _codec.apply_small(elements, count, first, total, deltas, threads)
+    part = part_of_tensor(elements, offset, of, axis)
+    status = _codec.apply_small(elements, count, part, deltas, threads)
     wrong = _arrays.mended(elements) if d is BOOL else 0
     if status == ArgumentError.status:
         raise make(
             status,
-            f"a delta is not of all of the elements [{first}, {first + count}) of {total}; or they have only a part of "
-            "a chunk of it, which has 524288 elements from the first of the tensor on: diff(offset=, of=) makes deltas "
-            "of any parts",
+            f"the array has {_shard_words(*part)}, and the first delta is of {_delta_words(deltas[0])}: they must have "
+            "all that the array has, be counted along the same axis, and of columns of one delta it must have all or "
+            "none. Of a delta of rows, or of the whole, it must have all or none of each chunk of 524288 elements: "
+            "diff(offset=, of=, axis=) makes deltas of any parts",
         )
     if status:
         raise _refusal(status)
@@ -494,6 +520,8 @@ def _positions(
             break
         _arrays.bounded(d, found, most, kind.itemsize)
         room = found
+    if status == UnsupportedError.status and bytes(block[:4]) == _SMALL_MAGIC:
+        raise make(status, f"a small delta of {_delta_words(block)}: changes() reads those of rows and of the whole")
     if status:
         raise _refusal(status, None if bytes(block[:4]) == _SMALL_MAGIC else block)
     if 2 * found < room:
@@ -568,7 +596,7 @@ def changes(
 def _delta_head(delta: Union[bytes, Storage]) -> tuple[int, int]:
     """The dtype and the count of a delta of either kind."""
     if bytes(delta[:4]) == _SMALL_MAGIC and len(delta) >= 32 and delta[5] in BY_CODE:
-        at = 40 if delta[4] == 2 and len(delta) >= 48 else 8  # of a part: the elements of the whole
+        at = 40 if delta[4] >= 2 and len(delta) >= 48 else 8  # of a part: the elements of the whole
         return int(delta[5]), int.from_bytes(bytes(delta[at : at + 8]), "little")
     _, code, count, _, _ = _head(delta)
     return code, count

@@ -558,6 +558,35 @@ class Delta(unittest.TestCase):
             pici.apply(copy, delta, offset=a, of=90, axis=1)
             self.assertEqual(copy.tobytes(), new[:, a:b].tobytes())
         self.assertEqual(dst.tobytes(), new.tobytes())
+        cuts = ((0, 30), (30, 31), (31, 90))
+        for dtype in ("f4", "u1"):  # of u1, blocks
+            a, b = (old, new) if dtype == "f4" else (x.view("u1")[:, :90] for x in (old, new))
+            deltas = [pici.diff(a[:, i:k], b[:, i:k], small=True, offset=i, of=90, axis=1) for i, k in cuts]
+            row = b"".join(deltas)
+            dst = a.copy()
+            pici.apply(dst, row, threads=2)
+            self.assertEqual(dst.tobytes(), b.tobytes())
+            dst = a.copy()
+            pici.apply(dst[:, 30:], row, offset=30, of=90, axis=1)
+            self.assertEqual(dst[:, 30:].tobytes(), b[:, 30:].tobytes())
+            self.assertEqual(dst[:, :30].tobytes(), a[:, :30].tobytes())
+            with self.assertRaises(pici.ArgumentError):
+                pici.apply(dst[:, 29:], row, offset=29, of=90, axis=1)
+            with self.assertRaisesRegex(pici.UnsupportedError, "columns"):
+                pici.changes(a, row)
+        # as many elements, counted otherwise
+        delta = pici.diff(old[:, :45], new[:, :45], small=True, offset=0, of=90, axis=1)
+        rows = pici.diff(old[:65], new[:65], small=True, offset=0, of=130)
+        theirs = r"is of columns \[0, 90\) of 130 rows of 180 elements"
+        for shard, other, axis, words in (
+            (old[:65], delta, 0, rf"has elements \[0, 11700\) of 23400, .*{theirs}"),
+            (old[:, :45], rows, 1, r"has columns \[0, 90\) of 130 rows.* is of elements \[0, 11700\) of 23400"),
+            (old[:, :45], pici.diff(old, new, small=True), 1, r"has columns.* is of all of 23400 elements"),
+        ):
+            dst = shard.copy()
+            with self.assertRaisesRegex(pici.ArgumentError, words):
+                pici.apply(dst, other, offset=0, of=90 if axis else 130, axis=axis)
+            self.assertEqual(dst.tobytes(), shard.tobytes())
         for axis in (-1, 3):
             with self.assertRaisesRegex(ValueError, "axis"):
                 pici.diff(old, new, small=True, offset=0, of=90, axis=axis)
@@ -573,6 +602,13 @@ class Delta(unittest.TestCase):
         self.assertEqual(len(set(deltas.values())), 1)
         delta = deltas["mxfp4"]
         self.assertEqual((plain[4], delta[4]), (1, 3))
+        parts = [
+            pici.diff(old[a:b], new[a:b], small=True, dtype="mxfp4", offset=a, of=20000)
+            for a, b in ((0, 7), (7, 20000))
+        ]
+        dst = old.copy()
+        pici.apply(dst, b"".join(parts))
+        self.assertEqual(dst.tobytes(), new.tobytes())
         self.assertLess(len(delta), 0.7 * len(plain))
         for dtype in (None, "nvfp4"):
             dst = old.copy()
