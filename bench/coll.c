@@ -27,6 +27,7 @@ static const char
         "  -t, --threads N            ranks, 4; if alone\n"
         "  --sockets                  alone: ranks are processes, connected over TCP on loopback\n"
         "  --stream                   all-reduce of indices and values, beside that of the same in dense buffers\n"
+        "  --balance                  the same, with segments cut evenly and with balanced owners\n"
         "  --nodes N|LIST             deal these ranks out to N nodes, or to nodes of so many ranks each; 1\n"
         "  --by-node                  below each line a line for each node: bytes that left it, its slowest rank\n"
         "  -d, --datatype NAME        f32\n"
@@ -44,6 +45,7 @@ static const char
         "  --values LIST              exact, q2, q4, q8, bf16, f16, f32, zfp:RATE, zfp~TOLERANCE; exact\n"
         "                             with @reduce or @gather: in the messages of one phase\n"
         "  --pattern LIST             uniform, identical (positions, on all ranks), clustered, block, zipf,\n"
+        "                             front (all in the first eighth), ranked (Zipf's law by position),\n"
         "                             smooth (a field, values up to 2^19); uniform\n"
         "  --sparsity LIST            percentages, 0,20,50,80,90,95,99,99.9\n"
         "  --zeros LIST               positive, negative (half of the zeros of floats are -0.0); positive\n"
@@ -230,6 +232,7 @@ int main(int argc, char **argv)
         SCREEN,
         TARGETS,
         PREDICT,
+        BALANCE,
         JSON
     };
     static const struct option options[] = {
@@ -263,6 +266,7 @@ int main(int argc, char **argv)
         {"order", 1, NULL, ORDER},
         {"sockets", 0, NULL, SOCKETS},
         {"stream", 0, NULL, STREAM},
+        {"balance", 0, NULL, BALANCE},
         {"predict", 1, NULL, PREDICT},
         {"help", 0, NULL, 'h'},
         {NULL, 0, NULL, 0},
@@ -347,6 +351,7 @@ int main(int argc, char **argv)
         case TARGETS: s.targets = 1; break;
         case SOCKETS: sockets = 1; break;
         case STREAM: s.stream = 1; break;
+        case BALANCE: s.stream = s.balance = 1; break;
         case PREDICT:
             predictor_close(s.predictor);
             if (!(s.predictor = predictor_open(optarg)))

@@ -134,7 +134,8 @@ struct settings {
     int reps, warmup, check;
     int calls; /* of a repetition, whose time is divided by it */
     int threads;
-    int stream;        /* all-reduce of streams, instead of all else */
+    int stream;        /* all-reduce of streams, instead of all else; */
+    int balance;       /* and of both, without balanced owners and with them */
     int by_node;       /* print what each node did */
     const char *order; /* the only order that takes part, where there are several; or NULL */
     enum pici_dtype dtype;

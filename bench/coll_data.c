@@ -6,7 +6,8 @@
 
 enum { RUN = 32, BLOCK_ELEMENTS = 1024, PIECE = 1024, LARGEST = 7, LARGEST_SMOOTH = 1 << 19 };
 
-const char *const spread_name[SPREADS] = {"uniform", "identical", "clustered", "block", "zipf", "smooth"};
+const char *const spread_name[SPREADS] = {"uniform", "identical", "clustered", "block",
+                                          "zipf",    "front",     "ranked",    "smooth"};
 
 /* A float's sign, exponent and mantissa; mantissa 0: an integer. */
 static const struct layout {
@@ -58,7 +59,8 @@ static void store(uint8_t *dst, const struct layout *l, int64_t value)
 struct stream {
     uint64_t seed, where, at; /* of the values; of the positions; the next element */
     uint64_t chance;          /* of what a draw decides, of 2^32 */
-    double rate;              /* SPREAD_ZIPF: the most frequent word's */
+    double rate;              /* SPREAD_ZIPF and _RANKED: the most frequent word's */
+    uint64_t end;             /* SPREAD_FRONT: where elements that are not zero end */
     uint64_t amplitude;
     int64_t unit; /* values are unit * 1..amplitude */
     enum spread spread;
@@ -114,8 +116,40 @@ static double zipf_rate(double density)
     return low;
 }
 
+/* A word with this rank, which begins with 1, in as many draws as the rate says. */
+static double ranked_chance(double rate, double rank)
+{
+    return -expm1(-rate * pow(rank, -1.1));
+}
+
+/* The rate that gives this density among n elements. The mean of the chances is taken over 64 intervals of each
+ * doubling. */
+static double ranked_rate(double density, uint64_t n)
+{
+    enum { STEPS = 64 };
+    static _Thread_local double last_density, last_rate;
+    static _Thread_local uint64_t last_n;
+    double low = 1e-12, high = 1e18;
+    if (density == last_density && n == last_n)
+        return last_rate;
+    for (int i = 0; i < 80; i++) {
+        const double rate = sqrt(low * high), factor = pow(2, 1. / STEPS);
+        double sum = 0;
+        for (double rank = 1; rank < (double)n; rank *= factor)
+            sum += ranked_chance(rate, rank * sqrt(factor)) * rank * (factor - 1);
+        *(sum < density * (double)n ? &low : &high) = rate;
+    }
+    last_density = density;
+    last_n = n;
+    return last_rate = low;
+}
+
 static int occupied(struct stream *s, uint64_t i)
 {
+    if (s->spread == SPREAD_RANKED)
+        return (double)(mix(s->where + i) >> 32) < ranked_chance(s->rate, (double)i + 1) * 4294967296.0;
+    if (s->spread == SPREAD_FRONT && i >= s->end)
+        return 0;
     if (s->spread == SPREAD_ZIPF && s->rate > 0) {
         const double u = ((double)(mix(i * 2 + 1) >> 32) + 1) / 4294967296.0; /* the same on all ranks */
         return (double)(mix(s->where + i) >> 32) < -expm1(-s->rate / u) * 4294967296.0;
@@ -170,7 +204,9 @@ static double smooth_value(struct smooth *f, uint64_t i)
 static void stream_open(struct stream *out, const struct source *s, int rank, uint64_t first)
 {
     const double d = s->density;
-    const double chance = s->spread == SPREAD_CLUSTERED ? 1 - pow(1 - d, 1.0 / RUN) : d; /* of a run to begin */
+    double chance = s->spread == SPREAD_CLUSTERED ? 1 - pow(1 - d, 1.0 / RUN) : d; /* of a run to begin */
+    if (s->spread == SPREAD_FRONT)
+        chance = d < 1. / 8 ? 8 * d : 1;
     *out = (struct stream){
         .seed = mix((uint64_t)rank + 1) << 1,
         .at = first,
@@ -182,6 +218,9 @@ static void stream_open(struct stream *out, const struct source *s, int rank, ui
         .is_signed = layouts[s->dtype].is_signed,
         .negative = s->negative && layouts[s->dtype].mantissa,
     };
+    out->end = s->n / 8;
+    if (s->spread == SPREAD_RANKED)
+        out->rate = ranked_rate(d, s->n);
     if (s->spread == SPREAD_SMOOTH)
         smooth_open(&out->smooth, out->seed);
     out->where = s->spread == SPREAD_IDENTICAL ? 1 : out->seed + 1;

@@ -17,6 +17,8 @@ enum spread {
     SPREAD_BLOCK,     /* aligned blocks of 1024, all or nothing */
     SPREAD_ZIPF,      /* a few are nonzero on most ranks, most on few: gradients of texts, by Zipf's law of their words,
                        * which are in no order */
+    SPREAD_FRONT,     /* as uniform, but all in the first eighth */
+    SPREAD_RANKED,    /* element i is met with a chance of about 1 / (i + 1)^1.1: Zipf's law, of words by their rank */
     SPREAD_SMOOTH,    /* a smooth field of 128 x 128 x any elements: 40 waves, values up to 2^19. All are there */
     SPREADS
 };
@@ -30,6 +32,7 @@ struct source {
     int ranks;
     int negative; /* half of the zeros of floats are -0.0 */
     int gather;   /* elements are not reduced */
+    uint64_t n;   /* of SPREAD_FRONT and SPREAD_RANKED: all elements */
 };
 
 /* Can results be checked? Not where the dtype is too narrow for a sum of so many ranks. */

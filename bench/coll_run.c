@@ -46,8 +46,8 @@ static struct source source_of(const struct world *w, const struct settings *s, 
                                const struct entry *e)
 {
     const int gather = !reduces(p->collective);
-    return (struct source){s->dtype, gather ? PICI_SUM : s->op, p->spread, 1 - e->sparsity / 100, w->ranks, e->negative,
-                           gather};
+    return (struct source){
+        s->dtype, gather ? PICI_SUM : s->op, p->spread, 1 - e->sparsity / 100, w->ranks, e->negative, gather, p->count};
 }
 
 /* Have all ranks the same bytes? */

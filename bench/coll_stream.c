@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * bench_coll --stream: all-reduce of indices and values beside the same of dense buffers. The data of both is the same;
- * the streams are made beforehand. Calls take turns. */
+ * the streams are made beforehand. Calls take turns. With --balance each has evenly cut segments in one turn, and
+ * balanced ones in the next. */
 #define _GNU_SOURCE
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +11,22 @@
 #include "common.h"
 #include "pici/stream.h"
 
-enum { CALLS_DENSE, CALLS_SPARSE, CALLS_TO_DENSE, STREAM_CALLS };
-static const char *const call_name[] = {"dense", "stream", "stream to dense"};
+enum { MOST_CALLS = 4 };
+
+/* The first is what the others are compared with. */
+static const struct call {
+    const char *name;
+    int is_dense;
+    enum pici_stream_form want;
+    enum pici_balance balance;
+} usual_calls[MOST_CALLS] = {{"dense", 1, 0, PICI_BALANCE_UNCHANGED},
+                             {"stream", 0, PICI_STREAM_SPARSE, PICI_BALANCE_UNCHANGED},
+                             {"stream to dense", 0, PICI_STREAM_DENSE, PICI_BALANCE_UNCHANGED},
+                             {NULL, 0, 0, PICI_BALANCE_UNCHANGED}},
+  balance_calls[MOST_CALLS] = {{"dense", 1, 0, PICI_BALANCE_OFF},
+                               {"dense balanced", 1, 0, PICI_BALANCE_ON},
+                               {"stream", 0, PICI_STREAM_SPARSE, PICI_BALANCE_OFF},
+                               {"stream balanced", 0, PICI_STREAM_SPARSE, PICI_BALANCE_ON}};
 
 struct data {
     void *send, *recv;
@@ -77,7 +92,9 @@ static double differs(const struct data *d, const struct pici_stream_out *out, c
     return (double)wrong + (double)(out->nnz - row);
 }
 
-static double measure(struct world *w, const struct settings *s, struct data *d, int call, double *wrong, double *wire)
+/* Sent: by the busiest rank, and by all. */
+static double measure(struct world *w, const struct settings *s, struct data *d, const struct call *call, double *wrong,
+                      double sent[2])
 {
     struct pici_stream_out out = PICI_STREAM_OUT_INIT;
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
@@ -86,54 +103,58 @@ static double measure(struct world *w, const struct settings *s, struct data *d,
     enum pici_status status = PICI_OK;
     opts.stats = &stats;
     opts.algorithm = (enum pici_algorithm)s->algorithms.v[0];
-    *wire = 0;
+    double wire = 0;
+    opts.balance = call->balance;
     w->barrier(w);
     double took = seconds(CLOCK_MONOTONIC);
     for (int i = 0; i < s->calls && !status; i++) {
-        if (call == CALLS_DENSE) {
+        if (call->is_dense) {
             status = pici_all_reduce(d->send, d->recv, d->count, s->dtype, s->op, comm, &opts);
         } else {
             d->next = 0;
             out.allocate = keep;
             out.context = d;
             out.dense = d->dense;
-            out.want = call == CALLS_SPARSE ? PICI_STREAM_SPARSE : PICI_STREAM_DENSE;
+            out.want = call->want;
             status = pici_all_reduce_stream(&d->in, &out, s->dtype, s->op, comm, &opts);
         }
-        *wire += (double)stats.wire_bytes;
+        wire += (double)stats.wire_bytes;
     }
     took = (seconds(CLOCK_MONOTONIC) - took) / s->calls;
     if (status)
         die(pici_comm_error(comm));
-    if (call != CALLS_DENSE && wrong)
+    if (!call->is_dense && wrong)
         *wrong += differs(d, &out, d->recv, pici_dtype_width(s->dtype));
     pici_stream_free(&out);
-    *wire /= s->calls;
+    sent[0] = sent[1] = wire / s->calls;
     w->max(w, &took, 1);
-    w->max(w, wire, 1);
+    w->max(w, &sent[0], 1);
+    w->sum(w, &sent[1], 1);
     return took;
 }
 
 double run_streams(struct world *w, const struct settings *s)
 {
     const size_t width = pici_dtype_width(s->dtype);
+    const struct call *calls = s->balance ? balance_calls : usual_calls;
     double wrong = 0;
     if (w->rank == 0 && s->table)
         fprintf(s->table,
                 "all-reduce of streams, %d ranks over %s, %s %s; medians of %d, seconds; bytes sent by the busiest "
-                "rank\n%-12s %12s %9s  %-16s %12s %8s %12s\n",
+                "rank, and how many times the mean that is\n%-12s %12s  %-9s %-16s %12s %8s %12s %6s\n",
                 w->ranks, w->library, pici_dtype_name(s->dtype), op_name[s->op], s->reps, "elements", "sparsity, %",
-                "pattern", "call", "seconds", "times", "bytes");
+                "pattern", "call", "seconds", "times", "bytes", "mean");
     for (size_t bytes = s->first; bytes <= s->last; bytes = (size_t)((double)bytes * s->factor))
         for (int spread = 0; spread < s->spreads.n; spread++)
             for (int i = 0; i < s->sparsities; i++) {
                 struct data d = {.count = bytes / width};
-                double of[STREAM_CALLS][MAX_REPS], wire[STREAM_CALLS] = {0};
+                double of[MOST_CALLS][MAX_REPS], sent[MOST_CALLS][2] = {{0}};
                 const struct source source = {.dtype = s->dtype,
                                               .op = s->op,
                                               .spread = (enum spread)s->spreads.v[spread],
                                               .density = 1 - s->sparsity[i] / 100,
-                                              .ranks = w->ranks};
+                                              .ranks = w->ranks,
+                                              .n = d.count};
                 d.send = malloc(bytes);
                 d.recv = malloc(bytes);
                 d.dense = malloc(bytes);
@@ -142,27 +163,28 @@ double run_streams(struct world *w, const struct settings *s)
                 source_fill(&source, d.send, w->rank, d.count);
                 gather_rows(&d, s->dtype);
                 for (int rep = -s->warmup; rep < s->reps; rep++)
-                    for (int call = 0; call < STREAM_CALLS; call++) {
+                    for (int call = 0; call < MOST_CALLS && calls[call].name; call++) {
                         const double took =
-                            measure(w, s, &d, call, s->check && rep + 1 == s->reps ? &wrong : NULL, &wire[call]);
+                            measure(w, s, &d, &calls[call], s->check && rep + 1 == s->reps ? &wrong : NULL, sent[call]);
                         if (rep >= 0)
                             of[call][rep] = took;
                     }
-                for (int call = 0; call < STREAM_CALLS && w->rank == 0; call++) {
+                for (int call = 0; call < MOST_CALLS && calls[call].name && w->rank == 0; call++) {
                     const double middle = median(of[call], (size_t)s->reps),
-                                 dense = median(of[CALLS_DENSE], (size_t)s->reps);
+                                 times = median(of[0], (size_t)s->reps) / middle,
+                                 mean = sent[call][0] * w->ranks / sent[call][1];
                     if (s->table)
-                        fprintf(s->table, "%-12llu %11g  %-9s %-16s %12.6f %8.2f %12.0f\n", (unsigned long long)d.count,
-                                s->sparsity[i], spread_name[source.spread], call_name[call], middle, dense / middle,
-                                wire[call]);
+                        fprintf(s->table, "%-12llu %12g  %-9s %-16s %12.6f %8.2f %12.0f %6.2f\n",
+                                (unsigned long long)d.count, s->sparsity[i], spread_name[source.spread],
+                                calls[call].name, middle, times, sent[call][0], mean);
                     if (s->json)
                         fprintf(s->json,
                                 "{\"bench\":\"stream\",\"ranks\":%d,\"library\":\"%s\",\"dtype\":\"%s\",\"count\":%llu,"
                                 "\"sparsity\":%g,\"pattern\":\"%s\",\"call\":\"%s\",\"median_s\":%.9g,\"times\":%.4g,"
-                                "\"bytes\":%.0f}\n",
+                                "\"bytes\":%.0f,\"of_mean\":%.4g}\n",
                                 w->ranks, w->library, pici_dtype_name(s->dtype), (unsigned long long)d.count,
-                                s->sparsity[i], spread_name[source.spread], call_name[call], middle, dense / middle,
-                                wire[call]);
+                                s->sparsity[i], spread_name[source.spread], calls[call].name, middle, times,
+                                sent[call][0], mean);
                 }
                 free(d.send);
                 free(d.recv);

@@ -118,8 +118,8 @@ enum pici_packing {
  * which contributions are added, and so how floats are rounded. docs/collectives.md, "Balanced owners", says more. */
 enum pici_balance {
     PICI_BALANCE_UNCHANGED = 0, /* leave */
-    PICI_BALANCE_AUTO = 1,      /* integers: balanced where evenly one rank would get more than 5/4 of the mean. Dense
-                            * elements are looked at only if there are several nodes. Floats: evenly */
+    PICI_BALANCE_AUTO = 1,      /* streams of integers (pici/stream.h): balanced, where evenly one rank would get more
+                                 * than 5/4 of the mean. All else: evenly */
     PICI_BALANCE_ON = 2,        /* balanced, wherever that is possible */
     PICI_BALANCE_OFF = 3        /* evenly */
 };

@@ -13,13 +13,8 @@
 #include "schedule/registry.h"
 
 enum {
-    SAMPLES = 64,      /* of a range of dense elements with AUTO: so many runs are looked at, */
-    SAMPLE = 64,       /* of so many elements, */
-    ONE_OF = 16,       /* and not more than one of so many elements */
     WORTHWHILE = 4096, /* nonzeros of all ranks: fewer take a message each, however they are cut */
-    ELEMENTS_OF = 256, /* and of dense data at least one of so many elements, since only some are looked at */
-    FINER = 7,         /* times that the ranges are made finer at the most: one of 2^42 becomes one of 1 */
-    DENSE_FROM = 4     /* a nonzero in less than so many elements: bytes no longer follow nonzeros */
+    FINER = 7          /* times that the ranges are made finer at the most: one of 2^42 becomes one of 1 */
 };
 
 static int is_undivided(enum pici_algorithm algorithm, const struct pici_comm *comm)
@@ -44,71 +39,38 @@ static int may_balance(const struct pici_request *request)
            !is_undivided(call->opts.algorithm, request->comm);
 }
 
-/* Whether elements can be counted now. With AUTO messages must be sparse too; if balance was asked for, formats must
- * not change the cuts. */
+/* Whether elements can be counted now. */
 uint32_t pici_balance_can(const struct pici_request *request)
 {
-    const int counts = request->call.args.stream || request->engine == request->comm->engine;
-    const int follows = request->call.opts.balance == PICI_BALANCE_ON || request->call.opts.format != PICI_DENSE;
-    return counts && follows ? CAN_BALANCE : 0;
+    return request->call.args.stream || request->engine == request->comm->engine ? CAN_BALANCE : 0;
 }
 
 /* ---- this rank's nonzeros */
-
-static uint64_t nonzeros_of(const struct pici_request *request, const void *const *source, const uint64_t *length,
-                            int runs)
-{
-    const struct coll_call *call = &request->call;
-    const struct engine_array array = {.dtype = call->args.dtype, .by_value = call->resolved.by_value};
-    uint64_t nonzeros[SAMPLES], sum = 0;
-    request->comm->engine->count(NULL, source, length, runs, &array, 1, nonzeros);
-    for (int i = 0; i < runs; i++)
-        sum += nonzeros[i];
-    return sum;
-}
-
-/* About how many of some elements are not zero. Where in its part a run begins is scattered, since data may have a
- * period. */
-static uint64_t estimate(const struct pici_request *request, const uint8_t *elements, uint64_t count)
-{
-    const void *source[SAMPLES];
-    uint64_t length[SAMPLES];
-    const uint64_t fair = count / (SAMPLE * ONE_OF), runs = fair < SAMPLES ? fair : SAMPLES;
-    for (uint64_t i = 0; i < runs; i++) {
-        const uint64_t part = count / runs, at = (i * UINT64_C(0x9e3779b97f4a7c15) >> 32) % (part - SAMPLE);
-        source[i] = elements + (part * i + at) * request->call.resolved.width;
-        length[i] = SAMPLE;
-    }
-    if (!runs)
-        return 0; /* a range so short that a cut within it makes no difference */
-    const uint64_t counted = runs * SAMPLE, found = nonzeros_of(request, source, length, (int)runs);
-    return found * (count / counted) + found * (count % counted) / counted;
-}
 
 static uint64_t count_range(const struct pici_request *request, uint64_t first, uint64_t count)
 {
     const struct coll_call *call = &request->call;
     const struct stream_input *input = call->args.stream ? &call->args.stream->input : NULL;
     const uint8_t *dense = input ? input->dense : call->args.send;
-    const void *source;
-    if (dense && call->opts.balance == PICI_BALANCE_AUTO)
-        return estimate(request, dense + first * call->resolved.width, count);
-    source =
+    const struct engine_array array = {.dtype = call->args.dtype, .by_value = call->resolved.by_value};
+    const void *source =
         dense ? dense + first * call->resolved.width : pici_stream_values(input, first, &count, call->resolved.width);
-    return count ? nonzeros_of(request, &source, &count, 1) : 0;
+    uint64_t nonzeros = 0;
+    if (count)
+        request->comm->engine->count(NULL, &source, &count, 1, &array, 1, &nonzeros);
+    return nonzeros;
 }
 
+/* With AUTO dense elements are not counted, since their calls are not balanced. */
 static void count(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
     struct coll_balance *balance = &request->comm->balance;
     const uint64_t *first = balance->cuts.first;
-    const int is_dense = !call->args.stream || call->args.stream->input.dense;
     memset(balance->sum, 0, sizeof balance->sum);
     memset(balance->part, 0, sizeof balance->part);
-    /* inside a node, looking at dense data takes longer than sending what is in it */
     if (request->status || !pici_balance_can(request) ||
-        (is_dense && request->comm->nodes == 1 && call->opts.balance == PICI_BALANCE_AUTO))
+        (call->resolved.stored == COLL_DENSE && call->opts.balance == PICI_BALANCE_AUTO))
         return;
     for (int i = 0; i < BALANCE_RANGES; i++)
         balance->sum[i] = count_range(request, first[i], first[i + 1] - first[i]);
@@ -155,18 +117,17 @@ void pici_balance_hear(struct pici_request *request, const uint8_t *counts)
     }
 }
 
-/* Whether cuts that differ are worth it. */
+/* Whether cuts that differ are worth it. Of dense data, what they save in messages is less than what an owner takes for
+ * a long segment with few nonzeros. */
 static int pays(const struct pici_request *request, uint64_t nonzeros)
 {
-    const struct coll_call *call = &request->call;
-    const uint64_t n = call->resolved.total, ranks = (uint64_t)request->comm->ranks;
-    if (!nonzeros || !(request->agree.abilities & CAN_BALANCE))
+    const struct coll_agreement *agreement = &request->agree;
+    if (!nonzeros || !(agreement->abilities & CAN_BALANCE))
         return 0;
-    if (call->opts.balance == PICI_BALANCE_ON)
+    if (request->call.opts.balance == PICI_BALANCE_ON)
         return 1;
-    if (request->agree.stored == COLL_DENSE && (nonzeros < n / ELEMENTS_OF || nonzeros / ranks > n / DENSE_FROM))
-        return 0;
-    return nonzeros >= WORTHWHILE && pici_balance_skewed(&request->comm->balance.cuts, request->comm->ranks);
+    return agreement->stored != COLL_DENSE && nonzeros >= WORTHWHILE &&
+           pici_balance_skewed(&request->comm->balance.cuts, request->comm->ranks);
 }
 
 int pici_balance_again(struct pici_request *request)

@@ -9,7 +9,7 @@
 #include "coll/request.h"
 
 /* Before the call agreement: whether the call may be balanced, which follows from the call alone; then this rank's
- * nonzeros are counted, unless counting would cost more than it may bring. */
+ * nonzeros are counted. */
 void pici_balance_begin(struct pici_request *);
 
 /* Whether this rank can take part: CAN_BALANCE or 0. */

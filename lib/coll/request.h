@@ -107,7 +107,7 @@ enum call_can {
     CAN_PACK_ALL = 64,     /* whatever that takes */
     CAN_PACK_AVX2 = 128,   /* by kernels for AVX2 or faster ones, */
     CAN_PACK_AVX512 = 256, /* by those for AVX-512 */
-    CAN_BALANCE = 512      /* sends sparse messages, so that owners may have more or less elements */
+    CAN_BALANCE = 512      /* counts its nonzeros: its elements are in the host's memory or a list */
 };
 
 enum coll_state { COLL_WAITING, COLL_AGREE_CALL, COLL_DATA, COLL_AGREE_STATUS, COLL_DONE };

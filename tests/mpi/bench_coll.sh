@@ -15,10 +15,16 @@ small='-b 48K -e 200K -f 4 -n 1 --screen 64K --sparsity 0,90,99'
 
 # shellcheck disable=SC2086 # a list of words
 check 0 threads "$bench" $small -t 3 --algorithm ring,recursive --format auto,coo,hybrid,bitmap+coo \
-    --pattern uniform,identical,clustered,block,zipf,smooth
+    --pattern uniform,identical,clustered,block,zipf,front,ranked,smooth
 says '^# wrong elements: 0$'
 says ' pici ring hybrid  *99% '
 says ' pici recursive bitmap+coo  *99% '
+check 0 streams "$bench" -t 3 --stream -b 64K -n 1 --sparsity 99
+says "^results are the dense call's$"
+check 0 balance "$bench" -t 5 --balance -b 4M -n 1 --sparsity 99 --pattern uniform,front,ranked --algorithm recursive
+says "^results are the dense call's$"
+says ' front  *stream  .* [12]\.[3-9][0-9]$'
+says ' front  *stream balanced  .* 1\.[01][0-9]$'
 # shellcheck disable=SC2086
 check 0 predictions "$bench" $small -t 3 --algorithm ring --predict ethernet-1g --json="$tmp/predicted.json"
 says ' predicted   error '
