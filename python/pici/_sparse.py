@@ -167,7 +167,8 @@ def _of_scipy(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
     return _Vector(buffer, shape, len(shape), flat.size, flat, flat.dtype, flat.dtype, made)
 
 
-def _coalesced(indices: Any, values: Any, shape: Shape) -> Any:
+def coalesced(indices: Any, values: Any, shape: Shape) -> Any:
+    """A tensor of torch, of indices that are sorted and each once."""
     torch = sys.modules["torch"]
     try:
         made = torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
@@ -191,7 +192,7 @@ def _of_torch(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
 
     def made(found: Storage, result: Any, whole: Shape) -> Any:
         places = torch.from_numpy(found.astype(np.int64, copy=False))
-        tensor = _coalesced(places, result, whole)
+        tensor = coalesced(places, result, whole)
         return tensor if layout is torch.sparse_coo else tensor.to_sparse_csr()
 
     return _Vector(_buffers.read(x._values(), "values", dtype), shape, k, nnz, memory, index, wide, made)
@@ -204,7 +205,7 @@ def _of_dense(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
 
     def made(found: Storage, result: Any, whole: Shape) -> Any:
         if _is_torch(x):
-            return _coalesced(sys.modules["torch"].from_numpy(found), result, whole)
+            return coalesced(sys.modules["torch"].from_numpy(found), result, whole)
         return (found if len(whole) > 1 else found[0]), result
 
     return _Vector(buffer, shape or (1,), max(1, len(shape)), -1, None, index, index, made)

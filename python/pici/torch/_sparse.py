@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sparse tensors: what the backend and the hooks do with them, and all_reduce_sparse()."""
+"""Sparse tensors: what the backend and the hooks do with them, and all_reduce_sparse().
+
+Rows of an embedding are gathered: their indices, and then the values, which so are messages without positions, or the
+list call (pici/stream.h) sums them, whose messages have a position for each element. All ranks know all indices before
+they choose, and so make the same choice. Other tensors are summed by the list call."""
 from __future__ import annotations
 
 from typing import Any, Optional
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
+from .._calls import Gathering
+from .._sparse import coalesced
 from ..comm import Comm
+from ..errors import ArgumentError, PeerError
 from ._group import communicator, log_call, native, profiled
 
 #: the library's, by torch's
@@ -27,15 +35,83 @@ DTYPES = frozenset(
     if hasattr(torch, name)
 )
 
+_FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
+_ROW_BYTES = 64  # of a row: shorter ones are not gathered, whose indices would be as long
+_POSITIONS = 1.3  # what a message with positions takes, beside one without
+
 
 def is_ours(x: torch.Tensor) -> bool:
     """Whether the library sums such a tensor. The same on all ranks, whatever each of them has in it."""
     return x.layout is torch.sparse_coo and x.device.type == "cpu" and x.sparse_dim() > 0
 
 
+def _is_gathered(x: torch.Tensor, op: Any, options: dict[str, Any]) -> bool:
+    """Whether the rows of all ranks may be gathered. The same on all ranks."""
+    if op not in ("sum", "avg") or x.dtype not in _FLOATS or x.sparse_dim() != 1 or "algorithm" in options:
+        return False
+    return bool(x.shape[1:].numel() * x.element_size() >= _ROW_BYTES)
+
+
+def _added(indices: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums of parts, one after the other. Of each: the places of its rows in `indices`, and the rows."""
+    total = torch.zeros((len(indices), *parts[0][1].shape[1:]), dtype=parts[0][1].dtype)
+    for places, rows in parts:
+        total.index_add_(0, places, rows)
+    return indices, total
+
+
+def _own(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The rows of this rank, each once."""
+    indices, values = x._indices()[0], x._values().detach()
+    if x.is_coalesced():
+        return indices, values.contiguous()
+    once, places = torch.unique(indices, return_inverse=True)
+    return _added(once, [(places, values)])
+
+
+def _sizes(comm: Comm, x: torch.Tensor, indices: torch.Tensor, timeout: dict[str, Any]) -> list[int]:
+    """How many rows each rank has. Something that is wrong with a tensor is raised on all ranks."""
+    rows, width = x.shape[0], x.shape[1:].numel()
+    bad = len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < rows
+    table = comm.all_gather(np.array([[-1 if bad else len(indices), rows, width]]), **timeout).tolist()
+    for rank, (count, its_rows, its_width) in enumerate(table):
+        if count < 0:
+            which = int(indices.min() if int(indices.min()) < 0 else indices.max()) if rank == comm.rank else None
+            said = "an index" if which is None else f"index {which}"
+            raise ArgumentError(f"rank {rank}: {said} of the sparse tensor is not from 0 to {its_rows - 1}")
+        if [its_rows, its_width] != table[0][1:]:
+            raise PeerError(
+                f"rank {rank} passes a sparse tensor of {its_rows} rows of {its_width} elements, and rank 0 one of "
+                f"{table[0][1]} rows of {table[0][2]}"
+            )
+    return [count for count, _, _ in table]
+
+
+def _gathered(comm: Comm, x: torch.Tensor, op: Any, options: dict[str, Any]) -> torch.Tensor:
+    """The sum in the order of the ranks, of rows that are gathered; or that of all_reduce_sparse(), where ranks share
+    so many rows that its messages are shorter."""
+    indices, values = _own(x)
+    counts = _sizes(comm, x, indices, {name: options[name] for name in options if name == "timeout"})
+    known = {name: value for name, value in options.items() if name in Gathering.__annotations__}
+    narrow = torch.int32 if x.shape[0] < 1 << 31 else torch.int64
+    every = comm.all_gatherv(indices.to(narrow), counts, **known).long()
+    once, places = torch.unique(every, return_inverse=True)
+    total, width = sum(counts), x.shape[1:].numel()
+    if total > _POSITIONS * (total / comm.size + len(once)):
+        return comm.all_reduce_sparse(x, op=op, **options)
+    rows = comm.all_gatherv(values.reshape(-1), [n * width for n in counts], **known).view(total, *x.shape[1:])
+    _, found = _added(once, [*zip(places.split(counts), rows.split(counts))])
+    if op == "avg":
+        found.div_(comm.size)
+    return coalesced(once[None], found, tuple(x.shape))
+
+
 def reduce(comm: Comm, x: torch.Tensor, op: Any, options: dict[str, Any]) -> torch.Tensor:
-    """All-reduce a tensor in place. It is coalesced then, and has no elements but nonzeros, or rows of them."""
-    total = comm.all_reduce_sparse(x, op=op, **options)
+    """All-reduce a tensor in place. It is coalesced then."""
+    if _is_gathered(x, op, options):
+        total = _gathered(comm, x, op, options)
+    else:
+        total = comm.all_reduce_sparse(x, op=op, **options)
     x.data = total  # whatever refers to the tensor has the sum now; nothing is copied
     return x
 

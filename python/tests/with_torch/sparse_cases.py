@@ -61,6 +61,31 @@ def bits(rank, size):
         assert made() == ["all_reduce_sparse", "all_reduce"]
 
 
+def in_rank_order(rank, size):
+    """Rows that are gathered: the bits of a sum in the order of the ranks, and the list call where they share most."""
+    begin("gloo")
+    lists = []
+    call = pici.Comm.all_reduce_sparse
+    pici.Comm.all_reduce_sparse = lambda comm, *args, **options: lists.append(1) or call(comm, *args, **options)
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        for op in (dist.ReduceOp.SUM, dist.ReduceOp.AVG):
+            parts = [rows(2 * r, (5000, 32), nnz=300, dtype=dtype, whole=False).coalesce() for r in range(size)]
+            total = torch.zeros(5000, 32, dtype=dtype)
+            for x in parts:
+                total += x.to_dense()
+            found = pici.torch.all_reduce_sparse(parts[rank].clone(), op=op)
+            same(found.to_dense(), total / size if op == dist.ReduceOp.AVG else total)
+            assert found.is_coalesced()
+    assert not lists
+    x = pici.torch.all_reduce_sparse(rows(0, (5000, 32), nnz=2000))
+    assert torch.equal(x.to_dense(), size * rows(0, (5000, 32), nnz=2000).to_dense())
+    assert bool(lists) == (size > 2), lists
+    repeated = rows(0, (8, 32), nnz=40)
+    same(pici.torch.all_reduce_sparse(repeated.clone()).to_dense(), size * repeated.to_dense())
+    none = pici.torch.all_reduce_sparse(rows(1, (5000, 32)))
+    assert none._nnz() == 0 and none.is_coalesced()
+
+
 def equals_gloo(rank, size):
     """What gloo gives, over gloo; and a group of some of the ranks."""
     begin("gloo")
@@ -208,14 +233,14 @@ def small_buckets_are_gloos(rank, size):
     assert state.stats()["calls"] == 1
 
 
-def wrong_shape(rank, size):
+def wrong_shape(rank, size, width):
     begin()
-    dist.all_reduce(rows(rank, (40 + rank // 2, 3)))
+    dist.all_reduce(rows(rank, (40 + rank // 2, width)))
 
 
-def wrong_index(rank, size):
+def wrong_index(rank, size, width):
     begin()
-    x = rows(rank, (40, 3))
+    x = rows(rank, (40, width))
     if rank == 1:
-        x = torch.sparse_coo_tensor(torch.tensor([[-3]]), torch.ones(1, 3), (40, 3), check_invariants=False)
+        x = torch.sparse_coo_tensor(torch.tensor([[-3]]), torch.ones(1, width), (40, width), check_invariants=False)
     dist.all_reduce(x)

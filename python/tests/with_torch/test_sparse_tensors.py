@@ -34,19 +34,24 @@ class Backend(unittest.TestCase):
 
     def test_errors(self):
         """Raised on all ranks, with the number of one."""
-        for rank, end in enumerate(ranks.ended(3, cases.wrong_shape)):
-            self.assertIn("PeerError", end.kinds, end)
-            self.assertRegex(end.error, "rank [0-2]")
-        for rank, end in enumerate(ranks.ended(3, cases.wrong_index)):
-            self.assertIn("ArgumentError", end.kinds, end)
-            self.assertIn("rank 1: ", end.error)
-            self.assertEqual("-3, at place 0, is negative" in end.error, rank == 1)
+        for width in (3, 32):
+            for end in ranks.ended(3, cases.wrong_shape, width):
+                self.assertIn("PeerError", end.kinds, end)
+                self.assertRegex(end.error, "rank [0-2]")
+            for rank, end in enumerate(ranks.ended(3, cases.wrong_index, width)):
+                self.assertIn("ArgumentError", end.kinds, end)
+                self.assertIn("rank 1: ", end.error)
+                self.assertEqual("-3" in end.error, rank == 1)
 
 
 class WithGloo(unittest.TestCase):
     def test_all_reduce_sparse(self):
         for size in (2, 3):
             ranks.run(size, cases.equals_gloo)
+
+    def test_in_rank_order(self):
+        for size in (2, 3, 4):
+            ranks.run(size, cases.in_rank_order)
 
     def test_hook(self):
         for size in (2, 3):
