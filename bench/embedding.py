@@ -119,7 +119,7 @@ def main():
                 times[name].append(measured)
     if rank == 0:
         print(
-            f"{o.rows} x {o.width}, {o.touched:.2%} of the rows on each of {ranks} ranks, {o.common:.0%} of them common, "
+            f"{o.rows} x {o.width}, {o.touched:.2%} of the rows on each of {ranks} ranks, {o.common:.0%} common, "
             f"medians of {o.repetitions}, load {load:.1f} to {os.getloadavg()[0]:.1f}"
         )
         print("                     ms   fastest   slowest   CPU, ms a rank   sent, MB a rank")

@@ -37,7 +37,7 @@ DTYPES = frozenset(
 
 _FLOATS = frozenset({torch.float32, torch.float64, torch.float16, torch.bfloat16})
 _ROW_BYTES = 64  # of a row: shorter ones are not gathered, whose indices would be as long
-_POSITIONS = 1.3  # what a message with positions takes, beside one without
+_POSITIONS = 2.0  # how long a message with positions takes, beside one without, which may be packed
 
 
 def is_ours(x: torch.Tensor) -> bool:
