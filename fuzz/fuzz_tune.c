@@ -41,6 +41,8 @@ static void same(const struct tune *a, const struct tune *b)
     require(memcmp(a->machine.codec, b->machine.codec, sizeof a->machine.codec) == 0);
     require(a->machine.node_beta == b->machine.node_beta && a->machine.agree == b->machine.agree);
     require(a->machine.agree_ranks == b->machine.agree_ranks && a->machine.cores == b->machine.cores);
+    for (int i = 0; i < TUNE_THRESHOLDS; i++)
+        require(pici_tune_threshold(a, (enum tune_threshold)i) == pici_tune_threshold(b, (enum tune_threshold)i));
     require(a->density == b->density && a->correlation == b->correlation);
     require(a->point_count == b->point_count && a->shape_count == b->shape_count);
     for (size_t i = 0; i < a->point_count; i++) {
@@ -62,6 +64,9 @@ static void predict(struct tune *t, size_t i)
         call.density = beside ? p->density / 2 : p->density;
         call.ranks = t->shapes[p->shape].ranks;
         call.nodes = &t->shapes[p->shape].nodes;
+        call.threshold.gather = pici_tune_threshold(t, TUNE_GATHER);
+        for (int link = 0; link < POLICY_LINKS; link++)
+            call.threshold.reduce[link] = pici_tune_threshold(t, (enum tune_threshold)link);
         const double model = pici_model_seconds(&t->machine, &call, &p->candidate),
                      seconds = pici_tune_seconds(t, &call, &p->candidate);
         require(model < 0 ? seconds < 0 : seconds >= model / 4 * 0.999 && seconds <= model * 4 * 1.001);

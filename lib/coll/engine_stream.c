@@ -12,10 +12,6 @@
 #include "cpu/kernels.h"
 #include "cpu/reduce.h"
 
-/* A list with more than this fraction of a slice's elements becomes dense: then a pass over all elements is
- * cheaper. */
-enum { DENSE_FROM = 16 };
-
 struct pici_queue {
     const uint8_t *looked;
     struct stream_engine *engine;
@@ -148,10 +144,10 @@ static const uint8_t *stream_head(struct pici_queue *queue, int i, size_t offset
 
 /* ---- pieces */
 
-/* Is a dense slice cheaper than so many entries? Its bytes are then few times theirs. */
-static int better_dense(uint64_t entries, uint64_t count)
+/* Is a dense slice cheaper than so many entries? */
+static int better_dense(const struct stream_engine *engine, uint64_t entries, uint64_t count)
 {
-    return entries > count / DENSE_FROM;
+    return pici_policy_dense(pici_policy_sparsity(entries < count ? entries : count, count), engine->call->threshold);
 }
 
 /* Where the caller's result is, in which the piece always is. */
@@ -242,7 +238,7 @@ static void stream_copy(struct pici_queue *queue, void *destination, const void 
             fail(engine);
         return;
     }
-    if (is_fixed(to) || better_dense(view.count, count)) {
+    if (is_fixed(to) || better_dense(engine, view.count, count)) {
         if (!make_dense(engine, to, &view, count))
             fail(engine);
         return;
@@ -390,7 +386,7 @@ static enum pici_status encode_piece(struct stream_engine *engine, uint8_t *outp
     if (status)
         return status;
     if (!dense && array->format == PICI_DENSE && (!longest || dense_bytes <= longest) &&
-        better_dense(view.count, count))
+        better_dense(engine, view.count, count))
         return encode_scattered(engine, output, capacity, size, &view, count, array, checksum);
     if (!dense)
         return encode_list(engine, output, capacity, size, &view, count, array, checksum);
@@ -434,7 +430,7 @@ static enum pici_status stream_decode(struct pici_queue *queue, void *destinatio
     struct stream_engine *engine = queue->engine;
     struct stream_piece *to = destination;
     const struct pici_block whole = whole_of(parsed, block);
-    if (is_fixed(to) || (parsed->count && better_dense(parsed->nonzeros, parsed->count))) {
+    if (is_fixed(to) || (parsed->count && better_dense(engine, parsed->nonzeros, parsed->count))) {
         if (parsed->nonzeros > engine->call->most && parsed->format != FMT_DENSE)
             return PICI_E_CORRUPT;
         return make_room(engine, to, parsed->count) ? pici_block_decode(to->dense, &whole, output) : PICI_E_NOMEM;
@@ -457,7 +453,8 @@ static enum pici_status stream_reduce(struct pici_queue *queue, void *destinatio
     struct stream_engine *engine = queue->engine;
     struct stream_piece *to = destination;
     const struct pici_block whole = whole_of(parsed, block);
-    if (to->kind == PIECE_LIST && parsed->count && better_dense(parsed->nonzeros + to->list.count, parsed->count)) {
+    if (to->kind == PIECE_LIST && parsed->count &&
+        better_dense(engine, parsed->nonzeros + to->list.count, parsed->count)) {
         if (!make_dense(engine, to, &to->list, parsed->count))
             return PICI_E_NOMEM;
     }

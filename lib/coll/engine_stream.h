@@ -50,6 +50,7 @@ struct stream_call {
     int sums;         /* slots of a run */
     uint64_t most;    /* entries that a block may have */
     size_t longest;   /* bytes that one may have; 0: any */
+    float threshold;  /* sparsity up to which a slice is dense */
     unsigned formats; /* bits 1 << format: those that lists are sent in */
     size_t width;
     struct stream_piece *sent, *slots, *results; /* [window * segments], [window * sums], [segments * slices] */

@@ -336,6 +336,10 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     choose.model.window = call->opts.window;
     choose.model.slice_bytes = call->opts.slice_bytes;
     choose.model.packing = call->resolved.predicted;
+    if (call->resolved.fill) { /* lists, the longest of which is known */
+        const uint64_t parts = call->args.kind == PICI_ALL_GATHER ? (uint64_t)comm->ranks : 1;
+        choose.exact = (double)call->resolved.stored / ((double)call->resolved.total / (double)parts);
+    }
     choose.model.late = !comm->in_order || call->resolved.native || comm->transport.memory == PICI_MEMORY_DEVICE;
     pici_choose(comm->chooser, &choose, &comm->densities, choice);
 }

@@ -111,6 +111,17 @@ static uint64_t basis_of(const struct coll_call *call, const struct pici_comm *c
     return hash ? hash : 1;
 }
 
+/* A threshold: the call's, the settings', or that of a tune file, whose messages are sparse in the format that takes
+ * the least time; < 0: as built in. */
+static float threshold_of(float said, float set, const struct pici_comm *comm, enum pici_format format,
+                          enum tune_threshold which)
+{
+    if (said >= 0)
+        return said;
+    return set >= 0 || format == PICI_COO || format == PICI_DENSE ? set
+                                                                  : pici_tune_threshold(&comm->chooser->tune, which);
+}
+
 /* What options ask for, else the settings. */
 static void merge(struct call_opts *merged, const struct coll_call *call, const struct pici_comm *comm,
                   const struct pici_coll_opts *options)
@@ -149,9 +160,10 @@ static void merge(struct call_opts *merged, const struct coll_call *call, const 
     merged->scratch = options->scratch;
     merged->scratch_bytes = options->scratch ? options->scratch_bytes : 0;
     merged->stats = options->stats;
-    merged->threshold.gather = said.gather >= 0 ? said.gather : defaults->threshold.gather;
+    merged->threshold.gather = threshold_of(said.gather, defaults->threshold.gather, comm, merged->format, TUNE_GATHER);
     for (int i = 0; i < POLICY_LINKS; i++) {
-        merged->threshold.reduce[i] = said.reduce[i] >= 0 ? said.reduce[i] : defaults->threshold.reduce[i];
+        merged->threshold.reduce[i] =
+            threshold_of(said.reduce[i], defaults->threshold.reduce[i], comm, merged->format, (enum tune_threshold)i);
         merged->bandwidth[i] = bandwidth[i] > 0 ? bandwidth[i] : defaults->bandwidth[i];
         merged->known |= (unsigned)(bandwidth[i] > 0) << i;
     }

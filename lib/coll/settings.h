@@ -14,6 +14,7 @@ struct coll_settings {
     enum pici_algorithm algorithm;
     enum pici_format format;
     struct policy_thresholds threshold;
+    float stream_threshold;
     double bandwidth[POLICY_LINKS]; /* bytes per second */
     unsigned known;                 /* bits 1 << enum policy_link: somebody has said this bandwidth */
     enum pici_packing pack;

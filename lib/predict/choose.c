@@ -97,9 +97,9 @@ static void find_density(const struct chooser *chooser, const struct choose_call
         call->history ? pici_density_find(known, call->model.kind, call->model.dtype, call->count) : NULL;
     const double one = entry ? entry->density[DENSITY_ONE] : 0;
     const double sum = entry ? entry->density[DENSITY_SUM] : 0;
-    if (one > 0) {
+    if (call->exact > 0 || one > 0) {
         output->source = CHOOSE_COUNTED;
-        output->density = coarse(one);
+        output->density = coarse(call->exact > 0 ? call->exact : one);
     } else if (call->hint > 0) {
         output->source = CHOOSE_HINT;
         output->density = coarse(call->hint);

@@ -11,6 +11,7 @@
 struct choose_call {
     struct model_call model;        /* density and correlation are not read */
     uint64_t count;                 /* the caller's */
+    double exact;                   /* the density of the data; 0: unknown */
     double hint;                    /* the caller's density; 0: unknown */
     double latency;                 /* without a file: seconds of a message, */
     double bandwidth[POLICY_LINKS]; /* and bytes per second */

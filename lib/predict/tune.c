@@ -120,6 +120,23 @@ static double interpolate(const struct between *between)
                : between->below;
 }
 
+const char *const pici_tune_threshold_names[TUNE_THRESHOLDS + 1] = {"inter", "intra", "gather", "stream", NULL};
+
+float pici_tune_threshold(const struct tune *tune, enum tune_threshold threshold)
+{
+    return tune->thresholds.said >> threshold & 1 ? tune->thresholds.at[threshold] : -1;
+}
+
+/* Those that a call leaves to the defaults are the file's. */
+static void take_thresholds(const struct tune *tune, struct policy_thresholds *thresholds)
+{
+    for (int i = 0; i < POLICY_LINKS; i++)
+        if (thresholds->reduce[i] < 0)
+            thresholds->reduce[i] = pici_tune_threshold(tune, (enum tune_threshold)i);
+    if (thresholds->gather < 0)
+        thresholds->gather = pici_tune_threshold(tune, TUNE_GATHER);
+}
+
 static double residual_of(const struct tune *tune, struct tune_point *point)
 {
     if (point->residual > 0)
@@ -134,6 +151,7 @@ static double residual_of(const struct tune *tune, struct tune_point *point)
     call.ranks = shape->ranks;
     call.nodes = &shape->nodes;
     call.density = point->density;
+    take_thresholds(tune, &call.threshold);
     if (!machine.packed_measured) /* as of 0.2, which packs nothing */
         call.packing.pack = PICI_PACKING_NONE;
     const double model = pici_model_seconds(&machine, &call, &point->candidate),
@@ -215,8 +233,11 @@ static int unlike(enum pici_dtype one, enum pici_dtype other)
     return steps;
 }
 
-double pici_tune_seconds(struct tune *tune, const struct model_call *call, const struct model_candidate *candidate)
+double pici_tune_seconds(struct tune *tune, const struct model_call *given, const struct model_candidate *candidate)
 {
+    struct model_call with_thresholds = *given;
+    const struct model_call *call = &with_thresholds;
+    take_thresholds(tune, &with_thresholds.threshold);
     const double model = pici_model_seconds(&tune->machine, call, candidate), least = 1e-9;
     const double density = call->density > least ? call->density : least;
     struct range dtype, best = {NULL, NULL};

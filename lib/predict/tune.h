@@ -38,6 +38,22 @@ struct tune_point {
     double residual;        /* seconds / what the model says; 0: not computed yet (pici_tune_seconds does that) */
 };
 
+/* Sparsities up to which something is dense, that a file may say. The first POLICY_LINKS are those of reducing. */
+enum tune_threshold {
+    TUNE_INTER = POLICY_INTER,
+    TUNE_INTRA = POLICY_INTRA,
+    TUNE_GATHER = POLICY_LINKS, /* a message that is gathered */
+    TUNE_STREAM,                /* a slice of a stream, in memory */
+    TUNE_THRESHOLDS
+};
+
+struct tune_thresholds {
+    unsigned said; /* bits 1 << enum tune_threshold */
+    float at[TUNE_THRESHOLDS];
+};
+
+extern const char *const pici_tune_threshold_names[TUNE_THRESHOLDS + 1]; /* in files; then NULL */
+
 struct tune {
     char date[TUNE_TEXT];                                                           /* 2026-11-22T20:10:00Z */
     char pici[TUNE_TEXT], transport[TUNE_TEXT], library[TUNE_TEXT], cpu[TUNE_TEXT]; /* for people; "": not said */
@@ -46,6 +62,7 @@ struct tune {
     int shape_count;
     struct tune_point *points; /* [point_count], in the order of pici_tune_sort */
     size_t point_count;
+    struct tune_thresholds thresholds;
     double density, correlation; /* assumed where nothing was counted */
     uint64_t hash;               /* of the file's bytes before its end; the writer sets it too */
 };
@@ -83,6 +100,9 @@ void pici_tune_sort(struct tune *);
  * the candidate cannot do the call. The same on all ranks whatever their CPUs: only +, -, * and / on doubles, in a
  * fixed order, and the library is compiled without contraction (Makefile). */
 double pici_tune_seconds(struct tune *, const struct model_call *, const struct model_candidate *);
+
+/* < 0: the file does not say it. */
+float pici_tune_threshold(const struct tune *, enum tune_threshold);
 
 /* The logarithm to base 2 of a normal number above 0, within 1e-12; the same on every CPU. */
 double pici_tune_log2(double number);

@@ -36,7 +36,7 @@ struct reader {
     const char *begin, *next, *end; /* of the file; the next line */
     int line, words;
     struct word word[WORDS_MOST];
-    int said_made, said_agree, said_assume, ended;
+    int said_made, said_agree, said_assume, said_threshold, ended;
     int said_link[POLICY_LINKS], said_codec[MODEL_FORMATS][MODEL_WORKS];
     struct measured_at *measured; /* of each point */
 };
@@ -541,6 +541,28 @@ static enum pici_status read_assume(struct reader *reader)
     return status || tune->correlation <= 1 ? status : FAIL(reader, "the correlation is above 1");
 }
 
+static enum pici_status read_threshold(struct reader *reader)
+{
+    struct tune_thresholds *thresholds = &reader->tune->thresholds;
+    int value_words[TUNE_THRESHOLDS];
+    enum pici_status status = once(reader, &reader->said_threshold, "threshold");
+    if (!status)
+        status = read_pairs(reader, 1, pici_tune_threshold_names, value_words);
+    if (!status && reader->words < 2)
+        status = FAIL(reader, "there is no threshold");
+    for (int i = 0; i < TUNE_THRESHOLDS && !status; i++) {
+        double sparsity = 0;
+        if (!value_words[i])
+            continue;
+        status = read_real(reader, value_words[i], pici_tune_threshold_names[i], 0, &sparsity);
+        if (!status && sparsity > 1)
+            status = FAIL(reader, "the threshold %s is above 1", pici_tune_threshold_names[i]);
+        thresholds->at[i] = (float)sparsity;
+        thresholds->said |= 1u << i;
+    }
+    return status;
+}
+
 /* The last line. from: where it begins. */
 static enum pici_status read_end(struct reader *reader, const char *from)
 {
@@ -581,8 +603,8 @@ static enum pici_status read_lines(struct reader *reader)
     static const struct {
         const char *word;
         enum pici_status (*read)(struct reader *);
-    } kinds[] = {{"made", read_made},   {"shape", read_shape}, {"link", read_link},    {"agree", read_agree},
-                 {"codec", read_codec}, {"point", read_point}, {"assume", read_assume}};
+    } kinds[] = {{"made", read_made},   {"shape", read_shape}, {"link", read_link},     {"agree", read_agree},
+                 {"codec", read_codec}, {"point", read_point}, {"assume", read_assume}, {"threshold", read_threshold}};
     enum { KINDS = sizeof kinds / sizeof *kinds };
     enum pici_status status = read_first(reader);
     while (!status && reader->next < reader->end) {

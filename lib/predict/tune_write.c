@@ -107,6 +107,19 @@ static void put_machine(struct text *target, const struct model_machine *machine
         }
 }
 
+static void put_thresholds(struct text *target, const struct tune_thresholds *thresholds)
+{
+    if (!thresholds->said)
+        return;
+    put(target, "threshold");
+    for (int i = 0; i < TUNE_THRESHOLDS; i++)
+        if (thresholds->said >> i & 1) {
+            put(target, " %s", pici_tune_threshold_names[i]);
+            put_number(target, (double)thresholds->at[i]);
+        }
+    put(target, "\n");
+}
+
 static void put_point(struct text *target, const struct tune *tune, const struct tune_point *point)
 {
     const struct schedule *schedule = pici_schedule(point->candidate.algorithm);
@@ -141,6 +154,7 @@ enum pici_status pici_tune_write(struct tune *tune, uint8_t **output, size_t *si
     for (int i = 0; i < tune->shape_count; i++)
         put_shape(&target, &tune->shapes[i]);
     put_machine(&target, &tune->machine);
+    put_thresholds(&target, &tune->thresholds);
     put(&target, "assume density");
     put_number(&target, tune->density);
     put(&target, " correlation");

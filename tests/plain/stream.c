@@ -2,6 +2,7 @@
  *
  * Collectives of streams among threads and over sockets, bit for bit as the dense calls; vectors that are too long to
  * be dense; bad input. Needs libc alone, for a run under ThreadSanitizer too. */
+#define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -297,6 +298,12 @@ int main(void)
     const int times = test_full() ? 2000 : 12;
     for (size_t i = 0; i < sizeof ranks / sizeof *ranks; i++)
         random_cases(ranks[i], ranks[i] > 9 && !test_full() ? times / 4 : times, 60000, 5);
+    for (int dense = 0; dense < 2; dense++) { /* slices are never dense, then all are */
+        setenv("PICI_STREAM_THRESHOLD", dense ? "1" : "0", 1);
+        random_cases(3, times, 60000, 11);
+        random_cases(4, times / 2, 60000, 11);
+    }
+    unsetenv("PICI_STREAM_THRESHOLD");
     over_sockets(2, times / 4);
     over_sockets(5, times / 4);
     long_vectors();

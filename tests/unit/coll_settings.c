@@ -67,7 +67,8 @@ Test(coll_settings, environment)
               s.slice_bytes == 0 && s.checksum == 0 && s.history == 1 && s.formats == 0 && !s.trace && !s.tune &&
               !s.tune_verbose);
     cr_expect(s.rank == -1 && s.ranks == 0 && !s.rendezvous && !s.token && !s.interface && !s.ports[0] && !s.ports[1]);
-    cr_expect(s.threshold.reduce[POLICY_INTER] < 0 && s.threshold.reduce[POLICY_INTRA] < 0 && s.threshold.gather < 0);
+    cr_expect(s.threshold.reduce[POLICY_INTER] < 0 && s.threshold.reduce[POLICY_INTRA] < 0 && s.threshold.gather < 0 &&
+              s.stream_threshold < 0);
     cr_expect(s.pack == PICI_PACKING_AUTO && s.balance == PICI_BALANCE_AUTO && !s.known);
     cr_expect(s.bandwidth[POLICY_INTER] == 1.25e8 && s.bandwidth[POLICY_INTRA] == 5e9);
     static const char *const all[][2] = {
@@ -81,6 +82,7 @@ Test(coll_settings, environment)
         {"PICI_INTER_THRESHOLD", "0.25"},
         {"PICI_INTRA_THRESHOLD", "0.125"},
         {"PICI_AG_THRESHOLD", "1"},
+        {"PICI_STREAM_THRESHOLD", "0.75"},
         {"PICI_TIMEOUT_MS", "-1"},
         {"PICI_CHECKSUM", "1"},
         {"PICI_WINDOW", "64"},

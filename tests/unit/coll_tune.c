@@ -71,6 +71,8 @@ Test(coll_tune, example)
     cr_expect(c->empty == 690 && c->more[0] == 420 && c->more[4] == 4600);
     cr_expect(t.machine.codec[PICI_DENSE][MODEL_COUNT].empty == 210);
     cr_expect(t.machine.codec[PICI_COO][MODEL_ADD].empty == pici_model_machine.codec[PICI_COO][MODEL_ADD].empty);
+    cr_expect(pici_tune_threshold(&t, TUNE_INTER) == 0.15625F && pici_tune_threshold(&t, TUNE_INTRA) == 0.703125F &&
+              pici_tune_threshold(&t, TUNE_GATHER) == 0.046875F && pici_tune_threshold(&t, TUNE_STREAM) == 0.921875F);
     cr_expect(t.density == 0.05 && t.correlation == 1 && t.point_count == 3);
     cr_expect(t.points[0].candidate.algorithm == PICI_ALGO_RING && t.points[0].candidate.dense &&
               t.points[0].seconds == 4.61 && t.points[0].spread == 0.02);
@@ -90,6 +92,27 @@ Test(coll_tune, order_is_free)
     cr_expect_str_eq(t.library, "\xc3\xbc # b");
     cr_assert(t.point_count == 1 && t.shape_count == 2);
     cr_expect(t.shapes[t.points[0].shape].ranks == 2 && t.machine.cores == 0, "cores: of the shape with most nodes");
+    pici_tune_free(&t);
+}
+
+/* The model goes by the thresholds of the file, where a call leaves them to the defaults. */
+Test(coll_tune, thresholds)
+{
+    struct tune none = read_lines(SHAPE), t = read_lines(SHAPE "threshold intra 1 stream 0\n");
+    struct model_call call = pici_model_call;
+    const struct model_candidate sparse = {.algorithm = PICI_ALGO_RING},
+                                 dense = {.algorithm = PICI_ALGO_RING, .dense = 1};
+    cr_expect(pici_tune_threshold(&t, TUNE_INTRA) == 1 && pici_tune_threshold(&t, TUNE_STREAM) == 0);
+    cr_expect(pici_tune_threshold(&t, TUNE_INTER) < 0 && pici_tune_threshold(&none, TUNE_STREAM) < 0);
+    call.kind = PICI_REDUCE_SCATTER;
+    call.ranks = 4; /* on one node */
+    call.bytes = 1 << 24;
+    call.density = 0.001;
+    cr_expect(pici_tune_seconds(&none, &call, &sparse) < pici_tune_seconds(&none, &call, &dense));
+    cr_expect(pici_tune_seconds(&t, &call, &sparse) == pici_tune_seconds(&t, &call, &dense), "all are dense");
+    call.threshold.reduce[POLICY_INTRA] = 0.5F;
+    cr_expect(pici_tune_seconds(&t, &call, &sparse) == pici_tune_seconds(&none, &call, &sparse), "the call's count");
+    pici_tune_free(&none);
     pici_tune_free(&t);
 }
 
@@ -125,6 +148,12 @@ Test(coll_tune, refuses)
         {"mode 1", "unknown word \"mode\""},
         {"\"made\" 2026-11-22T20:10:00Z", "unknown word \"made\""},
         {"X-new", "unknown word"},
+        {"threshold", "there is no threshold"},
+        {"threshold ag 1", "unknown word \"ag\""},
+        {"threshold inter", "the value of inter is missing"},
+        {"threshold inter 1 inter 1", "inter is there twice"},
+        {"threshold stream 1.5", "the threshold stream is above 1"},
+        {"threshold gather -0.5", "the gather is negative"},
         {"made", "the date is missing"},
         {"made 2026-11-22", "a date is like"},
         {"made 2026-11-22T20:10:00z", "a date is like"},
@@ -528,7 +557,8 @@ static void same(const struct tune *a, const struct tune *b)
 
 #define REST                                                                                                           \
     "made 2026-11-22T20:10:00Z library \"Open MPI v4.1.4\"\nlink inter alpha 0.1 beta 0.30000000000000004\n"           \
-    "codec f32 coo add 1.1 2.2 -1.1 4.4 -0.1 6.6\nassume density 0.3 correlation 0.7\n"                                \
+    "codec f32 coo add 1.1 2.2 -1.1 4.4 -0.1 6.6\nthreshold gather 0.1 stream 0.3\nassume density 0.3 correlation "    \
+    "0.7\n"                                                                                                            \
     "point all_gather bf16 4096 0.1 recursive sparse 0.001 0.0001\npoint all_reduce f32 4 1 native:a dense 1 "         \
     "1\n" POINT "\n"
 

@@ -141,18 +141,9 @@ static int size_of(const struct world *world, int node)
     return world->nodes.begin[node + 1] - world->nodes.begin[node];
 }
 
-/* Ranks of the largest node for each of its cores. */
-static double ranks_a_core(const struct world *world)
-{
-    int most = 0;
-    for (int i = 0; i < world->nodes.nodes; i++)
-        most = size_of(world, i) > most ? size_of(world, i) : most;
-    return world->cores > 0 && most > world->cores ? (double)most / world->cores : 1;
-}
-
 static void calibrate_codec(const struct world *world, struct model_machine *machine, int rounds)
 {
-    struct codec_bench bench = {.world = world, .rounds = rounds, .scale = ranks_a_core(world)};
+    struct codec_bench bench = {.world = world, .rounds = rounds, .scale = world_ranks_a_core(world)};
     uint64_t state = UINT64_C(0x9e3779b97f4a7c15) + (uint64_t)world->rank;
     for (int format = PICI_DENSE; format < MODEL_FORMATS; format++) {
         const size_t bound = pici_bound((enum pici_format)format, PICI_F32, SLICE);

@@ -4,6 +4,7 @@
 #ifndef PICI_TOOLS_TUNE_CALIBRATE_H
 #define PICI_TOOLS_TUNE_CALIBRATE_H
 
+#include "predict/model.h"
 #include "world.h"
 
 /* Collective. What cannot be measured here (a link inside nodes, if each has one rank) stays as *machine has it.

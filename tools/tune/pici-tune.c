@@ -17,6 +17,7 @@
 #include "points.h"
 #include "predict/machine.h"
 #include "report.h"
+#include "thresholds.h"
 #include "world.h"
 
 static const char help[] =
@@ -192,10 +193,12 @@ static int measure(const struct options *options)
     }
     if (!describe(&world, &tune))
         world_die(&world, "no memory");
-    world.deadline = MPI_Wtime() + 60 * options->minutes;
+    const double begin = MPI_Wtime();
+    world.deadline = begin + 60 * options->minutes;
     world_say(&world, "%d ranks on %d nodes, %d cores a node", world.ranks, world.nodes.nodes, world.cores);
     calibrate(&world, &tune.machine, 60 * options->minutes / 4, options->noise);
-    world_set_links(&world, tune.machine.link);
+    thresholds_find(&world, &tune.machine, &tune.thresholds, begin + 60 * options->minutes / 3, options->most);
+    world_set_links(&world, tune.machine.link, &tune.thresholds);
     points_measure(&world, &tune, &points);
     good = world.rank || file_write(options->output, &tune);
     MPI_Bcast(&good, 1, MPI_INT, 0, world.mpi);

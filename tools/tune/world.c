@@ -189,7 +189,18 @@ struct pici_comm *world_split(const struct world *world, int color)
     return comm;
 }
 
-void world_set_links(const struct world *world, const struct model_link link[POLICY_LINKS])
+double world_ranks_a_core(const struct world *world)
+{
+    int most = 0;
+    for (int i = 0; i < world->nodes.nodes; i++) {
+        const int ranks = world->nodes.begin[i + 1] - world->nodes.begin[i];
+        most = ranks > most ? ranks : most;
+    }
+    return world->cores > 0 && most > world->cores ? (double)most / world->cores : 1;
+}
+
+void world_set_links(const struct world *world, const struct model_link link[POLICY_LINKS],
+                     const struct tune_thresholds *thresholds)
 {
     struct pici_tune tune = PICI_TUNE_INIT;
     tune.pack = PICI_PACKING_AUTO;
@@ -197,6 +208,12 @@ void world_set_links(const struct world *world, const struct model_link link[POL
         tune.inter_bandwidth = 1 / link[POLICY_INTER].beta;
     if (link[POLICY_INTRA].beta > 0 && !getenv("PICI_INTRA_BANDWIDTH"))
         tune.intra_bandwidth = 1 / link[POLICY_INTRA].beta;
+    if (!getenv("PICI_INTER_THRESHOLD"))
+        tune.inter_threshold = thresholds->at[TUNE_INTER];
+    if (!getenv("PICI_INTRA_THRESHOLD"))
+        tune.intra_threshold = thresholds->at[TUNE_INTRA];
+    if (!getenv("PICI_AG_THRESHOLD"))
+        tune.ag_threshold = thresholds->at[TUNE_GATHER];
     if (pici_comm_tune(world->comm, &tune))
         world_die(world, "the links' bandwidths cannot be set");
 }

@@ -7,7 +7,7 @@
 
 #include <mpi.h>
 
-#include "predict/model.h"
+#include "predict/tune.h"
 #include "pici/coll.h"
 
 struct world {
@@ -44,15 +44,18 @@ void world_say(const struct world *, const char *format, ...);
 double world_max(const struct world *, double);
 double world_said(const struct world *, double);
 
+/* Ranks of the largest node for each of its cores, at least 1. Local. */
+double world_ranks_a_core(const struct world *);
+
 /* Seconds that are left of the time to be spent, the same on all ranks. */
 double world_left(const struct world *);
 
 /* A communicator among those ranks that pass the same color; NULL for ranks with a color below 0. */
 struct pici_comm *world_split(const struct world *, int color);
 
-/* Tell the communicator among all ranks how fast the links are, unless the environment says so, and let it pack its
- * messages. No communicator does before. */
-void world_set_links(const struct world *, const struct model_link link[POLICY_LINKS]);
+/* Tell the communicator among all ranks how fast the links are, unless the environment says so, and from which density
+ * on messages are dense; and let it pack them. No communicator does before. */
+void world_set_links(const struct world *, const struct model_link link[POLICY_LINKS], const struct tune_thresholds *);
 
 /* One call. What it takes is the larger buffer's: bytes, a multiple of 4. */
 struct call {
