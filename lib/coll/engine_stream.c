@@ -23,6 +23,7 @@ struct stream_engine {
     unsigned width_log2;
     enum pici_status failed; /* since the last call of ready */
     struct pici_list positions, received, other, sum;
+    struct stream_piece scattered; /* memory for a slice that is encoded */
     struct pici_queue queue[COLL_MAX_WINDOW];
 };
 
@@ -102,6 +103,7 @@ static void stream_close(void *self, int leak)
     pici_list_free(&engine->received);
     pici_list_free(&engine->other);
     pici_list_free(&engine->sum);
+    free(engine->scattered.dense);
     free(engine);
 }
 
@@ -161,6 +163,7 @@ static int make_room(struct stream_engine *engine, struct stream_piece *piece, u
 {
     piece->kind = PIECE_DENSE;
     piece->count = count;
+    piece->counted = 0;
     if (is_fixed(piece) || count <= piece->room)
         return 1;
     uint8_t *more = malloc((size_t)count << engine->width_log2);
@@ -216,14 +219,24 @@ static void fail(struct stream_engine *engine)
 
 /* ---- elements */
 
-static void stream_copy(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
-                        enum pici_dtype dtype)
+/* What becomes of the zeros of floats in a copy. */
+enum zeros { ZEROS_KEPT, ZEROS_POSITIVE, ZEROS_QUIET };
+
+/* Values in a list, or elements, whose zeros are to be positive. */
+static void make_positive(uint8_t *to, const uint8_t *from, uint64_t count, enum pici_dtype dtype, enum zeros zeros)
+{
+    if (count && zeros != ZEROS_KEPT)
+        pici_positive_zeros(to, from, (size_t)count, (unsigned)dtype, zeros == ZEROS_QUIET);
+}
+
+/* Zeros that a list does not list are positive, so of a list only the values change, before it becomes dense. */
+static void copy_piece(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
+                       enum pici_dtype dtype, enum zeros zeros)
 {
     struct stream_engine *engine = queue->engine;
     struct stream_piece *to = destination;
     struct pici_list view;
     enum pici_status status = PICI_OK;
-    (void)dtype;
     if (!count)
         return;
     const uint8_t *dense = view_of(engine, &view, source, &status);
@@ -232,19 +245,30 @@ static void stream_copy(struct pici_queue *queue, void *destination, const void 
         return;
     }
     if (dense) {
-        if (make_room(engine, to, count))
+        if (!make_room(engine, to, count))
+            fail(engine);
+        else if (zeros == ZEROS_KEPT)
             memcpy(to->dense, dense, (size_t)count << engine->width_log2);
         else
-            fail(engine);
+            make_positive(to->dense, dense, count, dtype, zeros);
         return;
     }
     if (is_fixed(to) || better_dense(engine, view.count, count)) {
+        if (zeros != ZEROS_KEPT && view.count) {
+            if (!pici_list_reserve(&engine->other, view.count, engine->width_log2)) {
+                fail(engine);
+                return;
+            }
+            make_positive(engine->other.values, view.values, view.count, dtype, zeros);
+            view.values = engine->other.values;
+        }
         if (!make_dense(engine, to, &view, count))
             fail(engine);
         return;
     }
     to->kind = PIECE_LIST;
     to->count = count;
+    to->counted = 0;
     to->list.count = 0;
     if (!pici_list_reserve(&to->list, view.count, engine->width_log2)) {
         fail(engine);
@@ -255,26 +279,36 @@ static void stream_copy(struct pici_queue *queue, void *destination, const void 
         memcpy(to->list.values, view.values, (size_t)view.count << engine->width_log2);
     }
     to->list.count = view.count;
+    make_positive(to->list.values, to->list.values, view.count, dtype, zeros);
 }
 
-/* The values that a piece has in memory, of its own. */
+static void stream_copy(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
+                        enum pici_dtype dtype)
+{
+    copy_piece(queue, destination, source, count, dtype, ZEROS_KEPT);
+}
+
+/* The values that a piece has in memory, of its own, to be changed. */
 static uint8_t *values_of(struct stream_piece *piece, uint64_t count, size_t *entries)
 {
     *entries = (size_t)(piece->kind == PIECE_DENSE ? count : piece->list.count);
+    piece->counted = 0;
     return piece->kind == PIECE_DENSE ? piece->dense : piece->list.values;
 }
 
 static void stream_positive_zeros(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
                                   enum pici_dtype dtype, int quiet)
 {
+    const enum zeros zeros = quiet ? ZEROS_QUIET : ZEROS_POSITIVE;
     size_t entries;
     if (!count)
         return;
-    if (destination != source)
-        stream_copy(queue, destination, source, count, dtype);
+    if (destination != source) {
+        copy_piece(queue, destination, source, count, dtype, zeros);
+        return;
+    }
     uint8_t *values = values_of(destination, count, &entries);
-    if (entries)
-        pici_positive_zeros(values, values, entries, (unsigned)dtype, quiet);
+    make_positive(values, values, entries, dtype, zeros);
 }
 
 static void stream_divide(struct pici_queue *queue, void *destination, uint64_t count, enum pici_dtype dtype, int ranks)
@@ -359,35 +393,21 @@ static enum pici_status encode_list(struct stream_engine *engine, uint8_t *outpu
     return PICI_OK;
 }
 
-/* A dense block, of a list: the call or a small slice wants that. */
-static enum pici_status encode_scattered(struct stream_engine *engine, uint8_t *output, size_t capacity, size_t *size,
-                                         const struct pici_list *list, uint64_t count, const struct engine_array *array,
-                                         int checksum)
-{
-    struct stream_piece dense = {.kind = PIECE_LIST};
-    if (!make_dense(engine, &dense, list, count))
-        return PICI_E_NOMEM;
-    const void *source = dense.dense;
-    const enum pici_status status =
-        pici_engine_host.encode(NULL, output, 0, capacity, size, &source, &count, 1, array, 1, checksum);
-    free(dense.dense);
-    return status;
-}
-
 static enum pici_status encode_piece(struct stream_engine *engine, uint8_t *output, size_t capacity, size_t *size,
                                      const struct stream_piece *piece, uint64_t count, const struct engine_array *array,
                                      int checksum)
 {
     const size_t longest = engine->call->longest;
-    const uint64_t dense_bytes = HDR_BYTES + (count << engine->width_log2);
     struct pici_list view = {.values = NULL};
     enum pici_status status = PICI_OK;
     const uint8_t *dense = count ? view_of(engine, &view, piece, &status) : NULL;
     if (status)
         return status;
-    if (!dense && array->format == PICI_DENSE && (!longest || dense_bytes <= longest) &&
-        better_dense(engine, view.count, count))
-        return encode_scattered(engine, output, capacity, size, &view, count, array, checksum);
+    if (!dense && count && better_dense(engine, view.count, count)) { /* a pass over all elements takes less time */
+        if (!make_dense(engine, &engine->scattered, &view, count))
+            return PICI_E_NOMEM;
+        dense = engine->scattered.dense;
+    }
     if (!dense)
         return encode_list(engine, output, capacity, size, &view, count, array, checksum);
     const void *source = dense;
@@ -424,20 +444,43 @@ static struct pici_block whole_of(const struct pici_block *parsed, const uint8_t
     return whole;
 }
 
+/* Of a result that is to be listed, lists are made from a block tile by tile, in the first cache, so they pay longer
+ * than where they are added to. */
+static int is_listed(const struct stream_engine *engine, const struct stream_piece *piece,
+                     const struct pici_block *block)
+{
+    enum { HALF = 2 };
+    const struct stream_call *call = engine->call;
+    return call->out->want != PICI_STREAM_DENSE && piece >= call->results &&
+           piece < call->results + (uint64_t)call->segments * call->slices && call->threshold < 1 &&
+           block->format != FMT_DENSE && block->nonzeros < block->count / HALF;
+}
+
 static enum pici_status stream_decode(struct pici_queue *queue, void *destination, const uint8_t *block,
                                       const struct pici_block *parsed, uint64_t output)
 {
     struct stream_engine *engine = queue->engine;
     struct stream_piece *to = destination;
     const struct pici_block whole = whole_of(parsed, block);
-    if (is_fixed(to) || (parsed->count && better_dense(engine, parsed->nonzeros, parsed->count))) {
+    const int dense = parsed->count && better_dense(engine, parsed->nonzeros, parsed->count);
+    enum pici_status status;
+    if (is_fixed(to) || (dense && !is_listed(engine, to, parsed))) {
         if (parsed->nonzeros > engine->call->most && parsed->format != FMT_DENSE)
             return PICI_E_CORRUPT;
-        return make_room(engine, to, parsed->count) ? pici_block_decode(to->dense, &whole, output) : PICI_E_NOMEM;
+        if (!make_room(engine, to, parsed->count))
+            return PICI_E_NOMEM;
+        /* what sparse blocks store has a bit set; those of another version also have negative zeros */
+        to->counted = (parsed->format == FMT_COO || parsed->format == FMT_HYBRID || parsed->format == FMT_BITMAP) &&
+                      parsed->layout.version == FMT_VERSION;
+        to->nonzeros = parsed->nonzeros;
+        return pici_block_decode(to->dense, &whole, output);
     }
     to->kind = PIECE_LIST;
     to->count = parsed->count;
-    return pici_list_read(&to->list, &whole, engine->call->most);
+    status = pici_list_read(&to->list, &whole, engine->call->most);
+    to->counted = 1;
+    to->nonzeros = to->list.count;
+    return status;
 }
 
 /* Whether the operation changes elements that only one of two operands has. */
@@ -458,6 +501,7 @@ static enum pici_status stream_reduce(struct pici_queue *queue, void *destinatio
         if (!make_dense(engine, to, &to->list, parsed->count))
             return PICI_E_NOMEM;
     }
+    to->counted = 0;
     if (to->kind == PIECE_DENSE)
         return pici_engine_host.reduce(NULL, to->dense, block, parsed, op, temp, temp_elements);
     enum pici_status status = pici_list_read(&engine->received, &whole, engine->call->most);

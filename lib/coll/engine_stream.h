@@ -21,6 +21,8 @@ struct stream_piece {
     struct pici_list list;
     uint8_t *dense; /* elements, or room for them, or NULL */
     uint64_t room;  /* elements that fit in memory that the piece owns; 0: the caller's, or none */
+    int counted;    /* it is known how many elements have a bit set: */
+    uint64_t nonzeros;
 };
 
 /* The pieces of a call, and what it knows of their memory: the bytes of an element. */

@@ -52,7 +52,9 @@ static void add_single(struct join *join, const struct stream_piece *piece, uint
     const uint64_t entries = dense ? piece->count : piece->list.count;
     if (!entries)
         return;
-    const uint64_t nonzeros = dense && join->indices ? 0 : pici_isa()->move[width_log2]->count(values, (size_t)entries);
+    uint64_t nonzeros = piece->counted ? piece->nonzeros : 0;
+    if (!piece->counted && (!dense || !join->indices))
+        nonzeros = pici_isa()->move[width_log2]->count(values, (size_t)entries);
     if (!join->indices) {
         join->rows += nonzeros;
     } else if (dense) {
