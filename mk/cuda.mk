@@ -18,7 +18,7 @@ nvcc_for = -std=c++17 -O3 -g -Iinclude $(foreach a,$1,-gencode arch=compute_$(a)
 	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(if $(WERROR),-Werror all-warnings)
 NVCC_FLAGS = -Ilib -I. -MMD -MP $(NVCCFLAGS)
 
-.PHONY: cuda cuda-tests check-cuda gpu-kit
+.PHONY: cuda cuda-shared cuda-tests check-cuda gpu-kit
 cuda: $(CUDA_A)
 cuda-tests: $(CUDA_TESTS) $(CUDADIR)/example
 
@@ -34,6 +34,12 @@ $(CUDADIR)/obj/%.o: %.c $(FLAGS_STAMP)
 
 $(CUDA_A): $(CUDA_OBJ)
 	$(archive)
+
+# For programs that load it while they run, as the Python package does. The engine for collectives is in
+# libpici_nccl.so.
+cuda-shared: $(CUDADIR)/libpici_cuda.so
+$(CUDADIR)/libpici_cuda.so: $(filter-out %/engine_cuda.o,$(CUDA_OBJ)) $(SO)
+	$(call link,$(LINK) $(call SHARED,libpici_cuda.so),-L$(CUDA_HOME)/lib64 -lcudart -lstdc++)
 
 # The example of docs/cuda.md.
 $(CUDADIR)/example.cu: docs/cuda.md
@@ -58,6 +64,7 @@ gpu-kit:
 	@MAKE='$(MAKE)' BUILD='$(GPU_KIT)/build' CC='$(CC)' NVCC='$(NVCC)' tests/gpu/run kit $(GPU_KIT)/pici-gpu $(GPU_ARCH)
 ##
 ## CUDA and NCCL:
-##   make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda
+##   make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda;
+##                        cuda-shared: .so, without collectives
 ##   make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
 ##   make gpu-kit         $(GPU_KIT)/pici-gpu, whose ./run tests and measures on a machine with a GPU; GPU_ARCH=90

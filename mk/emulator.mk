@@ -11,14 +11,22 @@ EMU_LIB_OBJ := $(CUDA_SRC:%.cu=$(EMU_DIR)/%.o) $(patsubst %.c,$(EMU_DIR)/%.o,lib
 EMU_PARTS = $(EMU_LIB_OBJ) $(EMU_OBJ) $(BUILD)/obj/testing.a
 EMU_TESTS := $(patsubst tests/gpu/cuda_%.cu,$(BUILD)/emu_%,$(sort $(wildcard tests/gpu/cuda_*.cu)))
 EMU_ONLY := $(patsubst tests/gpu/%.cc,$(BUILD)/%,$(sort $(wildcard tests/gpu/emu_*.cc)))
-EMU_FLAGS = -x c++ -std=c++17 $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
+EMU_FLAGS = -x c++ -std=c++17 -fPIC $(filter-out -Wstrict-prototypes -Wshadow,$(WARN)) -Wno-unknown-pragmas -pthread \
 	$(SANITIZE_FLAGS) $(PATHS) $(CFLAGS) -Itests/gpu/emu -Iinclude -Ilib -I. -MMD -MP
 emu_program = $(call link,$(CXX) $(LINK_FLAGS) $(MORE_FLAGS),$(LIBS) -lm)
 
-.PHONY: cuda-emu print-cxx mpi-cuda-emu check-mutants
+# libpici_cuda over the emulator, for tests of the Python package: the host's memory stands for a GPU's.
+EMU_SO = $(BUILD)/emu/libpici_cuda.so
+EMU_SO_OBJ := $(filter-out %/fake_nccl.o,$(EMU_OBJ)) $(CUDA_SRC:%.cu=$(EMU_DIR)/%.o)
+$(EMU_SO): $(EMU_SO_OBJ) $(SO)
+	@mkdir -p $(@D)
+	$(call link,$(CXX) $(LINK_FLAGS) $(call SHARED,libpici_cuda.so),-lm)
+
+.PHONY: cuda-emu cuda-emu-shared print-cxx mpi-cuda-emu check-mutants
 print-cxx:
 	@echo '$(CXX)'
 
+cuda-emu-shared: $(EMU_SO)
 cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS) $(EMU_ONLY)
 
 $(EMU_DIR)/%.o: %.cc $(FLAGS_STAMP)

@@ -12,6 +12,10 @@ CODEC_LIBS := $(GIVEN_LIBS) -ldl
 $(BUILD)/_codec.abi3.so: $(call obj,$(sort $(wildcard python/pici/*.c)))
 	$(call link,$(LINK) -shared,$(CODEC_LIBS))
 
+# libpici_cuda over the emulator, if there is a C++ compiler. It is made before the tests run, since one that runs at
+# the same time makes the emulator too.
+check check-python: $(if $(SANITIZE)$(findstring *.sh,$(EXCEPT)),,$(if $(shell command -v $(CXX)),cuda-emu-shared))
+
 .PHONY: check-python check-torch check-torch-own check-vllm
 check-python: all
 	@$(TEST_ENV) PICITOOL='$(TOOL)' tests/package/python.sh

@@ -161,9 +161,9 @@ PICI_API enum pici_status pici_diff_small_part_cuda(void *block, size_t capacity
                                                     cudaStream_t);
 
 /* Apply a small delta to dst, which must be its base. Arguments as pici_apply_cuda's; block is any bytes.
- *   result  status: as pici_apply_small returns; PICI_E_ARG also if the delta's dtype is another; PICI_E_UNSUPPORTED:
- *           those of more than 1024 parts in a row. len: bytes of the delta. If it is PICI_E_CORRUPT, other chunks may
- *           have been applied */
+ *   result  status: as pici_apply_small returns; PICI_E_ARG also if the delta's dtype is another; PICI_E_VERSION: one
+ *           of columns (pici_diff_small_columns); PICI_E_UNSUPPORTED: more than 1024 parts in a row. len: bytes of the
+ *           delta. If it is PICI_E_CORRUPT, other chunks may have been applied */
 PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
                                                 const uint64_t *size_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);

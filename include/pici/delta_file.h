@@ -88,6 +88,14 @@ PICI_API void pici_state_free(struct pici_state *s);
 /* Callback: so many bytes are done. */
 typedef void (*pici_progress_fn)(void *ctx, uint64_t bytes);
 
+/* Callback: make the small delta of elements [first, first + n) of a tensor in place of pici_diff_small, as of a whole
+ * tensor of n elements: with those of base and next on a GPU, for example. What it makes must lead from these to those.
+ *   name   [name_bytes], of the tensor; not terminated
+ *   block  out, [capacity bytes], enough for pici_diff_small_bound; size: out, bytes
+ * An error other than PICI_E_UNSUPPORTED ends the call; after that one pici_diff_small makes it. */
+typedef enum pici_status (*pici_small_fn)(void *ctx, const char *name, size_t name_bytes, uint64_t first, uint64_t n,
+                                          void *block, size_t capacity, size_t *size);
+
 /* How tensors of f32, f16 and bf16 are stored that the base also has, with the same name, type and shape. */
 enum pici_delta_choice {
     /* as small deltas where those are at least an eighth shorter, of the first 4 Mi elements of which some changed;
@@ -110,10 +118,12 @@ struct pici_diff_opts {
                    * with more tensors than those of next, and in another order, will do */
     enum pici_pack pack; /* default PICI_PACK_NONE. Of tensors that are added or replaced; as in struct
                           * pici_writer_opts. PICI_E_UNSUPPORTED: unknown, of a later version */
+    pici_small_fn small; /* NULL, or makes the small deltas */
+    void *small_ctx;
 };
 #define PICI_DIFF_OPTS_INIT                                                                                            \
     {                                                                                                                  \
-        sizeof(struct pici_diff_opts), PICI_DELTA_AUTO, PICI_AUTO, 1, 0, NULL, NULL, 0, PICI_PACK_NONE                 \
+        sizeof(struct pici_diff_opts), PICI_DELTA_AUTO, PICI_AUTO, 1, 0, NULL, NULL, 0, PICI_PACK_NONE, NULL, NULL     \
     }
 
 /* Write the delta that leads from base to next, a .pici file, through write. If both are of .safetensors files and have

@@ -247,11 +247,30 @@ static struct pici_opts threads_of(const struct job *job)
     return opts;
 }
 
-/* Appends the small delta of count elements at job->before and job->after to what has been collected. */
-static enum pici_status collect(struct job *job, size_t *size, size_t count, enum pici_dtype dtype)
+/* Makes the small delta of elements [first, first + count), at job->before and job->after, by the caller's function if
+ * there is one. */
+static enum pici_status make_small(const struct job *job, const struct state_tensor *tensor, uint64_t first,
+                                   size_t count, uint8_t *block, size_t capacity, size_t *size)
 {
+    const enum pici_dtype dtype = tensor->dtype;
+    if (job->options.small) {
+        *size = 0;
+        const enum pici_status status = job->options.small(job->options.small_ctx, tensor->name, tensor->name_bytes,
+                                                           first, count, block, capacity, size);
+        if (status != PICI_E_UNSUPPORTED)
+            return !status && *size > capacity ? PICI_E_SPACE : status;
+    }
     struct pici_opts opts = threads_of(job);
     opts.holds = dtype == PICI_U8 ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE;
+    return pici_diff_small(block, capacity, size, job->before, job->after, count, dtype, job->options.format, &opts);
+}
+
+/* Appends the small delta of elements [first, first + count), at job->before and job->after, to what has been
+ * collected. */
+static enum pici_status collect(struct job *job, size_t *size, const struct state_tensor *tensor, uint64_t first,
+                                size_t count)
+{
+    const enum pici_dtype dtype = tensor->dtype;
     const size_t most = pici_diff_small_bound(job->options.format, dtype, count);
     size_t more;
     if (most > job->capacity - *size) {
@@ -262,8 +281,8 @@ static enum pici_status collect(struct job *job, size_t *size, size_t count, enu
         job->collected = output;
         job->capacity = capacity;
     }
-    const enum pici_status status = pici_diff_small(job->collected + *size, job->capacity - *size, &more, job->before,
-                                                    job->after, count, dtype, job->options.format, &opts);
+    const enum pici_status status =
+        make_small(job, tensor, first, count, job->collected + *size, job->capacity - *size, &more);
     if (status)
         return status == PICI_E_NOMEM ? nomem(job, "a small delta") : writer_failed(job, status);
     *size += more;
@@ -352,7 +371,7 @@ static enum pici_status diff_small(struct job *job, const struct state_tensor *b
         enum pici_status status =
             take_both(job, base, tensor, offset * tensor->width, (size_t)count * tensor->width, hash);
         if (!status)
-            status = collect(job, &size, (size_t)count, tensor->dtype);
+            status = collect(job, &size, tensor, offset, (size_t)count);
         if (!status && !decided &&
             (count == tensor->count || memcmp(job->before, job->after, (size_t)count * tensor->width) != 0)) {
             status = pays(job, size - before, (size_t)count, tensor->dtype, done);

@@ -131,14 +131,21 @@ int pici_py_diff_opts(PyObject *o, void *to)
 {
     struct pici_diff_opts *opts = to;
     int choice, format;
+    PyObject *small = Py_None;
     *opts = (struct pici_diff_opts)PICI_DIFF_OPTS_INIT;
     if (!PyTuple_Check(o)) {
         PyErr_Format(PyExc_TypeError, "the options are a tuple, not %R", o);
         return 0;
     }
-    if (!PyArg_ParseTuple(o, "iiO&O&|p", &choice, &format, pici_py_u31, &opts->threads, pici_py_u31, &opts->zstd_level,
-                          &opts->list_all))
+    if (!PyArg_ParseTuple(o, "iiO&O&|pO", &choice, &format, pici_py_u31, &opts->threads, pici_py_u31, &opts->zstd_level,
+                          &opts->list_all, &small))
         return 0;
+    if (small != Py_None) { /* the address of a pici_small_fn, of ctypes */
+        void *const address = PyLong_AsVoidPtr(small);
+        if (!address && PyErr_Occurred())
+            return 0;
+        memcpy(&opts->small, &address, sizeof address);
+    }
     opts->choice = (enum pici_delta_choice)choice;
     opts->format = (enum pici_format)format;
     return 1;

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Communicators over MPI and NCCL, whose functions are in libraries of their own: finding these, and calling them."""
+"""Communicators over MPI and NCCL, whose functions are in libraries of their own: finding these, and calling them. That
+of functions on a GPU is found likewise."""
 from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional, TypeVar, Union
 
@@ -11,9 +13,12 @@ from . import _codec
 from ._libraries import PATH, SOVERSION
 from .errors import make
 
+T = TypeVar("T")
+
 _BUILD = {
     "mpi": "make mpi MPICC=mpicc, with the mpicc of that MPI, builds it as build/mpi/libpici_mpi.so",
     "nccl": "make nccl-shared builds it as build/nccl/libpici_nccl.so",
+    "cuda": "make cuda-shared builds it as build/cuda/libpici_cuda.so",
 }
 
 
@@ -27,21 +32,22 @@ def _places(kind: str) -> list[str]:
     return [str(path) for path in beside if path.exists()] + [f"{name}.{SOVERSION}"]
 
 
-def _library(kind: str) -> tuple[_codec.Library, str]:
-    """The library, and the path or name by which it was found."""
+def found(kind: str, who: str, load: Callable[[str], T]) -> tuple[T, str]:
+    """The library that load() loads, and the path or name by which it was found."""
     why = ""
     for place in _places(kind):
         try:
-            return _codec.library(os.fsencode(place)), place
+            return load(place), place
         except OSError as e:
             why += f"{'; ' if why else ''}{e}"
     raise ImportError(
-        f"Comm.{kind} needs libpici_{kind}: {why}. {_BUILD[kind]}; PICI_{kind.upper()}_LIBRARY names its path, if it "
+        f"{who} needs libpici_{kind}: {why}. {_BUILD[kind]}; PICI_{kind.upper()}_LIBRARY names its path, if it "
         "is neither beside libpici nor where the loader looks"
     )
 
 
-T = TypeVar("T")
+def _library(kind: str) -> tuple[_codec.Library, str]:
+    return found(kind, f"Comm.{kind}", lambda place: _codec.library(os.fsencode(place)))
 
 
 def _made(made: Union[T, _codec.Failed]) -> T:

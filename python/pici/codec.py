@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Literal, Optional, TypeVar, Union, overlo
 
 import numpy as np
 
-from . import _arrays, _codec
+from . import _arrays, _codec, _gpu
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import BOOL, BY_CODE, BY_NAME, F4, OPAQUE, DType, DTypeLike, named
@@ -360,19 +360,41 @@ def diff(
         too. A rank that has these columns can apply it, or other columns, if it has all of each delta; and with the
         deltas of all columns the whole can be changed.
 
-    The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it."""
-    old, d = _arrays.readable(base, dtype)
-    elements, found = _arrays.readable(new, dtype)
+    The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it.
+
+    With small, both arrays may be tensors of torch in the memory of a GPU, contiguous: libpici_cuda makes the delta
+    there, without a checksum, with the bytes that it has otherwise; format="auto" stands for "hybrid". No test has run
+    that on a GPU."""
+    on_gpu = _gpu.has(base) and _gpu.has(new)
+    if on_gpu and not small:
+        raise ValueError("tensors in a GPU's memory: pass small=True, or x.cpu() of both")
+    old, d = (base, _gpu.dtype_of(base, dtype)) if on_gpu else _arrays.readable(base, dtype)
+    elements, found = (new, _gpu.dtype_of(new, dtype)) if on_gpu else _arrays.readable(new, dtype)
     if found != d:
         raise TypeError(f"the elements are {d.name} in one array and {found.name} in the other: convert one of them")
-    if old.shape != elements.shape:
+    if tuple(old.shape) != tuple(elements.shape):
         raise ValueError(f"the arrays differ in shape, {old.shape} and {elements.shape}: reshape one of them")
     if not small and (of is not None or offset):
         raise ValueError("a block does not store where its elements lie: pass small=True, whatever the dtype")
+    if on_gpu:
+        if checksum:
+            raise ValueError("a delta that is made on a GPU has no checksum: that would take longer than the delta")
+        capacity = bound(math.prod(old.shape), BY_CODE[d.code].name, format="hybrid", small=True) + 16
+        code = format_code("hybrid" if format == "auto" else format)
+        return _gpu.diff(old, elements, d, code, *_part_on_gpu(old, offset, of, axis), capacity)
     part = (*part_of_tensor(old, offset, of, axis), int(d is F4)) if small else None
     block = _encode(old, elements, d, format, threads, checksum, "exact", None, part)
     assert isinstance(block, bytes)
     return block
+
+
+def _part_on_gpu(x: Any, offset: int, of: Optional[int], axis: int) -> tuple[int, int]:
+    """The elements of a tensor before those that a part of it has, and of the tensor."""
+    shape = np.broadcast_to(np.uint8(0), tuple(x.shape))
+    rows, length, first, count = part_of_tensor(shape, offset, of, axis)
+    if rows > 1 and count < length:
+        raise ValueError("columns of a tensor in a GPU's memory: pass axis=0, or x.cpu()")
+    return first, rows * length
 
 
 def part_of_tensor(elements: Storage, offset: int, of: Optional[int], axis: int) -> tuple[int, int, int, int]:
@@ -439,8 +461,17 @@ def apply(
         decoded where it has all of the 524288 elements of a chunk, or none; else it is refused. Nothing tells whether
         dst is the right base: a chunk of another base is refused only if exponents of its elements differ.
     axis: as for diff(). dst may then be a view of columns. A delta of other columns, of rows or of the whole is
-        refused, with words that say which it is of."""
+        refused, with words that say which it is of.
+
+    With small deltas, dst may be a tensor of torch in the memory of a GPU, contiguous; they are applied there, one
+    after the other. No test has run that on a GPU."""
     blocks = [_arrays.octets(b) for b in (block, *more)]
+    if _gpu.has(dst):
+        if not all(bytes(b[:4]) == _SMALL_MAGIC for b in blocks):
+            raise ValueError("a tensor in a GPU's memory takes small deltas: pass those, or apply to x.cpu()")
+        d = _gpu.dtype_of(dst, dtype)
+        _gpu.apply(dst, d, blocks, *_part_on_gpu(dst, offset, of, axis))
+        return
     if all(bytes(b[:4]) == _SMALL_MAGIC and len(b) >= 32 and b[5] in BY_CODE for b in blocks):
         view = _arrays.scattered(dst, dtype) if axis else None
         if view is None:

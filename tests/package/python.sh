@@ -120,4 +120,9 @@ fi
 run "$python" examples/weight_sync.py --weights 100000 --steps 3 >"$tmp/sync"
 grep -q "had the trainer's very bits after each of 3 steps" "$tmp/sync" || { cat "$tmp/sync"; exit 1; }
 
+# Tensors in a GPU's memory: over the emulator of one, if that was made (mk/python.mk).
+if [ -z "${SANITIZE:-}" ] && [ -e "$build/emu/libpici_cuda.so" ]; then
+    export PICI_CUDA_LIBRARY="$build/emu/libpici_cuda.so"
+fi
+
 run "$python" python/tests/run.py

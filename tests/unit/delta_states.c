@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "bytes.h"
+#include "pici/delta.h"
 #include "pici/delta_file.h"
 #include "xxh64.h"
 
@@ -258,6 +259,50 @@ Test(delta_states, refused)
     sink_free(&r.file[0]);
     sink_free(&r.file[1]);
     sink_free(&out);
+}
+
+/* Small deltas of "w" are made by a function, and those of "big" are not. */
+struct maker {
+    int made, asked;
+    enum pici_status status;
+};
+
+static enum pici_status make_w(void *context, const char *name, size_t name_bytes, uint64_t first, uint64_t n,
+                               void *block, size_t capacity, size_t *size)
+{
+    struct maker *const maker = context;
+    maker->asked++;
+    if (name_bytes != 1 || name[0] != 'w')
+        return PICI_E_UNSUPPORTED;
+    maker->made++;
+    cr_assert_eq(first, 0u);
+    cr_assert_eq(n, (uint64_t)N);
+    const enum pici_status status =
+        pici_diff_small(block, capacity, size, m[0].w, m[1].w, n, PICI_BF16, PICI_AUTO, NULL);
+    return maker->status ? maker->status : status;
+}
+
+Test(delta_states, small_deltas_of_the_caller)
+{
+    char why[PICI_WHY_BYTES];
+    struct pici_diff_opts opts = PICI_DIFF_OPTS_INIT;
+    struct maker maker = {0};
+    struct sink want = diff(s[0], s[1], PICI_DELTA_SMALLEST, 1), out = {0};
+    opts.choice = PICI_DELTA_SMALLEST;
+    opts.small = make_w;
+    opts.small_ctx = &maker;
+    cr_assert_eq(pici_diff_states(sink_write, &out, s[0], s[1], &opts, why), PICI_OK, "%s", why);
+    cr_assert_eq(maker.made, 1);
+    cr_assert_gt(maker.asked, 1);
+    cr_assert_eq(out.len, want.len);
+    cr_assert_eq(memcmp(out.p, want.p, out.len), 0);
+    sink_free(&out);
+    out = (struct sink){0};
+    maker.status = PICI_E_DEVICE;
+    cr_assert_eq(pici_diff_states(sink_write, &out, s[0], s[1], &opts, why), PICI_E_DEVICE);
+    cr_assert(why[0]);
+    sink_free(&out);
+    sink_free(&want);
 }
 
 /* Version 0.2 lists F4 and F6 of a .safetensors file as so many bytes, without their shape. */

@@ -6,6 +6,7 @@ followed by hybrid blocks. All are covered by hashes, and read by the library's 
 """
 from __future__ import annotations
 
+import ctypes
 import io
 import json
 import math
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple, Optional
 
 import numpy as np
 
-from .. import _arrays, _codec, _load, codec, deltas
+from .. import _arrays, _codec, _gpu, _load, codec, deltas
 from .._dlpack import DLPackArray
 from .._dtypes import BY_CODE, DType, named
 from .._streams import Sink
@@ -42,11 +43,21 @@ class Meta(NamedTuple):
         return math.prod(self.shape) * named(self.dtype).storage.itemsize
 
 
+class OnGpu(NamedTuple):
+    """A tensor in a GPU's memory, and a copy of it in the host's."""
+
+    host: Any
+    there: Any
+
+
 class Held:
     """A tensor in the host's memory, as its bits."""
 
     def __init__(self, name: str, array: Any) -> None:
-        """Of an array that is read in place, unless it is not row-major."""
+        """Of an array that is read in place, unless it is not row-major; or of an OnGpu."""
+        self.there = None
+        if isinstance(array, OnGpu):
+            array, self.there = array
         stored, self.dtype = _arrays.readable(array)
         if self.dtype.parts != 1:
             raise TypeError(f"{name!r} is {self.dtype.name}: weights are floats and integers")
@@ -99,12 +110,21 @@ def changed(old: list[Held], new: list[Held]) -> list[int]:
 
 
 def small(old: list[Held], new: list[Held]) -> bytes:
+    """The delta; where the new tensors are on a GPU, their small deltas are made there."""
     file = io.BytesIO()
     sink = Sink(file)
+    opts: _codec.DiffOpts = deltas.diff_opts(None, "auto", 1, 0)
+    there = {b.meta.name.encode(): (a.bits, b.there) for a, b in zip(old, new) if b.there is not None}
+    raised: list[BaseException] = []
+    if there:
+        maker, raised = _gpu.small_maker(there, codec.format_code("hybrid"))
+        opts = (*opts[:4], False, ctypes.cast(maker, ctypes.c_void_p).value)
     before, after = ({t.meta.name: t.array for t in some} for some in (old, new))
     with deltas.Held(before) as base, deltas.Held(after) as result:
-        done = _codec.diff_states(sink, base.handle, result.handle, deltas.diff_opts(None, "auto", 1, 0))
+        done = _codec.diff_states(sink, base.handle, result.handle, opts)
     sink.reraise()
+    if raised:
+        raise raised[0]
     deltas.got(done)
     return file.getvalue()
 

@@ -20,8 +20,10 @@ from urllib.parse import urlsplit
 
 from vllm.distributed.weight_transfer.base import TrainerInitInfo, TrainerWeightTransferEngine
 
+from .. import _gpu
 from . import _wire
 from ._appender import Appender
+from ._parts import OnGpu
 from ._publisher import Publisher, Weights
 from ._stats import Step, log
 
@@ -83,6 +85,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         self._weights: Union[Weights, Appender, None] = None
         self._publisher: Optional[Publisher] = None
         self._staging = _Staging()
+        self._on_gpu = False
         #: what the last send took
         self.step = Step("trainer")
 
@@ -120,6 +123,9 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             tls = None
             if address.scheme == "tls":
                 tls, self._fingerprint = _wire.listening(info.certificate, info.key)
+            self._on_gpu = os.environ.get("PICI_VLLM_CUDA") == "1"
+            if self._on_gpu:
+                _gpu.library()  # or say now what is missing
             self._publisher = Publisher(self._weights, address.host, address.port, self._token, tls)
         failures = self._each(self._init)
         if failures:
@@ -173,7 +179,12 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         for name, tensor in self.source:
             if self.info.convert is not None:
                 tensor = self.info.convert(name, tensor)
-            yield name, self._staging.on_host(tensor.detach()) if hasattr(tensor, "detach") else tensor
+            if not hasattr(tensor, "detach"):
+                yield name, tensor
+                continue
+            host = self._staging.on_host(tensor.detach())
+            there = self._on_gpu and _gpu.has(tensor)
+            yield name, OnGpu(host, tensor.detach().contiguous()) if there else host
 
     def _each(self, call: Callable[[Any], None]) -> list[str]:
         """Call for all servers at once; what went wrong, by server."""

@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Small deltas between tensors of torch in a GPU's memory, by libpici_cuda, which is loaded when it is first needed. No
+test has run this on a GPU: they run it over the emulator of one."""
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+from collections.abc import Sequence
+from typing import Any
+
+from . import _codec, _transports
+from ._dtypes import F4, DType, named
+from .errors import DeviceError, UnsupportedError, make
+
+AT_ONCE = 16  # chunks of 2^19 elements that are worked on: 10 MiB each of bf16
+_P, _N, _U64, _I = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_int
+_SMALL_FN = ctypes.CFUNCTYPE(_I, _P, _P, _N, _U64, _U64, _P, _N, ctypes.POINTER(_N))
+
+
+class _Opts(ctypes.Structure):
+    _fields_ = [("size", _N)] + [(n, _I) for n in ("threads", "checksum", "zeros", "unused", "pack", "holds")]
+
+
+class _Result(ctypes.Structure):
+    _fields_ = [("len", _U64), ("status", ctypes.c_int32), ("rule", ctypes.c_uint32), ("offset", _U64), ("tile", _U64)]
+
+
+@functools.lru_cache(maxsize=None)
+def library() -> ctypes.CDLL:
+    """libpici_cuda. ImportError, in words, where there is none."""
+    loaded, _ = _transports.found("cuda", "An array in a GPU's memory", ctypes.CDLL)
+    loaded.pici_diff_small_cuda_workspace.argtypes = [_I, _I, _U64, ctypes.c_uint]
+    loaded.pici_apply_small_cuda_workspace.argtypes = [_I, _U64, ctypes.c_uint]
+    loaded.pici_diff_small_part_cuda.argtypes = [_P, _N, _P, _P, _P, _U64, _U64, _U64, _I, _I, _P, _P, _N, _P]
+    loaded.pici_apply_small_range_cuda.argtypes = [_P, _U64, _U64, _U64, _I, _P, _N, _P, _P, _P, _N, _P]
+    for name in ("pici_diff_small_cuda_workspace", "pici_apply_small_cuda_workspace"):
+        getattr(loaded, name).restype = _N
+    return loaded
+
+
+def has(x: Any) -> bool:
+    """Whether this is a tensor in a GPU's memory."""
+    return bool(getattr(x, "is_cuda", False))
+
+
+def _torch() -> Any:
+    return importlib.import_module("torch")
+
+
+def dtype_of(x: Any, dtype: Any) -> DType:
+    """The type of a tensor's elements; dtype: what the caller says of them."""
+    d = named(x.dtype)
+    if dtype is not None and named(dtype) != d:
+        given = named(dtype)
+        if given.storage.itemsize != d.storage.itemsize:
+            raise TypeError(f"dtype={given.name} of a tensor of {d.name}")
+        d = given
+    if d.parts != 1:
+        raise TypeError(f"elements of {d.name} are two each: pass dtype= for their parts")
+    if not x.is_contiguous():
+        raise ValueError("a tensor in a GPU's memory that is not contiguous: pass x.contiguous()")
+    return d
+
+
+class _Room:
+    """Memory of a tensor's GPU, of torch's allocator, and the stream that is current there."""
+
+    def __init__(self, x: Any) -> None:
+        self._device, self._torch = x.device, _torch()
+        self._kept: list[Any] = []
+        self.stream = self._torch.cuda.current_stream(x.device).cuda_stream
+
+    def bytes(self, count: int) -> Any:
+        self._kept.append(self._torch.empty(max(count, 1), dtype=self._torch.uint8, device=self._device))
+        return self._kept[-1]
+
+    def copied(self, data: Any) -> Any:
+        host = self._torch.frombuffer(bytearray(data), dtype=self._torch.uint8)
+        self._kept.append(host.to(self._device))
+        return self._kept[-1]
+
+
+def _host_bytes(x: Any, count: int) -> bytes:
+    """The first bytes, when all before in the stream is done."""
+    return bytes(x[:count].cpu().numpy().tobytes())
+
+
+def _read(result: Any) -> _Result:
+    return _Result.from_buffer_copy(_host_bytes(result, ctypes.sizeof(_Result)))
+
+
+def _check(status: int, what: str) -> None:
+    if status:
+        raise make(status, f"{what} in a GPU's memory")
+
+
+def diff(base: Any, new: Any, d: DType, format: int, first: int, of: int, capacity: int) -> bytes:
+    """The small delta from base to new, contiguous tensors of d on one GPU: elements [first, ...) of a tensor of `of`.
+    capacity: that of the longest."""
+    lib, count, holds = library(), new.numel(), int(d is F4)
+    with _torch().cuda.device(new.device):
+        room = _Room(new)
+        space = lib.pici_diff_small_cuda_workspace(format, d.code, count, AT_ONCE)
+        workspace, result, delta = room.bytes(space), room.bytes(ctypes.sizeof(_Result)), room.bytes(capacity)
+        opts = _Opts(ctypes.sizeof(_Opts), 1, 0, 0, 0, 0, holds)
+        status = lib.pici_diff_small_part_cuda(
+            delta.data_ptr(), capacity, result.data_ptr(), base.data_ptr(), new.data_ptr(), count, first, of, d.code,
+            format, ctypes.byref(opts), workspace.data_ptr(), space, room.stream,
+        )  # fmt: skip
+        _check(status, "a small delta")
+        found = _read(result)
+        _check(found.status, "a small delta")
+        return _host_bytes(delta, found.len)
+
+
+def small_maker(pairs: dict[bytes, tuple[Any, Any]], lowest: int) -> tuple[Any, list[BaseException]]:
+    """A pici_small_fn that makes small deltas of the tensors of some names on a GPU: pairs of the elements before, an
+    array in the host's memory, and a tensor there. Other names, and dtypes that have none, are left to the caller. With
+    it, a list, to which what is raised in it is added. lowest: the format of chunks that are no context chunks."""
+    raised: list[BaseException] = []
+
+    def made(_: Any, name: int, length: int, first: int, count: int, block: int, capacity: int, size: Any) -> int:
+        pair = pairs.get(ctypes.string_at(name, length))
+        if pair is None:
+            return UnsupportedError.status
+        try:
+            old, new = pair
+            after = new.reshape(-1)[first : first + count]
+            d = named(after.dtype)
+            d = F4 if d.name == "u8" else d
+            with _torch().cuda.device(after.device):
+                before = _Room(after).copied(memoryview(old.reshape(-1)[first : first + count]).cast("B"))
+                most = min(capacity, _codec.bound(lowest, d.code, count, True))
+                data = diff(before, after, d, lowest, 0, count, most)
+            ctypes.memmove(block, data, len(data))
+            size[0] = len(data)
+            return 0
+        except BaseException as e:
+            raised.append(e)
+            return DeviceError.status
+
+    return _SMALL_FN(made), raised
+
+
+def apply(dst: Any, d: DType, deltas: Sequence[Any], first: int, of: int) -> None:
+    """Apply small deltas to a contiguous tensor in place, one after the other."""
+    lib, count = library(), dst.numel()
+    with _torch().cuda.device(dst.device):
+        room = _Room(dst)
+        space = lib.pici_apply_small_cuda_workspace(d.code, count, AT_ONCE)
+        workspace, result = room.bytes(space), room.bytes(ctypes.sizeof(_Result))
+        for data in deltas:
+            delta = room.copied(data)
+            status = lib.pici_apply_small_range_cuda(
+                dst.data_ptr(), count, first, of, d.code, delta.data_ptr(), len(data), None, result.data_ptr(),
+                workspace.data_ptr(), space, room.stream,
+            )  # fmt: skip
+            _check(status, "apply")
+            _check(_read(result).status, "a small delta that is applied to an array")
