@@ -41,6 +41,9 @@ endif
 ifndef ZLIB
 ZLIB := $(or $(call have,zlib),0)
 endif
+ifndef FUSE
+FUSE := $(or $(call have,'fuse3 >= 3.12'),0)
+endif
 
 # The lossy codec ZFP, over libzfp 1.0 or later, which has no file for pkg-config: is there its header, and the library?
 ifndef ZFP
@@ -187,4 +190,4 @@ endif
 ##   make clean
 ##
 ## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1
-##            ZSTD=0 ZLIB=0 ZFP=0 V=1
+##            ZSTD=0 ZLIB=0 ZFP=0 FUSE=0 V=1

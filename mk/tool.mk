@@ -18,6 +18,12 @@ $(BUILD)/obj/tools.a: $(TOOL_OBJ)
 $(BUILD)/obj/model.a: $(filter $(BUILD)/obj/lib/predict/% $(BUILD)/obj/lib/schedule/%,$(COLL_OBJ))
 	$(archive)
 
+# The verb mount alone needs libfuse3.
+ifeq ($(FUSE),1)
+$(BUILD)/obj/tools/verbs/mount.o: private override CPPFLAGS += -DPICI_HAVE_FUSE $(shell $(PKG_CONFIG) --cflags fuse3)
+$(TOOL): private TOOL_LIBS += $(shell $(PKG_CONFIG) --libs fuse3)
+endif
+
 $(TOOL): $(call obj,tools/picitool.c) $(BUILD)/obj/tools.a $(BUILD)/obj/model.a $(PICI_A)
 	$(call link,$(LINK),$(TOOL_LIBS) $(PICI_LIBS) -lm)
 

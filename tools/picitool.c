@@ -118,6 +118,7 @@ static int take_option(enum option_id id, const char *value, struct tool_options
     case OPT_CHECKSUM: chosen->checksum = true; return TOOL_OK;
     case OPT_KEEP_GOING: chosen->keep_going = true; return TOOL_OK;
     case OPT_MAX_SIZE: return value_max_size(value, chosen);
+    case OPT_CACHE: return value_bytes("cache", value, &chosen->cache);
     case OPT_NO_SPARSE: chosen->no_sparse = true; return TOOL_OK;
     case OPT_SIZE: chosen->bench_bytes_set = true; return value_bytes("size", value, &chosen->bench_bytes);
     case OPT_SPARSITY: return value_sparsity(value, chosen);
@@ -270,7 +271,7 @@ static int parse_options(const struct verb *verb, int argc, char **argv, struct 
 }
 
 static const struct tool_options defaults = {
-    .format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7};
+    .format = PICI_AUTO, .threads = 1, .bench_bytes = UINT64_C(64) << 20, .reps = 7, .cache = UINT64_C(256) << 20};
 
 static int run_parsed(const struct verb *verb, const struct tool_options *chosen)
 {

@@ -57,6 +57,7 @@ struct tool_options {
         bool given;
         uint64_t bytes;   /* UINT64_MAX: no limit */
     } max_size;           /* see limit.h */
+    uint64_t cache;       /* 256 MiB */
     uint64_t bench_bytes; /* 64 MiB */
     bool bench_bytes_set;
     int reps;               /* 7 */
@@ -88,6 +89,7 @@ int verb_log_append(const struct tool_options *);
 int verb_log_apply(const struct tool_options *);
 int verb_log_compact(const struct tool_options *);
 int verb_log_list(const struct tool_options *);
+int verb_mount(const struct tool_options *);
 
 /* inspect --base: print one delta beside its bound. context: a struct inputs (show/inputs.h). */
 int inspect_delta(const char *path, const struct tool_options *, void *context);

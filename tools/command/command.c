@@ -39,6 +39,7 @@ const struct command_option command_options[OPTIONS] = {
     [OPT_MAX_SIZE] = {0, "max-size", "BYTES", false,
                       "most bytes to write, holes not counted, or to decode a bare block to;\nnone is no limit "
                       "(default: 1G, or 1024 times the input if that is more;\nsuffixes K M G T)"},
+    [OPT_CACHE] = {0, "cache", "BYTES", false, "bytes of decoded chunks to keep (default 256M; suffixes K M G T)"},
     [OPT_NO_SPARSE] = {0, "no-sparse", NULL, false, "write zeros, not holes, to files"},
     [OPT_SIZE] = {'s', "size", "BYTES", false, "dense bytes of the synthetic data (default 64M)"},
     [OPT_SPARSITY] = {'S', "sparsity", "LIST", false,
@@ -164,6 +165,12 @@ const struct verb command_verbs[] = {
      "the base is shorter.",
      1, 1, MEMORY_BITS | RESTORE_BITS | TALK_BITS},
     {"log", "list", verb_log_list, "LOG", "list the states of a log", NULL, 1, 1, TALK_BITS},
+    {NULL, "mount", verb_mount, "IN DIR", "show the original files of IN, read only, in the folder DIR",
+     "IN is a folder that compress made, or a .pici file. Any program opens the files; only the chunks that it reads "
+     "are\n"
+     "decoded. Runs until a signal ends it or fusermount3 -u DIR. Damaged chunks, and damaged copies, are errors of\n"
+     "reading (EIO), with a line here. --threads: chunks decoded at a time.",
+     2, 2, BIT(OPT_THREADS) | BIT(OPT_CACHE) | BIT(OPT_QUIET) | BIT(OPT_VERBOSE)},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",
      "Synthetic data are of --dtype, f32 by default, at uniformly random positions. --format auto is every format.\n"

@@ -29,6 +29,7 @@ enum option_id {
     OPT_CHECKSUM,
     OPT_KEEP_GOING,
     OPT_MAX_SIZE,
+    OPT_CACHE,
     OPT_NO_SPARSE,
     OPT_SIZE,
     OPT_SPARSITY,
