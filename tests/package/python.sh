@@ -42,6 +42,13 @@ install() { # what pip makes of the tree, and only that
         find "$site" -path "*/$f" | grep >/dev/null . || { echo "not in the wheel: $f"; return 1; }
     done
     export PYTHONPATH="$site"
+    # What the package's page is made of; and the conda recipe is of this version.
+    "$python" -m zipfile -e "$tmp"/dist/*.whl "$tmp/unpacked"
+    for line in 'Description-Content-Type: text/markdown' 'Provides-Extra: s3' 'Provides-Extra: zarr' '# pici'; do
+        grep -qxF "$line" "$tmp"/unpacked/pici-*.dist-info/METADATA || { echo "METADATA has no $line"; return 1; }
+    done
+    version=$(sed -n 's/^version = "\(.*\)"/\1/p' python/pyproject.toml)
+    grep -q "^  version: \"$version\"" packaging/conda/recipe.yaml || { echo "conda: another version"; return 1; }
     # After that build, one for the system's library has no library inside.
     PICI_SYSTEM=1 PICI_BUILD="$build" "$python" -m pip wheel -q --no-index --no-build-isolation --no-deps \
         -w "$tmp/system" ./python || return 1
