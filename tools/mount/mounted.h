@@ -22,8 +22,8 @@ struct mounted_node {
 
 struct mounted;
 
-/* Open the folder or file at path; cache: bytes of chunks to keep. Returns an exit status, and has printed the reason if
- * it is not TOOL_OK. */
+/* Open the folder or file at path; cache: bytes of chunks to keep. Returns an exit status, and has printed the reason
+ * if it is not TOOL_OK. */
 int mounted_open(struct mounted **, const char *path, uint64_t cache);
 
 /* The nodes, of which number 0 is the root, in the order of the bytes of their paths. */
