@@ -83,6 +83,12 @@ LINK = $(CC) $(LINK_FLAGS)
 # A shared library, by the name that programs load it by. One with sanitizers has symbols of their runtime's.
 SHARED = -shared -Wl,-soname,$(1).$(SOVERSION) $(if $(SANITIZE),,-Wl,-z,defs)
 MAP = -Wl,--version-script=lib/$(1).map
+# macOS: what is exported follows from the visibility of functions alone.
+ifneq ($(findstring darwin,$(MACHINE)),)
+override CPPFLAGS += -include packaging/macos/linux_names.h
+SHARED = -dynamiclib -Wl,-install_name,@rpath/$(1).$(SOVERSION)
+MAP =
+endif
 # What libpici is linked with, what libpici_coll, and what programs that have both.
 LIBS ?=
 GIVEN_LIBS := $(LIBS)

@@ -13,6 +13,9 @@ PICI_SRC := $(filter-out $(COLL_SRC) $(ELSEWHERE),$(sort $(wildcard lib/*.c lib/
 # The kernels first, since these take longest.
 PICI_OBJ := $(call obj,$(filter lib/cpu/%,$(PICI_SRC)) $(filter-out lib/cpu/%,$(PICI_SRC)))
 COLL_OBJ := $(call obj,$(COLL_SRC))
+ifneq ($(findstring darwin,$(MACHINE)),)
+COLL_OBJ += $(BUILD)/obj/packaging/macos/linux_names.o
+endif
 
 PICI_A = $(BUILD)/libpici.a
 COLL_A = $(BUILD)/libpici_coll.a

@@ -4,8 +4,11 @@
 #define _GNU_SOURCE /* madvise, syscall */
 #include <errno.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <unistd.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 #include "_functions.h"
 #include "_objects.h"

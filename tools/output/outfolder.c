@@ -11,9 +11,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 #include "parse/folder_list.h"
 #include "parse/shards.h"
@@ -46,6 +49,18 @@ char *folder_path(const char *folder, const char *name, const char *extension)
     return path;
 }
 
+static int remove_folder(int parent, const char *name, unsigned depth);
+
+/* Removes what is in a folder; of a folder, unlink(2) says EISDIR, or EPERM by POSIX. */
+static void remove_entry(int folder, const char *name, unsigned depth)
+{
+    if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && unlinkat(folder, name, 0) != 0 &&
+        (errno == EISDIR || errno == EPERM) && depth < DEPTH_MOST)
+        remove_folder(folder, name, depth + 1);
+}
+
+#ifdef __linux__
+
 /* An entry as getdents64(2) gives it, of which the name is followed by a NUL. */
 struct entry {
     uint64_t inode;
@@ -55,24 +70,43 @@ struct entry {
     char name[];
 };
 
+static void remove_entries(int folder, unsigned depth)
+{
+    _Alignas(8) char buffer[2048];
+    for (long got; (got = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0;)
+        for (long at = 0; at < got;) {
+            const struct entry *const entry = (const void *)(buffer + at);
+            remove_entry(folder, entry->name, depth);
+            at += entry->length;
+        }
+}
+
+#else
+
+/* By opendir(3), which a handler of signals should not call: there is no other way. */
+static void remove_entries(int folder, unsigned depth)
+{
+    const int copy = dup(folder);
+    DIR *const directory = copy < 0 ? NULL : fdopendir(copy);
+    if (!directory && copy >= 0)
+        close(copy);
+    for (struct dirent *entry; directory && (entry = readdir(directory));)
+        remove_entry(folder, entry->d_name, depth);
+    if (directory)
+        closedir(directory);
+}
+
+#endif
+
 /* Removes a folder, which others may add to meanwhile. Only calls what a handler of signals may call, as opendir(3) is
  * not. */
 static int remove_folder(int parent, const char *name, unsigned depth)
 {
-    _Alignas(8) char buffer[2048];
     for (int tries = 0; tries < 1000; tries++) {
-        long got;
         const int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (fd < 0)
             return errno == ENOENT ? 0 : errno;
-        while ((got = syscall(SYS_getdents64, fd, buffer, sizeof buffer)) > 0)
-            for (long at = 0; at < got;) {
-                const struct entry *const entry = (const void *)(buffer + at);
-                if (strcmp(entry->name, ".") != 0 && strcmp(entry->name, "..") != 0 &&
-                    unlinkat(fd, entry->name, 0) != 0 && errno == EISDIR && depth < DEPTH_MOST)
-                    remove_folder(fd, entry->name, depth + 1);
-                at += entry->length;
-            }
+        remove_entries(fd, depth);
         close(fd);
         if (unlinkat(parent, name, AT_REMOVEDIR) == 0 || errno == ENOENT)
             return 0;
@@ -273,6 +307,7 @@ static int rename_with(const struct outfolder *folder, unsigned flags)
 #ifdef SYS_renameat2
     return (int)syscall(SYS_renameat2, folder->parent, temporary.name, folder->parent, folder->base_name, flags);
 #else
+    (void)folder;
     (void)flags;
     errno = ENOSYS;
     return -1;
