@@ -14,6 +14,7 @@
 #ifndef PICI_DELTA_FILE_H
 #define PICI_DELTA_FILE_H
 
+#include <pici/delta.h>
 #include <pici/file.h>
 
 #ifdef __cplusplus
@@ -63,6 +64,12 @@ PICI_API enum pici_status pici_state_add(struct pici_state *s, const struct pici
  * need whole tensors return PICI_E_UNSUPPORTED for a state that has parts of them. */
 PICI_API enum pici_status pici_state_add_part(struct pici_state *s, const struct pici_tensor *t, const void *data,
                                               uint64_t first, uint64_t n);
+
+/* Likewise of a shard of columns, whose elements are at data without a gap: stride is 0 or count. With one row, or all
+ * columns, this is pici_state_add_part. Errors: as that; PICI_E_ARG also if the rows of columns are not those of the
+ * tensor, or there is a gap. */
+PICI_API enum pici_status pici_state_add_columns(struct pici_state *s, const struct pici_tensor *t, const void *data,
+                                                 const struct pici_columns *columns);
 
 /* Open a file as a state: read the descriptions of its tensors. It stays open until the state is freed, and must not be
  * changed until then.
@@ -209,11 +216,12 @@ struct pici_update;
  * checked (`verified` of struct pici_update_part), before anything changes. Of other elements what small deltas tell of
  * a wrong base is little, and XORs tell nothing. If there are parts, tensors that no delta lists are not checked. A
  * part of a tensor that is stored as small deltas must begin and end at a multiple of 2^19
- * elements, or at the end of the tensor.
- * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor, tensors share memory in another way, or a part begins
- * or ends elsewhere. PICI_E_ARG:
- * null, an empty row, a tensor that is not in memory, or base is not what the first delta was made from (of the last
- * two why tells). Others: as pici_apply_deltas. */
+ * elements, or at the end of the tensor. Of a shard of columns (pici_state_add_columns) no hash is checked, and of a
+ * tensor that is stored as small deltas there can be none: make the delta with PICI_DELTA_FASTEST.
+ * PICI_E_UNSUPPORTED: the deltas add, replace or remove a tensor, tensors share memory in another way, a part begins
+ * or ends elsewhere, or columns are of a tensor that is stored as small deltas. PICI_E_ARG: null, an empty row, a
+ * tensor that is not in memory, or base is not what the first delta was made from (of the last two why tells). Others:
+ * as pici_apply_deltas. */
 PICI_API enum pici_status pici_update_new(struct pici_update **u, struct pici_state *base, struct pici_deltas *d,
                                           const struct pici_apply_opts *opts, char *why);
 

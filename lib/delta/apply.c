@@ -39,65 +39,6 @@ static enum pici_status reader_failed(const struct step *step, enum pici_status 
 
 /* ---- the row */
 
-enum pici_status pici_deltas_new(struct pici_deltas **deltas)
-{
-    if (!deltas)
-        return PICI_E_ARG;
-    *deltas = calloc(1, sizeof **deltas);
-    return *deltas ? PICI_OK : PICI_E_NOMEM;
-}
-
-enum pici_status pici_deltas_add(struct pici_deltas *deltas, struct pici_reader *reader, const char *name, char *reason)
-{
-    char what[PICI_WHY_BYTES];
-    bool is_delta = false;
-    if (reason)
-        reason[0] = 0;
-    if (!deltas || !reader || !name)
-        return PICI_E_ARG;
-    struct step *const steps = realloc(deltas->steps, (deltas->count + 1) * sizeof *steps);
-    if (steps)
-        deltas->steps = steps;
-    struct trail_step *const trail = realloc(deltas->trail, (deltas->count + 1) * sizeof *trail);
-    if (trail)
-        deltas->trail = trail;
-    char *const copy = strdup(name);
-    if (!steps || !trail || !copy) {
-        free(copy);
-        return pici_why(reason, PICI_E_NOMEM, name, "out of memory for the list of deltas");
-    }
-    struct step *const step = &deltas->steps[deltas->count++];
-    *step = (struct step){.reader = reader, .name = copy};
-    enum pici_status status = pici_delta_is(reader, &is_delta);
-    if (!status && !is_delta)
-        return pici_why(reason, PICI_E_CORRUPT, name, "not a delta");
-    if (!status) {
-        status = pici_delta_open(&step->delta, reader, what);
-        if (status && what[0])
-            return pici_why(reason, status, name, "%s", what);
-    }
-    if (status)
-        return reader_failed(step, status, reason);
-    if (!step->delta.partial)
-        deltas->layout = deltas->count;
-    return PICI_OK;
-}
-
-void pici_deltas_free(struct pici_deltas *deltas)
-{
-    if (!deltas)
-        return;
-    for (size_t step = 0; step < deltas->count; step++) {
-        pici_delta_pieces_free(&deltas->steps[step].pieces);
-        pici_delta_close(&deltas->steps[step].delta);
-        free(deltas->steps[step].name);
-        free(deltas->steps[step].sorted);
-    }
-    free(deltas->steps);
-    free(deltas->trail);
-    free(deltas);
-}
-
 /* The step whose tensors and head the result has; NULL: it has those of the base. */
 static const struct step *layout_of(const struct pici_deltas *deltas)
 {
@@ -591,7 +532,7 @@ static enum pici_status write_out(struct apply_job *job, const void *bytes, size
     return PICI_OK;
 }
 
-static enum pici_status room_for(struct apply_job *job, size_t bytes)
+enum pici_status pici_apply_room(struct apply_job *job, size_t bytes)
 {
     if (bytes <= job->piece_capacity)
         return PICI_OK;
@@ -614,6 +555,8 @@ static enum pici_status write_piece(struct apply_job *job, const struct trail *t
 static enum pici_status make_elements(struct apply_job *job, const struct trail *trail, struct pici_xxh64 *base,
                                       struct pici_xxh64 *result)
 {
+    if (trail->base && trail->base->row)
+        return job->columns(job, trail);
     const size_t width = pici_dtype_width(trail->tensor.dtype);
     const uint64_t chunks = PIECE_MOST / width / trail->tensor.chunk_elements;
     const uint64_t threads = (uint64_t)pici_delta_threads(job->options.threads);
@@ -628,7 +571,7 @@ static enum pici_status make_elements(struct apply_job *job, const struct trail 
         count = most - offset % most; /* small deltas are of as many, from element 0 on */
         count = end - offset < count ? end - offset : count;
         const size_t bytes = (size_t)count * width;
-        status = room_for(job, bytes);
+        status = pici_apply_room(job, bytes);
         if (!status)
             status = make_piece(job, trail, offset, count, base);
         if (status)
@@ -651,7 +594,7 @@ static void find_pieces(struct apply_job *job, const struct trail *trail)
         const size_t number = result ? trail->latest_step : trail->earliest_step;
         const struct step *const step = &job->deltas->steps[number];
         const struct trail_step *const what = &job->deltas->trail[number];
-        const bool hashed = is_part(trail->base) && trail->latest && what->kind == TRAIL_TENSOR;
+        const bool hashed = is_part(trail->base) && !trail->base->row && trail->latest && what->kind == TRAIL_TENSOR;
         job->pieces[result] = (struct piece_hashes){.delta = hashed ? &step->delta : NULL,
                                                     .reader = step->reader,
                                                     .index = what->index,

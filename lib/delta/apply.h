@@ -58,7 +58,8 @@ struct apply_job {
     struct pici_state *base;
     struct pici_deltas *deltas;
     apply_take_fn take;
-    void *context; /* of take */
+    void *context;                                                         /* of take */
+    enum pici_status (*columns)(struct apply_job *, const struct trail *); /* makes shards of columns */
     char *reason;
     uint64_t written;
     uint8_t *piece;
@@ -76,6 +77,9 @@ enum pici_status pici_apply_check(struct apply_job *job);
 
 /* Makes all tensors of the result; then whether base was the right one. Frees what the job has allocated. */
 enum pici_status pici_apply_make(struct apply_job *job);
+
+/* Makes room for so many bytes at job->piece. */
+enum pici_status pici_apply_room(struct apply_job *job, size_t bytes);
 
 /* How many tensors the result has, and where one comes from. */
 uint64_t pici_apply_tensors(const struct apply_job *job);

@@ -212,6 +212,8 @@ struct state_tensor {
     uint64_t offset;       /* for the state's read */
     uint64_t bytes, count; /* of the part, if it is one */
     uint64_t first, of;    /* of a part: elements before it, and of the whole, of which shape is. Else 0 and count */
+    uint64_t row,
+        columns; /* of columns, of which `first` is one: elements of the whole's rows, and of its own; else 0 */
     enum pici_dtype dtype;
     uint8_t rank, width;
     bool big_endian, fortran;

@@ -11,6 +11,7 @@
 
 #include "delta/delta.h"
 #include "file/file.h"
+#include "pici/delta.h"
 #include "sized.h"
 
 const char *pici_state_type_name(enum pici_state_type type)
@@ -142,9 +143,12 @@ static bool attr_is(const struct pici_tensor *tensor, const char *key, const cha
     return attribute && attribute->len == strlen(value) && memcmp(attribute->value, value, attribute->len) == 0;
 }
 
-/* A part of a tensor: elements [first, first + count) of it. */
+/* A part of a tensor: elements [first, first + count) of it; or, if row is not 0, of each row of so many elements the
+ * columns [first, first + columns). */
 struct part {
-    uint64_t first, count;
+    uint64_t first, count, row, columns;
+    bool is_of; /* of a tensor of so many elements: */
+    uint64_t of;
 };
 
 static enum pici_status add(struct pici_state *state, const struct pici_tensor *theirs, const void *data,
@@ -163,7 +167,9 @@ static enum pici_status add(struct pici_state *state, const struct pici_tensor *
     const size_t width = pici_dtype_width(tensor->dtype), shape_bytes = tensor->rank * sizeof *tensor->shape;
     if (!width || !pici_shape_count(&count, tensor->rank, tensor->shape, width))
         return PICI_E_ARG;
-    if (part && (part->count > count || part->first > count - part->count))
+    if (part && !part->row && (part->count > count || part->first > count - part->count))
+        return PICI_E_ARG;
+    if (part && part->is_of && part->of != count)
         return PICI_E_ARG;
     const struct pici_attr *const dtype = attr_of(tensor, STATE_DTYPE);
     const char *const text = dtype && dtype->len ? dtype->value : pici_dtype_name(tensor->dtype);
@@ -184,12 +190,14 @@ static enum pici_status add(struct pici_state *state, const struct pici_tensor *
                                    .count = part ? part->count : count,
                                    .first = part ? part->first : 0,
                                    .of = count,
+                                   .row = part ? part->row : 0,
+                                   .columns = part ? part->columns : 0,
                                    .dtype = tensor->dtype,
                                    .rank = (uint8_t)tensor->rank,
                                    .width = (uint8_t)width,
                                    .big_endian = attr_is(tensor, STATE_ENDIAN, "big"),
                                    .fortran = attr_is(tensor, STATE_ORDER, "F"),
-                                   .flat = part && tensor->rank == 1};
+                                   .flat = part && !part->row && tensor->rank == 1};
     if (shape_bytes)
         memcpy(copy, tensor->shape, shape_bytes);
     if (tensor->name_len)
@@ -211,8 +219,31 @@ enum pici_status pici_state_add(struct pici_state *state, const struct pici_tens
 enum pici_status pici_state_add_part(struct pici_state *state, const struct pici_tensor *tensor, const void *data,
                                      uint64_t first, uint64_t n)
 {
-    const struct part part = {first, n};
+    const struct part part = {.first = first, .count = n};
     return data ? add(state, tensor, data, 0, &part) : PICI_E_ARG;
+}
+
+enum pici_status pici_state_add_columns(struct pici_state *state, const struct pici_tensor *tensor, const void *data,
+                                        const struct pici_columns *theirs)
+{
+    struct pici_columns columns = PICI_COLUMNS_INIT;
+    const enum pici_status status =
+        theirs && data ? sized_read(&columns, sizeof columns, sizeof columns, theirs) : PICI_E_ARG;
+    if (status)
+        return status;
+    if (columns.count > columns.row_length || columns.first > columns.row_length - columns.count ||
+        (columns.stride && columns.stride != columns.count) ||
+        (columns.row_length && columns.rows > UINT64_MAX / columns.row_length))
+        return PICI_E_ARG;
+    struct part part = {.first = columns.first,
+                        .count = columns.rows * columns.count,
+                        .is_of = true,
+                        .of = columns.rows * columns.row_length};
+    if (columns.rows > 1 && columns.count < columns.row_length) {
+        part.row = columns.row_length;
+        part.columns = columns.count;
+    }
+    return add(state, tensor, data, 0, &part);
 }
 
 enum pici_status pici_state_whole(const struct pici_state *state, char *reason)

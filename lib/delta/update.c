@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "delta/apply.h"
+#include "delta/columns.h"
 #include "file/file.h"
 #include "pici/delta.h"
 #include "sized.h"
@@ -190,8 +191,12 @@ static enum pici_status check_shared(struct apply_job *job, struct pici_update *
 enum pici_status pici_update_new(struct pici_update **output, struct pici_state *base, struct pici_deltas *deltas,
                                  const struct pici_apply_opts *opts, char *reason)
 {
-    struct apply_job job = {
-        .options = PICI_APPLY_OPTS_INIT, .base = base, .deltas = deltas, .take = keep, .reason = reason};
+    struct apply_job job = {.options = PICI_APPLY_OPTS_INIT,
+                            .base = base,
+                            .deltas = deltas,
+                            .take = keep,
+                            .columns = pici_columns_make,
+                            .reason = reason};
     if (reason)
         reason[0] = 0;
     if (!output)

@@ -67,7 +67,7 @@
     X(state_new)                                                                                                       \
     X(state_open)                                                                                                      \
     X(state_add)                                                                                                       \
-    X(state_add_part)                                                                                                  \
+    X(state_add_columns)                                                                                               \
     X(state_get_type)                                                                                                  \
     X(state_hash)                                                                                                      \
     X(state_free)                                                                                                      \

@@ -59,8 +59,8 @@ static bool fits(const struct pici_tensor *t, size_t bytes)
 }
 
 /* state_add(state, name, word, dtype, shape, elements[, part]) -> None, or Failed. Adds a tensor: an array, to which
- * the state refers. name, and word, its type as the file names it, are bytes. part: None, or (first, n, dim, ...): the
- * array has elements [first, first + n) of a tensor of these dimensions. */
+ * the state refers. name, and word, its type as the file names it, are bytes. part: None, or (rows, row_length, first,
+ * count, dim, ...): the array has these columns, as in struct pici_columns, of a tensor of these dimensions. */
 static PyObject *state_add(PyObject *self, PyObject *args)
 {
     (void)self;
@@ -69,7 +69,7 @@ static PyObject *state_add(PyObject *self, PyObject *args)
     Py_ssize_t name_len;
     int dtype;
     struct memory data;
-    uint64_t dims[PICI_RANK_MAX], whole[2 + PICI_RANK_MAX];
+    uint64_t dims[PICI_RANK_MAX], whole[4 + PICI_RANK_MAX];
     if (!PyArg_ParseTuple(args, "Oy#yiOO|O", &o, &name, &name_len, &word, &dtype, &shape, &elements, &part) ||
         !pici_py_find(&data, elements, false))
         return NULL;
@@ -86,17 +86,23 @@ static PyObject *state_add(PyObject *self, PyObject *args)
     const void *const at = data.bytes ? data.p : "";
     if (part == Py_None)
         return pici_py_handle_keep(STATE, o, elements) ? result_of(lib.state_add(state, &t, at, 0), 0, NULL) : NULL;
-    const Py_ssize_t numbers = pici_py_numbers(whole, 2 + PICI_RANK_MAX, part);
+    const Py_ssize_t numbers = pici_py_numbers(whole, 4 + PICI_RANK_MAX, part);
     if (numbers < 0)
         return NULL;
     const size_t width = lib.dtype_width(t.dtype);
-    if (numbers < 2 || !width || whole[1] != data.bytes / width)
+    const uint64_t n = width ? data.bytes / width : 0;
+    if (numbers < 4 || !width || (whole[0] && whole[3] ? n / whole[3] != whole[0] || n % whole[3] : n))
         return PyErr_Format(PyExc_ValueError, "%zu bytes are not the elements of the part", data.bytes);
     if (!pici_py_handle_keep(STATE, o, elements))
         return NULL;
-    t.rank = (unsigned)numbers - 2;
-    t.shape = whole + 2;
-    return result_of(lib.state_add_part(state, &t, at, whole[0], whole[1]), 0, NULL);
+    struct pici_columns columns = PICI_COLUMNS_INIT;
+    columns.rows = whole[0];
+    columns.row_length = whole[1];
+    columns.first = whole[2];
+    columns.count = whole[3];
+    t.rank = (unsigned)numbers - 4;
+    t.shape = whole + 4;
+    return result_of(lib.state_add_columns(state, &t, at, &columns), 0, NULL);
 }
 
 /* state_type(state) -> a number of enum pici_state_type. */

@@ -46,8 +46,9 @@ if TYPE_CHECKING:
 #: a file's path, or arrays by name
 State = Union[Path, Mapping[str, Any]]
 
-#: of arrays that have some rows of a tensor: how many rows are before them, and how many the tensor has
-Shards = Mapping[str, tuple[int, int]]
+#: of arrays that have some rows of a tensor: how many rows are before them, and how many the tensor has; and along
+#: which dimension these are counted, if it is not the first
+Shards = Mapping[str, Union[tuple[int, int], tuple[int, int, int]]]
 
 #: an array by its name to the array, or the arrays by name, that servers hold in its place
 Convert = Callable[[str, Any], Any]
@@ -187,23 +188,31 @@ class Held:
         self.close()
 
 
-def part_of(x: Storage, shard: tuple[int, int], name: str, parts: int = 1) -> tuple[int, ...]:
-    """Where an array lies in a tensor: the elements before it and its own, and the shape of the tensor. parts: how many
-    numbers each element is, which are the array's last dimension if there are several."""
+def part_of(x: Storage, shard: tuple[int, ...], name: str, parts: int = 1) -> tuple[int, ...]:
+    """Where an array lies in a tensor, as in struct pici_columns (rows, the elements of each, the first and how many of
+    the array), and the shape of the tensor. parts: how many numbers each element is, which are the array's last
+    dimension if there are several."""
     try:
-        offset, of = shard
+        offset, of, axis = (*shard, 0) if len(shard) == 2 else shard
     except (TypeError, ValueError):
-        raise TypeError(f"{name!r}: a shard is (rows before it, rows of the tensor), not {shard!r}") from None
-    if x.ndim < (1 if parts == 1 else 2):
+        raise TypeError(
+            f"{name!r}: a shard is (rows before it, rows of the tensor), or these and an axis, not {shard!r}"
+        ) from None
+    dims = x.ndim if parts == 1 else x.ndim - 1
+    if dims < 1:
         raise ValueError(f"{name!r}: an array without dimensions is no part of a tensor")
-    first, rows = u64(offset, "offset"), len(x)
+    if not 0 <= axis < dims:
+        raise ValueError(f"{name!r}: axis {axis} of an array of {dims} dimensions")
+    first, rows = u64(offset, "offset"), x.shape[axis]
     if first + rows > u64(of, "of"):
-        raise ValueError(f"{name!r}: rows [{first}, {first + rows}) of a tensor that has {of}")
-    each = int(np.prod(x.shape[1:], dtype=object))
-    before = u64(first * each, "the elements before the shard")
+        what = "columns" if axis else "rows"
+        raise ValueError(f"{name!r}: {what} [{first}, {first + rows}) of a tensor that has {of}")
+    above, each = math.prod(x.shape[:axis]), math.prod(x.shape[axis + 1 :])
+    total = u64(above * of * each, "the elements of the tensor")
+    where = (above, of * each, first * each, rows * each) if above != 1 else (1, total, first * each, x.size)
     if parts != 1 and x.ndim == 2:  # flat: the tensor may have any shape
-        return before, x.size, u64(of * parts, "the elements of the tensor")
-    return before, x.size, of, *x.shape[1:]
+        return *where, total
+    return *where, *x.shape[:axis], of, *x.shape[axis + 1 :]
 
 
 def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
@@ -625,11 +634,13 @@ def apply_delta(
 
     stage: change nothing yet; switch() of the result does, in the time that it takes to XOR what changes.
     shards: {name: (offset, of)}, of arrays that have rows [offset, offset + len(array)) alone of a tensor that has
-        `of`, counted along the first dimension; or, flat, elements, whatever the tensor's shape. The dict has all names
-        still; a shard may be empty. Only what changes in a shard is decoded. Of a tensor that is stored as small
-        deltas, a shard must begin and end at a multiple of 524288 elements, or at the tensor's end, else
-        UnsupportedError. Deltas of dicts of the same arrays have hashes of tensors and of their pieces, each of 524288
-        elements: of a shard the pieces that it has all of are checked. Other elements are not, nor, if there are
+        `of`, counted along the first dimension; or, flat, elements, whatever the tensor's shape. (offset, of, axis):
+        counted along another dimension, as columns; of these no hash is checked, and a tensor that is stored as small
+        deltas is refused: save_delta(small=False) writes none. The dict has all names of the deltas; arrays that are
+        not in shards are whole, and a shard may be empty. Only what changes in a shard is decoded. Of a tensor that is
+        stored as small deltas, a shard must begin and end at a multiple of 524288 elements, or at the tensor's end,
+        else UnsupportedError. Deltas of dicts of the same arrays have hashes of tensors and of their pieces, each of
+        524288 elements: of a shard the pieces that it has all of are checked. Other elements are not, nor, if there are
         shards, are tensors that no delta lists: there another base is found only by small deltas, where exponents
         differ; else the result is wrong without a word. So number the states.
     strict: UnsupportedError if a shard changes that was not checked, or not all of it. `unverified` of the result has

@@ -217,6 +217,67 @@ class InPlace(Deltas):
                     pici.apply_delta(live, self.delta, shards={"w": (1, 5)})
                 self.assertEqual(live["w"].tobytes(), states[1]["w"][1:5].tobytes())
 
+    def test_shards_of_columns(self):
+        rng = np.random.default_rng(8)
+        old = {
+            "w": rng.standard_normal((600, 3, 1000)).astype(np.float32),
+            "few": rng.standard_normal((40, 60)).astype(np.float16),
+            "z": (rng.standard_normal((9, 20)) + 1j).astype(np.complex64),
+            "norm": rng.standard_normal(50).astype(np.float32),
+        }
+        states = [old]
+        for step in range(2):
+            new = {name: x.copy() for name, x in states[-1].items()}
+            new["w"].view("u4")[rng.random(new["w"].shape) < 0.03] += 1
+            new["few"].view("u2")[step::7, ::11] += 1
+            new["z"].view("u4")[:, step::5] += 1
+            new["norm"] += np.float32(0.5)
+            states.append(new)
+        paths = [self.dir / f"columns-{step}" for step in range(2)]
+        for step, path in enumerate(paths):
+            pici.save_delta(states[step], states[step + 1], path, small=False)
+        shards = {"w": (333, 1000, 2), "few": (0, 60, 1), "z": (5, 20, 1)}
+        cut = [
+            {
+                "w": s["w"][:, :, 333:].copy(),
+                "few": s["few"][:, :1].copy(),
+                "z": s["z"][:, 5:12].copy(),
+                "norm": s["norm"].copy(),
+            }
+            for s in states
+        ]
+        live = {name: x.copy() for name, x in cut[0].items()}
+        with self.assertRaisesRegex(pici.UnsupportedError, "is a shard, and changes"):
+            pici.apply_delta(live, *paths, shards=shards, strict=True)
+        update = pici.apply_delta(live, *paths, shards=shards, stage=True)
+        self.assertEqual(sorted(update.unverified), ["few", "w", "z"])
+        patched = {name: x.copy() for name, x in live.items()}
+        for name, first, at, values in update.patches():
+            patched[name].reshape(-1).view(values.dtype)[first + at] = values
+        for name in cut[2]:
+            self.assertEqual(patched[name].tobytes(), cut[2][name].tobytes(), name)
+            self.assertEqual(live[name].tobytes(), cut[0][name].tobytes(), name)
+        update.switch()
+        for name in cut[2]:
+            self.assertEqual(live[name].tobytes(), cut[2][name].tobytes(), name)
+        update.undo()
+        wrong = {**live, "norm": live["norm"] + np.float32(1)}  # whole, and so checked
+        with self.assertRaisesRegex(pici.ArgumentError, "'norm'"):
+            pici.apply_delta(wrong, paths[0], shards=shards)
+        for bad, words in (
+            ((333, 1000, 3), "axis 3 of"),
+            ((334, 1000, 2), "columns"),
+            ((333, 1001, 2), "shape differs"),
+        ):
+            with self.assertRaisesRegex((ValueError, pici.ArgumentError), words):
+                pici.apply_delta(live, paths[0], shards={**shards, "w": bad})
+        small = self.dir / "columns-small"
+        pici.save_delta(old, states[1], small, small=True)
+        with self.assertRaisesRegex(pici.UnsupportedError, "tensor 'w' is stored as small deltas"):
+            pici.apply_delta(live, small, shards=shards)
+        for name in cut[0]:
+            self.assertEqual(live[name].tobytes(), cut[0][name].tobytes(), name)
+
     def test_flat_shards_of_whole_tensors(self):
         for small in (False, None):
             pici.save_delta(self.old, self.new, self.delta, small=small, overwrite=True)

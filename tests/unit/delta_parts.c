@@ -298,6 +298,26 @@ Test(delta_parts, wrong_parts)
     cr_expect_eq(pici_state_add_part(s, &t, weights[0].w, 0, W + 1), PICI_E_ARG);
     cr_expect_eq(pici_state_add_part(s, &t, NULL, 0, 1), PICI_E_ARG);
     cr_expect_eq(pici_state_add_part(NULL, &t, weights[0].w, 0, 1), PICI_E_ARG);
+    struct pici_columns columns = PICI_COLUMNS_INIT;
+    columns.rows = shape[0];
+    columns.row_length = shape[1];
+    columns.first = 1;
+    columns.count = 1;
+    cr_expect_eq(pici_state_add_columns(s, &t, NULL, &columns), PICI_E_ARG);
+    cr_expect_eq(pici_state_add_columns(s, &t, weights[0].w, NULL), PICI_E_ARG);
+    for (int i = 0; i < 6; i++) {
+        struct pici_columns bad = columns;
+        switch (i) {
+        case 0: bad.size--; break;
+        case 1: bad.rows++; break;
+        case 2: bad.first = shape[1]; break;
+        case 3: bad.count = UINT64_MAX; break;
+        case 4: bad.stride = 2; break;
+        default: bad.rows = UINT64_MAX / 2;
+        }
+        cr_expect_eq(pici_state_add_columns(s, &t, weights[0].w, &bad), PICI_E_ARG, "case %d", i);
+    }
+    cr_expect_eq(pici_state_add_columns(s, &t, weights[0].w, &columns), PICI_OK);
     pici_state_free(s);
     sink_free(&file);
 }
