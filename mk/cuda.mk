@@ -18,7 +18,7 @@ nvcc_for = -std=c++17 -O3 -g -Iinclude $(foreach a,$1,-gencode arch=compute_$(a)
 	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(if $(WERROR),-Werror all-warnings)
 NVCC_FLAGS = -Ilib -I. -MMD -MP $(NVCCFLAGS)
 
-.PHONY: cuda cuda-shared cuda-tests check-cuda gpu-kit
+.PHONY: cuda cuda-shared cuda-tests check-cuda gpu-kit gpu-rehearsal
 cuda: $(CUDA_A)
 cuda-tests: $(CUDA_TESTS) $(CUDADIR)/example
 
@@ -62,9 +62,13 @@ GPU_ARCH = 90
 GPU_KIT = $(BUILD)/gpu-kit
 gpu-kit:
 	@MAKE='$(MAKE)' BUILD='$(GPU_KIT)/build' CC='$(CC)' NVCC='$(NVCC)' tests/gpu/run kit $(GPU_KIT)/pici-gpu $(GPU_ARCH)
+
+gpu-rehearsal:
+	@MAKE='$(MAKE)' BUILD='$(BUILD)' TORCH_PYTHON='$(TORCH_PYTHON)' tests/gpu/rehearsal $(BUILD)/gpu-rehearsal
 ##
 ## CUDA and NCCL:
 ##   make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda;
 ##                        cuda-shared: .so, without collectives
 ##   make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
 ##   make gpu-kit         $(GPU_KIT)/pici-gpu, whose ./run tests and measures on a machine with a GPU; GPU_ARCH=90
+##   make gpu-rehearsal   that ./run over the emulator: all parts, and limits that are hit (minutes; TORCH_PYTHON=)

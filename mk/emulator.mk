@@ -27,7 +27,7 @@ print-cxx:
 	@echo '$(CXX)'
 
 cuda-emu-shared: $(EMU_SO)
-cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS) $(EMU_ONLY)
+cuda-emu: $(EMU_SELF:%=$(BUILD)/emu_%) $(EMU_TESTS) $(EMU_ONLY) $(BUILD)/bench_cuda_emu
 
 $(EMU_DIR)/%.o: %.cc $(FLAGS_STAMP)
 	$(call compile,CXX,$(CXX) $(EMU_FLAGS))
@@ -46,6 +46,10 @@ $(EMU_TESTS): $(BUILD)/emu_%: $(EMU_DIR)/tests/gpu/cuda_%.o $(EMU_PARTS) $(A)
 	$(emu_program)
 
 $(EMU_ONLY): $(BUILD)/%: $(EMU_DIR)/tests/gpu/%.o $(EMU_PARTS) $(A)
+	$(emu_program)
+
+# The benchmark of the codec without what it is compared with: to see that it works, not how fast.
+$(BUILD)/bench_cuda_emu: $(EMU_DIR)/bench/bench_cuda.o $(EMU_PARTS) $(A)
 	$(emu_program)
 
 # Collectives over MPI, on the emulator's memory: the MPI's compiler is told to be CXX.

@@ -3,7 +3,7 @@
  * The functions of pici/cuda.h and those of pici/device.cuh, compared with formats/ref.c byte for byte: every width,
  * dtype and format, golden vectors, corrupt blocks. Runs on a GPU; or on a host, over the emulator of thread blocks,
  * with fewer cases and without graphs and concurrent streams. The last line is "N passed, N failed".
- *   cuda_codec [--quick] [DIRECTORY]      of the vectors; formats/vectors otherwise */
+ *   cuda_codec [--quick | --smallest] [--share K/N] [DIRECTORY]      of the vectors; formats/vectors otherwise */
 #include "cuda_blocks.cuh"
 
 /* Encode elements some of whose zeros have a sign by value: the block is the reference's of those without. Integers
@@ -57,6 +57,8 @@ static void check_zeros(const void *src, uint64_t n, enum pici_dtype dtype, enum
 /* Every format of one input. */
 static void check_formats(uint64_t n, enum pici_dtype dtype, enum pattern pattern)
 {
+    if (!is_own())
+        return;
     void *src = test_alloc((size_t)n * pici_dtype_width(dtype) + 1);
     pattern_fill(src, n, dtype, pattern, &rng);
     for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
@@ -101,7 +103,9 @@ static void check_containers(uint64_t n, enum pici_dtype dtype)
 static void try_roundtrip(const struct roundtrip *v, void *context)
 {
     unsigned *number = (unsigned *)context;
-    if (!thorough && (*number)++ % 3) /* the others still have all sizes, dtypes and formats */
+    if (!thorough && (*number)++ % (smallest ? 40 : 3)) /* the others still have all sizes, dtypes and formats */
+        return;
+    if (!is_own())
         return;
     if (v->earlier)
         check_hostile(v->block, v->len, v->name);
@@ -365,9 +369,7 @@ int main(int argc, char **argv)
     static const enum pici_dtype widths[] = {PICI_U8, PICI_BF16, PICI_F32, PICI_F64};
     const char *directory = "formats/vectors";
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            thorough = false;
-        else
+        if (!device_option(argv[i], argv[i + 1], &i))
             directory = argv[i];
     }
     if (!device_begin())
@@ -386,22 +388,22 @@ int main(int argc, char **argv)
     for (unsigned dtype = PICI_F32; dtype <= PICI_U64; dtype++)
         for (unsigned p = PATTERN_3; p <= PATTERN_TILES; p += thorough ? 1 : 3)
             check_formats(4096 + 70 + 4096 * (p % 3), (enum pici_dtype)dtype, (enum pattern)p);
-    for (unsigned w = 0; w < 4; w++)
+    for (unsigned w = 0; w < 4 && !smallest; w++)
         for (unsigned p = thorough ? 0 : PATTERN_TILES; p < PATTERNS; p++) /* many partitions, claimed in any order */
             check_formats(thorough ? 6000001 : 70 * 4096 + 33, widths[w], (enum pattern)p);
     for (unsigned w = 0; w < 4; w++) {
         const uint64_t group = 32 * 4096;
         unsigned turn = w;
         for (uint64_t n : {group - 1, group, group + 1, 2 * group - 300, 3 * group + 5 * 4096 + 700, (uint64_t)10000})
-            if (thorough || turn++ % 2)
+            if ((thorough || turn++ % 2) && (!smallest || n < group) && is_own())
                 check_containers(n, widths[w]);
     }
-    if (thorough)
+    if (thorough && is_own())
         check_wide_index();
-    else
+    else if (!thorough)
         printf("skip: 2^32 elements in hybrid, which take the emulator minutes\n");
-    check_damaged(thorough ? 2000 : 400);
-    for (int diff = 0; diff <= 1; diff++) {
+    check_damaged((thorough ? 2000 : smallest ? 16 : 400) / shares);
+    for (int diff = 0; diff <= 1 && is_own(); diff++) {
         check_batch(PICI_F32, PICI_BITMAP, diff);
         check_batch(PICI_BF16, PICI_COO, diff);
         check_batch(PICI_U8, PICI_DENSE, diff);
@@ -409,9 +411,11 @@ int main(int argc, char **argv)
     }
 #ifndef PICI_DEVICE_HW
     for (int format = PICI_DENSE; thorough && format <= PICI_HYBRID; format++)
-        check_long((enum pici_format)format);
-    check_streams(PICI_BITMAP);
-    check_streams(PICI_HYBRID);
+        if (is_own())
+            check_long((enum pici_format)format);
+    for (enum pici_format format : {PICI_BITMAP, PICI_HYBRID})
+        if (!smallest && is_own())
+            check_streams(format);
     cudaStreamDestroy(stream);
 #endif
     printf("%u passed, %u failed\n", passed, failed);

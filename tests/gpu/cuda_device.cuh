@@ -25,6 +25,11 @@ static const bool on_gpu = true;
 #endif
 __attribute__((unused)) static bool thorough = on_gpu; /* the emulator is slow, and so are the checkers of memory */
 
+/* Of the command line: a few inputs of each kind, for checkers of memory that have a minute; and of several processes
+ * that share the inputs, which one this is. */
+__attribute__((unused)) static bool smallest;
+static unsigned share, shares = 1, turns;
+
 static unsigned passed, failed;
 static struct rng rng = {1};
 static cudaStream_t stream;
@@ -45,6 +50,26 @@ __attribute__((format(printf, 2, 3))) static void tally(bool good, const char *f
         printf("too many\n%u passed, %u failed\n", passed, failed);
         exit(1);
     }
+}
+
+/* Options that programs have in common: --quick, --smallest, --share K/N. False: it is none of them. */
+static inline bool device_option(const char *option, const char *value, int *taken)
+{
+    if (strcmp(option, "--quick") == 0)
+        thorough = false;
+    else if (strcmp(option, "--smallest") == 0)
+        thorough = false, smallest = true;
+    else if (strcmp(option, "--share") == 0 && value && sscanf(value, "%u/%u", &share, &shares) == 2 && share < shares)
+        ++*taken;
+    else
+        return false;
+    return true;
+}
+
+/* Whether the next input is this process's. */
+static inline bool is_own()
+{
+    return turns++ % shares == share;
 }
 
 /* Before all else. False, having said so, where there is no device to run on. */

@@ -2,11 +2,11 @@
  *
  * Packed blocks on a GPU, or over the emulator of thread blocks, compared with formats/ref.c byte for byte: every float
  * dtype, both levels, all kinds of exponents, golden vectors, damaged blocks. The last line is "N passed, N failed".
- *   cuda_packed [--quick] [DIRECTORY]      of the vectors; formats/vectors otherwise */
+ *   cuda_packed [--quick | --smallest] [DIRECTORY]      of the vectors; formats/vectors otherwise */
 #include "cuda_blocks.cuh"
 
 enum { FLOATS = 6, MOST = 35 * 4096 };
-static bool few; /* --quick over the emulator: a third of the inputs */
+static bool few; /* --smallest, and --quick over the emulator: a third of the inputs */
 static const enum pici_dtype floats[FLOATS] = {PICI_F32, PICI_F64, PICI_F16, PICI_BF16, PICI_F8E4M3, PICI_F8E5M2};
 
 /* What the exponents of values are. */
@@ -152,7 +152,7 @@ static void damage(const uint8_t *block, size_t len, const char *what, unsigned 
 static void try_roundtrip(const struct roundtrip *v, void *context)
 {
     unsigned *number = (unsigned *)context;
-    if (!thorough && (*number)++ % (few ? 9 : 3))
+    if (!thorough && (*number)++ % (smallest ? 27 : few ? 9 : 3))
         return;
     if (v->earlier)
         check_hostile(v->block, v->len, v->name);
@@ -192,8 +192,8 @@ int main(int argc, char **argv)
                                      256, 1000, 4095, 4096, 4096 + 1, 4096 * 2 + 7, 9000, 300};
     const char *directory = "formats/vectors";
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--quick") == 0)
-            thorough = false, few = !on_gpu;
+        if (device_option(argv[i], argv[i + 1], &i))
+            few = smallest || (!thorough && !on_gpu);
         else
             directory = argv[i];
     }

@@ -4,7 +4,7 @@
  * the bit: every dtype, width, norm and rounding, buckets with zeros, infinities, NaNs and denormals, any length and
  * alignment, residuals, and arrays that break each rule. Selections of the largest elements likewise. On a GPU, or over
  * the emulator of thread blocks. The last line is "N passed, N failed".
- *   cuda_values [--quick] */
+ *   cuda_values [--quick | --smallest] */
 #include "cuda_device.cuh"
 
 #include <pici/coll.h>
@@ -362,8 +362,9 @@ int main(int argc, char **argv)
     static const enum pici_dtype dtypes[] = {PICI_F32, PICI_F64, PICI_F16, PICI_BF16};
     static const uint32_t buckets[] = {64, 1024, 4096, 0, 128, 256, 512, 2048};
     static const int widths[] = {8, 4, 2};
-    if (argc > 1 && strcmp(argv[1], "--quick") == 0)
-        thorough = false;
+    for (int i = 1; i < argc; i++)
+        if (!device_option(argv[i], argv[i + 1], &i))
+            return 2;
     if (!device_begin())
         return 77;
     uint64_t turn = 0;

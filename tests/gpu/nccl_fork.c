@@ -5,7 +5,8 @@
  * First every result is compared with what the ranks' elements make; then calls are timed beside NCCL's own on the same
  * dense elements, and the wire ratio is told: bytes of the messages if all were dense, over those that were sent. Exit
  * status 77: no GPU.
- *   nccl_fork [--ranks N] [--quick] [--json]       2 ranks; --json: a line of JSON for each call that is timed */
+ *   nccl_fork [--ranks N] [--quick | --mib N] [--json]
+ * 2 ranks; calls of up to 256 MiB are timed, with --quick of 4 MiB, with --mib of N; --json: a line of JSON for each. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
@@ -22,8 +23,6 @@
 #include "pici/nccl.h"
 
 enum { RANKS_MOST = 8, TIMES = 9, NO_GPU = 77, SECONDS = 540 };
-
-static const uint64_t COUNT_MOST = (uint64_t)64 << 20; /* elements of f32 */
 
 /* What the processes share. */
 struct shared {
@@ -247,11 +246,11 @@ static void compare(const struct rank *r, enum pici_collective kind, enum pici_d
     fflush(stdout);
 }
 
-static int run(struct rank *r, int quick)
+/* most: elements of f32, at least 2^20; if more, other collectives and bf16 are timed, too. */
+static int run(struct rank *r, uint64_t most)
 {
     static const uint64_t counts[] = {1, 1000, 300007};
     static const unsigned zeros[] = {0, 900, 990};
-    const uint64_t most = quick ? (uint64_t)1 << 20 : COUNT_MOST;
     int devices = 0;
     char host[64];
     snprintf(host, sizeof host, "pici-%ld-%d", (long)getppid(), r->rank);
@@ -282,10 +281,10 @@ static int run(struct rank *r, int quick)
     for (uint64_t count = (uint64_t)1 << 18; count <= most; count *= 8)
         for (unsigned z = 0; z < sizeof zeros / sizeof *zeros; z++)
             compare(r, PICI_ALL_REDUCE, PICI_F32, count, zeros[z]);
-    for (unsigned z = 0; z < sizeof zeros / sizeof *zeros && !quick; z++) {
-        compare(r, PICI_ALL_REDUCE, PICI_BF16, (uint64_t)1 << 25, zeros[z]);
-        compare(r, PICI_REDUCE_SCATTER, PICI_F32, (uint64_t)1 << 24, zeros[z]);
-        compare(r, PICI_ALL_GATHER, PICI_F32, (uint64_t)1 << 24, zeros[z]);
+    for (unsigned z = 0; z < sizeof zeros / sizeof *zeros && most > (uint64_t)1 << 20; z++) {
+        compare(r, PICI_ALL_REDUCE, PICI_BF16, most, zeros[z]);
+        compare(r, PICI_REDUCE_SCATTER, PICI_F32, most / 4, zeros[z]);
+        compare(r, PICI_ALL_GATHER, PICI_F32, most / 4, zeros[z]);
     }
     meet(r);
     pici_comm_free(r->comm);
@@ -298,10 +297,13 @@ static int run(struct rank *r, int quick)
 
 int main(int argc, char **argv)
 {
-    int ranks = 2, quick = 0, status = 0;
+    int ranks = 2, status = 0;
+    uint64_t mib = 256;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--quick") == 0) {
-            quick = 1;
+            mib = 4;
+        } else if (strcmp(argv[i], "--mib") == 0 && i + 1 < argc) {
+            mib = strtoull(argv[++i], NULL, 10);
         } else if (strcmp(argv[i], "--json") == 0) {
             json = 1;
         } else if (strcmp(argv[i], "--ranks") == 0 && i + 1 < argc) {
@@ -311,8 +313,8 @@ int main(int argc, char **argv)
             break;
         }
     }
-    if (ranks < 1 || ranks > RANKS_MOST) {
-        fprintf(stderr, "usage: nccl_fork [--ranks 1..%d] [--quick] [--json]\n", RANKS_MOST);
+    if (ranks < 1 || ranks > RANKS_MOST || mib < 4 || mib > 4096) {
+        fprintf(stderr, "usage: nccl_fork [--ranks 1..%d] [--quick | --mib 4..4096] [--json]\n", RANKS_MOST);
         return 2;
     }
     struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -333,7 +335,7 @@ int main(int argc, char **argv)
         }
         if (child[k] == 0) {
             struct rank r = {.shared = shared, .rank = k, .ranks = ranks};
-            const int s = run(&r, quick);
+            const int s = run(&r, mib << 18);
             fflush(stdout);
             _exit(s);
         }

@@ -76,7 +76,7 @@ struct cudaPointerAttributes {
 
 struct cudaDeviceProp {
     char name[256];
-    int major, minor;
+    int major, minor, multiProcessorCount, l2CacheSize;
 };
 
 enum cudaDeviceAttr {
@@ -139,6 +139,7 @@ cudaError_t cudaMemcpyAsync(void *, const void *, size_t, enum cudaMemcpyKind, c
 cudaError_t cudaMemsetAsync(void *, int, size_t, cudaStream_t EMU_DEFAULT(NULL));
 
 /* Streams. A destroyed stream still runs what is queued in it. */
+cudaError_t cudaStreamCreate(cudaStream_t *);
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *, unsigned flags);
 cudaError_t cudaStreamDestroy(cudaStream_t);
 cudaError_t cudaStreamQuery(cudaStream_t);
@@ -147,7 +148,10 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(enum cudaStreamCaptureMode *);  
 cudaError_t cudaStreamSynchronize(cudaStream_t);
 cudaError_t cudaStreamWaitEvent(cudaStream_t, cudaEvent_t, unsigned flags EMU_DEFAULT(0));
 
-/* Events. An event is in the state of its last record; a wait is for the record before it. */
+/* Events. An event is in the state of its last record; a wait is for the record before it. Elapsed time is that of the
+ * host between the records. */
+cudaError_t cudaEventCreate(cudaEvent_t *);
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end);
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *, unsigned flags);
 cudaError_t cudaEventRecord(cudaEvent_t, cudaStream_t EMU_DEFAULT(NULL));
 cudaError_t cudaEventQuery(cudaEvent_t);

@@ -32,6 +32,7 @@ struct CUevent_st {
     int device;
     bool destroyed;
     std::shared_ptr<bool> happened; /* null: never recorded, which counts as completed */
+    std::shared_ptr<std::chrono::steady_clock::time_point> when; /* of that */
 };
 
 namespace {
@@ -515,16 +516,16 @@ cudaError_t cudaSetDevice(int d)
     return emu::sticky();
 }
 
+static int multiprocessor_count = 1;
+
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
 {
     const call c;
     if (!p || d < 0 || d >= DEVICES)
         return emu::refuse(cudaErrorInvalidDevice);
-    *p = {"no GPU: an emulator", 9, 0};
+    *p = {"no GPU: an emulator", 9, 0, multiprocessor_count, 0};
     return cudaSuccess;
 }
-
-static int multiprocessor_count = 1;
 
 void emu::multiprocessors(int count)
 {
@@ -552,6 +553,11 @@ cudaError_t cudaDeviceSynchronize(void)
     if (emu::ends_capture("cudaDeviceSynchronize"))
         return cudaErrorStreamCaptureUnsupported;
     return waited(emu::finish_device(device));
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    return cudaStreamCreateWithFlags(stream, cudaStreamDefault);
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags)
@@ -627,8 +633,13 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
         return emu::refuse(cudaErrorInvalidValue);
     if (emu::sticky())
         return emu::sticky();
-    *event = keep(w.events, new CUevent_st{device, false, nullptr});
+    *event = keep(w.events, new CUevent_st{device, false, nullptr, nullptr});
     return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return cudaEventCreateWithFlags(event, cudaEventDefault);
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
@@ -639,10 +650,28 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
     if (!e || !s || e->device != s->device)
         return bad_handle();
     const std::shared_ptr<bool> happened = std::make_shared<bool>(false);
-    const cudaError_t error = emu::queue(stream, {"record of an event", [happened] { return *happened = true; }});
+    const auto when = std::make_shared<std::chrono::steady_clock::time_point>();
+    const cudaError_t error = emu::queue(stream, {"record of an event", [happened, when] {
+                                                      *when = std::chrono::steady_clock::now();
+                                                      return *happened = true;
+                                                  }});
     if (!error)
-        e->happened = happened;
+        e->happened = happened, e->when = when;
     return error;
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t begin, cudaEvent_t end)
+{
+    const call c;
+    const CUevent_st *from = find(begin), *to = find(end);
+    if (!from || !to || !from->happened || !to->happened)
+        return bad_handle();
+    if (!ms)
+        return emu::refuse(cudaErrorInvalidValue);
+    if (!*from->happened || !*to->happened)
+        return cudaErrorNotReady;
+    *ms = std::chrono::duration<float, std::milli>(*to->when - *from->when).count();
+    return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event)
