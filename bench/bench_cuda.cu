@@ -202,6 +202,19 @@ template <class T, enum pici_dtype DTYPE> static void bench(size_t bytes, double
     }
 }
 
+/* Percentages, separated by commas, as shares. False: they are not. */
+static bool shares_of(const char *list, std::vector<double> *shares)
+{
+    shares->clear();
+    for (char *end;; list = end + 1) {
+        shares->push_back(strtod(list, &end) / 100);
+        if (end == list || !(shares->back() >= 0 && shares->back() <= 1))
+            return false;
+        if (*end != ',')
+            return *end == 0;
+    }
+}
+
 int main(int argc, char **argv)
 {
     std::vector<size_t> sizes;
@@ -219,14 +232,9 @@ int main(int argc, char **argv)
             sizes.push_back(size << (*unit == 'K' ? 10 : 20));
         } else if (a == "--times" && i + 1 < argc)
             times = (unsigned)std::max(1, atoi(argv[++i]));
-        else if (a == "--zeros" && i + 1 < argc) {
-            sparsities.clear();
-            char *end = argv[++i];
-            for (const char *at = NULL; at != end && *end; end += *end == ',') {
-                at = end;
-                sparsities.push_back(strtod(at, &end) / 100);
-            }
-        } else if (a == "--dtype" && i + 1 < argc) {
+        else if (a == "--zeros" && i + 1 < argc && shares_of(argv[i + 1], &sparsities))
+            i++;
+        else if (a == "--dtype" && i + 1 < argc) {
             const std::string d = argv[++i];
             f32 = d == "f32";
             bf16 = d == "bf16";

@@ -203,9 +203,8 @@ static void row(const table &t, const char *operation, const char *who, double s
                t.dtype, t.bytes, t.sparsity, operation, who, 1e6 * seconds, 1e-9 * (double)t.bytes / seconds,
                floor / seconds);
     else
-        printf("%-5s %8.2f MiB %6.1f%%  %-12s %-28s %11.2f us %9.1f GB/s %6.3f\n", t.dtype,
-               (double)t.bytes / (1 << 20), 100 * t.sparsity, operation, who, 1e6 * seconds,
-               1e-9 * (double)t.bytes / seconds, floor / seconds);
+        printf("%-5s %8.2f MiB %6.1f%%  %-12s %-28s %11.2f us %9.1f GB/s %6.3f\n", t.dtype, (double)t.bytes / (1 << 20),
+               100 * t.sparsity, operation, who, 1e6 * seconds, 1e-9 * (double)t.bytes / seconds, floor / seconds);
     fflush(stdout);
 }
 

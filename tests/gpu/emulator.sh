@@ -29,6 +29,10 @@ for program in "$build"/emu_*; do
     fi
 done
 
+check 0 "bench_cuda" timeout "${LIMIT:-600}" "$build/bench_cuda_emu" --size 8K --zeros 90 --times 1 --dtype bf16
+says "bench_cuda" '^bf16 .* apply  *small delta '
+check 2 "bench_cuda with no number" "$build/bench_cuda_emu" --zeros 1,x
+
 bench() { # PATTERN COMMAND...: a few calls, in which each result is checked
     pattern=$1
     shift

@@ -31,7 +31,7 @@ struct CUstream_st {
 struct CUevent_st {
     int device;
     bool destroyed;
-    std::shared_ptr<bool> happened; /* null: never recorded, which counts as completed */
+    std::shared_ptr<bool> happened;                              /* null: never recorded, which counts as completed */
     std::shared_ptr<std::chrono::steady_clock::time_point> when; /* of that */
 };
 
