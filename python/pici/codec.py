@@ -117,12 +117,12 @@ def _encode(
     checksum: bool,
     zeros: str,
     out: Any,
-    small: Optional[tuple[int, int, int]] = None,
+    small: Optional[tuple[int, int, int, int, int]] = None,
     pack: str = "none",
 ) -> Union[bytes, memoryview]:
     """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out. Or the
-    small delta of the two, which is new. small: elements before the arrays' first in the tensor, of that tensor, and
-    whether an element is two of 4 bits."""
+    small delta of the two, which is new. small: what part_of_tensor() returns, and whether an element is two of 4
+    bits."""
     f, z, p = format_code(format), zeros_code(zeros), pack_code(pack)
     if out is None:
         block = _codec.encode(base, elements, d.code, f, threads, checksum, z, p, small, None)

@@ -195,7 +195,7 @@ class Arguments(unittest.TestCase):
             "head": (block,),
             "verify": (block,),
             "decode": (1, out[:3], 2, block, 1),
-            "apply_small": (np.zeros(9, "f4"), 9, 0, 9, (small,), 1),
+            "apply_small": (np.zeros(9, "f4"), 9, (1, 9, 0, 9), (small,), 1),
             "nonzeros": (np.zeros(9, "f4"), small, 0, 9, np.zeros(9, "u4"), 4, np.zeros(9, "f4"), 4),
             "close": (file,),
             "reader_open_path": (path, 1),

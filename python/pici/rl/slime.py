@@ -26,7 +26,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Optional
 
-from ..folders import LIST, apply_folders, diff_folders
+from .._outfolder import LIST
+from ..folders import apply_folders, diff_folders
 
 _VERSION = re.compile(r"weight_v(\d{6,})")
 KEPT = 2  # versions that a host keeps
