@@ -6,7 +6,7 @@
  * dense elements, and the wire ratio is told: bytes of the messages if all were dense, over those that were sent. Exit
  * status 77: no GPU.
  *   nccl_fork [--ranks N] [--quick | --mib N] [--json]
- * 2 ranks; calls of up to 256 MiB are timed, with --quick of 4 MiB, with --mib of N; --json: a line of JSON for each. */
+ * 2 ranks; calls of up to 256 MiB are timed, with --quick 4 MiB, with --mib N; --json: a line of JSON for each. */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <signal.h>
