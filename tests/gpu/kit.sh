@@ -121,7 +121,8 @@ program bench_cuda "cat $tmp/speeds; sleep 60"
 program cuda_values 'echo "a \"reason\" with \\ in it" >&2; exit 1'
 rm "$tmp/kit/nccl_link"
 check "a failure" stages 1 right speed
-check "the first difference" grep -q '^| right | cuda_reduce --quick | FAIL | [0-9]* | status 1: FAIL a diff.* 3 p' "$tmp/log"
+check "the first difference" grep -q \
+    '^| right | cuda_reduce --quick | FAIL | [0-9]* | status 1: FAIL a diff.* 3 p' "$tmp/log"
 check "the failure's words" grep -q '^| right | cuda_values --quick | FAIL | [0-9]* | status 1: .*reason' "$tmp/log"
 check "what hangs" grep -q '^| right | cuda_coll --quick | LATE ' "$tmp/log"
 check "what had been measured by then" grep -q '"us": 1.5' "$tmp/out/result.json"
