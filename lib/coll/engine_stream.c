@@ -166,7 +166,9 @@ static int make_room(struct stream_engine *engine, struct stream_piece *piece, u
     piece->counted = 0;
     if (is_fixed(piece) || count <= piece->room)
         return 1;
-    uint8_t *more = malloc((size_t)count << engine->width_log2);
+    uint8_t *more = NULL;
+    if (count <= SIZE_MAX >> engine->width_log2)
+        more = malloc((size_t)count << engine->width_log2);
     if (!more) {
         piece->kind = PIECE_LIST;
         piece->list.count = 0;

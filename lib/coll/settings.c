@@ -32,7 +32,7 @@ const struct setting pici_settings[] = {
      "a number from 0 to 1", "by format"},
     {"PICI_AG_THRESHOLD", "ag_threshold", SETTING_REAL, AT(threshold.gather), 0, 1, "a number from 0 to 1",
      "by format"},
-    {"PICI_STREAM_THRESHOLD", NULL, SETTING_REAL, AT(stream_threshold), 0, 1, "a number from 0 to 1", "0.9375"},
+    {"PICI_STREAM_THRESHOLD", NULL, SETTING_REAL, AT(stream_threshold), 0, 1, "a number from 0 to 1", "0.93"},
     {"PICI_TIMEOUT_MS", "timeout_ms", SETTING_INT, AT(timeout_ms), -1, 1 << 30, "milliseconds, or -1 for none",
      "60000"},
     {"PICI_CHECKSUM", "checksum", SETTING_INT, AT(checksum), 0, 1, "0 or 1", "0"},
