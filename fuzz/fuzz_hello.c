@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a rank hears in the agreement rounds. The input: byte 0    bit 0: the status agreement, not the call agreement;
- * bit 1: the word gets the right hash; bit 2: the message is what this rank
- *             itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks; bits 5, 6: the call is an
- *             all_reduce, a broadcast from rank 1, an all_gatherv, or an all_reduce of balanced owners
+ * What a rank hears in the agreement rounds. The input:
+ *   byte 0    bit 0: the status agreement, not the call agreement; bit 1: the word gets the right hash; bit 2: the
+ *             message is what this rank itself has sent in the round, with edits; bits 3, 4: 2 to 5 ranks; bits 5, 6:
+ *             the call is an all_reduce, a broadcast from rank 1, an all_gatherv, or an all_reduce of balanced owners
  *   the rest  the message; with bit 2 the edits: an offset and a byte to write there, each
+ *
  * A rank makes a call, whose data travel with the call agreement if there are 2 or 4 ranks, and receives the message
  * from each peer in every round. The peers send nothing else, so the call must end with an error, and in words. Then
  * the message is parsed; what is valid is written again, and must give the same bytes. */

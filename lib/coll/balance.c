@@ -150,6 +150,6 @@ int pici_balance_again(struct pici_request *request)
         count(request);
         return 1;
     }
-    request->call.resolved.balance = nonzeros ? &balance->cuts : NULL;
+    request->call.resolved.balance = balance->cuts.before[BALANCE_RANGES] ? &balance->cuts : NULL;
     return 0;
 }

@@ -15,7 +15,7 @@ void pici_balance_begin(struct pici_request *);
 /* Whether this rank can take part: CAN_BALANCE or 0. */
 uint32_t pici_balance_can(const struct pici_request *);
 
-/* In a round of it: the counts to be told, as in a message (its COUNTS_BYTES), or NULL if all are 0; and those that
+/* In a round of it: the counts to be told, as in a message, or NULL if all are 0; and those that
  * were heard, or NULL. */
 const uint8_t *pici_balance_say(const struct pici_request *, uint8_t counts[AGREE_COUNTS_BYTES]);
 void pici_balance_hear(struct pici_request *, const uint8_t *counts);

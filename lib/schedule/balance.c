@@ -124,7 +124,7 @@ int pici_balance_coarse(const struct schedule_balance *balance, int ranks)
     const uint64_t sum = balance->before[BALANCE_RANGES], half = sum / (2 * (uint64_t)ranks), few = sum / 16;
     for (int i = 0; i < BALANCE_RANGES; i++) {
         const uint64_t weight = balance->before[i + 1] - balance->before[i];
-        if (weight > half && weight > few && balance->first[i + 1] - balance->first[i] > 1)
+        if (weight > half && weight > few && balance->first[i + 1] - balance->first[i] > balance->unit)
             return 1;
     }
     return 0;

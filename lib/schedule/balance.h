@@ -31,7 +31,8 @@ uint64_t pici_balance_place(const struct schedule_balance *, uint64_t weight);
 /* Whether, of segments of equally many elements, one weighs more than 5/4 of their mean. */
 int pici_balance_skewed(const struct schedule_balance *, int ranks);
 
-/* Whether a range weighs so much that cuts within it are guesses; and ranges of equal weight, to count again. */
+/* Whether a range that can be cut weighs so much that cuts within it are guesses; and ranges of equal weight, to count
+ * again. */
 int pici_balance_coarse(const struct schedule_balance *, int ranks);
 void pici_balance_refine(struct schedule_balance *);
 

@@ -82,6 +82,17 @@ static void known_cuts(void)
         nonzeros[i] = 100;
     pici_balance_weigh(&balance, nonzeros, 4);
     expect(!pici_balance_skewed(&balance, 4) && !pici_balance_coarse(&balance, 4), "even ranges are not skewed");
+    /* all in one unit of 64 elements: finer ranges end there, long before they would have one element each */
+    for (int finer = 0; finer < 3; finer++) {
+        for (int i = 0; i < BALANCE_RANGES; i++)
+            nonzeros[i] = balance.first[i] <= 640 && balance.first[i + 1] > 640 ? 100 : 0;
+        pici_balance_weigh(&balance, nonzeros, 4);
+        if (!pici_balance_coarse(&balance, 4))
+            break;
+        pici_balance_refine(&balance);
+    }
+    expect(balance.unit == 64 && !pici_balance_coarse(&balance, 4), "a unit is not cut");
+    pici_balance_even(&balance, 64000);
     /* range 0 is full on all 4 ranks, so its sum is as long as one rank's; that of range 1 as all of them */
     memset(nonzeros, 0, sizeof nonzeros);
     nonzeros[0] = 4000;
