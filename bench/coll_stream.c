@@ -172,7 +172,7 @@ double run_streams(struct world *w, const struct settings *s)
                 for (int call = 0; call < MOST_CALLS && calls[call].name && w->rank == 0; call++) {
                     const double middle = median(of[call], (size_t)s->reps),
                                  times = median(of[0], (size_t)s->reps) / middle,
-                                 mean = sent[call][0] * w->ranks / sent[call][1];
+                                 mean = sent[call][1] > 0 ? sent[call][0] * w->ranks / sent[call][1] : 1;
                     if (s->table)
                         fprintf(s->table, "%-12llu %12g  %-9s %-16s %12.6f %8.2f %12.0f %6.2f\n",
                                 (unsigned long long)d.count, s->sparsity[i], spread_name[source.spread],

@@ -212,8 +212,8 @@ static int measure(const struct options *options)
 /* Variables that would choose for the calls that are measured. */
 static void clear_environment(void)
 {
-    static const char *const names[] = {"PICI_TUNE",   "PICI_ALGORITHM", "PICI_FORMAT",
-                                        "PICI_NATIVE", "PICI_TRACE",     "PICI_PACK"};
+    static const char *const names[] = {"PICI_TUNE",  "PICI_ALGORITHM", "PICI_FORMAT", "PICI_NATIVE",
+                                        "PICI_TRACE", "PICI_PACK",      "PICI_BALANCE"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         unsetenv(names[i]);
 }

@@ -10,6 +10,7 @@
 #include "thresholds.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "pici/stream.h"
@@ -117,7 +118,7 @@ static void find_stream(const struct world *world, struct tune_thresholds *thres
     struct pici_comm *comm[FORMS];
     double sum = 0;
     int measured = 0;
-    if (getenv(variable)) /* the programs have it too */
+    if (world_said(world, getenv(variable) ? 1 : 0) > 0) /* the programs have it too */
         return;
     for (int form = 0; form < FORMS; form++) {
         setenv(variable, form_of[form], 1);
@@ -149,14 +150,16 @@ void thresholds_find(const struct world *world, const struct model_machine *mach
 {
     const double sharing = world_ranks_a_core(world);
     const enum policy_link gathered = world->nodes.nodes > 1 ? POLICY_INTER : POLICY_INTRA;
+    char streams[48] = "";
     thresholds->at[TUNE_INTER] = message_threshold(machine, POLICY_INTER, 0, sharing);
     thresholds->at[TUNE_INTRA] = message_threshold(machine, POLICY_INTRA, 0, sharing);
     thresholds->at[TUNE_GATHER] = message_threshold(machine, gathered, 1, sharing);
     thresholds->said = 1u << TUNE_INTER | 1u << TUNE_INTRA | 1u << TUNE_GATHER;
     find_stream(world, thresholds, end, most);
-    world_say(
-        world,
-        "dense from: %.1f%% nonzeros to another node, %.1f%% inside one, %.1f%% gathered; slices of streams %.1f%%",
-        100 * (1 - (double)thresholds->at[TUNE_INTER]), 100 * (1 - (double)thresholds->at[TUNE_INTRA]),
-        100 * (1 - (double)thresholds->at[TUNE_GATHER]), 100 * (1 - (double)thresholds->at[TUNE_STREAM]));
+    if (thresholds->said >> TUNE_STREAM & 1)
+        snprintf(streams, sizeof streams, "; slices of streams %.1f%%",
+                 100 * (1 - (double)thresholds->at[TUNE_STREAM]));
+    world_say(world, "dense from: %.1f%% nonzeros to another node, %.1f%% inside one, %.1f%% gathered%s",
+              100 * (1 - (double)thresholds->at[TUNE_INTER]), 100 * (1 - (double)thresholds->at[TUNE_INTRA]),
+              100 * (1 - (double)thresholds->at[TUNE_GATHER]), streams);
 }
