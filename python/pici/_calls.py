@@ -12,7 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Optional, 
 from . import _buffers, _codec, _values
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
-from ._codec import ALL_GATHER, ALL_GATHERV, ALL_REDUCE, BROADCAST, FORMATS, OPS, PACKINGS, REDUCE_SCATTER, ZEROS
+from ._codec import (
+    ALL_GATHER,
+    ALL_GATHERV,
+    ALL_REDUCE,
+    BALANCES,
+    BROADCAST,
+    FORMATS,
+    OPS,
+    PACKINGS,
+    REDUCE_SCATTER,
+    ZEROS,
+)
 from ._dtypes import BOOL, DType, DTypeLike
 from ._kwargs import Unpack, Zeros, no_pickle, only, showing
 from ._libraries import ALGORITHMS, ALIASES
@@ -139,6 +150,7 @@ class Starting(Options, total=False):
     density: Optional[float]
     latency: Optional[float]
     values: Optional[ValuesLike]
+    balance: Optional[str]
 
 
 class Calling(Starting, total=False):
@@ -166,6 +178,7 @@ def options_of(
     native: Optional[bool],
     zeros: str,
     pack: Optional[str],
+    balance: Optional[str],
 ) -> Optional[CollOpts]:
     """The options as _codec has them; None: all are the defaults."""
     given: dict[str, Any] = {}
@@ -185,6 +198,8 @@ def options_of(
         given["zeros"] = choice("zeros", zeros, ZEROS)
     if pack is not None:
         given["pack"] = choice("pack", pack, PACKINGS)
+    if balance is not None:
+        given["balance"] = choice("balance", balance, BALANCES)
     return _codec.coll_opts(**given) if given else None
 
 
@@ -218,6 +233,7 @@ def taken(call: str, known: Any, options: Any) -> Taken:
         native,
         get("zeros", "exact"),
         get("pack"),
+        get("balance"),
     )
     return Taken(get("dtype"), algorithm, get("values"), native, opts)
 

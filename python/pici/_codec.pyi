@@ -32,6 +32,7 @@ class Failed(tuple[int, int, str, int]):
 FORMATS: dict[str, int]
 ZEROS: dict[str, int]
 PACKINGS: dict[str, int]
+BALANCES: dict[str, int]
 PACK: dict[str, int]
 SELECT: dict[str, int]
 STREAM_FORMS: dict[str, int]
@@ -243,6 +244,7 @@ def coll_opts(
     native: int = ...,
     zeros: int = ...,
     pack: int = ...,
+    balance: int = ...,
 ) -> CollOpts: ...
 def values(
     *,
@@ -327,6 +329,7 @@ def comm_tune(
     timeout_ms: int = ...,
     history: int = ...,
     pack: int = ...,
+    balance: int = ...,
 ) -> int: ...
 def comm_set_nodes(driver: Driver, nodes: tuple[int, ...], /) -> int: ...
 def comm_close(driver: Driver, /) -> None: ...

@@ -626,16 +626,17 @@ static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
                                         "timeout_ms",
                                         "history",
                                         "pack",
+                                        "balance",
                                         NULL};
     PyObject *capsule;
     struct pici_tune tune = PICI_TUNE_INIT;
-    int algorithm = tune.algorithm, format = tune.format, pack = tune.pack;
+    int algorithm = tune.algorithm, format = tune.format, pack = tune.pack, balance = tune.balance;
     uint32_t formats = tune.formats;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$iiO&iO&fffiddiii", (char **)(uintptr_t)names, &capsule,
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$iiO&iO&fffiddiiii", (char **)(uintptr_t)names, &capsule,
                                      &algorithm, &tune.window, pici_py_u64, &tune.slice_bytes, &format, pici_py_u32,
                                      &formats, &tune.inter_threshold, &tune.intra_threshold, &tune.ag_threshold,
                                      &tune.checksum, &tune.inter_bandwidth, &tune.intra_bandwidth, &tune.timeout_ms,
-                                     &tune.history, &pack))
+                                     &tune.history, &pack, &balance))
         return NULL;
     struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
     if (!d)
@@ -644,6 +645,7 @@ static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
     tune.format = (enum pici_format)format;
     tune.formats = formats;
     tune.pack = (enum pici_packing)pack;
+    tune.balance = (enum pici_balance)balance;
     const int refused = refusal(d);
     return PyLong_FromLong(refused ? refused : lib.comm_tune(d->comm, &tune));
 }

@@ -28,16 +28,19 @@ static PyObject *coll_opts(PyObject *self, PyObject *args, PyObject *named)
 {
     (void)self;
     static const char *const names[] = {"algorithm", "format", "timeout_ms", "density", "latency",
-                                        "native",    "zeros",  "pack",       NULL};
+                                        "native",    "zeros",  "pack",       "balance", NULL};
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     int algorithm = opts.algorithm, format = opts.format, zeros = opts.zeros, pack = opts.pack;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "|$iiiddiii", (char **)(uintptr_t)names, &algorithm, &format,
-                                     &opts.timeout_ms, &opts.density, &opts.latency, &opts.native, &zeros, &pack))
+    int balance = opts.balance;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "|$iiiddiiii", (char **)(uintptr_t)names, &algorithm, &format,
+                                     &opts.timeout_ms, &opts.density, &opts.latency, &opts.native, &zeros, &pack,
+                                     &balance))
         return NULL;
     opts.algorithm = (enum pici_algorithm)algorithm;
     opts.format = (enum pici_format)format;
     opts.zeros = (enum pici_zeros)zeros;
     opts.pack = (enum pici_packing)pack;
+    opts.balance = (enum pici_balance)balance;
     return boxed(OPTS, &opts, sizeof opts);
 }
 

@@ -38,6 +38,7 @@ class Sparse(Options, total=False):
 
     density: Optional[float]
     latency: Optional[float]
+    balance: Optional[str]
 
 
 class _Vector(NamedTuple):

@@ -29,8 +29,8 @@ Options of the calls, which are the same on all ranks but for timeout, format an
     algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune())
     format     of sparse messages: "bitmap", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
     timeout    seconds without progress after which the call fails, or a timedelta; math.inf: none
-    density    a hint: the fraction of elements of one rank that are not zero; not of broadcast and all_gatherv, as the
-               next three
+    density    a hint: the fraction of elements of one rank that are not zero; not of broadcast and all_gatherv, as
+               latency, native, values and balance
     latency    a hint: seconds that a short message takes
     native     of blocking calls; True: dense data may go through the dense collective of MPI or NCCL, whose bits may
                differ. Such a call cannot be interrupted
@@ -38,6 +38,9 @@ Options of the calls, which are the same on all ranks but for timeout, format an
                {"codec": "qsgd", "bits": 4, "residual": lost}; None: results are exact
     pack       whether messages of floats are packed: "auto", where that should take less time; "none"; "planes", all;
                None: the communicator's
+    balance    how all_reduce and all_reduce_sparse cut the vector into a segment for each rank. "off": equally many
+               elements; "on": about equally many nonzeros, which may change how floats are rounded; "auto": the
+               latter for sparse vectors of integers, where it pays; None: the communicator's. Other calls ignore it
     zeros      of all_gather, all_gatherv and broadcast: "value" takes -0.0 for +0.0, for less traffic; "exact" keeps
                all bits
 
@@ -53,8 +56,8 @@ first dimension of shape, or (k, n) for the first k dimensions. A value has the 
 shape may leave out: rows of an embedding are values (n, 64), of a shape of (rows, 64) or rows. Time and memory follow
 the indices, not the shape. out="dense" gives a dense array, "shorter" the one that takes fewer bytes; "sparse" is the
 default, but not of a dense array, which a rank may pass in place of indices and values, though other ranks pass these.
-MIN and MAX take what is not listed for 0. Options are dtype, algorithm, format, timeout, density, latency and pack.
-What is wrong with the vector of one rank ends the call on all of them, and breaks the communicator.
+MIN and MAX take what is not listed for 0. Options are dtype, algorithm, format, timeout, density, latency, pack
+and balance. What is wrong with the vector of one rank ends the call on all of them, and breaks the communicator.
 
 Threads: a communicator is driven by one thread at a time. A call while another thread is in one raises BusyError. The
 GIL is released while the library works.
@@ -296,10 +299,11 @@ class Comm(SparseCalls):
         timeout: Optional[Timeout] = None,
         history: Optional[bool] = None,
         pack: Optional[str] = None,
+        balance: Optional[str] = None,
     ) -> None:
-        """Change how later calls work; what is None stays. Not collective, but algorithm, window, slice_bytes and
-        history must be the same on all ranks. struct pici_tune in pici/coll.h describes each; bandwidths are in bytes
-        per second, timeout is in seconds. formats: those that may be chosen, as ["coo", "hybrid"]."""
+        """Change how later calls work; what is None stays. Not collective, but algorithm, window, slice_bytes, history
+        and balance must be the same on all ranks. struct pici_tune in pici/coll.h describes each; bandwidths are in
+        bytes per second, timeout is in seconds. formats: those that may be chosen, as ["coo", "hybrid"]."""
         given: dict[str, Any] = {}
         if algorithm is not None:
             given["algorithm"] = choice("algorithm", algorithm, {n: i for n, i in ALGORITHMS.items() if i})
@@ -324,6 +328,8 @@ class Comm(SparseCalls):
                 given[name] = 1 if on else -1
         if pack is not None:
             given["pack"] = choice("pack", pack, _codec.PACKINGS)
+        if balance is not None:
+            given["balance"] = choice("balance", balance, _codec.BALANCES)
         if timeout is not None:
             given["timeout_ms"] = milliseconds(timeout)
         self._accept(_codec.comm_tune(self._driver, **given))

@@ -488,6 +488,37 @@ class Stats(unittest.TestCase):
         with self.assertRaisesRegex(ValueError, "pack='fast': pass one of 'auto', 'none', 'planes'"):
             comm.all_reduce(x, pack="fast")
 
+    def test_balance(self):
+        x = np.zeros(1 << 16, np.int32)
+        x[: len(x) // 8] = 1  # all in one of the 8 segments that are cut evenly
+        at = np.arange(len(x) // 8, dtype=np.int32)
+        ones = np.ones(len(at), np.int32)
+        ways = ((None, None), (None, "on"), ("on", None), ("on", "off"), ("off", "auto"))
+
+        def work(comm):
+            sent = []
+            for tuned, balance in ways:
+                comm.tune(balance=tuned)
+                y = comm.all_reduce(x, algorithm="recursive", balance=balance)
+                np.testing.assert_array_equal(y, 8 * x)
+                dense = comm.stats.wire_bytes
+                request = comm.all_reduce_sparse_start(at, ones, len(x), algorithm="recursive", balance=balance)
+                np.testing.assert_array_equal(request.wait()[1], 8 * ones)
+                sent.append((dense, request.stats.wire_bytes))
+            return sent
+
+        ranks = checked(together(pici.Comm.threads(8), work))
+        most = [[max(rank[way][form] for rank in ranks) for form in (0, 1)] for way in range(len(ways))]
+        for form in (0, 1):  # auto leaves dense arrays as they are
+            balanced = [way[form] < 0.9 * most[3][form] for way in most]
+            self.assertEqual(balanced, [form == 1, True, True, False, form == 1], most)
+        comm = pici.Comm.threads(1)[0]
+        for call in (lambda: comm.all_reduce(x, balance="yes"), lambda: comm.tune(balance="yes")):
+            with self.assertRaisesRegex(ValueError, "balance='yes': pass one of 'auto', 'on', 'off'"):
+                call()
+        with self.assertRaisesRegex(TypeError, "balance"):
+            comm.broadcast(x, balance="on")
+
     def test_tune_and_nodes(self):
         comm = pici.Comm.threads(2)[0]
         for words, option in (
