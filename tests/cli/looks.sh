@@ -55,6 +55,8 @@ entry notes.txt >zip.bin
 { printf '\3757zXZ\000'; zeros 500; } >xz.bin
 { printf '\200\004\225\012\000\000\000'; zeros 500; } >pickle.bin
 { printf '\200\002\212\012l\374\234F\371 j\250P\031.'; zeros 500; } >old.bin
+{ printf '\010\012\022\007pytorch\032\0052.1.0:'; zeros 500; } >onnx.bin
+{ printf '\010\012:'; zeros 500; } >bare.bin
 { printf '\211PNG\r\n\032\n'; zeros 500; } >png.bin
 { printf '\377\330\377\340'; zeros 500; } >jpeg.bin
 { printf '\177ELF\002\001\001'; zeros 500; } >elf.bin
@@ -91,7 +93,12 @@ looks gzip 'gzip data: unpack it first'
 looks zstd 'zstd data: unpack it first'
 looks xz 'xz data'
 looks pickle 'a pickle'
-looks old 'a file of torch.save before version 1.6'
+looks old 'a file of torch.save before version 1.6: save it again with a newer torch'
+cp old.bin old.pt
+expect 1 "old.pt" "$tool" compress -o x old.pt
+says "old.pt" 'it looks like a file of torch.save before version 1.6: save it again with a newer torch' "$err"
+looks onnx 'an ONNX model: export its initializers as \.safetensors or \.npy'
+looks bare 'an ONNX model'
 looks png 'a PNG picture'
 looks jpeg 'a JPEG picture'
 looks elf 'an ELF program'

@@ -164,12 +164,31 @@ static bool is_pickle(const uint8_t *bytes, size_t size)
            strchr("\x95}]()Nc\x8a\x8c\x58KJMGU", bytes[2]);
 }
 
+/* A model of ONNX, a message of protobuf: field 1 is a small number, the version, and then comes the producer's name,
+ * or if there is none the graph or the list of operators. */
+static bool is_onnx(const uint8_t *bytes, size_t size)
+{
+    if (size < 4 || bytes[0] != 0x08 || bytes[1] == 0 || bytes[1] > 31)
+        return false;
+    if (bytes[2] == 0x3a || bytes[2] == 0x42)
+        return true;
+    const size_t end = 4 + (size_t)bytes[3];
+    if (bytes[2] != 0x12 || end >= size)
+        return false;
+    for (size_t i = 4; i < end; i++)
+        if (bytes[i] < ' ' || bytes[i] > '~')
+            return false;
+    return strchr("\x1a\x22\x28\x32\x3a\x42", bytes[end]) && bytes[end];
+}
+
 struct sniff sniff(const uint8_t *first, size_t size)
 {
     static const struct sniff nothing = {SNIFF_OTHER, NULL, NULL, NULL},
                               cut = {SNIFF_PICI_CUT, "the beginning of a .pici file", NULL, NULL},
                               safetensors = {SNIFF_OTHER, "a .safetensors file", "safetensors", NULL},
-                              pickle = {SNIFF_OTHER, "a pickle", NULL, EXPORT};
+                              pickle = {SNIFF_OTHER, "a pickle", NULL, EXPORT},
+                              onnx = {SNIFF_OTHER, "an ONNX model", NULL,
+                                      "export its initializers as .safetensors or .npy"};
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
         if (size >= magics[i].at + magics[i].len && memcmp(first + magics[i].at, magics[i].bytes, magics[i].len) == 0)
             return magics[i].is;
@@ -181,6 +200,8 @@ struct sniff sniff(const uint8_t *first, size_t size)
         return safetensors;
     if (is_pickle(first, size))
         return pickle;
+    if (is_onnx(first, size))
+        return onnx;
     if (!is_text(first, size))
         return nothing;
     const struct sniff *const stand_in = page(first, size);
