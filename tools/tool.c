@@ -137,14 +137,24 @@ int tool_failed(const char *file, enum pici_status status, const char *reason)
     return reason[0] ? tool_bad(NULL, "%s", reason) : tool_bad(file, "%s", pici_strerror(status));
 }
 
+/* Bytes of a run, and of a thread with chunks of 2^20 f64. */
+static const uint64_t memory_fixed = 8 << 20, memory_each = 24 << 20;
+
+uint64_t tool_memory_left(const struct tool_options *options)
+{
+    const uint64_t used = memory_fixed + tool_threads(options->threads) * memory_each;
+    if (!options->memory)
+        return UINT64_MAX;
+    return options->memory > used ? options->memory - used : 0;
+}
+
 int tool_bound_memory(struct tool_options *options)
 {
-    static const uint64_t fixed = 8 << 20,
-                          each = 24 << 20; /* bytes of a run, and of a thread with chunks of 2^20 f64 */
     struct rlimit limit;
     if (!options->memory)
         return TOOL_OK;
-    const uint64_t fit = options->memory > fixed + each ? (options->memory - fixed) / each : 1;
+    const uint64_t fit =
+        options->memory > memory_fixed + memory_each ? (options->memory - memory_fixed) / memory_each : 1;
     const unsigned threads = tool_threads(options->threads);
     options->threads = threads < fit ? (int)threads : (int)fit;
     if (getrlimit(RLIMIT_DATA, &limit) != 0)

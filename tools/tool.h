@@ -129,6 +129,9 @@ int tool_failed(const char *file, enum pici_status, const char *reason);
  * more, which errors then tell. */
 int tool_bound_memory(struct tool_options *options);
 
+/* What options->memory leaves for a cache beside the threads; UINT64_MAX if it is not given. */
+uint64_t tool_memory_left(const struct tool_options *options);
+
 /* The number of threads for a value of --threads; 0 stands for the number of online cores. At least 1. */
 unsigned tool_threads(int asked);
 

@@ -99,8 +99,85 @@ done
 for pid in $pids; do
     is "several readers, and a cache of one chunk" wait "$pid"
 done
-kill -HUP "$m_pid" # SIGINT is ignored in the background
+kill -HUP "$m_pid"
 ended "SIGHUP" 0
+
+real=$tool
+by_script() { # LINE: tool is a script of this line
+    printf '#!/bin/sh\n%s\n' "$1" >script
+    chmod +x script
+    tool=$PWD/script
+}
+# SIGINT, which a shell ignores in the background, and which comes while a file is open
+if env --default-signal=INT true 2>/dev/null; then
+    by_script "exec env --default-signal=INT '$real' \"\$@\""
+    mounted m.pici || fail "SIGINT: not mounted"
+    exec 9<at/model.safetensors
+    head -c 1000 <&9 >got
+    kill -INT "$m_pid"
+    ended "SIGINT with an open file" 0
+    exec 9<&-
+    tool=$real
+else
+    skip "picitool mount: SIGINT: env has no --default-signal"
+fi
+
+# ---- --memory: a cache of what it leaves; a bound that is smaller than a chunk
+head -c 40000000 /dev/zero | tr '\0' x >long
+"$tool" compress -q --type raw --dtype f64 -o long.pici long || fail "compress"
+if [ -n "${SANITIZE:-}" ]; then
+    skip "picitool mount --memory: a sanitizer needs memory of its own"
+elif mounted --memory 40M -T 8 long.pici; then
+    is "--memory" cmp long at/long
+    kill -TERM "$m_pid"
+    ended "--memory" 0
+else
+    fail "--memory: not mounted: $(cat "$err")"
+fi
+by_script "ulimit -s 1024; exec '$real' \"\$@\""
+if [ -n "${SANITIZE:-}" ]; then
+    :
+elif mounted --memory 8M long.pici; then
+    if cat at/long >got 2>got.err; then fail "8 MiB with chunks of 8 MiB"; else pass; fi
+    is "ENOMEM" grep -qi 'cannot allocate memory' got.err
+    is "a line says it" grep -q '^picitool: long.pici: out of memory for a chunk; --memory is 8388608 bytes$' "$err"
+    kill -TERM "$m_pid"
+    ended "little --memory" 0
+else
+    fail "little --memory: not mounted: $(cat "$err")"
+fi
+tool=$real
+rm -f long long.pici
+
+# ---- programs that map what they open
+mounted m.pici || fail "for programs: not mounted"
+python=
+for p in "${MOUNT_PYTHON:-python3}" /usr/bin/python3; do
+    [ -n "$python" ] || ! "$p" -c 'import numpy' 2>/dev/null || python=$p
+done
+maps() { # MODULE PROGRAM: Python, of which the program maps the file and compares; skipped where there is no module
+    if [ -z "$python" ] || ! "$python" -c "import $1" 2>/dev/null; then
+        skip "picitool mount: files by Python's $1: it is not installed (MOUNT_PYTHON names a Python that has it)"
+        return
+    fi
+    if "$python" -c "$2" >got 2>&1; then pass; else fail "$1: $(cat got)"; fi
+}
+maps numpy '
+import numpy
+at, m = (numpy.memmap(d + "/sub/more.safetensors", "u1", "r") for d in ("at", "m"))
+assert at.shape == m.shape and (at[::-997] == m[::-997]).all() and (at == m).all()'
+maps safetensors.numpy '
+from safetensors import safe_open
+for d in "at", "m":
+    with safe_open(d + "/model.safetensors", "numpy") as f:
+        w = f.get_slice("one")[600000:602400]
+    assert w.tobytes() == open("n", "rb").read() * 2, d'
+maps torch '
+import torch
+at, m = (torch.from_file(d + "/model.safetensors", size=600000, dtype=torch.uint8) for d in ("at", "m"))
+assert torch.equal(at, m)'
+kill -TERM "$m_pid"
+ended "after programs" 0
 
 mounted one.safetensors.pici || fail "a file: not mounted"
 is "the name of a file" test "$(ls at)" = one.safetensors

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What picitool mount reads: a .pici file with a head before, between and after tensors of either byte order, read at
- * random by several threads with a cache that is too small; damage; the cache by itself. Run under ThreadSanitizer too.
+ * random by several threads with a cache that is too small; damage; files that are written over meanwhile; the cache by
+ * itself. Run under ThreadSanitizer too.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -10,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "tests/util/util.h"
@@ -17,6 +19,7 @@
 #include "tools/input/source.h"
 #include "tools/mount/chunks.h"
 #include "tools/mount/mounted.h"
+#include "tools/parse/folder_list.h"
 #include "tools/term.h"
 
 enum { ELEMENTS = 5000, CHUNK = 700, READERS = 4, READS = 300, MOST = 9000 };
@@ -158,12 +161,72 @@ static void test_damage(void)
     mounted_close(mounted);
 }
 
+/* ---- a file that is written over while it is mounted */
+
+static char list_path[sizeof folder + 16], copy_path[sizeof folder + 16];
+
+static int write_bytes(const char *name, const void *bytes, size_t size)
+{
+    const int fd = open(name, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    const int good = fd >= 0 && write(fd, bytes, size) == (ssize_t)size;
+    close(fd);
+    return good;
+}
+
+/* Makes the folder one that picitool has made: of x.pici, and of the copy. */
+static int write_list(const char *copy)
+{
+    struct stat stored;
+    struct folder_file file[] = {{.name = "copy", .kind = FOLDER_COPY, .original.bytes = strlen(copy)},
+                                 {.name = "x", .kind = FOLDER_SHARD, .original.bytes = ORIGINAL}};
+    const struct folder_list list = {.file = file, .files = 2};
+    size_t size;
+    file[0].original.hash = pici_xxh64(copy, strlen(copy), 0);
+    file[0].stored = file[0].original;
+    if (stat(path, &stored) != 0)
+        return 0;
+    file[1].stored.bytes = (uint64_t)stored.st_size;
+    char *const text = folder_list_text(&list, &size);
+    const int good = text && write_bytes(copy_path, copy, strlen(copy)) && write_bytes(list_path, text, size);
+    free(text);
+    return good;
+}
+
+static void test_changes(void)
+{
+    size_t copy, received;
+    char got[5] = "";
+    uint8_t byte[1];
+    expect("changes: the folder is written", write_file() && write_list("first"));
+    const int good = mounted_open(&mounted, folder, 0) == 0 && mounted_find(mounted, 0, "x", &node) &&
+                     mounted_find(mounted, 0, "copy", &copy) && mounted_start(mounted, copy) == 0 &&
+                     mounted_read(mounted, copy, got, 0, 5, &received) == 0 && memcmp(got, "first", 5) == 0 &&
+                     mounted_read(mounted, node, byte, ORIGINAL / 2, 1, &received) == 0;
+    expect("changes: it is mounted", good);
+    usleep(20000); /* longer than the clock of files may stand still */
+    expect("changes: they are written", write_bytes(copy_path, "other", 5) && write_file());
+    for (int i = 0; good && i < 2; i++) {
+        tool_mute();
+        const int of_copy = mounted_read(mounted, copy, got, 0, 5, &received);
+        const int copy_told = strstr(tool_unmute(), "has changed since it was mounted") != NULL;
+        tool_mute();
+        const int of_chunk = mounted_read(mounted, node, byte, ORIGINAL / 2, 1, &received);
+        const int chunk_told = strstr(tool_unmute(), "has changed since it was mounted") != NULL;
+        expect("changes: what is read is an error", of_copy == EIO && of_chunk == EIO);
+        expect("changes: it is told once", copy_told == !i && chunk_told == !i);
+    }
+    mounted_close(mounted);
+    unlink(copy_path);
+    unlink(list_path);
+}
+
 /* ---- the cache */
 
 struct maker {
     struct chunks *chunks;
     int fails; /* so many times */
     int told;
+    int is_short; /* of memory, when it fails */
 };
 
 static int make(void *context, const struct chunk_key *key, void *bytes, size_t size, bool tell)
@@ -174,7 +237,7 @@ static int make(void *context, const struct chunk_key *key, void *bytes, size_t 
         return 0;
     maker->fails--;
     maker->told += tell;
-    return EIO;
+    return maker->is_short ? ENOMEM : EIO;
 }
 
 static int has(struct maker *maker, struct chunk_key key, size_t size)
@@ -220,18 +283,39 @@ static void test_failure(void)
     chunks_free(maker.chunks);
 }
 
+static void test_memory(void)
+{
+    struct maker maker = {.chunks = chunks_new(1 << 20, make, &maker), .is_short = 1};
+    int good = 1;
+    for (uint64_t i = 0; i < 20; i++)
+        good = good && has(&maker, (struct chunk_key){0, 0, i, false}, 1000);
+    maker.fails = 1;
+    good = good && has(&maker, (struct chunk_key){0, 0, 20, false}, 1000);
+    expect("cache: it makes room where memory is short", good && chunks_kept(maker.chunks) < 2000);
+    maker.fails = 2;
+    uint8_t got;
+    const struct chunk_key key = {0, 0, 21, false};
+    expect("cache: no memory at all", chunks_read(maker.chunks, &key, 10, &got, 0, 1) == ENOMEM);
+    expect("cache: memory again", has(&maker, key, 10));
+    chunks_free(maker.chunks);
+}
+
 int main(void)
 {
     term_set_talk(TERM_QUIET);
     test_bound();
     test_failure();
+    test_memory();
     if (!mkdtemp(folder))
         return 1;
     snprintf(path, sizeof path, "%s/x.pici", folder);
+    snprintf(copy_path, sizeof copy_path, "%s/copy", folder);
+    snprintf(list_path, sizeof list_path, "%s/" FOLDER_LIST_NAME, folder);
     expect("the file is written", write_file());
     test_reads("a small cache", 5 * CHUNK);
     test_reads("a large cache", 1 << 20);
     test_damage();
+    test_changes();
     unlink(path);
     rmdir(folder);
     return tally_end();

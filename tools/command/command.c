@@ -170,7 +170,7 @@ const struct verb command_verbs[] = {
      "are\n"
      "decoded. Runs until a signal ends it or fusermount3 -u DIR. Damaged chunks, and damaged copies, are errors of\n"
      "reading (EIO), with a line here. --threads: chunks decoded at a time.",
-     2, 2, BIT(OPT_THREADS) | BIT(OPT_CACHE) | BIT(OPT_QUIET) | BIT(OPT_VERBOSE)},
+     2, 2, MEMORY_BITS | BIT(OPT_CACHE) | BIT(OPT_QUIET) | BIT(OPT_VERBOSE)},
     {NULL, "bench", verb_bench, "[FILE]",
      "measure the codec against memcpy, on synthetic data or a file's largest tensor",
      "Synthetic data are of --dtype, f32 by default, at uniformly random positions. --format auto is every format.\n"

@@ -144,6 +144,12 @@ int input_wake(struct input *input)
     return tool_bad(input->reopen_path, "%s", errno == ESTALE ? "has changed since it was opened" : strerror(errno));
 }
 
+bool input_is_unchanged(const struct input *input)
+{
+    struct stat file_info;
+    return fstat(input->fd, &file_info) == 0 && is_unchanged(input, &file_info);
+}
+
 int input_expect_unchanged(const struct input *input, const char *name)
 {
     struct stat file_info;

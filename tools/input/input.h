@@ -62,6 +62,7 @@ int input_wake(struct input *input);
 
 /* Refuse a file that has changed since it was opened: what was read of it at two times may not belong together. */
 int input_expect_unchanged(const struct input *input, const char *name);
+bool input_is_unchanged(const struct input *input);
 
 /* A pici_read_at_fn whose context is a regular input. Errors as for input_take. input->position becomes the offset.
  * Does not move the place from which input_take reads. */

@@ -194,6 +194,11 @@ int chunks_read(struct chunks *chunks, const struct chunk_key *key, size_t chunk
     if (chunk->state == FAILED) {
         chunk->state = MAKING;
         error = make(chunks, chunk, chunk_bytes, is_new);
+        if (error == ENOMEM) { /* again with what the others had */
+            shrink(chunks, 0);
+            chunk->state = MAKING;
+            error = make(chunks, chunk, chunk_bytes, is_new);
+        }
     }
     if (!error && (offset > chunk->size || size > chunk->size - offset))
         error = EIO;

@@ -22,7 +22,8 @@ struct chunks;
 /* most: bytes of chunks to keep. Those that are being read may need more. NULL: no memory. */
 struct chunks *chunks_new(uint64_t most, chunk_maker *make, void *context);
 
-/* Copy the size bytes at offset of the chunk, which has chunk_bytes. Returns 0 or an errno value. */
+/* Copy the size bytes at offset of the chunk, which has chunk_bytes. Where memory does not suffice, the chunks that are
+ * kept are dropped for it. Returns 0 or an errno value. */
 int chunks_read(struct chunks *, const struct chunk_key *key, size_t chunk_bytes, void *buffer, size_t offset,
                 size_t size);
 

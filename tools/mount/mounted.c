@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,6 +24,7 @@ struct stored {
     struct original original;
     const struct folder_file *listed; /* NULL: a single file */
     bool is_copy;
+    atomic_bool has_changed; /* since it was opened, and a line has said so */
     pthread_mutex_t lock;
     enum { UNCHECKED, GOOD, BAD } hash; /* of a copy */
     struct pici_reader *reader[READERS_KEPT];
@@ -39,6 +41,7 @@ struct mounted {
     char *alone; /* the name of the only file */
     uint64_t bytes;
     struct chunks *chunks;
+    atomic_bool was_short; /* of memory, and a line has said so */
 };
 
 /* ---- Nodes ---- */
@@ -150,11 +153,32 @@ static int settle_nodes(struct mounted *mounted, const char *path)
 
 /* ---- Files that are stored ---- */
 
+/* Whether the file is another than it was when it was opened. */
+static bool has_changed(struct stored *stored)
+{
+    if (!atomic_load(&stored->has_changed) && input_is_unchanged(&stored->input))
+        return false;
+    if (!atomic_exchange(&stored->has_changed, true))
+        tool_bad(stored->path, "has changed since it was mounted");
+    return true;
+}
+
 /* A pici_read_at_fn. */
 static int read_stored(void *context, void *buffer, size_t size, uint64_t offset)
 {
     struct input input = ((const struct stored *)context)->input;
-    return input_read_at(&input, buffer, size, offset);
+    const int error = input_read_at(&input, buffer, size, offset);
+    return has_changed(context) ? EIO : error;
+}
+
+/* Prints why the file cannot be read, unless that it has changed has been said, or memory is short, which read_elements
+ * says. */
+static void tell_failure(const struct stored *stored, const struct pici_reader *reader, enum pici_status status)
+{
+    if (status == PICI_E_NOMEM || atomic_load(&stored->has_changed))
+        return;
+    const char *const reason = pici_reader_error(reader); /* NULL is well */
+    tool_bad(stored->path, "%s", *reason ? reason : pici_strerror(status));
 }
 
 /* What original_open asks: the number of the file of a shard, of which reading_follow knows that it is one. */
@@ -249,22 +273,22 @@ static int open_file(struct mounted *mounted, const char *path)
 
 /* ---- Reading ---- */
 
-static struct pici_reader *take_reader(struct stored *stored, bool tell)
+static enum pici_status take_reader(struct pici_reader **taken, struct stored *stored, bool tell)
 {
     struct pici_reader *reader = NULL;
     pthread_mutex_lock(&stored->lock);
     if (stored->readers)
         reader = stored->reader[--stored->readers];
     pthread_mutex_unlock(&stored->lock);
-    if (reader)
-        return reader;
-    const enum pici_status status = pici_reader_open_at(&reader, read_stored, stored, stored->input.bytes, NULL);
+    const enum pici_status status =
+        reader ? PICI_OK : pici_reader_open_at(&reader, read_stored, stored, stored->input.bytes, NULL);
+    *taken = reader;
     if (!status)
-        return reader;
+        return PICI_OK;
     if (tell)
-        tool_bad(stored->path, "%s", reader ? pici_reader_error(reader) : pici_strerror(status));
+        tell_failure(stored, reader, status);
     pici_reader_close(reader);
-    return NULL;
+    return status;
 }
 
 static void give_reader(struct stored *stored, struct pici_reader *reader)
@@ -283,10 +307,11 @@ static int make_chunk(void *context, const struct chunk_key *key, void *bytes, s
 {
     struct stored *const stored = &((struct mounted *)context)->file[key->file];
     struct pici_tensor_info tensor = PICI_TENSOR_INFO_INIT;
-    struct pici_reader *const reader = take_reader(stored, tell);
-    if (!reader)
-        return EIO;
-    enum pici_status status = pici_reader_tensor(reader, key->tensor, &tensor);
+    struct pici_reader *reader;
+    enum pici_status status = take_reader(&reader, stored, tell);
+    if (status)
+        return status == PICI_E_NOMEM ? ENOMEM : EIO;
+    status = pici_reader_tensor(reader, key->tensor, &tensor);
     const size_t width = status ? 1 : pici_dtype_width(tensor.dtype);
     if (!status)
         status = pici_reader_read_range(reader, key->tensor, key->number * tensor.chunk_elements, size / width, bytes);
@@ -297,7 +322,7 @@ static int make_chunk(void *context, const struct chunk_key *key, void *bytes, s
         return 0;
     }
     if (tell)
-        tool_bad(stored->path, "%s", *pici_reader_error(reader) ? pici_reader_error(reader) : pici_strerror(status));
+        tell_failure(stored, reader, status);
     pici_reader_close(reader);
     return status == PICI_E_NOMEM ? ENOMEM : EIO;
 }
@@ -314,6 +339,8 @@ static int read_elements(struct mounted *mounted, const struct original_part *pa
         const struct chunk_key key = {part->file, part->tensor, number, part->swap};
         step = size - done < whole - within ? size - done : whole - within;
         const int error = chunks_read(mounted->chunks, &key, whole, buffer + done, within, step);
+        if (error == ENOMEM && !atomic_exchange(&mounted->was_short, true))
+            tool_nomem(mounted->file[part->file].path, "a chunk");
         if (error)
             return error;
     }
@@ -352,8 +379,10 @@ static int check_copy(struct stored *stored, uint8_t *piece)
         const uint64_t left = stored->input.bytes - sum.bytes;
         const size_t step = left < COPY_PIECE ? (size_t)left : COPY_PIECE;
         const int error = read_stored(stored, piece, step, sum.bytes);
+        if (error && !atomic_load(&stored->has_changed))
+            tool_bad_at(stored->path, sum.bytes, "%s", strerror(error));
         if (error)
-            return tool_bad_at(stored->path, sum.bytes, "%s", strerror(error));
+            return TOOL_BAD;
         pici_xxh64_update(&hash, piece, step);
         sum.bytes += step;
     }

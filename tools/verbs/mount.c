@@ -24,7 +24,7 @@
 
 /* Nothing changes while it is mounted, so the kernel may keep what it has learnt. */
 static const double seconds_kept = 86400;
-enum { READ_MOST = 1 << 20, IDLE_THREADS_MOST = 16, BLOCK = 4096 };
+enum { READ_AHEAD_MOST = 1 << 20, IDLE_THREADS_MOST = 16, BLOCK = 4096 };
 
 static bool node_of(fuse_req_t request, fuse_ino_t number, size_t *node)
 {
@@ -131,7 +131,7 @@ static void read_node(fuse_req_t request, fuse_ino_t number, size_t size, off_t 
     (void)file;
     if (!node_of(request, number, &node))
         return;
-    size = size < READ_MOST ? size : READ_MOST;
+    /* all of it, since less would be the end of the file */
     uint8_t *const buffer = malloc(size ? size : 1);
     const int error = buffer && from >= 0
                           ? mounted_read(fuse_req_userdata(request), node, buffer, (uint64_t)from, size, &received)
@@ -158,7 +158,7 @@ static void stat_all(fuse_req_t request, fuse_ino_t number)
 static void start(void *context, struct fuse_conn_info *connection)
 {
     (void)context;
-    connection->max_readahead = READ_MOST; /* lowered to what the kernel allows */
+    connection->max_readahead = READ_AHEAD_MOST; /* lowered to what the kernel allows */
 }
 
 static const struct fuse_lowlevel_ops operations = {.init = start,
@@ -270,7 +270,8 @@ int verb_mount(const struct tool_options *options)
     struct mounted *mounted;
     TRY(check_place(options->args[0], options->args[1]));
     allow_files();
-    TRY(mounted_open(&mounted, options->args[0], options->cache));
+    const uint64_t left = tool_memory_left(options);
+    TRY(mounted_open(&mounted, options->args[0], options->cache < left ? options->cache : left));
     const int status = mount_opened(mounted, options);
     mounted_close(mounted);
     return status;
