@@ -27,13 +27,16 @@ compile() { # FOLDER FLAGS FILES...: their objects, in that folder of $tmp
 }
 
 library='-fvisibility=hidden -DPICI_BUILD'
-coll=$(ls lib/schedule/*.c lib/predict/*.c lib/values/*.c lib/coll/*.c lib/transport/*.c |
+sources() { # FILES: a line each
+    printf '%s\n' "$@"
+}
+coll=$(sources lib/schedule/*.c lib/predict/*.c lib/values/*.c lib/coll/*.c lib/transport/*.c |
     grep -v '/mpi\|/nccl\|/engine_cuda\.c$')
 # shellcheck disable=SC2046,SC2086 # lists
 {
-    compile lib "$library" $(ls lib/*.c lib/*/*.c | grep -v '^lib/\(schedule\|predict\|values\|coll\|transport\)/')
+    compile lib "$library" $(sources lib/*.c lib/*/*.c | grep -v '^lib/\(schedule\|predict\|values\|coll\|transport\)/')
     compile coll "$library" $coll packaging/macos/linux_names.c
-    compile tools '-Itools -I.' $(ls tools/*.c tools/*/*.c |
+    compile tools '-Itools -I.' $(sources tools/*.c tools/*/*.c |
         grep -v '^tools/\(run\|tune/\(pici-tune\|world\|calibrate\|points\)\)')
 }
 links() { # WHAT COMMAND...
