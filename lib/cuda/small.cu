@@ -9,7 +9,10 @@
 
 using namespace pici;
 
-constexpr unsigned XOR_THREADS = 128, COPY_THREADS = 256;
+/* Threads that make or apply an XOR chunk, by the width of an element: each warp has a stage in shared memory. */
+template <class T> constexpr unsigned XOR_THREADS = sizeof(T) == 8 ? 64 : 128;
+constexpr unsigned COPY_THREADS = 256;
+constexpr unsigned SHARED_LEAST = 99 << 10; /* bytes that every GPU has for a thread block: 8.6, 8.9 and 12.0 no more */
 enum : unsigned { AT_ONCE = 256 /* chunks, unless the caller says another number */ };
 
 /* A chunk that is made: its bytes, and in the upper bits what it is. */
@@ -85,7 +88,7 @@ template <unsigned KIND> PICI_KERNEL(LANES, 16) small_make_kernel(const small_jo
 }
 
 /* XOR chunks, where there is no context chunk, or one that may be longer. */
-template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS, 1) small_xor_kernel(const small_job job)
+template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS<T>, 1) small_xor_kernel(const small_job job)
 {
     PICI_BLOCK_MEMORY(memory);
     for (uint64_t chunk = hw::block_x(); chunk < job.chunks; chunk += hw::blocks_x()) {
@@ -333,7 +336,7 @@ PICI_DEV bool apply_xor(const small_job &job, const small_listed &chunk, const u
 }
 
 /* XOR chunks; and the end: the thread block that ends last writes the status. */
-template <class T> PICI_KERNEL(XOR_THREADS, 2) small_apply_xor_kernel(const small_job job)
+template <class T> PICI_KERNEL(XOR_THREADS<T>, 2) small_apply_xor_kernel(const small_job job)
 {
     PICI_BLOCK_MEMORY(memory);
     const bool valid = hw::load(&job.result->status) == PICI_OK;
@@ -570,7 +573,9 @@ static cudaError_t launch_read_of(const small_job &job, unsigned blocks, cudaStr
 template <class T, unsigned FORMAT>
 static cudaError_t launch_xor(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    return launch(small_xor_kernel<T, FORMAT>, blocks, 1, XOR_THREADS, MAKE_BYTES<T>(FORMAT, XOR_THREADS), job, stream);
+    constexpr unsigned threads = XOR_THREADS<T>, shared = MAKE_BYTES<T>(FORMAT, threads);
+    static_assert(shared <= SHARED_LEAST, "a thread block has so much on every GPU");
+    return launch(small_xor_kernel<T, FORMAT>, blocks, 1, threads, shared, job, stream);
 }
 
 template <class T> static cudaError_t launch_xor_of(const small_job &job, unsigned blocks, cudaStream_t stream)
@@ -592,7 +597,9 @@ static cudaError_t launch_xors(const small_job &job, unsigned blocks, cudaStream
 
 template <class T> static cudaError_t launch_apply_xor(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    return launch(small_apply_xor_kernel<T>, blocks, 1, XOR_THREADS, READ_BYTES<T>(XOR_THREADS), job, stream);
+    constexpr unsigned threads = XOR_THREADS<T>, shared = READ_BYTES<T>(threads);
+    static_assert(shared <= SHARED_LEAST, "a thread block has so much on every GPU");
+    return launch(small_apply_xor_kernel<T>, blocks, 1, threads, shared, job, stream);
 }
 
 static cudaError_t launch_apply_xors(const small_job &job, unsigned blocks, cudaStream_t stream)
