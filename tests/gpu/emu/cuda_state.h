@@ -49,6 +49,15 @@ const char *blocked();
 
 int current_device();
 
+/* ---- cuda_graphs.cc ---- */
+
+/* Is this stream captured? */
+bool captures(cudaStream_t);
+/* Keep an operation for the graph of a stream that is; or end the capture, if that would take other streams in. */
+cudaError_t capture(cudaStream_t, const operation &, bool forks);
+/* End the capture of this stream; with null all that a thread that is not relaxed may end. Was there one? */
+bool breaks_capture(cudaStream_t);
+
 /* ---- cuda_memory.cc ---- */
 
 /* Make device memory inaccessible when the outermost call ends. Memory that an operation accesses becomes accessible

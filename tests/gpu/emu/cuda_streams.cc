@@ -308,6 +308,8 @@ cudaError_t queue(cudaStream_t stream, const operation &o)
         return bad_handle();
     if (sticky())
         return sticky();
+    if (captures(stream))
+        return capture(stream, o, strstr(o.what, "event") != nullptr);
     w.counts[o.what]++;
     if (w.deferred)
         enter(s, o);
@@ -357,9 +359,11 @@ void captured_elsewhere(bool on)
 
 bool ends_capture(const char *name)
 {
-    if (elsewhere && mode == cudaStreamCaptureModeGlobal)
+    if (mode != cudaStreamCaptureModeGlobal)
+        return false;
+    if (elsewhere)
         fault(cudaErrorStreamCaptureUnsupported, "%s ends a capture in another thread", name);
-    return elsewhere && mode == cudaStreamCaptureModeGlobal;
+    return breaks_capture(nullptr) || elsewhere;
 }
 
 size_t defer(uint64_t seed)
@@ -593,14 +597,14 @@ cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode *m)
 cudaError_t cudaStreamIsCapturing(cudaStream_t stream, cudaStreamCaptureStatus *status)
 {
     const call c;
-    *status = cudaStreamCaptureStatusNone;
+    *status = emu::captures(stream) ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
     return find(stream) ? emu::sticky() : bad_handle();
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     const call c;
-    if (emu::ends_capture("cudaStreamQuery"))
+    if (emu::ends_capture("cudaStreamQuery") || (stream && emu::breaks_capture(stream)))
         return cudaErrorStreamCaptureUnsupported;
     const CUstream_st *s = find(stream);
     return s ? queried(s->queued.empty()) : bad_handle();
@@ -609,7 +613,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
     const call c;
-    if (emu::ends_capture("cudaStreamSynchronize"))
+    if (emu::ends_capture("cudaStreamSynchronize") || (stream && emu::breaks_capture(stream)))
         return cudaErrorStreamCaptureUnsupported;
     return find(stream) ? waited(emu::finish_stream(stream)) : bad_handle();
 }

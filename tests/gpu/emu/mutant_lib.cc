@@ -9,6 +9,7 @@
 
 #include <vector>
 
+#include "cuda_graphs.h"
 #include "cuda_runtime.h"
 #include "pici/cuda.h"
 #include "pici/delta.h"
@@ -133,6 +134,38 @@ static void check_batch()
                "a block of a batch");
     for (buffer *b : all)
         delete b;
+}
+
+/* A block that is made and read by a graph, which is launched again on other elements. */
+static void check_graph()
+{
+    enum { N = 4096 * 5 + 7 };
+    const size_t cap = pici_bound(PICI_BITMAP, PICI_U32, N), space = pici_cuda_workspace(PICI_U32, N);
+    buffer in(N * 4), block(cap), out(N * 4), workspace(space), to(2 * sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+    cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal);
+    const bool called =
+        !pici_compress_cuda(block.at, cap, result, in.at, N, PICI_U32, PICI_BITMAP, workspace.at, space, stream) &&
+        !pici_decompress_cuda(out.at, N, PICI_U32, block.at, cap, &result->len, result + 1, workspace.at, space,
+                              stream);
+    const bool captured = !cudaStreamEndCapture(stream, &graph) && !cudaGraphInstantiate(&executable, graph, 0);
+    expect(called && captured, "a graph");
+    for (uint32_t round = 1; captured && round <= 2; round++) {
+        for (unsigned i = 0; i < N; i++)
+            ((uint32_t *)in.at)[i] = i % (3 * round) ? 0 : i + round;
+        expect(!cudaGraphLaunch(executable, stream) && !result[0].status && !result[1].status &&
+                   memcmp(in.at, out.at, N * 4) == 0,
+               "a graph's block");
+    }
+    cudaStreamDestroy(stream);
+    if (!captured)
+        return;
+    cudaGraphDestroy(graph);
+    cudaGraphExecDestroy(executable);
 }
 
 /* A small delta: of so many elements of a million, those before `random` change; all after it become others. */
@@ -265,5 +298,6 @@ int main(void)
     }
     check_small(PICI_BITMAP, (2 << 19) + 5000, 3000, 1 << 19, 2);
     check_rows();
+    check_graph();
     return wrong != 0;
 }

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda_graphs.h"
 #include "cuda_runtime.h"
 #include "streams_c.h"
 #include "tally.h"
@@ -515,6 +516,47 @@ static void threads()
     tally(emu::settle(), "what it lets happen in the end", "blocked");
 }
 
+/* What is captured runs with each launch of its graph, and only then; calls that would end the capture do. */
+static void graphs()
+{
+    emu::defer(1);
+    things t;
+    cudaGraph_t graph;
+    cudaGraphExec_t executable;
+    cudaStreamCaptureStatus status;
+    cudaMemsetAsync(t.device, 1, 4096, t.a);
+    tally(emu::settle(), "before a capture", "blocked");
+    tally(!cudaStreamBeginCapture(t.a, cudaStreamCaptureModeGlobal), "a capture", "refused");
+    tally(!cudaStreamIsCapturing(t.a, &status) && status == cudaStreamCaptureStatusActive, "a captured stream",
+          "is not");
+    tally(!cudaStreamIsCapturing(t.b, &status) && status == cudaStreamCaptureStatusNone, "another stream", "is too");
+    const uint64_t before = emu::operations("copy");
+    cudaMemcpyAsync(t.host, t.device, 4, cudaMemcpyDeviceToHost, t.a);
+    cudaMemsetAsync(t.device, 2, 4096, t.a);
+    tally(!cudaStreamEndCapture(t.a, &graph) && graph, "a capture's end", "no graph");
+    *t.host = 0;
+    tally(emu::settle() && *t.host == 0 && emu::operations("copy") == before, "what is captured", "ran");
+    tally(!cudaGraphInstantiate(&executable, graph, 0) && !cudaGraphDestroy(graph), "a graph", "is not");
+    for (uint32_t value : {0x01010101u, 0x02020202u}) {
+        tally(!cudaGraphLaunch(executable, t.b), "a graph's launch", "refused");
+        tally(!cudaStreamSynchronize(t.b) && *t.host == value, "a graph's launch", "other bytes");
+    }
+    cudaGraphExecDestroy(executable);
+    const auto ended = [&](const char *what, auto f) {
+        cudaStreamBeginCapture(t.a, cudaStreamCaptureModeGlobal);
+        f();
+        tally(cudaStreamEndCapture(t.a, &graph) == cudaErrorStreamCaptureInvalidated && !graph, what, "in a graph");
+        cudaGetLastError();
+    };
+    void *memory = nullptr;
+    ended("a wait in a capture", [&] { cudaStreamSynchronize(t.a); });
+    ended("a query in a capture", [&] { cudaStreamQuery(t.a); });
+    ended("a wait for another stream", [&] { cudaStreamSynchronize(t.b); });
+    ended("an allocation in a capture", [&] { cudaMalloc(&memory, 8); });
+    ended("an event in a capture", [&] { cudaEventRecord(t.e, t.a); });
+    tally(!memory && emu::settle(), "after a capture that was ended", "memory");
+}
+
 int main(void)
 {
     nothing_deferred();
@@ -522,6 +564,7 @@ int main(void)
     events();
     blocked();
     captures();
+    graphs();
     memory();
     handles();
     kernels();
