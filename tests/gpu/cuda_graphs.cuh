@@ -6,7 +6,7 @@
 #define PICI_TESTS_CUDA_GRAPHS_CUH
 
 #ifdef PICI_DEVICE_HW
-#include "cuda_graphs.h"
+#include "tests/gpu/emu/cuda_graphs.h"
 #endif
 
 /* In a graph that is run again on other data: compress, decompress and add; then encode the delta from the input to
@@ -57,8 +57,8 @@ static void check_streams(enum pici_format format)
             in[i].resize(bytes);
             pattern_fill(in[i].data(), N, PICI_F32, (enum pattern)(PATTERN_1 + (i + round) % 5), &rng);
             s[i].src->put(in[i].data());
+            device_good(); /* the elements are not in pinned memory: the stream must be idle */
         }
-        device_good();
         for (auto &k : s)
             cudaGraphLaunch(k.exec, k.stream);
         for (unsigned i = 0; i < STREAMS; i++) {

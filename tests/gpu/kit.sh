@@ -78,6 +78,7 @@ echo '"0","encode_kernel","(1, 1, 1)","dram__bytes_read.sum","byte","1,234"'
 END
 
 check "all parts" stages 0 first second sizes sanitize
+check "no command that the script does not have" [ "$(grep -c 'not found' "$tmp/log")" = 0 ]
 check "a table" grep -q '^| right | cuda_packed --quick | ok | [0-9]* | 7 passed, 0 failed |$' "$tmp/log"
 check "which is a file, too" grep -q '^| right | cuda_packed --quick | ok |' "$tmp/out/table.md"
 check "inputs that are shared" [ "$(grep -c '^| right | cuda_codec --quick --share ./6 | ok |' "$tmp/log")" = 6 ]
