@@ -382,6 +382,43 @@ static void disagree(int p, uint64_t count)
     end(&t);
 }
 
+/* Rank 1 ends after so many steps of a call whose ranks agree several times; the others have an error, and soon. */
+static void end_early(void *context, int rank)
+{
+    struct team *t = context;
+    struct pici_coll_opts opts = t->job->opts;
+    struct pici_request *request;
+    int32_t *elements = test_alloc(t->job->count * sizeof *elements);
+    int done = 0;
+    memset(elements, 0, t->job->count * sizeof *elements);
+    elements[7] = 1;
+    opts.balance = PICI_BALANCE_ON;
+    t->status[rank] =
+        pici_all_reduce_start(elements, elements, t->job->count, PICI_I32, PICI_SUM, t->comm[rank], &opts, &request);
+    for (uint64_t i = 0; i < t->job->seed && rank == 1 && !t->status[rank] && !done; i++)
+        t->status[rank] = pici_test(&request, &done);
+    if (rank == 1) {
+        pici_comm_free(t->comm[1]);
+        t->comm[1] = NULL;
+    }
+    if (!t->status[rank])
+        t->status[rank] = pici_wait(&request);
+    free(elements);
+}
+
+static void ends_early(int p)
+{
+    static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
+    for (uint64_t steps = 0; steps < 10; steps++) {
+        const struct job job = {.count = 100000, .opts = defaults, .seed = steps};
+        struct team t;
+        run(&t, p, &job, end_early);
+        for (int i = 0; i < p; i++)
+            expect(i == 1 || steps || t.status[i] == PICI_E_PEER, "rank 1 is gone");
+        end(&t);
+    }
+}
+
 /* Values that there are not: in the environment, in the communicator's tuning, in an option of the call. */
 static void settings(void)
 {
@@ -421,6 +458,7 @@ int main(void)
     long_vectors();
     settings();
     for (int p = 2; p < 6; p++) {
+        ends_early(p);
         disagree(p, 100);
         disagree(p, 100000);
     }
