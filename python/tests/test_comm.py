@@ -285,7 +285,7 @@ class Arrays(unittest.TestCase):
     def test_signatures(self):
         """Tools that look at a function see its options."""
         every = ["dtype", "algorithm", "format", "timeout", "pack"]
-        hints = [*every, "density", "latency", "values"]
+        hints = [*every, "density", "latency", "values", "balance"]
         calling = [*hints, "native", "vendor"]
         counts = ["send", "counts", "recv", "displs"]
         for name, want in (
