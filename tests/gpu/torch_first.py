@@ -60,7 +60,7 @@ def same(torch: Any, a: Any, b: Any) -> bool:
 
 
 def through_dlpack(torch: Any, pici: Any, x: Any, device: str) -> bool:
-    back = torch.from_dlpack(pici.decompress(pici.compress(x.cpu()))).to(device)
+    back = torch.from_dlpack(pici.decompress(pici.compress(x.cpu()), to="dlpack")).to(device)
     return same(torch, x, back)
 
 
