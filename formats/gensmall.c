@@ -448,15 +448,28 @@ static void put_whole_after_empty(const struct pair *p)
     free(part);
 }
 
+/* A byte or more of a row of deltas that is changed: which of its parts, where in that. */
+struct part_damage {
+    const char *name;
+    unsigned part, at, bytes;
+    uint64_t value;
+    enum ref_status status;
+};
+
+static void put_damaged(const struct part_damage *wrong, const struct pair *p, const uint8_t *row, size_t len,
+                        const size_t starts[4])
+{
+    uint8_t *damaged = memory(len);
+    memcpy(damaged, row, len);
+    ref_put(damaged + starts[wrong->part] + wrong->at, wrong->bytes, wrong->value);
+    put_refused(wrong->name, p, damaged, len, wrong->status);
+    free(damaged);
+}
+
 static void put_parts(void)
 {
     static const uint64_t ends[4] = {0, 250, 251, 600};
-    static const struct {
-        const char *name;
-        unsigned part, at, bytes;
-        uint64_t value;
-        enum ref_status status;
-    } wrong[] = {
+    static const struct part_damage wrong[] = {
         {"parts in common", 2, 32, 8, 250, REF_E_CORRUPT},
         {"a part that is the whole", 0, 40, 8, 250, REF_E_CORRUPT},
         {"a part beyond the end", 2, 32, 8, 252, REF_E_CORRUPT},
@@ -478,13 +491,8 @@ static void put_parts(void)
     uint8_t *row = row_of_parts(&len, &p, ends, starts);
     column = (size_t)fprintf(out, "accept");
     put_bytes(row, len);
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        uint8_t *damaged = memory(len), *at = damaged + starts[wrong[i].part] + wrong[i].at;
-        memcpy(damaged, row, len);
-        ref_put(at, wrong[i].bytes, wrong[i].value);
-        put_refused(wrong[i].name, &p, damaged, len, wrong[i].status);
-        free(damaged);
-    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        put_damaged(&wrong[i], &p, row, len, starts);
     put_refused("cut within the last part", &p, row, len - 1, REF_E_CORRUPT);
     put_refused("bytes after the last part", &p, row, starts[2] + 31, REF_E_CORRUPT);
     free(row);
@@ -644,12 +652,7 @@ static uint8_t *row_of_columns(size_t *len, const struct pair *p, uint64_t rows,
 
 static void put_wrong_columns(const struct pair *p, const uint8_t *row, size_t len, const size_t starts[4])
 {
-    static const struct {
-        const char *name;
-        unsigned part, at, bytes;
-        uint64_t value;
-        enum ref_status status;
-    } wrong[] = {
+    static const struct part_damage wrong[] = {
         {"columns of version 2", 0, 4, 1, 2, REF_E_CORRUPT},
         {"columns of version 5", 0, 4, 1, 5, REF_E_VERSION},
         {"what elements hold, unknown", 0, 7, 1, 2, REF_E_CORRUPT},
@@ -671,13 +674,8 @@ static void put_wrong_columns(const struct pair *p, const uint8_t *row, size_t l
         {"a checksum of columns", 1, 24, 1, 0, REF_E_CHECKSUM},
         {"flags", 0, 6, 1, 2, REF_E_CORRUPT},
     };
-    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        uint8_t *damaged = memory(len), *at = damaged + starts[wrong[i].part] + wrong[i].at;
-        memcpy(damaged, row, len);
-        ref_put(at, wrong[i].bytes, wrong[i].value);
-        put_refused(wrong[i].name, p, damaged, len, wrong[i].status);
-        free(damaged);
-    }
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        put_damaged(&wrong[i], p, row, len, starts);
     put_refused("cut within the last columns", p, row, len - 1, REF_E_CORRUPT);
 }
 

@@ -415,29 +415,28 @@ static unsigned read_kind(unsigned dtype)
     return kind_of(dtype, narrow ? SMALL_NARROW_VERSION : SMALL_VERSION, dtype == PICI_U8);
 }
 
-/* Bytes of device memory that a warp needs to encode a chunk of so many elements, or to decode it. */
-static uint64_t make_room(unsigned kind, uint64_t count)
+/* bytes_of(E, n) of the coder's n elements of type E that `count` elements of a kind are. */
+template <class F> static uint64_t room(unsigned kind, uint64_t count, F bytes_of)
 {
     switch (kind) {
     case 0: return 0;
-    case PICI_F32: return SMALL_MAKE_BYTES<uint32_t>(count);
+    case PICI_F32: return bytes_of(uint32_t(), count);
     case PICI_F8E4M3:
-    case PICI_F8E5M2: return SMALL_MAKE_BYTES<uint8_t>(count);
-    case SMALL_E2M1X2: return SMALL_MAKE_BYTES<uint8_t>(2 * count);
-    default: return SMALL_MAKE_BYTES<uint16_t>(count);
+    case PICI_F8E5M2: return bytes_of(uint8_t(), count);
+    case SMALL_E2M1X2: return bytes_of(uint8_t(), 2 * count);
+    default: return bytes_of(uint16_t(), count);
     }
+}
+
+/* Bytes of device memory that a warp needs to encode a chunk of so many elements, or to decode it. */
+static uint64_t make_room(unsigned kind, uint64_t count)
+{
+    return room(kind, count, [](auto element, uint64_t n) { return SMALL_MAKE_BYTES<decltype(element)>(n); });
 }
 
 static uint64_t read_room(unsigned kind, uint64_t count)
 {
-    switch (kind) {
-    case 0: return 0;
-    case PICI_F32: return SMALL_READ_BYTES<uint32_t>(count);
-    case PICI_F8E4M3:
-    case PICI_F8E5M2: return SMALL_READ_BYTES<uint8_t>(count);
-    case SMALL_E2M1X2: return SMALL_READ_BYTES<uint8_t>(2 * count);
-    default: return SMALL_READ_BYTES<uint16_t>(count);
-    }
+    return room(kind, count, [](auto element, uint64_t n) { return SMALL_READ_BYTES<decltype(element)>(n); });
 }
 
 /* Bytes of a slot, and of a chunk that is made. */

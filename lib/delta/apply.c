@@ -12,6 +12,7 @@
 
 #include "delta/apply.h"
 #include "file/file.h"
+#include "parse/parse.h"
 #include "pici/delta.h"
 #include "sized.h"
 
@@ -120,7 +121,7 @@ static enum pici_status not_result(const struct apply_job *job, size_t step, con
 static int by_name(const void *left, const void *right)
 {
     const struct apply_name *const first = left, *const second = right;
-    return pici_name_order(first->name, first->bytes, second->name, second->bytes);
+    return pici_parse_order(first->name, first->bytes, second->name, second->bytes);
 }
 
 /* The number of a name among the tensors that step `step`, a partial one, leads from. UINT64_MAX: there is none. */

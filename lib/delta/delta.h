@@ -255,9 +255,6 @@ enum pici_status pici_state_hash_tensor(struct pici_state *, const struct state_
 /* The hash of tensor i. */
 enum pici_status pici_state_tensor_hash(struct pici_state *, size_t i, uint64_t *found, char *reason);
 
-/* Compares names, as for qsort(): as unsigned bytes; one that another begins with comes first. */
-int pici_name_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes);
-
 /* The tensors in the order of their names: [state->count]. */
 struct state_tensor **pici_state_by_name(struct pici_state *);
 

@@ -11,6 +11,7 @@
 
 #include "delta/delta.h"
 #include "file/file.h"
+#include "parse/parse.h"
 #include "pici/delta.h"
 #include "sized.h"
 
@@ -89,17 +90,11 @@ static enum pici_status grow(struct pici_state *state)
     return PICI_OK;
 }
 
-int pici_name_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes)
-{
-    const int order = memcmp(left, right, left_bytes < right_bytes ? left_bytes : right_bytes);
-    return order ? order : (left_bytes > right_bytes) - (left_bytes < right_bytes);
-}
-
 static int by_name(const void *left, const void *right)
 {
     const struct state_tensor *first = *(struct state_tensor *const *)left,
                               *second = *(struct state_tensor *const *)right;
-    return pici_name_order(first->name, first->name_bytes, second->name, second->name_bytes);
+    return pici_parse_order(first->name, first->name_bytes, second->name, second->name_bytes);
 }
 
 struct state_tensor **pici_state_by_name(struct pici_state *state)

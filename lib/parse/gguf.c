@@ -263,13 +263,9 @@ bool pici_gguf_header_bytes(struct gguf_scan *scan, uint64_t *need, const uint8_
 static int by_name(const void *left, const void *right)
 {
     const struct gguf_tensor *first = left, *second = right;
-    const size_t least = first->name_bytes < second->name_bytes ? first->name_bytes : second->name_bytes;
-    const int order = memcmp(first->name, second->name, least);
-    if (order)
-        return order;
-    if (first->name_bytes != second->name_bytes)
-        return first->name_bytes < second->name_bytes ? -1 : 1;
-    return first->header_offset < second->header_offset ? -1 : first->header_offset > second->header_offset;
+    const int order = pici_parse_order(first->name, first->name_bytes, second->name, second->name_bytes);
+    return order ? order
+                 : (first->header_offset > second->header_offset) - (first->header_offset < second->header_offset);
 }
 
 static int by_data(const void *left, const void *right)

@@ -124,3 +124,9 @@ bool pici_parse_shape(uint64_t output[PICI_RANK_MAX], unsigned *out_rank, const 
         output[(*out_rank)++] = item_elements;
     return true;
 }
+
+int pici_parse_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes)
+{
+    const int order = memcmp(left, right, left_bytes < right_bytes ? left_bytes : right_bytes);
+    return order ? order : (left_bytes > right_bytes) - (left_bytes < right_bytes);
+}

@@ -26,6 +26,9 @@ __attribute__((format(printf, 3, 4)))
 #endif
 bool pici_parse_fail(struct parse_error *err, uint64_t offset, const char *format, ...);
 
+/* Compares names, as for qsort(): as unsigned bytes; one that another begins with comes first. */
+int pici_parse_order(const char *left, size_t left_bytes, const char *right, size_t right_bytes);
+
 /* How `items` items of a shape, each of item_elements elements of width bytes, are described in a .pici file: items of
  * several elements, as complex numbers, add a last dimension. False if that does not fit: more than PICI_RANK_MAX
  * dimensions, a product of 2^63 bytes or more (as beside a dimension of zero), or items smaller than an element; the

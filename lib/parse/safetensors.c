@@ -101,12 +101,8 @@ static bool add_key(struct parser *parser, struct keys *keys, struct json_token 
 static int by_name(const void *remaining, const void *right)
 {
     const struct key *first = remaining, *second = right;
-    int order = memcmp(first->name, second->name, first->bytes < second->bytes ? first->bytes : second->bytes);
-    if (order)
-        return order;
-    if (first->bytes != second->bytes)
-        return first->bytes < second->bytes ? -1 : 1;
-    return first->offset < second->offset ? -1 : first->offset > second->offset;
+    const int order = pici_parse_order(first->name, first->bytes, second->name, second->bytes);
+    return order ? order : (first->offset > second->offset) - (first->offset < second->offset);
 }
 
 /* Sorts the keys. Of duplicates, reports the one that comes first in the text. */

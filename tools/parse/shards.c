@@ -173,22 +173,16 @@ static bool parse_index(struct parser *parser)
                            parser->has_map ? "'weight_map' is empty" : "an index without 'weight_map'");
 }
 
-static int compare(const char *first, size_t first_size, const char *second, size_t second_size)
-{
-    const int order = memcmp(first, second, first_size < second_size ? first_size : second_size);
-    return order ? order : (first_size > second_size) - (first_size < second_size);
-}
-
 static int by_file(const void *left, const void *right)
 {
     const struct entry *first = left, *second = right;
-    return compare(first->file, first->file_size, second->file, second->file_size);
+    return pici_parse_order(first->file, first->file_size, second->file, second->file_size);
 }
 
 static int by_name(const void *left, const void *right)
 {
     const struct shards_tensor *first = left, *second = right;
-    return compare(first->name, first->name_size, second->name, second->name_size);
+    return pici_parse_order(first->name, first->name_size, second->name, second->name_size);
 }
 
 static int by_name_and_shard(const void *left, const void *right)
