@@ -368,6 +368,8 @@ def diff(
     on_gpu = _gpu.has(base) and _gpu.has(new)
     if on_gpu and not small:
         raise ValueError("tensors in a GPU's memory: pass small=True, or x.cpu() of both")
+    if on_gpu and base.device != new.device:
+        raise ValueError(f"the tensors are on {base.device} and {new.device}: bring them to one GPU")
     old, d = (base, _gpu.dtype_of(base, dtype)) if on_gpu else _arrays.readable(base, dtype)
     elements, found = (new, _gpu.dtype_of(new, dtype)) if on_gpu else _arrays.readable(new, dtype)
     if found != d:

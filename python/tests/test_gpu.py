@@ -79,6 +79,10 @@ class Small(unittest.TestCase):
             pici.diff(old, new)
         with self.assertRaisesRegex(ValueError, "no checksum"):
             pici.diff(old, new, small=True, checksum=True)
+        elsewhere = Tensor.of(states(np.uint16)[1], "torch.bfloat16")
+        elsewhere.device = "cuda:1"
+        with self.assertRaisesRegex(ValueError, "cuda.* and cuda:1: bring them to one GPU"):
+            pici.diff(old, elsewhere, small=True)
         with self.assertRaisesRegex(ValueError, "contiguous"):
             pici.diff(old[::2], new[::2], small=True)
         with self.assertRaisesRegex(ValueError, "small deltas"):
