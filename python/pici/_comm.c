@@ -284,7 +284,8 @@ static bool read_sparse(struct call *c, const struct driver *d)
     struct sparse *s = c->sparse = pici_py_sparse(c->send_owner);
     uint64_t bytes = s->in.n;
     c->send = c->recv = (struct memory){NULL, 0};
-    if (c->kind != PICI_ALL_REDUCE && c->kind != PICI_REDUCE_SCATTER && c->kind != PICI_ALL_GATHER)
+    if (c->kind != PICI_ALL_REDUCE && c->kind != PICI_REDUCE_SCATTER && c->kind != PICI_ALL_GATHER &&
+        c->kind != PICI_BROADCAST)
         PyErr_SetString(PyExc_ValueError, "no collective of sparse vectors");
     else if (s->used || s->dtype != c->dtype)
         PyErr_SetString(PyExc_ValueError, s->used ? "it was used before" : "it has another dtype");
@@ -300,8 +301,8 @@ static bool read_sparse(struct call *c, const struct driver *d)
 }
 
 /* (driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra): opts is what coll_opts() has made, or
- * None; values what values() has, or None. If send is what sparse() has made, recv and extra are ignored. c->counts is
- * to be freed, also after a failure. */
+ * None; values what values() has, or None. If send is what sparse() has made, recv is ignored. c->counts is to be
+ * freed, also after a failure. */
 static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
     static const struct pici_coll_opts defaults = PICI_COLL_OPTS_INIT;
@@ -320,7 +321,7 @@ static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule
     c->opts = *given;
     if (pici_py_is_sparse(c->send_owner)) {
         *blocks = 0;
-        return read_sparse(c, *d) && read_values(c, values);
+        return read_sparse(c, *d) && read_extra(c, extra, *d) && read_values(c, values);
     }
     if (!pici_py_place(&c->send, c->send_owner, false) || !pici_py_place(&c->recv, c->recv_owner, true))
         return false;
@@ -359,6 +360,7 @@ static enum pici_status start_sparse(const struct call *c, struct pici_comm *com
     switch (c->kind) {
     case PICI_ALL_GATHER: return lib.all_gather_stream_start(in, out, c->dtype, comm, &c->opts, request);
     case PICI_REDUCE_SCATTER: return lib.reduce_scatter_stream_start(in, out, c->dtype, c->op, comm, &c->opts, request);
+    case PICI_BROADCAST: return lib.broadcast_stream_start(in, out, c->dtype, c->root, comm, &c->opts, request);
     default: return lib.all_reduce_stream_start(in, out, c->dtype, c->op, comm, &c->opts, request);
     }
 }

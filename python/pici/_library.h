@@ -109,6 +109,7 @@
     X(all_gather_stream_start)                                                                                         \
     X(reduce_scatter_stream_start)                                                                                     \
     X(all_reduce_stream_start)                                                                                         \
+    X(broadcast_stream_start)                                                                                          \
     X(stream_free)                                                                                                     \
     X(test)                                                                                                            \
     X(wait)                                                                                                            \

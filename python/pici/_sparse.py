@@ -18,7 +18,8 @@ from . import _buffers, _codec
 from ._arrays import Storage
 from ._buffers import Buffer, Memory
 from ._calls import Op, Options, Request, Taken, check_op, choice, taken
-from ._codec import ALL_GATHER, ALL_REDUCE, OPS, REDUCE_SCATTER, STREAM_FORMS
+from ._calls import whole as whole_number
+from ._codec import ALL_GATHER, ALL_REDUCE, BROADCAST, OPS, REDUCE_SCATTER, STREAM_FORMS
 from ._dtypes import BY_NAME, DTypeLike, numpy_dtype
 from ._gathers import Gathers
 from ._kwargs import Unpack, showing
@@ -357,6 +358,20 @@ class SparseCalls(Gathers):
         return self._call_sparse(REDUCE_SCATTER, indices, values, shape, op, out, own)
 
     @showing(Sparse)
+    def reduce_scatter_sparse_start(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        op: Op = "sum",
+        out: Optional[Out] = None,
+        **options: Unpack[Sparse],
+    ) -> Request:
+        """reduce_scatter_sparse(), nonblocking: returns at once. The arrays must not change until wait() returns."""
+        own = taken("reduce_scatter_sparse_start", Sparse, options)
+        return self._start_sparse(REDUCE_SCATTER, indices, values, shape, op, out, own)
+
+    @showing(Sparse)
     def all_gather_sparse(
         self,
         indices: Any,
@@ -369,13 +384,57 @@ class SparseCalls(Gathers):
         own = taken("all_gather_sparse", Sparse, options)
         return self._call_sparse(ALL_GATHER, indices, values, shape, "sum", out, own)
 
+    @showing(Sparse)
+    def all_gather_sparse_start(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        out: Optional[Out] = None,
+        **options: Unpack[Sparse],
+    ) -> Request:
+        """all_gather_sparse(), nonblocking: returns at once. The arrays must not change until wait() returns."""
+        own = taken("all_gather_sparse_start", Sparse, options)
+        return self._start_sparse(ALL_GATHER, indices, values, shape, "sum", out, own)
+
+    @showing(Options)
+    def broadcast_sparse(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        root: int = 0,
+        out: Optional[Out] = None,
+        **options: Unpack[Options],
+    ) -> Any:
+        """The sparse vector of rank root, on all ranks: sorted, each index once. Other ranks pass one of the same shape
+        and dtype, for instance without indices. What it lists is not sent."""
+        own = taken("broadcast_sparse", Options, options)
+        return self._call_sparse(BROADCAST, indices, values, shape, "sum", out, own, root)
+
+    @showing(Options)
+    def broadcast_sparse_start(
+        self,
+        indices: Any,
+        values: Any = None,
+        shape: Union[int, Sequence[int], None] = None,
+        root: int = 0,
+        out: Optional[Out] = None,
+        **options: Unpack[Options],
+    ) -> Request:
+        """broadcast_sparse(), nonblocking: returns at once. The arrays must not change until wait() returns."""
+        own = taken("broadcast_sparse_start", Options, options)
+        return self._start_sparse(BROADCAST, indices, values, shape, "sum", out, own, root)
+
     def _vector(
-        self, kind: int, indices: Any, values: Any, shape: Any, op: str, dtype: Optional[DTypeLike]
+        self, kind: int, indices: Any, values: Any, shape: Any, op: str, dtype: Optional[DTypeLike], root: int
     ) -> tuple[_Vector, Shape]:
         """What is sent, and the shape of the result."""
         vector = _read(indices, values, shape, dtype)
-        if kind != ALL_GATHER:
+        if kind in (ALL_REDUCE, REDUCE_SCATTER):
             check_op(op, vector.buffer.dtype)
+        elif kind == BROADCAST and self._rank != root and vector.nnz > 0:
+            vector = vector._replace(nnz=0)
         whole = vector.shape
         if kind == ALL_GATHER:
             whole = (whole[0] * self._size, *whole[1:])
@@ -387,18 +446,19 @@ class SparseCalls(Gathers):
         return vector, whole
 
     def _prepared_sparse(
-        self, kind: int, indices: Any, values: Any, shape: Any, op: str, out: Optional[str], options: Taken
+        self, kind: int, indices: Any, values: Any, shape: Any, op: str, out: Optional[str], options: Taken, root: int
     ) -> tuple[_Vector, Any, _Result]:
         choice("op", op, OPS)
+        whole_number("root", root, 0, self._size - 1)
         if out is not None:
             choice("out", out, STREAM_FORMS)
         if self._on_gpu:
             raise UnsupportedError("sparse vectors are in the host's memory: not over NCCL")
         try:
-            vector, whole = self._vector(kind, indices, values, shape, op, options.dtype)
+            vector, whole = self._vector(kind, indices, values, shape, op, options.dtype, root)
             return self._capsule(vector, whole, out or ("dense" if vector.nnz < 0 else "sparse"))
         except Exception:
-            self._tell(kind, op, options)
+            self._tell(kind, op, options, root)
             raise
 
     @staticmethod
@@ -425,11 +485,13 @@ class SparseCalls(Gathers):
         )
         return vector, capsule, _Result(vector, whole, capsule, dense)
 
-    def _tell(self, kind: int, op: str, options: Taken) -> None:
-        """Make all ranks fail, since something is wrong with the vector of this one: a list without indices."""
-        wrong = _codec.sparse(BY_NAME["f32"].code, self._size, 1, 1, 8, None, None, None, 0, 1, None)
+    def _tell(self, kind: int, op: str, options: Taken, root: int) -> None:
+        """Make all ranks fail, since something is wrong with the vector of this one: a list without indices, or, where
+        that is not read, rows that are longer than the result."""
+        longer = self._size**2 + 1
+        wrong = _codec.sparse(BY_NAME["f32"].code, self._size, 1, 1, 8, None, None, None, 0, longer, None)
         _codec.comm_call(
-            self._driver, kind, wrong, None, BY_NAME["f32"].code, OPS[op], options.opts, False, None, None, None
+            self._driver, kind, wrong, None, BY_NAME["f32"].code, OPS[op], options.opts, False, None, None, root
         )
 
     def _wrong(self, e: ArgumentError, vector: _Vector) -> NoReturn:
@@ -443,15 +505,25 @@ class SparseCalls(Gathers):
                 raise make(e.status, f"indices: {array.flat[least]}, at place {least}, is negative. {e}") from None
         raise e
 
-    def _arguments_sparse(self, kind: int, vector: _Vector, capsule: Any, op: str, options: Taken) -> tuple[Any, ...]:
+    def _arguments_sparse(
+        self, kind: int, vector: _Vector, capsule: Any, op: str, options: Taken, root: int
+    ) -> tuple[Any, ...]:
         code = vector.buffer.dtype.code
-        return self._driver, kind, capsule, None, code, OPS[op], options.opts, False, None, None, None
+        return self._driver, kind, capsule, None, code, OPS[op], options.opts, False, None, None, root
 
     def _call_sparse(
-        self, kind: int, indices: Any, values: Any, shape: Any, op: str, out: Optional[str], options: Taken
+        self,
+        kind: int,
+        indices: Any,
+        values: Any,
+        shape: Any,
+        op: str,
+        out: Optional[str],
+        options: Taken,
+        root: int = 0,
     ) -> Any:
-        vector, capsule, result = self._prepared_sparse(kind, indices, values, shape, op, out, options)
-        status = _codec.comm_call(*self._arguments_sparse(kind, vector, capsule, op, options))
+        vector, capsule, result = self._prepared_sparse(kind, indices, values, shape, op, out, options, root)
+        status = _codec.comm_call(*self._arguments_sparse(kind, vector, capsule, op, options, root))
         if status:
             e = self._refusal(status, self._asked(kind, options))
             if isinstance(e, ArgumentError):
@@ -460,10 +532,18 @@ class SparseCalls(Gathers):
         return result()
 
     def _start_sparse(
-        self, kind: int, indices: Any, values: Any, shape: Any, op: str, out: Optional[str], options: Taken
+        self,
+        kind: int,
+        indices: Any,
+        values: Any,
+        shape: Any,
+        op: str,
+        out: Optional[str],
+        options: Taken,
+        root: int = 0,
     ) -> Request:
-        vector, capsule, result = self._prepared_sparse(kind, indices, values, shape, op, out, options)
-        flight = _codec.comm_start(*self._arguments_sparse(kind, vector, capsule, op, options))
+        vector, capsule, result = self._prepared_sparse(kind, indices, values, shape, op, out, options, root)
+        flight = _codec.comm_start(*self._arguments_sparse(kind, vector, capsule, op, options, root))
         if isinstance(flight, int):
             raise self._refusal(flight, self._asked(kind, options))
         return SparseRequest(self, flight, result)

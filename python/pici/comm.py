@@ -50,6 +50,7 @@ Sparse vectors, of which only indices and values are passed:
     total = comm.all_reduce_sparse(x)                                    # of scipy.sparse, or a sparse tensor; the same
     part = comm.reduce_scatter_sparse(x)
     everything = comm.all_gather_sparse(x)
+    same = comm.broadcast_sparse(x, root=0)                              # others pass one of that shape and type
 
 indices are int32, int64, uint32 or uint64, in any order, and repeated ones are added: n of them for n values along the
 first dimension of shape, or (k, n) for the first k dimensions. A value has the shape of the other dimensions, which
@@ -57,7 +58,8 @@ shape may leave out: rows of an embedding are values (n, 64), of a shape of (row
 the indices, not the shape. out="dense" gives a dense array, "shorter" the one that takes fewer bytes; "sparse" is the
 default, but not of a dense array, which a rank may pass in place of indices and values, though other ranks pass these.
 MIN and MAX take what is not listed for 0. Options are dtype, algorithm, format, timeout, density, latency, pack
-and balance. What is wrong with the vector of one rank ends the call on all of them, and breaks the communicator.
+and balance; broadcast_sparse has not density, latency and balance. Each has a _start. What is wrong with the vector of
+one rank ends the call on all of them, and breaks the communicator.
 
 Threads: a communicator is driven by one thread at a time. A call while another thread is in one raises BusyError. The
 GIL is released while the library works.

@@ -288,7 +288,16 @@ class Arrays(unittest.TestCase):
         hints = [*every, "density", "latency", "values", "balance"]
         calling = [*hints, "native", "vendor"]
         counts = ["send", "counts", "recv", "displs"]
+        vector, listed = ["indices", "values", "shape"], [*every, "density", "latency", "balance"]
         for name, want in (
+            ("all_reduce_sparse", [*vector, "op", "out", *listed]),
+            ("all_reduce_sparse_start", [*vector, "op", "out", *listed]),
+            ("reduce_scatter_sparse", [*vector, "op", "out", *listed]),
+            ("reduce_scatter_sparse_start", [*vector, "op", "out", *listed]),
+            ("all_gather_sparse", [*vector, "out", *listed]),
+            ("all_gather_sparse_start", [*vector, "out", *listed]),
+            ("broadcast_sparse", [*vector, "root", "out", *every]),
+            ("broadcast_sparse_start", [*vector, "root", "out", *every]),
             ("all_reduce", ["send", "recv", "op", *calling]),
             ("all_reduce_start", ["send", "recv", "op", *hints]),
             ("reduce_scatter", ["send", "recv", "op", *calling]),
@@ -304,7 +313,8 @@ class Arrays(unittest.TestCase):
             shown = inspect.signature(method).parameters
             self.assertEqual(list(shown), ["self", *want], name)
             self.assertIn("options", typing.get_type_hints(method))
-            for option in want[len(want) - len(set(want) & {*calling, "zeros"}) :]:
+            options = {*calling, "zeros"} - ({"values"} if "sparse" in name else set())
+            for option in want[len(want) - len(set(want) & options) :]:
                 self.assertIs(shown[option].kind, inspect.Parameter.KEYWORD_ONLY)
                 self.assertEqual(shown[option].default, "exact" if option == "zeros" else None)
         self.assertRegex(

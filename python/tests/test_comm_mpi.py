@@ -15,6 +15,33 @@ import numpy as np
 LIMIT = 120  # seconds
 
 
+def sparse(comm, x, total, everyone):
+    """Each call of sparse vectors, of the nonzeros of x. total: the sum of everyone's x."""
+
+    def listed(y):
+        at = np.flatnonzero(y)
+        return at.tolist(), y[at].tolist()
+
+    def lists(pair):
+        return pair[0].tolist(), pair[1].tolist()
+
+    at = np.flatnonzero(x)[::-1].copy()
+    mine = at, x[at], len(x)
+    part = len(x) // comm.size
+    for got, want in (
+        (comm.all_reduce_sparse(*mine), total),
+        (comm.all_reduce_sparse_start(*mine).wait(), total),
+        (comm.reduce_scatter_sparse(*mine), total[part * comm.rank : part * (comm.rank + 1)]),
+        (comm.reduce_scatter_sparse_start(*mine).wait(), total[part * comm.rank : part * (comm.rank + 1)]),
+        (comm.all_gather_sparse(*mine), np.concatenate(everyone)),
+        (comm.broadcast_sparse(*mine, root=comm.size - 1), everyone[-1]),
+    ):
+        assert lists(got) == listed(want)
+    assert comm.all_reduce_sparse(*(mine if comm.rank else (x,)), out="dense").tobytes() == total.tobytes()
+    far = comm.all_reduce_sparse(np.array([(1 << 40) - 1 - comm.rank]), np.ones(1, np.float32), 1 << 40)
+    assert far[0].tolist() == [(1 << 40) - comm.size + i for i in range(comm.size)]
+
+
 def rank():
     """What each rank does."""
     from mpi4py import MPI
@@ -38,12 +65,18 @@ def rank():
                 assert got.tobytes() == total.tobytes()
             assert comm.all_gather(x).tolist() == np.concatenate(group.allgather(x)).tolist()
             assert comm.totals.calls == 4
+            sparse(comm, x, total, group.allgather(x))
     try:
         pici.Comm.mpi("world")
     except TypeError as e:
         assert "no communicator of mpi4py" in str(e)
     else:
         raise AssertionError("a communicator of a text")
+    with pici.Comm.mpi() as comm:
+        try:
+            comm.all_reduce_sparse(np.array([12 if comm.rank == comm.size - 1 else 1]), np.ones(1), 12, timeout=30)
+        except pici.Error as e:
+            print(f"refused: {e}", flush=True)
     left_open = pici.Comm.mpi()  # closed at the end, before MPI_Finalize
     left_open.all_reduce(np.ones(5), np.ones(5))
     try:
@@ -79,6 +112,7 @@ class Mpi(unittest.TestCase):
             for r in range(n):
                 self.assertIn(f"rank {r} of {n} done", done.stdout)
             self.assertEqual(done.stdout.count("disagreed: "), n if n > 1 else 0, done.stdout)
+            self.assertEqual(done.stdout.count(f"refused: rank {n - 1}: "), n, done.stdout)
 
     def test_no_library(self):
         done = self.run_ranks(1, PICI_MPI_LIBRARY="/nowhere/libpici_mpi.so")

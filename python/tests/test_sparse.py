@@ -95,15 +95,53 @@ class Results(unittest.TestCase):
         dense = [dense_of(a, v, (rows, 2)) for a, v in given]
 
         def work(comm):
-            part = comm.reduce_scatter_sparse(*given[comm.rank], rows)
-            every = comm.all_gather_sparse(*given[comm.rank], rows)
-            return part, every
+            mine = *given[comm.rank], rows
+            started = comm.reduce_scatter_sparse_start(*mine), comm.all_gather_sparse_start(*mine, out="dense")
+            return (
+                comm.reduce_scatter_sparse(*mine),
+                comm.all_gather_sparse(*mine),
+                *(request.wait() for request in started),
+                comm.reduce_scatter_sparse(*mine, "max", "dense"),
+            )
 
-        for rank, (part, every) in enumerate(checked(together(pici.Comm.threads(p), work))):
-            for got, want in ((part, sum(dense)[4 * rank : 4 * rank + 4]), (every, np.concatenate(dense))):
+        for rank, (part, every, later, whole, most) in enumerate(checked(together(pici.Comm.threads(p), work))):
+            own = slice(4 * rank, 4 * rank + 4)
+            for got, want in ((part, sum(dense)[own]), (later, sum(dense)[own]), (every, np.concatenate(dense))):
                 at, expected = listed(want)
                 np.testing.assert_array_equal(got[0], at)
                 np.testing.assert_array_equal(got[1], expected)
+            np.testing.assert_array_equal(whole, np.concatenate(dense))
+            np.testing.assert_array_equal(most, np.maximum.reduce(dense)[own])
+
+    def test_broadcast(self):
+        """The root's vector, whatever the other ranks list."""
+        p, rows = 3, 40
+        given = [lists(r, rows, 5 + r, "int32", (2,)) for r in range(p)]
+        dense = [dense_of(a, v, (rows, 2)) for a, v in given]
+        none = np.zeros(0, "i8"), np.zeros((0, 2), given[0][1].dtype)
+
+        def work(comm):
+            found = []
+            for root in range(p):
+                mine = given[comm.rank] if comm.rank == root else none
+                found.append(
+                    (
+                        comm.broadcast_sparse(*given[comm.rank], rows, root),
+                        comm.broadcast_sparse_start(*mine, rows, root).wait(),
+                        comm.broadcast_sparse(dense[comm.rank], root=root),
+                    )
+                )
+            flags = comm.broadcast_sparse(np.array([comm.rank]), np.array([True]), 4, 2)  # of which there is no sum
+            assert flags[0].tolist() == [2] and flags[1].tolist() == [True]
+            return found
+
+        for found in checked(together(pici.Comm.threads(p), work)):
+            for root, (short, later, full) in enumerate(found):
+                at, expected = listed(dense[root])
+                for got in (short, later):
+                    np.testing.assert_array_equal(got[0], at)
+                    np.testing.assert_array_equal(got[1], expected)
+                np.testing.assert_array_equal(full, dense[root])
 
     def test_coordinates(self):
         """An index for each of several dimensions."""
@@ -227,9 +265,15 @@ class Scipy(unittest.TestCase):
         x = sparse.csr_matrix(np.eye(6, 5))
 
         def work(comm):
-            return comm.reduce_scatter_sparse(x), comm.all_gather_sparse(x)
+            return (
+                comm.reduce_scatter_sparse(x),
+                comm.all_gather_sparse(x),
+                comm.broadcast_sparse(x * comm.rank, root=1),
+            )
 
-        for rank, (part, every) in enumerate(checked(together(pici.Comm.threads(2), work))):
+        for rank, (part, every, same) in enumerate(checked(together(pici.Comm.threads(2), work))):
+            self.assertIs(type(same), type(x))
+            np.testing.assert_array_equal(same.toarray(), np.eye(6, 5))
             np.testing.assert_array_equal(part.toarray(), 2 * np.eye(6, 5)[3 * rank : 3 * rank + 3])
             np.testing.assert_array_equal(every.toarray(), np.concatenate([np.eye(6, 5)] * 2))
 
@@ -298,6 +342,30 @@ class Errors(unittest.TestCase):
         for e in together(pici.Comm.threads(3), work):
             self.assertIsInstance(e, pici.PeerError)
             self.assertRegex(str(e), "rank [0-2]")
+
+    def test_broadcast(self):
+        """Roots that differ; and what is wrong on the root, or on a rank whose vector is not read."""
+
+        def roots(comm):
+            comm.broadcast_sparse(np.array([1]), np.ones(1, "f4"), 12, comm.rank, timeout=30)
+
+        for e in together(pici.Comm.threads(2), roots):
+            self.assertIsInstance(e, pici.PeerError)
+        for wrong, words in ((1, "index 12 of the stream"), (2, "elements of f64")):
+
+            def work(comm):
+                at = np.array([12 if wrong == 1 else 0]) if comm.rank == wrong else np.array([1])
+                comm.broadcast_sparse(at.astype("f8") if wrong == comm.rank == 2 else at, np.ones(1), 12, 1, timeout=30)
+
+            for rank, e in enumerate(together(pici.Comm.threads(3), work)):
+                self.assertIsInstance(e, (pici.Error, TypeError))
+                self.assertIn(words if rank == wrong else f"rank {wrong}", str(e))
+        (comm,) = pici.Comm.threads(1)
+        with self.assertRaisesRegex(ValueError, "root is 1"):
+            comm.broadcast_sparse(np.array([1]), np.ones(1), 12, 1)
+        with self.assertRaisesRegex(TypeError, "balance"):
+            comm.broadcast_sparse(np.array([1]), np.ones(1), 12, balance="on")
+        self.assertEqual(comm.broadcast_sparse(np.array([1]), np.ones(1), 12)[0].tolist(), [1])
 
     def test_options(self):
         """What is wrong with the call itself is raised here, and breaks nothing."""
