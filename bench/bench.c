@@ -4,8 +4,9 @@
  *
  * For each sparsity, a repetition times every yardstick (memcpy and other passes over memory), then compress,
  * decompress and scatter-add of pici and hybrid with every kernel table that this host can run. Each is timed once a
- * repetition, so that noise of the host affects all of them alike. Tables show medians over the repetitions, in GB/s
- * (1e9 bytes) of dense bytes. Results are checked before anything is timed. Without arguments all sections are
+ * repetition, so that noise of the host affects all of them alike. Tables show medians over the repetitions: first the
+ * shares of what limits each row, beside those that its kind of core had (limits.h), then GB/s (1e9 bytes) of dense
+ * bytes. Results are checked before anything is timed. Without arguments all sections are
  * printed; the first is the sizes of blocks, with limits that determine the exit status. With arguments that
  * describe data, only that table is printed. */
 #define _GNU_SOURCE
@@ -15,6 +16,7 @@
 #include "common.h"
 #include "cpu/kernels.h"
 #include "delta.h"
+#include "limits.h"
 #include "sizes.h"
 #include "topk.h"
 #include "values.h"
@@ -27,22 +29,6 @@ static const enum pici_format formats[] = {PICI_BITMAP, PICI_HYBRID};
 enum { FORMATS = COUNT_OF(formats), KINDS = FORMATS * OPS }; /* rows of an ISA: each op for each format */
 static const char op_letter[] = "CDA";
 static const char *const op_name[] = {"compress", "decompress", "scatter_add"};
-
-/* The project's targets: single thread, f32, 64 MiB, uniform, as a multiple of memcpy. */
-static const double floor_sparsity[] = {0, 50, 80, 90, 95, 99, 99.9};
-static const struct {
-    const char *isa;
-    double x[OPS][COUNT_OF(floor_sparsity)];
-} floors[] = {
-    {"avx512",
-     {{1.1, 1.35, 1.4, 1.5, 1.65, 1.9, 1.9}, {1.2, 1.75, 2.1, 2.1, 2.4, 3.8, 4.7}, {0.7, 1.0, 1.2, 1.5, 1.5, 7, 18}}},
-    {"avx2",
-     {{1.1, 1.4, 1.45, 1.5, 1.35, 1.9, 2.0}, {1.05, 1.5, 1.8, 1.9, 1.9, 3.5, 4.5}, {0.7, 1.0, 1.3, 1.45, 1.45, 7, 16}}},
-    {"scalar",
-     {{0.6, 0.65, 0.7, 0.9, 1.0, 1.3, 1.7},
-      {0.38, 0.38, 0.75, 1.0, 1.1, 1.4, 1.9},
-      {0.2, 0.25, 0.27, 0.38, 0.55, 1.5, 2.5}}},
-};
 
 struct section {
     enum pici_dtype dtype;
@@ -61,6 +47,7 @@ static struct {
     size_t isas;
     int best; /* print the fastest repetition instead of the median */
     clockid_t clock;
+    enum core core;
     int json;
     size_t records; /* JSON records printed so far */
 } run;
@@ -98,17 +85,21 @@ static const char *isa_label(const struct pici_isa *isa)
                                           : isa->name;
 }
 
+/* Whether limits.h has figures of this section. */
+static int has_limits(const struct section *s, int threads)
+{
+    return s->bytes == (size_t)64 << 20 && s->pattern == UNIFORM && threads == 1 && !s->checksum && !s->huge;
+}
+
+/* The multiple of memcpy that is wanted of a row, or 0. */
 static double target(const struct section *s, int threads, size_t row, double sparsity)
 {
-    const struct pici_isa *isa = row_isa(row);
-    const enum op op = row_op(row);
-    if (formats[row_format(row)] != PICI_BITMAP || s->dtype != PICI_F32 || s->bytes != (size_t)64 << 20 ||
-        s->pattern != UNIFORM || threads != 1 || s->checksum || s->huge)
+    const int column = limits_column(sparsity);
+    if (formats[row_format(row)] != PICI_BITMAP || s->dtype != PICI_F32 || !has_limits(s, threads) || column < 0)
         return 0;
-    for (size_t i = 0; i < COUNT_OF(floors); i++)
-        for (size_t c = 0; c < COUNT_OF(floor_sparsity); c++)
-            if (!strcmp(floors[i].isa, isa->name) && floor_sparsity[c] == sparsity)
-                return floors[i].x[op][c];
+    for (size_t i = 0; i < COUNT_OF(limits_memcpy); i++)
+        if (!strcmp(limits_memcpy[i].isa, row_isa(row)->name))
+            return limits_memcpy[i].x[row_op(row)][column];
     return 0;
 }
 
@@ -339,6 +330,71 @@ static enum yardstick limit_of(size_t row)
     return row_op(row) == COMPRESS ? READ : row_op(row) == SCATTER_ADD ? REWRITE : portable ? MEMSET : WRITE_ZERO;
 }
 
+/* The share of its limit that a row has: for scatter-add of the lesser of two. t[row] are the rows' seconds. */
+static double share_of_limit(double t[][MAX_COLUMNS], size_t row, size_t c)
+{
+    const enum yardstick y = limit_of(row), other = row_op(row) == SCATTER_ADD ? PLACES : y;
+    return (t[other][c] < t[y][c] ? t[other][c] : t[y][c]) / t[row][c];
+}
+
+/* One ISA's compress and decompress by all formats: the geometric mean of their shares, and what is wanted. */
+static void print_mean(const struct section *s, int threads, double t[][MAX_COLUMNS], size_t isa)
+{
+    const int known = has_limits(s, threads) && s->columns == LIMIT_COLUMNS &&
+                      !memcmp(s->sparsity, limits_sparsity, sizeof limits_sparsity);
+    const struct limits_wanted *wanted = known ? limits_goal(run.core, run.isa[isa]->name, s->dtype) : NULL;
+    double logarithms = 0, lowest = INFINITY;
+    size_t n = 0;
+    for (size_t row = YARDSTICKS + isa * KINDS; row < YARDSTICKS + (isa + 1) * KINDS; row++)
+        for (size_t c = 0; row_op(row) != SCATTER_ADD && c < s->columns; c++, n++) {
+            const double share = share_of_limit(t, row, c);
+            logarithms += log(share);
+            lowest = share < lowest ? share : lowest;
+        }
+    const double mean = exp(logarithms / (double)n);
+    printf("  %s: geometric mean of C and D %.2f, the least %.2f", isa_label(run.isa[isa]), mean, lowest);
+    if (wanted && wanted->least > 0)
+        printf("; wanted: %.2f and %.2f%s", wanted->mean, wanted->least,
+               mean < wanted->mean || lowest < wanted->least ? " (missed)" : "");
+    else if (wanted)
+        printf("; wanted: %.2f%s", wanted->mean, mean < wanted->mean ? " (missed)" : "");
+    printf("\n");
+}
+
+/* The shares of each row's limit, and where they are less than what its kind of core had, or than what is wanted. */
+static void print_shares(const struct section *s, int threads, double t[][MAX_COLUMNS])
+{
+    const size_t rows = rows_per_threads();
+    char label[64];
+    size_t lost = 0, missed = 0;
+    snprintf(label, sizeof label, "share of the limit, %d thread%s", threads, threads > 1 ? "s" : "");
+    heading(label, s);
+    for (size_t row = YARDSTICKS; row < rows; row++) {
+        const char *isa = row_isa(row)->name;
+        row_label(label, sizeof label, row);
+        printf("  %-32s", label);
+        for (size_t c = 0; c < s->columns; c++) {
+            const int known = has_limits(s, threads);
+            const double share = share_of_limit(t, row, c), sparsity = s->sparsity[c];
+            const double last = known ? limits_last(run.core, isa, s->dtype, (row - YARDSTICKS) % KINDS, sparsity) : 0;
+            const double want = known && row_op(row) == SCATTER_ADD ? limits_of_narrow(isa, s->dtype, sparsity) : 0;
+            const int less = share < LIMITS_LOST * last, short_of = share < want;
+            lost += less;
+            missed += short_of;
+            printf(" %8.2f%s%s", share, less ? "<" : " ", short_of ? "!" : " ");
+        }
+        printf("\n");
+    }
+    printf("  limits: of C %s, of D %s (portable: %s), of A the sooner of %s and %s\n", yardstick_name(READ),
+           yardstick_name(WRITE_ZERO), yardstick_name(MEMSET), yardstick_name(REWRITE), yardstick_name(PLACES));
+    for (size_t isa = 0; isa < run.isas; isa++)
+        print_mean(s, threads, t, isa);
+    if (lost)
+        printf("  %zu shares are less than %g of those that cores of this kind had (<)\n", lost, LIMITS_LOST);
+    if (missed)
+        printf("  %zu shares are less than wanted (!)\n", missed);
+}
+
 /* The tables of one thread count; t[row] are its rows' seconds. */
 static void print_tables(const struct section *s, int threads, double t[][MAX_COLUMNS])
 {
@@ -346,6 +402,7 @@ static void print_tables(const struct section *s, int threads, double t[][MAX_CO
     char title[64], label[64];
     size_t targets = 0, missed = 0;
 
+    print_shares(s, threads, t);
     snprintf(title, sizeof title, "GB/s, %d thread%s", threads, threads > 1 ? "s" : "");
     heading(title, s);
     for (size_t row = 0; row < rows; row++) {
@@ -392,18 +449,6 @@ static void print_tables(const struct section *s, int threads, double t[][MAX_CO
         }
         printf("\n");
     }
-
-    heading("times its limit", s);
-    for (size_t row = YARDSTICKS; row < rows; row++) {
-        const enum yardstick y = limit_of(row), other = row_op(row) == SCATTER_ADD ? PLACES : y;
-        row_label(label, sizeof label, row);
-        snprintf(label + strlen(label), sizeof label - strlen(label), " / %s%s", yardstick_name(y),
-                 other == y ? "" : " or places");
-        printf("  %-32s", label);
-        for (size_t c = 0; c < s->columns; c++)
-            printf(" %9.2f ", (t[other][c] < t[y][c] ? t[other][c] : t[y][c]) / t[row][c]);
-        printf("\n");
-    }
 }
 
 static void print_scaling(const struct section *s, double t[][MAX_COLUMNS])
@@ -427,15 +472,18 @@ static void print_json(const struct section *s, int threads, double median_s[][M
     for (size_t row = 0; row < rows_per_threads(); row++)
         for (size_t c = 0; c < s->columns; c++) {
             const int yard = row < YARDSTICKS;
-            printf("%s\n  {\"dtype\":\"%s\",\"bytes\":%zu,\"pattern\":\"%s\",\"sparsity\":%g,\"threads\":%d,"
+            printf("%s\n  "
+                   "{\"core\":\"%s\",\"dtype\":\"%s\",\"bytes\":%zu,\"pattern\":\"%s\",\"sparsity\":%g,\"threads\":%d,"
                    "\"checksum\":%d,\"huge_pages\":%d,\"repetitions\":%d,\"kernels\":\"%s\",\"format\":\"%s\","
                    "\"what\":\"%s\",\"median_s\":%.9g,\"best_s\":%.9g,\"gb_s\":%.4g,\"memcpy_ratio\":%.4g",
-                   run.records++ ? "," : "", pici_dtype_name(s->dtype), s->bytes, pattern_name[s->pattern],
-                   s->sparsity[c], threads, s->checksum, s->huge, s->reps, yard ? "" : row_isa(row)->name,
-                   yard ? "" : pici_format_name(formats[row_format(row)]),
+                   run.records++ ? "," : "", core_name[run.core], pici_dtype_name(s->dtype), s->bytes,
+                   pattern_name[s->pattern], s->sparsity[c], threads, s->checksum, s->huge, s->reps,
+                   yard ? "" : row_isa(row)->name, yard ? "" : pici_format_name(formats[row_format(row)]),
                    yard ? yardstick_name((enum yardstick)row) : op_name[row_op(row)], median_s[row][c], best_s[row][c],
                    (double)s->bytes / median_s[row][c] / 1e9, median_s[MEMCPY][c] / median_s[row][c]);
             const double want = yard ? 0 : target(s, threads, row, s->sparsity[c]);
+            if (!yard)
+                printf(",\"share_of_limit\":%.4g", share_of_limit(run.best ? best_s : median_s, row, c));
             if (want > 0)
                 printf(",\"target\":%g", want);
             printf("}");
@@ -544,13 +592,14 @@ int main(int argc, char **argv)
         {"json", 0, NULL, 'j'},       {"help", 0, NULL, 'h'},    {"sizes", 0, NULL, 'z'},    {"delta", 0, NULL, 'D'},
         {"topk", 0, NULL, 'k'},       {"values", 0, NULL, 'v'},  {NULL, 0, NULL, 0},
     };
-    struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 0, 15, COUNT_OF(floor_sparsity), {0}};
+    struct section s = {PICI_F32, (size_t)64 << 20, UNIFORM, 1, 0, 0, 15, LIMIT_COLUMNS, {0}};
     const char *isa = NULL;
     int one = 0, quick = 0, sizes = 0, delta = 0, topk = 0, values = 0, missed = 0, c;
     unsigned given = 0; /* of dtype, size and sparsity: bits 0, 1, 2 */
 
-    memcpy(s.sparsity, floor_sparsity, sizeof floor_sparsity);
+    memcpy(s.sparsity, limits_sparsity, sizeof limits_sparsity);
     run.clock = CLOCK_MONOTONIC;
+    run.core = core_kind();
     while ((c = getopt_long(argc, argv, "r:h", options, NULL)) != -1) {
         one |= c && strchr("dspytcgq", c) != NULL;
         given |= c == 'd' ? 1u : c == 's' ? 2u : c == 'y' ? 4u : 0u;
@@ -614,7 +663,7 @@ int main(int argc, char **argv)
     else {
         char line[256];
         printf("pici %s, %s\n", pici_version(), COMPILER);
-        printf("cpu: %s; kernels:", cpu_model(line, sizeof line));
+        printf("cpu: %s; core: %s; kernels:", cpu_model(line, sizeof line), core_name[run.core]);
         for (size_t i = 0; i < run.isas; i++)
             printf(" %s", run.isa[i]->name);
         printf("\nbuffers: page-aligned, touched before; transparent huge pages: %s\n", huge_pages(line, sizeof line));
