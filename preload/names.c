@@ -5,6 +5,8 @@
 #include <mpi.h>
 #pragma GCC visibility pop
 
+#include <stddef.h>
+
 #include "preload/calls.h"
 
 /* ---- those that may be ours, with counts of either kind */
@@ -27,9 +29,25 @@
                                    MPI_Comm comm)                                                                      \
     {                                                                                                                  \
         return CALL(REDUCE_SCATTER, is_large, .counts = counts, .op = op);                                             \
+    }                                                                                                                  \
+    int MPI_Reduce##suffix(const void *send, void *recv, Count count, MPI_Datatype type, MPI_Op op, int root,          \
+                           MPI_Comm comm)                                                                              \
+    {                                                                                                                  \
+        return CALL(REDUCE, is_large, .count = count, .op = op, .root = root);                                         \
     }
 
 #define GATHERS(suffix, is_large, Count, Place)                                                                        \
+    int MPI_Bcast##suffix(void *recv, Count count, MPI_Datatype type, int root, MPI_Comm comm)                         \
+    {                                                                                                                  \
+        const void *const send = NULL;                                                                                 \
+        return CALL(BCAST, is_large, .count = count, .root = root);                                                    \
+    }                                                                                                                  \
+    int MPI_Allgatherv##suffix(const void *send, Count sendcount, MPI_Datatype sendtype, void *recv,                   \
+                               const Count counts[], const Place displs[], MPI_Datatype type, MPI_Comm comm)           \
+    {                                                                                                                  \
+        return CALL(ALLGATHERV, is_large, .sendcount = sendcount, .sendtype = sendtype, .counts = counts,              \
+                    .displs = displs);                                                                                 \
+    }                                                                                                                  \
     int MPI_Allgather##suffix(const void *send, Count sendcount, MPI_Datatype sendtype, void *recv, Count count,       \
                               MPI_Datatype type, MPI_Comm comm)                                                        \
     {                                                                                                                  \
@@ -75,9 +93,6 @@ GATHERS(_c, 1, MPI_Count, MPI_Aint)
 #define GATHERV_A s, sn, st, r, n, at, t, c
 
 #define PASSES(x, Count, Place)                                                                                        \
-    PASS(BCAST, Bcast##x, (BCAST_P(Count)), (BCAST_A))                                                                 \
-    PASS(REDUCE, Reduce##x, (REDUCE_P(Count n), int root, MPI_Comm c), (REDUCE_A, root, c))                            \
-    PASS(ALLGATHERV, Allgatherv##x, (GATHERV_P(Count, Place)), (GATHERV_A))                                            \
     PASS(IBCAST, Ibcast##x, (BCAST_P(Count), MPI_Request * q), (BCAST_A, q))                                           \
     PASS(IREDUCE, Ireduce##x, (REDUCE_P(Count n), int root, MPI_Comm c, MPI_Request *q), (REDUCE_A, root, c, q))       \
     PASS(IALLREDUCE, Iallreduce##x, (REDUCE_P(Count n), MPI_Comm c, MPI_Request * q), (REDUCE_A, c, q))                \

@@ -447,16 +447,26 @@ static int spread(const struct call *call, const struct graph *graph, const stru
     return good;
 }
 
-enum pici_status pmpi_neighbors(const struct call *call, struct state *state, struct exchange *exchange,
-                                const struct pici_coll_opts *opts, const char **failure)
+enum pici_status pmpi_neighbors_begin(const struct call *call, struct state *state, const struct exchange *exchange,
+                                      const struct pici_coll_opts *opts, struct pici_request **request)
 {
-    struct graph *graph = state->graph;
+    struct pici_neighbor_plan *plan = state->graph->plan;
     const enum pici_dtype dtype = dtype_of(exchange->width);
     const uint64_t count = exchange->sent / exchange->width;
-    enum pici_status status =
-        varied(call) ? pici_neighbor_all_gatherv(exchange->send, count, exchange->recv, exchange->counts,
-                                                 exchange->offsets, dtype, graph->plan, opts)
-                     : pici_neighbor_all_gather(exchange->send, exchange->recv, count, dtype, graph->plan, opts);
+    if (varied(call))
+        return request ? pici_neighbor_all_gatherv_start(exchange->send, count, exchange->recv, exchange->counts,
+                                                         exchange->offsets, dtype, plan, opts, request)
+                       : pici_neighbor_all_gatherv(exchange->send, count, exchange->recv, exchange->counts,
+                                                   exchange->offsets, dtype, plan, opts);
+    return request
+               ? pici_neighbor_all_gather_start(exchange->send, exchange->recv, count, dtype, plan, opts, request)
+               : pici_neighbor_all_gather(exchange->send, exchange->recv, count, dtype, plan, opts);
+}
+
+enum pici_status pmpi_neighbors_end(const struct call *call, struct state *state, struct exchange *exchange,
+                                    enum pici_status status, const char **failure)
+{
+    struct graph *graph = state->graph;
     if (status == PICI_OK && exchange->receive_buffer && !spread(call, graph, exchange)) {
         *failure = PMPI_UNPACKING;
         status = PICI_E_TRANSPORT;

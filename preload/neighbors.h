@@ -25,11 +25,15 @@ struct exchange {
 
 /* Decide whether a call on an intracommunicator is ours. The ranks agree on each call that seems to be: their counts
  * and types may differ, and a rank that cannot take part has to say so before the others wait for its messages. Makes
- * pici's communicator and its plan when it is time to. OURS: *exchange is for pmpi_neighbors. *rc: MPI has failed. */
+ * pici's communicator and its plan when it is time to. OURS: *exchange is for pmpi_neighbors_begin. *rc: MPI has
+ * failed. */
 enum reason pmpi_neighbors_decide(const struct call *, struct state *, struct exchange *exchange, int *rc);
 
-/* Make the call, and free the memory of *exchange. *failure: what failed, if that was not pici's. */
-enum pici_status pmpi_neighbors(const struct call *, struct state *, struct exchange *exchange,
-                                const struct pici_coll_opts *, const char **failure);
+/* Make the call, or begin it if request is not NULL; and, when it has ended with a status, or could not begin, finish
+ * it, and free the memory of *exchange. *failure: what failed, if that was not pici's. */
+enum pici_status pmpi_neighbors_begin(const struct call *, struct state *, const struct exchange *exchange,
+                                      const struct pici_coll_opts *, struct pici_request **request);
+enum pici_status pmpi_neighbors_end(const struct call *, struct state *, struct exchange *exchange, enum pici_status,
+                                    const char **failure);
 
 #endif

@@ -25,9 +25,6 @@ static const char *const REASON[REASONS] = {
 };
 
 static const char *const PASSED_NAME[PASSED] = {
-    [ALLGATHERV] = "MPI_Allgatherv",
-    [REDUCE] = "MPI_Reduce",
-    [BCAST] = "MPI_Bcast",
     [IALLREDUCE] = "MPI_Iallreduce",
     [IREDUCE_SCATTER] = "MPI_Ireduce_scatter",
     [IREDUCE_SCATTER_BLOCK] = "MPI_Ireduce_scatter_block",

@@ -31,9 +31,6 @@ enum reason {
 
 /* Functions that never are ours, and are only counted. */
 enum passed {
-    ALLGATHERV,
-    REDUCE,
-    BCAST,
     IALLREDUCE,
     IREDUCE_SCATTER,
     IREDUCE_SCATTER_BLOCK,

@@ -81,6 +81,7 @@
      &                             MPI_REAL, circle, ierr)
       call block(y, n / 3, n / 3, mod(rank + ranks - 1, ranks), wrong)
       call block(y, 0, n / 3, mod(rank + 1, ranks), wrong)
+      call more(x, y, n, rank, ranks, wrong)
       call never(x, y, circle, ranks, wrong)
       call MPI_COMM_FREE(circle, ierr)
       if (ierr .ne. MPI_SUCCESS) wrong = wrong + 1
@@ -88,6 +89,27 @@
      &                   MPI_COMM_WORLD, ierr)
       if (rank .eq. 0 .and. wrong .eq. 0) print '(a)', '11 passed'
       call MPI_FINALIZE(ierr)
+      end
+
+      subroutine more(x, y, n, rank, ranks, wrong)
+      implicit none
+      include 'mpif.h'
+      integer n, rank, ranks, wrong, ierr, i, counts(64), at(64)
+      real x(*), y(*)
+      call MPI_REDUCE(x, y, n, MPI_REAL, MPI_SUM, ranks - 1,            &
+     &                MPI_COMM_WORLD, ierr)
+      if (rank .eq. ranks - 1) call look(y, 0, n, ranks, wrong)
+      call MPI_BCAST(y, n, MPI_REAL, ranks - 1, MPI_COMM_WORLD, ierr)
+      call look(y, 0, n, ranks, wrong)
+      do i = 1, ranks
+        counts(i) = n / ranks - i
+        at(i) = (ranks - i) * (n / ranks)
+      end do
+      call MPI_ALLGATHERV(x, counts(rank + 1), MPI_REAL, y, counts, at, &
+     &                    MPI_REAL, MPI_COMM_WORLD, ierr)
+      do i = 1, ranks
+        call block(y, at(i), counts(i), i - 1, wrong)
+      end do
       end
 
       subroutine never(x, y, comm, ranks, wrong)

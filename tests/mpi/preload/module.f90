@@ -47,6 +47,7 @@ program sums
   y = -1
   call MPI_Neighbor_allgatherv(x, n / 3, MPI_REAL, y, [n / 3, n / 3], [n / 3, 0], MPI_REAL, circle, ierr)
   call blocks(n / 3, [modulo(rank + 1, ranks), modulo(rank - 1, ranks)])
+  call more
   call never
   call MPI_Comm_free(circle, ierr)
   if (ierr /= MPI_SUCCESS) wrong = wrong + 1
@@ -54,6 +55,18 @@ program sums
   if (rank == 0 .and. wrong == 0) print '(a)', '11 passed'
   call MPI_Finalize(ierr)
 contains
+  subroutine more
+    integer :: places(64), lengths(64)
+    call MPI_Reduce(x, y, n, MPI_REAL, MPI_SUM, ranks - 1, MPI_COMM_WORLD, ierr)
+    if (rank == ranks - 1) call look(0, n)
+    call MPI_Bcast(y, n, MPI_REAL, ranks - 1, MPI_COMM_WORLD, ierr)
+    call look(0, n)
+    lengths = each
+    places = [(i * each, i = 0, 63)]
+    y = -1
+    call MPI_Allgatherv(x, each, MPI_REAL, y, lengths, places, MPI_REAL, MPI_COMM_WORLD, ierr)
+    call blocks(each, [(i, i = 0, ranks - 1)])
+  end subroutine
   ! what is never pici's, once each
   subroutine never
     REQUEST :: q(9)
