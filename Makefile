@@ -177,7 +177,7 @@ $(BUILD)/obj/%.o: %.c $(FLAGS_STAMP)
 # ---- the parts, each after what it uses
 
 PARTS = library tool examples hdf5 python mpi cuda nccl tests fuzz emulator scale bench bench-coll amalgamation \
-	install packages dev
+	install packages site dev
 include $(PARTS:%=mk/%.mk)
 
 -include $(shell find $(addsuffix /obj,$(BUILD) $(MPIDIR) $(CUDADIR) $(NCCLDIR)) -name '*.d' 2>/dev/null | sort -u)

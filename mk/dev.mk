@@ -4,7 +4,8 @@
 .PHONY: format lint figures vectors hooks debug compile_commands.json
 format:
 	@tools/dev/format
-	@! command -v black >/dev/null || black --quiet python
+	@! command -v black >/dev/null || { black --quiet python && \
+		black --quiet --config python/pyproject.toml site tests/dev/site_page.py; }
 
 lint:
 	@CC='$(CC)' tools/dev/lint
