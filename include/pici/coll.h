@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives for buffers that are mostly zero: all-gather, reduce-scatter, all-reduce and broadcast among the ranks of
- * a communicator.
+ * Collectives for buffers that are mostly zero: all-gather, reduce-scatter, all-reduce, broadcast and all-to-all among
+ * the ranks of a communicator.
  *
  * Each message is sent as a sparse block or as a dense one, whichever is expected to take less time at its density;
  * floats may be packed. This choice does not change results: they are bit-identical to those of the same algorithm with
@@ -321,6 +321,23 @@ PICI_API enum pici_status pici_all_gatherv(const void *send, uint64_t sendcount,
                                            const uint64_t *displs, enum pici_dtype, struct pici_comm *,
                                            const struct pici_coll_opts *);
 
+/* All-to-all of runs that differ in length, as MPI_Alltoallv. Elements sdispls[i] to sdispls[i] + sendcounts[i] - 1 of
+ * send go to rank i; those of rank i become elements rdispls[i] to rdispls[i] + recvcounts[i] - 1 of recv. All others
+ * are left alone.
+ *   sendcounts, recvcounts  [ranks]  elements, 0 too. recvcounts[i] is what rank i has as its sendcounts of this rank
+ *   sdispls, rdispls        [ranks]  elements; in any order, but received runs must not overlap. That of an empty run
+ *                                    is not read. NULL: runs lie one after the other, in the order of ranks
+ * send and recv must not overlap, from the first to the last of their elements: there is no call in place. Either may
+ * be NULL without elements. The arrays must stay valid until the call ends.
+ * Options and errors as for all_gather, but: algorithm and zeros other than the default, and opts->values, are
+ * PICI_E_UNSUPPORTED; density, latency, native and scratch have no effect. PICI_E_PEER also: recvcounts[i] is not what
+ * rank i sends; the error names the two ranks, on all ranks. PICI_E_ARG also: sendcounts or recvcounts is NULL, or they
+ * differ in this rank's entry for itself. A rank that has no memory for the messages returns PICI_E_NOMEM, and the
+ * others PICI_E_PEER, or over a transport that does not tell them PICI_E_TIMEOUT. */
+PICI_API enum pici_status pici_all_to_allv(const void *send, const uint64_t *sendcounts, const uint64_t *sdispls,
+                                           void *recv, const uint64_t *recvcounts, const uint64_t *rdispls,
+                                           enum pici_dtype, struct pici_comm *, const struct pici_coll_opts *);
+
 /* The same collectives, nonblocking. The call returns at once; the work is done inside pici_test and pici_wait, by the
  * thread that calls them. Several requests may be in flight on a communicator. They run in the order in which they were
  * started, whichever of them is waited for. The buffers, *opts->stats and opts->scratch must stay valid until the
@@ -342,6 +359,10 @@ PICI_API enum pici_status pici_broadcast_start(void *buf, uint64_t count, enum p
 PICI_API enum pici_status pici_all_gatherv_start(const void *send, uint64_t sendcount, void *recv,
                                                  const uint64_t *recvcounts, const uint64_t *displs, enum pici_dtype,
                                                  struct pici_comm *, const struct pici_coll_opts *,
+                                                 struct pici_request **request);
+PICI_API enum pici_status pici_all_to_allv_start(const void *send, const uint64_t *sendcounts, const uint64_t *sdispls,
+                                                 void *recv, const uint64_t *recvcounts, const uint64_t *rdispls,
+                                                 enum pici_dtype, struct pici_comm *, const struct pici_coll_opts *,
                                                  struct pici_request **request);
 
 /* Make progress without waiting. If the collective has ended: *done = 1, its status is returned, and *request is freed
@@ -389,7 +410,8 @@ enum pici_collective {
     PICI_REDUCE_SCATTER = 2,
     PICI_ALL_REDUCE = 3,
     PICI_BROADCAST = 5,
-    PICI_ALL_GATHERV = 6 /* in pici_comm_scratch, count is the largest of recvcounts */
+    PICI_ALL_GATHERV = 6, /* in pici_comm_scratch, count is the largest of recvcounts */
+    PICI_ALL_TO_ALLV = 7  /* pici_comm_scratch: 0, since that depends on the counts of all ranks */
 };
 PICI_API size_t pici_comm_scratch(const struct pici_comm *, enum pici_collective, uint64_t count, enum pici_dtype,
                                   enum pici_op, const struct pici_coll_opts *);

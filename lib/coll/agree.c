@@ -13,6 +13,7 @@
 #include "coll/agree.h"
 #include "coll/balance.h"
 #include "coll/early.h"
+#include "coll/mismatch.h"
 #include "coll/note.h"
 #include "coll/native.h"
 #include "coll/packing.h"
@@ -328,12 +329,14 @@ void pici_coll_agree_begin(struct pici_request *request, enum msg_kind kind)
         agreement->low_rank = agreement->high_rank = (uint32_t)request->comm->rank;
         agreement->abilities = pici_native_can(request) | pici_packing_can(request) | pici_balance_can(request);
         agreement->stored = request->call.resolved.stored;
+    } else {
+        pici_mismatch_say(agreement->low, request);
     }
     for (int i = 0; i < DENSITIES; i++)
         agreement->density[i] = kind == MSG_AGREE_CALL ? 0 : pici_density_of(&request->counted[i]);
     if (kind == MSG_AGREE_CALL && request->call.resolved.agreement == AGREE_LONGEST &&
         !request->status) /* else it may be out of range */
-        agreement->density[DENSITY_ONE] = (double)request->call.args.count / (double)COLL_LONGEST;
+        agreement->density[DENSITY_ONE] = (double)request->call.resolved.longest / (double)COLL_LONGEST;
 }
 
 /* Post the receive of a round, and send its message. */
@@ -418,6 +421,8 @@ enum pici_status pici_coll_agree(struct pici_request *request, enum msg_kind kin
     }
     if (kind == MSG_AGREE_CALL && request->call.resolved.agreement == AGREE_LONGEST)
         request->call.resolved.longest = (uint64_t)(agreement->density[DENSITY_ONE] * (double)COLL_LONGEST);
+    if (kind == MSG_AGREE_STATUS && agreement->status)
+        pici_mismatch_explain(request, agreement->low);
     if (agreement->status) { /* instead of what this rank alone found in its data */
         request->status = agreement->status;
         request->culprit = agreement->culprit;

@@ -8,14 +8,14 @@
 #include "format.h"
 #include "schedule/registry.h"
 
-enum { PART = 64 /* elements of which parts of a segment are multiples, where it is cut into equal ones */ };
 static const uint64_t SPARSEST_SLICE = UINT64_C(1) << 31; /* elements: positions have 32 bits */
 
 const char *pici_coll_name(unsigned kind)
 {
-    static const char *const names[] = {[PICI_ALL_GATHER] = "all-gather", [PICI_REDUCE_SCATTER] = "reduce-scatter",
-                                        [PICI_ALL_REDUCE] = "all-reduce", [SAID_NEIGHBOR] = "neighbor all-gather",
-                                        [PICI_BROADCAST] = "broadcast",   [PICI_ALL_GATHERV] = "all-gatherv"};
+    static const char *const names[] = {[PICI_ALL_GATHER] = "all-gather",  [PICI_REDUCE_SCATTER] = "reduce-scatter",
+                                        [PICI_ALL_REDUCE] = "all-reduce",  [SAID_NEIGHBOR] = "neighbor all-gather",
+                                        [PICI_BROADCAST] = "broadcast",    [PICI_ALL_GATHERV] = "all-gatherv",
+                                        [PICI_ALL_TO_ALLV] = "all-to-allv"};
     const char *name = kind < sizeof names / sizeof *names ? names[kind] : NULL;
     return name ? name : "?";
 }
@@ -140,7 +140,7 @@ static void count_slices(struct coll_layout *layout, const struct coll_call *cal
     const int uneven = layout->slices > 1 && lengths.shortest <= (layout->slices - 1) * layout->slice;
     layout->unit = 0;
     if (uneven)
-        layout->unit = call->opts.values.phases ? call->opts.values.codec->unit(&call->opts.values) : PART;
+        layout->unit = call->opts.values.phases ? call->opts.values.codec->unit(&call->opts.values) : LAYOUT_PART;
 }
 
 /* Elements of a slice, and how many there are. */

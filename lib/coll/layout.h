@@ -13,6 +13,7 @@ struct neighbor_route;
 struct pici_neighbor_plan;
 struct stream_call;
 
+enum { LAYOUT_PART = 64 /* elements of which parts of a segment are multiples, where it is cut into equal ones */ };
 enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they overlap */ };
 
 /* Elements [first, first + count) of a call's total. */
@@ -54,8 +55,10 @@ struct call_args {
     enum pici_op op;
     int root;     /* of PICI_BROADCAST: a rank */
     int blocking; /* the public function returns at the end */
-    /* of PICI_ALL_GATHERV, and then displs may be NULL; and of a neighbourhood call with `varied` set */
+    /* of PICI_ALL_GATHERV and PICI_ALL_TO_ALLV, and then displs may be NULL; and of a neighbourhood call with `varied`
+     * set */
     const uint64_t *recvcounts, *displs;
+    const uint64_t *sendcounts, *sdispls;  /* of PICI_ALL_TO_ALLV; sdispls may be NULL */
     const struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather; then kind is PICI_ALL_GATHER */
     int varied;                            /* it is an all_gatherv */
     struct stream_call
@@ -120,13 +123,15 @@ struct call_resolved {
     enum call_agreement agreement;
     int closing; /* the call ends with a status agreement */
     struct call_said said;
-    uint64_t basis;         /* hash of what the choice of an algorithm is made from; 0: of the call alone */
-    uint64_t longest;       /* where they differ: of all ranks' contributions, elements */
-    uint64_t stored;        /* elements that this rank has, COLL_DENSE if it has no stream; of a call with a stream
+    uint64_t basis;       /* hash of what the choice of an algorithm is made from; 0: of the call alone */
+    uint64_t longest;     /* where they differ: of all ranks' contributions, elements; until AGREE_LONGEST has told it,
+                             * of this rank's */
+    uint64_t stored;      /* elements that this rank has, COLL_DENSE if it has no stream; of a call with a stream
                              * after the call agreement: the most that any rank has */
-    uint64_t fill;          /* the most that a sum may have, where no rank is dense; else 0 */
-    uint64_t counts_hash;   /* of PICI_ALL_GATHERV: of recvcounts */
-    const uint64_t *packed; /* instead of displs, once there are tables */
+    uint64_t fill;        /* the most that a sum may have, where no rank is dense; else 0 */
+    uint64_t counts_hash; /* of PICI_ALL_GATHERV: of recvcounts */
+    const uint64_t *packed; /* instead of displs (of PICI_ALL_TO_ALLV: of sdispls, then of displs), once there are
+                             * tables */
     const struct schedule_balance *balance; /* after the call agreement: how segments are cut; NULL: evenly */
     struct coll_layout layout;
 };
@@ -140,7 +145,8 @@ struct coll_call {
 /* Whether each rank ends with elements as they are in one rank's data, which nothing is added to. */
 static inline int coll_gathers(enum pici_collective collective)
 {
-    return collective == PICI_ALL_GATHER || collective == PICI_BROADCAST || collective == PICI_ALL_GATHERV;
+    return collective == PICI_ALL_GATHER || collective == PICI_BROADCAST || collective == PICI_ALL_GATHERV ||
+           collective == PICI_ALL_TO_ALLV;
 }
 
 /* The name of a collective, or of what is said of one, in errors and traces. */
@@ -183,8 +189,11 @@ struct coll_span pici_layout_contribution(const struct coll_layout *, const stru
 const char *pici_layout_count(struct coll_call *, const struct pici_comm *, char *explanation, size_t bytes);
 const char *pici_layout_slots_wrong(const struct coll_call *, const struct pici_comm *);
 
-/* All_gatherv without displs, whose contributions lie one after the other: the bytes of a table of their places, 0 for
- * other calls; and the table itself. */
+/* Whether some of n runs of elements overlap. */
+int pici_layout_overlap(const uint64_t *counts, const uint64_t *displs, int n);
+
+/* All_gatherv and all_to_allv without displs, whose contributions lie one after the other: the bytes of a table of
+ * their places, 0 for other calls; and the table itself. */
 size_t pici_layout_packed_bytes(const struct coll_call *, const struct pici_comm *);
 void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *packed);
 

@@ -61,21 +61,20 @@ const char *pici_layout_count(struct coll_call *call, const struct pici_comm *co
     return explanation;
 }
 
-/* Whether slots of the receive buffer overlap. Those of rising displs need one comparison each. */
-static int slots_overlap(const struct call_args *args, int ranks)
+/* Those of rising displs need one comparison each. */
+int pici_layout_overlap(const uint64_t *counts, const uint64_t *displs, int n)
 {
     uint64_t end = 0;
     int rising = 1;
-    for (int i = 0; i < ranks; i++) {
-        if (!args->recvcounts[i])
+    for (int i = 0; i < n; i++) {
+        if (!counts[i])
             continue;
-        rising &= args->displs[i] >= end;
-        end = args->displs[i] + args->recvcounts[i];
+        rising &= displs[i] >= end;
+        end = displs[i] + counts[i];
     }
-    for (int i = 0; i < ranks && !rising; i++)
+    for (int i = 0; i < n && !rising; i++)
         for (int j = 0; j < i; j++)
-            if (args->recvcounts[i] && args->recvcounts[j] && args->displs[i] < args->displs[j] + args->recvcounts[j] &&
-                args->displs[j] < args->displs[i] + args->recvcounts[i])
+            if (counts[i] && counts[j] && displs[i] < displs[j] + counts[j] && displs[j] < displs[i] + counts[i])
                 return 1;
     return 0;
 }
@@ -86,7 +85,7 @@ const char *pici_layout_slots_wrong(const struct coll_call *call, const struct p
     const size_t width = call->resolved.width;
     uint64_t packed = 0;
     const char *null = pici_coll_null(call);
-    if (null || (args->displs && slots_overlap(args, comm->ranks)))
+    if (null || (args->displs && pici_layout_overlap(args->recvcounts, args->displs, comm->ranks)))
         return null ? null : "contributions overlap in the receive buffer";
     for (int i = 0; i < comm->ranks && args->count; packed += args->recvcounts[i++]) {
         if (!args->recvcounts[i])
@@ -101,15 +100,26 @@ const char *pici_layout_slots_wrong(const struct coll_call *call, const struct p
 
 size_t pici_layout_packed_bytes(const struct coll_call *call, const struct pici_comm *comm)
 {
-    return call->args.kind == PICI_ALL_GATHERV && !call->args.displs
-               ? (size_t)comm->ranks * sizeof *call->resolved.packed
-               : 0;
+    const size_t table = (size_t)comm->ranks * sizeof *call->resolved.packed;
+    switch (call->args.kind) {
+    case PICI_ALL_GATHERV: return call->args.displs ? 0 : table;
+    case PICI_ALL_TO_ALLV: return call->args.displs && call->args.sdispls ? 0 : 2 * table;
+    default: return 0;
+    }
+}
+
+static void pack(uint64_t *packed, const uint64_t *counts, int ranks)
+{
+    uint64_t first_element = 0;
+    for (int i = 0; i < ranks; first_element += counts[i++])
+        packed[i] = first_element;
 }
 
 void pici_layout_pack(struct coll_call *call, const struct pici_comm *comm, uint64_t *packed)
 {
-    uint64_t first_element = 0;
-    for (int i = 0; i < comm->ranks; first_element += call->args.recvcounts[i++])
-        packed[i] = first_element;
+    const int both = call->args.kind == PICI_ALL_TO_ALLV;
+    if (both)
+        pack(packed, call->args.sendcounts, comm->ranks);
+    pack(packed + (both ? comm->ranks : 0), call->args.recvcounts, comm->ranks);
     call->resolved.packed = packed;
 }

@@ -84,7 +84,7 @@ static const char *count(struct coll_call *call, const struct pici_comm *comm, c
         (struct call_said){.kind = SAID_NEIGHBOR, .plan = args->plan->number, .op = args->plan->number & NUMBER_MASK};
     resolved->agreement = !args->varied || allowed ? AGREE_NONE : AGREE_LONGEST;
     resolved->closing = call->opts.agree;
-    resolved->longest = args->varied ? allowed / resolved->width : args->count;
+    resolved->longest = args->varied && allowed ? allowed / resolved->width : args->count;
     if (args->count > most || args->count > COLL_LONGEST)
         snprintf(explanation, bytes, "count %" PRIu64 " exceeds the address space", args->count);
     else if (resolved->longest > most)

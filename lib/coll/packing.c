@@ -39,7 +39,7 @@ void pici_packing_resolve(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
     const struct chooser *chooser = request->comm->chooser;
-    const uint32_t can = call->resolved.agreement == AGREE_CALL ? request->agree.abilities : pici_packing_can(request);
+    const uint32_t can = call->resolved.agreement != AGREE_NONE ? request->agree.abilities : pici_packing_can(request);
     struct policy_packing packing = {.pack = PICI_PACKING_NONE, .kernels = kernels_of(can)};
     pici_model_packing(&chooser->tune.machine, packing.more);
     struct policy_packing predicted = packing;

@@ -127,6 +127,13 @@ struct coll_agreement {
     uint64_t stored;           /* likewise: the elements that a rank has; COLL_DENSE: one has no stream */
 };
 
+/* Of an all-to-all (mismatch.h): of the lowest rank whose count is not what this one expects. */
+struct coll_mismatch {
+    int found;
+    uint32_t from, to;
+    uint64_t sent, expected; /* sent: UINT64_MAX if it is not known */
+};
+
 struct pici_request {
     struct pici_request *next;
     struct pici_comm *comm; /* NULL: it was freed */
@@ -143,6 +150,7 @@ struct pici_request {
     struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
     int early;                               /* the data travels with the call agreement, so far */
     int balancing;                           /* and counts of nonzeros do, so that owners may be balanced */
+    struct coll_mismatch mismatch;
     double pack_ratio; /* of the values in the last packed message, packed bytes to bytes; 0: there was none */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What differs between sorts of calls, as tables: those of the collectives are in ordinary.c, that of neighbourhood
- * all-gathers in neighbor_call.c. All other code of a call's way asks its table. */
+ * all-gathers in neighbor_call.c, that of all-to-all in alltoall.c. All other code of a call's way asks its table. */
 #ifndef PICI_LIB_COLL_RULES_H
 #define PICI_LIB_COLL_RULES_H
 
@@ -23,7 +23,8 @@ struct call_rules {
     int algorithms;        /* the options algorithm and zeros are allowed */
     int codecs;            /* lossy codecs are possible */
     int choice;            /* the algorithm may be chosen by predicted time, and the transport's own collective used */
-    int traces_blocks;     /* traces name the blocks of a message */
+    int unrelated;     /* messages of a slice have nothing in common: nonzeros are not predicted from one to another */
+    int traces_blocks; /* traces name the blocks of a message */
 
     /* ---- before the ranks have agreed */
 

@@ -394,6 +394,8 @@ static void begin_message(struct pici_request *request, struct slice_run *slice_
             fail_encode(request, slice_run, status);
         return;
     }
+    if (call->args.rules->unrelated)
+        pici_policy_begin(&slice_run->history);
     slice_run->by_value = 0;
     for (int i = 0; i < message->count; i++) {
         slice_run->sources[i] = pici_slice_source(request, slice_run, message->segments[i], &slice_run->counts[i]);
