@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Any bytes as a pickle, and as one of torch.save: the parser ends, stays within its limits, and what it accepts is
- * consistent. */
+ * Any bytes as a pickle, as one of torch.save, and as a file of torch before version 1.6: the parser ends, stays within
+ * its limits, and what it accepts is consistent. */
 #include <string.h>
 
 #include "fuzz/fuzz.h"
 #include "tools/parse/pickle.h"
 #include "tools/parse/torch.h"
+#include "tools/parse/torch_old.h"
 
 static void check_node(const struct pickle *p, const struct pickle_node *n, size_t len)
 {
@@ -63,11 +64,46 @@ static void check_tensor(const struct torch_tensor *t, const uint8_t *data, size
     }
 }
 
+struct file {
+    const uint8_t *bytes;
+    size_t size;
+};
+
+static int read_at(void *context, void *target, size_t size, uint64_t offset)
+{
+    const struct file *file = context;
+    require(size && offset <= file->size && size <= file->size - offset);
+    memcpy(target, file->bytes + offset, size);
+    return 0;
+}
+
+static void read_old(const uint8_t *data, size_t len)
+{
+    struct file file = {data, len};
+    struct parse_error err = {UINT64_MAX, ""};
+    struct zip zip;
+    uint64_t end = 0;
+    if (!torch_old_open(&zip, read_at, &file, len, &err)) {
+        require(err.offset <= len && err.what[0] && !zip.entries && !zip.names);
+        return;
+    }
+    require(zip.count && strcmp(zip.entries[0].name, "old/data.pkl") == 0);
+    for (size_t i = 0; i < zip.count; i++) {
+        const struct zip_entry *entry = &zip.entries[i];
+        require(entry->stored && entry->header >= end && entry->begin == entry->header + (i ? 8 : 0));
+        require(entry->end >= entry->begin && entry->end - entry->begin == entry->bytes && entry->end <= len);
+        require(strlen(entry->name) == entry->name_size && memcmp(entry->name, "old/data", 8) == 0);
+        end = entry->end;
+    }
+    zip_free(&zip);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
     struct torch t;
     struct parse_error err = {UINT64_MAX, ""};
     read_pickle(data, len);
+    read_old(data, len);
     if (!torch_parse(&t, data, len, 0, &err)) {
         require(err.offset <= len && err.what[0] && !t.tensors && !t.names && !t.dims);
         return 0;

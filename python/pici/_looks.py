@@ -16,7 +16,7 @@ _KINDS = (
     (b"GGUF", "a GGUF file: picitool compress makes a .pici file of it"),
     (b"\x1f\x8b", "gzip data: unpack it first"),
     (b"\x28\xb5\x2f\xfd", "zstd data: unpack it first"),
-    (b"\x80\x02\x8a\x0al\xfc\x9c", "a file of torch.save before version 1.6: torch.load() reads it"),
+    (b"\x80\x02\x8a\x0al\xfc\x9c", "a .pt file of torch before 1.6: picitool compress makes a .pici file of it"),
 )
 _PAGES = (
     ((b"<!doctype html", b"<html", b"<head"), f"an HTML page, not the file itself: {_AGAIN}, and sign in if it asks"),

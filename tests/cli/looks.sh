@@ -93,10 +93,10 @@ looks gzip 'gzip data: unpack it first'
 looks zstd 'zstd data: unpack it first'
 looks xz 'xz data'
 looks pickle 'a pickle'
-looks old 'a file of torch.save before version 1.6: save it again with a newer torch'
-cp old.bin old.pt
-expect 1 "old.pt" "$tool" compress -o x old.pt
-says "old.pt" 'it looks like a file of torch.save before version 1.6: save it again with a newer torch' "$err"
+expect 1 "old.bin" "$tool" compress -o x old.bin
+says "old.bin" '^picitool: old.bin: offset 15: the pickle has the opcode 0x00' "$err"
+expect 1 "old.bin as .npy" "$tool" compress --type npy -o x old.bin
+says "old.bin as .npy" '; it looks like a file of torch.save before version 1.6' "$err"
 looks onnx 'an ONNX model: export its initializers as \.safetensors or \.npy'
 looks bare 'an ONNX model'
 looks png 'a PNG picture'

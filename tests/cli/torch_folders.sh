@@ -11,7 +11,7 @@ fi
 
 cat >make.py <<'PY'
 import json, os, random, struct, zipfile
-from torchfile import save, tensor
+from torchfile import save, save_old, tensor
 
 fixed = random.Random(7)
 a, b, c, d = (fixed.randbytes(40000) for _ in range(4))
@@ -44,7 +44,7 @@ open("m/damaged.pth", "wb").write(whole[:-100])
 lost = bytearray(whole)
 lost[lost.index(b"data.pkl") + 8] ^= 255  # a pickle that cannot be read: its storages have no names, and bytes
 open("m/unread.pt", "wb").write(lost)
-open("m/old.pt", "wb").write(b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19." + a)
+save_old("m/old.pt", {"a of old": bf16("94")}, {"94": (20000, a)})
 open("m/tokens.bin", "wb").write(b)
 open("m/none.bin", "wb").close()
 with zipfile.ZipFile("m/other.bin", "w") as z:
@@ -62,10 +62,10 @@ says "unread" 'm/unread\.pt: warning: .*; storages are named after their entries
 [ "$(wc -l <"$err")" = 3 ] && pass || fail "compress: not 3 warnings, each once: $(cat "$err")"
 list=m.pici/pici-folder
 says "the list" '^pici-folder 3 compressed$' $list
-for name in big.pt model.safetensors original/consolidated.00.pth unread.pt; do
+for name in big.pt model.safetensors old.pt original/consolidated.00.pth unread.pt; do
     says "$name" "^shard .* $name\$" $list
 done
-for name in damaged.pth none.bin old.pt other.bin pressed.bin tokens.bin; do
+for name in damaged.pth none.bin other.bin pressed.bin tokens.bin; do
     says "$name" "^file .* $name\$" $list
     same "$name" "m/$name" "m.pici/$name"
 done
@@ -73,13 +73,14 @@ done
 expect 0 "list" "$tool" list m.pici
 says "list" '^wa +bf16 +\[200, 100\] same as a of model\.safetensors ' "$out"
 says "list" '^wb +bf16 +\[200, 100\] same as b of model\.safetensors ' "$out"
+says "list" '^a of old +bf16 +\[200, 100\] same as a of model\.safetensors ' "$out"
 says "list" '^turned +bf16 +\[100, 200\] F same as b of model\.safetensors ' "$out"
 says "list" '^embed +bf16 +\[200, 100\] same as tok of original/consolidated\.00\.pth ' "$out"
 says "list, views stay" '^tied +bf16 +\[200, 100\] from 0 of tok ' "$out"
 says "list" '^twin of d +bf16 .* same as d ' "$out"
 says "list, another type" '^half +f16 +\[20000\] +20000 ' "$out"
 says "list, big-endian" '^a +bf16 +\[200, 100\] +20000 .*' "$out"
-says "how many" '^  8 tensors of .*: stored once' "$out"
+says "how many" '^  9 tensors of .*: stored once' "$out"
 
 expect 0 "decompress" "$tool" decompress -T 2 -o back m.pici
 expect 0 "all bytes come back" diff -r m back

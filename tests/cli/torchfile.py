@@ -67,3 +67,16 @@ def save(path, value, storages, protocol=2, order="little", prefix="m", compress
         for k, v in storages.items():
             z.writestr(f"{prefix}/data/{k}", v)
         z.writestr(f"{prefix}/version", "3\n")
+
+
+def save_old(path, value, storages, version=1001, keys=None):
+    """As torch before version 1.6. storages: how many items each has, and its bytes."""
+    f = io.BytesIO()
+    for head in 0x1950A86A20F9469CFC6C, version, {"protocol_version": 1001, "little_endian": True}:
+        pickle.dump(head, f, 2)
+    Pickler(f, 2).dump(value)
+    pickle.dump(list(storages) if keys is None else keys, f, 2)
+    for items, data in storages.values():
+        f.write(items.to_bytes(8, "little") + data)
+    with open(path, "wb") as out:
+        out.write(f.getvalue())

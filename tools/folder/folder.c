@@ -12,6 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "parse/torch_old.h"
 #include "term.h"
 
 enum { QUOTE = 96, ENTRIES_MOST = 1 << 20, FOLDER_DEPTH_MOST = 16 };
@@ -250,14 +251,16 @@ static const char *reason_of(const struct tensor_at *tensor)
 static int look_into(struct folder_entry *entry, const char *path)
 {
     static const uint8_t zip[] = {'P', 'K', 3, 4};
+    enum { OLD = 16 }; /* bytes that tell a file before torch 1.6 */
     const struct tool_options options = {.type = TYPE_PT};
     struct input input;
-    uint8_t first[sizeof zip];
+    uint8_t first[OLD];
     TRY(input_open(&input, path));
-    const bool is_zip = input.regular && input.bytes >= sizeof zip && !input_read_at(&input, first, sizeof zip, 0) &&
-                        memcmp(first, zip, sizeof zip) == 0;
+    const bool is_torch = input.regular && input.bytes >= sizeof first &&
+                          !input_read_at(&input, first, sizeof first, 0) &&
+                          (memcmp(first, zip, sizeof zip) == 0 || torch_old_begins(first, sizeof first));
     input_close(&input);
-    if (!is_zip) /* of torch before 1.6, or of other programs */
+    if (!is_torch) /* of other programs */
         return TOOL_OK;
     struct tensors tensors;
     tool_mute(); /* warnings come when the file is compressed */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "input/looks.h"
+#include "parse/torch_old.h"
 #include "term.h"
 
 enum {
@@ -109,6 +110,14 @@ int archive_by_name(const void *left, const void *right)
     return order ? order : (first->number > second->number) - (first->number < second->number);
 }
 
+/* Whether the input is a file of torch.save before version 1.6. */
+static bool begins_old(struct input *input)
+{
+    uint8_t first[16];
+    return input->bytes >= sizeof first && !input_read_at(input, first, sizeof first, 0) &&
+           torch_old_begins(first, sizeof first);
+}
+
 int cut_open(struct cut *cut, struct input *input, enum tool_type type)
 {
     struct archive *const archive = cut->archive;
@@ -117,7 +126,8 @@ int cut_open(struct cut *cut, struct input *input, enum tool_type type)
     cut->effort.spare = SPARE_LEAST + SPARE_FACTOR * input->bytes;
     if (!input->regular)
         return tool_usage(input->name, "is empty or not seekable: a zip file cannot be read from a pipe");
-    if (zip_open(&archive->zip, input_read_at, input, input->bytes, &archive->error))
+    const bool is_old = type == TYPE_PT && begins_old(input);
+    if ((is_old ? torch_old_open : zip_open)(&archive->zip, input_read_at, input, input->bytes, &archive->error))
         return TOOL_OK;
     return tool_bad_at(input->name, archive->error.offset, "%s%s", archive->error.what,
                        looks_after(input, NULL, 0, type, looks));

@@ -531,8 +531,10 @@ bool pickle_parse(struct pickle *out, const uint8_t *bytes, size_t size, uint64_
         has_more = opcode != STOP;
         valid = has_more ? run(&machine, opcode) : need(&machine, 1);
     }
-    if (valid)
+    if (valid) {
         out->root = top(&machine);
+        out->size = machine.position;
+    }
     free(machine.stack.values);
     free(machine.marks.values);
     free(machine.memo.values);

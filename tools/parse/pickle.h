@@ -67,6 +67,7 @@ struct pickle {
     struct pickle_cell *cells;
     uint32_t node_count, cell_count;
     uint32_t root; /* node of the whole value */
+    size_t size;   /* of the pickle, up to the opcode STOP */
 };
 
 /* Read a pickle. Containers may hold themselves, and one value may be in several places.

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "parse/parse.h"
+#include "parse/torch_old.h"
 
 #define UNPACK "unpack it first"
 #define EXPORT "export its arrays as .npy or raw elements"
@@ -28,11 +29,6 @@ static const struct {
     {0, 4, "PAR1", {SNIFF_OTHER, "a Parquet file", NULL, EXPORT}},
     {0, 6, "ARROW1", {SNIFF_OTHER, "an Arrow file", NULL, EXPORT}},
     {0, 6, "MATLAB", {SNIFF_OTHER, "a MATLAB file", NULL, EXPORT}},
-    /* a pickled integer of torch.save, which it begins with */
-    {2,
-     12,
-     "\x8a\x0al\xfc\x9c\x46\xf9\x20\x6a\xa8P\x19",
-     {SNIFF_OTHER, "a file of torch.save before version 1.6", NULL, "save it again with a newer torch"}},
     {0, 2, "\x1f\x8b", {SNIFF_OTHER, "gzip data", NULL, UNPACK}},
     {0, 4, "\x28\xb5\x2f\xfd", {SNIFF_OTHER, "zstd data", NULL, UNPACK}},
     {0,
@@ -187,11 +183,14 @@ struct sniff sniff(const uint8_t *first, size_t size)
                               cut = {SNIFF_PICI_CUT, "the beginning of a .pici file", NULL, NULL},
                               safetensors = {SNIFF_OTHER, "a .safetensors file", "safetensors", NULL},
                               pickle = {SNIFF_OTHER, "a pickle", NULL, EXPORT},
+                              old_torch = {SNIFF_OTHER, "a file of torch.save before version 1.6", "pt", NULL},
                               onnx = {SNIFF_OTHER, "an ONNX model", NULL,
                                       "export its initializers as .safetensors or .npy"};
     for (size_t i = 0; i < sizeof magics / sizeof *magics; i++)
         if (size >= magics[i].at + magics[i].len && memcmp(first + magics[i].at, magics[i].bytes, magics[i].len) == 0)
             return magics[i].is;
+    if (torch_old_begins(first, size))
+        return old_torch;
     if (size >= 2 && size < magics[0].len && memcmp(first, magics[0].bytes, size) == 0)
         return cut;
     if (size >= 4 && (memcmp(first, "PK\3\4", 4) == 0 || memcmp(first, "PK\5\6", 4) == 0))

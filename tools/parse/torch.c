@@ -175,13 +175,15 @@ static bool take_storage(struct walker *walker, uint32_t node, struct torch_tens
                    key = pickle_item(pickle, id, 2);
     if (!pickle_is_text(pickle, pickle_item(pickle, id, 0), "storage") ||
         pickle_type_of(pickle, class) != PICKLE_GLOBAL || pickle_type_of(pickle, key) != PICKLE_TEXT ||
-        !natural(walker, pickle_item(pickle, id, 4), items))
+        !natural(walker, pickle_item(pickle, id, 4), items) ||
+        pickle_type_of(pickle, pickle_item(pickle, id, 5)) != PICKLE_NONE) /* a view of another, before torch 0.4 */
         return bad(walker, "has a storage that is not as torch writes it");
     tensor->storage = (const char *)pickle->bytes + pickle->nodes[key].is.text.start;
     tensor->storage_size = pickle->nodes[key].is.text.len;
     *kind = kind_by(walker, pickle->nodes[class].is.global.name, true);
     if (!*kind)
         *kind = &kinds[UNTYPED];
+    tensor->storage_item = (unsigned)pici_dtype_width((*kind)->dtype) * (*kind)->item_elements;
     return true;
 }
 
@@ -317,6 +319,13 @@ static bool take_bare_storage(struct walker *walker, uint32_t node)
 }
 
 /* ---- walking */
+
+/* Whether a persistent id is that of a module's class, with its source, as files before torch 1.6 have it. */
+static bool is_class(const struct walker *walker, uint32_t node)
+{
+    const struct pickle *pickle = &walker->pickle;
+    return pickle_is_text(pickle, pickle_item(pickle, pickle->nodes[node].is.call.args, 0), "module");
+}
 
 static bool walk(struct walker *walker, uint32_t node, int depth);
 
@@ -459,7 +468,7 @@ static bool walk_call(struct walker *walker, uint32_t node, int depth)
 static bool walk(struct walker *walker, uint32_t node, int depth)
 {
     switch (pickle_type_of(&walker->pickle, node)) {
-    case PICKLE_STORED: return take_bare_storage(walker, node);
+    case PICKLE_STORED: return is_class(walker, node) || take_bare_storage(walker, node);
     case PICKLE_CALL: return walk_call(walker, node, depth);
     case PICKLE_TUPLE:
     case PICKLE_LIST:

@@ -28,6 +28,7 @@ struct torch_tensor {
     size_t name_size;
     const char *storage; /* [storage_size]: the storage's key, as "0". Not NUL-terminated */
     size_t storage_size;
+    unsigned storage_item;    /* bytes of an item of the storage's class, which may be other than the tensor's */
     const char *source_dtype; /* torch's word, as "complex64"; static */
     enum pici_dtype dtype;
     unsigned item_elements; /* elements of dtype in an item: 1, or 2 of complex numbers */

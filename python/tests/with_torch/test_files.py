@@ -49,10 +49,14 @@ class Files(unittest.TestCase):
 
     @unittest.skipUnless(os.environ.get("PICITOOL"), ".pt files that picitool compressed: PICITOOL is not set")
     def test_compressed_pt(self):
-        torch.save(checkpoint(), self.pt)
-        subprocess.run([os.environ["PICITOOL"], "compress", "-q", "-o", self.path, self.pt], check=True)
-        self.same(pici.torch.load(self.path))
-        self.same(pici.torch.load(io.BytesIO(self.path.read_bytes())))
+        for options in ({"_use_new_zipfile_serialization": False}, {}):  # as before torch 1.6
+            torch.save(checkpoint(), self.pt, **options)
+            tool = os.environ["PICITOOL"]
+            subprocess.run([tool, "compress", "-q", "--force", "-o", self.path, self.pt], check=True)
+            self.same(pici.torch.load(self.path))
+            self.same(pici.torch.load(io.BytesIO(self.path.read_bytes())))
+            with pici.open(self.path) as f:
+                self.assertEqual(f["model.fc.weight"][:].tolist(), checkpoint()["model"]["fc.weight"].tolist())
         self.assertEqual(pici.torch.load(self.path, "meta")["model"]["half"].device.type, "meta")
         with self.assertRaises(pici.LimitError):
             pici.torch.load(self.path, max_bytes=1000)
