@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reads of a file that picitool mount shows, beside the plain file: in order and at random, cold and warm.
 
-    python bench/mount.py [--mib 128] [--threads 2] [--picitool build/picitool] [--dir DIR]
+    python bench/mount.py [--mib 128] [--threads 2] [--cache BYTES] [--picitool build/picitool] [--dir DIR]
 
 Prints MB/s of reading a file of bf16 weights in order, by pieces of 1 MiB, and microseconds for a read of 4 KiB at
 random, each as the median of --reps. Cold: the mount is new, and the kernel is asked to forget both files' pages
-(posix_fadvise); the disk's own cache is what it is. Warm: the same once more. Needs NumPy and /dev/fuse.
+(posix_fadvise); the disk's own cache is what it is. Warm: the same once more. With --cache, which is passed on, as
+8M: the kernel is also asked to forget the pages of the mounted file before it is warm, so that picitool answers from
+what its cache holds. Needs NumPy and /dev/fuse.
 """
 import argparse
 import os
@@ -61,6 +63,7 @@ def main():
     parser.add_argument("--mib", type=int, default=128)
     parser.add_argument("--reps", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--cache", help="of picitool, as 8M; warm reads are then not those of the kernel")
     parser.add_argument("--picitool", default="build/picitool")
     parser.add_argument("--dir", help="where the files are made; default: the folder for temporary files")
     options = parser.parse_args()
@@ -74,13 +77,16 @@ def main():
         for what, unit, measure in (("in order", "MB/s", in_order), ("at random", "us", at_random)):
             times = {}
             for _ in range(options.reps):
-                mount = [options.picitool, "mount", "-T", str(options.threads), packed, at]
+                cache = ["--cache", options.cache] if options.cache else []
+                mount = [options.picitool, "mount", "-T", str(options.threads), *cache, packed, at]
                 with subprocess.Popen(mount, stdout=subprocess.PIPE) as process:
                     try:
                         process.stdout.readline()
                         for name, path, stored in ("plain", plain, plain), ("mount", at / plain.name, packed):
                             forget(stored)
                             for state in "cold", "warm":
+                                if options.cache and state == "warm" and name == "mount":
+                                    forget(path)
                                 times.setdefault(f"{name} {state}", []).append(measure(path))
                     finally:
                         process.terminate()

@@ -99,10 +99,11 @@ static void drop(struct chunks *chunks, struct chunk *chunk)
     free(chunk);
 }
 
-/* Drops chunks that no one uses, those first that were used longest ago, until no more than `most` are kept. */
+/* Drops chunks that no one uses, those first that were used longest ago, until no more than `most` bytes are kept. The
+ * one that was used last stays, also if it has more: most readers want the bytes that follow. */
 static void shrink(struct chunks *chunks, uint64_t most)
 {
-    for (struct chunk *chunk = chunks->oldest, *newer; chunk && chunks->kept > most; chunk = newer) {
+    for (struct chunk *chunk = chunks->oldest, *newer; chunk != chunks->newest && chunks->kept > most; chunk = newer) {
         newer = chunk->newer;
         if (!chunk->users)
             drop(chunks, chunk);

@@ -19,7 +19,8 @@ typedef int chunk_maker(void *context, const struct chunk_key *key, void *bytes,
 
 struct chunks;
 
-/* most: bytes of chunks to keep. Those that are being read may need more. NULL: no memory. */
+/* most: bytes of chunks to keep. The one that was used last is kept whatever it has, and those that are being read may
+ * need more. NULL: no memory. */
 struct chunks *chunks_new(uint64_t most, chunk_maker *make, void *context);
 
 /* Copy the size bytes at offset of the chunk, which has chunk_bytes. Where memory does not suffice, the chunks that are
