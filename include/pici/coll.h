@@ -386,6 +386,32 @@ PICI_API enum pici_status pici_wait_for(struct pici_request **request, int timeo
  * names it). PICI_E_NOMEM. PICI_E_IO: the file of PICI_TRACE cannot be written. */
 PICI_API enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks);
 
+/* Make one communicator of two, for ranks that reach those of their node by another way than all others: `inner` over
+ * threads, sockets, MPI or NCCL, `outer` over any other. A message goes over inner if its receiver is in inner, and
+ * over outer if not. All algorithms may be used; those on two levels (PICI_ALGO_NODES_*) do each step over one of them.
+ *   outer  joins all ranks. The new communicator has its rank and size
+ *   inner  joins the ranks of this rank's node, in any order. The inner communicators of all ranks together have each
+ *          rank of outer exactly once. A rank that is alone in its node has an inner communicator of one rank
+ * The node map is that of the inner communicators. pici_comm_set_nodes may change it later; messages go the same way.
+ * Bandwidths that inner (intra) and outer (inter) know stay, and so does what makes either fit for a GPU's memory; all
+ * else is as the environment says.
+ *
+ * Collective: all ranks make the call at about the same time, with idle communicators, and each returns the same
+ * status, within the timeout of outer (PICI_TIMEOUT_MS). On PICI_OK both communicators have become part of the new one:
+ * they are freed, and must not be used again. Otherwise both stay the caller's to free; those that ranks could not
+ * agree over are broken.
+ *
+ * Where one of the two takes messages in GPU memory only (NCCL) so does the new one; those over the other are copied
+ * through host memory. A rank that dies is noticed if either level notices it, and ends calls on both: over NCCL inside
+ * nodes some 2 s after outer has noticed.
+ *
+ * PICI_E_ARG: null, or the two are one. PICI_E_PEER: the inner communicators do not have each rank of outer once, or a
+ * rank makes another call or is gone. PICI_E_BROKEN: a communicator is broken, or has requests in flight.
+ * PICI_E_UNSUPPORTED: both are over NCCL, only some ranks' inner ones are, or a transport has the struct of 0.1.
+ * PICI_E_TIMEOUT, PICI_E_NOMEM, PICI_E_TRANSPORT, PICI_E_IO. pici_comm_error(NULL) says more. If out or outer is null,
+ * or outer is not idle or has no memory, that rank alone returns at once; the others miss it. */
+PICI_API enum pici_status pici_comm_levels(struct pici_comm **out, struct pici_comm *inner, struct pici_comm *outer);
+
 /* Set which ranks share a node: node_of[ranks]. Ranks with the same number share a node; the numbers are arbitrary. The
  * call is local and copies the array. All ranks must pass the same array before their next collective. It decides the
  * order of ranks in an algorithm, and which thresholds and bandwidths apply. PICI_E_ARG: null. PICI_E_BROKEN: the

@@ -175,7 +175,8 @@ enum pici_status pici_comm_engine(struct pici_comm *comm, const struct pici_engi
     const struct pici_mover mover = {.self = self, .owns = engine->holds, .move = engine->move};
     if (comm->transport.mover) {
         comm->transport.mover(comm->transport.context, &mover);
-        comm->transport.memory = PICI_MEMORY_ANY;
+        if (comm->transport.memory == PICI_MEMORY_HOST)
+            comm->transport.memory = PICI_MEMORY_ANY;
     }
     return PICI_OK;
 }
@@ -202,6 +203,12 @@ enum pici_status pici_comm_reserve(struct pici_comm *comm, size_t bytes)
     return pici_engine_host_reserve(comm->engine_self, bytes);
 }
 
+void pici_comm_shell(struct pici_comm *comm)
+{
+    (void)pici_trace_close(comm->trace); /* nobody is left to report it to */
+    release(comm);
+}
+
 void pici_comm_free(struct pici_comm *comm)
 {
     if (!comm)
@@ -211,7 +218,6 @@ void pici_comm_free(struct pici_comm *comm)
         return;
     if (comm->head)
         pici_coll_break(comm, PICI_E_BROKEN, PICI_E_PEER);
-    (void)pici_trace_close(comm->trace); /* nobody is left to report it to */
     comm->transport.close(comm->transport.context);
-    release(comm);
+    pici_comm_shell(comm);
 }
