@@ -41,8 +41,8 @@ cuda-shared: $(CUDADIR)/libpici_cuda.so
 $(CUDADIR)/libpici_cuda.so: $(filter-out %/engine_cuda.o,$(CUDA_OBJ)) $(SO)
 	$(call link,$(LINK) $(call SHARED,libpici_cuda.so),-L$(CUDA_HOME)/lib64 -lcudart -lstdc++)
 
-# The example of docs/cuda.md.
-$(CUDADIR)/example.cu: docs/cuda.md
+# The example of docs/how-to/cuda-kernel.md.
+$(CUDADIR)/example.cu: docs/how-to/cuda-kernel.md
 	@mkdir -p $(@D)
 	$(Q)awk '/^```cuda$$/ { on = 1; next } /^```$$/ { on = 0 } on' $< >$@
 

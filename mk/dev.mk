@@ -22,7 +22,7 @@ debug:
 compile_commands.json:
 	$(Q)$(MAKE) -nB V=1 BUILD=$(BUILD) test-programs | tools/dev/compile-commands >$@.new && mv $@.new $@
 
-# The figures of docs/predict.md anew.
+# The figures of docs/explanation/predict.md anew.
 figures: $(TOOL)
 	tools/dev/figures $(TOOL)
 
@@ -42,4 +42,4 @@ $(addprefix $(BUILD)/,genvectors genpacked gensmall genvalues genfiles genzfp): 
 ##   make hooks           have git do so with what is committed
 ##   make debug           test-programs for gdb (-O0 -g3), in $(BUILD)/debug
 ##   make compile_commands.json   for clangd and other tools
-##   make vectors         write formats/vectors anew; make figures: the pictures of docs/predict.md
+##   make vectors         write formats/vectors anew; make figures: the pictures of docs/explanation/predict.md

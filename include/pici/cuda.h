@@ -176,7 +176,7 @@ PICI_API enum pici_status pici_apply_small_range_cuda(void *dst, uint64_t n, uin
                                                       const uint64_t *size_at, struct pici_cuda_result *result,
                                                       void *workspace, size_t workspace_bytes, cudaStream_t);
 
-/* ---- lossy codecs (struct pici_values in pici/coll.h; docs/values.md) ----
+/* ---- lossy codecs (struct pici_values in pici/coll.h; docs/explanation/values.md) ----
  *
  * The codecs CAST and QSGD, with the same bits as those of collectives: n elements become one or two arrays of narrower
  * elements (formats/values.md), which any block can hold, and arrays become elements again. A call enqueues at most one

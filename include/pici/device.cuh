@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Device functions that encode and decode blocks, to be called from your own kernels. docs/cuda.md has an example. They
+ * Device functions that encode and decode blocks, to be called from your own kernels. docs/reference/cuda.md has an
+ * example. They
  * are headers only: no library is needed. They need compute capability 8.0 or higher, and C++17.
  *
  *   tile_*, warp_*    called by all lanes of a warp; work on a tile, or on a share of a block

@@ -10,7 +10,7 @@
  *
  * Plans and calls are collective: all ranks of the communicator make them in the same order, also ranks without
  * neighbours. Calls on plans may be mixed with other collectives of the communicator. What pici/coll.h says of options,
- * requests, errors and threads holds here too, except as said below. docs/neighbor.md is the guide. */
+ * requests, errors and threads holds here too, except as said below. docs/reference/neighbor.md is the guide. */
 #ifndef PICI_NEIGHBOR_H
 #define PICI_NEIGHBOR_H
 

@@ -746,7 +746,8 @@ static void gpu_divide(struct pici_queue *queue, void *destination, uint64_t cou
     gpu_begun(queue, pici_cuda_divide(destination, count, (unsigned)dtype, ranks, queue->stream), "dividing");
 }
 
-/* cost_scale: from the memory traffic that docs/cuda.md counts, on a GPU of 3 TB/s, beside the host's constants. It is
+/* cost_scale: from the memory traffic that docs/reference/cuda.md counts, on a GPU of 3 TB/s, beside the host's
+ * constants. It is
  * not measured. */
 static const struct pici_engine engine = {
     .size = sizeof(struct pici_engine),

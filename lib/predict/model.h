@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * How many seconds a collective takes, predicted: pure functions of numbers. They know a machine as a few constants
- * (links, codec, agreement) and a call as its sizes and densities. docs/predict.md has the equation, and what it leaves
+ * (links, codec, agreement) and a call as its sizes and densities. docs/explanation/predict.md has the equation, and
+ * what it leaves
  * out. They use only +, -, * and / on doubles, in a fixed order, so all ranks compute the same.
  *
  * SI units: seconds and bytes; a bandwidth is seconds per byte. */

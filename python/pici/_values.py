@@ -16,7 +16,8 @@ Codec = Literal["exact", "cast", "qsgd", "zfp"]
 @dataclass(frozen=True)
 class Values:
     """A lossy codec with its parameters, which rounds the elements of a collective's messages. None stands for a
-    parameter's default. All are the same on all ranks, but for the residual. docs/values.md says what this does to
+    parameter's default. All are the same on all ranks, but for the residual. docs/explanation/values.md says what
+    this does to
     results."""
 
     codec: Codec

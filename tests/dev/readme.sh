@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The C programs that README.md and docs/c.md show compile without a warning, and run.
+# The C programs that README.md and the pages of docs/ for C show compile without a warning, and run.
 set -eu
 root=$PWD
 build=$(cd "${BUILD:-build}" && pwd)
@@ -38,11 +38,14 @@ run_all() { # FILE HOW-MANY
     [ "$ran" = "$2" ] || { echo "$1 has $ran programs, not $2"; exit 1; }
     n=$((n + ran))
 }
-run_all "$root/docs/c.md" 4
-mv "$(grep -l MPI_Init program*.c)" main.c
+run_all "$root/docs/tutorials/c.md" 2
+run_all "$root/docs/tutorials/c-deltas.md" 1
+run_all "$root/docs/how-to/c-topk.md" 1
+programs "$root/docs/how-to/c-mpi.md"
+mv program1.c main.c
 run_all "$root/README.md" 2
 
-# The variation for MPI, in docs/c.md, is a main for the README's program with threads.
+# The variation for MPI, in docs/how-to/c-mpi.md, is a main for the README's program with threads.
 if [ -n "$sanitize" ]; then
     echo "skip: the program over MPI, with sanitizers"
 elif ! command -v mpicc.openmpi >/dev/null 2>&1; then

@@ -181,7 +181,7 @@ const struct verb command_verbs[] = {
     {NULL, "predict", verb_predict, "", "predict how long collectives take on a machine, sparse and dense",
      "Prints the speedup over the best dense call of another library, and which algorithm is fastest. With -o writes\n"
      "a page (HTML), or one picture if OUT ends in .svg or .png. What is predicted, and how:\n"
-     "docs/predict.md.",
+     "docs/explanation/predict.md.",
      0, 0,
      BIT(OPT_MACHINE) | BIT(OPT_TUNE) | BIT(OPT_COLLECTIVE) | BIT(OPT_RANKS) | BIT(OPT_PER_NODE) | BIT(OPT_BYTES) |
          BIT(OPT_DENSITY) | BIT(OPT_PLOT) | BIT(OPT_DTYPE) | BIT(OPT_JSON) | OUTPUT_BITS | BIT(OPT_QUIET)},

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples with torch, and the programs that README.md and docs/torch.md show, as users run them: by torchrun."""
+"""The examples with torch, and the programs of README.md and docs/reference/torch.md, as users run them: by
+torchrun."""
 import os
 import re
 import subprocess
@@ -38,8 +39,8 @@ class Examples(unittest.TestCase):
             self.assertAlmostEqual(a, b, delta=1e-3)
 
     def test_ddp_topk(self):
-        """The first command of docs/torch.md prints what the page shows, but for the figures."""
-        page = (ROOT / "docs/torch.md").read_text()
+        """The first command of docs/reference/torch.md prints what the page shows, but for the figures."""
+        page = (ROOT / "docs/reference/torch.md").read_text()
         (asked,) = re.findall(r"^    PICI_TORCH_STATS=1 torchrun --nproc_per_node 2 (\S+) (.*)$", page, re.M)
         printed, told = torchrun(f"{ROOT}/{asked[0]}", *asked[1].split(), PICI_TORCH_STATS="1")
         first, *_, last = losses(printed)
@@ -77,7 +78,7 @@ class Pages(unittest.TestCase):
             return torchrun(file.name)
 
     def test_torch_page(self):
-        self.program("docs/torch.md", "python")
+        self.program("docs/reference/torch.md", "python")
 
     def test_readme(self):
         norms = re.findall(r"rank [01]: (\d+\.\d{3})", self.program("README.md", "py"))

@@ -245,7 +245,7 @@ class Failures(unittest.TestCase):
                 for rank in (0, 2):
                     self.assertFalse(ends[rank].error, ends[rank])
                     (first, second), seconds = ends[rank].value
-                    self.assertRegex(first, r"^RuntimeError: .*\bPeerError: .*rank 1")  # as docs/torch.md says
+                    self.assertRegex(first, r"^RuntimeError: .*\bPeerError: .*rank 1")  # see docs/reference/torch.md
                     self.assertRegex(second, r"^RuntimeError: .*\bBrokenError: ")
                     self.assertLess(seconds, SOON / 2)
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The recipes of docs/torch.md, as they are written there, run by torchrun with the packages that they are for."""
+"""The recipes of docs/reference/torch-recipes.md, as they stand there, run by torchrun with the packages they are
+for."""
 import importlib.util
 import re
 import tempfile
@@ -136,7 +137,7 @@ class Recipes(unittest.TestCase):
         """Run a program with the lines that stand on the page below **title**, or the header."""
         if package and importlib.util.find_spec(package) is None:
             self.skipTest(f"recipe for {package}: not installed")
-        page = (ROOT / "docs/torch.md").read_text()
+        page = (ROOT / "docs/reference/torch-recipes.md").read_text()
         found = re.search(rf"^(?:\*\*{title}\*\*|## {title}$).*?\n\n((?: {{4}}[^\n]*\n|\n)+)", page, re.M | re.S)
         self.assertIsNotNone(found, f"no recipe {title}")
         recipe = textwrap.indent(textwrap.dedent(found[1]), indent)
