@@ -15,6 +15,7 @@ from ._buffers import Buffer, Memory
 from ._codec import (
     ALL_GATHER,
     ALL_GATHERV,
+    ALL_TO_ALLV,
     ALL_REDUCE,
     BALANCES,
     BROADCAST,
@@ -44,6 +45,7 @@ _NAMES = {
     ALL_REDUCE: "all_reduce",
     BROADCAST: "broadcast",
     ALL_GATHERV: "all_gatherv",
+    ALL_TO_ALLV: "all_to_allv",
 }
 
 

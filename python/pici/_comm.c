@@ -43,7 +43,7 @@ struct flight {
     struct totals done;
     PyObject *send, *recv; /* what owns the buffers, until it has ended, */
     PyObject *residual;    /* or NULL */
-    uint64_t *counts;      /* of all_gatherv, with its displs, until it has ended; or NULL */
+    uint64_t *counts;      /* of all_gatherv and all_to_allv, with the displs, until it has ended; or NULL */
 };
 
 static const char DRIVER[] = "pici.comm", FLIGHT[] = "pici.request";
@@ -189,8 +189,10 @@ struct call {
     struct pici_values values;
     PyObject *send_owner, *recv_owner, *residual_owner; /* borrowed; the last may be NULL */
     int root;                                           /* of broadcast */
-    uint64_t *counts, *displs; /* of all_gatherv: the first is to be freed, and the other is behind it; else NULL */
-    struct sparse *sparse;     /* NULL: what is sent and received is dense */
+    /* Of all_gatherv: the first is to be freed, and the other is behind it. Of all_to_allv these are of what is
+     * received, and the two behind them of what is sent. Else NULL. */
+    uint64_t *counts, *displs, *sendcounts, *sdispls;
+    struct sparse *sparse; /* NULL: what is sent and received is dense */
 };
 
 /* Whether both share memory and are not the same in place of each other, as the collective allows it. */
@@ -198,7 +200,8 @@ static bool overlap(const struct call *c, const struct driver *d)
 {
     const uintptr_t s = (uintptr_t)c->send.p, r = (uintptr_t)c->recv.p, rank = (uintptr_t)d->rank;
     const size_t own = c->displs ? (size_t)c->displs[d->rank] * lib.dtype_width(c->dtype) : 0;
-    const bool in_place = c->kind == PICI_ALL_GATHER       ? s == r + rank * c->send.bytes
+    const bool in_place = c->kind == PICI_ALL_TO_ALLV      ? false
+                          : c->kind == PICI_ALL_GATHER     ? s == r + rank * c->send.bytes
                           : c->kind == PICI_ALL_GATHERV    ? s == r + own
                           : c->kind == PICI_REDUCE_SCATTER ? r == s + rank * c->recv.bytes
                                                            : s == r;
@@ -230,24 +233,33 @@ static bool read_values(struct call *c, PyObject *values)
     return true;
 }
 
+/* Whether what lies at displs is inside so many elements. */
+static bool is_inside(const uint64_t *counts, const uint64_t *displs, size_t ranks, uint64_t room)
+{
+    for (size_t i = 0; i < ranks; i++)
+        if (counts[i] > room || (counts[i] && displs[i] > room - counts[i]))
+            return false;
+    return true;
+}
+
 /* Whether send and recv are as long as the call says. */
 static bool fits(const struct call *c, size_t width, const struct driver *d)
 {
     const size_t ranks = (size_t)d->ranks, one = c->kind == PICI_ALL_GATHER ? c->send.bytes : c->recv.bytes,
                  all = c->kind == PICI_ALL_GATHER ? c->recv.bytes : c->send.bytes,
                  times = c->kind == PICI_ALL_REDUCE || c->kind == PICI_BROADCAST ? 1 : ranks;
-    if (c->kind != PICI_ALL_GATHERV)
+    if (!c->counts)
         return one % width == 0 && all / times == one && all % times == 0;
-    for (size_t i = 0; i < ranks; i++) {
-        const uint64_t room = c->recv.bytes / width;
-        if (c->counts[i] > room || (c->counts[i] && c->displs[i] > room - c->counts[i]))
-            return false;
-    }
-    return c->recv.bytes % width == 0 && c->send.bytes == c->counts[d->rank] * width;
+    if (c->recv.bytes % width || !is_inside(c->counts, c->displs, ranks, c->recv.bytes / width))
+        return false;
+    return c->sendcounts
+               ? c->send.bytes % width == 0 && is_inside(c->sendcounts, c->sdispls, ranks, c->send.bytes / width)
+               : c->send.bytes == c->counts[d->rank] * width;
 }
 
 /* What only some collectives have. extra: of broadcast the root; of all_gatherv the bytes of two arrays of uint64_t one
- * after the other, the counts and the displs of all ranks, which are copied; else None. */
+ * after the other, the counts and the displs of all ranks, and of all_to_allv four, those of what is received and of
+ * what is sent, which are copied; else None. */
 static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
 {
     if (c->kind == PICI_BROADCAST) {
@@ -257,9 +269,9 @@ static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
         c->root = root < 0 || root >= d->ranks ? -1 : (int)root;
         return true;
     }
-    if (c->kind != PICI_ALL_GATHERV)
+    if (c->kind != PICI_ALL_GATHERV && c->kind != PICI_ALL_TO_ALLV)
         return true;
-    const size_t bytes = 2 * (size_t)d->ranks * sizeof *c->counts;
+    const size_t arrays = c->kind == PICI_ALL_TO_ALLV ? 4 : 2, bytes = arrays * (size_t)d->ranks * sizeof *c->counts;
     char *from;
     Py_ssize_t given;
     if (PyBytes_AsStringAndSize(extra, &from, &given))
@@ -274,6 +286,10 @@ static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
     }
     memcpy(c->counts, from, bytes);
     c->displs = c->counts + d->ranks;
+    if (arrays == 4) {
+        c->sendcounts = c->displs + d->ranks;
+        c->sdispls = c->sendcounts + d->ranks;
+    }
     return true;
 }
 
@@ -345,7 +361,7 @@ static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule
 
 static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int *blocks, PyObject *args)
 {
-    c->counts = c->displs = NULL;
+    c->counts = c->displs = c->sendcounts = c->sdispls = NULL;
     c->sparse = NULL;
     if (read_arguments(c, d, capsule, blocks, args))
         return true;
@@ -378,6 +394,9 @@ static enum pici_status start(const struct call *c, struct pici_comm *comm, stru
     case PICI_ALL_GATHERV:
         return lib.all_gatherv_start(c->send.p, c->count, c->recv.p, c->counts, c->displs, c->dtype, comm, &c->opts,
                                      request);
+    case PICI_ALL_TO_ALLV:
+        return lib.all_to_allv_start(c->send.p, c->sendcounts, c->sdispls, c->recv.p, c->counts, c->displs, c->dtype,
+                                     comm, &c->opts, request);
     default: return lib.all_reduce_start(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts, request);
     }
 }
@@ -392,6 +411,9 @@ static enum pici_status block(const struct call *c, struct pici_comm *comm)
     case PICI_BROADCAST: return lib.broadcast(c->recv.p, c->count, c->dtype, c->root, comm, &c->opts);
     case PICI_ALL_GATHERV:
         return lib.all_gatherv(c->send.p, c->count, c->recv.p, c->counts, c->displs, c->dtype, comm, &c->opts);
+    case PICI_ALL_TO_ALLV:
+        return lib.all_to_allv(c->send.p, c->sendcounts, c->sdispls, c->recv.p, c->counts, c->displs, c->dtype, comm,
+                               &c->opts);
     default: return lib.all_reduce(c->send.p, c->recv.p, c->count, c->dtype, c->op, comm, &c->opts);
     }
 }

@@ -101,6 +101,8 @@
     X(all_reduce)                                                                                                      \
     X(broadcast)                                                                                                       \
     X(all_gatherv)                                                                                                     \
+    X(all_to_allv)                                                                                                     \
+    X(all_to_allv_start)                                                                                               \
     X(all_gather_start)                                                                                                \
     X(reduce_scatter_start)                                                                                            \
     X(all_reduce_start)                                                                                                \

@@ -20,17 +20,18 @@ is made if it is not row-major. The array that is received into, recv, is writte
 same dtype, and of the right length. Its shape does not matter. Without recv the result is a new array: a tensor of
 torch if a tensor was sent, else an ndarray. In place: for all_reduce recv is send; for reduce_scatter recv is this
 rank's part of send; for all_gather and all_gatherv send is this rank's part of recv. broadcast writes its array in
-place. Contributions to all_gatherv may differ in length.
+place. Contributions to all_gatherv may differ in length. all_to_allv is never in place.
 Complex numbers are summed and gathered, and have no minimum and maximum; bool has these (and, or), and no sum.
 
 Options of the calls, which are the same on all ranks but for timeout, format and pack:
     op         "sum", "avg", "min", "max"
     dtype      the dtype of the elements, if their type does not say it: "bf16" for an array of uint16
-    algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune())
+    algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune());
+               all_to_allv has one of its own only
     format     of sparse messages: "bitmap", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
     timeout    seconds without progress after which the call fails, or a timedelta; math.inf: none
-    density    a hint: the fraction of elements of one rank that are not zero; not of broadcast and all_gatherv, as
-               latency, native, values and balance
+    density    a hint: the fraction of elements of one rank that are not zero; not of broadcast, all_gatherv and
+               all_to_allv, as latency, native, values and balance
     latency    a hint: seconds that a short message takes
     native     of blocking calls; True: dense data may go through the dense collective of MPI or NCCL, whose bits may
                differ. Such a call cannot be interrupted

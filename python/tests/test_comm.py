@@ -273,6 +273,9 @@ class Arrays(unittest.TestCase):
         for call in (self.comm.all_gatherv, self.comm.all_gatherv_start):
             self.assertRaisesRegex(TypeError, "unexpected keyword argument 'latency'", call, x, [8], latency=1)
 
+        for call in (self.comm.all_to_allv, self.comm.all_to_allv_start):
+            self.assertRaisesRegex(TypeError, "unexpected keyword argument 'zeros'", call, x, [8], [8], zeros="value")
+
     def test_old_name_of_native(self):
         for options, native in (
             ({"vendor": True}, True),
@@ -288,6 +291,7 @@ class Arrays(unittest.TestCase):
         hints = [*every, "density", "latency", "values", "balance"]
         calling = [*hints, "native", "vendor"]
         counts = ["send", "counts", "recv", "displs"]
+        runs = ["send", "sendcounts", "recvcounts", "recv", "sdispls", "rdispls"]
         vector, listed = ["indices", "values", "shape"], [*every, "density", "latency", "balance"]
         for name, want in (
             ("all_reduce_sparse", [*vector, "op", "out", *listed]),
@@ -308,6 +312,8 @@ class Arrays(unittest.TestCase):
             ("broadcast_start", ["array", "root", *every, "zeros"]),
             ("all_gatherv", [*counts, *every, "zeros"]),
             ("all_gatherv_start", [*counts, *every, "zeros"]),
+            ("all_to_allv", [*runs, *every]),
+            ("all_to_allv_start", [*runs, *every]),
         ):
             method = getattr(pici.Comm, name)
             shown = inspect.signature(method).parameters

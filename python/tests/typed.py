@@ -123,12 +123,15 @@ with comms[0] as comm:
     assert_type(comm.broadcast(room, 0, zeros="value"), bytearray)
     assert_type(comm.all_gatherv(x, [3, 0]), Elements)
     assert_type(comm.all_gatherv(x, [3, 0], room, [0, 3], timeout=3.0), bytearray)
+    assert_type(comm.all_to_allv(x, [2, 1], [2, 0]), Elements)
+    assert_type(comm.all_to_allv(x, [2, 1], [2, 0], room, [0, 2], [1, 0], timeout=3.0), bytearray)
     requests = [
         comm.all_reduce_start(x),
         comm.reduce_scatter_start(x, op="avg"),
         comm.all_gather_start(x, zeros="exact"),
         comm.broadcast_start(x, root=1),
         comm.all_gatherv_start(x, [3, 0]),
+        comm.all_to_allv_start(x, [2, 1], [2, 0]),
     ]
     assert_type(requests, list[pici.Request])
     assert_type((requests[0].test(), requests[0].done), tuple[bool, bool])
@@ -157,6 +160,8 @@ pici.load(5)  # type: ignore[call-overload]
 comms[0].all_reduce(x, op="prod")  # type: ignore[call-overload]
 comms[0].all_gather(x, op="sum")  # type: ignore[call-overload]
 comms[0].all_gatherv(x)  # type: ignore[call-overload]
+comms[0].all_to_allv(x, [2, 1])  # type: ignore[call-overload]
+comms[0].all_to_allv(x, [2, 1], [2, 0], zeros="value")  # type: ignore[call-overload]
 comms[0].all_reduce(x, timeot=5)  # type: ignore[call-overload]
 comms[0].all_reduce(x, timeout="5")  # type: ignore[call-overload]
 comms[0].all_reduce_start(x, native=True)  # type: ignore[call-arg]

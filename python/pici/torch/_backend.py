@@ -11,7 +11,8 @@ Which calls are pici's: all_reduce, all_gather_into_tensor (all_gather_single) a
 (reduce_scatter_single), coalesced ones too, all_gather and broadcast, of strided tensors with at least
 PICI_TORCH_MIN_BYTES bytes together (65536; of all_gather_into_tensor and all_gather it is the output that counts), of
 dtypes that the library has, with SUM, AVG, MIN or MAX. What gloo does not have is pici's however small it is: dtypes
-such as int16, AVG of integers, and an all_gather of tensors of different sizes. So is an all_reduce of sparse COO
+such as int16, AVG of integers, and an all_gather of tensors of different sizes. So are all_to_all_single and
+all_to_all, whose sizes may differ from rank to rank, of tensors of one such dtype, and an all_reduce of sparse COO
 tensors, as the gradients of Embedding(sparse=True) are: these are coalesced then. All other calls are made by an inner
 ProcessGroupGloo. The choice depends on the operation, the layouts, the dtypes and the sizes only, which are the same on
 all ranks; of a sparse tensor not on what is in it. A rank whose tensor is not contiguous works on a copy; gloo gets a
@@ -492,7 +493,63 @@ class PiciBackend(Base):
         work = self._scatter("reduce_scatter_single", outputs, inputs, options)
         return work or self._gloo.reduce_scatter_single_coalesced(outputs, inputs, options)
 
+    def _exchange(
+        self,
+        call: str,
+        outputs: list[torch.Tensor],
+        inputs: list[torch.Tensor],
+        counts: tuple[list[int], list[int]],
+        options: Any,
+    ) -> Any:
+        """An all-to-all of what these tensors have one after the other. counts: elements of all ranks, sent and
+        received."""
+        timeout = self._timeout_of(options)
+
+        def run(comm: Comm) -> list[torch.Tensor]:
+            send = (
+                _memory(inputs[0]).view(-1) if len(inputs) == 1 else torch.cat([x.detach().reshape(-1) for x in inputs])
+            )
+            whole = torch.empty(sum(counts[1]), dtype=send.dtype)
+            comm.all_to_allv(send, *counts, whole, timeout=timeout)
+            with torch.no_grad():
+                for x, part in zip(outputs, whole.split([x.numel() for x in outputs])):
+                    with torch.inference_mode(x.is_inference()):
+                        x.copy_(part.view(x.shape))
+            return outputs
+
+        return self._start(call, run)
+
+    def all_to_all_single(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: list[int],
+        input_splits: list[int],
+        options: Any = None,
+    ) -> Any:
+        """Splits are rows of the first dimension; none: equally many for each rank."""
+        self._sequence += 1
+        options = options or _c10d.AllToAllOptions()
+        counts = _counts(input, input_splits, self.size()), _counts(output, output_splits, self.size())
+        if output.dtype is not input.dtype or not self._takes([output, input]) or None in counts:
+            return self._gloo.all_to_all_single(output, input, output_splits, input_splits, options)
+        return self._exchange("all_to_all_single", [output], [input], counts, options)  # type: ignore[arg-type]
+
+    def alltoall(self, outputs: list[torch.Tensor], inputs: list[torch.Tensor], options: Any = None) -> Any:
+        self._sequence += 1
+        options = options or _c10d.AllToAllOptions()
+        tensors = [*outputs, *inputs]
+        if (
+            [len(outputs), len(inputs)] != [self.size()] * 2
+            or not self._takes(tensors)
+            or any(x.dtype is not inputs[0].dtype for x in tensors)
+        ):
+            return self._gloo.alltoall(outputs, inputs, options)
+        counts = [x.numel() for x in inputs], [x.numel() for x in outputs]
+        return self._exchange("alltoall", outputs, inputs, counts, options)
+
     # The names that torch had before.
+    alltoall_base = all_to_all_single
     _allgather_base = all_gather_single
     allgather_into_tensor_coalesced = all_gather_single_coalesced
     _reduce_scatter_base = reduce_scatter_single
@@ -533,6 +590,16 @@ class PiciBackend(Base):
         return self._gloo.recv_anysource(tensors, tag)
 
 
+def _counts(tensor: torch.Tensor, splits: list[int], ranks: int) -> Optional[list[int]]:
+    """The elements of each rank in a tensor that is split along its first dimension; None: these are none."""
+    rows = tensor.shape[0] if tensor.dim() else 0
+    if not splits:
+        return [tensor.numel() // ranks] * ranks if rows % ranks == 0 else None
+    if len(splits) != ranks or min(splits) < 0 or sum(splits) != rows:
+        return None
+    return [n * (tensor.numel() // rows if rows else 0) for n in splits]
+
+
 def _forwarded(name: str) -> Callable[..., Any]:
     def call(self: PiciBackend, *args: Any) -> Any:
         self._sequence += 1
@@ -542,7 +609,7 @@ def _forwarded(name: str) -> Callable[..., Any]:
     return call
 
 
-for _name in "allreduce_sparse allgather_coalesced gather all_to_all_single alltoall".split():
+for _name in "allreduce_sparse allgather_coalesced gather".split():
     setattr(PiciBackend, _name, _forwarded(_name))
 
 

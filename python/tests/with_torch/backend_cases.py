@@ -438,6 +438,21 @@ def all_to_all(rank, size):
     whole = torch.empty(size * LARGE)
     dist.all_to_all_single(whole, torch.cat(inputs))
     same(whole, torch.cat(outputs))
+    for dtype in (torch.float32, torch.bfloat16, torch.int16):  # of other lengths, nothing among them
+        sent = [(rank + 2 * r) % 3 for r in range(size)]
+        received = [(r + 2 * rank) % 3 for r in range(size)]
+        rows = torch.cat([torch.full((n, 5), 10 * rank + r, dtype=dtype) for r, n in enumerate(sent)])
+        back = torch.empty(sum(received), 5, dtype=dtype)
+        dist.all_to_all_single(back, rows, received, sent)
+        same(back, torch.cat([torch.full((n, 5), 10 * r + rank, dtype=dtype) for r, n in enumerate(received)]))
+        parts = [torch.empty(n, 5, dtype=dtype) for n in received]
+        dist.all_to_all(parts, list(rows.split(sent)))
+        same(torch.cat(parts), back)
+    turned = torch.empty(3, 2 * size).t()  # not row-major
+    given = torch.arange(6.0 * size).view(3, 2 * size).t()
+    dist.all_to_all_single(turned, given)
+    same(turned, given[2 * rank :][:2].repeat(size, 1))
+    assert {"all_to_all_single", "alltoall"} <= set(calls), calls
 
 
 def new_group(rank, size):
