@@ -409,35 +409,7 @@ void pici_list_write(uint8_t *block, const struct pici_list *list, enum pici_for
 
 /* ---- lists and elements */
 
-/* For a width: the union, and scatter. The loop takes no branch on which list is behind. */
 #define OF_WIDTH(type)                                                                                                 \
-    static uint64_t union_##type(uint32_t *positions, uint8_t *first_values, uint8_t *second_values,                   \
-                                 const struct pici_list *first, const struct pici_list *second)                        \
-    {                                                                                                                  \
-        uint64_t i = 0, j = 0, k = 0;                                                                                  \
-        for (; i < first->count && j < second->count; k++) {                                                           \
-            const uint32_t a = first->positions[i], b = second->positions[j];                                          \
-            type x, y;                                                                                                 \
-            memcpy(&x, first->values + i * sizeof x, sizeof x);                                                        \
-            memcpy(&y, second->values + j * sizeof y, sizeof y);                                                       \
-            x = (type)(x & -(type)(a <= b));                                                                           \
-            y = (type)(y & -(type)(b <= a));                                                                           \
-            positions[k] = a < b ? a : b;                                                                              \
-            memcpy(first_values + k * sizeof x, &x, sizeof x);                                                         \
-            memcpy(second_values + k * sizeof y, &y, sizeof y);                                                        \
-            i += a <= b;                                                                                               \
-            j += b <= a;                                                                                               \
-        }                                                                                                              \
-        const struct pici_list *rest = i < first->count ? first : second;                                              \
-        const uint64_t from = i < first->count ? i : j, left = rest->count - from;                                     \
-        if (!left)                                                                                                     \
-            return k;                                                                                                  \
-        memcpy(positions + k, rest->positions + from, left * sizeof *positions);                                       \
-        memcpy((rest == first ? first_values : second_values) + k * sizeof(type), rest->values + from * sizeof(type),  \
-               left * sizeof(type));                                                                                   \
-        memset((rest == first ? second_values : first_values) + k * sizeof(type), 0, left * sizeof(type));             \
-        return k + left;                                                                                               \
-    }                                                                                                                  \
     static void scatter_##type(uint8_t *dst, const struct pici_list *list)                                             \
     {                                                                                                                  \
         for (uint64_t i = 0; i < list->count; i++)                                                                     \
@@ -451,12 +423,10 @@ OF_WIDTH(uint64_t)
 uint64_t pici_list_union(uint32_t *positions, uint8_t *first_values, uint8_t *second_values,
                          const struct pici_list *first, const struct pici_list *second, unsigned width_log2)
 {
-    switch (width_log2) {
-    case 0: return union_uint8_t(positions, first_values, second_values, first, second);
-    case 1: return union_uint16_t(positions, first_values, second_values, first, second);
-    case 2: return union_uint32_t(positions, first_values, second_values, first, second);
-    default: return union_uint64_t(positions, first_values, second_values, first, second);
-    }
+    const struct pici_union lists = {first->positions, second->positions,    first->values,
+                                     second->values,   (size_t)first->count, (size_t)second->count,
+                                     positions,        first_values,         second_values};
+    return pici_isa()->lists[width_log2]->unite(&lists);
 }
 
 void pici_list_scatter(uint8_t *dst, const struct pici_list *list, unsigned width_log2)

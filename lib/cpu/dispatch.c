@@ -31,6 +31,7 @@
                 &pici_##isa##_32.integer, &pici_##isa##_32.integer, &pici_##isa##_64.integer,                          \
                 &pici_##isa##_64.integer},                                                                             \
         .xors = BY_WIDTH(pici_##isa, xors),                                                                            \
+        .lists = BY_WIDTH(pici_##isa, lists),                                                                          \
         .planes = {NULL, &pici_##isa##_32.planes[0], &pici_##isa##_64.planes[0], &pici_##isa##_16.planes[0],           \
                    &pici_##isa##_16.planes[1], &pici_##isa##_8.planes[0], &pici_##isa##_8.planes[1]},                  \
         .reduce = BY_WIDTH(pici_##isa, reduce),                                                                        \

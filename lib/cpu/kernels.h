@@ -138,6 +138,22 @@ struct pici_move {
     unsigned stream_least; /* bytes of a group's values from which non-temporal stores are faster */
 };
 
+/* Two lists of entries, of which the positions rise, and what becomes of them: the positions that are in one of them,
+ * and beside each the values that both have there, 0 where one has none. Values are in host order, and all arrays of
+ * any alignment. The outputs have room for the entries of both lists, and overlap nothing. */
+struct pici_union {
+    const uint32_t *first, *second;
+    const uint8_t *first_values, *second_values;
+    size_t first_count, second_count;
+    uint32_t *positions;           /* out */
+    uint8_t *of_first, *of_second; /* out */
+};
+
+/* Kernels of lists of entries with values of one width. */
+struct pici_lists {
+    uint64_t (*unite)(const struct pici_union *); /* returns the positions of the union */
+};
+
 /* Kernels that add elements of one dtype, in the arithmetic of pici_scatter_add. A table of the same type XORs
  * elements of one width, for pici_apply: there, read + as ^. */
 struct pici_add {
@@ -266,6 +282,7 @@ struct pici_isa {
     const struct pici_move *by_value[4];        /* the same for floats whose -0.0 is a zero */
     const struct pici_add *add[DTYPE_LAST + 1]; /* by dtype; [0] is null */
     const struct pici_add *xors[4];             /* by log2 of the width */
+    const struct pici_lists *lists[4];          /* likewise */
     const struct pici_reduce *reduce[4];        /* likewise */
     const struct pici_small *small[4];          /* likewise; null for widths that have none */
     const struct pici_coder *coder;

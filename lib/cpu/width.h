@@ -14,6 +14,7 @@ struct pici_width {
     struct pici_move move, by_value;
     struct pici_add xors, integer, floats[2]; /* the floats of this width, in the order of their dtypes */
     struct pici_planes planes[2];             /* likewise */
+    struct pici_lists lists;
     struct pici_reduce reduce;
     struct pici_topk_kernels topk[2]; /* of the floats; not of 8 bits */
     struct pici_values_kernels values[2];

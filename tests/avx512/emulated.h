@@ -449,6 +449,15 @@ static inline __m512i emulated_permutexvar_epi16(__m512i index, __m512i a)
     return r.v;
 }
 
+static inline __m512i emulated_permutexvar_epi32(__m512i index, __m512i a)
+{
+    const union emulated at = {index}, x = {a};
+    union emulated r;
+    for (int i = 0; i < 16; i++)
+        r.e32[i] = x.e32[at.e32[i] & 15];
+    return r.v;
+}
+
 static inline __m256i emulated_cvtepi16_epi8(__m512i a)
 {
     const union emulated x = {a};
@@ -677,6 +686,8 @@ static inline __m512i emulated_cvttps_epu32(__m512 a)
 #define _mm512_slli_epi32 emulated_slli_epi32
 #undef _mm512_permutexvar_epi16
 #define _mm512_permutexvar_epi16 emulated_permutexvar_epi16
+#undef _mm512_permutexvar_epi32
+#define _mm512_permutexvar_epi32 emulated_permutexvar_epi32
 #undef _mm512_cvtepi16_epi8
 #define _mm512_cvtepi16_epi8 emulated_cvtepi16_epi8
 #undef _mm512_cvtepi32_epi16

@@ -158,6 +158,96 @@ static void large(unsigned w)
     free(src);
 }
 
+/* Positions that rise, in steps of up to 2 * apart, from a small one on, or up to the greatest. */
+static void positions(uint32_t *list, size_t count, uint32_t apart)
+{
+    uint32_t at = (uint32_t)rng_below(&rig.rng, 1000);
+    for (size_t i = 0; i < count; i++, at += 1 + (uint32_t)rng_below(&rig.rng, 2 * apart))
+        list[i] = at;
+    const uint32_t up = count && rng_chance(&rig.rng, 300000) ? UINT32_MAX - list[count - 1] : 0;
+    for (size_t i = 0; i < count; i++)
+        list[i] += up;
+}
+
+/* The union of two lists as it is defined: the lesser position of both next. Returns its length. */
+static size_t united(const struct pici_union *u, size_t width, uint32_t *at, uint8_t *of_first, uint8_t *of_second)
+{
+    static const uint8_t zero[8];
+    size_t i = 0, j = 0, k = 0;
+    while (i < u->first_count || j < u->second_count) {
+        const int has_second = j < u->second_count, has_first = i < u->first_count;
+        const int first = has_first && (!has_second || u->first[i] <= u->second[j]),
+                  second = has_second && (!has_first || u->second[j] <= u->first[i]);
+        at[k] = first ? u->first[i] : u->second[j];
+        memcpy(of_first + k * width, first ? u->first_values + i * width : zero, width);
+        memcpy(of_second + k * width, second ? u->second_values + j * width : zero, width);
+        i += (size_t)first;
+        j += (size_t)second;
+        k++;
+    }
+    return k;
+}
+
+/* A copy between guard pages, at the end of its room, so that what is read or written beyond it faults. */
+static void *guarded(struct guard *guard, const void *from, size_t bytes)
+{
+    uint8_t *to = guard_place(guard, bytes, GUARD_END, 0);
+    if (from && bytes)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+/* The unions of lists of each density beside each other, by each ISA, beside united(). */
+static void unions(unsigned w)
+{
+    enum { MOST = 700 };
+    static const uint32_t apart[] = {1, 2, 20, 3000000};
+    static uint32_t lists[2][MOST], want[2 * MOST];
+    static uint8_t values[2][MOST * 8], wanted[2][2 * MOST * 8];
+    const size_t width = (size_t)1 << w;
+    struct guard guard[7];
+    for (int i = 0; i < 7; i++)
+        guard_init(&guard[i], 2 * MOST * 8);
+    for (int times = 0; times < 200; times++) {
+        struct pici_union u = {.first = lists[0], .first_values = values[0], .second_values = values[1]};
+        u.first_count = rng_below(&rig.rng, times % 4 ? MOST : 40);
+        u.second_count = rng_below(&rig.rng, times % 5 ? MOST : 40);
+        positions(lists[0], u.first_count, apart[rng_below(&rig.rng, 4)]);
+        positions(lists[1], u.second_count, apart[rng_below(&rig.rng, 4)]);
+        if (times % 7 == 0) { /* the same positions, or nearly */
+            memcpy(lists[1], lists[0], sizeof lists[0]);
+            u.second_count = u.first_count - (size_t)rng_below(&rig.rng, u.first_count / 8 + 1);
+        }
+        u.second = lists[1];
+        for (size_t i = 0; i < 2 * MOST * 8; i++)
+            values[i % 2][i / 2] = (uint8_t)rng_next(&rig.rng);
+        const size_t count = united(&u, width, want, wanted[0], wanted[1]), room = u.first_count + u.second_count;
+        u.first = guarded(&guard[0], lists[0], u.first_count * 4);
+        u.second = guarded(&guard[1], lists[1], u.second_count * 4);
+        u.first_values = guarded(&guard[2], values[0], u.first_count * width);
+        u.second_values = guarded(&guard[3], values[1], u.second_count * width);
+        for (const struct pici_isa *const *isa = tested_isas(); *isa; isa++) {
+            u.positions = guarded(&guard[4], NULL, room * 4);
+            u.of_first = guarded(&guard[5], NULL, room * width);
+            u.of_second = guarded(&guard[6], NULL, room * width);
+            const char *bad = NULL;
+            if ((*isa)->lists[w]->unite(&u) != count)
+                bad = "count";
+            else if (memcmp(u.positions, want, count * 4) != 0)
+                bad = "positions";
+            else if (memcmp(u.of_first, wanted[0], count * width) != 0)
+                bad = "values of the first";
+            else if (memcmp(u.of_second, wanted[1], count * width) != 0)
+                bad = "values of the second";
+            for (int i = 4; i < 7; i++)
+                bad = guard_intact(&guard[i]) ? bad : "bytes around the union";
+            tally((*isa)->name, bad);
+        }
+    }
+    for (int i = 0; i < 7; i++)
+        guard_free(&guard[i]);
+}
+
 /* PICI_CPU selects each table by its name; without it, or with another value, the last is selected. Names them. */
 static void choice(void)
 {
@@ -218,6 +308,8 @@ int main(int argc, char **argv)
         for (unsigned pattern = 0; pattern < PATTERNS; pattern++)
             words_first(w, (enum pattern)pattern);
 
+    for (unsigned w = 0; w < 4; w++)
+        unions(w);
     for (unsigned w = 0; w < 4; w++)
         large(w);
     static const enum pattern patterns[] = {PATTERN_TILES, PATTERN_FULL, PATTERN_50};
