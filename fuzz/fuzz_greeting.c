@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The input is what comes over a socket before there is a communicator: a greeting, a verdict or a place, as byte 0
- * says; the rest is padded with zeros. What is accepted is written again as the same bytes, but for what the reader
- * replaces; what is wrong with a greeting is an error message that ends. */
+ * The input is what comes over a socket before there is a communicator: a greeting, a verdict, a place or an offer, as
+ * byte 0 says; the rest is padded with zeros. What is accepted is written again as the same bytes, but for what the
+ * reader replaces; what is wrong with a greeting is an error message that ends. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,13 +59,23 @@ static void take_place(const uint8_t *p)
     require(memcmp(again, p, sizeof again) == 0);
 }
 
+static void take_offer(const uint8_t *p)
+{
+    struct greeting_offer offer;
+    uint8_t again[OFFER_BYTES];
+    if (pici_offer_get(&offer, p))
+        return;
+    pici_offer_put(again, &offer);
+    require(memcmp(again, p, sizeof again) == 0);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    static void (*const take[])(const uint8_t *) = {take_greeting, take_verdict, take_place};
-    static const size_t bytes[] = {GREETING_BYTES, VERDICT_BYTES, PLACE_BYTES};
+    static void (*const take[])(const uint8_t *) = {take_greeting, take_verdict, take_place, take_offer};
+    static const size_t bytes[] = {GREETING_BYTES, VERDICT_BYTES, PLACE_BYTES, OFFER_BYTES};
     if (len < 1)
         return 0;
-    const size_t kind = data[0] % 3;
+    const size_t kind = data[0] % 4;
     uint8_t *p = memory(bytes[kind]); /* its own size, so that the sanitizer knows its end */
     memset(p, 0, bytes[kind]);
     memcpy(p, data + 1, len - 1 < bytes[kind] ? len - 1 : bytes[kind]);

@@ -51,6 +51,7 @@ const struct setting pici_settings[] = {
     {"PICI_SOCKET_IFNAME", NULL, SETTING_PATH, AT(interface), 0, 0, "the name of a network interface",
      "that of the route to rank 0"},
     {"PICI_SOCKET_PORTS", NULL, SETTING_RANGE, AT(ports), 1, 65535, "two ports, LOW-HIGH", "any"},
+    {"PICI_SOCKET_SHARED", NULL, SETTING_INT, AT(shared), 0, 1, "0 or 1", "1"},
     {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
 };
 
@@ -62,6 +63,7 @@ static const struct coll_settings usual = {.format = PICI_AUTO,
                                            .timeout_ms = 60000,
                                            .window = 4,
                                            .history = 1,
+                                           .shared = 1,
                                            .rank = -1,
                                            .bandwidth = {1.25e8, 5e9}};
 

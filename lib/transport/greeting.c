@@ -10,7 +10,8 @@
 
 enum { MAGIC_BYTES = 8, MAX_PORT = 65535 };
 
-static const char greeting_magic[MAGIC_BYTES + 1] = "PICIMEET", verdict_magic[MAGIC_BYTES + 1] = "PICISAYS";
+static const char greeting_magic[MAGIC_BYTES + 1] = "PICIMEET", verdict_magic[MAGIC_BYTES + 1] = "PICISAYS",
+                                               offer_magic[MAGIC_BYTES + 1] = "PICIPAIR";
 
 enum {
     AT_VERSION = 8,
@@ -26,6 +27,16 @@ enum {
 };
 
 enum { AT_STATUS = 8, AT_FINDER = 12, AT_TEXT = 16 };
+
+enum {
+    AT_OFFER = 8,
+    AT_PROCESS = 12,
+    AT_DESCRIPTOR = 16,
+    AT_RING = 20,
+    AT_DEVICE = 24,
+    AT_INODE = 32,
+    AT_OFFER_REST = 40
+};
 
 enum { AT_FAMILY = 0, AT_PORT = 4, AT_ADDRESS = 8 };
 
@@ -204,5 +215,36 @@ enum pici_status pici_verdict_get(struct greeting_verdict *verdict, const uint8_
             *cursor = '?';
         cursor += bytes ? bytes : 1;
     }
+    return PICI_OK;
+}
+
+/* ---- offers */
+
+void pici_offer_put(uint8_t bytes[OFFER_BYTES], const struct greeting_offer *offer)
+{
+    memset(bytes, 0, OFFER_BYTES);
+    memcpy(bytes, offer_magic, MAGIC_BYTES);
+    store_le32(bytes + AT_OFFER, (uint32_t)offer->kind);
+    store_le32(bytes + AT_PROCESS, offer->process);
+    store_le32(bytes + AT_DESCRIPTOR, offer->descriptor);
+    store_le32(bytes + AT_RING, offer->ring_bytes);
+    store_le64(bytes + AT_DEVICE, offer->device);
+    store_le64(bytes + AT_INODE, offer->inode);
+}
+
+enum pici_status pici_offer_get(struct greeting_offer *offer, const uint8_t bytes[OFFER_BYTES])
+{
+    static const uint8_t zeros[OFFER_BYTES - AT_OFFER_REST];
+    const uint32_t kind = load_le32(bytes + AT_OFFER);
+    *offer = (struct greeting_offer){.kind = OFFER_NOTHING};
+    if (memcmp(bytes, offer_magic, MAGIC_BYTES) != 0 || kind > OFFER_MEMORY ||
+        memcmp(bytes + AT_OFFER_REST, zeros, sizeof zeros) != 0)
+        return PICI_E_CORRUPT;
+    offer->kind = (enum offer_kind)kind;
+    offer->process = load_le32(bytes + AT_PROCESS);
+    offer->descriptor = load_le32(bytes + AT_DESCRIPTOR);
+    offer->ring_bytes = load_le32(bytes + AT_RING);
+    offer->device = load_le64(bytes + AT_DEVICE);
+    offer->inode = load_le64(bytes + AT_INODE);
     return PICI_OK;
 }

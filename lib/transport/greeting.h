@@ -23,6 +23,15 @@
  *    12  rank that found it, 4 bytes
  *    16  error message, 240 bytes, padded with zeros, the last of which is one
  *
+ * An offer follows good verdicts: from the lower rank of two that share a node.
+ *     0  magic "PICIPAIR"
+ *     8  kind, 4 bytes: 0 nothing, 1 memory
+ *    12  process that has it open, 4 bytes; 16: its descriptor, 4 bytes
+ *    20  bytes of each ring, 4 bytes
+ *    24  device and inode of the memory, 8 bytes each
+ *    40  zeros, 24 bytes
+ * The other rank answers with an offer of the same kind if it takes it, else of kind 0; then 12 is why, an errno.
+ *
  * A place is an address of TCP.
  *     0  family, 4 bytes: 0 (no address), 4 or 6
  *     4  port, 4 bytes: 1 to 65535
@@ -34,11 +43,12 @@
 
 enum {
     GREETING_BYTES = 192,
-    GREETING_VERSION = 1,
+    GREETING_VERSION = 2,
     GREETING_TOKEN = 64,
     GREETING_HOST = 64,
     VERDICT_BYTES = 256,
     VERDICT_TEXT = 240,
+    OFFER_BYTES = 64,
     PLACE_BYTES = 24
 };
 
@@ -68,6 +78,15 @@ struct greeting_verdict {
     char text[VERDICT_TEXT];
 };
 
+enum offer_kind { OFFER_NOTHING = 0, OFFER_MEMORY = 1 };
+
+struct greeting_offer {
+    enum offer_kind kind;
+    uint32_t process; /* of nothing: an errno, why; 0: it is not wanted */
+    uint32_t descriptor, ring_bytes;
+    uint64_t device, inode;
+};
+
 /* A greeting of this version of the library: no place, no token, no host. */
 struct greeting pici_greeting(enum greeting_kind, int rank, int ranks, int peer);
 
@@ -90,6 +109,11 @@ void pici_verdict_put(uint8_t bytes[VERDICT_BYTES], const struct greeting_verdic
 /* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT in it, and what is no printable character of
  * UTF-8 in the message becomes question marks. */
 enum pici_status pici_verdict_get(struct greeting_verdict *, const uint8_t message[VERDICT_BYTES]);
+
+void pici_offer_put(uint8_t bytes[OFFER_BYTES], const struct greeting_offer *);
+
+/* PICI_E_CORRUPT: not an offer. Its members may be any numbers. */
+enum pici_status pici_offer_get(struct greeting_offer *, const uint8_t bytes[OFFER_BYTES]);
 
 void pici_place_put(uint8_t bytes[PLACE_BYTES], const struct place *);
 

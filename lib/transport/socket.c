@@ -8,6 +8,8 @@
  * follows at once: so a short message takes one system call. Nothing is read from a socket before a receive is posted,
  * so an early message waits in the socket.
  *
+ * Two ranks that share memory (shared.h) have the same stream of bytes there. Their socket wakes and ends.
+ *
  * A length whose highest bit is set is a shutdown message. Its low 32 bits are a status: PICI_OK, the rank closes its
  * transport; or why it gave up. The 31 bits between are the rank that it lost, or its own. If a socket
  * ends without it, the peer died. A rank that loses a peer gives up and tells all others, so all ranks that wait for
@@ -20,6 +22,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,6 +35,7 @@
 #include "coll/message.h"
 #include "transport/nap.h"
 #include "transport/pool.h"
+#include "transport/shared.h"
 
 enum {
     LENGTH_BYTES = 8,
@@ -39,6 +43,7 @@ enum {
     TOGETHER = 8,         /* messages in a system call */
     GLANCES = 24,         /* without sleeping, where each rank has a core */
     RELAX = 16,           /* pauses between two of these */
+    YIELDS = 100,         /* where ranks that share memory do not have a core each */
     NEAR_BUFFER = 262144, /* bytes sent to a peer on this node and not yet received; the system doubles it */
     BLINDLY = 2,          /* queues that are tried without asking */
     SKIPPED = 8,          /* tests that leave a queue alone which another request found blocked */
@@ -73,6 +78,7 @@ struct queue {
 
 struct peer {
     int fd;                /* -1: this rank itself, or gone */
+    struct shared *shared; /* carries what is sent and received; NULL: the socket does */
     enum pici_status gone; /* not PICI_OK: why nothing can be exchanged any more */
     struct queue outgoing, incoming;
     uint8_t *buffer;                 /* [BUFFER] */
@@ -89,6 +95,7 @@ struct node {
     struct pool requests;
     int ended;   /* a request ended since the last wait */
     int cores;   /* each rank of this node has one */
+    int shares;  /* memory with other ranks: looking there takes no system call */
     int culprit; /* the first rank that was lost, or -1 */
     int abandoned, kept;
     char error[160], waits[96]; /* error messages */
@@ -109,6 +116,14 @@ static int number(const struct node *node, const struct peer *peer)
     return (int)(peer - node->peers);
 }
 
+static void hang_up(struct peer *peer)
+{
+    close(peer->fd);
+    peer->fd = -1;
+    pici_shared_free(peer->shared);
+    peer->shared = NULL;
+}
+
 /* End all requests of a peer, with which nothing can be exchanged any more because of `culprit`. */
 static void lose(struct node *node, struct peer *peer, enum pici_status status, int culprit, const char *explanation)
 {
@@ -117,8 +132,7 @@ static void lose(struct node *node, struct peer *peer, enum pici_status status, 
         snprintf(node->error, sizeof node->error, "%s", explanation);
     }
     peer->gone = status;
-    close(peer->fd);
-    peer->fd = -1;
+    hang_up(peer);
     while (peer->outgoing.first)
         finish_first(node, &peer->outgoing, status);
     while (peer->incoming.first)
@@ -155,6 +169,10 @@ static int again(struct node *node, struct peer *peer, ssize_t moved)
         snprintf(explanation, sizeof explanation, "rank %d closed its connection: it exited or was killed",
                  number(node, peer));
         lose(node, peer, PICI_E_PEER, number(node, peer), explanation);
+    } else if (error == EBADMSG) {
+        snprintf(explanation, sizeof explanation, "rank %d damaged the memory that it shares with this rank",
+                 number(node, peer));
+        lose(node, peer, PICI_E_CORRUPT, number(node, peer), explanation);
     } else {
         snprintf(explanation, sizeof explanation, "rank %d: %s", number(node, peer), strerror(error));
         lose(node, peer, PICI_E_TRANSPORT, number(node, peer), explanation);
@@ -163,6 +181,13 @@ static int again(struct node *node, struct peer *peer, ssize_t moved)
 }
 
 /* ---- receiving */
+
+static ssize_t receive(struct peer *peer, struct iovec *parts, size_t count)
+{
+    if (peer->shared)
+        return pici_shared_recv(peer->shared, peer->fd, parts, (int)count);
+    return recvmsg(peer->fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, MSG_DONTWAIT);
+}
 
 /* Read into the buffer. Returns whether something came. */
 static int fill(struct node *node, struct peer *peer)
@@ -173,7 +198,8 @@ static int fill(struct node *node, struct peer *peer)
         peer->filled_begin = 0;
     }
     for (;;) {
-        const ssize_t moved = recv(peer->fd, peer->buffer + peer->filled_end, BUFFER - peer->filled_end, MSG_DONTWAIT);
+        struct iovec part = {peer->buffer + peer->filled_end, BUFFER - peer->filled_end};
+        const ssize_t moved = receive(peer, &part, 1);
         if (moved > 0) {
             peer->filled_end += (size_t)moved;
             return 1;
@@ -188,10 +214,9 @@ static int fill_data(struct node *node, struct peer *peer, struct request *reque
 {
     const size_t missing = request->bytes - request->offset, wanted = missing < most_bytes ? missing : most_bytes;
     struct iovec parts[2] = {{request->data + request->offset, wanted}, {peer->buffer, BUFFER}};
-    struct msghdr message = {.msg_iov = parts, .msg_iovlen = wanted == missing ? 2 : 1};
     peer->filled_begin = peer->filled_end = 0; /* it was empty */
     for (;;) {
-        const ssize_t moved = recvmsg(peer->fd, &message, MSG_DONTWAIT);
+        const ssize_t moved = receive(peer, parts, wanted == missing ? 2 : 1);
         if (moved > 0) {
             const size_t of_data = (size_t)moved < wanted ? (size_t)moved : wanted;
             request->offset += of_data;
@@ -296,8 +321,10 @@ static void pump_out(struct node *node, struct peer *peer)
     struct request *request;
     while (peer->outgoing.first) {
         struct iovec parts[2 * TOGETHER];
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = gather(&peer->outgoing, parts)};
-        const ssize_t moved = sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const size_t count = gather(&peer->outgoing, parts);
+        struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
+        const ssize_t moved = peer->shared ? pici_shared_send(peer->shared, peer->fd, parts, (int)count)
+                                           : sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (moved < 0 && (errno == EPIPE || errno == ECONNRESET)) {
             read_shutdown(node, peer, moved);
             return;
@@ -398,33 +425,57 @@ static enum pici_status socket_test(void *context, void *request, int *done, siz
     return status;
 }
 
+/* What to poll of a peer before it can be sent to, or received from. *timeout_ms becomes 0 if it can be already. */
+static struct pollfd poll_of(struct peer *peer, int sends, int receives, int *timeout_ms)
+{
+    struct pollfd entry = {.fd = peer->fd, .events = sends ? POLLOUT : 0};
+    entry.events |= receives ? POLLIN : 0;
+    if (!peer->shared)
+        return entry;
+    entry.events = POLLIN;
+    if (*timeout_ms > 0 && pici_shared_waits(peer->shared, sends, receives))
+        *timeout_ms = 0;
+    return entry;
+}
+
+/* After polling with a timeout. */
+static void end_poll(struct peer *peer, int events)
+{
+    if (!peer->shared)
+        return;
+    (void)pici_shared_waits(peer->shared, 0, 0);
+    if (events)
+        pici_shared_hear(peer->shared, peer->fd);
+}
+
 /* Wait for queues that can move, and move them. Without a timeout, a few queues are tried without polling, which takes
  * fewer system calls. Returns how many sockets are known to have been ready. */
 static int look(struct node *node, int timeout_ms)
 {
+    const int waits = timeout_ms > 0;
     nfds_t polled = 0;
     int queues = 0, ready = 0;
     for (int i = 0; i < node->ranks; i++) {
         struct peer *peer = &node->peers[i];
-        if (!peer->outgoing.first && !peer->incoming.first)
-            continue;
         const int sends = peer->outgoing.first != NULL, receives = peer->incoming.first != NULL;
-        queues += sends + receives;
-        node->polls[polled].fd = peer->fd;
-        node->polls[polled].events = sends ? POLLOUT : 0;
-        node->polls[polled].events |= receives ? POLLIN : 0;
+        if (!sends && !receives)
+            continue;
+        queues += peer->shared ? 0 : sends + receives;
+        node->polls[polled] = poll_of(peer, sends, receives, &timeout_ms);
         node->polled[polled++] = peer;
     }
-    const int blindly = timeout_ms == 0 && queues <= BLINDLY;
+    const int blindly = !waits && queues <= BLINDLY;
     if (!blindly)
         ready = poll(node->polls, polled, timeout_ms);
-    for (nfds_t i = 0; i < polled && (blindly || ready > 0); i++) {
+    for (nfds_t i = 0; i < polled; i++) {
         struct peer *peer = node->polled[i];
-        const int events = blindly ? POLLIN | POLLOUT : node->polls[i].revents;
-        const int over = events & (POLLERR | POLLHUP | POLLNVAL);
-        if (peer->incoming.first && (events & POLLIN || over))
+        const int found = ready > 0 ? node->polls[i].revents : 0, events = blindly ? POLLIN | POLLOUT : found,
+                  over = events & (POLLERR | POLLHUP | POLLNVAL), shares = peer->shared != NULL;
+        if (waits)
+            end_poll(peer, events);
+        if (peer->incoming.first && (shares || events & POLLIN || over))
             pump_in(node, peer, 1);
-        if (peer->outgoing.first && (events & POLLOUT || over))
+        if (peer->outgoing.first && (shares || events & POLLOUT || over))
             pump_out(node, peer);
     }
     for (nfds_t i = 0; i < polled; i++) {
@@ -460,10 +511,15 @@ static int64_t milliseconds(void)
 static void socket_wait(void *context, int timeout_ms)
 {
     struct node *node = context;
-    for (int i = 0; i < GLANCES && node->cores && !node->ended && timeout_ms > 0; i++) {
+    const int without_core = node->shares ? YIELDS : 0, glances = node->cores ? GLANCES : without_core;
+    for (int i = 0; i < glances && !node->ended && timeout_ms > 0; i++) {
         (void)look(node, 0);
-        if (!node->ended)
+        if (node->ended)
+            break;
+        if (node->cores)
             relax();
+        else
+            sched_yield();
     }
     if (!node->ended) {
         const int64_t end = milliseconds() + timeout_ms;
@@ -500,16 +556,21 @@ static void end_messages(struct node *node)
     const int64_t end = milliseconds() + LAST_MS;
     for (;;) {
         nfds_t polled = 0;
+        const int64_t remainder = end - milliseconds();
+        int timeout_ms = remainder > 0 ? (int)remainder : 0;
         for (int i = 0; i < node->ranks; i++)
             if (half_sent(&node->peers[i]))
                 send_rest(node, &node->peers[i]);
         for (int i = 0; i < node->ranks; i++)
-            if (half_sent(&node->peers[i]))
-                node->polls[polled++] = (struct pollfd){.fd = node->peers[i].fd, .events = POLLOUT};
-        const int64_t remainder = end - milliseconds();
+            if (half_sent(&node->peers[i])) {
+                node->polls[polled] = poll_of(&node->peers[i], 1, 0, &timeout_ms);
+                node->polled[polled++] = &node->peers[i];
+            }
         if (!polled || remainder <= 0)
             return;
-        (void)poll(node->polls, polled, (int)remainder);
+        const int ready = poll(node->polls, polled, timeout_ms);
+        for (nfds_t i = 0; i < polled; i++)
+            end_poll(node->polled[i], ready > 0 ? node->polls[i].revents : 0);
     }
 }
 
@@ -520,14 +581,15 @@ static void part(struct peer *peer, uint64_t word, int drains)
     uint8_t length[LENGTH_BYTES];
     store_le64(length, word);
     /* else it learns by the end */
-    if (!half_sent(peer))
+    if (!half_sent(peer) && peer->shared)
+        pici_shared_end(peer->shared, length);
+    else if (!half_sent(peer))
         (void)!send(peer->fd, length, sizeof length, MSG_DONTWAIT | MSG_NOSIGNAL);
     shutdown(peer->fd, SHUT_WR);
     for (int i = 0; i < DRAINED && drains; i++)
         if (recv(peer->fd, peer->buffer, BUFFER, MSG_DONTWAIT) <= 0)
             break;
-    close(peer->fd);
-    peer->fd = -1;
+    hang_up(peer);
 }
 
 /* The next rank from `from` on that owes a message; with `sends`, that does not take one. -1: none. */
@@ -674,4 +736,11 @@ enum pici_status pici_transport_sockets(struct pici_transport *transport, const 
 void pici_transport_sockets_keep(const struct pici_transport *transport, int keep)
 {
     ((struct node *)transport->context)->kept = keep;
+}
+
+void pici_transport_sockets_share(const struct pici_transport *transport, int peer, struct shared *shared)
+{
+    struct node *node = transport->context;
+    node->peers[peer].shared = shared;
+    node->shares += shared != NULL;
 }

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,7 @@
 #include "coll/settings.h"
 #include "transport/greeting.h"
 #include "transport/meet.h"
+#include "transport/pairs.h"
 #include "transport/socket.h"
 
 enum {
@@ -51,6 +53,8 @@ struct circle {
     int rank, ranks, timeout_ms;
     uint64_t slice_bytes;    /* 0: not set */
     int assume_gigabit;      /* nobody says how fast the network is */
+    int share;               /* memory with other ranks of this node */
+    struct shared **shared;  /* [ranks] */
     int *fds;                /* [ranks] -1: none, or unusable */
     int *node_of;            /* [ranks] */
     struct meet_side *sides; /* [ranks] */
@@ -217,6 +221,7 @@ static void circle_free(struct circle *circle)
     free(circle->greetings);
     free(circle->outgoing);
     free(circle->incoming);
+    free(circle->shared);
 }
 
 static int circle_init(struct circle *circle, int rank, int ranks)
@@ -229,7 +234,9 @@ static int circle_init(struct circle *circle, int rank, int ranks)
     circle->greetings = calloc(count, sizeof *circle->greetings);
     circle->outgoing = calloc(count, VERDICT_BYTES);
     circle->incoming = calloc(count, VERDICT_BYTES);
-    if (circle->fds && circle->node_of && circle->sides && circle->greetings && circle->outgoing && circle->incoming)
+    circle->shared = calloc(count, sizeof *circle->shared);
+    if (circle->fds && circle->node_of && circle->sides && circle->greetings && circle->outgoing && circle->incoming &&
+        circle->shared)
         return 1;
     circle_free(circle);
     return 0;
@@ -258,6 +265,23 @@ static void tune(const struct circle *circle, struct pici_comm *comm)
         tuned.inter_bandwidth = GIGABIT;
     /* cannot fail: the communicator is new */
     (void)pici_comm_tune(comm, &tuned);
+}
+
+/* All ranks have a communicator: now see which of them share memory. No call fails if they cannot, so one line says
+ * so, for all communicators of a process. */
+static void share(const struct circle *circle, const struct pici_transport *transport)
+{
+    static atomic_flag said = ATOMIC_FLAG_INIT;
+    char explanation[128];
+    int failures = 0;
+    /* without memory, the transport finds the sockets shut down */
+    if (pici_pairs(circle->shared, circle->fds, circle->node_of, circle->rank, circle->ranks, circle->share,
+                   circle->timeout_ms, &failures, explanation, sizeof explanation) == PICI_OK)
+        for (int i = 0; i < circle->ranks; i++)
+            pici_transport_sockets_share(transport, i, circle->shared[i]);
+    if (failures && !atomic_flag_test_and_set(&said))
+        fprintf(stderr, "pici: rank %d shares no memory %s%s: messages go over sockets (PICI_SOCKET_SHARED=0)\n",
+                circle->rank, explanation, failures > 1 ? ", and with others" : "");
 }
 
 /* All ranks go through the same rounds, with errors or without. */
@@ -289,8 +313,10 @@ static enum pici_status make(struct pici_comm **output, struct circle *circle)
         find_fault(circle, status, "no memory for a communicator");
     if (kept)
         pici_transport_sockets_keep(&transport, 0);
-    if (!circle->own.status)
+    if (!circle->own.status) {
+        share(circle, &transport);
         return PICI_OK;
+    }
     if (*output)
         pici_comm_free(*output);
     else if (kept)
@@ -331,6 +357,7 @@ enum pici_status pici_comm_sockets(struct pici_comm **output, const int *fds, in
     else {
         circle.timeout_ms = settings.timeout_ms;
         circle.slice_bytes = settings.slice_bytes;
+        circle.share = settings.shared;
         circle.assume_gigabit = !(settings.known >> POLICY_INTER & 1) && !(settings.tune && settings.tune[0]);
     }
     for (int i = 0; i < ranks; i++) {

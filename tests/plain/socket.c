@@ -184,7 +184,21 @@ struct job {
     char wrong[SOCKET_RANKS][200];
 };
 
-static void make_transports(struct pici_transport *t, int p)
+/* Two transports share memory. */
+static void share(struct pici_transport *t, int a, int b)
+{
+    struct greeting_offer offer;
+    int fd;
+    struct shared *made = pici_shared_make(&offer, RING_LEAST, &fd), *opened = made ? pici_shared_open(&offer) : NULL;
+    if (!opened)
+        abort();
+    close(fd);
+    pici_transport_sockets_share(&t[a], b, made);
+    pici_transport_sockets_share(&t[b], a, opened);
+}
+
+/* With `shares`, some pairs of ranks share memory, and the others have their sockets. */
+static void make_transports(struct pici_transport *t, int p, int shares)
 {
     static const int node_of[SOCKET_RANKS];
     int fds[SOCKET_RANKS * SOCKET_RANKS];
@@ -192,6 +206,10 @@ static void make_transports(struct pici_transport *t, int p)
     for (int i = 0; i < p; i++)
         if (pici_transport_sockets(&t[i], fds + (size_t)i * (size_t)p, node_of, i, p))
             abort();
+    for (int a = 0; a < p && shares; a++)
+        for (int b = 0; b < a; b++)
+            if ((a + b) % 4)
+                share(t, a, b);
 }
 
 static void traffic_rank(void *context, int rank)
@@ -202,10 +220,10 @@ static void traffic_rank(void *context, int rank)
     j->t[rank].close(j->t[rank].context);
 }
 
-static void traffic_among(int p, const struct traffic *traffic)
+static void traffic_among(int p, const struct traffic *traffic, int shares)
 {
     struct job j = {.traffic = *traffic};
-    make_transports(j.t, p);
+    make_transports(j.t, p, shares);
     coll_threads(p, traffic_rank, &j);
     for (int i = 0; i < p; i++) {
         if (j.wrong[i][0])
@@ -579,7 +597,8 @@ static void a_rank_is_silent(int p)
         snprintf(named, sizeof named, first ? "from rank %d" : "after rank %d failed", p - 1);
         expect(t.status[i] == PICI_E_TIMEOUT && strstr(t.words[i], named), t.words[i], i);
     }
-    t.status[p - 1] = pici_all_reduce(&(int32_t){1}, &(int32_t){0}, 1, PICI_I32, PICI_SUM, t.comm[p - 1], NULL);
+    int32_t x[100] = {0};
+    t.status[p - 1] = pici_all_reduce(x, x, 100, PICI_I32, PICI_SUM, t.comm[p - 1], NULL);
     expect(t.status[p - 1] == PICI_E_TIMEOUT && strstr(pici_comm_error(t.comm[p - 1]), "aborted"),
            pici_comm_error(t.comm[p - 1]), p - 1);
     socket_team_free(&t);
@@ -751,24 +770,51 @@ static void impostors(void)
     impostor(wire, sizeof wire, 0, PICI_E_DEVICE, "rank 2: it is out of order");
 }
 
+/* What ranks do that are there, over memory that they share or over their sockets. */
+static void among_ranks(int shares)
+{
+    static const int sizes[] = {1, 2, 3, 4, 5, 8, 16};
+    struct rng rng = {1};
+    setenv("PICI_SOCKET_SHARED", shares ? "1" : "0", 1);
+    for (int p = 1; p <= 4; p++)
+        traffic_among(p, &(struct traffic){.seed = (uint64_t)p, .messages = 30, .window = 3, .longest = 100000},
+                      shares);
+    takes_few = 1;
+    traffic_among(3, &(struct traffic){.seed = 11, .messages = 20, .window = 3, .longest = 200}, shares);
+    takes_few = 0;
+    traffic_among(7, &(struct traffic){.seed = 7, .messages = 8, .window = 2, .longest = 30000}, shares);
+    traffic_among(2, &(struct traffic){.seed = 9, .messages = 3, .window = 3, .each_bytes = (3 << 20) + 1}, shares);
+    for (uint64_t seed = 1; seed <= 3; seed++)
+        traffic_among(4, &(struct traffic){.seed = seed, .messages = 20, .one_sided = 1, .window = 3, .longest = 70000},
+                      shares);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        collectives(sizes[i], &rng);
+    tested(2);
+    tested(4);
+    a_rank_leaves(2);
+    a_rank_leaves(5);
+    a_rank_is_silent(2);
+    a_rank_is_silent(3);
+    for (int how = 0; how < (int)(sizeof other_calls / sizeof *other_calls); how++) {
+        other_call(2, 1, how);
+        other_call(5, 3, how);
+    }
+    unsetenv("PICI_SOCKET_SHARED");
+}
+
 int main(void)
 {
-    struct rng rng = {1};
     alarm(WATCHDOG_S); /* whoever hangs */
+    setenv("PICI_SOCKET_SHARED", "0", 1);
+    killed(2);
+    killed(5);
+    unsetenv("PICI_SOCKET_SHARED");
     killed(2);
     killed(5);
     nodes(0);
     nodes(1);
-    for (int p = 1; p <= 4; p++)
-        traffic_among(p, &(struct traffic){.seed = (uint64_t)p, .messages = 30, .window = 3, .longest = 100000});
-    takes_few = 1;
-    traffic_among(3, &(struct traffic){.seed = 11, .messages = 20, .window = 3, .longest = 200});
-    takes_few = 0;
-    traffic_among(7, &(struct traffic){.seed = 7, .messages = 8, .window = 2, .longest = 30000});
-    traffic_among(2, &(struct traffic){.seed = 9, .messages = 3, .window = 3, .each_bytes = (3 << 20) + 1});
-    for (uint64_t seed = 1; seed <= 3; seed++)
-        traffic_among(4,
-                      &(struct traffic){.seed = seed, .messages = 20, .one_sided = 1, .window = 3, .longest = 70000});
+    among_ranks(0);
+    among_ranks(1);
     cut();
     slow();
     hears(11, PICI_E_CORRUPT, "rank 1 sent a message of 11 bytes where 10 are the most");
@@ -782,19 +828,6 @@ int main(void)
     bad_arguments();
     wrong_ones();
     impostors();
-    static const int sizes[] = {1, 2, 3, 4, 5, 8, 16};
-    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
-        collectives(sizes[i], &rng);
-    tested(2);
-    tested(4);
-    a_rank_leaves(2);
-    a_rank_leaves(5);
-    a_rank_is_silent(2);
-    a_rank_is_silent(3);
-    for (int how = 0; how < (int)(sizeof other_calls / sizeof *other_calls); how++) {
-        other_call(2, 1, how);
-        other_call(5, 3, how);
-    }
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;
 }

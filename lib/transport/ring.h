@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * A ring: a stream of bytes through memory that two processes share. One of them writes, the other reads, and neither
+ * takes a lock. What is in that memory is not trusted: whatever the other side stores there, no byte outside of the
+ * ring is touched.
+ *
+ * A side that finds nothing to do may say that it waits, before it sleeps. The other side learns of it when it next
+ * moves bytes, and has to wake it; how is not the ring's business. */
+#ifndef PICI_LIB_TRANSPORT_RING_H
+#define PICI_LIB_TRANSPORT_RING_H
+
+#include <stdint.h>
+#include <sys/uio.h>
+
+enum {
+    RING_LEAST = 1 << 12,
+    RING_MOST = 1 << 24,
+    RING_LAST = 8 /* bytes that only pici_ring_end may write */
+};
+
+struct ring_state; /* in the shared memory, RING_STATE bytes, zeros at first */
+enum { RING_STATE = 256 };
+
+struct ring {
+    struct ring_state *state;
+    uint8_t *bytes;
+    uint32_t capacity; /* a power of two, RING_LEAST to RING_MOST */
+    uint32_t moved;    /* by this side since the beginning, modulo 2^32 */
+    uint32_t other;    /* by the other side, as far as this side has looked */
+};
+
+/* One side's view. `state` is aligned to RING_STATE. */
+struct ring pici_ring(void *state, uint8_t *bytes, uint32_t capacity);
+
+/* Copy as many bytes as there are and fit. Return how many; -1: the other side has stored what cannot be. *wakes
+ * becomes 1 if the other side has to be woken, and is left alone otherwise. */
+int64_t pici_ring_write(struct ring *, const struct iovec *, int parts, int *wakes);
+int64_t pici_ring_read(struct ring *, const struct iovec *, int parts, int *wakes);
+
+/* Write the last bytes of the stream, for which there is always room. */
+void pici_ring_end(struct ring *, const uint8_t last[RING_LAST]);
+
+/* Whether a writer could write, or a reader read; also if the other side has stored what cannot be. */
+int pici_ring_writable(struct ring *);
+int pici_ring_readable(struct ring *);
+
+/* Say that this side waits, or no longer does. After it has said so it has to look once more before it sleeps. */
+void pici_ring_writer_waits(struct ring *, int waits);
+void pici_ring_reader_waits(struct ring *, int waits);
+
+#endif

@@ -1,0 +1,432 @@
+/* SPDX-License-Identifier: BSD-3-Clause
+ *
+ * Rings and the memory that ranks share. A model of two ranks that stream messages both ways, sleep and wake each other
+ * as the transport does, and are killed at random: threads, for the thread sanitizer, and processes, by SIGKILL. What a
+ * hostile peer stores in the memory or offers. Needs libc alone. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/util/util.h"
+#include "transport/shared.h"
+
+enum { WATCHDOG_S = 3000, MESSAGES = 1000000, ALL_MESSAGES = 100000000, LONGEST = 3 * RING_LEAST, STALLED_MS = 60000 };
+
+static int passed, failed;
+
+static void expect(int holds, const char *what, long which)
+{
+    if (holds)
+        passed++;
+    else {
+        failed++;
+        printf("FAIL %s, %ld\n", what, which);
+    }
+}
+
+/* ---- two ranks and their streams */
+
+struct side {
+    struct shared *shared;
+    int fd;            /* its end of their socket, which it closes */
+    uint64_t seed;     /* of what it sends; that of its peer has another last bit */
+    uint64_t messages; /* that each of them sends */
+    uint64_t killed;   /* after so many moves */
+    uint64_t sent, received;
+    const char *wrong;
+};
+
+/* The messages of a stream: mostly short, sometimes longer than a ring. */
+struct source {
+    struct rng rng;
+    size_t bytes, offset; /* of this message; moved of it */
+    uint8_t data[LONGEST];
+};
+
+static void next_message(struct source *source)
+{
+    source->bytes = 1 + rng_below(&source->rng, rng_below(&source->rng, 1000) ? 64 : LONGEST);
+    source->offset = 0;
+    const uint8_t first = (uint8_t)rng_next(&source->rng);
+    for (size_t i = 0; i < source->bytes; i++)
+        source->data[i] = (uint8_t)(first + i);
+}
+
+/* In one to three parts, as a message has a length and data. */
+static int cut_up(struct rng *rng, uint8_t *data, size_t bytes, struct iovec part[3])
+{
+    int parts = 0;
+    while (bytes) {
+        const size_t step = parts == 2 ? bytes : 1 + rng_below(rng, bytes);
+        part[parts++] = (struct iovec){data, step};
+        data += step;
+        bytes -= step;
+    }
+    return parts;
+}
+
+/* Returns whether something moved. */
+static int send_some(struct side *side, struct source *out, struct rng *rng, int *over)
+{
+    struct iovec part[3];
+    if (out->offset == out->bytes)
+        next_message(out);
+    const int parts = cut_up(rng, out->data + out->offset, out->bytes - out->offset, part);
+    const ssize_t moved = pici_shared_send(side->shared, side->fd, part, parts);
+    if (moved <= 0) {
+        *over |= errno == EPIPE;
+        if (errno != EPIPE && errno != EAGAIN)
+            side->wrong = strerror(errno);
+        return 0;
+    }
+    out->offset += (size_t)moved;
+    side->sent += out->offset == out->bytes;
+    return 1;
+}
+
+static int receive_some(struct side *side, struct source *in, uint8_t *got, struct rng *rng, int *ended)
+{
+    struct iovec part[3];
+    if (in->offset == in->bytes)
+        next_message(in);
+    const int parts = cut_up(rng, got, in->bytes - in->offset, part);
+    const ssize_t moved = pici_shared_recv(side->shared, side->fd, part, parts);
+    if (moved <= 0) {
+        *ended = moved == 0;
+        if (moved < 0 && errno != EAGAIN)
+            side->wrong = strerror(errno);
+        return 0;
+    }
+    if (memcmp(got, in->data + in->offset, (size_t)moved) != 0)
+        side->wrong = "other bytes than were sent";
+    in->offset += (size_t)moved;
+    side->received += in->offset == in->bytes;
+    return 1;
+}
+
+/* Send and receive until all is done, the peer has ended and all that it sent is read, or this side is killed. */
+static void run_side(struct side *side)
+{
+    struct source *out = test_alloc(sizeof *out), *in = test_alloc(sizeof *in);
+    struct rng rng = {side->seed};
+    uint8_t *got = test_alloc(LONGEST);
+    int ended = 0, over = 0;
+    out->rng = (struct rng){side->seed};
+    in->rng = (struct rng){side->seed ^ 1};
+    out->bytes = out->offset = in->bytes = in->offset = 0;
+    for (uint64_t moves = 0; moves < side->killed && !side->wrong && !ended; moves++) {
+        const int sends = side->sent < side->messages && !over, receives = side->received < side->messages;
+        if (!sends && !receives)
+            break;
+        int moved = sends && send_some(side, out, &rng, &over);
+        moved += receives && receive_some(side, in, got, &rng, &ended);
+        if (moved || ended || (sends && over))
+            continue;
+        struct pollfd entry = {.fd = side->fd, .events = POLLIN};
+        int ready = 1;
+        if (!pici_shared_waits(side->shared, sends, receives))
+            ready = poll(&entry, 1, STALLED_MS);
+        (void)pici_shared_waits(side->shared, 0, 0);
+        if (ready == 0)
+            side->wrong = "nobody wakes it";
+        pici_shared_hear(side->shared, side->fd);
+    }
+    close(side->fd);
+    free(got);
+    free(in);
+    free(out);
+}
+
+static void *run_thread(void *side)
+{
+    run_side(side);
+    return NULL;
+}
+
+static void connect_sides(struct side side[2], uint64_t messages, uint64_t seed)
+{
+    struct greeting_offer offer;
+    int pair[2], fd;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        abort();
+    struct shared *made = pici_shared_make(&offer, RING_LEAST, &fd), *opened = made ? pici_shared_open(&offer) : NULL;
+    if (!made || !opened) {
+        printf("no memory to share: %s\n", strerror(made ? errno : (int)offer.process));
+        exit(1);
+    }
+    close(fd);
+    for (int i = 0; i < 2; i++)
+        side[i] = (struct side){.shared = i ? opened : made,
+                                .fd = pair[i],
+                                .seed = 2 * seed + (uint64_t)i,
+                                .messages = messages,
+                                .killed = UINT64_MAX};
+}
+
+static void disconnect(const struct side side[2])
+{
+    pici_shared_free(side[0].shared);
+    pici_shared_free(side[1].shared);
+}
+
+/* Two threads; of three pairs one thread of two leaves early. What it sent whole arrives. Returns how many messages
+ * were received. */
+static uint64_t between_threads(uint64_t messages, struct rng *rng, uint64_t seed)
+{
+    struct side side[2];
+    pthread_t thread[2];
+    const uint64_t kind = rng_below(rng, 3);
+    connect_sides(side, messages, seed);
+    if (kind < 2)
+        side[kind].killed = rng_below(rng, messages);
+    for (int i = 0; i < 2; i++)
+        if (pthread_create(&thread[i], NULL, run_thread, &side[i]))
+            abort();
+    for (int i = 0; i < 2; i++)
+        pthread_join(thread[i], NULL);
+    int good = 1;
+    for (int i = 0; i < 2; i++) {
+        if (side[i].wrong)
+            printf("side %d: %s\n", i, side[i].wrong);
+        good &= !side[i].wrong && side[i].received <= side[1 - i].sent;
+        if (side[i].killed == UINT64_MAX)
+            good &= side[i].received == side[1 - i].sent;
+        if (kind == 2)
+            good &= side[i].received == messages;
+    }
+    expect(good, "streams between threads", (long)seed);
+    disconnect(side);
+    return side[0].received + side[1].received;
+}
+
+/* ---- processes */
+
+static void dies(int signal)
+{
+    (void)signal;
+    raise(SIGKILL);
+}
+
+/* Open what the parent offers over the socket, stream, and be killed at some time. */
+static _Noreturn void be_killed(int fd, uint64_t seed, long microseconds)
+{
+    const struct itimerval soon = {.it_value = {.tv_usec = microseconds}};
+    struct greeting_offer offer;
+    struct side side = {.fd = fd, .seed = seed, .messages = UINT64_MAX, .killed = UINT64_MAX};
+    if (recv(fd, &offer, sizeof offer, MSG_WAITALL) != sizeof offer || !(side.shared = pici_shared_open(&offer)))
+        _exit(1);
+    signal(SIGALRM, dies);
+    setitimer(ITIMER_REAL, &soon, NULL);
+    run_side(&side);
+    printf("the killed rank: %s\n", side.wrong ? side.wrong : "has ended");
+    _exit(1);
+}
+
+/* Two processes, of which one is killed at any time: the other gets a part of what was sent, and the end. */
+static void between_processes(struct rng *rng, uint64_t seed)
+{
+    struct greeting_offer offer;
+    int pair[2], made, status;
+    const long microseconds = 1 + (long)rng_below(rng, 5000);
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+        abort();
+    fflush(stdout);
+    const pid_t child = fork();
+    if (child < 0)
+        abort();
+    if (child == 0) {
+        close(pair[0]);
+        be_killed(pair[1], 2 * seed + 1, microseconds);
+    }
+    close(pair[1]);
+    struct side side = {.shared = pici_shared_make(&offer, RING_LEAST, &made),
+                        .fd = pair[0],
+                        .seed = 2 * seed,
+                        .messages = UINT64_MAX,
+                        .killed = UINT64_MAX};
+    if (!side.shared || send(side.fd, &offer, sizeof offer, 0) != sizeof offer)
+        abort();
+    run_side(&side);
+    close(made);
+    const int killed = waitpid(child, &status, 0) == child && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (side.wrong)
+        printf("the other rank: %s\n", side.wrong);
+    expect(killed && !side.wrong, "a rank that is killed", (long)seed);
+    pici_shared_free(side.shared);
+}
+
+/* ---- what is left */
+
+static int count_open(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1000; fd++)
+        count += fcntl(fd, F_GETFD) >= 0;
+    return count;
+}
+
+/* Mappings of such memory. */
+static int count_mapped(void)
+{
+    char line[512];
+    int count = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (maps && fgets(line, sizeof line, maps))
+        count += strstr(line, "/memfd:pici") != NULL;
+    if (maps)
+        fclose(maps);
+    return count;
+}
+
+/* ---- a hostile peer */
+
+/* Whatever the peer's numbers are: no more bytes move than there are, or it is noticed. */
+static void random_numbers(struct rng *rng)
+{
+    enum { PLACES = RING_STATE / 4, ROUNDS = 20000, BYTES = 2 * RING_LEAST };
+    uint32_t *state = aligned_alloc(RING_STATE, RING_STATE);
+    uint8_t *bytes = test_alloc(RING_LEAST), *data = test_alloc(BYTES);
+    if (!state)
+        abort();
+    memset(state, 0, RING_STATE);
+    memset(data, 1, BYTES);
+    struct ring writer = pici_ring(state, bytes, RING_LEAST), reader = pici_ring(state, bytes, RING_LEAST);
+    int noticed = 0;
+    for (int i = 0; i < ROUNDS; i++) {
+        const struct iovec part = {data, rng_below(rng, BYTES)};
+        int wakes = 0;
+        if (rng_below(rng, 2)) /* somewhere, or a little further */
+            state[rng_below(rng, PLACES)] = (uint32_t)rng_next(rng);
+        else
+            state[16 * rng_below(rng, 2)] += (uint32_t)rng_below(rng, BYTES);
+        const int writes = rng_below(rng, 2) != 0;
+        const int64_t moved =
+            writes ? pici_ring_write(&writer, &part, 1, &wakes) : pici_ring_read(&reader, &part, 1, &wakes);
+        noticed += moved < 0;
+        if (moved > (int64_t)part.iov_len)
+            expect(0, "more bytes than there are", i);
+        if (moved < 0) { /* a transport gives the peer up; here it goes on with an empty ring */
+            writer.moved = writer.other = reader.moved = reader.other = state[0] = state[16] = (uint32_t)rng_next(rng);
+        }
+    }
+    expect(noticed > ROUNDS / 10, "numbers that cannot be", noticed);
+    free(data);
+    free(bytes);
+    free(state);
+}
+
+static void refused(struct greeting_offer offer, int why, const char *what)
+{
+    errno = 0;
+    struct shared *shared = pici_shared_open(&offer);
+    const int error = errno;
+    if (error != why)
+        printf("%s: %s\n", what, strerror(error));
+    expect(!shared && error == why, what, error);
+    pici_shared_free(shared);
+}
+
+static void offers(void)
+{
+    struct greeting_offer offer, other;
+    int fd, pipes[2];
+    struct shared *made = pici_shared_make(&offer, 1 << 14, &fd);
+    if (!made)
+        abort();
+    other = offer;
+    other.inode++;
+    refused(other, ESTALE, "another file");
+    other = offer;
+    other.ring_bytes *= 2;
+    refused(other, ESTALE, "another size");
+    other.ring_bytes = 3 << 12;
+    refused(other, EINVAL, "a size that is no power of two");
+    other.ring_bytes = UINT32_C(1) << 31;
+    refused(other, EINVAL, "a size above all");
+    other.ring_bytes = 0;
+    refused(other, EINVAL, "no size");
+    other = offer;
+    other.descriptor = UINT32_MAX;
+    refused(other, ENOENT, "no such descriptor");
+    other.process = UINT32_MAX;
+    refused(other, ENOENT, "no such process");
+    other = offer;
+    if (pipe(pipes))
+        abort();
+    other.descriptor = (uint32_t)pipes[0];
+    refused(other, ESTALE, "a pipe");
+    close(pipes[0]);
+    close(pipes[1]);
+    const int changes = memfd_create("pici", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    struct stat status;
+    if (changes < 0 || ftruncate(changes, 4096 + 2 * (1 << 14)) || fstat(changes, &status))
+        abort();
+    other.descriptor = (uint32_t)changes;
+    other.inode = status.st_ino;
+    other.device = status.st_dev;
+    refused(other, EPERM, "memory that may shrink");
+    close(changes);
+    expect(ftruncate(fd, 0) != 0, "its maker cannot shrink it", errno);
+    struct shared *opened = pici_shared_open(&offer);
+    expect(opened != NULL, "the right one", errno);
+    refused(offer, EBUSY, "what somebody has opened");
+    pici_shared_free(opened);
+    pici_shared_free(made);
+    close(fd);
+
+    struct rlimit usual, low;
+    if (getrlimit(RLIMIT_FSIZE, &usual))
+        abort();
+    low = usual;
+    low.rlim_cur = 5000;
+    if (setrlimit(RLIMIT_FSIZE, &low))
+        abort();
+    made = pici_shared_make(&offer, 1 << 14, &fd);
+    setrlimit(RLIMIT_FSIZE, &usual);
+    expect(!made && fd < 0 && offer.kind == OFFER_NOTHING && offer.process == EFBIG, "no file so long", 0);
+}
+
+static void sizes(void)
+{
+    for (int ranks = 2; ranks < 2000; ranks++) {
+        const uint32_t bytes = pici_shared_ring_bytes(ranks);
+        const uint64_t all = (uint64_t)bytes * (uint64_t)ranks * (uint64_t)(ranks - 1);
+        if (bytes < RING_LEAST || bytes & (bytes - 1) || (bytes > RING_LEAST && all > UINT64_C(1) << 26))
+            expect(0, "bytes of a ring", ranks);
+    }
+    expect(pici_shared_ring_bytes(4) >= 1 << 17, "bytes of a ring of 4", 4);
+}
+
+int main(void)
+{
+    struct rng rng = {1};
+    enum { ROUND = 20000, KILLED = 40, ALL_KILLED = 2000 };
+    const uint64_t messages = test_full() ? ALL_MESSAGES : MESSAGES;
+    uint64_t received = 0;
+    alarm(WATCHDOG_S); /* whoever hangs */
+    const int open = count_open();
+    for (int i = 0; i < (test_full() ? ALL_KILLED : KILLED); i++)
+        between_processes(&rng, (uint64_t)i);
+    for (uint64_t seed = 1; received < messages; seed++)
+        received += between_threads(ROUND, &rng, seed);
+    random_numbers(&rng);
+    offers();
+    sizes();
+    expect(count_open() == open, "descriptors that are left", count_open() - open);
+    expect(count_mapped() == 0, "memory that is left", count_mapped());
+    printf("%d passed, %d failed\n", passed, failed);
+    return failed != 0;
+}
