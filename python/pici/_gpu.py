@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Small deltas between tensors of torch in a GPU's memory, by libpici_cuda, which is loaded when it is first needed. No
-test has run this on a GPU: they run it over the emulator of one."""
+"""Small deltas between tensors of torch in a GPU's memory, by libpici_cuda, which is loaded when it is first needed; and
+changes of such tensors in place, by torch alone. No test has run this on a GPU: they run it over the emulator of one, or
+over tensors that say that they are there."""
 from __future__ import annotations
 
 import ctypes
@@ -158,3 +159,30 @@ def apply(dst: Any, d: DType, deltas: Sequence[Any], first: int, of: int) -> Non
             )  # fmt: skip
             _check(status, "apply")
             _check(_read(result).status, "a small delta that is applied to an array")
+
+
+def host_copy(name: str, x: Any) -> Any:
+    """A copy in the host's memory of a tensor that is to be changed in place."""
+    if not x.is_contiguous():
+        raise ValueError(f"{name!r}: a tensor in a GPU's memory that is changed in place must be contiguous")
+    return x.detach().cpu()
+
+
+class Places:
+    """Elements of tensors in a GPU's memory that change: where they are, what they were, and what they become. They are
+    in that memory too."""
+
+    def __init__(self) -> None:
+        self._all: list[tuple[Any, ...]] = []
+
+    def add(self, x: Any, indices: Any, old: Any, new: Any) -> None:
+        """indices, old, new: NumPy arrays; unsigned integers of the elements' width."""
+        torch, word = _torch(), f"i{new.itemsize}"
+        flat = x.detach().reshape(-1).view(getattr(torch, f"int{8 * new.itemsize}"))
+        there = [torch.from_numpy(a).to(x.device) for a in (indices.astype("i8"), old.view(word), new.view(word))]
+        self._all.append((flat, *there))
+
+    def put(self, becomes: bool) -> None:
+        """Set all of them, in the order of each GPU's current stream."""
+        for flat, indices, old, new in self._all:
+            flat[indices] = new if becomes else old

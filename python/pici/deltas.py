@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Optional, TypeVar, Uni
 
 import numpy as np
 
-from . import _arrays, _codec, _looks
+from . import _arrays, _codec, _gpu, _looks
 from ._arrays import Limit, Storage
 from ._dlpack import DLPackArray
 from ._dtypes import ALL, BOOL, COMPLEX, F4, F6, DType, DTypeLike, named
@@ -539,9 +539,11 @@ class Update:
     until commit(): about a byte or two for each element that changes."""
 
     def __init__(self, state: Mapping[str, Any], deltas: tuple[Path, ...], threads: int, shards: Shards) -> None:
-        for name, x in state.items():
+        on_gpu = {name: x for name, x in state.items() if _gpu.has(x)}
+        host = {name: _gpu.host_copy(name, x) if name in on_gpu else x for name, x in state.items()}
+        for name, x in host.items():
             _in_place(name, x)
-        with Row(deltas, threads) as row, row.base(state, shards) as held:
+        with Row(deltas, threads) as row, row.base(host, shards) as held:
             if row.type != SAFETENSORS:
                 raise ValueError("the deltas are not of .safetensors files or dicts: use apply_files()")
             made = _codec.update_new(held.handle, row.handle, threads)
@@ -558,6 +560,25 @@ class Update:
         self.bytes: int = sum(length for _, _, length, _ in parts)
         #: whether the arrays are what the deltas lead to
         self.switched = False
+        self._places: Optional[_gpu.Places] = self._placed(on_gpu) if on_gpu else None
+
+    def _placed(self, on_gpu: Mapping[str, Any]) -> _gpu.Places:
+        """What changes of the tensors in a GPU's memory."""
+        places = _gpu.Places()
+        for (name, tensor, first), (indices, values) in zip(self._parts, self._found("bits", "u64")):
+            if name in on_gpu:
+                bits = self._arrays[tensor].reshape(-1).view(values.dtype)
+                at = indices + np.uint64(first)
+                places.add(on_gpu[name], at, bits[at], values)
+        return places
+
+    def _found(self, to: str, index: str) -> Iterator[tuple[Any, Any]]:
+        """The positions and new values of each part."""
+        for i, (_, tensor, first) in enumerate(self._parts):
+            block = _codec.update_block(self._open(), i)
+            info = inspect(block)
+            base = self._arrays[tensor].reshape(-1)[first : first + info.count]
+            yield changes(base, block, dtype=info.dtype, to=to, index=index)
 
     def _open(self) -> _codec.Update:
         if self._handle is None:
@@ -568,35 +589,35 @@ class Update:
         """Change the arrays to what the deltas lead to. They must be as they were."""
         if self.switched:
             raise ValueError("the arrays are switched already: undo() goes back")
-        got(_codec.update_switch(self._open()))
-        self.switched = True
+        self._switch(True)
 
     def undo(self) -> None:
         """Change the arrays back to what they were. They must be as switch() left them."""
         if not self.switched:
             raise ValueError("the arrays are what they were: switch() changes them")
+        self._switch(False)
+
+    def _switch(self, becomes: bool) -> None:
         got(_codec.update_switch(self._open()))
-        self.switched = False
+        self.switched = becomes
+        if self._places:
+            self._places.put(becomes)
 
     def commit(self) -> None:
         """Forget how to go back, or to switch. The arrays stay as they are."""
         if self._handle is not None:
             _codec.close(self._handle)
-            self._handle = None
+            self._handle = self._places = None
             self._arrays.clear()
 
     def patches(self, to: str = "numpy", index: str = "u32") -> Iterator[tuple[str, int, Any, Any]]:
         """What changes as (name, first, indices, values): positions, counted from element `first` of the array, which
         of a shard is that of the shard, and new values; some arrays have several of these. Before switch() only. As
         for changes()."""
-        handle = self._open()
+        self._open()
         if self.switched:
             raise ValueError("the arrays are switched already: undo() goes back")
-        for i, (name, tensor, first) in enumerate(self._parts):
-            block = _codec.update_block(handle, i)
-            info = inspect(block)
-            base = self._arrays[tensor].reshape(-1)[first : first + info.count]
-            indices, values = changes(base, block, dtype=info.dtype, to=to, index=index)
+        for (name, _, first), (indices, values) in zip(self._parts, self._found(to, index)):
             yield name, first, indices, values
 
     def __enter__(self) -> Update:
@@ -651,7 +672,10 @@ def apply_delta(
 
     ArgumentError: state is not what the first delta was made from. CorruptError: a delta is damaged, or is not one of
     the result of the delta before. UnsupportedError: a delta adds, removes or replaces tensors. Nothing is changed
-    then. Names for one piece of memory (tied weights) are changed once."""
+    then. Names for one piece of memory (tied weights) are changed once.
+
+    Tensors of torch on a GPU must be contiguous. They are copied to the host's memory, where the hashes are checked, and
+    the copies stay until commit(); what changes is copied back as positions and values."""
     if not isinstance(state, Mapping):
         raise TypeError("state is not a dict of arrays: apply_files() changes files")
     missing = [name for name in shards or {} if name not in state]
