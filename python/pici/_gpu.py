@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Small deltas between tensors of torch in a GPU's memory, by libpici_cuda, which is loaded when it is first needed; and
-changes of such tensors in place, by torch alone. No test has run this on a GPU: they run it over the emulator of one, or
-over tensors that say that they are there."""
+"""Small deltas between tensors of torch in a GPU's memory, by libpici_cuda, which is loaded when it is first needed;
+and changes of such tensors in place, by torch alone. No test has run this on a GPU: they run it over the emulator of
+one, or over tensors that say that they are there."""
 from __future__ import annotations
 
 import ctypes

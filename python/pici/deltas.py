@@ -674,8 +674,8 @@ def apply_delta(
     the result of the delta before. UnsupportedError: a delta adds, removes or replaces tensors. Nothing is changed
     then. Names for one piece of memory (tied weights) are changed once.
 
-    Tensors of torch on a GPU must be contiguous. They are copied to the host's memory, where the hashes are checked, and
-    the copies stay until commit(); what changes is copied back as positions and values."""
+    Tensors of torch on a GPU must be contiguous. They are copied to the host's memory, where the hashes are checked,
+    and the copies stay until commit(); what changes is copied back as positions and values."""
     if not isinstance(state, Mapping):
         raise TypeError("state is not a dict of arrays: apply_files() changes files")
     missing = [name for name in shards or {} if name not in state]
