@@ -445,6 +445,35 @@ PyObject *pici_py_driver(struct pici_comm *comm)
     return Py_BuildValue("Nii", capsule, d->rank, d->ranks);
 }
 
+/* comm_levels(inner, outer) -> (driver, rank, ranks) of a communicator that has both as parts, and their drivers are
+ * closed then; Failed; BUSY or CLOSED. */
+static PyObject *comm_levels(PyObject *self, PyObject *args)
+{
+    (void)self;
+    struct driver *d[2];
+    PyObject *capsules[2];
+    struct pici_comm *comm = NULL;
+    if (!PyArg_ParseTuple(args, "OO", &capsules[0], &capsules[1]))
+        return NULL;
+    for (int i = 0; i < 2; i++)
+        if (!(d[i] = PyCapsule_GetPointer(capsules[i], DRIVER)))
+            return NULL;
+    int refused = enter(d[0]);
+    if (!refused && (refused = enter(d[1])))
+        leave(d[0]);
+    if (refused)
+        return PyLong_FromLong(refused);
+    PyThreadState *state = PyEval_SaveThread();
+    const enum pici_status s = lib.comm_levels(&comm, d[0]->comm, d[1]->comm);
+    PyEval_RestoreThread(state);
+    if (!s)
+        d[0]->comm = d[1]->comm = NULL;
+    PyObject *result = s ? pici_py_failed(s, 0, lib.comm_error(NULL), 0) : pici_py_driver(comm);
+    for (int i = 0; i < 2; i++)
+        leave(d[i]);
+    return result;
+}
+
 /* comm_call(driver, kind, send, recv, dtype, op, opts, blocks, values, residual, extra) -> a status, BUSY or CLOSED.
  * blocks: as a blocking call. If a handler of a signal raises an exception, the communicator is closed. */
 static PyObject *comm_call(PyObject *self, PyObject *args)
@@ -724,6 +753,7 @@ PyMethodDef pici_py_comm_functions[] = {
     {"comm_error", comm_error, METH_O, NULL},
     {"comm_tune", PICI_WITH_NAMES(comm_tune), METH_VARARGS | METH_KEYWORDS, NULL},
     {"comm_set_nodes", comm_set_nodes, METH_VARARGS, NULL},
+    {"comm_levels", comm_levels, METH_VARARGS, NULL},
     {"comm_close", comm_close, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };

@@ -119,6 +119,7 @@
     X(comm_threads)                                                                                                    \
     X(comm_sockets)                                                                                                    \
     X(comm_rendezvous)                                                                                                 \
+    X(comm_levels)                                                                                                     \
     X(comm_rank)                                                                                                       \
     X(comm_size)                                                                                                       \
     X(comm_error)                                                                                                      \

@@ -50,11 +50,11 @@ def _library(kind: str) -> tuple[_codec.Library, str]:
     return found(kind, f"Comm.{kind}", lambda place: _codec.library(os.fsencode(place)))
 
 
-def _made(made: Union[T, _codec.Failed]) -> T:
+def made(result: Union[T, _codec.Failed]) -> T:
     """What was made, unless it failed."""
-    if isinstance(made, _codec.Failed):
-        raise make(made.status, made.words)
-    return made
+    if isinstance(result, _codec.Failed):
+        raise make(result.status, result.words)
+    return result
 
 
 def _same_mpi(library: _codec.Library, name: str, MPI: Any) -> None:
@@ -81,22 +81,22 @@ def over_mpi(comm: Any) -> _codec.Made:
         raise ValueError("comm: COMM_NULL, which this rank is not a member of: only members make the call")
     library, name = _library("mpi")
     _same_mpi(library, name, MPI)
-    return _made(_codec.comm_mpi(library, MPI._addressof(comm), MPI._sizeof(MPI.Comm)))
+    return made(_codec.comm_mpi(library, MPI._addressof(comm), MPI._sizeof(MPI.Comm)))
 
 
 def over_nccl(comm_ptr: int, stream: int) -> _codec.Made:
     """A communicator over an ncclComm_t, by its address."""
-    return _made(_codec.comm_nccl(_library("nccl")[0], comm_ptr, stream))
+    return made(_codec.comm_nccl(_library("nccl")[0], comm_ptr, stream))
 
 
 def over_threads(n: int) -> list[_codec.Made]:
     """Communicators among n threads."""
-    return _made(_codec.comm_threads(n))
+    return made(_codec.comm_threads(n))
 
 
 def over_sockets(fds: list[int], rank: int) -> _codec.Made:
     """A communicator over connected sockets, which belong to it then."""
-    return _made(_codec.comm_sockets(tuple(fds), rank))
+    return made(_codec.comm_sockets(tuple(fds), rank))
 
 
 def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int], token: Optional[str]) -> _codec.Made:
@@ -108,4 +108,4 @@ def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int]
         said = os.environ.get("PICI_RANKS", "")
         ranks = int(said) if said.isdecimal() and len(said) < 8 else None
     numbers = -1 if rank is None else rank, 0 if ranks is None else ranks
-    return _made(_codec.comm_rendezvous(texts[0], *numbers, texts[1]))
+    return made(_codec.comm_rendezvous(texts[0], *numbers, texts[1]))

@@ -128,13 +128,14 @@ def _interruptible(make_it: Callable[[], T]) -> T:
 
 
 class Comm(SparseCalls):
-    """A communicator: this rank's end of a group of ranks. Made by threads(), sockets(), rendezvous(), mpi() or nccl().
-    help(pici.comm) says how to use it. close() it, or use it in a with block, when all ranks are done: to peers that
-    still wait for it a rank that closes is gone."""
+    """A communicator: this rank's end of a group of ranks. Made by threads(), sockets(), rendezvous(), mpi(), nccl() or
+    levels(). help(pici.comm) says how to use it. close() it, or use it in a with block, when all ranks are done: to
+    peers that still wait for it a rank that closes is gone."""
 
     def __init__(self) -> None:
         raise TypeError(
-            "Comm() cannot be called: use Comm.threads, Comm.sockets, Comm.rendezvous, Comm.mpi or Comm.nccl"
+            "Comm() cannot be called: use Comm.threads, Comm.sockets, Comm.rendezvous, Comm.mpi, Comm.nccl or "
+            "Comm.levels"
         )
 
     @classmethod
@@ -215,6 +216,27 @@ class Comm(SparseCalls):
         stream: the address of the cudaStream_t in whose order arrays are used, as torch.cuda.Stream.cuda_stream. The
         GPU must be the current device in every call."""
         return cls._of(_transports.over_nccl(comm_ptr, stream), "NCCL")
+
+    @classmethod
+    def levels(cls, inner: Comm, outer: Comm) -> Comm:
+        """One communicator of two: messages between ranks of a node go over inner, all others over outer. outer joins
+        all ranks, and the result has its rank and size; inner joins the ranks of this rank's node. Collective.
+
+        Both are parts of the result then, and closed; if this fails, both are still to be closed. If one is over NCCL,
+        so are arrays in the GPU's memory, and both cannot be. Ctrl-C does not end this call, but the timeout of outer
+        does."""
+        if not isinstance(inner, Comm) or not isinstance(outer, Comm):
+            raise TypeError("inner and outer: pass communicators, of pici.Comm")
+        if inner is outer:
+            raise ValueError("inner and outer are the same communicator")
+        made = _codec.comm_levels(inner._driver, outer._driver)
+        if isinstance(made, int):
+            raise inner._refusal(made)
+        self = cls._of(_transports.made(made), f"{inner._over} inside nodes, {outer._over} between")
+        self._on_gpu = inner._on_gpu or outer._on_gpu
+        for part in (inner, outer):
+            part.close()
+        return self
 
     # -- what it is
 

@@ -620,6 +620,61 @@ class Failures(unittest.TestCase):
         self.assertEqual(comm.all_reduce(np.ones(3)).tolist(), [1, 1, 1])
 
 
+class Levels(unittest.TestCase):
+    NODES = [0, 1, 0, 0, 1]
+    ALGORITHMS = ("ring", "recursive", "nodes-ring", "nodes-recursive")
+
+    def parts(self):
+        """Communicators inside nodes, and among all."""
+        inner = [None] * len(self.NODES)
+        for node in set(self.NODES):
+            ranks = [rank for rank, other in enumerate(self.NODES) if other == node]
+            for rank, comm in zip(ranks, pici.Comm.threads(len(ranks))):
+                inner[rank] = comm
+        return inner, pici.Comm.threads(len(self.NODES))
+
+    def test_results(self):
+        """Bits and bytes are those of one transport with that node map."""
+        x = np.random.default_rng(1).normal(size=(len(self.NODES), 9000)).astype(np.float32)
+        inner, outer = self.parts()
+
+        def one(comm):
+            comm.set_nodes(self.NODES)
+            return [comm.all_reduce(x[comm.rank], algorithm=a) for a in self.ALGORITHMS], comm.stats.inter_bytes
+
+        def two(comm):
+            with pici.Comm.levels(inner[comm.rank], comm) as both:
+                self.assertEqual((both.rank, both.size), (comm.rank, len(self.NODES)))
+                self.assertIn("threads inside nodes, threads between", repr(both))
+                result = [both.all_reduce(x[comm.rank], algorithm=a) for a in self.ALGORITHMS], both.stats.inter_bytes
+                return result, both.all_gather(np.int64([comm.rank]))
+
+        plain = checked(together(pici.Comm.threads(len(self.NODES)), one))
+        for rank, (result, ranks) in enumerate(checked(together(outer, two))):
+            self.assertEqual(result[1], plain[rank][1])
+            for got, want in zip(result[0], plain[rank][0]):
+                np.testing.assert_array_equal(got.view("u4"), want.view("u4"))
+            self.assertEqual(list(ranks), list(range(len(self.NODES))))
+        for part in (*inner, *outer):
+            self.assertRaisesRegex(pici.BrokenError, "closed", part.all_reduce, np.ones(3))
+
+    def test_refusals(self):
+        inner, outer = self.parts()
+        self.assertRaisesRegex(TypeError, "pass communicators", pici.Comm.levels, inner[0], 1)
+        self.assertRaisesRegex(ValueError, "the same", pici.Comm.levels, outer[0], outer[0])
+        inner[1] = pici.Comm.threads(1)[0]  # rank 4 is alone in one of two
+
+        def work(comm):
+            with self.assertRaisesRegex(pici.PeerError, "must have each rank of outer once"):
+                pici.Comm.levels(inner[comm.rank], comm)
+            return comm.all_reduce(np.ones(1))[0]  # nothing is broken
+
+        self.assertEqual(checked(together(outer, work)), [len(self.NODES)] * len(self.NODES))
+        closed = pici.Comm.threads(1)[0]
+        closed.close()
+        self.assertRaisesRegex(pici.BrokenError, "closed", pici.Comm.levels, closed, pici.Comm.threads(1)[0])
+
+
 class Threads(unittest.TestCase):
     """Two threads, one communicator."""
 

@@ -255,6 +255,7 @@ class Arguments(unittest.TestCase):
             "comm_error": (driver,),
             "comm_tune": (driver,),
             "comm_set_nodes": (driver, (0,)),
+            "comm_levels": (_codec.comm_threads(1)[0][0], _codec.comm_threads(1)[0][0]),
             "comm_close": (driver,),
             "dlpack_open": (np.zeros((2, 3)).__dlpack__(),),
             "dlpack_retype": (np.zeros((2, 3)).__dlpack__(), 2, 64, 1),

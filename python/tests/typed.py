@@ -145,6 +145,7 @@ assert_type(pici.Comm.rendezvous(), pici.Comm)
 assert_type(pici.Comm.rendezvous("localhost:5000", rank=0, ranks=2, token="secret"), pici.Comm)
 assert_type(pici.Comm.mpi(), pici.Comm)
 assert_type(pici.Comm.nccl(1, stream=2), pici.Comm)
+assert_type(pici.Comm.levels(pici.Comm.threads(2)[0], outer=pici.Comm.rendezvous()), pici.Comm)
 
 # Errors
 try:
