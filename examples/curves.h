@@ -29,7 +29,7 @@ static double curve_at(const struct curve *c, int points, int i)
 /* Draw them with a linear scale from 0. False: the file cannot be written; errno says why. */
 static bool curves_write(const char *path, const char *title, const struct curve *curve, int curves, int points)
 {
-    enum { WIDE = 640, HIGH = 360, LEFT = 60, TOP = 40, RIGHT = 300, BOTTOM = 40, LINE = 18, TICKS = 5 };
+    enum { WIDE = 640, HIGH = 360, LEFT = 60, TOP = 40, RIGHT = 330, BOTTOM = 40, LINE = 18, TICKS = 5 };
     static const char *const colour[] = {"#000000", "#e69f00", "#56b4e9", "#0072b2", "#cc79a7",
                                          "#009e73", "#d55e00", "#999999", "#882255", "#332288"};
     FILE *const f = fopen(path, "wb");
