@@ -65,7 +65,7 @@ static const char
         "file,\n"
         "                             and the error\n"
         "  --json[=FILE]              records instead of tables; into FILE: besides\n"
-        "Formats and thresholds beyond these: the environment of the library (docs/collectives.md).\n";
+        "Formats and thresholds beyond these: the environment of the library (docs/reference/settings.md).\n";
 
 static void print_usage(FILE *f)
 {

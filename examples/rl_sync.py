@@ -5,7 +5,8 @@
     VLLM_ENABLE_V1_MULTIPROCESSING=0 python examples/rl_sync.py [MODEL] [--steps 8]
 
 MODEL is a folder with a checkpoint; without one, a tiny Llama with random weights is made. The reward is a toy: the
-share of tokens below 256. Needs vLLM, transformers and pici. docs/weights.md has the same for servers on other hosts.
+share of tokens below 256. Needs vLLM, transformers and pici. docs/reference/weights.md has the same for servers on
+other hosts.
 """
 import argparse
 import tempfile

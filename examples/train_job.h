@@ -41,7 +41,7 @@ static void usage(FILE *to)
                 "  -t, --threads N       ranks (default 4); not under pici-run\n"
 #endif
                 "  -h, --help\n\n"
-                "PICI_ALGORITHM, PICI_FORMAT and the other variables of docs/collectives.md apply.\n"
+                "PICI_ALGORITHM, PICI_FORMAT and the other variables of docs/reference/settings.md apply.\n"
                 "Exit status: 0 done, and all agree; 1 bad data, a failure, or they disagree; 2 usage.\n");
 }
 

@@ -27,8 +27,8 @@ $(NCCL_A): $(NCCL_OBJ)
 $(NCCLDIR)/libpici_nccl.so: $(NCCL_OBJ) $(CUDA_OBJ) $(SO)
 	$(call link,$(LINK) $(call SHARED,libpici_nccl.so),$(NCCL_LIBS))
 
-# The example of docs/collectives.md.
-$(NCCLDIR)/example.c: docs/collectives.md
+# The example of docs/how-to/gpu-collectives.md.
+$(NCCLDIR)/example.c: docs/how-to/gpu-collectives.md
 	@mkdir -p $(@D)
 	$(Q)awk '/^```nccl$$/ { on = 1; next } /^```$$/ { on = 0 } on' $< >$@
 

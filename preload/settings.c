@@ -76,7 +76,7 @@ static unsigned functions(void)
                (strlen(FUNCTION[function].word) != size || memcmp(FUNCTION[function].word, cursor, size) != 0))
             function++;
         if (function == FUNCTIONS) {
-            invalid(name, text, "a list, with commas, of functions as docs/mpi.md names them");
+            invalid(name, text, "a list, with commas, of functions as docs/reference/mpi.md names them");
             return (1u << FUNCTIONS) - 1;
         }
         bits |= 1u << function;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Settings of the preloaded library, from the environment (docs/mpi.md), read once in a process. */
+ * Settings of the preloaded library, from the environment (docs/reference/mpi.md), read once in a process. */
 #ifndef PICI_PRELOAD_SETTINGS_H
 #define PICI_PRELOAD_SETTINGS_H
 

@@ -9,7 +9,7 @@
  *
  * Calls are collective: all ranks of the communicator make them in the same order, with the same count, dtype, op and
  * algorithm. A call returns the same status on all ranks, unless ranks can no longer exchange messages. Algorithms,
- * tuning and guarantees: docs/collectives.md.
+ * tuning and guarantees: docs/reference/collectives.md.
  *
  * Only one thread may use a communicator at a time. An error inside a collective breaks the communicator: every later
  * collective returns PICI_E_BROKEN. All that can be done with a broken communicator is to read its error, rank and
@@ -38,7 +38,7 @@ enum pici_op {
     PICI_MAX = 3
 };
 
-/* Algorithms; docs/collectives.md describes each. AUTO chooses by the call (collective, count, dtype), the number of
+/* Algorithms (docs/reference/algorithms.md). AUTO chooses by the call (collective, count, dtype), the number of
  * ranks, the node map and settings that are the same on all ranks; with a tune file (PICI_TUNE) or hints also by that
  * and by densities that all ranks agreed on in earlier calls. It uses neither a clock nor the data of one rank, so all
  * ranks make the same choice, and repeated runs do too. The all-gather phase of SPLIT is that of RECURSIVE
@@ -115,7 +115,7 @@ enum pici_packing {
 
 /* Who owns which elements in an all-reduce that cuts the vector into segments, one for each rank. Evenly, all own
  * equally many elements; balanced, all get about equally many nonzeros, wherever these are. That changes the order in
- * which contributions are added, and so how floats are rounded. docs/collectives.md, "Balanced owners", says more. */
+ * which contributions are added, and so how floats are rounded. docs/explanation/messages.md says more. */
 enum pici_balance {
     PICI_BALANCE_UNCHANGED = 0, /* leave */
     PICI_BALANCE_AUTO = 1,      /* streams of integers (pici/stream.h): balanced, where evenly one rank would get more
@@ -162,7 +162,7 @@ struct pici_tune {
 PICI_API enum pici_status pici_comm_tune(struct pici_comm *, const struct pici_tune *);
 
 /* Lossy codecs: what the elements of a call are rounded to when they are sent. No other option loses anything, and
- * no environment variable selects a codec. docs/collectives.md says what codecs do to results; formats/values.md has
+ * no environment variable selects a codec. docs/explanation/values.md: what they do to results; formats/values.md has
  * their arithmetic. */
 enum pici_value_codec {
     PICI_VALUES_EXACT = 0, /* not at all */
@@ -240,13 +240,13 @@ struct pici_coll_opts {
                              * and MAX keep all bits: there PICI_ZEROS_BY_VALUE is PICI_E_UNSUPPORTED */
     union {
         int native; /* > 0: this call may be made as the dense collective of the transport's library (MPI_Allreduce,
-                     * ncclAllReduce, ...), whose result may have other bits, and of whose time docs/collectives.md
+                     * ncclAllReduce, ...), whose result may have other bits, and of whose time reference/collectives.md
                      * says who limits it. < 0: it may not. 0: as the environment variable PICI_NATIVE says, by default
-                     * not. docs/collectives.md says when it is */
+                     * not. docs/reference/collectives.md says when it is */
         int vendor; /* deprecated: the name until version 0.3 */
     };
     double density; /* =. A hint for AUTO: the fraction of elements of one rank's data that are not zero, 0 to 1; 0: not
-                     * known. docs/collectives.md, "AUTO", says when it counts */
+                     * known. docs/reference/algorithms.md says when it counts */
     double latency; /* =. A hint for AUTO: seconds from the begin of a short message to its end at the receiver; 0:
                      * 50e-6 */
     int agree; /* =. Of calls on neighbourhood plans (pici/neighbor.h): > 0: they end with a round in which all ranks

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Communicators among processes, of one host or of many, over TCP or any other connected stream sockets. Data is not
- * encrypted. docs/sockets.md has an example, and what the errors mean. */
+ * encrypted. docs/tutorials/first-cluster.md has an example, and what the errors mean. */
 #ifndef PICI_SOCKET_H
 #define PICI_SOCKET_H
 

@@ -2,7 +2,7 @@
  *
  * Collectives of sparse vectors: indices and values go in, and the result comes out as indices and values. Memory and
  * time follow the number of nonzero elements; nothing is as long as the dense vector. Guarantees, and when to use
- * them: docs/streams.md.
+ * them: docs/reference/streams.md.
  *
  * These are the collectives of pici/coll.h. The messages are the same, so in one call some ranks may pass streams here
  * while others make the dense call of the same name with dense buffers; and the result has the bits of the dense call

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Settings of a communicator: defaults, changed by the environment, changed by pici_comm_tune. One table of variables:
- * the environment is read by it, and a test compares it with the table in docs/collectives.md. */
+ * the environment is read by it, and a test compares it with the table in docs/reference/settings.md. */
 #ifndef PICI_LIB_COLL_SETTINGS_H
 #define PICI_LIB_COLL_SETTINGS_H
 

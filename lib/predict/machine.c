@@ -116,7 +116,7 @@ static const struct machine machines[] = {
      "200 Mbit/s, measured by bench/net over Open MPI (TCP); its rate in proportion.", 1, 1 << 20,
      TEST_NETWORK(11.3e6)},
     {"gige-200", "the test network at 200 Mbit/s: hosts with a core for each rank",
-     "Bandwidth: that of dense rings of 64 MiB in bench/net over Open MPI (docs/performance.md). Latencies: assumed. "
+     "Bandwidth: that of dense rings of 64 MiB in bench/net over Open MPI (docs/developers). Latencies: assumed. "
      "Codec: one core of an AMD EPYC with AVX-512.",
      1, 1 << 20, TEST_NETWORK(22.6e6)},
     {"gige-500", "the test network at 500 Mbit/s: hosts with a core for each rank",

@@ -13,7 +13,7 @@ enum {
     SAMPLES = 12             /* of steps that differ in contributions: every one, then every twelfth part more */
 };
 
-/* Of what slower kernels for packed blocks take more: the encoder's fraction. (docs/performance.md, packed floats) */
+/* Of what slower kernels for packed blocks take more: the encoder's fraction. (docs/developers/measured/packed.md) */
 static const double ENCODER_FRACTION = 0.6;
 
 const double pici_model_points[MODEL_POINTS] = {0.01, 0.05, 0.1, 0.2, 1};

@@ -120,7 +120,7 @@ struct schedule {
     enum pici_algorithm id;
     char letter;          /* in tables of predictions: a capital, but not V, which is other libraries' */
     const char *name;     /* in the environment, on command lines and in tune files */
-    const char *doc;      /* the steps of a phase, and who sends what to whom: its row in docs/collectives.md */
+    const char *doc;      /* the steps of a phase, and who sends what to whom: its row in algorithms.md */
     unsigned collectives; /* those that it can do: bits 1 << enum pici_collective */
     unsigned usual;       /* those for which pici_schedule_usual may take it */
     enum schedule_paired paired;

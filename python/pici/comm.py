@@ -26,7 +26,7 @@ Complex numbers are summed and gathered, and have no minimum and maximum; bool h
 Options of the calls, which are the same on all ranks but for timeout, format and pack:
     op         "sum", "avg", "min", "max"
     dtype      the dtype of the elements, if their type does not say it: "bf16" for an array of uint16
-    algorithm  "ring", "recursive", ...: docs/collectives.md describes them; None: that of the communicator (tune());
+    algorithm  "ring", "recursive", ...: docs/reference/algorithms.md; None: that of the communicator (tune());
                all_to_allv has one of its own only
     format     of sparse messages: "bitmap", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
     timeout    seconds without progress after which the call fails, or a timedelta; math.inf: none

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The results of collectives by straightforward code, in the order of summation that docs/collectives.md documents; and
+"""The results of collectives by straightforward code, in the order that docs/reference/algorithms.md documents; and
 ranks that are threads."""
 import threading
 

@@ -91,11 +91,11 @@ check 2 'train, usage' "$run" -n 2 "$build/train" -q
 PICI_RANKS=2 PICI_RANK=0 check 1 'train, no rendezvous' "$build/train"
 says 'train, no rendezvous' 'train: .*PICI_RENDEZVOUS' "$err"
 
-# The program of docs/sockets.md
+# The program of docs/tutorials/first-cluster.md
 libs=-pthread
 [ "${ZSTD:-}" != 1 ] || libs="$libs -lzstd"
 [ "${ZFP:-}" != 1 ] || libs="$libs -lzfp"
-awk '/^```sockets$/ { on = 1; next } /^```$/ { on = 0 } on' docs/sockets.md >"$tmp/program.c"
+awk '/^```sockets$/ { on = 1; next } /^```$/ { on = 0 } on' docs/tutorials/first-cluster.md >"$tmp/program.c"
 # shellcheck disable=SC2086 # lists
 check 0 'the program of the page compiles' ${CC:-cc} -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror \
     ${SANITIZE:+-fsanitize=$SANITIZE} -Iinclude -o "$tmp/program" "$tmp/program.c" "$build/libpici_coll.a" \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What collectives send, counted by a transport: the tables of docs/collectives.md ("When each is best"). 16 MiB of
+ * What collectives send, counted by a transport: the tables of docs/explanation/which-algorithm.md. 16 MiB of
  * 4-byte elements at independent positions; each message is hybrid or dense, whichever is shorter. PICI_TEST_FULL=1
  * counts among more ranks, too. */
 #include <criterion/criterion.h>

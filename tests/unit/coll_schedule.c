@@ -80,7 +80,7 @@ Test(coll_schedule, gathers_as)
 Test(coll_schedule, documented)
 {
     static char page[1 << 20], row[400];
-    FILE *f = fopen("docs/collectives.md", "r");
+    FILE *f = fopen("docs/reference/algorithms.md", "r");
     cr_assert(f);
     page[fread(page, 1, sizeof page - 1, f)] = 0;
     fclose(f);
@@ -92,10 +92,10 @@ Test(coll_schedule, documented)
                 snprintf(row, sizeof row, "\n| `%s` | %s |\n", s->name, s->doc);
             else
                 snprintf(row, sizeof row, "\n| `%s` | %d | %c | %s |\n", s->name, s->id, s->letter, s->doc);
-            cr_expect(strstr(page, row), "docs/collectives.md has no row%s", row);
+            cr_expect(strstr(page, row), "docs/reference/algorithms.md has no row%s", row);
             snprintf(row, sizeof row, "\n| `%s` | ", s->name);
             cr_expect(broadcasts || !schedule_has(s, PICI_ALL_REDUCE) || strstr(orders, row),
-                      "docs/collectives.md does not say in which order %s adds", s->name);
+                      "docs/reference/algorithms.md does not say in which order %s adds", s->name);
         }
 }
 

@@ -13,7 +13,7 @@
 #include "coll/request.h"
 #include "tests/util/coll.h"
 
-/* ---- docs/collectives.md has the rows of the library's tables ---- */
+/* ---- docs/reference/settings.md has the rows of the library's tables ---- */
 
 static char *read_page(const char *path)
 {
@@ -39,19 +39,20 @@ static int has_line(const char *page, const char *line)
 
 Test(coll_settings, tables_in_docs)
 {
-    char *page = read_page("docs/collectives.md"), line[512], values[256];
+    char *page = read_page("docs/reference/settings.md"), line[512], values[256];
     if (!page) {
-        fprintf(stderr, "skip: no docs/collectives.md below the current folder\n");
+        fprintf(stderr, "skip: no docs/reference/settings.md below the current folder\n");
         return;
     }
     for (const struct setting *s = pici_settings; s->variable; s++) {
         if (s->type == SETTING_ALGORITHM)
-            snprintf(values, sizeof values, "auto, or an [algorithm](#algorithms)"); /* coll_schedule has that table */
+            snprintf(values, sizeof values, "auto, or an [algorithm](algorithms.md)"); /* coll_schedule has that table
+            */
         else
             pici_setting_values(s, values, sizeof values);
         snprintf(line, sizeof line, s->option ? "| `%s` | `%s` | %s | %s |" : "| `%s` |%s | %s | %s |", s->variable,
                  s->option ? s->option : "", values, s->usual);
-        cr_expect(has_line(page, line), "docs/collectives.md lacks this line:\n%s", line);
+        cr_expect(has_line(page, line), "docs/reference/settings.md lacks this line:\n%s", line);
     }
     free(page);
 }

@@ -8,5 +8,5 @@ which version of the framework it was written, and imports nothing of it before 
     pici.rl.skyrl       compress_bytes() and decompress_bytes() for SkyRL's deltas
     pici.rl.nemo        a transport of NeMo-RL's payloads through a store
 
-docs/weights.md shows each. vLLM itself is served by pici.vllm.
+docs/reference/weights.md shows each. vLLM itself is served by pici.vllm.
 """

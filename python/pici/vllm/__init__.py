@@ -11,7 +11,7 @@ The trainer:    from vllm.distributed.weight_transfer import (
                 engine.send_weights()       # once a step
 
 vLLM (0.29 or later) finds the backend by the entry point "pici" of vllm.general_plugins, which is register() here.
-Importing this imports neither vLLM nor torch; docs/weights.md has the whole story.
+Importing this imports neither vLLM nor torch; docs/reference/weights.md is its page.
 """
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ static void odd_types(void)
     free(b);
 }
 
-/* What docs/mpi.md says of sums that wrap, of NaN and of -0.0. */
+/* What docs/reference/mpi.md says of sums that wrap, of NaN and of -0.0. */
 static void corners(void)
 {
     float *x = zeroed(N * sizeof *x), *y = zeroed(N * sizeof *y);
