@@ -139,8 +139,8 @@ struct pici_move {
 };
 
 /* Two lists of entries, of which the positions rise, and what becomes of them: the positions that are in one of them,
- * and beside each the values that both have there, 0 where one has none. Values are in host order, and all arrays of
- * any alignment. The outputs have room for the entries of both lists, and overlap nothing. */
+ * and beside each the values that both have there, 0 where one has none. Values are in host order, at any alignment.
+ * The outputs have room for the entries of both lists, and overlap nothing. */
 struct pici_union {
     const uint32_t *first, *second;
     const uint8_t *first_values, *second_values;
