@@ -52,6 +52,7 @@ const struct setting pici_settings[] = {
      "that of the route to rank 0"},
     {"PICI_SOCKET_PORTS", NULL, SETTING_RANGE, AT(ports), 1, 65535, "two ports, LOW-HIGH", "any"},
     {"PICI_SOCKET_SHARED", NULL, SETTING_INT, AT(shared), 0, 1, "0 or 1", "1"},
+    {"PICI_SOCKET_STREAMS", NULL, SETTING_INT, AT(connections), 1, 64, "a number from 1 to 64", "1"},
     {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
 };
 
@@ -64,6 +65,7 @@ static const struct coll_settings usual = {.format = PICI_AUTO,
                                            .window = 4,
                                            .history = 1,
                                            .shared = 1,
+                                           .connections = 1,
                                            .rank = -1,
                                            .bandwidth = {1.25e8, 5e9}};
 

@@ -31,6 +31,7 @@ struct coll_settings {
     const char *token;      /* what those say that come to it, or NULL */
     const char *interface;  /* whose address a rank listens at, or NULL */
     int shared;             /* ranks of a host exchange messages through memory that they share */
+    int connections;        /* of two ranks that share no memory */
     int ports[2];           /* the lowest and the highest to listen at; 0: any */
 };
 

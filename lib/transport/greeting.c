@@ -35,7 +35,9 @@ enum {
     AT_RING = 20,
     AT_DEVICE = 24,
     AT_INODE = 32,
-    AT_OFFER_REST = 40
+    AT_CONNECTIONS = 40,
+    AT_CONNECTIONS_PORT = 44,
+    AT_CONNECTIONS_TOKEN = 48
 };
 
 enum { AT_FAMILY = 0, AT_PORT = 4, AT_ADDRESS = 8 };
@@ -230,15 +232,16 @@ void pici_offer_put(uint8_t bytes[OFFER_BYTES], const struct greeting_offer *off
     store_le32(bytes + AT_RING, offer->ring_bytes);
     store_le64(bytes + AT_DEVICE, offer->device);
     store_le64(bytes + AT_INODE, offer->inode);
+    store_le32(bytes + AT_CONNECTIONS, offer->connections);
+    store_le32(bytes + AT_CONNECTIONS_PORT, offer->port);
+    memcpy(bytes + AT_CONNECTIONS_TOKEN, offer->token, sizeof offer->token);
 }
 
 enum pici_status pici_offer_get(struct greeting_offer *offer, const uint8_t bytes[OFFER_BYTES])
 {
-    static const uint8_t zeros[OFFER_BYTES - AT_OFFER_REST];
     const uint32_t kind = load_le32(bytes + AT_OFFER);
     *offer = (struct greeting_offer){.kind = OFFER_NOTHING};
-    if (memcmp(bytes, offer_magic, MAGIC_BYTES) != 0 || kind > OFFER_MEMORY ||
-        memcmp(bytes + AT_OFFER_REST, zeros, sizeof zeros) != 0)
+    if (memcmp(bytes, offer_magic, MAGIC_BYTES) != 0 || kind > OFFER_CONNECTIONS)
         return PICI_E_CORRUPT;
     offer->kind = (enum offer_kind)kind;
     offer->process = load_le32(bytes + AT_PROCESS);
@@ -246,5 +249,8 @@ enum pici_status pici_offer_get(struct greeting_offer *offer, const uint8_t byte
     offer->ring_bytes = load_le32(bytes + AT_RING);
     offer->device = load_le64(bytes + AT_DEVICE);
     offer->inode = load_le64(bytes + AT_INODE);
+    offer->connections = load_le32(bytes + AT_CONNECTIONS);
+    offer->port = load_le32(bytes + AT_CONNECTIONS_PORT);
+    memcpy(offer->token, bytes + AT_CONNECTIONS_TOKEN, sizeof offer->token);
     return PICI_OK;
 }

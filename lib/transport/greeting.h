@@ -23,13 +23,15 @@
  *    12  rank that found it, 4 bytes
  *    16  error message, 240 bytes, padded with zeros, the last of which is one
  *
- * An offer follows good verdicts: from the lower rank of two that share a node.
+ * An offer follows good verdicts, from the lower rank of two.
  *     0  magic "PICIPAIR"
- *     8  kind, 4 bytes: 0 nothing, 1 memory
+ *     8  kind, 4 bytes: 0 nothing, 1 memory, 2 connections
  *    12  process that has it open, 4 bytes; 16: its descriptor, 4 bytes
  *    20  bytes of each ring, 4 bytes
  *    24  device and inode of the memory, 8 bytes each
- *    40  zeros, 24 bytes
+ *    40  connections in all, 4 bytes
+ *    44  port at which more of them are accepted, 4 bytes
+ *    48  token of these, 16 bytes
  * The other rank answers with an offer of the same kind if it takes it, else of kind 0; then 12 is why, an errno.
  *
  * A place is an address of TCP.
@@ -49,6 +51,7 @@ enum {
     VERDICT_BYTES = 256,
     VERDICT_TEXT = 240,
     OFFER_BYTES = 64,
+    OFFER_TOKEN = 16,
     PLACE_BYTES = 24
 };
 
@@ -78,13 +81,15 @@ struct greeting_verdict {
     char text[VERDICT_TEXT];
 };
 
-enum offer_kind { OFFER_NOTHING = 0, OFFER_MEMORY = 1 };
+enum offer_kind { OFFER_NOTHING = 0, OFFER_MEMORY = 1, OFFER_CONNECTIONS = 2 };
 
 struct greeting_offer {
     enum offer_kind kind;
     uint32_t process; /* of nothing: an errno, why; 0: it is not wanted */
     uint32_t descriptor, ring_bytes;
     uint64_t device, inode;
+    uint32_t connections, port;
+    uint8_t token[OFFER_TOKEN];
 };
 
 /* A greeting of this version of the library: no place, no token, no host. */

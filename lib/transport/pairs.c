@@ -3,157 +3,325 @@
 #include "transport/pairs.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
+#include "transport/address.h"
 #include "transport/meet.h"
+#include "transport/pending.h"
 
 enum { GRACE_MS = 2000 }; /* that the others have, once one of them has failed */
 
-struct pairs {
-    struct shared **shared; /* the caller's */
-    const int *fds, *node_of;
-    int rank, ranks, timeout_ms;
-    struct meet_side *sides; /* [ranks] */
-    int *made;               /* [ranks] descriptors of this rank's memory, or -1 */
-    uint8_t *bytes;          /* [ranks * OFFER_BYTES] */
-    int failures;
-    char *explanation;
-    size_t explanation_bytes;
+/* While this rank agrees with the others. */
+struct talk {
+    struct pairs *pairs;
+    struct meet_side *sides;   /* [ranks] */
+    int *made;                 /* [ranks] descriptors of this rank's memory, or -1 */
+    uint8_t *bytes;            /* [ranks * OFFER_BYTES] */
+    int (*more)[STRIPES_MOST]; /* [ranks] connections, of which the first is the old one; -1: not yet there */
+    int *connections;          /* [ranks] how many there are to be */
+    struct pending pending;    /* where they are accepted; its listener is -1 if there is none */
+    struct address here;
+    int64_t deadline;
 };
 
 static int is_near(const struct pairs *pairs, int i)
 {
-    return i != pairs->rank && pairs->node_of[i] == pairs->node_of[pairs->rank];
+    return pairs->node_of[i] == pairs->node_of[pairs->rank];
 }
 
-/* Memory that is wanted cannot be had, for a reason. 0: a rank does not want it. */
-static void note(struct pairs *pairs, int peer, int error)
+/* What is wanted cannot be had, for a reason. 0: a rank does not want it. */
+static void note(struct pairs *pairs, int peer, enum offer_kind kind, int error)
 {
     if (!error || pairs->failures++)
         return;
-    snprintf(pairs->explanation, pairs->explanation_bytes, "with rank %d: %s", peer, strerror(error));
+    snprintf(pairs->explanation, sizeof pairs->explanation, "%s with rank %d: %s",
+             kind == OFFER_MEMORY ? "shares no memory" : "has only one connection", peer, strerror(error));
 }
 
-/* Send offers to the ranks of this node that are above or below this one, and receive those of the others. */
-static enum pici_status exchange(struct pairs *pairs, int above)
+/* What this rank wants with another. */
+static enum offer_kind wanted(const struct pairs *pairs, int i)
 {
+    if (pairs->share && is_near(pairs, i))
+        return OFFER_MEMORY;
+    return pairs->connections > 1 ? OFFER_CONNECTIONS : OFFER_NOTHING;
+}
+
+/* Send offers to the ranks that are above or below this one, and receive those of the others. */
+static enum pici_status exchange(struct talk *talk, int above)
+{
+    const struct pairs *pairs = talk->pairs;
     for (int i = 0; i < pairs->ranks; i++) {
-        uint8_t *offer = pairs->bytes + (size_t)i * OFFER_BYTES;
+        uint8_t *offer = talk->bytes + (size_t)i * OFFER_BYTES;
         const int sends = (i > pairs->rank) == above;
-        pairs->sides[i] = (struct meet_side){.fd = is_near(pairs, i) ? pairs->fds[i] : -1,
-                                             .outgoing = offer,
-                                             .incoming = offer,
-                                             .out_bytes = sends ? OFFER_BYTES : 0,
-                                             .in_bytes = sends ? 0 : OFFER_BYTES};
+        talk->sides[i] = (struct meet_side){.fd = i == pairs->rank ? -1 : pairs->fds[i],
+                                            .outgoing = offer,
+                                            .incoming = offer,
+                                            .out_bytes = sends ? OFFER_BYTES : 0,
+                                            .in_bytes = sends ? 0 : OFFER_BYTES};
     }
-    return pici_meet(pairs->sides, pairs->ranks, pici_meet_deadline(pairs->timeout_ms), GRACE_MS);
+    return pici_meet(talk->sides, pairs->ranks, talk->deadline, GRACE_MS);
 }
 
 /* What has come from a rank; nothing if it did not do its part: then it is given up. */
-static struct greeting_offer offer_of(const struct pairs *pairs, int i)
+static struct greeting_offer offer_of(const struct talk *talk, int i)
 {
     struct greeting_offer offer = {.kind = OFFER_NOTHING};
-    if (pairs->sides[i].status || pici_offer_get(&offer, pairs->bytes + (size_t)i * OFFER_BYTES))
-        shutdown(pairs->fds[i], SHUT_RDWR);
+    if (talk->sides[i].status || pici_offer_get(&offer, talk->bytes + (size_t)i * OFFER_BYTES))
+        shutdown(talk->pairs->fds[i], SHUT_RDWR);
     return offer;
 }
 
-static void make_offers(struct pairs *pairs, int wanted)
+/* ---- more connections */
+
+static int make_token(char token[GREETING_TOKEN])
 {
-    int near = 1;
+    const int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    memset(token, 0, GREETING_TOKEN);
+    const int made = fd >= 0 && read(fd, token, OFFER_TOKEN) == OFFER_TOKEN;
+    if (fd >= 0)
+        close(fd);
+    return made;
+}
+
+/* Listen at the address of the connection with a rank, unless this rank does so already. Returns 0 if that cannot be:
+ * errno is why. */
+static int listen_for(struct talk *talk, int i)
+{
+    struct address here;
+    char token[GREETING_TOKEN];
+    if (!pici_address_own(talk->pairs->fds[i], &here))
+        return 0;
+    struct place place = pici_address_place(&here), other = pici_address_place(&talk->here);
+    errno = EAFNOSUPPORT; /* not TCP */
+    if (!place.family)
+        return 0;
+    if (talk->pending.listener >= 0) {
+        errno = EADDRNOTAVAIL; /* another address of this host */
+        return memcmp(place.address, other.address, sizeof place.address) == 0;
+    }
+    if (!make_token(token))
+        return 0;
+    if (!talk->pairs->ports[0]) {
+        place.port = 0;
+        here = pici_address_at(&place, &here);
+    }
+    const int fd = pici_address_listen(&here, talk->pairs->ports, talk->pairs->rank);
+    if (fd < 0)
+        return 0;
+    talk->here = here;
+    pici_pending_open(&talk->pending, fd, token);
+    return 1;
+}
+
+static struct greeting_offer offer_connections(struct talk *talk, int i)
+{
+    struct greeting_offer offer = {.kind = OFFER_NOTHING};
+    if (!listen_for(talk, i)) {
+        offer.process = (uint32_t)errno;
+        return offer;
+    }
+    offer.kind = OFFER_CONNECTIONS;
+    offer.connections = (uint32_t)talk->pairs->connections;
+    offer.port = (uint32_t)pici_address_place(&talk->here).port;
+    memcpy(offer.token, talk->pending.token, sizeof offer.token);
+    return offer;
+}
+
+/* Make what a lower rank offers, and say on each connection which it is. Returns 0 if that fails: errno is why. */
+static int connect_to(struct talk *talk, int rank, const struct greeting_offer *offer)
+{
+    const struct pairs *pairs = talk->pairs;
+    struct address peer;
+    struct greeting greeting = pici_greeting(GREETING_LINK, pairs->rank, pairs->ranks, rank);
+    if (!pici_address_peer(pairs->fds[rank], &peer))
+        return 0;
+    struct place place = pici_address_place(&peer);
+    errno = EPROTO;
+    if (!place.family || offer->port < 1 || offer->port > 65535 || offer->connections < 2)
+        return 0;
+    place.port = (int)offer->port;
+    peer = pici_address_at(&place, &peer);
+    memcpy(greeting.token, offer->token, sizeof offer->token);
+    const int count = offer->connections < (uint32_t)pairs->connections ? (int)offer->connections : pairs->connections;
+    for (int i = 1; i < count; i++) {
+        uint8_t bytes[GREETING_BYTES];
+        greeting.host[0] = (char)i;
+        pici_greeting_put(bytes, &greeting);
+        const int fd = talk->more[rank][i] = pici_address_connect(&peer, talk->deadline);
+        if (fd < 0 || send(fd, bytes, sizeof bytes, MSG_NOSIGNAL) != (ssize_t)sizeof bytes)
+            return 0;
+    }
+    talk->connections[rank] = count;
+    return 1;
+}
+
+/* Accept what the higher ranks have made before they answered. */
+static void accept_more(struct talk *talk)
+{
+    const struct pairs *pairs = talk->pairs;
+    int missing = 0;
+    for (int i = pairs->rank + 1; i < pairs->ranks; i++)
+        missing += talk->connections[i] ? talk->connections[i] - 1 : 0;
+    while (missing && !talk->pending.error && pici_meet_left(talk->deadline)) {
+        struct pollfd polls[PENDING + 1];
+        struct greeting greeting;
+        int fd;
+        while (missing && pici_pending_next(&talk->pending, &fd, &greeting)) {
+            const int64_t rank = greeting.rank, which = (unsigned char)greeting.host[0];
+            const int due = greeting.kind == GREETING_LINK && rank > pairs->rank && rank < pairs->ranks && which &&
+                            which < talk->connections[rank] && talk->more[rank][which] < 0;
+            if (due)
+                talk->more[rank][which] = fd;
+            else
+                close(fd);
+            missing -= due;
+        }
+        if (missing)
+            (void)poll(polls, (nfds_t)pici_pending_polls(&talk->pending, polls), pici_meet_left(talk->deadline));
+    }
+}
+
+/* Use the connections with a rank that are all there. If some are missing, both ranks cannot go on: the other one may
+ * have begun to use them. */
+static void use_more(struct talk *talk, int i)
+{
+    struct pairs *pairs = talk->pairs;
+    const int count = talk->connections[i];
+    int there = 1;
+    if (!count)
+        return;
+    talk->more[i][0] = pairs->fds[i];
+    while (there < count && talk->more[i][there] >= 0)
+        there++;
+    if (there == count)
+        pairs->pair[i].stripes = pici_stripes(talk->more[i], count);
+    if (!pairs->pair[i].stripes)
+        shutdown(pairs->fds[i], SHUT_RDWR);
+    for (int k = 0; k < STRIPES_MOST && pairs->pair[i].stripes; k++)
+        talk->more[i][k] = -1;
+}
+
+/* ---- all of it */
+
+static void make_offers(struct talk *talk)
+{
+    struct pairs *pairs = talk->pairs;
+    int near = 0;
     for (int i = 0; i < pairs->ranks; i++)
         near += is_near(pairs, i);
     for (int i = pairs->rank + 1; i < pairs->ranks; i++) {
         struct greeting_offer offer = {.kind = OFFER_NOTHING};
-        if (!is_near(pairs, i))
-            continue;
-        if (wanted) {
-            pairs->shared[i] = pici_shared_make(&offer, pici_shared_ring_bytes(near), &pairs->made[i]);
-            note(pairs, i, pairs->shared[i] ? 0 : (int)offer.process);
-        }
-        pici_offer_put(pairs->bytes + (size_t)i * OFFER_BYTES, &offer);
+        const enum offer_kind kind = wanted(pairs, i);
+        if (kind == OFFER_MEMORY)
+            pairs->pair[i].shared = pici_shared_make(&offer, pici_shared_ring_bytes(near), &talk->made[i]);
+        if (kind == OFFER_CONNECTIONS)
+            offer = offer_connections(talk, i);
+        if (kind && !offer.kind)
+            note(pairs, i, kind, (int)offer.process);
+        pici_offer_put(talk->bytes + (size_t)i * OFFER_BYTES, &offer);
     }
 }
 
-static void take_offers(struct pairs *pairs, int wanted)
+static void take_offers(struct talk *talk)
 {
+    struct pairs *pairs = talk->pairs;
     for (int i = 0; i < pairs->rank; i++) {
-        if (!is_near(pairs, i))
-            continue;
-        const struct greeting_offer offer = offer_of(pairs, i);
-        struct greeting_offer answer = {.kind = OFFER_NOTHING};
-        if (offer.kind == OFFER_MEMORY && wanted) {
-            pairs->shared[i] = pici_shared_open(&offer);
-            answer.kind = pairs->shared[i] ? OFFER_MEMORY : OFFER_NOTHING;
-            answer.process = pairs->shared[i] ? 0 : (uint32_t)errno;
+        const struct greeting_offer offer = offer_of(talk, i);
+        const enum offer_kind kind = wanted(pairs, i);
+        struct greeting_offer answer = {.kind = OFFER_NOTHING, .process = offer.kind ? 0 : offer.process};
+        if (kind && offer.kind == kind) {
+            int taken;
+            if (kind == OFFER_MEMORY)
+                taken = (pairs->pair[i].shared = pici_shared_open(&offer)) != NULL;
+            else
+                taken = connect_to(talk, i, &offer);
+            answer.kind = taken ? kind : OFFER_NOTHING;
+            answer.process = taken ? 0 : (uint32_t)errno;
+            answer.connections = (uint32_t)talk->connections[i];
         }
-        note(pairs, i, wanted ? (int)(offer.kind == OFFER_MEMORY ? answer.process : offer.process) : 0);
-        pici_offer_put(pairs->bytes + (size_t)i * OFFER_BYTES, &answer);
+        if (kind)
+            note(pairs, i, kind, (int)answer.process);
+        pici_offer_put(talk->bytes + (size_t)i * OFFER_BYTES, &answer);
     }
 }
 
-static void take_answers(struct pairs *pairs)
+static void take_answers(struct talk *talk)
 {
+    struct pairs *pairs = talk->pairs;
     for (int i = pairs->rank + 1; i < pairs->ranks; i++) {
-        if (!is_near(pairs, i))
+        const struct greeting_offer answer = offer_of(talk, i);
+        const enum offer_kind kind = wanted(pairs, i);
+        if (kind == OFFER_CONNECTIONS && answer.kind == kind && answer.connections > 1 &&
+            answer.connections <= (uint32_t)pairs->connections)
+            talk->connections[i] = (int)answer.connections;
+        if (answer.kind == OFFER_MEMORY && pairs->pair[i].shared)
             continue;
-        const struct greeting_offer answer = offer_of(pairs, i);
-        if (!pairs->shared[i] || answer.kind == OFFER_MEMORY)
-            continue;
-        note(pairs, i, (int)answer.process);
-        pici_shared_free(pairs->shared[i]);
-        pairs->shared[i] = NULL;
+        if (pairs->pair[i].shared || (kind == OFFER_CONNECTIONS && !answer.kind))
+            note(pairs, i, kind, (int)answer.process);
+        pici_shared_free(pairs->pair[i].shared);
+        pairs->pair[i].shared = NULL;
     }
 }
 
-enum pici_status pici_pairs(struct shared **shared, const int *fds, const int *node_of, int rank, int ranks, int wanted,
-                            int timeout_ms, int *failures, char *explanation, size_t bytes)
+static enum pici_status agree(struct talk *talk)
 {
-    const size_t count = (size_t)ranks;
-    struct pairs pairs = {.shared = shared,
-                          .fds = fds,
-                          .node_of = node_of,
-                          .rank = rank,
-                          .ranks = ranks,
-                          .timeout_ms = timeout_ms,
-                          .sides = calloc(count, sizeof *pairs.sides),
-                          .made = malloc(count * sizeof *pairs.made),
-                          .bytes = calloc(count, OFFER_BYTES),
-                          .explanation = explanation,
-                          .explanation_bytes = bytes};
-    enum pici_status status = pairs.sides && pairs.made && pairs.bytes ? PICI_OK : PICI_E_NOMEM;
-    for (int i = 0; i < ranks; i++) {
-        shared[i] = NULL;
-        if (pairs.made)
-            pairs.made[i] = -1;
-    }
+    make_offers(talk);
+    enum pici_status status = exchange(talk, 1);
     if (!status) {
-        make_offers(&pairs, wanted);
-        status = exchange(&pairs, 1);
+        take_offers(talk);
+        status = exchange(talk, 0);
     }
-    if (!status) {
-        take_offers(&pairs, wanted);
-        status = exchange(&pairs, 0);
-    }
-    if (!status)
-        take_answers(&pairs);
-    for (int i = 0; i < ranks; i++) {
-        if (status) {
-            pici_shared_free(shared[i]);
-            shared[i] = NULL;
+    if (status)
+        return status;
+    take_answers(talk);
+    accept_more(talk);
+    for (int i = 0; i < talk->pairs->ranks; i++)
+        use_more(talk, i);
+    return PICI_OK;
+}
+
+enum pici_status pici_pairs(struct pairs *pairs)
+{
+    const size_t count = (size_t)pairs->ranks;
+    struct talk talk = {.pairs = pairs,
+                        .sides = calloc(count, sizeof *talk.sides),
+                        .made = malloc(count * sizeof *talk.made),
+                        .bytes = calloc(count, OFFER_BYTES),
+                        .more = malloc(count * sizeof *talk.more),
+                        .connections = calloc(count, sizeof *talk.connections),
+                        .pending.listener = -1,
+                        .pending.spare = -1,
+                        .deadline = pici_meet_deadline(pairs->timeout_ms)};
+    enum pici_status status = PICI_E_NOMEM;
+    pairs->failures = 0;
+    memset(pairs->pair, 0, count * sizeof *pairs->pair);
+    if (talk.sides && talk.made && talk.bytes && talk.more && talk.connections) {
+        memset(talk.made, -1, count * sizeof *talk.made);
+        memset(talk.more, -1, count * sizeof *talk.more);
+        status = agree(&talk);
+        for (int i = 0; i < pairs->ranks; i++) {
+            if (talk.made[i] >= 0)
+                close(talk.made[i]);
+            for (int k = 1; k < STRIPES_MOST; k++)
+                if (talk.more[i][k] >= 0)
+                    close(talk.more[i][k]);
         }
-        if (status && i != rank)
-            shutdown(fds[i], SHUT_RDWR);
-        if (pairs.made && pairs.made[i] >= 0)
-            close(pairs.made[i]);
+        pici_pending_close(&talk.pending);
     }
-    *failures = pairs.failures;
-    free(pairs.sides);
-    free(pairs.made);
-    free(pairs.bytes);
+    for (int i = 0; i < pairs->ranks && status; i++) {
+        pici_shared_free(pairs->pair[i].shared);
+        pairs->pair[i].shared = NULL;
+        if (i != pairs->rank)
+            shutdown(pairs->fds[i], SHUT_RDWR);
+    }
+    free(talk.sides);
+    free(talk.made);
+    free(talk.bytes);
+    free(talk.more);
+    free(talk.connections);
     return status;
 }

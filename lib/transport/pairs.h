@@ -5,12 +5,31 @@
 #define PICI_LIB_TRANSPORT_PAIRS_H
 
 #include "transport/shared.h"
+#include "transport/stripes.h"
 
-/* Share memory with ranks of this node. All ranks call this, with a socket for each; `wanted` is this rank's own
- * setting. shared [ranks] receives the memory, or NULL: then messages go over the socket. *failures and explanation
- * [bytes] say of how many ranks memory was wanted and could not be had, and of the first of them why. A rank that does
- * not do its part in time has its socket shut down. PICI_E_NOMEM: all sockets are. */
-enum pici_status pici_pairs(struct shared **shared, const int *fds, const int *node_of, int rank, int ranks, int wanted,
-                            int timeout_ms, int *failures, char *explanation, size_t bytes);
+/* What carries the messages of this rank and another. Both NULL: their socket. */
+struct pair {
+    struct shared *shared;
+    struct stripes *stripes;
+};
+
+struct pairs {
+    const int *fds, *node_of; /* [ranks] */
+    int rank, ranks, timeout_ms;
+
+    /* This rank's own settings: share memory with ranks of this node; have so many connections with others, for which
+     * to listen at one of these ports. */
+    int share, connections, ports[2];
+
+    struct pair *pair; /* [ranks] results, which the caller owns then */
+
+    /* Of how many ranks that was wanted and could not be had, and for the first of them what, and why. */
+    int failures;
+    char explanation[160];
+};
+
+/* All ranks call this, with a socket for each. A rank that does not do its part in time has its socket shut down.
+ * PICI_E_NOMEM: all sockets are. */
+enum pici_status pici_pairs(struct pairs *);
 
 #endif

@@ -35,7 +35,6 @@
 #include "coll/message.h"
 #include "transport/nap.h"
 #include "transport/pool.h"
-#include "transport/shared.h"
 
 enum {
     LENGTH_BYTES = 8,
@@ -43,7 +42,7 @@ enum {
     TOGETHER = 8,         /* messages in a system call */
     GLANCES = 24,         /* without sleeping, where each rank has a core */
     RELAX = 16,           /* pauses between two of these */
-    YIELDS = 100,         /* where ranks that share memory do not have a core each */
+    YIELDS = 100,         /* of the processor after that, where ranks share memory */
     NEAR_BUFFER = 262144, /* bytes sent to a peer on this node and not yet received; the system doubles it */
     BLINDLY = 2,          /* queues that are tried without asking */
     SKIPPED = 8,          /* tests that leave a queue alone which another request found blocked */
@@ -77,9 +76,10 @@ struct queue {
 };
 
 struct peer {
-    int fd;                /* -1: this rank itself, or gone */
-    struct shared *shared; /* carries what is sent and received; NULL: the socket does */
-    enum pici_status gone; /* not PICI_OK: why nothing can be exchanged any more */
+    int fd;                  /* -1: this rank itself, or gone */
+    struct shared *shared;   /* carries what is sent and received, */
+    struct stripes *stripes; /* or these do, of which fd is the first; both NULL: fd does */
+    enum pici_status gone;   /* not PICI_OK: why nothing can be exchanged any more */
     struct queue outgoing, incoming;
     uint8_t *buffer;                 /* [BUFFER] */
     size_t filled_begin, filled_end; /* what is in it and not yet taken */
@@ -90,7 +90,7 @@ struct node {
     struct peer *peers; /* [ranks] */
     uint8_t *buffers;   /* [ranks * BUFFER] */
     struct pollfd *polls;
-    struct peer **polled; /* [ranks] of polls */
+    struct peer **polled; /* [2 * ranks] of polls */
     int *node_of;         /* [ranks] */
     struct pool requests;
     int ended;   /* a request ended since the last wait */
@@ -121,7 +121,9 @@ static void hang_up(struct peer *peer)
     close(peer->fd);
     peer->fd = -1;
     pici_shared_free(peer->shared);
+    pici_stripes_free(peer->stripes);
     peer->shared = NULL;
+    peer->stripes = NULL;
 }
 
 /* End all requests of a peer, with which nothing can be exchanged any more because of `culprit`. */
@@ -186,6 +188,8 @@ static ssize_t receive(struct peer *peer, struct iovec *parts, size_t count)
 {
     if (peer->shared)
         return pici_shared_recv(peer->shared, peer->fd, parts, (int)count);
+    if (peer->stripes)
+        return pici_stripes_recv(peer->stripes, parts, (int)count);
     return recvmsg(peer->fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, MSG_DONTWAIT);
 }
 
@@ -279,6 +283,15 @@ static void pump_in(struct node *node, struct peer *peer, int reads)
 
 /* ---- sending */
 
+static ssize_t give(struct peer *peer, struct iovec *parts, size_t count)
+{
+    if (peer->shared)
+        return pici_shared_send(peer->shared, peer->fd, parts, (int)count);
+    if (peer->stripes)
+        return pici_stripes_send(peer->stripes, parts, (int)count);
+    return sendmsg(peer->fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
 /* A send failed: the peer has closed its socket. What it said before says more. */
 static void read_shutdown(struct node *node, struct peer *peer, ssize_t moved)
 {
@@ -322,9 +335,7 @@ static void pump_out(struct node *node, struct peer *peer)
     while (peer->outgoing.first) {
         struct iovec parts[2 * TOGETHER];
         const size_t count = gather(&peer->outgoing, parts);
-        struct msghdr message = {.msg_iov = parts, .msg_iovlen = count};
-        const ssize_t moved = peer->shared ? pici_shared_send(peer->shared, peer->fd, parts, (int)count)
-                                           : sendmsg(peer->fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const ssize_t moved = give(peer, parts, count);
         if (moved < 0 && (errno == EPIPE || errno == ECONNRESET)) {
             read_shutdown(node, peer, moved);
             return;
@@ -430,6 +441,8 @@ static struct pollfd poll_of(struct peer *peer, int sends, int receives, int *ti
 {
     struct pollfd entry = {.fd = peer->fd, .events = sends ? POLLOUT : 0};
     entry.events |= receives ? POLLIN : 0;
+    if (peer->stripes)
+        entry.fd = sends ? pici_stripes_sends(peer->stripes) : pici_stripes_receives(peer->stripes);
     if (!peer->shared)
         return entry;
     entry.events = POLLIN;
@@ -461,7 +474,11 @@ static int look(struct node *node, int timeout_ms)
         if (!sends && !receives)
             continue;
         queues += peer->shared ? 0 : sends + receives;
-        node->polls[polled] = poll_of(peer, sends, receives, &timeout_ms);
+        if (peer->stripes && sends && receives) { /* over one socket each */
+            node->polls[polled] = poll_of(peer, 0, 1, &timeout_ms);
+            node->polled[polled++] = peer;
+        }
+        node->polls[polled] = poll_of(peer, sends, receives && !(peer->stripes && sends), &timeout_ms);
         node->polled[polled++] = peer;
     }
     const int blindly = !waits && queues <= BLINDLY;
@@ -511,12 +528,12 @@ static int64_t milliseconds(void)
 static void socket_wait(void *context, int timeout_ms)
 {
     struct node *node = context;
-    const int without_core = node->shares ? YIELDS : 0, glances = node->cores ? GLANCES : without_core;
-    for (int i = 0; i < glances && !node->ended && timeout_ms > 0; i++) {
+    const int glances = node->cores ? GLANCES : 0, yields = node->shares ? YIELDS : 0;
+    for (int i = 0; i < glances + yields && !node->ended && timeout_ms > 0; i++) {
         (void)look(node, 0);
         if (node->ended)
             break;
-        if (node->cores)
+        if (i < glances)
             relax();
         else
             sched_yield();
@@ -584,11 +601,13 @@ static void part(struct peer *peer, uint64_t word, int drains)
     if (!half_sent(peer) && peer->shared)
         pici_shared_end(peer->shared, length);
     else if (!half_sent(peer))
-        (void)!send(peer->fd, length, sizeof length, MSG_DONTWAIT | MSG_NOSIGNAL);
-    shutdown(peer->fd, SHUT_WR);
-    for (int i = 0; i < DRAINED && drains; i++)
-        if (recv(peer->fd, peer->buffer, BUFFER, MSG_DONTWAIT) <= 0)
-            break;
+        (void)!give(peer, &(struct iovec){length, sizeof length}, 1);
+    for (int k = 0, fd = peer->fd; fd >= 0; fd = peer->stripes ? pici_stripes_fd(peer->stripes, ++k) : -1) {
+        shutdown(fd, SHUT_WR);
+        for (int i = 0; i < DRAINED && drains; i++)
+            if (recv(fd, peer->buffer, BUFFER, MSG_DONTWAIT) <= 0)
+                break;
+    }
     hang_up(peer);
 }
 
@@ -698,8 +717,8 @@ enum pici_status pici_transport_sockets(struct pici_transport *transport, const 
     node->culprit = -1;
     node->peers = calloc(count, sizeof *node->peers);
     node->buffers = count <= SIZE_MAX / BUFFER ? malloc(count * BUFFER) : NULL;
-    node->polls = calloc(count, sizeof *node->polls);
-    node->polled = calloc(count, sizeof *node->polled);
+    node->polls = calloc(2 * count, sizeof *node->polls);
+    node->polled = calloc(2 * count, sizeof *node->polled);
     node->node_of = calloc(count, sizeof *node->node_of);
     if (!node->peers || !node->buffers || !node->polls || !node->polled || !node->node_of) {
         node->ranks = 0; /* nothing to close */
@@ -738,9 +757,13 @@ void pici_transport_sockets_keep(const struct pici_transport *transport, int kee
     ((struct node *)transport->context)->kept = keep;
 }
 
-void pici_transport_sockets_share(const struct pici_transport *transport, int peer, struct shared *shared)
+void pici_transport_sockets_pair(const struct pici_transport *transport, int peer, const struct pair *pair)
 {
     struct node *node = transport->context;
-    node->peers[peer].shared = shared;
-    node->shares += shared != NULL;
+    const int near = node->node_of[peer] == node->node_of[node->rank];
+    node->peers[peer].shared = pair->shared;
+    node->peers[peer].stripes = pair->stripes;
+    node->shares += pair->shared != NULL;
+    for (int i = 1; pair->stripes && pici_stripes_fd(pair->stripes, i) >= 0; i++)
+        set_options(pici_stripes_fd(pair->stripes, i), near);
 }

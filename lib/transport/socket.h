@@ -4,7 +4,7 @@
 #ifndef PICI_LIB_TRANSPORT_SOCKET_H
 #define PICI_LIB_TRANSPORT_SOCKET_H
 
-#include "transport/shared.h"
+#include "transport/pairs.h"
 #include "pici/transport.h"
 
 /* Fill in a transport over fds[ranks], one socket for each peer, which it closes; fds[rank] is ignored. node_of[ranks]:
@@ -15,8 +15,8 @@ enum pici_status pici_transport_sockets(struct pici_transport *, const int *fds,
 /* keep = 1: close does nothing. 0: it does again. */
 void pici_transport_sockets_keep(const struct pici_transport *, int keep);
 
-/* Exchange messages with a peer over memory that both share, which the transport frees; NULL: over the socket. Before
- * the first message of either. */
-void pici_transport_sockets_share(const struct pici_transport *, int peer, struct shared *);
+/* Exchange messages with a peer over what they have besides their socket, which the transport frees. Before the first
+ * message of either. */
+void pici_transport_sockets_pair(const struct pici_transport *, int peer, const struct pair *);
 
 #endif

@@ -51,13 +51,13 @@ static void find_host(char host[GREETING_HOST])
 /* One rank's view of all while its communicator is made. */
 struct circle {
     int rank, ranks, timeout_ms;
-    uint64_t slice_bytes;    /* 0: not set */
-    int assume_gigabit;      /* nobody says how fast the network is */
-    int share;               /* memory with other ranks of this node */
-    struct shared **shared;  /* [ranks] */
-    int *fds;                /* [ranks] -1: none, or unusable */
-    int *node_of;            /* [ranks] */
-    struct meet_side *sides; /* [ranks] */
+    uint64_t slice_bytes;             /* 0: not set */
+    int assume_gigabit;               /* nobody says how fast the network is */
+    int share, connections, ports[2]; /* as struct pairs has them */
+    struct pair *pair;                /* [ranks] */
+    int *fds;                         /* [ranks] -1: none, or unusable */
+    int *node_of;                     /* [ranks] */
+    struct meet_side *sides;          /* [ranks] */
     struct greeting *greetings;
     uint8_t *outgoing, *incoming; /* [ranks * VERDICT_BYTES], which is more than a greeting has */
     struct greeting_verdict own;  /* the weightiest that this rank has found */
@@ -221,7 +221,7 @@ static void circle_free(struct circle *circle)
     free(circle->greetings);
     free(circle->outgoing);
     free(circle->incoming);
-    free(circle->shared);
+    free(circle->pair);
 }
 
 static int circle_init(struct circle *circle, int rank, int ranks)
@@ -234,9 +234,9 @@ static int circle_init(struct circle *circle, int rank, int ranks)
     circle->greetings = calloc(count, sizeof *circle->greetings);
     circle->outgoing = calloc(count, VERDICT_BYTES);
     circle->incoming = calloc(count, VERDICT_BYTES);
-    circle->shared = calloc(count, sizeof *circle->shared);
+    circle->pair = calloc(count, sizeof *circle->pair);
     if (circle->fds && circle->node_of && circle->sides && circle->greetings && circle->outgoing && circle->incoming &&
-        circle->shared)
+        circle->pair)
         return 1;
     circle_free(circle);
     return 0;
@@ -267,21 +267,27 @@ static void tune(const struct circle *circle, struct pici_comm *comm)
     (void)pici_comm_tune(comm, &tuned);
 }
 
-/* All ranks have a communicator: now see which of them share memory. No call fails if they cannot, so one line says
- * so, for all communicators of a process. */
-static void share(const struct circle *circle, const struct pici_transport *transport)
+/* All ranks have a communicator: now each two see what carries their messages. No call fails if that is less than was
+ * wanted, so one line says so, for all communicators of a process. */
+static void pair_up(const struct circle *circle, const struct pici_transport *transport)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    char explanation[128];
-    int failures = 0;
+    struct pairs pairs = {.fds = circle->fds,
+                          .node_of = circle->node_of,
+                          .rank = circle->rank,
+                          .ranks = circle->ranks,
+                          .timeout_ms = circle->timeout_ms,
+                          .share = circle->share,
+                          .connections = circle->connections,
+                          .ports = {circle->ports[0], circle->ports[1]},
+                          .pair = circle->pair};
     /* without memory, the transport finds the sockets shut down */
-    if (pici_pairs(circle->shared, circle->fds, circle->node_of, circle->rank, circle->ranks, circle->share,
-                   circle->timeout_ms, &failures, explanation, sizeof explanation) == PICI_OK)
+    if (pici_pairs(&pairs) == PICI_OK)
         for (int i = 0; i < circle->ranks; i++)
-            pici_transport_sockets_share(transport, i, circle->shared[i]);
-    if (failures && !atomic_flag_test_and_set(&said))
-        fprintf(stderr, "pici: rank %d shares no memory %s%s: messages go over sockets (PICI_SOCKET_SHARED=0)\n",
-                circle->rank, explanation, failures > 1 ? ", and with others" : "");
+            pici_transport_sockets_pair(transport, i, &circle->pair[i]);
+    if (pairs.failures && !atomic_flag_test_and_set(&said))
+        fprintf(stderr, "pici: rank %d %s%s: messages go over one socket\n", circle->rank, pairs.explanation,
+                pairs.failures > 1 ? ", and likewise with others" : "");
 }
 
 /* All ranks go through the same rounds, with errors or without. */
@@ -314,7 +320,7 @@ static enum pici_status make(struct pici_comm **output, struct circle *circle)
     if (kept)
         pici_transport_sockets_keep(&transport, 0);
     if (!circle->own.status) {
-        share(circle, &transport);
+        pair_up(circle, &transport);
         return PICI_OK;
     }
     if (*output)
@@ -358,6 +364,8 @@ enum pici_status pici_comm_sockets(struct pici_comm **output, const int *fds, in
         circle.timeout_ms = settings.timeout_ms;
         circle.slice_bytes = settings.slice_bytes;
         circle.share = settings.shared;
+        circle.connections = settings.connections;
+        memcpy(circle.ports, settings.ports, sizeof circle.ports);
         circle.assume_gigabit = !(settings.known >> POLICY_INTER & 1) && !(settings.tune && settings.tune[0]);
     }
     for (int i = 0; i < ranks; i++) {

@@ -85,6 +85,33 @@ grep bit "$out" >"$tmp/threads"
 check 0 'train, sockets' "$run" -n 3 "$build/train" -s 8 -b 16 -u 64
 says 'train, sockets' '^3 ranks \(sockets\)' "$out"
 says 'train, sockets' "$(sed 's/[()]/./g' "$tmp/threads")" "$out"
+
+# Whether ranks share memory, or a part of them, or not, they give the same; and say if they wanted to and could not.
+trains() { # WHAT COMMAND...
+    what=$1
+    shift
+    check 0 "$what" "$@"
+    says "$what" "$(sed 's/[()]/./g' "$tmp/threads")" "$out"
+}
+if [ -e /proc/self/fd ]; then
+    is 'memory is shared without a word' [ ! -s "$err" ]
+    trains 'no memory is shared' env PICI_SOCKET_SHARED=0 "$run" -n 3 "$build/train" -s 8 -b 16 -u 64
+    is 'no memory is shared, without a word' [ ! -s "$err" ]
+    # shellcheck disable=SC2016 # for the ranks' shells
+    trains 'two of three share memory' "$run" -n 3 sh -c \
+        '[ $PICI_RANK != 1 ] || export PICI_SOCKET_SHARED=0; exec "$0" -s 8 -b 16 -u 64' "$build/train"
+    is 'two of three, without a word' [ ! -s "$err" ]
+    # shellcheck disable=SC2016 # for the ranks' shells
+    trains 'no file may be long' "$run" -n 3 sh -c 'ulimit -f 100; exec "$0" -s 8 -b 16 -u 64' "$build/train"
+    says 'no file may be long' '^pici: rank 0 shares no memory with rank 1: File too large, and likewise with others' \
+        "$err"
+    is 'a line for each rank' [ "$(wc -l <"$err")" = 3 ]
+    trains 'several connections' env PICI_SOCKET_SHARED=0 PICI_SOCKET_STREAMS=3 "$run" -n 3 "$build/train" -s 8 -b 16 \
+        -u 64
+    is 'several connections, without a word' [ ! -s "$err" ]
+else
+    skip 'no /proc: memory is not shared'
+fi
 check 1 'train, no file' "$run" -n 3 "$build/train" "$tmp/none"
 says 'train, no file' 'train: .*No such file' "$err"
 check 2 'train, usage' "$run" -n 2 "$build/train" -q

@@ -2,7 +2,7 @@
  *
  * Rings and the memory that ranks share. A model of two ranks that stream messages both ways, sleep and wake each other
  * as the transport does, and are killed at random: threads, for the thread sanitizer, and processes, by SIGKILL. What a
- * hostile peer stores in the memory or offers. Needs libc alone. */
+ * hostile peer stores in the memory or offers. Ranks with several connections. Needs libc alone. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -20,6 +20,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/util/coll.h"
+#include "tests/util/socket.h"
 #include "tests/util/util.h"
 #include "transport/shared.h"
 
@@ -270,14 +272,6 @@ static void between_processes(struct rng *rng, uint64_t seed)
 
 /* ---- what is left */
 
-static int count_open(void)
-{
-    int count = 0;
-    for (int fd = 0; fd < 1000; fd++)
-        count += fcntl(fd, F_GETFD) >= 0;
-    return count;
-}
-
 /* Mappings of such memory. */
 static int count_mapped(void)
 {
@@ -410,6 +404,49 @@ static void sizes(void)
     expect(pici_shared_ring_bytes(4) >= 1 << 17, "bytes of a ring of 4", 4);
 }
 
+/* ---- more connections */
+
+/* Ranks of one host are threads here, so both ends of a connection are open. */
+static void several_connections(const char *shared, const char *ports, int more)
+{
+    enum { P = 4, PAIRS = P * (P - 1) / 2 };
+    struct socket_team t;
+    char address[32];
+    struct rng rng = {1};
+    const int before = socket_count_open();
+    setenv("PICI_SOCKET_SHARED", shared, 1);
+    setenv("PICI_SOCKET_STREAMS", "3", 1);
+    if (ports)
+        setenv("PICI_SOCKET_PORTS", ports, 1);
+    snprintf(address, sizeof address, "127.0.0.1:%d", socket_port(0));
+    socket_team_init(&t, P);
+    t.address = address;
+    t.token = "a token";
+    socket_team_make(&t);
+    expect(socket_team_all(&t, PICI_OK, ""), "several connections", P);
+    const int opened = socket_count_open() - before;
+    expect(opened == 2 * PAIRS * (1 + more), "their number", opened);
+    struct coll_team team = {.p = P};
+    memcpy(team.comm, t.comm, sizeof team.comm);
+    for (int i = 0; i < 4; i++) {
+        struct coll_case c = {.collective = PICI_ALL_REDUCE,
+                              .dtype = PICI_F32,
+                              .op = PICI_SUM,
+                              .count = i ? 300000 : 7,
+                              .opts.algorithm = PICI_ALGO_RING};
+        coll_case_options(&c, &rng, P);
+        const char *wrong = coll_team_check(&team, &c);
+        if (wrong)
+            printf("%s\n", wrong);
+        expect(!wrong, "a collective over several connections", i);
+    }
+    socket_team_free(&t);
+    expect(socket_count_open() == before, "connections that are left", socket_count_open() - before);
+    unsetenv("PICI_SOCKET_PORTS");
+    unsetenv("PICI_SOCKET_STREAMS");
+    unsetenv("PICI_SOCKET_SHARED");
+}
+
 int main(void)
 {
     struct rng rng = {1};
@@ -417,7 +454,7 @@ int main(void)
     const uint64_t messages = test_full() ? ALL_MESSAGES : MESSAGES;
     uint64_t received = 0;
     alarm(WATCHDOG_S); /* whoever hangs */
-    const int open = count_open();
+    const int open = socket_count_open();
     for (int i = 0; i < (test_full() ? ALL_KILLED : KILLED); i++)
         between_processes(&rng, (uint64_t)i);
     for (uint64_t seed = 1; received < messages; seed++)
@@ -425,7 +462,13 @@ int main(void)
     random_numbers(&rng);
     offers();
     sizes();
-    expect(count_open() == open, "descriptors that are left", count_open() - open);
+    char ports[32];
+    const int low = socket_port(0);
+    snprintf(ports, sizeof ports, "%d-%d", low, low + 40);
+    several_connections("0", NULL, 2);
+    several_connections("0", ports, 2);
+    several_connections("1", NULL, 0); /* shared memory is better */
+    expect(socket_count_open() == open, "descriptors that are left", socket_count_open() - open);
     expect(count_mapped() == 0, "memory that is left", count_mapped());
     printf("%d passed, %d failed\n", passed, failed);
     return failed != 0;

@@ -184,20 +184,7 @@ struct job {
     char wrong[SOCKET_RANKS][200];
 };
 
-/* Two transports share memory. */
-static void share(struct pici_transport *t, int a, int b)
-{
-    struct greeting_offer offer;
-    int fd;
-    struct shared *made = pici_shared_make(&offer, RING_LEAST, &fd), *opened = made ? pici_shared_open(&offer) : NULL;
-    if (!opened)
-        abort();
-    close(fd);
-    pici_transport_sockets_share(&t[a], b, made);
-    pici_transport_sockets_share(&t[b], a, opened);
-}
-
-/* With `shares`, some pairs of ranks share memory, and the others have their sockets. */
+/* With `shares`, some pairs of ranks share memory, some have three connections, and the others their socket. */
 static void make_transports(struct pici_transport *t, int p, int shares)
 {
     static const int node_of[SOCKET_RANKS];
@@ -208,8 +195,10 @@ static void make_transports(struct pici_transport *t, int p, int shares)
             abort();
     for (int a = 0; a < p && shares; a++)
         for (int b = 0; b < a; b++)
-            if ((a + b) % 4)
-                share(t, a, b);
+            if ((a + b) % 4 == 3 || p == 2)
+                socket_stripe(t, a, b, fds[a * p + b], fds[b * p + a]);
+            else if ((a + b) % 4)
+                socket_share(t, a, b);
 }
 
 static void traffic_rank(void *context, int rank)

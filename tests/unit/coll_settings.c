@@ -100,6 +100,7 @@ Test(coll_settings, environment)
         {"PICI_SOCKET_IFNAME", "eth0"},
         {"PICI_SOCKET_PORTS", "1-65535"},
         {"PICI_SOCKET_SHARED", "1"},
+        {"PICI_SOCKET_STREAMS", "64"},
     };
     size_t n = 0;
     for (const struct setting *row = pici_settings; row->variable; row++)

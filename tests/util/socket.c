@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "coll.h"
+#include "transport/socket.h"
 
 double socket_seconds(void)
 {
@@ -23,6 +24,14 @@ double socket_seconds(void)
 int socket_is_open(int fd)
 {
     return fcntl(fd, F_GETFD) >= 0;
+}
+
+int socket_count_open(void)
+{
+    int count = 0;
+    for (int fd = 0; fd < 1000; fd++)
+        count += socket_is_open(fd);
+    return count;
 }
 
 void socket_pairs(int *fds, int p)
@@ -109,4 +118,30 @@ int socket_team_all(const struct socket_team *t, enum pici_status s, const char 
         good = 0;
     }
     return good;
+}
+
+void socket_share(struct pici_transport *t, int a, int b)
+{
+    struct greeting_offer offer;
+    int fd;
+    struct shared *made = pici_shared_make(&offer, RING_LEAST, &fd), *opened = made ? pici_shared_open(&offer) : NULL;
+    if (!opened)
+        abort();
+    close(fd);
+    pici_transport_sockets_pair(&t[a], b, &(struct pair){.shared = made});
+    pici_transport_sockets_pair(&t[b], a, &(struct pair){.shared = opened});
+}
+
+void socket_stripe(struct pici_transport *t, int a, int b, int a_fd, int b_fd)
+{
+    int one[3] = {a_fd}, other[3] = {b_fd};
+    for (int i = 1; i < 3; i++) {
+        int pair[2];
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair))
+            abort();
+        one[i] = pair[0];
+        other[i] = pair[1];
+    }
+    pici_transport_sockets_pair(&t[a], b, &(struct pair){.stripes = pici_stripes(one, 3)});
+    pici_transport_sockets_pair(&t[b], a, &(struct pair){.stripes = pici_stripes(other, 3)});
 }

@@ -5,6 +5,7 @@
 #define PICI_TESTS_SOCKET_UTIL_H
 
 #include "pici/socket.h"
+#include "pici/transport.h"
 
 enum { SOCKET_RANKS = 17 };
 
@@ -40,8 +41,14 @@ void socket_team_free(struct socket_team *);
 /* Whether all ranks returned this status, each with such a phrase in its words. Prints those that did not. */
 int socket_team_all(const struct socket_team *, enum pici_status, const char *phrase);
 
-/* Whether a descriptor is open. */
+/* Whether a descriptor is open; how many are. */
 int socket_is_open(int fd);
+int socket_count_open(void);
+
+/* Have the transports of ranks a and b, which are t[a] and t[b], share memory; or have three connections, of which the
+ * first are their sockets. */
+void socket_share(struct pici_transport *t, int a, int b);
+void socket_stripe(struct pici_transport *t, int a, int b, int a_fd, int b_fd);
 
 double socket_seconds(void);
 
