@@ -5,7 +5,8 @@
 format:
 	@tools/dev/format
 	@! command -v black >/dev/null || { black --quiet python && \
-		black --quiet --config python/pyproject.toml site tests/dev/site_page.py; }
+		black --quiet --config python/pyproject.toml site tests/dev/site_page.py \
+		tools/dev/benchmarks; }
 
 lint:
 	@CC='$(CC)' tools/dev/lint
@@ -22,9 +23,10 @@ debug:
 compile_commands.json:
 	$(Q)$(MAKE) -nB V=1 BUILD=$(BUILD) test-programs | tools/dev/compile-commands >$@.new && mv $@.new $@
 
-# The figures of docs/explanation/predict.md anew.
+# The figures of docs/explanation/predict.md and docs/benchmarks.md anew.
 figures: $(TOOL)
 	tools/dev/figures $(TOOL)
+	tools/dev/benchmarks
 
 # The golden vectors anew. They are checked in, and change only with the format.
 VECTORS = formats/vectors

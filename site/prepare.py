@@ -96,11 +96,15 @@ def verbs(picitool):
 
 # The tabs of the site: a name, and the folder or the pages in it.
 TABS = [
-    ("Guides", "docs"),
-    ("Formats", "formats"),
+    ("All pages", "docs/index.md"),
+    ("Tutorials", "docs/tutorials"),
+    ("How-to", "docs/how-to"),
     ("Reference", "docs/reference"),
+    ("Explanation", ["docs/explanation", "docs/benchmarks.md"]),
+    ("Formats", "formats"),
     ("Try a block", "try.md"),
-    ("Developers", ["CONTRIBUTING.md", "docs/developers", "RELEASING.md", "SECURITY.md", "CHANGELOG.md"]),
+    ("Developers", ["CONTRIBUTING.md", "docs/architecture.md", "docs/developers", "RELEASING.md", "SECURITY.md"]),
+    ("News", "CHANGELOG.md"),
 ]
 
 
@@ -113,13 +117,12 @@ def below(out, folder, order):
 
     entries = [p.relative_to(out).as_posix() for p in sorted(folder.glob("*.md"), key=key)]
     for inner in sorted(p for p in folder.iterdir() if p.is_dir()):
-        if inner.relative_to(out).as_posix() not in [where for _, where in TABS] + ["docs/developers"]:
-            pages = below(out, inner, order)
-            entries += [{NAMES.get(inner.name, inner.name.capitalize()): pages}] if pages else []
+        pages = below(out, inner, order)
+        entries += [{NAMES.get(inner.name, inner.name.capitalize()): pages}] if pages else []
     return entries
 
 
-NAMES = {"c": "C", "how-to": "How-to"}
+NAMES = {"c": "C"}
 
 
 def navigation(out):
@@ -128,7 +131,7 @@ def navigation(out):
     order = {page: i for i, page in reversed(list(enumerate(linked)))}
     found = [{"Home": "README.md"}]
     for name, places in TABS:
-        if places == "try.md":
+        if isinstance(places, str) and places.endswith(".md"):
             found.append({name: places})
             continue
         entries = []

@@ -12,7 +12,7 @@ sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp"
-programs() { # FILE: its programs to program1.c, program2.c, ...
+programs() { # FILE: its programs to program1.c, program1.c, ...
     rm -f program*.c
     awk '/^```c$/ { on = 1; n++; next } /^```$/ { on = 0 } on { print > "program" n ".c" }' "$1"
 }
@@ -43,9 +43,10 @@ run_all "$root/docs/tutorials/c-deltas.md" 1
 run_all "$root/docs/how-to/c-topk.md" 1
 programs "$root/docs/how-to/c-mpi.md"
 mv program1.c main.c
-run_all "$root/README.md" 2
+run_all "$root/README.md" 1
+run_all "$root/docs/how-to/c-collectives.md" 1
 
-# The variation for MPI, in docs/how-to/c-mpi.md, is a main for the README's program with threads.
+# The variation for MPI, in docs/how-to/c-mpi.md, is a main for the program of docs/how-to/c-collectives.md.
 if [ -n "$sanitize" ]; then
     echo "skip: the program over MPI, with sanitizers"
 elif ! command -v mpicc.openmpi >/dev/null 2>&1; then

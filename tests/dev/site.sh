@@ -22,6 +22,9 @@ grep -q '^## block encode$' "$tmp/pages/docs/reference/picitool.md" || die "no h
 grep -q '"0.0.0"' "$tmp/html/versions.json" || die "no menu of versions"
 n=$((n + 1))
 
+tools/dev/benchmarks --check || die "docs/benchmarks.md is not what its records give: make figures"
+n=$((n + 1))
+
 # A page, a header or a specification that is wrong stops make site.
 mkdir "$tmp/tree"
 cp -R site docs formats include README.md CHANGELOG.md CONTRIBUTING.md RELEASING.md SECURITY.md "$tmp/tree"

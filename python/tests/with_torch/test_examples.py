@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The examples with torch, and the programs of README.md and docs/reference/torch.md, as users run them: by
-torchrun."""
+"""The examples with torch, and the programs on the pages for torch, as users run them: by torchrun."""
 import os
 import re
 import subprocess
@@ -80,8 +79,8 @@ class Pages(unittest.TestCase):
     def test_torch_page(self):
         self.program("docs/reference/torch.md", "python")
 
-    def test_readme(self):
-        norms = re.findall(r"rank [01]: (\d+\.\d{3})", self.program("README.md", "py"))
+    def test_first_training(self):
+        norms = re.findall(r"rank [01]: (\d+\.\d{3})", self.program("docs/tutorials/first-training.md", "py"))
         self.assertEqual(len(norms), 2)
         self.assertEqual(norms[0], norms[1])
 
