@@ -3,6 +3,7 @@
 """What a step of training takes on its way to the servers, in bytes for each weight that changed, by encoding.
 
 usage: bench/weight_encodings.py [--weights N] [--json] [--svg FILE]
+       bench/weight_encodings.py [--weights N] --speed
 
 Normally distributed f32 weights; a step moves each by about the rate, as Adam does. Both are rounded to bf16; to f8e4m3
 with a scale for each block of 128 x 128; and to e2m1, two in a byte, with a scale for each 32 (MXFP4, powers of two) or
@@ -14,7 +15,8 @@ value. Encodings of others are written from their public descriptions, for their
     slime    slime: the XOR of all bytes, by zstd -1
     patch    zstd -19 --patch-from
 Of e2m1 a position is that of a byte. Needs NumPy, zstd and pici. --svg: bytes a step for a million weights, as a
-picture.
+picture. --speed: instead, how fast small deltas are made and applied, in GB/s of dense bytes: processor time of one
+thread, the best of 5, beside a copy.
 """
 import argparse
 import importlib.machinery
@@ -23,6 +25,7 @@ import json
 import pathlib
 import subprocess
 import tempfile
+import time
 
 import numpy as np
 
@@ -93,8 +96,7 @@ def bound(old, new):
 def measure(name, old, new):
     """Bytes by encoding. old, new: codes, one an element."""
     least, changed = bound(old, new), int((old != new).sum())
-    if name in ("mxfp4", "nvfp4"):
-        old, new = (x[::2] | x[1::2] << 4 for x in (old, new))
+    old, new = packed(name, old), packed(name, new)
     at = np.flatnonzero(old != new)
     flipped, gaps = old ^ new, np.diff(at, prepend=0)
     found = {
@@ -107,6 +109,32 @@ def measure(name, old, new):
         "bound": least,
     }
     return changed, found
+
+
+def packed(name, bits):
+    return bits[::2] | bits[1::2] << 4 if name in ("mxfp4", "nvfp4") else bits
+
+
+def best(call, size):
+    """GB/s of a call."""
+    seconds = []
+    for _ in range(5):
+        start = time.process_time()
+        call()
+        seconds.append(time.process_time() - start)
+    return size / min(seconds) / 1e9
+
+
+def speeds(name, old, new):
+    old, new = (np.ascontiguousarray(packed(name, x)) for x in (old, new))
+    delta = pici.diff(old, new, small=True, dtype=name)
+    back = [old.copy() for _ in range(5)]
+    left = iter(back)
+    diff = best(lambda: pici.diff(old, new, small=True, dtype=name), old.nbytes)
+    apply = best(lambda: pici.apply(next(left), delta, dtype=name), old.nbytes)
+    if any(not np.array_equal(x, new) for x in back):
+        raise SystemExit(f"{name}: the delta leads elsewhere")
+    return diff, apply, best(lambda: np.copyto(back[0], new), old.nbytes)
 
 
 def picture(rows, weights, path):
@@ -135,16 +163,26 @@ def main():
     p.add_argument("--weights", type=int, default=1 << 21, help="a multiple of 16384 (%(default)s)")
     p.add_argument("--json", action="store_true")
     p.add_argument("--svg", metavar="FILE")
+    p.add_argument("--speed", action="store_true")
     o = p.parse_args()
     rng = np.random.default_rng(1)
     master = (0.02 * rng.standard_normal(o.weights)).astype(np.float32)
     moves = np.clip(rng.standard_normal(o.weights), -3, 3).astype(np.float32)
     rows = []
+    if o.speed:
+        print("| weights, rate | changed | diff | apply | copy |\n|---|---|---|---|---|")
     for name, convert in (("bf16", bf16), ("f8e4m3", f8), ("mxfp4", mxfp4), ("nvfp4", nvfp4)):
         old = convert(master)
         for rate in RATES:
-            changed, found = measure(name, old, convert(master - np.float32(rate) * moves))
+            new = convert(master - np.float32(rate) * moves)
+            if o.speed:
+                each = " | ".join(f"{x:.2f}" for x in speeds(name, old, new))
+                print(f"| {name}, {rate:g} | {np.mean(old != new):.2%} | {each} |", flush=True)
+                continue
+            changed, found = measure(name, old, new)
             rows.append({"dtype": name, "rate": rate, "share": changed / o.weights, "changed": changed, **found})
+    if o.speed:
+        return
     if o.svg:
         picture(rows, o.weights, o.svg)
     if o.json:
