@@ -51,6 +51,7 @@ Environment, beside that of the library's collectives:
     PICI_TORCH_STATS=1      a line on stderr at the end of rank 0: calls, bytes sent, seconds
     PICI_TORCH_CUDA=1       CUDA tensors through pici and libpici_nccl, which no test has run on a GPU; else they go to
                             torch's own backend, with one warning
+    PICI_TORCH_OUTER=sockets  their messages between hosts go over sockets
 
 When a rank fails, all others raise an exception that names it, in backward() or wait(). The communicator is broken
 then, and later calls raise BrokenError: make a new process group."""

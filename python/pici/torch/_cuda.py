@@ -2,7 +2,8 @@
 """CUDA tensors, with PICI_TORCH_CUDA=1: collectives over NCCL by libpici_nccl. No test has run this on a GPU.
 
 A process group gets a group of NCCL of its own, whose communicator the library uses for its messages, and a stream
-beside those of torch."""
+beside those of torch. With PICI_TORCH_OUTER=sockets there is such a group for each host, and messages between hosts go
+over sockets."""
 from __future__ import annotations
 
 import inspect
@@ -18,7 +19,7 @@ import torch.distributed as dist
 from .._calls import Timeout, milliseconds
 from ..comm import Comm
 from ..errors import TimedOutError
-from ._group import Communicator, flag, group_timeout
+from ._group import Communicator, agree, flag, group_timeout, host_mates, outer, over_sockets
 
 _of_group: weakref.WeakKeyDictionary[Any, dict[torch.device, tuple[Communicator, Any]]] = weakref.WeakKeyDictionary()
 _streams: weakref.WeakKeyDictionary[Communicator, Any] = weakref.WeakKeyDictionary()
@@ -41,10 +42,9 @@ def _wait_for_current_stream(device: torch.device, timeout: Timeout) -> None:
         time.sleep(0.001)
 
 
-def _nccl_group(group: dist.ProcessGroup, device: torch.device, timeout: Timeout) -> tuple[Any, int]:
-    """A group of NCCL among the same ranks, and its ncclComm_t, which NCCL makes at the first collective. Allocates
+def _nccl_group(ranks: list[int], device: torch.device, timeout: Timeout) -> tuple[Any, int]:
+    """A group of NCCL among global ranks, and its ncclComm_t, which NCCL makes at the first collective. Allocates
     memory and waits, so no thread may capture a graph in CUDA's global mode meanwhile."""
-    ranks = dist.get_process_group_ranks(group)
     local = {"use_local_synchronization": True} if len(ranks) < dist.get_world_size() else {}
     if local and "use_local_synchronization" not in inspect.signature(dist.new_group).parameters:
         raise NotImplementedError("CUDA tensors of a part of the ranks need a newer torch")
@@ -64,12 +64,16 @@ def communicator(group: dist.ProcessGroup, device: torch.device) -> Communicator
         of_device = _of_group.setdefault(group, {})
         if device not in of_device:
             timeout = group_timeout(group, None)
-            own, pointer = _nccl_group(group, device, timeout)
+            agree(group, lambda: f"PICI_TORCH_OUTER={outer()}")
+            levels = bool(outer())
+            ranks = host_mates(group) if levels else dist.get_process_group_ranks(group)
+            own, pointer = _nccl_group(ranks, device, timeout)
             stream = torch.cuda.Stream(device)
 
             def make() -> Comm:
                 torch.cuda.set_device(device)  # of the thread that makes all calls
-                return Comm.nccl(pointer, stream.cuda_stream)
+                inner = Comm.nccl(pointer, stream.cuda_stream)
+                return Comm.levels(inner, over_sockets(group, "outer")) if levels else inner
 
             c = Communicator.made_by(make, dist.get_rank(group), dist.get_world_size(group), timeout)
             _streams[c] = stream

@@ -18,6 +18,7 @@ import datetime
 import logging
 import os
 import queue
+import socket
 import threading
 import weakref
 from collections.abc import Callable
@@ -48,6 +49,14 @@ def flag(name: str) -> bool:
     if text not in ("", "0", "1"):
         raise ValueError(f"{name}={text}: not 0 or 1")
     return text == "1"
+
+
+def outer() -> str:
+    """What connects the hosts, of CUDA tensors: PICI_TORCH_OUTER, "" or "sockets"."""
+    text = os.environ.get("PICI_TORCH_OUTER", "")
+    if text not in ("", "sockets"):
+        raise ValueError(f"PICI_TORCH_OUTER={text}: not sockets")
+    return text
 
 
 def native(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
@@ -121,6 +130,7 @@ def _closed() -> BrokenError:
 def _check_environment() -> None:
     for name in ("PICI_TORCH_STATS", "PICI_TORCH_CUDA"):
         flag(name)
+    outer()
 
 
 def _seconds(timeout: Timeout) -> float:
@@ -399,13 +409,40 @@ def comm(group: Optional[dist.ProcessGroup] = None) -> Comm:
     """A pici.Comm among the ranks of a process group, None: of the default one, for tensors in the host's memory. All
     ranks of the group must call it; each call connects them anew. help(pici.comm) says how to use it. close() it. Its
     calls wait as long as those of the group."""
-    group = resolved(group)
+    return over_sockets(resolved(group), "comm")
+
+
+def over_sockets(group: dist.ProcessGroup, what: str) -> Comm:
+    """A communicator among the ranks of a group, connected anew. what: for what, as the store has it. Collective."""
     store, name = _registered(group)
     timeout, watch = group_timeout(group, store), Watch(cpu_backend(group))
     rank, size = dist.get_rank(group), dist.get_world_size(group)
-    made, _ = _connected(store, rank, size, timeout, name, watch.look, "comm")
+    made, _ = _connected(store, rank, size, timeout, name, watch.look, what)
     made.tune(timeout=timeout)
     return made
+
+
+def _host() -> str:
+    """What tells this host from others, as NCCL does: NCCL_HOSTID, or else its name and boot."""
+    said = os.environ.get("NCCL_HOSTID", "")
+    if said:
+        return said
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            boot = file.read().strip()
+    except OSError:
+        boot = ""
+    return f"{socket.gethostname()} {boot}"
+
+
+def host_mates(group: dist.ProcessGroup) -> list[int]:
+    """The global ranks of those of a group that are on this rank's host, rising. Collective."""
+    store, name = _registered(group)
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    place = _place(store, name, rank, "hosts")
+    place.set(str(rank), _host())
+    hosts = [bytes(place.get(str(r))).decode() for r in range(size)]
+    return [global_rank(group, r) for r in range(size) if hosts[r] == hosts[rank]]
 
 
 def agree(group: dist.ProcessGroup, settings: Callable[[], str]) -> None:

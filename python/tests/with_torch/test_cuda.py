@@ -4,6 +4,7 @@ of which stream. The elements are in the host's memory, so this says nothing abo
 import contextlib
 import dataclasses
 import datetime
+import os
 import threading
 import types
 import unittest
@@ -165,6 +166,10 @@ def stand_ins(pointer_name="comm_ptr"):
         rank = members.index(dist.get_rank())
         return Over(pici.Comm.sockets(_peers.connect(own, rank, len(members), 30), rank, len(members)))
 
+    def levels(inner, outer):
+        log("levels", inner._comm.size, outer.size, by())
+        return Over(pici.Comm.levels(inner._comm, outer))
+
     def new_group(members, backend, use_local_synchronization=False):
         log("new_group", members, backend, use_local_synchronization)
         made.append(members)
@@ -184,7 +189,7 @@ def stand_ins(pointer_name="comm_ptr"):
         for module, name, value in (
             (_cuda, "torch", own),
             (_cuda, "dist", with_attributes(dist, new_group=new_group, all_reduce=lambda x, group: log("first"))),
-            (_cuda, "Comm", types.SimpleNamespace(nccl=nccl)),
+            (_cuda, "Comm", types.SimpleNamespace(nccl=nccl, levels=levels)),
             (_group, "torch", with_attributes(torch, cuda=cuda, futures=futures)),
         ):
             stack.enter_context(mock.patch.object(module, name, value))
@@ -340,6 +345,30 @@ def part_of_the_ranks(rank, size):
         assert taken()[0] == ("new_group", members, "nccl", True)
 
 
+def two_levels(rank, size):
+    """NCCL inside hosts and sockets between."""
+    cases.begin()
+    hosts = ["a", "b", "a"]
+    members = [r for r in range(size) if hosts[r] == hosts[rank]]
+    with stand_ins(), mock.patch.dict(os.environ, {"NCCL_HOSTID": hosts[rank], "PICI_TORCH_OUTER": "sockets"}):
+        for _ in range(2):
+            x = on_gpu(torch.full((100,), float(rank + 1)))
+            pici.torch.all_reduce_hook(None, Bucket(x)).wait()
+            cases.same([on_host(x)], [torch.full((100,), sum(r + 1.0 for r in range(size)) / size)])
+        made = taken()
+    assert made[0] == ("new_group", members, "nccl", True), made
+    assert made.count(("levels", len(members), size, "the thread")) == 1, made
+
+
+def other_outers(rank, size):
+    """Ranks with another PICI_TORCH_OUTER, or one that is none."""
+    cases.begin()
+    for said, words in ((["sockets", ""], "must be the same"), (["mpi", "mpi"], "PICI_TORCH_OUTER=mpi: not sockets")):
+        with stand_ins(), mock.patch.dict(os.environ, {"PICI_TORCH_OUTER": said[rank]}):
+            x = on_gpu(torch.ones(100))
+            cases.raises(ValueError, words, pici.torch.all_reduce_hook, None, Bucket(x))
+
+
 def hung(rank, size):
     """NCCL's first collective does not end."""
     cases.begin()
@@ -413,6 +442,12 @@ class Cuda(unittest.TestCase):
 
     def test_group_of_some_ranks(self):
         ranks.run(3, part_of_the_ranks, environment=self.ON)
+
+    def test_two_levels(self):
+        ranks.run(3, two_levels, environment=self.ON)
+
+    def test_other_outers(self):
+        ranks.run(2, other_outers, environment=self.ON)
 
     def test_torch_without_the_pointer(self):
         ranks.run(1, unknown_pointer, environment=self.ON)
