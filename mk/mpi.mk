@@ -49,7 +49,7 @@ $(MPI_EXAMPLES): $(MPIDIR)/%: $(MPIDIR)/obj/examples/%.o $(MPI_A) $(A)
 
 PMPI_OBJ = $(call mpi_obj,$(sort $(wildcard preload/*.c))) $(patsubst %.c,$(MPIDIR)/obj/pmpi/%.o,$(MPI_SRC))
 
-.PHONY: pmpi check-preload-sanitized check-mpi4py
+.PHONY: pmpi check-preload-sanitized check-mpi4py check-apps
 pmpi: $(MPIDIR)/obj/flags
 	$(Q)mpi=$$(printf '%s\n' '#include <mpi.h>' '#if defined OPEN_MPI' 'pmpi openmpi' \
 		'#elif defined MPICH || defined MPICH_VERSION || defined I_MPI_VERSION' 'pmpi mpich' '#endif' | \
@@ -72,10 +72,15 @@ check-preload-sanitized: $(A)
 # mpi4py's own tests, with all that can be pici's forced to be. Installs mpi4py in a folder of its own.
 check-mpi4py: $(A)
 	@$(TEST_ENV) PYTHON='$(or $(PYTHON),python3)' tests/mpi/mpi4py '$(BUILD)' || [ $$? = 77 ]
+
+# That, and programs that distributions have as packages.
+check-apps: check-mpi4py
+	@$(TEST_ENV) tests/mpi/apps '$(BUILD)' || [ $$? = 77 ]
 ##
 ## MPI:
 ##   make mpi             $(MPIDIR)/libpici_mpi.a, .so and pici-tune through MPICC=mpicc; MPIDIR=$(BUILD)/mpi
 ##   make pmpi            $(MPIDIR)/libpici_pmpi-openmpi.so or -mpich.so, to preload into MPI programs; likewise
 ##   make check-mpi4py    mpi4py's own tests over pici; installs mpi4py from the network in $(BUILD) (minutes)
+##   make check-apps      those tests, and LAMMPS and HPCC where they are installed: the same results as without pici
 ##   make check-preload-sanitized  the library of make pmpi and its programs with sanitizers (minutes). MPIS=openmpi:
 ##                        one of the two

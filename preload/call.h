@@ -8,8 +8,11 @@
 
 #include "preload/settings.h"
 
+enum mode { BLOCKING, NONBLOCKING, PERSISTENT };
+
 struct call {
-    enum function function;
+    enum function function; /* the one that waits, whatever the mode: MPI_Iallreduce is ALLREDUCE */
+    enum mode mode;
     int large; /* of the function whose counts are MPI_Count: MPI_Allreduce_c, ... */
     const void *send; /* NULL: broadcast */
     void *recv;       /* broadcast: the buffer */
@@ -23,6 +26,16 @@ struct call {
     MPI_Op op; /* of reductions */
     int root;  /* of reduce and broadcast */
     MPI_Comm comm;
+    MPI_Info info;        /* PERSISTENT */
+    MPI_Request *request; /* not BLOCKING */
 };
+
+/* The function that the program has called. */
+static inline enum function pmpi_called(const struct call *call)
+{
+    if (call->mode == NONBLOCKING)
+        return (enum function)(call->function + IALLREDUCE - ALLREDUCE);
+    return (enum function)(call->function + (call->mode == PERSISTENT ? ALLREDUCE_INIT - ALLREDUCE : 0));
+}
 
 #endif

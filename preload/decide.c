@@ -89,6 +89,7 @@ static enum reason decide_type(const struct call *call, struct plan *plan)
             return TYPE;
     } else if (!pmpi_dtype_gathered(&basic, &plan->dtype, &each))
         return TYPE;
+    plan->floats = basic.kind == FLOAT;
     plan->packed = !plain;
     plan->bytes = (size_t)pmpi_count_of(call, 0) * plan->item;
     plan->count = plan->bytes / pici_dtype_width(plan->dtype);
@@ -103,13 +104,35 @@ int pmpi_is_wrong(const struct call *call)
             (call->send == MPI_IN_PLACE || call->sendtype == MPI_DATATYPE_NULL || call->sendcount < 0));
 }
 
+/* A call that is ours, and may not wait: is there progress? */
+static enum reason later(const struct call *call, const struct state *state)
+{
+    if (state->reason == OURS && call->mode != BLOCKING && state->stuck)
+        return NO_PROGRESS;
+    return state->reason;
+}
+
+/* The first eligible calls of a communicator. A call that does not wait can only say that it wants one: the next that
+ * waits makes it. A persistent request says that it will be used again. */
+static enum reason make(const struct call *call, struct state *state, int *rc)
+{
+    const int is_first = state->eligible < pmpi_settings()->after;
+    state->eligible++;
+    if (call->mode == NONBLOCKING) {
+        state->wanted = 1;
+        state->wants = pmpi_called(call);
+        return EARLY;
+    }
+    if (call->mode == BLOCKING && is_first)
+        return FIRST;
+    *rc = pmpi_state_make(state, call->comm, pmpi_called(call));
+    return later(call, state);
+}
+
 enum reason pmpi_decide(const struct call *call, struct plan *plan, int *rc)
 {
     const struct settings *settings = pmpi_settings();
     uint64_t bytes;
-    plan->state = pmpi_state(call->comm, call->function, rc);
-    if (!plan->state)
-        return OFF;
     if (plan->state->reason == INTER || plan->state->reason == ONE_RANK)
         return plan->state->reason;
     if (pmpi_is_neighbor(call))
@@ -124,7 +147,7 @@ enum reason pmpi_decide(const struct call *call, struct plan *plan, int *rc)
     plan->total = bytes;
     if (plan->state->reason != OURS)
         return plan->state->reason;
-    if (!(settings->functions & 1u << call->function))
+    if (!(settings->functions & 1u << pmpi_called(call)))
         return SWITCHED_OFF;
     if (reduces(call) && !find_op(call->op, &plan->op))
         return OP;
@@ -133,10 +156,5 @@ enum reason pmpi_decide(const struct call *call, struct plan *plan, int *rc)
     const enum reason reason = decide_type(call, plan);
     if (reason)
         return reason;
-    if (!plan->state->comm) {
-        if (plan->state->eligible++ < settings->after)
-            return FIRST;
-        *rc = pmpi_state_make(plan->state, call->comm, call->function);
-    }
-    return plan->state->reason;
+    return plan->state->comm ? later(call, plan->state) : make(call, plan->state, rc);
 }

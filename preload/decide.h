@@ -19,11 +19,13 @@ struct plan {
     size_t item;    /* bytes of one of call->type */
     enum pici_dtype dtype;
     enum pici_op op;
+    int floats;               /* one float is one element */
     int packed;               /* gathers, broadcast: what is received is not one element after the other */
     struct exchange exchange; /* neighbourhood calls; of the other members only the state */
 };
 
-/* Also counts calls that are eligible, and makes the communicator when it is time to. *rc: MPI has failed. */
+/* plan->state is set. Also counts calls that are eligible, and makes the communicator when it is time to. *rc: MPI has
+ * failed. */
 enum reason pmpi_decide(const struct call *, struct plan *plan, int *rc);
 
 /* Nonzero: MPI refuses the call, or will when it looks at it. */

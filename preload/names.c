@@ -8,6 +8,7 @@
 #include <stddef.h>
 
 #include "preload/calls.h"
+#include "preload/jobs.h"
 
 /* ---- those that may be ours, with counts of either kind */
 
@@ -83,9 +84,7 @@ GATHERS(_c, 1, MPI_Count, MPI_Aint)
 
 /* Parameters of a broadcast, a reduction, a gather, and one with counts; and the words for them in a call. */
 #define BCAST_P(Count) void *b, Count n, MPI_Datatype t, int root, MPI_Comm c
-#define BCAST_A b, n, t, root, c
 #define REDUCE_P(count) const void *s, void *r, count, MPI_Datatype t, MPI_Op o
-#define REDUCE_A s, r, n, t, o
 #define GATHER_P(Count) const void *s, Count sn, MPI_Datatype st, void *r, Count n, MPI_Datatype t, MPI_Comm c
 #define GATHER_A s, sn, st, r, n, t, c
 #define GATHERV_P(Count, Place)                                                                                        \
@@ -93,32 +92,11 @@ GATHERS(_c, 1, MPI_Count, MPI_Aint)
 #define GATHERV_A s, sn, st, r, n, at, t, c
 
 #define PASSES(x, Count, Place)                                                                                        \
-    PASS(IBCAST, Ibcast##x, (BCAST_P(Count), MPI_Request * q), (BCAST_A, q))                                           \
-    PASS(IREDUCE, Ireduce##x, (REDUCE_P(Count n), int root, MPI_Comm c, MPI_Request *q), (REDUCE_A, root, c, q))       \
-    PASS(IALLREDUCE, Iallreduce##x, (REDUCE_P(Count n), MPI_Comm c, MPI_Request * q), (REDUCE_A, c, q))                \
-    PASS(IREDUCE_SCATTER_BLOCK, Ireduce_scatter_block##x, (REDUCE_P(Count n), MPI_Comm c, MPI_Request * q),            \
-         (REDUCE_A, c, q))                                                                                             \
-    PASS(IREDUCE_SCATTER, Ireduce_scatter##x, (REDUCE_P(const Count n[]), MPI_Comm c, MPI_Request * q),                \
-         (REDUCE_A, c, q))                                                                                             \
-    PASS(IALLGATHER, Iallgather##x, (GATHER_P(Count), MPI_Request * q), (GATHER_A, q))                                 \
-    PASS(IALLGATHERV, Iallgatherv##x, (GATHERV_P(Count, Place), MPI_Request * q), (GATHERV_A, q))                      \
     PASS(INEIGHBOR_ALLGATHER, Ineighbor_allgather##x, (GATHER_P(Count), MPI_Request * q), (GATHER_A, q))               \
     PASS(INEIGHBOR_ALLGATHERV, Ineighbor_allgatherv##x, (GATHERV_P(Count, Place), MPI_Request * q), (GATHERV_A, q))
 
 /* Persistent ones: with an info too. */
-#define INITS(x, Count, Place)                                                                                         \
-    PASS(BCAST_INIT, Bcast_init##x, (BCAST_P(Count), MPI_Info i, MPI_Request * q), (BCAST_A, i, q))                    \
-    PASS(REDUCE_INIT, Reduce_init##x, (REDUCE_P(Count n), int root, MPI_Comm c, MPI_Info i, MPI_Request *q),           \
-         (REDUCE_A, root, c, i, q))                                                                                    \
-    PASS(ALLREDUCE_INIT, Allreduce_init##x, (REDUCE_P(Count n), MPI_Comm c, MPI_Info i, MPI_Request * q),              \
-         (REDUCE_A, c, i, q))                                                                                          \
-    PASS(REDUCE_SCATTER_BLOCK_INIT, Reduce_scatter_block_init##x,                                                      \
-         (REDUCE_P(Count n), MPI_Comm c, MPI_Info i, MPI_Request * q), (REDUCE_A, c, i, q))                            \
-    PASS(REDUCE_SCATTER_INIT, Reduce_scatter_init##x,                                                                  \
-         (REDUCE_P(const Count n[]), MPI_Comm c, MPI_Info i, MPI_Request * q), (REDUCE_A, c, i, q))                    \
-    PASS(ALLGATHER_INIT, Allgather_init##x, (GATHER_P(Count), MPI_Info i, MPI_Request * q), (GATHER_A, i, q))          \
-    PASS(ALLGATHERV_INIT, Allgatherv_init##x, (GATHERV_P(Count, Place), MPI_Info i, MPI_Request * q),                  \
-         (GATHERV_A, i, q))                                                                                            \
+#define PASSES_INIT(x, Count, Place)                                                                                   \
     PASS(NEIGHBOR_ALLGATHER_INIT, Neighbor_allgather_init##x, (GATHER_P(Count), MPI_Info i, MPI_Request * q),          \
          (GATHER_A, i, q))                                                                                             \
     PASS(NEIGHBOR_ALLGATHERV_INIT, Neighbor_allgatherv_init##x,                                                        \
@@ -127,6 +105,73 @@ GATHERS(_c, 1, MPI_Count, MPI_Aint)
 PASSES(, int, int)
 #if MPI_VERSION >= 4
 PASSES(_c, MPI_Count, MPI_Aint)
-INITS(, int, int)
-INITS(_c, MPI_Count, MPI_Aint)
+PASSES_INIT(, int, int)
+PASSES_INIT(_c, MPI_Count, MPI_Aint)
 #endif
+
+/* ---- those that may be ours and do not wait, or make a persistent request, with counts of either kind */
+
+#define LATER_(which, how, is_large, name, parameters, ...)                                                            \
+    int MPI_##name parameters                                                                                          \
+    {                                                                                                                  \
+        return pmpi_call(&(struct call){                                                                               \
+            .function = which, .mode = how, .large = is_large, .type = t, .comm = c, .request = q, __VA_ARGS__});      \
+    }
+#define LATER(...) LATER_(__VA_ARGS__) /* with its arguments expanded */
+#define REDUCE_F .send = s, .recv = r, .op = o
+#define GATHER_F .send = s, .recv = r, .sendcount = sn, .sendtype = st
+
+/* The names are those that wait or not; more are the parameters behind the communicator, and more_f their fields. */
+#define EACH_LATER(how, big, Count, Place, NAME, more, more_f)                                                         \
+    LATER(BCAST, how, big, NAME(Bcast, bcast), (BCAST_P(Count), more), .recv = b, .count = n, .root = root, more_f)    \
+    LATER(REDUCE, how, big, NAME(Reduce, reduce), (REDUCE_P(Count n), int root, MPI_Comm c, more), REDUCE_F,           \
+          .count = n, .root = root, more_f)                                                                            \
+    LATER(ALLREDUCE, how, big, NAME(Allreduce, allreduce), (REDUCE_P(Count n), MPI_Comm c, more), REDUCE_F,            \
+          .count = n, more_f)                                                                                          \
+    LATER(REDUCE_SCATTER_BLOCK, how, big, NAME(Reduce_scatter_block, reduce_scatter_block),                            \
+          (REDUCE_P(Count n), MPI_Comm c, more), REDUCE_F, .count = n, more_f)                                         \
+    LATER(REDUCE_SCATTER, how, big, NAME(Reduce_scatter, reduce_scatter),                                              \
+          (REDUCE_P(const Count n[]), MPI_Comm c, more), REDUCE_F, .counts = n, more_f)                                \
+    LATER(ALLGATHER, how, big, NAME(Allgather, allgather), (GATHER_P(Count), more), GATHER_F, .count = n, more_f)      \
+    LATER(ALLGATHERV, how, big, NAME(Allgatherv, allgatherv), (GATHERV_P(Count, Place), more), GATHER_F,               \
+          .counts = n, .displs = at, more_f)
+
+/* What a macro's argument is made of: two parameters, or fields. */
+#define REQUEST_P MPI_Request *q
+#define INFO_P MPI_Info i, MPI_Request *q
+#define I_NAME(Name, name) I##name
+#define INIT_NAME(Name, name) Name##_init
+#define I_NAME_C(Name, name) I##name##_c
+#define INIT_NAME_C(Name, name) Name##_init_c
+
+EACH_LATER(NONBLOCKING, 0, int, int, I_NAME, REQUEST_P, )
+#if MPI_VERSION >= 4
+EACH_LATER(NONBLOCKING, 1, MPI_Count, MPI_Aint, I_NAME_C, REQUEST_P, )
+EACH_LATER(PERSISTENT, 0, int, int, INIT_NAME, INFO_P, .info = i)
+EACH_LATER(PERSISTENT, 1, MPI_Count, MPI_Aint, INIT_NAME_C, INFO_P, .info = i)
+
+int MPI_Start(MPI_Request *request)
+{
+    return pmpi_start(request);
+}
+
+int MPI_Startall(int n, MPI_Request requests[])
+{
+    int rc = MPI_SUCCESS;
+    for (int i = 0; i < n && rc == MPI_SUCCESS; i++)
+        rc = pmpi_start(&requests[i]);
+    return rc;
+}
+
+int MPI_Request_free(MPI_Request *request)
+{
+    return pmpi_request_free(request);
+}
+#endif
+
+/* Calls that are not ours, but at which all ranks are, so that they can make a communicator. */
+int MPI_Barrier(MPI_Comm comm)
+{
+    const int rc = pmpi_meet(comm);
+    return rc == MPI_SUCCESS ? PMPI_Barrier(comm) : rc;
+}

@@ -23,6 +23,20 @@ static const struct {
     [BCAST] = {"MPI_Bcast", "bcast"},
     [NEIGHBOR_ALLGATHER] = {"MPI_Neighbor_allgather", "neighbor_allgather"},
     [NEIGHBOR_ALLGATHERV] = {"MPI_Neighbor_allgatherv", "neighbor_allgatherv"},
+    [IALLREDUCE] = {"MPI_Iallreduce", "iallreduce"},
+    [IREDUCE_SCATTER_BLOCK] = {"MPI_Ireduce_scatter_block", "ireduce_scatter_block"},
+    [IREDUCE_SCATTER] = {"MPI_Ireduce_scatter", "ireduce_scatter"},
+    [IALLGATHER] = {"MPI_Iallgather", "iallgather"},
+    [IALLGATHERV] = {"MPI_Iallgatherv", "iallgatherv"},
+    [IREDUCE] = {"MPI_Ireduce", "ireduce"},
+    [IBCAST] = {"MPI_Ibcast", "ibcast"},
+    [ALLREDUCE_INIT] = {"MPI_Allreduce_init", "allreduce_init"},
+    [REDUCE_SCATTER_BLOCK_INIT] = {"MPI_Reduce_scatter_block_init", "reduce_scatter_block_init"},
+    [REDUCE_SCATTER_INIT] = {"MPI_Reduce_scatter_init", "reduce_scatter_init"},
+    [ALLGATHER_INIT] = {"MPI_Allgather_init", "allgather_init"},
+    [ALLGATHERV_INIT] = {"MPI_Allgatherv_init", "allgatherv_init"},
+    [REDUCE_INIT] = {"MPI_Reduce_init", "reduce_init"},
+    [BCAST_INIT] = {"MPI_Bcast_init", "bcast_init"},
 };
 
 static struct settings settings;
@@ -102,11 +116,37 @@ static void read_route(void)
         invalid(name, text, "auto, direct, halving or off");
 }
 
+/* zfp:rate=R, bf16 or q8. The rate is one that both widths of floats have. */
+static void read_lossy(void)
+{
+    static const char name[] = "PICI_PMPI_LOSSY", zfp[] = "zfp:rate=";
+    const char *text = getenv(name);
+    struct pici_values *values = &settings.values;
+    *values = (struct pici_values)PICI_VALUES_INIT;
+    settings.lossy = text;
+    if (!text)
+        return;
+    if (strcmp(text, "bf16") == 0) {
+        values->codec = PICI_VALUES_CAST;
+        values->cast = PICI_BF16;
+    } else if (strcmp(text, "q8") == 0) {
+        values->codec = PICI_VALUES_QSGD;
+        values->bits = 8;
+    } else if (strncmp(text, zfp, sizeof zfp - 1) == 0) {
+        char *end = NULL;
+        values->codec = PICI_VALUES_ZFP;
+        values->rate = strtod(text + sizeof zfp - 1, &end);
+        if (*end || !(values->rate >= 3 && values->rate <= 32))
+            invalid(name, text, "zfp:rate= and a number from 3 to 32");
+    } else
+        invalid(name, text, "zfp:rate= and a number, bf16 or q8");
+}
+
 /* Those variables of the library that must be the same on all ranks. */
 static uint64_t hash_of_library(uint64_t hash)
 {
     static const char *const NAME[] = {"PICI_ALGORITHM",    "PICI_SLICE_BYTES", "PICI_WINDOW", "PICI_TUNE",
-                                       "PICI_TUNE_HISTORY", "PICI_NATIVE",      "PICI_VENDOR"};
+                                       "PICI_TUNE_HISTORY", "PICI_NATIVE",      "PICI_VENDOR", "PICI_PMPI_LOSSY"};
     for (size_t i = 0; i < sizeof NAME / sizeof *NAME; i++) {
         const char *text = getenv(NAME[i]);
         hash = pmpi_hash(hash, &i, sizeof i);
@@ -128,6 +168,7 @@ static void read_environment(void)
     read->after = number("PICI_PMPI_AFTER", 1, UINT64_MAX, "a number");
     read->functions = functions();
     read_route();
+    read_lossy();
     read->own_timeout = getenv("PICI_TIMEOUT_MS") != NULL;
     read->own_history = getenv("PICI_TUNE_HISTORY") != NULL;
     const uint64_t same[] = {(uint64_t)read->intra, read->functions,           read->min_bytes,

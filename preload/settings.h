@@ -6,9 +6,11 @@
 
 #include <stdint.h>
 
+#include "pici/coll.h"
 #include "pici/neighbor.h"
 
-/* The functions that may be ours. */
+/* The functions that may be ours: those that wait, of which neighbourhoods have no others; those that do not wait, and
+ * those that make a persistent request, in the same order. */
 enum function {
     ALLREDUCE,
     REDUCE_SCATTER_BLOCK,
@@ -19,6 +21,20 @@ enum function {
     BCAST,
     NEIGHBOR_ALLGATHER,
     NEIGHBOR_ALLGATHERV,
+    IALLREDUCE,
+    IREDUCE_SCATTER_BLOCK,
+    IREDUCE_SCATTER,
+    IALLGATHER,
+    IALLGATHERV,
+    IREDUCE,
+    IBCAST,
+    ALLREDUCE_INIT,
+    REDUCE_SCATTER_BLOCK_INIT,
+    REDUCE_SCATTER_INIT,
+    ALLGATHER_INIT,
+    ALLGATHERV_INIT,
+    REDUCE_INIT,
+    BCAST_INIT,
     FUNCTIONS
 };
 
@@ -36,6 +52,8 @@ struct settings {
     enum pici_route route; /* PICI_NEIGHBOR: of plans; another one than AUTO is taken for small graphs too */
     uint64_t min_bytes;    /* PICI_PMPI_MIN_BYTES */
     uint64_t after;        /* PICI_PMPI_AFTER: eligible calls of a communicator that go to MPI first */
+    const char *lossy;         /* PICI_PMPI_LOSSY: its text, or NULL */
+    struct pici_values values; /* what it says; PICI_VALUES_EXACT: nothing */
     int own_timeout;       /* PICI_TIMEOUT_MS is set */
     int own_history;       /* PICI_TUNE_HISTORY is set */
     uint64_t hash;         /* of the version, and of all settings that must be the same on all ranks */

@@ -14,16 +14,22 @@
 #include "pici/mpi.h"
 #include "preload/agree.h"
 #include "preload/gpu.h"
+#include "preload/profiling.h"
+#include "preload/progress.h"
 
 /* What ranks agree on, by the maximum of each word. */
-enum { SETTINGS, SETTINGS_NOT, HOST, HOST_NOT, INVALID, GPU, FULL };
+enum { SETTINGS, SETTINGS_NOT, HOST, HOST_NOT, INVALID, GPU, FULL, STUCK };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static atomic_int phase; /* 0: not begun; 1: begun; 2: ended, or there is nothing to do */
 static int keyval = MPI_KEYVAL_INVALID, self_keyval = MPI_KEYVAL_INVALID;
 static struct state *made; /* states with a communicator of ours */
+static MPI_Comm self = MPI_COMM_NULL; /* pmpi_self */
 static int places;         /* taken, of settings->comms */
-static struct state nothing = {.reason = OFF};
+static struct state *orphans; /* whose communicators the program has freed, with jobs that run */
+
+/* Of communicators for whose state there was no memory: agreed on or not. */
+static struct state nothing = {.reason = OFF, .agreed = 1}, nothing_yet = {.reason = OFF};
 
 /* ---- freeing */
 
@@ -49,16 +55,49 @@ void pmpi_state_off(struct state *state, enum reason reason)
     state->reason = reason;
 }
 
+static void free_state(struct state *state)
+{
+    free_comm(state);
+    pmpi_graph_free(state->graph);
+    free(state);
+}
+
 static int delete_state(MPI_Comm comm, int key, void *value, void *extra)
 {
     struct state *state = value;
     (void)comm, (void)key, (void)extra;
-    if (state != &nothing) {
-        free_comm(state);
-        pmpi_graph_free(state->graph);
-        free(state);
+    if (state == &nothing || state == &nothing_yet)
+        return MPI_SUCCESS;
+    if (!atomic_load(&state->users)) {
+        free_state(state);
+        return MPI_SUCCESS;
     }
+    atomic_store(&state->orphaned, 1);
+    pthread_mutex_lock(&lock);
+    state->next_orphan = orphans;
+    orphans = state;
+    pthread_mutex_unlock(&lock);
     return MPI_SUCCESS;
+}
+
+/* Those without jobs, or all. */
+static void free_orphans(int all)
+{
+    struct state *unused = NULL;
+    pthread_mutex_lock(&lock);
+    for (struct state **link = &orphans, *state; (state = *link) != NULL;)
+        if (all || !atomic_load(&state->users)) {
+            *link = state->next_orphan;
+            state->next_orphan = unused;
+            unused = state;
+        } else
+            link = &state->next_orphan;
+    pthread_mutex_unlock(&lock);
+    while (unused) {
+        struct state *const state = unused;
+        unused = state->next_orphan;
+        free_state(state);
+    }
 }
 
 static int end(MPI_Comm comm, int key, void *value, void *extra)
@@ -67,12 +106,26 @@ static int end(MPI_Comm comm, int key, void *value, void *extra)
     int rank = 0;
     (void)comm, (void)key, (void)value, (void)extra;
     atomic_store(&phase, 2);
+    pmpi_progress_close();
+    if (self != MPI_COMM_NULL)
+        PMPI_Comm_free(&self);
+    free_orphans(1);
     while (made)
         pmpi_state_off(made, OFF);
     PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (stats == 2 || (stats == 1 && !rank))
         pmpi_print_stats(stats == 2 ? rank : -1);
     return MPI_SUCCESS;
+}
+
+MPI_Comm pmpi_self(void)
+{
+    pthread_mutex_lock(&lock);
+    if (self == MPI_COMM_NULL && pmpi_comm_dup(MPI_COMM_SELF, &self) != MPI_SUCCESS)
+        self = MPI_COMM_NULL;
+    const MPI_Comm made_or_not = self;
+    pthread_mutex_unlock(&lock);
+    return made_or_not;
 }
 
 /* ---- beginning */
@@ -82,6 +135,15 @@ static int initialized(void)
 {
     int yes = 0, finalized = 0;
     return PMPI_Initialized(&yes) == MPI_SUCCESS && yes && PMPI_Finalized(&finalized) == MPI_SUCCESS && !finalized;
+}
+
+static void say_lossy(void)
+{
+    const struct settings *settings = pmpi_settings();
+    int rank = 0;
+    PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (!rank && settings->lossy && !settings->fault[0])
+        fprintf(stderr, "pici: PICI_PMPI_LOSSY=%s: sums of floats by MPI_Allreduce lose precision\n", settings->lossy);
 }
 
 static int begin(void)
@@ -94,6 +156,7 @@ static int begin(void)
         PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, end, &self_keyval, NULL) != MPI_SUCCESS ||
         PMPI_Comm_set_attr(MPI_COMM_SELF, self_keyval, &nothing) != MPI_SUCCESS)
         return 2;
+    say_lossy();
     return 1;
 }
 
@@ -151,37 +214,68 @@ static int agree_on_state(struct state *state, MPI_Comm comm, enum function func
                                   [GPU] = (uint64_t)pmpi_gpu()};
     words[HOST_NOT] = ~words[HOST];
     const int rc = pmpi_agree(comm, function, words, MPI_MAX);
+    if (lacking)
+        return rc == MPI_SUCCESS ? PMPI_Comm_set_attr(comm, keyval, &nothing) : rc;
     state->reason = rc == MPI_SUCCESS ? judge(comm, words) : OFF;
+    state->agreed = 1;
     return rc;
 }
 
-struct state *pmpi_state(MPI_Comm comm, enum function function, int *rc)
+/* A state that the ranks have not agreed on. */
+static struct state *new_state(MPI_Comm comm, int *rc)
 {
-    struct state *state = NULL;
-    int found = 0, inter = 0, ranks = 0;
-    *rc = PMPI_Comm_get_attr(comm, keyval, &state, &found);
-    if (*rc != MPI_SUCCESS)
-        return NULL;
-    if (found)
-        return state;
+    int inter = 0, ranks = 0;
+    free_orphans(0);
     if ((*rc = PMPI_Comm_test_inter(comm, &inter)) != MPI_SUCCESS ||
         (*rc = PMPI_Comm_size(comm, &ranks)) != MPI_SUCCESS)
         return NULL;
-    state = calloc(1, sizeof *state);
+    struct state *state = calloc(1, sizeof *state);
     const int lacking = !state;
     if (lacking)
-        state = &nothing;
-    *rc = PMPI_Comm_set_attr(comm, keyval, state);
-    if (*rc != MPI_SUCCESS) {
-        if (!lacking)
-            free(state);
-        return NULL;
+        state = &nothing_yet;
+    else {
+        atomic_flag_clear(&state->busy);
+        if (inter || ranks < 2) {
+            state->reason = inter ? INTER : ONE_RANK;
+            state->agreed = 1;
+        }
     }
-    if (inter || ranks < 2)
-        state->reason = inter ? INTER : ONE_RANK;
-    else
-        *rc = agree_on_state(state, comm, function, lacking);
+    *rc = PMPI_Comm_set_attr(comm, keyval, state);
+    if (*rc == MPI_SUCCESS)
+        return state;
+    if (!lacking)
+        free(state);
+    return NULL;
+}
+
+struct state *pmpi_state(MPI_Comm comm, enum function function, int may_wait, int *rc)
+{
+    struct state *state = NULL;
+    int found = 0;
+    *rc = PMPI_Comm_get_attr(comm, keyval, &state, &found);
+    if (*rc != MPI_SUCCESS)
+        return NULL;
+    if (!found)
+        state = new_state(comm, rc);
+    if (state && !state->agreed && may_wait)
+        *rc = agree_on_state(state, comm, function, state == &nothing_yet);
     return *rc == MPI_SUCCESS ? state : NULL;
+}
+
+struct state *pmpi_state_wanting(MPI_Comm comm)
+{
+    struct state *state = NULL;
+    int found = 0;
+    if (PMPI_Comm_get_attr(comm, keyval, &state, &found) != MPI_SUCCESS || !found || !state->wanted)
+        return NULL;
+    return state;
+}
+
+int pmpi_state_meet(struct state *state, MPI_Comm comm)
+{
+    if (!state->wanted || state->comm || state->reason != OURS || state->eligible < pmpi_settings()->after)
+        return MPI_SUCCESS;
+    return pmpi_state_make(state, comm, state->wants);
 }
 
 /* ---- making a communicator */
@@ -224,14 +318,33 @@ static enum pici_status change_defaults(struct pici_comm *comm)
     return pici_comm_tune(comm, &tune);
 }
 
+static void forget(struct state *state)
+{
+    pici_comm_free(state->comm);
+    state->comm = NULL;
+    state->reason = OFF;
+}
+
+/* Nonzero: the library has the codec of PICI_PMPI_LOSSY, if there is one. */
+static int has_codec(const struct pici_comm *comm)
+{
+    struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    opts.values = &pmpi_settings()->values;
+    return pici_comm_scratch(comm, PICI_ALL_REDUCE, 1 << 16, PICI_F32, PICI_SUM, &opts) > 0;
+}
+
 static void make(struct state *state, MPI_Comm comm)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
-    if (pici_comm_mpi(&state->comm, comm) != PICI_OK || change_defaults(state->comm) != PICI_OK) {
+    if (pici_comm_mpi(&state->comm, comm) == PICI_OK && !has_codec(state->comm)) {
+        pmpi_say(comm, &said, "off: this library was built without the codec of PICI_PMPI_LOSSY=%s",
+                 pmpi_settings()->lossy);
+        forget(state);
+        return;
+    }
+    if (!state->comm || change_defaults(state->comm) != PICI_OK) {
         pmpi_say(comm, &said, "off: no communicator: %s", pici_comm_error(NULL));
-        pici_comm_free(state->comm);
-        state->comm = NULL;
-        state->reason = OFF;
+        forget(state);
     }
 }
 
@@ -243,11 +356,13 @@ int pmpi_state_make(struct state *state, MPI_Comm comm, enum function function)
                                   [SETTINGS_NOT] = ~settings->hash,
                                   [HOST_NOT] = 0,
                                   [GPU] = (uint64_t)pmpi_gpu(),
-                                  [FULL] = !place};
+                                  [FULL] = !place,
+                                  [STUCK] = !pmpi_can_progress()};
     const int rc = pmpi_agree(comm, function, words, MPI_MAX);
     state->reason = rc != MPI_SUCCESS ? OFF : judge(comm, words);
     if (state->reason == OURS && words[FULL])
         state->reason = LIMIT;
+    state->stuck = words[STUCK] != 0;
     if (state->reason == OURS)
         make(state, comm);
     if (state->comm)

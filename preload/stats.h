@@ -24,6 +24,8 @@ enum reason {
     FEW_NEIGHBORS,
     SWITCHED_OFF,
     FIRST,
+    EARLY,       /* nonblocking, and there is no communicator yet */
+    NO_PROGRESS, /* nonblocking, and nothing would make progress */
     LIMIT,
     OFF,
     REASONS
@@ -31,22 +33,8 @@ enum reason {
 
 /* Functions that never are ours, and are only counted. */
 enum passed {
-    IALLREDUCE,
-    IREDUCE_SCATTER,
-    IREDUCE_SCATTER_BLOCK,
-    IALLGATHER,
-    IALLGATHERV,
-    IREDUCE,
-    IBCAST,
     INEIGHBOR_ALLGATHER,
     INEIGHBOR_ALLGATHERV,
-    BCAST_INIT,
-    REDUCE_INIT,
-    ALLREDUCE_INIT,
-    REDUCE_SCATTER_INIT,
-    REDUCE_SCATTER_BLOCK_INIT,
-    ALLGATHER_INIT,
-    ALLGATHERV_INIT,
     NEIGHBOR_ALLGATHER_INIT,
     NEIGHBOR_ALLGATHERV_INIT,
     PASSED

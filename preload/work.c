@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include "preload/work.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,17 +164,31 @@ static enum pici_status broadcast(struct work *work, int refuse, const struct pi
     return MAKE(pici_broadcast, refuse ? NULL : buffer, plan->count, plan->dtype, call->root);
 }
 
+/* What the user has allowed to be lost: of sums of floats by MPI_Allreduce. Each call rounds by other random numbers,
+ * and each run by the same. */
+static void allow_loss(struct work *work, struct pici_values *values, struct pici_coll_opts *opts)
+{
+    const struct plan *plan = &work->plan;
+    const int casts = values->codec == PICI_VALUES_CAST;
+    if (values->codec == PICI_VALUES_EXACT || work->call.function != ALLREDUCE || plan->op != PICI_SUM ||
+        !plan->floats || (plan->dtype != PICI_F32 && (casts || plan->dtype != PICI_F64)))
+        return;
+    values->seed = plan->state->lossy++;
+    opts->values = values;
+}
+
 enum pici_status pmpi_work_begin(struct work *work)
 {
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
+    struct pici_values values = pmpi_settings()->values;
     work->stats = (struct pici_coll_stats)PICI_COLL_STATS_INIT;
     opts.stats = &work->stats;
-    PMPI_Comm_rank(work->call.comm, &work->rank);
     clock_gettime(CLOCK_MONOTONIC, &work->begin);
     if (pmpi_is_neighbor(&work->call))
         return pmpi_neighbors_begin(&work->call, work->plan.state, &work->plan.exchange, &opts,
                                     work->blocking ? NULL : &work->request);
     const int refuse = pmpi_gpu(); /* since the ranks agreed */
+    allow_loss(work, &values, &opts);
     switch (work->call.function) {
     case ALLREDUCE: return all_reduce(work, refuse, &opts);
     case REDUCE: return reduce(work, refuse, &opts);
@@ -219,6 +234,19 @@ enum pici_status pmpi_work_end(struct work *work, enum pici_status status)
     free(work->received);
     free(work->lengths);
     free(work->offsets);
-    pmpi_count_ours(call->function, &work->stats, seconds_since(&work->begin));
+    pmpi_count_ours(pmpi_called(call), &work->stats, seconds_since(&work->begin));
     return status;
+}
+
+/* Of a neighbourhood call, whose ranks need not have the same status, always the same. */
+static int code_of(const struct call *call, enum pici_status status)
+{
+    return status == PICI_E_NOMEM && !pmpi_is_neighbor(call) ? MPI_ERR_NO_MEM : MPI_ERR_OTHER;
+}
+
+int pmpi_work_failed(const struct work *work, enum pici_status status)
+{
+    fprintf(stderr, "pici: rank %d: %s: %s\n", work->rank, pmpi_function_name(pmpi_called(&work->call)),
+            work->failure ? work->failure : pici_comm_error(work->plan.state->comm));
+    return code_of(&work->call, status);
 }

@@ -135,15 +135,19 @@ scenarios() { # RANKS: of calls.c
         'MPI_Reduce_scatter 0 of 1 calls; not ours: 1 unequal counts$' 'MPI_Allgather 0 of 1 calls; not ours: 1 type$' \
         'MPI_Reduce 0 of 1 calls; not ours: 1 small$' \
         'MPI_Bcast 0 of 1 calls; not ours: 1 small$'
+    n=1 init=
+    [ "$mpi" != mpich ] || n=2 init=", 2 MPI_Neighbor_allgather_init, 2 MPI_Neighbor_allgatherv_init"
+    small="0 of $n calls; not ours: $n small\$"
+    attempt "small, and never ours" 2 calls never -- "MPI_Allgatherv $small" "MPI_Bcast $small" \
+        "MPI_Iallreduce $small" "MPI_Ireduce_scatter $small" "MPI_Ireduce_scatter_block $small" \
+        "MPI_Iallgather $small" "MPI_Iallgatherv $small" "MPI_Ireduce $small" "MPI_Ibcast $small" \
+        "never ours: $n MPI_Ineighbor_allgather, $n MPI_Ineighbor_allgatherv$init\$"
     case $mpi in
-    mpich) n=2 init=", $n MPI_Bcast_init, $n MPI_Reduce_init, $n MPI_Allreduce_init, $n MPI_Reduce_scatter_init, \
-$n MPI_Reduce_scatter_block_init, $n MPI_Allgather_init, $n MPI_Allgatherv_init, $n MPI_Neighbor_allgather_init, \
-$n MPI_Neighbor_allgatherv_init" ;;
-    *) n=1 init= ;;
+    mpich) attempt "small and persistent" 2 calls never -- "MPI_Allreduce_init $small" \
+        "MPI_Reduce_scatter_init $small" "MPI_Reduce_scatter_block_init $small" "MPI_Allgather_init $small" \
+        "MPI_Allgatherv_init $small" \
+        "MPI_Reduce_init $small" "MPI_Bcast_init $small" ;;
     esac
-    attempt "never ours" 2 calls never -- "MPI_Allgatherv 0 of $n " "MPI_Bcast 0 of $n " \
-        "never ours: $n MPI_Iallreduce, $n MPI_Ireduce_scatter, $n MPI_Ireduce_scatter_block, $n MPI_Iallgather, \
-$n MPI_Iallgatherv, $n MPI_Ireduce, $n MPI_Ibcast, $n MPI_Ineighbor_allgather, $n MPI_Ineighbor_allgatherv$init\$"
     attempt "threads" 2 calls threads -- 'MPI_Allreduce 40 of 40 '
     extra=$forced
     attempt "from the second call on" 2 calls twice -- 'MPI_Allreduce 2 of 3 calls.* not ours: 1 first$'
@@ -179,8 +183,50 @@ verbs() { # RANKS: of verbs.c
         'MPI_Allgatherv 1 of 1 ' ;;
     *) attempt "these with large counts" "$1" verbs large -- && grep -m 1 '^skip' "$log" ;;
     esac
+    for codec in bf16 q8 ${zfp:+zfp:rate=16}; do
+        extra="$all PICI_PMPI_LOSSY=$codec"
+        attempt "sums that lose precision, $codec" 2 verbs lossy -- 'MPI_Allreduce 3 of 3 ' \
+            "^pici: PICI_PMPI_LOSSY=$codec: sums of floats by MPI_Allreduce lose precision\$"
+    done
+    extra="$all PICI_PMPI_LOSSY=zfp:rate=8"
+    [ "$zfp" ] || attempt "a codec that the library lacks" 2 verbs broadcast -- \
+        'pici: off: this library was built without the codec of PICI_PMPI_LOSSY=zfp:rate=8$' \
+        'MPI_Bcast 0 of 12 calls; not ours: 12 off$'
+    for codec in fp8 zfp:rate=99 ''; do
+        extra="$all PICI_PMPI_LOSSY=$codec"
+        attempt "an unknown codec" 2 verbs broadcast -- \
+            'pici: off: environment variable PICI_PMPI_LOSSY is "' 'MPI_Bcast 0 of 12 calls; not ours: 12 off$'
+    done
     extra="$all PICI_PMPI_FUNCTIONS=reduce,allgatherv"
     attempt "broadcasts switched off" 2 verbs broadcast -- 'MPI_Bcast 0 of 12 calls; not ours: 12 switched off$'
+}
+
+later() { # RANKS: of later.c. MPICH's ranks wait busily, each in two threads
+    extra=$all
+    attempt "without waiting" "$1" later results -- 'MPI_Iallreduce 16 of 17 .*1 before a blocking call$' \
+        'MPI_Ireduce_scatter_block 16 of 16 ' 'MPI_Ireduce_scatter 16 of 16 ' 'MPI_Iallgather 16 of 16 ' \
+        'MPI_Iallgatherv 16 of 16 ' 'MPI_Ireduce 16 of 16 ' 'MPI_Ibcast 16 of 16 '
+    attempt "without waiting, many" "$1" later many -- 'MPI_Iallreduce 6 of 8 ' 'MPI_Ibcast 6 of 6 '
+    attempt "without waiting, what is freed at once" "$1" later freed -- 'MPI_Ibcast 1 of 1 '
+    attempt "without waiting, progress elsewhere" "$1" later progress -- 'MPI_Iallreduce 6 of 7 ' 'MPI_Ibcast 6 of 6 '
+    attempt "without waiting, errors" "$1" later errors -- 'pici: rank 1: MPI_Iallreduce: ranks disagree on the count'
+    attempt "without waiting, threads" 2 later threads -- 'MPI_Iallreduce 80 of 84 '
+    case $mpi in
+    mpich)
+        attempt "without waiting, no threads" 2 later single -- 'MPI_Ibcast 0 of 16 calls; not ours: 16 no threads$'
+        attempt "without waiting, large counts" 2 later large -- 'MPI_Iallreduce 1 of 2 ' 'MPI_Ibcast 1 of 1 '
+        attempt "persistent" 2 later persistent -- 'MPI_Allreduce_init 1 of 1 ' 'MPI_Bcast_init 1 of 1 ' \
+            'MPI_Reduce_scatter_block_init 1 of 1 ' 'MPI_Allgather_init 1 of 1 ' 'MPI_Reduce_scatter_init 1 of 1 ' \
+            'MPI_Allgatherv_init 1 of 1 ' 'MPI_Reduce_init 1 of 1 '
+        ;;
+    *)
+        attempt "without waiting, no threads" "$1" later single -- 'MPI_Ibcast 16 of 16 '
+        attempt "persistent" 2 later persistent -- && grep -m 1 '^skip' "$log"
+        ;;
+    esac
+    extra="$all PICI_PMPI_FUNCTIONS=allreduce,iallreduce"
+    attempt "without waiting, switched off" 2 later results -- 'MPI_Iallreduce 16 of 17 ' \
+        'MPI_Ibcast 0 of 16 calls; not ours: 16 switched off$'
 }
 
 neighbors() { # of neighbors.c, on four ranks, with nodes of two where blocks are to be passed on
@@ -333,9 +379,9 @@ fortran() { # RANKS COMPILER
             'MPI_Reduce_scatter_block 2 of 2 ' 'MPI_Reduce_scatter 2 of 2 ' 'MPI_Allgather 2 of 2 ' \
             'MPI_Neighbor_allgather 1 of 1 ' 'MPI_Neighbor_allgatherv 1 of 1 ' \
             'MPI_Reduce 1 of 2 .*1 small$' 'MPI_Bcast 1 of 2 .*1 small$' 'MPI_Allgatherv 1 of 2 .*1 small$' \
-            "never ours: 1 MPI_Iallreduce, 1 MPI_Ireduce_scatter, \
-1 MPI_Ireduce_scatter_block, 1 MPI_Iallgather, 1 MPI_Iallgatherv, 1 MPI_Ireduce, 1 MPI_Ibcast, \
-1 MPI_Ineighbor_allgather, 1 MPI_Ineighbor_allgatherv\$"
+            'MPI_Iallreduce [01] of 1 ' 'MPI_Ireduce_scatter [01] of 1 ' 'MPI_Ireduce_scatter_block [01] of 1 ' \
+            'MPI_Iallgather [01] of 1 ' 'MPI_Iallgatherv [01] of 1 ' 'MPI_Ireduce [01] of 1 ' 'MPI_Ibcast [01] of 1 ' \
+            'never ours: 1 MPI_Ineighbor_allgather, 1 MPI_Ineighbor_allgatherv$'
     done
 }
 
@@ -401,7 +447,7 @@ build_all() {
     # shellcheck disable=SC2086 # flags
     "$make" -s BUILD="$build" MPIDIR="$build/$mpi$sanitized" MPICC="$mpicc${flags:+ $flags}" CC="$cc" WERROR=1 \
         pmpi mpi && [ -e "$library" ] || return
-    for program in calls verbs failures neighbors; do
+    for program in calls verbs later failures neighbors; do
         # shellcheck disable=SC2086 # flags
         "$mpicc" -O1 -Wall -Wextra -pthread $flags -o "$dir/$program" "$tests/$program.c" -ldl -lm || return
     done
@@ -440,6 +486,7 @@ log_path=$dir/report:stack_trace_format=#%n_%p_%F_%L_(%m)"
         passed=0 failed=0
         scenarios $some
         verbs $some
+        later $some
         neighbors
         wrong
         bits 5

@@ -78,7 +78,8 @@ static inline int run_scenario(int argc, char **argv, const struct scenario *lis
     int level, all = 0;
     if (argc != 2)
         return 2;
-    MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
+    const int wanted = strcmp(argv[1], "single") == 0 ? MPI_THREAD_SINGLE : MPI_THREAD_MULTIPLE;
+    MPI_Init_thread(&argc, &argv, wanted, &level);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
     if (strcmp(argv[1], "threads") == 0 && level < MPI_THREAD_MULTIPLE) {

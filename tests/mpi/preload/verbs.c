@@ -215,6 +215,48 @@ static void large(void)
 #endif
 }
 
+/* Sums of floats that may lose precision, if the user has said so: near what they are, and other bits; the same on all
+ * ranks. What is not a sum of floats by MPI_Allreduce stays exact. */
+static void lossy(void)
+{
+    float *in = zeroed(N * sizeof *in), *out = zeroed(N * sizeof *out), *first = zeroed(N * sizeof *first);
+    int *whole = zeroed(N * sizeof *whole);
+    int differ = 0, wrong = 0;
+    for (int i = 0; i < N; i++) {
+        in[i] = 1 + (float)((i * 37 + rank * 101) % 1000) / 999.0f;
+        whole[i] = value(rank, i);
+    }
+    MPI_Allreduce(in, out, N, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++) {
+        float want = 0;
+        for (int r = 0; r < ranks; r++)
+            want += 1 + (float)((i * 37 + r * 101) % 1000) / 999.0f;
+        differ += out[i] != want;
+        wrong += !(out[i] > want * 0.97f && out[i] < want * 1.03f);
+    }
+    check(!wrong && differ > N / 2, "sums that lose precision");
+    memcpy(first, out, N * sizeof *out);
+    MPI_Bcast(first, N, MPI_FLOAT, 0, MPI_COMM_WORLD);
+    check(!memcmp(first, out, N * sizeof *out), "the same on all ranks");
+    MPI_Allreduce(in, out, N, MPI_FLOAT, MPI_MAX, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++) {
+        float want = 0;
+        for (int r = 0; r < ranks; r++) {
+            const float one = 1 + (float)((i * 37 + r * 101) % 1000) / 999.0f;
+            want = one > want ? one : want;
+        }
+        wrong += out[i] != want;
+    }
+    MPI_Allreduce(MPI_IN_PLACE, whole, N, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    for (int i = 0; i < N; i++)
+        wrong += whole[i] != reduced(MPI_SUM, value, ranks, i);
+    check(!wrong, "what loses nothing");
+    free(in);
+    free(out);
+    free(first);
+    free(whole);
+}
+
 int main(int argc, char **argv)
 {
     static const struct scenario SCENARIO[] = {
@@ -225,6 +267,7 @@ int main(int argc, char **argv)
         {"gather_parts", gather_parts},
         {"gather_derived", gather_derived},
         {"large", large},
+        {"lossy", lossy},
         {NULL, NULL},
     };
     return run_scenario(argc, argv, SCENARIO);
