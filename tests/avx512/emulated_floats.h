@@ -143,15 +143,6 @@ static inline uint16_t emulated_cmp_unord_ps(__m512 a, __m512 b)
     return m;
 }
 
-static inline __m512 emulated_mask_mov_ps(__m512 src, uint16_t m, __m512 a)
-{
-    union emulated r = {(__m512i)src};
-    const union emulated x = {(__m512i)a};
-    for (int i = 0; i < 16; i++)
-        r.e32[i] = m >> i & 1 ? x.e32[i] : r.e32[i];
-    return (__m512)r.v;
-}
-
 /* Between floats of 16 and 32 bits, by the instructions of F16C. */
 static inline __m512 emulated_cvtph_ps(__m256i a)
 {
@@ -195,7 +186,6 @@ static inline __m256i emulated_cvtps_ph(__m512 a)
 #define _mm512_set_epi64 emulated_set_epi64
 #define _mm512_add_ps emulated_add_ps
 #define _mm512_cmp_ps_mask(a, b, predicate) emulated_cmp_unord_ps(a, b)
-#define _mm512_mask_mov_ps emulated_mask_mov_ps
 #define _mm512_cvtph_ps emulated_cvtph_ps
 #define _mm512_cvtps_ph(a, rounding) emulated_cvtps_ph(a)
 
