@@ -52,6 +52,11 @@ ZFP := $(shell printf '%s\n' '\#include <zfp.h>' '\#if ZFP_VERSION_MAJOR < 1' '\
 	for f in libzfp.so libzfp.a; do [ -e "$$($(CC) $(CFLAGS) -print-file-name=$$f)" ] && echo 1 && exit; done || echo 0)
 endif
 
+# Encrypted sockets, over OpenSSL 1.1.1 or later.
+ifndef TLS
+TLS := $(or $(call have,'openssl >= 1.1.1'),0)
+endif
+
 # A C++ compiler of the same make as CC, unless one is named.
 ifeq ($(origin CXX),default)
 CXX := $(shell printf '%s\n' '$(CC)' | \
@@ -104,6 +109,11 @@ endif
 ifeq ($(ZFP),1)
 COLL_LIBS += -lzfp
 LIBS += -lzfp
+endif
+ifeq ($(TLS),1)
+TLS_LIBS := $(shell $(PKG_CONFIG) --libs openssl)
+COLL_LIBS += $(TLS_LIBS)
+LIBS += $(TLS_LIBS)
 endif
 # For the tool, not for the libraries: deflated .npz files and pictures.
 TOOL_LIBS =
@@ -196,4 +206,4 @@ endif
 ##   make clean
 ##
 ## Variables: BUILD=dir CC= CFLAGS= LDFLAGS= CPU_CFLAGS= (for lib/cpu) SANITIZE=address,undefined WERROR=1
-##            ZSTD=0 ZLIB=0 ZFP=0 FUSE=0 V=1
+##            ZSTD=0 ZLIB=0 ZFP=0 TLS=0 FUSE=0 V=1

@@ -33,7 +33,8 @@ static const char
         "  -d, --datatype NAME        f32\n"
         "  -o, --op NAME              sum, avg, min or max\n"
         "  --collective LIST          all_reduce,reduce_scatter,all_gather; or broadcast, from rank 0;\n"
-        "                             or all_gatherv, to which rank r contributes r + 1 times as much as rank 0\n"
+        "                             or all_gatherv, to which rank r contributes r + 1 times as much as rank 0;\n"
+        "                             or all_to_all, equally much to each rank\n"
         "  --algorithm LIST           ",
     usage_rest[] =
         ", or all of them; auto\n"

@@ -15,7 +15,7 @@
 /* In lists of formats, an enum pici_format; or this and a bit 1 << format for each that AUTO may choose. */
 enum { AUTO_AMONG = 256 };
 
-enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 64, COLLECTIVES = PICI_ALL_GATHERV + 1 };
+enum { MAX_ORDERS = 2, MAX_LIST = 16, MAX_REPS = 1000, WORLD_MOST = 64, COLLECTIVES = PICI_ALL_TO_ALLV + 1 };
 enum { BROADCAST_ROOT = 0 };
 extern const char *const collective_name[COLLECTIVES]; /* NULL: bench_coll does not have it */
 

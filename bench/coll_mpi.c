@@ -15,7 +15,7 @@
 
 enum { MAX_PEERS = 64, SEGMENT = 1 << 20 };
 
-enum call { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, BCAST, ALLGATHERV, CALLS };
+enum call { ALLREDUCE, ALLGATHER, REDUCE_SCATTER, REDUCE_SCATTER_BLOCK, BCAST, ALLGATHERV, ALLTOALLV, CALLS };
 static const struct {
     enum pici_collective collective;
     const char *name, *variable;
@@ -26,6 +26,7 @@ static const struct {
     [REDUCE_SCATTER_BLOCK] = {PICI_REDUCE_SCATTER, "rs_block", "coll_tuned_reduce_scatter_block_algorithm"},
     [BCAST] = {PICI_BROADCAST, "bcast", "coll_tuned_bcast_algorithm"},
     [ALLGATHERV] = {PICI_ALL_GATHERV, "allgatherv", "coll_tuned_allgatherv_algorithm"},
+    [ALLTOALLV] = {PICI_ALL_TO_ALLV, "alltoallv", "coll_tuned_alltoallv_algorithm"},
 };
 
 struct mpi_world {
@@ -181,6 +182,7 @@ static int run(struct world *w, int i, int order, const void *send, void *recv, 
     case ALLREDUCE: return !MPI_Allreduce(send, recv, n, type, reduction, comm);
     case ALLGATHER: return !MPI_Allgather(send, n, type, recv, n, type, comm);
     case ALLGATHERV: return !MPI_Allgatherv(send, each[rank], type, recv, each, from, type, comm);
+    case ALLTOALLV: return !MPI_Alltoallv(send, each, from, type, recv, each, from, type, comm);
     case BCAST: return !MPI_Bcast(recv, n, type, BROADCAST_ROOT, comm);
     case REDUCE_SCATTER: return !MPI_Reduce_scatter(send, recv, each, type, reduction, comm);
     default: return !MPI_Reduce_scatter_block(send, recv, n, type, reduction, comm);

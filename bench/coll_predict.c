@@ -100,7 +100,8 @@ double predictor_seconds(struct predictor *p, const struct world *w, const struc
     else
         c.format = (enum pici_format)e->format;
     double seconds = -1;
-    const int modelled = point->collective != PICI_BROADCAST && point->collective != PICI_ALL_GATHERV;
+    const int modelled = point->collective != PICI_BROADCAST && point->collective != PICI_ALL_GATHERV &&
+                         point->collective != PICI_ALL_TO_ALLV;
     if (modelled && candidate_of(w, e, &candidate))
         seconds =
             p->machine ? pici_model_seconds(p->machine, &c, &candidate) : pici_tune_seconds(&p->tune, &c, &candidate);

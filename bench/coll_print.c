@@ -5,7 +5,7 @@
 
 const char *const collective_name[COLLECTIVES] = {
     [PICI_ALL_GATHER] = "all_gather", [PICI_REDUCE_SCATTER] = "reduce_scatter", [PICI_ALL_REDUCE] = "all_reduce",
-    [PICI_BROADCAST] = "broadcast",   [PICI_ALL_GATHERV] = "all_gatherv",
+    [PICI_BROADCAST] = "broadcast",   [PICI_ALL_GATHERV] = "all_gatherv",       [PICI_ALL_TO_ALLV] = "all_to_all",
 };
 const char *const op_name[PICI_MAX + 1] = {"sum", "avg", "min", "max"};
 

@@ -31,8 +31,10 @@ static void shape(const struct world *w, enum pici_collective c, enum pici_dtype
                   size_t *recv)
 {
     const size_t bytes = count * pici_dtype_width(t), all = bytes * (unsigned)w->ranks;
-    *send = c == PICI_REDUCE_SCATTER ? all : c == PICI_ALL_GATHERV ? most(w, c, count) * pici_dtype_width(t) : bytes;
-    *recv = c == PICI_ALL_GATHER || c == PICI_ALL_GATHERV ? all : bytes;
+    *send = c == PICI_REDUCE_SCATTER || c == PICI_ALL_TO_ALLV ? all
+            : c == PICI_ALL_GATHERV                           ? most(w, c, count) * pici_dtype_width(t)
+                                                              : bytes;
+    *recv = c == PICI_ALL_GATHER || c == PICI_ALL_GATHERV || c == PICI_ALL_TO_ALLV ? all : bytes;
 }
 
 /* Where a call leaves its result. A broadcast is in place: the root's data stay where they are. */
@@ -46,8 +48,10 @@ static struct source source_of(const struct world *w, const struct settings *s, 
                                const struct entry *e)
 {
     const int gather = !reduces(p->collective);
-    return (struct source){
-        s->dtype, gather ? PICI_SUM : s->op, p->spread, 1 - e->sparsity / 100, w->ranks, e->negative, gather, p->count};
+    return (struct source){s->dtype,  gather ? PICI_SUM : s->op,
+                           p->spread, 1 - e->sparsity / 100,
+                           w->ranks,  e->negative,
+                           gather,    p->collective == PICI_ALL_TO_ALLV ? p->count * (unsigned)w->ranks : p->count};
 }
 
 /* Have all ranks the same bytes? */
@@ -77,6 +81,11 @@ static double count_wrong(struct world *w, const struct source *source, const st
         return (double)source_wrong(source, b->recv, 0, w->ranks, rank * p->count, p->count);
 
     double wrong = 0;
+    for (unsigned from = 0; from < ranks && p->collective == PICI_ALL_TO_ALLV; from++)
+        wrong +=
+            (double)source_wrong(source, b->recv + from * p->count * width, (int)from, 1, rank * p->count, p->count);
+    if (p->collective == PICI_ALL_TO_ALLV)
+        return wrong;
     const int same = identical(w, b->recv, b->recv_bytes);
     const unsigned from = same ? rank : 0, to = same ? rank + 1 : ranks;
     for (unsigned part = from; part < to; part++)
@@ -102,6 +111,16 @@ static enum pici_status gatherv(const struct world *w, const struct settings *s,
         counts[r] = gathered_from(p->collective, p->count, r + 1, w->ranks) -
                     gathered_from(p->collective, p->count, r, w->ranks);
     return pici_all_gatherv(b->send_at, counts[pici_comm_rank(comm)], b->recv_at, counts, NULL, s->dtype, comm, o);
+}
+
+/* Equally much to each rank. */
+static enum pici_status exchange(const struct world *w, const struct settings *s, const struct point *p,
+                                 const struct buffers *b, struct pici_comm *comm, const struct pici_coll_opts *o)
+{
+    uint64_t counts[w->ranks];
+    for (int r = 0; r < w->ranks; r++)
+        counts[r] = p->count;
+    return pici_all_to_allv(b->send_at, counts, NULL, b->recv_at, counts, NULL, s->dtype, comm, o);
 }
 
 static int is_lossy(const struct entry *e)
@@ -134,6 +153,7 @@ static void ours(struct world *w, const struct settings *s, const struct point *
         status = pici_broadcast(result_at(w, p, e, b), p->count, s->dtype, BROADCAST_ROOT, comm, &o);
         break;
     case PICI_ALL_GATHERV: status = gatherv(w, s, p, b, comm, &o); break;
+    case PICI_ALL_TO_ALLV: status = exchange(w, s, p, b, comm, &o); break;
     default: status = pici_all_gather(b->send_at, b->recv_at, p->count, s->dtype, comm, &o);
     }
     if (status) {
@@ -309,6 +329,8 @@ static struct entry *add_ours(const struct world *w, const struct settings *s, s
     o.algorithm = (enum pici_algorithm)algorithm;
     const struct pici_comm *comm = w->order[order].comm;
     const uint64_t count = p->collective == PICI_ALL_GATHERV ? most(w, p->collective, p->count) : p->count;
+    if (p->collective == PICI_ALL_TO_ALLV && algorithm)
+        return NULL;
     if (!pici_comm_scratch(comm, p->collective, count, s->dtype, s->op, &o) &&
         pici_comm_scratch(comm, p->collective, count, s->dtype, s->op, &any))
         return NULL;

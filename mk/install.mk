@@ -43,7 +43,7 @@ install: all man $(filter mpi pmpi cuda nccl hdf5,$(MAKECMDGOALS))
 	install -d $(addprefix $(DESTDIR),$(DIRS))
 	install -m 644 $(PUBLIC_H) $(DESTDIR)$(INCLUDEDIR)/pici/
 	$(call with_pc,$(PICI_A),pici,Lossless blocks for dense buffers that are mostly zero,,$(if $(ZSTD_LIBS),libzstd))
-	$(call with_pc,$(COLL_A),pici-coll,Sparse collectives,pici,,$(filter -lzfp,$(COLL_LIBS)))
+	$(call with_pc,$(COLL_A),pici-coll,Sparse collectives,pici,,$(filter -lzfp -lssl -lcrypto,$(COLL_LIBS)))
 	$(call shared,$(PICI_SO))
 	$(call shared,$(COLL_SO))
 	for lib in libpici libpici_coll; do ln -sf $$lib.so.$(SOVERSION) $(DESTDIR)$(LIBDIR)/$$lib.so || exit 1; done

@@ -30,6 +30,11 @@ ifeq ($(ZFP),1)
 $(BUILD)/obj/lib/values/zfp.o: private override CPPFLAGS += -DPICI_HAVE_ZFP
 endif
 
+ifeq ($(TLS),1)
+$(BUILD)/obj/lib/transport/secure.o: private override CPPFLAGS += -DPICI_HAVE_TLS \
+	$(shell $(PKG_CONFIG) --cflags openssl)
+endif
+
 $(PICI_A): $(PICI_OBJ)
 	$(archive)
 

@@ -8,7 +8,7 @@ SMPI_PROGRAMS = $(addprefix $(SMPIDIR)/mpi/,scale_coll bench_coll neighbor_mpi)
 
 .PHONY: scale-programs check-scale bench-scale
 scale-programs:
-	$(Q)$(MAKE) BUILD=$(SMPIDIR) CC=smpicc MPICC=smpicc SANITIZE= WERROR= ZSTD=0 ZLIB=0 ZFP=0 FUSE=0 LDFLAGS=-s \
+	$(Q)$(MAKE) BUILD=$(SMPIDIR) CC=smpicc MPICC=smpicc SANITIZE= WERROR= ZSTD=0 ZLIB=0 ZFP=0 TLS=0 FUSE=0 LDFLAGS=-s \
 		CPPFLAGS='-DSMPI_NO_OVERRIDE_MALLOC -DPICI_SMPI' $(SMPI_PROGRAMS)
 
 $(MPIDIR)/scale_coll: $(MPIDIR)/obj/tests/net/scale_coll.o $(BUILD)/obj/testing.a $(MPI_A) $(A)

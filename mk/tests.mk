@@ -13,7 +13,8 @@ COUNTED = $(call wrap,malloc calloc realloc aligned_alloc free)
 # there may be blanks.
 VARIABLES = $(subst @@,\$(space),$(filter-out T=%,$(subst \$(space),@@,$(MAKEOVERRIDES))))
 TEST_ENV = BUILD='$(BUILD)' CC='$(CC)' MAKE='$(MAKE)' SANITIZE='$(SANITIZE)' ZSTD='$(ZSTD)' \
-	ZLIB='$(ZLIB)' ZFP='$(ZFP)' FUSE='$(FUSE)' AGAIN='make $(if $(VARIABLES),$(subst ','\'',$(VARIABLES)) )test'
+	ZLIB='$(ZLIB)' ZFP='$(ZFP)' TLS='$(TLS)' FUSE='$(FUSE)' \
+	AGAIN='make $(if $(VARIABLES),$(subst ','\'',$(VARIABLES)) )test'
 T =
 
 .PHONY: check check-quick test check-full check-portable check-avx512 plain examples test-programs

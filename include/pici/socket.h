@@ -44,7 +44,9 @@ PICI_API enum pici_status pici_comm_sockets(struct pici_comm **, const int *fds,
  *             addresses, which other hosts cannot reach, but other users of this host can
  * A rank but 0 listens at the address of the interface over which it reaches rank 0, or of PICI_SOCKET_IFNAME, at a
  * port that the system chooses, or one of PICI_SOCKET_PORTS (LOW-HIGH). The token is sent as it is: it keeps out peers
- * that do not know it, but not those who can listen to the network.
+ * that do not know it, but not those who can listen to the network. With PICI_SOCKET_TLS=1 connections are encrypted by
+ * a key made of the token, which is not sent, or with certificates (docs/tutorials/first-cluster.md, "Encryption").
+ * PICI_E_UNSUPPORTED then: the library was built without OpenSSL.
  *
  * Errors as above. PICI_E_ARG too: an address, a token or a variable that makes no sense, or is missing. That rank does
  * not join, so it alone returns this status, at once; the others miss it, and return PICI_E_TIMEOUT. PICI_E_TRANSPORT:

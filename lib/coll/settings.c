@@ -53,6 +53,10 @@ const struct setting pici_settings[] = {
     {"PICI_SOCKET_PORTS", NULL, SETTING_RANGE, AT(ports), 1, 65535, "two ports, LOW-HIGH", "any"},
     {"PICI_SOCKET_SHARED", NULL, SETTING_INT, AT(shared), 0, 1, "0 or 1", "1"},
     {"PICI_SOCKET_STREAMS", NULL, SETTING_INT, AT(connections), 1, 64, "a number from 1 to 64", "1"},
+    {"PICI_SOCKET_TLS", NULL, SETTING_INT, AT(tls), 0, 1, "0 or 1", "0"},
+    {"PICI_SOCKET_TLS_CERT", NULL, SETTING_PATH, AT(tls_certificate), 0, 0, "the path of a file", "none"},
+    {"PICI_SOCKET_TLS_KEY", NULL, SETTING_PATH, AT(tls_key), 0, 0, "the path of a file", "none"},
+    {"PICI_SOCKET_TLS_CA", NULL, SETTING_PATH, AT(tls_authority), 0, 0, "the path of a file", "none"},
     {NULL, NULL, SETTING_INT, 0, 0, 0, 0, NULL, NULL},
 };
 

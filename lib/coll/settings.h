@@ -32,7 +32,9 @@ struct coll_settings {
     const char *interface;  /* whose address a rank listens at, or NULL */
     int shared;             /* ranks of a host exchange messages through memory that they share */
     int connections;        /* of two ranks that share no memory */
-    int ports[2];           /* the lowest and the highest to listen at; 0: any */
+    int tls;                /* connections of a rendezvous are encrypted: by the token, or with these files */
+    const char *tls_certificate, *tls_key, *tls_authority;
+    int ports[2]; /* the lowest and the highest to listen at; 0: any */
 };
 
 enum setting_type {

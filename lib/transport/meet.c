@@ -8,6 +8,8 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "transport/secure.h"
+
 enum { STEP_MS = 1000 };
 
 int64_t pici_meet_now(void)
@@ -45,8 +47,8 @@ static int later(ssize_t moved)
 static void move(struct meet_side *side)
 {
     while (side->sent < side->out_bytes && !side->deaf) {
-        const ssize_t moved =
-            send(side->fd, side->outgoing + side->sent, side->out_bytes - side->sent, MSG_DONTWAIT | MSG_NOSIGNAL);
+        const struct iovec rest = {(uint8_t *)side->outgoing + side->sent, side->out_bytes - side->sent};
+        const ssize_t moved = pici_secure_send(side->secure, side->fd, &rest, 1); /* which is only read */
         if (later(moved))
             break;
         /* what it has sent before may still be read */
@@ -57,7 +59,7 @@ static void move(struct meet_side *side)
     }
     while (side->received < side->in_bytes) {
         const ssize_t moved =
-            recv(side->fd, side->incoming + side->received, side->in_bytes - side->received, MSG_DONTWAIT);
+            pici_secure_recv(side->secure, side->fd, side->incoming + side->received, side->in_bytes - side->received);
         if (later(moved))
             return;
         if (moved <= 0) {
@@ -83,8 +85,9 @@ static int wait_for(struct meet_side *side, int count, struct pollfd *polls, int
             continue;
         struct pollfd *const entry = &polls[open++];
         *entry = (struct pollfd){.fd = current->fd};
-        entry->events |= sends ? POLLOUT : 0;
-        entry->events |= receives ? POLLIN : 0;
+        const int reads = sends && pici_secure_reads(current->secure);
+        entry->events |= sends && !reads ? POLLOUT : 0;
+        entry->events |= receives || reads ? POLLIN : 0;
     }
     /* if it fails, all are tried */
     if (open)
@@ -101,6 +104,7 @@ enum pici_status pici_meet(struct meet_side *side, int count, int64_t deadline, 
         side[i].sent = side[i].received = 0;
         side[i].deaf = side[i].error = 0;
         side[i].ended = side[i].fd < 0;
+        side[i].secure = side[i].ended ? NULL : pici_secure_of(side[i].fd);
         side[i].status = PICI_OK;
     }
     for (int late = 0;;) {

@@ -25,7 +25,8 @@ struct meet_side {
     enum pici_status status; /* how it ended: PICI_OK, PICI_E_PEER (closed), PICI_E_TIMEOUT or PICI_E_TRANSPORT */
     int error;               /* errno of PICI_E_TRANSPORT */
     int deaf;                /* the peer takes no more bytes */
-    int ended;               /* for pici_meet */
+    int ended;               /* for pici_meet; */
+    struct secure *secure;   /* too: the connection, if it is encrypted */
 };
 
 /* Exchange the bytes of count sides. One that fails does not stop the others, but from then on they have at most

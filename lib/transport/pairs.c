@@ -113,7 +113,7 @@ static int listen_for(struct talk *talk, int i)
     if (fd < 0)
         return 0;
     talk->here = here;
-    pici_pending_open(&talk->pending, fd, token);
+    pici_pending_open(&talk->pending, fd, token, NULL);
     return 1;
 }
 

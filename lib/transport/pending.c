@@ -9,14 +9,17 @@
 #include <unistd.h>
 
 #include "transport/meet.h"
+#include "transport/secure.h"
 
 enum {
     PENDING_MS = 10000,
     HEARD_MS = 200 /* that a peer has at least, also if others want its descriptor */
 };
 
-void pici_pending_open(struct pending *pending, int listener, const char token[GREETING_TOKEN])
+void pici_pending_open(struct pending *pending, int listener, const char token[GREETING_TOKEN],
+                       const struct secure_keys *keys)
 {
+    pending->keys = keys;
     pending->listener = listener;
     pending->spare = fcntl(listener, F_DUPFD_CLOEXEC, 0); /* none: there is nothing to give up */
     pending->error = pending->waiting = pending->rejected = 0;
@@ -43,15 +46,15 @@ static int take(struct pending *pending, int i)
 static void reject(struct pending *pending, int i)
 {
     pending->rejected++;
-    close(take(pending, i));
+    pici_secure_close(take(pending, i));
 }
 
 /* Read a peer's greeting. Returns 1 if it is whole, -1 if there will be none, else 0. */
 static int read_more(struct pending_peer *peer)
 {
     while (peer->received < GREETING_BYTES) {
-        const ssize_t received =
-            recv(peer->fd, peer->bytes + peer->received, GREETING_BYTES - peer->received, MSG_DONTWAIT);
+        const ssize_t received = pici_secure_recv(pici_secure_of(peer->fd), peer->fd, peer->bytes + peer->received,
+                                                  GREETING_BYTES - peer->received);
         if (received < 0 && errno == EINTR)
             continue;
         if (received < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
@@ -85,8 +88,12 @@ static int let_in(struct pending *pending)
 {
     for (;;) {
         const int fd = accept4(pending->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-        if (fd >= 0)
+        if (fd >= 0 && pici_secure_begin(pending->keys, fd, 1))
             return fd;
+        if (fd >= 0) {
+            close(fd);
+            errno = ENOMEM;
+        }
         if (errno == EINTR || errno == ECONNABORTED)
             continue;
         if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM)
@@ -148,7 +155,7 @@ int pici_pending_give_up_spare(struct pending *pending)
 void pici_pending_close(struct pending *pending)
 {
     while (pending->waiting)
-        close(take(pending, pending->waiting - 1));
+        pici_secure_close(take(pending, pending->waiting - 1));
     if (pending->spare >= 0)
         close(pending->spare);
     if (pending->listener >= 0)

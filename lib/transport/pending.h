@@ -10,6 +10,8 @@
 
 #include "transport/greeting.h"
 
+struct secure_keys;
+
 enum {
     PENDING = 64,     /* that have not said who they are; one more, and the oldest is read once more, or dropped */
     PENDING_TURN = 64 /* connections that are accepted in a turn */
@@ -27,12 +29,13 @@ struct pending {
     int spare; /* a descriptor to give up when there are no more */
     int error; /* errno, if a connection waits and cannot be accepted. Until the caller sets it to 0, none is accepted,
                 * and the listener is not polled */
-    char token[GREETING_TOKEN]; /* that they must know */
-    int waiting, rejected;      /* waiting now; rejected so far: no greeting in time, or another token */
+    const struct secure_keys *keys; /* that they must have too; NULL: connections are not encrypted */
+    char token[GREETING_TOKEN];     /* that they must know */
+    int waiting, rejected;          /* waiting now; rejected so far: no greeting in time, or another token */
     struct pending_peer peer[PENDING];
 };
 
-void pici_pending_open(struct pending *, int listener, const char token[GREETING_TOKEN]);
+void pici_pending_open(struct pending *, int listener, const char token[GREETING_TOKEN], const struct secure_keys *);
 
 /* Entries for poll: at most PENDING + 1. Returns how many. */
 int pici_pending_polls(const struct pending *, struct pollfd *);

@@ -25,6 +25,7 @@
 #include "transport/address.h"
 #include "transport/pending.h"
 #include "transport/meet.h"
+#include "transport/secure.h"
 
 enum {
     NAP_LEAST_MS = 10, /* between two attempts to reach rank 0; twice as long each time */
@@ -49,6 +50,7 @@ struct party {
     int unexpected_count;
     int unread;                  /* rank 0 has closed the connection before it read what this rank sent */
     struct address zero_address; /* this end of the connection to rank 0; of rank 0 itself, where it listens */
+    struct secure_keys *keys;    /* NULL: connections are not encrypted */
     struct pending pending;
     struct greeting_verdict fault;
 };
@@ -112,7 +114,7 @@ static enum pici_status listen_as_zero(struct party *party, const char *host, co
     if (fd < 0)
         return fail(party, PICI_E_TRANSPORT, "cannot listen at %.100s: %s", party->address, strerror(error));
     party->places[0] = pici_address_place(&party->zero_address);
-    pici_pending_open(&party->pending, fd, party->token);
+    pici_pending_open(&party->pending, fd, party->token, party->keys);
     return PICI_OK;
 }
 
@@ -191,8 +193,8 @@ static void name_missing(struct party *party, int first)
         snprintf(list + offset, sizeof list - offset, " and %d more", missing - NAMED);
     char rejected[64] = "";
     if (party->pending.rejected)
-        snprintf(rejected, sizeof rejected, "; rejected %d connection%s (bad token)", party->pending.rejected,
-                 party->pending.rejected > 1 ? "s" : "");
+        snprintf(rejected, sizeof rejected, "; rejected %d connection%s (bad token%s)", party->pending.rejected,
+                 party->pending.rejected > 1 ? "s" : "", party->keys ? ", or no PICI_SOCKET_TLS" : "");
     (void)fail(party, PICI_E_TIMEOUT, "timed out after %d ms waiting for rank%s %s of %d%s", party->timeout_ms,
                missing > 1 ? "s" : "", list, party->ranks, rejected);
 }
@@ -207,7 +209,7 @@ static int welcome_all(struct party *party, const struct greeting *own, int *mos
         /* a second process as a rank is none that is missing */
         came += greeting.rank >= (uint32_t)party->ranks || party->fds[greeting.rank] < 0;
         if (!welcome(party, fd, &greeting, own))
-            close(fd);
+            pici_secure_close(fd);
         if (greeting.ranks > (uint32_t)*most && greeting.ranks <= COLL_MAX_RANKS)
             *most = (int)greeting.ranks - 1;
     }
@@ -225,12 +227,12 @@ static int make_room(struct party *party)
     (void)answer(party);
     for (int i = 1; i < party->ranks; i++)
         if (party->fds[i] >= 0) {
-            close(party->fds[i]);
+            pici_secure_close(party->fds[i]);
             party->fds[i] = -1;
             closed++;
         }
     for (int i = 0; i < party->unexpected_count; i++)
-        close(party->unexpected[i]);
+        pici_secure_close(party->unexpected[i]);
     party->unexpected_count = 0;
     return closed + pici_pending_give_up_spare(&party->pending);
 }
@@ -251,7 +253,7 @@ static enum pici_status let_join(struct party *party)
         for (int i = 1; i < party->ranks; i++)
             if (party->fds[i] >= 0 && has_left(party->fds[i])) {
                 (void)fail(party, PICI_E_PEER, "rank %d joined, but disconnected before all ranks had joined", i);
-                close(party->fds[i]);
+                pici_secure_close(party->fds[i]);
                 party->fds[i] = -1;
             }
         if (party->fault.status && deadline > pici_meet_deadline(FAULT_MS))
@@ -354,6 +356,8 @@ static enum pici_status reach_zero(struct party *party, const char *host, const 
         }
         if (!named)
             freeaddrinfo(found);
+        if (party->fds[0] >= 0 && !pici_secure_begin(party->keys, party->fds[0], 0))
+            return fail(party, PICI_E_NOMEM, "no memory for a rendezvous");
         if (party->fds[0] >= 0)
             break;
         const int remaining = pici_meet_left(party->deadline);
@@ -389,7 +393,7 @@ static enum pici_status listen_as_other(struct party *party)
     if (fd < 0)
         return fail(party, PICI_E_TRANSPORT, "cannot listen: %s", strerror(errno));
     party->places[party->rank] = pici_address_place(&address);
-    pici_pending_open(&party->pending, fd, party->token);
+    pici_pending_open(&party->pending, fd, party->token, party->keys);
     return PICI_OK;
 }
 
@@ -414,10 +418,11 @@ static enum pici_status with_zero(struct party *party, const uint8_t *output, si
     if (status)
         return fail(party, status, "no memory for a rendezvous");
     if (side.status == PICI_E_PEER)
-        return fail(party, PICI_E_PEER,
-                    "rank 0 at %.100s rejected the connection: check that the token is the same, and that no other "
-                    "process is rank %d",
-                    party->address, party->rank);
+        return fail(
+            party, PICI_E_PEER,
+            "rank 0 at %.100s rejected the connection: check that the token and PICI_SOCKET_TLS are the same, and "
+            "that no other process is rank %d",
+            party->address, party->rank);
     if (side.status && side.error)
         return fail(party, side.status, "no answer from rank 0 at %.100s: %s", party->address, strerror(side.error));
     if (side.status)
@@ -438,7 +443,7 @@ static enum pici_status greet_zero(struct party *party, const char *host, const 
         const struct greeting_verdict fault = party->fault;
         const int64_t soon = pici_meet_deadline(ATTEMPT_MS);
         party->fault = (struct greeting_verdict){0};
-        close(party->fds[0]);
+        pici_secure_close(party->fds[0]);
         party->fds[0] = -1;
         nap(pause);
         party->deadline = soon < deadline ? soon : deadline;
@@ -493,6 +498,8 @@ static enum pici_status link_to(struct party *party, int rank)
     if (fd < 0)
         return fail(party, errno == ETIMEDOUT ? PICI_E_TIMEOUT : PICI_E_TRANSPORT, "rank %d at %s: %s", rank,
                     address_text, strerror(errno));
+    if (!pici_secure_begin(party->keys, fd, 0))
+        return fail(party, PICI_E_NOMEM, "no memory for a rendezvous");
     struct meet_side side = {.fd = fd, .outgoing = greeting, .out_bytes = sizeof greeting};
     const enum pici_status status = pici_meet(&side, 1, party->deadline, 0);
     if (status || side.status)
@@ -527,7 +534,7 @@ static enum pici_status let_link(struct party *party)
             if (greeting.rank <= (uint32_t)party->rank || !welcome(party, fd, &greeting, &own)) {
                 (void)fail(party, PICI_E_PEER, "rank %lu connected to rank %d", (unsigned long)greeting.rank,
                            party->rank);
-                close(fd);
+                pici_secure_close(fd);
             }
             missing--;
         }
@@ -567,6 +574,24 @@ static enum pici_status be_other(struct party *party, const char *host, const ch
 
 /* ---- both */
 
+/* Make keys of the token, or of the files that the environment names. Inside the connections something else stands for
+ * the token. */
+static enum pici_status encrypt(struct party *party)
+{
+    const struct coll_settings *settings = &party->settings;
+    const struct secure_files files = {settings->tls_certificate, settings->tls_key, settings->tls_authority};
+    char token[GREETING_TOKEN + 1] = "", explanation[VERDICT_TEXT];
+    enum pici_status status;
+    memcpy(token, party->token, GREETING_TOKEN);
+    if (!token[0])
+        return fail(party, PICI_E_ARG, "PICI_SOCKET_TLS needs a token: set one (PICI_TOKEN)");
+    party->keys = pici_secure_keys(token, &files, &status, explanation, sizeof explanation);
+    if (!party->keys)
+        return fail(party, status, "%s", explanation);
+    pici_secure_token(party->keys, party->token);
+    return PICI_OK;
+}
+
 /* Take what the caller leaves out from the environment. */
 static enum pici_status resolve(struct party *party, const char *address, int rank, int ranks, const char *token)
 {
@@ -592,7 +617,7 @@ static enum pici_status resolve(struct party *party, const char *address, int ra
     if (strlen(token) > GREETING_TOKEN)
         return fail(party, PICI_E_ARG, "the token has %zu bytes, more than %d", strlen(token), GREETING_TOKEN);
     memcpy(party->token, token, strlen(token));
-    return PICI_OK;
+    return settings->tls ? encrypt(party) : PICI_OK;
 }
 
 static enum pici_status gather(struct party *party)
@@ -651,13 +676,14 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **output, const char *add
         pici_comm_failed(explanation);
         for (int i = 0; i < party->ranks && party->fds; i++)
             if (party->fds[i] >= 0)
-                close(party->fds[i]);
+                pici_secure_close(party->fds[i]);
     }
     for (int i = 0; i < party->unexpected_count; i++)
-        close(party->unexpected[i]);
+        pici_secure_close(party->unexpected[i]);
     free(party->fds);
     free(party->unexpected);
     free(party->places);
+    pici_secure_keys_free(party->keys);
     free(party);
     return status;
 }

@@ -35,6 +35,7 @@
 #include "coll/message.h"
 #include "transport/nap.h"
 #include "transport/pool.h"
+#include "transport/secure.h"
 
 enum {
     LENGTH_BYTES = 8,
@@ -78,7 +79,8 @@ struct queue {
 struct peer {
     int fd;                  /* -1: this rank itself, or gone */
     struct shared *shared;   /* carries what is sent and received, */
-    struct stripes *stripes; /* or these do, of which fd is the first; both NULL: fd does */
+    struct stripes *stripes; /* or these do, of which fd is the first; both NULL: fd does, */
+    struct secure *secure;   /* encrypted, if this is not NULL */
     enum pici_status gone;   /* not PICI_OK: why nothing can be exchanged any more */
     struct queue outgoing, incoming;
     uint8_t *buffer;                 /* [BUFFER] */
@@ -118,8 +120,9 @@ static int number(const struct node *node, const struct peer *peer)
 
 static void hang_up(struct peer *peer)
 {
-    close(peer->fd);
+    pici_secure_close(peer->fd);
     peer->fd = -1;
+    peer->secure = NULL;
     pici_shared_free(peer->shared);
     pici_stripes_free(peer->stripes);
     peer->shared = NULL;
@@ -171,6 +174,9 @@ static int again(struct node *node, struct peer *peer, ssize_t moved)
         snprintf(explanation, sizeof explanation, "rank %d closed its connection: it exited or was killed",
                  number(node, peer));
         lose(node, peer, PICI_E_PEER, number(node, peer), explanation);
+    } else if (error == EBADMSG && !peer->shared) {
+        snprintf(explanation, sizeof explanation, "rank %d: what it sent was changed on the way", number(node, peer));
+        lose(node, peer, PICI_E_TRANSPORT, number(node, peer), explanation);
     } else if (error == EBADMSG) {
         snprintf(explanation, sizeof explanation, "rank %d damaged the memory that it shares with this rank",
                  number(node, peer));
@@ -190,6 +196,8 @@ static ssize_t receive(struct peer *peer, struct iovec *parts, size_t count)
         return pici_shared_recv(peer->shared, peer->fd, parts, (int)count);
     if (peer->stripes)
         return pici_stripes_recv(peer->stripes, parts, (int)count);
+    if (peer->secure)
+        return pici_secure_recv(peer->secure, peer->fd, parts[0].iov_base, parts[0].iov_len);
     return recvmsg(peer->fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, MSG_DONTWAIT);
 }
 
@@ -289,7 +297,7 @@ static ssize_t give(struct peer *peer, struct iovec *parts, size_t count)
         return pici_shared_send(peer->shared, peer->fd, parts, (int)count);
     if (peer->stripes)
         return pici_stripes_send(peer->stripes, parts, (int)count);
-    return sendmsg(peer->fd, &(struct msghdr){.msg_iov = parts, .msg_iovlen = count}, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return pici_secure_send(peer->secure, peer->fd, parts, count);
 }
 
 /* A send failed: the peer has closed its socket. What it said before says more. */
@@ -443,6 +451,8 @@ static struct pollfd poll_of(struct peer *peer, int sends, int receives, int *ti
     entry.events |= receives ? POLLIN : 0;
     if (peer->stripes)
         entry.fd = sends ? pici_stripes_sends(peer->stripes) : pici_stripes_receives(peer->stripes);
+    if (!peer->shared && receives && pici_secure_waits(peer->secure))
+        *timeout_ms = 0;
     if (!peer->shared)
         return entry;
     entry.events = POLLIN;
@@ -487,10 +497,11 @@ static int look(struct node *node, int timeout_ms)
     for (nfds_t i = 0; i < polled; i++) {
         struct peer *peer = node->polled[i];
         const int found = ready > 0 ? node->polls[i].revents : 0, events = blindly ? POLLIN | POLLOUT : found,
-                  over = events & (POLLERR | POLLHUP | POLLNVAL), shares = peer->shared != NULL;
+                  over = events & (POLLERR | POLLHUP | POLLNVAL), shares = peer->shared != NULL,
+                  inside = pici_secure_waits(peer->secure); /* poll does not see that */
         if (waits)
             end_poll(peer, events);
-        if (peer->incoming.first && (shares || events & POLLIN || over))
+        if (peer->incoming.first && (shares || inside || events & POLLIN || over))
             pump_in(node, peer, 1);
         if (peer->outgoing.first && (shares || events & POLLOUT || over))
             pump_out(node, peer);
@@ -559,6 +570,10 @@ static int half_sent(const struct peer *peer)
 static void send_rest(struct node *node, struct peer *peer)
 {
     struct request *behind = peer->outgoing.first->next;
+    if (peer->secure && !peer->shared) { /* a record may have more messages */
+        pump_out(node, peer);
+        return;
+    }
     peer->outgoing.first->next = NULL;
     pump_out(node, peer);
     if (peer->outgoing.first)
@@ -728,6 +743,7 @@ enum pici_status pici_transport_sockets(struct pici_transport *transport, const 
     int here = 0;
     for (int i = 0; i < ranks; i++) {
         node->peers[i].fd = i == rank ? -1 : fds[i];
+        node->peers[i].secure = i == rank ? NULL : pici_secure_of(fds[i]);
         node->peers[i].buffer = node->buffers + (size_t)i * BUFFER;
         node->node_of[i] = node_of[i];
         here += node_of[i] == node_of[rank];

@@ -19,6 +19,7 @@
 #include "transport/greeting.h"
 #include "transport/meet.h"
 #include "transport/pairs.h"
+#include "transport/secure.h"
 #include "transport/socket.h"
 
 enum {
@@ -247,7 +248,7 @@ static void close_all(const int *fds, int rank, int ranks)
 {
     for (int i = 0; i < ranks; i++)
         if (i != rank && is_stream(fds[i]))
-            close(fds[i]);
+            pici_secure_close(fds[i]);
 }
 
 /* Where all ranks share a node, messages are copied from cache to cache: then slices are as long as caches are, unless
@@ -372,6 +373,8 @@ enum pici_status pici_comm_sockets(struct pici_comm **output, const int *fds, in
         const enum pici_status status =
             i == rank ? PICI_E_ARG : look_at_socket(fds, i, rank, ranks, explanation, sizeof explanation);
         circle.fds[i] = status ? -1 : fds[i];
+        if (!status && pici_secure_of(fds[i])) /* others would not be encrypted */
+            circle.connections = 1;
         if (status && i != rank)
             find_fault(&circle, status, explanation);
     }

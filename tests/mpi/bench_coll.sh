@@ -46,6 +46,10 @@ check 0 all_gatherv "$bench" $small -t 3 --collective all_gatherv --algorithm au
 says '^# wrong elements: 0$'
 says ' pici split hybrid  *99% .* - '
 # shellcheck disable=SC2086
+check 0 all_to_all "$bench" $small -t 3 --collective all_to_all --format auto,hybrid
+says '^# wrong elements: 0$'
+says ' pici auto hybrid  *99% '
+# shellcheck disable=SC2086
 check 0 'zeros with a sign' "$bench" $small -t 3 --zeros positive,negative
 says '^# wrong elements: 0$'
 says ' pici auto auto  *99% '
@@ -128,8 +132,8 @@ if find_mpi openmpi; then
     says '^# wrong elements: 0$'
     says 'allreduce segmented_ring'
     # shellcheck disable=SC2086
-    check 0 'mpirun, all_gatherv and broadcast' timeout 120 $mpirun -n 3 "$bench" $small --screen 0 \
-        --collective all_gatherv,broadcast
+    check 0 'mpirun, all_gatherv, all_to_all and broadcast' timeout 120 $mpirun -n 3 "$bench" $small --screen 0 \
+        --collective all_gatherv,all_to_all,broadcast
     says '^# wrong elements: 0$'
     says 'allgatherv default' # Open MPI lets nobody force another
     says 'bcast binomial'

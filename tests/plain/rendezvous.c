@@ -416,7 +416,7 @@ static void slow_in_a_crowd(void)
         abort();
     memcpy(mine.token, "tk", 2);
     pici_greeting_put(greeting, &mine);
-    pici_pending_open(&pending, listener, mine.token);
+    pici_pending_open(&pending, listener, mine.token, NULL);
     for (int i = 0; i <= PENDING; i++) {
         crowd[i] = socket(AF_INET, SOCK_STREAM, 0);
         if (crowd[i] < 0 || connect(crowd[i], (struct sockaddr *)&at, sizeof at))
@@ -664,8 +664,8 @@ static void wrong_ones(void)
     team_at(&t, 3, fresh_address(0), "tk");
     t.odd_token = "kt";
     socket_team_make(&t);
-    expect(t.status[2] == PICI_E_PEER && strstr(t.words[2], "check that the token is the same"), t.words[2],
-           t.status[2]);
+    expect(t.status[2] == PICI_E_PEER && strstr(t.words[2], "check that the token and PICI_SOCKET_TLS are the same"),
+           t.words[2], t.status[2]);
     for (int i = 0; i < 2; i++)
         expect(
             t.status[i] == PICI_E_TIMEOUT &&

@@ -101,6 +101,10 @@ Test(coll_settings, environment)
         {"PICI_SOCKET_PORTS", "1-65535"},
         {"PICI_SOCKET_SHARED", "1"},
         {"PICI_SOCKET_STREAMS", "64"},
+        {"PICI_SOCKET_TLS", "1"},
+        {"PICI_SOCKET_TLS_CERT", "rank.pem"},
+        {"PICI_SOCKET_TLS_KEY", "rank.key"},
+        {"PICI_SOCKET_TLS_CA", "ca.pem"},
     };
     size_t n = 0;
     for (const struct setting *row = pici_settings; row->variable; row++)
@@ -122,6 +126,8 @@ Test(coll_settings, environment)
     cr_expect(pici_settings_read(&s, why, sizeof why) == PICI_OK && s.native == 1);
     cr_expect_eq(s.native, 1);
     cr_expect_str_eq(s.trace, "somewhere");
+    cr_expect(s.tls == 1 && !strcmp(s.tls_certificate, "rank.pem") && !strcmp(s.tls_key, "rank.key") &&
+              !strcmp(s.tls_authority, "ca.pem"));
     cr_expect(s.tune && !s.tune[0] && s.tune_verbose == 1);
     cr_expect(s.rank == 3 && s.ranks == 1 << 20 && s.ports[0] == 1 && s.ports[1] == 65535 && s.token && !s.token[0]);
     cr_expect_str_eq(s.rendezvous, "[::1]:29500");
