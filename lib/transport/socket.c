@@ -44,6 +44,8 @@ enum {
     GLANCES = 24,         /* without sleeping, where each rank has a core */
     RELAX = 16,           /* pauses between two of these */
     YIELDS = 100,         /* of the processor after that, where ranks share memory */
+    LONG_MS = 2,          /* a yield that takes so long went to another program */
+    CROWDED = 500,        /* waits without yields after one: who sleeps gets the processor back sooner */
     NEAR_BUFFER = 262144, /* bytes sent to a peer on this node and not yet received; the system doubles it */
     BLINDLY = 2,          /* queues that are tried without asking */
     SKIPPED = 8,          /* tests that leave a queue alone which another request found blocked */
@@ -97,6 +99,7 @@ struct node {
     struct pool requests;
     int ended;   /* a request ended since the last wait */
     int cores;   /* each rank of this node has one */
+    int crowded; /* waits to come that do not yield */
     int shares;  /* memory with other ranks: looking there takes no system call */
     int culprit; /* the first rank that was lost, or -1 */
     int abandoned, kept;
@@ -539,15 +542,24 @@ static int64_t milliseconds(void)
 static void socket_wait(void *context, int timeout_ms)
 {
     struct node *node = context;
-    const int glances = node->cores ? GLANCES : 0, yields = node->shares ? YIELDS : 0;
+    const int glances = node->cores ? GLANCES : 0, yields = node->shares && !node->crowded ? YIELDS : 0;
+    int64_t before = milliseconds();
+    node->crowded -= node->crowded > 0;
     for (int i = 0; i < glances + yields && !node->ended && timeout_ms > 0; i++) {
         (void)look(node, 0);
         if (node->ended)
             break;
-        if (i < glances)
+        if (i < glances) {
             relax();
-        else
-            sched_yield();
+            continue;
+        }
+        sched_yield();
+        const int64_t after = milliseconds();
+        if (after - before >= LONG_MS) {
+            node->crowded = CROWDED;
+            break;
+        }
+        before = after;
     }
     if (!node->ended) {
         const int64_t end = milliseconds() + timeout_ms;
