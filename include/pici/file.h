@@ -361,7 +361,7 @@ PICI_API uint64_t pici_reader_error_offset(const struct pici_reader *r);
 /* Free the reader; NULL is ignored. */
 PICI_API void pici_reader_close(struct pici_reader *r);
 
-/* ---- Output that appears whole or not at all ---- */
+/* ---- atomic writes ---- */
 
 struct pici_outfile;
 
