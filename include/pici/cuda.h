@@ -4,10 +4,10 @@
  * The library is libpici_cuda; link with the CUDA runtime too. Needs compute capability 8.0 or higher. Device functions
  * that you can call from your own kernels: pici/device.cuh.
  *
- * A call checks its arguments, enqueues at most one memset and two kernels on the stream (more for large batches), and
- * returns. It does not allocate, does not wait and keeps no state, so it can be captured into a CUDA graph. Status and
- * size depend on the data, so the device computes them: when the work of the call has completed in the stream, a
- * struct pici_cuda_result in device memory holds both.
+ * A call checks its arguments, enqueues at most one memset and two kernels on the stream (seven for PICI_AUTO, more for
+ * large batches), and returns. It does not allocate, does not wait and keeps no state, so it can be captured into a
+ * CUDA graph. Status and size depend on the data, so the device computes them: when the work of the call has completed
+ * in the stream, a struct pici_cuda_result in device memory holds both.
  *
  *   pointers     to memory that the current device can access; `jobs` alone is host memory. The caller owns it, and
  *                keeps it valid until the work of the call has completed in the stream
@@ -15,8 +15,7 @@
  *   status       the returned status covers the checks that the host can make:
  *     PICI_E_ARG           null, misaligned, overlapping, unknown dtype or format, or a workspace that is too small
  *     PICI_E_SPACE         no block of n elements fits in capacity, for any values
- *     PICI_E_UNSUPPORTED   PICI_AUTO. The smallest format depends on the elements, and the host cannot see them when it
- *                          launches kernels. Hybrid is the smallest nearly always, or close to it
+ *     PICI_E_UNSUPPORTED   what the GPU does not do; each function says what that is
  *     PICI_E_DEVICE        the CUDA runtime reported an error: no device, too old a device, or an earlier error
  *   After any error but PICI_E_DEVICE nothing was enqueued. */
 #ifndef PICI_CUDA_H
@@ -61,16 +60,19 @@ PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
  * src is read once for PICI_DENSE and PICI_BITMAP. For PICI_HYBRID it is read once too, but tiles with more than 2 KiB
  * of values, and all tiles if there are so few that each can have a warp of its own, are read again, mostly from a
  * cache. For PICI_COO it is read twice, since values cannot be placed before all are counted. For PICI_PACKED it is
- * read two or three times, all but once mostly from a cache. Returns the errors listed at the top of this file, and
- * PICI_E_UNSUPPORTED for PICI_PACKED of integers. */
+ * read two or three times, all but once mostly from a cache. PICI_AUTO makes the block that pici_compress makes: it
+ * reads src once to count the elements other than zeros, then as for PICI_HYBRID, and again where another format is
+ * shorter, which is so for few but dense and short ones. The host cannot see the elements, so the kernels of all formats are
+ * launched, and those of formats that are not wanted return at once. Returns the errors listed at the top of this file,
+ * and PICI_E_UNSUPPORTED for PICI_PACKED of integers. */
 PICI_API enum pici_status pici_compress_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                              const void *src, uint64_t n, enum pici_dtype, enum pici_format,
                                              void *workspace, size_t workspace_bytes, cudaStream_t);
 
 /* The same with options, which NULL sets to PICI_OPTS_INIT: `zeros` and `pack` have the effect that they have on
  * pici_compress, and `threads` none. With `pack`, PICI_HYBRID takes two kernels: the first makes the packed block, and
- * where that is not shorter the second makes the hybrid block. PICI_E_ARG: also a member out of its range, or a size
- * below that of 0.1.0. PICI_E_UNSUPPORTED: also checksum, or options of a later version. */
+ * where that is not shorter the second makes the hybrid block. PICI_AUTO likewise. PICI_E_ARG: also a member out of its
+ * range, or a size below that of 0.1.0. PICI_E_UNSUPPORTED: also checksum, or options of a later version. */
 PICI_API enum pici_status pici_compress_opts_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                                   const void *src, uint64_t n, enum pici_dtype, enum pici_format,
                                                   const struct pici_opts *, void *workspace, size_t workspace_bytes,

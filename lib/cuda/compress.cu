@@ -12,6 +12,8 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, ENCODE_BLOCKS<T>) encode_kerne
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_BITMAP);
+    if (!is_wanted(jobs, job.control, PICI_BITMAP))
+        return;
     layout(work.to);
     const uint64_t parts = partitions(work.to.count);
     if (parts == 0) {
@@ -31,6 +33,8 @@ template <class T> PICI_KERNEL(256, 5) dense_kernel(const pici_cuda_encode_jobs 
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     const making<T> work = making_of<T>(jobs, PICI_DENSE);
     const uint64_t count = work.to.count;
+    if (!is_wanted(jobs, job.control, PICI_DENSE))
+        return;
     if (work.cap >= HEADER_BYTES && (work.cap - HEADER_BYTES) / sizeof(T) >= count)
         warp_make_dense(work, hw::block_x() * warps() + warp(), hw::blocks_x() * warps());
     if (hw::block_x() == 0 && warp() == 0)

@@ -26,6 +26,8 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 8) coo_count_kernel(const pici
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     const T *src = (const T *)job.call.src, *base = (const T *)job.call.base;
     const uint64_t count = job.call.n;
+    if (!is_wanted(jobs, job.control, PICI_COO))
+        return;
     claim_partitions(job, shared, partitions(count), [&](look_back &prefix) {
         const uint64_t t = prefix.partition * warps() + warp();
         const uint32_t nnz = warp_sum(
@@ -48,6 +50,8 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_COO);
+    if (!is_wanted(jobs, job.control, PICI_COO))
+        return;
     const uint64_t parts = partitions(work.to.count);
     work.to.nnz = parts ? hw::load(job.state + parts - 1) & STATE_VALUE : 0;
     if (layout(work.to) && work.to.block_bytes <= work.cap) {
@@ -58,6 +62,18 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
     }
     if (hw::block_x() == 0 && warp() == 0)
         finish_block(work, work.to.nnz, job.call.result);
+}
+
+/* For PICI_AUTO. */
+template <class T> PICI_KERNEL(256, 4) count_kernel(const pici_cuda_encode_jobs jobs)
+{
+    const pici_cuda_encode_job job = jobs.job[hw::block_y()];
+    uint64_t filled = warp_count((const T *)job.call.src, job.call.n, hw::block_x() * warps() + warp(),
+                                 hw::blocks_x() * warps(), (const T *)job.call.base, jobs.by_value);
+    for (unsigned distance = LANES / 2; distance; distance /= 2)
+        filled += hw::shfl_down(filled, distance);
+    if (hw::lane() == 0 && filled)
+        hw::atomic_add(&job.control->filled, filled);
 }
 
 template <class T>
@@ -73,9 +89,16 @@ static cudaError_t launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count,
 }
 
 cudaError_t pici_cuda_launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
-                                 cudaStream_t stream)
-{
+                                 cudaStream_t stream){
 #define LAUNCH(T) launch_coo<T>(jobs, count, elements, stream)
+    BY_WIDTH(jobs->dtype, LAUNCH)
+#undef LAUNCH
+}
+
+cudaError_t
+    pici_cuda_launch_count(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements, cudaStream_t stream)
+{
+#define LAUNCH(T) launch_jobs(count_kernel<T>, tiles_of(elements) / 8 + 1, count, 256, 0, 4, *jobs, stream)
     BY_WIDTH(jobs->dtype, LAUNCH)
 #undef LAUNCH
 }

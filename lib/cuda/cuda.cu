@@ -111,7 +111,7 @@ static enum pici_status check_encode(const struct pici_cuda_encode *call, bool d
         overlap(call->result, sizeof *call->result, call->block, call->cap))
         return PICI_E_ARG;
     pici::block_view view = pici::block_view();
-    view.format = format;
+    view.format = format == PICI_AUTO ? (unsigned)PICI_COO : format; /* none is shorter than coo without values */
     view.dtype = dtype;
     view.count = call->n;
     view.nnz = format == PICI_DENSE ? call->n : 0;
@@ -129,20 +129,25 @@ struct encoding {
 static cudaError_t launch_format(pici_cuda_encode_jobs *batch, enum pici_format format, const encoding &how,
                                  unsigned count, uint64_t elements, cudaStream_t stream)
 {
+    const bool packs = (format == PICI_HYBRID || format == PICI_AUTO) && how.pack != PICI_PACK_NONE && !how.diff &&
+                       pici::is_float(batch->dtype);
     batch->one_level = how.pack == PICI_PACK_FAST;
-    batch->if_shorter = batch->if_not_packed =
-        format == PICI_HYBRID && how.pack != PICI_PACK_NONE && !how.diff && pici::is_float(batch->dtype);
-    if (format == PICI_PACKED || batch->if_shorter) {
-        const cudaError_t error = pici_cuda_launch_packed(batch, count, elements, stream);
-        if (error || format == PICI_PACKED)
-            return error;
-    }
-    switch (format) {
-    case PICI_BITMAP: return pici_cuda_launch_encode(batch, count, elements, stream);
-    case PICI_COO: return pici_cuda_launch_coo(batch, count, elements, stream);
-    case PICI_HYBRID: return pici_cuda_launch_hybrid(batch, count, elements, stream);
-    default: return pici_cuda_launch_dense(batch, count, elements, stream);
-    }
+    batch->of_all = format == PICI_AUTO;
+    batch->if_shortest = packs || batch->of_all;
+    cudaError_t error = cudaSuccess;
+    if (batch->of_all)
+        error = pici_cuda_launch_count(batch, count, elements, stream);
+    if (!error && (packs || format == PICI_PACKED))
+        error = pici_cuda_launch_packed(batch, count, elements, stream);
+    if (!error && (batch->of_all || format == PICI_HYBRID))
+        error = pici_cuda_launch_hybrid(batch, count, elements, stream);
+    if (!error && (batch->of_all || format == PICI_BITMAP))
+        error = pici_cuda_launch_encode(batch, count, elements, stream);
+    if (!error && (batch->of_all || format == PICI_COO))
+        error = pici_cuda_launch_coo(batch, count, elements, stream);
+    if (!error && (batch->of_all || format == PICI_DENSE))
+        error = pici_cuda_launch_dense(batch, count, elements, stream);
+    return error;
 }
 
 static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t count, const encoding &how,
@@ -154,10 +159,10 @@ static enum pici_status encode_batch(const struct pici_cuda_encode *jobs, size_t
     struct workspace space = {(uint8_t *)workspace, workspace_bytes};
     if ((!jobs && count) || width_log2 < 0 || (!workspace && count) || !is_aligned_to(workspace, 16))
         return PICI_E_ARG;
-    if (format == PICI_AUTO || (format == PICI_PACKED && !pici::is_float((unsigned)dtype)))
+    if (format == PICI_PACKED && !pici::is_float((unsigned)dtype))
         return PICI_E_UNSUPPORTED;
     if (format != PICI_DENSE && format != PICI_BITMAP && format != PICI_COO && format != PICI_HYBRID &&
-        format != PICI_PACKED)
+        format != PICI_PACKED && format != PICI_AUTO)
         return PICI_E_ARG;
     for (size_t i = 0; i < count; i++) {
         const enum pici_status status = check_encode(jobs + i, diff, (unsigned)dtype, (unsigned)format);

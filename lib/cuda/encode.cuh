@@ -169,10 +169,51 @@ PICI_DEV void add_group(uint64_t &nonzeros, uint32_t its, bool signs)
         nonzeros += SIGNS_SEEN;
 }
 
-/* Has the kernel before made the block, as a packed one? */
-PICI_DEV bool is_packed(const pici_cuda_encode_jobs &jobs, const pici_cuda_control *control)
+/* Is a job's block to be made in this format, as far as the kernels before have found out? Not for packed, whose kernel
+ * is the first. */
+PICI_DEV bool is_wanted(const pici_cuda_encode_jobs &jobs, const pici_cuda_control *control, unsigned format)
 {
-    return jobs.if_not_packed && hw::load(&control->packed);
+    const uint32_t wanted = format == PICI_HYBRID ? 0 : 1 + format;
+    return !jobs.if_shortest || hw::load(&control->chosen) == wanted;
+}
+
+/* The groups to encode. None if not even their directory fits, which the host has checked, but for PICI_AUTO. */
+template <class T> PICI_DEV uint64_t groups_to_make(const making<T> &work)
+{
+    return work.to.body_offset <= work.cap ? groups_of(work.to.tiles) : 0;
+}
+
+/* The bytes of a block as `view` has it, but in a format other than hybrid and packed, with so many values. */
+PICI_DEV uint64_t bytes_as(block_view view, unsigned format, uint64_t values)
+{
+    view.format = format;
+    view.nnz = format == PICI_DENSE ? view.count : values;
+    return layout(view) ? view.block_bytes : UINT64_MAX;
+}
+
+/* The format with the shortest block, other than hybrid and packed; of equal ones, that with the lowest number. */
+PICI_DEV unsigned shortest_other(const block_view &view, uint64_t values)
+{
+    unsigned best = PICI_DENSE;
+    for (unsigned format = PICI_BITMAP; format <= PICI_COO; format++)
+        if (bytes_as(view, format, values) < bytes_as(view, best, values))
+            best = format;
+    return best;
+}
+
+/* Reset the first words of a job's workspace for the kernels of other formats that follow. Called by one warp, when the
+ * job's other thread blocks have ended. */
+PICI_DEV void reset_job(const pici_cuda_encode_job &job, uint64_t words)
+{
+    hw::syncwarp(); /* all lanes have read the control */
+    for (uint64_t i = hw::lane(); i < words; i += LANES)
+        hw::store_relaxed(job.state + i, 0);
+    if (hw::lane() == 0) {
+        hw::store(&job.control->done, 0u);
+        hw::store(&job.control->ticket, 0u);
+        hw::store_relaxed(&job.control->nonzeros, 0);
+        hw::store_relaxed(&job.control->units, 0);
+    }
 }
 
 } // namespace pici

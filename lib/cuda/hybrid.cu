@@ -13,6 +13,26 @@ constexpr unsigned FEW = 256, MANY = 512;
 /* Warps of a multiprocessor that encode tiles, each a thread block: as many as leave each of them enough registers. */
 constexpr unsigned TILEWISE_WARPS = 12;
 
+/* Is the hybrid block shorter than those of the other formats, or does none fit? If not, choose one, and reset these
+ * words of the workspace for its kernel. work: its layout is complete except for nnz. Called by one warp, when the job's
+ * other thread blocks have ended. */
+template <class T>
+PICI_DEV bool keep_hybrid(const making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, uint64_t words)
+{
+    block_view hybrid = work.to;
+    hybrid.nnz = nonzeros;
+    const uint64_t filled = hw::load(&job.control->filled);
+    const unsigned other = shortest_other(work.to, filled);
+    const uint64_t others = bytes_as(work.to, other, filled);
+    const bool kept = others > work.cap || (layout(hybrid) && hybrid.block_bytes < others);
+    if (!kept) {
+        reset_job(job, words);
+        if (hw::lane() == 0)
+            hw::store(&job.control->chosen, 1 + other);
+    }
+    return kept;
+}
+
 /* In one pass over the elements, a group at a time. */
 template <class T, unsigned THREADS>
 PICI_KERNEL(THREADS, MANY / THREADS)
@@ -22,10 +42,10 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
     block_memory *shared = (block_memory *)memory;
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_HYBRID);
-    if (is_packed(jobs, job.control))
+    if (!is_wanted(jobs, job.control, PICI_HYBRID))
         return;
     layout(work.to);
-    const uint64_t groups = groups_of(work.to.tiles);
+    const uint64_t groups = groups_to_make(work);
     uint64_t nonzeros = 0, units = 0;
     claim_partitions(job, shared, groups, [&](look_back &prefix) {
         const group_end end = make_group(work, prefix.partition, shared, prefix);
@@ -33,7 +53,8 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
         if (prefix.partition + 1 == groups)
             units = end.units;
     });
-    finish_groups(work, job, nonzeros, units, [](uint64_t) { return true; });
+    finish_groups(work, job, nonzeros, units,
+                  [&](uint64_t all) { return !jobs.of_all || keep_hybrid(work, job, all, groups); });
 }
 
 /* ---- by tiles ---- */
@@ -105,10 +126,10 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
     made_tile *const made = (made_tile *)(shared + 1);
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_HYBRID);
-    if (is_packed(jobs, job.control))
+    if (!is_wanted(jobs, job.control, PICI_HYBRID))
         return;
     layout(work.to);
-    const uint64_t tiles = work.to.tiles;
+    const uint64_t tiles = groups_to_make(work) ? work.to.tiles : 0;
     uint64_t *const known = job.state + groups_of(tiles); /* after a word for each group */
     look_back prefix = {job.control, job.state, shared, 0, 0};
     uint64_t nonzeros = 0, units = 0;
@@ -127,7 +148,8 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
             write_tile(work, tile / GROUP_TILES, (unsigned)(tile % GROUP_TILES), prefix, known, made, nonzeros, units);
         }
     }
-    finish_groups(work, job, nonzeros, units, [](uint64_t) { return true; });
+    finish_groups(work, job, nonzeros, units,
+                  [&](uint64_t all) { return !jobs.of_all || keep_hybrid(work, job, all, groups_of(tiles) + tiles); });
 }
 
 /* By tiles if a group each would leave three of four multiprocessors without work. */

@@ -39,8 +39,10 @@ struct pici_cuda_control {
     uint64_t nonzeros; /* hybrid, packed: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
     uint64_t units;    /* encoding these: of all records, once the last group is laid out */
     uint64_t hybrid;   /* encoding packed: bytes of the records that a hybrid block would have */
-    uint32_t packed;   /* the block is made, as a packed one that is shorter than the hybrid one */
-    uint32_t reserved[5];
+    uint32_t chosen;   /* 1 + the format of the shortest block, if it is not hybrid; 0 until that is known */
+    uint32_t reserved;
+    uint64_t filled; /* PICI_AUTO: elements other than zeros, which +0.0 alone is where zeros are exact */
+    uint64_t reserved2;
 };
 
 struct pici_cuda_encode_job {
@@ -52,10 +54,10 @@ struct pici_cuda_encode_job {
 struct pici_cuda_encode_jobs {
     struct pici_cuda_encode_job job[BATCH];
     unsigned dtype;
-    bool by_value;      /* encode -0.0 as +0.0: dtype is one of floats, and no job has a base */
-    bool one_level;     /* packed */
-    bool if_shorter;    /* packed: make the block only if it is shorter than the hybrid one, which follows otherwise */
-    bool if_not_packed; /* hybrid: make the block if the packed one was not */
+    bool by_value;    /* encode -0.0 as +0.0: dtype is one of floats, and no job has a base */
+    bool one_level;   /* packed */
+    bool if_shortest; /* kernels of several formats follow each other, of which one makes the block */
+    bool of_all;      /* PICI_AUTO: then the formats are all but packed, or all; and control->filled is known */
 };
 
 struct pici_cuda_decode_job {
@@ -172,6 +174,8 @@ cudaError_t pici_cuda_launch_encode(const struct pici_cuda_encode_jobs *, unsign
 cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
                                    cudaStream_t);
 cudaError_t pici_cuda_launch_coo(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements, cudaStream_t);
+cudaError_t pici_cuda_launch_count(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
+                                   cudaStream_t);
 cudaError_t pici_cuda_launch_hybrid(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
                                     cudaStream_t);
 cudaError_t pici_cuda_launch_packed(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding packed blocks by groups, as hybrid.cu does. If the caller asked for the shorter of hybrid and packed, this
- * kernel also adds up the sizes of hybrid's records. A kernel of hybrid.cu follows; it does nothing if the packed block
- * is shorter. */
+ * Encoding packed blocks by groups, as hybrid.cu does. If the caller asked for the shortest of several formats, this
+ * kernel also adds up the sizes of hybrid's records. Kernels of the other formats follow, which do nothing if the
+ * packed block is shorter. */
 #include "encode.cuh"
 
 using namespace pici;
@@ -12,27 +12,24 @@ constexpr unsigned THREADS = 256;
 /* Thread blocks that fit on a multiprocessor: each has the values of some runs in shared memory. */
 template <class T> constexpr unsigned PACK_BLOCKS = sizeof(T) >= 4 ? 1 : 2;
 
-/* Does the packed block fit, and is it shorter than the hybrid block? If not, reset the workspace for the kernel of
- * hybrid.cu. work: its layout is complete except for nnz. Called by one warp, when the job's other thread blocks have
+/* Does the packed block fit, and is it shorter than those of the other formats? If not, reset the workspace for their
+ * kernels. work: its layout is complete except for nnz. Called by one warp, when the job's other thread blocks have
  * ended. */
-template <class T> PICI_DEV bool keep_packed(const making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros)
+template <class T>
+PICI_DEV bool keep_packed(const making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, bool of_all)
 {
     block_view packed = work.to;
     packed.nnz = nonzeros;
     const uint64_t hybrid = work.to.body_offset + hw::load_settled(&job.control->hybrid);
-    const bool kept = layout(packed) && packed.block_bytes <= work.cap && packed.block_bytes < hybrid;
-    hw::syncwarp(); /* all lanes have read the control */
-    for (uint64_t i = hw::lane(); !kept && i < groups_of(work.to.tiles); i += LANES)
-        hw::store_relaxed(job.state + i, 0);
-    if (hw::lane() == 0) {
-        hw::store(&job.control->packed, kept ? 1u : 0u);
-        if (!kept) {
-            hw::store(&job.control->done, 0u);
-            hw::store(&job.control->ticket, 0u);
-            hw::store_relaxed(&job.control->nonzeros, 0);
-            hw::store_relaxed(&job.control->units, 0);
-        }
+    bool kept = layout(packed) && packed.block_bytes <= work.cap && packed.block_bytes < hybrid;
+    if (kept && of_all) {
+        const uint64_t filled = hw::load(&job.control->filled);
+        kept = packed.block_bytes < bytes_as(work.to, shortest_other(work.to, filled), filled);
     }
+    if (!kept)
+        reset_job(job, groups_of(work.to.tiles));
+    else if (hw::lane() == 0)
+        hw::store(&job.control->chosen, 1u + PICI_PACKED);
     return kept;
 }
 
@@ -43,7 +40,7 @@ template <class T> PICI_KERNEL(THREADS, PACK_BLOCKS<T>) packed_kernel(const pici
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_PACKED);
     layout(work.to);
-    const uint64_t groups = groups_of(work.to.tiles);
+    const uint64_t groups = groups_to_make(work);
     uint64_t nonzeros = 0, units = 0, hybrid = 0;
     claim_partitions(job, shared, groups, [&](look_back &prefix) {
         uint32_t as_hybrid;
@@ -53,10 +50,10 @@ template <class T> PICI_KERNEL(THREADS, PACK_BLOCKS<T>) packed_kernel(const pici
         if (prefix.partition + 1 == groups)
             units = end.units;
     });
-    if (hw::thread() == 0 && jobs.if_shorter)
+    if (hw::thread() == 0 && jobs.if_shortest)
         hw::atomic_add(&job.control->hybrid, hybrid);
     finish_groups(work, job, nonzeros, units,
-                  [&](uint64_t all) { return !jobs.if_shorter || keep_packed(work, job, all); });
+                  [&](uint64_t all) { return !jobs.if_shortest || keep_packed(work, job, all, jobs.of_all); });
 }
 
 template <class T>

@@ -54,6 +54,36 @@ static void check_zeros(const void *src, uint64_t n, enum pici_dtype dtype, enum
     }
 }
 
+/* PICI_AUTO makes the shortest block: `block`. */
+static void check_auto(const void *src, uint64_t n, enum pici_dtype dtype, const uint8_t *block, size_t len,
+                       const char *what)
+{
+    const size_t bytes = (size_t)n * pici_dtype_width(dtype), space = pici_cuda_workspace(dtype, n);
+    std::vector<uint8_t> before(bytes + 1), flipped(bytes + 1);
+    pattern_fill(before.data(), n, dtype, PATTERN_50, &rng);
+    for (size_t i = 0; i < bytes; i++)
+        flipped[i] = ((const uint8_t *)src)[i] ^ before[i];
+    buffer in(bytes, some_skew(dtype), src), base(bytes, some_skew(dtype), before.data()),
+        changed(bytes, some_skew(dtype), flipped.data()), workspace(space);
+    result_buffer result;
+    for (unsigned i = 0; i < 4; i++) {
+        const size_t room = i < 2 ? len : len - 1 - rng_below(&rng, len > 48 ? len - 48 : 1);
+        buffer out(room);
+        set_way((unsigned)rng_below(&rng, ways(PICI_HYBRID)));
+        const enum pici_status s = i % 2 ? pici_diff_cuda(out.at, room, result.to(), base.at, changed.at, n, dtype,
+                                                          PICI_AUTO, workspace.at, space, stream)
+                                         : pici_compress_cuda(out.at, room, result.to(), in.at, n, dtype, PICI_AUTO,
+                                                              workspace.at, space, stream);
+        set_way(0);
+        const struct pici_cuda_result r = result.read();
+        const bool good = i < 2 ? !s && !r.status && r.len == len && memcmp(out.get(len).data(), block, len) == 0
+                                : s == PICI_E_SPACE || (!s && r.status == PICI_E_SPACE && r.len == 0);
+        tally(good, "auto %s %s %s n=%zu into %zu bytes: %d, %d, length %zu, not %zu in %s", what,
+              i % 2 ? "diff" : "compress", pici_dtype_name(dtype), (size_t)n, room, s, s ? 0 : r.status,
+              s ? (size_t)0 : (size_t)r.len, len, pici_format_name((enum pici_format)block[5]));
+    }
+}
+
 /* Every format of one input. */
 static void check_formats(uint64_t n, enum pici_dtype dtype, enum pattern pattern)
 {
@@ -61,13 +91,17 @@ static void check_formats(uint64_t n, enum pici_dtype dtype, enum pattern patter
         return;
     void *src = test_alloc((size_t)n * pici_dtype_width(dtype) + 1);
     pattern_fill(src, n, dtype, pattern, &rng);
+    std::vector<uint8_t> shortest;
     for (int format = PICI_DENSE; format <= PICI_HYBRID; format++) {
         size_t len;
         uint8_t *block = ref_encode(&len, src, n, dtype, (unsigned)format, 0);
         check_block(src, n, dtype, (enum pici_format)format, 0, block, len, pattern_name(pattern));
         check_zeros(src, n, dtype, (enum pici_format)format);
+        if (shortest.empty() || len < shortest.size())
+            shortest.assign(block, block + len);
         free(block);
     }
+    check_auto(src, n, dtype, shortest.data(), shortest.size(), pattern_name(pattern));
     free(src);
 }
 
@@ -282,7 +316,7 @@ static void check_arguments(void)
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, workspace.at, space - 1));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, UINT64_MAX / 2, PICI_F32, PICI_BITMAP, workspace.at, space));
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, out.at + 16, 4, PICI_F32, PICI_BITMAP, workspace.at, space));
-    REFUSES(PICI_E_UNSUPPORTED, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_AUTO, workspace.at, space));
+    REFUSES(PICI_E_SPACE, COMPRESS(out.at, 47, to, src.at, N, PICI_F32, PICI_AUTO, workspace.at, space));
     /* the workspace overlaps the block, the elements, the result */
     REFUSES(PICI_E_ARG, COMPRESS(out.at, cap, to, src.at, N, PICI_F32, PICI_BITMAP, out.at + 48, space));
     REFUSES(PICI_E_ARG, COMPRESS(workspace.at, cap, to, src.at, N, PICI_F32, PICI_DENSE, workspace.at, space));

@@ -123,7 +123,7 @@ class Runs(unittest.TestCase):
             first, second = run("top1,pici-pruned")
             self.assertEqual([first["contestant"], second["contestant"]], ["top1", "pici-pruned"])
             for r in (first, second):
-                steps, seconds, right = r["curve"][-1]
+                steps, seconds, right, _ = r["curve"][-1]
                 self.assertEqual(steps, r["steps"])
                 self.assertTrue(seconds >= r["cap"] or right >= r["level"] / 100, r["curve"])
             command += ["--level", "1", "--cap", "300"]  # reached at once, so after the least number of steps

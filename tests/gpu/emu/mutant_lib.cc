@@ -105,6 +105,42 @@ static void check_pack(uint64_t n, bool any)
            "the shorter of hybrid and packed");
 }
 
+/* PICI_AUTO: so many percent of n elements are nonzero. Returns the format of the block. */
+template <class T> static int check_auto(enum pici_dtype dtype, uint64_t n, unsigned percent, enum pici_pack pack)
+{
+    const size_t cap = pici_bound(PICI_AUTO, dtype, n), space = pici_cuda_workspace(dtype, n);
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.pack = pack;
+    std::vector<T> src(n + 1);
+    std::vector<uint8_t> want(cap);
+    size_t len;
+    for (uint64_t i = 0; i < n; i++)
+        src[i] = (unsigned)rand() % 100 < percent ? (T)(rand() % 250 + (pack ? 0x3f80 : 1)) : (T)0;
+    if (pici_compress(want.data(), cap, &len, src.data(), n, dtype, PICI_AUTO, &opts))
+        abort();
+    buffer in(n * sizeof(T) + 1, src.data()), block(len), workspace(space), to(sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    expect(
+        !pici_compress_opts_cuda(block.at, len, result, in.at, n, dtype, PICI_AUTO, &opts, workspace.at, space, NULL) &&
+            !result->status && result->len == len && memcmp(block.at, want.data(), len) == 0,
+        "the shortest");
+    return want[5];
+}
+
+static void check_autos()
+{
+    expect(check_auto<uint8_t>(PICI_U8, 0, 0, PICI_PACK_NONE) == PICI_DENSE, "nothing, dense");
+    expect(check_auto<uint8_t>(PICI_U8, 18, 0, PICI_PACK_NONE) == PICI_COO, "zeros, coo");
+    expect(check_auto<uint16_t>(PICI_U16, 5000, 99, PICI_PACK_NONE) == PICI_DENSE, "dense");
+    expect(check_auto<uint64_t>(PICI_U64, 4096 * 7, 60, PICI_PACK_NONE) == PICI_BITMAP, "bitmap");
+    expect(check_auto<uint16_t>(PICI_U16, 4096 * 66, 2, PICI_PACK_NONE) == PICI_HYBRID, "hybrid");
+    for (uint64_t n = 1; n < 130; n += 1 + n / 8) {
+        check_auto<uint8_t>(PICI_U8, n, 6, PICI_PACK_NONE);
+        check_auto<uint16_t>(PICI_BF16, n, n % 2 ? 100 : 60, PICI_PACK_PLANES);
+    }
+    expect(check_auto<uint16_t>(PICI_BF16, 4096 * 35, 90, PICI_PACK_PLANES) == PICI_PACKED, "packed");
+}
+
 /* Nonzeros counted, blocks of a batch, and a length that only the device knows. */
 static void check_batch()
 {
@@ -292,6 +328,7 @@ int main(void)
         emu::resident(1 + 2 * seed);
         check<uint64_t>(PICI_U64, PICI_DENSE, 4096 * 2 + 1, 100);
         check_batch();
+        check_autos();
         check_small(PICI_BITMAP, 700, 30000, 700, 1);
         check_small(PICI_HYBRID, 700, 5000, 700, 1);
         check_small(PICI_BITMAP, 9000, 0, 0, 1);
