@@ -7,6 +7,8 @@ NVCCFLAGS =
 CUDA_ARCHS = 80 90 100
 # The tests and benchmarks may be built for fewer.
 CUDA_TEST_ARCHS = $(CUDA_ARCHS)
+# Code that later kinds of GPUs compile when they load it, of the last kind; it takes more room than that for one kind.
+CUDA_PTX = 1
 CUDADIR = $(BUILD)/cuda
 CUDA_A = $(CUDADIR)/libpici_cuda.a
 CUDA_SRC := $(sort $(wildcard lib/cuda/*.cu))
@@ -14,7 +16,7 @@ CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cu
 CUDA_HOME = $(abspath $(dir $(shell command -v $(lastword $(NVCC))))..)
 CUDA_TESTS := $(patsubst tests/gpu/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/gpu/cuda_*.cu)))
 nvcc_for = -std=c++17 -O3 -g -Iinclude $(foreach a,$1,-gencode arch=compute_$(a),code=sm_$(a)) \
-	-gencode arch=compute_$(lastword $1),code=compute_$(lastword $1) \
+	$(if $(CUDA_PTX),-gencode arch=compute_$(lastword $1),code=compute_$(lastword $1)) \
 	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(if $(WERROR),-Werror all-warnings)
 NVCC_FLAGS = -Ilib -I. -MMD -MP $(NVCCFLAGS)
 

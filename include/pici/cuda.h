@@ -62,9 +62,9 @@ PICI_API size_t pici_cuda_workspace(enum pici_dtype, uint64_t n);
  * cache. For PICI_COO it is read twice, since values cannot be placed before all are counted. For PICI_PACKED it is
  * read two or three times, all but once mostly from a cache. PICI_AUTO makes the block that pici_compress makes: it
  * reads src once to count the elements other than zeros, then as for PICI_HYBRID, and again where another format is
- * shorter, which is so for few but dense and short ones. The host cannot see the elements, so the kernels of all formats are
- * launched, and those of formats that are not wanted return at once. Returns the errors listed at the top of this file,
- * and PICI_E_UNSUPPORTED for PICI_PACKED of integers. */
+ * shorter, which is so for few but dense and short ones. The host cannot see the elements, so the kernels of all
+ * formats are launched, and those of formats that are not wanted return at once. Returns the errors listed at the top
+ * of this file, and PICI_E_UNSUPPORTED for PICI_PACKED of integers. */
 PICI_API enum pici_status pici_compress_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
                                              const void *src, uint64_t n, enum pici_dtype, enum pici_format,
                                              void *workspace, size_t workspace_bytes, cudaStream_t);

@@ -64,7 +64,25 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
         finish_block(work, work.to.nnz, job.call.result);
 }
 
-/* For PICI_AUTO. */
+/* The bytes of a block as `view` has it, but in a format other than hybrid and packed, with so many values. */
+PICI_DEV uint64_t bytes_as(block_view view, unsigned format, uint64_t values)
+{
+    view.format = format;
+    view.nnz = format == PICI_DENSE ? view.count : values;
+    return layout(view) ? view.block_bytes : UINT64_MAX;
+}
+
+/* The format with the shortest block, other than hybrid and packed; of equal ones, that with the lowest number. */
+PICI_DEV unsigned shortest_other(const block_view &view, uint64_t values)
+{
+    unsigned best = PICI_DENSE;
+    for (unsigned format = PICI_BITMAP; format <= PICI_COO; format++)
+        if (bytes_as(view, format, values) < bytes_as(view, best, values))
+            best = format;
+    return best;
+}
+
+/* For PICI_AUTO: count the elements other than zeros. */
 template <class T> PICI_KERNEL(256, 4) count_kernel(const pici_cuda_encode_jobs jobs)
 {
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
@@ -74,6 +92,14 @@ template <class T> PICI_KERNEL(256, 4) count_kernel(const pici_cuda_encode_jobs 
         filled += hw::shfl_down(filled, distance);
     if (hw::lane() == 0 && filled)
         hw::atomic_add(&job.control->filled, filled);
+    if (last_of_job(job.control) && hw::lane() == 0) {
+        const block_view view = making_of<T>(jobs, PICI_DENSE).to;
+        filled = hw::load_settled(&job.control->filled);
+        const unsigned other = shortest_other(view, filled);
+        hw::store(&job.control->other, other);
+        hw::store(&job.control->others, bytes_as(view, other, filled));
+        reset_counts(job.control);
+    }
 }
 
 template <class T>

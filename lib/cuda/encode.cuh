@@ -177,28 +177,19 @@ PICI_DEV bool is_wanted(const pici_cuda_encode_jobs &jobs, const pici_cuda_contr
     return !jobs.if_shortest || hw::load(&control->chosen) == wanted;
 }
 
-/* The groups to encode. None if not even their directory fits, which the host has checked, but for PICI_AUTO. */
-template <class T> PICI_DEV uint64_t groups_to_make(const making<T> &work)
+/* Does the directory of a hybrid or packed block fit? The host has checked that, but for PICI_AUTO. */
+template <class T> PICI_DEV bool directory_fits(const making<T> &work)
 {
-    return work.to.body_offset <= work.cap ? groups_of(work.to.tiles) : 0;
+    return work.to.body_offset <= work.cap;
 }
 
-/* The bytes of a block as `view` has it, but in a format other than hybrid and packed, with so many values. */
-PICI_DEV uint64_t bytes_as(block_view view, unsigned format, uint64_t values)
+/* Set `done` and `ticket` to 0, by one store: others have updated these words, and no fence follows. */
+PICI_DEV void reset_counts(pici_cuda_control *control)
 {
-    view.format = format;
-    view.nnz = format == PICI_DENSE ? view.count : values;
-    return layout(view) ? view.block_bytes : UINT64_MAX;
-}
-
-/* The format with the shortest block, other than hybrid and packed; of equal ones, that with the lowest number. */
-PICI_DEV unsigned shortest_other(const block_view &view, uint64_t values)
-{
-    unsigned best = PICI_DENSE;
-    for (unsigned format = PICI_BITMAP; format <= PICI_COO; format++)
-        if (bytes_as(view, format, values) < bytes_as(view, best, values))
-            best = format;
-    return best;
+    static_assert(offsetof(pici_cuda_control, done) % 8 == 0 &&
+                      offsetof(pici_cuda_control, ticket) == offsetof(pici_cuda_control, done) + 4,
+                  "they are a word");
+    hw::store_relaxed((uint64_t *)&control->done, 0);
 }
 
 /* Reset the first words of a job's workspace for the kernels of other formats that follow. Called by one warp, when the
@@ -209,8 +200,7 @@ PICI_DEV void reset_job(const pici_cuda_encode_job &job, uint64_t words)
     for (uint64_t i = hw::lane(); i < words; i += LANES)
         hw::store_relaxed(job.state + i, 0);
     if (hw::lane() == 0) {
-        hw::store(&job.control->done, 0u);
-        hw::store(&job.control->ticket, 0u);
+        reset_counts(job.control);
         hw::store_relaxed(&job.control->nonzeros, 0);
         hw::store_relaxed(&job.control->units, 0);
     }

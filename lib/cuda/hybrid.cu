@@ -14,23 +14,28 @@ constexpr unsigned FEW = 256, MANY = 512;
 constexpr unsigned TILEWISE_WARPS = 12;
 
 /* Is the hybrid block shorter than those of the other formats, or does none fit? If not, choose one, and reset these
- * words of the workspace for its kernel. work: its layout is complete except for nnz. Called by one warp, when the job's
- * other thread blocks have ended. */
+ * words of the workspace for its kernel. work: its layout is complete except for nnz. Called by one warp, when the
+ * job's other thread blocks have ended. */
 template <class T>
-PICI_DEV bool keep_hybrid(const making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, uint64_t words)
+PICI_DEV_COLD bool keep_hybrid(making<T> work, pici_cuda_encode_job job, uint64_t nonzeros, uint64_t words)
 {
     block_view hybrid = work.to;
     hybrid.nnz = nonzeros;
-    const uint64_t filled = hw::load(&job.control->filled);
-    const unsigned other = shortest_other(work.to, filled);
-    const uint64_t others = bytes_as(work.to, other, filled);
+    const uint64_t others = hw::load(&job.control->others);
     const bool kept = others > work.cap || (layout(hybrid) && hybrid.block_bytes < others);
     if (!kept) {
         reset_job(job, words);
         if (hw::lane() == 0)
-            hw::store(&job.control->chosen, 1 + other);
+            hw::store(&job.control->chosen, 1 + hw::load(&job.control->other));
     }
     return kept;
+}
+
+/* The same where not even the directory fits. Called by all threads, at their end. */
+template <class T> PICI_DEV void no_hybrid(const making<T> &work, const pici_cuda_encode_job &job)
+{
+    if (last_of_job(job.control) && keep_hybrid(work, job, 0, 0))
+        finish_block(work, 0, job.call.result);
 }
 
 /* In one pass over the elements, a group at a time. */
@@ -45,7 +50,11 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
     if (!is_wanted(jobs, job.control, PICI_HYBRID))
         return;
     layout(work.to);
-    const uint64_t groups = groups_to_make(work);
+    if (!directory_fits(work)) {
+        no_hybrid(work, job);
+        return;
+    }
+    const uint64_t groups = groups_of(work.to.tiles);
     uint64_t nonzeros = 0, units = 0;
     claim_partitions(job, shared, groups, [&](look_back &prefix) {
         const group_end end = make_group(work, prefix.partition, shared, prefix);
@@ -129,7 +138,11 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
     if (!is_wanted(jobs, job.control, PICI_HYBRID))
         return;
     layout(work.to);
-    const uint64_t tiles = groups_to_make(work) ? work.to.tiles : 0;
+    if (!directory_fits(work)) {
+        no_hybrid(work, job);
+        return;
+    }
+    const uint64_t tiles = work.to.tiles;
     uint64_t *const known = job.state + groups_of(tiles); /* after a word for each group */
     look_back prefix = {job.control, job.state, shared, 0, 0};
     uint64_t nonzeros = 0, units = 0;

@@ -16,16 +16,14 @@ template <class T> constexpr unsigned PACK_BLOCKS = sizeof(T) >= 4 ? 1 : 2;
  * kernels. work: its layout is complete except for nnz. Called by one warp, when the job's other thread blocks have
  * ended. */
 template <class T>
-PICI_DEV bool keep_packed(const making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, bool of_all)
+PICI_DEV_COLD bool keep_packed(making<T> work, pici_cuda_encode_job job, uint64_t nonzeros, bool of_all)
 {
     block_view packed = work.to;
     packed.nnz = nonzeros;
     const uint64_t hybrid = work.to.body_offset + hw::load_settled(&job.control->hybrid);
-    bool kept = layout(packed) && packed.block_bytes <= work.cap && packed.block_bytes < hybrid;
-    if (kept && of_all) {
-        const uint64_t filled = hw::load(&job.control->filled);
-        kept = packed.block_bytes < bytes_as(work.to, shortest_other(work.to, filled), filled);
-    }
+    const uint64_t others = of_all ? hw::load(&job.control->others) : UINT64_MAX;
+    const bool kept =
+        layout(packed) && packed.block_bytes <= work.cap && packed.block_bytes < hybrid && packed.block_bytes < others;
     if (!kept)
         reset_job(job, groups_of(work.to.tiles));
     else if (hw::lane() == 0)
@@ -40,7 +38,9 @@ template <class T> PICI_KERNEL(THREADS, PACK_BLOCKS<T>) packed_kernel(const pici
     const pici_cuda_encode_job job = jobs.job[hw::block_y()];
     making<T> work = making_of<T>(jobs, PICI_PACKED);
     layout(work.to);
-    const uint64_t groups = groups_to_make(work);
+    if (!directory_fits(work))
+        return;
+    const uint64_t groups = groups_of(work.to.tiles);
     uint64_t nonzeros = 0, units = 0, hybrid = 0;
     claim_partitions(job, shared, groups, [&](look_back &prefix) {
         uint32_t as_hybrid;
