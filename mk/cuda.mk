@@ -16,7 +16,7 @@ CUDA_OBJ = $(CUDA_SRC:%.cu=$(CUDADIR)/obj/%.o) $(CUDADIR)/obj/lib/coll/engine_cu
 CUDA_HOME = $(abspath $(dir $(shell command -v $(lastword $(NVCC))))..)
 CUDA_TESTS := $(patsubst tests/gpu/cuda_%.cu,$(CUDADIR)/cuda_%,$(sort $(wildcard tests/gpu/cuda_*.cu)))
 nvcc_for = -std=c++17 -O3 -g -Iinclude $(foreach a,$1,-gencode arch=compute_$(a),code=sm_$(a)) \
-	$(if $(CUDA_PTX),-gencode arch=compute_$(lastword $1),code=compute_$(lastword $1)) \
+	$(foreach a,$(if $(CUDA_PTX),$(lastword $1)),-gencode arch=compute_$(a),code=compute_$(a)) \
 	-Xcompiler -Wall,-Wextra,-fPIC,-fvisibility=hidden $(if $(WERROR),-Werror all-warnings)
 NVCC_FLAGS = -Ilib -I. -MMD -MP $(NVCCFLAGS)
 
