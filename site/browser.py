@@ -17,7 +17,7 @@ class Browser:
     """One page of a browser. Use with `with`."""
 
     def __init__(self, path):
-        self.folder = tempfile.TemporaryDirectory()
+        self.folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         read, self.commands = os.pipe()
         self.answers, write = os.pipe()
 
