@@ -12,7 +12,7 @@ sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp"
-programs() { # FILE: its programs to program1.c, program1.c, ...
+programs() { # FILE: its programs to program1.c, program2.c, ...
     rm -f program*.c
     awk '/^```c$/ { on = 1; n++; next } /^```$/ { on = 0 } on { print > "program" n ".c" }' "$1"
 }
@@ -52,7 +52,7 @@ if [ -n "$sanitize" ]; then
 elif ! command -v mpicc.openmpi >/dev/null 2>&1; then
     echo "skip: the program over MPI: no mpicc.openmpi"
 else
-    sed '/^int main/,$d; s|<pici/coll.h>|<pici/mpi.h>|' program2.c | cat - main.c >mpi.c
+    sed '/^int main/,$d; s|<pici/coll.h>|<pici/mpi.h>|' program1.c | cat - main.c >mpi.c
     ${MAKE:-make} -s -C "$root" BUILD="$build" MPICC=mpicc.openmpi MPIDIR="$build/openmpi" mpi
     OMPI_CC=$cc compile mpicc.openmpi mpi.c "$build/openmpi/libpici_mpi.a"
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
