@@ -403,7 +403,7 @@ PICI_API enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
  *
  * Where one of the two takes messages in GPU memory only (NCCL) so does the new one; those over the other are copied
  * through host memory. A rank that dies is noticed if either level notices it, and ends calls on both: over NCCL inside
- * nodes some 2 s after outer has noticed. NO TEST HAS RUN WITH NCCL ON A LEVEL YET, on a GPU or without one.
+ * nodes some 2 s after outer has noticed. NCCL on a level was tested over a stand-in for it, never on a GPU.
  *
  * PICI_E_ARG: null, or the two are one. PICI_E_PEER: the inner communicators do not have each rank of outer once, or a
  * rank makes another call or is gone. PICI_E_BROKEN: a communicator is broken, or has requests in flight.

@@ -110,7 +110,11 @@ static struct stage *stage_take(struct levels *levels, size_t bytes)
             *at = stage->next;
             return stage;
         }
-    struct stage *stage = bytes <= SIZE_MAX - sizeof *stage ? malloc(sizeof *stage + bytes) : NULL;
+    struct stage *stage = levels->stages; /* too small: a larger one takes its place */
+    if (stage)
+        levels->stages = stage->next;
+    free(stage);
+    stage = bytes <= SIZE_MAX - sizeof *stage ? malloc(sizeof *stage + bytes) : NULL;
     if (stage)
         stage->bytes = bytes;
     return stage;
