@@ -6,10 +6,12 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -393,6 +395,38 @@ static void name_file(const char *variable, const char *folder, const char *name
     setenv(variable, path, 1);
 }
 
+/* Somebody at rank 0's address has a certificate, and not the token: a rank tells him nothing. */
+static void stranger_with_certificate(const char *folder)
+{
+    char file[300], port[16];
+    int silent[2]; /* what the stranger would say */
+    struct pici_comm *comm;
+    struct stat status;
+    fresh_address();
+    snprintf(port, sizeof port, "%s", strrchr(address, ':') + 1);
+    if (pipe(silent))
+        abort();
+    const pid_t pid = fork();
+    if (!pid) {
+        if (chdir(folder) == 0 && freopen("heard", "w", stdout) && freopen("/dev/null", "w", stderr) &&
+            dup2(silent[0], STDIN_FILENO) == STDIN_FILENO)
+            execlp("openssl", "openssl", "s_server", "-accept", port, "-cert", "x.pem", "-key", "x.key", "-tls1_3",
+                   "-naccept", "1", "-quiet", (char *)NULL);
+        _exit(1);
+    }
+    setenv("PICI_TIMEOUT_MS", "3000", 1);
+    const enum pici_status s = pici_comm_rendezvous(&comm, address, 1, 2, token);
+    expect(s == PICI_E_PEER && strstr(pici_comm_error(NULL), "rejected the connection"), pici_comm_error(NULL), s);
+    unsetenv("PICI_TIMEOUT_MS");
+    kill(pid, SIGKILL);
+    waitpid(pid, NULL, 0);
+    close(silent[0]);
+    close(silent[1]);
+    snprintf(file, sizeof file, "%s/heard", folder);
+    const long heard = stat(file, &status) == 0 ? (long)status.st_size : -1;
+    expect(heard == 0, "what a stranger with a certificate has heard", heard);
+}
+
 static void certificates(void)
 {
     char folder[] = "/tmp/pici_secure_XXXXXX";
@@ -408,6 +442,7 @@ static void certificates(void)
                        "-keyout x.key -out x.pem")) {
         printf("skip: certificates: no openssl(1)\n");
     } else {
+        stranger_with_certificate(folder);
         name_file("PICI_SOCKET_TLS_CERT", folder, "rank.pem");
         name_file("PICI_SOCKET_TLS_KEY", folder, "rank.key");
         team_at(&t, 2, fresh_address(), token);

@@ -48,6 +48,12 @@ void socket_pairs(int *fds, int p)
     }
 }
 
+void socket_say(int fd, const void *bytes, size_t n)
+{
+    if (n && send(fd, bytes, n, MSG_NOSIGNAL) != (ssize_t)n)
+        abort();
+}
+
 /* Below the ports that the system gives to connections: else one of these could take it meanwhile. */
 int socket_port(int v6)
 {

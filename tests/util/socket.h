@@ -15,6 +15,9 @@ void socket_pairs(int *fds, int p);
 /* A port of 127.0.0.1, or with v6 of ::1, at which nobody listens. 0: there is no such address. */
 int socket_port(int v6);
 
+/* Send all these bytes, or abort. */
+void socket_say(int fd, const void *bytes, size_t n);
+
 /* Ranks that make communicators at the same time. */
 struct socket_team {
     int p;
