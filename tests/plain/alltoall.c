@@ -6,10 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "coll/message.h"
 #include "pici/transport.h"
 #include "schedule/alltoall.h"
 #include "tests/util/coll.h"
 #include "tests/util/socket.h"
+#include "tests/util/transport.h"
+#include "transport/thread.h"
 
 enum { MOST = 64, RANKS = 17 };
 
@@ -325,6 +328,97 @@ static void run_calls(int p, uint64_t seed, uint64_t most, int by_sockets)
     free(t);
 }
 
+/* ---- a peer that sends what it should not ---- */
+
+enum { LONGER = 64 };
+
+struct liar {
+    struct pici_transport inner;
+    int number, sent; /* of messages with data: the one that is changed, and how many there were */
+    struct rng rng;
+    uint8_t *copy; /* as it went out; NULL: it was not changed */
+};
+
+/* A bit anywhere or in the first headers, noise, a message that is cut or longer, or one without its first bytes. */
+static size_t change(uint8_t *message, size_t bytes, struct rng *rng)
+{
+    const size_t at = (size_t)rng_below(rng, bytes), head = bytes < 96 ? bytes : 96;
+    switch (rng_below(rng, 6)) {
+    case 0: message[at] ^= (uint8_t)(1u << rng_below(rng, 8)); return bytes;
+    case 1: message[rng_below(rng, head)] ^= (uint8_t)(1u << rng_below(rng, 8)); return bytes;
+    case 2:
+        for (size_t i = at; i < bytes; i++)
+            message[i] = (uint8_t)rng_next(rng);
+        return bytes;
+    case 3: return at;
+    case 4: memset(message + bytes, 0, LONGER); return bytes + 1 + (size_t)rng_below(rng, LONGER);
+    default: memmove(message, message + at, bytes - at); return bytes;
+    }
+}
+
+static enum pici_status liar_send(void *context, int to, const void *data, size_t bytes, void **request)
+{
+    struct liar *liar = context;
+    struct msg_prefix prefix;
+    if (pici_msg_get(&prefix, data, bytes) == PICI_OK && prefix.kind == MSG_DATA && liar->sent++ == liar->number) {
+        liar->copy = test_alloc(bytes + LONGER);
+        memcpy(liar->copy, data, bytes);
+        bytes = change(liar->copy, bytes, &liar->rng);
+        data = liar->copy;
+    }
+    return liar->inner.send(liar->inner.context, to, data, bytes, request);
+}
+
+/* One rank changes a message on its way out: all ranks return the same, and if that is PICI_OK, elements are right.
+ * Whether the call failed. */
+static int call_liar(int p, uint64_t seed)
+{
+    struct team *t = calloc(1, sizeof *t);
+    struct pici_transport transports[RANKS];
+    struct rng rng = {seed};
+    struct liar liar = {.number = (int)rng_below(&rng, 8), .rng = {seed + 1}};
+    if (!t || pici_transport_threads(transports, p))
+        abort();
+    t->p = p;
+    fill_team(t, &rng, seed % 2 ? 300 : 9000);
+    t->start = 0;
+    t->opts.checksum = 1;
+    t->opts.timeout_ms = 20000;
+    const int teller = (int)rng_below(&rng, (uint64_t)p);
+    transport_wrap(&transports[teller], &liar.inner);
+    transports[teller].send = liar_send;
+    for (int r = 0; r < p; r++)
+        if (pici_comm_transport(&t->comm[r], &transports[r]))
+            abort();
+    coll_threads(p, call_rank, t);
+    const enum pici_status status = t->status[0];
+    for (int r = 0; r < p; r++) {
+        EXPECT(t->status[r] == status && status != PICI_E_TIMEOUT, "a liar, seed %llu: rank %d: %s, rank 0: %s",
+               (unsigned long long)seed, r, pici_strerror(t->status[r]), pici_strerror(status));
+        EXPECT(t->status[r] || is_right(t, r), "a liar, seed %llu, rank %d: other elements", (unsigned long long)seed,
+               r);
+        EXPECT(!t->status[r] || *pici_comm_error(t->comm[r]), "a liar, seed %llu, rank %d: no words",
+               (unsigned long long)seed, r);
+    }
+    for (int r = 0; r < p; r++) {
+        pici_comm_free(t->comm[r]);
+        free(t->send[r].bytes);
+        free(t->recv[r].bytes);
+    }
+    free(liar.copy);
+    free(t);
+    return status != PICI_OK;
+}
+
+static void check_liars(void)
+{
+    enum { LIES = 300 };
+    int failed = 0;
+    for (uint64_t seed = 0; seed < LIES; seed++)
+        failed += call_liar(2 + (int)(seed % 6), seed);
+    EXPECT(failed > LIES / 4 && failed < LIES, "%d of %d calls with a liar fail", failed, LIES);
+}
+
 /* ---- what is sent ---- */
 
 enum { EACH = 30000 };
@@ -523,6 +617,7 @@ int main(void)
     run_calls(3, 2, 100000, 1);
     check_wire();
     check_wrong();
+    check_liars();
     check_refused();
     printf("%d passed, %d failed\n", !failures, failures);
     return failures != 0;
