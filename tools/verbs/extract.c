@@ -234,7 +234,7 @@ static int write_npy_header(struct reading *reading, const struct item *item, co
 static int next_piece(struct reading *reading, struct item *item, uint64_t position, uint64_t last, uint64_t *count,
                       void **elements)
 {
-    enum { PIECE = 1 << 18 };
+    enum { PIECE = 1 << 15 };
     static uint64_t piece[PIECE];
     const uint64_t first = item->view.name ? item->view.offset : 0;
     *elements = piece;
