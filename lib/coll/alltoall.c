@@ -65,9 +65,11 @@ static const char *add_up(const struct side *side, int ranks, uint64_t most, uin
                           char *explanation, size_t bytes)
 {
     *sum = 0;
-    if (!side->counts)
+    if (!side->counts) {
         snprintf(explanation, bytes, "%s is null", side->counts_name);
-    for (int i = 0; i < ranks && side->counts; *sum += side->counts[i++]) {
+        return explanation;
+    }
+    for (int i = 0; i < ranks; *sum += side->counts[i++]) {
         const uint64_t count = side->counts[i], begin = side->displs && count ? side->displs[i] : *sum;
         if (begin > most || count > most - begin || count > most - *sum) {
             snprintf(explanation, bytes,
@@ -77,7 +79,7 @@ static const char *add_up(const struct side *side, int ranks, uint64_t most, uin
         }
         *longest = count > *longest ? count : *longest;
     }
-    return side->counts ? NULL : explanation;
+    return NULL;
 }
 
 static const char *count(struct coll_call *call, const struct pici_comm *comm, char *explanation, size_t bytes)

@@ -41,10 +41,10 @@ void pici_secure_close(int fd);
 
 /* As recv and sendmsg with MSG_DONTWAIT and MSG_NOSIGNAL, but of a sendmsg that returned EAGAIN the first bytes must be
  * the same the next time. If the ends do not agree on a key, the connection is closed, as recv sees it; if it ends
- * before they do, errno is ECONNRESET. errno is
- * EBADMSG where bytes were changed on the way. secure NULL: not encrypted. */
+ * before they do, errno is ECONNRESET. errno is EBADMSG where bytes were changed on the way. secure NULL: not
+ * encrypted. */
 ssize_t pici_secure_recv(struct secure *, int fd, void *, size_t);
-ssize_t pici_secure_send(struct secure *, int fd, const struct iovec *, size_t parts);
+ssize_t pici_secure_send(struct secure *, int fd, const struct iovec *parts, size_t count);
 
 /* Whether bytes were taken from the socket and wait to be received: poll does not see them. */
 int pici_secure_waits(const struct secure *);

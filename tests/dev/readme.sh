@@ -8,6 +8,7 @@ cc=${CC:-cc}
 libs=-pthread
 [ "${ZSTD:-}" != 1 ] || libs="$libs -lzstd"
 [ "${ZFP:-}" != 1 ] || libs="$libs -lzfp"
+[ "${TLS:-}" != 1 ] || libs="$libs -lssl -lcrypto"
 sanitize=${SANITIZE:+-fsanitize=$SANITIZE}
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

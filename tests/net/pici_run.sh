@@ -122,6 +122,7 @@ says 'train, no rendezvous' 'train: .*PICI_RENDEZVOUS' "$err"
 libs=-pthread
 [ "${ZSTD:-}" != 1 ] || libs="$libs -lzstd"
 [ "${ZFP:-}" != 1 ] || libs="$libs -lzfp"
+[ "${TLS:-}" != 1 ] || libs="$libs -lssl -lcrypto"
 awk '/^```sockets$/ { on = 1; next } /^```$/ { on = 0 } on' docs/tutorials/first-cluster.md >"$tmp/program.c"
 # shellcheck disable=SC2086 # lists
 check 0 'the program of the page compiles' ${CC:-cc} -std=c11 -Wall -Wextra -Wshadow -Wpedantic -Werror \
