@@ -414,7 +414,7 @@ static void stranger_with_certificate(const char *folder)
                    "-naccept", "1", "-quiet", (char *)NULL);
         _exit(1);
     }
-    setenv("PICI_TIMEOUT_MS", "3000", 1);
+    setenv("PICI_TIMEOUT_MS", "20000", 1);
     const enum pici_status s = pici_comm_rendezvous(&comm, address, 1, 2, token);
     expect(s == PICI_E_PEER && strstr(pici_comm_error(NULL), "rejected the connection"), pici_comm_error(NULL), s);
     unsetenv("PICI_TIMEOUT_MS");
