@@ -576,7 +576,7 @@ static enum pici_status be_other(struct party *party, const char *host, const ch
 
 /* Make keys of the token, or of the files that the environment names. Inside the connections something else stands for
  * the token. */
-static enum pici_status encrypt(struct party *party)
+static enum pici_status encrypt_pairs(struct party *party)
 {
     const struct coll_settings *settings = &party->settings;
     const struct secure_files files = {settings->tls_certificate, settings->tls_key, settings->tls_authority};
@@ -617,7 +617,7 @@ static enum pici_status resolve(struct party *party, const char *address, int ra
     if (strlen(token) > GREETING_TOKEN)
         return fail(party, PICI_E_ARG, "the token has %zu bytes, more than %d", strlen(token), GREETING_TOKEN);
     memcpy(party->token, token, strlen(token));
-    return settings->tls ? encrypt(party) : PICI_OK;
+    return settings->tls ? encrypt_pairs(party) : PICI_OK;
 }
 
 static enum pici_status gather(struct party *party)

@@ -223,10 +223,8 @@ Test(codec_add, infinity_minus_infinity)
     }
 }
 
-/* ---- many pairs ---- */
-
-/* All pairs of bytes: row by row; and those with a byte whose low bits are more than `numbers`, a NaN, last, so that the
- * registers before them have none. */
+/* All pairs of bytes: row by row; and those with a byte whose low bits are more than `numbers`, a NaN, last, so that
+ * the registers before them have none. */
 static void try_all_bytes(enum pici_dtype dtype, unsigned numbers)
 {
     uint8_t *dst = test_alloc(65536), *x = test_alloc(65536);
