@@ -185,8 +185,10 @@ class Streams(test_vllm.SocketCase):
             ("group -1", lambda version, i: [(version, -1)]),
         ):
             with self.subTest(words):
+                begun = threading.Event()  # before the update has ended: else the server gets the whole delta
 
                 def sends(publisher, channel, coming, encoding):
+                    begun.set()
                     for i, data in coming.coming(encoding, lambda: None):
                         for version, group in change(coming.version, i):
                             channel.say({"part": [version, group, len(data)]})
@@ -194,7 +196,7 @@ class Streams(test_vllm.SocketCase):
                     channel.say({"end": True})
 
                 with unittest.mock.patch.object(_publisher.Publisher, "_send_coming", sends):
-                    error = self.ended(self.update(stepped(self.state, 1)))
+                    error = self.ended(self.update(stepped(self.state, 1), lambda: begun.wait(TIME)))
                 self.assertIsInstance(error, _wire.WireError)
                 self.assertIn(words, str(error))
                 self.assertEqual(bits(dict(self.replica.items())), old)
