@@ -274,7 +274,9 @@ static ssize_t failed(struct secure *secure, int moved, int error, int *reads)
     return -1;
 }
 
-/* Whether the peer speaks TLS, or has said nothing yet: one that does not gets no answer. */
+/* Whether the peer speaks TLS: one that does not gets no answer. Returns 1 if it does, 0 if it does not, and -1 with
+ * errno as of recv if it has said nothing yet: then nothing may be read, for what comes in the meantime would be taken
+ * before its first byte was seen. */
 static int speaks(struct secure *secure)
 {
     unsigned char first;
@@ -282,15 +284,16 @@ static int speaks(struct secure *secure)
         return 1;
     const ssize_t seen = recv(secure->fd, &first, 1, MSG_DONTWAIT | MSG_PEEK);
     secure->begun = seen == 1 && first == HELLO;
-    return seen < 0 || secure->begun;
+    return seen < 0 ? -1 : secure->begun;
 }
 
 ssize_t pici_secure_recv(struct secure *secure, int fd, void *bytes, size_t count)
 {
     if (!secure)
         return recv(fd, bytes, count, MSG_DONTWAIT);
-    if (!speaks(secure))
-        return 0;
+    const int spoken = speaks(secure);
+    if (spoken <= 0)
+        return spoken;
     ERR_clear_error();
     errno = 0;
     const int moved = SSL_read(secure->ssl, bytes, count < RECORD ? (int)count : RECORD);
