@@ -5,6 +5,7 @@
  * turns, so that over the emulator a seed decides which rank and which stream gets on. */
 #include "cuda_team.cuh"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -25,7 +26,7 @@ struct coll {
     enum pici_op op;
     uint64_t count; /* the caller's */
     int root;
-    uint64_t counts[MOST_RANKS]; /* of all_gatherv */
+    uint64_t counts[2 * MOST_RANKS]; /* of all_gatherv; of all_to_allv from rank r to i: counts[r + i] */
     enum pattern pattern;
     uint32_t negative; /* of a million zeros of floats, so many are -0.0 */
     bool in_place;
@@ -38,13 +39,15 @@ static uint64_t sent(const struct coll *c, int ranks, int rank)
     switch (c->kind) {
     case PICI_REDUCE_SCATTER: return c->count * (uint64_t)ranks;
     case PICI_ALL_GATHERV: return c->counts[rank];
+    case PICI_ALL_TO_ALLV: return std::accumulate(c->counts + rank, c->counts + rank + ranks, (uint64_t)0);
     default: return c->count;
     }
 }
 
-static uint64_t received(const struct coll *c, int ranks)
+static uint64_t received(const struct coll *c, int ranks, int rank)
 {
     switch (c->kind) {
+    case PICI_ALL_TO_ALLV: return sent(c, ranks, rank);
     case PICI_ALL_GATHER: return c->count * (uint64_t)ranks;
     case PICI_ALL_GATHERV: return std::accumulate(c->counts, c->counts + ranks, (uint64_t)0);
     default: return c->count;
@@ -63,6 +66,9 @@ static enum pici_status start(const struct coll *c, int rank, const void *send, 
     case PICI_BROADCAST: return pici_broadcast_start(recv, c->count, c->dtype, c->root, comm, &c->opts, r);
     case PICI_ALL_GATHERV:
         return pici_all_gatherv_start(send, c->counts[rank], recv, c->counts, NULL, c->dtype, comm, &c->opts, r);
+    case PICI_ALL_TO_ALLV:
+        return pici_all_to_allv_start(send, c->counts + rank, NULL, recv, c->counts + rank, NULL, c->dtype, comm,
+                                      &c->opts, r);
     case PICI_ALL_GATHER: return pici_all_gather_start(send, recv, c->count, c->dtype, comm, &c->opts, r);
     case PICI_REDUCE_SCATTER:
         return pici_reduce_scatter_start(send, recv, c->count, c->dtype, c->op, comm, &c->opts, r);
@@ -78,7 +84,7 @@ struct place {
 static struct place place_of(const struct coll *c, int ranks, int rank)
 {
     const size_t width = pici_dtype_width(c->dtype), send = (size_t)sent(c, ranks, rank) * width,
-                 recv = (size_t)received(c, ranks) * width;
+                 recv = (size_t)received(c, ranks, rank) * width;
     const uint64_t before = c->kind == PICI_ALL_GATHERV ? std::accumulate(c->counts, c->counts + rank, (uint64_t)0)
                                                         : (uint64_t)rank * c->count;
     const size_t own = (size_t)before * width;
@@ -143,7 +149,7 @@ static void compare(const team &t, const struct coll *c, const char *what)
     const std::vector<enum pici_status> status = drive(requests);
     for (int i = 0; i < ranks; i++) {
         const struct place p = place_of(c, ranks, i);
-        tally(!c->count || cudaStreamQuery(t.streams[(size_t)i]) == cudaSuccess,
+        tally(!c->count || !received(c, ranks, i) || cudaStreamQuery(t.streams[(size_t)i]) == cudaSuccess,
               "%s: rank %d of %d: kind %d %s: ended before what the stream was given first", what, i, ranks,
               (int)c->kind, c->in_place ? "in place" : "");
         cudaMemcpyAsync(pinned[(size_t)i], dev[(size_t)i], p.bytes + PAST, cudaMemcpyDeviceToHost,
@@ -151,7 +157,7 @@ static void compare(const team &t, const struct coll *c, const char *what)
         cudaStreamSynchronize(t.streams[(size_t)i]);
         tally(status[(size_t)i] == PICI_OK, "%s: rank %d of %d: %s (%s)", what, i, ranks,
               pici_strerror(status[(size_t)i]), pici_comm_error(t.comms[(size_t)i]));
-        tally(same(pinned[(size_t)i], host[(size_t)i].data(), c, &p, received(c, ranks)),
+        tally(same(pinned[(size_t)i], host[(size_t)i].data(), c, &p, received(c, ranks, i)),
               "%s: rank %d of %d: kind %d %s op %d count %llu %s: not the host's bytes", what, i, ranks, (int)c->kind,
               pici_dtype_name(c->dtype), (int)c->op, (unsigned long long)c->count, c->in_place ? "in place" : "");
         cudaFree(dev[(size_t)i]);
@@ -203,6 +209,30 @@ static void all_kinds(void)
             for (int i = 0; i < cases; i++) {
                 const struct coll c = some_case(p);
                 compare(t, &c, direct ? "direct" : "through the host");
+            }
+        }
+}
+
+/* Runs of several lengths, some of them of nothing, pairwise and by node. */
+static void all_to_all(void)
+{
+    static const int ranks[] = {1, 2, 3, 4, 5, 7, 12};
+    for (int p : ranks)
+        for (int way = 0; way < 4; way++) {
+            team t(p, way % 2);
+            int node_of[MOST_RANKS];
+            for (int r = 0; r < p; r++)
+                node_of[r] = way < 2 || r == p - 1 ? 0 : r % 2;
+            for (struct pici_comm *comm : t.comms)
+                tally(pici_comm_set_nodes(comm, node_of) == PICI_OK, "nodes");
+            for (int i = 0; i < (thorough ? 40 : 3); i++) {
+                struct coll c = some_case(p);
+                c.kind = PICI_ALL_TO_ALLV;
+                c.in_place = false;
+                c.opts.algorithm = PICI_ALGO_AUTO;
+                c.opts.zeros = PICI_ZEROS_EXACT;
+                std::copy(c.counts, c.counts + p, c.counts + p);
+                compare(t, &c, way < 2 ? "pairwise" : "by node");
             }
         }
 }
@@ -556,6 +586,7 @@ int main(int argc, char **argv)
     emu::defer(rng.state);
 #endif
     all_kinds();
+    all_to_all();
     bytes_sent();
     errors();
     other_device();
