@@ -6,7 +6,7 @@ format:
 	@tools/dev/format
 	@! command -v black >/dev/null || { black --quiet python && \
 		black --quiet --config python/pyproject.toml site tests/dev/site_page.py \
-		tools/dev/benchmarks tools/dev/readability; }
+		tools/dev/benchmarks tools/dev/prose.py tools/dev/readability; }
 
 lint:
 	@CC='$(CC)' tools/dev/lint

@@ -69,6 +69,31 @@ expect "a glossary" glossary glossary.md '4: "block" is not after "tile"
 6: there is no file formats/none.md
 7: not a term, its meaning, a file, and phrases or nothing'
 
+cat >"$tmp/style.md" <<'END'
+# What is a heading of which nothing is said
+
+One two three four five six seven eight nine ten, one two three four five six seven eight nine ten, one two
+three four five six seven eight nine ten.
+
+- A sentence that takes the size as far
+  as possible. It appears whole: say so!
+- Its length is `that of` code.
+
+| a table | whatever |
+```
+as far as code goes
+```
+[A link](whatever.md) leads on to [whatever](that-of.md).
+END
+expect "style" style style.md '6: "as far as": say if, or where
+7: "appears whole": say is written atomically
+7: "say so": say who reports what
+14: "whatever": say for any, or regardless of'
+sed -i 's/ten\.$/ten eleven./' "$tmp/style.md"
+tools/dev/check-text style "$tmp/style.md" >"$tmp/out" && exit 1
+grep -q 'style.md:3: 31 words, more than 30: One two' "$tmp/out" || { cat "$tmp/out"; exit 1; }
+passed=$((passed + 1))
+
 echo 'invain deed_of indeed; past the cache, lock upper' >"$tmp/other.c"
 expect "other words" words other.c ''
 echo "$passed passed"
