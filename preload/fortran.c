@@ -63,16 +63,16 @@ void ompi_neighbor_allgatherv_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendt
                                 MPI_Fint *displs, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *error);
 void ompi_iallreduce_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                        MPI_Fint *request, MPI_Fint *error);
-void ompi_ireduce_scatter_block_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op,
-                                  MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error);
+void ompi_ireduce_scatter_block_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
+                                  MPI_Fint *request, MPI_Fint *error);
 void ompi_ireduce_scatter_f(void *send, void *recv, MPI_Fint *counts, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                             MPI_Fint *request, MPI_Fint *error);
 void ompi_ireduce_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *root,
                     MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error);
 void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root, MPI_Fint *comm, MPI_Fint *request,
                    MPI_Fint *error);
-void ompi_iallgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count,
-                       MPI_Fint *type, MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error);
+void ompi_iallgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count, MPI_Fint *type,
+                       MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error);
 void ompi_iallgatherv_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *counts,
                         MPI_Fint *displs, MPI_Fint *type, MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error);
 void ompi_barrier_f(MPI_Fint *comm, MPI_Fint *error);
@@ -252,15 +252,16 @@ void ompi_iallreduce_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, 
     make(&call, request, error);
 }
 
-void ompi_ireduce_scatter_block_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op,
-                                  MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+void ompi_ireduce_scatter_block_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
+                                  MPI_Fint *request, MPI_Fint *error)
 {
     struct call call = reduction(REDUCE_SCATTER_BLOCK, send, recv, type, op, comm);
     call.count = *count;
     make(&call, request, error);
 }
 
-/* Lists of counts must be there until the call ends: where C's are copies, these are never freed. */
+/* When such a function returns, Open MPI has read lists of counts: its own Fortran functions free their copies then.
+ * Of a call that is ours there are copies of its own (jobs.c). */
 void ompi_ireduce_scatter_f(void *send, void *recv, MPI_Fint *counts, MPI_Fint *type, MPI_Fint *op, MPI_Fint *comm,
                             MPI_Fint *request, MPI_Fint *error)
 {
@@ -268,6 +269,7 @@ void ompi_ireduce_scatter_f(void *send, void *recv, MPI_Fint *counts, MPI_Fint *
     int *copy;
     call.counts = list(counts, ranks_of(call.comm), &copy);
     make(&call, request, error);
+    free(copy);
 }
 
 void ompi_ireduce_f(void *send, void *recv, MPI_Fint *count, MPI_Fint *type, MPI_Fint *op, MPI_Fint *root,
@@ -286,8 +288,8 @@ void ompi_ibcast_f(void *buffer, MPI_Fint *count, MPI_Fint *type, MPI_Fint *root
     make(&call, request, error);
 }
 
-void ompi_iallgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count,
-                       MPI_Fint *type, MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
+void ompi_iallgather_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, void *recv, MPI_Fint *count, MPI_Fint *type,
+                       MPI_Fint *comm, MPI_Fint *request, MPI_Fint *error)
 {
     struct call call = gather(ALLGATHER, send, sendcount, sendtype, recv, type, comm);
     call.count = *count;
@@ -303,6 +305,8 @@ void ompi_iallgatherv_f(void *send, MPI_Fint *sendcount, MPI_Fint *sendtype, voi
     call.counts = list(counts, ranks, &count_copy);
     call.displs = list(displs, ranks, &displ_copy);
     make(&call, request, error);
+    free(count_copy);
+    free(displ_copy);
 }
 
 void ompi_barrier_f(MPI_Fint *comm, MPI_Fint *error)

@@ -360,6 +360,8 @@ bits() { # RANKS
 }
 
 fortran() { # RANKS COMPILER
+    extra=
+    [ "$mpi" != openmpi ] || attempt "Fortran, wide integers" 1 wide --
     if ! command -v "$2" >/dev/null 2>&1 || ! command -v gfortran >/dev/null 2>&1; then
         echo "skip: $mpi, Fortran: no $2 or gfortran"
         return
@@ -455,6 +457,14 @@ build_all() {
     "$mpicc" -O1 -Wall -Iinclude -pthread $flags -o "$dir/bits" "$tests/bits.c" \
         "$build/$mpi$sanitized/libpici_mpi.a" "$build/libpici_coll.a" "$build/libpici.a" ${zstd:+-lzstd} ${zfp:+-lzfp} \
         -lm || return
+    if [ "$mpi" = openmpi ]; then # with the objects of the preloaded library, but for one
+        objects=$(find "$build/$mpi$sanitized/obj/preload" "$build/$mpi$sanitized/obj/pmpi" -name '*.o' \
+            ! -name fortran.o)
+        # shellcheck disable=SC2086 # words
+        "$mpicc" -O1 -Wall -Wextra -I. -Iinclude -Ilib -pthread $flags -include "$tests/wide.h" -o "$dir/wide" \
+            "$tests/wide.c" preload/fortran.c $objects "$build/libpici_coll.a" "$build/libpici.a" ${zstd:+-lzstd} \
+            ${zfp:+-lzfp} -ldl -lm || return
+    fi
     for library_of in "$mpicc nodes" "$mpicc failing" "$cc host"; do
         ${library_of% *} -Wall -shared -fPIC -o "$dir/${library_of#* }.so" "$tests/${library_of#* }.c" || return
     done
