@@ -32,7 +32,7 @@ const struct schedule pici_schedules[] = {
      .letter = 'R',
      .name = "ring",
      .usual = ALL_COLLECTIVES,
-     .doc = "p - 1 steps; partial sums go round by the neighbour, one segment at a time",
+     .doc = "p - 1 steps; in each, every rank sends one partial sum to its right neighbour",
      TWO_PHASES,
      .reduce = &pici_pattern_ring,
      .gather = &pici_pattern_ring},
@@ -40,8 +40,8 @@ const struct schedule pici_schedules[] = {
      .letter = 'C',
      .name = "recursive",
      .usual = ALL_COLLECTIVES,
-     .doc = "ceil(log2 p) steps; partial sums of half of the segments at first, then of a quarter, ..., from as far "
-            "away",
+     .doc = "ceil(log2 p) steps; ranks send partial sums of half of the segments, then of a quarter, and so on. The "
+            "distance to the receiver halves in each step",
      TWO_PHASES,
      .reduce = &pici_pattern_recursive,
      .gather = &pici_pattern_recursive},
@@ -49,7 +49,7 @@ const struct schedule pici_schedules[] = {
      .letter = 'S',
      .name = "split",
      .gathers_as = {PICI_ALGO_RECURSIVE, PICI_ALGO_RING},
-     .doc = "p - 1 steps; each contribution straight to its owner. Gathers as recursive does up to 32 KiB a rank, else "
+     .doc = "p - 1 steps; each contribution goes straight to its owner. Gathers as recursive up to 32 KiB a rank, else "
             "as ring",
      TWO_PHASES,
      .reduce = &pici_pattern_split},
@@ -58,7 +58,7 @@ const struct schedule pici_schedules[] = {
      .name = "doubling",
      .usual = 1 << PICI_ALL_REDUCE,
      .doc = "all-reduce only: floor(log2 p) exchanges of all of the data, with the rank 1, 2, 4, ... away; one step "
-            "before and one after them if p is not a power of two",
+            "before and one after if p is not a power of two",
      .collectives = 1 << PICI_ALL_REDUCE,
      .paired = PAIRED_AT_POWERS_OF_TWO,
      .undivided = 1,
@@ -70,7 +70,7 @@ const struct schedule pici_schedules[] = {
     {.id = PICI_ALGO_NODES_RING,
      .letter = 'N',
      .name = "nodes-ring",
-     .doc = "on two levels: inside nodes as ring, or as recursive if a node has more than 8 ranks; then between nodes, "
+     .doc = "on two levels: inside nodes as ring, or as recursive if a node has more than 8 ranks; then between nodes "
             "as ring",
      ON_NODES,
      .reduce = &pici_pattern_ring},
@@ -78,7 +78,7 @@ const struct schedule pici_schedules[] = {
      .letter = 'M',
      .name = "nodes-recursive",
      .usual = ALL_COLLECTIVES,
-     .doc = "on two levels: inside nodes as nodes-ring; then between nodes, as recursive",
+     .doc = "on two levels: inside nodes as nodes-ring; then between nodes as recursive",
      ON_NODES,
      .reduce = &pici_pattern_recursive},
     {0},
@@ -92,13 +92,13 @@ const struct schedule pici_broadcasts[] = {
     {.id = PICI_ALGO_RING,
      .name = "ring",
      .usual = BROADCAST,
-     .doc = "p - 1 steps; all of the data from neighbour to neighbour",
+     .doc = "p - 1 steps; each rank passes all of the data to its neighbour",
      TREE,
      .gather = &pici_pattern_ring},
     {.id = PICI_ALGO_RECURSIVE,
      .name = "recursive",
      .usual = BROADCAST,
-     .doc = "ceil(log2 p) steps; in each of them, ranks that have the data send all of it to others",
+     .doc = "ceil(log2 p) steps; in each, ranks that have the data send all of it to others",
      TREE,
      .gather = &pici_pattern_recursive},
     {.id = PICI_ALGO_SPLIT,
@@ -113,14 +113,14 @@ const struct schedule pici_broadcasts[] = {
     {.id = PICI_ALGO_NODES_RING,
      .name = "nodes-ring",
      .usual = BROADCAST,
-     .doc = "on two levels: between nodes, as ring; then inside nodes as ring, or as recursive if a node has more than "
+     .doc = "on two levels: between nodes as ring; then inside nodes as ring, or as recursive if a node has more than "
             "8 ranks",
      TREE,
      .by_node = 1,
      .gather = &pici_pattern_ring},
     {.id = PICI_ALGO_NODES_RECURSIVE,
      .name = "nodes-recursive",
-     .doc = "on two levels: between nodes, as recursive; then inside nodes as nodes-ring",
+     .doc = "on two levels: between nodes as recursive; then inside nodes as nodes-ring",
      TREE,
      .by_node = 1,
      .gather = &pici_pattern_recursive},
