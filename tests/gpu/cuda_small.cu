@@ -394,6 +394,8 @@ static void options(void)
     check_apply(old, old.delta, 1, false, "a context chunk of f8 of version 1");
 }
 
+#include "cuda_small_graphs.cuh"
+
 int main(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
@@ -409,6 +411,7 @@ int main(int argc, char **argv)
     long_rows();
     arguments();
     options();
+    graphs();
 #ifdef PICI_DEVICE_HW
     large = true;
 #endif
