@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The containers of hybrid blocks' tiles: their limits, payloads, descriptors and costs, for the CPU's code and for the
- * GPU's. Pure functions of integers. Part of pici/device.cuh, and not of the C interface. Specification:
- * formats/hybrid.md. */
+ * The containers of tiles in hybrid blocks: limits, payloads, descriptors and costs, shared by CPU and GPU code. Pure
+ * functions of integers. Part of pici/device.cuh, not of the C interface. Specification: formats/hybrid.md. */
 #ifndef PICI_CONTAINERS_H
 #define PICI_CONTAINERS_H
 
 #include "pici/pici.h"
 
-/* A row for each container: its name, the word for it, the bytes of the payload of so many nonzeros, and the bytes of
+/* A row for each container: its constant, its name, the bytes of a payload with this many nonzeros, and the bytes of
  * its descriptor. */
 #define PICI_CONTAINER_ROWS(ROW)                                                                                       \
     ROW(OFFSETS12, "offsets12", (3 * nonzeros + 1) / 2, 1)                                                             \
@@ -43,13 +42,13 @@ PICI_CONTAINER_ENUM{
     OFFSETS12_MOST = 31,              /* nonzeros of a tile of PICI_OFFSETS12 */
     OFFSETS8_MOST = 496,              /* nonzeros of a tile of PICI_OFFSETS8; with more, a bitvector is shorter */
     DESCRIPTOR_TWO = 128,             /* set in the first byte of a descriptor of two bytes */
-    DESCRIPTOR_SIGNS = 64,            /* set in that of a tile that keeps signs; these have two bytes, too */
+    DESCRIPTOR_SIGNS = 64,            /* set in the first byte for a tile that keeps signs; two bytes, too */
     SIGN_DESCRIPTOR = 4,              /* bytes */
-    SIGN_FLIP = 32768, /* set in the first number of a sign descriptor: zeros that are not negative are listed */
+    SIGN_FLIP = 32768, /* set in the first number of a sign descriptor: the list has the positive zeros */
     SIGNS_MOST = 554   /* bytes of the signs of a tile */
 };
 
-/* Bytes that say where the nonzeros of a tile are. */
+/* Bytes of the positions of a tile's nonzeros. */
 PICI_CONTAINER_FN unsigned container_payload(unsigned container, unsigned nonzeros)
 {
 #define PAYLOAD(name, word, payload, descriptor) container == PICI_##name ? (unsigned)(payload):
@@ -65,7 +64,7 @@ PICI_CONTAINER_FN unsigned container_descriptor_bytes(unsigned container)
 #undef BYTES
 }
 
-/* The container of a tile that keeps signs: one that is not empty, but may have no nonzeros. full: it has a run of 256
+/* The container of a tile that keeps signs: it is not empty, but may have no nonzeros. full: it has a run of 256
  * nonzeros. */
 PICI_CONTAINER_FN unsigned container_of_signs(unsigned nonzeros, int full)
 {
@@ -74,7 +73,7 @@ PICI_CONTAINER_FN unsigned container_of_signs(unsigned nonzeros, int full)
     return full || nonzeros > OFFSETS8_MOST ? PICI_BITVECTOR : PICI_OFFSETS8;
 }
 
-/* The container of a tile with nonzeros > 0, of so many elements. */
+/* The container of a tile of `elements` elements, nonzeros > 0. */
 PICI_CONTAINER_FN unsigned container_of(unsigned nonzeros, unsigned elements, unsigned width_log2, int full)
 {
     const unsigned best = container_of_signs(nonzeros, full);
@@ -87,14 +86,14 @@ PICI_CONTAINER_FN unsigned container_stored(unsigned container, unsigned nonzero
     return container == PICI_RAW ? elements : nonzeros;
 }
 
-/* What a tile that is not empty adds to a record's size. */
+/* The bytes that a nonempty tile adds to a record. */
 PICI_CONTAINER_FN unsigned container_cost(unsigned container, unsigned nonzeros, unsigned elements, unsigned width_log2)
 {
     return container_descriptor_bytes(container) + container_payload(container, nonzeros) +
            (container_stored(container, nonzeros, elements) << width_log2);
 }
 
-/* The same of a tile that keeps signs, with so many bytes of signs. */
+/* The same for a tile that keeps `signs` bytes of signs. */
 PICI_CONTAINER_FN unsigned container_cost_signs(unsigned container, unsigned nonzeros, unsigned signs,
                                                 unsigned width_log2)
 {
@@ -109,21 +108,21 @@ PICI_CONTAINER_FN unsigned container_descriptor(unsigned container, unsigned non
                : DESCRIPTOR_TWO | container << 4 | (nonzeros - 1) >> 8 | ((nonzeros - 1) & 255) << 8;
 }
 
-/* The same of a tile that keeps signs. */
+/* The same for a tile that keeps signs. */
 PICI_CONTAINER_FN unsigned container_descriptor_signs(unsigned container, unsigned nonzeros)
 {
     return container == PICI_OFFSETS12 ? DESCRIPTOR_TWO | DESCRIPTOR_SIGNS | nonzeros << 8
                                        : DESCRIPTOR_SIGNS | container_descriptor(container, nonzeros);
 }
 
-/* What the two bytes of a descriptor say; second is 0 if it has one. */
+/* The contents of a descriptor. */
 struct container_said {
     unsigned container, n;
     int signs; /* the tile keeps signs */
-    int full;  /* the container is right only if the tile has a run of 256 nonzeros */
+    int full;  /* the container is valid only if the tile has a run of 256 nonzeros */
 };
 
-/* Read the descriptor of a tile of so many elements; 0 if it is not valid. */
+/* Read the descriptor of a tile of `elements` elements; second is 0 if it has one byte. Returns 0 if it is invalid. */
 PICI_CONTAINER_FN int container_read(struct container_said *said, unsigned first, unsigned second, unsigned elements,
                                      unsigned width_log2)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators over NCCL, for elements in the memory of GPUs. They are in a separate library: link with
- * libpici_nccl, libpici_cuda, libpici, NCCL and the CUDA runtime. */
+ * Communicators over NCCL, for elements in GPU memory. Link with libpici_nccl, libpici_cuda, libpici, NCCL and the CUDA
+ * runtime. */
 #ifndef PICI_NCCL_H
 #define PICI_NCCL_H
 
@@ -27,10 +27,10 @@ extern "C" {
  * device, such as cudaFree, also waits for the peers while a collective is in flight.
  *
  * Ranks with the same NCCL_HOSTID share a node; without that variable, ranks with the same host name and boot ID do. An
- * NCCL error is returned as PICI_E_TRANSPORT and a CUDA error as PICI_E_DEVICE; pici_comm_error gives its text. After
- * an error, messages may be stuck on the GPU. pici_comm_free then does not wait for them, never frees the stream and
- * events that they use nor any memory of the transport's (some 100 KiB; freeing it would wait for all that the GPU
- * does), and calls no NCCL function. So ncclCommAbort may be called before or after it.
+ * NCCL error becomes PICI_E_TRANSPORT and a CUDA error PICI_E_DEVICE; pici_comm_error gives its text. After an error,
+ * messages may be stuck on the GPU. pici_comm_free then does not wait for them and calls no NCCL function, so you may
+ * call ncclCommAbort before or after it. It never frees the stream and events of these messages, nor the transport's
+ * memory (some 100 KiB): freeing that would wait for all work on the GPU.
  *
  * PICI_E_ARG: null, the GPU is not the current device, or an invalid environment variable. PICI_E_DEVICE, PICI_E_NOMEM,
  * PICI_E_TRANSPORT. PICI_E_TIMEOUT: some rank did not call within a minute. PICI_E_IO: the file of PICI_TRACE cannot be

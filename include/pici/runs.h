@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The runs of packed blocks: where their parts are, and what an encoder chooses, for the CPU's code and for the GPU's.
- * Pure functions of integers. Part of pici/device.cuh, and not of the C interface. Specification: formats/packed.md. */
+ * The runs of packed blocks: the offsets of their parts, and the choices of an encoder, shared by CPU and GPU code.
+ * Pure functions of integers. Part of pici/device.cuh, not of the C interface. Specification: formats/packed.md. */
 #ifndef PICI_RUNS_H
 #define PICI_RUNS_H
 
@@ -16,17 +16,17 @@ namespace pici {
 PICI_CONTAINER_ENUM{
     RUN_MOST = 4096,    /* values of a run */
     RUN_ROW = 64,       /* values of a row */
-    RUN_COUNTS = 15,    /* exponents that are counted */
+    RUN_COUNTS = 15,    /* exponents that an encoder counts */
     RUN_DESCRIPTOR = 5, /* bytes */
     RUN_LOW_MOST = 6,   /* low bytes of a mantissa */
     RUN_PLANES = 4,     /* planes of a code */
     RUN_SECOND = 3      /* planes of a second code */
 };
 
-/* How a float is taken apart. */
+/* How an encoder splits a float. */
 struct fmt_kind {
     uint8_t exponent, mantissa; /* bits */
-    uint8_t low;                /* bytes of the mantissa that are stored as they are */
+    uint8_t low;                /* bytes of the mantissa that are stored unpacked */
     uint8_t high;               /* bits: the rest of the mantissa, and the sign */
     uint8_t stored;             /* bytes of a stored exponent */
 };
@@ -57,7 +57,7 @@ PICI_CONTAINER_FN unsigned fmt_pad8(unsigned x)
     return (x + 7) & ~7u;
 }
 
-/* Bytes of the words that have so many bits. */
+/* Bytes of the 64-bit words for this many bits. */
 PICI_CONTAINER_FN unsigned fmt_words(unsigned bits)
 {
     return (bits + 63) / 64 * 8;
@@ -97,7 +97,7 @@ PICI_CONTAINER_FN unsigned fmt_run_bytes(const struct fmt_run *run, const struct
     return run->k1 ? fmt_run_parts(run, kind).bytes : fmt_run_raw(run->n, width_log2);
 }
 
-/* Runs of so many values. */
+/* The number of runs for this many values. */
 PICI_CONTAINER_FN unsigned fmt_runs(unsigned values)
 {
     return (values + RUN_MOST - 1) / RUN_MOST;
@@ -130,7 +130,7 @@ PICI_CONTAINER_FN int fmt_run_read(struct fmt_run *run, const uint8_t descriptor
            fmt_run_parts(run, kind).bytes < fmt_run_raw(n, width_log2);
 }
 
-/* Is row r of a whole run in the sample? */
+/* Whether row r of a full run is in the sample. */
 PICI_CONTAINER_FN int fmt_run_sampled(unsigned r)
 {
     return r % 4 == r / 4 % 4;
@@ -144,7 +144,7 @@ struct fmt_run_table {
     uint8_t second_code[RUN_COUNTS + 1];
 };
 
-/* top, from the largest exponent of the sample's values number i with i mod 4 = 0, 1, 2, 3. */
+/* `top` of a table. largest[j]: the largest exponent of the sample's values i with i mod 4 = j. */
 PICI_CONTAINER_FN unsigned fmt_run_top(const unsigned largest[4], unsigned n, const struct fmt_kind *kind)
 {
     unsigned m = largest[0];
@@ -155,8 +155,8 @@ PICI_CONTAINER_FN unsigned fmt_run_top(const unsigned largest[4], unsigned n, co
     return m < most ? m + 1 : most;
 }
 
-/* Set k1, k2 and the table of a run by its n, zero_bytes, and how many of a sample of so many values have the exponent
- * top - i. Returns 0 if the run is raw. */
+/* Set k1, k2 and the table of a run from its n, zero_bytes and counts: count[i] of the sample's values have the
+ * exponent top - i. Returns 0 if the run is raw. */
 PICI_CONTAINER_FN int fmt_run_choose(struct fmt_run *run, struct fmt_run_table *table, unsigned top,
                                      const uint16_t count[RUN_COUNTS], unsigned sample, const struct fmt_kind *kind,
                                      unsigned width_log2, int one_level)
@@ -219,7 +219,7 @@ PICI_CONTAINER_FN int fmt_run_choose(struct fmt_run *run, struct fmt_run_table *
 /* ---- records ---- */
 
 PICI_CONTAINER_ENUM{
-    FMT_PACKED_TILE = 5, FMT_PACKED_GROUP = 16 /* most bytes of run descriptors and padding, beyond hybrid's */
+    FMT_PACKED_TILE = 5, FMT_PACKED_GROUP = 16 /* most bytes of run descriptors and padding, beyond those of hybrid */
 };
 
 /* The unit of records, in bytes. */
@@ -228,7 +228,7 @@ PICI_CONTAINER_FN unsigned fmt_unit_packed(unsigned width_log2)
     return width_log2 == 3 ? 16 : 8;
 }
 
-/* Bytes of a record with so many bytes of metadata and of runs. */
+/* Bytes of a record with these bytes of metadata and runs. */
 PICI_CONTAINER_FN uint64_t fmt_record_packed(uint64_t metadata, uint64_t runs, unsigned width_log2)
 {
     const uint64_t rest = fmt_unit_packed(width_log2) - 1;
