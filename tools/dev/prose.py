@@ -3,6 +3,7 @@
 import re
 
 LONG = 30  # words; more are too many
+SENTENCE = re.compile(r"\S.*?(?:[.:;?!](?:\)|\*\*)?(?=\s+(?:[A-Z`*\[(]|pici))|\Z)", re.S)
 
 
 def without(pattern, text, flags=0):
@@ -17,7 +18,7 @@ def sentences(text):
     text = re.sub(r"!?\[([^]]*)\]\([^)]*\)", r"\1", text)
     start = 0
     for end in [m.end() for m in re.finditer(r"\n\s*\n|\n(?=[ \t]*(?:[-*]|\d+\.) )", text)] + [len(text)]:
-        for m in re.finditer(r"\S.*?(?:[.:;?!](?:\)|\*\*)?(?=\s+(?:[A-Z`*\[(]|pici))|\Z)", text[start:end].rstrip(), re.S):
+        for m in SENTENCE.finditer(text[start:end].rstrip()):
             if len(m[0].split()) > 3:
                 yield text.count("\n", 0, start + m.start()) + 1, " ".join(m[0].split())
         start = end
