@@ -1,47 +1,47 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pici: a lossless codec for dense buffers that are mostly zero, files of tensors, and collectives.
+"""pici: a lossless codec for arrays with mostly zero elements, files of tensors, and collectives.
 
 Blocks of elements:
     compress(array)                     the block of an array, as bytes
-    decompress(block)                   the elements of a block, as a new array; out= decodes to an array that exists
+    decompress(block)                   the elements of a block, as a new array; out= decodes into yours
     decompress_range(block, first, n)   elements [first, first + n)
     decompress_into(out, block)         decompress(block, out=out), without a result
     scatter_add(total, block)           total += the elements, touching only what the block stores
-    diff(old, new)                      what changed, bit for bit, as a block
-    apply(array, block)                 the XOR of a block from diff(): old becomes new, and new becomes old
-    nonzeros(block)                     the positions and the values of the nonzeros
-    changes(old, block)                 the positions and the new values of what a delta changes
+    diff(old, new)                      the changes, bit for bit, as a block
+    apply(array, block)                 XOR a block of diff() into old, which becomes new; and back
+    nonzeros(block)                     the positions and values of the nonzeros
+    changes(old, block)                 the positions and new values of a delta's changes
     inspect(block)                      format, dtype, count, nonzeros and length
     verify(block)                       check every rule of the format
-    bound(count, dtype)                 the length of the longest block
+    bound(count, dtype)                 the size of the longest block
 
 Selection of the largest elements:
-    topk(gradient, residual)            keep the largest; the others stay in residual for the next step
+    topk(gradient, residual)            keep the largest; the rest stays in residual for the next step
     topk_warmup(step, steps_an_epoch)   densities for the first epochs
 
 Files of tensors:
     save(path, {"w": w})                write arrays
-    load(path)                          read them all to a dict; to="torch": for load_state_dict()
-    open(path)                          a mapping whose tensors are read when they are indexed: f["w"][10:20]
-    create(path)                        write tensors one by one, and in pieces
-    load_file(path)                     these three have the arguments of safetensors, so that a script changes one
-    save_file(tensors, path)            import; pici.torch has the first two for tensors of torch
+    load(path)                          read all of them into a dict; to="torch": for load_state_dict()
+    open(path)                          a mapping that reads tensors when you index them: f["w"][10:20]
+    create(path)                        write tensors one by one, or in pieces
+    load_file(path)                     these three take the arguments of safetensors: change one import
+    save_file(tensors, path)            in your script; pici.torch has the first two for torch tensors
     safe_open(path, framework="np")
 
 Deltas of files, and of dicts of arrays (help(pici.deltas)):
-    diff_files(base, new, delta)        what changed between two .safetensors, .gguf, .npy or raw files
-    apply_files(base, delta, out=path)  the file that one or several deltas lead to; without out, in place
-    save_delta(old, new, path)          the same of dicts of arrays, as model.state_dict()
-    load_delta(old, path)               the dict of arrays that one or several deltas lead to
-    apply_delta(weights, path)          the same in place, with undo() and commit()
-    DeltaLog(folder or URL)             a base and the deltas that follow, for servers of weights: append, load, follow
+    diff_files(base, new, delta)        the changes between two .safetensors, .gguf, .npy or raw files
+    apply_files(base, delta, out=path)  apply one or several deltas; without out, in place
+    save_delta(old, new, path)          the changes between two dicts of arrays, such as state_dict()
+    load_delta(old, path)               apply one or several deltas to a dict, into new arrays
+    apply_delta(weights, path)          apply them in place, with undo() and commit()
+    DeltaLog(folder or URL)             a base and its deltas, for servers of weights: append, load, follow
 
 Checkpoints in shards, folders of .safetensors files with their index (help(pici.folders)):
     compress_folder(folder, out)        compress all of it
     decompress_folder(folder, out)      restore it
-    diff_folders(base, new, delta)      what changed, also if they are cut into shards in different ways
-    apply_folders(base, delta, out=dir) the folder that a delta leads to; without out, in place
-    list_folder(folder)                 their names, dtypes, shapes and shards, without reading the data
+    diff_folders(base, new, delta)      the changes, even between different shardings
+    apply_folders(base, delta, out=dir) apply a delta of folders; without out, in place
+    list_folder(folder)                 names, dtypes, shapes and shards, without reading the data
     load(folder)                        all tensors of all shards
 
 Collectives (help(pici.comm)):
@@ -50,7 +50,7 @@ Collectives (help(pici.comm)):
     comm.all_reduce_start(array)        the same in the background: a Request, with wait() and test()
 
 Memory:
-    keep_memory(max_bytes)              how much memory of large arrays is kept for the next ones
+    keep_memory(max_bytes)              limit the memory of large arrays that is kept for reuse
 
     block = pici.compress(gradient)
     pici.scatter_add(total, block)              # total += gradient
@@ -59,12 +59,11 @@ Memory:
     with pici.open("model.pici") as f:
         rows = f["w"][10:20]                    # reads only the chunks that hold these rows
 
-Training with torch (which it needs):
+Training with torch (required):
     pici.torch                          hooks for DistributedDataParallel and FSDP: help(pici.torch)
 
-help(pici.codec) says which arrays are accepted and returned, help(pici.selection) how elements are selected,
-help(pici.file) how files are read and written, help(pici.comm) how ranks work together, and help(pici.errors) what is
-raised.
+More: help(pici.codec) for arrays, help(pici.selection) for selection, help(pici.file) for files, help(pici.comm) for
+collectives, and help(pici.errors) for exceptions.
 """
 import importlib
 from typing import TYPE_CHECKING
@@ -121,7 +120,7 @@ from .selection import topk, topk_warmup
 if not TYPE_CHECKING:
 
     def __getattr__(name: str):
-        """pici.torch, which imports torch, is imported when it is first used."""
+        """Imports pici.torch, and so torch, on first use."""
         if name == "torch":
             return importlib.import_module("pici.torch")
         raise AttributeError(f"module 'pici' has no attribute {name!r}")

@@ -51,7 +51,7 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Stats:
-    """What calls did on this rank."""
+    """Statistics of calls on this rank."""
 
     calls: int
     #: bytes of all messages sent
@@ -104,7 +104,7 @@ def choice(name: str, value: Any, choices: dict[str, int]) -> int:
 
 
 def check_op(op: str, d: DType) -> None:
-    """TypeError: there is no such operation of these elements, though of those that they are stored as."""
+    """TypeError if these elements do not support the operation, although their stored form does."""
     if d.parts != 1 and OPS[op] >= 2:
         raise TypeError(f"complex numbers have no order, for op={op!r}: pass 'sum' or 'avg'")
     if d is BOOL and OPS[op] < 2:
@@ -141,13 +141,13 @@ class Options(TypedDict, total=False):
 
 
 class Gathering(Options, total=False):
-    """Of those that have no codec."""
+    """Options of calls without a codec."""
 
     zeros: Zeros
 
 
 class Starting(Options, total=False):
-    """Of those that may have a codec, started,"""
+    """Options of nonblocking calls that may have a codec."""
 
     density: Optional[float]
     latency: Optional[float]
@@ -156,7 +156,7 @@ class Starting(Options, total=False):
 
 
 class Calling(Starting, total=False):
-    """or blocking."""
+    """Options of blocking calls that may have a codec."""
 
     native: Optional[bool]
     vendor: Optional[bool]  # deprecated: the name of native until version 0.3
@@ -182,7 +182,7 @@ def options_of(
     pack: Optional[str],
     balance: Optional[str],
 ) -> Optional[CollOpts]:
-    """The options as _codec has them; None: all are the defaults."""
+    """The options as _codec takes them; None: all defaults."""
     given: dict[str, Any] = {}
     if algorithm is not None:
         given["algorithm"] = choice("algorithm", algorithm, ALGORITHMS)
@@ -206,7 +206,7 @@ def options_of(
 
 
 class Taken(NamedTuple):
-    """The options of a call, looked at once."""
+    """The checked options of a call."""
 
     dtype: Optional[DTypeLike] = None
     algorithm: Optional[str] = None
@@ -219,7 +219,7 @@ _NONE = Taken()
 
 
 def taken(call: str, known: Any, options: Any) -> Taken:
-    """The options of a call. known: the TypedDict of those that it has."""
+    """Check the options of a call. known: the TypedDict of its options."""
     if not options:
         return _NONE
     only(call, known, options)
@@ -244,11 +244,11 @@ def taken(call: str, known: Any, options: Any) -> Taken:
 
 
 class Request:
-    """A collective that was started. It makes progress in wait() and test(), and in other calls on the communicator;
-    requests run in the order in which they were started.
+    """A started collective. It makes progress in wait() and test(), and in other calls on the communicator; requests
+    run in the order in which you started them.
 
-    The arrays are kept until it has ended, and must not be used before. A request that is dropped goes on in the same
-    way, without a result: later calls on the communicator end it, and close() abandons it."""
+    The request keeps its arrays until it has ended; do not use them before. If you drop a request, it continues without
+    a result: later calls on the communicator end it, and close() abandons it."""
 
     def __init__(self, comm: Calls, flight: Any, result: Any) -> None:
         self._comm = comm
@@ -263,7 +263,7 @@ class Request:
         return self._result
 
     def test(self) -> bool:
-        """Make progress without waiting. True: it has ended."""
+        """Make progress without waiting. Returns whether the request has ended."""
         status = _codec.comm_wait(self._flight, False)
         if status:
             raise self._comm._refusal(status)
@@ -271,12 +271,12 @@ class Request:
 
     @property
     def done(self) -> bool:
-        """Whether a wait() or test() has found that it has ended, or the communicator was closed."""
+        """Whether wait() or test() has seen the end of the request, or the communicator was closed."""
         return self.stats.calls == 1
 
     @property
     def stats(self) -> Stats:
-        """What the call did, once it is done."""
+        """Statistics of the call, once it is done."""
         return stats_of(self._flight, True)
 
     def __reduce__(self) -> NoReturn:
@@ -337,8 +337,8 @@ class Calls:
 
     @showing(Calling)
     def reduce_scatter(self, send: Any, recv: Any = None, op: Op = "sum", **options: Unpack[Calling]) -> Any:
-        """The sum (or another op) of the arrays of all ranks, of which each rank gets its part: the arrays are cut into
-        as many equal parts as there are ranks, along the first dimension. recv is one part long."""
+        """Each rank's part of the sum (or another op) of the arrays of all ranks: one equal part per rank, along the
+        first dimension. recv has the length of one part."""
         return self._call(REDUCE_SCATTER, send, recv, op, taken("reduce_scatter", Calling, options))
 
     @showing(Starting)
@@ -360,8 +360,8 @@ class Calls:
 
     @showing(CallingGather)
     def all_gather(self, send: Any, recv: Any = None, **options: Unpack[CallingGather]) -> Any:
-        """The arrays of all ranks one after the other, by rank, on all ranks. They are joined along the first
-        dimension; recv is as long as all of them."""
+        """The arrays of all ranks, by rank, joined along the first dimension, on all ranks. recv has the length of all
+        arrays."""
         return self._call(ALL_GATHER, send, recv, "sum", taken("all_gather", CallingGather, options))
 
     @showing(StartingGather)
@@ -371,12 +371,12 @@ class Calls:
 
     @staticmethod
     def _asked(kind: int, options: Taken) -> str:
-        """Options that a call may not take."""
+        """Reject options that a call does not have."""
         lossy = "" if options.values is None else " with this codec, dtype and op"
         return f"algorithm={options.algorithm!r} for {_NAMES[kind]}{lossy}"
 
     def _refusal(self, status: int, what: str = "") -> Error:
-        """The exception for what _codec returned. what: the call, and an option that it may not take."""
+        """The exception for the result of _codec. what: the call, and an option that it may not have."""
         if status == BUSY:
             return BusyError(
                 "another thread is in a call on this communicator: give each thread its own, or take turns by a lock"
@@ -401,7 +401,7 @@ class Calls:
     def _prepared(
         self, kind: int, send: Any, recv: Any, op: str, dtype: Optional[DTypeLike]
     ) -> tuple[Buffer, Memory, int, Any]:
-        """What is sent, where to, the op, and the result for the caller."""
+        """The buffer to send, the buffer to receive into, the op, and the result for the caller."""
         buffer = _buffers.read(send, "send", dtype, self._on_gpu)
         code = OPS.get(op, -1)
         if code < 0:
@@ -455,7 +455,7 @@ class Calls:
         extra: Union[int, bytes, None],
         blocks: bool,
     ) -> tuple[Any, ...]:
-        """As _codec.comm_call and comm_start take them."""
+        """The arguments of _codec.comm_call and comm_start."""
         codec, residual = _values.prepared(options.values, buffer, options.dtype, self._on_gpu)
         driver, opts = self._driver, options.opts
         return driver, kind, buffer.memory, memory, buffer.dtype.code, op, opts, blocks, codec, residual, extra

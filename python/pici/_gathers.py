@@ -22,7 +22,7 @@ class Gathers(Calls):
 
     @showing(Gathering)
     def broadcast(self, array: Array, root: int = 0, **options: Unpack[Gathering]) -> Array:
-        """Copy the array of rank root to the arrays of all ranks, which are written in place. Returns the array."""
+        """Copy the array of rank root into the arrays of all ranks, in place. Returns the array."""
         own = taken("broadcast", Gathering, options)
         buffer = self._spread(array, root, own)
         self._finish(BROADCAST, buffer, buffer.memory, 0, own, root)
@@ -77,10 +77,10 @@ class Gathers(Calls):
         displs: Optional[Sequence[int]] = None,
         **options: Unpack[Gathering],
     ) -> Any:
-        """The arrays of all ranks, which may differ in length, on all ranks. counts: the elements of each rank's array,
-        0 too; the same on all ranks. They come one after the other, by rank: joined along the first dimension, in a new
-        array; or from element displs[rank] of recv on, which may differ from rank to rank, and all other elements of
-        recv are left alone."""
+        """Gather the arrays of all ranks, which may differ in length, on all ranks. counts: the number of elements of
+        each rank's array, possibly 0; the same on all ranks. Arrays follow each other by rank, joined along the first
+        dimension, in a new array or in recv. displs: the elements of recv where the arrays begin instead; may differ
+        from rank to rank. All other elements of recv stay unchanged."""
         own = taken("all_gatherv", Gathering, options)
         buffer, memory, result, extra = self._varied(send, counts, recv, displs, own)
         self._finish(ALL_GATHERV, buffer, memory, 0, own, extra)
@@ -150,10 +150,10 @@ class Gathers(Calls):
         rdispls: Optional[Sequence[int]] = None,
         **options: Unpack[Options],
     ) -> Any:
-        """Send sendcounts[i] elements to rank i, from element sdispls[i] of send on, and receive recvcounts[i] from it,
-        which are its sendcounts of this rank. Without sdispls what is sent lies one after the other in send; without
-        rdispls so does what is received: joined along the first dimension, in a new array, or in recv. All other
-        elements of recv are left alone. Not in place."""
+        """Send sendcounts[i] elements to rank i, from element sdispls[i] of send on, and receive recvcounts[i] elements
+        from it: that rank's sendcounts entry for this rank. Without sdispls, runs follow each other in send. Without
+        rdispls, received runs follow each other, joined along the first dimension, in a new array or in recv. All other
+        elements of recv stay unchanged. Not in place."""
         own = taken("all_to_allv", Options, options)
         buffer, memory, result, extra = self._exchanged(send, sendcounts, recvcounts, recv, sdispls, rdispls, own)
         self._finish(ALL_TO_ALLV, buffer, memory, 0, own, extra)

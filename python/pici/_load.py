@@ -52,12 +52,12 @@ def load(
     threads: int = 1,
     max_bytes: Limit = "auto",
 ) -> Any:
-    """Read the tensors of a .pici file to a dict, each in its shape: model.load_state_dict(pici.load(p, to="torch")).
-    Also those of a .safetensors file, and of a folder: a checkpoint, or what compress_folder() made of one
-    (help(pici.folders)). Of other files of tensors, the error says which call reads them.
+    """Read the tensors of a .pici file into a dict, each in its shape: model.load_state_dict(pici.load(p, to="torch")).
+    Also reads .safetensors files, and folders: a checkpoint, or a compressed one (help(pici.folders)). For other files
+    of tensors, the error names the call that reads them.
 
     to: "numpy", "torch", "bits" or "dlpack".
-    names: those to read; default all.
+    names: the tensors to read; default all.
     threads, max_bytes: as for open(), but max_bytes is for all tensors together.
     """
     if is_path(path) and os.path.isdir(path):  # type: ignore[arg-type]
@@ -98,8 +98,8 @@ def save(
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> None:
-    """Write arrays to a .pici file, by name. Options: as for create(). Tensors of torch that are the same memory, as
-    tied weights are, are stored once, and share memory again where they are loaded."""
+    """Write arrays to a .pici file, by name. Options: as for create(). Torch tensors with the same memory, such as tied
+    weights, are stored once, and share memory again after load()."""
     tied = _tied(tensors)
     if tied and not attrs:
         attrs = {_VIEWS: _table(tensors, tied)}
@@ -128,7 +128,7 @@ def save(
 
 
 def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
-    """Names of tensors of torch that are another one, by another name: the first of these."""
+    """Names of torch tensors with the memory of another one; with each, the first such name."""
     first: dict[Any, str] = {}
     tied = {}
     for name, x in tensors.items():
@@ -161,7 +161,7 @@ def _table(tensors: Mapping[str, Any], tied: Mapping[str, str]) -> bytes:
 
 
 def _about(error: Exception, what: str) -> Exception:
-    """The error, with what it is about in front."""
+    """The error, with its subject in front."""
     if len(error.args) == 1 and isinstance(error.args[0], str):
         error.args = (f"{what}: {error.args[0]}",)
     return error

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memory for large new arrays.
 
-The system clears the pages of new memory when they are first touched. That takes several times as long as to decode a
-sparse block into them. So the memory of an array that is no longer used is kept for the next one, up to a limit; the
-system may take back its pages when memory is short (MADV_FREE). New memory begins at a huge page, asks for huge pages,
-and is cleared in one call for each thread, which takes less time than a fault for each page."""
+The system clears pages of new memory on first touch. That takes several times as long as decoding a sparse block into
+them. So this module keeps the memory of released arrays for new ones, up to a limit; the system may reclaim its pages
+when memory is short (MADV_FREE). New memory begins at a huge page and asks for huge pages. One call per thread clears
+it, which is faster than a fault for each page."""
 from __future__ import annotations
 
 import contextlib
@@ -98,8 +98,8 @@ def _new(need: int, threads: int) -> _Pages:
 
 
 def _clear(begin: int, size: int, threads: int) -> None:
-    """Have the system provide and clear all pages. A failure leaves them to be cleared when they are touched. If no
-    more threads can start, this one clears the rest."""
+    """Have the system provide and clear all pages. After a failure, it clears them on first touch. If no more threads
+    can start, this one clears the rest."""
     part = -(-size // (min(threads, _THREADS) * _HUGE_PAGE)) * _HUGE_PAGE
     helpers = [
         threading.Thread(target=_madvise, args=(begin + at, min(part, size - at), _POPULATE_WRITE))
@@ -122,7 +122,7 @@ def _clear(begin: int, size: int, threads: int) -> None:
 
 
 def empty(count: int, dtype: np.dtype[Any], threads: int) -> Raw:
-    """An array with unspecified elements, as of numpy.empty. threads: how many may clear its pages; 0: one for each
+    """An array with unspecified elements, like numpy.empty. threads: the most that clear its pages; 0: one for each
     core."""
     need = count * dtype.itemsize
     if need >= LEAST:
@@ -137,8 +137,8 @@ def empty(count: int, dtype: np.dtype[Any], threads: int) -> Raw:
 
 
 def keep_memory(max_bytes: int) -> None:
-    """Keep at most max_bytes of memory of arrays that are no longer used, for the next arrays; 0 keeps none. The
-    default is 1 GiB. Applies to arrays of 4 MiB and more that functions of this package return.
+    """Keep at most max_bytes of the memory of released arrays for new arrays; 0 keeps none. The default is 1 GiB.
+    Applies to arrays of 4 MiB and more that functions of this package return.
     """
     global _limit
     _limit = max(0, operator.index(max_bytes))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""load_file(), save_file() and safe_open() with the arguments of the package safetensors, so that a script changes one
-import; and the same for torch, which pici.torch has. They read .pici and .safetensors files, and write .pici files, of
-which picitool decompress makes the .safetensors file."""
+"""load_file(), save_file() and safe_open() with the arguments of the package safetensors: a script only changes one
+import. pici.torch has the versions for torch. They read .pici and .safetensors files, and write .pici files, which
+picitool decompress turns into .safetensors files."""
 from __future__ import annotations
 
 import json
@@ -25,8 +25,8 @@ _FRAMEWORKS = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch",
 
 
 def load_file(filename: Path, *, threads: int = 1, max_bytes: Limit = "auto") -> dict[str, Storage]:
-    """All tensors of a .pici or .safetensors file, as arrays: safetensors.numpy.load_file(). pici.torch.load_file()
-    gives tensors of torch. threads, max_bytes: as for load()."""
+    """All tensors of a .pici or .safetensors file, as arrays, like safetensors.numpy.load_file(). For torch tensors,
+    use pici.torch.load_file(). threads, max_bytes: as for load()."""
     return load(filename, threads=threads, max_bytes=max_bytes)
 
 
@@ -39,11 +39,11 @@ def save_file(
     zstd: int = 0,
     pack: Pack = "planes",
 ) -> None:
-    """Write arrays to a .pici file, and replace one that is there, as safetensors.numpy.save_file() does. picitool
-    decompress makes the .safetensors file of it.
+    """Write arrays to a .pici file, replacing an existing one, like safetensors.numpy.save_file(). picitool decompress
+    turns it into a .safetensors file.
 
-    metadata: texts by name, which safe_open(...).metadata() returns.
-    threads, zstd, pack: as for create(); pack="none" for readers of pici 0.2."""
+    metadata: strings by name, for safe_open(...).metadata().
+    threads, zstd, pack: as for create(). Use pack="none" for readers with pici 0.2."""
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"metadata[{key!r}]: names and values are str, as in str(value)")
@@ -60,7 +60,7 @@ def save_file(
 
 
 class Slice:
-    """A tensor of a file, of which an index reads a part. Made by safe_open.get_slice()."""
+    """A tensor of a file; indexing it reads a part. Made by safe_open.get_slice()."""
 
     def __init__(self, tensor: Union[Tensor, Any], word: str, to: str) -> None:
         self._tensor = tensor
@@ -71,20 +71,20 @@ class Slice:
         return list(self._tensor.shape)
 
     def get_dtype(self) -> str:
-        """As a .safetensors file spells it: "F32", "BF16"."""
+        """The dtype as a .safetensors file spells it: "F32", "BF16"."""
         return self._word
 
     def __getitem__(self, key: Any) -> Any:
-        """The elements that integers, slices and an ellipsis select. Of a .pici file, only the chunks that leading
-        integers and the first slice select are read."""
+        """The elements that integers, slices and an ellipsis select. From a .pici file, reads only the chunks that
+        leading integers and the first slice select."""
         return self._tensor.part(key, self._to) if isinstance(self._tensor, Tensor) else self._tensor[key]
 
 
 class safe_open:
-    """A .pici or .safetensors file whose tensors are read when they are asked for: safetensors.safe_open().
+    """A .pici or .safetensors file that reads tensors on demand, like safetensors.safe_open().
 
     framework: "np" or "numpy", "pt" or "torch".
-    device: where torch's tensors go; "cpu" for arrays.
+    device: the device of torch tensors; "cpu" for arrays.
     threads, max_bytes: as for pici.open()."""
 
     def __init__(
@@ -119,11 +119,11 @@ class safe_open:
         return list(self._open())
 
     def offset_keys(self) -> list[str]:
-        """The names in the order of the file."""
+        """The names, in the order of the file."""
         return self.keys()
 
     def metadata(self) -> Optional[dict[str, str]]:
-        """The texts that were given to save_file(), or that the .safetensors file has; None: there are none."""
+        """The metadata passed to save_file(), or of the .safetensors file; None if there is none."""
         found = self._json().get("__metadata__")
         if found is None:
             return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Collectives of sparse vectors, which are indices and values: all_reduce_sparse() and others. comm.py documents them.
 
-A vector has a shape, whose first dimensions are indexed, and whose others are the shape of a value: the library has
-rows of so many elements, and an index for each. What is wrong with the vector of a rank is told to all ranks, by a call
-that the library refuses, so that none waits."""
+A vector has a shape. Indices select along its first dimensions; the others are the shape of a value. The library has
+rows of as many elements, with one index each. If a rank's vector is invalid, the rank makes a call that the library
+rejects: so all ranks get the error, and none waits."""
 from __future__ import annotations
 
 import math
@@ -43,7 +43,7 @@ class Sparse(Options, total=False):
 
 
 class _Vector(NamedTuple):
-    """What a rank passes."""
+    """The vector that a rank passes."""
 
     buffer: Buffer  # the values; or all elements
     shape: Shape
@@ -104,7 +104,7 @@ def _flat(coordinates: Sequence[Storage], shape: Shape) -> Storage:
 
 
 def _indices(x: Any, shape: Shape, k: int) -> tuple[Memory, np.dtype[Any], np.dtype[Any], int]:
-    """Indices of a caller as the library has them; their dtype, that of the library, and how many they are."""
+    """A caller's indices as the library takes them; their dtype, the library's dtype, and their number."""
     if k < 1:
         raise ValueError("indices: none of the dimensions is indexed")
     buffer = _buffers.read(x, "indices")
@@ -121,7 +121,7 @@ def _indices(x: Any, shape: Shape, k: int) -> tuple[Memory, np.dtype[Any], np.dt
 
 
 def _shape_of(shape: Any, k: int, row: Shape) -> Shape:
-    """The whole shape: that of the caller may lack that of the values."""
+    """The whole shape: the caller's may omit the values' dimensions."""
     sizes = tuple(operator.index(n) for n in (shape if isinstance(shape, Sequence) else (shape,)))
     if any(n < 0 for n in sizes):
         raise ValueError(f"shape: {sizes}, with a negative number")
@@ -170,7 +170,7 @@ def _of_scipy(x: Any, dtype: Optional[DTypeLike]) -> _Vector:
 
 
 def coalesced(indices: Any, values: Any, shape: Shape) -> Any:
-    """A tensor of torch, of indices that are sorted and each once."""
+    """A torch tensor with sorted, unique indices."""
     torch = sys.modules["torch"]
     try:
         made = torch.sparse_coo_tensor(indices, values, shape, check_invariants=False)
@@ -231,7 +231,7 @@ def _read(indices: Any, values: Any, shape: Any, dtype: Optional[DTypeLike]) -> 
 
 
 def _elements(buffer: Buffer, raw: Storage, shape: Shape) -> Any:
-    """Bytes of a result as an array of the type of the one that was sent."""
+    """Bytes of a result as an array of the sent array's type."""
     like = buffer.like
     if _is_torch(like):
         torch = sys.modules["torch"]
@@ -240,7 +240,7 @@ def _elements(buffer: Buffer, raw: Storage, shape: Shape) -> Any:
 
 
 def _coordinates(flat: Storage, shape: Shape, index: np.dtype[Any]) -> Storage:
-    """The indices of each dimension, [k, nnz], of places in row-major order."""
+    """The indices of each dimension, [k, nnz], from places in row-major order."""
     if len(shape) == 1:
         return (flat.view(index) if flat.itemsize == index.itemsize else flat.astype(index))[None]
     found = np.empty((len(shape), flat.size), index)
@@ -252,7 +252,7 @@ def _coordinates(flat: Storage, shape: Shape, index: np.dtype[Any]) -> Storage:
 
 
 class _Result:
-    """The result of a call of a vector, which has the shape `shape`; call it once the call has ended."""
+    """The result of a call, a vector of shape `shape`; call it once the call has ended."""
 
     def __init__(self, vector: _Vector, shape: Shape, capsule: Any, dense: Any) -> None:
         self._parts = vector, shape, capsule, dense
@@ -352,8 +352,8 @@ class SparseCalls(Gathers):
         out: Optional[Out] = None,
         **options: Unpack[Sparse],
     ) -> Any:
-        """The same sum, of which each rank gets its part: the first dimension is cut into as many equal parts as there
-        are ranks. Indices are those in the part."""
+        """Each rank's part of the same sum: one equal part per rank, along the first dimension. Indices count from the
+        part's beginning."""
         own = taken("reduce_scatter_sparse", Sparse, options)
         return self._call_sparse(REDUCE_SCATTER, indices, values, shape, op, out, own)
 
@@ -407,8 +407,8 @@ class SparseCalls(Gathers):
         out: Optional[Out] = None,
         **options: Unpack[Options],
     ) -> Any:
-        """The sparse vector of rank root, on all ranks: sorted, each index once. Other ranks pass one of the same shape
-        and dtype, for instance without indices. What it lists is not sent."""
+        """The sparse vector of rank root, on all ranks: sorted, each index once. Other ranks pass a vector of the same
+        shape and dtype, for example without indices; the call ignores its contents."""
         own = taken("broadcast_sparse", Options, options)
         return self._call_sparse(BROADCAST, indices, values, shape, "sum", out, own, root)
 
@@ -429,7 +429,7 @@ class SparseCalls(Gathers):
     def _vector(
         self, kind: int, indices: Any, values: Any, shape: Any, op: str, dtype: Optional[DTypeLike], root: int
     ) -> tuple[_Vector, Shape]:
-        """What is sent, and the shape of the result."""
+        """The vector to send, and the shape of the result."""
         vector = _read(indices, values, shape, dtype)
         if kind in (ALL_REDUCE, REDUCE_SCATTER):
             check_op(op, vector.buffer.dtype)
@@ -486,8 +486,8 @@ class SparseCalls(Gathers):
         return vector, capsule, _Result(vector, whole, capsule, dense)
 
     def _tell(self, kind: int, op: str, options: Taken, root: int) -> None:
-        """Make all ranks fail, since something is wrong with the vector of this one: a list without indices, or, where
-        that is not read, rows that are longer than the result."""
+        """Make all ranks fail, since this rank's vector is invalid: pass a list without indices, or where no list is
+        read, rows longer than the result."""
         longer = self._size**2 + 1
         wrong = _codec.sparse(BY_NAME["f32"].code, self._size, 1, 1, 8, None, None, None, 0, longer, None)
         _codec.comm_call(
@@ -495,7 +495,7 @@ class SparseCalls(Gathers):
         )
 
     def _wrong(self, e: ArgumentError, vector: _Vector) -> NoReturn:
-        """Say of a negative index what it is to the caller."""
+        """Name a negative index as the caller wrote it."""
         if vector.nnz > 0 and vector.wide.kind == "i":
             own = vector.indices
             array = np.asarray(_Memory(own[2], *own[:2])).view(vector.wide) if isinstance(own, tuple) else own

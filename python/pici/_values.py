@@ -15,10 +15,9 @@ Codec = Literal["exact", "cast", "qsgd", "zfp"]
 
 @dataclass(frozen=True)
 class Values:
-    """A lossy codec with its parameters, which rounds the elements of a collective's messages. None stands for a
-    parameter's default. All are the same on all ranks, but for the residual. docs/explanation/values.md says what
-    this does to
-    results."""
+    """A lossy codec with its parameters. It rounds the elements of a collective's messages. None means a parameter's
+    default. All parameters except residual must be the same on all ranks. docs/explanation/values.md describes the
+    effect on results."""
 
     codec: Codec
     #: in which messages: those that reduce, those that gather results, or both
@@ -89,14 +88,14 @@ def _checked(v: Values) -> _codec.Values:
 
 
 def check(v: Values) -> None:
-    """ValueError: a parameter makes no sense whatever it is used for."""
+    """ValueError if a parameter is invalid for every use."""
     _checked(v)
 
 
 def prepared(
     values: Optional[ValuesLike], send: Buffer, dtype: Optional[DTypeLike], on_gpu: bool
 ) -> tuple[Optional[_codec.Values], Optional[Memory]]:
-    """The lossy codec as _codec has it, and its residual's memory."""
+    """The lossy codec as _codec takes it, and its residual's memory."""
     if values is None:
         return None, None
     v = values if isinstance(values, Values) else Values(**values)

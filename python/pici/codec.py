@@ -2,19 +2,19 @@
 """Blocks: the encoding of an array's elements as bytes, and back.
 
 Arrays in: a NumPy array, an object with __dlpack__ (a torch tensor), or an object with a buffer (array.array, mmap).
-Arrays are read and written in place. The GIL is released in calls on more than 32 KiB, so an array must not be changed
-during a call. Elements of bool are stored as u8, and complex numbers as two floats.
+Calls read and write arrays in place. Calls on more than 32 KiB release the GIL, so do not change an array during a
+call. bool is stored as u8, and a complex number as two floats.
 
-dtype: the dtype of the elements, if their type does not say it: "bf16" for bf16 whose bits are in an array of uint16.
-It must have the same width, but for bytes, bytearray, mmap and memoryviews of these, which are the elements' bytes in
-the host's order. It is a name ("f32", "float32", "torch.float32") or a dtype of NumPy, ml_dtypes or torch.
+dtype: the dtype of the elements, if the array's type does not give it: "bf16" for bf16 bits in an array of uint16. It
+must have the same width, except for bytes, bytearray, mmap and memoryviews of these, which hold the elements' bytes in
+host order. It is a name ("f32", "float32", "torch.float32") or a dtype of NumPy, ml_dtypes or torch.
 
 threads: default 1; 0 is one for each core.
 
-max_bytes: the most memory that a block's claim may cause to be allocated; more raises LimitError. A block of 48 bytes
-can truthfully claim 2^60 zeros. "auto": 1 GiB or 1024 times the block, whichever is more. None lifts the limit.
+max_bytes: the most memory that a block may make a call allocate; more raises LimitError. A valid block of 48 bytes may
+hold 2^60 zeros. "auto": 1 GiB or 1024 times the block, whichever is more. None: no limit.
 
-to: the type in which elements are returned.
+to: the type of returned arrays.
     "numpy"   an ndarray; bf16 and f8 are types of ml_dtypes, which must be installed (else ImportError)
     "bits"    an ndarray; bf16 and f8 are uint16 and uint8
     "torch"   a torch tensor
@@ -69,7 +69,7 @@ class Info:
 
 
 def _refusal(status: int, block: Union[bytes, Storage, None] = None) -> Error:
-    """The exception for a status. If the block is what is wrong, it has the fault."""
+    """The exception for a status. For an invalid block, it has the fault."""
     message = _codec.strerror(status)
     found = None if block is None else _codec.verify(block)
     if found is None:
@@ -121,7 +121,7 @@ def _encode(
     pack: str = "none",
 ) -> Union[bytes, memoryview]:
     """The block of one array, or of the XOR of two arrays of the same length; new, or in the memory of out. Or the
-    small delta of the two, which is new. small: what part_of_tensor() returns, and whether an element is two of 4
+    small delta of the two, always new. small: the result of part_of_tensor(), and whether an element is two of 4
     bits."""
     f, z, p = format_code(format), zeros_code(zeros), pack_code(pack)
     if out is None:
@@ -158,8 +158,8 @@ def _into(what: int, out: Any, block: Any, dtype: Optional[DTypeLike], threads: 
 
 
 def bound(count: int, dtype: DTypeLike = "f32", format: str = "auto", *, small: bool = False) -> int:
-    """The length in bytes of the longest block of `count` elements: room that always suffices for compress(out=).
-    small: of the longest small delta."""
+    """The size in bytes of the longest block of `count` elements: always enough for compress(out=). small: of the
+    longest small delta."""
     d = named(dtype)
     stored = u64(d.parts * u64(count, "count"), "the number of stored elements")
     length = _codec.bound(format_code(format), d.code, stored, small)
@@ -191,21 +191,21 @@ def compress(
 ) -> Union[bytes, memoryview]:
     """Encode all elements of array, in row-major order, as one block. The block does not store the shape.
 
-    format: "dense", "bitmap", "coo", "hybrid", "packed" (floats only), or "auto", the one with the shortest block;
-        packed is among these only with pack.
-    checksum: store an XXH64 of the block, which decoders check.
-    zeros: "exact", or "value": of floats, -0.0 is stored as +0.0, which saves much where a mask was multiplied with.
-    pack: "planes": with the formats "hybrid" and "auto", exponents of floats are packed where that is shorter; "fast":
-        the same, 2 to 3% longer, in less time. pici 0.2 cannot read such blocks.
-    out: a writable buffer (bytearray, array of uint8) in which the block is made; bound() says how long it must be. The
-        result is then the part of it that is the block, a memoryview. Saves the time to allocate.
+    format: "dense", "bitmap", "coo", "hybrid", "packed" (floats only), or "auto": the one with the shortest block.
+        "auto" considers packed only with pack.
+    checksum: store an XXH64 of the block for decoders to check.
+    zeros: "exact", or "value": store -0.0 of floats as +0.0. That saves much after multiplication by a mask.
+    pack: "planes": with the formats "hybrid" and "auto", pack exponents of floats where that is shorter. "fast": the
+        same, 2 to 3% longer, in less time. pici 0.2 cannot read such blocks.
+    out: a writable buffer (bytearray, array of uint8) for the block, to save allocation; bound() bytes always suffice.
+        The result is a memoryview of the block in out.
     """
     elements, d = _arrays.readable(array, dtype)
     return _encode(None, elements, d, format, threads, checksum, zeros, out, pack=pack)
 
 
 def _as(d: DType, count: int, dtype: Optional[DTypeLike]) -> DType:
-    """What the `count` elements of a block of dtype d are to be taken for."""
+    """The type to give the `count` elements of a block of dtype d."""
     if dtype is None:
         return d
     wanted = named(dtype)
@@ -270,9 +270,10 @@ def decompress(
 ) -> Any:
     """Decode all elements of a block, as a one-dimensional array.
 
-    dtype: what the elements are, if the block cannot say it: "bool" for a block of u8, "complex64" for one of f32.
-    out: an array with as many elements of the same dtype. They are decoded there, and out is the result. On an error
-        its elements are unspecified. `to` and max_bytes have no effect then.
+    dtype: the dtype of the elements, if the block cannot store it: "bool" for a block of u8, "complex64" for one of
+        f32.
+    out: an array with as many elements of the same dtype. The call decodes into out and returns it. On an error its
+        elements are unspecified. `to` and max_bytes then have no effect.
     """
     if out is not None:
         _into(_DECOMPRESS, out, block, dtype, threads)
@@ -312,7 +313,7 @@ def decompress_range(
     threads: int = 1,
     max_bytes: Limit = "auto",
 ) -> Any:
-    """Decode elements [first, first + count) of a block. Reads, and checks, only the parts of the block that these
+    """Decode elements [first, first + count) of a block. Reads and checks only the parts of the block that these
     elements need; does not check the checksum."""
     b = _arrays.octets(block)
     head = _head(b)
@@ -326,10 +327,10 @@ def decompress_into(out: Any, block: Any, *, dtype: Optional[DTypeLike] = None, 
 
 
 def scatter_add(dst: Any, block: Any, *, dtype: Optional[DTypeLike] = None, threads: int = 1) -> None:
-    """dst[i] += x for each nonzero element x of the block. The arithmetic is that of the dtype: IEEE 754 for f32 and
+    """dst[i] += x for each nonzero element x of the block. The arithmetic depends on the dtype: IEEE 754 for f32 and
     f64; f16, bf16 and f8 in f32, rounded once; integers wrap. Where the block has zeros, dst keeps its bits.
 
-    dst has as many elements as the block, of the same dtype. On an error its elements are unspecified."""
+    dst must have the block's dtype and number of elements. On an error its elements are unspecified."""
     _into(_ADD, dst, block, dtype, threads)
 
 
@@ -346,25 +347,24 @@ def diff(
     of: Optional[int] = None,
     axis: int = 0,
 ) -> bytes:
-    """Encode what changed from base to new, two arrays of the same shape and dtype, as one block: the XOR of their
+    """Encode the changes from base to new, two arrays of the same shape and dtype, as one block: the XOR of their
     elements, without a temporary array. Options: as for compress(). Signs of zeros are always kept.
 
-    small: make a small delta instead, several times shorter for f32, f16, bf16 and f8 after a step of training, and for
-        floats of 4 bits: bytes with dtype="mxfp4" or "nvfp4", which are one type, "f4e2m1x2"; their scales are arrays
-        of their own. It is coded with the elements of base, so apply() turns base into new with it, but not new into
-        base; and only apply() reads it. It takes more time.
-    offset, of: with small, base and new are rows [offset, offset + len(base)) of a tensor that has `of`, counted along
-        the first dimension: the shard of a rank (of a flat one, its elements). The delta stores where they lie, and is
-        refused elsewhere. Those of all ranks, b"".join(deltas) in the order of the rows, are one delta of the whole.
-    axis: count along this dimension instead; 1: columns, as a layer that is parallel by rows has. The delta stores that
-        too. A rank that has these columns can apply it, or other columns, if it has all of each delta; and with the
-        deltas of all columns the whole can be changed.
+    small: make a small delta instead. It is several times shorter for f32, f16, bf16 and f8 after a training step, but
+        takes more time. Also for 4-bit floats: bytes with dtype="mxfp4" or "nvfp4", two names of the type "f4e2m1x2";
+        their scales are separate arrays. Coding uses the elements of base, so a small delta turns base into new, but
+        not new into base. Only apply() reads it.
+    offset, of: with small, base and new are a rank's shard: rows [offset, offset + len(base)) of a tensor with `of`
+        rows, counted along the first dimension (in a flat tensor, elements). The delta stores this position; apply()
+        rejects it elsewhere. b"".join(deltas) of all ranks, in the order of the rows, is one delta of the whole tensor.
+    axis: count along this dimension instead. 1: columns, as in a row-parallel layer. The delta stores the axis too.
+        Deltas of columns apply to a shard that has all of each delta's columns, and those of all columns to the whole
+        tensor.
 
-    The block does not record which array it applies to. Where a mix-up is possible, keep a hash beside it.
+    The block does not record its base. To detect a wrong base, store a hash with the block.
 
-    With small, both arrays may be tensors of torch in the memory of a GPU, contiguous: libpici_cuda makes the delta
-    there, without a checksum, with the bytes that it has otherwise; format="auto" stands for "hybrid". No test has run
-    that on a GPU."""
+    With small, both arrays may be contiguous torch tensors in GPU memory. libpici_cuda then makes the delta there: the
+    same bytes, without a checksum. format="auto" means "hybrid". No test has run that on a GPU."""
     on_gpu = _gpu.has(base) and _gpu.has(new)
     if on_gpu and not small:
         raise ValueError("tensors in a GPU's memory: pass small=True, or x.cpu() of both")
@@ -391,7 +391,7 @@ def diff(
 
 
 def _part_on_gpu(x: Any, offset: int, of: Optional[int], axis: int) -> tuple[int, int]:
-    """The elements of a tensor before those that a part of it has, and of the tensor."""
+    """The number of elements before a part of a tensor, and of the tensor."""
     shape = np.broadcast_to(np.uint8(0), tuple(x.shape))
     rows, length, first, count = part_of_tensor(shape, offset, of, axis)
     if rows > 1 and count < length:
@@ -400,8 +400,8 @@ def _part_on_gpu(x: Any, offset: int, of: Optional[int], axis: int) -> tuple[int
 
 
 def part_of_tensor(elements: Storage, offset: int, of: Optional[int], axis: int) -> tuple[int, int, int, int]:
-    """Where the rows of an array, or what it has along axis, lie in a tensor that has `of`, None: in itself. As in
-    struct pici_columns: rows, the elements of each, the first that the array has of each, and how many."""
+    """The place of an array in a tensor that has `of` rows, or elements along axis. None: the array is the tensor. As
+    in struct pici_columns: rows, elements of a row, the array's first element of a row, and their number."""
     first = u64(offset, "offset")
     if of is None:
         if first:
@@ -429,7 +429,7 @@ def _shard_words(rows: int, row_length: int, first: int, count: int) -> str:
 
 
 def _delta_words(delta: Union[bytes, Storage]) -> str:
-    """Which elements a small delta is of; of several in a row, the first."""
+    """The elements that a small delta covers, in words; of joined deltas, the first one's."""
     head = bytes(delta[:56])
     words = [int.from_bytes(head[at : at + 8], "little") for at in range(0, len(head) - 7, 8)]
     version, count = head[4], words[1]
@@ -452,20 +452,20 @@ def apply(
     axis: int = 0,
 ) -> None:
     """dst[i] ^= x for each nonzero element x of the block, in place. A block from diff(base, new) turns base into new,
-    and new into base; a small delta turns base into new.
+    and new into base; a small delta only turns base into new.
 
-    dst has as many elements as the block, of the same dtype. On an error its elements are unspecified: if dst cannot be
-    restored, verify() the block first.
+    dst must have the block's dtype and number of elements. On an error its elements are unspecified: if you cannot
+    restore dst, verify() the block first.
 
-    more: blocks to apply after it. If all are small deltas, that takes one pass over dst.
-    offset, of: dst has rows [offset, offset + len(dst)) alone, of a tensor that has `of`; as for diff(). Small deltas
-        of the whole tensor, of these rows, or of several parts in a row. Of one of the whole, a part can only be
-        decoded where it has all of the 524288 elements of a chunk, or none; else it is refused. Nothing tells whether
-        dst is the right base: a chunk of another base is refused only if exponents of its elements differ.
-    axis: as for diff(). dst may then be a view of columns. A delta of other columns, of rows or of the whole is
-        refused, with words that say which it is of.
+    more: blocks to apply after block. If all are small deltas, this takes one pass over dst.
+    offset, of: dst has only rows [offset, offset + len(dst)) of a tensor with `of` rows, as for diff(). The small delta
+        covers the whole tensor, these rows, or several parts in a row. With a delta of the whole tensor, the rows must
+        have all or none of the 524288 elements of each chunk. A wrong base is rejected only if exponents of its
+        elements differ.
+    axis: as for diff(). dst may then be a view of columns. Deltas of other columns, of rows or of the whole tensor are
+        rejected, with a message that names their elements.
 
-    With small deltas, dst may be a tensor of torch in the memory of a GPU, contiguous; they are applied there, one
+    With small deltas, dst may be a contiguous torch tensor in GPU memory. libpici_cuda then applies them there, one
     after the other. No test has run that on a GPU."""
     blocks = [_arrays.octets(b) for b in (block, *more)]
     if _gpu.has(dst):
@@ -501,7 +501,7 @@ def _apply_small(
     of: Optional[int],
     axis: int,
 ) -> None:
-    """Change dst by small deltas (formats/small-delta.md), of which the first bytes have been seen."""
+    """Apply small deltas (formats/small-delta.md) to dst. The caller has checked their first bytes."""
     code, count = _delta_head(deltas[0])
     if of is not None or offset:
         count = _arrays.readable(dst, dtype)[0].size
@@ -534,7 +534,7 @@ def _positions(
     to: str,
     max_bytes: Limit,
 ) -> tuple[Any, Any]:
-    """The positions and values of what _codec.nonzeros() finds among `count` elements. guess: how many there are."""
+    """The positions and values that _codec.nonzeros() finds among `count` elements. guess: their number."""
     if index not in _INDEX:
         raise ValueError(f"index={index!r}: pass one of {', '.join(_INDEX)}")
     if d.parts != 1:
@@ -585,12 +585,12 @@ def nonzeros(
     dtype: Optional[DTypeLike] = None,
     max_bytes: Limit = "auto",
 ) -> tuple[Any, Any]:
-    """The positions and the values of the nonzero elements of a block, or of its elements [first, first + count):
-    two arrays of one dimension, in order. An element of which only the sign is set is one.
+    """The positions and values of the nonzeros of a block, or of its elements [first, first + count): two arrays of one
+    dimension, in order. An element with only its sign bit set counts as nonzero.
 
-    index: the type of positions, "u32", "u64", "i32" or "i64"; they count from `first`. With to="torch" they are i64
-        where they would be unsigned.
-    Else as for decompress_range(); of the whole block everything is checked."""
+    index: the type of positions, "u32", "u64", "i32" or "i64"; they count from `first`. With to="torch", i64 replaces
+        unsigned types.
+    Otherwise as for decompress_range(); for a whole block, the call checks everything."""
     b = _arrays.octets(block)
     head = _head(b)
     first, n = _range(first, count, head[2], "block")
@@ -609,11 +609,11 @@ def changes(
     dtype: Optional[DTypeLike] = None,
     max_bytes: Limit = "auto",
 ) -> tuple[Any, Any]:
-    """The positions and the new values of the elements that a delta of base changes, or of those among [first,
-    first + count): for programs that patch weights where they are. base stays as it is.
+    """The positions and new values of the elements that a delta changes, or of those among [first, first + count): for
+    programs that patch weights in place. Does not change base.
 
-    base: what the delta was made from: diff(base, new), with small or without.
-    Else as for nonzeros(). What apply() raises, this does."""
+    base: the base of the delta, from diff(base, new), with or without small.
+    Otherwise as for nonzeros(). Raises the exceptions of apply()."""
     b = _arrays.octets(delta)
     code, n = _delta_head(b)
     elements, d = _arrays.readable(base, dtype)
@@ -636,15 +636,15 @@ def _delta_head(delta: Union[bytes, Storage]) -> tuple[int, int]:
 
 
 def inspect(block: Any) -> Info:
-    """Read a block's header, checking every rule that the header alone can break. The first 48 bytes of a block are
-    enough: block_bytes of the result then tells a reader of a stream how many bytes the block has."""
+    """Read a block's header, and check every rule that needs only the header. The first 48 bytes of a block suffice: a
+    reader of a stream then learns the block's size from block_bytes of the result."""
     format, dtype, count, nnz, block_bytes = _head(_arrays.octets(block))
     return Info(_FORMAT_NAMES[format], BY_CODE[dtype].name, count, nnz, block_bytes)
 
 
 def verify(block: Any) -> None:
     """Check a block against every rule of the format, and its checksum if there is one. Raises CorruptError,
-    ChecksumError, VersionError or UnsupportedError; the exception's fault says which rule is broken, and where."""
+    ChecksumError, VersionError or UnsupportedError; the exception's fault names the broken rule and its place."""
     b = _arrays.octets(block)
     found = _codec.verify(b)
     if found is not None:

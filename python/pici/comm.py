@@ -1,76 +1,78 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives: all-reduce, reduce-scatter, all-gather and broadcast of arrays that are mostly zero, among ranks that
-are threads, processes on one or many hosts, or GPUs. Messages are sent as sparse blocks where that takes less time. The
-result is that of a dense run, bit for bit, and the same on all ranks.
+"""Collectives: all-reduce, reduce-scatter, all-gather and broadcast of arrays with mostly zero elements, among ranks
+that are threads, processes on one or many hosts, or GPUs. A rank sends messages as sparse blocks where that takes less
+time. The result has the bits of a dense run, and is the same on all ranks.
 
     comms = pici.Comm.threads(4)            # one for each of 4 threads
-    comm = pici.Comm.rendezvous()           # among processes, which pici-run starts, or you with variables set
+    comm = pici.Comm.rendezvous()           # among processes that pici-run starts, or that you start with variables
     comm = pici.Comm.mpi()                  # under mpirun, by mpi4py
 
     total = comm.all_reduce(gradient)       # a new array
     comm.all_reduce(gradient, gradient)     # in place
     request = comm.all_reduce_start(gradient, gradient)
-    ...                                     # gradient must not be used until wait() returns
+    ...                                     # do not use gradient until wait() returns
     request.wait()
 
 All ranks make the same calls in the same order, with the same count, dtype, op and options.
 
-Arrays: those of help(pici.codec), in the host's memory; over NCCL those in the GPU's. Of the array that is sent, a copy
-is made if it is not row-major. The array that is received into, recv, is written in place; it must be row-major, of the
-same dtype, and of the right length. Its shape does not matter. Without recv the result is a new array: a tensor of
-torch if a tensor was sent, else an ndarray. In place: for all_reduce recv is send; for reduce_scatter recv is this
-rank's part of send; for all_gather and all_gatherv send is this rank's part of recv. broadcast writes its array in
-place. Contributions to all_gatherv may differ in length. all_to_allv is never in place.
-Complex numbers are summed and gathered, and have no minimum and maximum; bool has these (and, or), and no sum.
+Arrays: as in help(pici.codec), in host memory; over NCCL in GPU memory. A call copies send if it is not row-major, and
+writes to recv in place. recv must be row-major, with the same dtype and the right length; its shape does not matter.
+Without recv the result is a new array: a torch tensor if send is one, else an ndarray.
+In place: for all_reduce recv is send; for reduce_scatter recv is this rank's part of send; for all_gather and
+all_gatherv send is this rank's part of recv. broadcast writes its array in place. all_to_allv is never in place.
+Contributions to all_gatherv may differ in length.
+Complex numbers support sums and gathers, but not min and max. bool supports min and max (and, or), but not sums.
 
-Options of the calls, which are the same on all ranks but for timeout, format and pack:
+Options of calls; all except timeout, format and pack must be the same on all ranks:
     op         "sum", "avg", "min", "max"
-    dtype      the dtype of the elements, if their type does not say it: "bf16" for an array of uint16
-    algorithm  "ring", "recursive", ...: docs/reference/algorithms.md; None: that of the communicator (tune());
-               all_to_allv has one of its own only
+    dtype      the dtype of the elements, if the array's type does not give it: "bf16" for an array of uint16
+    algorithm  "ring", "recursive", ...: docs/reference/algorithms.md; None: the communicator's (tune()). all_to_allv
+               has only its own
     format     of sparse messages: "bitmap", "coo", "hybrid"; "dense": all messages are dense; None: the communicator's
-    timeout    seconds without progress after which the call fails, or a timedelta; math.inf: none
-    density    a hint: the fraction of elements of one rank that are not zero; not of broadcast, all_gatherv and
-               all_to_allv, as latency, native, values and balance
+    timeout    the call fails after this many seconds, or a timedelta, without progress; math.inf: never
+    density    a hint: the fraction of nonzero elements on one rank. broadcast, all_gatherv and all_to_allv do not have
+               density, latency, native, values and balance
     latency    a hint: seconds that a short message takes
-    native     of blocking calls; True: dense data may go through the dense collective of MPI or NCCL, whose bits may
-               differ. Such a call cannot be interrupted
-    values     a lossy codec, which rounds the elements of messages: a Values, or a dict of its parameters, such as
-               {"codec": "qsgd", "bits": 4, "residual": lost}; None: results are exact
-    pack       whether messages of floats are packed: "auto", where that should take less time; "none"; "planes", all;
-               None: the communicator's
-    balance    how all_reduce and all_reduce_sparse cut the vector into a segment for each rank. "off": equally many
-               elements; "on": about equally many nonzeros, which may change how floats are rounded; "auto": the
-               latter for sparse vectors of integers, where it pays; None: the communicator's. Other calls ignore it
-    zeros      of all_gather, all_gatherv and broadcast: "value" takes -0.0 for +0.0, for less traffic; "exact" keeps
+    native     for blocking calls. True: dense data may use the dense collective of MPI or NCCL, whose bits may differ.
+               You cannot interrupt such a call
+    values     a lossy codec for the elements of messages: a Values, or a dict of its parameters, such as {"codec":
+               "qsgd", "bits": 4, "residual": lost}; None: results are exact
+    pack       packing of float messages: "auto": where that should take less time; "none"; "planes": all; None: the
+               communicator's
+    balance    how all_reduce and all_reduce_sparse cut the vector into one segment per rank. "off": equally many
+               elements. "on": about equally many nonzeros, which may change the rounding of floats. "auto": as "on" for
+               sparse vectors of integers where it pays, else as "off". None: the communicator's. Other calls ignore it
+    zeros      for all_gather, all_gatherv and broadcast: "value" sends -0.0 as +0.0, for less traffic; "exact" keeps
                all bits
 
-Sparse vectors, of which only indices and values are passed:
+Sparse vectors, as indices and values:
 
     indices, values = comm.all_reduce_sparse(indices, values, shape)     # NumPy or torch; sorted, each index once
     total = comm.all_reduce_sparse(x)                                    # of scipy.sparse, or a sparse tensor; the same
     part = comm.reduce_scatter_sparse(x)
     everything = comm.all_gather_sparse(x)
-    same = comm.broadcast_sparse(x, root=0)                              # others pass one of that shape and type
+    same = comm.broadcast_sparse(x, root=0)                              # others pass one of this shape and type
 
-indices are int32, int64, uint32 or uint64, in any order, and repeated ones are added: n of them for n values along the
-first dimension of shape, or (k, n) for the first k dimensions. A value has the shape of the other dimensions, which
-shape may leave out: rows of an embedding are values (n, 64), of a shape of (rows, 64) or rows. Time and memory follow
-the indices, not the shape. out="dense" gives a dense array, "shorter" the one that takes fewer bytes; "sparse" is the
-default, but not of a dense array, which a rank may pass in place of indices and values, though other ranks pass these.
-MIN and MAX take what is not listed for 0. Options are dtype, algorithm, format, timeout, density, latency, pack
-and balance; broadcast_sparse has not density, latency and balance. Each has a _start. What is wrong with the vector of
-one rank ends the call on all of them, and breaks the communicator.
+indices are int32, int64, uint32 or uint64, in any order; the call adds values of repeated indices. n indices select
+along the first dimension of shape, (k, n) along the first k. A value has the shape of the other dimensions, which shape
+may omit: rows of an embedding are values (n, 64), with a shape of (rows, 64) or rows. Time and memory grow with the
+indices, not with the shape.
+A rank may pass a dense array instead of indices and values, even if other ranks pass these. out="dense" gives a dense
+array, out="shorter" the form with fewer bytes; the default is "sparse", or "dense" for a dense array. min and max treat
+unlisted elements as 0. Options: dtype, algorithm, format, timeout, density, latency, pack and balance; broadcast_sparse
+does not have density, latency and balance. Each call has a _start. An invalid vector on one rank ends the call on all
+ranks, and breaks the communicator.
 
-Threads: a communicator is driven by one thread at a time. A call while another thread is in one raises BusyError. The
-GIL is released while the library works.
+Threads: only one thread at a time may use a communicator. A call during another thread's call raises BusyError. The
+library releases the GIL while it works.
 
-Errors: an exception of help(pici.errors) with the library's words. If it is raised while ranks exchange messages, all
-ranks raise one, and the communicator is broken: later calls raise BrokenError. Close it on all ranks, and make another.
+Errors: calls raise exceptions of help(pici.errors) with the library's message. After an error during an exchange of
+messages, all ranks raise one, and the communicator is broken: later calls raise BrokenError. Close it on all ranks, and
+make another.
 
-Ctrl-C: a waiting call looks for signals ten times a second. If KeyboardInterrupt, or another exception of a signal's
-handler, ends a blocking call, the communicator is closed; its peers fail with PeerError, over MPI by their timeout. If
-it ends Request.wait(), the request goes on, and can be waited for again.
+Ctrl-C: a waiting call checks for signals ten times a second. If KeyboardInterrupt, or another exception of a signal
+handler, ends a blocking call, the call closes the communicator. Peers then fail with PeerError, over MPI by their
+timeout. If it ends Request.wait(), the request continues, and you can wait for it again.
 """
 from __future__ import annotations
 
@@ -100,14 +102,14 @@ _open: weakref.WeakSet[Comm] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """At the end of the program: over MPI, free communicators before MPI_Finalize, which mpi4py calls later."""
+    """At exit: over MPI, free communicators before MPI_Finalize, which mpi4py calls later."""
     for comm in list(_open):
         comm.close()
 
 
 def _interruptible(make_it: Callable[[], T]) -> T:
-    """Call a function that may wait for long and looks for no signals. In the main thread it runs in another one, so
-    that Ctrl-C ends the wait; what it makes is then dropped."""
+    """Call a function that may wait long without checking for signals. From the main thread, it runs in another thread,
+    so that Ctrl-C ends the wait; its result is then dropped."""
     if threading.current_thread() is not threading.main_thread():
         return make_it()
     made: list[T] = []
@@ -129,8 +131,8 @@ def _interruptible(make_it: Callable[[], T]) -> T:
 
 class Comm(SparseCalls):
     """A communicator: this rank's end of a group of ranks. Made by threads(), sockets(), rendezvous(), mpi(), nccl() or
-    levels(). help(pici.comm) says how to use it. close() it, or use it in a with block, when all ranks are done: to
-    peers that still wait for it a rank that closes is gone."""
+    levels(). help(pici.comm) explains its use. close() it, or leave its with block, when all ranks are done: peers that
+    still wait for this rank then fail."""
 
     def __init__(self) -> None:
         raise TypeError(
@@ -161,8 +163,8 @@ class Comm(SparseCalls):
         """A communicator over connected stream sockets, one for each pair of ranks: fds[r] is this rank's end of the
         connection whose other end is rank r's fds[rank]; fds[rank] is ignored. Collective.
 
-        fds: socket objects, or file descriptors. They belong to the communicator then: objects are detached, and all
-        sockets are closed with it, or if this fails. Data is not encrypted; an SSLSocket is refused."""
+        fds: socket objects, or file descriptors. The communicator takes them over: it detaches objects, and closes all
+        sockets at close(), or if this call fails. Data is not encrypted; an SSLSocket is rejected."""
         sockets = list(fds)
         ranks = whole("ranks", len(sockets) if ranks is None else ranks, 1, 1 << 20)
         rank = whole("rank", rank, 0, ranks - 1)
@@ -187,11 +189,11 @@ class Comm(SparseCalls):
         token: Optional[str] = None,
     ) -> Comm:
         """A communicator over TCP, among processes that know one address: "HOST:PORT", where rank 0 listens until all
-        others have come. Collective.
+        others have connected. Collective.
 
-        What is None comes from the environment: PICI_RENDEZVOUS, PICI_RANK, PICI_RANKS and PICI_TOKEN, which pici-run
-        sets. token: the same on all ranks; a connection that does not begin with it is closed. It may be empty only
-        where all ranks listen at loopback addresses. Data is not encrypted."""
+        None: take the value from the environment: PICI_RENDEZVOUS, PICI_RANK, PICI_RANKS and PICI_TOKEN, which pici-run
+        sets. token: the same on all ranks; a rank closes connections that do not begin with it. It may be empty only if
+        all ranks listen at loopback addresses. Data is not encrypted, unless PICI_SOCKET_TLS=1."""
         rank = None if rank is None else whole("rank", rank, 0, (1 << 20) - 1)
         ranks = None if ranks is None else whole("ranks", ranks, 1, 1 << 20)
         return cls._of(_interruptible(lambda: _transports.rendezvous(address, rank, ranks, token)), "sockets")
@@ -199,31 +201,30 @@ class Comm(SparseCalls):
     @classmethod
     def mpi(cls, comm: Any = None) -> Comm:
         """A communicator over a duplicate of mpi4py's comm, by default COMM_WORLD. Collective. Needs libpici_mpi, built
-        for the same MPI: make mpi MPICC=mpicc makes it. It is looked for at PICI_MPI_LIBRARY, beside libpici, and where
-        the loader looks.
+        for the same MPI by make mpi MPICC=mpicc. pici searches PICI_MPI_LIBRARY, the folder of libpici, and the
+        loader's path.
 
-        Ctrl-C does not end this call. With MPI_THREAD_SINGLE, all calls must be made by the thread that initialized
-        MPI."""
+        Ctrl-C does not end this call. With MPI_THREAD_SINGLE, only the thread that initialized MPI may make calls."""
         return cls._of(_transports.over_mpi(comm), "MPI")
 
     @classmethod
     def nccl(cls, comm_ptr: int, stream: int = 0) -> Comm:
-        """A communicator over an ncclComm_t, for arrays in the memory of its GPU: tensors of torch, or arrays with
+        """A communicator over an ncclComm_t, for arrays in its GPU's memory: torch tensors, or arrays with
         __cuda_array_interface__. THIS HAS NOT RUN ON A GPU YET. Collective. Needs libpici_nccl as a shared library
-        (make nccl-shared), which is looked for as libpici_mpi is, with PICI_NCCL_LIBRARY.
+        (make nccl-shared); pici searches PICI_NCCL_LIBRARY, then as for libpici_mpi.
 
-        comm_ptr: its address, as ProcessGroupNCCL._comm_ptr() of torch says it; it must live as long as this.
-        stream: the address of the cudaStream_t in whose order arrays are used, as torch.cuda.Stream.cuda_stream. The
-        GPU must be the current device in every call."""
+        comm_ptr: its address, as from ProcessGroupNCCL._comm_ptr() of torch; it must outlive this communicator.
+        stream: the address of a cudaStream_t, such as torch.cuda.Stream.cuda_stream; calls use arrays in its order. The
+            GPU must be the current device in every call."""
         return cls._of(_transports.over_nccl(comm_ptr, stream), "NCCL")
 
     @classmethod
     def levels(cls, inner: Comm, outer: Comm) -> Comm:
-        """One communicator of two: messages between ranks of a node go over inner, all others over outer. outer joins
-        all ranks, and the result has its rank and size; inner joins the ranks of this rank's node. Collective.
+        """Combine two communicators: messages inside a node go over inner, all others over outer. outer joins all
+        ranks, and the result has its rank and size; inner joins the ranks of this rank's node. Collective.
 
-        Both are parts of the result then, and closed; if this fails, both are still to be closed. If one is over NCCL,
-        so are arrays in the GPU's memory, and both cannot be. Ctrl-C does not end this call, but the timeout of outer
+        The result takes both over, and they count as closed; if this fails, close both yourself. If one is over NCCL,
+        arrays are in GPU memory; both cannot be over NCCL. Ctrl-C does not end this call, but the timeout of outer
         does."""
         if not isinstance(inner, Comm) or not isinstance(outer, Comm):
             raise TypeError("inner and outer: pass communicators, of pici.Comm")
@@ -252,12 +253,12 @@ class Comm(SparseCalls):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed, by close() or by an exception that interrupted a call."""
+        """Whether close(), or an exception that interrupted a call, has closed it."""
         return self._closed or _codec.comm_error(self._driver) == CLOSED
 
     @property
     def error(self) -> str:
-        """What broke the communicator, in the library's words; "" if it is not broken."""
+        """The library's description of what broke the communicator; "" if it is not broken."""
         words = _codec.comm_error(self._driver)
         if words == BUSY:
             raise self._refusal(BUSY)
@@ -265,12 +266,12 @@ class Comm(SparseCalls):
 
     @property
     def stats(self) -> Stats:
-        """What the last call did that has ended."""
+        """Statistics of the last call that has ended."""
         return stats_of(self._driver, True)
 
     @property
     def totals(self) -> Stats:
-        """What all calls so far did."""
+        """Statistics of all calls so far."""
         return stats_of(self._driver, False)
 
     def __repr__(self) -> str:
@@ -281,9 +282,8 @@ class Comm(SparseCalls):
     # -- its life
 
     def close(self) -> None:
-        """Free it. Requests in flight are abandoned; peers that wait for this rank fail with PeerError. Not collective.
-        If another thread is in a call, that call ends within about 0.1 s with BrokenError; a call with native=True is
-        ended first."""
+        """Free it, and abandon requests in flight; peers that wait for this rank fail with PeerError. Not collective.
+        Another thread's call ends within about 0.1 s with BrokenError; close() waits for a call with native=True."""
         self._closed = True
         _codec.comm_close(self._driver)
         _open.discard(self)
@@ -300,8 +300,8 @@ class Comm(SparseCalls):
     # -- how it works
 
     def set_nodes(self, nodes: Iterable[int]) -> None:
-        """Which ranks share a node (a host): the number of each rank's node. Ranks with equal numbers share one. All
-        ranks must pass the same before their next call."""
+        """Set which ranks share a node (a host): the number of each rank's node. Ranks with equal numbers share one.
+        All ranks must pass the same numbers before their next call."""
         numbers = [whole("a node", node, -(2**31), 2**31 - 1) for node in nodes]
         if len(numbers) != self._size:
             raise ValueError(f"nodes has {len(numbers)} numbers, not {self._size}, one for each rank")
@@ -326,9 +326,10 @@ class Comm(SparseCalls):
         pack: Optional[str] = None,
         balance: Optional[str] = None,
     ) -> None:
-        """Change how later calls work; what is None stays. Not collective, but algorithm, window, slice_bytes, history
-        and balance must be the same on all ranks. struct pici_tune in pici/coll.h describes each; bandwidths are in
-        bytes per second, timeout is in seconds. formats: those that may be chosen, as ["coo", "hybrid"]."""
+        """Change the parameters of later calls; None changes nothing. Not collective, but algorithm, window,
+        slice_bytes, history and balance must be the same on all ranks. struct pici_tune in pici/coll.h describes each;
+        bandwidths are in bytes per second, timeout is in seconds. formats: the allowed formats, such as ["coo",
+        "hybrid"]."""
         given: dict[str, Any] = {}
         if algorithm is not None:
             given["algorithm"] = choice("algorithm", algorithm, {n: i for n, i in ALGORITHMS.items() if i})
@@ -360,7 +361,7 @@ class Comm(SparseCalls):
         self._accept(_codec.comm_tune(self._driver, **given))
 
     def _accept(self, status: int) -> None:
-        """Raise the exception for what a change returned."""
+        """Raise the exception for the status of a change."""
         if status == BrokenError.status and not self.error:
             raise make(status, "requests are in flight on the communicator: wait for them first")
         if status:

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Deltas of whole files, and of dicts of arrays: what changed between two steps of training, as a .pici file.
+"""Deltas of whole files, and of dicts of arrays: the changes between two training steps, as a .pici file.
 
     pici.diff_files("step1.safetensors", "step2.safetensors", "d2.pici")
     pici.apply_files("step1.safetensors", "d2.pici", out="same-as-step2.safetensors")
 
-    pici.save_delta(old, new, "d2.pici")            # dicts of arrays, as model.state_dict()
+    pici.save_delta(old, new, "d2.pici")            # dicts of arrays, such as model.state_dict()
     weights = pici.load_delta(old, "d2.pici")
     pici.apply_delta(weights, "d3.pici")            # in place; the result has undo() and commit()
 
-A state is a .safetensors, .gguf, .npy or raw file, or a dict of arrays; a dict counts as a .safetensors file, so a
-delta of dicts applies to files, and the other way round. Tensors are matched by name. Those that were added or reshaped
-are stored whole. Hashes of every tensor tell whether a delta belongs to a base, and whether the result is right. A
-delta leads one way. picitool diff and apply make and read the same files (formats/delta.md).
+A state is a .safetensors, .gguf, .npy or raw file, or a dict of arrays. A dict counts as a .safetensors file, so a
+delta of dicts applies to files, and vice versa. Deltas match tensors by name, and store added or reshaped ones whole.
+Hashes of every tensor verify the base and the result. A delta works in one direction. picitool diff and apply make and
+read the same files (formats/delta.md).
 
-What help(pici.codec) says of arrays, threads, max_bytes and `to` holds here too. Arrays must not change during a call.
+What help(pici.codec) says of arrays, threads, max_bytes and `to` holds here too. Do not change arrays during a call.
 """
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ def got(result: Union[Result, _codec.Failed], path: str = "") -> Result:
 
 
 def stored_shape(word: str, shape: Iterable[int]) -> tuple[int, ...]:
-    """The shape of a tensor of a .safetensors file in a .pici file, whose last dimension counts bytes if elements are
-    smaller; of what is no whole number of bytes, one dimension."""
+    """The shape in a .pici file of a tensor of a .safetensors file. If elements are smaller than a byte, its last
+    dimension counts bytes; without a whole number of bytes, it has one dimension."""
     found = tuple(shape)
     elements, octets = _SMALL.get(word, (1, 1))
     if not found or elements == 1:
@@ -107,8 +107,8 @@ def _shape_of(x: Storage, d: DType) -> list[int]:
 def safetensors_head(
     taken: Mapping[str, tuple[Storage, DType]], metadata: Optional[Mapping[str, str]] = None
 ) -> tuple[list[str], bytes]:
-    """The order in which safetensors writes arrays, so that each begins at a multiple of its width; and what precedes
-    them in such a file."""
+    """The order in which safetensors writes arrays, so that each begins at a multiple of its width; and the bytes
+    before them in the file."""
     order = sorted(taken, key=lambda name: (-taken[name][1].storage.itemsize, name))
     end, places = 0, {}
     for name in order:
@@ -124,7 +124,7 @@ def safetensors_head(
 
 
 class Held:
-    """A state that is open, and what it points at. close() frees it."""
+    """An open state, and all that it points to. close() frees it."""
 
     def __init__(self, state: State, code: int = 0, kind: int = 0, shards: Optional[Shards] = None) -> None:
         """code: the dtype of a raw file. kind: enum pici_state_type; 0: by the file's name. shards: of arrays."""
@@ -157,7 +157,7 @@ class Held:
             self._kept.append(x)
 
     def write(self, room: Storage) -> int:
-        """Write the bytes of the state's file to an array: how many they are."""
+        """Write the bytes of the state's file to an array. Returns their number."""
         at = 0
         pieces = [np.frombuffer(self._head, np.uint8), *self._kept] if self._path is None else [self._stored()]
         for x in pieces:
@@ -189,9 +189,9 @@ class Held:
 
 
 def part_of(x: Storage, shard: tuple[int, ...], name: str, parts: int = 1) -> tuple[int, ...]:
-    """Where an array lies in a tensor, as in struct pici_columns (rows, the elements of each, the first and how many of
-    the array), and the shape of the tensor. parts: how many numbers each element is, which are the array's last
-    dimension if there are several."""
+    """The place of an array in a tensor, as in struct pici_columns (rows, elements of a row, the array's first, and
+    their number), and the shape of the tensor. parts: the numbers in an element; if there are several, they are the
+    array's last dimension."""
     try:
         offset, of, axis = (*shard, 0) if len(shard) == 2 else shard
     except (TypeError, ValueError):
@@ -216,7 +216,7 @@ def part_of(x: Storage, shard: tuple[int, ...], name: str, parts: int = 1) -> tu
 
 
 def raw_code(state: State, dtype: Optional[DTypeLike]) -> int:
-    """The dtype of a raw file's elements, which must be known; 0 if the state is no raw file."""
+    """The dtype of a raw file's elements, which is required; 0 if the state is not a raw file."""
     if isinstance(state, Mapping) or os.fsdecode(state).lower().endswith((".npy", ".safetensors", ".gguf")):
         return 0
     if dtype is None:
@@ -237,7 +237,7 @@ def diff_opts(small: Optional[bool], format: str, threads: int, zstd: int) -> tu
 
 
 def taken_array(name: Any, x: Any) -> tuple[Storage, DType]:
-    """An array as the bytes that its .safetensors file would have."""
+    """The bytes of an array in its .safetensors file."""
     if not isinstance(name, str):
         raise TypeError(f"a tensor's name is a str, not {type(name).__name__}: pass str({name!r})")
     if name == "__metadata__":
@@ -259,7 +259,7 @@ def taken_array(name: Any, x: Any) -> tuple[Storage, DType]:
 
 
 class Out:
-    """A file that appears at its path at commit(), or not at all."""
+    """An atomic write: the file appears at its path at commit()."""
 
     def __init__(self, path: Path, overwrite: bool) -> None:
         self.path = os.fsdecode(path)
@@ -294,20 +294,19 @@ def diff_files(
     overwrite: bool = False,
     convert: Optional[Convert] = None,
 ) -> None:
-    """Write the delta that leads from one state to another to the path delta.
+    """Write the delta from one state to another to the path delta.
 
     base, new: files, both .safetensors, .gguf, .npy or raw; or dicts of arrays.
-    small: store f32, f16, bf16 and f8 as small deltas, and u8 that holds floats of 4 bits, which are several times
-        shorter after a step of training and take more time. None: where they are at least an eighth shorter, as the
-        first elements that changed tell.
-    format, zstd: of what is not a small delta; as for create().
+    small: store f32, f16, bf16, f8, and u8 that holds 4-bit floats, as small deltas. After a training step these are
+        several times shorter, and take more time. None: where they are at least an eighth shorter, judged by the first
+        changed elements.
+    format, zstd: of all other tensors; as for create().
     dtype: of the elements of raw files.
     overwrite: replace an existing file; else FileExistsError.
-    convert: called as convert(name, array) for each array of a dict, base or new, and not for a file; what it returns
-        takes the array's place: an array, or a dict of arrays by their names (weights of 8 bits and their scales). For
-        a trainer whose servers hold another type: a weight that moves by less than a step of that type does not change
-        there, so the delta of what is converted is far shorter than that of the trainer's own weights; and it is
-        exact.
+    convert: for a trainer whose servers hold another type. convert(name, array) runs for each array of a dict, base or
+        new, but not for files. It returns a replacement: an array, or a dict of arrays by name (8-bit weights and their
+        scales). A weight that moves by less than a step of the servers' type does not change there, so the delta of
+        converted weights is far shorter than that of the trainer's weights, and it is exact.
     """
     if convert is not None and not isinstance(base, Mapping) and not isinstance(new, Mapping):
         raise TypeError("convert= is of arrays, and base and new are files: convert these before")
@@ -324,7 +323,7 @@ def diff_files(
 
 
 def converted(state: State, convert: Optional[Convert]) -> State:
-    """A state with what convert() makes of its arrays."""
+    """A state with its arrays converted by convert()."""
     if convert is None or not isinstance(state, Mapping):
         return state
     made: dict[str, Any] = {}
@@ -338,7 +337,7 @@ def converted(state: State, convert: Optional[Convert]) -> State:
 
 
 def _old_order(first: Any, second: Any, third: Any) -> bool:
-    """Whether the arguments of save_delta() are those of 0.2: the path first. Of three paths, files tell."""
+    """Whether save_delta() has the arguments of 0.2: the path first. With three paths, existing files decide."""
     if isinstance(third, Mapping) or isinstance(first, Mapping) or isinstance(second, Mapping):
         return isinstance(third, Mapping)
     if not os.path.exists(third):
@@ -371,7 +370,7 @@ def save_delta(
 
 
 class _Resting:
-    """A file that is open only while it is read, as a file object for Source."""
+    """A file object for Source that opens its file only to read it."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, 0
@@ -395,7 +394,7 @@ class _Resting:
 
 
 class Row:
-    """Deltas in a row. As many are kept open as the process has descriptors to spare."""
+    """A sequence of deltas. Keeps as many open as the process has spare descriptors."""
 
     def __init__(self, deltas: tuple[Path, ...], threads: int) -> None:
         self._readers: list[_codec.Reader] = []
@@ -429,7 +428,7 @@ class Row:
         )
 
     def _reraise(self, result: Any) -> None:
-        """Raise the exception for which a call failed, if that was one in a callback."""
+        """Raise the exception of a callback that made a call fail, if there was one."""
         if isinstance(result, _codec.Failed) and result.status == IoError.status:
             for source in self._sources:
                 source.reraise()
@@ -459,14 +458,14 @@ class Row:
         self._got(_codec.apply_deltas(out.handle, base.handle, self.handle, threads), out.path)
 
     def to_memory(self, base: Held, threads: int, most: Optional[int]) -> Storage:
-        """The bytes of the result. most: LimitError if there are more; None: no limit."""
+        """The bytes of the result. More than `most` raises LimitError; None: no limit."""
         # Deltas without a head leave all but some elements of the base.
         whole = _arrays.empty(BYTES, self.bytes if self.own_head else base.file_bytes(), most, threads)
         self._got(_codec.apply_deltas(whole, base.handle, self.handle, threads))
         return whole
 
     def is_result(self, state: Held) -> bool:
-        """Whether a state is the result already; not, if that cannot be told."""
+        """Whether a state is known to be the result already."""
         done = _codec.deltas_is_result(self.handle, state.handle)
         self._reraise(done)
         return done is True
@@ -475,13 +474,13 @@ class Row:
 def apply_files(
     base: State, *deltas: Path, out: Optional[Path] = None, threads: int = 1, overwrite: bool = False
 ) -> None:
-    """Write the state that the deltas, in order, lead to from base.
+    """Apply the deltas to base, in order, and write the result.
 
-    out: the path of the result; None: the file base is replaced, in one step. If it is the result already, it stays.
+    out: the path of the result. None: replace the file base atomically, unless it already is the result.
     overwrite: replace an existing file out; else FileExistsError.
 
-    ArgumentError: base is not what the first delta was made from. CorruptError: a delta is damaged, or is not one of
-    the result of the delta before. Nothing is changed then."""
+    ArgumentError: base is not the first delta's base. CorruptError: a delta is damaged, or does not apply to the result
+    of the one before. After an exception nothing has changed."""
     n = u31(threads, "threads")
     if out is None and isinstance(base, Mapping):
         raise TypeError("base is a dict: pass out=, or use load_delta()")
@@ -523,8 +522,8 @@ def load_delta(
 def load_delta(
     base: State, *deltas: Path, to: str = "numpy", threads: int = 1, max_bytes: Limit = "auto"
 ) -> dict[str, Any]:
-    """The state that the deltas, in order, lead to from base, as a dict of new arrays: of a .safetensors file or of
-    arrays. What it raises: see apply_files(). The arrays share one piece of memory."""
+    """Apply the deltas, in order, to base: a .safetensors file or a dict of arrays. Returns the result as a dict of new
+    arrays, which share one piece of memory. Exceptions: see apply_files()."""
     n = u31(threads, "threads")
     with Row(deltas, n) as row, row.base(base) as old:
         if row.type != SAFETENSORS:
@@ -535,8 +534,8 @@ def load_delta(
 
 
 class Update:
-    """What deltas change in a state of arrays: apply_delta() makes it. It keeps how the arrays differ before and after,
-    until commit(): about a byte or two for each element that changes."""
+    """The changes of deltas to a state of arrays, made by apply_delta(). Until commit(), it keeps the difference of old
+    and new arrays: one or two bytes for each changed element."""
 
     def __init__(self, state: Mapping[str, Any], deltas: tuple[Path, ...], threads: int, shards: Shards) -> None:
         on_gpu = {name: x for name, x in state.items() if _gpu.has(x)}
@@ -563,7 +562,7 @@ class Update:
         self._places: Optional[_gpu.Places] = self._placed(on_gpu) if on_gpu else None
 
     def _placed(self, on_gpu: Mapping[str, Any]) -> _gpu.Places:
-        """What changes of the tensors in a GPU's memory."""
+        """The changes of tensors in GPU memory."""
         places = _gpu.Places()
         for (name, tensor, first), (indices, values) in zip(self._parts, self._found("bits", "u64")):
             if name in on_gpu:
@@ -586,13 +585,13 @@ class Update:
         return self._handle
 
     def switch(self) -> None:
-        """Change the arrays to what the deltas lead to. They must be as they were."""
+        """Change the arrays to the deltas' result. They must not have changed before."""
         if self.switched:
             raise ValueError("the arrays are switched already: undo() goes back")
         self._switch(True)
 
     def undo(self) -> None:
-        """Change the arrays back to what they were. They must be as switch() left them."""
+        """Restore the old arrays. They must be as switch() left them."""
         if not self.switched:
             raise ValueError("the arrays are what they were: switch() changes them")
         self._switch(False)
@@ -604,16 +603,16 @@ class Update:
             self._places.put(becomes)
 
     def commit(self) -> None:
-        """Forget how to go back, or to switch. The arrays stay as they are."""
+        """Drop the changes: undo() and switch() no longer work. The arrays do not change."""
         if self._handle is not None:
             _codec.close(self._handle)
             self._handle = self._places = None
             self._arrays.clear()
 
     def patches(self, to: str = "numpy", index: str = "u32") -> Iterator[tuple[str, int, Any, Any]]:
-        """What changes as (name, first, indices, values): positions, counted from element `first` of the array, which
-        of a shard is that of the shard, and new values; some arrays have several of these. Before switch() only. As
-        for changes()."""
+        """The changes as tuples (name, first, indices, values). Positions count from element `first` of the array (of a
+        shard: of the shard itself); values are the new ones. An array may have several tuples. Only before switch().
+        Options as for changes()."""
         self._open()
         if self.switched:
             raise ValueError("the arrays are switched already: undo() goes back")
@@ -630,7 +629,7 @@ class Update:
 
 
 def _in_place(name: Any, x: Any) -> None:
-    """Refuse an array of which only a copy could be changed."""
+    """Reject an array of which the call could change only a copy."""
     try:
         array, _ = _arrays._seen(x, True)
     except (TypeError, ValueError, BufferError) as e:
@@ -650,32 +649,33 @@ def apply_delta(
     shards: Optional[Shards] = None,
     strict: bool = False,
 ) -> Update:
-    """Change a dict of arrays, as model.state_dict() of torch on the CPU, in place, to what the deltas, in order, lead
-    to. First the hash of every tensor is checked, before and after, in one pass; only then the first is changed.
+    """Apply the deltas, in order and in place, to a dict of arrays, such as a torch model.state_dict() on the CPU. The
+    call first checks the hashes of every tensor, before and after, in one pass. Only then does it change the first
+    tensor.
 
-    stage: change nothing yet; switch() of the result does, in the time that it takes to XOR what changes.
-    shards: {name: (offset, of)}, of arrays that have rows [offset, offset + len(array)) alone of a tensor that has
-        `of`, counted along the first dimension; or, flat, elements, whatever the tensor's shape. (offset, of, axis):
-        counted along another dimension, as columns; of these no hash is checked, and a tensor that is stored as small
-        deltas is refused: save_delta(small=False) writes none. The dict has all names of the deltas; arrays that are
-        not in shards are whole, and a shard may be empty. Only what changes in a shard is decoded. Of a tensor that is
+    stage: change nothing yet. switch() of the result does, in the time of an XOR of the changes.
+    shards: {name: (offset, of)} for arrays that hold only rows [offset, offset + len(array)) of a tensor with `of`
+        rows, counted along the first dimension. A flat array counts elements, for any shape of the tensor. (offset, of,
+        axis): counted along another dimension, as columns. The dict must have all names of the deltas; arrays that are
+        not in shards are whole, and a shard may be empty. The call decodes only the changes in a shard. In a tensor
         stored as small deltas, a shard must begin and end at a multiple of 524288 elements, or at the tensor's end,
-        else UnsupportedError. Deltas of dicts of the same arrays have hashes of tensors and of their pieces, each of
-        524288 elements: of a shard the pieces that it has all of are checked. Other elements are not, nor, if there are
-        shards, are tensors that no delta lists: there another base is found only by small deltas, where exponents
-        differ; else the result is wrong without a word. So number the states.
-    strict: UnsupportedError if a shard changes that was not checked, or not all of it. `unverified` of the result has
+        else UnsupportedError. For columns, the call checks no hash, and rejects tensors stored as small deltas;
+        save_delta(small=False) writes none. Deltas of dicts of the same arrays have hashes of tensors and of their
+        pieces of 524288 elements. The call checks the pieces that a shard covers fully. It does not check a shard's
+        other elements, nor, if there are shards, tensors that no delta lists. There, only small deltas detect a wrong
+        base, where exponents differ; otherwise the result is silently wrong. So number the states.
+    strict: UnsupportedError if a shard changes that the call could not check completely. `unverified` of the result has
         the names of these shards.
 
-    The result has undo(), which goes back, until commit(). As the subject of a with statement it goes back if that is
-    left by an exception, and commits otherwise.
+    The result has undo(), which restores the old state until commit(). In a with statement, an exception restores the
+    old state; otherwise the end of the block commits.
 
-    ArgumentError: state is not what the first delta was made from. CorruptError: a delta is damaged, or is not one of
-    the result of the delta before. UnsupportedError: a delta adds, removes or replaces tensors. Nothing is changed
-    then. Names for one piece of memory (tied weights) are changed once.
+    ArgumentError: state is not the first delta's base. CorruptError: a delta is damaged, or does not apply to the
+    result of the one before. UnsupportedError: a delta adds, removes or replaces tensors. After an exception nothing
+    has changed. Several names for one piece of memory (tied weights) change once.
 
-    Tensors of torch on a GPU must be contiguous. They are copied to the host's memory, where the hashes are checked,
-    and the copies stay until commit(); what changes is copied back as positions and values."""
+    Torch tensors on a GPU must be contiguous. The call copies them to host memory, checks the hashes there, and keeps
+    the copies until commit(). It copies changes back as positions and values."""
     if not isinstance(state, Mapping):
         raise TypeError("state is not a dict of arrays: apply_files() changes files")
     missing = [name for name in shards or {} if name not in state]
@@ -692,7 +692,7 @@ def apply_delta(
 
 
 def arrays_of(whole: Storage, to: str) -> dict[str, Any]:
-    """The tensors of a .safetensors file in memory, as views of it, in the order of its header."""
+    """Views of the tensors of a .safetensors file in memory, in the order of its header."""
     end = 8 + int.from_bytes(whole[:8].tobytes(), "little")
     try:
         entries = json.loads(whole[8:end].tobytes())

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 
 class Fault(NamedTuple):
-    """Which rule of the format is broken, and where."""
+    """The broken rule of the format, and its place."""
 
     #: byte of the block at which the breach shows; in a .pici file, the beginning of the record that has it
     offset: int
@@ -27,7 +27,7 @@ class Error(Exception):
 
 
 class LimitError(Error, ValueError):
-    """What the bytes claim to hold would need more memory than max_bytes."""
+    """The contents would need more memory than max_bytes."""
 
 
 class ArgumentError(Error, ValueError):
@@ -43,19 +43,19 @@ class SpaceError(Error):
 
 
 class UnsupportedError(Error):
-    """Valid, but not supported by this build or version: zstd that was not built in, a format of a later version."""
+    """Valid, but not supported by this build or version: zstd in a build without it, or a format of a later version."""
 
     status = -3
 
 
 class CorruptError(Error, ValueError):
-    """The bytes break a rule of the format; fault says which, and where."""
+    """The bytes break a rule of the format; `fault` names the rule and its place."""
 
     status = -20
 
 
 class VersionError(Error, ValueError):
-    """A version of the format that this library does not know."""
+    """The library does not know this version of the format."""
 
     status = -21
 
@@ -73,7 +73,7 @@ class NoMemoryError(Error, MemoryError):
 
 
 class IoError(Error, OSError):
-    """A file could not be read or written; errno says why, if it is known."""
+    """A file could not be read or written; errno says why, if known."""
 
     status = -41
 
@@ -87,7 +87,7 @@ class ExistsError(IoError, FileExistsError):
 
 
 class NoPermissionError(IoError, PermissionError):
-    """The system does not permit it."""
+    """The system does not permit this."""
 
 
 class NoTensorError(Error, KeyError):
@@ -97,7 +97,7 @@ class NoTensorError(Error, KeyError):
 
 
 class BusyError(Error, RuntimeError):
-    """Another thread uses the communicator now. Only one may at a time."""
+    """Another thread is using the communicator. Only one thread may at a time."""
 
 
 class PeerError(Error):
@@ -113,25 +113,25 @@ class TransportError(Error):
 
 
 class TimedOutError(Error, TimeoutError):
-    """Nothing moved for the time allowed."""
+    """No progress within the time limit."""
 
     status = -44
 
 
 class DeviceError(Error):
-    """The CUDA runtime refused a call."""
+    """A call of the CUDA runtime failed."""
 
     status = -45
 
 
 class BrokenError(Error):
-    """The communicator has failed before, was closed, or a call on it was interrupted."""
+    """The communicator failed earlier, was closed, or a call on it was interrupted."""
 
     status = -46
 
 
 class SyncError(IoError):
-    """The file is written and has its name, but a power failure may undo that."""
+    """The file is written and visible, but a power failure may undo that."""
 
     status = -47
 
@@ -175,12 +175,12 @@ _ADVICE = {
 
 
 def _shown(text: str) -> str:
-    """text, which may quote names from a file, as a terminal may show it: hidden characters escaped."""
+    """text, safe for a terminal: it may quote names from a file, so hidden characters are escaped."""
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
 def make(status: int, message: str, fault: Optional[Fault] = None, code: int = 0, path: str = "") -> Error:
-    """The exception for a status. code, path: the errno value and the file of an IoError, if they are known."""
+    """The exception for a status. code, path: the errno value and the file of an IoError, if known."""
     cls = CLASSES.get(status, Error)
     error: Error
     message = _shown(message)

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """.pici files: named tensors in checksummed chunks, read by random access and written as a stream.
 
-A file is named by its path, or it is a binary file object. One that is read begins at its position and ends at its end,
-and must not be used otherwise meanwhile; one that cannot seek (a pipe, a socket's makefile) is read into memory first.
-File objects are not closed.
+A file is a path or a binary file object. Reading a file object covers its position to its end; do not use it otherwise
+meanwhile. If it cannot seek (a pipe, a socket's makefile), it is first read into memory. File objects are never closed.
 
-A damaged or hostile file raises an exception and does nothing worse. Several threads may use the same File or Writer;
-they take turns.
+A damaged or hostile file raises an exception and does no harm. Several threads may use the same File or Writer; they
+take turns.
 
-bool and complex numbers are stored as u8 and as pairs of floats. A tensor's attribute "source.dtype" tells them, as
-NumPy spells them: "|b1", "<c8", "<c16".
+bool is stored as u8, and complex numbers as pairs of floats. A tensor's attribute "source.dtype" names the original
+type as NumPy spells it: "|b1", "<c8", "<c16".
 """
 from __future__ import annotations
 
@@ -75,7 +74,7 @@ _WRITTEN = {
 
 
 def spelled(d: DType) -> bytes:
-    """What the attribute source.dtype says of a tensor of d; empty where its elements say all."""
+    """The attribute source.dtype of a tensor of d; empty if its elements need none."""
     return _WRITTEN.get(d.name, b"")
 
 
@@ -89,7 +88,7 @@ def encoded_name(name: str, what: str = "a tensor's name") -> bytes:
 
 
 class _Found(NamedTuple):
-    """What _codec.reader_find() tells of a tensor."""
+    """The result of _codec.reader_find() for a tensor."""
 
     number: int  # of the stored tensor
     name: str
@@ -113,14 +112,14 @@ def _found(members: Optional[tuple[Any, ...]]) -> Optional[_Found]:
 
 
 class Tensor:
-    """A tensor of an open file. Its elements are read only when they are asked for.
+    """A tensor of an open file. It reads elements only on demand.
 
-    t[...] is indexed like an ndarray, by integers, slices and an ellipsis, and returns a new ndarray. Leading integers
-    and the first slice after them decide which chunks are read; the other indices are applied in memory.
-    numpy.asarray(t) and from_dlpack(t) read all elements.
+    Index t[...] like an ndarray, by integers, slices and an ellipsis; the result is a new ndarray. Leading integers and
+    the first slice after them select the chunks to read; the other indices apply in memory. numpy.asarray(t) and
+    from_dlpack(t) read all elements.
 
-    What lies in the elements of another tensor is a tensor too, if the file says so (formats/file.md, "Views"): a
-    second name, a slice, a tensor whose elements are not in row-major order.
+    Views that the file lists (formats/file.md, "Views") are tensors too: a second name of another tensor, a slice of
+    it, or its elements in another order.
     """
 
     def __init__(self, file: File, found: _Found) -> None:
@@ -171,7 +170,7 @@ class Tensor:
 
     @property
     def attrs(self) -> dict[str, bytes]:
-        """The tensor's attributes. A view has the type alone."""
+        """The tensor's attributes. A view has only its type."""
         return self._file._attrs(self._index) if self._view is None else {_KEY_DTYPE: self._spelled}
 
     @overload
@@ -190,8 +189,8 @@ class Tensor:
 
     def read(self, first: Optional[int] = None, count: Optional[int] = None, *, to: str = "numpy") -> Any:
         """Read the tensor, in its shape. With first or count: elements [first, first + count), or all from first on, as
-        a one-dimensional array, in the order of the file (row-major unless `order` is "F"). Of types that only NumPy
-        has, `to` other than "numpy" reads what is stored: integers, or bytes."""
+        a one-dimensional array, in the order of the file (row-major unless `order` is "F"). For types that only NumPy
+        has, `to` other than "numpy" reads the stored integers or bytes."""
         deliver = _arrays.delivery(self._d, to)
         if first is None and count is None:
             if self._view is not None:
@@ -231,7 +230,7 @@ class Tensor:
 
     @property
     def _is_copied(self) -> bool:
-        """Whether reading makes elements besides those of the storage."""
+        """Whether reading copies elements of the storage."""
         v = self._view
         return v is not None and bool(v.conjugate or v.negative or self._d.name == "complex32")
 
@@ -248,13 +247,13 @@ class Tensor:
         return self._file._stored(self._index, code, 0, count)
 
     def _needed(self) -> _strided.Stored:
-        """Of the tensor that a view lies in, the elements that it needs."""
+        """The elements of its storage that a view needs."""
         v = self._view
         assert v is not None
         return self._file._stored(self._index, v.tensor_dtype, v.stored_first, v.stored_count)
 
     def _of(self, stored: _strided.Stored, to: str) -> Any:
-        """The elements as those of a storage that has been read, of which an array shares the memory."""
+        """The elements, as an array over the memory of a storage that has been read."""
         return _strided.deliver(self._view, self._d, self.shape, self.order, stored, to, self._file.max_bytes)
 
     def __len__(self) -> int:
@@ -266,7 +265,7 @@ class Tensor:
         return self._indexed(key, _arrays.delivery(self._d, "numpy"))
 
     def part(self, key: Any, to: str) -> Any:
-        """t[key], as the type that `to` names."""
+        """t[key], in the type that `to` names."""
         if to == "numpy":
             return self[key]
         deliver = _arrays.delivery(self._d, to)
@@ -351,7 +350,7 @@ class File(Mapping[str, Tensor]):
         self.max_bytes = _arrays.limit(max_bytes, self._source.bytes)
 
     def _reader(self) -> _codec.Reader:
-        """The open reader. The caller holds the lock, which gives it to one thread at a time."""
+        """The open reader. The caller holds the lock, so that only one thread uses it."""
         if self._handle is None:
             raise ValueError("the file is closed: read its tensors inside the with statement, or open it again")
         return self._handle
@@ -401,7 +400,7 @@ class File(Mapping[str, Tensor]):
 
     @in_turn
     def _listed(self) -> list[str]:
-        """The names of all tensors, those of views after the tensor that they lie in."""
+        """The names of all tensors; views follow their storage."""
         reader = self._reader()
         if self._names is None:
             self._names = self._got(_codec.reader_names(reader))
@@ -421,7 +420,7 @@ class File(Mapping[str, Tensor]):
 
     @in_turn
     def _find(self, name: object) -> Optional[_Found]:
-        """What is known of a tensor, by name."""
+        """The description of a tensor, by name."""
         reader = self._reader()
         return _found(self._got(_codec.reader_find(reader, name)) if isinstance(name, str) else None)
 
@@ -430,7 +429,7 @@ class File(Mapping[str, Tensor]):
         return _found(self._got(_codec.reader_stored(self._reader(), index)))
 
     def _all_stored(self) -> Iterator[Tensor]:
-        """The tensors as they are stored, in the order of the file: also those that are none of the original, and no
+        """The stored tensors, in the order of the file, including those that the original does not have, but without
         views."""
         for index in itertools.count():
             found = self._find_stored(index)
@@ -456,7 +455,7 @@ class File(Mapping[str, Tensor]):
         ...
 
     def get(self, name: str, default: Any = None) -> Any:
-        """The tensor of this name; default if there is none."""
+        """The tensor with this name; default if there is none."""
         found = self._find(name)
         return default if found is None else Tensor(self, found)
 
@@ -474,7 +473,7 @@ class File(Mapping[str, Tensor]):
 
     @in_turn
     def _attrs(self, index: Optional[int]) -> dict[str, bytes]:
-        """Those of a tensor, or of the file."""
+        """The attributes of a tensor, or of the file."""
         return self._got(_codec.reader_attrs(self._reader(), index))
 
     @in_turn
@@ -484,22 +483,21 @@ class File(Mapping[str, Tensor]):
 
 
 def open(path: Union[Path, BinaryIO], *, threads: int = 1, max_bytes: Limit = "auto") -> File:
-    """Open a .pici file, by path or as a binary file object. Reads its header and index; elements are read when they
-    are asked for.
+    """Open a .pici file: a path or a binary file object. Reads its header and index, and elements only on demand.
 
-    A delta that picitool diff writes is such a file too: its attrs have "delta.version", and its tensors are the XOR of
-    both versions.
+    A delta of picitool diff is a .pici file too: its attrs have "delta.version", and its tensors are the XOR of both
+    versions.
 
     threads: for reads that span chunks; default 1, 0 is one for each core.
-    max_bytes: the most memory for the elements of one read; more raises LimitError. A short file can truthfully claim
-        very many zeros. "auto": 1 GiB or 1024 times the file, whichever is more. None lifts the limit.
+    max_bytes: the most memory for the elements of one read; more raises LimitError. A short valid file may hold very
+        many zeros. "auto": 1 GiB or 1024 times the file, whichever is more. None: no limit.
     """
     return File(path, threads=threads, max_bytes=max_bytes)
 
 
 def loaded(tensors: Iterable[Tensor], to: str, most: Optional[int]) -> dict[str, Any]:
-    """All elements of tensors, by name. Those that lie in one tensor of a file share its memory. LimitError if they
-    take more than `most` bytes; None: no limit."""
+    """All elements of tensors, by name. Views of one tensor of a file share its memory. LimitError if they take more
+    than `most` bytes; None: no limit."""
     tensors = list(tensors)
     users = Counter(t._key for t in tensors)
     sizes = {t._key: t._storage_bytes(users[t._key] > 1) for t in tensors}
@@ -522,7 +520,7 @@ def loaded(tensors: Iterable[Tensor], to: str, most: Optional[int]) -> dict[str,
 
 
 def found_as(t: Tensor, target: Tensor, d: DType, shape: tuple[int, ...]) -> Tensor:
-    """A tensor named and spelled as t, of the elements of another file's tensor."""
+    """A tensor with the name and type of t, and the elements of another file's tensor."""
     count = math.prod(shape)
     if target._storage != (count, d.code) or target._view is not None:
         raise CorruptError(
@@ -569,16 +567,16 @@ def _attributes(attrs: Optional[Mapping[str, bytes]]) -> _codec.Attrs:
 
 
 def _abandon(writer: _codec.Writer, out: Union[_codec.OutFile, Sink]) -> None:
-    """Free a writer, which may call its sink until then, and remove its file. At the end of the program another thread
-    may still be in a call on it, which uses both."""
+    """Free a writer, which may call its sink until then, and remove its file. At exit another thread may still be in a
+    call on it, which uses both."""
     if _codec.close(writer) and not isinstance(out, Sink):
         _codec.close(out)
 
 
 class Writer:
-    """A .pici file that is being written. It appears at its path, whole, at close(). If an exception leaves the with
-    statement, it does not appear. A file object is written to at once; without close() it is incomplete, and readers
-    report that. Made by create()."""
+    """A .pici file under construction, made by create(). The write is atomic: the file appears at its path at close(),
+    and not at all if an exception leaves the with statement. A file object receives data at once; without close() it is
+    incomplete, and readers report that."""
 
     def __init__(
         self,
@@ -647,7 +645,7 @@ class Writer:
     def begin(
         self, name: str, shape: Iterable[int], dtype: DTypeLike, *, attrs: Optional[Mapping[str, bytes]] = None
     ) -> None:
-        """Begin a tensor; append() adds its elements. The tensor before must be complete."""
+        """Begin a tensor; append() adds its elements. The previous tensor must be complete."""
         d = named(dtype)
         word = spelled(d)
         a = _attributes({**({_KEY_DTYPE: word} if word else {}), **(attrs or {})})
@@ -663,7 +661,7 @@ class Writer:
         self._current = d
 
     def append(self, array: Any, *, dtype: Optional[DTypeLike] = None) -> None:
-        """Append elements to the current tensor, any number of them, in row-major order."""
+        """Append any number of elements to the current tensor, in row-major order."""
         elements, d = _arrays.readable(array, dtype)
         self._append(elements, d)
 
@@ -687,14 +685,14 @@ class Writer:
         dtype: Optional[DTypeLike] = None,
         attrs: Optional[Mapping[str, bytes]] = None,
     ) -> None:
-        """Write a whole tensor with the shape of array."""
+        """Write a whole tensor, with the shape of array."""
         elements, d = _arrays.readable(array, dtype)
         self.begin(name, elements.shape if d.parts == 1 else elements.shape[:-1], d.name, attrs=attrs)
         self._append(elements, d)
 
     @in_turn
     def close(self) -> None:
-        """Write the index and make the file appear at its path. If this raises, no file appears. A second call does
+        """Write the index, and put the file at its path. If this raises, no file appears. A second call does
         nothing."""
         if self._writer is None:
             return
@@ -714,7 +712,7 @@ class Writer:
 
     @in_turn
     def abort(self) -> None:
-        """Give up: remove what was written. Does nothing after close()."""
+        """Discard the file. Does nothing after close()."""
         self._abort()
 
     def _abort(self) -> None:
@@ -748,17 +746,17 @@ def create(
     attrs: Optional[Mapping[str, bytes]] = None,
     overwrite: bool = False,
 ) -> Writer:
-    """Begin to write a .pici file, at a path or to a binary file object. Nothing appears at path before close().
+    """Begin to write a .pici file, to a path or a binary file object. Nothing appears at path before close().
 
-    format: of the chunks; "auto" takes the shortest for each.
+    format: of the chunks; "auto": the shortest for each chunk.
     threads: default 1; 0 is one for each core.
-    zstd: a level of libzstd; a chunk is stored as a zstd frame if that is shorter than its block. 0: no zstd.
+    zstd: a level of libzstd; the writer stores a chunk as a zstd frame if that is shorter than its block. 0: no zstd.
     chunk_elements: elements of a chunk, from 1 to 2^22.
-    zeros: "exact", or "value": of floats, -0.0 is stored as +0.0, which saves much where a mask was multiplied with.
-    pack: "planes": exponents of floats are packed where that is shorter; "fast": the same, 2 to 3% longer, in less
-        time. pici 0.2 cannot read such files.
+    zeros: "exact", or "value": store -0.0 of floats as +0.0. That saves much after multiplication by a mask.
+    pack: "planes": pack exponents of floats where that is shorter. "fast": the same, 2 to 3% longer, in less time. pici
+        0.2 cannot read such files.
     attrs: attributes of the file: keys and values (bytes) to keep beside the tensors.
-    overwrite: replace an existing file, at close(); else FileExistsError. Of no effect on a file object.
+    overwrite: replace an existing file, at close(); else FileExistsError. No effect on a file object.
     """
     return Writer(
         path,

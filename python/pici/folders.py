@@ -3,17 +3,18 @@
 
     pici.compress_folder("llama", "llama.pici", threads=0)
     pici.decompress_folder("llama.pici", "copy", threads=0)
-    pici.diff_folders("llama", "tuned", "step1")    # also if they are cut into shards in different ways
-    pici.apply_folders("llama", "step1")            # replaces llama, in one step
-    pici.list_folder("llama.pici")                  # their names, dtypes, shapes and shards, without reading the data
-    weights = pici.load("llama.pici", to="torch")   # all tensors of all shards; also of the checkpoint itself
+    pici.diff_folders("llama", "tuned", "step1")    # even between different shardings
+    pici.apply_folders("llama", "step1")            # replaces llama, atomically
+    pici.list_folder("llama.pici")                  # names, dtypes, shapes and shards, without reading the data
+    weights = pici.load("llama.pici", to="torch")   # all tensors of all shards; also takes "llama"
 
-A new folder appears whole or not at all, and has all files of the original with their bytes. Links to files count as
-the files, as in a cache of downloads; folders whose names begin with a dot, as .git, are left out. An index that is
-out of date is a warning: what counts is the files.
-picitool makes and reads the same folders (formats/folder.md). threads: files at a time, and for the chunks of each if
-there are more threads than shards; 0 is one for each core. overwrite: exchange an existing folder for the new one, if
-it is empty, or one of these folders; else FileExistsError.
+Calls create folders atomically. A restored folder has all files of the original, byte for byte. Links to files count as
+files, as in a cache of downloads. Calls skip folders whose names begin with a dot, such as .git. An outdated index
+raises a warning; the files decide. picitool makes and reads the same folders (formats/folder.md).
+threads: files at a time, and if there are more threads than shards, threads for the chunks of each; 0 is one for each
+    core.
+overwrite: replace an existing folder that is empty, a checkpoint, or a folder of these functions. Without it, an
+    existing folder raises FileExistsError.
 """
 from __future__ import annotations
 
@@ -98,7 +99,7 @@ def _sum_of_bytes(text: bytes) -> int:
 
 
 def _plain(name: str) -> bool:
-    """Whether a name is that of a file in a folder, or in folders below it."""
+    """Whether a name is a plain path of a file in a folder or below it."""
     try:
         size = len(name.encode())
     except UnicodeEncodeError:  # bytes that are not UTF-8
@@ -125,7 +126,7 @@ class _State(Held):
 
 
 class _Tensor(NamedTuple):
-    """A tensor of a .safetensors file, as a .pici file has it."""
+    """A tensor of a .safetensors file, as stored in a .pici file."""
 
     name: str
     word: str
@@ -143,7 +144,7 @@ class _Tensor(NamedTuple):
 
 class _Mapped:
     """The bytes of a file, for NumPy. Unlike mmap.mmap and numpy.memmap it keeps no descriptor: a checkpoint may have
-    more shards than a process may have descriptors."""
+    more shards than a process has descriptors."""
 
     def __init__(self, path: _P) -> None:
         with open(path, "rb") as f:
@@ -156,7 +157,7 @@ class _Mapped:
 
 
 class _Shard:
-    """A .safetensors file, of which the library has checked the header."""
+    """A .safetensors file whose header the library has checked."""
 
     def __init__(self, path: _P) -> None:
         with Held(path, 0, SAFETENSORS):
@@ -212,11 +213,11 @@ class _Checkpoint:
                 _once(self.path, where, name, shard)
 
     def find(self, name: str, shard: str) -> Optional[_Tensor]:
-        """A tensor of the base of a delta of a shard."""
+        """A tensor of the base of a shard's delta."""
         return self.placed.get(shard, self.tensors).get(name, self.tensors.get(name))
 
     def _compare(self, index: str) -> None:
-        """Warn if an index is out of date; CorruptError if a file is missing that it names, with a tensor."""
+        """Warn if an index is outdated; CorruptError if a file that it names, with a tensor, is missing."""
         path, folder = self.path / index, index.rpartition("/")[0]
         try:
             where = {t: f"{folder}/{name}" if folder else name for t, name in _index(path).items()}
@@ -259,7 +260,7 @@ class _Checkpoint:
 
 
 def _index(path: _P) -> dict[str, str]:
-    """The shard of each tensor, by an index."""
+    """The shard of each tensor, from an index file."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
@@ -280,8 +281,8 @@ def _index(path: _P) -> dict[str, str]:
 
 
 def _files(path: _P) -> tuple[dict[str, int], list[str]]:
-    """The files of a folder and of those below and their lengths, in the order of the bytes of their names; and the
-    folders below. Links count as the files that they lead to."""
+    """The files in and below a folder, with their lengths, in byte order of their names; and the folders below. Links
+    count as their targets."""
     found, folders = {}, []
 
     def look(at: str, prefix: str, depth: int) -> None:
@@ -366,7 +367,7 @@ class _Made:
         return word[-1], _Stored(kind, original, stored)
 
     def refers(self, t: Tensor, shard: str) -> Optional[Reference]:
-        """What a tensor of a shard refers to, with the shard of that; None if it is no reference."""
+        """The target of a tensor's reference, with its shard; None if the tensor is not a reference."""
         to = reference_of(t) if self.references else None
         if to is None:
             return None
@@ -380,12 +381,11 @@ class _Made:
 
     @property
     def shards(self) -> list[str]:
-        """Those of which tensors are known, so not files of torch's distributed checkpoints."""
+        """Shards with known tensors: all but files of torch's distributed checkpoints."""
         return [name for name, f in self.files.items() if f.kind == "shard" and ends(name, ".safetensors")]
 
     def tensors(self) -> tuple[dict[str, Tensor], dict[str, str]]:
-        """All tensors, of files that are closed again, and the shard of each, both by name. Their data are not
-        checked."""
+        """All tensors and their shards, both by name. Closes the files again, and does not check data."""
         found: dict[str, Tensor] = {}
         where: dict[str, str] = {}
         with _Targets(self, 1) as targets:
@@ -399,7 +399,7 @@ class _Made:
 
 
 class _Targets:
-    """The files that references lead to, of which the last one stays open."""
+    """The target files of references. The last one stays open."""
 
     def __init__(self, made: _Made, threads: int) -> None:
         self._made, self._threads = made, threads
@@ -462,7 +462,7 @@ def _like(path: _P, old: _P) -> None:
 
 
 def _copy(old: _P, new: _P, want: Optional[_Sum] = None) -> _Sum:
-    """Copy a file; CorruptError if it is not what is wanted. What it is."""
+    """Copy a file and return its length and hash; CorruptError if they are not as expected."""
     with open(old, "rb") as f, Out(new, False) as out:
         for piece in iter(lambda: f.read(_PIECE), b""):
             _put(out, piece)
@@ -481,7 +481,7 @@ def _matched(path: _P, found: _Sum, want: Optional[_Sum]) -> _Sum:
 
 
 def _each(names: Iterable[str], one: Callable[[str, int], Any], shards: int, threads: int) -> list[Any]:
-    """Call one(name, threads for it) for all, several at a time; the results, in order."""
+    """Call one(name, threads) for all names, several at a time. Returns the results in order."""
     threads = u31(threads, "threads") or os.cpu_count() or 1
     at_a_time = max(1, min(shards, threads))
     with ThreadPoolExecutor(at_a_time) as pool:
@@ -510,8 +510,8 @@ def compress_folder(
     pack: Pack = "none",
     overwrite: bool = False,
 ) -> None:
-    """Compress a checkpoint. A tensor that it has several times is stored once. format, zstd, pack: as for create().
-    Files of torch.save are copied; picitool looks into them, and its folders are read here."""
+    """Compress a checkpoint. Repeated tensors are stored once. format, zstd, pack: as for create(). Files of torch.save
+    are copied; picitool compresses their tensors, and these functions read its folders."""
     c = _Checkpoint(_P(os.fsdecode(folder)))
     c.refuse_names()
     tensors = {name: c.shards[name].tensors for name in c.names} | {name: [_raw(c.path / name)] for name in c.raw}
@@ -555,7 +555,7 @@ def _swapped(piece: Any, d: DType) -> Any:
 
 
 def _pieces(m: _Made, name: str, f: File, threads: int) -> Iterator[bytes]:
-    """The bytes of the file that a .pici file was made of."""
+    """The bytes of the original file of a .pici file."""
     with _Targets(m, threads) as targets:
 
         def elements(t: Tensor) -> Tensor:
@@ -566,8 +566,7 @@ def _pieces(m: _Made, name: str, f: File, threads: int) -> Iterator[bytes]:
 
 
 def decompress_folder(folder: Path, out: Path, *, threads: int = 1, overwrite: bool = False) -> None:
-    """Restore the checkpoint of which compress_folder() or picitool made a folder: all of its files, with their
-    bytes."""
+    """Restore a checkpoint from a folder of compress_folder() or picitool: all files, byte for byte."""
     m = _Made(_P(os.fsdecode(folder)), "compressed")
     with OutFolder(out, m.path, overwrite, m) as to:
 
@@ -603,8 +602,8 @@ def diff_folders(
     zstd: int = 0,
     overwrite: bool = False,
 ) -> None:
-    """Write the delta that leads from one checkpoint in shards to another, as a folder. Tensors are found by name, in
-    whichever shards they are. small, format, zstd: as for diff_files()."""
+    """Write the delta from one sharded checkpoint to another, as a folder. Tensors match by name, in any shard. small,
+    format, zstd: as for diff_files()."""
     diff_opts(small, format, threads, zstd)  # which refuses what is wrong
     old, c = _Checkpoint(_P(os.fsdecode(base))), _Checkpoint(_P(os.fsdecode(new)))
     c.refuse_names()
@@ -648,13 +647,13 @@ def diff_folders(
 def apply_folders(
     base: Path, delta: Path, *, out: Optional[Path] = None, threads: int = 1, overwrite: bool = False
 ) -> None:
-    """Make the checkpoint that a delta of folders leads to from base.
+    """Apply a delta of folders to a checkpoint.
 
-    out: None: base is exchanged for the result in one step; if it is the result already, it stays. Files of base that
-        the result does not have are removed then.
+    out: the path of the result. None: replace base atomically, unless it already is the result. This removes files of
+        base that the result does not have.
 
-    ArgumentError: base is not what the delta was made from. CorruptError: the delta is damaged, or base. Nothing is
-    changed then."""
+    ArgumentError: base is not the delta's base. CorruptError: the delta or base is damaged. After an exception nothing
+    has changed."""
     old, m = _Checkpoint(_P(os.fsdecode(base))), _Made(_P(os.fsdecode(delta)), "delta")
     if out is None and old.files == {name: f.original.bytes for name, f in m.files.items()}:
         short = sorted(m.files, key=lambda name: m.files[name].original.bytes)
@@ -679,7 +678,7 @@ def apply_folders(
 
 
 def _base_of(old: _Checkpoint, row: Row, shard: str, delta: _P) -> Held:
-    """The base of the delta of a shard: the shard of that name, if the delta has no head, else the tensors it names."""
+    """The base of a shard's delta: the shard of that name if the delta has no head, else the tensors that it names."""
     if not row.own_head:
         if shard not in old.shards:
             raise ArgumentError(f"{old.path} is not the base of {delta}: it has no {shard}")
@@ -709,7 +708,7 @@ def _apply(old: _Checkpoint, shard: str, delta: _P, path: _P, want: _Sum, thread
 def load_folder(
     path: Path, *, to: str = "numpy", names: Optional[Iterable[str]] = None, threads: int = 1, max_bytes: Limit = "auto"
 ) -> dict[str, Any]:
-    """load() of a folder: a checkpoint in shards, or what compress_folder() made of one."""
+    """load() of a folder: a sharded checkpoint, or one compressed by compress_folder()."""
     folder = _P(os.fsdecode(path))
     wanted = None if names is None else list(names)
     found: dict[str, Any] = {}
@@ -756,8 +755,8 @@ def load_folder(
 
 
 def list_folder(path: Path) -> dict[str, ShardTensor]:
-    """The tensors of a checkpoint in shards, or of what compress_folder() made of one, by name, in the order of the
-    shards. Their data are not read."""
+    """The tensors of a sharded checkpoint, or of one compressed by compress_folder(), by name, in the order of the
+    shards. Does not read their data."""
     folder = _P(os.fsdecode(path))
     if not (folder / LIST).exists():
         c = _Checkpoint(folder)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Logs of deltas: folders from which servers load weights that are being trained.
+"""Logs of deltas: folders from which servers load weights during training.
 
     log = pici.DeltaLog.create("weights.log", weights)      # the trainer: state 0
     log.append(weights, updated)                            # 1, and so on
@@ -7,7 +7,7 @@
 
     weights, number = pici.DeltaLog("weights.log").load()   # a server, when it starts
     weights, number = pici.DeltaLog("weights.log").load(weights, number)    # and later: the deltas since
-    for weights, number in pici.DeltaLog("s3://bucket/run").follow():       # or each new state, as it comes
+    for weights, number in pici.DeltaLog("s3://bucket/run").follow():       # or each new state, on arrival
 
 What help(pici.deltas) says of states and options holds here too.
 """
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 
 class LogState(NamedTuple):
-    """A state of a log, and the delta that leads to it from the state before."""
+    """A state of a log, and the delta from the previous state."""
 
     number: int
     #: bytes of its file
@@ -61,20 +61,20 @@ class LogState(NamedTuple):
 
 
 class DeltaLog:
-    """A folder that holds one state whole, the base, and the deltas from each state to the next: weights, after each
-    step of training, for servers that load them. States are numbered from 0.
+    """A folder with one complete state, the base, and the deltas from each state to the next: for example the weights
+    after each training step, for servers. States are numbered from 0.
 
-    A trainer appends. A server, which sees the folder or a copy of it, gets from any of its states to the newest, also
-    after it was away, and when the copy is incomplete: it then gets as far as the deltas lead. Each change is whole or
-    not at all, also if a process is killed. picitool log reads and writes the same folders (formats/delta-log.md).
+    A trainer appends. A server with the folder, or a copy of it, gets from any state to the newest, even after a break.
+    From an incomplete copy it gets to the last state that the deltas reach. Changes are atomic, even if a process is
+    killed. picitool log reads and writes the same folders (formats/delta-log.md).
 
-    The folder may be a URL of a store, as s3://bucket/run, by the package fsspec; http:// and https:// are read only.
-    Requests that fail are made again, a few times. What is read is kept in temporary files during a call.
+    The folder may be a URL of a store, such as s3://bucket/run, through the package fsspec; http:// and https:// are
+    read-only. Calls retry failed requests a few times, and keep downloads in temporary files during the call.
 
     The object keeps nothing open; each call reads the manifest again."""
 
     def __init__(self, folder: Path, *, storage_options: Optional[Mapping[str, Any]] = None) -> None:
-        """The log in a folder, which exists, or at a URL. storage_options: of fsspec's file system for it."""
+        """The log in an existing folder, or at a URL. storage_options: for fsspec's file system."""
         self._place(folder, storage_options)
         with self._open():
             pass
@@ -95,11 +95,11 @@ class DeltaLog:
         threads: int = 1,
         storage_options: Optional[Mapping[str, Any]] = None,
     ) -> DeltaLog:
-        """Make a log; state 0 is a .safetensors, .npy or raw file, or a dict of arrays. The folder is created if it is
-        missing; FileExistsError if it is a log already.
+        """Make a log; state 0 is a .safetensors, .npy or raw file, or a dict of arrays. Creates the folder if it is
+        missing; FileExistsError if it already is a log.
 
-        pack: "planes" or "fast", as of save(), not for raw files: the base is stored as a .pici file, also what
-            compact() makes the base. pici 0.2 does not read such a log."""
+        pack: "planes" or "fast", as for save(), but not for raw files: store this base and those of compact() as .pici
+            files. pici 0.2 cannot read such a log."""
         packing, n = pack_code(pack), u31(threads, "threads")
         if not isinstance(state, Mapping):
             first = _looks.first_of(os.fsdecode(state))
@@ -146,7 +146,7 @@ class DeltaLog:
 
     @property
     def base(self) -> int:
-        """The number of the state that is whole."""
+        """The number of the complete state."""
         with self._open() as log:
             return log.base
 
@@ -157,7 +157,7 @@ class DeltaLog:
             return log.manifest_bytes() + log.base_bytes + sum(state.delta_bytes for state in log.states())
 
     def states(self) -> list[LogState]:
-        """All states from which there are deltas to the newest, and that one, in order."""
+        """All states with deltas to the newest, and the newest, in order."""
         with self._open() as log:
             return log.states()
 
@@ -173,10 +173,10 @@ class DeltaLog:
         zstd: int = 0,
         convert: Optional[Convert] = None,
     ) -> int:
-        """Append the delta from the newest state, which must be given, to a new one, and return its number.
+        """Append the delta from the newest state, which you must pass, to a new one, and return its number.
         ArgumentError if the log has another newest state. Options: as for diff_files().
 
-        At a URL, of two writers at once one appends, and the other gets this error."""
+        At a URL, if two writers append at once, one of them gets this error."""
         newest, new = converted(newest, convert), converted(new, convert)
         opts = diff_opts(small, format, threads, zstd)
         with ExitStack() as stack:
@@ -198,9 +198,9 @@ class DeltaLog:
         raise _busy(self.folder)
 
     def apply(self, path: Path, *, force: bool = False, threads: int = 1) -> int:
-        """Bring the file at path to the newest state, in one step, and return its number. If there is no such file, it
-        is made from the base; with force, also if it is none of the states (else ArgumentError). In an incomplete copy
-        the number is less than `newest`; the file then has that state."""
+        """Update the file at path to the newest state, atomically, and return its number. If there is no file, create
+        it from the base. A file that is none of the states raises ArgumentError; with force, it is replaced. From an
+        incomplete copy, the file gets an earlier state, with a number below `newest`."""
         n = u31(threads, "threads")
         given: Optional[bytes] = encoded(path) if os.path.lexists(path) else None
         while True:
@@ -260,13 +260,13 @@ class DeltaLog:
         threads: int = 1,
         max_bytes: Limit = "auto",
     ) -> tuple[dict[str, Any], int]:
-        """The newest state as a dict of new arrays, and its number. In an incomplete copy the number is less than
-        `newest`.
+        """The newest state as a dict of new arrays, and its number. From an incomplete copy, an earlier state, with a
+        number below `newest`.
 
-        state, number: a state that the caller has, and its number, as an earlier load() returned them: then only the
-            deltas after it are read. Without number the state is found by its hash, which takes more time, and asks for
-            the very bytes of its file. None: from the base.
-        max_bytes: as for load_delta(). What it raises: as apply(); of a log of .npy or raw files ValueError."""
+        state, number: your state and its number, as an earlier load() returned them. The call then reads only the
+            deltas after it. Without number it finds the state by its hash, which takes more time and needs exactly the
+            bytes of its file. None: start from the base.
+        max_bytes: as for load_delta(). Exceptions: as apply(); ValueError for a log of .npy or raw files."""
         n = u31(threads, "threads")
         with ExitStack() as stack:
             held = None if state is None else stack.enter_context(Held(state, 0, SAFETENSORS))
@@ -300,8 +300,8 @@ class DeltaLog:
         return whole[:written], end
 
     def compact(self, *, threads: int = 1) -> None:
-        """Make the newest state the base, drop old deltas and remove files that do not belong to the log. The last
-        deltas stay whose bytes are together at most those of the base, for servers that are behind."""
+        """Make the newest state the base, drop old deltas and remove files that do not belong to the log. For servers
+        that are behind, keeps the last deltas, up to the size of the base."""
         n = u31(threads, "threads")
         for _ in range(_CONFLICTS):
             with self._open(True) as log:
@@ -325,13 +325,12 @@ class DeltaLog:
         to: Literal["numpy", "bits", "torch", "dlpack"] = "numpy",
         **options: Unpack[Decoding],
     ) -> Iterator[tuple[dict[str, Any], int]]:
-        """Each newest state and its number, from now on, as load() returns them: the newest now, unless it is the one
-        that is given, and then again whenever there is a newer one. States that follow each other quickly are skipped.
-        Only what was appended is read, unless a compaction has dropped it. Arrays that it has yielded are what the next
-        deltas are applied to: do not change them.
+        """Yield each newest state and its number, as load() returns them: the newest now, unless it is the one that you
+        pass, and then each newer one. Skips states that follow each other quickly. Reads only appended deltas, unless a
+        compaction has dropped them. Do not change yielded arrays: the next deltas apply to them.
 
-        state, number: as for load(). timeout: ends after so many seconds without a new state; None: never.
-        poll: seconds between two looks at the manifest."""
+        state, number: as for load(). timeout: end after this many seconds without a new state; None: never.
+        poll: seconds between two reads of the manifest."""
         last = time.monotonic()
         while True:
             with self._open() as log:
@@ -367,7 +366,7 @@ def _stored_bytes(folder: str) -> int:
 
 
 class _Log:
-    """A log that is open."""
+    """An open log."""
 
     def __init__(self, folder: str, write: bool = False) -> None:
         self.folder = folder
@@ -385,11 +384,11 @@ class _Log:
         return [LogState(number, *got(_codec.log_state(self.handle, number))) for number in numbers]
 
     def again(self) -> _Log:
-        """The log as it is now."""
+        """The log in its current state."""
         return _Log(self.folder)
 
     def compacted(self) -> bool:
-        """Whether another process has compacted the log since it was opened: files of it may be gone then."""
+        """Whether another process has compacted the log since it was opened, so that files may be missing."""
         other = False
         try:
             with self.again() as log:
@@ -401,17 +400,17 @@ class _Log:
     # ---- what a log in a store does besides
 
     def fetch(self, given: Any, number: Optional[int], threads: int) -> None:
-        """Get the files that lead to the newest state, from a state that is given as log_apply() takes it."""
+        """Get the files for the path to the newest state, from a state as log_apply() takes it."""
 
     def prepare_append(self) -> None:
-        """Get what an append needs."""
+        """Get the files that an append needs."""
 
     def publish(self) -> bool:
-        """Let others see what was changed. False: they have changed the log meanwhile, and see nothing of it."""
+        """Publish the changes. False: others have changed the log meanwhile, and nothing was published."""
         return True
 
     def clean(self) -> None:
-        """Remove files that are not of the log any more."""
+        """Remove files that no longer belong to the log."""
 
     def __enter__(self) -> _Log:
         return self
@@ -421,7 +420,7 @@ class _Log:
 
 
 class _RemoteLog(_Log):
-    """A log in a store that is open, as a folder that has some of its files."""
+    """An open log in a store, as a folder with some of its files."""
 
     def __init__(self, remote: _remote.Remote, write: bool = False) -> None:
         self._copy = _remote.Copy(remote, write)

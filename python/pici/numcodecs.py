@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A codec of numcodecs, "pici", the compressor of arrays of Zarr version 2. Importing this module registers it;
-numcodecs finds it by itself where the package pici is installed.
+"""The codec "pici" for numcodecs: a compressor for arrays of Zarr version 2. Importing this module registers it. Where
+the package pici is installed, numcodecs finds it by itself.
 
     z = zarr.create_array(store, shape=..., dtype="f4", zarr_format=2, compressors=pici.numcodecs.Pici())
 
-Compressors of numcodecs get the elements of a chunk in the order of its memory, or bytes of a filter before. A block of
-them is stored (formats/block.md). decode() returns the elements in little-endian byte order."""
+numcodecs passes a compressor the elements of a chunk in memory order, or the bytes of an earlier filter. The codec
+stores them as one block (formats/block.md). decode() returns the elements in little-endian byte order."""
 from __future__ import annotations
 
 from typing import Any
@@ -20,10 +20,10 @@ from .codec import decompress
 
 
 class Pici(Codec):
-    """Options as those of pici.zarr.PiciCodec.
+    """Options: as for pici.zarr.PiciCodec.
 
-    max_bytes: the most memory for a decoded chunk; "auto": 1 GiB, or 1024 times the chunk. It is no part of the
-        configuration that an array stores."""
+    max_bytes: the most memory for a decoded chunk; "auto": 1 GiB, or 1024 times the chunk. The array's configuration
+        does not store it."""
 
     codec_id = "pici"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Top-k selection with error feedback: the largest elements of a gradient, and what was not kept added to the next one.
+"""Top-k selection with error feedback: keep the largest elements of a gradient, and add the rest to the next gradient.
 
     residual = np.zeros_like(gradient)
     for step in range(steps):
@@ -7,8 +7,8 @@
         out, nnz = pici.topk(gradient, residual, select="global", density=0.01)
         block = pici.compress(out)
 
-The arrays residual and velocity are the state of a selection. Start with zeros, and save them with the model. What is
-said of arrays, dtype, threads and `to` in help(pici.codec) holds here too; the elements are f32, f64, f16 or bf16.
+The arrays residual and velocity are the state of a selection. Start with zeros, and save them with the model. What
+help(pici.codec) says of arrays, dtype, threads and `to` holds here too. Elements are f32, f64, f16 or bf16.
 """
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _opts(
     step: int,
     threads: int,
 ) -> _codec.TopkOpts:
-    """The options of _codec.topk(), of which each is in its range."""
+    """The options of _codec.topk(), each in its range."""
     if select not in _codec.SELECT:
         raise ValueError(f"no select={select!r}: pass one of {', '.join(map(repr, _codec.SELECT))}")
     bucket = u32(bucket, "bucket")
@@ -75,7 +75,7 @@ def _opts(
 
 
 def _written(x: Any, what: str, like: Storage, d: DType, dtype: Optional[DTypeLike]) -> Storage:
-    """The memory of an array that is written, which must be as the gradient is."""
+    """The memory of an array to write, which must be like the gradient."""
     array, _ = _arrays.writable(x, d, like.size, dtype, what)
     if not array.flags.writeable:
         raise ValueError(f"{what} is read-only: pass an array that may be written to")
@@ -148,19 +148,18 @@ def topk(
     to: str = "numpy",
     out: Any = None,
 ) -> tuple[Any, int]:
-    """Keep the largest elements of leak * residual + rate * gradient, and return (out, how many were kept). out has
+    """Keep the largest elements of leak * residual + rate * gradient. Returns (out, number of kept elements). out has
     these elements in the gradient's shape, and +0 elsewhere. residual gets all others, and +0 where elements were kept.
 
-    residual: an array like gradient, changed in place. None: what is not kept is lost.
-    velocity: an array like gradient, changed in place; to be given if, and only if, momentum is above 0. Then velocity
-        = momentum * velocity + rate * gradient takes the place of rate * gradient, and becomes +0 where elements are
-        kept.
-    select: "bucket", the k largest of each `bucket` consecutive elements; "global", the ceil(density * n) largest of
-        all n; "sampled", about as many, by a threshold from a random sample, which takes the least time. Zeros are
-        never kept; NaNs and infinities are larger than all else. Of equal magnitudes the first are kept.
-    sample, seed, step: of "sampled": the fraction of elements in the sample, and what its positions depend on. Pass the
+    residual: an array like gradient, changed in place. None: elements that are not kept are lost.
+    velocity: an array like gradient, changed in place; required if momentum is above 0, else not allowed. velocity =
+        momentum * velocity + rate * gradient then replaces rate * gradient, and becomes +0 where elements are kept.
+    select: "bucket": the k largest of each `bucket` consecutive elements. "global": the ceil(density * n) largest of
+        all n. "sampled": about as many, by a threshold from a random sample, which takes the least time. Zeros are
+        never kept; NaNs and infinities are larger than all other elements. Among equal magnitudes, the first are kept.
+    sample, seed, step: for "sampled": the fraction of elements in the sample, and the seeds of its positions. Pass the
         number of the step.
-    to: the type of a new out. out: an array like gradient, which may be gradient itself; it is then the result.
+    to: the type of a new out. out: an array like gradient for the result; may be gradient itself.
     """
     opts = _opts(select, bucket, k, density, sample, rate, leak, momentum, seed, step, threads)
     elements, d = _arrays.readable(gradient, dtype)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A codec of Zarr version 3, "pici": from an array's chunk to bytes, also in shards. Importing this module registers
-it; zarr finds it by itself where the package pici is installed.
+"""The codec "pici" for Zarr version 3: a serializer from an array's chunk to bytes, also in shards. Importing this
+module registers it. Where the package pici is installed, zarr finds it by itself.
 
     z = zarr.create_array(store, shape=(1000, 1000), chunks=(250, 250), dtype="f4",
                           serializer=pici.zarr.PiciCodec(), compressors=None)
@@ -23,7 +23,7 @@ _NAME = "pici"
 
 
 def _dtype_of(spec: Any) -> np.dtype[Any]:
-    """NumPy's dtype of what zarr describes a chunk by."""
+    """NumPy's dtype of a chunk that zarr describes."""
     dtype = getattr(spec, "dtype", spec)
     found: np.dtype[Any] = dtype.to_native_dtype() if hasattr(dtype, "to_native_dtype") else np.dtype(dtype)
     return found
@@ -33,7 +33,7 @@ def _dtype_of(spec: Any) -> np.dtype[Any]:
 class PiciCodec(ArrayBytesCodec):
     """The serializer of an array.
 
-    format, checksum: as for pici.compress(), but a checksum is stored by default.
+    format, checksum: as for pici.compress(), but checksum is on by default.
     pack: as for pici.compress(), but "planes" by default, which pici 0.2 cannot read."""
 
     format: str = "auto"
