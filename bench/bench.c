@@ -27,6 +27,7 @@ enum { RESIDENT_BYTES = 16 << 20, UNRELATED_BYTES = 64 << 20 }; /* see measure()
 enum op { COMPRESS, DECOMPRESS, SCATTER_ADD, OPS };
 static const enum pici_format formats[] = {PICI_BITMAP, PICI_HYBRID};
 enum { FORMATS = COUNT_OF(formats), KINDS = FORMATS * OPS }; /* rows of an ISA: each op for each format */
+_Static_assert((int)KINDS == (int)LIMIT_ROWS, "limits.h has a row for each op and format");
 static const char op_letter[] = "CDA";
 static const char *const op_name[] = {"compress", "decompress", "scatter_add"};
 
