@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Runs each kernel on tiles, for tools/dev/instructions, which counts the instructions in an emulator: everything
- * between region_begin and region_end.
+ * Runs each kernel on tiles, for tools/dev/instructions, which counts the instructions in an emulator, and for
+ * tools/dev/cycles, which executes them one at a time: everything between region_begin and region_end. Kernels that
+ * have non-temporal stores use them, as for buffers that are larger than the caches.
  *   instructions TILES [ISA OP BITS PERCENT]     all of them, or one
  * For each it prints "ISA OP BITS PERCENT" to standard output. */
 #include <stdio.h>
@@ -12,13 +13,27 @@
 
 enum { TILES_MOST = 64, BYTES = TILES_MOST * TILE * 8, SLACK = 256 };
 
-enum op { EMPTY, COMPRESS, DECOMPRESS, ADD, COMPRESS_HYBRID, DECOMPRESS_HYBRID, ADD_HYBRID, APPLY, XOR, COUNT, OPS };
+enum op {
+    EMPTY,
+    COMPRESS,
+    DECOMPRESS,
+    ADD,
+    COMPRESS_HYBRID,
+    COMPRESS_PREDICTED,
+    DECOMPRESS_HYBRID,
+    ADD_HYBRID,
+    APPLY,
+    XOR,
+    COUNT,
+    OPS
+};
 static const char *const name[OPS] = {
-    "empty",      "compress", "decompress", "add",  "compress-hybrid", "decompress-hybrid",
+    "empty",      "compress", "decompress", "add",  "compress-hybrid", "compress-predicted", "decompress-hybrid",
     "add-hybrid", "apply",    "xor",        "count"};
 static const unsigned percents[] = {1, 10, 50, 100};
 
-static uint8_t src[BYTES + SLACK], dst[BYTES + SLACK], values[BYTES + SLACK], payload[BYTES + SLACK];
+static _Alignas(64) uint8_t dst[BYTES + SLACK]; /* what non-temporal stores need */
+static uint8_t src[BYTES + SLACK], values[BYTES + SLACK], payload[BYTES + SLACK];
 static uint8_t bits[TILES_MOST * TILE_BITS_BYTES], place[TILES_MOST * 8];
 static uint64_t word[TILES_MOST][TILE_COLS];
 static struct pici_tile tile[TILES_MOST];
@@ -59,6 +74,7 @@ static uint64_t pack(const struct pici_move *move, unsigned width, size_t tiles)
     struct pici_pack_run r = {.src = src, .bits = bits, .index = place, .index_width = 4, .values = values};
     r.tiles = tiles;
     r.ahead = (size_t)TILE * width;
+    r.stream = 1;
     move->pack(&r);
     return r.next_value;
 }
@@ -70,12 +86,40 @@ static void pack_hybrid(const struct pici_move *move, unsigned log2_width, size_
     r.tiles = tiles;
     r.payload = payload;
     r.values = values;
+    r.stream = 1;
     move->masks(word, tile, src, tiles);
     for (size_t t = 0; t < tiles; t++)
         tile[t].container =
             (uint8_t)(tile[t].nonzeros ? container_of(tile[t].nonzeros, TILE, log2_width, tile[t].nonzeros == TILE)
                                        : PICI_EMPTY);
     move->pack_tiles(&r);
+}
+
+/* The same where the tiles before had the same container. */
+static void pack_predicted(const struct pici_move *move, unsigned log2_width, size_t tiles)
+{
+    const unsigned container = tile[0].container, nonzeros = tile[0].nonzeros;
+    struct pici_pack_tiles r = {.src = src, .tiles = tiles, .stream = 1, .payload = payload, .values = values};
+    if (container == PICI_RAW || container == PICI_BITVECTOR) {
+        move->pack_alike(&r, tile);
+        return;
+    }
+    r.tiles = 1;
+    r.stream = 0;
+    for (size_t t = 0; t < tiles; t++) {
+        const uint8_t *const elements = src + (t * TILE << log2_width);
+        if (nonzeros >= move->sparse_many) {
+            tile[t].nonzeros = (uint16_t)move->pack_sparse(r.payload, r.values, elements, OFFSETS8_MOST);
+            r.payload += container_payload(tile[t].container, tile[t].nonzeros);
+            r.values += (size_t)tile[t].nonzeros << log2_width;
+        } else {
+            move->masks(word + t, tile + t, elements, 1);
+            r.src = elements;
+            r.word = (const uint64_t(*)[TILE_COLS])word + t;
+            r.tile = tile + t;
+            move->pack_tiles(&r);
+        }
+    }
 }
 
 static void place_hybrid(unsigned width, size_t tiles)
@@ -94,11 +138,11 @@ static void run(const struct pici_isa *isa, enum op op, unsigned log2_width, uns
     static const unsigned floats[] = {5 /* f8e4m3 */, 4 /* bf16 */, 1 /* f32 */, 2 /* f64 */};
     const unsigned width = 1u << log2_width;
     const struct pici_move *move = isa->move[log2_width];
-    const int hybrid = op == COMPRESS_HYBRID || op == DECOMPRESS_HYBRID || op == ADD_HYBRID;
+    const int hybrid = op >= COMPRESS_HYBRID && op <= ADD_HYBRID;
     const int adds = op == ADD || op == ADD_HYBRID;
     const struct pici_add *add = adds ? isa->add[floats[log2_width]] : isa->xors[log2_width];
     struct pici_unpack r = {.dst = dst, .bits = bits, .index = place, .index_width = 4, .values = values};
-    const struct pici_unpack_tiles h = {dst, tile, tiles, 0};
+    const struct pici_unpack_tiles h = {dst, tile, tiles, 1};
     fill(width, percent, tiles);
     memset(dst, adds ? 1 : 0, sizeof dst);
     if (hybrid)
@@ -107,12 +151,14 @@ static void run(const struct pici_isa *isa, enum op op, unsigned log2_width, uns
         r.limit = pack(move, width, tiles);
     place_hybrid(width, tiles);
     r.tiles = tiles;
+    r.stream = 1;
     printf("%s %s %u %u\n", isa->name, name[op], 8 * width, percent);
     fflush(stdout);
     region_begin();
     switch (op) {
     case COMPRESS: pack(move, width, tiles); break;
     case COMPRESS_HYBRID: pack_hybrid(move, log2_width, tiles); break;
+    case COMPRESS_PREDICTED: pack_predicted(move, log2_width, tiles); break;
     case DECOMPRESS: r.tiles -= move->unpack(&r); break;
     case DECOMPRESS_HYBRID: r.tiles -= move->unpack_tiles(&h); break;
     case ADD:
