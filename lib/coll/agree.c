@@ -5,7 +5,7 @@
  * ahead; if the number of ranks is a power of two, to the one whose number differs in bit k, as in doubling. Knowledge
  * is combined by functions that are idempotent (the worst status, the lowest and the highest call), so hearing a thing
  * twice does no harm. The messages do not depend on the call, so ranks that disagree still understand each other. Their
- * bytes: formats/message.md. */
+ * bytes: formats/agreement.md. */
 #include <limits.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * What a message looks like: a prefix of 32 bytes, then whole blocks, one after the other; or what a rank knows, in the
- * agreement rounds. Specification: formats/message.md. */
+ * agreement rounds. Specifications: formats/message.md, formats/agreement.md. */
 #ifndef PICI_LIB_COLL_MESSAGE_H
 #define PICI_LIB_COLL_MESSAGE_H
 

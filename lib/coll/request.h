@@ -96,7 +96,7 @@ struct coll_flight {
     enum pici_status status;
 };
 
-/* What a rank can do in a call; ranks agree on what all of them can. Formats/message.md has the numbers. */
+/* What a rank can do in a call; ranks agree on what all of them can. The numbers: formats/agreement.md. */
 enum call_can {
     CAN_NATIVE = 1,     /* make the transport library's own collective, with permission */
     CAN_IN_PLACE = 2,   /* as this rank's buffers are: that collective in place, */
