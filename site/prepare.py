@@ -72,7 +72,8 @@ class Site:
         parts = re.split(r"(^```.*?^```$)", text, flags=re.S | re.M)
         for i in range(0, len(parts), 2):
             parts[i] = LINK.sub(link, parts[i])
-            # Python's Markdown begins a list only after an empty line.
+            # Python's Markdown begins a list only after an empty line, and nests one only by four spaces.
+            parts[i] = re.sub(r"^ {2,3}(?=[-*] )", "    ", parts[i], flags=re.M)
             parts[i] = re.sub(r"^(?![-*|#]|\d+\. |\s|$)(.*\S.*)\n(?=[-*] |1\. )", r"\1\n\n", parts[i], flags=re.M)
         return "".join(parts)
 

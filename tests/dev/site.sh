@@ -22,6 +22,7 @@ grep -q '^## block encode$' "$tmp/pages/docs/reference/picitool.md" || die "no h
 grep -q '"0.0.0"' "$tmp/html/versions.json" || die "no menu of versions"
 n=$((n + 1))
 
+! grep -rqE '^ {2,3}[-*] ' "$tmp/pages/docs" "$tmp/pages/formats" || die "a nested list is not indented by four spaces"
 tools/dev/benchmarks --check || die "docs/benchmarks.md is not what its records give: make figures"
 n=$((n + 1))
 
