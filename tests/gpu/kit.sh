@@ -29,6 +29,10 @@ valid() {
     ! command -v python3 >/dev/null 2>&1 || python3 -m json.tool "$tmp/out/result.json"
 }
 
+not_running() { # PROCESS
+    ! kill -0 "$1" 2>/dev/null
+}
+
 mkdir -p "$tmp/kit" "$tmp/bin"
 cp tests/gpu/stages "$tmp/kit/run"
 cp tests/gpu/summary.awk "$tmp/kit/"
@@ -146,6 +150,25 @@ done
 kill -9 $stopped
 check "a run that is killed" grep -q '"us": 1.5' "$tmp/out/result.json"
 check "leaves JSON that is whole" valid
+
+# One that is asked to stop ends its programs, be it one or several side by side.
+program cuda_coll "echo \$\$ >'$tmp/program'; exec sleep 60"
+program bench_cuda "echo \$\$ >'$tmp/program'; exec sleep 60"
+for part in right speed; do
+    rm -rf "$tmp/out" "$tmp/program"
+    (PATH="$tmp/bin:$PATH" exec "$tmp/kit/run" --out "$tmp/out" $part) >"$tmp/log" 2>&1 &
+    stopped=$!
+    for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        [ ! -s "$tmp/program" ] || break
+        sleep 1
+    done
+    kill $stopped
+    status=0
+    wait $stopped || status=$?
+    check "a run that is stopped" [ $status = 1 ]
+    check "ends its program" not_running "$(cat "$tmp/program")"
+    check "and leaves JSON" valid
+done
 
 for name in cuda_codec cuda_packed cuda_small cuda_reduce cuda_values cuda_coll cuda_coll_values; do
     program $name 'echo "skip: no CUDA device: nothing ran on a GPU"; exit 77'
