@@ -17,7 +17,8 @@ enum {
     HEAD = 4096,          /* bytes before the rings */
     RING_USUAL = 1 << 18, /* bytes: more would leave the caches before they are read */
     RINGS_MOST = 1 << 26, /* bytes of all rings of a host, if these are not at their least */
-    LOOKS = 64            /* reads that find nothing before the socket is looked at */
+    LOOKS = 64,           /* reads that find nothing before the socket is looked at */
+    HEARD = 16            /* reads of the socket at a time: a peer may send more wake-ups than it has reasons for */
 };
 
 /* At the beginning of the memory. */
@@ -210,11 +211,13 @@ static void wake(int fd)
 void pici_shared_hear(struct shared *shared, int fd)
 {
     char bytes[LOOKS];
-    ssize_t got;
+    ssize_t got = (ssize_t)sizeof bytes;
     shared->looks = 0;
-    do
+    for (int i = 0; i < HEARD && got == (ssize_t)sizeof bytes; i++) {
         got = recv(fd, bytes, sizeof bytes, MSG_DONTWAIT);
-    while (got == (ssize_t)sizeof bytes || (got < 0 && errno == EINTR));
+        if (got < 0 && errno == EINTR)
+            got = (ssize_t)sizeof bytes;
+    }
     shared->ended |= got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK);
 }
 

@@ -42,7 +42,7 @@ void pici_shared_end(struct shared *, const uint8_t last[RING_LAST]);
  * whether it has already. Afterwards: the same with zeros. */
 int pici_shared_waits(struct shared *, int sends, int receives);
 
-/* The socket has input: a wake-up, or its end. */
+/* The socket has input: wake-ups, or its end. Takes some at a time, so that no peer can keep this rank busy. */
 void pici_shared_hear(struct shared *, int fd);
 
 #endif

@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -23,6 +24,7 @@
 #include "tests/util/coll.h"
 #include "tests/util/socket.h"
 #include "tests/util/util.h"
+#include "transport/pairs.h"
 #include "transport/shared.h"
 
 enum { WATCHDOG_S = 3000, MESSAGES = 1000000, ALL_MESSAGES = 100000000, LONGEST = 3 * RING_LEAST, STALLED_MS = 60000 };
@@ -393,6 +395,110 @@ static void offers(void)
     expect(!made && fd < 0 && offer.kind == OFFER_NOTHING && offer.process == EFBIG, "no file so long", 0);
 }
 
+/* Somebody else's numbers in one member of an offer, none of another process; or other bytes. */
+static void spoil(uint8_t bytes[OFFER_BYTES], struct greeting_offer offer, struct rng *rng)
+{
+    static const uint32_t sizes[] = {0, 1, 3 << 12, 1 << 13, 1 << 24, UINT32_C(1) << 31, UINT32_MAX};
+    const uint64_t which = rng_below(rng, 8);
+    switch (which) {
+    case 0: offer.kind = (enum offer_kind)rng_below(rng, 3); break;
+    case 1: offer.descriptor = (uint32_t)rng_below(rng, 40); break;
+    case 2: offer.ring_bytes = sizes[rng_below(rng, sizeof sizes / sizeof sizes[0])]; break;
+    case 3: offer.inode ^= UINT64_C(1) << rng_below(rng, 64); break;
+    case 4: offer.device ^= UINT64_C(1) << rng_below(rng, 64); break;
+    case 5: offer.process = rng_below(rng, 2) ? 0 : UINT32_MAX; break;
+    case 6: offer.port = offer.connections = (uint32_t)rng_next(rng); break;
+    default: break;
+    }
+    pici_offer_put(bytes, &offer);
+    if (which == 7) /* not an offer, or of an unknown kind */
+        bytes[rng_below(rng, 12)] ^= (uint8_t)(1 + rng_below(rng, 255));
+}
+
+/* A rank whose only peer has sent this, before it asked: what it answers, whether both then share memory. */
+static int agree_with(int rank, const uint8_t sent[OFFER_BYTES], size_t sent_bytes, uint8_t answer[OFFER_BYTES])
+{
+    static const int nodes[2] = {0, 0};
+    int ends[2], fds[2] = {-1, -1};
+    struct pair pair[2];
+    struct pairs pairs = {
+        .fds = fds, .node_of = nodes, .rank = rank, .ranks = 2, .timeout_ms = 200, .share = 1, .connections = 1};
+    pairs.pair = pair;
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+        abort();
+    fds[!rank] = ends[0];
+    if (sent_bytes)
+        socket_say(ends[1], sent, sent_bytes);
+    const enum pici_status status = pici_pairs(&pairs);
+    const int shares = pair[!rank].shared != NULL;
+    expect(!pair[rank].shared && !pair[0].stripes && !pair[1].stripes && (!status || !shares), "pairs", status);
+    memset(answer, 0, OFFER_BYTES);
+    (void)!recv(ends[1], answer, OFFER_BYTES, MSG_DONTWAIT);
+    pici_shared_free(pair[!rank].shared);
+    close(ends[0]);
+    close(ends[1]);
+    return shares;
+}
+
+/* A peer that offers, or answers, what is wrong in a place, too little or nothing: this rank has a socket, or none, and
+ * never keeps anything; and what it answers says so. */
+static void hostile_offers(struct rng *rng)
+{
+    enum { ROUNDS = 400 };
+    uint8_t bytes[OFFER_BYTES], answer[OFFER_BYTES];
+    struct greeting_offer offer, answered;
+    int fd, shared = 0, refused_all = 0;
+    const int open = socket_count_open(), mapped = count_mapped();
+    for (int i = 0; i < ROUNDS; i++) {
+        struct shared *made = pici_shared_make(&offer, RING_LEAST, &fd);
+        if (!made)
+            abort();
+        pici_offer_put(bytes, &offer);
+        const int good = i % 8 == 0;
+        if (!good)
+            spoil(bytes, offer, rng);
+        const int shares = agree_with(1, bytes, OFFER_BYTES, answer);
+        const int says = !pici_offer_get(&answered, answer) && answered.kind == OFFER_MEMORY;
+        expect(shares == says, "an answer says whether memory is shared", i);
+        if (good)
+            expect(shares, "what is right is taken", i);
+        shared += shares;
+        refused_all += !shares;
+        /* as the answer of a peer: any offer of memory means that it was taken */
+        (void)agree_with(0, bytes, OFFER_BYTES, answer);
+        pici_shared_free(made);
+        close(fd);
+    }
+    for (int rank = 0; rank < 2; rank++)
+        for (size_t sent = 0; sent < OFFER_BYTES; sent += OFFER_BYTES / 2)
+            expect(!agree_with(rank, bytes, sent, answer), "an offer that does not come whole", (long)sent);
+    expect(shared >= ROUNDS / 8 && refused_all > ROUNDS / 4, "offers that were refused", refused_all);
+    expect(socket_count_open() == open, "descriptors after offers", socket_count_open() - open);
+    expect(count_mapped() == mapped, "memory after offers", count_mapped() - mapped);
+}
+
+/* A peer that wakes without end keeps this rank busy for some reads at a time only. */
+static void many_wakes(void)
+{
+    struct side side[2];
+    char bytes[4096] = {0};
+    int left = 0, ended;
+    connect_sides(side, 0, 0);
+    for (int i = 0; i < 8; i++)
+        socket_say(side[1].fd, bytes, sizeof bytes);
+    pici_shared_hear(side[0].shared, side[0].fd);
+    expect(!ioctl(side[0].fd, FIONREAD, &left) && left > 0 && left < 8 * (int)sizeof bytes, "wake-ups that are left",
+           left);
+    shutdown(side[1].fd, SHUT_RDWR);
+    const struct iovec part = {bytes, sizeof bytes};
+    for (ended = 0; ended < 10000 && pici_shared_recv(side[0].shared, side[0].fd, &part, 1) != 0;)
+        ended++;
+    expect(ended > 1 && ended < 10000, "the end behind wake-ups", ended);
+    close(side[0].fd);
+    close(side[1].fd);
+    disconnect(side);
+}
+
 static void sizes(void)
 {
     for (int ranks = 2; ranks < 2000; ranks++) {
@@ -461,6 +567,8 @@ int main(void)
         received += between_threads(ROUND, &rng, seed);
     random_numbers(&rng);
     offers();
+    hostile_offers(&rng);
+    many_wakes();
     sizes();
     char ports[32];
     const int low = socket_port(0);
