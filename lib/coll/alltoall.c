@@ -239,8 +239,10 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
                                         .sizes = {(size_t)parsed->layout.block_bytes},
                                         .format = {(enum pici_format)parsed->format},
                                         .count = 1};
-    if (part->segment >= 2 * comm->ranks)
+    if (part->segment >= 2 * comm->ranks) {
+        part->span.count = parsed->count;
         return PICI_OK;
+    }
     if (parsed->count != part->span.count) {
         pici_mismatch_found(request, comm->order[part->segment - comm->ranks],
                             layout->slices == 1 ? parsed->count : UINT64_MAX);

@@ -345,11 +345,13 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
                     parsed->layout.block_bytes > layout_of(request)->block ||
                     (call->args.varied ? parsed->count > part->span.count : parsed->count != part->span.count)))
         status = PICI_E_CORRUPT;
-    if (!status)
-        part->blocks = (struct coll_blocks){.first = part->bytes,
-                                            .sizes = {(size_t)parsed->layout.block_bytes},
-                                            .format = {(enum pici_format)parsed->format},
-                                            .count = 1};
+    if (status)
+        return status;
+    part->span.count = parsed->count;
+    part->blocks = (struct coll_blocks){.first = part->bytes,
+                                        .sizes = {(size_t)parsed->layout.block_bytes},
+                                        .format = {(enum pici_format)parsed->format},
+                                        .count = 1};
     for (int i = plan->slot_begin[part->segment]; i < plan->slot_begin[part->segment + 1] && !status; i++) {
         uint64_t count;
         uint8_t *slot = slice_of_slot(request, slice_run, plan->slots[i], &count);

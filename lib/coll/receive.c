@@ -193,6 +193,7 @@ static enum pici_status begin_receive(struct pici_request *request, struct slice
         status = call->args.rules->receive_part(request, slice_run, message->action, &part);
         if (status)
             break;
+        part.blocks.elements = part.span.count;
         if (message->keep == KEEP_APART)
             pici_slice_keep_apart(request, slice_run, part.segment, &part.blocks);
         else if (message->keep)

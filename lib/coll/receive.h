@@ -11,13 +11,13 @@ struct coll_part {
     const uint8_t *bytes; /* where they begin: at this byte of the message, whose rest has so many */
     size_t offset, remaining;
     int number, segment;   /* the segment's number in the message, and in the call */
-    struct coll_span span; /* its elements, of the slice */
+    struct coll_span span; /* its elements, of the slice; of a run that is passed on the most that it may have */
     struct coll_blocks blocks;
     struct pici_block block[VALUES_ARRAYS]; /* their headers */
 };
 
 /* Check a part, and begin to decode, reduce or keep it as the schedule says. For calls in which a segment has one
- * place. Sets the part's blocks. */
+ * place. Sets the part's blocks, and how many elements it has where that was not known. */
 enum pici_status pici_receive_part(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
 
 /* Process the received messages of a slice's step in the order of its list, without waiting. When all are processed,

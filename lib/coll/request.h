@@ -22,6 +22,7 @@ struct coll_blocks {
     size_t sizes[VALUES_ARRAYS];
     enum pici_format format[VALUES_ARRAYS];
     int count;
+    uint64_t elements; /* of the call that they stand for */
 };
 
 /* Blocks that are kept: a later step forwards them, or this one adds them. */

@@ -25,18 +25,24 @@ static void tally_block(struct pici_request *request, struct slice_run *slice_ru
     }
 }
 
+/* A message to itself is blocks that it keeps, and is not sent. */
+static int is_sent(const struct pici_request *request, const struct schedule_message *message)
+{
+    return message->peer != request->comm->virtual_rank;
+}
+
 /* Count the blocks of a segment. */
 static void tally(struct pici_request *request, struct slice_run *slice_run, const struct coll_blocks *blocks,
-                  int segment)
+                  const struct schedule_message *message)
 {
     const uint8_t *block = blocks->first;
+    if (!is_sent(request, message))
+        return;
     for (int array = 0; array < blocks->count; array++) {
         tally_block(request, slice_run, blocks->format[array], block, blocks->sizes[array]);
         block += blocks->sizes[array];
     }
-    slice_run->dense_bytes +=
-        HDR_BYTES +
-        pici_coll_slice(request->comm, &request->call, segment, slice_run->slice).count * request->call.resolved.width;
+    slice_run->dense_bytes += HDR_BYTES + blocks->elements * request->call.resolved.width;
 }
 
 /* segments: whose blocks follow. */
@@ -276,7 +282,10 @@ static void end_encode(struct pici_request *request, struct slice_run *slice_run
 {
     struct coll_buffer *buffer = slice_run->outgoing[slice_run->message];
     for (int i = 0; i < message->count; i++) {
-        struct coll_blocks blocks = {.first = buffer->bytes + buffer->size, .count = slice_run->arrays};
+        const struct coll_span span =
+            pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice);
+        struct coll_blocks blocks = {
+            .first = buffer->bytes + buffer->size, .count = slice_run->arrays, .elements = span.count};
         for (int array = 0; array < slice_run->arrays; array++) {
             blocks.sizes[array] = slice_run->sizes[array * message->count + i];
             blocks.format[array] = slice_run->formats[array];
@@ -287,7 +296,7 @@ static void end_encode(struct pici_request *request, struct slice_run *slice_run
             pici_slice_keep(request, slice_run, message->segments[i], buffer, &blocks);
         else if (slice_run->messages.phase == PHASE_REDUCE)
             pici_slice_pass_on(slice_run, message->segments[i]);
-        tally(request, slice_run, &blocks, message->segments[i]);
+        tally(request, slice_run, &blocks, message);
         buffer->size += pici_slice_bytes(&blocks);
     }
 }
@@ -337,7 +346,7 @@ static void begin_forward(struct pici_request *request, struct slice_run *slice_
             request->engine->put(slice_run->queue, copy->bytes + copy->size, blocks->first, size);
             copy->size += size;
         }
-        tally(request, slice_run, blocks, message->segments[i]);
+        tally(request, slice_run, blocks, message);
     }
 }
 
@@ -415,7 +424,8 @@ static void end_message(struct pici_request *request, struct slice_run *slice_ru
     for (int i = 0; i < message->count && slice_run->making == MAKE_FORWARD && !message->keep; i++)
         pici_slice_let_go(request, slice_run, message->segments[i]);
     request->stats.encode_s += pici_slice_now(request) - slice_run->begin;
-    request->stats.dense_bytes += slice_run->dense_bytes;
+    if (is_sent(request, message))
+        request->stats.dense_bytes += slice_run->dense_bytes;
     pici_slice_trace(request, "send", slice_run, message, buffer->size, slice_run->tiles);
 }
 

@@ -328,6 +328,48 @@ static void run_calls(int p, uint64_t seed, uint64_t most, int by_sockets)
     free(t);
 }
 
+/* Of runs that differ much in length, some of which others pass on: a rank that sends dense blocks alone has sent as
+ * many bytes as dense blocks have. */
+static void check_dense_bytes(void)
+{
+    enum { P = 6, LONG = 2000 };
+    static const int node_of[P] = {0, 0, 0, 3, 3, 3};
+    struct rng rng = {1};
+    struct team *t = calloc(1, sizeof *t);
+    if (!t)
+        abort();
+    t->p = P;
+    fill_team(t, &rng, 0);
+    for (int r = 0; r < P; r++) {
+        free(t->send[r].bytes);
+        free(t->recv[r].bytes);
+        for (int i = 0; i < P; i++)
+            t->send[r].counts[i] = t->recv[i].counts[r] = (r + i) % 4 ? (uint64_t)(r + i) : LONG;
+    }
+    for (int r = 0; r < P; r++) {
+        place_runs(&t->send[r], t, &rng);
+        place_runs(&t->recv[r], t, &rng);
+    }
+    memcpy(t->node_of, node_of, sizeof node_of);
+    t->opts = (struct pici_coll_opts)PICI_COLL_OPTS_INIT;
+    t->opts.format = PICI_DENSE;
+    t->opts.pack = PICI_PACKING_NONE;
+    if (pici_comm_threads(t->comm, P))
+        abort();
+    coll_threads(P, call_rank, t);
+    for (int r = 0; r < P; r++) {
+        EXPECT(!t->status[r] && is_right(t, r), "dense runs, rank %d: %s", r, pici_strerror(t->status[r]));
+        EXPECT(t->stats[r].wire_bytes == t->stats[r].dense_bytes, "rank %d: %llu bytes sent, dense ones would be %llu",
+               r, (unsigned long long)t->stats[r].wire_bytes, (unsigned long long)t->stats[r].dense_bytes);
+    }
+    for (int r = 0; r < P; r++) {
+        pici_comm_free(t->comm[r]);
+        free(t->send[r].bytes);
+        free(t->recv[r].bytes);
+    }
+    free(t);
+}
+
 /* ---- a peer that sends what it should not ---- */
 
 enum { LONGER = 64 };
@@ -616,6 +658,7 @@ int main(void)
     run_calls(6, 1, 3000, 1);
     run_calls(3, 2, 100000, 1);
     check_wire();
+    check_dense_bytes();
     check_wrong();
     check_liars();
     check_refused();
