@@ -25,7 +25,10 @@ static const char
         "  --calls N                  calls of a repetition, of which the mean is taken, 1; many for small sizes\n"
         "  -c, --check 0|1            check the results of the last repetition, 1\n"
         "  -t, --threads N            ranks, 4; if alone\n"
-        "  --sockets                  alone: ranks are processes, connected over TCP on loopback\n"
+        "  --sockets                  alone: ranks are processes, connected over TCP on loopback; under mpirun: "
+        "pici's\n"
+        "                             messages go over sockets, to the rank 0 that PICI_RENDEZVOUS names\n"
+        "  --levels                   under mpirun: over MPI inside nodes, and such sockets between them\n"
         "  --stream                   all-reduce of indices and values, beside that of the same in dense buffers\n"
         "  --balance                  the same, with segments cut evenly and with balanced owners\n"
         "  --nodes N|LIST             deal these ranks out to N nodes, or to nodes of so many ranks each; 1\n"
@@ -221,6 +224,7 @@ int main(int argc, char **argv)
         CALLS,
         ORDER,
         SOCKETS,
+        LEVELS,
         STREAM,
         DENSE,
         FORMAT,
@@ -266,6 +270,7 @@ int main(int argc, char **argv)
         {"dense", 1, NULL, DENSE},
         {"order", 1, NULL, ORDER},
         {"sockets", 0, NULL, SOCKETS},
+        {"levels", 0, NULL, LEVELS},
         {"stream", 0, NULL, STREAM},
         {"balance", 0, NULL, BALANCE},
         {"predict", 1, NULL, PREDICT},
@@ -297,7 +302,8 @@ int main(int argc, char **argv)
         .table = stdout,
     };
     const char *nodes = NULL;
-    int c, sockets = 0;
+    enum bench_over over = OVER_DEFAULT;
+    int c;
     while ((c = getopt_long(argc, argv, "b:e:f:i:n:w:c:t:d:o:h", options, NULL)) != -1) {
         struct list l;
         switch (c) {
@@ -350,7 +356,8 @@ int main(int argc, char **argv)
         case CUDA: s.device = parse_device(optarg); break;
         case SCREEN: s.screen = strcmp(optarg, "0") ? parse_bytes(optarg) : 0; break;
         case TARGETS: s.targets = 1; break;
-        case SOCKETS: sockets = 1; break;
+        case SOCKETS: over = OVER_SOCKETS; break;
+        case LEVELS: over = OVER_LEVELS; break;
         case STREAM: s.stream = 1; break;
         case BALANCE: s.stream = s.balance = 1; break;
         case PREDICT:
@@ -368,21 +375,21 @@ int main(int argc, char **argv)
     s.last = s.last < s.first ? s.first : s.last;
     if (s.json_path && !strcmp(s.json_path, "-"))
         s.table = NULL;
-    if ((s.device == DEVICE_MPI && !under_mpirun()) || (sockets && under_mpirun()))
+    if (((s.device == DEVICE_MPI || over == OVER_LEVELS) && !under_mpirun()) || (over && under_mpirun() && s.device))
         bad_usage();
     int status, node_of[MAX_THREADS];
     const int n = parse_nodes(nodes, s.threads, node_of);
-    if (!under_mpirun() && (sockets || getenv("PICI_RANKS")) && s.device)
+    if (!under_mpirun() && (over || getenv("PICI_RANKS")) && s.device)
         bad_usage();
     if (!under_mpirun() && getenv("PICI_RANKS"))
         status = world_sockets_started(body, &s);
-    else if (sockets)
+    else if (!under_mpirun() && over)
         status = world_sockets(s.threads, n, node_of, body, &s);
     else if (!under_mpirun())
         status = world_threads(s.threads, n, node_of, body, &s);
     else
 #ifdef BENCH_MPI
-        status = world_mpi(body, &s);
+        status = world_mpi(over, body, &s);
 #else
         die("built without MPI, and cannot run under mpirun");
 #endif

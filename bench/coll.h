@@ -95,8 +95,11 @@ int world_threads(int ranks, int nodes, const int *node_of, world_body *body, co
 /* The same among processes that are forked, over sockets; and as one rank of processes that pici-run has started. */
 int world_sockets(int ranks, int nodes, const int *node_of, world_body *body, const void *argument);
 int world_sockets_started(world_body *body, const void *argument);
+/* What pici's messages go over: threads or MPI; sockets; MPI inside nodes and sockets between. */
+enum bench_over { OVER_DEFAULT, OVER_SOCKETS, OVER_LEVELS };
 #ifdef BENCH_MPI
-int world_mpi(world_body *body, const void *argument);
+/* MPI's own collectives are the peers in any case. */
+int world_mpi(enum bench_over, world_body *body, const void *argument);
 #endif
 #ifdef BENCH_CUDA
 /* From now on elements are in a GPU's memory, one for each rank of a node as far as there are, and NCCL's collectives

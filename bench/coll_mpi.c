@@ -3,15 +3,19 @@
  * The ranks of an MPI job, and MPI's own collectives as peers. Open MPI lets its tools interface (MPI_T) force an
  * algorithm for the communicators that are made from then on, so all of its algorithms run in one job, a communicator
  * each. Other libraries do not have these variables, and bring their default alone; SimGrid's MPI has no such
- * interface. */
+ * interface. pici's own messages may go over sockets instead of MPI, or over MPI inside nodes and sockets between. */
 #define _GNU_SOURCE
 #include <mpi.h>
 
 #include <limits.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "coll.h"
 #include "common.h"
 #include "pici/mpi.h"
+#include "pici/socket.h"
 
 enum { MAX_PEERS = 64, SEGMENT = 1 << 20 };
 
@@ -220,7 +224,57 @@ static int place(const int *node, int ranks, int *turn, int *near)
     return nodes;
 }
 
-static void make_orders(struct mpi_world *m)
+/* A free port on loopback. */
+static int free_port(void)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (fd < 0 || bind(fd, (struct sockaddr *)&at, sizeof at) || getsockname(fd, (struct sockaddr *)&at, &length))
+        die("no port is free");
+    close(fd);
+    return ntohs(at.sin_port);
+}
+
+/* The ranks meet where the environment says; if it does not, on this host. */
+static struct pici_comm *over_sockets(MPI_Comm mpi, int rank, int ranks)
+{
+    struct pici_comm *comm;
+    char address[32];
+    const char *said = getenv("PICI_RENDEZVOUS");
+    int port = rank ? 0 : free_port();
+    MPI_Bcast(&port, 1, MPI_INT, 0, mpi);
+    snprintf(address, sizeof address, "127.0.0.1:%d", port);
+    if (pici_comm_rendezvous(&comm, said ? said : address, rank, ranks, NULL))
+        die(pici_comm_error(NULL));
+    return comm;
+}
+
+static struct pici_comm *over_mpi(MPI_Comm mpi)
+{
+    struct pici_comm *comm;
+    if (pici_comm_mpi(&comm, mpi))
+        die(pici_comm_error(NULL));
+    return comm;
+}
+
+static struct pici_comm *make_comm(MPI_Comm mpi, int rank, int ranks, enum bench_over over)
+{
+    struct pici_comm *comm, *outer;
+    MPI_Comm node;
+    if (over == OVER_DEFAULT)
+        return over_mpi(mpi);
+    outer = over_sockets(mpi, rank, ranks);
+    if (over == OVER_SOCKETS)
+        return outer;
+    MPI_Comm_split_type(mpi, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node);
+    if (pici_comm_levels(&comm, over_mpi(node), outer))
+        die(pici_comm_error(NULL));
+    MPI_Comm_free(&node);
+    return comm;
+}
+
+static void make_orders(struct mpi_world *m, enum bench_over over)
 {
     static const char *const name[] = {"turn", "near"};
     struct world *w = &m->world;
@@ -245,8 +299,7 @@ static void make_orders(struct mpi_world *m)
         order->name = differ ? name[o] : "-";
         MPI_Comm_split(MPI_COMM_WORLD, 0, at[o][w->rank], &m->comm[o]);
         MPI_Comm_rank(m->comm[o], &order->rank);
-        if (pici_comm_mpi(&order->comm, m->comm[o]))
-            die(pici_comm_error(NULL));
+        order->comm = make_comm(m->comm[o], order->rank, w->ranks, over);
     }
     free(at[0]);
     free(at[1]);
@@ -256,10 +309,13 @@ static void make_orders(struct mpi_world *m)
     w->node_of = node;
 }
 
-int world_mpi(world_body *body, const void *argument)
+int world_mpi(enum bench_over over, world_body *body, const void *argument)
 {
+    static const char *const over_name[] = {[OVER_DEFAULT] = "",
+                                            [OVER_SOCKETS] = ", pici over sockets",
+                                            [OVER_LEVELS] = ", pici over MPI inside nodes and sockets"};
     static struct mpi_world m;
-    static char library[MPI_MAX_LIBRARY_VERSION_STRING];
+    static char library[MPI_MAX_LIBRARY_VERSION_STRING + 64];
     struct world *w = &m.world;
     int length;
     /* Open MPI looks at what is forced only if this says so; it does not keep the default from being the default. */
@@ -274,6 +330,7 @@ int world_mpi(world_body *body, const void *argument)
     MPI_Comm_size(MPI_COMM_WORLD, &w->ranks);
     MPI_Get_library_version(library, &length);
     library[strcspn(library, ",\n")] = 0;
+    strcat(library, over_name[over]);
     w->library = library;
     w->barrier = barrier;
     w->sum = sum;
@@ -282,7 +339,7 @@ int world_mpi(world_body *body, const void *argument)
     w->processes = 1;
     w->run = run;
     w->peer = m.peer;
-    make_orders(&m);
+    make_orders(&m, over);
     for (enum call c = 0; c < CALLS; c++)
         add_peers(&m, c);
     m.peers = w->peers;

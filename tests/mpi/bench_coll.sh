@@ -117,7 +117,7 @@ else
 fi
 for bad in '-t 0' '-n 0' '-b x' '-f 1' '-d f33' '-o mul' '--sparsity 101' '--algorithm star' '--format zip' \
     '--zeros none' '--format auto+coo' '--format coo+' 'extra' '--nodes 0' '--nodes 5' '--nodes 2,1' '--nodes 4,1' \
-    '--order far'; do
+    '--order far' --levels; do
     # shellcheck disable=SC2086
     check 2 "refuse $bad" "$bench" $bad
 done
@@ -137,6 +137,13 @@ if find_mpi openmpi; then
     says '^# wrong elements: 0$'
     says 'allgatherv default' # Open MPI lets nobody force another
     says 'bcast binomial'
+    for over in sockets levels; do
+        # shellcheck disable=SC2086
+        check 0 "mpirun, $over" timeout 120 $mpirun -n 3 "$bench" $small \
+            --screen 0 --mpi default --collective all_reduce --$over
+        says '^# wrong elements: 0$'
+        says 'pici over .*sockets; cpu'
+    done
 fi
 
 finish
