@@ -49,6 +49,22 @@ is "nodes as told" grep -q '^shape .*ranks 4 nodes 2 map 2,2 ' "$tmp/4.tune"
 is "a link between nodes" grep -q '^link inter .*node_beta ' "$tmp/4.tune"
 is "two levels" grep -q '^point .* nodes-recursive ' "$tmp/4.tune"
 
+# Over sockets, whose ranks share memory here; and over MPI inside nodes and sockets between.
+for over in sockets levels; do
+    # shellcheck disable=SC2086 # words
+    try 0 ranks 4 "$tune" $short --over $over --nodes 0,0,1,1 -o "$tmp/$over.tune"
+    is "transport, $over" grep -q "^made .* transport \"$over\" " "$tmp/$over.tune"
+    is "a link inside nodes, $over" grep -q '^link intra ' "$tmp/$over.tune"
+    is "a link between nodes, $over" grep -q '^link inter .*node_beta ' "$tmp/$over.tune"
+    is "points, $over" grep -q '^point .* nodes-recursive ' "$tmp/$over.tune"
+done
+try 2 ranks 2 "$tune" $short --over pigeons -o "$tmp/x.tune"
+is "words" grep -q 'mpi, sockets or levels' "$err"
+try 2 ranks 2 "$tune" $short --over sockets --native -o "$tmp/x.tune"
+is "words" grep -q "MPI's collectives" "$err"
+try 1 ranks 2 env PICI_SOCKET_IFNAME=none0 "$tune" $short --over sockets -o "$tmp/x.tune"
+is "words" grep -q 'no interface none0' "$err"
+
 # Four ranks on one core, as one node and as four that share it: the lines of the codec have all of the sharing that the
 # model does not add by itself, so the second ones should have about four times as much. They are times: not asserted.
 for nodes in 0,0,0,0 0,1,2,3; do

@@ -14,6 +14,7 @@
 
 #include "calibrate.h"
 #include "files.h"
+#include "over.h"
 #include "points.h"
 #include "predict/machine.h"
 #include "report.h"
@@ -38,19 +39,23 @@ static const char help[] =
     "of\n"
     "                       the median (default 10)\n"
     "      --nodes LIST     the node of each rank, with commas, if MPI does not know (pici_comm_set_nodes)\n"
+    "      --over NAME      what the library's messages go over: mpi (default); sockets, and shared memory inside "
+    "hosts;\n"
+    "                       levels: MPI inside nodes and sockets between. On several hosts PICI_SOCKET_IFNAME names\n"
+    "                       the network interface\n"
     "  -h, --help           print this\n"
     "      --version        print the version\n";
 
 struct options {
     const char *output, *nodes;
-    int merge, report, native;
+    int merge, report, native, over;
     double minutes, noise;
     uint64_t least, most;
     char **files;
     int count;
 };
 
-enum { MERGE = 256, REPORT, MINUTES, NATIVE, MIN, MAX, NOISE, NODES, VERSION };
+enum { MERGE = 256, REPORT, MINUTES, NATIVE, MIN, MAX, NOISE, NODES, OVER, VERSION };
 
 /* A number above 0; 0: it is none. */
 static double number_of(const char *text)
@@ -87,15 +92,21 @@ static uint64_t size_of(const char *text)
 /* 0: go on. Otherwise 1 + the status to exit with. say: this rank prints. */
 static int read_options(struct options *options, int argc, char **argv, int say)
 {
-    static const struct option names[] = {
-        {"output", required_argument, NULL, 'o'},      {"help", no_argument, NULL, 'h'},
-        {"merge", no_argument, NULL, MERGE},           {"report", no_argument, NULL, REPORT},
-        {"minutes", required_argument, NULL, MINUTES}, {"native", no_argument, NULL, NATIVE},
-        {"vendor", no_argument, NULL, NATIVE}, /* the name until version 0.3 */
+    static const struct option names[] = {{"output", required_argument, NULL, 'o'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {"merge", no_argument, NULL, MERGE},
+                                          {"report", no_argument, NULL, REPORT},
+                                          {"minutes", required_argument, NULL, MINUTES},
+                                          {"native", no_argument, NULL, NATIVE},
+                                          {"vendor", no_argument, NULL, NATIVE}, /* the name until version 0.3 */
 
-        {"min", required_argument, NULL, MIN},         {"max", required_argument, NULL, MAX},
-        {"noise", required_argument, NULL, NOISE},     {"nodes", required_argument, NULL, NODES},
-        {"version", no_argument, NULL, VERSION},       {NULL, 0, NULL, 0}};
+                                          {"min", required_argument, NULL, MIN},
+                                          {"max", required_argument, NULL, MAX},
+                                          {"noise", required_argument, NULL, NOISE},
+                                          {"nodes", required_argument, NULL, NODES},
+                                          {"over", required_argument, NULL, OVER},
+                                          {"version", no_argument, NULL, VERSION},
+                                          {NULL, 0, NULL, 0}};
     const char *wrong = NULL;
     int letter;
     *options = (struct options){.minutes = 10, .noise = 0.1, .least = 4096, .most = UINT64_C(256) << 20};
@@ -116,6 +127,9 @@ static int read_options(struct options *options, int argc, char **argv, int say)
             wrong = (options->noise = number_of(optarg) / 100) > 0 ? wrong : "--noise takes a percentage above 0";
             break;
         case NODES: options->nodes = optarg; break;
+        case OVER:
+            wrong = (options->over = over_named(optarg)) >= 0 ? wrong : "--over takes mpi, sockets or levels";
+            break;
         case VERSION: say ? printf("pici-tune %s\n", pici_version()) : 0; return 1;
         default: return 1 + 2;
         }
@@ -132,6 +146,8 @@ static int read_options(struct options *options, int argc, char **argv, int say)
         wrong = "there are words that are no options";
     if (!wrong && !options->report && !options->output)
         wrong = "-o FILE is missing";
+    if (!wrong && options->native && options->over != OVER_MPI)
+        wrong = "--native measures MPI's collectives, which calls over sockets cannot take";
     if (!wrong && options->least > options->most)
         wrong = "--min is above --max";
     if (wrong && say)
@@ -159,7 +175,7 @@ static int describe(const struct world *world, struct tune *tune)
     *tune = (struct tune){.density = 0.05, .correlation = 1, .machine = pici_model_machine};
     strftime(tune->date, sizeof tune->date, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     quote(tune->pici, pici_version());
-    quote(tune->transport, "mpi");
+    quote(tune->transport, over_name(world->over));
     MPI_Get_library_version(library, &size);
     quote(tune->library, library);
     tune->machine.natives = 0;
@@ -180,7 +196,7 @@ static int describe(const struct world *world, struct tune *tune)
 
 static int measure(const struct options *options)
 {
-    struct world world = {.native = options->native};
+    struct world world = {.native = options->native, .over = (enum over)options->over};
     const struct points_options points = {.least = options->least, .most = options->most, .noise = options->noise};
     struct tune tune;
     if (!world_open(&world, options->nodes))

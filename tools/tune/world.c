@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "pici/mpi.h"
-
 _Noreturn void world_die(const struct world *world, const char *format, ...)
 {
     va_list args;
@@ -136,12 +134,13 @@ static int find_nodes(struct world *world, const char *said)
 /* A communicator with the nodes that this program goes by. */
 static struct pici_comm *make_comm(const struct world *world, MPI_Comm mpi)
 {
-    struct pici_comm *comm;
+    char wrong[OVER_WRONG];
+    struct pici_comm *comm = over_make(world->over, mpi, world->node_of[world->rank], wrong);
     struct pici_tune tune = PICI_TUNE_INIT;
     int ranks;
     tune.pack = PICI_PACKING_NONE;
-    if (pici_comm_mpi(&comm, mpi))
-        world_die(world, "no communicator: %s", pici_comm_error(NULL));
+    if (!comm)
+        world_die(world, "%s", wrong);
     if (pici_comm_tune(comm, &tune))
         world_die(world, "packing cannot be switched off");
     MPI_Comm_size(mpi, &ranks);

@@ -7,11 +7,13 @@
 
 #include <mpi.h>
 
+#include "over.h"
 #include "predict/tune.h"
 #include "pici/coll.h"
 
 struct world {
     MPI_Comm mpi;
+    enum over over;
     int rank, ranks;
     int *node_of; /* [ranks] numbered from 0 by each node's lowest rank */
     int *order;   /* [ranks] positions to ranks: those of a node next to each other */
