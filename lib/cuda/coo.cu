@@ -96,7 +96,7 @@ template <class T> PICI_KERNEL(256, 4) count_kernel(const pici_cuda_encode_jobs 
         const block_view view = making_of<T>(jobs, PICI_DENSE).to;
         filled = hw::load_settled(&job.control->filled);
         const unsigned other = shortest_other(view, filled);
-        hw::store(&job.control->other, other);
+        hw::store(&job.control->choice, (uint64_t)other << 32);
         hw::store(&job.control->others, bytes_as(view, other, filled));
         reset_counts(job.control);
     }

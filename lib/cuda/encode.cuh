@@ -170,11 +170,11 @@ PICI_DEV void add_group(uint64_t &nonzeros, uint32_t its, bool signs)
 }
 
 /* Is a job's block to be made in this format, as far as the kernels before have found out? Not for packed, whose kernel
- * is the first. */
+ * is the first. In hybrid's kernel all thread blocks read the choice, and the last one writes it. */
 PICI_DEV bool is_wanted(const pici_cuda_encode_jobs &jobs, const pici_cuda_control *control, unsigned format)
 {
     const uint32_t wanted = format == PICI_HYBRID ? 0 : 1 + format;
-    return !jobs.if_shortest || hw::load(&control->chosen) == wanted;
+    return !jobs.if_shortest || (uint32_t)hw::load_relaxed(&control->choice) == wanted;
 }
 
 /* Does the directory of a hybrid or packed block fit? The host has checked that, but for PICI_AUTO. */

@@ -26,7 +26,7 @@ PICI_DEV_COLD bool keep_hybrid(making<T> work, pici_cuda_encode_job job, uint64_
     if (!kept) {
         reset_job(job, words);
         if (hw::lane() == 0)
-            hw::store(&job.control->chosen, 1 + hw::load(&job.control->other));
+            hw::store_relaxed(&job.control->choice, 1 + (hw::load_relaxed(&job.control->choice) >> 32));
     }
     return kept;
 }

@@ -39,8 +39,8 @@ struct pici_cuda_control {
     uint64_t nonzeros; /* hybrid, packed: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
     uint64_t units;    /* encoding these: of all records, once the last group is laid out */
     uint64_t hybrid;   /* encoding packed: bytes of the records that a hybrid block would have */
-    uint32_t chosen;   /* 1 + the format of the shortest block, if it is not hybrid; 0 until that is known */
-    uint32_t other;    /* PICI_AUTO: the format of the shortest block other than hybrid and packed; */
+    uint64_t choice;   /* the lower half: 1 + the format of the shortest block, if it is not hybrid; 0 until that is
+                        * known. The upper half, PICI_AUTO: the format of the shortest other than hybrid and packed; */
     uint64_t others;   /* its bytes; */
     uint64_t filled;   /* and the elements other than zeros, which +0.0 alone is where zeros are exact */
 };
@@ -57,7 +57,7 @@ struct pici_cuda_encode_jobs {
     bool by_value;    /* encode -0.0 as +0.0: dtype is one of floats, and no job has a base */
     bool one_level;   /* packed */
     bool if_shortest; /* kernels of several formats follow each other, of which one makes the block */
-    bool of_all;      /* PICI_AUTO: then the formats are all but packed, or all; and control->other is known */
+    bool of_all;      /* PICI_AUTO: then the formats are all but packed, or all; and control->choice has the other */
 };
 
 struct pici_cuda_decode_job {

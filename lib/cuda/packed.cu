@@ -27,7 +27,7 @@ PICI_DEV_COLD bool keep_packed(making<T> work, pici_cuda_encode_job job, uint64_
     if (!kept)
         reset_job(job, groups_of(work.to.tiles));
     else if (hw::lane() == 0)
-        hw::store(&job.control->chosen, 1u + PICI_PACKED);
+        hw::store(&job.control->choice, (uint64_t)1 + PICI_PACKED);
     return kept;
 }
 

@@ -66,6 +66,10 @@ static void check_auto(const void *src, uint64_t n, enum pici_dtype dtype, const
     buffer in(bytes, some_skew(dtype), src), base(bytes, some_skew(dtype), before.data()),
         changed(bytes, some_skew(dtype), flipped.data()), workspace(space);
     result_buffer result;
+#ifdef PICI_DEVICE_HW
+    static unsigned inputs;
+    emu::watch_races(thorough || inputs++ % 4 == 0);
+#endif
     for (unsigned i = 0; i < 4; i++) {
         const size_t room = i < 2 ? len : len - 1 - rng_below(&rng, len > 48 ? len - 48 : 1);
         buffer out(room);
