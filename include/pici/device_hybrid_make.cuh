@@ -82,13 +82,68 @@ PICI_DEV columns survey_rows(made_tile *made, const dense_tile<const T> &dense, 
     return words;
 }
 
+/* In each byte that is 0 or 0x80, the upper bit. */
+PICI_DEV uint32_t zero_bytes(uint32_t quad)
+{
+    return ~(((quad & 0x7f7f7f7fu) + 0x7f7f7f7fu) | 0x7f7f7f7fu);
+}
+
+/* survey_rows of a tile of bytes that is aligned to 4. A lane loads four neighbours, so the loads of the whole tile are
+ * in flight, in as many registers as half of it would take in pairs. */
+PICI_DEV columns survey_quads(made_tile *made, const dense_tile<const uint8_t> &dense, bool &negative, bool keep)
+{
+    constexpr unsigned QUADS = TILE / 4 / LANES; /* of two rows each */
+    const unsigned lane = hw::lane(), below = (1u << lane) - 1, most = keep ? KEPT<uint8_t> : 0u;
+    uint32_t quad[QUADS], own[4] = {0, 0, 0, 0};
+    unsigned place = 0;
+    negative = false;
+    PICI_UNROLL
+    for (unsigned i = 0; i < QUADS; i++)
+        quad[i] = hw::load((const uint32_t *)dense.at + i * LANES + lane);
+    if (dense.by_value) {
+        PICI_UNROLL
+        for (unsigned i = 0; i < QUADS; i++)
+            quad[i] &= ~zero_bytes(quad[i]);
+    }
+    PICI_UNROLL
+    for (unsigned i = 0; i < QUADS; i++) {
+        unsigned k = place;
+        PICI_UNROLL
+        for (unsigned c = 0; c < 4; c++) {
+            const unsigned nonzeros = hw::ballot((quad[i] >> 8 * c & 0xff) != 0);
+            if (i == lane)
+                own[c] = nonzeros;
+            k += hw::popc(nonzeros & below);
+            place += hw::popc(nonzeros);
+        }
+        const uint8_t a = (uint8_t)quad[i], b = (uint8_t)(quad[i] >> 8);
+        put_ranked(made->values, k, a, b, most);
+        put_ranked(made->values, k + (a != 0) + (b != 0), (uint8_t)(quad[i] >> 16), (uint8_t)(quad[i] >> 24), most);
+        negative |= (quad[i] & zero_bytes(quad[i])) != 0;
+    }
+    const uint64_t even = spread(own[0]) | spread(own[2]) << 1, odd = spread(own[1]) | spread(own[3]) << 1;
+    columns words;
+    PICI_UNROLL
+    for (unsigned k = 0; k < 2; k++)
+        words.word[k] = spread((uint32_t)(even >> 32 * k)) | spread((uint32_t)(odd >> 32 * k)) << 1;
+    return words;
+}
+
+template <class T>
+PICI_DEV columns survey_words(made_tile *made, const dense_tile<const T> &dense, bool &negative, bool keep)
+{
+    if constexpr (sizeof(T) == 1)
+        if (dense.pairs && !dense.base && is_aligned(dense.at, 4))
+            return survey_quads(made, dense, negative, keep);
+    return by_any_access(dense, [&](auto how) { return survey_rows<how.value>(made, dense, negative, keep); });
+}
+
 /* Read a tile: store its bits and, with `keep`, its first values in *to, and return the lane's two rows. negative: out:
  * the lane has read a -0.0, if elements are floats. */
 template <class T>
 PICI_DEV columns tile_survey(made_tile *made, const dense_tile<const T> &dense, bool &negative, bool keep = true)
 {
-    const columns words =
-        by_any_access(dense, [&](auto how) { return survey_rows<how.value>(made, dense, negative, keep); });
+    const columns words = survey_words(made, dense, negative, keep);
     hw::put((raw128 *)made->bits + hw::lane(), raw128{words.word[0], words.word[1]});
     return words;
 }
