@@ -34,15 +34,14 @@ static void print_usage(void)
 {
     puts("Usage: picitool VERB [OPTION]... OPERAND...\n"
          "       picitool [-d | -t | -l] [OPTION]... [FILE]...\n\n"
-         "Tensors that are mostly zero, in a small file, and back. Without a verb, files are compressed, or "
-         "decompressed\n"
-         "(-d), tested (-t) or listed (-l), with the letters of zstd; picitool -d --help tells them.\n");
+         "Compress files of mostly zero tensors, and read them. Without a verb, picitool takes zstd's options:\n"
+         "it compresses files, or decompresses (-d), tests (-t) or lists (-l) them. See picitool -d --help.\n");
     for (int i = 0; i < command_verb_count; i++) {
         char name[32];
         verb_name(&command_verbs[i], name);
         printf("  %-14s  %s\n", name, command_verbs[i].summary);
     }
-    puts("\npicitool VERB --help and picitool help VERB tell a verb's options, picitool --version the version.\n"
+    puts("\nSee picitool VERB --help for a verb's options. picitool --version prints the version.\n"
          "Exit status: 0 done, 1 bad data or I/O, 2 usage.");
 }
 
@@ -457,8 +456,8 @@ static void complete(char **words, int count)
             complete_verb(verb, words + 2, count - 2);
     }
     if (count <= 1) {
-        offer(begun, "--", "help", "what the verbs are");
-        offer(begun, "--", "version", "which version this is");
+        offer(begun, "--", "help", "list the verbs");
+        offer(begun, "--", "version", "print the version");
     }
     if (count && (begun[0] == '-' || count > 1) && (words[0][0] == '-' || (count > 1 && access(words[0], F_OK) == 0)))
         complete_verb(&command_bare, words, count);

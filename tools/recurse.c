@@ -37,7 +37,7 @@ static int look(struct recursed *found, const char *folder, bool compress, int d
     struct dirent **entry;
     const int count = depth > DEPTH_MOST ? -1 : scandir(folder, &entry, visible, alphasort);
     if (count < 0)
-        return tool_bad(folder, "%s", depth > DEPTH_MOST ? "too many folders in one another" : strerror(errno));
+        return tool_bad(folder, "%s", depth > DEPTH_MOST ? "folders are nested too deeply" : strerror(errno));
     int status = TOOL_OK;
     for (int i = 0; i < count; i++) {
         const size_t capacity = strlen(folder) + strlen(entry[i]->d_name) + 2;

@@ -226,11 +226,11 @@ static enum pici_status refuse(struct gpu *gpu, const struct engine_needs *needs
     if (status || device != gpu->device)
         return PICI_E_DEVICE;
     if (needs->arrays && needs->values->codec->id == PICI_VALUES_ZFP)
-        wrong = "the lossy codec ZFP is for buffers in the host's memory";
+        wrong = "the lossy codec ZFP needs buffers in host memory";
     else if (needs->memory)
-        wrong = "scratch memory of the caller's is for buffers in the host's";
+        wrong = "the option scratch needs buffers in host memory";
     else if (needs->checksum)
-        wrong = "a GPU makes blocks without checksums";
+        wrong = "checksums need buffers in host memory";
     snprintf(gpu->error, sizeof gpu->error, "%s", wrong ? wrong : "");
     return wrong ? PICI_E_UNSUPPORTED : PICI_OK;
 }

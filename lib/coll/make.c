@@ -75,7 +75,7 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
         return PICI_E_NOMEM;
     }
     if (transport->nodes && (status = transport->nodes(transport->context, comm->node_of))) {
-        pici_coll_note(NULL, "the transport does not say which ranks share a node: %s",
+        pici_coll_note(NULL, "the transport cannot tell which ranks share a node: %s",
                        transport->error ? transport->error(transport->context) : pici_strerror(status));
         return status;
     }

@@ -33,7 +33,8 @@ static enum pici_status find_stream_engine(struct pici_request *request)
     struct pici_comm *comm = request->comm;
     struct stream_call *stream = request->call.args.stream;
     if (comm->transport.memory == PICI_MEMORY_DEVICE && comm->ranks > 1) {
-        pici_coll_note(comm, "rank %d: a stream, where messages can be in GPUs' memory only", comm->rank);
+        pici_coll_note(comm, "rank %d: a stream needs host memory, and the transport carries only GPU memory",
+                       comm->rank);
         return PICI_E_UNSUPPORTED;
     }
     if (!(stream->engine_self = pici_engine_stream_new(stream, comm->engine_self)))
@@ -58,7 +59,7 @@ static enum pici_status find_engine(struct pici_request *request)
     const int owned = sends | receives;
     const char *wrong = NULL;
     if (sends < -1 || receives < -1) {
-        pici_coll_note(comm, "rank %d: the GPU does not say whose memory a buffer is in", comm->rank);
+        pici_coll_note(comm, "rank %d: the GPU does not report the memory of a buffer", comm->rank);
         return PICI_E_DEVICE;
     }
     if (sends < 0 || receives < 0)
@@ -74,7 +75,7 @@ static enum pici_status find_engine(struct pici_request *request)
         wrong = call->args.rules->host_only;
     else if (!owned && (call->args.count || call->resolved.total) && comm->ranks > 1 &&
              comm->transport.memory == PICI_MEMORY_DEVICE)
-        wrong = "buffers in the host's memory, where messages cannot be";
+        wrong = "buffers are in host memory, which the transport does not carry";
     if (wrong) {
         pici_coll_note(comm, "rank %d: %s", comm->rank, wrong);
         return PICI_E_ARG;

@@ -18,8 +18,8 @@ static enum pici_status begin(struct apply_job *job, const struct trail *trail)
             pici_few_begin(&now->few, &now->delta, &now->delta.few[what->index]);
         if (what->kind == TRAIL_TENSOR && now->delta.kind[what->index] == DELTA_SMALL)
             return pici_why(job->reason, PICI_E_UNSUPPORTED, now->name,
-                            "tensor %s is stored as small deltas, which need whole rows, and the state has columns of "
-                            "it: make the delta without them (PICI_DELTA_FASTEST)",
+                            "tensor %s is stored as small deltas, which do not apply to columns: make the delta "
+                            "without them (PICI_DELTA_FASTEST)",
                             pici_quote(name, trail->tensor.name, trail->tensor.name_len));
     }
     return PICI_OK;
@@ -87,7 +87,7 @@ enum pici_status pici_columns_make(struct apply_job *job, const struct trail *tr
         return status;
     uint8_t *const xored = malloc((size_t)((at_once - 1) * base->row + wide) * base->width + 1);
     if (!xored)
-        return pici_why(job->reason, PICI_E_NOMEM, job->base->name, "out of memory for what changes");
+        return pici_why(job->reason, PICI_E_NOMEM, job->base->name, "out of memory for the changes");
     for (uint64_t row = 0; row < rows && !status; row += some) {
         some = at_once < rows - row ? at_once : rows - row;
         for (uint64_t column = 0; column < base->columns && !status; column += columns) {

@@ -421,7 +421,7 @@ enum pici_status pici_log_append(struct pici_log *log, struct pici_state *newest
         return status;
     struct manifest manifest = log->manifest;
     if (pici_manifest_newest(&manifest) >= PICI_LOG_UNKNOWN - 1)
-        return pici_why(why, PICI_E_SPACE, log->folder, "is at the last state that has a number");
+        return pici_why(why, PICI_E_SPACE, log->folder, "has no numbers left for new states");
     if (manifest.deltas >= MANIFEST_DELTAS_MOST)
         return pici_why(why, PICI_E_SPACE, log->folder, "has as many deltas as a log can have: compact it");
     char *const path = new_delta_path(log, pici_manifest_newest(&manifest) + 1);

@@ -129,7 +129,7 @@ enum pici_status pici_log_read_manifest(struct manifest *manifest, const char *p
     if (fd < 0 || fstat(fd, &found) != 0)
         status = pici_log_io_failed(path, why);
     else if (!S_ISREG(found.st_mode) || found.st_size > MANIFEST_BYTES_MOST)
-        status = pici_why(why, PICI_E_CORRUPT, path, "is no manifest, or longer than any");
+        status = pici_why(why, PICI_E_CORRUPT, path, "is not a manifest, or too long for one");
     else if (!(text = malloc((size_t)found.st_size + 1)))
         status = pici_log_nomem(path, why);
     else if ((errno = found.st_size ? pici_fd_read_at(&fd, text, (size_t)found.st_size, 0) : 0) != 0)

@@ -96,7 +96,7 @@ bool pici_manifest_parse(struct manifest *manifest, const char *text, size_t siz
     *manifest = (struct manifest){0};
     manifest->packed = size >= offset && memcmp(text, head_packed, offset) == 0;
     if (size < offset + END || (!manifest->packed && memcmp(text, head, offset) != 0))
-        return pici_parse_fail(error, 0, "not a manifest of a log of deltas, or cut off");
+        return pici_parse_fail(error, 0, "not a manifest of a log of deltas, or truncated");
     snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, size - END, 0));
     if (memcmp(text + size - END, end, END) != 0)
         return pici_parse_fail(error, size - END, "the manifest is incomplete or damaged");

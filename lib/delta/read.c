@@ -68,7 +68,7 @@ static enum pici_status read_base(struct delta *delta, struct pici_reader *reade
     delta->base_tensors = load_le64(attribute.value);
     delta->result_bytes = load_le64((const uint8_t *)attribute.value + 8);
     const enum pici_status found = pici_reader_attr(reader, PICI_FILE, STATE_HEAD, &attribute);
-    return !found && attribute.key ? broken(reason, "delta-base", "it has a head of its own") : found;
+    return !found && attribute.key ? broken(reason, "delta-base", "it has its own head") : found;
 }
 
 /* Reads the attributes of the file. */

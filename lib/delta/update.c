@@ -23,7 +23,7 @@ struct pici_update {
 
 static enum pici_status nomem(const struct apply_job *job)
 {
-    return pici_why(job->reason, PICI_E_NOMEM, job->base->name, "out of memory for what changes");
+    return pici_why(job->reason, PICI_E_NOMEM, job->base->name, "out of memory for the changes");
 }
 
 /* An apply_take_fn: keeps how a piece differs from the state. */

@@ -18,7 +18,7 @@ static enum pici_status described(struct pici_reader *reader, const struct pici_
     if (content_size < least || content_size > maximum || record->body_bytes > maximum)
         return pici_reader_wrong_length(reader, record);
     if (record->content_bytes && !pici_lz4_fits(record->body_bytes, content_size))
-        return pici_reader_fail(reader, PICI_E_CORRUPT, "compressed", "%" PRIu64 " bytes cannot stand for %" PRIu64,
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "compressed", "%" PRIu64 " bytes cannot decode to %" PRIu64,
                                 record->body_bytes, content_size);
     enum pici_status status = pici_reader_body(reader, record, stored, purpose);
     if (!status && pici_xxh64(stored->data, stored->size, 0) != record->body_hash)
@@ -38,7 +38,7 @@ static enum pici_status attributes(struct pici_reader *reader, struct pici_attrs
 {
     enum pici_status status = pici_attrs_parse(list, skipped, count);
     if (status == PICI_E_CORRUPT)
-        return pici_reader_fail(reader, status, "attributes", "the attributes are not as they must be");
+        return pici_reader_fail(reader, status, "attributes", "the attributes are malformed");
     return status ? pici_reader_no_memory(reader, "the attributes") : PICI_OK;
 }
 
@@ -74,7 +74,7 @@ enum pici_status pici_reader_tens(struct pici_reader *reader, const struct pici_
     if (status)
         return status;
     if (!pici_desc_parse(description, body->data, body->size))
-        return pici_reader_fail(reader, PICI_E_CORRUPT, "description", "the description is not as it must be");
+        return pici_reader_fail(reader, PICI_E_CORRUPT, "description", "the description is malformed");
     status = attributes(reader, &reader->attrs, description->bytes, description->attribute_count);
     if (!status)
         reader->attrs_of = tensor;
@@ -94,7 +94,7 @@ enum pici_status pici_reader_table(struct pici_reader *reader, const struct pici
     status = pici_index_table(&reader->index, table->data, table->size, &broken_rule);
     reader->where_tensor = reader->index.count; /* the first that the index has not, if there is one */
     if (status == PICI_E_CORRUPT)
-        return pici_reader_fail(reader, status, broken_rule, "the table is not as it must be");
+        return pici_reader_fail(reader, status, broken_rule, "the table is malformed");
     if (!status)
         status = pici_index_close(&reader->index, record->offset, record->hash, stored->data, stored->size,
                                   record->content_bytes);
@@ -259,7 +259,7 @@ static enum pici_status compare_index(struct pici_reader *reader, const struct p
         return pici_reader_fail(reader, PICI_E_CHECKSUM, "body-hash", "checksum mismatch");
     status = check_names(reader);
     if (!status && !matches)
-        status = pici_reader_fail(reader, PICI_E_CORRUPT, "index", "the index is not that of the records before it");
+        status = pici_reader_fail(reader, PICI_E_CORRUPT, "index", "the index does not match the records before it");
     return status;
 }
 
@@ -318,6 +318,6 @@ enum pici_status pici_reader_index(struct pici_reader *reader)
     status = pici_index_load(&reader->index, at, reader->version, &broken_rule);
     if (status)
         return status == PICI_E_NOMEM ? pici_reader_no_memory(reader, "the names in the index")
-                                      : pici_reader_fail(reader, status, broken_rule, "the index is not as it must be");
+                                      : pici_reader_fail(reader, status, broken_rule, "the index is malformed");
     return check_names(reader);
 }

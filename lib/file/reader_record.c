@@ -178,13 +178,13 @@ enum pici_status pici_reader_header_at(struct pici_reader *reader, struct pici_r
 {
     enum pici_status status = pici_reader_header(reader, record, place->offset);
     if (!status && (record->hash != place->hash || !ends_at(record, place->end)))
-        status = pici_reader_fail(reader, PICI_E_CORRUPT, "index", "not the record that the index says is here");
+        status = pici_reader_fail(reader, PICI_E_CORRUPT, "index", "not the record that the index has here");
     return status;
 }
 
 enum pici_status pici_reader_wrong_kind(struct pici_reader *reader)
 {
-    return pici_reader_fail(reader, PICI_E_CORRUPT, "kind", "a record of a kind that cannot stand here");
+    return pici_reader_fail(reader, PICI_E_CORRUPT, "kind", "a record of a kind that is not allowed here");
 }
 
 enum pici_status pici_reader_wrong_length(struct pici_reader *reader, const struct pici_record *record)

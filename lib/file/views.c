@@ -101,7 +101,7 @@ static int by_name(const void *left_item, const void *right_item)
 static enum pici_status malformed(struct pici_reader *reader)
 {
     pici_reader_look_at(reader, PART_META, FILE_HEADER_BYTES);
-    return pici_reader_refuse(reader, PICI_E_CORRUPT, "the attribute " PICI_ATTR_VIEWS " is not as it must be");
+    return pici_reader_refuse(reader, PICI_E_CORRUPT, "the attribute " PICI_ATTR_VIEWS " is malformed");
 }
 
 static enum pici_status parse_table(struct pici_reader *reader, struct pici_views *views, const uint8_t *bytes,

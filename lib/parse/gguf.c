@@ -110,7 +110,7 @@ static bool set_alignment(struct gguf_scan *scan, struct cursor *cursor, uint64_
     if (scan->aligned)
         return pici_parse_fail(cursor->error, offset, "general.alignment is given twice");
     if (type != VALUE_U32 || !value || value & (value - 1) || value > GGUF_MAX_ALIGNMENT)
-        return pici_parse_fail(cursor->error, offset, "general.alignment is no power of two up to %d, as u32",
+        return pici_parse_fail(cursor->error, offset, "general.alignment is not a power of two up to %d, as u32",
                                GGUF_MAX_ALIGNMENT);
     scan->alignment = (uint32_t)value;
     scan->aligned = true;

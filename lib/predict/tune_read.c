@@ -624,7 +624,7 @@ static enum pici_status read_lines(struct reader *reader)
         status = k < KINDS ? kinds[k].read(reader) : unknown(reader, 0, "word");
     }
     if (!status && !reader->ended)
-        status = fail_at(reader, reader->line + 1, "the line end is missing: the file is not whole");
+        status = fail_at(reader, reader->line + 1, "the line end is missing: the file is incomplete");
     return status;
 }
 

@@ -496,7 +496,7 @@ static enum pici_status begin(struct nccl *nccl, struct queue *to, int peer, voi
         return nccl->broken;
     const int on_device = where.type == cudaMemoryTypeDevice || where.type == cudaMemoryTypeManaged;
     if (!on_device && bytes > HOST_BYTES) {
-        say(nccl, "a message of up to %zu bytes in host memory, where NCCL takes the GPU's", bytes);
+        say(nccl, "a message of up to %zu bytes in host memory; NCCL takes only GPU memory", bytes);
         return PICI_E_ARG;
     }
     struct request *pending = pool_take(&nccl->requests, sizeof *pending);

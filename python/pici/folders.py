@@ -274,9 +274,9 @@ def _index(path: _P) -> dict[str, str]:
             if not _plain(name) or "/" in name or not name[1:].endswith(".safetensors"):
                 raise ValueError(f"{name!r} is not the name of a shard")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as e:
-        raise CorruptError(f"{path} is no index of shards: {e}") from None
+        raise CorruptError(f"{path} is not an index of shards: {e}") from None
     if not where:
-        raise CorruptError(f"{path} is no index of shards: 'weight_map' is empty")
+        raise CorruptError(f"{path} is not an index of shards: 'weight_map' is empty")
     return dict(where)
 
 
@@ -287,7 +287,7 @@ def _files(path: _P) -> tuple[dict[str, int], list[str]]:
 
     def look(at: str, prefix: str, depth: int) -> None:
         if depth > _DEPTH_MOST:
-            raise ValueError(f"{at} has too many folders in one another")
+            raise ValueError(f"{at} has folders nested too deeply")
         with os.scandir(at) as scan:
             entries = list(scan)
         for entry in entries:

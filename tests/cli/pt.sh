@@ -218,7 +218,7 @@ assert "view" not in t["model.embed.weight"]' "$out" 2>"$err" && pass || fail "l
     says "beyond" '^m/data/0 +u8 +\[1200\] ' "$out"
     # ---- of two tensors of one name, the second gets another
     "$tool" compress twice.pt 2>"$err" && pass || fail "twice: $(cat "$err")"
-    says "twice" "warning: 1 tensor has the name of another and gets another, the first 'a\.b~2'$" "$err"
+    says "twice" "warning: 1 tensor has a duplicate name and is renamed, the first 'a\.b~2'$" "$err"
     expect 0 "twice: decompress" "$tool" decompress --force -o back twice.pt.pici
     same "twice" twice.pt back
     "$tool" list twice.pt.pici >"$out"
@@ -345,12 +345,12 @@ END
         says "old, $1" "^picitool: $1\.pt: offset [0-9]+: $2" "$err"
         absent "old, $1" no.pici
     }
-    refused version "a version of torch's old files that is not known"
+    refused version "an unknown version of torch's old files"
     refused long 'a storage goes beyond the end of the file'
     refused unknown 'a storage is there twice, or no tensor says what it holds'
     refused two 'a storage is there twice, or no tensor says what it holds'
     refused up 'a storage is there twice, or no tensor says what it holds'
-    refused nolist 'the keys of the storages are no list'
+    refused nolist 'the keys of the storages are not a list'
     refused number 'the key of a storage is not as torch writes it'
     refused view "the pickle's tensor 'w' has a storage that is not as torch writes it"
 

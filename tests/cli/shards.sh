@@ -175,7 +175,7 @@ cp -r a b
 stale() {
     "$tool" compress -T 4 -o c b >"$out" 2>"$err"
     judge_stale $? "$1"
-    says "$1" "^picitool: $index: warning: is (out of date|no index of shards): .*$2" "$err"
+    says "$1" "^picitool: $index: warning: is (out of date|not an index of shards): .*$2" "$err"
     [ "$(wc -l <"$err")" = 1 ] && pass || fail "$1: $(cat "$err")"
     expect 0 "$1: decompress" "$tool" decompress -o back2 c
     alike "$1" b back2

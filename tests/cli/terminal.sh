@@ -117,7 +117,7 @@ same "--rm of what has changed" a.npy b.npy
 same "--rm of what has changed: the output" good a.npy.pici
 terminal "--rm of another file of this name" 1 'y\n' "$tool compress --rm a.npy" \
     "mv a.npy moved; cp n1200 a.npy"
-says "--rm of another file of this name" 'a.npy: not removed: it is another file' "$out"
+says "--rm of another file of this name" 'a.npy: not removed: it is not the file that was read' "$out"
 same "--rm of another file of this name" n1200 a.npy
 mv moved a.npy
 

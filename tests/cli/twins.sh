@@ -163,7 +163,7 @@ expect 0 "extract all" "$tool" extract -o all.npz m.pici/a.safetensors.pici
 
 # a shard alone, and old files
 expect 1 "decompress one shard" "$tool" decompress -o x m.pici/below/b.safetensors.pici
-says "why" "tensor head refers to tensor 't' of a.safetensors, which is found in the folder alone" "$err"
+says "why" "tensor head refers to tensor 't' of a.safetensors, which is in its folder only" "$err"
 absent "a shard alone" x
 expect 1 "extract from one shard" "$tool" extract -n head -o x m.pici/below/b.safetensors.pici
 expect 0 "extract another tensor" "$tool" extract -n middle -o middle.raw m.pici/below/b.safetensors.pici
@@ -188,7 +188,7 @@ keeps() { # LINES WHAT FILE WANT: --keep-going restores WANT of the file, and sa
 }
 python3 make.py k "no head"
 keeps 1 "a whole shard" m.pici/below/b.safetensors.pici k/below/b.safetensors
-says "a whole shard" "tensor head refers to .* of a.safetensors, which is found in the folder .*; set to zero$" "$err"
+says "a whole shard" "tensor head refers to .* of a.safetensors, which is in its folder .*; set to zero$" "$err"
 rm x
 "$tool" decompress --keep-going --max-size 80K -o x m.pici/below/b.safetensors.pici 2>"$err"
 says "--keep-going has a limit" "left out, more than --max-size" "$err"
@@ -199,7 +199,7 @@ own=own.pici/below/b.safetensors.pici
 expect 0 "decompress a shard that refers to itself" "$tool" decompress -o x $own
 same "decompress a shard that refers to itself" own/below/b.safetensors x
 expect 1 "the same in a pipe" sh -c 'cat "$1" | "$0" decompress - >x' "$tool" $own
-says "the same in a pipe" "tensor w again .* 'w' of this file, which is found in a regular file alone" "$err"
+says "the same in a pipe" "tensor w again .* 'w' of this file, which is in a regular file only" "$err"
 head -c -80000 own/below/b.safetensors >want.hurt
 cp want.hurt want.cut
 head -c 80000 /dev/zero >>want.hurt
@@ -221,7 +221,7 @@ expect 0 "all bytes come back of that" diff -r m old.back
 sed 's/^pici-folder 3/pici-folder 2/' m.pici/pici-folder >list
 cp -r m.pici bad && cp list bad/pici-folder && python3 relist.py bad
 expect 1 "a list of version 2" "$tool" decompress -o x bad
-says "a list of version 2" "which is found in the folder alone" "$err"
+says "a list of version 2" "which is in its folder only" "$err"
 python3 make.py p plain
 expect 0 "compress without twins in two files" "$tool" compress p
 expect 0 "decompress without twins in two files" "$tool" decompress -o p.back p.pici
@@ -266,6 +266,6 @@ rm bad/a.safetensors.pici
 sed -i '/ a.safetensors$/d' bad/pici-folder
 python3 relist.py bad
 expect 1 "no such shard" "$tool" decompress -o x bad
-says "no such shard" "which is no shard of the folder" "$err"
+says "no such shard" "which is not a shard of the folder" "$err"
 clean "after all that"
 finish

@@ -172,7 +172,7 @@ refused '--minutes takes' -o "$tmp/x" --minutes -1
 refused '--max takes' -o "$tmp/x" --max 64X
 refused '--min is above' -o "$tmp/x" --min 1M --max 1K
 refused '--noise takes' -o "$tmp/x" --noise 0
-refused 'no options' -o "$tmp/x" word
+refused 'not options' -o "$tmp/x" word
 refused 'two files or more' --merge -o "$tmp/x" "$tmp/2.tune"
 refused 'one file' --report "$tmp/2.tune" "$tmp/4.tune"
 refused 'unrecognized option' --slowly

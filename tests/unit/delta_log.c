@@ -461,7 +461,7 @@ Test(delta_log, last_number)
     struct pici_log *l = opened(1);
     cr_assert_eq(pici_log_append(l, state[0], state[1], NULL, why), PICI_OK, "%s", why);
     cr_assert_eq(pici_log_append(l, state[1], state[2], NULL, why), PICI_E_SPACE);
-    cr_assert(strstr(why, "log: is at the last state that has a number"), "%s", why);
+    cr_assert(strstr(why, "log: has no numbers left for new states"), "%s", why);
     pici_log_close(l);
     l = opened(0);
     cr_assert_eq(info_of(l).newest, UINT64_MAX - 1);

@@ -42,13 +42,13 @@ static int add(struct folder *folder, struct folder_names *list, const char *wha
         const size_t capacity = 2 * list->capacity + 64;
         struct folder_entry *const bigger = realloc(list->entry, capacity * sizeof *bigger);
         if (!bigger)
-            return tool_nomem(folder->path, "the list of what is in it");
+            return tool_nomem(folder->path, "the list of its contents");
         list->entry = bigger;
         list->capacity = capacity;
     }
     char *const copy = strdup(name);
     if (!copy)
-        return tool_nomem(folder->path, "the list of what is in it");
+        return tool_nomem(folder->path, "the list of its contents");
     list->entry[list->count++] = (struct folder_entry){.name = copy, .bytes = bytes};
     return TOOL_OK;
 }
@@ -109,7 +109,7 @@ static int scan_at(struct folder *folder, int at, const char *name, const char *
     struct stat file_info;
     const char *const shown = prefix ? prefix : "";
     if (depth > FOLDER_DEPTH_MOST)
-        return bad_file(folder, shown, "has too many folders in one another");
+        return bad_file(folder, shown, "has folders nested too deeply");
     const int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | (prefix ? O_NOFOLLOW : 0));
     DIR *const directory = fd >= 0 ? fdopendir(fd) : NULL;
     if (!directory || fstat(fd, &file_info) != 0) {
@@ -441,7 +441,7 @@ static int compare_index(const struct folder *folder, const char *name, const ui
     if (!good) {
         char *const path = folder_path(folder->path, name, "");
         if (path)
-            tool_warn(path, "is no index of shards: offset %" PRIu64 ": %s; it is kept as it is", error.offset,
+            tool_warn(path, "is not an index of shards: offset %" PRIu64 ": %s; it is kept as it is", error.offset,
                       error.what);
         free(path);
         return TOOL_OK;

@@ -193,7 +193,7 @@ bool folder_same(const char *a, const char *b)
 int folder_refuse_options(const char *path, const struct tool_options *options)
 {
     if (options->out && strcmp(options->out, "-") == 0)
-        return tool_usage(path, "is a folder, and so is what is made of it: it cannot go to standard output");
+        return tool_usage(path, "is a folder, and so is its output: it cannot go to standard output");
     return options->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
 }
 
@@ -224,7 +224,7 @@ int folder_list_of(struct folder_list *list, const struct folder *folder, bool a
         if (strcmp(folder->below.entry[i].name, FOLDER_LIST_NAME) == 0 ||
             is_stored(folder, folder->below.entry[i].name, all)) {
             folder_list_free(list);
-            return tool_bad(folder->path, "has the folder %s, a name that a file gets: rename it",
+            return tool_bad(folder->path, "has the folder %s, a name that it needs for a file: rename it",
                             folder->below.entry[i].name);
         }
     for (size_t i = 0; i < folder->files.count; i++) {
@@ -239,7 +239,8 @@ int folder_list_of(struct folder_list *list, const struct folder *folder, bool a
         }
         if (shard && folder_find(folder, stored)) {
             folder_list_free(list);
-            return tool_bad(folder->path, "has %s, and a file of the name that %s is stored under", name, stored);
+            return tool_bad(folder->path, "has %s, and another file with the name under which %s is stored", name,
+                            stored);
         }
     }
     return TOOL_OK;

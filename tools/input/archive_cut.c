@@ -157,7 +157,7 @@ int cut_deflated(struct cut *cut, const struct zip_entry *entry, int *level, uin
         return archive_refuse(archive);
     if (!*level)
         *is_readable =
-            pici_parse_fail(&archive->error, 0, "zlib %s does not make the same deflated bytes again", unzip_version());
+            pici_parse_fail(&archive->error, 0, "zlib %s does not reproduce its deflated bytes", unzip_version());
     return TOOL_OK;
 }
 

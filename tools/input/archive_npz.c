@@ -25,9 +25,9 @@ static int read_header(struct arrays *arrays, const struct zip_entry *entry, str
     uint64_t need = NPY_PREFIX_BYTES;
     *is_array = false;
     if (!ends_in_npy(entry) || entry->bytes < need)
-        return pici_parse_fail(&archive->error, 0, "it is no .npy file"), TOOL_OK;
+        return pici_parse_fail(&archive->error, 0, "it is not a .npy file"), TOOL_OK;
     if (entry->method != ZIP_STORED && entry->method != ZIP_DEFLATED)
-        return pici_parse_fail(&archive->error, 0, "method %u of compression is not read", entry->method), TOOL_OK;
+        return pici_parse_fail(&archive->error, 0, "compression method %u is not supported", entry->method), TOOL_OK;
     if (!unzip_open(&archive->unzip, entry, input_read_at, archive->input, &archive->error))
         return archive_refuse(archive);
     archive->unzipping = true;

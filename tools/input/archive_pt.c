@@ -109,7 +109,7 @@ static bool match(struct archive *archive, const struct storages *storages, cons
         struct archive_part *part = &archive->part[number];
         const uint64_t item = pici_dtype_width(tensor->dtype) * tensor->item_elements;
         if (tensor->extent > part->bytes / item)
-            return pici_parse_fail(&archive->error, part->offset, "tensor '%s' goes beyond its storage",
+            return pici_parse_fail(&archive->error, part->offset, "tensor '%s' exceeds its storage",
                                    pici_parse_printable(name, sizeof name, tensor->name, tensor->name_size));
         if (part->tensor != ARCHIVE_NONE &&
             rank_of(tensor, part->bytes) <= rank_of(&archive->torch.tensors[part->tensor], part->bytes))
@@ -172,8 +172,7 @@ static int rename_tensors(struct archive *archive, struct archive_name *names, s
             taken = bsearch(&key, names, count, sizeof *names, archive_same_name) != NULL;
         } while (taken);
         if (key.size > PICI_NAME_MAX)
-            return tool_bad(archive->input->name,
-                            "two tensors have one name, of %zu bytes, which leaves no room for a suffix",
+            return tool_bad(archive->input->name, "two tensors have the same name of %zu bytes, too long for a suffix",
                             original->size);
         if (!twice++)
             snprintf(shown, sizeof shown, "%s", pici_parse_printable(other, sizeof other, key.text, key.size));
@@ -182,9 +181,9 @@ static int rename_tensors(struct archive *archive, struct archive_name *names, s
         position += key.size + 1;
     }
     if (twice == 1)
-        tool_warn(archive->input->name, "1 tensor has the name of another and gets another, the first '%s'", shown);
+        tool_warn(archive->input->name, "1 tensor has a duplicate name and is renamed, the first '%s'", shown);
     else
-        tool_warn(archive->input->name, "%zu tensors have the name of another and get another, the first '%s'", twice,
+        tool_warn(archive->input->name, "%zu tensors have duplicate names and are renamed, the first '%s'", twice,
                   shown);
     return TOOL_OK;
 }
@@ -380,7 +379,7 @@ static int take_storage(struct cut *cut, struct storages *storages, uint32_t num
     if (!is_readable && entry->method == ZIP_DEFLATED)
         pici_parse_fail(&archive->error, 0, "this build has no zlib");
     else if (!is_readable)
-        pici_parse_fail(&archive->error, 0, "method %u of compression is not read", entry->method);
+        pici_parse_fail(&archive->error, 0, "compression method %u is not supported", entry->method);
     TRY(cut_gap(cut, entry->begin));
     TRY(cut_deflated(cut, entry, &level, &crc, &is_readable));
     if (!is_readable)

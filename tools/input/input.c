@@ -306,7 +306,7 @@ int input_remove(const struct input *input, const char *path)
     if (!S_ISREG(file_info.st_mode))
         return tool_bad(path, "not removed: it is not a regular file");
     if (!input_is_file(input, &file_info))
-        return tool_bad(path, "not removed: it is another file than the one that was read");
+        return tool_bad(path, "not removed: it is not the file that was read");
     if (!is_unchanged(input, &file_info))
         return tool_bad(path, "not removed: it has changed while it was read");
     return unlink(path) < 0 ? tool_bad(path, "not removed: %s", strerror(errno)) : TOOL_OK;

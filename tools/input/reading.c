@@ -287,7 +287,7 @@ int reading_attr(struct reading *reading, uint64_t index, const char *key, struc
     if (!status || !goes_on(reading, status))
         return status ? reading_failed(reading, status) : TOOL_OK;
     lose(reading, status,
-         index == PICI_FILE ? "; what stood before the first tensor is lost" : "; taken as little-endian");
+         index == PICI_FILE ? "; the bytes before the first tensor are lost" : "; taken as little-endian");
     *attr = (struct pici_attr){NULL, NULL, 0};
     return TOOL_OK;
 }
@@ -481,13 +481,12 @@ static int find_target(struct reading *reading, const struct pici_tensor_info *t
     struct pici_attr attr = {0};
     const bool alone = !reading->shard; /* references to the same file need no folder */
     if (!reading->shards.folder && (!alone || reference->shard_size))
-        return bad_reference(reading, tensor, reference,
-                             "is found in the folder alone: read that, not this file of it");
+        return bad_reference(reading, tensor, reference, "is in its folder only: read the folder, not this file");
     if (alone && !reading->input->regular)
-        return bad_reference(reading, tensor, reference, "is found in a regular file alone, not in a pipe");
+        return bad_reference(reading, tensor, reference, "is in a regular file only, not in a pipe");
     snprintf(shard, sizeof shard, "%.*s", (int)reference->shard_size, reference->shard);
     if (reference->shard_size && !is_shard(reading->shards.list, shard))
-        return bad_reference(reading, tensor, reference, "is no shard of the folder");
+        return bad_reference(reading, tensor, reference, "is not a shard of the folder");
     TRY(open_other(reading, reference->shard_size || alone ? shard : reading->shard));
     struct pici_reader *const reader = reading->other.reader;
     const enum pici_status status =

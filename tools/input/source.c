@@ -160,7 +160,7 @@ static int open_any(struct source *source, struct input *input, const char *path
     if (source->type != TYPE_RAW || !options->dtype)
         TRY(looks_refuse(input));
     if (source->type != TYPE_RAW && source->type != TYPE_PT && options->dtype)
-        return tool_usage(input->name, "--dtype is for raw input and .pt; this is taken as .%s",
+        return tool_usage(input->name, "--dtype is for raw input and .pt; this is read as .%s",
                           tool_type_name(source->type));
     int status = open_typed(source, options, exact);
     if (status)

@@ -193,7 +193,7 @@ static int map(struct mounted *mounted, size_t number)
     struct stored *const stored = &mounted->file[number];
     struct reading reading = {0};
     if (!stored->input.regular)
-        return tool_bad(stored->path, "is empty, or no regular file");
+        return tool_bad(stored->path, "is empty or not a regular file");
     struct input input = stored->input;
     int status = reading_open(&reading, &input, 1, true);
     if (!status) {
@@ -260,7 +260,7 @@ static int open_file(struct mounted *mounted, const char *path)
 {
     const char *const slash = strrchr(path, '/'), *const base = slash ? slash + 1 : path;
     if (!tool_has_extension(base, FOLDER_EXTENSION))
-        return tool_usage(path, "is no folder, and does not end in .pici");
+        return tool_usage(path, "is not a folder, and does not end in .pici");
     mounted->alone = strdup(base);
     if (!mounted->alone)
         return tool_nomem(path, "a name");

@@ -55,7 +55,7 @@ static int add_tensor(struct original *original, struct reading *reading, const 
     TRY(reading_attr(reading, tensor->index, ATTR_DEFLATE, &attr));
     if (attr.key)
         return tool_bad(file,
-                        "tensor %s is deflated in the original, which is not read at random: use picitool "
+                        "tensor %s is deflated in the original, which has no random access: use picitool "
                         "decompress",
                         tensor->name);
     TRY(reading_attr_is(reading, tensor->index, ATTR_ENDIAN, "big", &big_endian));

@@ -351,7 +351,7 @@ int outfolder_commit(struct outfolder *folder)
         if (outfolder_sync(folder->parent) != 0) {
             status = tool_bad(folder->name, "written, but not synced to disk: %s", strerror(errno));
             if (temporary.exists) /* after a power failure it may have its name again */
-                tool_warn(folder->name, "the folder before is kept as %s", temporary.name);
+                tool_warn(folder->name, "the old folder is kept as %s", temporary.name);
             temporary.exists = 0;
         }
     }

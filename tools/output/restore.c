@@ -135,7 +135,7 @@ static int check(const struct moved *moved)
         (deflater_bytes(moved->deflater) == moved->deflated.bytes &&
          deflater_crc(moved->deflater) == moved->deflated.crc))
         return TOOL_OK;
-    tool_bad(reading->input->name, "tensor %s: zlib %s does not make the deflated bytes of the original, as %s did%s",
+    tool_bad(reading->input->name, "tensor %s: zlib %s does not reproduce the original's deflated bytes, as %s did%s",
              moved->tensor->name, unzip_version(), moved->deflated.version,
              reading->keep_going ? "" : "; extract gives the elements");
     reading->lost += reading->keep_going;

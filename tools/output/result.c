@@ -17,7 +17,7 @@ int results_check(const struct tool_options *options, const char *verb)
     if (streams > 1)
         return tool_usage(NULL, "%s: standard input, -, can be read only once", verb);
     if (options->nargs > 1 && options->out && strcmp(options->out, "-") != 0)
-        return tool_usage(NULL, "%s: -o %s names one output for %d inputs: leave out -o to write one output each", verb,
+        return tool_usage(NULL, "%s: -o %s names one output for %d inputs: omit -o to write an output for each", verb,
                           options->out, options->nargs);
     if (options->remove && options->out && strcmp(options->out, "-") == 0)
         return tool_usage(NULL, "%s: --rm needs an output that is a file, not standard output", verb);

@@ -58,7 +58,7 @@ int zipout_begin(struct zipout *zip, const char *name)
         return tool_nomem(zip->output->name, "the list of its entries");
     zip->entry[zip->entries++] = (struct zipout_entry){.name = copy, .offset = zip->output->position};
     if (strlen(name) > UINT16_MAX)
-        return tool_bad(zip->output->name, "an entry has a name of %zu bytes, and %d can be stored", strlen(name),
+        return tool_bad(zip->output->name, "an entry has a name of %zu bytes, above the limit of %d", strlen(name),
                         UINT16_MAX);
     put(&record, 4, 0x04034b50);
     put(&record, 2, VERSION);

@@ -118,7 +118,7 @@ static bool check_names(const struct folder_list *list, const char **reason)
             return false;
         *reason = NULL;
         if (i && by_name(&file[-1], file) >= 0)
-            *reason = "it is there twice, or out of order";
+            *reason = "it is a duplicate, or out of order";
         else if (strcmp(file->name, FOLDER_LIST_NAME) == 0)
             *reason = "it is that of the list";
         else if (file->kind == FOLDER_SAME && !list->delta)
@@ -149,7 +149,7 @@ bool folder_list_parse(struct folder_list *list, const char *text, size_t size, 
         known = size >= position + END && memcmp(text, heads[i / 2][i % 2], position) == 0;
     }
     if (!known)
-        return pici_parse_fail(error, 0, "not the list of a folder, of a later version, or cut off");
+        return pici_parse_fail(error, 0, "not the list of a folder, of a later version, or truncated");
     snprintf(end, sizeof end, "end %016" PRIx64 "\n", pici_xxh64(text, size - END, 0));
     if (memcmp(text + size - END, end, END) != 0)
         return pici_parse_fail(error, size - END, "the list is incomplete or damaged");

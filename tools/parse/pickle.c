@@ -126,7 +126,7 @@ static uint32_t reachable(const struct machine *machine)
 
 static bool need(const struct machine *machine, uint32_t count)
 {
-    return reachable(machine) >= count || fail(machine, "takes more from its stack than there is");
+    return reachable(machine) >= count || fail(machine, "takes more from its stack than it has");
 }
 
 static uint32_t pop(struct machine *machine)
@@ -231,7 +231,7 @@ static bool add_items(struct machine *machine, enum pickle_type type, uint32_t c
     const uint32_t container = machine->stack.values[machine->stack.count - count - 1];
     const struct pickle_node *node = &machine->pickle->nodes[container];
     if (node->type != type && node->type != PICKLE_CALL)
-        return fail(machine, "adds to what is no container");
+        return fail(machine, "adds to a value that is not a container");
     return take_cells(machine, container, count, type == PICKLE_DICT);
 }
 
@@ -275,7 +275,7 @@ static bool build(struct machine *machine)
     const uint32_t state = pop(machine);
     struct pickle_node *node = &machine->pickle->nodes[top(machine)];
     if (node->type != PICKLE_CALL)
-        return fail(machine, "sets the state of what no call made");
+        return fail(machine, "sets the state of a value that no call made");
     node->state = state;
     return true;
 }
@@ -365,7 +365,7 @@ static bool global(struct machine *machine, bool lines)
     const uint32_t name = pop(machine), module = pop(machine);
     const struct pickle_node *nodes = machine->pickle->nodes;
     if (nodes[name].type != PICKLE_TEXT || nodes[module].type != PICKLE_TEXT)
-        return fail(machine, "names a class by what is no text");
+        return fail(machine, "names a class with a value that is not text");
     return push_global(machine, module, name);
 }
 
@@ -377,7 +377,7 @@ static bool put(struct machine *machine, uint64_t index)
     if (!need(machine, 1))
         return false;
     if (index > machine->size)
-        return fail(machine, "has an index of its memo that is beyond its length");
+        return fail(machine, "has a memo index beyond its length");
     while (machine->memo.count <= index)
         if (!append(machine, &machine->memo, PICKLE_NO))
             return false;
@@ -403,7 +403,7 @@ static bool get(struct machine *machine, unsigned bytes)
     if (!number(machine, bytes, &index))
         return false;
     if (index >= machine->memo.count || machine->memo.values[index] == PICKLE_NO)
-        return fail(machine, "takes from its memo what is not there");
+        return fail(machine, "reads a memo entry that does not exist");
     return append(machine, &machine->stack, machine->memo.values[index]);
 }
 
@@ -451,7 +451,7 @@ static bool skip_bytes(struct machine *machine, unsigned bytes)
 static bool unknown(const struct machine *machine, uint8_t opcode)
 {
     return pici_parse_fail(machine->error, machine->base + machine->op_position,
-                           "the pickle has the opcode 0x%02x, which is not read", opcode);
+                           "the pickle has the opcode 0x%02x, which is not supported", opcode);
 }
 
 /* Runs one opcode other than STOP. */

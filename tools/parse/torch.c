@@ -140,13 +140,13 @@ static bool take_dims(struct walker *walker, uint32_t node, uint64_t dims[TORCH_
 {
     node = tuple_of(walker, node);
     if (pickle_type_of(&walker->pickle, node) != PICKLE_TUPLE)
-        return bad(walker, "has a size or strides that are no tuple");
+        return bad(walker, "has a size or strides that are not a tuple");
     *rank = 0;
     for (uint32_t cell = walker->pickle.nodes[node].first; cell != PICKLE_NO; cell = walker->pickle.cells[cell].next) {
         if (*rank == TORCH_MAX_RANK)
             return bad(walker, "has too many dimensions");
         if (!natural(walker, walker->pickle.cells[cell].value, &dims[(*rank)++]))
-            return bad(walker, "has a dimension or stride that is no natural number");
+            return bad(walker, "has a dimension or stride that is not a natural number");
     }
     return true;
 }
@@ -224,7 +224,7 @@ static bool add_tensor(struct walker *walker, struct torch_tensor *tensor, const
     const size_t dims_bytes = 2 * tensor->rank * sizeof *shape;
     walker->memory += tensor->name_size + 1 + dims_bytes + sizeof *tensor;
     if (tensor->name_size > PICI_NAME_MAX)
-        return pici_parse_fail(walker->error, walker->base, "the pickle has a tensor of a name of more than %u bytes",
+        return pici_parse_fail(walker->error, walker->base, "the pickle has a tensor with a name of more than %u bytes",
                                PICI_NAME_MAX);
     if (walker->memory > TORCH_MAX_MEMORY)
         return pici_parse_fail(walker->error, walker->base,
@@ -288,24 +288,24 @@ static bool take_tensor(struct walker *walker, uint32_t args, unsigned dtype, un
     if (!take_storage(walker, pickle_item(&walker->pickle, args, 0), &tensor, &kind, &storage_items))
         return false;
     if (!natural(walker, pickle_item(&walker->pickle, args, 1), &tensor.offset))
-        return bad(walker, "has an offset that is no natural number");
+        return bad(walker, "has an offset that is not a natural number");
     if (!take_dims(walker, pickle_item(&walker->pickle, args, 2), shape, &tensor.rank) ||
         !take_dims(walker, pickle_item(&walker->pickle, args, 3), strides, &rank))
         return false;
     if (rank != tensor.rank)
-        return bad(walker, "has not as many strides as dimensions");
+        return bad(walker, "does not have as many strides as dimensions");
     const uint32_t named = dtype ? pickle_item(&walker->pickle, args, dtype) : PICKLE_NO;
     if (pickle_type_of(&walker->pickle, named) == PICKLE_GLOBAL)
         kind = kind_by(walker, walker->pickle.nodes[named].is.global.name, false);
     if (!kind)
-        return bad(walker, "has a dtype that is not known");
+        return bad(walker, "has an unknown dtype");
     const uint32_t bits = metadata ? pickle_item(&walker->pickle, args, metadata) : PICKLE_NO;
     if (!is_short(walker, bits))
         return bad(walker, "has more metadata than torch writes");
     tensor.conjugate = kind->item_elements > 1 && is_set(walker, bits, "conj");
     tensor.negative = is_set(walker, bits, "neg");
     if (tensor.negative && !kind_is_float(kind))
-        return bad(walker, "is negative, and of no floats");
+        return bad(walker, "is negative, but not of floats");
     return add_tensor(walker, &tensor, kind, shape, strides);
 }
 

@@ -91,7 +91,7 @@ static bool take_head(struct file *file)
         const bool valid = i != 1 || (root->type == PICKLE_INT && root->is.number == VERSION);
         pickle_free(&pickle);
         if (!valid)
-            return fail(file, "a version of torch's old files that is not known");
+            return fail(file, "an unknown version of torch's old files");
     }
     return true;
 }
@@ -177,7 +177,7 @@ static bool take_entries(struct file *file, struct zip *zip, struct pickle *keys
     if (!next_pickle(file, keys) || !torch_parse(torch, file->bytes + begin, size, begin, file->error))
         return false;
     if (pickle_type_of(keys, keys->root) != PICKLE_LIST)
-        return fail(file, "the keys of the storages are no list");
+        return fail(file, "the keys of the storages are not a list");
     size_t count, most = 1;
     for (uint32_t cell = keys->nodes[keys->root].first; cell != PICKLE_NO; cell = keys->cells[cell].next)
         most++;

@@ -37,7 +37,7 @@ static bool fail(const struct unzip *unzip, const char *what)
 static bool check_crc(struct unzip *unzip)
 {
     unzip->ended = true;
-    return unzip->crc == unzip->entry->crc || fail(unzip, "does not have the CRC-32 that the directory says");
+    return unzip->crc == unzip->entry->crc || fail(unzip, "does not have the CRC-32 in the directory");
 }
 
 static bool take_stored(struct unzip *unzip, void *buffer, size_t size)
@@ -100,8 +100,7 @@ static bool inflate_some(struct unzip *unzip, uint8_t *target, size_t *size)
         if (result == Z_MEM_ERROR)
             return pici_parse_fail(unzip->error, unzip->entry->begin, "out of memory for inflating");
         if (result != Z_OK && result != Z_STREAM_END)
-            return fail(unzip,
-                        result == Z_BUF_ERROR ? "has deflated data that are cut short" : "has damaged deflated data");
+            return fail(unzip, result == Z_BUF_ERROR ? "has truncated deflated data" : "has damaged deflated data");
     }
     *size -= inflating->stream.avail_out;
     return true;
@@ -267,7 +266,7 @@ bool unzip_open(struct unzip *unzip, const struct zip_entry *entry, pici_read_at
                             .remaining = entry->bytes};
     if (entry->method == ZIP_DEFLATED)
         return begin_inflating(unzip);
-    return entry->method == ZIP_STORED || fail(unzip, "is compressed by a method that is not read");
+    return entry->method == ZIP_STORED || fail(unzip, "is compressed by an unsupported method");
 }
 
 bool unzip_take(struct unzip *unzip, void *buffer, size_t size)

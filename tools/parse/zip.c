@@ -171,7 +171,7 @@ static bool take_entry(struct parser *parser, const uint8_t *record, uint64_t re
              bytes = le(record + 24, 4), *const wide[3] = {&bytes, &packed, &entry->header};
     entry->header = le(record + 42, 4);
     if (!wide_fields(record + DIRECTORY_BYTES + name_len, extra, wide))
-        return pici_parse_fail(parser->error, offset, "entry '%s' has extra fields that are none", name);
+        return pici_parse_fail(parser->error, offset, "entry '%s' has malformed extra fields", name);
     if (le(record + 8, 2) & 1)
         return pici_parse_fail(parser->error, offset, "entry '%s' is encrypted", name);
     entry->method = (unsigned)le(record + 10, 2);
@@ -213,7 +213,7 @@ static bool take_local(struct parser *parser, struct zip_entry *entry)
         agrees = memcmp(stored_name, entry->name + compared, step) == 0;
     }
     if (!agrees)
-        return pici_parse_fail(parser->error, entry->header, "the header of entry '%s' is not as the directory says",
+        return pici_parse_fail(parser->error, entry->header, "the header of entry '%s' does not match the directory",
                                name);
     entry->begin = entry->header + head;
     entry->end = entry->begin + bytes;

@@ -38,14 +38,13 @@ enum { EXIT_USAGE = 2, EXIT_NOT_STARTED = 126, EXIT_NOT_FOUND = 127, EXIT_SIGNAL
 
 static const char usage[] =
     "usage: pici-run -n RANKS [--] COMMAND [ARGUMENT...]\n"
-    "Starts COMMAND so many times on this host. Each process finds PICI_RANK, PICI_RANKS, PICI_RENDEZVOUS and\n"
-    "PICI_TOKEN in its environment, which is where pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) looks.\n"
-    "  -n, --ranks N    how many processes\n"
-    "  -v, --verbose    say on standard error how each rank ended\n"
+    "Starts RANKS processes of COMMAND on this host. Each finds PICI_RANK, PICI_RANKS, PICI_RENDEZVOUS and PICI_TOKEN\n"
+    "in its environment, where pici_comm_rendezvous(&comm, NULL, 0, 0, NULL) looks for them.\n"
+    "  -n, --ranks N    number of processes\n"
+    "  -v, --verbose    print to standard error how each rank ended\n"
     "  --version, --help\n"
-    "Rank 0 has the standard input. If a rank fails, the others are ended after a second. The exit status is that of "
-    "the\n"
-    "first rank that failed, or 128 and the number of the signal that ended it.\n";
+    "Rank 0 gets the standard input. If a rank fails, pici-run ends the others after a second. It exits with the\n"
+    "status of the first rank that failed, or 128 plus the number of the signal that ended it.\n";
 
 static void complain(const char *what, const char *reason)
 {
@@ -97,7 +96,7 @@ static int set_environment(int ranks)
         if (is_free(FIRST_PORT + (start + i) % PORTS))
             port = FIRST_PORT + (start + i) % PORTS;
     if (!port) {
-        complain("127.0.0.1", "no free port was found");
+        complain("127.0.0.1", "found no free port");
         return 0;
     }
     for (int i = 0; i < TOKEN_BYTES; i++)

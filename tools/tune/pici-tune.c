@@ -23,27 +23,23 @@
 
 static const char help[] =
     "usage: mpirun -n RANKS pici-tune -o FILE [options]      measure, and write a tune file\n"
-    "       pici-tune --merge -o FILE FILES...               join files of one cluster, of several numbers of ranks\n"
-    "       pici-tune --report FILE                          how well a file chooses calls that it was not told of\n"
+    "       pici-tune --merge -o FILE FILES...               merge files of one cluster with different ranks\n"
+    "       pici-tune --report FILE                          show how well a file predicts calls it did not measure\n"
     "\n"
-    "Programs read the file that the environment variable PICI_TUNE names, the same on all ranks.\n"
+    "Programs read the file in the environment variable PICI_TUNE. It must be the same on all ranks.\n"
     "\n"
-    "  -o, --output FILE    the file; written whole or not at all, and replaced if it exists\n"
-    "      --minutes N      how long to measure (default 10)\n"
-    "      --native         measure MPI's own collectives as well. A file with them lets the library choose them "
-    "where\n"
-    "                       a program permits it (PICI_NATIVE=1)\n"
-    "      --min SIZE       the smallest call, with K, M or G behind it or not (default 4K)\n"
-    "      --max SIZE       the largest; each rank needs twice as much memory and more (default 256M)\n"
-    "      --noise PERCENT  leave out calls whose times differ by more than that: the interquartile range as a share "
-    "of\n"
-    "                       the median (default 10)\n"
-    "      --nodes LIST     the node of each rank, with commas, if MPI does not know (pici_comm_set_nodes)\n"
-    "      --over NAME      what the library's messages go over: mpi (default); sockets, and shared memory inside "
-    "hosts;\n"
-    "                       levels: MPI inside nodes and sockets between. On several hosts PICI_SOCKET_IFNAME names\n"
-    "                       the network interface\n"
-    "  -h, --help           print this\n"
+    "  -o, --output FILE    the tune file; pici-tune replaces it atomically\n"
+    "      --minutes N      minutes to measure (default 10)\n"
+    "      --native         also measure MPI's own collectives. The library may then choose them in programs that\n"
+    "                       permit it (PICI_NATIVE=1)\n"
+    "      --min SIZE       the smallest call, in bytes or with K, M or G (default 4K)\n"
+    "      --max SIZE       the largest call; each rank needs more than twice as much memory (default 256M)\n"
+    "      --noise PERCENT  omit calls whose interquartile range exceeds this share of the median (default 10)\n"
+    "      --nodes LIST     the node of each rank, separated by commas, if MPI does not know (pici_comm_set_nodes)\n"
+    "      --over NAME      transport of the library's messages: mpi (default); sockets, with shared memory inside\n"
+    "                       hosts; levels: MPI inside nodes and sockets between. For several hosts, set the network\n"
+    "                       interface in PICI_SOCKET_IFNAME\n"
+    "  -h, --help           print this help\n"
     "      --version        print the version\n";
 
 struct options {
@@ -137,13 +133,13 @@ static int read_options(struct options *options, int argc, char **argv, int say)
     options->files = argv + optind;
     options->count = argc - optind;
     if (!wrong && options->merge && options->report)
-        wrong = "--merge and --report are two things";
+        wrong = "--merge and --report exclude each other";
     if (!wrong && options->report && (options->count != 1 || options->output))
         wrong = "--report takes one file, and writes none";
     if (!wrong && options->merge && options->count < 2)
         wrong = "--merge takes two files or more";
     if (!wrong && !options->merge && !options->report && options->count)
-        wrong = "there are words that are no options";
+        wrong = "there are arguments that are not options";
     if (!wrong && !options->report && !options->output)
         wrong = "-o FILE is missing";
     if (!wrong && options->native && options->over != OVER_MPI)
@@ -219,7 +215,7 @@ static int measure(const struct options *options)
     good = world.rank || file_write(options->output, &tune);
     MPI_Bcast(&good, 1, MPI_INT, 0, world.mpi);
     if (good)
-        world_say(&world, "Programs take it with: export PICI_TUNE=%s", options->output);
+        world_say(&world, "To use it: export PICI_TUNE=%s", options->output);
     pici_tune_free(&tune);
     world_close(&world);
     return good;

@@ -355,9 +355,7 @@ void points_measure(struct world *world, struct tune *tune, const struct points_
         plan.cell[cell].done = 1;
         measured++;
     }
-    world_say(world,
-              "%zu points; %d were left out because they stayed noisy, and %d calls because a dense one takes over "
-              "%g s",
+    world_say(world, "%zu points; omitted %d that stayed noisy, and %d calls because a dense one takes over %g s",
               tune->point_count, plan.noisy, plan.left_out, LONGEST);
     free(plan.cell);
     free(runs);

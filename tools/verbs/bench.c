@@ -31,8 +31,8 @@ struct bench {
 static int out_of_memory(const struct bench *bench)
 {
     char text[TERM_TEXT];
-    return tool_bad(bench->name ? bench->options->args[0] : NULL,
-                    "out of memory for %s of elements and what is made of them", term_bytes(text, bench->bytes));
+    return tool_bad(bench->name ? bench->options->args[0] : NULL, "out of memory for %s of elements and their blocks",
+                    term_bytes(text, bench->bytes));
 }
 
 /* ---- data */
@@ -419,7 +419,7 @@ int verb_bench(const struct tool_options *options)
     if (options->nargs == 0 && (options->type || options->tensor))
         return tool_usage(NULL, "bench: --type and --tensor need a FILE");
     if (options->nargs && (options->sparsity || options->bench_bytes_set))
-        return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data: leave out the FILE");
+        return tool_usage(NULL, "bench: --size and --sparsity are for synthetic data: omit FILE");
     const int status = bench(&run);
     free(run.name_storage);
     free(run.source);

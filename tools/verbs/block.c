@@ -72,7 +72,7 @@ static int encode(struct job *job)
     const double start = term_now();
     const size_t count = job->size / width, leftover = job->size % width;
     if (leftover)
-        return tool_bad_at(job->input.name, job->size - leftover, "%zu bytes are left over: not a whole number of %s",
+        return tool_bad_at(job->input.name, job->size - leftover, "%zu bytes left over: not a whole number of %s",
                            leftover, pici_dtype_name(dtype));
     if (options->format == PICI_PACKED && !pici_bound(PICI_PACKED, dtype, 0))
         return tool_usage(NULL, "--format packed: only for floats, not %s", pici_dtype_name(dtype));

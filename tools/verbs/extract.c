@@ -304,8 +304,8 @@ static int write_item(struct job *job, struct reading *reading, struct item *ite
     if (!options->range.given || options->range.to_end)
         options->range.last = item->count;
     if (options->range.first > options->range.last || options->range.last > item->count)
-        return tool_bad(reading->input->name, "tensor %s has %" PRIu64 " elements: --range goes beyond them",
-                        item->name, item->count);
+        return tool_bad(reading->input->name, "tensor %s has %" PRIu64 " elements: --range exceeds them", item->name,
+                        item->count);
     const uint64_t bytes = (options->range.last - options->range.first) * width;
     if (path)
         TRY(open_output(job, reading, path, bytes));
@@ -321,7 +321,7 @@ static int write_named(struct job *job, struct reading *reading, struct item *it
     const char *reason;
     const size_t size = strlen(item->name);
     if (size != item->name_size)
-        return tool_bad(reading->input->name, "tensor '%s' has a zero byte in its name, and no file or entry can",
+        return tool_bad(reading->input->name, "tensor '%s' has a zero byte in its name: files and entries cannot",
                         item->name);
     char *const name = malloc(size + 5);
     if (!name)

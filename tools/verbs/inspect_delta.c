@@ -183,7 +183,7 @@ static void print_table(const struct job *job)
     term_puts(stdout, job->input.name);
     printf(": delta from ");
     term_puts(stdout, job->base.input.name);
-    printf("; bound: what its bytes would be at the least, given the base\n\n");
+    printf("; bound: the fewest bytes possible, given the base\n\n");
     columns_fit(&columns, &job->report, 2 + 12 + 2 + 7 + 2 + 10 + 2 + 10 + 2 + 6);
     columns_head(&columns);
     printf("  %12s  %7s  %10s  %10s  %6s", "ELEMENTS", "CHANGED", "STORED", "BOUND", "TIMES");

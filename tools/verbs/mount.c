@@ -189,7 +189,7 @@ static int check_place(const char *from, const char *to)
     if (!real_from || !real_to)
         result = tool_bad(real_from ? to : from, "%s", strerror(errno));
     else if (is_below(real_from, real_to) || is_below(real_to, real_from))
-        result = tool_usage(to, "is in %s, or has it inside: mount it elsewhere", from);
+        result = tool_usage(to, "is in %s, or contains it: mount it elsewhere", from);
     free(real_from);
     free(real_to);
     return result;
@@ -243,7 +243,7 @@ static int serve_at(struct fuse_session *session, const struct tool_options *opt
         return tool_bad(options->args[1], "the handlers of signals cannot be set");
     int status = TOOL_OK;
     if (fuse_session_mount(session, options->args[1]) != 0) {
-        status = tool_bad(options->args[1], "cannot be mounted: libfuse has said why");
+        status = tool_bad(options->args[1], "cannot be mounted: see the message of libfuse");
     } else {
         status = serve(session, options, mounted);
         fuse_session_unmount(session);
