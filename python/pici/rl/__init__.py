@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Weights that are being trained in the frameworks for reinforcement learning, by their own hooks. Each module says of
-which version of the framework it was written, and imports nothing of it before it is used:
+"""Weights in training, for frameworks of reinforcement learning, through their own hooks. Each module names the version
+of the framework that it was written for, and imports the framework only on use:
 
     pici.rl.verl        a checkpoint engine, "pici"
     pici.rl.trl         a weight transfer of AsyncGRPOTrainer

@@ -8,9 +8,9 @@ and on the receivers:
 
     body = pici.rl.nemo.receive("s3://bucket/refit", name, checksum)
 
-notify(name, checksum, verification_candidates) tells them, by NeMo-RL's own HTTP calls for instance, and returns what
-they say, a dict. Payloads are NeMo-RL's own, already compressed by it: this carries them unchanged, with retries, and
-removes each when the receivers have it.
+notify(name, checksum, verification_candidates) notifies them, for example by NeMo-RL's own HTTP calls, and returns
+their answer, a dict. Payloads are NeMo-RL's own, already compressed. The transport carries them unchanged, with
+retries, and removes each when the receivers have it.
 
 Names were read from NVIDIA-NeMo/RL as of seonjinn/RL at 23b6c3fe (nemo_rl/utils/weight_transfer_stream.py:
 SparseRefitTransport).
@@ -45,7 +45,7 @@ class Transport:
         self._left = threading.local()  # objects of this thread that may be there still
 
     def send(self, body: bytes, payload_id: int, verification_candidates: int) -> dict[str, Any]:
-        """Upload a payload, tell the receivers, and remove it."""
+        """Upload a payload, notify the receivers, and remove it."""
         name = f"refit-{self._run}-{payload_id:06d}"
         checksum = hashlib.blake2b(body, digest_size=16).hexdigest()
         self._names().append(name)
@@ -62,7 +62,7 @@ class Transport:
         return {"pici_put_s": put, "pici_notify_s": told, "receiver": receiver}
 
     def cleanup(self) -> None:
-        """Remove what a send that failed has left, of the thread that calls this."""
+        """Remove the leftovers of the calling thread's failed send."""
         for name in list(self._names()):
             self._remove(name)
 
@@ -77,7 +77,7 @@ class Transport:
 
 
 def receive(url: str, name: str, checksum: str) -> bytes:
-    """A payload that was sent."""
+    """Receive a sent payload."""
     if os.path.basename(name) != name:
         raise ValueError(f"{name!r} is no name of a payload")
     body = Store(url).read(name)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""compress_bytes() and decompress_bytes() as SkyRL's deltas call them: a block, and zstd over it.
+"""compress_bytes() and decompress_bytes() for SkyRL's deltas: a block, and zstd over it.
 
     from skyrl.backends.skyrl_train.weight_sync import delta_payload
     delta_payload.compress_bytes = pici.rl.skyrl.compress_bytes
     delta_payload.decompress_bytes = pici.rl.skyrl.decompress_bytes
 
 on the trainer and on all servers, before SkyRL imports delta_checkpoint. SkyRL compresses the XOR of the bytes of a
-tensor, which is mostly zero. A block says where elements changed in less than zstd does, and zstd then makes their bits
-shorter. The old weights are not known here, so that this takes more than the small deltas of pici.vllm.
+tensor, which is mostly zero. A block stores the positions of changes in fewer bytes than zstd does, and zstd then
+shortens their bits. The old weights are not known here, so the result is larger than the small deltas of pici.vllm.
 
 Names were read from NovaSky-AI/SkyRL at 05aa2781 (skyrl/backends/skyrl_train/weight_sync/delta_payload.py).
 """
@@ -25,7 +25,7 @@ MAGIC = b"pici-xor"
 
 
 def compress_bytes(data: bytes, level: int = 3) -> bytes:
-    """XOR of the bytes of a tensor, of which elements of two bytes are what changes."""
+    """Compress the XOR of a tensor's bytes, in which elements of two bytes change."""
     elements = np.frombuffer(data, np.uint8 if len(data) % 2 else np.uint16)
     block = compress(elements, checksum=True)
     body: bytes = _zstandard().ZstdCompressor(level=level).compress(block)

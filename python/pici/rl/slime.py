@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Hooks of slime and SGLang: instead of whole checkpoints, deltas of them cross the shared folder.
+"""Hooks of slime and SGLang: deltas of checkpoints cross the shared folder, instead of whole ones.
 
     --update-weight-transport disk --update-weight-mode full --update-weight-local-checkpoint-dir DIR
     --custom-update-weight-post-write-path pici.rl.slime.publish        (slime)
     --sglang-custom-pull-weights-pre-read-hook pici.rl.slime.pull       (SGLang, on each host)
 
-slime writes each version, weight_vNNNNNN, to a folder of its own host; publish() makes the delta from the version
-before, in the folder $PICI_DELTAS, which all hosts see. pull() makes the version on each host out of these, in SGLang's
-source folder, which need not be shared. Version 0 is the checkpoint that both have begun with: args.hf_checkpoint, and
-on the hosts of SGLang $PICI_BASE. A version that is there of an earlier run, made by another delta, is made anew.
+slime writes each version, weight_vNNNNNN, to a folder on its own host. publish() makes the delta from the previous
+version, in the folder $PICI_DELTAS, which all hosts share. pull() rebuilds the version on each host, in SGLang's source
+folder, which need not be shared. Version 0 is the common first checkpoint: args.hf_checkpoint, and on SGLang's hosts
+$PICI_BASE. pull() replaces a version of an earlier run, made by another delta.
 
 Names were read from THUDM/slime at 06236d02 (docs/en/advanced/delta-weight-sync.md, update_weight_from_disk_delta.py)
 and from sgl-project/sglang at 01d5bfe5 (python/sglang/srt/weight_sync/local_checkpoint.py).
@@ -46,8 +46,8 @@ def _deltas() -> str:
 
 
 def publish(args: Any, version_dir: str, rollout_engines: Any) -> None:
-    """slime's hook, after a version was written: hook(args, version_dir, rollout_engines). It is called on all ranks;
-    rank 0 works."""
+    """slime's hook, called after each version on all ranks: hook(args, version_dir, rollout_engines). Only rank 0
+    works."""
     found = _VERSION.fullmatch(os.path.basename(os.path.normpath(version_dir)))
     if found is None or _rank() != 0:  # slime calls it for the empty folder too, when it begins
         return
@@ -61,8 +61,8 @@ def publish(args: Any, version_dir: str, rollout_engines: Any) -> None:
 
 
 def pull(source_dir: str, target_version: int) -> None:
-    """SGLang's hook, before a version is read: hook(source_dir, target_version). Several processes of a host may call
-    it at once."""
+    """SGLang's hook, called before it reads a version: hook(source_dir, target_version). Several processes of a host
+    may call it at once."""
     deltas = _deltas()
     os.makedirs(source_dir, exist_ok=True)
     with _locked(source_dir):
@@ -89,7 +89,7 @@ def pull(source_dir: str, target_version: int) -> None:
 
 
 def _identity(deltas: str, version: int) -> str:
-    """Of what a delta leads to: its list has the hashes of all files. "": there is no such delta."""
+    """The identity of a delta's result: its list has the hashes of all files. "": no such delta."""
     try:
         with open(os.path.join(deltas, _name(version), LIST), "rb") as f:
             return hashlib.sha256(f.read()).hexdigest()
@@ -102,7 +102,7 @@ def _note_path(source_dir: str, version: int) -> str:
 
 
 def _note(source_dir: str, version: int) -> Optional[str]:
-    """The identity of the delta that a version was made by, once it is whole. None: it was not made so."""
+    """The identity of the delta that made a version, once it is complete. None: no delta made it."""
     try:
         with open(_note_path(source_dir, version), encoding="ascii") as f:
             return f.read()
@@ -117,7 +117,7 @@ def _remove(source_dir: str, version: int) -> None:
 
 
 def _rank() -> int:
-    """Of this process, if torch.distributed is in use."""
+    """The rank of this process, if torch.distributed is in use."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Weights of TRL's AsyncGRPOTrainer to vLLM servers by pici.vllm.
+"""Weights from TRL's AsyncGRPOTrainer to vLLM servers, through pici.vllm.
 
     trainer = AsyncGRPOTrainer(..., weight_transfer=pici.rl.trl.WeightTransfer("http://server:8000"))
 
 The server:     vllm serve MODEL --weight-transfer-config '{"backend": "pici"}'     # with VLLM_SERVER_DEV_MODE=1
 
-Written of TRL 1.16 (trl/experimental/async_grpo/async_grpo_trainer.py: WeightTransferProtocol), whose main process
-alone calls this.
+Written for TRL 1.16 (trl/experimental/async_grpo/async_grpo_trainer.py: WeightTransferProtocol). Only its main process
+calls this.
 """
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class WeightTransfer:
     def __init__(
         self, servers: Union[str, Sequence[str]], *, client: Optional[Callable[[str], Any]] = None, **options: Any
     ) -> None:
-        """servers: URLs of vLLM servers, or one. client: what makes a client of a URL; default: vLLM's
-        HTTPVLLMWeightSyncClient. options: of PiciTrainerInitInfo, as url= and encoding=."""
+        """servers: one URL or several of vLLM servers. client: makes a client from a URL; default: vLLM's
+        HTTPVLLMWeightSyncClient. options: of PiciTrainerInitInfo, such as url= and encoding=."""
         self._urls = [servers] if isinstance(servers, str) else list(servers)
         self._client, self._options = client, options
         self._source = _Latest()
@@ -51,7 +51,7 @@ class WeightTransfer:
         self._engine = PiciTrainerWeightTransferEngine.trainer_init(info, client=self._clients, source=self._source)
 
     def pause(self) -> None:
-        """Have the servers keep their requests until resume()."""
+        """Make the servers hold their requests until resume()."""
         for url in self._urls:
             _post(f"{url}/pause?mode=keep")
 

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpoint engine of verl: rollouts get what changed, as small deltas over sockets.
+"""A checkpoint engine for verl: rollouts get changes, as small deltas over sockets.
 
     actor_rollout_ref.rollout.checkpoint_engine.backend=pici
     actor_rollout_ref.rollout.checkpoint_engine.custom_backend_module=pici.rl.verl
 
-Rank 0 of the trainer sends. Each rollout worker keeps a copy of the weights in the host's memory, and yields all of
-them to verl's loader. Options, in engine_kwargs.pici: host, that rollouts connect to, if what is found is wrong;
-threads; timeout, in seconds, for a step.
+Rank 0 of the trainer sends. Each rollout worker keeps a copy of the weights in host memory, and yields all of them to
+verl's loader. Options, in engine_kwargs.pici: host, which rollouts connect to, if the detected one is wrong; threads;
+timeout, in seconds, for a step.
 
 Names were read from verl-project/verl at 065ef9bf (verl/checkpoint_engine/base.py).
 """
@@ -30,7 +30,7 @@ from ..vllm._stats import Step
 
 @CheckpointEngineRegistry.register("pici")
 class PiciCheckpointEngine(CheckpointEngine):
-    """Of a trainer's rank, or of a rollout worker."""
+    """The engine of a trainer's rank, or of a rollout worker."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class PiciCheckpointEngine(CheckpointEngine):
         to: str = "torch",
         **others: Any,
     ) -> None:
-        """bucket_size: of no use here; others: what a later verl may pass."""
+        """bucket_size: ignored; others: arguments of later versions of verl."""
         self.is_master = is_master
         self._host, self._threads, self._timeout = host, threads, timeout
         self._replica = Replica(SMALL, to, threads)
@@ -54,7 +54,7 @@ class PiciCheckpointEngine(CheckpointEngine):
         self.step = Step("verl")
 
     def prepare(self) -> dict[str, Any]:
-        """Of the master, where the next weights will be, and their version."""
+        """On the master: the address of the next weights, and their version."""
         if not self.is_master:
             return {}
         if self._weights is None or self._publisher is None:
@@ -81,7 +81,7 @@ class PiciCheckpointEngine(CheckpointEngine):
             self._source = Source(str(master["url"]), str(master["token"]), secrets.token_hex(8), run, version)
 
     def finalize(self) -> None:
-        """Nothing: the trainer keeps its socket, and rollouts their copies."""
+        """Do nothing: the trainer keeps its socket, and rollouts their copies."""
 
     async def send_weights(self, weights: Iterable[tuple[str, Any]], global_steps: Optional[int] = None) -> None:
         """Take the next weights. Ranks that are not the master iterate only, as gathering needs."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pici for torch.distributed: gradients that are mostly zeros, averaged by sending what is not.
+"""pici for torch.distributed: averages gradients with mostly zero elements, and sends only the nonzeros.
 
-DistributedDataParallel (torch 1.13 or later), losslessly; state: None, a process group or a State:
+DistributedDataParallel (torch 1.13 or later), lossless; state: None, a process group or a State:
 
     ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
 
@@ -10,11 +10,11 @@ The largest 1% of the gradients, with error feedback:
     state = pici.torch.TopKState(density=0.01)
     ddp.register_comm_hook(state, pici.torch.topk_hook)
 
-Gradients of 8 bits, with error feedback:
+8-bit gradients, with error feedback:
 
     ddp.register_comm_hook(pici.torch.QuantizeState(bits=8), pici.torch.quantize_hook)
 
-Ranks that train by themselves and average now and then (DiLoCo, SparseLoCo):
+Ranks that train locally and average every few steps (DiLoCo, SparseLoCo):
 
     outer = pici.torch.Outer(model, inner_steps=50, method="bits")
 
@@ -27,7 +27,7 @@ Lists of tensors, and a pici.Comm among the ranks of a process group:
     pici.torch.all_reduce([p.grad for p in model.parameters()], state=state)
     comm = pici.torch.comm()
 
-A sparse tensor, such as the gradient of an Embedding(sparse=True), which the hooks and the backend take too:
+A sparse tensor, such as the gradient of an Embedding(sparse=True); the hooks and the backend support these too:
 
     pici.torch.all_reduce_sparse(embedding.weight.grad, op=torch.distributed.ReduceOp.AVG)
 
@@ -35,26 +35,27 @@ Files, with the arguments of torch.load and of safetensors.torch:
 
     pici.torch.load(path), pici.torch.load_file(path), pici.torch.save_file(tensors, path)
 
-Every program of torch.distributed for the CPU, FSDP and functional collectives too, by a backend (torch 2.14 or later):
+Any CPU program of torch.distributed, including FSDP and functional collectives, through a backend (torch 2.14 or
+later):
 
     torch.distributed.init_process_group("cpu:pici")           # or "cpu:pici,cuda:nccl"
 
-torch 2.15 finds it in a program that does not import pici. help(pici.torch._backend) says which calls it makes.
+torch 2.15 finds it even if the program does not import pici. help(pici.torch._backend) lists the calls that it makes.
 
 The ranks connect by TCP: see pici/_peers.py for the network interface and ports. Messages are not encrypted.
 
-Environment, beside that of the library's collectives:
+Environment, besides the variables of the library's collectives:
     PICI_SOCKET_IFNAME      the network interface to listen at; else GLOO_SOCKET_IFNAME; else the route to
                             MASTER_ADDR
     PICI_SOCKET_PORTS       "lo-hi": the ports to listen at
-    PICI_TORCH_MIN_BYTES    65536: the backend leaves smaller tensors to gloo; the same on all ranks
+    PICI_TORCH_MIN_BYTES    default 65536: the backend leaves smaller tensors to gloo; the same on all ranks
     PICI_TORCH_STATS=1      a line on stderr at the end of rank 0: calls, bytes sent, seconds
-    PICI_TORCH_CUDA=1       CUDA tensors through pici and libpici_nccl, which no test has run on a GPU; else they go to
-                            torch's own backend, with one warning
-    PICI_TORCH_OUTER=sockets  their messages between hosts go over sockets
+    PICI_TORCH_CUDA=1       send CUDA tensors through pici and libpici_nccl, which no test has run on a GPU; else they
+                            go to torch's own backend, with one warning
+    PICI_TORCH_OUTER=sockets  send their messages between hosts over sockets
 
-When a rank fails, all others raise an exception that names it, in backward() or wait(). The communicator is broken
-then, and later calls raise BrokenError: make a new process group."""
+When a rank fails, all others raise an exception that names it, in backward() or wait(). The communicator is then
+broken, and later calls raise BrokenError: make a new process group."""
 try:
     import torch.distributed as _dist
 except ImportError as e:

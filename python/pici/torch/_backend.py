@@ -1,40 +1,44 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The backend "pici" of torch.distributed, for tensors in the host's memory.
+"""The backend "pici" of torch.distributed, for tensors in host memory.
 
     torch.distributed.init_process_group("cpu:pici")              # or backend="pici"
     torch.distributed.init_process_group("cpu:pici,cuda:nccl")
 
-torch 2.15 finds the backend by itself where pici is installed. torch 2.14 needs `import pici.torch` before. An older
-torch cannot have a backend written in Python: there pici.torch.all_reduce_hook does the same for the gradients of DDP.
+torch 2.15 finds the backend by itself where pici is installed. torch 2.14 needs `import pici.torch` first. Older
+versions do not support backends written in Python: there pici.torch.all_reduce_hook does the same for DDP gradients.
 
-Which calls are pici's: all_reduce, all_gather_into_tensor (all_gather_single) and reduce_scatter_tensor
-(reduce_scatter_single), coalesced ones too, all_gather and broadcast, of strided tensors with at least
-PICI_TORCH_MIN_BYTES bytes together (65536; of all_gather_into_tensor and all_gather it is the output that counts), of
-dtypes that the library has, with SUM, AVG, MIN or MAX. What gloo does not have is pici's however small it is: dtypes
-such as int16, AVG of integers, and an all_gather of tensors of different sizes. So are all_to_all_single and
-all_to_all, whose sizes may differ from rank to rank, of tensors of one such dtype, and an all_reduce of sparse COO
-tensors, as the gradients of Embedding(sparse=True) are: these are coalesced then. All other calls are made by an inner
-ProcessGroupGloo. The choice depends on the operation, the layouts, the dtypes and the sizes only, which are the same on
-all ranks; of a sparse tensor not on what is in it. A rank whose tensor is not contiguous works on a copy; gloo gets a
-copy too, since that of torch 2.15 takes the memory of such a tensor for row-major elements in some calls.
+pici makes these calls, for dtypes of the library:
+
+    - all_reduce, all_gather_into_tensor (all_gather_single) and reduce_scatter_tensor (reduce_scatter_single), also
+      coalesced, all_gather and broadcast, with SUM, AVG, MIN or MAX, of strided tensors with at least
+      PICI_TORCH_MIN_BYTES bytes together (default 65536; for all_gather_into_tensor and all_gather, the output counts)
+    - calls of any size that gloo does not support: dtypes such as int16, AVG of integers, and all_gather of tensors of
+      different sizes
+    - all_to_all_single and all_to_all, of tensors of one such dtype; sizes may differ from rank to rank
+    - all_reduce of sparse COO tensors, such as the gradients of Embedding(sparse=True); it coalesces them
+
+An inner ProcessGroupGloo makes all other calls. The choice depends only on the operation, layouts, dtypes and sizes,
+which are the same on all ranks, and never on the contents of a sparse tensor. A rank works on a copy of a tensor that
+is not contiguous. gloo gets a copy too: in torch 2.15, some of its calls treat the memory of such a tensor as
+row-major.
 
 torch.compile does not trace these methods: a compiled function has a graph break at a collective, as with gloo.
 
-Results are the library's: sums are added in the order of its algorithm, are the same bits on all ranks, and never hold
--0.0. An AVG of integers is rounded toward zero.
+Results: the library adds in the order of its algorithm. Sums have the same bits on all ranks, and never contain -0.0.
+An AVG of integers is rounded toward zero.
 
-Calls of pici run on a thread of their own, in the order in which they were made. async_op=True returns at once. Of a
-Work that torch.distributed returns for a backend written in Python, wait() and get_future() work; is_completed() is
-False for ever in torch 2.15, since torch does not ask the backend: use get_future().done(). For the same reason recv()
-from any source fails after it has received; irecv() from any source works.
+pici makes its calls on its own thread, in order. async_op=True returns at once. For a Work of a Python backend, wait()
+and get_future() work. is_completed() is always False in torch 2.15, since torch does not ask the backend: use
+get_future().done(). For the same reason recv() from any source fails after it has received; irecv() from any source
+works.
 
-An error is raised by wait(), and by the call itself without async_op, on every rank: an exception of pici.errors that
-is a torch.distributed.DistBackendError too. It names the rank that failed where that is known. The group is broken
-then: later calls that are pici's raise BrokenError, and are not made by gloo instead, since other ranks might not do
-so. Destroy the group and make it anew. abort() breaks it from another thread.
+Errors: on every rank, wait(), or the call itself without async_op, raises an exception of pici.errors that is also a
+torch.distributed.DistBackendError. It names the failed rank if known. The group is then broken: later calls of pici
+raise BrokenError. gloo does not make them instead, since other ranks might not do so. Destroy the group and make a new
+one. abort() breaks it from another thread.
 
-A call that is pici's on one rank and gloo's on another, because the ranks passed tensors of different sizes, waits for
-the timeout of the group, as it does with gloo alone; TORCH_DISTRIBUTED_DEBUG=DETAIL names such a call at once."""
+If ranks pass tensors of different sizes, one rank may call pici and another gloo. Such a call waits for the group's
+timeout, as with gloo alone; TORCH_DISTRIBUTED_DEBUG=DETAIL names it at once."""
 from __future__ import annotations
 
 import functools
@@ -75,7 +79,7 @@ _in_use: set[Any] = set()
 
 
 def min_bytes() -> int:
-    """PICI_TORCH_MIN_BYTES. ValueError: it is no number of bytes."""
+    """PICI_TORCH_MIN_BYTES. ValueError: it is not a number of bytes."""
     text = os.environ.get("PICI_TORCH_MIN_BYTES", "")
     if not text:
         return MIN_BYTES
@@ -101,7 +105,7 @@ def _named(error: BaseException, rank: int, group: str) -> BaseException:
 
 
 def _memory(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in row-major order: the tensor's own memory if they are so there, else a copy."""
+    """The elements in row-major order: the tensor's own memory if it is row-major, else a copy."""
     plain = tensor.detach()
     return plain if plain.is_contiguous() and not plain.is_neg() else plain.resolve_neg().contiguous()
 
@@ -115,8 +119,8 @@ def _written(tensor: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
 
 
 def _apart(send: torch.Tensor, whole: torch.Tensor, part: torch.Tensor, rank: int) -> torch.Tensor:
-    """What is sent: a copy of it, if its memory overlaps that of the results. The one overlap that the library takes is
-    that `part` is the place of this rank in `whole`."""
+    """The tensor to send, or a copy if its memory overlaps the results. The library supports only one overlap: `part`
+    is this rank's place in `whole`."""
     begin, end = whole.data_ptr(), whole.data_ptr() + whole.nbytes
     if (
         part.data_ptr() == begin + rank * part.nbytes
@@ -128,7 +132,7 @@ def _apart(send: torch.Tensor, whole: torch.Tensor, part: torch.Tensor, rank: in
 
 
 def _fit(wholes: list[torch.Tensor], parts: list[torch.Tensor], size: int) -> bool:
-    """Whether each of `wholes` has as many elements as its part on all ranks. Where not, gloo says what is wrong."""
+    """Whether each of `wholes` has as many elements as its part on all ranks. If not, gloo reports the error."""
     return len(wholes) == len(parts) and all(
         whole.numel() == size * part.numel() and whole.dtype is part.dtype and part.layout is torch.strided
         for whole, part in zip(wholes, parts)
@@ -140,8 +144,8 @@ def _row_major(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class Work(WorkBase):
-    """A call of pici that was queued. future: of the list of result tensors; recorded: one that ends when the profiler
-    knows, or None."""
+    """A queued call of pici. future: of the list of result tensors; recorded: one that ends when the profiler knows, or
+    None."""
 
     def __init__(self, future: Any, where: tuple[int, str], recorded: Any = None) -> None:
         super().__init__()
@@ -150,8 +154,8 @@ class Work(WorkBase):
         self._recorded = recorded
 
     def wait(self, timeout: timedelta = timedelta(0)) -> bool:
-        """Wait for the end of the call, and raise its error. timeout: of this wait, after which the call goes on; 0:
-        none but that of the call itself, which is the group's."""
+        """Wait for the end of the call, and raise its error. timeout: of this wait, after which the call continues; 0:
+        only the call's own, which is the group's."""
         if timeout > timedelta(0) and not self._future.done():
             if not self.wait_for_end(timeout.total_seconds()):
                 raise _named(errors.TimedOutError(f"the call did not end within {timeout}"), *self._where)
@@ -161,13 +165,13 @@ class Work(WorkBase):
         return True
 
     def wait_for_end(self, seconds: Optional[float] = None) -> bool:
-        """Wait for the end of the call, however it ends. Returns whether it came in time."""
+        """Wait for the end of the call, with or without an error. Returns whether it came in time."""
         ended = threading.Event()
         self._future.add_done_callback(lambda _: ended.set())
         return ended.wait(seconds)
 
     def get_future(self) -> Any:
-        """A future of the list of result tensors. Its error is one for C++ too, with the same words."""
+        """A future of the list of result tensors. C++ sees its error too, with the same text."""
         return self._future.then(_value)
 
     def is_completed(self) -> bool:
@@ -263,7 +267,7 @@ class PiciBackend(Base):
         self._sequence = 0
 
     def _get_sequence_number_for_group(self) -> int:
-        """How many collectives were called; TORCH_DISTRIBUTED_DEBUG=DETAIL compares it between ranks."""
+        """The number of collectives so far; TORCH_DISTRIBUTED_DEBUG=DETAIL compares it between ranks."""
         return self._sequence
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -278,8 +282,8 @@ class PiciBackend(Base):
         return _c10d.ErrorType.COMM_ERROR if broken else _c10d.ErrorType.SUCCESS
 
     def split(self, store: Any, ranks: list[int], options: Any) -> Any:
-        """The backend of a new group of some of the ranks. NotImplementedError: without this one; torch 2.15 crashes at
-        the None that would say so."""
+        """The backend of a new group of some of the ranks. NotImplementedError if this rank is not in it: torch 2.15
+        would crash at a None."""
         if self.rank() not in ranks:
             raise NotImplementedError(
                 f"rank {self.rank()} is in no group of split_group(), which a backend written in Python cannot tell "
@@ -294,7 +298,7 @@ class PiciBackend(Base):
         return [known[r] for r in ranks] if known else list(ranks)
 
     def shutdown(self) -> None:
-        """End the calls that were made, and the connections."""
+        """Finish earlier calls, and close the connections."""
         if self._communicator is not None:
             self._communicator.close()
         self._gloo.shutdown()
@@ -310,8 +314,8 @@ class PiciBackend(Base):
     # ---- the calls that may be pici's
 
     def _ours(self, tensors: list[torch.Tensor], op: Any = None) -> bool:
-        """Whether the call may be pici's, by the tensors that hold all of its elements. A sparse tensor has no size in
-        bytes, so that is looked at first."""
+        """Whether pici may make the call, by the tensors with all of its elements. Checks the layout first: a sparse
+        tensor has no size in bytes."""
         if not self._takes(tensors):
             return False
         alone = any(x.dtype in _NOT_GLOOS or (op == "avg" and not x.dtype.is_floating_point) for x in tensors)
@@ -337,7 +341,7 @@ class PiciBackend(Base):
         return Work(ended.then(written), self._where)
 
     def _takes(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether pici can work on such tensors, of any size."""
+        """Whether pici supports such tensors, of any size."""
         for tensor in tensors:
             if tensor.layout is not torch.strided or tensor.dtype not in DTYPES or tensor.device.type != "cpu":
                 return False
@@ -407,7 +411,7 @@ class PiciBackend(Base):
         return self._start(call, lambda comm: [run(comm, *pair) for pair in zip(outputs, inputs)])
 
     def _ragged(self, outputs: list[torch.Tensor], input: torch.Tensor) -> bool:
-        """Whether an all_gather into these tensors, of each rank's size, may be pici's."""
+        """Whether pici may make an all_gather into these tensors, of each rank's size."""
         dtype, uneven = input.dtype, any(x.numel() != outputs[0].numel() for x in outputs)
         if any(x.dtype is not dtype for x in outputs) or not (self._ours(outputs) or uneven and self._takes(outputs)):
             return False
@@ -501,7 +505,7 @@ class PiciBackend(Base):
         counts: tuple[list[int], list[int]],
         options: Any,
     ) -> Any:
-        """An all-to-all of what these tensors have one after the other. counts: elements of all ranks, sent and
+        """An all-to-all of the concatenated elements of these tensors. counts: elements of all ranks, sent and
         received."""
         timeout = self._timeout_of(options)
 
@@ -527,7 +531,7 @@ class PiciBackend(Base):
         input_splits: list[int],
         options: Any = None,
     ) -> Any:
-        """Splits are rows of the first dimension; none: equally many for each rank."""
+        """Splits are rows of the first dimension; without them, all ranks get equally many."""
         self._sequence += 1
         options = options or _c10d.AllToAllOptions()
         counts = _counts(input, input_splits, self.size()), _counts(output, output_splits, self.size())
@@ -570,7 +574,7 @@ class PiciBackend(Base):
         return self._by_gloo(outputs, lambda own: self._gloo.reduce_scatter(own, [*map(_row_major, inputs)], options))
 
     def barrier(self, options: Any = None) -> Any:
-        """As gloo's own: the calls that this rank made before have ended after it, pici's too."""
+        """As gloo's barrier: afterwards, all earlier calls of this rank have ended, including pici's."""
         self._sequence += 1
         if self._last is not None and not self._last.done():
             Work(self._last, self._where).wait_for_end()
@@ -591,7 +595,7 @@ class PiciBackend(Base):
 
 
 def _counts(tensor: torch.Tensor, splits: list[int], ranks: int) -> Optional[list[int]]:
-    """The elements of each rank in a tensor that is split along its first dimension; None: these are none."""
+    """The elements of each rank in a tensor that is split along its first dimension; None: invalid splits."""
     rows = tensor.shape[0] if tensor.dim() else 0
     if not splits:
         return [tensor.numel() // ranks] * ranks if rows % ranks == 0 else None
@@ -614,7 +618,7 @@ for _name in "allreduce_sparse allgather_coalesced gather".split():
 
 
 def _untraced(method: Callable[..., Any]) -> Callable[..., Any]:
-    """A method that Dynamo does not trace. It is asked in programs only that have imported it."""
+    """A method that Dynamo does not trace. Calls Dynamo only in programs that have imported it."""
     disabled: Any = None
 
     @functools.wraps(method)
@@ -636,7 +640,7 @@ for _name, _method in list(vars(PiciBackend).items()):
 
 
 def supported() -> bool:
-    """Whether this torch can have a backend written in Python: 2.14 or later, with gloo."""
+    """Whether this torch supports backends written in Python: 2.14 or later, with gloo."""
 
     class Probe(Base):
         pass

@@ -28,11 +28,11 @@ def load(
     max_bytes: Limit = "auto",
     **options: Any,
 ) -> Any:
-    """What torch.load() gives: of a .pt file, and of the .pici file that picitool compress made of one, with its dicts,
-    numbers and shared storages. Of other .pici files and .safetensors files, a dict of tensors.
+    """Like torch.load(), for a .pt file, and for a .pici file that picitool compress made of one, with its dicts,
+    numbers and shared storages. For other .pici files and .safetensors files, a dict of tensors.
 
-    map_location, weights_only, options: as for torch.load(), but weights_only=False, which lets a file run code, has to
-        be asked for with any version of torch.
+    map_location, weights_only, options: as for torch.load(), but the default is weights_only=True with any version of
+        torch: False lets a file run code.
     threads, max_bytes: as for pici.load()."""
     told = {"map_location": map_location, "weights_only": weights_only, **options}
     first = b""
@@ -61,7 +61,7 @@ def load(
 def load_file(
     filename: Path, device: Any = "cpu", *, threads: int = 1, max_bytes: Limit = "auto"
 ) -> dict[str, torch.Tensor]:
-    """All tensors of a .pici or .safetensors file: safetensors.torch.load_file()."""
+    """All tensors of a .pici or .safetensors file, like safetensors.torch.load_file()."""
     return _placed(pici.load(filename, to="torch", threads=threads, max_bytes=max_bytes), device)
 
 
@@ -80,7 +80,7 @@ def save_file(
     zstd: int = 0,
     pack: Pack = "planes",
 ) -> None:
-    """Write tensors to a .pici file: safetensors.torch.save_file(). Tensors of a GPU are copied to the host. Tied
-    tensors are stored each, and not refused as there; pici.save() stores them once."""
+    """Write tensors to a .pici file, like safetensors.torch.save_file(). Copies tensors of a GPU to the host. Stores
+    tied tensors several times instead of rejecting them; pici.save() stores them once."""
     held = {name: t.detach().cpu() if isinstance(t, torch.Tensor) else t for name, t in tensors.items()}
     _safe.save_file(held, filename, metadata, threads=threads, zstd=zstd, pack=pack)

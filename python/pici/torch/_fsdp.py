@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The collectives of FSDP2, by the interface that it has for custom ones."""
+"""The collectives of FSDP2, through its interface for custom collectives."""
 from __future__ import annotations
 
 import datetime
@@ -25,8 +25,8 @@ _API = "torch.distributed.fsdp._fully_shard._fsdp_api"
 
 
 def _with_base(kind: type, *arguments: Any) -> Any:
-    """A custom collective with torch's base class, which has defaults of newer members; without, if there is none. The
-    base class is imported when it is needed: in some old versions of torch its package cannot be."""
+    """A custom collective with torch's base class, if there is one: it has defaults for newer members. Imports the base
+    class on demand: in some old versions of torch its package cannot be imported."""
     try:
         base = getattr(importlib.import_module(_API), kind.__name__)
     except (ImportError, AttributeError):
@@ -68,7 +68,7 @@ def _run(
     wait: bool,
     state: State,
 ) -> Any:
-    """Make a call on the group's communicator; call gets it, and the timeout. state: its timeout, and statistics."""
+    """Make a call on the group's communicator: call(communicator, timeout). state: the timeout and statistics."""
     on_gpu = tensor.device.type == "cuda"
     c = _cuda.communicator(group, tensor.device) if on_gpu else communicator(group)
 
@@ -92,7 +92,7 @@ def _near(tensor: torch.Tensor) -> bool:
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements as the library takes them for a gather: what is no dtype of its own as bytes."""
+    """The elements as the library gathers them: dtypes that it does not have as bytes."""
     try:
         known = _dtypes.named(tensor.dtype) not in _dtypes.OPAQUE
     except ValueError:
@@ -101,14 +101,14 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _summed(op: Any, *tensors: torch.Tensor) -> Optional[Op]:
-    """The library's name of a reduction of gradients. None: torch makes it."""
+    """The library's name of a gradient reduction. None: torch makes it."""
     names: dict[Any, Op] = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "avg"}
     ours = all(x.dtype in SUMMED and _near(x) for x in tensors)
     return names.get(getattr(op, "op", op)) if ours else None
 
 
 class _Lossy:
-    """A collective with a codec, whose seed is another one in each call."""
+    """A collective with a codec that has another seed in each call."""
 
     def __init__(self, state: Optional[State] = None, values: Optional[Values] = None) -> None:
         self._state = State() if state is None else state
@@ -164,7 +164,7 @@ class ReduceScatter(_Collective):
 
 
 class Replicas(_Lossy, dist.ProcessGroup):
-    """The replicas of HSDP, as a process group whose all-reduce is pici's. torch has no other way to replace it."""
+    """The replicas of HSDP, as a process group with pici's all-reduce. torch has no other way to replace it."""
 
     def __init__(self, group: dist.ProcessGroup, state: State, values: Optional[Values]) -> None:
         _Lossy.__init__(self, state, values)
@@ -172,7 +172,7 @@ class Replicas(_Lossy, dist.ProcessGroup):
         self.group = group
 
     def __eq__(self, other: object) -> bool:
-        """torch finds what it knows of the group under this one too."""
+        """torch also finds the group's data under this key."""
         return other is self or other is self.group
 
     def __hash__(self) -> int:
@@ -191,7 +191,7 @@ class Replicas(_Lossy, dist.ProcessGroup):
 
 
 def _replace_replicas(module: Any, state: State, values: Optional[Values]) -> None:
-    """Have the all-reduce between the replicas of a module be pici's, if there are any."""
+    """Replace the all-reduce between the replicas of a module, if there are any, by pici's."""
     for parameters in getattr(module._get_fsdp_state(), "_fsdp_param_groups", ()):
         mesh: Any = getattr(parameters, "mesh_info", None)
         group = getattr(mesh, "replicate_process_group", None)
@@ -207,26 +207,26 @@ def fully_shard(
     values: Optional[ValuesLike] = None,
     timeout: Optional[Timeout] = None,
 ) -> State:
-    """Have all FSDP2 modules in a model, which torch.distributed.fsdp.fully_shard made, gather their parameters and
-    reduce their gradients through pici. On a mesh of two dimensions (HSDP), the all-reduce between the replicas too.
+    """Let all FSDP2 modules of a model, made by torch.distributed.fsdp.fully_shard, gather parameters and reduce
+    gradients through pici. On a mesh of two dimensions (HSDP), pici also makes the all-reduce between replicas.
 
         for layer in model.layers:
             torch.distributed.fsdp.fully_shard(layer)
         torch.distributed.fsdp.fully_shard(model)
         pici.torch.fully_shard(model)
 
-    bits        round gradients to 2, 4 or 8 bits, up or down at random, so that they are right on average; with
-                replicas twice, in the reduce-scatter and in the all-reduce. None: exact. Parameters are always exact
-    values      another lossy codec for gradients, as of pici.Comm.reduce_scatter: {"codec": "cast"}
+    bits        round gradients to 2, 4 or 8 bits, up or down at random, unbiased; with replicas twice, in the
+                reduce-scatter and in the all-reduce. None: exact. Parameters are always exact
+    values      another lossy codec for gradients, as for pici.Comm.reduce_scatter: {"codec": "cast"}
     timeout     seconds or a timedelta, of each call; None: the group's
 
     Returns a State, whose stats() has the sums over all calls.
 
-    What pici cannot do is done by torch as before: CUDA tensors unless PICI_TORCH_CUDA=1, other dtypes, a
-    pre-multiplied sum. A module with several groups of parameters (several meshes, by shard_placement_fn) keeps torch's
-    collectives, since torch takes others for modules with one group only. Gradients of mostly zeros gain by it;
-    parameters are rarely zero. ValueError: the model has no such module, or only ones with several groups.
-    RuntimeError: torch is too old; nothing was changed then."""
+    torch still handles all else: CUDA tensors unless PICI_TORCH_CUDA=1, other dtypes, a pre-multiplied sum. A module
+    with several groups of parameters (several meshes, by shard_placement_fn) keeps torch's collectives, since torch
+    supports others only for modules with one group. Gradients with mostly zeros benefit; parameters are rarely zero.
+    ValueError: the model has no such module, or only ones with several groups. RuntimeError: torch is too old; nothing
+    has changed."""
     codec, state = codec_of(bits, values, False), State(timeout=timeout)
     modules = [m for m in model.modules() if hasattr(m, "_get_fsdp_state")]
     if not modules:

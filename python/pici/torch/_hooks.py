@@ -39,7 +39,7 @@ def flat_length(x: torch.Tensor) -> int:
 
 
 class Prepared(NamedTuple):
-    """How the gradients of a bucket are to be averaged."""
+    """How to average the gradients of a bucket."""
 
     selected: Optional[Selected] = None  #: what a selection left of them
     values: Optional[Values] = None  #: the codec of messages
@@ -47,22 +47,22 @@ class Prepared(NamedTuple):
 
 
 def finite(x: torch.Tensor) -> bool:
-    """Whether all elements are finite. Their sum mostly tells."""
+    """Whether all elements are finite. A finite sum settles most cases."""
     return bool(torch.isfinite(x.sum())) or bool(torch.isfinite(x).all())
 
 
 class State:
-    """How all_reduce_hook works.
+    """Options of all_reduce_hook.
 
         process_group   the ranks that average; None: the default group
-        zeros           "signed", the only value: a sum takes -0.0 for a zero, and its result never holds one
-        min_bytes       smaller buckets are averaged by torch's own all-reduce; the same on all ranks
+        zeros           "signed", the only value: sums treat -0.0 as zero, and never give -0.0
+        min_bytes       torch's own all-reduce averages smaller buckets; the same on all ranks
         timeout         seconds or a timedelta, without progress; None: the group's
         opts            options of pici.Comm.all_reduce, as a dict: {"algorithm": "ring"}
 
-    The gradients are averaged with PICI_AVG; float16, which could overflow, is divided first, as torch does. Sparse COO
-    gradients, as of Embedding(sparse=True), are averaged as lists of rows, exactly, by all hooks. Gradients of other
-    layouts or dtypes are averaged by torch. Pickled without the process group.
+    The hook averages gradients with PICI_AVG; like torch, it first divides float16, which could overflow. All hooks
+    average sparse COO gradients, such as those of Embedding(sparse=True), exactly, as lists of rows. torch averages
+    gradients of other layouts or dtypes. Pickling omits the process group.
     """
 
     hook = "all_reduce_hook"  #: which one uses it
@@ -115,10 +115,9 @@ class State:
         self._begin()
 
     def stats(self) -> dict[str, float]:
-        """Sums over all calls of this rank so far: calls, wire_bytes (sent), dense_bytes (what dense messages would
-        have been), packed (blocks that were sent packed), select_s, encode_s, decode_s, wait_s (seconds), density (the
-        fraction of elements that top-k left), events (how often an element was rounded), lost (the sum of the squares
-        of what was rounded off)."""
+        """Sums over all calls of this rank so far: calls, wire_bytes (sent), dense_bytes (for dense messages), packed
+        (blocks sent packed), select_s, encode_s, decode_s, wait_s (seconds), density (the fraction of elements that
+        top-k kept), events (roundings of an element), lost (the sum of squared rounding errors)."""
         return self._stats.as_dict()
 
     def _ours(self, x: torch.Tensor) -> bool:
@@ -131,17 +130,17 @@ class State:
         )
 
     def _is_list(self, x: torch.Tensor) -> bool:
-        """The same of a sparse tensor, whose length is that of the dense one."""
+        """The same for a sparse tensor, with the length of the dense one."""
         return is_ours(x) and x.dtype in AVERAGED and x.numel() * x.element_size() >= self.min_bytes
 
     def _choices(self) -> str:
-        """What _ours() depends on besides the bucket."""
+        """The settings that _ours() depends on, besides the bucket."""
         return f"min_bytes={self.min_bytes} and PICI_TORCH_CUDA={int(_cuda.enabled())}"
 
     def _average(
         self, group: dist.ProcessGroup, buffer: torch.Tensor, prepare: Optional[Callable[[], Prepared]] = None
     ) -> Future[torch.Tensor]:
-        """Average a bucket among the ranks, in place. prepare: called before, in the thread of the communicator."""
+        """Average a bucket among the ranks, in place. prepare: called first, in the communicator's thread."""
         if group not in self._agreed:
             agree(group, self._choices)
             self._agreed.add(group)
@@ -218,12 +217,12 @@ _default = State()
 
 
 def all_reduce_hook(state: Any, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """A communication hook of DDP: averages gradients exactly, and sends messages of mostly zeros as blocks.
+    """A DDP communication hook: averages gradients exactly, and sends messages with mostly zero elements as blocks.
 
         ddp.register_comm_hook(None, pici.torch.all_reduce_hook)
 
-    state: None, a process group, or a pici.torch.State. It runs while backward() computes further gradients. Errors are
-    raised by backward(), on all ranks."""
+    state: None, a process group, or a pici.torch.State. The hook runs while backward() computes further gradients.
+    backward() raises errors, on all ranks."""
     if isinstance(state, State):
         if state.hook != "all_reduce_hook":
             raise TypeError(f"all_reduce_hook does not use a {type(state).__name__}: register pici.torch.{state.hook}")

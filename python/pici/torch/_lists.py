@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Averages of lists of tensors, for programs that average gradients, or weights, by themselves."""
+"""Averages of lists of tensors, for programs that average gradients or weights themselves."""
 from __future__ import annotations
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ _default = State()
 
 
 def _state_of(density: Optional[float], bits: Optional[int]) -> State:
-    """A state that keeps nothing."""
+    """A state without memory."""
     if density is None and bits is None:
         return _default
     state: State
@@ -72,12 +72,12 @@ def all_reduce(
 
         pici.torch.all_reduce([p.grad for p in model.parameters()], state=state)
 
-    group       whose ranks average; None: that of state, or else the default group
-    density     send the largest elements only, this fraction of them; what is not sent is lost
-    bits        round what is sent to 2, 4 or 8 bits, up or down at random
-    state       a State, TopKState or QuantizeState, which keeps what is not sent for the next call. It goes by the
-                place in the list: each call has a list of the same shapes. state.state_dict(tensors) saves it
-    async_op    return a future of the list; the tensors must not be used before its wait() returns
+    group       the ranks that average; None: the group of state, or else the default group
+    density     send only the largest elements, this fraction of all; the rest is lost
+    bits        round sent elements to 2, 4 or 8 bits, up or down at random
+    state       a State, TopKState or QuantizeState, which keeps the unsent rest for the next call, by the place in the
+                list: all calls pass a list of the same shapes. state.state_dict(tensors) saves it
+    async_op    return a future of the list; do not use the tensors before its wait() returns
 
     All ranks pass the same shapes, dtypes and options, in the same order of calls."""
     tensors = [*tensors]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Local SGD: each rank trains by itself for many steps, and then the ranks average what they have learned."""
+"""Local SGD: each rank trains alone for many steps, and then the ranks average their changes."""
 from __future__ import annotations
 
 import math
@@ -36,7 +36,7 @@ _METHODS: dict[str, dict[str, Any]] = {
 
 
 class _ChunkState(ErrorState):
-    """The largest elements of each chunk, of few bits. What was not sent is kept, times decay: in place of the outer
+    """The largest elements of each chunk, rounded to few bits. Keeps the unsent rest, times decay, instead of an outer
     momentum (SparseLoCo)."""
 
     def __init__(self, group: Any, density: float, bits: int, decay: float, timeout: Any, opts: Any) -> None:
@@ -66,7 +66,7 @@ class _ChunkState(ErrorState):
 
 
 class _VisibleState(ErrorState):
-    """What changes a weight in bf16; the rest is kept until it does (PULSELoCo)."""
+    """Changes that are visible in bf16 weights; keeps smaller ones until they are (PULSELoCo)."""
 
     def __init__(self, group: Any, rate: float, timeout: Any, opts: Any) -> None:
         super().__init__(group, 0, True, None, None, timeout, opts, None)
@@ -90,7 +90,7 @@ class _VisibleState(ErrorState):
 
 
 class _Fragment:
-    """Parameters whose outer steps are made together: the weights after the last one, and what the step needs."""
+    """Parameters with a common outer step: their weights after the last one, and the step's state."""
 
     def __init__(self, names: list[str], parameters: list[torch.Tensor], state: State, offset: int) -> None:
         self.names, self.parameters, self.state, self.offset = names, parameters, state, offset
@@ -102,37 +102,37 @@ class _Fragment:
 
 
 class Outer:
-    """The outer loop of local SGD (DiLoCo): after every inner_steps steps of its own optimizer, a rank's change of the
-    weights is averaged among the ranks, and is the gradient of an outer step with Nesterov momentum.
+    """The outer loop of local SGD (DiLoCo). After every inner_steps steps of their own optimizers, the ranks average
+    their changes of the weights. The average is the gradient of an outer step with Nesterov momentum.
 
         outer = pici.torch.Outer(model, inner_steps=50, method="bits")
-        for x, y in batches:                # of this rank
+        for x, y in batches:                # this rank's
             optimizer.zero_grad()
             loss(model(x), y).backward()
             optimizer.step()
             outer.step()
         outer.finish()
 
-        model           not in a DistributedDataParallel. All ranks begin with the weights of rank 0
-        inner_steps     between two outer steps
+        model           not wrapped in DistributedDataParallel. All ranks begin with the weights of rank 0
+        inner_steps     inner steps between two outer steps
         group           the ranks that average; None: the default group
-        method          "dense": changes are averaged exactly
-                        "bits": they are rounded to few bits, with error feedback
-                        "topk": the largest of each tensor, with error feedback
-                        "sparseloco": the largest of each 4096 elements, of few bits; what is not sent is kept and takes
-                        the place of the outer momentum
-                        "visible": what changes a weight in bf16, exactly
-        bits            of "bits" (4), "sparseloco" (2), "topk" (none)
-        density         of "topk" (0.05) and "sparseloco" (0.02)
-        lr, momentum    of the outer step: 0.7 and 0.9; of "topk" and "sparseloco" 1 and 0
-        decay           of "sparseloco" (0.95): what is kept, times this, is added to the next change
-        fragments       so many parts of the model have their outer steps at different times, spread over inner_steps
-        overlap         inner steps that a rank makes while the average is on its way
-        mix             with overlap: the fraction of a rank's own weights in those that it goes on with
+        method          "dense": average changes exactly
+                        "bits": round them to few bits, with error feedback
+                        "topk": send the largest of each tensor, with error feedback
+                        "sparseloco": send the largest of each 4096 elements, rounded to few bits; keep the rest instead
+                        of an outer momentum
+                        "visible": send changes that are visible in bf16, exactly
+        bits            for "bits" (4), "sparseloco" (2), "topk" (none)
+        density         for "topk" (0.05) and "sparseloco" (0.02)
+        lr, momentum    of the outer step: 0.7 and 0.9; for "topk" and "sparseloco" 1 and 0
+        decay           for "sparseloco" (0.95): factor of the kept rest when it is added to the next change
+        fragments       parts of the model with outer steps at different times, spread over inner_steps
+        overlap         inner steps that a rank makes while the average is in flight
+        mix             with overlap: the fraction of its own weights with which a rank continues
         timeout, opts   as of State
 
-    Only parameters that are floats and need gradients are averaged, no buffers. If an average is not finite, the outer
-    step is left out, and the weights are those after the last one, on all ranks.
+    Only float parameters that need gradients are averaged, not buffers. If an average is not finite, all ranks skip the
+    outer step, and return to the weights after the last one.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class Outer:
         )
 
     def step(self) -> bool:
-        """To be called after each step of the inner optimizer. Returns whether weights were averaged now."""
+        """Call this after each step of the inner optimizer. Returns whether it averaged weights."""
         self.steps += 1
         averaged = False
         for fragment in self._fragments:
@@ -225,8 +225,8 @@ class Outer:
         return averaged
 
     def finish(self) -> None:
-        """End the training: wait for the averages that are on their way, and make an outer step of all that each rank
-        has learned since its last; none if it has made no step since. All ranks have the same weights then."""
+        """End the training: wait for averages in flight, and make a last outer step of the changes since the previous
+        one, if there were steps. All ranks then have the same weights."""
         for fragment in self._fragments:
             done = fragment.begun == self.steps
             if fragment.flight is not None:
@@ -238,7 +238,7 @@ class Outer:
                 self._apply(fragment, 0.0)
 
     def stats(self) -> dict[str, float]:
-        """Sums over all calls of this rank, as those of State."""
+        """Sums over all calls of this rank, as in State."""
         return total(fragment.state._stats for fragment in self._fragments).as_dict()
 
     def _begin(self, fragment: _Fragment) -> None:
@@ -252,7 +252,7 @@ class Outer:
         fragment.due, fragment.begun = self.steps + self.overlap, self.steps
 
     def _apply(self, fragment: _Fragment, mix: Optional[float] = None) -> None:
-        """Make the outer step of the averages that are on their way, and have the model go on with its weights."""
+        """Make the outer step of the averages in flight, and continue the model with its weights."""
         flight, fragment.flight = fragment.flight, None
         averages = flight.wait()
         mix = mix if mix is not None else self.mix if self.overlap else 0.0
@@ -268,7 +268,7 @@ class Outer:
         self._go_on(fragment, mix)
 
     def _go_on(self, fragment: _Fragment, mix: float) -> None:
-        """Have the model go on with the weights of the last outer step, and the fraction mix of its own."""
+        """Continue the model with the weights of the last outer step, and the fraction mix of its own."""
         for parameter, weight in zip(fragment.parameters, fragment.weights):
             own = parameter.detach()
             own.copy_(weight if mix == 0 else mix * own.float() + (1 - mix) * weight)
@@ -276,18 +276,19 @@ class Outer:
     # ---- ranks that come and go
 
     def regroup(self, group: Optional[dist.ProcessGroup] = None, source: int = 0) -> None:
-        """Go on among the ranks of another group, which all of its ranks call after an outer step: those that stay and
-        those that come. All get the weights, the momentum and the number of steps of its rank `source`, one that
-        stays. What a rank keeps of changes stays its own; one that comes begins without.
+        """Continue among the ranks of another group. All of its ranks, old and new, call this after an outer step. All
+        get the weights, the momentum and the number of steps of rank `source`, an old rank. Each old rank keeps its
+        unsent changes; a new one begins without.
 
-        A rank that comes makes its Outer in a group of its own, in which it is alone: Outer() broadcasts weights in its
-        group, and the ranks that stay do not make one. The model is in the host's memory.
+        A new rank makes its Outer in a group with only itself: Outer() broadcasts weights in its group, and old ranks
+        do not make one. The model is in host memory.
 
             alone = torch.distributed.new_group([rank], use_local_synchronization=True)
             outer = pici.torch.Outer(model, inner_steps=50, group=alone)
             outer.regroup(group)
 
-        group: made by all of its ranks, as by torch.distributed.new_group, or after a new init_process_group."""
+        group: made by all of its ranks, for example by torch.distributed.new_group, or after a new
+            init_process_group."""
         for fragment in self._fragments:
             for x in fragment.weights:
                 if x.device.type != "cpu":
@@ -313,10 +314,9 @@ class Outer:
             yield f"fragment {i}", fragment
 
     def state_dict(self) -> dict[str, Any]:
-        """What a resumed run needs besides the model and the inner optimizer. All ranks call it, after the same step,
-        and with overlap before they save the model: it waits for averages that are on their way, and makes their outer
-        steps, which changes the model. The keys of what this rank keeps have its number, as those of
-        TopKState.state_dict()."""
+        """The state that a resumed run needs besides the model and the inner optimizer. All ranks call this after the
+        same step; with overlap, before they save the model: it waits for averages in flight, and makes their outer
+        steps, which change the model. Keys of this rank's own state have its number, as in TopKState.state_dict()."""
         for fragment in self._fragments:
             if fragment.flight is not None:
                 self._apply(fragment)
@@ -332,8 +332,8 @@ class Outer:
         return {"kind": "Outer", "version": _VERSION, "method": self.method, "steps": self.steps, **parts}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from what state_dict() returned on the same rank, of the same method and fragments. ValueError: it
-        is of another model, method or rank; nothing was changed then. Averages that are on their way are dropped."""
+        """Continue from the state_dict() of the same rank, method and fragments. Drops averages in flight. ValueError:
+        the state is of another model, method or rank; nothing has changed."""
         if state_dict.get("kind") != "Outer" or state_dict.get("version") != _VERSION or "steps" not in state_dict:
             raise ValueError(f"this is no state of an Outer of version {_VERSION}")
         if state_dict.get("method") != self.method:
@@ -369,7 +369,7 @@ class Outer:
 
 
 def _parts(chosen: list[tuple[str, torch.nn.Parameter]], count: int) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
-    """Parameters in `count` parts, in order, of about as many elements; none is empty."""
+    """Parameters in `count` parts, in order, with about equally many elements; none is empty."""
     left = sum(p.numel() for _, p in chosen)
     begin = 0
     for i in range(count):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The hook of DistributedDataParallel that rounds gradients to few bits.
+"""The DistributedDataParallel hook that rounds gradients to few bits.
 
 DDP refuses hooks whose annotations are strings, so this module does not import annotations from __future__."""
 from collections.abc import Callable
@@ -17,19 +17,19 @@ from ._hooks import Prepared
 
 
 class QuantizeState(ErrorState):
-    """How quantize_hook works.
+    """Options of quantize_hook.
 
         process_group   the ranks that average; None: the default group
         bits            of an element: 2, 4 or 8 (QSGD). 8 unless there are values
         values          any other codec, as of pici.Comm.all_reduce: {"codec": "cast"}
-        start_iter      how many iterations are averaged exactly, at first
-        error_feedback  add what was rounded off to the next gradient; QSGD by bits then rounds to the nearest, else up
-                        or down at random, so that it is right on average
+        start_iter      number of first iterations that are averaged exactly
+        error_feedback  add rounding errors to the next gradient. QSGD by bits then rounds to nearest; without error
+                        feedback it rounds up or down at random, unbiased
         timeout, opts   as of State
         grad_scaler     as of TopKState
 
-    All ranks get the same bits. What any rank's messages round off is kept by that rank, sums that it hands on
-    included. The errors are kept, saved, loaded and pickled as those of TopKState:
+    All ranks get the same bits. Each rank keeps the rounding errors of its messages, including those of sums that it
+    forwards. Errors are kept, saved, loaded and pickled as in TopKState:
 
         state.state_dict(model)                       a rank's errors by the parameters' names, and the iteration
         state.load_state_dict(state_dict, model)      before the first iteration of the resumed run
@@ -53,7 +53,7 @@ class QuantizeState(ErrorState):
         super().__init__(process_group, start_iter, error_feedback, bits, values, timeout, opts, grad_scaler)
 
     def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
-        """What adds to the gradients of a bucket what was rounded off before."""
+        """The function that adds earlier rounding errors to the gradients of a bucket."""
         values = self._values_now()
 
         def add() -> Prepared:
@@ -66,13 +66,13 @@ class QuantizeState(ErrorState):
 
 
 def quantize_hook(state: QuantizeState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """A communication hook of DDP: averages gradients that are rounded to few bits, and adds what was rounded off to
-    the next gradients.
+    """A DDP communication hook: averages gradients rounded to few bits, and adds the rounding errors to the next
+    gradients.
 
         ddp.register_comm_hook(pici.torch.QuantizeState(bits=4), pici.torch.quantize_hook)
 
-    It changes the training a little, and sends a fourth (8 bits) or an eighth (4 bits) of the bytes. It runs while
-    backward() computes further gradients. Errors are raised by backward(), on all ranks."""
+    It changes the training a little, and sends a fourth (8 bits) or an eighth (4 bits) of the bytes. The hook runs
+    while backward() computes further gradients. backward() raises errors, on all ranks."""
     if not isinstance(state, QuantizeState):
         raise TypeError(f"quantize_hook needs a pici.torch.QuantizeState, not {type(state).__name__}")
     prepare = state._hook(bucket)

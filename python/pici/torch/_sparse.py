@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sparse tensors: what the backend and the hooks do with them, and all_reduce_sparse().
+"""Sparse tensors in the backend and the hooks, and all_reduce_sparse().
 
-Rows of an embedding are gathered: their indices, and then the values, which so are messages without positions, or the
-list call (pici/stream.h) sums them, whose messages have a position for each element. All ranks know all indices before
-they choose, and so make the same choice. Other tensors are summed by the list call."""
+There are two ways to sum rows of an embedding. Ranks gather the indices and then the values, as messages without
+positions; or the list call (pici/stream.h) sums them, with messages that have a position for each element. All ranks
+know all indices before they choose, and so make the same choice. The list call sums all other tensors."""
 from __future__ import annotations
 
 from typing import Any, Optional
@@ -41,7 +41,7 @@ _POSITIONS = 2.0  # how long a message with positions takes, beside one without,
 
 
 def is_ours(x: torch.Tensor) -> bool:
-    """Whether the library sums such a tensor. The same on all ranks, whatever each of them has in it."""
+    """Whether the library sums such a tensor. The same on all ranks, for any contents."""
     return x.layout is torch.sparse_coo and x.device.type == "cpu" and x.sparse_dim() > 0
 
 
@@ -53,7 +53,7 @@ def _is_gathered(x: torch.Tensor, op: Any, options: dict[str, Any]) -> bool:
 
 
 def _added(indices: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sums of parts, one after the other. Of each: the places of its rows in `indices`, and the rows."""
+    """The sum of parts, in order. Each part: the places of its rows in `indices`, and the rows."""
     total = torch.zeros((len(indices), *parts[0][1].shape[1:]), dtype=parts[0][1].dtype)
     for places, rows in parts:
         total.index_add_(0, places, rows)
@@ -61,7 +61,7 @@ def _added(indices: torch.Tensor, parts: list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def _own(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The rows of this rank, each once."""
+    """This rank's rows, each once."""
     indices, values = x._indices()[0], x._values().detach()
     if x.is_coalesced():
         return indices, values.contiguous()
@@ -70,7 +70,7 @@ def _own(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _sizes(comm: Comm, x: torch.Tensor, indices: torch.Tensor, timeout: dict[str, Any]) -> list[int]:
-    """How many rows each rank has. Something that is wrong with a tensor is raised on all ranks."""
+    """The number of rows of each rank. All ranks raise the error of an invalid tensor."""
     rows, width = x.shape[0], x.shape[1:].numel()
     bad = len(indices) and not 0 <= int(indices.min()) <= int(indices.max()) < rows
     table = comm.all_gather(np.array([[-1 if bad else len(indices), rows, width]]), **timeout).tolist()
@@ -88,8 +88,8 @@ def _sizes(comm: Comm, x: torch.Tensor, indices: torch.Tensor, timeout: dict[str
 
 
 def _gathered(comm: Comm, x: torch.Tensor, op: Any, options: dict[str, Any]) -> torch.Tensor:
-    """The sum in the order of the ranks, of rows that are gathered; or that of all_reduce_sparse(), where ranks share
-    so many rows that its messages are shorter."""
+    """The sum of gathered rows, in the order of the ranks; or all_reduce_sparse(), if ranks share so many rows that its
+    messages are shorter."""
     indices, values = _own(x)
     counts = _sizes(comm, x, indices, {name: options[name] for name in options if name == "timeout"})
     known = {name: value for name, value in options.items() if name in Gathering.__annotations__}
@@ -107,7 +107,7 @@ def _gathered(comm: Comm, x: torch.Tensor, op: Any, options: dict[str, Any]) -> 
 
 
 def reduce(comm: Comm, x: torch.Tensor, op: Any, options: dict[str, Any]) -> torch.Tensor:
-    """All-reduce a tensor in place. It is coalesced then."""
+    """All-reduce a tensor in place, and coalesce it."""
     if _is_gathered(x, op, options):
         total = _gathered(comm, x, op, options)
     else:
@@ -119,16 +119,16 @@ def reduce(comm: Comm, x: torch.Tensor, op: Any, options: dict[str, Any]) -> tor
 def all_reduce_sparse(
     tensor: torch.Tensor, group: Optional[dist.ProcessGroup] = None, op: Any = dist.ReduceOp.SUM, async_op: bool = False
 ) -> Any:
-    """The sum of the sparse COO tensors of all ranks, in place, and return the tensor, which is coalesced then.
+    """Sum the sparse COO tensors of all ranks, in place. Coalesces and returns the tensor.
 
         pici.torch.all_reduce_sparse(embedding.weight.grad, op=torch.distributed.ReduceOp.AVG)
 
-    group       whose ranks; None: the default one, of any backend
-    op          SUM, AVG, MIN or MAX; the latter take what a tensor does not have for 0
-    async_op    return a future of the tensor, which must not be used before its wait() returns
+    group       the ranks; None: the default group, of any backend
+    op          SUM, AVG, MIN or MAX; MIN and MAX treat missing elements as 0
+    async_op    return a future of the tensor; do not use the tensor before its wait() returns
 
-    The ranks may have another number of elements each, none too, in any order and with repetitions. They pass tensors
-    of one shape and dtype, with the same number of dense dimensions."""
+    Each rank may have any number of elements, even none, in any order and with repetitions. All pass tensors of one
+    shape and dtype, with the same number of dense dimensions."""
     if tensor.layout is not torch.sparse_coo:
         raise TypeError(f"a tensor of layout {tensor.layout}: pass a sparse COO one")
     if not is_ours(tensor):

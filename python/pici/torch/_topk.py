@@ -34,40 +34,40 @@ _WARMUP_EPOCHS = 4  # of pici.topk_warmup, whose density falls once an epoch
 
 
 class TopKState(ErrorState):
-    """How topk_hook works. The names are those of torch's PowerSGDState where there is one.
+    """Options of topk_hook. Names follow torch's PowerSGDState where it has them.
 
         process_group   the ranks that average; None: the default group
-        density         the fraction of elements that are sent, above 0 and at most 1
-        start_iter      how many iterations are averaged whole, at first
-        warmup_iters    over how many iterations after these the density falls: 25%, 6.25%, 1.6%, 0.4%, each for a
+        density         the fraction of elements to send, above 0 and at most 1
+        start_iter      number of first iterations that are averaged whole
+        warmup_iters    number of iterations after these with a falling density: 25%, 6.25%, 1.6%, 0.4%, each for a
                         quarter of them, but never below density (deep gradient compression)
-        min_numel       tensors with fewer elements are sent whole
-        error_feedback  add what was not sent to the next gradient
-        selection       "tensor": the largest elements of each parameter; "bucket": of all parameters in a bucket of
-                        DDP; "random": elements of each parameter at random, the same ones on all ranks
-        sampled         the threshold of the largest comes from a random sample, and so about as many are sent; exact in
-                        CUDA tensors
-        momentum        of each rank's gradients, before the selection, instead of the optimizer's, which is then 0; it
-                        is cleared where elements are sent (momentum factor masking of deep gradient compression)
-        leak            what is kept is multiplied by it in each iteration
-        seed            of what is random; the same on all ranks
+        min_numel       send tensors with fewer elements whole
+        error_feedback  add the unsent rest to the next gradient
+        selection       "tensor": the largest elements of each parameter; "bucket": of all parameters in a DDP bucket;
+                        "random": random elements of each parameter, the same on all ranks
+        sampled         estimate the threshold from a random sample, and so send about as many; exact in CUDA tensors
+        momentum        of each rank's gradients, before the selection, instead of the optimizer's, which is then 0;
+                        cleared where elements are sent (momentum factor masking of deep gradient compression)
+        leak            factor of the kept rest in each iteration
+        seed            of random choices; the same on all ranks
         timeout, opts   as of State
         grad_scaler     the torch.amp.GradScaler of the training: the errors follow its loss scale, and a step that it
-                        skips leaves them as they were, for a copy of them all; None: rescale() changes their scale
-        bits, values    a lossy codec for what is sent: QSGD of 2, 4 or 8 bits, or any other, as of pici.Comm.all_reduce
-                        ({"codec": "cast"}); what it rounds off is kept too. None: values are exact
+                        skips does not change them, at the cost of a copy; None: rescale() changes their scale
+        bits, values    a lossy codec for sent elements: QSGD of 2, 4 or 8 bits, or any other, as for
+                        pici.Comm.all_reduce ({"codec": "cast"}); rounding errors are kept too. None: values are exact
 
-    The errors, one tensor as large as its gradient for each parameter, are part of the training's state, on each rank:
+    The errors, for each parameter a tensor with the size of its gradient, are part of the training's state, on each
+    rank:
 
         state.state_dict(model)                       a rank's errors by the parameters' names, and the iteration
         state.load_state_dict(state_dict, model)      before the first iteration of the resumed run
 
-    They are kept by parameter, so buckets may be rebuilt. A parameter whose gradient on this rank is all zeros sends
-    nothing and keeps its error: if no rank used it, DDP would drop what is sent. A gradient that is not finite is sent
-    as it is; if an average is not finite, the errors of its bucket stay as they were. A state can be pickled, without
-    the process group and the grad_scaler; that finds the parameters by their order instead of their names.
+    The state keeps errors by parameter, so buckets may be rebuilt. A parameter whose gradient on this rank is all zeros
+    sends nothing and keeps its error: if no rank used it, DDP would drop the message. A gradient that is not finite is
+    sent unchanged; if an average is not finite, the errors of its bucket do not change. You can pickle a state, without
+    the process group and the grad_scaler; a pickle identifies parameters by their order instead of their names.
 
-    In CUDA tensors torch.topk selects, which of equal magnitudes may keep any; in the host's memory the first are kept.
+    In CUDA tensors torch.topk selects, and may keep any of equal magnitudes; in host memory, the first are kept.
     """
 
     hook = "topk_hook"
@@ -141,7 +141,7 @@ class TopKState(ErrorState):
         return max(self.density, selection.topk_warmup(step * _WARMUP_EPOCHS // self.warmup_iters, 1))
 
     def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
-        """What selects in the gradients of a bucket, in place."""
+        """The function that selects in the gradients of a bucket, in place."""
         density, values = self.density_now(), self._values_now()
         small = [(p, g) for p, g in pieces if p.numel() < self.min_numel]
         step = self.iter
@@ -173,13 +173,13 @@ class TopKState(ErrorState):
         return select
 
     def _sent_whole(self, parameter: torch.Tensor, gradient: torch.Tensor) -> None:
-        """Have a gradient that is not selected from become its velocity."""
+        """Turn a gradient without selection into its velocity."""
         if self.momentum and any_of(gradient):
             velocity = self._velocities.of(parameter, gradient)
             gradient.copy_(velocity.mul_(self.momentum).add_(gradient))
 
     def _select(self, parameter: torch.Tensor, gradient: torch.Tensor, density: float, step: int, place: int) -> int:
-        """Select in a gradient. Returns how many elements are left."""
+        """Select in a gradient. Returns the number of kept elements."""
         error = self._errors.of(parameter, gradient) if self.error_feedback else None
         velocity = self._velocities.of(parameter, gradient) if self.momentum else None
         return self._left(gradient, error, velocity, density, step, place)
@@ -193,8 +193,8 @@ class TopKState(ErrorState):
         step: int,
         place: int,
     ) -> int:
-        """Keep some elements of leak * error + gradient in gradient, or of + velocity, and the others in error. Returns
-        how many are kept."""
+        """Keep some elements of leak * error + gradient (or + velocity) in gradient, and the others in error. Returns
+        the number of kept ones."""
         count = math.ceil(density * gradient.numel())
         if self.selection == "random":
             mixed = (self.seed + (step + 1) * SEED_STEP + place * _PLACE_STEP) % 2**64
@@ -225,7 +225,7 @@ class TopKState(ErrorState):
         velocity: Optional[torch.Tensor],
         choose: Callable[[torch.Tensor], torch.Tensor],
     ) -> int:
-        """_left(), of the elements whose positions choose() returns."""
+        """_left(), for the elements whose positions choose() returns."""
         added = gradient if velocity is None else velocity.mul_(self.momentum).add_(gradient)
         sums = added.clone() if error is None else error.mul_(self.leak) + added
         kept = choose(sums)
@@ -255,7 +255,7 @@ class TopKState(ErrorState):
 
 
 def _positions(elements: int, count: int, generator: torch.Generator) -> torch.Tensor:
-    """So many positions of elements at random, each once."""
+    """Random positions of elements, each once."""
     if 4 * count >= elements:
         return torch.randperm(elements, generator=generator)[:count]
     chosen = torch.empty(0, dtype=torch.int64)
@@ -266,13 +266,13 @@ def _positions(elements: int, count: int, generator: torch.Generator) -> torch.T
 
 
 def topk_hook(state: TopKState, bucket: dist.GradBucket) -> Future[torch.Tensor]:
-    """A communication hook of DDP: averages the largest elements of the gradients, and adds the others to the next
+    """A DDP communication hook: averages the largest elements of the gradients, and adds the rest to the next
     gradients.
 
         ddp.register_comm_hook(pici.torch.TopKState(density=0.01), pici.torch.topk_hook)
 
-    It changes the training: more steps to the same loss, each of which sends much less. It runs while backward()
-    computes further gradients. Errors are raised by backward(), on all ranks."""
+    It changes the training: more steps to the same loss, but each sends much less. The hook runs while backward()
+    computes further gradients. backward() raises errors, on all ranks."""
     if not isinstance(state, TopKState):
         raise TypeError(f"topk_hook needs a pici.torch.TopKState, not {type(state).__name__}")
     prepare = state._hook(bucket)

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Distributed checkpoints of torch (torch.distributed.checkpoint, torch 2.7 or later) whose tensors are compressed:
+"""Compressed distributed checkpoints of torch (torch.distributed.checkpoint, torch 2.7 or later):
 
     dcp.save(state, storage_writer=pici.torch.checkpoint.Writer(folder))       # or dcp.async_save
     dcp.load(state, storage_reader=pici.torch.checkpoint.Reader(folder))
 
-Sharding, and resharding when loading, are torch's own. Other writers take the extension: FileSystemWriter(folder,
-_extensions=[pici.torch.checkpoint.Pici()]). Its readers need registry().
+torch does the sharding, and the resharding when loading. For other writers, pass the extension:
+FileSystemWriter(folder, _extensions=[pici.torch.checkpoint.Pici()]). Readers then need registry().
 
-What torch writes for a tensor becomes a stream of frames, all numbers little-endian:
+The bytes that torch writes for a tensor become a stream of frames; all numbers are little-endian:
 
     bytes                                                                        what
     8                                                                            "PICISTR1"
     for each frame: 4, then as many as these say, which are more than none       the length of a block, and the block
     4                                                                            0: the end
 
-A block (formats/block.md) has at most 4 MiB of elements; those of all, one after the other and little-endian, are what
-torch wrote. Bytes after the end are not read. A writer stores 4 MiB in each but the last ones, with a checksum, and
-what is left when the elements are not whole in a last block of u8. Their type is taken from the storage that torch
-names in the first 4096 bytes, and is u8 if it names none: a hint, since each block says what it holds."""
+A block (formats/block.md) has at most 4 MiB of elements. The elements of all blocks, concatenated and little-endian,
+are the bytes that torch wrote. Readers ignore bytes after the end. A writer stores 4 MiB in each block except the last
+ones, with a checksum, and the bytes of an incomplete last element in a last block of u8. It takes the type from the
+storage that torch names in the first 4096 bytes, or u8 without one. The type is a hint: each block has its own
+dtype."""
 from __future__ import annotations
 
 import io
@@ -47,12 +48,12 @@ _HINT_BYTES = 4096
 
 
 def _hint(first: bytes) -> str:
-    """The type of most elements of a stream that begins so."""
+    """The type of most elements of a stream, from its first bytes."""
     return next((dtype for word, dtype in _HINTS if word in first), "u8")
 
 
 class _Out(io.RawIOBase):
-    """A stream that is compressed to another."""
+    """A stream that compresses to another."""
 
     def __init__(self, to: IO[bytes], pack: Pack) -> None:
         self._to = to
@@ -98,7 +99,7 @@ class _Out(io.RawIOBase):
 
 
 class _In(io.RawIOBase):
-    """A stream that was compressed, decompressed."""
+    """A stream that decompresses another."""
 
     def __init__(self, of: IO[bytes]) -> None:
         self._of = of
@@ -170,21 +171,21 @@ class Pici(StreamTransformExtension):
 
 
 def registry() -> ExtensionRegistry:
-    """torch's registry with this extension in it, for readers."""
+    """torch's registry with this extension, for readers."""
     known = ExtensionRegistry()
     known.register(Pici)
     return known
 
 
 class Writer(FileSystemWriter):
-    """torch's FileSystemWriter with the extension. options: those of FileSystemWriter."""
+    """torch's FileSystemWriter with the extension. options: as for FileSystemWriter."""
 
     def __init__(self, path: Any, *, pack: Pack = "planes", **options: Any) -> None:
         super().__init__(path, _extensions=[Pici(pack)], **options)
 
 
 class Reader(FileSystemReader):
-    """torch's FileSystemReader, which also reads checkpoints that are not compressed."""
+    """torch's FileSystemReader with the extension. It also reads uncompressed checkpoints."""
 
     def __init__(self, path: Any, _extension_registry: Optional[ExtensionRegistry] = None) -> None:
         super().__init__(path, _extension_registry=_extension_registry or registry())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""pici as a backend of vLLM for weights that are being trained: after each step servers get what changed.
+"""pici as a vLLM backend for weights in training: after each step servers get the changes.
 
 The server:     vllm serve MODEL --weight-transfer-config '{"backend": "pici"}'
 
@@ -10,8 +10,8 @@ The trainer:    from vllm.distributed.weight_transfer import (
                     client=HTTPVLLMWeightSyncClient("http://server:8000"), source=ModuleSource(model))
                 engine.send_weights()       # once a step
 
-vLLM (0.29 or later) finds the backend by the entry point "pici" of vllm.general_plugins, which is register() here.
-Importing this imports neither vLLM nor torch; docs/reference/weights.md is its page.
+vLLM (0.29 or later) finds the backend by the entry point "pici" of vllm.general_plugins, which is register() here. This
+module imports neither vLLM nor torch. Documentation: docs/reference/weights.md.
 """
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["register", *_PLACES]
 
 
 def register() -> None:
-    """Make the backend "pici" known to vLLM; vLLM calls it. Calling it again changes nothing."""
+    """Register the backend "pici" with vLLM, which calls this. A second call changes nothing."""
     factory = importlib.import_module("vllm.distributed.weight_transfer.factory")
     for name, module, engine in (
         ("WeightTransferEngineFactory", "pici.vllm.server", "PiciWeightTransferEngine"),
@@ -44,8 +44,8 @@ def register() -> None:
 
 
 def __getattr__(name: str) -> Any:
-    """What needs vLLM is imported when it is first used. A trainer is registered by that: without a server in its
-    process, vLLM loads no plugins there."""
+    """Import the parts that need vLLM on first use. That registers a trainer: without a server in the process, vLLM
+    loads no plugins there."""
     if name in _PLACES:
         if name != "LLMClient":
             register()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The engine "pici" of a vLLM server. vLLM's factory imports this module when a server is configured for it.
+"""The vLLM server's engine "pici". vLLM's factory imports this module if the server is configured for it.
 
-What vLLM calls: init_transfer_engine() once; then for each update start_weight_update(), update_weights(), and
-finish_weight_update(). update_weights() gets the weights and checks all of them, and changes nothing.
+vLLM calls init_transfer_engine() once; then for each update start_weight_update(), update_weights() and
+finish_weight_update(). update_weights() gets the weights and checks all of them, but changes nothing.
 finish_weight_update() loads them. So all workers of a server have checked before one of them loads.
 
 Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.base there.
@@ -45,7 +45,7 @@ LOST = "weights that are lost or half loaded"
 
 @dataclass
 class PiciInitInfo(WeightTransferInitInfo):
-    """What the trainer tells a server at first."""
+    """The trainer's first message to a server."""
 
     encoding: str = "auto"
     check: bool = True
@@ -53,7 +53,7 @@ class PiciInitInfo(WeightTransferInitInfo):
 
 @dataclass
 class PiciUpdateInfo(WeightTransferUpdateInfo):
-    """What the trainer tells a server of each update: all that it needs, so that one which was restarted gets it."""
+    """The trainer's message for each update. It is self-contained, so that restarted servers understand it."""
 
     run: str = ""
     version: int = -1
@@ -173,8 +173,8 @@ class PiciWeightTransferEngine(WeightTransferEngine):
     def _keep(
         self, update: Optional[Update], go_back: Optional[Callable[[], None]] = None, before: str = CHECKPOINT
     ) -> None:
-        """Keep what goes back from an update that was loaded: while other workers may fail to load it, which is told
-        by an abort. What was kept before is freed; init_transfer_engine() does that too, once all have loaded it."""
+        """Keep the undo state of a loaded update while other workers may still fail to load it; an abort reports that.
+        Frees the previous one; init_transfer_engine() does that too, once all have loaded the update."""
         if self._last is not None and self._taking is not None:
             self._taking.commit(self._last[0])
         self._last = None
@@ -185,7 +185,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
                 self._taking.commit(update)
 
     def _abort(self, info: PiciUpdateInfo) -> None:
-        """Go back from an update that another worker did not load."""
+        """Undo an update that another worker did not load."""
         if self._last is None or (self._last[0].run, self._last[0].version) != (info.run, info.version):
             return
         update, go_back, before = self._last
@@ -203,7 +203,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
     # ---- loading
 
     def _begin(self, encoding: str, check: bool) -> Replica:
-        """What gets the next updates."""
+        """The object that gets the next updates."""
         self._check = check
         chosen = self._chosen(encoding)
         if self._taking is not None and self._taking.encoding == chosen:
@@ -243,8 +243,8 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         return encoding
 
     def _packed(self) -> bool:
-        """Whether weights may be stored in another way than in the checkpoint: by layers that are not known to store
-        them as they come, or by loaders that compute with what is there already."""
+        """Whether weights may be stored in another form than in the checkpoint: by layers that are not known to store
+        them unchanged, or by loaders that compute with earlier contents."""
         quantized = getattr(self.vllm_config, "quant_config", None) is not None
         if quantized or getattr(self.device, "type", "") != "cuda":
             return True
@@ -261,8 +261,8 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         return False
 
     def _fits(self) -> bool:
-        """Whether a mirror fits in the host's memory, with as much again for an update, for each data-parallel replica
-        of the server on this host. If the size is not known it does not."""
+        """Whether a mirror fits in host memory twice, once for an update, for each data-parallel replica of the server
+        on this host. False if the size is unknown."""
         servers = max(getattr(self.parallel_config, "data_parallel_size_local", 1), 1)
         need = 2 * servers * sum(meta.bytes for meta in self._checkpoint().values())
         if not need:
@@ -274,7 +274,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         return True
 
     def _checkpoint(self) -> dict[str, Meta]:
-        """The tensors of the model's own checkpoint; none, if it is not found on this host."""
+        """The tensors of the model's own checkpoint; none if it is not on this host."""
         if self._known is None:
             folder = self._folder()
             try:
@@ -298,8 +298,8 @@ class PiciWeightTransferEngine(WeightTransferEngine):
 
     @contextlib.contextmanager
     def _shards(self) -> Iterator[Optional[str]]:
-        """A folder with links to the files that vLLM loads from the checkpoint's: those of the index if there is one.
-        Beside them may be the same weights for other programs, as consolidated.safetensors."""
+        """A folder with links to the files that vLLM loads from the checkpoint: those of the index if there is one. The
+        checkpoint may also have the same weights for other programs, such as consolidated.safetensors."""
         folder = self._folder()
         if folder is None or os.path.exists(os.path.join(folder, LIST)):
             yield folder
@@ -318,7 +318,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             yield links if names else None
 
     def _accept(self, metas: list[Meta]) -> None:
-        """Refuse weights of another model than the one that is served."""
+        """Reject weights of another model than the served one."""
         known = self._checkpoint()
         if not self._check or not known:
             return
@@ -341,7 +341,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             self._patch(update)
 
     def _reload(self, weights: Iterator[tuple[str, Any]]) -> None:
-        """Load all weights, as when the server was started."""
+        """Load all weights, as at the server's start."""
         from vllm.model_executor.model_loader.reload import finalize_layerwise_reload, initialize_layerwise_reload
 
         given = dict(weights)
@@ -365,8 +365,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
             self._pack_again()
 
     def _not_sent(self, given: dict[str, Any]) -> Optional[dict[str, Any]]:
-        """The checkpoint's tensors that the trainer does not send: layers are loaded as a whole. None: it is not known
-        which these are."""
+        """The checkpoint's tensors that the trainer does not send: layers are loaded as a whole. None: unknown."""
         known = self._checkpoint()
         missing = [name for name in known if name not in given]
         if not known or (missing and any(name not in known for name in given)):
@@ -380,7 +379,8 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         return {name: self._rest[name] for name in missing}
 
     def _layers(self) -> dict[str, Any]:
-        """vLLM's records of how far layers are loaded. Attention layers have scales at most, which it treats apart."""
+        """vLLM's records of the layers' loading progress. Attention layers have at most scales, which it treats
+        separately."""
         from vllm.model_executor.model_loader.reload import layerwise
 
         later = getattr(layerwise, "is_deferred_attention_layer", lambda layer: False)
@@ -388,8 +388,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         return {name: layerwise.get_layerwise_info(layer) for name, layer in layers}
 
     def _partial(self) -> list[str]:
-        """Layers of which some elements are loaded and others not. Embeddings may be padded by rows that no checkpoint
-        has."""
+        """Partially loaded layers. Embeddings may be padded with rows that no checkpoint has."""
         found = []
         layers = dict(self.model.named_modules())
         for name, info in self._layers().items():
@@ -401,15 +400,15 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         return found
 
     def _pack_again(self) -> None:
-        """On a CPU, vLLM 0.32 leaves the packed copy of an output layer as it was if its weights are those of the
-        embedding: only the embedding is loaded."""
+        """On a CPU, vLLM 0.32 does not update the packed copy of an output layer that shares the embedding's weights:
+        it only loads the embedding."""
         for layer in self.model.modules():
             weight, method = getattr(layer, "weight", None), getattr(layer, "quant_method", None)
             if hasattr(layer, "cpu_linear") and weight is not None and weight.numel() and method is not None:
                 method.process_weights_after_loading(layer)
 
     def _patch(self, update: Update) -> None:
-        """Change weights where they are."""
+        """Change weights in place."""
         from vllm.model_executor.model_loader.checkpoint_weight_patch import (
             CheckpointWeightPatch,
             load_checkpoint_weight_patches,
@@ -433,7 +432,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
         return x.to(self.device) if hasattr(x, "to") else x
 
     def _restore(self, before: str) -> str:
-        """Load the weights from before an update that could not be loaded; what came of it."""
+        """Load the old weights after an update that failed to load. Returns the outcome."""
         old: dict[str, Any] = {} if self._replica is None else dict(self._replica.items())
         try:
             if not old and before == CHECKPOINT:
@@ -456,7 +455,7 @@ class PiciWeightTransferEngine(WeightTransferEngine):
 
     @contextlib.contextmanager
     def _telling(self, state: str) -> Iterator[None]:
-        """Errors go to the trainer too."""
+        """Report errors to the trainer too."""
         try:
             yield
         except Exception as e:

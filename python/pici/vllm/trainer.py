@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The engine "pici" of a trainer, for WeightTransferTrainerFactory of vLLM.
+"""The trainer's engine "pici", for WeightTransferTrainerFactory of vLLM.
 
 Written for vLLM 0.32; the names are those of vllm.distributed.weight_transfer.base there.
 """
@@ -29,7 +29,7 @@ from ._stats import Step, log
 
 
 class SendError(RuntimeError):
-    """Some servers do not have the weights that were sent; the message has their words. The others have them. The next
+    """Some servers do not have the sent weights; the message has their errors. The others have them. The next
     send_weights() brings all servers to the same weights."""
 
 
@@ -37,16 +37,16 @@ class SendError(RuntimeError):
 class PiciTrainerInitInfo(TrainerInitInfo):
     """How weights go to the servers.
 
-    url: tcp://HOST:PORT or tls://HOST:PORT, where the trainer listens (port 0: any); or a delta log that
-        all see, file:///FOLDER or a URL that fsspec knows, as s3://BUCKET/RUN.
-    certificate, key: of tls, paths of PEM files. Servers are told its fingerprint, and take no other.
+    url: tcp://HOST:PORT or tls://HOST:PORT, where the trainer listens (port 0: any); or a shared delta log,
+        file:///FOLDER or an fsspec URL such as s3://BUCKET/RUN.
+    certificate, key: for tls, paths of PEM files. Servers get its fingerprint, and accept no other certificate.
     encoding: "small", "replace" or "auto".
-    token: what servers must know to connect; made if it is empty.
-    advertise: the host that servers connect to; empty: found out.
-    threads: that encode; 0: as many as there are cores, at most 8.
-    overlap: send each part of a delta while the next is made. Servers begin the update then before the weights are
-        gathered; False: they begin when all parts are made, and generate until then.
-    convert: a function of a tensor's name and a tensor, whose result is what is sent.
+    token: the secret that servers need to connect; generated if it is empty.
+    advertise: the host that servers connect to; empty: detected.
+    threads: encoding threads; 0: one for each core, at most 8.
+    overlap: send each part of a delta while making the next. Servers then begin the update before the weights are
+        gathered. False: they begin when all parts are made, and generate until then.
+    convert: a function of a tensor's name and a tensor; the trainer sends its result.
     check: whether servers compare names, types and shapes with their checkpoint.
     """
 
@@ -65,14 +65,14 @@ class PiciTrainerInitInfo(TrainerInitInfo):
 
 
 class _Goal(NamedTuple):
-    """What servers are to get."""
+    """The target of an update."""
 
     run: str
     version: int
 
 
 class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
-    """Sends what changed since the version that each server has."""
+    """Sends the changes since the version that each server has."""
 
     init_info_cls = PiciTrainerInitInfo
 
@@ -141,10 +141,10 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         return {"encoding": encoding, "check": self.info.check}
 
     def send_weights(self, *, whole: bool = False) -> None:
-        """Send the weights that the source has now; on return all servers have loaded them. SendError: not all.
+        """Send the source's current weights; on return all servers have loaded them. SendError: some have not.
 
-        whole: send and load all weights, whatever servers say that they have. For servers whose weights were changed
-            by others: after /reload_weights, or after sleep of level 2, which throws them away."""
+        whole: send and load all weights, even if servers report that they have them. For servers whose weights others
+            changed: after /reload_weights, or after a level-2 sleep, which discards them."""
         if not self.is_sender:
             for _ in self.source:
                 pass
@@ -174,7 +174,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             )
 
     def _pairs(self) -> Iterator[tuple[str, Any]]:
-        """The source's weights in the host's memory."""
+        """The source's weights in host memory."""
         assert self.info is not None
         for name, tensor in self.source:
             if self.info.convert is not None:
@@ -187,7 +187,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             yield name, OnGpu(host, tensor.detach().contiguous()) if there else host
 
     def _each(self, call: Callable[[Any], None]) -> list[str]:
-        """Call for all servers at once; what went wrong, by server."""
+        """Call for all servers at once. Returns the errors, by server."""
         with ThreadPoolExecutor(len(self.clients)) as pool:
             tasks = [pool.submit(call, client) for client in self.clients]
         failures = []
@@ -203,7 +203,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         return str(getattr(self.clients[i], "base_url", f"server {i}"))
 
     def _send(self, client: Any, goal: _Goal, whole: bool) -> None:
-        """One server's update. If it fails, the server is left able to take the next one."""
+        """One server's update. After a failure, the server can still take the next one."""
         ticket = secrets.token_hex(8)
         info = {
             **self._init_info(),
@@ -246,9 +246,9 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
             client.finish_weight_update()
 
     def _abandon(self, client: Any, goal: _Goal) -> list[str]:
-        """End an update without its weights: workers that have some forget them, those that have loaded them go back.
-        Some workers may be within the update and others not: all are called, whatever one says. What is returned are
-        words of one that could not go back."""
+        """End an update without its weights: workers discard received weights, and those that have loaded them go back.
+        Calls all workers, even if some fail: some may be within the update and others not. Returns the error of one
+        that could not go back."""
         lost = []
         with contextlib.suppress(Exception):
             client.start_weight_update()
@@ -261,7 +261,7 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
         return lost
 
     def _url(self, client: Any) -> str:
-        """Where a server connects to."""
+        """The address that a server connects to."""
         assert self.info is not None
         if self._publisher is None:
             return self.info.url
@@ -277,8 +277,8 @@ class PiciTrainerWeightTransferEngine(TrainerWeightTransferEngine):
 
 
 class _Staging:
-    """Brings tensors of torch from CUDA to the host, through pinned memory: several times faster than without. One
-    buffer, as long as the longest tensor."""
+    """Copies torch tensors from CUDA to the host through pinned memory, which is several times faster. One buffer, as
+    long as the longest tensor."""
 
     def __init__(self) -> None:
         self._buffer: Any = None
@@ -304,8 +304,8 @@ class _Staging:
 
 
 def _reset_caches(client: Any) -> None:
-    """Have a server forget what it has computed by older weights, which finish_weight_update() does not do: the prefix
-    cache, and what encoders have made. Requests that run are computed anew as far as they are."""
+    """Clear a server's results of older weights, which finish_weight_update() does not do: the prefix cache, and the
+    encoders' cache. Running requests recompute what they have so far."""
     done = True
     if hasattr(client, "reset_encoder_cache"):
         client.reset_encoder_cache()
@@ -345,6 +345,6 @@ def _own_address(of: str) -> str:
 
 
 def _words(error: Exception) -> str:
-    """What is wrong, with what an HTTP server says of it."""
+    """The error, with an HTTP server's description of it."""
     text = getattr(getattr(error, "response", None), "text", "")
     return f"{error}: {text}" if text else str(error)
