@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What hooks of DistributedDataParallel keep of gradients for later iterations, by parameter."""
+"""The rest of gradients that DistributedDataParallel hooks keep for later iterations, by parameter."""
 import math
 import warnings
 import weakref
@@ -25,10 +25,10 @@ _VERSION = 1  # of state_dict()
 
 
 class Errors:
-    """What was not sent of each parameter's gradient, flat.
+    """The unsent rest of each parameter's gradient, flat.
 
-    A pickle cannot name the parameters. It has them in the order in which the hook first saw them: DDP makes its first
-    buckets alike each time that a program runs. So a state that was pickled finds the parameters of another process."""
+    A pickle cannot name the parameters. It has them in the order in which the hook first saw them: DDP makes the same
+    first buckets in each run of a program. So a pickled state finds the parameters of another process."""
 
     def __init__(self) -> None:
         self._kept: dict[int, tuple[weakref.ref[torch.Tensor], torch.Tensor]] = {}  # by id() of the parameter
@@ -57,7 +57,7 @@ class Errors:
                 yield key, parameter, error
 
     def see(self, parameters: Iterable[torch.Tensor]) -> bool:
-        """The hook was called with these. Returns whether one of them is new."""
+        """Note that the hook was called with these. Returns whether one of them is new."""
         new = False
         for parameter in parameters:
             key = id(parameter)
@@ -77,12 +77,12 @@ class Errors:
         return new
 
     def others(self, parameters: Iterable[torch.Tensor]) -> bool:
-        """Whether the hook was called with parameters besides these, which are still there."""
+        """Whether the hook was called with other parameters that still exist."""
         known = {id(parameter) for parameter in parameters}
         return any(key not in known and reference() is not None for key, reference in self._seen.items())
 
     def places(self, parameters: Iterable[torch.Tensor]) -> list[int]:
-        """The places of parameters in the order in which the hook first saw them, which is that of all ranks."""
+        """The places of parameters in the order in which the hook first saw them, the same on all ranks."""
         place = {key: i for i, key in enumerate(self._seen)}
         return [place[id(parameter)] for parameter in parameters]
 
@@ -119,7 +119,7 @@ class Errors:
 
 
 class _Before:
-    """What is kept of a bucket's parameters, before its gradients were changed."""
+    """The kept state of a bucket's parameters, from before its gradients changed."""
 
     def __init__(self, kept: Iterable[Errors], pieces: list[Piece]) -> None:
         self._parts = [
@@ -139,12 +139,12 @@ class _Before:
 
 
 class ErrorState(State):
-    """A State that keeps what was not sent of gradients. Its subclasses say how they send less.
+    """A State that keeps the unsent rest of gradients. Its subclasses send less in different ways.
 
-    start_iter      how many iterations are averaged exactly, at first
-    error_feedback  add what was not sent to the next gradient
+    start_iter      number of first iterations that are averaged exactly
+    error_feedback  add the unsent rest to the next gradient
     grad_scaler     the errors follow its loss scale
-    bits, values    a lossy codec for the messages: QSGD of so many bits, or any other; None: values are exact
+    bits, values    a lossy codec for the messages: QSGD of this many bits, or any other; None: values are exact
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class ErrorState(State):
     # ---- checkpoints
 
     def _kept(self) -> dict[str, Errors]:
-        """All that is kept by parameter, by its name in state_dict()."""
+        """All state that is kept by parameter, by its name in state_dict()."""
         return {"errors": self._errors}
 
     def _bind(self, model: Optional[torch.nn.Module], gather: bool) -> None:
@@ -197,15 +197,15 @@ class ErrorState(State):
         self._gather = gather
 
     def bind(self, model: torch.nn.Module, gather: bool = False) -> None:
-        """Have state_dict() and load_state_dict() mean this model, which may be in a DistributedDataParallel, where
-        they are called without one: by torch.distributed.checkpoint, and by accelerate.
+        """Make this model, which may be in a DistributedDataParallel, the default of state_dict() and
+        load_state_dict(), for torch.distributed.checkpoint and accelerate, which call them without a model.
 
-        gather: a state_dict() without a model has the errors of all ranks on rank 0, for programs that save rank 0's
-        only, as accelerate does. All ranks must call it then."""
+        gather: a state_dict() without a model has the errors of all ranks on rank 0, for programs such as accelerate
+        that save only rank 0's state. All ranks must then call it."""
         self._bind(model, gather)
 
     def _bound(self, model: Any) -> Any:
-        """The model that is meant, or the places of a list of tensors."""
+        """The given or bound model, or the places of a list of tensors."""
         if isinstance(model, (list, tuple)):
             return self.places_of(model)
         if model is None and self._model is not None:
@@ -215,8 +215,8 @@ class ErrorState(State):
         return model
 
     def places_of(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """What takes the place of parameters where pici.torch.all_reduce averages a list: the same objects in each
-        call, though the tensors may be others."""
+        """Stand-ins for parameters when pici.torch.all_reduce averages a list: the same objects in each call, even for
+        other tensors."""
         shapes = [tuple(x.shape) for x in tensors]
         if not self._places:
             self._places = [torch.empty(x.shape, dtype=x.dtype, device="meta") for x in tensors]
@@ -228,7 +228,7 @@ class ErrorState(State):
         return self._places
 
     def _ranks(self) -> tuple[int, int]:
-        """This rank in the process group, and how many there are."""
+        """This rank in the process group, and its size."""
         if not dist.is_initialized():
             return 0, 1
         return dist.get_rank(self.process_group), dist.get_world_size(self.process_group)
@@ -239,10 +239,11 @@ class ErrorState(State):
 
     def state_dict(self, model: Any = None) -> dict[str, Any]:
         """This rank's state: "iter", the errors by the parameters' names in model, which may be in a
-        DistributedDataParallel, and what tells states apart. Copies, on the CPU or where the gradients are. Call it
-        between two iterations. model: None after bind(); the list of tensors, of pici.torch.all_reduce.
+        DistributedDataParallel, and identification. Copies, on the CPU or on the gradients' device. Call it between two
+        iterations. model: None after bind(); for pici.torch.all_reduce, the list of tensors.
 
-        The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps those of each rank."""
+        The keys of errors have the rank's number, so that torch.distributed.checkpoint keeps the errors of each
+        rank."""
         gather = model is None and self._gather
         parameters = dict(named_parameters(self._bound(model)))
         tensors = model if isinstance(model, (list, tuple)) else parameters.values()  # places have no elements
@@ -271,13 +272,13 @@ class ErrorState(State):
         return {**saved, "scale": self._scale, **by_rank}
 
     def load_state_dict(self, state_dict: dict[str, Any], model: Any = None) -> None:
-        """Continue from what state_dict() returned on the same rank. model: None after bind(). ValueError: it is of
-        another model, kind or rank; nothing was changed then. From another number of ranks only the iteration is
-        taken, with a warning."""
+        """Continue from the state_dict() of the same rank. model: None after bind(). ValueError: the state is of
+        another model, kind or rank; nothing has changed. With another number of ranks, only the iteration is used, with
+        a warning."""
         self._loading(state_dict, model)()
 
     def _loading(self, state_dict: dict[str, Any], model: Any) -> Callable[[], None]:
-        """What load_state_dict() does after it has checked what it is given."""
+        """The part of load_state_dict() after its checks."""
         if isinstance(state_dict, torch.nn.Module):  # the other order
             state_dict, model = model, state_dict
         model = self._bound(model)
@@ -335,14 +336,14 @@ class ErrorState(State):
     # ---- the loss scale
 
     def rescale(self, factor: float) -> None:
-        """Multiply what is kept, since later gradients will be as many times as large. Call it between two iterations
-        if you change a loss scale of your own; a grad_scaler is followed without it."""
+        """Scale the kept errors by the factor of later gradients. Call it between two iterations if you change your own
+        loss scale; with a grad_scaler, this is automatic."""
         check_above_0("factor", factor)
         for kept in self._kept().values():
             kept.scale(factor)
 
     def _follow_scale(self) -> None:
-        """At the beginning of an iteration, whose gradients have the loss scale that is set now."""
+        """Adopt the current loss scale, at the beginning of an iteration."""
         if self.grad_scaler is None:
             return
         scale = float(self.grad_scaler.get_scale())
@@ -360,7 +361,7 @@ class ErrorState(State):
         self._before: list[tuple[int, _Before]] = []
 
     def _hook(self, bucket: Any) -> Optional[Callable[[], Prepared]]:
-        """What prepares the gradients of a bucket; None: they are averaged exactly. Counts the iterations."""
+        """The preparation of a bucket's gradients; None: average them exactly. Counts the iterations."""
         parameters = bucket.parameters()
         if (
             max([kept.see(parameters) for kept in self._kept().values()])
@@ -386,16 +387,16 @@ class ErrorState(State):
         return prepare
 
     def _changes_exact(self) -> bool:
-        """Whether gradients are changed that are averaged exactly."""
+        """Whether exactly averaged gradients are changed too."""
         return False
 
     def _needed(self) -> str:
-        """What tensors must not do without, so that those which torch averages are refused; "": nothing."""
+        """A feature that torch's own average lacks, so that tensors for torch are rejected; "": none."""
         return ""
 
     def _undone_unless_finite(self, buffer: torch.Tensor, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
-        """The preparation of a bucket. If the average turns out not to be finite, on all ranks, the step will be
-        skipped, and the errors become what they were. A GradScaler skips it for all buckets of the iteration."""
+        """The preparation of a bucket, with undo. If the average is not finite, the step is skipped on all ranks, and
+        the errors are restored. A GradScaler skips the step for all buckets of the iteration."""
         prepare, iteration = self._preparation(pieces, exactly), self.iter
         if not self.error_feedback:
             return prepare
@@ -423,8 +424,8 @@ class ErrorState(State):
         return prepared
 
     def _preparation(self, pieces: list[Piece], exactly: bool) -> Callable[[], Prepared]:
-        """What changes the gradients of a bucket, in the thread of the communicator, whose stream is then CUDA's
-        current one. What depends on self.iter is computed now. exactly: in one of the first iterations."""
+        """The function that changes the gradients of a bucket, in the communicator's thread, with its stream as CUDA's
+        current one. Values that depend on self.iter are computed now. exactly: in one of the first iterations."""
         raise NotImplementedError
 
     def _values_now(self) -> Optional[Values]:
@@ -432,7 +433,7 @@ class ErrorState(State):
         return seeded(self.values, self.iter)
 
     def _rounded(self, pieces: list[Piece], values: Optional[Values], selected: Optional[Selected] = None) -> Prepared:
-        """A call with this codec. What it loses becomes the errors of pieces, which are all of a bucket, in order."""
+        """A call with this codec. Its losses become the errors of pieces: all pieces of a bucket, in order."""
         if values is None or not self.error_feedback:
             return Prepared(selected, values)
         errors = [self._errors.of(*piece) for piece in pieces]
@@ -502,14 +503,14 @@ def _of_rank(rank: int) -> str:
 
 
 def _pieces(bucket: Any) -> list[Piece]:
-    """The gradients of a bucket, flat. They lie in its buffer one after the other; bucket.gradients() cuts a buffer of
-    complex numbers, which has two elements for each, wrongly."""
+    """The gradients of a bucket, flat. They follow each other in its buffer; bucket.gradients() splits a buffer of
+    complex numbers, with two elements for each, wrongly."""
     buffer, parameters = flat(bucket.buffer()), bucket.parameters()
     return list(zip(parameters, buffer.split([flat_length(p) for p in parameters])))
 
 
 def any_of(x: torch.Tensor) -> bool:
-    """Whether an element is not zero. The first ones mostly tell."""
+    """Whether any element is nonzero. The first ones settle most cases."""
     return bool(x[:64].any()) or bool(x.any())
 
 

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The communicator of a process group of torch, and the thread that makes its calls.
+"""The communicator of a torch process group, and the thread that makes its calls.
 
     c = communicator(group)                        # the same one each time; collective the first time
     future = c.submit(lambda comm: comm.all_reduce(x, x, op="avg"))
     future.wait()                                  # the result, or the exception that the call raised
     native(future)                                 # the same for C++ code such as DDP
 
-The calls of a communicator are made by one thread, in the order of submit(); the GIL is released while the library
-works. The ranks find each other through the group's store (pici/_peers.py), under pici/GROUP/RESTART/made/n: RESTART
-counts torchrun's restarts, n the communicators that this store had for the group. Settings are compared under
+One thread makes the calls of a communicator, in the order of submit(); the library releases the GIL while it works. The
+ranks find each other through the group's store (pici/_peers.py), under pici/GROUP/RESTART/made/n: RESTART counts
+torchrun's restarts, n the communicators that this store had for the group. The ranks compare settings under
 .../agreed/n.
 """
 from __future__ import annotations
@@ -52,7 +52,7 @@ def flag(name: str) -> bool:
 
 
 def outer() -> str:
-    """What connects the hosts, of CUDA tensors: PICI_TORCH_OUTER, "" or "sockets"."""
+    """The connection between hosts for CUDA tensors: PICI_TORCH_OUTER, "" or "sockets"."""
     text = os.environ.get("PICI_TORCH_OUTER", "")
     if text not in ("", "sockets"):
         raise ValueError(f"PICI_TORCH_OUTER={text}: not sockets")
@@ -60,8 +60,8 @@ def outer() -> str:
 
 
 def native(future: torch.futures.Future[Any]) -> torch.futures.Future[Any]:
-    """A future whose error C++ code sees: a RuntimeError with the words of the exception. set_exception() stores the
-    exception as a value, which such code would take for the result."""
+    """A future with an error that C++ code sees: a RuntimeError with the text of the exception. set_exception() stores
+    the exception as a value, which such code would take for the result."""
     then: torch.futures.Future[Any] = future.then(_value)
     return then
 
@@ -71,7 +71,7 @@ def _value(future: torch.futures.Future[Any]) -> Any:
 
 
 class _Job:
-    """A call that was submitted. stream: of CUDA, in whose order the result is ready."""
+    """A submitted call. stream: the CUDA stream in whose order the result is ready."""
 
     def __init__(self, call: Call, future: Any, stream: Any = None) -> None:
         self.call, self.future, self.stream = call, future, stream
@@ -85,7 +85,7 @@ class _Job:
 
 
 class _Driver:
-    """What the thread of a communicator works on. It does not refer to the Communicator, which may so be dropped."""
+    """The work of a communicator's thread. It does not refer to the Communicator, so that this can be dropped."""
 
     def __init__(self) -> None:
         self.jobs: queue.SimpleQueue[Optional[_Job]] = queue.SimpleQueue()  # None: the end
@@ -138,7 +138,7 @@ def _seconds(timeout: Timeout) -> float:
 
 
 class _Store:
-    """A store of torch's whose errors say what they mean."""
+    """A torch store with clear errors."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -192,7 +192,7 @@ class Communicator:
         timeout   for connecting, and of calls that have none of their own
         group     a name, the same on all ranks
         look      called while this rank waits for others: raises if one of them is gone
-    ValueError: nonsense in the environment. TimedOutError, PeerError: the ranks are not connected."""
+    ValueError: an invalid environment variable. TimedOutError, PeerError: the ranks are not connected."""
 
     stats: _stats.Stats  #: sums over all calls, as these add to it
 
@@ -215,7 +215,7 @@ class Communicator:
 
     @classmethod
     def made_by(cls, make: Callable[[], Comm], rank: int, size: int, timeout: Timeout) -> Communicator:
-        """One over another transport. make: called in the thread that will use the result."""
+        """A communicator over another transport. make: called in the thread that will use the result."""
         self = cls.__new__(cls)
         self._begin(_Driver(), make, rank, size, timeout)
         return self
@@ -249,16 +249,16 @@ class Communicator:
 
     @property
     def broken(self) -> bool:
-        """Whether a call failed in such a way that all later ones will fail."""
+        """Whether a call failed so that all later ones will fail."""
         return self._driver.broken
 
     def drain(self) -> None:
-        """Wait for the end of all calls that were submitted, however they end."""
+        """Wait for the end of all submitted calls, with or without errors."""
         self.submit(lambda comm: None).wait()
 
     def close(self, timeout: Optional[float] = None) -> None:
-        """End the thread after the calls that were submitted, and free the communicator. timeout: seconds to wait for
-        them; they go on after that."""
+        """End the thread after the submitted calls, and free the communicator. timeout: seconds to wait for them;
+        afterwards they continue."""
         self._end()
         self._thread.join(timeout)
 
@@ -275,7 +275,7 @@ class Communicator:
 
 
 def log_call(name: str, elements: int, last: Any) -> None:
-    """What a call sent, and how long it took."""
+    """Log the bytes that a call sent, and its time."""
     _log.debug(
         "%s: %d elements, %d bytes sent of %d dense, %.4f s encoding, %.4f s decoding, %.4f s waiting",
         *(name, elements, last.wire_bytes, last.dense_bytes, last.encode_s, last.decode_s, last.wait_s),
@@ -283,8 +283,8 @@ def log_call(name: str, elements: int, last: Any) -> None:
 
 
 def profiled(name: str, submit: Callable[[], Any]) -> tuple[Any, Any]:
-    """The future of a call, which submit() returns, and a future that ends when the profiler knows of it, or None: its
-    event ends when the call does."""
+    """The future of a call, which submit() returns, and a future that ends when the profiler has recorded it, or None:
+    its event ends with the call."""
     if not getattr(torch.autograd, "_profiler_enabled", bool)():
         return submit(), None
     with record_function(f"pici:{name}") as event:
@@ -293,8 +293,8 @@ def profiled(name: str, submit: Callable[[], Any]) -> tuple[Any, Any]:
 
 
 class _Made:
-    """The communicator of a group, which one thread at a time makes. Threads that make those of different groups do not
-    wait for each other: on another rank their order may be another one."""
+    """The communicator of a group; one thread at a time makes it. Threads for different groups do not wait for each
+    other: another rank may have another order."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -346,8 +346,9 @@ def cpu_backend(group: dist.ProcessGroup) -> Any:
 
 
 class Watch:
-    """Notices that a rank of a group ends while this one waits for it in a store, which does not tell: by a barrier of
-    gloo, whose connections do. All ranks of the group must make one at the same time. Without gloo it sees nothing."""
+    """Detects the end of a rank while this one waits for it in a store, which does not report that. It uses a gloo
+    barrier, whose connections do. All ranks of the group must make one at the same time. Without gloo it detects
+    nothing."""
 
     def __init__(self, backend: Any) -> None:
         self._barrier = None
@@ -369,7 +370,7 @@ class Watch:
 
 
 def group_timeout(group: dist.ProcessGroup, store: Any) -> Timeout:
-    """The timeout of a group: that of its backend for the CPU, or else of its store."""
+    """The timeout of a group: of its CPU backend, or else of its store."""
     backend = cpu_backend(group)
     for owner in (getattr(backend, "options", None), store):
         for member in ("_timeout", "timeout"):
@@ -390,8 +391,8 @@ def _registered(group: dist.ProcessGroup) -> tuple[Any, str]:
 
 
 def communicator(group: Optional[dist.ProcessGroup] = None) -> Communicator:
-    """The communicator of a process group, None: of the default one. The first time, all ranks of the group must call
-    it, and they connect; it ends with the group."""
+    """The communicator of a process group, None: of the default one. All ranks of the group must make the first call,
+    which connects them. It ends with the group."""
     group = resolved(group)
     with _of_group_lock:
         made = _of_group.setdefault(group, _Made())
@@ -406,9 +407,9 @@ def communicator(group: Optional[dist.ProcessGroup] = None) -> Communicator:
 
 
 def comm(group: Optional[dist.ProcessGroup] = None) -> Comm:
-    """A pici.Comm among the ranks of a process group, None: of the default one, for tensors in the host's memory. All
-    ranks of the group must call it; each call connects them anew. help(pici.comm) says how to use it. close() it. Its
-    calls wait as long as those of the group."""
+    """A pici.Comm among the ranks of a process group, None: of the default one, for tensors in host memory. All ranks
+    of the group must call it; each call connects them anew. help(pici.comm) explains its use. close() it afterwards.
+    Its calls have the group's timeout."""
     return over_sockets(resolved(group), "comm")
 
 
@@ -423,7 +424,7 @@ def over_sockets(group: dist.ProcessGroup, what: str) -> Comm:
 
 
 def _host() -> str:
-    """What tells this host from others, as NCCL does: NCCL_HOSTID, or else its name and boot."""
+    """An identifier of this host, as in NCCL: NCCL_HOSTID, or else its name and boot."""
     said = os.environ.get("NCCL_HOSTID", "")
     if said:
         return said
@@ -446,8 +447,8 @@ def host_mates(group: dist.ProcessGroup) -> list[int]:
 
 
 def agree(group: dist.ProcessGroup, settings: Callable[[], str]) -> None:
-    """Compare settings that all ranks of a group must share: in words, called in time to tell the other ranks what it
-    raises. All ranks must call it."""
+    """Compare settings that all ranks of a group must share. settings() returns them in words; the other ranks get its
+    exception too. All ranks must call this."""
     size = dist.get_world_size(group)
     if size == 1:
         settings()
