@@ -228,7 +228,7 @@ bad "a pipe" 'b/pipe: is not a regular file'
 : >b/pici-folder
 bad "an empty list" 'b/pici-folder: offset 0: not the list of a folder'
 : >b/model-00003-of-00008.safetensors.pici
-bad "a name that is taken" 'a file of the name that model-00003-of-00008.safetensors.pici is stored under'
+bad "a name that is taken" 'and also model-00003-of-00008.safetensors.pici, the name that its compressed file needs'
 : >b/.pici-1
 bad "a temporary file" 'b/.pici-1: temporary files begin so'
 sed -i 's/"total_size": [0-9]*/"total_size": 7/' $index

@@ -21,7 +21,7 @@ const struct command_option command_options[OPTIONS] = {
                    "exact (default): restore each bit; value: store float zeros without sign:\n-0.0 becomes +0.0"},
     [OPT_PACK] =
         {0, "pack", "PACK", false,
-         "pack exponents of floats where that is shorter: planes (default of compress without\n--format); fast "
+         "pack exponents of floats where that is shorter: planes (default of compress without\na format); fast "
          "(less time, a little longer); none"},
     [OPT_FILE_VERSION] = {0, "file-version", "N", false, "2 (default), or 1: for picitool 0.2, without packing"},
     [OPT_OUT] = {'o', "output", "OUT", false, "output; - is standard output"},

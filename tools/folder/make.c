@@ -239,8 +239,7 @@ int folder_list_of(struct folder_list *list, const struct folder *folder, bool a
         }
         if (shard && folder_find(folder, stored)) {
             folder_list_free(list);
-            return tool_bad(folder->path, "has %s, and another file with the name under which %s is stored", name,
-                            stored);
+            return tool_bad(folder->path, "has %s and also %s, the name that its compressed file needs", name, stored);
         }
     }
     return TOOL_OK;
