@@ -2,12 +2,14 @@
  *
  * The message path of neighbourhood all-gathers: position 0 of four runs a call over a transport whose messages from
  * other ranks are the input's, and that drops what is sent.
- *   byte 0    bits 0 to 3: dtype; bit 4: all_gatherv; bit 5: halving, else direct; bit 6: with the status agreement
+ *   byte 0    bits 0 to 3: dtype; bit 4: all_gatherv; bit 5: halving, else direct; bit 6: with the status agreement;
+ *             bit 7: with a lossy codec, byte 1 modulo 3, if it has the dtype
  *   byte 1    the graph: a seed of its edges
  *   byte 2    elements of a contribution, in units of 37
  *   the rest  messages, in the order in which they are received: 2 bytes, of which bits 0 to 14 are the length and bit
  *             15 says that the prefix is as it should be; then the message
- * Whatever comes, the call ends; after PICI_OK every slot was written by a block that pici_decompress takes. */
+ * Whatever comes, the call ends. After PICI_OK every slot was written by a block that pici_decompress takes, or by
+ * arrays that the codec takes. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +64,8 @@ static enum pici_status wire_recv(void *context, int from, void *data, size_t ca
     w->data += m->len;
     w->left -= m->len;
     if (proper && m->len >= MSG_BYTES && r->state == COLL_DATA) {
-        const struct msg_prefix p = {.dtype = (unsigned)r->call.args.dtype,
+        const struct msg_prefix p = {.kind = r->call.opts.values.phases ? MSG_CODED : MSG_DATA,
+                                     .dtype = (unsigned)r->call.args.dtype,
                                      .op = r->call.resolved.said.op,
                                      .algorithm = NEIGHBOR_ID,
                                      .sequence = r->sequence,
@@ -104,6 +107,17 @@ static void wire_close(void *context)
 static int edge(unsigned seed, int from, int to)
 {
     return from != to && (to == 0 || (seed * 2654435761u >> (from * RANKS + to)) & 1);
+}
+
+static struct pici_values values_of(const uint8_t *data, enum pici_dtype dtype)
+{
+    struct pici_values values = PICI_VALUES_INIT, none = PICI_VALUES_INIT;
+    struct values resolved;
+    values.codec = (enum pici_value_codec)(PICI_VALUES_CAST + data[1] % 3);
+    if (values.codec == PICI_VALUES_ZFP)
+        values.rate = 8;
+    const int usable = data[0] >> 7 && !pici_values_resolve(&resolved, &values, dtype, PICI_SUM);
+    return usable ? values : none;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
@@ -161,6 +175,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     struct pici_coll_opts opts = PICI_COLL_OPTS_INIT;
     if (n)
         memset(send, 1, n * width);
+    const struct pici_values values = values_of(data, dtype);
+    opts.values = &values;
     opts.agree = data[0] >> 6 & 1;
     opts.slice_bytes = 1;
     opts.timeout_ms = 1;

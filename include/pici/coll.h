@@ -249,7 +249,7 @@ struct pici_coll_opts {
     unsigned reserved;                /* 0 */
     const struct pici_values *values; /* =, except its residual. The codec that rounds the elements of messages; NULL:
                                        * results are exact. The library copies it, and uses the residual until the call
-                                       * ends. Calls on neighbourhood plans: PICI_E_UNSUPPORTED */
+                                       * ends */
     enum pici_packing pack;           /* T. Messages of a lossy codec, and messages from or to GPU memory, are never
                                        * packed */
     enum pici_balance balance;        /* T =. For all-reduce; no effect with a lossy codec */

@@ -112,6 +112,12 @@ PICI_API enum pici_status pici_neighbor_plan_reserve(struct pici_neighbor_plan *
  * than AUTO, or zeros other than PICI_ZEROS_EXACT, is PICI_E_UNSUPPORTED. Members marked = in pici/coll.h must be the
  * same on all ranks here too.
  *
+ * With a lossy codec (opts->values, if its phases have those that gather) each rank quantizes its contribution once.
+ * All its slots then hold the same bytes; so do its own, if it sends to any other rank. They are those of
+ * pici_all_gather with the same codec, except with random rounding. residual has sendcount elements. Each recvcounts[i]
+ * must be whole rows of ZFP's nx and ny. A wrong recvcounts[i] is found if the codec's arrays have other lengths for
+ * it: with QSGD and ZFP a difference of a few elements may not be found.
+ *
  * Ranks do not agree on a status before and after a call: that would take as long as the exchange itself. A rank that
  * finds an error returns it, and so does each rank that depends on its later messages. Others may return PICI_OK. A
  * rank that returns PICI_OK has the right bytes. With opts->agree all ranks return the same status, unless a rank

@@ -76,7 +76,7 @@ static uint64_t hash_nodes(const struct pici_comm *comm)
     return mix(hash, comm->paired_only);
 }
 
-static void describe_values(uint8_t *bytes, const struct values *values)
+void pici_agree_values(uint8_t bytes[AGREE_CALL_BYTES], const struct values *values)
 {
     bytes[CALL_CODEC] = (uint8_t)values->codec->id;
     bytes[CALL_PHASES] = (uint8_t)values->phases;
@@ -117,7 +117,7 @@ static void describe(uint8_t *bytes, const struct pici_request *request)
     if (call->args.kind == PICI_ALL_REDUCE)
         bytes[CALL_BALANCE] = (uint8_t)call->opts.balance;
     if (call->opts.values.phases)
-        describe_values(bytes, &call->opts.values);
+        pici_agree_values(bytes, &call->opts.values);
 }
 
 /* Describe how two calls differ, if that is in a number that is not an integer, or in what the algorithm is chosen

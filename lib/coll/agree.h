@@ -11,4 +11,7 @@
 void pici_coll_agree_begin(struct pici_request *, enum msg_kind);
 enum pici_status pici_coll_agree(struct pici_request *, enum msg_kind, int *progressed, int *done);
 
+/* Write what a lossy codec's parameters are to the description of a call, whose bytes for them are 0. */
+void pici_agree_values(uint8_t bytes[AGREE_CALL_BYTES], const struct values *);
+
 #endif

@@ -161,9 +161,7 @@ static void cut(struct coll_layout *layout, const struct pici_comm *comm, const 
     layout->window = pici_layout_window(call, layout->slices);
 }
 
-/* The most bytes that a message has for count elements of a segment, exact or as the arrays of the lossy codec; 0: more
- * than size_t holds. */
-static size_t longest_blocks(const struct coll_call *call, uint64_t count)
+size_t pici_layout_longest(const struct coll_call *call, uint64_t count)
 {
     const struct values *values = &call->opts.values;
     const size_t exact = pici_policy_longest(call->args.dtype, count);
@@ -188,13 +186,12 @@ static size_t longest_list(const struct coll_call *call, size_t longest)
     return longest;
 }
 
-/* Memory for the arrays of the lossy codec: those that a message of each slice in flight is made of, and those of a
- * segment that is received. Returns whether that is more than size_t holds. */
-static int lay_out_arrays(struct coll_layout *layout, const struct coll_call *call)
+int pici_layout_arrays(struct coll_layout *layout, const struct coll_call *call, int quantized)
 {
     const struct values *values = &call->opts.values;
     uint64_t arrays;
     layout->temp = COLL_TEMP_BYTES;
+    layout->quantized = quantized;
     if (!values->phases)
         return 0;
     for (int i = 0; i < values->codec->arrays; i++) { /* fits, since a message of them does */
@@ -204,7 +201,7 @@ static int lay_out_arrays(struct coll_layout *layout, const struct coll_call *ca
     }
     const uint64_t unit = values->codec->unit(values) * call->resolved.width; /* not more than a slice */
     layout->temp = unit > COLL_TEMP_BYTES ? (size_t)unit : COLL_TEMP_BYTES;
-    if (!fmt_muladd(&arrays, layout->parts, ((uint64_t)layout->limits.segments + 1) * (uint64_t)layout->window, 0) ||
+    if (!fmt_muladd(&arrays, layout->parts, ((uint64_t)quantized + 1) * (uint64_t)layout->window, 0) ||
         arrays > SIZE_MAX / 4)
         return 1;
     layout->arrays = layout->slices ? (size_t)arrays : 0;
@@ -236,7 +233,7 @@ static enum pici_status new_layout(struct coll_layout *layout, const struct sche
     layout->steps = schedule->steps(schedule, &layout->shape);
     cut(layout, comm, call);
     const struct schedule_limits *most = &layout->limits;
-    size_t blocks = longest_blocks(call, layout->slice); /* of a segment */
+    size_t blocks = pici_layout_longest(call, layout->slice); /* of a segment */
     if (call->resolved.fill)
         blocks = layout->block = longest_list(call, blocks);
     layout->buffers = layout->window * (most->receives + most->sends + most->kept);
@@ -245,7 +242,8 @@ static enum pici_status new_layout(struct coll_layout *layout, const struct sche
     if (!blocks || !fmt_muladd(&message, blocks, (uint64_t)most->segments, MSG_BYTES + COLL_ALIGN - 1) ||
         !fmt_muladd(&messages, message &= ~(uint64_t)(COLL_ALIGN - 1), (uint64_t)layout->buffers, 0) ||
         !fmt_muladd(&sums, sum, (uint64_t)most->sums * (uint64_t)layout->window, 0) ||
-        !fmt_muladd(&total, 1, messages, sums) || total > SIZE_MAX / 2 || lay_out_arrays(layout, call))
+        !fmt_muladd(&total, 1, messages, sums) || total > SIZE_MAX / 2 ||
+        pici_layout_arrays(layout, call, most->segments))
         return PICI_E_ARG;
     layout->message = (size_t)message;
     layout->messages = layout->slices ? (size_t)messages : 0;

@@ -38,6 +38,7 @@ struct coll_layout {
     size_t block;          /* of the longest block, in neighbourhood calls and in calls with streams only; else 0 */
     size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
     size_t part[VALUES_ARRAYS]; /* bytes of an array of the lossy codec, for a slice of a segment */
+    int quantized;              /* segments of a message that the lossy codec makes, at most */
     size_t parts, arrays;       /* of all arrays of such a slice; of those of all slices in flight */
     size_t temp;                /* for elements that are dequantized or decoded to be added */
     struct choice choice;       /* that the schedule is from; seconds < 0: it was not predicted */
@@ -179,6 +180,14 @@ static inline size_t pici_layout_aligned(size_t bytes)
 {
     return (bytes + COLL_ALIGN - 1) & ~(size_t)(COLL_ALIGN - 1);
 }
+
+/* The most bytes that a message has for count elements of a segment, exact or as the arrays of the lossy codec; 0: more
+ * than size_t holds. */
+size_t pici_layout_longest(const struct coll_call *, uint64_t count);
+
+/* Memory for the arrays of the lossy codec: those of `quantized` segments of a message for each slice in flight, and
+ * those of a segment that is received. The layout has its slices. Returns whether that is more than size_t holds. */
+int pici_layout_arrays(struct coll_layout *, const struct coll_call *, int quantized);
 
 /* Entries of the tables of rules (rules.h): which elements a rank owns, the sum and the hash of all contributions, and
  * errors of buffers. Those of all_gatherv are in layout_gatherv.c. */

@@ -10,6 +10,7 @@
 
 #include "bytes.h"
 #include "codec/codec.h"
+#include "coll/agree.h"
 #include "coll/neighbor.h"
 #include "coll/note.h"
 #include "coll/packing.h"
@@ -67,6 +68,11 @@ static const char *count_slots(struct coll_call *call, uint64_t most, char *expl
                      first_element);
             return explanation;
         }
+        if (pici_values_count(&call->opts.values, count)) {
+            snprintf(explanation, bytes, "entry %d of recvcounts, %" PRIu64 ", is not whole rows of the option values",
+                     i, count);
+            return explanation;
+        }
         call->resolved.total = end > call->resolved.total ? end : call->resolved.total;
     }
     return NULL;
@@ -101,12 +107,18 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
 {
     const struct call_args *args = &call->args;
     const size_t width = call->resolved.width;
+    const uint8_t *residual = args->count ? call->opts.residual : NULL;
     const char *null = pici_coll_null(call);
     (void)comm;
+    if (!null && residual && pici_overlap(residual, args->count * width, args->send, args->count * width))
+        return "the residual overlaps a buffer";
     for (int i = 0; i < args->plan->sources && args->count && !null; i++) {
         uint64_t first_element, count = slot_of(args, i, &first_element);
-        if (count && pici_overlap(args->send, args->count * width, args->recv + first_element * width, count * width))
+        const uint8_t *slot = args->recv + first_element * width;
+        if (count && pici_overlap(args->send, args->count * width, slot, count * width))
             return "the send and receive buffers overlap";
+        if (count && residual && pici_overlap(residual, args->count * width, slot, count * width))
+            return "the residual overlaps a buffer";
     }
     return null;
 }
@@ -164,7 +176,7 @@ static enum slice_fit try_slice(struct coll_layout *layout, const struct coll_ca
     const int shortest = layout->slice == unit;
     layout->slices = longest / layout->slice + (longest % layout->slice != 0);
     layout->window = pici_layout_window(call, layout->slices);
-    layout->block = pici_policy_longest(call->args.dtype, layout->slice < longest ? layout->slice : longest);
+    layout->block = pici_layout_longest(call, layout->slice < longest ? layout->slice : longest);
     if (!layout->block || blocks > UINT64_MAX / COLL_MAX_WINDOW / layout->block)
         return SLICE_BEYOND_MEMORY;
     const uint64_t one = blocks * layout->block;
@@ -199,7 +211,7 @@ static enum pici_status lay_out(struct coll_layout *layout, const struct pici_co
     enum slice_fit fit;
     while ((fit = try_slice(layout, call, plan->blocks[route], widest, unit)) == SLICE_TOO_LONG)
         layout->slice = pici_layout_units(layout->slice / 2, unit);
-    if (fit == SLICE_BEYOND_MEMORY)
+    if (fit == SLICE_BEYOND_MEMORY || pici_layout_arrays(layout, call, 1)) /* a rank encodes its own contribution */
         return PICI_E_ARG;
     for (int i = 0; i < chosen->send_begin[chosen->steps]; i++)
         messages += room_of(layout, &chosen->send[i]);
@@ -217,7 +229,7 @@ static enum pici_status lay_out(struct coll_layout *layout, const struct pici_co
 static uint32_t tag_of(const struct coll_call *call)
 {
     const struct coll_layout *layout = &call->resolved.layout;
-    uint8_t bytes[48];
+    uint8_t bytes[48], values[AGREE_CALL_BYTES] = {0};
     store_le64(bytes, call->args.plan->hash);
     store_le64(bytes + 8, call->args.plan->number);
     store_le64(bytes + 16, call->resolved.longest);
@@ -225,7 +237,10 @@ static uint32_t tag_of(const struct coll_call *call)
     store_le64(bytes + 32, (uint64_t)layout->window << 32 | (uint64_t)call->args.dtype << 8 |
                                (unsigned)call->args.varied << 1 | (unsigned)call->opts.agree);
     store_le64(bytes + 40, (uint64_t)layout->steps);
-    return (uint32_t)pici_xxh64(bytes, sizeof bytes, 0);
+    if (call->opts.values.phases)
+        pici_agree_values(values, &call->opts.values);
+    return (uint32_t)pici_xxh64(bytes, sizeof bytes,
+                                call->opts.values.phases ? pici_xxh64(values, sizeof values, 0) : 0);
 }
 
 /* A rank that cannot begin cannot send poison either. A source of an all_gatherv cannot send more than the
@@ -329,6 +344,51 @@ static void place_own(struct pici_request *request, const struct slice_run *slic
     }
 }
 
+/* The same, of what was quantized. */
+static enum pici_status place_sent(struct pici_request *request, const struct slice_run *slice_run,
+                                   const struct schedule_message *message, int i)
+{
+    const struct pici_neighbor_plan *plan = request->call.args.plan;
+    const int own = request->comm->virtual_rank;
+    enum pici_status status = PICI_OK;
+    for (int slot = plan->slot_begin[own]; slot < plan->slot_begin[own + 1] && !status; slot++) {
+        uint64_t count;
+        uint8_t *elements = slice_of_slot(request, slice_run, plan->slots[slot], &count);
+        status = pici_slice_dequantize_own(request, slice_run, message, i, STORE_PLACE, elements);
+    }
+    return status;
+}
+
+static enum pici_status another_count(const struct pici_request *request, const struct coll_part *part, int slot)
+{
+    pici_coll_note(request->comm, "rank %d sends another count than entry %d of recvcounts on rank %d",
+                   request->comm->order[part->segment], slot, request->comm->rank);
+    return PICI_E_PEER;
+}
+
+/* The arrays of a lossy codec. They may have as many elements as another count would give them: what else is wrong then
+ * is found when they are dequantized, or not at all. */
+static enum pici_status receive_arrays(struct pici_request *request, struct slice_run *slice_run,
+                                       struct coll_part *part)
+{
+    const struct pici_neighbor_plan *plan = request->call.args.plan;
+    const struct values *values = &request->call.opts.values;
+    const void *inputs[VALUES_ARRAYS] = {NULL};
+    uint64_t input_counts[VALUES_ARRAYS] = {0};
+    const int first = plan->slot_begin[part->segment], end = plan->slot_begin[part->segment + 1];
+    enum pici_status status = pici_receive_parse(request, slice_run, part);
+    if (!status && first < end)
+        status = pici_receive_arrays(request, slice_run, part, inputs, input_counts);
+    for (int i = first; i < end && !status; i++) {
+        uint64_t count;
+        uint8_t *slot = slice_of_slot(request, slice_run, plan->slots[i], &count);
+        if (part->block[0].count != values->codec->most(values, 0, count))
+            return another_count(request, part, plan->slots[i]);
+        status = pici_slice_dequantize(request, slice_run, STORE_PLACE, slot, count, inputs, input_counts);
+    }
+    return status;
+}
+
 /* Check the header of a block, and decode the block into all slots of its owner. A relay does not know how long the
  * contributions of an all_gatherv are, nor what is in a block. A buffer for messages that are sent on has room for
  * blocks no longer than those of an encoder. */
@@ -339,6 +399,8 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
     const struct pici_neighbor_plan *plan = call->args.plan;
     struct pici_block *parsed = &part->block[0];
     (void)action;
+    if (slice_run->coded)
+        return receive_arrays(request, slice_run, part);
     enum pici_status status = pici_block_parse(
         parsed, request->engine->head(slice_run->queue, part->number, part->offset), part->remaining, NULL);
     if (!status && (parsed->dtype != (unsigned)call->args.dtype || parsed->layout.block_bytes > part->remaining ||
@@ -355,11 +417,8 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
     for (int i = plan->slot_begin[part->segment]; i < plan->slot_begin[part->segment + 1] && !status; i++) {
         uint64_t count;
         uint8_t *slot = slice_of_slot(request, slice_run, plan->slots[i], &count);
-        if (parsed->count != count) {
-            pici_coll_note(request->comm, "rank %d sends another count than entry %d of recvcounts on rank %d",
-                           request->comm->order[part->segment], plan->slots[i], request->comm->rank);
-            return PICI_E_PEER;
-        }
+        if (parsed->count != count)
+            return another_count(request, part, plan->slots[i]);
         status = request->engine->decode(slice_run->queue, slot, part->bytes, parsed, call->resolved.total);
     }
     return status;
@@ -368,6 +427,7 @@ static enum pici_status receive_part(struct pici_request *request, struct slice_
 const struct call_rules pici_neighbor_rules = {.name = "neighbor-all-gather",
                                                .host_only = "a neighbourhood all-gather of buffers in a GPU's memory",
                                                .mismatch = "with another count, plan, dtype or option",
+                                               .codecs = 1,
                                                .traces_blocks = 1,
                                                .count = count,
                                                .buffers_wrong = buffers_wrong,
@@ -379,5 +439,6 @@ const struct call_rules pici_neighbor_rules = {.name = "neighbor-all-gather",
                                                .acquire_buffer = acquire_buffer,
                                                .free_buffer = free_buffer,
                                                .place_own = place_own,
+                                               .place_sent = place_sent,
                                                .receive_part = receive_part,
                                                RULES_OF_MEMORY};

@@ -122,7 +122,7 @@ static void place_root(struct pici_request *request, const struct slice_run *sli
 
 #define OF_ALL                                                                                                         \
     .algorithms = 1, .lay_out = pici_layout_most, .prepare = prepare, .receive_part = pici_receive_part,               \
-    ORDINARY_BUFFERS, RULES_OF_MEMORY
+    .place_sent = pici_slice_place_sent, ORDINARY_BUFFERS, RULES_OF_MEMORY
 
 static const struct call_rules rules = {OF_ALL,
                                         .codecs = 1,

@@ -47,15 +47,12 @@ static uint8_t *destination(struct pici_request *request, struct slice_run *slic
     }
 }
 
-/* Receive the arrays of a lossy codec: decode their blocks, then dequantize them. */
-static enum pici_status receive_arrays(struct pici_request *request, struct slice_run *slice_run,
-                                       enum schedule_action action, struct coll_part *part)
+enum pici_status pici_receive_arrays(struct pici_request *request, struct slice_run *slice_run,
+                                     const struct coll_part *part, const void *inputs[VALUES_ARRAYS],
+                                     uint64_t input_counts[VALUES_ARRAYS])
 {
     void *outputs[VALUES_ARRAYS];
-    const void *inputs[VALUES_ARRAYS] = {NULL};
-    uint64_t input_counts[VALUES_ARRAYS] = {0};
     const uint8_t *block = part->bytes;
-    enum engine_store store;
     enum pici_status status = PICI_OK;
     pici_slice_received(request, slice_run, outputs);
     for (int array = 0; array < slice_run->arrays && !status; array++) {
@@ -65,6 +62,17 @@ static enum pici_status receive_arrays(struct pici_request *request, struct slic
             request->engine->decode(slice_run->queue, outputs[array], block, &part->block[array], input_counts[array]);
         block += part->blocks.sizes[array];
     }
+    return status;
+}
+
+/* Receive the arrays of a lossy codec: decode their blocks, then dequantize them. */
+static enum pici_status receive_arrays(struct pici_request *request, struct slice_run *slice_run,
+                                       enum schedule_action action, const struct coll_part *part)
+{
+    const void *inputs[VALUES_ARRAYS] = {NULL};
+    uint64_t input_counts[VALUES_ARRAYS] = {0};
+    enum engine_store store;
+    enum pici_status status = pici_receive_arrays(request, slice_run, part, inputs, input_counts);
     if (status)
         return status;
     uint8_t *elements = destination(request, slice_run, action, part, &store);
@@ -85,10 +93,9 @@ static enum pici_status receive_block(struct pici_request *request, struct slice
                           COLL_TEMP_BYTES / call->resolved.width);
 }
 
-/* Parse the headers of a segment's blocks. Of an array of a lossy codec, how many elements it should have is checked
- * when it is dequantized. */
-static enum pici_status parse_blocks(struct pici_request *request, const struct slice_run *slice_run,
-                                     struct coll_part *part)
+/* Of an array of a lossy codec, how many elements it should have is checked when it is dequantized. */
+enum pici_status pici_receive_parse(struct pici_request *request, const struct slice_run *slice_run,
+                                    struct coll_part *part)
 {
     const struct values *values = &request->call.opts.values;
     size_t offset = part->offset, remaining = part->remaining;
@@ -119,7 +126,7 @@ static enum pici_status parse_blocks(struct pici_request *request, const struct 
 enum pici_status pici_receive_part(struct pici_request *request, struct slice_run *slice_run,
                                    enum schedule_action action, struct coll_part *part)
 {
-    enum pici_status status = parse_blocks(request, slice_run, part);
+    enum pici_status status = pici_receive_parse(request, slice_run, part);
     if (status || action == RECEIVE_KEEP)
         return status;
     return slice_run->coded ? receive_arrays(request, slice_run, action, part)

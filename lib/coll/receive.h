@@ -20,6 +20,13 @@ struct coll_part {
  * place. Sets the part's blocks, and how many elements it has where that was not known. */
 enum pici_status pici_receive_part(struct pici_request *, struct slice_run *, enum schedule_action, struct coll_part *);
 
+/* What that does with a lossy codec, for calls in which a segment has several places: parse the headers of a segment's
+ * blocks, and set the part's; then begin to decode them to the arrays of which inputs and input_counts become those.
+ * All that uses the queue afterwards has them, until another segment is received. */
+enum pici_status pici_receive_parse(struct pici_request *, const struct slice_run *, struct coll_part *);
+enum pici_status pici_receive_arrays(struct pici_request *, struct slice_run *, const struct coll_part *,
+                                     const void *inputs[VALUES_ARRAYS], uint64_t input_counts[VALUES_ARRAYS]);
+
 /* Process the received messages of a slice's step in the order of its list, without waiting. When all are processed,
  * its stage is STAGE_RECEIVED. Notes errors. flights: its receives. Returns a failure of the transport. */
 enum pici_status pici_receive_messages(struct pici_request *, struct slice_run *, struct coll_flight *flights,

@@ -70,7 +70,7 @@ struct slice_run {
     enum pici_status status; /* of taking it in */
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *accumulated;         /* [limits.sums] slices */
-    uint8_t *quantized;           /* [limits.segments + 1] places for the arrays of a slice; the last is for received
+    uint8_t *quantized;           /* [layout.quantized + 1] places for the arrays of a slice; the last is for received
                                    * ones */
     struct values_loss loss;      /* of the current message's encodings */
     int *slots, free_slots;       /* stack of the slots that are free */

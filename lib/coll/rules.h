@@ -67,6 +67,11 @@ struct call_rules {
                                    struct coll_span);
     void *(*slot_at)(const struct pici_request *, const struct slice_run *, int slot);
 
+    /* A result that this rank has just quantized, of the segment number i of a message: begin to put what the receivers
+     * will decode in its place. NULL where lossy codecs are not possible. */
+    enum pici_status (*place_sent)(struct pici_request *, const struct slice_run *, const struct schedule_message *,
+                                   int i);
+
     /* A single rank: what it contributes is the result. */
     void (*place_alone)(struct pici_request *);
 

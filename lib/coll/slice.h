@@ -89,6 +89,10 @@ enum pici_status pici_slice_quantize(struct pici_request *, struct slice_run *, 
  * which this rank goes on. */
 enum pici_status pici_slice_quantized(struct pici_request *, struct slice_run *, const struct schedule_message *);
 
+/* An entry of tables of rules: what is sent has one place in the result. */
+enum pici_status pici_slice_place_sent(struct pici_request *, const struct slice_run *, const struct schedule_message *,
+                                       int i);
+
 /* Places for the arrays of a received segment. */
 void pici_slice_received(const struct pici_request *, const struct slice_run *, void *outputs[VALUES_ARRAYS]);
 

@@ -8,6 +8,7 @@
  * - the owner of a segment, when it sends the segment's result; the others forward its blocks as they are;
  * - in doubling both ranks of an exchange, and these add the same two operands in the same order. Ranks that hold the
  *   same sum make the same arrays of it, since they draw the same random numbers. */
+#include "coll/rules.h"
 #include "coll/slice.h"
 
 int pici_slice_coded(const struct pici_request *request, const struct slice_run *slice_run)
@@ -35,7 +36,7 @@ static void places(const struct pici_request *request, const struct slice_run *s
 void pici_slice_received(const struct pici_request *request, const struct slice_run *slice_run,
                          void *outputs[VALUES_ARRAYS])
 {
-    places(request, slice_run, layout_of(request)->limits.segments, outputs);
+    places(request, slice_run, layout_of(request)->quantized, outputs);
 }
 
 /* Whether this rank accounts for what the encodings of a message lose. Of ranks that make the same ones it is the
@@ -49,7 +50,8 @@ static int accounts(const struct pici_request *request, const struct schedule_me
 static uint8_t *residual_at(const struct pici_request *request, uint64_t first_element)
 {
     const struct coll_call *call = &request->call;
-    const uint64_t base = call->args.kind == PICI_ALL_GATHER ? (uint64_t)request->comm->rank * call->args.count : 0;
+    const int joined = call->args.kind == PICI_ALL_GATHER && !call->args.plan; /* the call's total is of all ranks */
+    const uint64_t base = joined ? (uint64_t)request->comm->rank * call->args.count : 0;
     return call->opts.residual ? call->opts.residual + (first_element - base) * call->resolved.width : NULL;
 }
 
@@ -131,6 +133,15 @@ enum pici_status pici_slice_dequantize_own(struct pici_request *request, const s
         input_counts);
 }
 
+enum pici_status pici_slice_place_sent(struct pici_request *request, const struct slice_run *slice_run,
+                                       const struct schedule_message *message, int i)
+{
+    const uint64_t first_element =
+        pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).first;
+    return pici_slice_dequantize_own(request, slice_run, message, i, STORE_PLACE,
+                                     pici_slice_result(request, message->segments[i], first_element));
+}
+
 /* Of the two ranks of an exchange, the one whose elements are the second operand keeps its message and adds it to what
  * it receives. */
 enum pici_status pici_slice_quantized(struct pici_request *request, struct slice_run *slice_run,
@@ -142,12 +153,14 @@ enum pici_status pici_slice_quantized(struct pici_request *request, struct slice
     request->stats.nonfinite += slice_run->loss.nonfinite;
     request->stats.lost += slice_run->loss.squares;
     for (int i = 0; i < message->count && !status && (gather || (message->group && !message->keep)); i++) {
+        if (gather) {
+            status = request->call.args.rules->place_sent(request, slice_run, message, i);
+            continue;
+        }
         const uint64_t first_element =
             pici_coll_slice(request->comm, &request->call, message->segments[i], slice_run->slice).first;
-        status = pici_slice_dequantize_own(
-            request, slice_run, message, i, STORE_PLACE,
-            gather ? pici_slice_result(request, message->segments[i], first_element)
-                   : pici_slice_new_sum(request, slice_run, message->segments[i], first_element));
+        status = pici_slice_dequantize_own(request, slice_run, message, i, STORE_PLACE,
+                                           pici_slice_new_sum(request, slice_run, message->segments[i], first_element));
     }
     return status;
 }

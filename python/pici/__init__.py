@@ -89,7 +89,7 @@ from .codec import (
     verify,
 )
 from ._values import Values
-from .comm import Comm, Request, Stats
+from .comm import Comm, NeighborInfo, Neighbors, Request, Stats
 from .deltas import Update, apply_delta, apply_files, diff_files, load_delta, save_delta
 from .errors import (
     ArgumentError,
@@ -169,6 +169,8 @@ __all__ = [
     "Tensor",
     "Writer",
     "Comm",
+    "NeighborInfo",
+    "Neighbors",
     "Request",
     "Stats",
     "Values",

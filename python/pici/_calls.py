@@ -20,6 +20,8 @@ from ._codec import (
     BALANCES,
     BROADCAST,
     FORMATS,
+    NEIGHBOR_ALL_GATHER,
+    NEIGHBOR_ALL_GATHERV,
     OPS,
     PACKINGS,
     REDUCE_SCATTER,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 Op = Literal["sum", "avg", "min", "max"]
 Timeout = Union[float, datetime.timedelta]
 Array = TypeVar("Array", bound=Sized)
+Extra = Union[int, bytes, tuple[Any, Optional[bytes]], None]  # what only some calls have: _comm.c
 
 BUSY, CLOSED = 1, 2  # results of _codec beside statuses
 _NAMES = {
@@ -46,6 +49,8 @@ _NAMES = {
     BROADCAST: "broadcast",
     ALL_GATHERV: "all_gatherv",
     ALL_TO_ALLV: "all_to_allv",
+    NEIGHBOR_ALL_GATHER: "all_gather of neighbours",
+    NEIGHBOR_ALL_GATHERV: "all_gatherv of neighbours",
 }
 
 
@@ -452,7 +457,7 @@ class Calls:
         memory: Memory,
         op: int,
         options: Taken,
-        extra: Union[int, bytes, None],
+        extra: Extra,
         blocks: bool,
     ) -> tuple[Any, ...]:
         """The arguments of _codec.comm_call and comm_start."""
@@ -467,7 +472,7 @@ class Calls:
         memory: Memory,
         op: int,
         options: Taken,
-        extra: Union[int, bytes, None],
+        extra: Extra,
         blocks: bool = False,
     ) -> None:
         status = _codec.comm_call(*self._arguments(kind, buffer, memory, op, options, extra, blocks))
@@ -481,7 +486,7 @@ class Calls:
         memory: Memory,
         op: int,
         options: Taken,
-        extra: Union[int, bytes, None],
+        extra: Extra,
         result: Any,
     ) -> Request:
         flight = _codec.comm_start(*self._arguments(kind, buffer, memory, op, options, extra, False))

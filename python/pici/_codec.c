@@ -336,10 +336,10 @@ PyMODINIT_FUNC PyInit__codec(void)
     static struct PyModuleDef module = {
         PyModuleDef_HEAD_INIT, "pici._codec", NULL, -1, functions, NULL, NULL, NULL, NULL};
     PyMethodDef *const more[] = {
-        pici_py_library_functions, pici_py_constant_functions, pici_py_handle_functions,  pici_py_reader_functions,
-        pici_py_writer_functions,  pici_py_state_functions,    pici_py_log_functions,     pici_py_selection_functions,
-        pici_py_option_functions,  pici_py_comm_functions,     pici_py_connect_functions, pici_py_capsule_functions,
-        pici_py_system_functions,  pici_py_sparse_functions,
+        pici_py_library_functions, pici_py_constant_functions, pici_py_handle_functions,   pici_py_reader_functions,
+        pici_py_writer_functions,  pici_py_state_functions,    pici_py_log_functions,      pici_py_selection_functions,
+        pici_py_option_functions,  pici_py_comm_functions,     pici_py_connect_functions,  pici_py_capsule_functions,
+        pici_py_system_functions,  pici_py_sparse_functions,   pici_py_neighbor_functions,
     };
     PyObject *made = PyModule_Create(&module);
     bool ok = made && pici_py_objects_init(made) && pici_py_add_constants(made);

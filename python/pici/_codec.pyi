@@ -46,6 +46,8 @@ ALL_REDUCE: int
 BROADCAST: int
 ALL_GATHERV: int
 ALL_TO_ALLV: int
+NEIGHBOR_ALL_GATHER: int
+NEIGHBOR_ALL_GATHERV: int
 RANK_MAX: int
 CHUNK_MAX: int
 KEY_MAX: int
@@ -211,6 +213,9 @@ class Driver: ...
 class Flight: ...
 
 @type_check_only
+class Plan: ...
+
+@type_check_only
 class CollOpts: ...
 
 # What a rank passes to a collective of sparse vectors, and the result, which it owns
@@ -290,7 +295,7 @@ def comm_call(
     blocks: bool,
     values: Optional[Values],
     residual: Optional[Memory],
-    extra: Union[int, bytes, None],
+    extra: Union[int, bytes, tuple[Plan, Optional[bytes]], None],
     /,
 ) -> int: ...
 def comm_start(
@@ -304,7 +309,7 @@ def comm_start(
     blocks: bool,
     values: Optional[Values],
     residual: Optional[Memory],
-    extra: Union[int, bytes, None],
+    extra: Union[int, bytes, tuple[Plan, Optional[bytes]], None],
     /,
 ) -> Union[Flight, int]: ...
 def comm_wait(flight: Flight, wait: bool, /) -> Optional[int]: ...
@@ -335,6 +340,19 @@ def comm_tune(
 def comm_set_nodes(driver: Driver, nodes: tuple[int, ...], /) -> int: ...
 def comm_levels(inner: Driver, outer: Driver, /) -> Union[Made, Failed, int]: ...
 def comm_close(driver: Driver, /) -> None: ...
+def neighbors_new(
+    driver: Driver,
+    sources: tuple[int, ...],
+    destinations: tuple[int, ...],
+    route: int,
+    most_bytes: int,
+    leaf: int,
+    gain: int,
+    /,
+) -> Union[Plan, int]: ...
+def neighbors_info(
+    plan: Plan, /
+) -> tuple[int, int, int, int, int, int, int, int, int, int, int, int, int, int, float]: ...
 
 # DLPack's capsules, and calls of the system
 def dlpack_open(capsule: object, /) -> tuple[int, int, int, int, tuple[int, ...], Optional[tuple[int, ...]], int]: ...

@@ -11,6 +11,7 @@
 #include "_comm.h"
 
 #include "_functions.h"
+#include "_plans.h"
 #include "_options.h"
 #include "_vectors.h"
 
@@ -27,6 +28,7 @@ struct totals {
 
 struct driver {
     struct pici_comm *comm; /* NULL: closed */
+    uint64_t number;        /* no other driver has it */
     int rank, ranks;
     bool busy;              /* a thread uses it */
     bool stop;              /* another thread closed it meanwhile: the one that uses it is to end its call */
@@ -43,6 +45,7 @@ struct flight {
     struct totals done;
     PyObject *send, *recv; /* what owns the buffers, until it has ended, */
     PyObject *residual;    /* or NULL */
+    PyObject *extra;       /* what owns the plan, or NULL */
     uint64_t *counts;      /* of all_gatherv and all_to_allv, with the displs, until it has ended; or NULL */
 };
 
@@ -93,8 +96,8 @@ static void note_end(PyObject *send, enum pici_status status)
 /* A flight has ended, and is no longer in the driver's list. */
 static void land(struct driver *d, struct flight *f, enum pici_status status)
 {
-    PyObject *send = f->send, *recv = f->recv, *residual = f->residual;
-    f->send = f->recv = f->residual = NULL;
+    PyObject *send = f->send, *recv = f->recv, *residual = f->residual, *extra = f->extra;
+    f->send = f->recv = f->residual = f->extra = NULL;
     PyMem_Free(f->counts);
     f->counts = NULL;
     note_end(send, status);
@@ -107,6 +110,7 @@ static void land(struct driver *d, struct flight *f, enum pici_status status)
     Py_DecRef(send); /* last, since this may run any code */
     Py_DecRef(recv);
     Py_DecRef(residual);
+    Py_DecRef(extra);
 }
 
 static void unlink_flight(struct driver *d, struct flight *f)
@@ -192,19 +196,22 @@ struct call {
     /* Of all_gatherv: the first is to be freed, and the other is behind it. Of all_to_allv these are of what is
      * received, and the two behind them of what is sent. Else NULL. */
     uint64_t *counts, *displs, *sendcounts, *sdispls;
-    struct sparse *sparse; /* NULL: what is sent and received is dense */
+    struct sparse *sparse;           /* NULL: what is sent and received is dense */
+    struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather, with so many sources */
+    size_t sources;
+    PyObject *extra; /* borrowed: what owns the plan, or NULL */
 };
 
 /* Whether both share memory and are not the same in place of each other, as the collective allows it. */
 static bool overlap(const struct call *c, const struct driver *d)
 {
     const uintptr_t s = (uintptr_t)c->send.p, r = (uintptr_t)c->recv.p, rank = (uintptr_t)d->rank;
-    const size_t own = c->displs ? (size_t)c->displs[d->rank] * lib.dtype_width(c->dtype) : 0;
-    const bool in_place = c->kind == PICI_ALL_TO_ALLV      ? false
-                          : c->kind == PICI_ALL_GATHER     ? s == r + rank * c->send.bytes
-                          : c->kind == PICI_ALL_GATHERV    ? s == r + own
-                          : c->kind == PICI_REDUCE_SCATTER ? r == s + rank * c->recv.bytes
-                                                           : s == r;
+    const size_t own = c->displs && !c->plan ? (size_t)c->displs[d->rank] * lib.dtype_width(c->dtype) : 0;
+    const bool in_place = c->kind == PICI_ALL_TO_ALLV || c->plan ? false
+                          : c->kind == PICI_ALL_GATHER           ? s == r + rank * c->send.bytes
+                          : c->kind == PICI_ALL_GATHERV          ? s == r + own
+                          : c->kind == PICI_REDUCE_SCATTER       ? r == s + rank * c->recv.bytes
+                                                                 : s == r;
     return !in_place && c->send.bytes && s < r + c->recv.bytes && r < s + c->send.bytes;
 }
 
@@ -245,23 +252,43 @@ static bool is_inside(const uint64_t *counts, const uint64_t *displs, size_t ran
 /* Whether send and recv are as long as the call says. */
 static bool fits(const struct call *c, size_t width, const struct driver *d)
 {
-    const size_t ranks = (size_t)d->ranks, one = c->kind == PICI_ALL_GATHER ? c->send.bytes : c->recv.bytes,
+    const size_t ranks = c->plan ? c->sources : (size_t)d->ranks,
+                 one = c->kind == PICI_ALL_GATHER ? c->send.bytes : c->recv.bytes,
                  all = c->kind == PICI_ALL_GATHER ? c->recv.bytes : c->send.bytes,
                  times = c->kind == PICI_ALL_REDUCE || c->kind == PICI_BROADCAST ? 1 : ranks;
+    if (c->plan && !c->counts)
+        return c->send.bytes % width == 0 && c->send.bytes <= SIZE_MAX / (ranks + 1) &&
+               c->recv.bytes == ranks * c->send.bytes;
     if (!c->counts)
         return one % width == 0 && all / times == one && all % times == 0;
     if (c->recv.bytes % width || !is_inside(c->counts, c->displs, ranks, c->recv.bytes / width))
         return false;
     return c->sendcounts
                ? c->send.bytes % width == 0 && is_inside(c->sendcounts, c->sdispls, ranks, c->send.bytes / width)
-               : c->send.bytes == c->counts[d->rank] * width;
+               : c->send.bytes % width == 0 && (c->plan || c->send.bytes == c->counts[d->rank] * width);
 }
 
 /* What only some collectives have. extra: of broadcast the root; of all_gatherv the bytes of two arrays of uint64_t one
  * after the other, the counts and the displs of all ranks, and of all_to_allv four, those of what is received and of
- * what is sent, which are copied; else None. */
+ * what is sent, which are copied; of calls on a plan a tuple of the plan and None, or such two arrays of all sources;
+ * else None. */
 static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
 {
+    size_t runs = (size_t)d->ranks;
+    const int kind = (int)c->kind;
+    if (kind == NEIGHBOR_ALL_GATHER || kind == NEIGHBOR_ALL_GATHERV) {
+        PyObject *plan;
+        if (!PyTuple_Check(extra) || !PyArg_ParseTuple(extra, "OO", &plan, &extra)) {
+            PyErr_SetString(PyExc_TypeError, "a call on a plan needs the plan");
+            return false;
+        }
+        if (!(c->plan = pici_py_plan(plan, d->number, &c->sources)))
+            return false;
+        c->extra = plan;
+        runs = c->sources;
+        if (kind == NEIGHBOR_ALL_GATHER)
+            return true;
+    }
     if (c->kind == PICI_BROADCAST) {
         const long root = PyLong_AsLong(extra);
         if (root == -1 && PyErr_Occurred())
@@ -269,26 +296,26 @@ static bool read_extra(struct call *c, PyObject *extra, const struct driver *d)
         c->root = root < 0 || root >= d->ranks ? -1 : (int)root;
         return true;
     }
-    if (c->kind != PICI_ALL_GATHERV && c->kind != PICI_ALL_TO_ALLV)
+    if (c->kind != PICI_ALL_GATHERV && c->kind != PICI_ALL_TO_ALLV && !c->plan)
         return true;
-    const size_t arrays = c->kind == PICI_ALL_TO_ALLV ? 4 : 2, bytes = arrays * (size_t)d->ranks * sizeof *c->counts;
+    const size_t arrays = c->kind == PICI_ALL_TO_ALLV ? 4 : 2, bytes = arrays * runs * sizeof *c->counts;
     char *from;
     Py_ssize_t given;
     if (PyBytes_AsStringAndSize(extra, &from, &given))
         return false;
     if ((size_t)given != bytes) {
-        PyErr_Format(PyExc_ValueError, "counts: not one for each of %d ranks", d->ranks);
+        PyErr_Format(PyExc_ValueError, "counts: not one for each of %zu", runs);
         return false;
     }
-    if (!(c->counts = PyMem_Malloc(bytes))) {
+    if (!(c->counts = PyMem_Malloc(bytes + 1))) {
         PyErr_NoMemory();
         return false;
     }
     memcpy(c->counts, from, bytes);
-    c->displs = c->counts + d->ranks;
+    c->displs = c->counts + runs;
     if (arrays == 4) {
-        c->sendcounts = c->displs + d->ranks;
-        c->sdispls = c->sendcounts + d->ranks;
+        c->sendcounts = c->displs + runs;
+        c->sdispls = c->sendcounts + runs;
     }
     return true;
 }
@@ -344,6 +371,8 @@ static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule
     const size_t width = lib.dtype_width(c->dtype);
     if (!read_extra(c, extra, *d))
         return false;
+    if (c->plan)
+        *blocks = 0;
     if (!width || !fits(c, width, *d)) {
         PyErr_Format(PyExc_ValueError, "send has %zu bytes and recv %zu: these do not fit together", c->send.bytes,
                      c->recv.bytes);
@@ -355,7 +384,8 @@ static bool read_arguments(struct call *c, struct driver **d, PyObject **capsule
                         "(of the longer array, this rank's part)");
         return false;
     }
-    c->count = (c->kind == PICI_ALL_GATHER || c->kind == PICI_ALL_GATHERV ? c->send.bytes : c->recv.bytes) / width;
+    c->count =
+        (c->kind == PICI_ALL_GATHER || c->kind == PICI_ALL_GATHERV || c->plan ? c->send.bytes : c->recv.bytes) / width;
     return read_values(c, values);
 }
 
@@ -363,6 +393,8 @@ static bool read_call(struct call *c, struct driver **d, PyObject **capsule, int
 {
     c->counts = c->displs = c->sendcounts = c->sdispls = NULL;
     c->sparse = NULL;
+    c->plan = NULL;
+    c->extra = NULL;
     if (read_arguments(c, d, capsule, blocks, args))
         return true;
     PyMem_Free(c->counts);
@@ -385,6 +417,11 @@ static enum pici_status start(const struct call *c, struct pici_comm *comm, stru
 {
     if (c->sparse)
         return start_sparse(c, comm, request);
+    if (c->plan)
+        return c->counts ? lib.neighbor_all_gatherv_start(c->send.p, c->count, c->recv.p, c->counts, c->displs,
+                                                          c->dtype, c->plan, &c->opts, request)
+                         : lib.neighbor_all_gather_start(c->send.p, c->recv.p, c->count, c->dtype, c->plan, &c->opts,
+                                                         request);
     switch (c->kind) {
     case PICI_ALL_GATHER:
         return lib.all_gather_start(c->send.p, c->recv.p, c->count, c->dtype, comm, &c->opts, request);
@@ -432,10 +469,15 @@ static void driver_free(PyObject *capsule)
 
 PyObject *pici_py_driver(struct pici_comm *comm)
 {
+    static uint64_t drivers;
     struct driver *d = PyMem_Malloc(sizeof *d);
     if (d)
-        *d = (struct driver){
-            .comm = comm, .rank = lib.comm_rank(comm), .ranks = lib.comm_size(comm), .sum = none, .last = none};
+        *d = (struct driver){.comm = comm,
+                             .number = ++drivers,
+                             .rank = lib.comm_rank(comm),
+                             .ranks = lib.comm_size(comm),
+                             .sum = none,
+                             .last = none};
     PyObject *capsule = d ? PyCapsule_New(d, DRIVER, driver_free) : PyErr_NoMemory();
     if (!capsule) {
         lib.comm_free(comm);
@@ -443,6 +485,20 @@ PyObject *pici_py_driver(struct pici_comm *comm)
         return NULL;
     }
     return Py_BuildValue("Nii", capsule, d->rank, d->ranks);
+}
+
+int pici_py_driver_enter(PyObject *capsule, struct pici_comm **comm, uint64_t *number)
+{
+    struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
+    const int refused = d ? enter(d) : -1;
+    *comm = refused ? NULL : d->comm;
+    *number = d ? d->number : 0;
+    return refused;
+}
+
+void pici_py_driver_leave(PyObject *capsule)
+{
+    leave(PyCapsule_GetPointer(capsule, DRIVER));
 }
 
 /* comm_levels(inner, outer) -> (driver, rank, ranks) of a communicator that has both as parts, and their drivers are
@@ -563,6 +619,7 @@ static PyObject *comm_start(PyObject *self, PyObject *args)
             Py_IncRef(f->send = c.send_owner);
             Py_IncRef(f->recv = c.recv_owner);
             Py_IncRef(f->residual = c.residual_owner);
+            Py_IncRef(f->extra = c.extra);
             f->counts = c.counts;
             c.counts = NULL;
         }
@@ -660,49 +717,6 @@ static PyObject *comm_error(PyObject *self, PyObject *capsule)
     return PyUnicode_DecodeUTF8(words, (Py_ssize_t)strlen(words), "replace");
 }
 
-/* comm_tune(driver, *, ...) -> a status, BUSY or CLOSED. What is not given is left. */
-static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
-{
-    (void)self;
-    static const char *const names[] = {"",
-                                        "algorithm",
-                                        "window",
-                                        "slice_bytes",
-                                        "format",
-                                        "formats",
-                                        "inter_threshold",
-                                        "intra_threshold",
-                                        "ag_threshold",
-                                        "checksum",
-                                        "inter_bandwidth",
-                                        "intra_bandwidth",
-                                        "timeout_ms",
-                                        "history",
-                                        "pack",
-                                        "balance",
-                                        NULL};
-    PyObject *capsule;
-    struct pici_tune tune = PICI_TUNE_INIT;
-    int algorithm = tune.algorithm, format = tune.format, pack = tune.pack, balance = tune.balance;
-    uint32_t formats = tune.formats;
-    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$iiO&iO&fffiddiiii", (char **)(uintptr_t)names, &capsule,
-                                     &algorithm, &tune.window, pici_py_u64, &tune.slice_bytes, &format, pici_py_u32,
-                                     &formats, &tune.inter_threshold, &tune.intra_threshold, &tune.ag_threshold,
-                                     &tune.checksum, &tune.inter_bandwidth, &tune.intra_bandwidth, &tune.timeout_ms,
-                                     &tune.history, &pack, &balance))
-        return NULL;
-    struct driver *d = PyCapsule_GetPointer(capsule, DRIVER);
-    if (!d)
-        return NULL;
-    tune.algorithm = (enum pici_algorithm)algorithm;
-    tune.format = (enum pici_format)format;
-    tune.formats = formats;
-    tune.pack = (enum pici_packing)pack;
-    tune.balance = (enum pici_balance)balance;
-    const int refused = refusal(d);
-    return PyLong_FromLong(refused ? refused : lib.comm_tune(d->comm, &tune));
-}
-
 /* comm_set_nodes(driver, nodes) -> a status, BUSY or CLOSED. nodes: a tuple, the node of each rank. */
 static PyObject *comm_set_nodes(PyObject *self, PyObject *args)
 {
@@ -751,7 +765,6 @@ PyMethodDef pici_py_comm_functions[] = {
     {"comm_wait", comm_wait, METH_VARARGS, NULL},
     {"comm_stats", comm_stats, METH_VARARGS, NULL},
     {"comm_error", comm_error, METH_O, NULL},
-    {"comm_tune", PICI_WITH_NAMES(comm_tune), METH_VARARGS | METH_KEYWORDS, NULL},
     {"comm_set_nodes", comm_set_nodes, METH_VARARGS, NULL},
     {"comm_levels", comm_levels, METH_VARARGS, NULL},
     {"comm_close", comm_close, METH_O, NULL},

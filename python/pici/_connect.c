@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making communicators. */
+ * Making communicators, tuning them, and making plans on them. */
 #include <dlfcn.h>
 #include <limits.h>
 #include <unistd.h>
 
 #include "_comm.h"
 #include "_functions.h"
+#include "_options.h"
+#include "_plans.h"
 
 /* Why a communicator was not made, as the last attempt of this thread tells: a Failed. */
 static PyObject *failed(enum pici_status s)
@@ -204,6 +206,89 @@ static PyObject *comm_nccl(PyObject *self, PyObject *args)
     return made(s, comm);
 }
 
+/* comm_tune(driver, *, ...) -> a status, BUSY or CLOSED. What is not given is left. */
+static PyObject *comm_tune(PyObject *self, PyObject *args, PyObject *named)
+{
+    (void)self;
+    static const char *const names[] = {"",
+                                        "algorithm",
+                                        "window",
+                                        "slice_bytes",
+                                        "format",
+                                        "formats",
+                                        "inter_threshold",
+                                        "intra_threshold",
+                                        "ag_threshold",
+                                        "checksum",
+                                        "inter_bandwidth",
+                                        "intra_bandwidth",
+                                        "timeout_ms",
+                                        "history",
+                                        "pack",
+                                        "balance",
+                                        NULL};
+    PyObject *capsule;
+    struct pici_tune tune = PICI_TUNE_INIT;
+    int algorithm = tune.algorithm, format = tune.format, pack = tune.pack, balance = tune.balance;
+    uint32_t formats = tune.formats;
+    if (!PyArg_ParseTupleAndKeywords(args, named, "O|$iiO&iO&fffiddiiii", (char **)(uintptr_t)names, &capsule,
+                                     &algorithm, &tune.window, pici_py_u64, &tune.slice_bytes, &format, pici_py_u32,
+                                     &formats, &tune.inter_threshold, &tune.intra_threshold, &tune.ag_threshold,
+                                     &tune.checksum, &tune.inter_bandwidth, &tune.intra_bandwidth, &tune.timeout_ms,
+                                     &tune.history, &pack, &balance))
+        return NULL;
+    tune.algorithm = (enum pici_algorithm)algorithm;
+    tune.format = (enum pici_format)format;
+    tune.formats = formats;
+    tune.pack = (enum pici_packing)pack;
+    tune.balance = (enum pici_balance)balance;
+    struct pici_comm *comm;
+    uint64_t number;
+    long s = pici_py_driver_enter(capsule, &comm, &number);
+    if (!s) {
+        s = lib.comm_tune(comm, &tune);
+        pici_py_driver_leave(capsule);
+    }
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(s);
+}
+
+/* neighbors_new(driver, sources, destinations, route, most_bytes, leaf, gain) -> a plan; or a status, BUSY or CLOSED.
+ * sources and destinations: tuples of ranks. */
+static PyObject *neighbors_new(PyObject *self, PyObject *args)
+{
+    (void)self;
+    PyObject *driver, *sources, *destinations;
+    struct pici_neighbor_opts opts = PICI_NEIGHBOR_OPTS_INIT;
+    struct pici_neighbor_plan *plan = NULL;
+    struct pici_comm *comm;
+    uint64_t number;
+    int route;
+    if (!PyArg_ParseTuple(args, "OO!O!O&O&O&O&", &driver, &PyTuple_Type, &sources, &PyTuple_Type, &destinations,
+                          pici_py_u31, &route, pici_py_u64, &opts.most_bytes, pici_py_u31, &opts.leaf, pici_py_u31,
+                          &opts.gain))
+        return NULL;
+    opts.route = (enum pici_route)route;
+    const size_t n = (size_t)PyTuple_Size(sources), m = (size_t)PyTuple_Size(destinations);
+    if (n > INT_MAX || m > INT_MAX)
+        return PyErr_Format(PyExc_OverflowError, "there are too many neighbours");
+    int *lists = PyMem_Malloc((n + m + 1) * sizeof *lists);
+    if (!lists)
+        return PyErr_NoMemory();
+    long s = pici_py_ints(lists, sources) && pici_py_ints(lists + n, destinations)
+                 ? pici_py_driver_enter(driver, &comm, &number)
+                 : -1;
+    if (!s) {
+        PyThreadState *state = PyEval_SaveThread();
+        s = lib.neighbor_plan_create(&plan, comm, (int)n, lists, (int)m, lists + n, &opts);
+        PyEval_RestoreThread(state);
+        pici_py_driver_leave(driver);
+    }
+    PyMem_Free(lists);
+    if (plan)
+        return pici_py_plan_new(plan, number, n);
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(s);
+}
+
 PyMethodDef pici_py_connect_functions[] = {
     {"comm_threads", comm_threads, METH_VARARGS, NULL},
     {"comm_sockets", comm_sockets, METH_VARARGS, NULL},
@@ -212,5 +297,7 @@ PyMethodDef pici_py_connect_functions[] = {
     {"mpi_version", mpi_version, METH_O, NULL},
     {"comm_mpi", comm_mpi, METH_VARARGS, NULL},
     {"comm_nccl", comm_nccl, METH_VARARGS, NULL},
+    {"comm_tune", PICI_WITH_NAMES(comm_tune), METH_VARARGS | METH_KEYWORDS, NULL},
+    {"neighbors_new", neighbors_new, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };

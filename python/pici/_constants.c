@@ -3,6 +3,7 @@
  * Numbers and words of the library: constants of the headers, by the names that Python has for them. */
 #include "_functions.h"
 #include "_library.h"
+#include "_plans.h"
 #include "_objects.h"
 
 /* algorithms() -> the names of enum pici_algorithm with their numbers. */
@@ -96,6 +97,8 @@ static const struct {
     {"BROADCAST", PICI_BROADCAST},
     {"ALL_GATHERV", PICI_ALL_GATHERV},
     {"ALL_TO_ALLV", PICI_ALL_TO_ALLV},
+    {"NEIGHBOR_ALL_GATHER", NEIGHBOR_ALL_GATHER},
+    {"NEIGHBOR_ALL_GATHERV", NEIGHBOR_ALL_GATHERV},
     {"RANK_MAX", PICI_RANK_MAX},
     {"CHUNK_MAX", PICI_CHUNK_MAX},
     {"KEY_MAX", PICI_KEY_MAX},

@@ -17,6 +17,7 @@ extern PyMethodDef pici_py_selection_functions[];
 extern PyMethodDef pici_py_option_functions[];
 extern PyMethodDef pici_py_comm_functions[];
 extern PyMethodDef pici_py_sparse_functions[];
+extern PyMethodDef pici_py_neighbor_functions[];
 extern PyMethodDef pici_py_connect_functions[];
 extern PyMethodDef pici_py_capsule_functions[];
 extern PyMethodDef pici_py_system_functions[];

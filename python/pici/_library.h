@@ -11,6 +11,7 @@
 #include "pici/delta_file.h"
 #include "pici/delta_log.h"
 #include "pici/file.h"
+#include "pici/neighbor.h"
 #include "pici/pici.h"
 #include "pici/socket.h"
 #include "pici/stream.h"
@@ -116,6 +117,11 @@
     X(test)                                                                                                            \
     X(wait)                                                                                                            \
     X(wait_for)                                                                                                        \
+    X(neighbor_plan_create)                                                                                            \
+    X(neighbor_plan_info)                                                                                              \
+    X(neighbor_plan_free)                                                                                              \
+    X(neighbor_all_gather_start)                                                                                       \
+    X(neighbor_all_gatherv_start)                                                                                      \
     X(comm_threads)                                                                                                    \
     X(comm_sockets)                                                                                                    \
     X(comm_rendezvous)                                                                                                 \

@@ -63,6 +63,12 @@ unlisted elements as 0. Options: dtype, algorithm, format, timeout, density, lat
 does not have density, latency and balance. Each call has a _start. An invalid vector on one rank ends the call on all
 ranks, and breaks the communicator.
 
+Neighbourhoods, in which a rank receives from some ranks only (docs/reference/neighbor.md):
+
+    plan = comm.neighbors(sources, destinations)     # made once, by all ranks
+    got = plan.all_gather(send)                      # the arrays of sources, in this order
+    got = plan.all_gatherv(send, counts)             # counts: how many elements each source sends
+
 Threads: only one thread at a time may use a communicator. A call during another thread's call raises BusyError. The
 library releases the GIL while it works.
 
@@ -88,10 +94,11 @@ from . import _codec, _transports
 from ._calls import BUSY, CLOSED, Request, Stats, Timeout, choice, milliseconds, number, stats_of, whole
 from ._kwargs import no_pickle
 from ._libraries import ALGORITHMS
+from ._neighbors import NeighborInfo, Neighbors
 from ._sparse import SparseCalls
 from .errors import BrokenError, make
 
-__all__ = ["Comm", "Request", "Stats"]
+__all__ = ["Comm", "NeighborInfo", "Neighbors", "Request", "Stats"]
 
 T = TypeVar("T")
 
@@ -296,6 +303,25 @@ class Comm(SparseCalls):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    # -- neighbourhoods
+
+    def neighbors(
+        self,
+        sources: Iterable[int],
+        destinations: Iterable[int],
+        *,
+        route: str = "auto",
+        most_bytes: int = 0,
+        leaf: int = 0,
+        gain: int = 0,
+    ) -> Neighbors:
+        """Make a plan for neighbourhood all-gathers. This rank receives from the ranks in sources, and sends to those
+        in destinations. All ranks make it, with the same options; both ends of an edge list it equally often. route:
+        "direct", a message for each edge; "halving", ranks relay for each other; "auto", what is predicted to be
+        faster. most_bytes: the most that a rank sends in all_gatherv, which saves a round in each call. leaf, gain: as
+        in struct pici_neighbor_opts. Ctrl-C does not end this call."""
+        return Neighbors._of(self, sources, destinations, route, (most_bytes, leaf, gain))
 
     # -- how it works
 

@@ -323,6 +323,18 @@ class Arrays(unittest.TestCase):
             for option in want[len(want) - len(set(want) & options) :]:
                 self.assertIs(shown[option].kind, inspect.Parameter.KEYWORD_ONLY)
                 self.assertEqual(shown[option].default, "exact" if option == "zeros" else None)
+        own = ["dtype", "format", "timeout", "pack", "values"]
+        for name, want in (
+            ("all_gather", ["send", "recv", *own]),
+            ("all_gather_start", ["send", "recv", *own]),
+            ("all_gatherv", [*counts, *own]),
+            ("all_gatherv_start", [*counts, *own]),
+        ):
+            self.assertEqual(list(inspect.signature(getattr(pici.Neighbors, name)).parameters), ["self", *want])
+        self.assertEqual(
+            list(inspect.signature(pici.Comm.neighbors).parameters),
+            ["self", "sources", "destinations", "route", "most_bytes", "leaf", "gain"],
+        )
         self.assertRegex(
             pydoc.plain(pydoc.render_doc(pici.Comm.all_reduce)), r"timeout: ?'?Optional\[Timeout\]'? = None"
         )

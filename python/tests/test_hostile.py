@@ -257,6 +257,8 @@ class Arguments(unittest.TestCase):
             "comm_set_nodes": (driver, (0,)),
             "comm_levels": (_codec.comm_threads(1)[0][0], _codec.comm_threads(1)[0][0]),
             "comm_close": (driver,),
+            "neighbors_new": (driver, (0,), (0,), 0, 0, 0, 0),
+            "neighbors_info": (_codec.neighbors_new(driver, (0,), (0,), 0, 0, 0, 0),),
             "dlpack_open": (np.zeros((2, 3)).__dlpack__(),),
             "dlpack_retype": (np.zeros((2, 3)).__dlpack__(), 2, 64, 1),
             "map_file": (self.file.fileno(), 3),

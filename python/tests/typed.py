@@ -125,6 +125,13 @@ with comms[0] as comm:
     assert_type(comm.all_gatherv(x, [3, 0], room, [0, 3], timeout=3.0), bytearray)
     assert_type(comm.all_to_allv(x, [2, 1], [2, 0]), Elements)
     assert_type(comm.all_to_allv(x, [2, 1], [2, 0], room, [0, 2], [1, 0], timeout=3.0), bytearray)
+    plan = comm.neighbors([1, 0], destinations=range(2), route="halving", most_bytes=64)
+    assert_type(plan, pici.Neighbors)
+    assert_type((plan.info, plan.info.route, plan.info.messages), tuple[pici.NeighborInfo, str, int])
+    assert_type(plan.all_gather(x, values={"codec": "cast"}), Elements)
+    assert_type(plan.all_gatherv(x, [3, 0], room, [0, 3], timeout=3.0), bytearray)
+    assert_type(plan.all_gather_start(x), pici.Request)
+    assert_type(plan.all_gatherv_start(x, [3, 0]), pici.Request)
     requests = [
         comm.all_reduce_start(x),
         comm.reduce_scatter_start(x, op="avg"),
@@ -161,6 +168,7 @@ pici.load(5)  # type: ignore[call-overload]
 comms[0].all_reduce(x, op="prod")  # type: ignore[call-overload]
 comms[0].all_gather(x, op="sum")  # type: ignore[call-overload]
 comms[0].all_gatherv(x)  # type: ignore[call-overload]
+comms[0].neighbors([0])  # type: ignore[call-arg]
 comms[0].all_to_allv(x, [2, 1])  # type: ignore[call-overload]
 comms[0].all_to_allv(x, [2, 1], [2, 0], zeros="value")  # type: ignore[call-overload]
 comms[0].all_reduce(x, timeot=5)  # type: ignore[call-overload]

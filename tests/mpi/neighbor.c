@@ -56,7 +56,8 @@ static void calls(int times)
                 s = pici_wait(&request);
             expect(s ? pici_comm_error(comm) : neighbor_rank_judge(&k, &c), neighbor_case_words(&c));
         }
-        expect(s ? pici_strerror(s) : beside_mpi(&k, &c), neighbor_case_words(&c));
+        if (c.values.codec == PICI_VALUES_EXACT)
+            expect(s ? pici_strerror(s) : beside_mpi(&k, &c), neighbor_case_words(&c));
         pici_neighbor_plan_free(plan);
         pici_comm_free(comm);
         neighbor_rank_free(&k);

@@ -251,7 +251,8 @@ static void run_tapped(int p, uint64_t seed)
     do
         neighbor_case_random(&t->c[0], &r, p, 4000);
     while (!t->c[0].varied && !t->c[0].count[0]);
-    for (int i = 0; i < p; i++) /* one slice */
+    t->c[0].values = (struct pici_values)PICI_VALUES_INIT; /* what is kept are blocks of elements */
+    for (int i = 0; i < p; i++)                            /* one slice */
         t->c[0].count[i] = 1 + (t->c[0].varied ? (uint64_t)i * 200 : 3000);
     t->c[0].plan.most_bytes = 4000 * pici_dtype_width(t->c[0].dtype);
     t->c[0].plan.route = (enum pici_route)(1 + rng_below(&r, 2));
@@ -348,6 +349,7 @@ static void run_sliced(int p, uint64_t seed)
     neighbor_case_random(c, &r, p, 4000);
     c->varied = 0;
     c->dtype = PICI_U64;
+    c->values = (struct pici_values)PICI_VALUES_INIT;
     c->opts.format = PICI_DENSE;
     c->opts.slice_bytes = 65536;
     c->opts.window = 1 + (int)(seed % 3);

@@ -5,6 +5,25 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "values/values.h"
+
+/* A lossy codec, if it has one of the dtype. */
+static void random_values(struct neighbor_case *c, struct rng *r)
+{
+    static const int bits[] = {2, 4, 8};
+    struct values resolved;
+    c->values.codec = (enum pici_value_codec)(PICI_VALUES_CAST + (int)rng_below(r, 3));
+    c->values.phases = rng_chance(r, 200000) ? 0 : 2;
+    if (c->values.codec == PICI_VALUES_QSGD) {
+        c->values.bits = bits[rng_below(r, 3)];
+        c->values.rounding = PICI_ROUND_NEAREST;
+    }
+    if (c->values.codec == PICI_VALUES_ZFP)
+        c->values.rate = 4 + (double)rng_below(r, 12);
+    if (pici_values_resolve(&resolved, &c->values, c->dtype, PICI_SUM))
+        c->values = (struct pici_values)PICI_VALUES_INIT;
+}
+
 void neighbor_case_random(struct neighbor_case *c, struct rng *r, int p, uint64_t most)
 {
     static const uint32_t densities[] = {0, 50000, 100000, 200000, 300000, 500000, 700000, 1000000};
@@ -38,24 +57,28 @@ void neighbor_case_random(struct neighbor_case *c, struct rng *r, int p, uint64_
     if (c->varied && rng_chance(r, 500000))
         c->plan.most_bytes = (most > 4097 ? most : 4097) * 8;
     c->opts = (struct pici_coll_opts)PICI_COLL_OPTS_INIT;
+    c->values = (struct pici_values)PICI_VALUES_INIT;
     c->opts.format = formats[rng_below(r, 6)];
     c->opts.ag_threshold = thresholds[rng_below(r, 3)];
     c->opts.checksum = rng_chance(r, 500000) ? 1 : -1;
     c->opts.slice_bytes = slices[rng_below(r, 4)];
     c->opts.window = (int)rng_below(r, 6);
     c->opts.agree = (int)rng_below(r, 2);
+    if (rng_chance(r, 300000))
+        random_values(c, r);
 }
 
 const char *neighbor_case_words(const struct neighbor_case *c)
 {
     static char words[600];
-    int n = snprintf(
-        words, sizeof words,
-        "neighbours: %d ranks seed %llu route %d leaf %d gain %d most_bytes %llu %s%s format %s slice %llu "
-        "window %d agree %d counts",
-        c->p, (unsigned long long)c->seed, (int)c->plan.route, c->plan.leaf, c->plan.gain,
-        (unsigned long long)c->plan.most_bytes, c->varied ? "varied " : "", pici_dtype_name(c->dtype),
-        pici_format_name(c->opts.format), (unsigned long long)c->opts.slice_bytes, c->opts.window, c->opts.agree);
+    int n =
+        snprintf(words, sizeof words,
+                 "neighbours: %d ranks seed %llu route %d leaf %d gain %d most_bytes %llu %s%s format %s slice %llu "
+                 "window %d agree %d codec %d counts",
+                 c->p, (unsigned long long)c->seed, (int)c->plan.route, c->plan.leaf, c->plan.gain,
+                 (unsigned long long)c->plan.most_bytes, c->varied ? "varied " : "", pici_dtype_name(c->dtype),
+                 pici_format_name(c->opts.format), (unsigned long long)c->opts.slice_bytes, c->opts.window,
+                 c->opts.agree, (int)c->values.codec);
     for (int i = 0; i < c->p && n < (int)sizeof words - 24; i++)
         n += snprintf(words + n, sizeof words - (size_t)n, " %llu", (unsigned long long)c->count[i]);
     return words;
@@ -68,6 +91,34 @@ static void *contribution(const struct neighbor_case *c, int rank)
     void *data = test_alloc((size_t)c->count[rank] * pici_dtype_width(c->dtype));
     pattern_fill(data, c->count[rank], c->dtype, c->pattern[rank], &r);
     return data;
+}
+
+/* What the destinations of a rank receive of it: what a lossy codec makes of it. A rank without any does not encode. */
+static void *received(const struct neighbor_case *c, int rank)
+{
+    const struct values_where context = {.gather = 1};
+    struct values values;
+    void *data = contribution(c, rank), *arrays[VALUES_ARRAYS] = {NULL};
+    const uint64_t count = c->count[rank];
+    uint64_t made[VALUES_ARRAYS] = {0};
+    int destinations = 0;
+    for (int i = 0; i < c->p; i++)
+        destinations += i != rank && c->times[rank][i];
+    if (pici_values_resolve(&values, c->values.codec ? &c->values : NULL, c->dtype, PICI_SUM))
+        abort();
+    if (!values.phases || !destinations)
+        return data;
+    uint8_t *decoded = test_alloc((size_t)count * pici_dtype_width(c->dtype));
+    for (int i = 0; i < values.codec->arrays; i++)
+        arrays[i] = test_alloc((size_t)values.codec->most(&values, i, count) *
+                               pici_dtype_width(values.codec->dtype(&values, i)));
+    if (values.codec->quantize(&values, &context, arrays, made, data, count, NULL) ||
+        values.codec->dequantize(&values, decoded, 0, count, count, (const void *const *)arrays, made))
+        abort();
+    for (int i = 0; i < values.codec->arrays; i++)
+        free(arrays[i]);
+    free(data);
+    return decoded;
 }
 
 static void shuffle(int *list, int n, struct rng *r)
@@ -109,6 +160,7 @@ void neighbor_rank_init(struct neighbor_rank *k, const struct neighbor_case *c, 
     k->opts = c->opts;
     k->stats = (struct pici_coll_stats)PICI_COLL_STATS_INIT;
     k->opts.stats = &k->stats;
+    k->opts.values = c->values.codec ? &c->values : NULL;
 }
 
 void neighbor_rank_free(struct neighbor_rank *k)
@@ -149,7 +201,7 @@ const char *neighbor_rank_judge(struct neighbor_rank *k, const struct neighbor_c
     uint8_t *want = test_alloc(k->bytes);
     memset(want, 0x5c, k->bytes);
     for (int i = 0; i < k->sources; i++) {
-        uint8_t *data = contribution(c, k->source[i]);
+        uint8_t *data = received(c, k->source[i]);
         if (k->recvcounts[i])
             memcpy(want + k->displs[i] * width, data, (size_t)k->recvcounts[i] * width);
         free(data);

@@ -20,7 +20,8 @@ struct neighbor_case {
     uint64_t count[NEIGHBOR_RANKS];
     enum pattern pattern[NEIGHBOR_RANKS];
     uint64_t seed;
-    struct pici_coll_opts opts; /* but for stats */
+    struct pici_coll_opts opts; /* but for stats and values */
+    struct pici_values values;  /* EXACT (or all 0), or a codec for the dtype that rounds to nearest */
 };
 
 void neighbor_case_random(struct neighbor_case *, struct rng *, int p, uint64_t most);
