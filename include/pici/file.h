@@ -290,7 +290,7 @@ PICI_API enum pici_status pici_reader_attr_count(struct pici_reader *r, uint64_t
 
 /* ---- Views ---- */
 
-/* File attributes that formats/file.md defines, under "Views". */
+/* File attributes that formats/attributes.md defines, under "Views". */
 #define PICI_ATTR_VIEWS "source.views"
 #define PICI_ATTR_UNNAMED "source.unnamed"
 

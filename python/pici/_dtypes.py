@@ -131,8 +131,8 @@ def _is_type(descr: Any) -> bool:
 
 
 def of_literal(literal: bytes, stored: DType) -> Optional[DType]:
-    """A type that only NumPy has, by the attribute source.npy (formats/file.md) of a tensor of `stored`. None: it is
-    not such a type, or this NumPy has it not."""
+    """A type that only NumPy has, by the attribute source.npy (formats/attributes.md) of a tensor of `stored`. None: it
+    is not such a type, or this NumPy does not have it."""
     if len(literal) > _LITERAL_MOST:
         return None
     try:

@@ -145,7 +145,7 @@ def _tied(tensors: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _table(tensors: Mapping[str, Any], tied: Mapping[str, str]) -> bytes:
-    """The attribute that lists tied tensors as views of others (formats/file.md, "Views")."""
+    """The attribute that lists tied tensors as views of others (formats/attributes.md, "Views")."""
     numbers = {name: i for i, name in enumerate(n for n in tensors if n not in tied)}
     rows = []
     for name, of in sorted(tied.items(), key=lambda pair: numbers[pair[1]]):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Views of the tensors of a file (formats/file.md) as arrays: shapes and strides over elements that have been read."""
+"""Views of the tensors of a file (formats/attributes.md) as arrays: shapes and strides over elements that were read."""
 from __future__ import annotations
 
 import importlib

@@ -118,8 +118,8 @@ class Tensor:
     the first slice after them select the chunks to read; the other indices apply in memory. numpy.asarray(t) and
     from_dlpack(t) read all elements.
 
-    Views that the file lists (formats/file.md, "Views") are tensors too: a second name of another tensor, a slice of
-    it, or its elements in another order.
+    Views that the file lists (formats/attributes.md, "Views") are tensors too: a second name of another tensor, a slice
+    of it, or its elements in another order.
     """
 
     def __init__(self, file: File, found: _Found) -> None:

@@ -14,7 +14,7 @@ CODES = {"f32": 1, "f16": 3, "i16": 9, "u8": 8, "bf16": 4}
 
 
 def row(tensor, name, dtype, shape, strides, offset=0, flags=0, word=""):
-    """A view as formats/file.md has it."""
+    """A view as formats/attributes.md has it."""
     fixed = struct.pack("<QQBBBBI", tensor, offset, CODES[dtype], len(shape), flags, len(word), len(name))
     text = name.encode() + b"\0" + word.encode()
     dims = struct.pack(f"<{2 * len(shape)}Q", *shape, *strides)

@@ -63,7 +63,7 @@ struct archive {
     char *stem; /* [stem_size] of the names of parts without one, room for a number after it */
     size_t stem_size;
     char *renamed;  /* names of tensors whose names another has */
-    uint8_t *views; /* [views_size] of .pt, the table that formats/file.md specifies; or NULL */
+    uint8_t *views; /* [views_size] of .pt, the table that formats/attributes.md specifies; or NULL */
     size_t views_size;
 
     struct unzip unzip; /* of the current part, if unzipping */

@@ -236,7 +236,7 @@ static size_t view_bytes(const struct torch_tensor *tensor)
            ((tensor->name_size + 1 + strlen(tensor->source_dtype)) | 7) + 1;
 }
 
-/* Writes a view as formats/file.md has it. */
+/* Writes a view as formats/attributes.md has it. */
 static uint8_t *put_view(uint8_t *target, const struct torch_tensor *tensor, uint32_t part)
 {
     const unsigned rank = view_rank(tensor);
