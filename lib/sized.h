@@ -4,16 +4,16 @@
  *
  *   a size below that of the struct's first version          PICI_E_ARG
  *   smaller than ours (an older caller)                      members beyond the caller's size have their defaults
- *   larger than ours (a newer caller)                        read: what is not zero beyond ours is PICI_E_UNSUPPORTED;
- *                                                            written: what is beyond ours becomes zero
+ *   larger than ours (a newer caller)                        read: nonzero bytes beyond ours are PICI_E_UNSUPPORTED;
+ *                                                            written: bytes beyond ours become zero
  *
- * The size is sizeof, so it counts the padding at the end, whose bits are any. So a member never begins in what was
- * padding at the end of a released struct: callers of that release have the same size with and without the member. A
- * member `unused`, which nobody reads, fills the place; and padding at the end of today's struct is a member too.
- * tools/dev/check-structs finds both.
+ * The size is sizeof, so it includes padding at the end, with arbitrary bits. So a member never begins in the end
+ * padding of a released struct: callers of that release have the same size with and without the member. A member
+ * `unused`, which is never read, fills the place; padding at the end of today's struct is a member too.
+ * tools/dev/check-structs enforces both.
  *
- * A struct that is written may once have had another layout, whose sizes are smaller than those of today's: its callers
- * get that layout.
+ * An output struct may have had another layout in the past, with smaller sizes than today's: its callers get that
+ * layout.
  */
 #ifndef PICI_LIB_SIZED_H
 #define PICI_LIB_SIZED_H
@@ -59,8 +59,8 @@ struct sized_layout {
     struct sized_piece piece[5];
 };
 
-/* Copy our result [bytes] to a caller's struct as far as that one goes; theirs->size stays. PICI_E_ARG leaves theirs
- * alone. */
+/* Copy our result [bytes] to a caller's struct, up to its size; theirs->size stays. On PICI_E_ARG theirs does not
+ * change. */
 static inline enum pici_status sized_write(void *theirs, const void *ours, size_t bytes, size_t first)
 {
     const size_t size = sized_of(theirs);

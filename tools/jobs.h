@@ -7,15 +7,15 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Run run_one(context, 0) to run_one(context, count - 1) on so many threads, of which this one is the first. They
- * return exit statuses. Returns the worst. go_on: also after one that fails; else no other is begun then, and those
- * that run are told by jobs_stopped. The other threads take no signals. */
+/* Run run_one(context, 0) to run_one(context, count - 1) on this many threads, including this one. They return exit
+ * statuses. Returns the worst. go_on: continue after a failure; else no other job begins, and running ones learn of it
+ * by jobs_stopped. The other threads take no signals. */
 int jobs_run(size_t count, unsigned threads, bool go_on, int (*run_one)(void *ctx, size_t i), void *context);
 
-/* Whether a job has failed, and the others are to end. */
+/* Whether a job has failed, and the others must end. */
 bool jobs_stopped(void);
 
-/* How many of count jobs to run at a time if there are so many threads; *each: the threads for each. */
+/* The number of the count jobs to run at a time on this many threads; *each: the threads for each. */
 unsigned jobs_at_a_time(size_t count, unsigned threads, int *each);
 
 #endif

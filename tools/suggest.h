@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * "Did you mean": finds the word nearest to what was typed. */
+ * "Did you mean": finds the word nearest to the typed one. */
 #ifndef PICI_TOOLS_SUGGEST_H
 #define PICI_TOOLS_SUGGEST_H
 
@@ -14,13 +14,13 @@ struct suggest {
     size_t distance;              /* its edits */
 };
 
-/* Start a search. typed must stay valid; it may be NULL if nothing is searched for. */
+/* Start a search. typed must stay valid; NULL: no search. */
 void suggest_start(struct suggest *, const char *typed);
 
-/* Consider a word. Of equally near words the first is kept. */
+/* Consider a word. On a tie, the first is kept. */
 void suggest_word(struct suggest *, const char *word);
 
-/* "; did you mean WORD?", or "" if no word is near. prefix: what goes before the word, as "--". Returns buffer. */
+/* "; did you mean WORD?", or "" if no word is near. prefix: goes before the word, such as "--". Returns buffer. */
 const char *suggest_hint(const struct suggest *, const char *prefix, char buffer[SUGGEST_HINT]);
 
 #endif

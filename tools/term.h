@@ -21,15 +21,15 @@ const char *term_percent(char buffer[TERM_TEXT], uint64_t part, uint64_t whole);
 const char *term_shape(char *buffer, size_t capacity, const uint64_t *shape, unsigned dims);
 
 /* Write an untrusted string to stream: characters that parse_hidden names and bytes that are not UTF-8 become \xNN.
- * Returns the columns it takes, counting a code point as one. stream may be NULL: only count. Whatever comes from a
- * file, and names of files, reaches a terminal through this function; the others here use it. */
+ * Returns the columns it takes, counting a code point as one. stream may be NULL: only count. All text from files, and
+ * all file names, reach a terminal through this function; the others here use it. */
 size_t term_text(FILE *stream, const char *text, size_t size);
 size_t term_puts(FILE *stream, const char *text); /* up to its NUL */
 
 /* As term_puts, padded to width columns; if cut, also cut to them, with an ellipsis in the middle. */
 void term_column(FILE *stream, const char *text, size_t width, bool cut);
 
-/* The width of the terminal that stream is; 0 if it is none. */
+/* The width of the terminal; 0 if stream is not one. */
 unsigned term_width(FILE *stream);
 
 /* Whether stream takes colours: a terminal, TERM is not "dumb", NO_COLOR is not set. */
@@ -46,25 +46,25 @@ bool term_utf8(void);
 /* A number of bytes a second, in powers of ten, as figures of memory are: "2.10 GB/s". Returns buffer. */
 const char *term_speed(char buffer[TERM_TEXT], uint64_t bytes, double seconds);
 
-/* How much is said on stderr. Set once, before a verb begins. */
+/* The amount of output on stderr. Set once, before a verb begins. */
 enum term_talk {
     TERM_SILENT = -2, /* nothing, not even errors */
     TERM_QUIET = -1,  /* errors; no questions */
     TERM_NORMAL = 0,  /* also warnings; on a terminal also progress, results and questions */
-    TERM_VERBOSE = 1  /* also results, and each tensor, whether stderr is a terminal or not */
+    TERM_VERBOSE = 1  /* also results, and each tensor, even without a terminal */
 };
 void term_set_talk(int);
 void term_set_progress(bool); /* whether progress is shown */
 int term_talk(void);
 
-/* Whether a question can be asked: stdin and stderr are terminals, and talk is not restricted. */
+/* Whether a prompt is possible: stdin and stderr are terminals, and talk is not restricted. */
 bool term_can_ask(void);
 
-/* Ask "picitool: FILE: question [y/N] " and read the line that answers. True: yes. */
+/* Prompt with "picitool: FILE: question [y/N] " and read the answer. True: yes. */
 bool term_ask(const char *file, const char *question);
 
-/* Progress of a verb's work: one line on stderr, which is rewritten in place. It is shown only on a terminal, and only
- * after a second. */
+/* Progress of a verb: one line on stderr, rewritten in place. It appears only on a terminal, and only after a
+ * second. */
 struct progress {
     const char *what; /* the file */
     uint64_t total;   /* bytes of the input; 0: not known */
@@ -79,13 +79,12 @@ void progress_at(struct progress *progress, uint64_t done,
                  uint64_t dense);             /* done of total; dense: bytes of tensors so far */
 void progress_end(struct progress *progress); /* erases the line; call it before other output */
 
-/* Progress over several files, on several threads: from here to progress_all_end, what is told of each file is added up
- * to one line. */
+/* Progress over several files, on several threads: from here to progress_all_end, one line shows the sum over all
+ * files. */
 void progress_all_start(const char *what, uint64_t total);
 void progress_all_end(void);
 
-/* Hold back what other threads print on stderr through the functions of picitool, for lines of several parts. May be
- * nested. */
+/* Hold back other threads' output to stderr through picitool's functions, for lines of several parts. May be nested. */
 void term_lock(void);
 void term_unlock(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the verbs of picitool share: the parsed command line, and error messages. A verb returns an exit status; if that
- * is not TOOL_OK, it has printed the reason on stderr, in one line. */
+ * Shared by picitool's verbs: the parsed command line, and error messages. A verb returns an exit status; unless that
+ * is TOOL_OK, it has printed the reason on stderr, in one line. */
 #ifndef PICI_TOOLS_TOOL_H
 #define PICI_TOOLS_TOOL_H
 
@@ -12,8 +12,8 @@
 
 enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad data or I/O; usage */
 
-/* Return the status of a call at once, unless it is TOOL_OK: so all of picitool passes failures on. What is to be
- * released whatever happens, an outer function owns: it releases it after an inner one, which returns early. */
+/* Return the status of a call at once, unless it is TOOL_OK: picitool propagates all failures this way. An outer
+ * function owns resources and releases them after an inner one, which may return early. */
 #define TRY(...)                                                                                                       \
     do {                                                                                                               \
         const int tried = (__VA_ARGS__);                                                                               \
@@ -23,11 +23,11 @@ enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad da
 
 enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_GGUF, TYPE_PT, TYPE_NPZ, TYPES };
 
-/* The parsed command line. Options that a verb does not take keep their defaults, which are given here. */
+/* The parsed command line. Options that a verb does not take keep their defaults, given here. */
 struct tool_options {
     enum pici_format format; /* PICI_AUTO */
     enum pici_zeros zeros;   /* PICI_ZEROS_EXACT */
-    enum pici_pack pack;     /* if it was given; else PICI_PACK_NONE */
+    enum pici_pack pack;     /* if given; else PICI_PACK_NONE */
     bool pack_given;
     int file_version; /* 0: not given */
     int dtype;        /* enum pici_dtype; 0: not given */
@@ -38,11 +38,11 @@ struct tool_options {
     int compare;
     const char *out;  /* NULL: not given */
     const char *base; /* likewise */
-    const char *png;  /* NULL: not wanted; so are the next two */
+    const char *png;  /* NULL: not given; the next two likewise */
     const char *svg;
     const char *tensor;
     struct {
-        bool given, to_end;   /* to_end: last was left out */
+        bool given, to_end;   /* to_end: without last */
         uint64_t first, last; /* elements [first, last) */
     } range;
     enum { DELTA_CHOICE, DELTA_SMALLEST, DELTA_FASTEST } delta; /* of diff; the last of --small and --fast */
@@ -50,7 +50,7 @@ struct tool_options {
     bool recurse, ultra, no_progress;
     bool zstd_short;     /* zstd was given as -N */
     const char *out_dir; /* NULL: not given */
-    bool remove;         /* inputs whose output is complete */
+    bool remove;         /* delete inputs with complete outputs */
     bool to_stdout;      /* out is "-" then */
     int talk;            /* enum term_talk */
     struct {
@@ -94,8 +94,8 @@ int verb_mount(const struct tool_options *);
 /* inspect --base: print one delta beside its bound. context: a struct inputs (show/inputs.h). */
 int inspect_delta(const char *path, const struct tool_options *, void *context);
 
-/* Print "picitool: FILE: what" on stderr, as one line whatever bytes file and arguments contain. file may be NULL.
- * Nothing with --quiet twice. Returns TOOL_BAD. */
+/* Print "picitool: FILE: what" on stderr, as one line for any bytes in file and arguments. file may be NULL. Nothing
+ * with --quiet twice. Returns TOOL_BAD. */
 int tool_bad(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
 /* The same as "picitool: FILE: offset N: what". Returns TOOL_BAD. */
@@ -107,12 +107,12 @@ int tool_usage(const char *file, const char *what, ...) __attribute__((format(pr
 /* Print "picitool: FILE: warning: what" on stderr, as one line. Nothing with --quiet. */
 void tool_warn(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* Print no errors and warnings of this thread, until tool_unmute, which returns the last error since then, without
- * program and file, "" if there was none. It lives until the thread's next call. */
+/* Suppress errors and warnings of this thread until tool_unmute, which returns the last one since then, without program
+ * and file; "" if there was none. It is valid until the thread's next call. */
 void tool_mute(void);
 const char *tool_unmute(void);
 
-/* tool_bad: file has no tensor of the name that was searched for; suggests the nearest one. */
+/* tool_bad: file has no tensor with the name in question; suggests the nearest one. */
 struct suggest;
 int tool_no_tensor(const char *file, const struct suggest *nearest);
 
@@ -122,14 +122,14 @@ const char *tool_last_error(void);
 /* tool_bad: out of memory for what. */
 int tool_nomem(const char *file, const char *what);
 
-/* tool_bad, of a call of the library that has said why in reason, or ""; TOOL_OK if it has not failed. */
+/* tool_bad for a call of the library, which described the error in reason, or ""; TOOL_OK if the call succeeded. */
 int tool_failed(const char *file, enum pici_status, const char *reason);
 
-/* Use no more memory than options->memory, if that is given: lowers the number of threads, and has the system refuse
- * more, which errors then tell. */
+/* Use no more memory than options->memory, if given: lowers the number of threads, and sets a system limit, which
+ * errors then mention. */
 int tool_bound_memory(struct tool_options *options);
 
-/* What options->memory leaves for a cache beside the threads; UINT64_MAX if it is not given. */
+/* The bytes that options->memory leaves for a cache beside the threads; UINT64_MAX if it is not given. */
 uint64_t tool_memory_left(const struct tool_options *options);
 
 /* The number of threads for a value of --threads; 0 stands for the number of online cores. At least 1. */

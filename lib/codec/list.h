@@ -1,38 +1,37 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Blocks made of lists of positions and values, and lists made of blocks, in time that follows the entries. */
+ * Conversion between blocks and lists of positions and values, in time proportional to the entries. */
 #ifndef PICI_LIB_CODEC_LIST_H
 #define PICI_LIB_CODEC_LIST_H
 
 #include "codec/block.h"
 
-/* Positions rise; values are in host order, at any alignment. Both arrays have room for PICI_SLACK bytes more than
- * `capacity` entries; capacity is 0 in a list that owns no memory. */
+/* Positions ascend; values are in host order, at any alignment. Both arrays have room for `capacity` entries and
+ * PICI_SLACK bytes; capacity is 0 in a list that owns no memory. */
 struct pici_list {
     uint32_t *positions;
     uint8_t *values;
     uint64_t count, capacity;
 };
 
-/* Room for so many entries; those that there are stay. Returns 0, and changes nothing, if there is no memory. */
+/* Make room for this many entries, and keep existing ones. Returns 0, and changes nothing, if there is no memory. */
 PICI_SHARED int pici_list_reserve(struct pici_list *, uint64_t entries, unsigned width_log2);
 PICI_SHARED void pici_list_free(struct pici_list *);
 
-/* The nonzeros of a block that pici_block_whole accepted, of at most 2^32 elements, not packed. Its list replaces what
- * is in *list. Checks what pici_block_decode checks. PICI_E_CORRUPT, also if there are more than `most`;
- * PICI_E_CHECKSUM; PICI_E_NOMEM. */
+/* Replace *list by the nonzeros of a block that pici_block_whole accepted, of at most 2^32 elements, not packed. Checks
+ * the same rules as pici_block_decode. PICI_E_CORRUPT, also if there are more than `most`; PICI_E_CHECKSUM;
+ * PICI_E_NOMEM. */
 PICI_SHARED enum pici_status pici_list_read(struct pici_list *list, const struct pici_block *, uint64_t most);
 
-/* The bytes of the block, coo or hybrid, of count <= 2^32 elements of which those in the list are nonzero and the
- * others zero. */
+/* The size of the block, coo or hybrid, of count <= 2^32 elements with the list's nonzeros. */
 PICI_SHARED uint64_t pici_list_bytes(const struct pici_list *, enum pici_format, uint64_t count, enum pici_dtype);
 
-/* Write that block, of that size: the one that pici_compress makes, but that hybrid tiles never keep signs. */
+/* Write that block, of that size: as pici_compress, but hybrid tiles never keep signs. */
 PICI_SHARED void pici_list_write(uint8_t *block, const struct pici_list *, enum pici_format, uint64_t count,
                                  enum pici_dtype, int checksum);
 
-/* The positions that are in one of two lists, and beside each what both have there, +0 where one has nothing. The
- * outputs have room for the entries of both lists. Returns how many there are. */
+/* The union of the positions of two lists, with both lists' values, +0 where one has none. The outputs have room for
+ * the entries of both lists. Returns the number of positions. */
 PICI_SHARED uint64_t pici_list_union(uint32_t *positions, uint8_t *first_values, uint8_t *second_values,
                                      const struct pici_list *first, const struct pici_list *second,
                                      unsigned width_log2);

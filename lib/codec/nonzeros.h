@@ -13,29 +13,29 @@ struct pici_found {
     uint8_t *indices, *values; /* [capacity] each; either may be null */
     unsigned index_log2, width_log2;
     uint64_t capacity;
-    uint64_t count; /* found so far, of which the first `capacity` are stored */
+    uint64_t count; /* found so far; the first `capacity` are stored */
     uint64_t first; /* the element that has position 0 */
 };
 
-/* Set all of it, from a caller's arguments. PICI_E_ARG: one of them is wrong. n: elements that are looked at. */
+/* Set all members from a caller's arguments. PICI_E_ARG: one of them is wrong. n: elements to examine. */
 enum pici_status pici_found_begin(struct pici_found *, void *indices, size_t index_bytes, void *values,
                                   uint64_t capacity, uint64_t first, uint64_t n);
 
-/* PICI_E_SPACE if more were found than there is room for. Sets *found. */
+/* Set *found. PICI_E_SPACE if it exceeds the capacity. */
 enum pici_status pici_found_end(const struct pici_found *, uint64_t *found);
 
-/* Add elements [from, from + n) of a block of which element 0 is element `start` of all. base: null, or element 0 of
- * what the block is XORed with: the values are then those of the result. Returns what pici_decompress_range does. */
+/* Add elements [from, from + n) of a block whose element 0 is element `start` of all. base: null, or element 0 of an
+ * array to XOR with; the values are then the results. Returns as pici_decompress_range. */
 enum pici_status pici_found_block(struct pici_found *, const void *block, size_t size, uint64_t from, uint64_t n,
                                   uint64_t start, const uint8_t *base);
 
-/* Add elements [first, first + n) of a block that has not been checked, and has all elements. PICI_E_ARG: the range is
- * not within its count. */
+/* Add elements [first, first + n) of an unchecked block with all elements. PICI_E_ARG: the range is not within its
+ * count. */
 enum pici_status pici_found_all(struct pici_found *, const void *block, size_t size, uint64_t first, uint64_t n,
                                 const uint8_t *base);
 
-/* Add those of n elements that have a bit, if they are among [first, end) of all; `start` is the first of the n.
- * values: of all that have a bit. */
+/* Add those of n elements that have a bit set in `bits`, if they are among [first, end) of all; `start` is the first of
+ * the n. values: of all elements with a bit. */
 void pici_found_bits(struct pici_found *, const uint32_t *bits, const uint8_t *values, size_t n, uint64_t start,
                      uint64_t first, uint64_t end);
 

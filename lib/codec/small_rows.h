@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Elements that lie in rows, as those of a shard of columns, and the same without a gap. */
+ * Copies between elements in rows, such as a shard of columns, and the same elements without gaps. */
 #ifndef PICI_LIB_CODEC_SMALL_ROWS_H
 #define PICI_LIB_CODEC_SMALL_ROWS_H
 
@@ -8,13 +8,13 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Where elements lie: so many in a row, of which the next one begins so many elements after this one. columns == 0: one
- * after the other. */
+/* A layout of elements: `columns` in each row; the next row begins `stride` elements after this one. columns == 0: no
+ * gaps. */
 struct small_rows {
     uint64_t columns, stride;
 };
 
-/* Copy elements [first, first + count) of those in rows to `packed`, or back if `scatter`. */
+/* Copy elements [first, first + count) from rows to `packed`, or back if `scatter`. */
 static inline void small_rows_copy(uint8_t *packed, uint8_t *rows, const struct small_rows *shape, uint64_t first,
                                    uint64_t count, unsigned width_log2, int scatter)
 {

@@ -10,7 +10,7 @@
 size_t pici_early_memory(const struct pici_comm *);
 size_t pici_early_place(const struct pici_comm *);
 
-/* Before the call agreement: lay the call out, and set request->early, if it has early data and this rank can take
+/* Before the call agreement: make the layout, and set request->early if the call has early data and this rank can take
  * part. */
 void pici_early_begin(struct pici_request *);
 
@@ -18,9 +18,8 @@ void pici_early_begin(struct pici_request *);
  * and incoming; the word belongs in the AGREE_BYTES before the data. */
 void pici_early_make(struct pici_request *);
 
-/* At the end of the round: receive the data that came with the word, which says that they have so many bytes. agreed:
- * nothing speaks against this call so far. If there are none, or not agreed, the call has no early data any more:
- * request->early = 0. */
+/* At the end of the round: receive the data that came with the word, `bytes` bytes by its prefix. agreed: no rank has
+ * rejected the call so far. Without data, or if not agreed, the call has no early data any more: request->early = 0. */
 void pici_early_receive(struct pici_request *, size_t bytes, int agreed);
 
 /* The call agreement has failed: an all-reduce in place gets its data back. */

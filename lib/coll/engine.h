@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * An engine does everything that is done to elements, in the host's memory or in a GPU's. It is a total table of
- * functions: one that an engine has no use for does nothing and succeeds.
+ * An engine does all work on elements, in host memory or in a GPU's memory. It is a complete table of functions: unused
+ * ones do nothing and succeed.
  *
- * Work is begun on queues; the work of one queue happens in the order in which it was begun. Until `ready` says that
- * all work of a queue has ended, inputs must not change, outputs (results behind pointers included) are not valid, and
- * errors may still appear: a function returns those that it finds at once, and `ready` returns the others. The host's
- * engine has finished its work when a function returns.
+ * Functions enqueue work on queues; each queue works in order. Until `ready` reports that all work of a queue has
+ * ended, inputs must not change, outputs (including results behind pointers) are invalid, and errors may still appear.
+ * A function returns the errors that it finds at once; `ready` returns the others. The host's engine finishes its work
+ * before a function returns.
  *
  * Every function may be called with a count of 0, and null pointers then. Blocks are untrusted. */
 #ifndef PICI_LIB_COLL_ENGINE_H
@@ -22,9 +22,9 @@ extern "C" {
 
 enum { COLL_MAX_WINDOW = 64, COLL_TEMP_BYTES = 64 << 10, COLL_ALIGN = 64 };
 
-struct pici_queue; /* what does the work of one slice, in order: an engine's own */
+struct pici_queue; /* an engine's queue: does the work of one slice, in order */
 
-/* What memory a call needs from an engine. */
+/* The memory that a call needs from an engine. */
 struct engine_needs {
     enum pici_dtype dtype;
     enum pici_op op;
@@ -34,26 +34,26 @@ struct engine_needs {
     size_t messages;                   /* bytes for messages, COLL_ALIGN-aligned */
     size_t sums;                       /* bytes for sums, COLL_ALIGN-aligned */
     size_t arrays;                     /* bytes for arrays of a lossy codec, COLL_ALIGN-aligned; 0: there is none */
-    const struct values *values;       /* that codec, for the time of the call of room */
+    const struct values *values;       /* that codec, during the call of room */
     size_t temp;                       /* bytes for reduce and dequantize; 0: COLL_TEMP_BYTES */
-    unsigned device : 1, checksum : 1; /* messages are in a GPU's memory; blocks are to have a checksum */
-    void *memory;                      /* the caller's scratch, to be used instead of the engine's, or NULL */
+    unsigned device : 1, checksum : 1; /* messages are in GPU memory; blocks have a checksum */
+    void *memory;                      /* the caller's scratch to use instead of the engine's, or NULL */
     size_t memory_bytes;
 };
 
-/* The memory that it provides. */
+/* The memory that the engine provides. */
 struct engine_room {
     uint8_t *messages, *sums, *arrays;
     uint8_t *temp; /* for reduce and dequantize; NULL where the engine has its own */
 };
 
-/* What becomes of elements that were received or dequantized. */
+/* How to store received or dequantized elements. */
 enum engine_store {
     STORE_PLACE, /* destination = they */
     STORE_REDUCE /* destination = destination op they */
 };
 
-/* What is counted or encoded: the elements of a message's runs, or an array that a lossy codec makes of each run. */
+/* The input of count and encode: the elements of a message's runs, or an array that a lossy codec makes of each run. */
 struct engine_array {
     enum pici_dtype dtype;
     enum pici_format format; /* of its blocks; not used by count */
@@ -62,7 +62,7 @@ struct engine_array {
     enum pici_format unpacked;
 };
 
-/* What a call makes of elements that a lossy codec represents. */
+/* How a call stores elements that a lossy codec represents. */
 struct engine_values {
     const struct values *values;
     enum pici_op op;
@@ -77,22 +77,22 @@ struct pici_engine {
     int packs;         /* it makes and reads packed blocks, in the host's memory */
     double cost_scale; /* time of encoding and decoding as a multiple of the host's in pici_policy_seconds */
 
-    /* Whether the address is in memory of the engine's kind; -1: it is, but another device's; -2: the device does not
-     * say */
+    /* Whether the address is in memory of the engine's kind; -1: yes, but on another device; -2: the device does not
+     * report it */
     int (*owns)(void *self, const void *address);
-    /* enter marks what has been put into the caller's stream so far (*mark; may be NULL). begin lets all queues wait
-     * for that, and frees the mark; with queues == 0 it only frees it. */
+    /* enter marks the work in the caller's stream so far (*mark; may be NULL). begin lets all queues wait for it, and
+     * frees the mark; with queues == 0 it only frees the mark. */
     enum pici_status (*enter)(void *self, void **mark);
     enum pici_status (*begin)(void *self, void *mark, int queues);
-    /* Memory and queues for a call; those of the last call are used again if they are large enough. PICI_E_NOMEM;
+    /* Get memory and queues for a call; reuses those of the last call if they are large enough. PICI_E_NOMEM;
      * PICI_E_SPACE: the caller's scratch is too small; PICI_E_UNSUPPORTED. */
     enum pici_status (*room)(void *self, const struct engine_needs *, struct engine_room *, struct pici_queue **queues);
-    /* For messages between threads. holds: whether the address is in memory that room provided and that is not the
-     * host's. move: copy between any two places, and wait for the end; 0: it failed. */
+    /* For messages between threads. holds: whether the address is in memory from room other than host memory. move:
+     * copy between any two places, and wait for the end; 0: it failed. */
     int (*holds)(void *self, const void *address);
     int (*move)(void *self, void *to, const void *from, size_t bytes);
-    int (*halt)(void *self);             /* wait a limited time until all queues are idle; 1: one is not */
-    void (*close)(void *self, int leak); /* leak: others may still read or write messages, so never free these */
+    int (*halt)(void *self);             /* wait a limited time until all queues are idle; returns 1 if one is not */
+    void (*close)(void *self, int leak); /* leak: others may still use messages, so never free these */
     const char *(*error)(void *self);    /* the error message of the last failure, or "" */
 
     /* If all work of the queue has ended: *done = 1, and returns the worst status since the last time. */
@@ -142,10 +142,10 @@ struct pici_engine {
                                    uint64_t count, enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
 
     /* A lossy codec's functions, which values/values.h describes. quantize writes arrays; made_counts [VALUES_ARRAYS]
-     * is valid at once. What is lost is added to *loss when the queue is ready, so *loss must stay until then; several
-     * calls may have the same one, with another residual each. dequantize reads arrays, which are untrusted, and writes
-     * count elements, or adds them to what is there. temp [temp_bytes, for at least one unit of elements]: for
-     * dequantized elements. */
+     * is valid at once. quantize adds its losses to *loss when the queue is ready, so *loss must stay valid until then;
+     * several calls may share one, with different residuals. dequantize reads untrusted arrays, and writes count
+     * elements, or adds them to the destination. temp [temp_bytes, for at least one unit of elements]: for dequantized
+     * elements. */
     enum pici_status (*quantize)(struct pici_queue *, const struct values *, const struct values_where *,
                                  void *const outputs[VALUES_ARRAYS], uint64_t made_counts[VALUES_ARRAYS],
                                  const void *source, uint64_t count, struct values_loss *loss);
@@ -153,21 +153,21 @@ struct pici_engine {
                                    void *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
                                    const uint64_t input_counts[VALUES_ARRAYS], void *temp, size_t temp_bytes);
 
-    /* Add the number of tiles of each container in a hybrid block that this rank has made or checked. Adds nothing for
-     * other blocks, or if the host does not see messages. Done on return. */
+    /* Add the number of tiles of each container in a hybrid block that this rank made or checked. Adds nothing for
+     * other blocks, or if messages are not in host memory. Done on return. */
     void (*containers)(struct pici_queue *, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size);
 
     /* destination = destination / ranks, as PICI_AVG divides: a float that becomes zero is +0.0. */
     void (*divide)(struct pici_queue *, void *destination, uint64_t count, enum pici_dtype, int ranks);
 };
 
-/* For elements in the host's memory. `self` is made by pici_engine_host_new (NULL: no memory) and freed by close.
- * Functions that take a queue may be called with a NULL queue, except look and head. */
+/* For elements in host memory. pici_engine_host_new makes `self` (NULL: no memory); close frees it. Functions except
+ * look and head accept a NULL queue. */
 extern const struct pici_engine pici_engine_host;
 void *pici_engine_host_new(void);
-/* Provide at least so many bytes of scratch memory. On PICI_E_NOMEM the present memory stays. */
+/* Provide at least this many bytes of scratch memory. On PICI_E_NOMEM the current memory stays. */
 enum pici_status pici_engine_host_reserve(void *self, size_t bytes);
-size_t pici_engine_host_scratch(const void *self); /* how much there is */
+size_t pici_engine_host_scratch(const void *self); /* its size */
 /* How fast it packs: 0 by portable kernels, 1 by those for AVX2, 2 for AVX-512. */
 int pici_engine_host_kernels(void);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Calls whose elements are lists. What the engine of such a call gets for an address of elements is a piece: the
- * elements of a slice of a segment, as a list or, where that is cheaper, dense. */
+ * Calls with lists of elements. Instead of addresses of elements, their engine gets pieces: the elements of a slice of
+ * a segment, as a list, or dense where that is cheaper. */
 #ifndef PICI_LIB_COLL_ENGINE_STREAM_H
 #define PICI_LIB_COLL_ENGINE_STREAM_H
 
@@ -21,17 +21,17 @@ struct stream_piece {
     struct pici_list list;
     uint8_t *dense; /* elements, or room for them, or NULL */
     uint64_t room;  /* elements that fit in memory that the piece owns; 0: the caller's, or none */
-    int counted;    /* it is known how many elements have a bit set: */
+    int counted;    /* the number of elements with a bit set is known: */
     uint64_t nonzeros;
 };
 
-/* The pieces of a call, and what it knows of their memory: the bytes of an element. */
+/* The pieces of a call, and the bytes of an element. */
 struct stream_pieces {
     size_t count, width;
     struct stream_piece piece[];
 };
 
-/* The caller's vector, in rising order and without repetitions. */
+/* The caller's vector, in ascending order and without repetitions. */
 struct stream_input {
     uint64_t n, run, rows;
     const void *indices;
@@ -45,15 +45,15 @@ struct stream_call {
     struct pici_stream_out *out;
     uint64_t run;     /* of the result */
     int index_width;  /* of the result */
-    uint8_t *dense;   /* the result, if it was asked for to be dense; or NULL */
-    uint64_t base;    /* the element that is number 0 of the result */
+    uint8_t *dense;   /* the result, if the caller wants it dense; or NULL */
+    uint64_t base;    /* the element with number 0 in the result */
     uint64_t slices;  /* of a segment */
     int segments;     /* of the layout */
     int sums;         /* slots of a run */
     uint64_t most;    /* entries that a block may have */
     size_t longest;   /* bytes that one may have; 0: any */
     float threshold;  /* sparsity up to which a slice is dense */
-    unsigned formats; /* bits 1 << format: those that lists are sent in */
+    unsigned formats; /* bits 1 << format: formats for sending lists */
     size_t width;
     struct stream_piece *sent, *slots, *results; /* [window * segments], [window * sums], [segments * slices] */
     struct stream_piece nothing;
@@ -61,21 +61,20 @@ struct stream_call {
     void *engine_self;
     struct pici_stream in;
     void *given;   /* out's dense, as the caller set it */
-    int odd;       /* n is no multiple of what it has to be a multiple of */
-    int no_memory; /* what is wrong on this rank is that an allocation failed */
+    int odd;       /* n is not the multiple that it must be */
+    int no_memory; /* this rank's error is a failed allocation */
 };
 
-/* Check what a rank passed, and put its rows in order. An error message, which may be in `explanation` [bytes]; NULL:
- * nothing is wrong. *no_memory: out: an allocation failed. */
+/* Check a rank's arguments, and sort its rows. Returns an error message, which may be in `explanation` [bytes], or
+ * NULL. *no_memory: out: an allocation failed. */
 const char *pici_stream_take(struct stream_input *, const struct pici_stream *, enum pici_dtype, int *no_memory,
                              char *explanation, size_t bytes);
 
-/* Of a list, with no dense input: the values that it has of the elements [first, first + *count), and how many these
- * are. */
+/* For a list, without dense input: its values among elements [first, first + *count), and their number. */
 const uint8_t *pici_stream_values(const struct stream_input *, uint64_t first, uint64_t *count, size_t width);
 
-/* The elements [first, first + count) of the input, count <= 2^32, as dense ones (returned), or NULL and a list that
- * owns nothing: its positions are written to *positions, whose entries are the room. NULL and no values: no memory. */
+/* Elements [first, first + count) of the input, count <= 2^32. Returns them dense, or NULL and a list that owns
+ * nothing; its positions go to *positions, up to that list's room. NULL and no values: no memory. */
 const uint8_t *pici_stream_view(struct pici_list *view, struct pici_list *positions, const struct stream_input *,
                                 uint64_t first, uint64_t count, size_t width);
 
@@ -86,7 +85,7 @@ void *pici_engine_stream_new(struct stream_call *, void *host_self);
 /* The result, once all pieces are there. PICI_E_NOMEM. */
 enum pici_status pici_stream_finish(struct stream_call *, const struct pici_comm *, const struct coll_call *);
 
-/* Free all that a call has, but its result; that too, if the call failed. NULL is ignored. */
+/* Free everything of a call except its result; if the call failed, that too. NULL is ignored. */
 void pici_stream_close(struct stream_call *, struct pici_comm *, enum pici_status);
 
 /* Pieces without elements; NULL: no memory. The communicator keeps those of the last call. */

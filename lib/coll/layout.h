@@ -13,7 +13,7 @@ struct neighbor_route;
 struct pici_neighbor_plan;
 struct stream_call;
 
-enum { LAYOUT_PART = 64 /* elements of which parts of a segment are multiples, where it is cut into equal ones */ };
+enum { LAYOUT_PART = 64 /* equal parts of a segment are multiples of this many elements */ };
 enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they overlap */ };
 
 /* Elements [first, first + count) of a call's total. */
@@ -21,7 +21,7 @@ struct coll_span {
     uint64_t first, count;
 };
 
-/* A function of what is the same on all ranks. Counts are elements. */
+/* Depends only on values that are the same on all ranks. Counts are elements. */
 struct coll_layout {
     const struct schedule *schedule;
     struct schedule_call shape;
@@ -30,22 +30,22 @@ struct coll_layout {
     int segments;          /* of the data: one a rank, or one */
     uint64_t slice;        /* elements of a slice, a multiple of TILE */
     uint64_t slices;       /* of a segment; the last may be empty; 0: there is no data to exchange */
-    uint64_t unit;         /* segments differ much: each is cut into shorter slices, of so many elements or a
-                                 * multiple, so that it has something in as many of them as it can; else 0 */
+    uint64_t unit;         /* if segments differ much: each has shorter slices, of a multiple of this many elements, so
+                            * that it has data in as many slices as possible; else 0 */
     int window;            /* slices at a time */
     int buffers;           /* for messages */
     size_t message;        /* bytes of a buffer */
-    size_t block;          /* of the longest block, in neighbourhood calls and in calls with streams only; else 0 */
+    size_t block;          /* bytes of the longest block in neighbourhood calls and calls with streams; else 0 */
     size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
     size_t part[VALUES_ARRAYS]; /* bytes of an array of the lossy codec, for a slice of a segment */
     int quantized;              /* segments of a message that the lossy codec makes, at most */
     size_t parts, arrays;       /* of all arrays of such a slice; of those of all slices in flight */
-    size_t temp;                /* for elements that are dequantized or decoded to be added */
-    struct choice choice;       /* that the schedule is from; seconds < 0: it was not predicted */
-    int dense;                  /* all messages are dense: this was chosen, and is not an option of the call */
+    size_t temp;                /* for elements that are dequantized or decoded before addition */
+    struct choice choice;       /* the choice of the schedule; seconds < 0: it was not predicted */
+    int dense;                  /* all messages are dense by choice, not by an option of the call */
 };
 
-/* What the caller passed. */
+/* The caller's arguments. */
 struct call_args {
     const struct call_rules *rules; /* of calls of its sort */
     enum pici_collective kind;
@@ -66,14 +66,14 @@ struct call_args {
         *stream; /* of a call with a stream: then send and recv are NULL; it is the request's (engine_stream.h) */
 };
 
-/* What was asked for: by the call's options, else by the settings. */
+/* The requested options: of the call, else of the settings. */
 struct call_opts {
     enum pici_algorithm algorithm; /* AUTO: chosen by the layout */
     enum pici_format format;
     unsigned formats;
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS];
-    unsigned known;          /* bits 1 << enum policy_link: somebody has said this bandwidth */
+    unsigned known;          /* bits 1 << enum policy_link: this bandwidth was set */
     enum pici_packing pack;  /* NONE also where nothing can be packed */
     double density, latency; /* the caller's: density (0: unknown), and seconds of a message */
     int timeout_ms, checksum, window;
@@ -83,17 +83,17 @@ struct call_opts {
     int history;               /* densities counted in earlier calls are used */
     enum pici_balance balance; /* as asked for; never UNCHANGED */
     struct values values;      /* the lossy codec with its parameters */
-    uint8_t *residual;         /* where this rank's encodings add what they lose, as long as send; or NULL */
+    uint8_t *residual;         /* NULL, or where this rank's encodings add their losses, as long as send */
     struct pici_coll_stats *stats;
     void *scratch; /* the caller's, or NULL */
     size_t scratch_bytes;
 };
 
-/* How the ranks of a call learn whether all can take part in it. */
+/* How the ranks of a call learn whether all can take part. */
 enum call_agreement {
     AGREE_CALL,    /* in a round of the call agreement */
-    AGREE_LONGEST, /* there, and they learn the longest contribution, without which there is no layout */
-    AGREE_STREAM,  /* there, and this rank learns what any rank has at most, without which it has no layout */
+    AGREE_LONGEST, /* there, with the longest contribution, which the layout needs */
+    AGREE_STREAM,  /* there, with the most elements of any rank, which the layout needs */
     AGREE_NONE     /* from its data */
 };
 
@@ -126,9 +126,9 @@ struct call_resolved {
     struct call_said said;
     uint64_t basis;       /* hash of what the choice of an algorithm is made from; 0: of the call alone */
     uint64_t longest;     /* where they differ: of all ranks' contributions, elements; until AGREE_LONGEST has told it,
-                             * of this rank's */
+                           * of this rank's */
     uint64_t stored;      /* elements that this rank has, COLL_DENSE if it has no stream; of a call with a stream
-                             * after the call agreement: the most that any rank has */
+                           * after the call agreement: the most that any rank has */
     uint64_t fill;        /* the most that a sum may have, where no rank is dense; else 0 */
     uint64_t counts_hash; /* of PICI_ALL_GATHERV: of recvcounts */
     const uint64_t *packed; /* instead of displs (of PICI_ALL_TO_ALLV: of sdispls, then of displs), once there are

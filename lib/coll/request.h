@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A collective that was started: its state, its tables, its life from start to end. */
+ * A started collective: its state, its tables, its life from start to end. */
 #ifndef PICI_LIB_COLL_REQUEST_H
 #define PICI_LIB_COLL_REQUEST_H
 
@@ -25,22 +25,22 @@ struct coll_blocks {
     uint64_t elements; /* of the call that they stand for */
 };
 
-/* Blocks that are kept: a later step forwards them, or this one adds them. */
+/* Kept blocks: a later step forwards them, or this one adds them. */
 struct coll_encoded {
     struct coll_blocks blocks;
     struct coll_buffer *message; /* the buffer that holds them; NULL: no blocks of this segment are kept */
 };
 
-/* What was begun last for a slice. In a step its messages are made and sent, then the received ones are processed. */
+/* The current stage of a slice. In a step it makes and sends its messages, then processes the received ones. */
 enum coll_stage {
     STAGE_REST,
-    STAGE_QUANTIZING, /* making the arrays of a lossy codec that a message is to have */
-    STAGE_COUNTING,   /* counting the nonzeros of a message to be sent */
+    STAGE_QUANTIZING, /* making the arrays of a lossy codec for a message */
+    STAGE_COUNTING,   /* counting the nonzeros of a message to send */
     STAGE_MAKING,     /* making a message */
     STAGE_MADE,       /* all messages of the step are made, and wait for their place in the order */
     STAGE_LOOKING,    /* reading the headers of a received message */
-    STAGE_FIRST,      /* taking it in as the first operand, before what this rank has sent */
-    STAGE_TAKING,     /* taking it in */
+    STAGE_FIRST,      /* storing it as the first operand, before this rank's own data */
+    STAGE_TAKING,     /* storing or adding it */
     STAGE_RECEIVED    /* all messages of the step are processed; the step waits for its place in the order */
 };
 enum coll_making { MAKE_BLOCKS, MAKE_FORWARD, MAKE_POISON };
@@ -51,23 +51,23 @@ struct slice_run {
     int step, messages_known;      /* the step that it is at; 1: `messages` are its own */
     struct schedule_step messages; /* its messages */
     int sent;                      /* the messages of the step were sent */
-    int message;                   /* the one that is being made or processed; -1: the step has not begun */
+    int message;                   /* the current one; -1: the step has not begun */
     enum coll_stage stage;
     enum coll_making making;
     struct pici_queue *queue;
     struct coll_buffer **outgoing; /* [limits.sends] the messages made */
     uint64_t *counts, *nonzeros;   /* [limits.segments * VALUES_ARRAYS] of a message's blocks, */
     size_t *sizes;                 /* their bytes, */
-    const void **sources;          /* and what they are made of: for each array of the lossy codec, all segments */
+    const void **sources;          /* and their sources: for each array of the lossy codec, all segments */
     int arrays;                    /* of the current message, for each segment */
-    int coded;                     /* it is made by the lossy codec; else there is one array, the elements */
+    int coded;                     /* the lossy codec makes it; else there is one array, the elements */
     enum pici_format formats[VALUES_ARRAYS];
-    enum pici_format unpacked; /* the format that a packed message would have if it were not packed */
+    enum pici_format unpacked; /* the format of a packed message without packing */
     enum pici_format format;   /* of the last array, for the trace; of the current message like the next five lines */
     double density, begin;
     int extrapolated, dense;
-    int by_value;            /* it is sent with contributions to sums, in which -0.0 counts for nothing */
-    enum pici_status status; /* of taking it in */
+    int by_value;            /* it has contributions to sums, where -0.0 has no effect */
+    enum pici_status status; /* of storing or adding it */
     uint64_t dense_bytes, tiles[PICI_CONTAINERS];
     uint8_t *accumulated;         /* [limits.sums] slices */
     uint8_t *quantized;           /* [layout.quantized + 1] places for the arrays of a slice; the last is for received
@@ -81,7 +81,7 @@ struct slice_run {
 };
 enum { SUM_NONE = 0, SUM_IN_RECV = -1 };
 
-/* A place in the order that all ranks keep: rounds of `window` slices; in a round, step by step; in a step, slice by
+/* A place in the common order of all ranks: rounds of `window` slices; in a round, step by step; in a step, slice by
  * slice. */
 struct coll_place {
     uint64_t round;
@@ -97,18 +97,18 @@ struct coll_flight {
     enum pici_status status;
 };
 
-/* What a rank can do in a call; ranks agree on what all of them can. The numbers: formats/agreement.md. */
+/* Abilities of a rank in a call; ranks agree on the common ones. formats/agreement.md has the numbers. */
 enum call_can {
     CAN_NATIVE = 1,     /* make the transport library's own collective, with permission */
     CAN_IN_PLACE = 2,   /* as this rank's buffers are: that collective in place, */
     CAN_APART = 4,      /* or not in place */
-    CAN_ASK_NATIVE = 8, /* wants that collective: dense data were asked for, and the algorithm was left open */
+    CAN_ASK_NATIVE = 8, /* wants that collective: the call asks for dense data, and for no algorithm */
     CAN_TAKE_PACKED = 16,
     CAN_PACK = 32,         /* packs messages, */
-    CAN_PACK_ALL = 64,     /* whatever that takes */
+    CAN_PACK_ALL = 64,     /* at any cost */
     CAN_PACK_AVX2 = 128,   /* by kernels for AVX2 or faster ones, */
     CAN_PACK_AVX512 = 256, /* by those for AVX-512 */
-    CAN_BALANCE = 512      /* counts its nonzeros: its elements are in the host's memory or a list */
+    CAN_BALANCE = 512      /* counts its nonzeros: its elements are in host memory or a list */
 };
 
 enum coll_state { COLL_WAITING, COLL_AGREE_CALL, COLL_DATA, COLL_AGREE_STATUS, COLL_DONE };
@@ -119,16 +119,16 @@ struct coll_agreement {
     int round, rounds, posted;
     struct coll_flight outgoing, incoming;
     uint8_t *said, *heard;   /* the messages of the round */
-    enum pici_status status; /* the worst that this rank has heard of any rank's, as of when its rounds began */
+    enum pici_status status; /* the worst of all ranks known so far, from the time when their rounds began */
     int culprit;
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
-    uint32_t abilities;           /* what all ranks known of can do: bits, enum call_can */
+    uint32_t abilities;           /* common abilities of the known ranks: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
     double density[DENSITIES]; /* the largest known of */
     uint64_t stored;           /* likewise: the elements that a rank has; COLL_DENSE: one has no stream */
 };
 
-/* Of an all-to-all (mismatch.h): of the lowest rank whose count is not what this one expects. */
+/* For an all-to-all (mismatch.h): the lowest rank with an unexpected count. */
 struct coll_mismatch {
     int found;
     uint32_t from, to;
@@ -145,7 +145,7 @@ struct pici_request {
     uint64_t sequence;
     uint32_t tag; /* in its messages; 0: they have none */
     struct pici_coll_stats stats;
-    double begin, idle_since; /* seconds; idle_since: since when nothing has moved, 0: something just did */
+    double begin, idle_since; /* seconds; idle_since: since when there was no progress; 0: there just was some */
 
     struct coll_agreement agree;
     struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
@@ -184,22 +184,21 @@ struct coll_path {
     int (*busy)(const struct pici_request *);
 };
 
-/* Note a failure (culprit: on which rank). The call goes on with the schedule. The worst status wins. */
+/* Note a failure (culprit: its rank). The call continues with the schedule. The worst status wins. */
 void pici_coll_fail(struct pici_request *, enum pici_status, int culprit);
 
-/* Queue a request for a call whose options were checked. What is wrong with it on this rank alone, all ranks learn in
- * the call agreement. */
+/* Queue a request for a call with checked options. The call agreement reports errors of this rank to all ranks. */
 void pici_request_queue(struct pici_request *, const struct call_args *, struct pici_comm *,
                         const struct pici_coll_opts *);
 
-/* Provide the head's memory: scratch and tables for any layout that may be chosen. */
+/* Provide the head's memory: scratch and tables for any possible layout. */
 enum pici_status pici_request_room(struct pici_request *);
 
 /* End the head: write its statistics; the next request becomes the head. */
 void pici_request_finish(struct pici_comm *);
 
-/* Break the communicator: give up everything in flight. The head ends with this status, the requests behind it with
- * PICI_E_BROKEN. `why` may be passed on to the peers. */
+/* Break the communicator: abandon everything in flight. The head ends with this status, the requests behind it with
+ * PICI_E_BROKEN. The transport may pass `why` on to the peers. */
 void pici_coll_break(struct pici_comm *, enum pici_status, enum pici_status why);
 
 /* The error message of an engine's status: the engine's own, if it has one. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What differs between sorts of calls, as tables: those of the collectives are in ordinary.c, that of neighbourhood
- * all-gathers in neighbor_call.c, that of all-to-all in alltoall.c. All other code of a call's way asks its table. */
+ * Tables of the differences between kinds of calls: the collectives' in ordinary.c, the neighbourhood all-gathers' in
+ * neighbor_call.c, the all-to-all's in alltoall.c. All other code on a call's path uses its table. */
 #ifndef PICI_LIB_COLL_RULES_H
 #define PICI_LIB_COLL_RULES_H
 
@@ -17,14 +17,14 @@ struct pici_request;
 struct slice_run;
 
 struct call_rules {
-    const char *name;      /* in traces; NULL: that of the collective */
-    const char *host_only; /* the error message for buffers in a GPU's memory; NULL: they are allowed */
+    const char *name;      /* in traces; NULL: the collective's name */
+    const char *host_only; /* the error message for buffers in GPU memory; NULL: they are allowed */
     const char *mismatch;  /* the error message if messages have another tag; NULL: they have none */
     int algorithms;        /* the options algorithm and zeros are allowed */
     int codecs;            /* lossy codecs are possible */
-    int choice;            /* the algorithm may be chosen by predicted time, and the transport's own collective used */
-    int unrelated;     /* messages of a slice have nothing in common: nonzeros are not predicted from one to another */
-    int traces_blocks; /* traces name the blocks of a message */
+    int choice;            /* AUTO may choose by predicted time, and use the transport's own collective */
+    int unrelated;         /* messages of a slice are unrelated: do not predict nonzeros from one to the next */
+    int traces_blocks;     /* traces name the blocks of a message */
 
     /* ---- before the ranks have agreed */
 
@@ -33,7 +33,7 @@ struct call_rules {
      * constant; NULL: nothing. */
     const char *(*count)(struct coll_call *, const struct pici_comm *, char *explanation, size_t bytes);
 
-    /* The same of the buffers: null, or overlapping other than in place. */
+    /* The same for the buffers: null, or an overlap other than in place. */
     const char *(*buffers_wrong)(const struct coll_call *, const struct pici_comm *);
 
     /* A layout with the most memory of any that the call may get. */
@@ -57,7 +57,7 @@ struct call_rules {
 
     /* ---- elements */
 
-    /* At a slice's first step: bring this rank's contribution to where the result has it. */
+    /* At a slice's first step: copy this rank's contribution to its place in the result. */
     void (*place_own)(struct pici_request *, const struct slice_run *);
 
     /* What the call's engine takes for the address of elements: of a segment's result, from this element of the call's

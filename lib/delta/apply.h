@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making the tensors that deltas in a row lead to, piece by piece. */
+ * Makes the tensors of the result of a sequence of deltas, piece by piece. */
 #ifndef PICI_LIB_DELTA_APPLY_H
 #define PICI_LIB_DELTA_APPLY_H
 
@@ -18,12 +18,12 @@ struct step {
     struct pici_reader *reader;
     char *name;
     struct delta delta;
-    struct delta_pieces pieces; /* of the tensor that is being made */
+    struct delta_pieces pieces; /* of the current tensor */
     struct few_cursor few;      /* likewise */
     struct apply_name *sorted;  /* [delta.tensors] the result's names in order; of a step before a partial one */
 };
 
-/* What a delta does with a tensor: the number of it, or of its few changes; or nothing. */
+/* The change of a delta to a tensor: the number of the tensor, or of its few changes; or nothing. */
 enum trail_kind { TRAIL_NONE, TRAIL_TENSOR, TRAIL_FEW };
 struct trail_step {
     enum trail_kind kind;
@@ -33,11 +33,11 @@ struct trail_step {
 struct pici_deltas {
     struct step *steps; /* [count] */
     size_t count;
-    struct trail_step *trail; /* [count]: of the tensor that is being made */
+    struct trail_step *trail; /* [count]: of the current tensor */
     size_t layout;            /* the result has the tensors of step layout - 1; 0: those of the base */
 };
 
-/* Where a tensor of the last result comes from: it is whole in the base or in step `first`. */
+/* The origin of a tensor of the last result: it is complete in the base or in step `first`. */
 struct trail {
     const struct state_tensor *base; /* or NULL */
     size_t first;
@@ -50,7 +50,7 @@ struct trail {
 
 struct apply_job;
 
-/* Takes bytes [offset, offset + bytes) of a tensor's result, at job->piece, as they are in a file. */
+/* Receives bytes [offset, offset + bytes) of a tensor's result, at job->piece, in the file's form. */
 typedef enum pici_status (*apply_take_fn)(struct apply_job *, const struct trail *, uint64_t offset, size_t bytes);
 
 struct apply_job {
@@ -64,24 +64,24 @@ struct apply_job {
     uint64_t written;
     uint8_t *piece;
     size_t piece_capacity;
-    struct piece_hashes pieces[2]; /* of the part that is being made: base, result */
-    bool *verified;                /* [base->count] or NULL: of parts, whether all elements are of pieces with hashes */
+    struct piece_hashes pieces[2]; /* of the current part: base, result */
+    bool *verified;                /* [base->count] or NULL: for parts, whether hashed pieces cover all elements */
     uint64_t *base_hash;           /* [base->count] if the result has the base's tensors, for its identity */
     /* of pici_apply_deltas */
     pici_write_fn write;
     void *write_context;
 };
 
-/* Whether the deltas and the base belong together, as far as can be told without reading elements. */
+/* Check that the deltas and the base fit together, without reading elements. */
 enum pici_status pici_apply_check(struct apply_job *job);
 
-/* Makes all tensors of the result; then whether base was the right one. Frees what the job has allocated. */
+/* Makes all tensors of the result, then checks that the base was right. Frees the job's memory. */
 enum pici_status pici_apply_make(struct apply_job *job);
 
-/* Makes room for so many bytes at job->piece. */
+/* Makes room for this many bytes at job->piece. */
 enum pici_status pici_apply_room(struct apply_job *job, size_t bytes);
 
-/* How many tensors the result has, and where one comes from. */
+/* The number of tensors in the result, and the origin of one. */
 uint64_t pici_apply_tensors(const struct apply_job *job);
 enum pici_status pici_apply_trace(struct apply_job *job, uint64_t i, struct trail *trail);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Deltas of sets of tensors (formats/delta.md): what such a .pici file contains besides elements, and the states that
- * it leads from and to. */
+ * Deltas of sets of tensors (formats/delta.md): the contents of such a .pici file besides elements, and the states
+ * before and after it. */
 #ifndef PICI_LIB_DELTA_DELTA_H
 #define PICI_LIB_DELTA_DELTA_H
 
@@ -17,10 +17,10 @@
 #define DELTA_DTYPE "delta.dtype" /* of a tensor of the kind "small" */
 #define DELTA_SHAPE "delta.shape"
 #define DELTA_HASHES "delta.hashes" /* the last tensor's name begins with this */
-#define DELTA_FEW "delta.few"       /* of version 3, that of the one before */
+#define DELTA_FEW "delta.few"       /* version 3: the name of the tensor before begins with this */
 #define DELTA_BASE "delta.base"     /* of the file, of version 3 */
 
-#define STATE_TYPE "source.type" /* of the file, and of tensors: what a state's file says of them */
+#define STATE_TYPE "source.type" /* of the file, and of tensors: from the state's file */
 #define STATE_HEAD "source.head"
 #define STATE_DTYPE "source.dtype"
 #define STATE_ENDIAN "source.endian"
@@ -31,8 +31,7 @@ enum delta_kind { DELTA_XOR, DELTA_SMALL, DELTA_ADDED, DELTA_REPLACED, DELTA_KIN
 /* Elements of each small delta of a tensor, except for the last. */
 enum { DELTA_PIECE = 1 << 22 };
 
-/* Elements of each piece that has hashes of its own in version 3, except for the last of a tensor: the chunks of small
- * deltas. */
+/* Elements of each piece with its own hashes in version 3, except the last of a tensor: the chunks of small deltas. */
 enum { DELTA_HASHED = 1 << 19 };
 
 /* "xor", "small", "added", "replaced". */
@@ -42,7 +41,7 @@ struct delta_hashes {
     uint64_t base, result;
 };
 
-/* What a small delta leads to. */
+/* The result of a small delta. */
 struct delta_small {
     enum pici_dtype dtype;
     unsigned rank;
@@ -50,16 +49,15 @@ struct delta_small {
     uint64_t count;
 };
 
-/* A tensor of the base of which a few elements change. */
+/* A tensor of the base with few changed elements. */
 struct delta_few {
     uint64_t number; /* among the base's tensors in the order of their names */
     struct delta_hashes hash;
-    uint64_t changes;   /* how many */
+    uint64_t changes;   /* their number */
     size_t offset, end; /* their bytes in few_bytes */
 };
 
-/* A delta whose rules have been checked, except for what is in tensors of the kind "small", and for positions in
- * few. */
+/* A delta with checked rules, except the contents of tensors of the kind "small", and positions in few. */
 struct delta {
     enum pici_state_type type;
     unsigned version;
@@ -80,12 +78,12 @@ struct delta {
     uint8_t *few_bytes;
 };
 
-/* Whether the file says that it is a delta, of any version. Works with any reader and returns its errors. */
+/* Whether the file claims to be a delta, of any version. Works with any reader and returns its errors. */
 enum pici_status pici_delta_is(struct pici_reader *, bool *is_delta);
 
 /* Check the rules and read everything but elements. The reader must be a random-access one. On an error, reason
- * [PICI_WHY_BYTES] says what is wrong with the delta; if it is empty, the error is the reader's. delta then needs no
- * pici_delta_close. Memory is proportional to what the file contains. */
+ * [PICI_WHY_BYTES] describes what is wrong with the delta; if it is empty, the error is the reader's. delta then needs
+ * no pici_delta_close. Memory is proportional to the contents of the file. */
 enum pici_status pici_delta_open(struct delta *delta, struct pici_reader *, char *reason);
 
 void pici_delta_close(struct delta *delta);
@@ -96,8 +94,7 @@ static inline bool delta_needs_base(enum delta_kind kind)
     return kind == DELTA_XOR || kind == DELTA_SMALL;
 }
 
-/* The dtype of elements that small deltas can be shorter of than others, as delta.dtype has it; null for others. Of u8,
- * that of two e2m1 each. */
+/* The name in delta.dtype of a dtype for which small deltas can be shorter; null for others. For u8, two e2m1 each. */
 static inline const char *delta_small_name(enum pici_dtype dtype)
 {
     switch (dtype) {
@@ -117,7 +114,7 @@ static inline bool delta_is_narrow(enum pici_dtype dtype)
     return dtype > PICI_BF16;
 }
 
-/* The rows of the table of hashes, in version 3, for the pieces of a tensor of so many elements. */
+/* The rows of the table of hashes, in version 3, for the pieces of a tensor of `count` elements. */
 static inline uint64_t delta_piece_rows(uint64_t count)
 {
     return count > DELTA_HASHED ? (count - 1) / DELTA_HASHED + 1 : 0;
@@ -144,8 +141,8 @@ struct delta_pieces {
  * first. */
 enum pici_status pici_delta_pieces_begin(struct delta_pieces *pieces, struct pici_reader *, uint64_t i);
 
-/* Read the next small delta, of count elements of dtype: len bytes at pieces->delta. PICI_E_CORRUPT: it is not of so
- * many, or the tensor has no more. */
+/* Read the next small delta, of count elements of dtype: len bytes at pieces->delta. PICI_E_CORRUPT: it has another
+ * count, or the tensor has no more. */
 enum pici_status pici_delta_pieces_next(struct delta_pieces *pieces, enum pici_dtype dtype, uint64_t count);
 
 /* Pass the next small delta, of count elements of dtype, without reading it. Returns what pici_delta_pieces_next does.
@@ -169,22 +166,21 @@ enum { DELTA_VARINT_MOST = 10 }; /* bytes */
 /* Write a number in groups of 7 bits. Returns its bytes. */
 size_t pici_varint_put(uint8_t *output, uint64_t value);
 
-/* Parse a table of few changes from byte `from` on, as far as its entries are complete in its first `size` bytes.
- * Appends to delta->few. Returns where the first incomplete entry begins; SIZE_MAX if a rule is broken. *nomem: there
- * was no memory. */
+/* Parse the entries of a table of few changes from byte `from` on that are complete in its first `size` bytes. Appends
+ * to delta->few. Returns the offset of the first incomplete entry; SIZE_MAX if a rule is broken. *nomem: no memory. */
 size_t pici_few_parse(struct delta *delta, const uint8_t *table, size_t from, size_t size, bool *nomem);
 
-/* Where in the changes of one tensor a reader is. */
+/* A position in the changes of one tensor. */
 struct few_cursor {
     const uint8_t *next, *end;
     uint64_t remaining; /* changes */
-    uint64_t element;   /* the first that the next one may be */
+    uint64_t element;   /* the first possible place of the next change */
 };
 
 void pici_few_begin(struct few_cursor *, const struct delta *, const struct delta_few *);
 
 /* Apply those changes that are among elements [from, from + count), in host order, of this width. Returns 0 if one is
- * wider. Goes on from the call before, and passes those that are before `from`. */
+ * wider. Continues after the last call, and skips changes before `from`. */
 int pici_few_apply(struct few_cursor *, uint8_t *elements, uint64_t from, uint64_t count, unsigned width);
 
 /* Adds a tensor to the identity of a state (formats/delta.md). They are added in the order of their names. */
@@ -211,13 +207,14 @@ struct state_tensor {
     const uint8_t *data;   /* or NULL: */
     uint64_t offset;       /* for the state's read */
     uint64_t bytes, count; /* of the part, if it is one */
-    uint64_t first, of;    /* of a part: elements before it, and of the whole, of which shape is. Else 0 and count */
+    uint64_t first, of;    /* for a part: elements before it, and of the whole tensor, which has this shape. Else 0 and
+                            * count */
     uint64_t row,
-        columns; /* of columns, of which `first` is one: elements of the whole's rows, and of its own; else 0 */
+        columns; /* for columns, the first being `first`: elements of the whole's rows, and of its own; else 0 */
     enum pici_dtype dtype;
     uint8_t rank, width;
     bool big_endian, fortran;
-    bool flat; /* added as elements of a tensor whose shape is not told, perhaps as all of them */
+    bool flat; /* added as some or all elements of a tensor of unknown shape */
 };
 
 struct pici_state {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Choosing an algorithm by predicted time. The choice is a function of what is the same on all ranks: the call, the
- * node map, the tune file, and densities that the ranks have agreed on; never of a clock or of one rank's data. */
+ * Choosing an algorithm by predicted time. The choice depends only on inputs that are the same on all ranks: the call,
+ * the node map, the tune file, and densities that the ranks have agreed on; never on a clock or on one rank's data. */
 #ifndef PICI_LIB_PREDICT_CHOOSE_H
 #define PICI_LIB_PREDICT_CHOOSE_H
 
@@ -49,15 +49,15 @@ struct chooser {
 };
 
 /* path: a tune file; NULL or empty: none. verbose: pici_choose_print prints. The caller closes it. PICI_E_IO, _CORRUPT,
- * _VERSION: the file cannot be read, or is no valid file; reason [bytes] says what is wrong. PICI_E_NOMEM. */
+ * _VERSION: the file cannot be read, or is invalid; reason [bytes] describes the error. PICI_E_NOMEM. */
 enum pici_status pici_chooser_open(struct chooser **, const char *path, int verbose, char *reason, size_t bytes);
 void pici_chooser_close(struct chooser *); /* or NULL */
 
 /* Forget earlier choices: the node map has changed. */
 void pici_chooser_forget(struct chooser *);
 
-/* The candidate with the least predicted time; of several the one whose algorithm has the lowest number, sparse before
- * dense, the native collective last. There is one for every collective. */
+/* The candidate with the least predicted time; on a tie, the algorithm with the lowest number, sparse before dense, the
+ * native collective last. There is one for every collective. */
 void pici_choose(struct chooser *, const struct choose_call *, const struct densities *, struct choice *);
 
 /* The last choice is used: print it to stderr, with the times of all candidates, if it has not been printed for such

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How many seconds a collective takes, predicted: pure functions of numbers. They know a machine as a few constants
- * (links, codec, agreement) and a call as its sizes and densities. docs/explanation/predict.md has the equation, and
- * what it leaves
- * out. They use only +, -, * and / on doubles, in a fixed order, so all ranks compute the same.
+ * Predicts the seconds of a collective: pure functions of numbers. A machine is a few constants (links, codec,
+ * agreement); a call is its sizes and densities. docs/explanation/predict.md has the equation and its limits. The
+ * functions use only +, -, * and / on doubles, in a fixed order, so all ranks compute the same.
  *
  * SI units: seconds and bytes; a bandwidth is seconds per byte. */
 #ifndef PICI_LIB_PREDICT_MODEL_H
@@ -21,8 +20,8 @@ struct model_link {
     double alpha, beta;
 };
 
-/* What is done to elements: count nonzeros; encode; add a block to a sum; decode a block into a result. Encoding and
- * decoding a dense block are copies, and adding it adds all elements. */
+/* Work on elements: count nonzeros; encode; add a block to a sum; decode a block into a result. Encoding and decoding a
+ * dense block are copies; adding it adds all elements. */
 enum model_work { MODEL_COUNT, MODEL_ENCODE, MODEL_ADD, MODEL_DECODE, MODEL_WORKS };
 
 enum { MODEL_FORMATS = PICI_PACKED + 1, MODEL_POINTS = 5 };
@@ -73,16 +72,16 @@ struct model_call {
     double correlation;                 /* 1: independent positions; 0: all ranks have the same (pici_model_density) */
     int window;                         /* slices in flight */
     uint64_t slice_bytes;
-    int late;                /* small data do not travel with the call agreement */
+    int late;                /* small data does not travel with the call agreement */
     enum pici_format format; /* of sparse messages; AUTO: by the policy */
     unsigned formats;        /* that AUTO may choose */
     struct policy_thresholds threshold;
     double bandwidth[POLICY_LINKS]; /* bytes per second: the settings that AUTO goes by, not the machine's */
     double cost_scale;              /* as in struct policy_auto */
-    struct policy_packing packing;  /* its bandwidths and what was measured are the machine's instead */
+    struct policy_packing packing;  /* its bandwidths and measurements come from the machine instead */
 };
 
-/* What its schedule depends on. */
+/* The inputs of its schedule. */
 static inline struct schedule_call model_shape(const struct model_call *call)
 {
     const struct schedule_call shape = {call->kind, call->ranks, 0, 0, call->bytes, call->nodes, NULL};
@@ -111,11 +110,11 @@ double pici_model_seconds(const struct model_machine *, const struct model_call 
  * whole x, (1-d)^x is interpolated linearly. */
 double pici_model_density(double density, double contributions, double correlation);
 
-/* Seconds of work on so many elements in a format (counting: any). */
+/* Seconds of work on this many elements in a format (counting: any). */
 double pici_model_codec(const struct model_machine *, enum pici_format, enum model_work, enum pici_dtype,
                         double elements, double density);
 
-/* What packing takes on a machine: `more` of struct policy_packing. Zeros: it was not measured there. */
+/* The cost of packing on a machine: `more` of struct policy_packing. Zeros: not measured. */
 void pici_model_packing(const struct model_machine *, double more[2]);
 
 /* Seconds of another library's dense call (MODEL_NATIVE and up); < 0: it cannot do it. (model_native.c) */

@@ -16,15 +16,15 @@ struct policy_thresholds {
 /* The threshold of a message. If it is gathered, the link does not matter. */
 float pici_policy_threshold(const struct policy_thresholds *, enum pici_format, enum policy_link, int gather);
 
-/* Sparsity of so many elements, of which `nonzeros` are not zero; 1 if there are none. */
+/* Sparsity of elements with this many nonzeros; 1 if there are no elements. */
 double pici_policy_sparsity(uint64_t nonzeros, uint64_t elements);
 
 /* Whether a message of this sparsity is sent dense: threshold > 0 and (float)sparsity <= threshold. */
 int pici_policy_dense(double sparsity, float threshold);
 
-/* The densities of one slice's messages through the steps of a phase. They are predicted from send to send, so that
- * nonzeros are counted only where the count can change the decision. If a message has m more contributions than the
- * dense message before it, its predicted density is d_next = 1 - (1 - d_prev)(1 - d_first)^m: that of m more
+/* The densities of one slice's messages through the steps of a phase. The policy predicts them from send to send, so
+ * that a rank counts nonzeros only where the count can change the decision. If a message has m more contributions than
+ * the dense message before it, its predicted density is d_next = 1 - (1 - d_prev)(1 - d_first)^m: that of m more
  * contributions as dense as the first message, at independent positions. The message is sent dense without a count if
  * the predicted sparsity is still at or below the threshold.
  *
@@ -47,26 +47,26 @@ enum { POLICY_UNKNOWN = -1 }; /* a density */
 
 void pici_policy_begin(struct policy_history *); /* at the start of each phase */
 
-/* Before a message whose elements have so many contributions: must its nonzeros be counted to decide? If not (0), it is
- * sent dense, and *density is the predicted one, or POLICY_UNKNOWN if the threshold is 1 (always dense). */
+/* Before a message whose elements have this many contributions: must its nonzeros be counted to decide? If not (0), it
+ * is sent dense, and *density is predicted, or POLICY_UNKNOWN if the threshold is 1 (always dense). */
 int pici_policy_count(const struct policy_history *, float threshold, int contributions, double *density);
 
 /* After the decision: the density, counted or predicted or POLICY_UNKNOWN, and whether the message was sent dense. */
 void pici_policy_sent(struct policy_history *, double density, int contributions, int dense);
 
-/* A message was received whose elements go into later ones of this slice: were its blocks dense? */
+/* After receiving a message whose elements go into later ones of this slice: were its blocks dense? */
 void pici_policy_received(struct policy_history *, int dense);
 
 /* Bytes of the blocks of a message if all have this format; elements [blocks], nonzeros [blocks]. 0 if they do not fit
  * in size_t, or if the format is AUTO or unknown. Exact except for hybrid, whose length depends on the positions of the
- * nonzeros: that is the length expected of independent positions, within 2% and 24 bytes for blocks of 300000 elements
+ * nonzeros: there, the expected length for independent positions, within 2% and 24 bytes for blocks of 300000 elements
  * or more. Nonzeros that cluster only make hybrid blocks shorter. */
 size_t pici_policy_bytes(enum pici_format, enum pici_dtype, const uint64_t *elements, const uint64_t *nonzeros,
                          int blocks);
 
-/* What AUTO's choice depends on, besides the elements. */
+/* The inputs of AUTO's choice, besides the elements. */
 struct policy_auto {
-    unsigned formats;  /* that it may choose: bits 1 << format; dense is always allowed */
+    unsigned formats;  /* allowed formats: bits 1 << format; dense is always allowed */
     double bandwidth;  /* of the link, bytes per second, above 0 */
     int gather;        /* 1: the receiver decodes the blocks; 0: it adds them */
     double cost_scale; /* time of encoding and decoding on this engine / on the host; 0 means 1 */
@@ -77,8 +77,8 @@ struct policy_auto {
 double pici_policy_seconds(enum pici_format, enum pici_dtype, const uint64_t *elements, const uint64_t *nonzeros,
                            int blocks, const struct policy_auto *);
 
-/* Whether a message has less than a tile of elements in all, and crosses the link dense in less time than it takes to
- * code an empty tile, which is the least that coding a part of one takes. Then AUTO sends it dense. */
+/* Whether a message has less than a tile of elements in all, and crosses the link dense in less time than coding an
+ * empty tile takes, the least time for coding a part of one. Then AUTO sends it dense. */
 int pici_policy_tiny(enum pici_dtype, const uint64_t *elements, int blocks, const struct policy_auto *);
 
 /* The format of a sparse message: `format` itself. For AUTO the one of bitmap, coo and hybrid with the least expected
@@ -88,9 +88,9 @@ enum pici_format pici_policy_format(enum pici_format, enum pici_dtype, const uin
 
 /* ---- packed messages
  *
- * A packed block has the values of a hybrid or a dense block in fewer bytes, which takes time for each byte of them on
- * both sides. So packing pays where the link is slower than a bandwidth that depends on nothing else but the dtype, how
- * fast the kernels are, and how well the values pack; how many zeros there are does not matter. */
+ * A packed block has the values of a hybrid or a dense block in fewer bytes, which costs time for each byte on both
+ * sides. So packing pays where the link is slower than a break-even bandwidth. That depends only on the dtype, the
+ * speed of the kernels, and how well the values pack, not on the number of zeros. */
 
 /* The slowest kernels for packed blocks that a rank of the call has. */
 enum policy_kernels { POLICY_PORTABLE, POLICY_AVX2, POLICY_AVX512, POLICY_KERNELS };
@@ -99,37 +99,36 @@ struct policy_packing {
     enum pici_packing pack; /* AUTO or PLANES; else nothing is packed */
     enum policy_kernels kernels;
     double bandwidth[POLICY_LINKS]; /* bytes per second; 0: not known, and then AUTO does not pack */
-    double more[2]; /* measured: seconds that a byte of f32 takes more if it is packed, to encode and add [0], and to
-                     * encode and decode [1]; 0: it was not measured */
+    double more[2]; /* measured: additional seconds for a packed byte of f32, to encode and add [0], and to encode and
+                     * decode [1]; 0: not measured */
 };
 
-/* The bytes of so many values when they are packed; ratio: packed bytes to bytes of other values of this kind, or 0:
- * none are known. Values that do not pack, or integers, keep their bytes. */
+/* The packed size of this many values. ratio: packed bytes to bytes of other values of this kind; 0: unknown. Values
+ * that do not pack, and integers, keep their size. */
 double pici_policy_packed(enum pici_dtype, double values, double ratio);
 
-/* Whether a message with so many values, which would have this format and crosses this link, is to be packed. gather:
- * the receiver decodes the values; else it adds them. */
+/* Whether to pack a message with this many values and this format over this link. gather: the receiver decodes the
+ * values; else it adds them. */
 int pici_policy_packs(const struct policy_packing *, enum pici_format, enum pici_dtype, double values, enum policy_link,
                       int gather, double ratio);
 
-/* Seconds that a byte of packed values takes more with these kernels than with those for AVX-512; may be below 0. */
+/* Additional seconds for a byte of packed values with these kernels instead of AVX-512; may be below 0. */
 double pici_policy_slower(enum policy_kernels, enum pici_format unpacked, enum pici_dtype, int gather);
 
-/* The bytes of the longest block of so many elements in any format; 0: more than size_t holds. */
+/* The size of the longest block of this many elements in any format; 0: more than size_t holds. */
 size_t pici_policy_longest(enum pici_dtype, uint64_t elements);
 
-/* Early data (early.h) of a call that is not larger and whose message is not longer in any format. Up to such lengths
- * the time of a message hardly depends on its length, so what counts is that there are fewer of them. */
+/* Limits of early data (early.h): bytes of a call, and of its longest message in any format. Up to these the time of a
+ * message hardly depends on its length, so fewer messages are faster. */
 enum { EARLY_DATA = 16 << 10, EARLY_MESSAGE = 33 << 10 };
 
-/* Whether so many ranks may have early data: a power of two. */
+/* Whether this many ranks may have early data: a power of two. */
 static inline int pici_early_ranks(int ranks)
 {
     return ranks > 1 && (ranks & (ranks - 1)) == 0;
 }
 
-/* Whether the data of an all-reduce of so many elements may travel with the call agreement, as far as that follows from
- * numbers. */
+/* Whether the data of an all-reduce of this many elements may travel with the call agreement, by its size. */
 int pici_early_fits(int ranks, enum pici_dtype, uint64_t elements);
 
 #endif

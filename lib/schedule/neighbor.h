@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Plans of neighbourhood all-gathers: who sends which blocks to whom, by distance halving or directly. Pure integers.
- * All ranks compute the whole plan from the same graph, alike; each keeps its own messages and counts of all.
+ * Plans of neighbourhood all-gathers: the blocks that each rank sends to each peer, by distance halving or directly.
+ * Pure integers. All ranks compute the same whole plan from the same graph; each keeps its own messages, and the counts
+ * of all.
  *
- * The block of virtual rank o is owed to the set O(o) of its destinations, without o. In a range of virtual ranks each
- * block has at most one holder, which owes it to all of O(o) in the range; at first the range is everything, and o
- * holds its own. A range is cut into halves A and B. Each virtual rank a of A that owes blocks to B may have an agent x
- * in B: it sends x all of these in one message, and x is their holder in B. Without an agent it sends them to their
- * destinations itself, in the last step. The same from B to A; then both halves are ranges. In a range that is not
- * halved any more, holders send to the destinations, in the last step.
+ * The block of virtual rank o must reach the set O(o) of its destinations, without o. In a range of virtual ranks each
+ * block has at most one holder, which must deliver it to all of O(o) in the range. At first the range is everything,
+ * and o holds its own block. The plan cuts a range into halves A and B. Each virtual rank a of A with blocks for B may
+ * have an agent x in B: it sends x all of these in one message, and x becomes their holder in B. Without an agent, a
+ * sends them to their destinations itself, in the last step. The same happens from B to A; then both halves are ranges.
+ * In a range that is not halved any more, holders send to the destinations in the last step.
  *
- * Agents are matched greedily by weight: how many of those virtual ranks of B to which a owes blocks x would have to
- * send to anyway, x itself included. So each message to an agent saves at least its weight - 1 messages:
+ * The plan matches agents greedily by weight: the number of virtual ranks of B, x included, that get blocks from a, and
+ * to which x would have to send anyway. So each message to an agent saves at least its weight - 1 messages:
  *     messages <= edges - (gain - 1) * offloads. */
 #ifndef PICI_LIB_SCHEDULE_NEIGHBOR_H
 #define PICI_LIB_SCHEDULE_NEIGHBOR_H
@@ -20,11 +21,11 @@
 
 #include "schedule/schedule.h"
 
-enum { NEIGHBOR_ID = 255 };            /* what messages of such a call have in place of an algorithm's number */
-enum { NEIGHBOR_HALVED_RANKS = 8192 }; /* at the most: the time grows with the cube of the ranks */
-enum { NEIGHBOR_PARTS = 16 };          /* steps of which loads are counted, the last included; deeper ones are one */
+enum { NEIGHBOR_ID = 255 };            /* in messages of such calls, instead of an algorithm's number */
+enum { NEIGHBOR_HALVED_RANKS = 8192 }; /* the limit: the time grows with the cube of the ranks */
+enum { NEIGHBOR_PARTS = 16 };          /* steps with separate load counts, including the last; deeper ones share one */
 
-/* Rows of bits: bit v of row o says that virtual rank o sends to virtual rank v. Bits of the diagonal are ignored. */
+/* Rows of bits: bit v of row o means that virtual rank o sends to virtual rank v. Bits of the diagonal are ignored. */
 struct neighbor_graph {
     int ranks;
     size_t words;         /* of a row */
@@ -54,8 +55,8 @@ struct neighbor_message {
     int again; /* sent: 1 + the index, in its step, of an earlier message with the same segments; 0: there is none */
 };
 
-/* What a virtual rank does. In the first step, if it sends anything in any step, it sends its own block to itself: it
- * is encoded then. */
+/* The steps of a virtual rank. In the first step, if it sends anything in any step, it sends its own block to itself,
+ * to encode it. */
 struct neighbor_route {
     int steps;
     int virtual_rank;
@@ -73,18 +74,18 @@ struct neighbor_route {
     const struct schedule_nodes *nodes;
 };
 
-/* Plan. leaf: a range of so many virtual ranks is not halved; 0: one of a single node. gain >= 1. NULL: no memory. The
- * graph is not needed afterwards; its nodes are. */
+/* Make a plan. leaf: do not halve ranges of this many virtual ranks; 0: of a single node. gain >= 1. NULL: no memory.
+ * The graph is not needed afterwards, but its nodes are. */
 struct neighbor_route *pici_neighbor_halving(const struct neighbor_graph *, int virtual_rank, int leaf, int gain);
 struct neighbor_route *pici_neighbor_direct(const struct neighbor_graph *, int virtual_rank);
 
-/* A direct route from this virtual rank's own lists alone, of virtual ranks, rising, without itself or repetitions.
- * Counts are of its own messages, and there are no loads. */
+/* A direct route from this virtual rank's own lists of virtual ranks, ascending, without itself or repetitions. Counts
+ * cover its own messages; there are no loads. */
 struct neighbor_route *pici_neighbor_lists(const struct schedule_nodes *, int ranks, int virtual_rank,
                                            const int *destination, int destinations, const int *source, int sources);
 void pici_neighbor_free(struct neighbor_route *);
 
-/* The least that counts.inter_blocks can be. */
+/* The lower limit of counts.inter_blocks. */
 uint64_t pici_neighbor_least(const struct neighbor_graph *);
 
 /* The schedule of a call whose shape has a route. */
@@ -102,7 +103,7 @@ struct neighbor_entries {
     int failed; /* no memory */
 };
 
-static const int NEIGHBOR_LAST_STEP = 1 << 30; /* of an entry, until it is known how many steps there are */
+static const int NEIGHBOR_LAST_STEP = 1 << 30; /* of an entry, until the number of steps is known */
 
 void pici_neighbor_entry(struct neighbor_entries *, int step, int peer, int segment);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Schedules: who sends which segments to whom, step by step. Pure integers: no buffers, no I/O.
+ * Schedules: the segments that each rank sends to each peer, step by step. Pure integers: no buffers, no I/O.
  *
- * The data of a collective is p segments, one owned by each rank; or it is undivided: one segment, number 0, which
- * nobody owns. An all-gather of contributions that differ in length has the steps of an all-gather; here it is one. A
- * call runs through numbered steps, the same number on every rank. In a step a rank sends a list of messages and
+ * The data of a collective is p segments, one owned by each rank; or it is undivided: one segment, number 0, without an
+ * owner. An all-gather of contributions with different lengths has the steps of an all-gather, and counts as one here.
+ * A call runs through numbered steps, the same number on every rank. In a step a rank sends a list of messages and
  * receives a list of messages; either list may be empty. A message has one peer and a list of segments, which sender
  * and receiver see in the same order. The nth message that a rank sends to a peer is the nth that the peer receives
  * from it, and within a step a rank sends at most one message to each peer. Messages are received in the order of the
@@ -27,7 +27,7 @@ struct schedule_nodes {
     const int *begin; /* [nodes + 1]: begin[0] is 0, begin[nodes] the number of ranks */
 };
 
-/* What a schedule depends on. */
+/* The inputs of a schedule. */
 struct schedule_call {
     enum pici_collective kind;
     int ranks, virtual_rank;            /* 0 <= virtual_rank < ranks */
@@ -37,7 +37,7 @@ struct schedule_call {
     const struct neighbor_route *route; /* neighbor.h; else NULL */
 };
 
-/* How many nodes a call has; the first virtual rank of a node, and how many ranks it has. */
+/* The number of nodes of a call; the first virtual rank of a node, and its number of ranks. */
 static inline int nodes_of(const struct schedule_call *call)
 {
     return call->nodes ? call->nodes->nodes : 1;
@@ -55,7 +55,7 @@ static inline int nodes_size(const struct schedule_call *call, int node)
     return nodes_begin(call, node + 1) - nodes_begin(call, node);
 }
 
-/* What is done with a message's blocks. */
+/* The use of a message's blocks. */
 enum schedule_action {
     SEND_ENCODE,  /* sender: encode the elements; reducing: this rank's sum of each segment, or its own contribution */
     SEND_FORWARD, /* sender: the blocks as they were received, or encoded before, byte for byte */
@@ -63,34 +63,34 @@ enum schedule_action {
     RECEIVE_REDUCE_REVERSED, /* receiver: the same with the operands exchanged: decode in place of this rank's sum,
                               * and add the blocks that this rank sent in this step, which it keeps for that */
     RECEIVE_PLACE,           /* receiver: decode into the result */
-    RECEIVE_KEEP             /* receiver: only keep it, to forward later */
+    RECEIVE_KEEP             /* receiver: only keep them, to forward later */
 };
 
 /* Whether a later message of this rank forwards these blocks (again), or a RECEIVE_REDUCE_REVERSED of this step adds
- * them; at most one for a segment. */
+ * them; at most one per segment. */
 enum schedule_keep {
     KEEP_NOT,
     KEEP_MESSAGE, /* yes; until then they stay in this message's buffer */
-    KEEP_APART    /* yes, of a received message; until then they are in a buffer that the slice has for such blocks. For
-                   * few blocks of many messages, since a buffer has room for a message of the most segments */
+    KEEP_APART    /* yes, from a received message; until then they are in the slice's buffer for such blocks. For few
+                   * blocks of many messages, since a buffer has room for the longest message */
 };
 
 struct schedule_message {
-    int peer;      /* this virtual rank itself: the message is made and kept, but not sent */
+    int peer;      /* this virtual rank itself: make and keep the message, but do not send it */
     int *segments; /* [count] */
     int count;     /* >= 1 */
     enum schedule_action action;
     enum schedule_keep keep;
-    int again; /* sent: 1 + the index, in the step, of an earlier message with the same blocks, whose bytes are sent
-                        * again; 0: there is none */
-    int group; /* of a message sent while reducing. 0: the sums go to another rank, and are no longer this one's. Else
-                * this rank goes on with them, and other virtual ranks hold the same sums and send them in the same
-                * step: 1 + the lowest of them */
-    int contributions; /* the most contributions that a sum in this message has, and exactly so if it is taken
-                        * REVERSED; gathering: all */
+    int again; /* sent: 1 + the index in the step of an earlier message with the same blocks, to send its bytes again;
+                * 0: none */
+    int group; /* of a message sent while reducing. 0: the sums move to another rank. Else this rank continues with
+                * them, and other virtual ranks hold the same sums and send them in the same step: 1 + the lowest of
+                * these */
+    int contributions; /* the most contributions of a sum in this message; the exact number if it is received REVERSED;
+                        * gathering: all */
 };
 
-/* Which sums this rank holds with all contributions after the step: none, its own segment's, those of all segments. */
+/* The complete sums that this rank holds after the step: none, its own segment's, or all segments'. */
 enum schedule_complete { COMPLETE_NONE, COMPLETE_OWN, COMPLETE_ALL };
 
 struct schedule_step {
@@ -100,11 +100,11 @@ struct schedule_step {
     struct schedule_message *send, *receive;
 };
 
-/* The most that any step of any rank needs. All are 0 if there are no steps. */
+/* The maximum of each number over all steps and ranks. All are 0 without steps. */
 struct schedule_limits {
     int sends, receives; /* messages of a step */
     int segments;        /* of a message */
-    int sums;            /* of segments not its own, that a rank holds at a time */
+    int sums;            /* of other ranks' segments that a rank holds at a time */
     int kept;            /* buffers of blocks that a rank keeps at a time: a message, or `segments` blocks kept apart */
     int sums_in_recv;    /* all-reduce: sums are built at their place in the receive buffer, and `sums` is 0 */
 };
@@ -115,28 +115,29 @@ enum schedule_paired { PAIRED_NEVER, PAIRED_ALWAYS, PAIRED_AT_POWERS_OF_TWO };
 struct schedule_pattern; /* pattern.h */
 struct schedule_traffic; /* traffic.h */
 
-/* A row of the registry: all that the library and its programs know of an algorithm. */
+/* A row of the registry: all facts about an algorithm that the library and its programs use. */
 struct schedule {
     enum pici_algorithm id;
-    char letter;          /* in tables of predictions: a capital, but not V, which is other libraries' */
+    char letter;          /* in tables of predictions: a capital, except V, which stands for other libraries */
     const char *name;     /* in the environment, on command lines and in tune files */
-    const char *doc;      /* the steps of a phase, and who sends what to whom: its row in algorithms.md */
-    unsigned collectives; /* those that it can do: bits 1 << enum pici_collective */
+    const char *doc;      /* the steps of a phase, and their messages: its row in algorithms.md */
+    unsigned collectives; /* the collectives that it supports: bits 1 << enum pici_collective */
     unsigned usual;       /* those for which pici_schedule_usual may take it */
     enum schedule_paired paired;
     int undivided;      /* the data is one segment */
-    int with_agreement; /* among a power of two of ranks, the peers of its steps are those of the rounds of the call
-                         * agreement, with which the data of a small call travel (coll/early.c) */
-    /* Whose all-gather's steps are its own, for few bytes and for many, if that depends on the bytes; else 0. */
+    int with_agreement; /* among a power of two of ranks, its steps have the same peers as the rounds of the call
+                         * agreement, which carry the data of small calls (coll/early.c) */
+    /* The algorithms with the same all-gather steps, for few bytes and for many, if that depends on the bytes; else
+     * 0. */
     enum pici_algorithm gathers_as[2];
     int (*steps)(const struct schedule *, const struct schedule_call *);
     /* Write step k, 0 <= k < steps, into s, which has room for the limits. */
     void (*step)(const struct schedule *, const struct schedule_call *, int k, struct schedule_step *s);
     void (*limits)(const struct schedule *, const struct schedule_call *, struct schedule_limits *);
-    /* Add all steps to what is sent; all of them as steps that encode. NULL, of broadcasts: times are not predicted. */
+    /* Add all steps to the traffic, as steps that encode. NULL, for broadcasts: times are not predicted. */
     void (*traffic)(const struct schedule *, const struct schedule_call *, struct schedule_traffic *);
     const struct schedule_pattern *reduce, *gather; /* of schedules made of patterns */
-    int by_node; /* all-reduce: nodes own equally much, which their ranks share evenly; else ranks own equally much.
+    int by_node; /* all-reduce: nodes own equal parts, which their ranks share evenly; else ranks own equal parts.
                   * Broadcast: `gather` is the pattern between nodes */
 };
 

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What ranks say to each other over sockets before they are a communicator: messages of fixed lengths. Pure functions
- * of bytes. All integers are little-endian.
+ * The fixed-length messages that ranks exchange over sockets before they form a communicator. Pure functions of bytes.
+ * All integers are little-endian.
  *
- * A greeting begins every connection. Until it is found to be right, a receiver reads these bytes and no more.
+ * A greeting begins every connection. A receiver reads only these bytes until it has accepted the greeting.
  *     0  magic "PICIMEET"
  *     8  version of greetings, 4 bytes
  *    12  version of the messages of collectives, 4 bytes
  *    16  kind, 4 bytes: enum greeting_kind
  *    20  rank of the sender, 4 bytes
  *    24  number of ranks, 4 bytes
- *    28  rank that the sender takes the receiver for, 4 bytes
+ *    28  rank that the sender expects the receiver to be, 4 bytes
  *    32  place where the sender listens, 24 bytes (below); none: zeros
  *    56  token, 64 bytes, padded with zeros
  *   120  host, 64 bytes: opaque; equal on ranks that share a node
  *   184  zeros, 8 bytes
- * Up to the token it is the same in all versions.
+ * Up to the token all versions are the same.
  *
- * A verdict says whether the sender can go on, and why not.
+ * A verdict tells whether the sender can continue, and if not, why.
  *     0  magic "PICISAYS"
  *     8  status, 4 bytes: enum pici_status
  *    12  rank that found it, 4 bytes
- *    16  error message, 240 bytes, padded with zeros, the last of which is one
+ *    16  error message, 240 bytes, padded with at least one zero
  *
  * An offer follows good verdicts, from the lower rank of two.
  *     0  magic "PICIPAIR"
@@ -32,7 +32,7 @@
  *    40  connections in all, 4 bytes
  *    44  port at which more of them are accepted, 4 bytes
  *    48  token of these, 16 bytes
- * The other rank answers with an offer of the same kind if it takes it, else of kind 0; then 12 is why, an errno.
+ * The other rank accepts with an offer of the same kind, or declines with kind 0 and an errno at 12.
  *
  * A place is an address of TCP.
  *     0  family, 4 bytes: 0 (no address), 4 or 6
@@ -56,8 +56,8 @@ enum {
 };
 
 enum greeting_kind {
-    GREETING_JOIN = 1, /* to rank 0, by ranks that want to know where the others are */
-    GREETING_LINK = 2, /* to another rank, at the place that rank 0 told */
+    GREETING_JOIN = 1, /* to rank 0, by ranks that need the places of the others */
+    GREETING_LINK = 2, /* to another rank, at the place from rank 0 */
     GREETING_MEET = 3  /* to the rank at the other end of a connection that is made for a communicator */
 };
 
@@ -97,22 +97,22 @@ struct greeting pici_greeting(enum greeting_kind, int rank, int ranks, int peer)
 
 void pici_greeting_put(uint8_t bytes[GREETING_BYTES], const struct greeting *);
 
-/* PICI_E_CORRUPT: not a greeting. Of another version only the bytes before the token are looked at. Whether it is the
- * one that is due, pici_greeting_wrong says. */
+/* PICI_E_CORRUPT: not a greeting. With another version, reads only the bytes before the token. pici_greeting_wrong
+ * checks that it is the expected one. */
 enum pici_status pici_greeting_get(struct greeting *, const uint8_t bytes[GREETING_BYTES]);
 
-/* Whether two tokens are equal. Takes the same time wherever they differ. */
+/* Whether two tokens are equal, in constant time. */
 int pici_greeting_token(const char one[GREETING_TOKEN], const char other[GREETING_TOKEN]);
 
-/* What is wrong with a greeting that was received where the greeting `own` was sent, or would be; sender: the rank that
- * must have sent it, or -1. Returns 0 if nothing is wrong; else explanation [bytes] says what. */
+/* Check a received greeting against the greeting `own` that this rank sent, or would send. sender: the expected rank,
+ * or -1. Returns 0 if it is right; else explanation [bytes] describes the error. */
 int pici_greeting_wrong(const struct greeting *, const struct greeting *own, int sender, char *explanation,
                         size_t bytes);
 
 void pici_verdict_put(uint8_t bytes[VERDICT_BYTES], const struct greeting_verdict *);
 
-/* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT in it, and what is no printable character of
- * UTF-8 in the message becomes question marks. */
+/* PICI_E_CORRUPT: not a verdict. An unknown status becomes PICI_E_CORRUPT, and bytes of the message that are not
+ * printable UTF-8 become question marks. */
 enum pici_status pici_verdict_get(struct greeting_verdict *, const uint8_t message[VERDICT_BYTES]);
 
 void pici_offer_put(uint8_t bytes[OFFER_BYTES], const struct greeting_offer *);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * How each two ranks exchange messages, once all have said that they can go on: by offers (greeting.h). */
+ * Chooses how each two ranks exchange messages, once all can continue: by offers (greeting.h). */
 #ifndef PICI_LIB_TRANSPORT_PAIRS_H
 #define PICI_LIB_TRANSPORT_PAIRS_H
 
 #include "transport/shared.h"
 #include "transport/stripes.h"
 
-/* What carries the messages of this rank and another. Both NULL: their socket. */
+/* The carrier of messages between this rank and another. Both NULL: their socket. */
 struct pair {
     struct shared *shared;
     struct stripes *stripes;
@@ -17,13 +17,13 @@ struct pairs {
     const int *fds, *node_of; /* [ranks] */
     int rank, ranks, timeout_ms;
 
-    /* This rank's own settings: share memory with ranks of this node; have so many connections with others, for which
-     * to listen at one of these ports. */
+    /* This rank's settings: share memory with ranks of this node; the number of connections with others, and the ports
+     * to listen at for them. */
     int share, connections, ports[2];
 
-    struct pair *pair; /* [ranks] results, which the caller owns then */
+    struct pair *pair; /* [ranks] results; the caller owns them afterwards */
 
-    /* Of how many ranks that was wanted and could not be had, and for the first of them what, and why. */
+    /* The number of ranks where this failed; and for the first of them, what failed and why. */
     int failures;
     char explanation[160];
 };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Accepting connections of which only some are those of ranks. An unauthenticated peer is one that has not sent the
- * token yet. At most a greeting's bytes are read from it, for at most some seconds, and nothing is sent to it. A turn
- * is a bounded amount of work, however many peers connect meanwhile: the caller looks at its deadline between turns. */
+ * Accepts connections, only some of them from ranks. An unauthenticated peer has not sent the token yet. This code
+ * reads at most a greeting's bytes from it, for at most some seconds, and sends nothing to it. A turn is a bounded
+ * amount of work, for any number of connecting peers: the caller checks its deadline between turns. */
 #ifndef PICI_LIB_TRANSPORT_PENDING_H
 #define PICI_LIB_TRANSPORT_PENDING_H
 
@@ -13,8 +13,8 @@
 struct secure_keys;
 
 enum {
-    PENDING = 64,     /* that have not said who they are; one more, and the oldest is read once more, or dropped */
-    PENDING_TURN = 64 /* connections that are accepted in a turn */
+    PENDING = 64,     /* peers without a greeting; on one more, the oldest is read once more, or dropped */
+    PENDING_TURN = 64 /* connections accepted in a turn */
 };
 
 struct pending_peer {
@@ -27,10 +27,10 @@ struct pending_peer {
 struct pending {
     int listener;
     int spare; /* a descriptor to give up when there are no more */
-    int error; /* errno, if a connection waits and cannot be accepted. Until the caller sets it to 0, none is accepted,
+    int error; /* errno, if a waiting connection cannot be accepted. Until the caller sets it to 0, none is accepted,
                 * and the listener is not polled */
-    const struct secure_keys *keys; /* that they must have too; NULL: connections are not encrypted */
-    char token[GREETING_TOKEN];     /* that they must know */
+    const struct secure_keys *keys; /* that peers must have too; NULL: connections are not encrypted */
+    char token[GREETING_TOKEN];     /* that peers must know */
     int waiting, rejected;          /* waiting now; rejected so far: no greeting in time, or another token */
     struct pending_peer peer[PENDING];
 };

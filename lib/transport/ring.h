@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A ring: a stream of bytes through memory that two processes share. One of them writes, the other reads, and neither
- * takes a lock. What is in that memory is not trusted: whatever the other side stores there, no byte outside of the
- * ring is touched.
+ * A ring: a stream of bytes through memory that two processes share. One writes, the other reads, and neither takes a
+ * lock. The memory is untrusted: for any bytes that the other side stores there, this side never touches a byte outside
+ * of the ring.
  *
- * A side that finds nothing to do may say that it waits, before it sleeps. The other side learns of it when it next
- * moves bytes, and has to wake it; how is not the ring's business. */
+ * A side without work may announce that it waits, before it sleeps. The other side sees this when it next moves bytes,
+ * and must wake it; the ring does not define how. */
 #ifndef PICI_LIB_TRANSPORT_RING_H
 #define PICI_LIB_TRANSPORT_RING_H
 
@@ -26,14 +26,14 @@ struct ring {
     uint8_t *bytes;
     uint32_t capacity; /* a power of two, RING_LEAST to RING_MOST */
     uint32_t moved;    /* by this side since the beginning, modulo 2^32 */
-    uint32_t other;    /* by the other side, as far as this side has looked */
+    uint32_t other;    /* by the other side, when this side last looked */
 };
 
 /* One side's view. `state` is aligned to RING_STATE. */
 struct ring pici_ring(void *state, uint8_t *bytes, uint32_t capacity);
 
-/* Copy as many bytes as there are and fit. Return how many; -1: the other side has stored what cannot be. *wakes
- * becomes 1 if the other side has to be woken, and is left alone otherwise. */
+/* Copy as many bytes as are available and fit. Return their number; -1: the other side stored an impossible state.
+ * *wakes becomes 1 if the other side must be woken, and does not change otherwise. */
 int64_t pici_ring_write(struct ring *, const struct iovec *, int parts, int *wakes);
 int64_t pici_ring_read(struct ring *, const struct iovec *, int parts, int *wakes);
 

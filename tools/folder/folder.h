@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A folder of files as an input: a checkpoint, or what picitool made of one (formats/folder.md). Functions return an
- * exit status and print the reason, as those of input.h do. */
+ * A folder of files as an input: a checkpoint, or a compressed one by picitool (formats/folder.md). Functions return an
+ * exit status and print the reason, as in input.h. */
 #ifndef PICI_TOOLS_FOLDER_FOLDER_H
 #define PICI_TOOLS_FOLDER_FOLDER_H
 
@@ -29,9 +29,9 @@ struct folder {
     const char *path;
     mode_t mode;
     struct folder_names files; /* in the order of the bytes of their names */
-    struct folder_names below; /* the folders below, those that others are in first; some may have no files */
+    struct folder_names below; /* the folders below, parents first; some may have no files */
     bool made;                 /* by picitool: list is set, else index */
-    struct folder_list list;   /* all files but the list are stored as it says, and have the lengths that it says */
+    struct folder_list list;   /* all files except the list match its entries, with their lengths */
     struct shards index;       /* of a checkpoint: its .safetensors files, which are files; after folder_check, their
                             tensors, of which several shards may have one of the same name */
     char **text;               /* [index.shards] owned: the names of the tensors of each; or NULL */
@@ -40,18 +40,18 @@ struct folder {
 /* Whether path is a folder, or a symbolic link to one. */
 bool folder_is(const char *path);
 
-/* Read what is in a folder and the folders below: files, and links to files, which count as the files. Folders whose
- * names begin with a dot, as .git, are left out; links to folders are refused. */
+/* Read the contents of a folder and the folders below: files, and links to files, which count as files. Skips folders
+ * whose names begin with a dot, such as .git; rejects links to folders. */
 int folder_open(struct folder *, const char *path);
 
 /* The entry of this name, or NULL. */
 const struct folder_entry *folder_find(const struct folder *, const char *name);
 
-/* Look into the .pt, .pth and .bin files of a checkpoint for those of torch.save whose storages are not compressed. One
- * that is damaged is a warning: it is copied. */
+/* Find the .pt, .pth and .bin files of a checkpoint that torch.save wrote with uncompressed storages. A damaged one
+ * causes a warning, and is copied. */
 int folder_find_torch(struct folder *);
 
-/* The number of the shard that is called so; index.shards: none. */
+/* The number of the shard with this name; index.shards: none. */
 size_t folder_shard(const struct folder *, const char *name);
 
 /* What keeps a shard that folder_check has opened at path. Returns an exit status. */
@@ -78,13 +78,13 @@ int folder_expect_made(const struct folder *, bool delta);
 struct folder_sum folder_input_sum(const struct input *);
 struct folder_sum folder_output_sum(const struct output *);
 
-/* The length and the hash of a file, which is copied to `to_path`, unless that is NULL. */
+/* The length and the hash of a file. Copies it to `to_path`, unless that is NULL. */
 int folder_copy(const char *path, const char *to_path, struct folder_sum *);
 
-/* The same; the file must be the one of this sum. */
+/* The same; the file must match this sum. */
 int folder_copy_as(const char *path, const char *to_path, const struct folder_sum *want);
 
-/* Check that file NAME of a folder, or what is made of it, has this length and hash. */
+/* Check that file NAME of a folder, or its output, has this length and hash. */
 int folder_match(const char *path, const struct folder_sum *found, const struct folder_sum *want);
 
 void folder_close(struct folder *);

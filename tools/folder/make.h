@@ -11,27 +11,28 @@ struct folder_make {
     const struct folder *from;
     const struct tool_options *options;
     struct tool_options each;             /* set: options, with the threads for one file */
-    struct folder_list list;              /* of the files that are made; file is the caller's */
+    struct folder_list list;              /* of the files to make; the caller owns `file` */
     const char *to;                       /* set: the temporary folder */
     bool with_list;                       /* write the list too */
     bool restored;                        /* the input is the compressed one of the two */
-    bool in_place;                        /* `out` may be replaced, also without --force */
+    bool in_place;                        /* may replace `out`, even without --force */
     mode_t mode;                          /* permissions of the new folder; 0: those of `from` */
-    int (*prepare)(struct folder_make *); /* NULL, or what takes long, before the first file: the output was checked */
+    int (*prepare)(struct folder_make *); /* NULL, or long preparations before the first file, after checking the
+                                           * output */
     int (*make_file)(struct folder_make *, struct folder_file *); /* makes a file; runs on several threads at a time */
     void *context;                                                /* for it */
 };
 
-/* Make the folder `out_path`, whole or not at all. It must not be `from`, nor in it. */
+/* Make the folder `out_path`, atomically. It must not be `from`, nor in it. */
 int folder_make(struct folder_make *, const char *out_path, struct results *results);
 
-/* Refuse an output in a folder that is read, which would then have it. */
+/* Reject an output inside an input folder. */
 int folder_refuse_inside(const char *input_path, const char *output_path);
 
-/* Whether two paths are of one folder. */
+/* Whether two paths name one folder. */
 bool folder_same(const char *, const char *);
 
-/* Refuse options that are not for folders: standard output, and the removal of the input. */
+/* Reject options that folders do not support: standard output, and removal of the input. */
 int folder_refuse_options(const char *path, const struct tool_options *options);
 
 /* Make the list of the files of a checkpoint: its .safetensors files, or if all, all that is compressed, as shards, and

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Input of the verbs. Several threads may have inputs, each of its own. Unless noted, functions that return an int
- * return an exit status (tool.h), and have printed the reason on stderr if it is not TOOL_OK. */
+ * Input of the verbs. Each thread may have its own inputs. Unless noted, functions that return an int return an exit
+ * status (tool.h), and have printed the reason on stderr if it is not TOOL_OK. */
 #ifndef PICI_TOOLS_INPUT_INPUT_H
 #define PICI_TOOLS_INPUT_INPUT_H
 
@@ -28,7 +28,7 @@ struct input {
     off_t size; /* and time of the last change, when it was opened */
     struct timespec changed;
     int error;                  /* errno of a failed input_take */
-    struct progress *progress;  /* told how much has been taken; or NULL */
+    struct progress *progress;  /* NULL, or receives the bytes taken */
     uint8_t peeked[INPUT_PEEK]; /* [peek_size] bytes read but not taken yet, from peek_position on */
     unsigned peek_position, peek_size;
     char *reopen_path; /* the path to open it by while it rests; or NULL */
@@ -36,7 +36,7 @@ struct input {
     struct pici_xxh64 hash;
 };
 
-/* path "-": standard input. A directory is refused. */
+/* path "-": standard input. Rejects a directory. */
 int input_open(struct input *input, const char *path);
 
 /* Copy the next bytes, at most INPUT_PEEK, without taking them. *received < size only at the end of the file. */
@@ -45,22 +45,22 @@ int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *receiv
 /* Read size bytes, or fewer only at the end of the file. */
 int input_read(struct input *input, void *buffer, size_t size, size_t *received);
 
-/* Read everything that is left into new memory. The caller frees *data, which is set if this does not fail. */
+/* Read the rest into new memory. The caller frees *data, which is set on success. */
 int input_slurp(struct input *input, uint8_t **data, size_t *size);
 
-/* The same of the file at path, which must not be longer than most bytes. */
+/* The same for the file at path, of at most `most` bytes. */
 int input_slurp_path(const char *path, uint64_t most, uint8_t **data, size_t *size);
 
 /* A pici_read_fn whose context is an input. Prints nothing; returns errno and keeps it in input->error. */
 int input_take(void *context, void *buffer, size_t capacity, size_t *received);
 
-/* Let a regular input, opened at path, rest, unless few others (pici_files_kept) are open: its descriptor is closed,
- * and input_read_at opens the file for each call until input_wake. The file must not change meanwhile. Standard input
+/* Let a regular input, opened at path, rest, unless few others (pici_files_kept) are open: closes its descriptor;
+ * input_read_at then opens the file for each call until input_wake. The file must not change meanwhile. Standard input
  * does not rest. */
 int input_rest(struct input *input, const char *path, size_t others);
 int input_wake(struct input *input);
 
-/* Refuse a file that has changed since it was opened: what was read of it at two times may not belong together. */
+/* Reject a file that has changed since it was opened: data read at different times may not match. */
 int input_expect_unchanged(const struct input *input, const char *name);
 bool input_is_unchanged(const struct input *input);
 
@@ -68,14 +68,13 @@ bool input_is_unchanged(const struct input *input);
  * Does not move the place from which input_take reads. */
 int input_read_at(void *context, void *buffer, size_t size, uint64_t offset);
 
-/* Go to an offset of a regular input, from which input_take then reads. */
+/* Move to an offset of a regular input, where input_take then reads. */
 int input_seek(struct input *input, uint64_t offset);
 
-/* Hash what is taken from now on, before the first byte is. */
+/* Hash all bytes taken. Call it before the first byte is taken. */
 void input_hash(struct input *input);
 
-/* Whether path, or the file of which file_info is the status, is the regular file that input has open. input may be
- * NULL. */
+/* Whether path, or the file with the status file_info, is the regular file that input has open. input may be NULL. */
 bool input_is(const struct input *input, const char *path);
 bool input_is_file(const struct input *input, const struct stat *file_info);
 
@@ -85,14 +84,14 @@ bool input_took_stdin(void);
 /* Enlarge a pipe to the most that Linux allows any user, so that its two ends switch less often. */
 void input_widen_pipe(int fd);
 
-/* Bytes of the input: its length, or what has been taken of a stream. */
+/* Bytes of the input: its length, or for a stream the bytes taken. */
 uint64_t input_length(const struct input *input);
 
-/* Remove the file that input was opened from at path. Refuses anything but this regular file, unchanged since it was
- * opened, under its own name and not a symbolic link to it. Standard input, "-", stays and is no error. */
+/* Delete the input's file at path. Rejects anything except this regular file, unchanged since it was opened, and not
+ * through a symbolic link. Standard input, "-", is ignored without an error. */
 int input_remove(const struct input *input, const char *path);
 
-/* The limit on what is made of the input, which must stay open as long as the limit is used. */
+/* The limit on output from the input, which must stay open as long as the limit is used. */
 struct limit input_limit(const struct input *input, const struct tool_options *options);
 
 void input_close(struct input *input);

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Reads a raw, .npy, .safetensors, .gguf, .pt or .npz file: a head of bytes, and tensors in the order of the file. Head
- * and tensors, in order, are the whole file; those of .pt and .npz say how much of the head precedes each.
+ * and tensors, in order, are the whole file; tensors of .pt and .npz state how much of the head precedes each.
  *
  *   raw          no head; "data", and "tail" for the bytes of an incomplete last element
  *   npy          the header is the head; "data", and "tail" for bytes after the array
  *   safetensors  the header is the head; tensors in the order of their bytes
- *   gguf         the header is the head; tensors in the order of their bytes, and what is between and after them
- *   pt, npz      as archive.h makes them of a zip file; storages that the pickle does not describe are of the dtype
- *                that is asked for, or u8. Not from a stream
+ *   gguf         the header is the head; tensors in the order of their bytes, and the bytes between and after them
+ *   pt, npz      as archive.h reads them from a zip file; storages that the pickle does not describe have the requested
+ *                dtype, or u8. Not from a stream
  *
- * Raw streams and the tails of .npy and .gguf streams, whose lengths are not known, become tensors of at most
- * PICI_CHUNK_MAX elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as
- * those of input.h do. */
+ * Raw streams and the tails of .npy and .gguf streams have unknown lengths. They become tensors of at most
+ * PICI_CHUNK_MAX elements: "data", "data.1", "data.2", ... Functions return an exit status and print the reason, as in
+ * input.h. */
 #ifndef PICI_TOOLS_INPUT_SOURCE_H
 #define PICI_TOOLS_INPUT_SOURCE_H
 
@@ -29,7 +29,7 @@ struct source_tensor {
     size_t name_size;
     const char *title; /* for people: the name, or of a storage without one, that of a tensor in it; lives as long */
     size_t title_size;
-    const char *dtype_text; /* the file's own word, as "<f4" or "BF16" */
+    const char *dtype_text; /* the file's own word, such as "<f4" or "BF16" */
     enum pici_dtype dtype;
     unsigned rank;
     uint64_t shape[PICI_RANK_MAX]; /* the product is count. Items of several elements, as complex numbers, add a last
@@ -38,7 +38,8 @@ struct source_tensor {
     bool big_endian;               /* in the file; source_take gives host order */
     bool fortran;                  /* the first index is the fastest */
     bool filler;                   /* bytes outside all tensors of the file */
-    const char *view;              /* how the original sees these elements, in words; "" or NULL: as they are */
+    const char *view;              /* the original's view of these elements, in words; "" or NULL: the elements
+                                    * themselves */
     const char
         *npy; /* [npy_size] its type in .npy, a literal, if elements do not say it; lives as long as name. NULL */
     size_t npy_size;
@@ -51,7 +52,7 @@ struct source {
     enum tool_type type;
     uint8_t *head; /* [head_size] */
     size_t head_size;
-    uint64_t tensors; /* how many; 0: not known */
+    uint64_t tensors; /* their number; 0: unknown */
 
     /* the position */
     enum { SOURCE_DATA, SOURCE_TAIL, SOURCE_END } stage;

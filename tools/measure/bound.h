@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a step from old to new elements takes at the least, once the old ones are known: the entropy of which elements
- * changed and by how much, given the exponent of each old element. */
+ * The lower bound for a step from known old elements to new ones: the entropy of the positions and sizes of changes,
+ * given the exponent of each old element. */
 #ifndef PICI_TOOLS_MEASURE_BOUND_H
 #define PICI_TOOLS_MEASURE_BOUND_H
 

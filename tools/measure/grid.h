@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Where a tensor's nonzero elements are, as a matrix: rows down, columns across, and a count for each cell of so many
- * rows and columns. There are few cells, however large the tensor is. "Nonzero" means that some bit is set.
+ * A map of a tensor's nonzeros as a matrix: rows down, columns across, and a count for each cell of some rows and
+ * columns. There are few cells, for tensors of any size. "Nonzero" means that some bit is set.
  *
  *   two dimensions      the matrix itself
  *   more                the first ones are the rows and the others the columns, split so that the matrix is nearest to
@@ -26,14 +26,14 @@ struct grid {
     bool wrapped;
     bool by_column;   /* elements arrive column by column */
     uint64_t counted; /* elements counted so far */
-    uint64_t *cell;   /* [high * wide] nonzeros, but for those still in seen */
+    uint64_t *cell;   /* [high * wide] nonzeros, except those still in seen */
     uint32_t *seen; /* [period] nonzeros at equal places of lines, since the last cells ended; NULL if cells are long */
     uint64_t period; /* some whole lines, of one row or column of cells */
 };
 
-/* Begin a tensor of so many elements, with at most side cells in each direction. The shorter direction has as few as
- * the matrix's shape says, but down to 1 / GRID_ASPECT of side they are as narrow as need be. fortran: the first index
- * is the fastest. False: no memory. */
+/* Begin a tensor of `elements` elements, with at most side cells in each direction. The shorter direction has fewer
+ * cells, by the matrix's shape, but at least 1 / GRID_ASPECT of side. fortran: the first index varies fastest. False:
+ * no memory. */
 bool grid_init(struct grid *grid, const uint64_t *shape, unsigned rank, uint64_t elements, bool fortran, unsigned side);
 
 /* Count count more elements of width 1, 2, 4 or 8 bytes, at any alignment. */
@@ -45,10 +45,10 @@ void grid_add(struct grid *grid, const void *elements, uint64_t count, size_t wi
 void grid_part(const struct grid *grid, unsigned y, unsigned high, unsigned x, unsigned wide, uint64_t *nonzeros,
                uint64_t *elements);
 
-/* How the tensor became a matrix, as "rows [12, 64], columns [768]"; "" for one that is a matrix. Returns buffer. */
+/* How the tensor became a matrix, such as "rows [12, 64], columns [768]"; "" for a matrix. Returns buffer. */
 const char *grid_fold_text(char buffer[GRID_TEXT], const struct grid *grid, const uint64_t *shape, unsigned rank);
 
-/* What a cell is, as "a cell: 16 x 43 elements"; "" for one element. Returns buffer. */
+/* The size of a cell, such as "a cell: 16 x 43 elements"; "" for one element. Returns buffer. */
 const char *grid_cell_text(char buffer[GRID_TEXT], const struct grid *grid);
 
 void grid_free(struct grid *grid);

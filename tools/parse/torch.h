@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Finds the tensors in a pickle of torch.save: what they are called, and which part of which storage each is. */
+ * Finds the tensors in a pickle of torch.save: their names, and their parts of storages. */
 #ifndef PICI_TOOLS_PARSE_TORCH_H
 #define PICI_TOOLS_PARSE_TORCH_H
 
@@ -10,18 +10,17 @@
 
 enum {
     TORCH_MAX_RANK = 64,         /* as in torch */
-    TORCH_MAX_METADATA = 64,     /* keys of what says which of a tensor's bits are set */
-    TORCH_MAX_DEPTH = 100,       /* of containers in one another */
+    TORCH_MAX_METADATA = 64,     /* keys of a tensor's state bits */
+    TORCH_MAX_DEPTH = 100,       /* of nested containers */
     TORCH_MAX_MEMORY = 128 << 20 /* bytes of all names, shapes and strides */
 };
 
 /* A tensor, or a storage that is not in a tensor.
  *
- *   name      where it is in the pickle: the keys and indices on the way to it, with dots between, as
- *             "optimizer.state.0.exp_avg"; "data" if it is the whole pickle. The words _parameters, _buffers and
- *             _modules, which a pickled module has, are left out
+ *   name      its path in the pickle: keys and indices, joined by dots, such as "optimizer.state.0.exp_avg"; "data" if
+ *             it is the whole pickle. Omits the words _parameters, _buffers and _modules of a pickled module
  *   dtype     float32 float64 float16 bfloat16, float8_e4m3fn float8_e5m2, int8 ... int64, uint8 ... uint64: the
- *             namesake. bool, other float8, what is quantised and what is not known: u8 (i8, i32 of qint8, qint32)
+ *             namesake. bool, other float8, quantized and unknown types: u8 (qint8: i8; qint32: i32)
  *   complex   two elements of f16, f32, f64 are an item */
 struct torch_tensor {
     const char *name; /* [name_size], then a NUL */
@@ -39,8 +38,8 @@ struct torch_tensor {
     uint64_t items;          /* product of shape */
     uint64_t extent;         /* items of the storage, from its beginning, up to the tensor's last; 0 if it has none */
     bool row_major;          /* its strides are those of a contiguous tensor */
-    bool conjugate;          /* the imaginary parts of its numbers are to be negated; */
-    bool negative;           /* its numbers are */
+    bool conjugate;          /* negate the imaginary parts of its numbers; */
+    bool negative;           /* negate its numbers */
 };
 
 struct torch {
@@ -50,12 +49,12 @@ struct torch {
     uint64_t *dims; /* and of all shapes and strides */
 };
 
-/* Read a pickle. A tensor that is in several places is listed for each; a container for the first only.
+/* Read a pickle. Lists a tensor for each of its places, and a container only for its first.
  *   out    freed by the caller with torch_free; needs none after false
  *   bytes  [size] the entry data.pkl, which must outlive out
  *   base   its offset in the file, for errors
- * False, with *error set: a pickle that pickle_parse refuses, a tensor that is not made as torch does, a limit is
- * passed, or out of memory. */
+ * False, with *error set: pickle_parse rejects the pickle, a tensor is not made as by torch, a limit is exceeded, or
+ * out of memory. */
 bool torch_parse(struct torch *out, const uint8_t *bytes, size_t size, uint64_t base, struct parse_error *error);
 
 void torch_free(struct torch *);
