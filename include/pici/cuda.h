@@ -164,8 +164,8 @@ PICI_API enum pici_status pici_diff_small_part_cuda(void *block, size_t capacity
 
 /* Apply a small delta to dst, which must be its base. Arguments as for pici_apply_cuda; block is untrusted.
  *   result  status: as from pici_apply_small; PICI_E_ARG also if the delta has another dtype; PICI_E_VERSION: a delta
- *           of columns (pici_diff_small_columns); PICI_E_UNSUPPORTED: more than 1024 parts in a row. len: bytes of the
- *           delta. After PICI_E_CORRUPT, other chunks may have been applied */
+ *           of columns (pici_apply_small_columns_cuda); PICI_E_UNSUPPORTED: more than 1024 parts in a row. len: bytes
+ *           of the delta. After PICI_E_CORRUPT, other chunks may have been applied */
 PICI_API enum pici_status pici_apply_small_cuda(void *dst, uint64_t n, enum pici_dtype, const void *block, size_t size,
                                                 const uint64_t *size_at, struct pici_cuda_result *result,
                                                 void *workspace, size_t workspace_bytes, cudaStream_t);
@@ -177,6 +177,25 @@ PICI_API enum pici_status pici_apply_small_range_cuda(void *dst, uint64_t n, uin
                                                       enum pici_dtype, const void *block, size_t size,
                                                       const uint64_t *size_at, struct pici_cuda_result *result,
                                                       void *workspace, size_t workspace_bytes, cudaStream_t);
+
+struct pici_columns; /* pici/delta.h */
+
+/* pici_diff_small_columns and pici_apply_small_columns on the GPU, for one delta or several in a row. If the elements
+ * lie in rows, a call first copies them together in the workspace. To apply, it copies all elements there, and back if
+ * the result is PICI_OK; otherwise dst is unchanged. A call enqueues at most one memset and five kernels. The first two
+ * functions return the bytes of workspace, and 0 also for columns that a call refuses. All else as for
+ * pici_diff_small_part_cuda and pici_apply_small_range_cuda, but deltas of columns can be applied. */
+PICI_API size_t pici_diff_small_columns_cuda_workspace(enum pici_format, enum pici_dtype, const struct pici_columns *,
+                                                       unsigned at_once);
+PICI_API size_t pici_apply_small_columns_cuda_workspace(enum pici_dtype, const struct pici_columns *, unsigned at_once);
+PICI_API enum pici_status pici_diff_small_columns_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
+                                                       const void *base, const void *src, const struct pici_columns *,
+                                                       enum pici_dtype, enum pici_format, const struct pici_opts *,
+                                                       void *workspace, size_t workspace_bytes, cudaStream_t);
+PICI_API enum pici_status pici_apply_small_columns_cuda(void *dst, const struct pici_columns *, enum pici_dtype,
+                                                        const void *block, size_t size, const uint64_t *size_at,
+                                                        struct pici_cuda_result *result, void *workspace,
+                                                        size_t workspace_bytes, cudaStream_t);
 
 /* ---- lossy codecs (struct pici_values in pici/coll.h; docs/explanation/values.md) ----
  *

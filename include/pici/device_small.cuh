@@ -27,6 +27,8 @@ enum : uint32_t {
     SMALL_FIRST_AT = 32, /* not of version 1, like the next */
     SMALL_OF_AT = 40,
     SMALL_PART_HEADER_BYTES = 48, /* of versions 2 and 3 */
+    SMALL_ROW_AT = 48,            /* of version 4 */
+    SMALL_COLUMNS_HEADER_BYTES = 56,
     SMALL_CLASSES_AT = 8,
     SMALL_WORDS_AT = 12,
     SMALL_STATES_AT = 16,
@@ -36,6 +38,7 @@ enum : uint32_t {
     SMALL_VERSION = 1,
     SMALL_PART_VERSION = 2,
     SMALL_NARROW_VERSION = 3,
+    SMALL_COLUMNS_VERSION = 4,
     SMALL_HAS_CHECKSUM = 1 /* a flag of the header */
 };
 constexpr uint32_t SMALL_CONTEXT = UINT32_C(1) << 31; /* in an entry of the directory */
@@ -80,16 +83,16 @@ template <> struct small_kind<SMALL_E2M1X2> {
     static constexpr bool LITERALS = false, TREE = false;
 };
 
-/* Whether deltas of the dtype have version 3; holds: what elements of u8 hold. */
+/* Whether deltas of the dtype have version 3, or 4; holds: what elements of u8 hold. */
 PICI_DEV_HOST bool small_is_narrow(unsigned dtype, unsigned holds)
 {
     return holds ? dtype == PICI_U8 && holds == PICI_HOLDS_E2M1X2 : dtype == PICI_F8E4M3 || dtype == PICI_F8E5M2;
 }
 
-/* Whether deltas of the dtype and version have context chunks. */
-PICI_DEV_HOST bool small_has_context(unsigned dtype, unsigned version)
+/* Whether deltas of the dtype have context chunks. narrow: as small_is_narrow, and not of versions 1 and 2. */
+PICI_DEV_HOST bool small_has_context(unsigned dtype, bool narrow)
 {
-    return version == SMALL_NARROW_VERSION || dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
+    return narrow || dtype == PICI_F32 || dtype == PICI_F16 || dtype == PICI_BF16;
 }
 
 PICI_DEV_HOST uint64_t small_chunks_of(uint64_t n)

@@ -12,8 +12,8 @@
 #include "bytes.h"
 #include "codec/codec.h"
 #include "codec/parallel.h"
-#include "codec/small_columns.h"
 #include "pici/delta.h"
+#include "small_columns.h"
 #include "xxh64.h"
 
 size_t pici_diff_small_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count)
@@ -238,7 +238,7 @@ enum pici_status pici_diff_small_columns(void *block, size_t capacity, size_t *s
     struct small_elements elements;
     if (size)
         *size = 0;
-    const enum pici_status status = size ? pici_small_elements(&elements, columns) : PICI_E_ARG;
+    const enum pici_status status = size ? small_elements_read(&elements, columns) : PICI_E_ARG;
     return status ? status : diff_elements(block, capacity, size, base, src, &elements, dtype, format, options);
 }
 

@@ -11,9 +11,9 @@
 #include "codec/codec.h"
 #include "codec/nonzeros.h"
 #include "codec/parallel.h"
-#include "codec/small_columns.h"
 #include "pici/delta.h"
 #include "sized.h"
+#include "small_columns.h"
 
 /* A small delta, or one of several parts that are stored one after the other, and elements to change. */
 struct apply {
@@ -454,7 +454,7 @@ enum pici_status pici_apply_small_columns(void *dst, const struct pici_columns *
                                           const size_t *sizes, size_t count, const struct pici_opts *options)
 {
     struct range range = {.dst = dst};
-    const enum pici_status status = pici_small_elements(&range.elements, columns);
+    const enum pici_status status = small_elements_read(&range.elements, columns);
     return status ? status : apply_deltas(&range, deltas, sizes, count, options);
 }
 

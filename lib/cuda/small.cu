@@ -3,9 +3,8 @@
  * Small deltas (formats/small-delta.md): a warp codes a context chunk, a thread block an XOR chunk. Thread block b has
  * slot b of the workspace, and takes chunks b, b + B, b + 2 B, ... of B thread blocks. A chunk's place depends on the
  * sizes of all before it, so chunks are made elsewhere and then copied; and an XOR chunk is copied before it is read,
- * to where it is aligned. */
-#include "launch.cuh"
-#include "pici/delta.h"
+ * to where it is aligned. small_calls.cu has the functions of pici/cuda.h. */
+#include "small.cuh"
 
 using namespace pici;
 
@@ -18,38 +17,6 @@ enum : unsigned { AT_ONCE = 256 /* chunks, unless the caller says another number
 /* A chunk that is made: its bytes, and in the upper bits what it is. */
 constexpr uint64_t MADE_CONTEXT = UINT64_C(1) << 63, MADE_MAYBE_LONGER = UINT64_C(1) << 62,
                    MADE_BYTES = MADE_MAYBE_LONGER - 1;
-
-/* A chunk that is applied. Deltas in a row may have more chunks than one delta of all their elements: one more for
- * each of them. */
-struct small_listed {
-    uint64_t offset;  /* of its bytes, in the delta */
-    uint64_t element; /* of dst, the first */
-    uint32_t count;   /* elements */
-    uint32_t entry;   /* of the directory: bytes, and SMALL_CONTEXT */
-};
-enum : unsigned { ROW_MOST = 1024 /* deltas in a row */ };
-
-struct small_job {
-    uint8_t *delta;
-    uint64_t bytes; /* of the delta; or the capacity there */
-    const uint64_t *len_at;
-    struct pici_cuda_result *result;
-    const void *base;
-    const void *src;
-    void *dst;
-    uint64_t count, chunks;
-    uint64_t first, of; /* of a part of a tensor: elements before it, and of the tensor */
-    unsigned dtype, format;
-    unsigned version, holds;
-    unsigned kind; /* the dtype, or SMALL_E2M1X2; 0: there are no context chunks */
-    struct pici_cuda_control *control;
-    uint64_t *table;            /* diff: [chunks]: bytes that were made, then where a chunk begins */
-    struct small_listed *lists; /* apply: [chunks + ROW_MOST], of which `units` of the control are used */
-    uint8_t *slots;             /* of slot_bytes each, one for each thread block */
-    uint64_t slot_bytes;        /* a multiple of 16, like the next */
-    uint8_t *made;              /* [chunks] of made_bytes each */
-    uint64_t made_bytes;
-};
 
 /* Called by `threads` threads: copy count bytes. `target` or `from` is aligned to 16; they do not overlap. */
 PICI_DEV void copy_bytes(uint8_t *target, const uint8_t *from, uint64_t count, unsigned thread, unsigned threads)
@@ -66,7 +33,9 @@ PICI_DEV void copy_bytes(uint8_t *target, const uint8_t *from, uint64_t count, u
 
 PICI_DEV_HOST uint32_t header_bytes(unsigned version)
 {
-    return version == SMALL_VERSION ? SMALL_HEADER_BYTES : SMALL_PART_HEADER_BYTES;
+    if (version == SMALL_VERSION)
+        return SMALL_HEADER_BYTES;
+    return version == SMALL_COLUMNS_VERSION ? SMALL_COLUMNS_HEADER_BYTES : SMALL_PART_HEADER_BYTES;
 }
 
 /* ---- encoding ---- */
@@ -136,10 +105,12 @@ PICI_KERNEL(LANES, 1) small_place_kernel(const small_job job)
         hw::store(word + 1, fits ? job.count : 0);
         hw::store(word + 2, fits ? offset : 0);
         hw::store(word + 3, UINT64_C(0));
-        if (head == SMALL_PART_HEADER_BYTES) {
+        if (head >= SMALL_PART_HEADER_BYTES) {
             hw::store(word + 4, job.first);
             hw::store(word + 5, job.of);
         }
+        if (head >= SMALL_COLUMNS_HEADER_BYTES)
+            hw::store(word + 6, job.row);
         put_result(job.result, pici_cuda_result{fits ? offset : 0, status, 0, 0, 0});
     }
 }
@@ -161,11 +132,26 @@ PICI_KERNEL(COPY_THREADS, 4) small_copy_kernel(const small_job job)
 struct small_header {
     const uint8_t *at;
     uint64_t bytes, count, chunks, first, of, checksum;
+    uint64_t row, columns; /* of columns, of which `first` is one: elements of the tensor's rows, and its own; else 0 */
     unsigned version, dtype, flags, holds;
+    bool narrow;
 };
 
-/* Read the header at `at`, with `left` bytes from there on, and check the rules "size" to "part". */
-PICI_DEV int read_header(small_header *header, const uint8_t *at, uint64_t left)
+/* Check the rule "part" of a part, or of columns. */
+PICI_DEV bool is_within(small_header *header)
+{
+    if (!header->row)
+        return header->count <= header->of && (header->count < header->of || header->narrow) &&
+               header->first <= header->of - header->count;
+    const uint64_t rows = header->of / header->row;
+    header->columns = rows ? header->count / rows : 0;
+    return header->of % header->row == 0 && rows >= 2 && header->count % rows == 0 && header->columns < header->row &&
+           header->first <= header->row - header->columns;
+}
+
+/* Read the header at `at`, with `left` bytes from there on, and check the rules "size" to "part". latest: the latest
+ * version that is read. */
+PICI_DEV int read_header(small_header *header, const uint8_t *at, uint64_t left, unsigned latest)
 {
     if (left < SMALL_HEADER_BYTES || load_bytes(at, 4) != SMALL_MAGIC)
         return PICI_E_CORRUPT;
@@ -179,19 +165,21 @@ PICI_DEV int read_header(small_header *header, const uint8_t *at, uint64_t left)
     header->bytes = load_bytes(at + 16, 8);
     header->checksum = load_bytes(at + SMALL_CHECKSUM_AT, 8);
     header->chunks = small_chunks_of(header->count);
-    if (header->version < SMALL_VERSION || header->version > SMALL_NARROW_VERSION)
+    if (header->version < SMALL_VERSION || header->version > latest)
         return PICI_E_VERSION;
-    const bool part = header->version != SMALL_VERSION, narrow = header->version == SMALL_NARROW_VERSION;
+    const bool part = header->version != SMALL_VERSION, of_columns = header->version == SMALL_COLUMNS_VERSION;
+    header->narrow = header->version >= SMALL_NARROW_VERSION && small_is_narrow(header->dtype, header->holds);
     const uint32_t head = header_bytes(header->version);
     if (width_log2(header->dtype) < 0 || header->flags > SMALL_HAS_CHECKSUM ||
-        (narrow ? !small_is_narrow(header->dtype, header->holds) : header->holds != 0) ||
+        (header->version == SMALL_NARROW_VERSION && !header->narrow) || (header->holds && !header->narrow) ||
         (!header->flags && header->checksum) || header->bytes > left || (!part && header->bytes != left) ||
         header->bytes < head)
         return PICI_E_CORRUPT;
     header->first = part ? load_bytes(at + SMALL_FIRST_AT, 8) : 0;
     header->of = part ? load_bytes(at + SMALL_OF_AT, 8) : header->count;
-    if (part && (header->count > header->of || (header->count == header->of && !narrow) ||
-                 header->first > header->of - header->count))
+    header->row = of_columns ? load_bytes(at + SMALL_ROW_AT, 8) : 0;
+    header->columns = 0;
+    if ((of_columns && !header->row) || (part && !is_within(header)))
         return PICI_E_CORRUPT;
     return header->chunks > (header->bytes - head) / 4 ? PICI_E_CORRUPT : PICI_OK;
 }
@@ -199,29 +187,64 @@ PICI_DEV int read_header(small_header *header, const uint8_t *at, uint64_t left)
 /* What is found out of the deltas in a row. */
 struct small_row {
     uint64_t listed;  /* chunks to apply */
-    uint64_t covered; /* the element after those that are covered so far */
+    uint64_t covered; /* the element after those that are covered so far; the column, of columns, as in the next */
     uint64_t end;     /* after the last delta's */
+    uint64_t window;  /* after the last one that is to be covered */
     bool wrong;       /* they are not of these elements */
     bool cut;         /* a chunk has only some of them */
     bool stray;       /* a context chunk where there is none of the dtype */
     bool forged;      /* a checksum is wrong */
 };
 
-/* Check the rule "directory", and list the chunks that have some of the elements. */
-PICI_DEV int list_chunks(const small_job &job, const small_header &header, small_row *row)
+/* The element after those that a delta counts of a tensor, or the column: after the last that is to change. false: what
+ * is to change is another kind of shard. */
+PICI_DEV bool find_window(const small_job &job, const small_header &header, uint64_t *window)
+{
+    *window = job.first + (job.row ? job.columns : job.count);
+    if (header.of != job.of || (job.row && job.row != header.row))
+        return false;
+    if (!header.row || job.row)
+        return true;
+    *window = header.row; /* of all elements */
+    return job.count == job.of && (!job.place.columns || job.place.columns == header.row);
+}
+
+/* Write where the elements of a chunk lie. element: of dst, its first, if they follow each other. */
+PICI_DEV void put_placed(small_placed *placed, const small_job &job, const small_header &header, uint64_t chunk,
+                         uint64_t element, uint64_t window)
+{
+    if (header.row) {
+        hw::store(&placed->first, chunk * SMALL_CHUNK);
+        hw::store(&placed->before, header.first - job.first);
+        hw::store(&placed->columns, header.columns);
+        hw::store(&placed->stride, job.place.columns ? job.place.stride : window - job.first);
+    } else {
+        hw::store(&placed->first, element);
+        hw::store(&placed->before, UINT64_C(0));
+        hw::store(&placed->columns, job.place.columns ? job.place.columns : job.count);
+        hw::store(&placed->stride, job.place.stride);
+    }
+}
+
+/* Check the rule "directory", and list the chunks that have some of the elements; none unless `take`. window: as
+ * find_window found it. */
+PICI_DEV int list_chunks(const small_job &job, const small_header &header, bool take, uint64_t window, small_row *row)
 {
     const unsigned lane = hw::lane();
     const uint32_t head = header_bytes(header.version);
     const uint64_t end = job.first + job.count, most = job.chunks + ROW_MOST;
-    const bool context = small_has_context(header.dtype, header.version);
+    const bool context = small_has_context(header.dtype, header.narrow);
+    /* of columns: those of the job before the delta's, and where it would begin if the elements of these came first */
+    const uint64_t columns_before = header.first - job.first,
+                   origin = header.row ? job.first + header.of / header.row * columns_before : header.first;
     uint64_t offset = head + 4 * header.chunks;
     for (uint64_t from = 0; from < header.chunks; from += LANES) {
-        const uint64_t chunk = from + lane, first = header.first + chunk * SMALL_CHUNK;
+        const uint64_t chunk = from + lane, first = origin + chunk * SMALL_CHUNK;
         const bool is_there = chunk < header.chunks;
         const uint32_t entry = is_there ? (uint32_t)load_bytes(header.at + head + 4 * chunk, 4) : 0,
                        own = entry & ~SMALL_CONTEXT, count = is_there ? small_elements_of(header.count, chunk) : 0;
         const uint64_t before = warp_scan((uint64_t)own);
-        const bool some = is_there && job.count && header.of == job.of && first < end && first + count > job.first,
+        const bool some = is_there && job.count && take && first < end && first + count > job.first,
                    all = some && first >= job.first && first + count <= end;
         const unsigned who = hw::ballot(some);
         const uint64_t place = row->listed + hw::popc(who & lanes_below());
@@ -233,6 +256,8 @@ PICI_DEV int list_chunks(const small_job &job, const small_header &header, small
             hw::store(&listed->element, first - job.first);
             hw::store(&listed->count, count);
             hw::store(&listed->entry, entry);
+            if (job.placed)
+                put_placed(job.placed + place, job, header, chunk, first - job.first, window);
         }
         row->listed += hw::popc(who);
         offset += hw::shfl(before + own, LANES - 1);
@@ -244,36 +269,42 @@ PICI_DEV int list_chunks(const small_job &job, const small_header &header, small
  * chunks. */
 PICI_DEV int take_delta(const small_job &job, const small_header &header, const small_header *before, small_row *row)
 {
-    const int status = list_chunks(job, header, row);
+    const bool alike = find_window(job, header, &row->window) && header.dtype == job.dtype;
+    const uint64_t end = header.first + (header.row ? header.columns : header.count);
+    const bool some = alike && job.count && header.count && header.first < row->window && end > job.first;
+    const bool cut = header.row && (header.first < job.first || end > row->window);
+    const int status = list_chunks(job, header, some && !cut, row->window, row);
     if (status)
         return status;
-    if (before->at &&
-        (before->version == SMALL_VERSION || header.version != before->version || header.dtype != before->dtype ||
-         header.holds != before->holds || header.of != before->of || header.first < row->end))
+    if (before->at && (before->version == SMALL_VERSION || header.version != before->version ||
+                       header.dtype != before->dtype || header.holds != before->holds || header.of != before->of ||
+                       header.row != before->row || header.first < row->end))
         return PICI_E_CORRUPT;
-    row->end = header.first + header.count;
+    row->end = end;
     if (header.flags && warp_hash<false>(header.at, header.bytes, SMALL_CHECKSUM_AT) != header.checksum)
         row->forged = true;
-    if (header.of != job.of || header.dtype != job.dtype) {
+    if (!alike) {
         row->wrong = true;
-    } else if (job.count && header.count && header.first < job.first + job.count && row->end > job.first) {
-        row->wrong = row->wrong || header.first > row->covered;
-        row->covered = row->end;
+    } else if (some) {
+        row->wrong = row->wrong || cut || header.first > row->covered;
+        row->covered = end;
     }
     return PICI_OK;
 }
 
-/* What is wrong with the headers, the directories and the checksums; also lists the chunks. By a warp. */
+/* What is wrong with the headers, the directories and the checksums; also lists the chunks, of which there are none to
+ * apply if something is. By a warp. */
 PICI_DEV int check_deltas(const small_job &job, uint64_t *size)
 {
     *size = job.len_at ? hw::load(job.len_at) : job.bytes;
     if (*size > job.bytes)
         return PICI_E_ARG;
-    small_row row = {0, job.first, 0, false, false, false, false};
+    small_row row = {0, job.first, 0, 0, false, false, false, false};
     small_header header = {}, before = {};
     uint64_t offset = 0;
     do {
-        int status = read_header(&header, job.delta + offset, *size - offset);
+        int status = read_header(&header, job.delta + offset, *size - offset,
+                                 offset ? (unsigned)SMALL_COLUMNS_VERSION : job.version);
         if (!status)
             status = take_delta(job, header, &before, &row);
         if (status)
@@ -281,15 +312,17 @@ PICI_DEV int check_deltas(const small_job &job, uint64_t *size)
         before = header;
         offset += header.bytes;
     } while (offset < *size);
-    if (hw::lane() == 0)
-        hw::store(&job.control->units, row.listed);
-    if (row.wrong || row.cut || row.covered < job.first + job.count)
+    if (row.wrong || row.cut || row.covered < row.window)
         return PICI_E_ARG;
     if (row.listed > job.chunks + ROW_MOST)
         return PICI_E_UNSUPPORTED;
     if (row.forged)
         return PICI_E_CHECKSUM;
-    return row.stray ? PICI_E_CORRUPT : PICI_OK;
+    if (row.stray)
+        return PICI_E_CORRUPT;
+    if (hw::lane() == 0)
+        hw::store(&job.control->units, row.listed);
+    return PICI_OK;
 }
 
 PICI_KERNEL(LANES, 1) small_open_kernel(const small_job job)
@@ -312,8 +345,6 @@ template <unsigned KIND> PICI_KERNEL(LANES, 16) small_read_kernel(const small_jo
 {
     using T = typename small_kind<KIND>::element;
     PICI_BLOCK_MEMORY(memory);
-    if (hw::load(&job.result->status))
-        return;
     const uint64_t chunks = hw::load(&job.control->units);
     for (uint64_t i = hw::block_x(); i < chunks; i += hw::blocks_x()) {
         const small_listed chunk = listed_chunk(job, i);
@@ -339,8 +370,7 @@ PICI_DEV bool apply_xor(const small_job &job, const small_listed &chunk, const u
 template <class T> PICI_KERNEL(XOR_THREADS<T>, 2) small_apply_xor_kernel(const small_job job)
 {
     PICI_BLOCK_MEMORY(memory);
-    const bool valid = hw::load(&job.result->status) == PICI_OK;
-    const uint64_t chunks = valid ? hw::load(&job.control->units) : 0;
+    const uint64_t chunks = hw::load(&job.control->units);
     bool good = true;
     for (uint64_t i = hw::block_x(); i < chunks; i += hw::blocks_x()) {
         const small_listed chunk = listed_chunk(job, i);
@@ -358,7 +388,7 @@ template <class T> PICI_KERNEL(XOR_THREADS<T>, 2) small_apply_xor_kernel(const s
     }
     if (!good && hw::thread() == 0)
         hw::atomic_max(&job.control->fault, UINT64_C(1));
-    if (last_of_job(job.control) && hw::lane() == 0 && valid && hw::load_settled(&job.control->fault)) {
+    if (last_of_job(job.control) && hw::lane() == 0 && hw::load_settled(&job.control->fault)) {
         hw::store(&job.result->len, UINT64_C(0));
         hw::store(&job.result->status, (int32_t)PICI_E_CORRUPT);
     }
@@ -381,9 +411,10 @@ static uint64_t make_table(uint64_t count)
     return sizeof(pici_cuda_control) + up16(8 * small_chunks_of(count));
 }
 
-static uint64_t read_table(uint64_t count)
+static uint64_t read_table(uint64_t count, bool placed)
 {
-    return sizeof(pici_cuda_control) + up16(sizeof(small_listed) * (small_chunks_of(count) + ROW_MOST));
+    const uint64_t each = sizeof(small_listed) + (placed ? sizeof(small_placed) : 0);
+    return sizeof(pici_cuda_control) + up16(each * (small_chunks_of(count) + ROW_MOST));
 }
 
 /* The longest block of count elements in a format, or in any. */
@@ -400,10 +431,10 @@ static uint64_t longest_of_any(unsigned dtype, uint64_t count)
     return most;
 }
 
-/* Whose context chunks there may be: the dtype or SMALL_E2M1X2, or 0. */
-static unsigned kind_of(unsigned dtype, unsigned version, unsigned holds)
+/* Whose context chunks there may be: the dtype or SMALL_E2M1X2, or 0. narrow: as for small_has_context. */
+static unsigned kind_of(unsigned dtype, bool narrow, unsigned holds)
 {
-    if (!small_has_context(dtype, version))
+    if (!small_has_context(dtype, narrow))
         return 0;
     return holds ? (unsigned)SMALL_E2M1X2 : dtype;
 }
@@ -412,7 +443,7 @@ static unsigned kind_of(unsigned dtype, unsigned version, unsigned holds)
 static unsigned read_kind(unsigned dtype)
 {
     const bool narrow = small_is_narrow(dtype, dtype == PICI_U8 ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE);
-    return kind_of(dtype, narrow ? SMALL_NARROW_VERSION : SMALL_VERSION, dtype == PICI_U8);
+    return kind_of(dtype, narrow, dtype == PICI_U8);
 }
 
 /* bytes_of(E, n) of the coder's n elements of type E that `count` elements of a kind are. */
@@ -477,20 +508,36 @@ static bool is_format(unsigned format)
     return format == PICI_DENSE || format == PICI_BITMAP || format == PICI_COO || format == PICI_HYBRID;
 }
 
+uint64_t pici_cuda_small_staged(uint64_t count, unsigned dtype)
+{
+    return count > SIZE_MAX / 64 ? 0 : up16(count << pici::width_log2(dtype));
+}
+
+size_t pici_cuda_small_diff_workspace(unsigned format, unsigned dtype, uint64_t count, unsigned at_once, bool gather)
+{
+    if (pici::width_log2(dtype) < 0 || !is_format(format))
+        return 0;
+    const unsigned kind = read_kind(dtype);
+    return workspace_of(make_table(count) + (gather ? 2 * pici_cuda_small_staged(count, dtype) : 0), count, at_once,
+                        make_slot(kind, dtype, format, count), made_bytes(kind, dtype, format, count));
+}
+
+size_t pici_cuda_small_apply_workspace(unsigned dtype, uint64_t count, unsigned at_once, bool of_columns)
+{
+    if (pici::width_log2(dtype) < 0)
+        return 0;
+    return workspace_of(read_table(count, of_columns) + (of_columns ? pici_cuda_small_staged(count, dtype) : 0), count,
+                        at_once, read_slot(dtype, count), 0);
+}
+
 size_t pici_diff_small_cuda_workspace(enum pici_format format, enum pici_dtype dtype, uint64_t count, unsigned at_once)
 {
-    if (pici::width_log2((unsigned)dtype) < 0 || !is_format((unsigned)format))
-        return 0;
-    const unsigned kind = read_kind((unsigned)dtype);
-    return workspace_of(make_table(count), count, at_once, make_slot(kind, (unsigned)dtype, (unsigned)format, count),
-                        made_bytes(kind, (unsigned)dtype, (unsigned)format, count));
+    return pici_cuda_small_diff_workspace((unsigned)format, (unsigned)dtype, count, at_once, false);
 }
 
 size_t pici_apply_small_cuda_workspace(enum pici_dtype dtype, uint64_t count, unsigned at_once)
 {
-    if (pici::width_log2((unsigned)dtype) < 0)
-        return 0;
-    return workspace_of(read_table(count), count, at_once, read_slot((unsigned)dtype, count), 0);
+    return pici_cuda_small_apply_workspace((unsigned)dtype, count, at_once, false);
 }
 
 /* Are these bytes valid as a part of a call: aligned, and apart from the delta, the result and the workspace? */
@@ -502,10 +549,14 @@ static bool is_apart(const small_job &job, const void *memory, uint64_t bytes, u
            !overlap(memory, bytes, workspace, workspace_bytes);
 }
 
-/* Divide up the workspace, which begins with `table` bytes. Returns how many thread blocks have a slot; 0: it is too
- * small. */
+/* Divide up the workspace, which begins with what is staged and then with `table` bytes. Returns how many thread blocks
+ * have a slot; 0: it is too small. */
 static unsigned divide(small_job &job, uint8_t *workspace, size_t bytes, uint64_t table, uint64_t slot, uint64_t made)
 {
+    if (bytes < job.staged)
+        return 0;
+    workspace += job.staged;
+    bytes -= job.staged;
     const uint64_t fixed = table + job.chunks * made, left = bytes < fixed ? 0 : bytes - fixed;
     const uint64_t slots = slot ? left / slot : 1;
     job.control = (pici_cuda_control *)workspace;
@@ -529,7 +580,7 @@ static enum pici_status check_job(const small_job &job, const void *workspace, s
     const int width_log2 = pici::width_log2(job.dtype);
     if (width_log2 < 0 || !job.delta || !job.result || !workspace || (uintptr_t)job.delta % 16 ||
         (uintptr_t)job.result % 8 || (uintptr_t)workspace % 16 || job.count > SIZE_MAX / 64 ||
-        overlap(job.result, sizeof *job.result, job.delta, job.bytes) ||
+        job.extent > SIZE_MAX / 64 || overlap(job.result, sizeof *job.result, job.delta, job.bytes) ||
         overlap(workspace, workspace_bytes, job.delta, job.bytes) ||
         overlap(workspace, workspace_bytes, job.result, sizeof *job.result))
         return PICI_E_ARG;
@@ -601,60 +652,14 @@ template <class T> static cudaError_t launch_apply_xor(const small_job &job, uns
     return launch(small_apply_xor_kernel<T>, blocks, 1, threads, shared, job, stream);
 }
 
-static cudaError_t launch_apply_xors(const small_job &job, unsigned blocks, cudaStream_t stream)
-{
+static cudaError_t launch_apply_xors(const small_job &job, unsigned blocks, cudaStream_t stream){
 #define LAUNCH(T) launch_apply_xor<T>(job, blocks, stream)
     BY_WIDTH(job.dtype, LAUNCH)
 #undef LAUNCH
 }
 
-enum pici_status pici_diff_small_part_cuda(void *block, size_t capacity, struct pici_cuda_result *result,
-                                           const void *base, const void *src, uint64_t count, uint64_t first,
-                                           uint64_t of, enum pici_dtype dtype, enum pici_format format,
-                                           const struct pici_opts *given, void *workspace, size_t workspace_bytes,
-                                           cudaStream_t stream)
+cudaError_t pici_cuda_small_launch_diff(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    struct pici_opts options;
-    small_job job = {};
-    job.delta = (uint8_t *)block;
-    job.bytes = capacity;
-    job.result = result;
-    job.base = base;
-    job.src = src;
-    job.count = count;
-    job.chunks = small_chunks_of(count);
-    job.first = first;
-    job.of = of;
-    job.dtype = (unsigned)dtype;
-    job.format = (unsigned)format;
-    enum pici_status status = check_job(job, workspace, workspace_bytes);
-    if (!status)
-        status = pici_cuda_options(&options, given);
-    if (status)
-        return status;
-    if (format == PICI_AUTO)
-        return PICI_E_UNSUPPORTED;
-    job.holds = (unsigned)options.holds;
-    const bool narrow = small_is_narrow(job.dtype, job.holds);
-    const uint64_t bytes = count << pici::width_log2(job.dtype);
-    const uintptr_t width = (uintptr_t)1 << pici::width_log2(job.dtype);
-    if (!is_format(job.format) || (count && (!base || !src)) || count > of || first > of - count ||
-        (job.holds && !narrow) || !is_apart(job, base, bytes, width, workspace, workspace_bytes) ||
-        !is_apart(job, src, bytes, width, workspace, workspace_bytes))
-        return PICI_E_ARG;
-    if (narrow)
-        job.version = SMALL_NARROW_VERSION;
-    else
-        job.version = count == of ? SMALL_VERSION : SMALL_PART_VERSION;
-    job.kind = kind_of(job.dtype, job.version, job.holds);
-    const unsigned blocks =
-        divide(job, (uint8_t *)workspace, workspace_bytes, make_table(count),
-               make_slot(job.kind, job.dtype, job.format, count), made_bytes(job.kind, job.dtype, job.format, count));
-    if (!blocks)
-        return PICI_E_ARG;
-    const uint32_t head = header_bytes(job.version);
-    if (capacity < head || (capacity - head) / 4 < job.chunks)
-        return PICI_E_SPACE;
     cudaError_t error = cudaSuccess;
     if (job.chunks && job.kind)
         error = launch_make_of(job, blocks, stream);
@@ -664,60 +669,78 @@ enum pici_status pici_diff_small_part_cuda(void *block, size_t capacity, struct 
         error = launch(small_place_kernel, 1, 1, LANES, 0, job, stream);
     if (job.chunks && !error)
         error = launch(small_copy_kernel, blocks, 1, COPY_THREADS, 0, job, stream);
-    return error ? PICI_E_DEVICE : PICI_OK;
+    return error;
 }
 
-enum pici_status pici_diff_small_cuda(void *block, size_t capacity, struct pici_cuda_result *result, const void *base,
-                                      const void *src, uint64_t count, enum pici_dtype dtype, enum pici_format format,
-                                      void *workspace, size_t workspace_bytes, cudaStream_t stream)
+cudaError_t pici_cuda_small_launch_open(const small_job &job, cudaStream_t stream)
 {
-    return pici_diff_small_part_cuda(block, capacity, result, base, src, count, 0, count, dtype, format, NULL,
-                                     workspace, workspace_bytes, stream);
+    const cudaError_t error = cudaMemsetAsync(job.control, 0, sizeof *job.control, stream);
+    return error ? error : launch(small_open_kernel, 1, 1, LANES, 0, job, stream);
 }
 
-enum pici_status pici_apply_small_range_cuda(void *dst, uint64_t count, uint64_t first, uint64_t of,
-                                             enum pici_dtype dtype, const void *block, size_t size,
-                                             const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
-                                             size_t workspace_bytes, cudaStream_t stream)
+cudaError_t pici_cuda_small_launch_apply(const small_job &job, unsigned blocks, cudaStream_t stream)
 {
-    small_job job = {};
-    job.delta = (uint8_t *)block;
-    job.bytes = size;
-    job.len_at = len_at;
-    job.result = result;
-    job.dst = dst;
-    job.count = count;
-    job.chunks = small_chunks_of(count);
-    job.first = first;
-    job.of = of;
-    job.dtype = (unsigned)dtype;
-    const enum pici_status status = check_job(job, workspace, workspace_bytes);
-    if (status)
-        return status;
-    job.kind = read_kind(job.dtype);
-    const uint64_t bytes = count << pici::width_log2(job.dtype);
-    if ((count && !dst) || count > of || first > of - count || (uintptr_t)len_at % 8 ||
-        (len_at && overlap(workspace, workspace_bytes, len_at, 8)) ||
-        !is_apart(job, dst, bytes, (uintptr_t)1 << pici::width_log2(job.dtype), workspace, workspace_bytes))
-        return PICI_E_ARG;
-    const unsigned blocks =
-        divide(job, (uint8_t *)workspace, workspace_bytes, read_table(count), read_slot(job.dtype, count), 0);
-    if (!blocks)
-        return PICI_E_ARG;
-    cudaError_t error = cudaMemsetAsync(job.control, 0, sizeof *job.control, stream);
-    if (!error)
-        error = launch(small_open_kernel, 1, 1, LANES, 0, job, stream);
-    if (job.chunks && !error && job.kind)
+    cudaError_t error = cudaSuccess;
+    if (job.chunks && job.kind)
         error = launch_read_of(job, blocks, stream);
     if (job.chunks && !error)
         error = launch_apply_xors(job, blocks, stream);
-    return error ? PICI_E_DEVICE : PICI_OK;
+    return error;
 }
 
-enum pici_status pici_apply_small_cuda(void *dst, uint64_t count, enum pici_dtype dtype, const void *block, size_t size,
-                                       const uint64_t *len_at, struct pici_cuda_result *result, void *workspace,
-                                       size_t workspace_bytes, cudaStream_t stream)
+/* ---- checks ---- */
+
+enum pici_status pici_cuda_small_check_diff(small_job &job, enum pici_format format, const struct pici_opts *given,
+                                            void *workspace, size_t workspace_bytes, unsigned *blocks)
 {
-    return pici_apply_small_range_cuda(dst, count, 0, count, dtype, block, size, len_at, result, workspace,
-                                       workspace_bytes, stream);
+    struct pici_opts options;
+    enum pici_status status = check_job(job, workspace, workspace_bytes);
+    if (!status)
+        status = pici_cuda_options(&options, given);
+    if (status)
+        return status;
+    if (format == PICI_AUTO)
+        return PICI_E_UNSUPPORTED;
+    job.format = (unsigned)format;
+    job.holds = (unsigned)options.holds;
+    const bool narrow = small_is_narrow(job.dtype, job.holds);
+    const uint64_t bytes = job.extent << pici::width_log2(job.dtype);
+    const uintptr_t width = (uintptr_t)1 << pici::width_log2(job.dtype);
+    if (!is_format(job.format) || (job.count && (!job.base || !job.src)) || (job.holds && !narrow) ||
+        !is_apart(job, job.base, bytes, width, workspace, workspace_bytes) ||
+        !is_apart(job, job.src, bytes, width, workspace, workspace_bytes))
+        return PICI_E_ARG;
+    if (job.row)
+        job.version = SMALL_COLUMNS_VERSION;
+    else if (narrow)
+        job.version = SMALL_NARROW_VERSION;
+    else
+        job.version = job.count == job.of ? SMALL_VERSION : SMALL_PART_VERSION;
+    job.kind = kind_of(job.dtype, narrow, job.holds);
+    *blocks = divide(job, (uint8_t *)workspace, workspace_bytes, make_table(job.count),
+                     make_slot(job.kind, job.dtype, job.format, job.count),
+                     made_bytes(job.kind, job.dtype, job.format, job.count));
+    if (!*blocks)
+        return PICI_E_ARG;
+    const uint32_t head = header_bytes(job.version);
+    return job.bytes < head || (job.bytes - head) / 4 < job.chunks ? PICI_E_SPACE : PICI_OK;
+}
+
+enum pici_status pici_cuda_small_check_apply(small_job &job, void *workspace, size_t workspace_bytes, unsigned *blocks)
+{
+    const enum pici_status status = check_job(job, workspace, workspace_bytes);
+    if (status)
+        return status;
+    const bool of_columns = job.version == SMALL_COLUMNS_VERSION;
+    const uint64_t bytes = job.extent << pici::width_log2(job.dtype);
+    job.kind = read_kind(job.dtype);
+    if ((job.count && !job.dst) || (uintptr_t)job.len_at % 8 ||
+        (job.len_at && overlap(workspace, workspace_bytes, job.len_at, 8)) ||
+        !is_apart(job, job.dst, bytes, (uintptr_t)1 << pici::width_log2(job.dtype), workspace, workspace_bytes))
+        return PICI_E_ARG;
+    *blocks = divide(job, (uint8_t *)workspace, workspace_bytes, read_table(job.count, of_columns),
+                     read_slot(job.dtype, job.count), 0);
+    if (of_columns)
+        job.placed = (struct small_placed *)(job.lists + job.chunks + ROW_MOST);
+    return *blocks ? PICI_OK : PICI_E_ARG;
 }

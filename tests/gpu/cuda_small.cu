@@ -394,6 +394,175 @@ static void options(void)
     check_apply(old, old.delta, 1, false, "a context chunk of f8 of version 1");
 }
 
+/* ---- shards of columns ---- */
+
+static struct pici_columns columns_of(uint64_t rows, uint64_t row_length, uint64_t first, uint64_t count,
+                                      uint64_t stride)
+{
+    struct pici_columns columns = PICI_COLUMNS_INIT;
+    columns.rows = rows;
+    columns.row_length = row_length;
+    columns.first = first;
+    columns.count = count;
+    columns.stride = stride;
+    return columns;
+}
+
+/* The bytes from the first element of columns to the last. */
+static size_t extent_of(const struct pici_columns &columns, size_t width)
+{
+    const uint64_t stride = columns.stride ? columns.stride : columns.count;
+    return columns.rows && columns.count ? (size_t)((columns.rows - 1) * stride + columns.count) * width : 0;
+}
+
+/* A delta of columns of s, a whole tensor: on the host, and the same on the GPU. s has the columns of a tensor of rows
+ * of `stride` elements, or as many as the shard has. */
+static std::vector<uint8_t> check_diff_columns(const struct sample &s, const struct pici_columns &columns)
+{
+    const size_t width = pici_dtype_width(s.dtype), bytes = extent_of(columns, width),
+                 cap = pici_diff_small_bound(s.format, s.dtype, columns.rows * columns.count) + 24,
+                 space = pici_diff_small_columns_cuda_workspace(s.format, s.dtype, &columns, 1);
+    const size_t skip = columns.stride ? (size_t)columns.first * width : 0;
+    struct pici_opts opts = PICI_OPTS_INIT;
+    opts.holds = s.holds;
+    std::vector<uint8_t> delta(cap);
+    size_t len = 0;
+    tally(!pici_diff_small_columns(delta.data(), cap, &len, s.base.data() + skip, s.src.data() + skip, &columns,
+                                   s.dtype, s.format, &opts),
+          "%s: columns on the host", s.name);
+    delta.resize(len);
+    buffer base(bytes, some_skew(s.dtype), s.base.data() + skip), src(bytes, some_skew(s.dtype), s.src.data() + skip),
+        workspace(space), out(len);
+    result_buffer result;
+    for (size_t less = 0; less < 2; less++) {
+        const enum pici_status status =
+            pici_diff_small_columns_cuda(out.at, len - less, result.to(), base.at, src.at, &columns, s.dtype, s.format,
+                                         &opts, workspace.at, space, stream);
+        const struct pici_cuda_result r = result.read();
+        if (less)
+            tally(status == PICI_E_SPACE || (!status && r.status == PICI_E_SPACE), "%s: columns in a byte less",
+                  s.name);
+        else
+            tally(!status && !r.status && r.len == len && starts_with(out, delta, len), "%s: columns: %d, %d, %llu",
+                  s.name, (int)status, (int)r.status, (unsigned long long)r.len);
+    }
+    return delta;
+}
+
+/* Apply deltas in a row to columns of s, as the host does; without PICI_OK nothing is changed. */
+static void check_apply_columns(const struct sample &s, const struct pici_columns &columns,
+                                const std::vector<uint8_t> &delta, const char *what)
+{
+    const size_t width = pici_dtype_width(s.dtype), bytes = extent_of(columns, width), len = delta.size(),
+                 space = pici_apply_small_columns_cuda_workspace(s.dtype, &columns, 2);
+    const uint8_t *const from = s.base.data() + (columns.stride ? (size_t)columns.first * width : 0);
+    const std::vector<uint8_t> before(from, from + bytes);
+    std::vector<uint8_t> want = before;
+    want.push_back(0);
+    const void *const deltas[] = {delta.data()};
+    enum pici_status expected = pici_apply_small_columns(want.data(), &columns, deltas, &len, 1, NULL);
+    const bool other = len > 5 && (enum pici_dtype)delta[5] != s.dtype; /* which the host is not told */
+    if (!expected && other)
+        expected = PICI_E_ARG;
+    buffer dst(bytes, some_skew(s.dtype), before.data()), in(len, 0, delta.data()), workspace(space);
+    result_buffer result;
+    const enum pici_status status = pici_apply_small_columns_cuda(dst.at, &columns, s.dtype, in.at, len, NULL,
+                                                                  result.to(), workspace.at, space, stream);
+    const struct pici_cuda_result r = result.read();
+    tally(!status && (r.status == (int)expected || (other && r.status == PICI_E_ARG)) && r.len == (expected ? 0 : len),
+          "%s: %s: columns: %d, %d where the host says %d", s.name, what, (int)status, (int)r.status, (int)expected);
+    tally(starts_with(dst, expected ? before : want, bytes), "%s: %s: columns: another result", s.name, what);
+}
+
+/* The deltas of a tensor's columns in three shards, where they are in the tensor and without what is between; in a row,
+ * on the whole, on some of them, and damaged. */
+static void columns(void)
+{
+    enum { ROWS = 13, ROW = 97 };
+    static const uint64_t ends[] = {0, 1, 40, ROW};
+    for (const auto &sort : sorts) {
+        const struct sample s = part_of(sort.dtype, sort.holds, formats[rng_below(&rng, 4)], ROWS * ROW, 0, ROWS * ROW,
+                                        sort.dtype == PICI_I16 ? STEP_RANDOM : STEP_USUAL);
+        std::vector<uint8_t> row, last;
+        for (int i = 0; i < 3; i++) {
+            last = check_diff_columns(s, columns_of(ROWS, ROW, ends[i], ends[i + 1] - ends[i], ROW));
+            row.insert(row.end(), last.begin(), last.end());
+        }
+        check_apply_columns(s, columns_of(ROWS, ROW, 0, ROW, ROW), row, "all");
+        check_apply_columns(s, columns_of(ROWS / 13, ROWS * ROW, 0, ROWS * ROW, 0), row, "all, told as one row");
+        check_apply_columns(s, columns_of(ROWS, ROW, 1, 39, ROW), row, "one of three");
+        check_apply_columns(s, columns_of(ROWS, ROW, 1, 96, ROW), row, "two of three");
+        check_apply_columns(s, columns_of(ROWS, ROW, 0, 39, ROW), row, "a shard that is cut");
+        check_apply_columns(s, columns_of(ROWS, ROW, 5, 0, ROW), row, "no columns");
+        check_apply_columns(s, columns_of(ROW, ROWS, 1, 3, ROWS), row, "other rows");
+        check_apply_columns(s, columns_of(ROWS, ROW, 40, 57, ROW), last, "the last alone");
+        check_apply_columns(s, columns_of(ROWS, ROW, 1, 96, ROW), last, "the last for two");
+        check_apply_columns(s, columns_of(ROWS, ROW, 0, ROW, ROW), s.delta, "of the whole");
+        check_apply_columns(s, columns_of(ROWS, ROW, 1, 39, ROW), s.delta, "of the whole on columns");
+        struct sample shard = s; /* without a gap */
+        const size_t width = pici_dtype_width(s.dtype);
+        for (size_t i = 0; i < ROWS; i++) {
+            memcpy(shard.base.data() + 39 * width * i, s.base.data() + (ROW * i + 1) * width, 39 * width);
+            memcpy(shard.src.data() + 39 * width * i, s.src.data() + (ROW * i + 1) * width, 39 * width);
+        }
+        const struct pici_columns dense = columns_of(ROWS, ROW, 1, 39, 0);
+        check_apply_columns(shard, dense, check_diff_columns(shard, dense), "without a gap");
+        check_apply_columns(shard, dense, row, "without a gap, one of three");
+        watch(s.format != PICI_COO); /* as in check_damaged */
+        for (unsigned i = 0; i < (thorough ? 60u : 8u); i++) {
+            std::vector<uint8_t> damaged = i % 2 ? row : last;
+            const uint64_t most = rng_below(&rng, 3) ? 64 : damaged.size();
+            damaged[(size_t)rng_below(&rng, most)] ^= (uint8_t)(1 << rng_below(&rng, 8));
+            if (rng_below(&rng, 6) == 0)
+                damaged.resize((size_t)rng_below(&rng, damaged.size()));
+            check_apply_columns(s, i % 2 ? columns_of(ROWS, ROW, 0, ROW, ROW) : columns_of(ROWS, ROW, 40, 57, ROW),
+                                damaged, "damaged");
+        }
+        watch(true);
+    }
+}
+
+/* Columns of two chunks, in rows that are short, and longer than a chunk. */
+static void long_columns(void)
+{
+    const uint64_t chunk = 1 << 19, n = chunk + 700;
+    for (uint64_t rows : {n / 4, UINT64_C(2)}) {
+        const uint64_t row = rows == 2 ? n + 5 : 5, count = rows == 2 ? n : 4;
+        const struct sample s = sample_of(PICI_F8E4M3, PICI_BITMAP, rows * row, STEP_TINY);
+        const struct pici_columns columns = columns_of(rows, row, 1, count, row);
+        check_apply_columns(s, columns, check_diff_columns(s, columns), "two chunks");
+    }
+}
+
+static void columns_arguments(void)
+{
+    const struct sample s = sample_of(PICI_BF16, PICI_BITMAP, 1000, STEP_USUAL);
+    struct pici_columns columns = columns_of(10, 100, 3, 50, 100);
+    const size_t made = pici_diff_small_columns_cuda_workspace(PICI_BITMAP, PICI_BF16, &columns, 0),
+                 read = pici_apply_small_columns_cuda_workspace(PICI_BF16, &columns, 0);
+    buffer base(2000, 0, s.base.data()), src(2000, 0, s.src.data()), delta(4000), workspace(made > read ? made : read);
+    result_buffer result;
+    const auto diff = [&](uint8_t *from, size_t space) {
+        return pici_diff_small_columns_cuda(delta.at, 4000, result.to(), from, src.at, &columns, PICI_BF16, PICI_BITMAP,
+                                            NULL, workspace.at, space, stream);
+    };
+    const auto apply = [&](uint8_t *to, size_t space) {
+        return pici_apply_small_columns_cuda(to, &columns, PICI_BF16, delta.at, 4000, NULL, result.to(), workspace.at,
+                                             space, stream);
+    };
+    tally(diff(base.at, made - 16) == PICI_E_ARG && apply(base.at, read - 16) == PICI_E_ARG &&
+              diff(base.at, 8) == PICI_E_ARG && apply(base.at, 8) == PICI_E_ARG,
+          "columns in too little memory");
+    tally(diff(NULL, made) == PICI_E_ARG && apply(NULL, read) == PICI_E_ARG, "columns of null");
+    tally(diff(delta.at, made) == PICI_E_ARG && apply(delta.at + 2000, read) == PICI_E_ARG, "columns that overlap");
+    columns.stride = 49;
+    tally(diff(base.at, made) == PICI_E_ARG && apply(base.at, read) == PICI_E_ARG &&
+              !pici_diff_small_columns_cuda_workspace(PICI_BITMAP, PICI_BF16, &columns, 0) &&
+              !pici_apply_small_columns_cuda_workspace(PICI_BF16, &columns, 0),
+          "columns that are more than the stride");
+    columns.stride = UINT64_MAX / 16;
+    tally(diff(base.at, made) == PICI_E_ARG && apply(base.at, read) == PICI_E_ARG, "columns that are too far apart");
+}
 #include "cuda_small_graphs.cuh"
 
 int main(int argc, char **argv)
@@ -412,6 +581,8 @@ int main(int argc, char **argv)
     arguments();
     options();
     graphs();
+    columns();
+    columns_arguments();
 #ifdef PICI_DEVICE_HW
     large = true;
 #endif
@@ -419,6 +590,7 @@ int main(int argc, char **argv)
     if (!smallest) {
         several();
         ranges();
+        long_columns();
     }
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;

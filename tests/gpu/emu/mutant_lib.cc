@@ -307,6 +307,57 @@ static void check_rows(void)
     r.check(900 + chunk, 5000, "the second chunk");
 }
 
+/* A delta of columns of f8, which lie in a tensor: what the host makes, and what it says of them. */
+static void check_columns(uint64_t rows, uint64_t row, uint64_t first, uint64_t count)
+{
+    const uint64_t n = rows * row;
+    struct pici_columns columns = PICI_COLUMNS_INIT;
+    columns.rows = rows;
+    columns.row_length = columns.stride = row;
+    columns.first = first;
+    columns.count = count;
+    const size_t cap = pici_diff_small_bound(PICI_BITMAP, PICI_F8E4M3, rows * count) + 24,
+                 make = pici_diff_small_columns_cuda_workspace(PICI_BITMAP, PICI_F8E4M3, &columns, 1),
+                 read = pici_apply_small_columns_cuda_workspace(PICI_F8E4M3, &columns, 1),
+                 space = make > read ? make : read, extent = (size_t)((rows - 1) * row + count);
+    std::vector<uint8_t> base(n), src(n), want(cap);
+    size_t len;
+    for (uint64_t i = 0; i < n; i++) {
+        base[i] = (uint8_t)rand();
+        src[i] = (uint8_t)(base[i] ^ (rand() % 50 ? 0 : 1));
+    }
+    if (pici_diff_small_columns(want.data(), cap, &len, base.data() + first, src.data() + first, &columns, PICI_F8E4M3,
+                                PICI_BITMAP, NULL))
+        abort();
+    want.resize(len);
+    buffer a(extent, base.data() + first), b(extent, src.data() + first), delta(len), workspace(space),
+        to(sizeof(struct pici_cuda_result));
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    expect(!pici_diff_small_columns_cuda(delta.at, len, result, a.at, b.at, &columns, PICI_F8E4M3, PICI_BITMAP, NULL,
+                                         workspace.at, space, NULL) &&
+               !result->status && result->len == len && memcmp(delta.at, want.data(), len) == 0,
+           "a delta of columns");
+    memcpy(delta.at, want.data(), len);
+    const auto check = [&](const struct pici_columns &to_columns, const char *what) {
+        std::vector<uint8_t> is = base;
+        const void *const deltas[] = {want.data()};
+        const int status = pici_apply_small_columns(is.data() + first, &to_columns, deltas, &len, 1, NULL);
+        memcpy(a.at, base.data() + first, extent);
+        expect(!pici_apply_small_columns_cuda(a.at, &to_columns, PICI_F8E4M3, delta.at, len, NULL, result, workspace.at,
+                                              space, NULL) &&
+                   result->status == status &&
+                   memcmp(a.at, status ? base.data() + first : is.data() + first, extent) == 0,
+               what);
+    };
+    check(columns, "columns are changed");
+    struct pici_columns fewer = columns;
+    fewer.count--;
+    check(fewer, "columns that are cut");
+    want[len - 1] ^= 255;
+    delta.at[len - 1] ^= 255;
+    check(columns, "columns that are damaged");
+}
+
 int main(void)
 {
     for (unsigned seed = 1; seed <= 3; seed++) {
@@ -335,6 +386,8 @@ int main(void)
     }
     check_small(PICI_BITMAP, (2 << 19) + 5000, 3000, 1 << 19, 2);
     check_rows();
+    check_columns(30, 20, 3, 7);
+    check_columns(((1 << 19) + 4000) / 7, 9, 1, 7);
     check_graph();
     return wrong != 0;
 }
