@@ -216,5 +216,13 @@ const char *neighbor_rank_judge(struct neighbor_rank *k, const struct neighbor_c
     }
     if (c->count[k->rank] && memcmp(k->send, k->sent, (size_t)c->count[k->rank] * width) != 0)
         return "the send buffer was written";
+    int others = 0; /* blocks that are not dense ones of the elements */
+    for (int format = 0; format < PICI_FORMATS_ROOM; format++)
+        others |= format != PICI_DENSE && k->stats.sends[format];
+    if (!c->values.codec && !others && k->stats.wire_bytes != k->stats.dense_bytes) {
+        snprintf(k->said, sizeof k->said, "rank %d sent %llu bytes in dense blocks, and they count as %llu", k->rank,
+                 (unsigned long long)k->stats.wire_bytes, (unsigned long long)k->stats.dense_bytes);
+        return k->said;
+    }
     return NULL;
 }
