@@ -4,6 +4,7 @@
  * or without encryption, unauthenticated peers, certificates. Needs libc alone, and the library OpenSSL. */
 #define _GNU_SOURCE
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -103,9 +104,10 @@ static void good_ones(void)
 /* ---- what crosses the wire */
 
 /* Passes bytes on between a rank and rank 0, and keeps them. flips: of the bytes to rank 0, counted from 1, one that is
- * changed; 0: none. */
+ * changed; 0: none. single: so many bytes of each direction are sent one by one, with a pause after each. late: this
+ * long nothing is passed on, ms. */
 struct relay {
-    int listener, to, flips;
+    int listener, to, flips, single, late;
     pthread_mutex_t lock;
     size_t recorded;
     uint8_t bytes[RECORDED];
@@ -123,9 +125,14 @@ static int pass(struct relay *r, int from, int to, int up, size_t *passed_on)
         if (up && r->flips && *passed_on + 1 == (size_t)r->flips)
             bytes[i] ^= 4;
     }
-    for (ssize_t sent = 0, k; sent < n; sent += k)
-        if ((k = send(to, bytes + sent, (size_t)(n - sent), MSG_NOSIGNAL)) <= 0)
+    const size_t before = *passed_on - (size_t)n, single = (size_t)r->single;
+    for (ssize_t sent = 0, k; sent < n; sent += k) {
+        const int one = before + (size_t)sent < single;
+        if ((k = send(to, bytes + sent, one ? 1 : (size_t)(n - sent), MSG_NOSIGNAL)) <= 0)
             return 0;
+        if (one)
+            usleep(100);
+    }
     return 1;
 }
 
@@ -145,6 +152,11 @@ static void *run_relay(void *context)
         }
     }
     size_t passed_on[2] = {0, 0};
+    const int at_once = r->single > 0;
+    if (at_once)
+        setsockopt(up, IPPROTO_TCP, TCP_NODELAY, &at_once, sizeof at_once);
+    if (r->late)
+        usleep((useconds_t)r->late * 1000);
     for (int open = up >= 0; open;) {
         struct pollfd polls[2] = {{.fd = down, .events = POLLIN}, {.fd = up, .events = POLLIN}};
         if (poll(polls, 2, -1) < 0)
@@ -158,6 +170,10 @@ static void *run_relay(void *context)
     close(up);
     return NULL;
 }
+
+struct relay_how {
+    int flips, single, late;
+};
 
 struct pair {
     const char *address[2];
@@ -187,7 +203,8 @@ static void pair_rank(void *context, int rank)
     free(got);
 }
 
-static void relayed(struct relay *r, struct pair *x, int flips)
+/* how: of a relay, what is not 0. */
+static void relayed(struct relay *r, struct pair *x, struct relay_how how)
 {
     static char by_relay[64];
     struct sockaddr_in at = {.sin_family = AF_INET};
@@ -196,7 +213,9 @@ static void relayed(struct relay *r, struct pair *x, int flips)
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     at.sin_port = htons((uint16_t)port);
     memset(r, 0, sizeof *r);
-    r->flips = flips;
+    r->flips = how.flips;
+    r->single = how.single;
+    r->late = how.late;
     r->listener = socket(AF_INET, SOCK_STREAM, 0);
     if (bind(r->listener, (struct sockaddr *)&at, sizeof at) || listen(r->listener, 8))
         abort();
@@ -223,24 +242,39 @@ static void on_the_wire(void)
     if (!r)
         abort();
     unsetenv("PICI_SOCKET_TLS");
-    relayed(r, &x, 0);
+    relayed(r, &x, (struct relay_how){0});
     expect(!x.status[0] && !x.status[1] && holds(r, token) && holds(r, "what is to be") && holds(r, "PICIMEET"),
            "all can be read without encryption", 0);
     setenv("PICI_SOCKET_TLS", "1", 1);
-    relayed(r, &x, 0);
+    relayed(r, &x, (struct relay_how){0});
     expect(!x.status[0] && !x.status[1] && r->recorded > N, x.words[0], 0);
     expect(!holds(r, token) && !holds(r, "the token") && !holds(r, "what is to be") && !holds(r, "PICIMEET"),
            "something can be read in spite of encryption", 0);
     setenv("PICI_TIMEOUT_MS", "3000", 1);
-    relayed(r, &x, 20000);
+    relayed(r, &x, (struct relay_how){.flips = 20000});
     expect(!x.met[0] && !x.met[1] && x.status[0] && x.status[1] && strstr(x.words[0], "changed on the way"), x.words[0],
            x.status[0]);
     setenv("PICI_TIMEOUT_MS", "400", 1);
     for (int flips = 5; flips < 500; flips += 240) { /* in the handshake and the greeting */
-        relayed(r, &x, flips);
+        relayed(r, &x, (struct relay_how){.flips = flips});
         expect(x.status[0] && x.status[1], "a changed byte of a greeting", flips);
     }
     unsetenv("PICI_TIMEOUT_MS");
+    free(r);
+}
+
+/* A handshake whose records come in single bytes, and a rank that says nothing for a while. */
+static void slow_peers(void)
+{
+    static const struct relay_how hows[] = {{.single = 3000}, {.late = 400}, {.single = 600, .late = 50}};
+    struct relay *r = calloc(1, sizeof *r);
+    struct pair x;
+    if (!r)
+        abort();
+    for (size_t i = 0; i < sizeof hows / sizeof *hows; i++) {
+        relayed(r, &x, hows[i]);
+        expect(!x.status[0] && !x.status[1], x.words[0][0] ? x.words[0] : "a slow peer", (long)i);
+    }
     free(r);
 }
 
@@ -316,17 +350,22 @@ static int stopped(struct crowd *c)
     return stop;
 }
 
-/* Connects again and again, and says nothing, something else, or half a hello of TLS. */
+/* Connects again and again, and says nothing, something else, half a hello of TLS, a record of a handshake with no
+ * sense in it, half a hello before it goes away, or something after it has said nothing for a while. */
 static void *impostor(void *arg)
 {
     static const uint8_t half_hello[] = {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3};
+    uint8_t senseless[5 + 64] = {0x16, 3, 1, 0, 64};
     struct crowd *c = arg;
-    enum { OPEN = 90 };
-    int fds[OPEN], n = 0;
+    enum { OPEN = 90, KINDS = 6 };
+    enum { ALERT = 0x15 };
+    int fds[OPEN], senseless_to[OPEN], n = 0;
+    for (int i = 5; i < (int)sizeof senseless; i++)
+        senseless[i] = (uint8_t)(i * 97 + 11);
     while (!stopped(c)) {
         struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)c->port)};
         at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        const int fd = socket(AF_INET, SOCK_STREAM, 0), kind = c->connected % 3;
+        const int fd = socket(AF_INET, SOCK_STREAM, 0), kind = c->connected % KINDS;
         if (fd < 0 || connect(fd, (struct sockaddr *)&at, sizeof at)) {
             if (fd >= 0)
                 close(fd);
@@ -336,16 +375,20 @@ static void *impostor(void *arg)
         c->connected++;
         if (kind == 1)
             (void)!send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL);
-        else if (kind == 2)
+        else if (kind == 2 || kind == 4)
             (void)!send(fd, half_hello, sizeof half_hello, MSG_NOSIGNAL);
-        if (n < OPEN)
+        else if (kind == 3 || (kind == 5 && !usleep(20000)))
+            (void)!send(fd, senseless, sizeof senseless, MSG_NOSIGNAL);
+        if (n < OPEN && kind != 4) {
+            senseless_to[n] = kind == 3 || kind == 5;
             fds[n++] = fd;
-        else
+        } else {
             close(fd);
+        }
     }
     for (int i = 0; i < n; i++) {
-        uint8_t answer;
-        c->answered += recv(fds[i], &answer, 1, MSG_DONTWAIT) > 0;
+        uint8_t answer; /* TLS itself refuses a whole record that has no sense */
+        c->answered += recv(fds[i], &answer, 1, MSG_DONTWAIT) > 0 && !(senseless_to[i] && answer == ALERT);
         close(fds[i]);
     }
     return NULL;
@@ -490,6 +533,7 @@ int main(void)
         good_ones();
         setenv("PICI_SOCKET_SHARED", "0", 1);
         on_the_wire();
+        slow_peers();
         other_token();
         crowded();
         certificates();
