@@ -83,4 +83,5 @@ check-apps: check-mpi4py
 ##   make check-mpi4py    mpi4py's own tests over pici; installs mpi4py from the network in $(BUILD) (minutes)
 ##   make check-apps      those tests, and LAMMPS and HPCC where they are installed: the same results as without pici
 ##   make check-preload-sanitized  the library of make pmpi and its programs with sanitizers (minutes). MPIS=openmpi:
-##                        one of the two
+##                        one of the two. SCENARIOS="verbs later": some of scenarios verbs later neighbors wrong bits
+##                        fortran, which takes a minute or two

@@ -5,8 +5,8 @@
 # when something is wrong. And pici-preload.
 #   tests/mpi/preload.sh                BUILD=DIR CC=cc; MPIS="openmpi mpich"
 #   tests/mpi/preload.sh sanitized      the same with AddressSanitizer and UBSan in preload/, in the transport over MPI
-#                                       and in the programs, by make check-preload-sanitized (minutes); the rest of
-#                                       libpici is as it is
+#                                       and in the programs, by make check-preload-sanitized; the rest of libpici is as
+#                                       it is. SCENARIOS: some of scenarios verbs later neighbors wrong bits fortran
 . tests/util/script
 sanitized=
 [ -z "${SANITIZE:-}" ] ||
@@ -17,10 +17,15 @@ all_of=$here/preload$sanitized # with a folder for each MPI
 rm -rf "$all_of"
 mkdir -p "$all_of"
 trap 'kill 0' INT # those in the background too
+all_scenarios='scenarios verbs later neighbors wrong bits fortran'
+for part in ${SCENARIOS:=$all_scenarios}; do
+    case " $all_scenarios " in *" $part "*) ;; *) die "SCENARIOS: no such $part" ;; esac
+done
 
 # With sanitizers their libraries come before the preloaded one, and what they say goes to files.
-runtime='' flags=''
+runtime='' flags='' usual=120 # seconds of a run of a program, at most
 if [ -n "$sanitized" ]; then
+    usual=400
     runtime=$($cc -print-file-name=libasan.so):
     flags="-g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer"
     export LSAN_OPTIONS=exitcode=0 UBSAN_OPTIONS=print_stacktrace=1
@@ -46,7 +51,7 @@ launch() {
     shift
     # shellcheck disable=SC2086 # words
     set -- $mpirun -n "$ranks" env $extra "$@"
-    timeout -k 5 "${LIMIT:-120}" "$@" >"$log" 2>&1 </dev/null
+    timeout -k 5 "${LIMIT:-$usual}" "$@" >"$log" 2>&1 </dev/null
     status=$?
     grep -e 'runtime error:' -e 'ERROR: AddressSanitizer' "$log" >>"$dir/reported"
     return $status
@@ -59,10 +64,19 @@ attempt() {
     [ "$1" = -- ] || { argument=$1; shift; }
     shift
     # shellcheck disable=SC2086 # no word or one
-    if ! launch "$ranks" "$dir/$program" $argument || ! grep -q '[1-9][0-9]* passed' "$log"; then
+    launch "$ranks" "$dir/$program" $argument
+    case $? in
+    0) ;;
+    124 | 137)
+        fail "$what: no end within ${LIMIT:-$usual} s"
+        return
+        ;;
+    *)
         fail "$what"
         return
-    fi
+        ;;
+    esac
+    grep -q '[1-9][0-9]* passed' "$log" || { fail "$what: nothing passed"; return; }
     for pattern in "$@"; do
         grep -q "$pattern" "$log" || { fail "$what: no line with $pattern"; return; }
     done
@@ -70,13 +84,14 @@ attempt() {
 }
 
 # What sanitizers have said, in files of their own and in outputs. MPI leaves memory behind at its end: leaks are ours
-# if a function of the preloaded library was on the stack. (Without names, frames are of plugins that are gone.) MPI
-# keeps the two keyvals of a process.
+# if a function of the preloaded library was on the stack, but for pmpi_by_mpi, in which MPI makes the program's call.
+# (Without names, frames are of plugins that are gone.) MPI keeps the two keyvals of a process.
 reports() {
     find "$dir" -name 'report.*' -exec grep -h -e 'runtime error:' -e 'ERROR: AddressSanitizer' {} + \
         >>"$dir/reported"
     find "$dir" -name 'report.*' -exec awk 'BEGIN { RS = "" }
-        / leak of / && /_in [^\n]*libpici_pmpi/ && !/_create_keyval/ { print; print "" }' {} + >>"$dir/reported"
+        / leak of / && /_in [^\n]*libpici_pmpi/ && !/_create_keyval|_in pmpi_by_mpi/ { print; print "" }' {} + \
+        >>"$dir/reported"
     leaks=$(find "$dir" -name 'report.*' -exec cat {} + | grep -c ' leak of ')
     if [ -s "$dir/reported" ]; then
         log=$dir/reported
@@ -85,6 +100,25 @@ reports() {
         fail "sanitizers: not even MPI leaks anything, so leaks are not looked for"
     else
         ok "sanitizers: no report but $leaks leaks without pici"
+    fi
+}
+
+# The collectives of this MPI are those of the library, and those that docs/reference/mpi.md says are never pici's.
+collectives() {
+    command -v nm >/dev/null 2>&1 || return 0 # as said before
+    of_mpi=$(ldd "$dir/calls" | sed -n 's/.* => \(.*\/libmpi\(ch\)\{0,1\}\.so[.0-9]*\) .*/\1/p')
+    names='^MPI_I?(neighbor_)?(allgather|allreduce|alltoall|barrier|bcast|exscan|gather|reduce|scan|scatter)'
+    never='^MPI_I?(neighbor_)?(alltoall[vw]?|barrier|exscan|gatherv?|reduce_local|scan|scatterv?)(_init)?(_c)?$'
+    nm -D --defined-only "$library" | sed 's/.* //' | sort >"$dir/own_names"
+    nm -D --defined-only "$of_mpi" | sed 's/.* //' | grep -iE "$names" | sort | comm -23 - "$dir/own_names" >"$log"
+    if ! grep -qx MPI_Alltoallw "$log"; then
+        fail "the collectives of $of_mpi"
+    elif grep -viE "$never" "$log" >"$dir/forgotten"; then
+        log=$dir/forgotten
+        fail "a collective that is neither pici's nor said to be MPI's"
+        log=$dir/output
+    else
+        ok "collectives"
     fi
 }
 
@@ -103,10 +137,6 @@ symbols() { # only MPI's names go out, and none comes in that a preloaded librar
 }
 
 scenarios() { # RANKS: of calls.c
-    preload="LD_PRELOAD=$preloaded"
-    forced="$preload PICI_PMPI_STATS=1 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000"
-    all="$forced PICI_PMPI_AFTER=0"
-
     extra=$all
     attempt "results" "$1" calls results -- 'MPI_Allreduce 64 of 64 calls, .* dense, .* sent, .* s$' \
         'MPI_Reduce_scatter_block 64 of 64 ' 'MPI_Reduce_scatter 64 of 64 ' 'MPI_Allgather 64 of 64 ' \
@@ -298,13 +328,14 @@ wrong() { # what is said, and what becomes of the calls
     else
         ok "errors are fatal by default"
     fi
-    extra="$all LD_PRELOAD=$dir/failing.so:$preloaded"
+    left="${flags:+ ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0}" # what a message may still come for
+    extra="$all LD_PRELOAD=$dir/failing.so:$preloaded$left"
     attempt "no memory" 3 failures memory -- 'pici: MPI_Allreduce: .*; MPI makes the calls of this communicator ' \
         'pici: rank 1: MPI_Allreduce: ' 'MPI_Allreduce 3 of 4 calls.* 1 off$'
+    extra="$all LD_PRELOAD=$dir/failing.so:$preloaded"
     attempt "looking for libraries" 2 failures looks -- 'MPI_Allreduce 7 of 7 '
     attempt "unpacking" 2 failures unpacking -- 'pici: rank 1: MPI_Allgather: MPI cannot unpack what was received$'
-    # what a message may still come for is left behind
-    extra="$all PAUSE_MS=6000 PICI_TIMEOUT_MS=2000${flags:+ ASAN_OPTIONS=$ASAN_OPTIONS:detect_leaks=0}"
+    extra="$all PAUSE_MS=6000 PICI_TIMEOUT_MS=2000$left"
     attempt "a timeout" 2 failures paused -- 'pici: rank 0: MPI_Allreduce: .*no progress for 2000 ms'
     extra="$all PAUSE_MS=${PICI_TEST_FULL:+6}1000" # pici itself waits 60 s
     attempt "no timeout" 2 failures paused -- 'MPI_Allreduce 2 of 2 '
@@ -494,18 +525,23 @@ log_path=$dir/report:stack_trace_format=#%n_%p_%F_%L_(%m)"
     # One MPI beside the other, since most of the time is spent starting and ending programs.
     {
         passed=0 failed=0
-        scenarios $some
-        verbs $some
-        later $some
-        neighbors
-        wrong
-        bits 5
-        fortran 3 "mpif90${mpicc#mpicc}"
+        preload="LD_PRELOAD=$preloaded"
+        forced="$preload PICI_PMPI_STATS=1 PICI_PMPI_INTRA=1 PICI_PMPI_MIN_BYTES=1000"
+        all="$forced PICI_PMPI_AFTER=0"
+        for part in $SCENARIOS; do
+            case $part in
+            neighbors | wrong) $part ;;
+            bits) bits 5 ;;
+            fortran) fortran 3 "mpif90${mpicc#mpicc}" ;;
+            *) $part $some ;;
+            esac
+        done
         # The rest is of the script, and of a library that others may have.
         if [ -n "$sanitized" ]; then
             reports
         else
             symbols
+            collectives
             script
             installed
         fi
