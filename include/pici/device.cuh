@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Device functions that encode and decode blocks, to be called from your own kernels. docs/reference/cuda.md has an
- * example. They
- * are headers only: no library is needed. They need compute capability 8.0 or higher, and C++17.
+ * Device functions that encode and decode blocks, for your own kernels. docs/reference/cuda.md has an example. They are
+ * header-only: they need no library, but compute capability 8.0 or higher, and C++17.
  *
  *   tile_*, warp_*    called by all lanes of a warp; work on a tile, or on a share of a block
  *   block_*           called by all threads of a thread block, whose size is a multiple of 32; work on a whole block

@@ -381,7 +381,7 @@ PICI_DEV uint64_t xxh_round(uint64_t acc, uint64_t value)
     return rotl(acc + value * XXH_2, 31) * XXH_1;
 }
 
-/* So many bytes, at most 8, at any address. */
+/* Read this many bytes, at most 8, at any address. */
 PICI_DEV uint64_t load_bytes(const uint8_t *p, unsigned bytes)
 {
     uint64_t value = 0;

@@ -69,7 +69,7 @@ template <class T> PICI_DEV T plus_zero(T x)
     return x == (T)((T)1 << (8 * sizeof(T) - 1)) ? (T)0 : x;
 }
 
-/* Is p aligned to so many bytes? */
+/* Whether p is aligned to this many bytes. */
 PICI_DEV bool is_aligned(const void *p, unsigned bytes)
 {
     return (uintptr_t)p % bytes == 0;

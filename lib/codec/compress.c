@@ -563,7 +563,7 @@ static enum pici_status compress_packed(const struct job *job, struct pici_packe
 
 /* ---- all formats ---- */
 
-/* Bytes of a block of this format (not hybrid) with so many nonzeros; UINT64_MAX if that is beyond 64 bits. */
+/* Bytes of a block of this format (not hybrid) with this many nonzeros; UINT64_MAX if that is beyond 64 bits. */
 static uint64_t block_size(const struct job *job, unsigned format, uint64_t nonzeros)
 {
     struct fmt_layout layout;

@@ -13,7 +13,7 @@
 #include "pici/delta.h"
 #include "sized.h"
 
-/* What is done with the stored elements: decode them to dst, or add them to dst, or XOR them into dst. */
+/* The use of the stored elements: decode them to dst, or add them to dst, or XOR them into dst. */
 enum op { OP_DECODE, OP_ADD, OP_XOR };
 
 /* One call; its arguments and the block's header have been checked. */
@@ -340,7 +340,7 @@ static void unpack_thread(void *context, int i)
         atomic_store(&parts->wrong, 1);
 }
 
-/* Parse the header of a block of which all bytes are present. */
+/* Parse the header of a complete block. */
 static enum pici_status parse(struct pici_block *parsed, const void *block, size_t size)
 {
     enum pici_status status = pici_block_parse(parsed, block, size, NULL);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * All-to-all of runs that differ in length. The call agreement tells the ranks how long the longest run is, and slices
- * are cut by that; each run is cut evenly into that many. A run is a block in each slice, also an empty one, so ranks
- * exchange the same messages whatever their counts are: the receiver finds counts that do not match, and the status
- * agreement names the ranks. */
+ * All-to-all of runs with different lengths. The call agreement gives the ranks the length of the longest run, which
+ * determines the number of slices; each run is cut evenly into that many. Each run, even an empty one, has a block in
+ * each slice, so ranks exchange the same messages for any counts: the receiver finds counts that do not match, and the
+ * status agreement names the ranks. */
 #include <inttypes.h>
 #include <stdio.h>
 

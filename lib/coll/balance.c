@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A sum over all ranks in the rounds of the agreement, where what was heard may come again. In round k a rank has the
- * sum of the 2^k ranks that end with it. If the number of ranks is no power of two, it also keeps, of as many ranks as
- * the lower k bits of that number say, the sum of those that end with it; in the end these are all. */
+ * A sum over all ranks in the rounds of the agreement, where ranks may receive the same data twice. In round k a rank
+ * has the sum of the 2^k ranks that end with it. If the number of ranks is not a power of two, it also keeps the sum of
+ * the m ranks that end with it, where m is the lower k bits of that number; in the end these are all ranks. */
 #include "coll/balance.h"
 
 #include <string.h>

@@ -7,9 +7,9 @@
  * the data message of exchange t. The steps come from the schedule. The steps path's functions make and process the
  * data messages.
  *
- * Whether a call has early data follows from what is the same on all ranks that make the same call (lay_out). A rank
- * that makes another call, or cannot take part, sends its messages of the call agreement without data. A rank that
- * receives one without data lacks the sum for its next message, so from then on it sends none either.
+ * Whether a call has early data depends only on values that are the same on all ranks that make the same call
+ * (lay_out). A rank that makes another call, or cannot take part, sends its messages of the call agreement without
+ * data. A rank that receives one without data lacks the sum for its next message, so from then on it sends none either.
  * After log2 p rounds all ranks are in the same state. If one began without data, then after round t all ranks whose
  * numbers differ from its own in the lowest t + 1 bits only have received one without data; in the end these are all.
  * Then the call goes on as others do. If none began without data, none has ever received one without.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The engine for elements in lists: where the other functions of the library have an address of elements, this one has
- * a piece (engine_stream.h). What is done to values is done by the kernels for dense elements: to the values that both
- * lists have at the positions of one of them, +0 where a list has none. So results have the bits of dense ones. */
+ * The engine for elements in lists: it has pieces (engine_stream.h) where the library's other functions have addresses
+ * of elements. The kernels for dense elements process values: those of both lists at the union of their positions, +0
+ * where a list has none. So results have the bits of dense ones. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,17 +221,17 @@ static void fail(struct stream_engine *engine)
 
 /* ---- elements */
 
-/* What becomes of the zeros of floats in a copy. */
+/* The treatment of float zeros in a copy. */
 enum zeros { ZEROS_KEPT, ZEROS_POSITIVE, ZEROS_QUIET };
 
-/* Values in a list, or elements, whose zeros are to be positive. */
+/* Copy the values of a list, or elements, with positive zeros. */
 static void make_positive(uint8_t *to, const uint8_t *from, uint64_t count, enum pici_dtype dtype, enum zeros zeros)
 {
     if (count && zeros != ZEROS_KEPT)
         pici_positive_zeros(to, from, (size_t)count, (unsigned)dtype, zeros == ZEROS_QUIET);
 }
 
-/* Zeros that a list does not list are positive, so of a list only the values change, before it becomes dense. */
+/* Zeros outside of a list are positive, so only the list's values change, before it becomes dense. */
 static void copy_piece(struct pici_queue *queue, void *destination, const void *source, uint64_t count,
                        enum pici_dtype dtype, enum zeros zeros)
 {
@@ -446,8 +446,8 @@ static struct pici_block whole_of(const struct pici_block *parsed, const uint8_t
     return whole;
 }
 
-/* Of a result that is to be listed, lists are made from a block tile by tile, in the first cache, so they pay longer
- * than where they are added to. */
+/* For a result as a list, lists are made from a block tile by tile, in the first-level cache, so they pay up to a
+ * higher density than for additions. */
 static int is_listed(const struct stream_engine *engine, const struct stream_piece *piece,
                      const struct pici_block *block)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * all_gatherv: contributions that differ in length, and where they lie in the receive buffer. All ranks give the same
- * lengths, and each gives places of its own. */
+ * all_gatherv: contributions with different lengths, and their places in the receive buffer. All ranks pass the same
+ * lengths, and each passes its own places. */
 #include <inttypes.h>
 #include <stdio.h>
 

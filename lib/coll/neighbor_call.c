@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a neighbourhood all-gather does in a way of its own. Nothing but a tag in its messages shows that ranks make the
- * same call, unless they do not know the longest contribution, which is then the largest of those that the call
- * agreement sends; and they agree on the result only if the caller wants that. A rank encodes its contribution as a
- * message to itself, and all messages forward blocks. A received block belongs in each slot of its owner. Messages
- * differ much in length, so each has a buffer of its own. */
+ * The special parts of a neighbourhood all-gather. Only a tag in its messages shows that ranks make the same call,
+ * unless they do not know the longest contribution; then the call agreement finds it. They agree on the result only if
+ * the caller wants that. A rank encodes its contribution as a message to itself, and all messages forward blocks. A
+ * received block belongs in each slot of its owner. Messages differ much in length, so each has its own buffer. */
 #include <inttypes.h>
 #include <stdio.h>
 

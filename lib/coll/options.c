@@ -203,11 +203,11 @@ enum pici_status pici_options_resolve(struct coll_call *call, const struct pici_
     resolved->closing = 1;
     values->positive = resolved->by_value && values->codec == &pici_codec_cast;
 
-    /* what options and settings ask for, and what the algorithm is chosen by */
+    /* the requests of options and settings, and the basis of the algorithm's choice */
     merge(&call->opts, call, comm, options);
     resolved->basis = basis_of(call, comm, options);
 
-    /* how many elements there are, and what is wrong on this rank */
+    /* the number of elements, and errors on this rank */
     const char *wrong = args->rules->count(call, comm, explanation, sizeof explanation);
     if (!wrong)
         wrong = number_wrong(options, explanation, sizeof explanation);

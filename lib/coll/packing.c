@@ -12,7 +12,7 @@ static int knows_bandwidth(const struct pici_request *request)
     return comm->chooser->tuned || request->call.opts.known >> slowest & 1;
 }
 
-/* What is sent to a GPU's memory or from there is not packed: engines say whether they can. */
+/* Messages to or from GPU memory are not packed: engines state whether they can. */
 uint32_t pici_packing_can(const struct pici_request *request)
 {
     const enum pici_packing pack = request->call.opts.pack;

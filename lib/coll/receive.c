@@ -133,8 +133,8 @@ enum pici_status pici_receive_part(struct pici_request *request, struct slice_ru
                             : receive_block(request, slice_run, action, part);
 }
 
-/* To what was decoded in place of this rank's sums, add what this rank sent in this step. If the first operand is the
- * peer's contribution as it is, it becomes first what a sum begins with. */
+/* Add this rank's blocks of this step to the elements decoded in place of its sums. If the first operand is the peer's
+ * unchanged contribution, first turn it into the beginning of a sum. */
 static enum pici_status add_own(struct pici_request *request, struct slice_run *slice_run,
                                 const struct schedule_message *message)
 {

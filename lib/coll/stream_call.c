@@ -27,7 +27,7 @@ static struct stream_call *stream_of(const struct pici_request *request)
 
 /* ---- before the ranks have agreed */
 
-/* Sizes were checked. What is wrong here, all ranks are told in the call agreement. */
+/* Sizes were checked. The call agreement reports errors found here to all ranks. */
 static const char *take(struct stream_call *stream, struct coll_call *call, const struct pici_comm *comm,
                         char *explanation, size_t bytes)
 {

@@ -347,8 +347,8 @@ enum pici_status pici_apply_check(struct apply_job *job)
 
 /* ---- making the result */
 
-/* The hash of the base's tensor, of which `so_far` has the bytes before `from`, must be the one in the first delta that
- * changes it. */
+/* The hash of the base's tensor must be the one in the first delta that changes it; `so_far` has the bytes before
+ * `from`. */
 static enum pici_status check_base(struct apply_job *job, const struct trail *trail, uint64_t from,
                                    struct pici_xxh64 *so_far)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Changes of tensors of which few elements change, as one table for all of them; identities of states. */
+ * Tensors with few changed elements, as one table for all of them; identities of states. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Makes the delta from one state to another. Reads both a piece of a tensor at a time, and once; but if small deltas
- * turn out not to pay, what was read of that tensor is read again. The small deltas of a tensor are collected in
- * memory, since their length must be known before they are written. */
+ * Makes the delta from one state to another. Reads both once, a piece of a tensor at a time. Only if small deltas turn
+ * out not to pay, it reads that tensor again. The small deltas of a tensor are collected in memory, since their length
+ * must be known before they are written. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

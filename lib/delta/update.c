@@ -95,7 +95,7 @@ static enum pici_status check_tensors(struct apply_job *job)
                           "the deltas remove a tensor, which cannot be done in place");
 }
 
-/* Notes of which parts hashes were checked. */
+/* Notes the parts with checked hashes. */
 static void set_verified(struct pici_update *update, const struct apply_job *job)
 {
     for (size_t i = 0; i < update->count; i++) {

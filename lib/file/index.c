@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * The index of a .pici file. The writer and the forward reader build it entry by entry; the random-access reader loads
- * it. Names are kept in sorted runs, each at least twice as long as the next, that are merged as they grow: O(n log n)
- * whatever the names. With a hash table an attacker could choose names that collide. */
+ * it. Names are in sorted runs, each at least twice as long as the next, and merged as they grow: O(n log n) for any
+ * names. With a hash table an attacker could choose names that collide. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Output that appears whole or not at all. Names are relative to a descriptor of the directory, so that the file stays
- * in it if the process changes its directory or the directory is renamed. */
+ * Atomic output. Names are relative to a descriptor of the directory, so that the file stays in it if the process
+ * changes its directory or the directory is renamed. */
 #define _GNU_SOURCE /* renameat2 */
 #define _FILE_OFFSET_BITS 64
 #include <errno.h>
@@ -132,8 +132,8 @@ static int descriptor_named(const char *path)
     return -1;
 }
 
-/* The descriptor that a path is another name of, as /dev/stdout is, or a link to such a name: what is written there is
- * appended or goes into a pipe, as its opener wants. -1: none. */
+/* The descriptor behind a path such as /dev/stdout, or a link to one: writes there append or go into a pipe, as its
+ * opener chose. -1: none. */
 static int descriptor_of(const char *path)
 {
     enum { LINKS = 8 };

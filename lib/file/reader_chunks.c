@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Reading the chunks of a tensor. Whole chunks are read, one for each thread, and decoded straight to where their
- * elements belong. Where only a part of a chunk is asked for, its block is kept for the next call. */
+ * Reads the chunks of a tensor. Each thread reads a whole chunk and decodes it directly to its place. If a call needs
+ * only a part of a chunk, its block is kept for the next call. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Views: named tensors whose elements lie in another tensor of the file, with strides of their own. The file's
+ * Views: named tensors that address elements of another tensor of the file, with their own strides. The file's
  * attribute "source.views" lists them. */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Limits of the schedules on two levels: what is needed at most, without going through the steps of all ranks. */
+ * Limits of the schedules on two levels, without running through the steps of all ranks. */
 #include "schedule/nodes.h"
 #include "schedule/pattern.h"
 

@@ -24,7 +24,7 @@ enum {
 
 #define ALL_TIES UINT64_MAX
 
-/* Magnitudes from low to high, of which `above` elements are larger. */
+/* Magnitudes from low to high; `above` elements are larger. */
 struct range {
     uint64_t low, high, above;
 };

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arrays of callers as memory that the library can read and write, and elements as arrays for callers."""
+"""Callers' arrays as memory that the library can read and write, and elements as arrays for callers."""
 from __future__ import annotations
 
 import importlib
@@ -27,7 +27,7 @@ _RATIO = 1024
 
 
 def _seen(x: Any, written: bool = False) -> tuple[Storage, Optional[DType]]:
-    """x as an ndarray, without a copy, and its dtype if it has a place here. written: it is written to."""
+    """x as an ndarray, without a copy, and its dtype if supported. written: the library will write to it."""
     if isinstance(x, np.ma.MaskedArray):
         raise ValueError("a masked array, whose mask would be lost: pass x.filled(value), or x.data for all elements")
     if isinstance(x, np.ndarray):
@@ -45,8 +45,8 @@ def _seen(x: Any, written: bool = False) -> tuple[Storage, Optional[DType]]:
 
 
 def _of_raw(x: Any, array: Storage, dtype: Optional[DTypeLike]) -> Storage:
-    """Bytes of a type that says nothing of elements (bytes, bytearray, mmap, a memoryview of these) as elements of the
-    width of dtype."""
+    """Bytes of a type without element type (bytes, bytearray, mmap, a memoryview of these) as elements of the width of
+    dtype."""
     if dtype is None or not isinstance(x, (bytes, bytearray, mmap.mmap, memoryview)):
         return array
     d = named(dtype)
@@ -58,7 +58,7 @@ def _of_raw(x: Any, array: Storage, dtype: Optional[DTypeLike]) -> Storage:
 
 
 def _typed(array: Storage, found: Optional[DType], dtype: Optional[DTypeLike]) -> DType:
-    """The dtype of the elements: the one that the caller names, if it has their width; else the one that was found."""
+    """The dtype of the elements: the caller's, if it has their width; else the array's."""
     if dtype is None:
         if found is None:
             raise TypeError(
@@ -76,15 +76,14 @@ def _typed(array: Storage, found: Optional[DType], dtype: Optional[DTypeLike]) -
 
 
 def _stored(array: Storage, d: DType) -> Storage:
-    """The elements as they are stored. Complex numbers get one more dimension, of two floats."""
+    """The elements in stored form. Complex numbers get another dimension, of two floats."""
     if d.parts == 1:
         return array.view(d.storage)
     return array.reshape(-1).view(d.storage).reshape(*array.shape, d.parts)
 
 
 def readable(x: Any, dtype: Optional[DTypeLike] = None) -> tuple[Storage, DType]:
-    """The elements of x as they are stored, to be read: row-major and in the host's byte order. Copied only if x is
-    not."""
+    """The elements of x in stored form, for reading: row-major and in host byte order. Copies x only if necessary."""
     if type(x) is np.ndarray and dtype is None:
         plain = PLAIN.get(x.dtype)
         if plain is not None and x.flags.c_contiguous:
@@ -102,8 +101,8 @@ def readable(x: Any, dtype: Optional[DTypeLike] = None) -> tuple[Storage, DType]
 def writable(
     x: Any, wanted: DType, count: int, dtype: Optional[DTypeLike] = None, what: str = ""
 ) -> tuple[Storage, DType]:
-    """The memory of x itself, to be written, for a block of dtype `wanted` with `count` elements. With `what`, x is the
-    argument of that name, which must be like a gradient. _codec, or the caller, checks that it may be written."""
+    """The memory of x itself, for writing a block of dtype `wanted` with `count` elements. With `what`, x is the
+    argument of that name, which must be like a gradient. _codec, or the caller, checks that it is writable."""
     if type(x) is np.ndarray and dtype is None and PLAIN.get(x.dtype) is wanted and x.size == count:
         if x.flags.c_contiguous:
             return x, wanted
@@ -128,7 +127,7 @@ def writable(
 
 
 def scattered(x: Any, dtype: Optional[DTypeLike]) -> Optional[tuple[Storage, DType]]:
-    """The elements of x where they are, to be written, if they are not row-major; else None."""
+    """The elements of x in place, for writing, if they are not row-major; else None."""
     array, found = _seen(x, True)
     return None if array.flags.c_contiguous else (array, _typed(array, found, dtype))
 
@@ -144,8 +143,8 @@ def limit(max_bytes: Limit, stored: int) -> Optional[int]:
 
 
 def bounded(d: DType, count: int, most: Optional[int], position: int = 0) -> None:
-    """LimitError if so many stored elements take more than `most` bytes; None: no limit. position: bytes that each
-    takes beside."""
+    """LimitError if the stored elements take more than `most` bytes; None: no limit. position: additional bytes for
+    each."""
     need = count * (d.storage.itemsize + position)
     if most is not None and need > most:
         raise LimitError(
@@ -155,21 +154,21 @@ def bounded(d: DType, count: int, most: Optional[int], position: int = 0) -> Non
 
 
 def empty(d: DType, count: int, most: Optional[int], threads: int) -> Storage:
-    """A new array for `count` stored elements, a number that comes from untrusted bytes: LimitError if they take more
-    than `most` bytes. None: no limit. threads: how many will write to it."""
+    """A new array for `count` stored elements, a number from untrusted bytes: LimitError if they take more than `most`
+    bytes. None: no limit. threads: the number that will write to it."""
     bounded(d, count, most)
     return _memory.empty(count, d.storage, threads)
 
 
 def shaped(elements: Storage, d: DType, shape: tuple[int, ...], order: Literal["C", "F"] = "C") -> Storage:
-    """Stored elements, one-dimensional, in a shape of whole elements. Complex numbers get their type."""
+    """One-dimensional stored elements in a shape of whole elements. Complex numbers get their type."""
     if d.parts != 1:
         elements = elements.view(numpy_dtype(d))
     return elements.reshape(shape, order=order)
 
 
 def mended(array: Storage) -> int:
-    """The greatest byte of an array of bool that a block was written to; 0 if all are bools. Others become True: NumPy
+    """The greatest invalid byte of an array of bool after a write; 0 if all are valid. Invalid ones become True: NumPy
     does not expect them."""
     most = int(array.max()) if array.size else 0
     if most <= 1:
@@ -185,7 +184,7 @@ def _booleans(array: Storage) -> Storage:
 
 
 def _pairs(array: Storage) -> Storage:
-    """Numbers of complex32, of which NumPy has no type, as two f16 each."""
+    """Numbers of complex32, a type that NumPy lacks, as two f16 each."""
     return np.ascontiguousarray(array).view(COMPLEX32.storage).reshape(*array.shape, 2)
 
 
@@ -198,7 +197,7 @@ def torch_dtype(torch: Any, d: DType) -> Any:
 
 
 def delivery(d: DType, to: str) -> Callable[[Storage], Any]:
-    """A function from shaped() elements to the type that `to` asks for. Raises now if that type is not available."""
+    """A function from shaped() elements to the type that `to` names. Raises at once if that type is not available."""
     if d in F6:
         d = BY_NAME["u8"]
     if d.only_numpy is not None and to != "numpy":

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Connected sockets between all ranks of a job that share a key-value store, such as torch's.
 
-Each rank listens, writes "address:port:token" to the store under its number, and reads those of all others. It connects
-to the lower ranks and is connected to by the higher ones. Who connects sends a greeting: the token of the rank that it
-wants, and its own number. Who accepts answers with the token of the rank that greeted. So both ends prove that they
-read the store. A connection with another greeting is closed, and no byte beyond a greeting's length is read from it.
+Each rank listens, writes "address:port:token" to the store under its number, and reads the entries of all others. It
+connects to the lower ranks, and accepts the higher ones. The connecting rank sends a greeting: the other rank's token,
+and its own number. The accepting rank answers with the other's token. So both ends prove that they read the store. A
+rank closes connections with another greeting, and reads no byte beyond a greeting's length from them.
 
-A rank that fails says why in the store, and the others raise PeerError with its words.
+A failing rank writes the reason to the store, and the others raise PeerError with it.
 
 The environment:
     PICI_SOCKET_IFNAME   the network interface to listen at; else GLOO_SOCKET_IFNAME; else the address from which this
@@ -44,7 +44,7 @@ _POLL_S = (0.001, 0.1)  # between two looks at the store: at first, and at the m
 
 
 def _of_interface(name: str, variable: str) -> str:
-    """The address of a network interface: that of IPv4, or else a global one of IPv6."""
+    """The address of a network interface: its IPv4 address, or else a global IPv6 address."""
     known = [i for _, i in socket.if_nameindex()]
     if name not in known:
         raise ValueError(f"{variable}={name}: there is no such network interface; there are {', '.join(known)}")
@@ -67,7 +67,7 @@ def _of_interface(name: str, variable: str) -> str:
 
 
 def _towards(host: str) -> str:
-    """The address from which this host reaches another. Nothing is sent."""
+    """The address from which this host reaches another. Sends nothing."""
     problem: Optional[OSError] = None
     for family, kind, protocol, _, address in socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM):
         try:
@@ -80,7 +80,7 @@ def _towards(host: str) -> str:
 
 
 def own_address() -> str:
-    """The address that this rank listens at. ValueError: the environment names what is not there."""
+    """The address that this rank listens at. ValueError: the environment names a missing one."""
     for variable in ("PICI_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         name = os.environ.get(variable, "").split(",")[0].strip()
         if name:
@@ -108,7 +108,7 @@ def own_ports() -> Iterable[int]:
 
 
 def _listen(backlog: int) -> socket.socket:
-    """A socket that listens where the environment says."""
+    """A socket that listens at the environment's address and ports."""
     address = own_address()
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     for port in own_ports():
@@ -128,7 +128,7 @@ def _listen(backlog: int) -> socket.socket:
 
 
 class _Place:
-    """What a rank wrote to the store."""
+    """A rank's entry in the store."""
 
     def __init__(self, rank: int, text: str) -> None:
         try:
@@ -144,8 +144,8 @@ class _Place:
 
 
 class _Meeting:
-    """The ranks in one place of the store. It uses set, get and add only, which each of torch's stores has; of these
-    only get may wait, and it is called for keys that are there."""
+    """The ranks in one place of the store. Uses only set, get and add, which all torch stores have; only get may wait,
+    and it is called for existing keys."""
 
     def __init__(self, store: Any, rank: int, ranks: int, timeout: float, look: Callable[[], object]) -> None:
         self.store, self.rank, self.ranks = store, rank, ranks
@@ -163,14 +163,14 @@ class _Meeting:
         self.store.add("ready", 1)
 
     def fail(self, why: BaseException) -> None:
-        """Tell the others, of whom only the first that fails is heard."""
+        """Tell the others. They hear only the first rank that fails."""
         if self.store.add("failed", 1) == 1:
             me = f"rank {self.rank}"
             self.store.set("why", str(why) if str(why).startswith(me) else f"{me}: {why}")
             self.store.add("told", 1)
 
     def check(self) -> None:
-        """Raise what another rank told, or that one is gone."""
+        """Raise another rank's error, or its loss."""
         if self.store.add("told", 0):
             self.told = PeerError(f"the ranks are not connected: {self._get('why')}")
             raise self.told
@@ -184,7 +184,7 @@ class _Meeting:
         return [r for r in range(self.ranks) if not self.store.add(f"ready/{r}", 0)]
 
     def texts(self) -> list[str]:
-        """What all ranks published, as soon as all have."""
+        """The entries of all ranks, as soon as all have published theirs."""
         pause, most = _POLL_S
         notice = time.monotonic() + NOTICE_S
         while self.store.add("ready", 0) < self.ranks:
@@ -203,7 +203,7 @@ class _Meeting:
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
-        """What is raised in it is told to the other ranks."""
+        """Tells the other ranks of exceptions inside it."""
         try:
             yield
         except BaseException as e:
@@ -360,10 +360,10 @@ def connect(
     look: Callable[[], object] = lambda: None,
 ) -> list[int]:
     """File descriptors of connected sockets to all ranks; this rank's own is -1. The caller owns them. All ranks call
-    it with a store in which nobody else uses the same keys: set(key, text), get(key), add(key, number).
+    this with a store in which nobody else uses the same keys: set(key, text), get(key), add(key, number).
         timeout   seconds, for all of it
-        check     called first; what it raises is told to the other ranks, too
-        look      called again and again while this rank waits; raises if it knows that another rank has ended
+        check     called first; the other ranks learn of its exceptions too
+        look      called repeatedly while this rank waits; raises if it knows that another rank has ended
     ValueError: the environment. TimedOutError: a rank did not come. PeerError: another rank failed, or closed its
     connection."""
     meeting = _Meeting(store, rank, ranks, timeout, look)
@@ -401,8 +401,8 @@ def agree(
     settings: Callable[[], str],
     look: Callable[[], object] = lambda: None,
 ) -> None:
-    """Compare settings that all ranks must share: those of this rank as words that people understand. The store, the
-    timeout and look are as for connect().
+    """Compare settings that all ranks must share; settings() describes this rank's in words. The store, the timeout and
+    look are as for connect().
     ValueError: they differ, or what settings() raised. TimedOutError: a rank did not come. PeerError: another failed.
     """
     meeting = _Meeting(store, rank, ranks, timeout, look)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Logs of deltas at URLs (formats/delta-log.md, "In a store"). Each call makes a folder of the manifest and the files
-that it needs, has the library work on that as on any log, and uploads what came of it: first the files, under names
-that no two writers share, then the manifest, if it is still the one that was read."""
+"""Logs of deltas at URLs (formats/delta-log.md, "In a store"). Each call makes a local folder of the manifest and the
+files that it needs, lets the library work on it as on any log, and uploads the result: first the files, under names
+unique to the writer, then the manifest, if it has not changed since it was read."""
 from __future__ import annotations
 
 import errno
@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """The files that a manifest names. Its text has been read by the library, so that the lines are as they must be."""
+    """The files that a manifest names. The library has already checked its text."""
 
     base: Entry
     packed: bool
@@ -76,8 +76,8 @@ class Remote:
         self._heads: dict[str, list[tuple[int, bytes]]] = {}
 
     def read_manifest(self) -> bytes:
-        """The manifest. Of one that was read before and has grown, only the end is read: its last line, a hash of all
-        before it, tells whether that fits."""
+        """The manifest. If it was read before and has grown, this reads only the end: the last line, a hash of
+        everything before it, shows whether that fits."""
         at = len(self._known) - _END
         if at > 0:
             try:
@@ -95,13 +95,13 @@ class Remote:
         return self._known
 
     def found(self) -> Found:
-        """The manifest, to be replaced."""
+        """The manifest, to replace later."""
         found = self.store.found(MANIFEST)
         self._known = found.data or b""
         return found
 
     def fetch(self, folder: str, entries: list[Entry]) -> None:
-        """Copy files of the log to a folder; not those that are not there."""
+        """Copy files of the log to a folder; skips missing ones."""
         missing = [e for e in entries if not os.path.exists(os.path.join(folder, e.local))]
         for plain in (self._plain, not self._plain):
             wanted = [(e.local if plain else e.name, e.bytes, os.path.join(folder, e.local)) for e in missing]
@@ -113,8 +113,7 @@ class Remote:
                 break
 
     def fetch_head(self, folder: str, entry: Entry) -> None:
-        """Make a file of a packed base that has what describes its tensors, and nothing of these: what a writer needs
-        of it."""
+        """Make a file of a packed base with only the descriptions of its tensors, which a writer needs."""
         pieces = self._heads.get(entry.name)
         if pieces is None:
             try:
@@ -143,8 +142,8 @@ class Remote:
         return ranges.pieces
 
     def publish(self, folder: str, old: Found) -> bool:
-        """Upload what is new in a folder, then its manifest, in the place of the one that was read. False: that is not
-        there any more."""
+        """Upload the new files of a folder, then replace the manifest. False: the manifest has changed since it was
+        read."""
         with open(os.path.join(folder, MANIFEST), "rb") as f:
             text = f.read()
         if text == old.data:
@@ -163,8 +162,8 @@ class Remote:
         return True
 
     def clean(self, old: bytes) -> None:
-        """Remove what the manifest does not name, and what no writer that is at work can name: of states up to the
-        newest, or the base. A writer whose manifest is older than this one fails."""
+        """Remove files that neither the manifest nor an active writer can name: of states up to the newest, or the
+        base. A writer with an older manifest fails."""
         entries = Entries.of(self._known)
         newest = entries.first + len(entries.deltas)
         named = {MANIFEST, *(e.name for e in entries.all), *(e.local for e in entries.all)}
@@ -181,7 +180,7 @@ class Remote:
 
 
 class Copy:
-    """A log in a store, as a folder on disk that is there for one call."""
+    """A log in a store, as a temporary folder on disk for one call."""
 
     def __init__(self, remote: Remote, write: bool) -> None:
         self.remote = remote
@@ -209,7 +208,7 @@ class Copy:
         self._stack.close()
 
     def tell(self, error: BaseException) -> None:
-        """Have an error name the URL, not the folder."""
+        """Make an error name the URL, not the folder."""
         if isinstance(error, Error):
             url = self.remote.store.url
             error.args = tuple(a.replace(self.folder, url) if isinstance(a, str) else a for a in error.args)
@@ -232,7 +231,7 @@ def _reads(text: bytes) -> bool:
 
 
 class _Ranges:
-    """An object as a file, of which is read what is asked for, and kept."""
+    """An object as a file that reads and keeps only requested ranges."""
 
     def __init__(self, read: Callable[[int, int], bytes], size: int) -> None:
         self._read, self._size = read, size

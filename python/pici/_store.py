@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Folders of objects behind URLs, by fsspec: what logs need of a store, and no more. An object appears whole when its
-upload ends, or replaces one so; nothing is renamed, and nothing depends on what a listing shows."""
+"""Folders of objects behind URLs, by fsspec: only the functions that logs need. An upload creates or replaces an object
+atomically. Nothing is renamed, and nothing depends on listings."""
 from __future__ import annotations
 
 import contextlib
@@ -37,7 +37,7 @@ _process = threading.Lock()
 
 
 class Found(NamedTuple):
-    """An object that is to be replaced, if it still is this one."""
+    """An object to replace if it has not changed."""
 
     data: Optional[bytes]  # None: there is none
     etag: str = ""
@@ -85,7 +85,7 @@ class Store:
         return f"{self._root.rstrip('/')}/{name}"
 
     def _try(self, what: str, name: str, call: Callable[[], Any], tries: int = TRIES) -> Any:
-        """The result of a request, which is made again if it fails for a reason that may pass."""
+        """The result of a request. Retries temporary failures."""
         for attempt in range(tries):
             try:
                 return call()
@@ -101,7 +101,7 @@ class Store:
     # ---- reading
 
     def read(self, name: str, start: int = 0, tries: int = TRIES) -> bytes:
-        """An object from byte `start` on. A server that knows no ranges gives the whole."""
+        """An object from byte `start` on. A server without ranges gives the whole object."""
         path = self._path(name)
         if start:
             data = self._try("reading", name, lambda: self._fs.cat_file(path, start=start), tries)
@@ -127,7 +127,7 @@ class Store:
         return bytes(data[start:end] if len(data) > end - start else data)  # of a server without ranges
 
     def _ends_by(self, path: str, start: int) -> bool:
-        """Whether an object is known to have no byte at `start` or after."""
+        """Whether an object is known to end at or before byte `start`."""
         try:
             size = self._fs.info(path).get("size")
         except Exception:  # the error of the request that made the caller ask is the one to tell
@@ -135,8 +135,8 @@ class Store:
         return isinstance(size, int) and size <= start
 
     def fetch(self, files: Iterable[tuple[str, int, str]]) -> list[bool]:
-        """Copy objects to local files, in pieces: (name, bytes, path). For each, whether it is there. A file that turns
-        out to be shorter is left so."""
+        """Copy objects to local files, in pieces: (name, bytes, path). Returns for each whether it exists. Shorter
+        files stay shorter."""
         wanted = list(files)
         at_once = AT_ONCE if getattr(self._fs, "async_impl", False) else 1
         with ThreadPoolExecutor(at_once) as pool:
@@ -157,7 +157,7 @@ class Store:
         return True
 
     def found(self, name: str) -> Found:
-        """An object that is to be replaced."""
+        """An object to replace later."""
         try:
             etag = ""
             if self._condition == "etag":  # first: if the object changes between, the tag is of the older one
@@ -168,7 +168,7 @@ class Store:
             return Found(None)
 
     def names(self) -> list[str]:
-        """The names of objects, as a listing shows them: some may be gone, and others missing."""
+        """The names of objects in a listing: some may be gone, and others missing."""
 
         def listed() -> list[str]:
             self._fs.invalidate_cache()
@@ -192,7 +192,7 @@ class Store:
             self._try("removing", name, lambda: self._fs.rm_file(self._path(name)))
 
     def replace(self, name: str, old: Found, data: bytes) -> bool:
-        """Put an object in the place of another. False: that is not there any more, and nothing was changed."""
+        """Replace an object by another. False: it has changed or gone, and nothing was replaced."""
         self.written_bytes += len(data)
         with contextlib.ExitStack() as stack:
             if self._condition == "process":
@@ -231,7 +231,7 @@ class Store:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """Have the lock: an object that one writer at a time creates, and removes."""
+        """Hold the lock: an object that one writer at a time creates and removes."""
         owner = secrets.token_hex(16).encode()
         names = self._take(owner)
         try:
@@ -248,8 +248,8 @@ class Store:
                     self.remove(name)
 
     def _take(self, owner: bytes) -> list[str]:
-        """Wait for the lock. Who has it is told by a chain of objects: the lock, and after an owner that was killed the
-        object that one writer could create to follow it. That one has the lock if the chain is still there after."""
+        """Wait for the lock. A chain of objects names its owner: the lock, and after a killed owner, the object that
+        one writer could create to follow it. That writer has the lock if the chain still exists afterwards."""
         name = LOCK
         seen: list[tuple[str, bytes]] = []
         since = 0.0
@@ -272,7 +272,7 @@ class Store:
             time.sleep(min(0.05, LEASE / 10))
 
     def _chain(self) -> list[tuple[str, bytes]]:
-        """The lock, if it is there, and what follows it: names and owners."""
+        """The lock, if it exists, and its followers: names and owners."""
         chain: list[tuple[str, bytes]] = []
         owner = self.found(LOCK).data
         name = LOCK
@@ -287,7 +287,7 @@ class Store:
             raise Late(f"{self.url}: this writer was held up for {HELD_MOST:g} s; nothing was changed: try again")
 
     def _create(self, name: str, owner: bytes) -> bool:
-        """Create an object of the lock; False: it is there."""
+        """Create an object of the lock; False: it exists."""
         try:
             self._try("locking", name, lambda: self._fs.pipe_file(self._path(name), owner, mode="create"))
             return True
@@ -298,7 +298,7 @@ class Store:
 
 
 def _follower(owner: bytes) -> str:
-    """The object that follows an owner that was killed."""
+    """The object that follows a killed owner."""
     return f"{LOCK}-{hashlib.sha256(owner).hexdigest()[:32]}"
 
 
@@ -307,7 +307,7 @@ class Late(IoError):
 
 
 def _known(error: Exception, where: str) -> Optional[Exception]:
-    """An error that will not pass, as one of pici's if it is of the system; None: it may pass."""
+    """A permanent error, as one of pici's if it is a system error; None: it may be temporary."""
     if isinstance(error, Error):
         return error
     for kind, code in _CODES:

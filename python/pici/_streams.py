@@ -47,9 +47,9 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def in_turn(method: _Method) -> _Method:
-    """A method that one thread at a time runs, of an object whose _lock is a threading.RLock, which is free after the
-    call whenever the handler of a signal has raised (_codec.in_turn). A thread that is in such a method already gets an
-    error, where it would wait for itself."""
+    """A method that one thread at a time runs, of an object with a threading.RLock in _lock. The lock is free after the
+    call, even if a signal handler raises at any point (_codec.in_turn). A nested call in the same thread raises an
+    error instead of waiting for itself."""
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
@@ -62,9 +62,8 @@ def in_turn(method: _Method) -> _Method:
 
 
 class _Calls:
-    """A file object behind a callback of _codec, which keeps the first exception of a method in `failure`: also that of
-    a signal's handler which runs before the first statement of the method. The call of the library that failed for it
-    raises it."""
+    """A file object behind a callback of _codec. Keeps the first exception of a method in `failure`, even from a signal
+    handler that runs before the method's first statement. The library call that failed because of it raises it."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -72,14 +71,14 @@ class _Calls:
         self.failure: Optional[BaseException] = None
 
     def reraise(self) -> None:
-        """Raise the exception that was kept, if there is one."""
+        """Raise the kept exception, if there is one."""
         failure, self.failure = self.failure, None
         if failure is not None:
             raise failure
 
 
 class Sink(_Calls):
-    """A file object that is written to."""
+    """A file object for writing."""
 
     @in_turn
     def write(self, rest: bytes) -> None:
@@ -96,8 +95,8 @@ class Sink(_Calls):
 
 
 class Source(_Calls):
-    """What a reader reads: the file at a path, or a file object from its position to its end. One that cannot seek is
-    read into memory."""
+    """The source of a reader: the file at a path, or a file object from its position to its end. A file object that
+    cannot seek is read into memory."""
 
     def __init__(self, where: Union[Path, BinaryIO]) -> None:
         super().__init__(None if is_path(where) else where)

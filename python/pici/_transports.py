@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Communicators over MPI and NCCL, whose functions are in libraries of their own: finding these, and calling them. That
-of functions on a GPU is found likewise."""
+"""Communicators over MPI and NCCL: finds and calls their separate libraries. Also finds the library of functions on a
+GPU."""
 from __future__ import annotations
 
 import importlib
@@ -23,7 +23,7 @@ _BUILD = {
 
 
 def _places(kind: str) -> list[str]:
-    """Where the library may be, in the order in which it is looked for."""
+    """The possible places of the library, in search order."""
     given = os.environ.get(f"PICI_{kind.upper()}_LIBRARY")
     if given:
         return [given]
@@ -33,7 +33,7 @@ def _places(kind: str) -> list[str]:
 
 
 def found(kind: str, who: str, load: Callable[[str], T]) -> tuple[T, str]:
-    """The library that load() loads, and the path or name by which it was found."""
+    """The library that load() loads, and its path or name."""
     why = ""
     for place in _places(kind):
         try:
@@ -51,14 +51,14 @@ def _library(kind: str) -> tuple[_codec.Library, str]:
 
 
 def made(result: Union[T, _codec.Failed]) -> T:
-    """What was made, unless it failed."""
+    """The result, unless the call failed."""
     if isinstance(result, _codec.Failed):
         raise make(result.status, result.words)
     return result
 
 
 def _same_mpi(library: _codec.Library, name: str, MPI: Any) -> None:
-    """Refuse a library that was built for another MPI than mpi4py's."""
+    """Reject a library built for another MPI than mpi4py's."""
     ours, theirs = (version.strip("\0\n ") for version in (_codec.mpi_version(library), MPI.Get_library_version()))
     if ours != theirs:
         ours, theirs = (" ".join(v.split("\n")[0].split(",")[0].split()) for v in (ours, theirs))
@@ -95,12 +95,12 @@ def over_threads(n: int) -> list[_codec.Made]:
 
 
 def over_sockets(fds: list[int], rank: int) -> _codec.Made:
-    """A communicator over connected sockets, which belong to it then."""
+    """A communicator over connected sockets, which it then owns."""
     return made(_codec.comm_sockets(tuple(fds), rank))
 
 
 def rendezvous(address: Optional[str], rank: Optional[int], ranks: Optional[int], token: Optional[str]) -> _codec.Made:
-    """A communicator over TCP; None: what the environment says."""
+    """A communicator over TCP; None: from the environment."""
     texts = [None if text is None else os.fsencode(text) for text in (address, token)]
     if any(b"\0" in text for text in texts if text is not None):
         raise ValueError("an address and a token have no zero bytes")
