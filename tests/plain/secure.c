@@ -359,7 +359,7 @@ static void *impostor(void *arg)
     struct crowd *c = arg;
     enum { OPEN = 90, KINDS = 6 };
     enum { ALERT = 0x15 };
-    int fds[OPEN], senseless_to[OPEN], n = 0;
+    int fds[OPEN], senseless_to[OPEN] = {0}, n = 0;
     for (int i = 5; i < (int)sizeof senseless; i++)
         senseless[i] = (uint8_t)(i * 97 + 11);
     while (!stopped(c)) {
