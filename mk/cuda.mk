@@ -72,5 +72,5 @@ gpu-rehearsal:
 ##   make cuda            $(CUDADIR)/libpici_cuda.a through NVCC=nvcc for CUDA_ARCHS='80 90 100'; CUDADIR=$(BUILD)/cuda;
 ##                        cuda-shared: .so, without collectives
 ##   make check-cuda      its tests and compute-sanitizer on a GPU, and a short benchmark; without one, the emulator's
-##   make gpu-kit         $(GPU_KIT)/pici-gpu, whose ./run tests and measures on a machine with a GPU; GPU_ARCH=90
+##   make gpu-kit         $(GPU_KIT)/pici-gpu.tar.xz, whose ./run tests and measures where a GPU is; GPU_ARCH=90
 ##   make gpu-rehearsal   that ./run over the emulator: all parts, and limits that are hit (minutes; TORCH_PYTHON=)
