@@ -197,6 +197,47 @@ PICI_API enum pici_status pici_apply_small_columns_cuda(void *dst, const struct 
                                                         struct pici_cuda_result *result, void *workspace,
                                                         size_t workspace_bytes, cudaStream_t);
 
+/* ---- positions and values (pici_nonzeros in pici/pici.h, pici_changes in pici/delta.h) ----
+ *
+ * The same positions and values, in the same order. All elements of the block are decoded in the workspace, so all of
+ * the block is checked, whatever the range. A call enqueues at most three memsets or copies and six kernels.
+ *   indices, index_bytes, values, capacity   as pici_nonzeros has them, in device memory and aligned to their width
+ *   count        out, in device memory       how many there are, also if that is more than capacity; 0 if the result
+ *                                            is another error
+ *   block, size, size_at                     as for pici_decompress_cuda
+ *   result       out                         status: as for the function that decodes the block, or PICI_E_SPACE: the
+ *                                            first `capacity` are stored. len: bytes of the block, 0 unless PICI_OK
+ *   first, n     the elements that are looked at, of the `of` elements that the block has
+ *   base         [of elements]               what a delta was made from; it is not changed
+ *   workspace    aligned to 16               the bytes that the first two functions return, for any range; their
+ *                                            contents do not matter. 0 for an unknown dtype, or too many elements
+ * Outputs must not overlap each other, block, base or workspace. Returns the errors listed at the top of this file,
+ * except PICI_E_SPACE and PICI_E_UNSUPPORTED. */
+PICI_API size_t pici_nonzeros_cuda_workspace(enum pici_dtype, uint64_t of);
+PICI_API size_t pici_changes_small_cuda_workspace(enum pici_dtype, uint64_t of, unsigned at_once);
+
+/* The nonzeros of a block; decoded as by pici_decompress_cuda. */
+PICI_API enum pici_status pici_nonzeros_cuda(void *indices, size_t index_bytes, void *values, uint64_t capacity,
+                                             uint64_t *count, const void *block, size_t size, const uint64_t *size_at,
+                                             struct pici_cuda_result *result, uint64_t first, uint64_t n, uint64_t of,
+                                             enum pici_dtype, void *workspace, size_t workspace_bytes, cudaStream_t);
+
+/* What a block changes that pici_diff or pici_diff_cuda made: positions and new values. The workspace is that of
+ * pici_nonzeros_cuda. */
+PICI_API enum pici_status pici_changes_cuda(void *indices, size_t index_bytes, void *values, uint64_t capacity,
+                                            uint64_t *count, const void *base, uint64_t of, const void *block,
+                                            size_t size, const uint64_t *size_at, struct pici_cuda_result *result,
+                                            uint64_t first, uint64_t n, enum pici_dtype, void *workspace,
+                                            size_t workspace_bytes, cudaStream_t);
+
+/* What small deltas in a row change, of all elements of a tensor; applied as by pici_apply_small_cuda, to a copy in the
+ * workspace, which is that of at_once chunks at a time. */
+PICI_API enum pici_status pici_changes_small_cuda(void *indices, size_t index_bytes, void *values, uint64_t capacity,
+                                                  uint64_t *count, const void *base, uint64_t of, const void *block,
+                                                  size_t size, const uint64_t *size_at, struct pici_cuda_result *result,
+                                                  uint64_t first, uint64_t n, enum pici_dtype, void *workspace,
+                                                  size_t workspace_bytes, cudaStream_t);
+
 /* ---- lossy codecs (struct pici_values in pici/coll.h; docs/explanation/values.md) ----
  *
  * The codecs CAST and QSGD, with the same bits as in collectives. They quantize n elements to one or two arrays of

@@ -44,7 +44,7 @@ PICI_DEV uint64_t partitions(uint64_t count)
     return tiles_of(count) / warps() + (tiles_of(count) % warps() != 0);
 }
 
-template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, const held_tile<T> &held)
+template <unsigned HOW, class T> PICI_DEV unsigned pack_rows_coo(uint8_t *stage, const held_tile<T> &held)
 {
     T *values = (T *)stage;
     uint16_t *places = (uint16_t *)(stage + TILE * sizeof(T));
@@ -68,13 +68,16 @@ template <unsigned HOW, class T> PICI_DEV void pack_rows_coo(uint8_t *stage, con
             }
         });
     }
+    return position;
 }
 
-/* Gather a tile's values and offsets at stage, in the order of the elements. */
-template <class T> PICI_DEV void tile_pack_coo(uint8_t *stage, const held_tile<T> &held)
+/* Gather a tile's values and offsets at stage, in the order of the elements. Returns how many there are. */
+template <class T> PICI_DEV unsigned tile_pack_coo(uint8_t *stage, const held_tile<T> &held)
 {
-    by_held(held, [&](auto how) { pack_rows_coo<how.value>(stage, held); });
+    unsigned count = 0;
+    by_held(held, [&](auto how) { count = pack_rows_coo<how.value>(stage, held); });
     hw::syncwarp();
+    return count;
 }
 
 /* Encode one partition of a block, by all threads of a thread block. Returns the number of values up to its end. Values

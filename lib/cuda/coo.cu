@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Encoding coo blocks, in two passes over the elements, because where values begin depends on how many there are.
- * The first pass counts them, and leaves in each partition's word the number of values up to its end. */
+ * The first pass counts them, and leaves in each partition's word the number of values up to its end. Positions and
+ * values alone are found in the same two passes. */
+#include "coo.cuh"
+
 #include "encode.cuh"
 
 using namespace pici;
@@ -64,6 +67,65 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
         finish_block(work, work.to.nnz, job.call.result);
 }
 
+/* Called by a warp: store what it found of a tile, which `before` others precede. stage: as from tile_pack_coo. */
+template <class T>
+PICI_DEV void store_found(const pici_cuda_nonzeros &job, const uint8_t *stage, uint64_t tile, uint64_t before,
+                          unsigned found)
+{
+    const T *const values = (const T *)stage, *const old = (const T *)job.old;
+    const uint16_t *const places = (const uint16_t *)(stage + TILE * sizeof(T));
+    for (unsigned i = hw::lane(); i < found && before + i < job.capacity; i += LANES) {
+        const uint64_t position = tile * TILE + hw::get(places + i);
+        T value = hw::get(values + i);
+        if (old)
+            value ^= hw::load(old + position);
+        if (job.indices)
+            store_index((uint8_t *)job.indices, job.index_bytes, before + i, position);
+        if (job.values)
+            hw::store((T *)job.values + before + i, value);
+    }
+}
+
+/* After coo_count_kernel, by one thread: how many there are. */
+PICI_KERNEL(LANES, 1) nonzeros_end_kernel(const pici_cuda_nonzeros job)
+{
+    if (hw::lane() != 0)
+        return;
+    const bool decoded = !hw::load(&job.result->status);
+    const uint64_t all = decoded && job.parts ? hw::load(job.state + job.parts - 1) & STATE_VALUE : 0;
+    hw::store(job.count, all);
+    if (all > job.capacity) {
+        hw::store(&job.result->len, UINT64_C(0));
+        hw::store(&job.result->status, (int32_t)PICI_E_SPACE);
+    }
+}
+
+/* After that. */
+template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) nonzeros_kernel(const pici_cuda_nonzeros job)
+{
+    PICI_BLOCK_MEMORY(memory);
+    block_memory *const shared = (block_memory *)memory;
+    uint8_t *const stage = stage_of<COO_STAGE_BYTES<T>>(shared);
+    const unsigned lane = hw::lane();
+    const uint64_t parts = hw::load(job.count) ? job.parts : 0;
+    for (uint64_t part = hw::block_x(); part < parts; part += hw::blocks_x()) {
+        const uint64_t tile = part * warps() + warp();
+        unsigned found = 0;
+        if (tile < tiles_of(job.n)) {
+            held_tile<T> held;
+            tile_load(held, tile_at((const T *)job.src, job.n, tile, (const T *)job.base));
+            found = tile_pack_coo(stage, held);
+        }
+        if (lane == 0)
+            hw::put(&shared->count[warp()], found);
+        hw::syncthreads();
+        counted before = {job.state, part};
+        const uint32_t earlier = warp_sum(lane < warp() ? hw::get(&shared->count[lane]) : 0);
+        store_found<T>(job, stage, tile, before.resolve(0) + earlier, found);
+        hw::syncthreads();
+    }
+}
+
 /* The bytes of a block as `view` has it, but in a format other than hybrid and packed, with so many values. */
 PICI_DEV uint64_t bytes_as(block_view view, unsigned format, uint64_t values)
 {
@@ -102,11 +164,18 @@ template <class T> PICI_KERNEL(256, 4) count_kernel(const pici_cuda_encode_jobs 
     }
 }
 
+/* Thread blocks' worth of work. */
+template <class T> static uint64_t parts_of(uint64_t elements)
+{
+    const uint64_t tiles = encode_tiles(sizeof(T));
+    return (tiles_of(elements) + tiles - 1) / tiles;
+}
+
 template <class T>
 static cudaError_t launch_coo(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements, cudaStream_t stream)
 {
     constexpr unsigned threads = ENCODE_THREADS<T>;
-    const uint64_t parts = (tiles_of(elements) + threads / 32 - 1) / (threads / 32);
+    const uint64_t parts = parts_of<T>(elements);
     const cudaError_t error =
         launch_jobs(coo_count_kernel<T>, parts, count, threads, (unsigned)sizeof(block_memory), 8, *jobs, stream);
     return error
@@ -126,5 +195,29 @@ cudaError_t
 {
 #define LAUNCH(T) launch_jobs(count_kernel<T>, tiles_of(elements) / 8 + 1, count, 256, 0, 4, *jobs, stream)
     BY_WIDTH(jobs->dtype, LAUNCH)
+#undef LAUNCH
+}
+
+template <class T> static cudaError_t launch_nonzeros(pici_cuda_nonzeros job, cudaStream_t stream)
+{
+    constexpr unsigned threads = ENCODE_THREADS<T>;
+    struct pici_cuda_encode_jobs counts = {};
+    job.parts = parts_of<T>(job.n);
+    counts.job[0] = {{nullptr, 0, job.result, job.src, job.n, job.base}, job.control, job.state};
+    counts.dtype = job.dtype;
+    cudaError_t error =
+        launch_jobs(coo_count_kernel<T>, job.parts, 1, threads, (unsigned)sizeof(block_memory), 8, counts, stream);
+    if (!error)
+        error = launch(nonzeros_end_kernel, 1, 1, LANES, 0, job, stream);
+    if (!error)
+        error =
+            launch_jobs(nonzeros_kernel<T>, job.parts, 1, threads, MAKE_BYTES<T>(PICI_COO, threads), 2, job, stream);
+    return error;
+}
+
+cudaError_t pici_cuda_launch_nonzeros(const pici_cuda_nonzeros &job, cudaStream_t stream)
+{
+#define LAUNCH(T) launch_nonzeros<T>(job, stream)
+    BY_WIDTH(job.dtype, LAUNCH)
 #undef LAUNCH
 }

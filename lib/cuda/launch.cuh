@@ -99,6 +99,13 @@ static inline bool overlap(const void *a, uint64_t a_bytes, const void *b, uint6
     return a_bytes && b_bytes && (a_begin < b_begin ? b_begin - a_begin < a_bytes : a_begin - b_begin < b_bytes);
 }
 
+/* Bytes of a workspace for elements, so that what follows is aligned; 0: the dtype is unknown, or they are too many. */
+static inline uint64_t staged_bytes(uint64_t count, unsigned dtype)
+{
+    const int width_log2 = pici::width_log2(dtype);
+    return width_log2 < 0 || count > SIZE_MAX / 64 ? 0 : ((count << width_log2) + 15) / 16 * 16;
+}
+
 /* Read a caller's options, or the defaults for null. Returns also what no encoder on a GPU takes. */
 enum pici_status pici_cuda_options(struct pici_opts *checked, const struct pici_opts *given);
 

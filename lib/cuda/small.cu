@@ -508,17 +508,12 @@ static bool is_format(unsigned format)
     return format == PICI_DENSE || format == PICI_BITMAP || format == PICI_COO || format == PICI_HYBRID;
 }
 
-uint64_t pici_cuda_small_staged(uint64_t count, unsigned dtype)
-{
-    return count > SIZE_MAX / 64 ? 0 : up16(count << pici::width_log2(dtype));
-}
-
 size_t pici_cuda_small_diff_workspace(unsigned format, unsigned dtype, uint64_t count, unsigned at_once, bool gather)
 {
     if (pici::width_log2(dtype) < 0 || !is_format(format))
         return 0;
     const unsigned kind = read_kind(dtype);
-    return workspace_of(make_table(count) + (gather ? 2 * pici_cuda_small_staged(count, dtype) : 0), count, at_once,
+    return workspace_of(make_table(count) + (gather ? 2 * staged_bytes(count, dtype) : 0), count, at_once,
                         make_slot(kind, dtype, format, count), made_bytes(kind, dtype, format, count));
 }
 
@@ -526,8 +521,8 @@ size_t pici_cuda_small_apply_workspace(unsigned dtype, uint64_t count, unsigned 
 {
     if (pici::width_log2(dtype) < 0)
         return 0;
-    return workspace_of(read_table(count, of_columns) + (of_columns ? pici_cuda_small_staged(count, dtype) : 0), count,
-                        at_once, read_slot(dtype, count), 0);
+    return workspace_of(read_table(count, of_columns) + (of_columns ? staged_bytes(count, dtype) : 0), count, at_once,
+                        read_slot(dtype, count), 0);
 }
 
 size_t pici_diff_small_cuda_workspace(enum pici_format format, enum pici_dtype dtype, uint64_t count, unsigned at_once)

@@ -53,9 +53,6 @@ struct small_job {
     uint64_t made_bytes;
 };
 
-/* Bytes of a workspace in which so many elements are one after the other. */
-uint64_t pici_cuda_small_staged(uint64_t count, unsigned dtype);
-
 /* Bytes of a workspace, as the functions of pici/cuda.h have them. gather: base and src are staged. of_columns: deltas
  * of columns are applied, and dst is staged. */
 size_t pici_cuda_small_diff_workspace(unsigned format, unsigned dtype, uint64_t count, unsigned at_once, bool gather);

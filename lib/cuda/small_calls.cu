@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Calls that make and apply small deltas, of steps that are in small.cu. The elements of a shard of columns, which lie
- * in rows, are copied together in the workspace, where a delta of them is made or applied, and back. */
+ * in rows, are copied together in the workspace, where a delta of them is made or applied, and back. To find what a
+ * delta changes, it is applied to a copy there. */
 #include "small.cuh"
+
+#include "nonzeros.cuh"
 
 using namespace pici;
 
@@ -209,7 +212,7 @@ enum pici_status pici_diff_small_columns_cuda(void *block, size_t capacity, stru
     const bool gather = elements.place.columns != 0;
     job.base = base;
     job.src = src;
-    const uint64_t each = width_log2(job.dtype) < 0 ? 0 : pici_cuda_small_staged(job.count, job.dtype);
+    const uint64_t each = staged_bytes(job.count, job.dtype);
     job.staged = gather ? 2 * each : 0;
     status = pici_cuda_small_check_diff(job, format, options, workspace, workspace_bytes, &blocks);
     if (status)
@@ -241,7 +244,7 @@ enum pici_status pici_apply_small_columns_cuda(void *dst, const struct pici_colu
     job.len_at = size_at;
     job.dst = dst;
     job.version = SMALL_COLUMNS_VERSION;
-    job.staged = width_log2(job.dtype) < 0 ? 0 : pici_cuda_small_staged(job.count, job.dtype);
+    job.staged = staged_bytes(job.count, job.dtype);
     status = pici_cuda_small_check_apply(job, workspace, workspace_bytes, &blocks);
     if (status)
         return status;
@@ -254,5 +257,53 @@ enum pici_status pici_apply_small_columns_cuda(void *dst, const struct pici_colu
         error = pici_cuda_small_launch_apply(job, blocks, stream);
     if (job.chunks && !error)
         error = launch_moves(move, true, blocks, stream);
+    return error ? PICI_E_DEVICE : PICI_OK;
+}
+
+/* ---- what a delta changes ---- */
+
+size_t pici_changes_small_cuda_workspace(enum pici_dtype dtype, uint64_t of, unsigned at_once)
+{
+    const size_t applied = pici_cuda_small_apply_workspace((unsigned)dtype, of, at_once, false),
+                 searched = pici_nonzeros_cuda_workspace(dtype, of);
+    return !applied || !searched || searched > SIZE_MAX - applied ? 0 : searched + applied;
+}
+
+enum pici_status pici_changes_small_cuda(void *indices, size_t index_bytes, void *values, uint64_t capacity,
+                                         uint64_t *count, const void *base, uint64_t of, const void *block, size_t size,
+                                         const uint64_t *size_at, struct pici_cuda_result *result, uint64_t first,
+                                         uint64_t n, enum pici_dtype dtype, void *workspace, size_t workspace_bytes,
+                                         cudaStream_t stream)
+{
+    struct pici_cuda_nonzeros search = {indices,     values,          capacity, count,   result,  first,   n,       of,
+                                        index_bytes, (unsigned)dtype, nullptr,  nullptr, nullptr, nullptr, nullptr, 0};
+    size_t used;
+    unsigned blocks;
+    enum pici_status status =
+        pici_cuda_nonzeros_check(&search, block, size, size_at, base, workspace, workspace_bytes, &used);
+    if (status)
+        return status;
+    uint8_t *const elements = (uint8_t *)workspace + used;
+    const unsigned width_log2 = (unsigned)pici::width_log2(search.dtype);
+    small_job job = job_of(block, size, result, part_of(of, 0, of), dtype);
+    job.len_at = size_at;
+    job.dst = (void *)(uintptr_t)base; /* to be checked */
+    job.version = SMALL_NARROW_VERSION;
+    job.staged = staged_bytes(of, search.dtype);
+    status = pici_cuda_small_check_apply(job, elements, workspace_bytes - used, &blocks);
+    if (status)
+        return status;
+    job.dst = elements;
+    search.src = elements + (first << width_log2);
+    search.base = search.old = (const uint8_t *)base + (first << width_log2);
+    cudaError_t error = cudaMemsetAsync(workspace, 0, used, stream);
+    if (of && !error)
+        error = cudaMemcpyAsync(elements, base, of << width_log2, cudaMemcpyDeviceToDevice, stream);
+    if (!error)
+        error = pici_cuda_small_launch_open(job, stream);
+    if (!error)
+        error = pici_cuda_small_launch_apply(job, blocks, stream);
+    if (!error)
+        error = pici_cuda_launch_nonzeros(search, stream);
     return error ? PICI_E_DEVICE : PICI_OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Small deltas made and applied by kernels, beside the library's on the host: the same bytes, and of damaged deltas the
- * same word. */
+ * same word. Positions and values, of blocks too. */
 #include "cuda_device.cuh"
 
 extern "C" {
@@ -563,7 +563,10 @@ static void columns_arguments(void)
     columns.stride = UINT64_MAX / 16;
     tally(diff(base.at, made) == PICI_E_ARG && apply(base.at, read) == PICI_E_ARG, "columns that are too far apart");
 }
+
 #include "cuda_small_graphs.cuh"
+
+#include "cuda_nonzeros.cuh"
 
 int main(int argc, char **argv)
 {
@@ -583,6 +586,9 @@ int main(int argc, char **argv)
     graphs();
     columns();
     columns_arguments();
+    nonzeros_of_blocks();
+    changes_of_small_deltas();
+    questions_that_are_wrong();
 #ifdef PICI_DEVICE_HW
     large = true;
 #endif
@@ -591,6 +597,7 @@ int main(int argc, char **argv)
         several();
         ranges();
         long_columns();
+        long_ones();
     }
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;

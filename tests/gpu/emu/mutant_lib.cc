@@ -307,7 +307,8 @@ static void check_rows(void)
     r.check(900 + chunk, 5000, "the second chunk");
 }
 
-/* A delta of columns of f8, which lie in a tensor: what the host makes, and what it says of them. */
+/* A delta of columns of f8, which lie in a tensor, and of the next column: what the host makes, and what it says of
+ * them. */
 static void check_columns(uint64_t rows, uint64_t row, uint64_t first, uint64_t count)
 {
     const uint64_t n = rows * row;
@@ -316,46 +317,117 @@ static void check_columns(uint64_t rows, uint64_t row, uint64_t first, uint64_t 
     columns.row_length = columns.stride = row;
     columns.first = first;
     columns.count = count;
+    struct pici_columns beside = columns, both = columns;
+    beside.first += count;
+    beside.count = 1;
+    both.count++;
     const size_t cap = pici_diff_small_bound(PICI_BITMAP, PICI_F8E4M3, rows * count) + 24,
                  make = pici_diff_small_columns_cuda_workspace(PICI_BITMAP, PICI_F8E4M3, &columns, 1),
-                 read = pici_apply_small_columns_cuda_workspace(PICI_F8E4M3, &columns, 1),
-                 space = make > read ? make : read, extent = (size_t)((rows - 1) * row + count);
-    std::vector<uint8_t> base(n), src(n), want(cap);
-    size_t len;
+                 read = pici_apply_small_columns_cuda_workspace(PICI_F8E4M3, &both, 1),
+                 space = make > read ? make : read, extent = (size_t)((rows - 1) * row + count + 1);
+    std::vector<uint8_t> base(n), src(n), want(cap), next(cap);
+    size_t len, next_len;
     for (uint64_t i = 0; i < n; i++) {
         base[i] = (uint8_t)rand();
         src[i] = (uint8_t)(base[i] ^ (rand() % 50 ? 0 : 1));
     }
     if (pici_diff_small_columns(want.data(), cap, &len, base.data() + first, src.data() + first, &columns, PICI_F8E4M3,
-                                PICI_BITMAP, NULL))
+                                PICI_BITMAP, NULL) ||
+        pici_diff_small_columns(next.data(), cap, &next_len, base.data() + beside.first, src.data() + beside.first,
+                                &beside, PICI_F8E4M3, PICI_BITMAP, NULL))
         abort();
     want.resize(len);
-    buffer a(extent, base.data() + first), b(extent, src.data() + first), delta(len), workspace(space),
+    std::vector<uint8_t> in_a_row = want;
+    in_a_row.insert(in_a_row.end(), next.begin(), next.begin() + (ptrdiff_t)next_len);
+    buffer a(extent, base.data() + first), b(extent, src.data() + first), delta(in_a_row.size()), workspace(space),
         to(sizeof(struct pici_cuda_result));
     struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
     expect(!pici_diff_small_columns_cuda(delta.at, len, result, a.at, b.at, &columns, PICI_F8E4M3, PICI_BITMAP, NULL,
                                          workspace.at, space, NULL) &&
                !result->status && result->len == len && memcmp(delta.at, want.data(), len) == 0,
            "a delta of columns");
-    memcpy(delta.at, want.data(), len);
-    const auto check = [&](const struct pici_columns &to_columns, const char *what) {
+    const auto check = [&](const struct pici_columns &to_columns, const std::vector<uint8_t> &from, const char *what) {
         std::vector<uint8_t> is = base;
-        const void *const deltas[] = {want.data()};
-        const int status = pici_apply_small_columns(is.data() + first, &to_columns, deltas, &len, 1, NULL);
+        const void *const deltas[] = {from.data()};
+        const size_t size = from.size();
+        const int status = pici_apply_small_columns(is.data() + first, &to_columns, deltas, &size, 1, NULL);
         memcpy(a.at, base.data() + first, extent);
-        expect(!pici_apply_small_columns_cuda(a.at, &to_columns, PICI_F8E4M3, delta.at, len, NULL, result, workspace.at,
-                                              space, NULL) &&
+        memcpy(delta.at, from.data(), size);
+        expect(!pici_apply_small_columns_cuda(a.at, &to_columns, PICI_F8E4M3, delta.at, size, NULL, result,
+                                              workspace.at, space, NULL) &&
                    result->status == status &&
                    memcmp(a.at, status ? base.data() + first : is.data() + first, extent) == 0,
                what);
     };
-    check(columns, "columns are changed");
+    check(columns, want, "columns are changed");
+    check(both, in_a_row, "columns are changed by two deltas");
     struct pici_columns fewer = columns;
     fewer.count--;
-    check(fewer, "columns that are cut");
+    check(fewer, want, "columns that are cut");
     want[len - 1] ^= 255;
-    delta.at[len - 1] ^= 255;
-    check(columns, "columns that are damaged");
+    check(columns, want, "columns that are damaged");
+}
+
+/* Positions and values of 5 to 8 tiles of 16-bit elements, of which the block is damaged or not: as on the host. */
+static void check_nonzeros(enum pici_format format)
+{
+    const uint64_t n = 4096 * (5 + (unsigned)rand() % 3) + 100, first = 77, some = n - 200;
+    std::vector<uint16_t> src(n), base(n), now(n);
+    for (uint64_t i = 0; i < n; i++) {
+        src[i] = (uint16_t)(rand() % 20 ? 0 : 1 + rand() % 9);
+        base[i] = (uint16_t)rand();
+        now[i] = base[i] ^ src[i];
+    }
+    std::vector<uint8_t> block(pici_bound(format, PICI_U16, n)), small(pici_diff_small_bound(format, PICI_U16, n));
+    size_t len, small_len;
+    if (pici_compress(block.data(), block.size(), &len, src.data(), n, PICI_U16, format, NULL) ||
+        pici_diff_small(small.data(), small.size(), &small_len, base.data(), now.data(), n, PICI_U16, format, NULL))
+        abort();
+    const size_t space = pici_nonzeros_cuda_workspace(PICI_U16, n),
+                 small_space = pici_changes_small_cuda_workspace(PICI_U16, n, 1);
+    buffer in(len, block.data()), small_in(small_len, small.data()), old(2 * n, base.data()),
+        workspace(space > small_space ? space : small_space), to(sizeof(struct pici_cuda_result)), count(8);
+    struct pici_cuda_result *const result = (struct pici_cuda_result *)to.at;
+    uint64_t *const found = (uint64_t *)count.at;
+    enum { BLOCK, DELTA, SMALL, KINDS };
+    const auto check = [&](uint64_t capacity, int kind, const char *what) {
+        std::vector<uint32_t> indices(some);
+        std::vector<uint16_t> values(some);
+        uint64_t want = 0;
+        buffer made_indices(4 * capacity), made_values(2 * capacity);
+        int status, made;
+        if (kind == SMALL) {
+            status = pici_changes(indices.data(), 4, values.data(), capacity, &want, base.data(), n, small.data(),
+                                  small_len, first, some);
+            made = pici_changes_small_cuda(made_indices.at, 4, made_values.at, capacity, found, old.at, n, small_in.at,
+                                           small_len, NULL, result, first, some, PICI_U16, workspace.at, small_space,
+                                           NULL);
+        } else if (kind == DELTA) {
+            status = pici_changes(indices.data(), 4, values.data(), capacity, &want, base.data(), n, block.data(), len,
+                                  first, some);
+            made = pici_changes_cuda(made_indices.at, 4, made_values.at, capacity, found, old.at, n, in.at, len, NULL,
+                                     result, first, some, PICI_U16, workspace.at, space, NULL);
+        } else {
+            status = pici_nonzeros(indices.data(), 4, values.data(), capacity, &want, block.data(), len, first, some);
+            made = pici_nonzeros_cuda(made_indices.at, 4, made_values.at, capacity, found, in.at, len, NULL, result,
+                                      first, some, n, PICI_U16, workspace.at, space, NULL);
+        }
+        const uint64_t stored = want < capacity ? want : capacity;
+        expect(!made && result->status == status && *found == want &&
+                   memcmp(made_indices.at, indices.data(), 4 * stored) == 0 &&
+                   memcmp(made_values.at, values.data(), 2 * stored) == 0,
+               what);
+    };
+    for (int kind = 0; kind < KINDS; kind++) {
+        check(some, kind, "positions and values");
+        check(100, kind, "positions and values in too little room");
+    }
+    in.at[len - 1] = in.at[0] = 0;
+    *found = 1;
+    expect(!pici_nonzeros_cuda(NULL, 4, NULL, 0, found, in.at, len, NULL, result, first, some, n, PICI_U16,
+                               workspace.at, space, NULL) &&
+               result->status == PICI_E_CORRUPT && *found == 0,
+           "positions of no block");
 }
 
 int main(void)
@@ -388,6 +460,11 @@ int main(void)
     check_rows();
     check_columns(30, 20, 3, 7);
     check_columns(((1 << 19) + 4000) / 7, 9, 1, 7);
+    for (unsigned seed = 1; seed <= 3; seed++) {
+        emu::seed(seed);
+        for (enum pici_format format : {PICI_DENSE, PICI_BITMAP, PICI_HYBRID})
+            check_nonzeros(format);
+    }
     check_graph();
     return wrong != 0;
 }
