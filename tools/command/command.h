@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The tables of options and of verbs of picitool. They determine which options a verb takes, what --help prints, what
- * is completed, and which command lines are errors. */
+ * The tables of picitool's options and verbs. They determine the options of each verb, the texts of --help, the
+ * completions, and which command lines are errors. */
 #ifndef PICI_TOOLS_COMMAND_COMMAND_H
 #define PICI_TOOLS_COMMAND_COMMAND_H
 
@@ -55,7 +55,7 @@ enum option_id {
     OPT_OUT_DIR,
     OPT_ULTRA,
     OPT_NO_PROGRESS,
-    OPT_DECOMPRESS, /* these four stand for a verb */
+    OPT_DECOMPRESS, /* this and the next three select a verb */
     OPT_COMPRESS,
     OPT_TEST,
     OPT_LIST,
@@ -64,7 +64,7 @@ enum option_id {
 };
 
 struct command_option {
-    char letter; /* 0: none. command_letter says which one a verb takes */
+    char letter; /* 0: none. See command_letter */
     const char *name, *value;
     bool value_optional;
     const char *help;
@@ -86,15 +86,15 @@ struct verb {
 extern const struct verb command_verbs[];
 extern const int command_verb_count;
 
-/* What a command line without a verb takes: the options and letters of zstd. An option says which verb it stands for,
- * compress by default. */
+/* A command line without a verb: its options have zstd's letters. One of them may select a verb; the default is
+ * compress. */
 extern const struct verb command_bare;
 
 /* Whether a verb takes an option. */
 bool command_takes(const struct verb *, int option);
 
-/* The letter of an option that a verb takes; 0: none. If two options have it, it is that of a verb's option without a
- * verb, and that of the option with a value, --format, after a verb. */
+/* The letter that an option has for a verb; 0: none. Where two options share a letter, only one has it: after a verb,
+ * the option with a value; without a verb, the option without one. */
 char command_letter(const struct verb *, int option);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Counts elements of width 1, 2, 4 or 8 bytes, at any alignment. Zeros have no bit set; negative zeros, which only
- * float dtypes have, only the highest. */
+ * Counts elements of width 1, 2, 4 or 8 bytes, at any alignment. A zero has no bit set. A negative zero, which only
+ * float dtypes have, has only the highest bit set. */
 #ifndef PICI_TOOLS_MEASURE_COUNT_H
 #define PICI_TOOLS_MEASURE_COUNT_H
 

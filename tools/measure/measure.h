@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What list and inspect measure of tensors. */
+ * The measurements of tensors that list and inspect show. */
 #ifndef PICI_TOOLS_MEASURE_MEASURE_H
 #define PICI_TOOLS_MEASURE_MEASURE_H
 
@@ -14,7 +14,7 @@
 
 enum { FORMATS = 4 }; /* PICI_DENSE, PICI_BITMAP, PICI_COO, PICI_HYBRID */
 
-/* The size and the times of one of two compressors that are compared, summed over chunks. */
+/* The size and times of one of two compared compressors, summed over chunks. */
 struct rival {
     uint64_t bytes;
     double compress, decompress; /* seconds */
@@ -22,19 +22,19 @@ struct rival {
 
 struct sizes {
     uint64_t elements, nonzeros;
-    uint64_t bytes[FORMATS];         /* of the blocks that a .pici file would have, by format */
-    uint64_t best;                   /* the same, each chunk in its smallest format */
+    uint64_t bytes[FORMATS];         /* of the blocks in a .pici file, by format */
+    uint64_t best;                   /* the same, with each chunk in its smallest format */
     uint64_t dense_bytes;            /* of the elements alone */
     struct pici_breakdown breakdown; /* of the hybrid blocks */
     struct rival pici, zstd;         /* with --compare */
-    uint64_t negative_zeros;         /* elements of float dtypes that are -0.0; they count as nonzeros */
-    uint64_t by_value_saves;         /* how much shorter best would be by value, which stores no zeros of either sign */
-    uint64_t packing_saves;          /* how much shorter best would be with --pack planes */
-    double bound; /* the entropy bound in bytes: values that are not 0, the bits that their positions need if they are
-                   * random, and those that the signs of zeros need */
+    uint64_t negative_zeros;         /* elements that are -0.0; they count as nonzeros */
+    uint64_t by_value_saves;         /* bytes that `best` saves by value, which stores no zeros of either sign */
+    uint64_t packing_saves;          /* bytes that `best` saves with --pack planes */
+    double bound; /* the entropy bound in bytes: the nonzero values, and the bits for their positions and for the signs
+                   * of zeros, if both are random */
 };
 
-/* Memory for the blocks that are measured. Zero it before its first use; free memory after the last. */
+/* Memory for the measured blocks. Zero it before its first use; free memory after the last. */
 struct scratch {
     uint8_t *memory;
     size_t capacity;
@@ -43,72 +43,71 @@ struct scratch {
 /* Make room for size bytes; the contents may be lost. False: no memory. */
 bool scratch_fit(struct scratch *, size_t size);
 
-/* Find the containers that a hybrid block of these elements would have. False: no memory. */
+/* Find the containers of the hybrid block of these elements. False: no memory. */
 bool measure_breakdown(struct pici_breakdown *breakdown, struct scratch *, enum pici_dtype dtype, const void *elements,
                        uint64_t count, enum pici_zeros zeros);
 
-/* The length of a packed block of these elements -> *bytes; UINT64_MAX if the dtype has none. False: no memory. */
+/* Find the length of the packed block of these elements; UINT64_MAX if the dtype has none. False: no memory. */
 bool measure_packed(uint64_t *bytes, struct scratch *, enum pici_dtype dtype, const void *elements, uint64_t count);
 
-/* How many of count elements are -0.0. 0 if the dtype has none. */
+/* The number of elements that are -0.0. 0 if the dtype has no -0.0. */
 uint64_t measure_negative_zeros(enum pici_dtype dtype, const void *elements, uint64_t count);
 
-/* Add up; other_bytes too. */
+/* Add a breakdown to the total, including other_bytes. */
 void breakdown_sum(struct pici_breakdown *total, const struct pici_breakdown *breakdown);
 
-/* Bytes of the header and directory of a hybrid block of elements elements, at most 2^32. */
+/* Bytes of the header and directory of a hybrid block of this many elements, at most 2^32. */
 uint64_t hybrid_head(uint64_t elements);
 
-/* Count a block of elements, at most 2^32, with so many nonzeros; breakdown: its containers as a hybrid block. */
+/* Add a block of at most 2^32 elements. breakdown: the containers of the hybrid block. */
 void sizes_add(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                const struct pici_breakdown *breakdown);
 
-/* Count the negative zeros of that block, and what it would save by value; by_value: its containers then. */
+/* Add the negative zeros of that block, and the bytes that it saves by value. by_value: its containers by value. */
 void sizes_by_value(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                     const struct pici_breakdown *breakdown, uint64_t negative_zeros,
                     const struct pici_breakdown *by_value);
 
-/* Count what that block saves if it is packed: its length then is `packed`. */
+/* Add the bytes that packing saves for that block. packed: the length of the packed block. */
 void sizes_packed(struct sizes *sizes, enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                   const struct pici_breakdown *breakdown, uint64_t packed);
 
-/* Set bound, once all blocks of a tensor have been counted. */
+/* Set bound. Call it after the last block of a tensor. */
 void sizes_end(struct sizes *sizes);
 
-/* Add up. */
 void sizes_sum(struct sizes *total, const struct sizes *sizes);
 
-/* The smallest format; ties go to the lowest number, as in PICI_AUTO. */
+/* The smallest format; on a tie, the one with the lowest number, as in PICI_AUTO. */
 enum pici_format sizes_best(const struct sizes *sizes);
 
 struct measured {
     char *name; /* [name_size], then a NUL */
     size_t name_size;
-    char *dtype_text; /* as in the original file, or NULL */
+    char *dtype_text; /* the dtype's name in the original file, or NULL */
     enum pici_dtype dtype;
     unsigned rank;
     uint64_t *shape; /* [rank] */
     bool fortran, big_endian;
-    const char *shard; /* of a folder, the file that has it; not owned. Else NULL */
-    char *view;        /* how the original sees these elements, in words; or NULL */
-    const char *kind;  /* in a delta: how it is stored; or NULL */
+    const char *shard; /* in a folder: the file that has the tensor, not owned; else NULL */
+    char *view;        /* the original's view of these elements, in words; or NULL */
+    const char *kind;  /* in a delta: how the tensor is stored; or NULL */
     uint64_t elements;
-    struct sizes *sizes; /* what inspect measures; NULL in a list, which may have millions of tensors */
-    uint64_t stored;     /* bytes in a .pici file; 0: not known, or none */
+    struct sizes *sizes; /* NULL for list, which may have millions of tensors */
+    uint64_t stored;     /* bytes in a .pici file; 0: unknown, or none */
     uint64_t chunks;     /* in that file */
     char *spark;         /* sparkline, or NULL */
 };
 
 struct report {
     const char *file, *type; /* to show */
-    uint64_t file_bytes;     /* 0: not known */
+    uint64_t file_bytes;     /* 0: unknown */
     struct measured *tensor; /* [tensors] */
     size_t tensors, capacity;
     struct sizes total;
-    uint64_t stored;                   /* of all tensors; 0: not known */
-    uint64_t referred, referred_bytes; /* tensors that are references, and the bytes of their elements */
-    int zstd_level;                    /* of --compare; 0: nothing is compared */
-    struct density *density_map;       /* of the last tensor, or NULL; so is the next */
+    uint64_t stored;                   /* of all tensors; 0: unknown */
+    uint64_t referred, referred_bytes; /* references, and the bytes of their elements */
+    int zstd_level;                    /* of --compare; 0: no comparison */
+    struct density *density_map;       /* this and grid: of the last tensor, or NULL */
     struct grid *grid;
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A cache of chunks for several threads. A chunk that several want at a time is made once. */
+ * A cache of chunks for several threads. If several threads want a chunk at a time, one of them makes it. */
 #ifndef PICI_TOOLS_MOUNT_CHUNKS_H
 #define PICI_TOOLS_MOUNT_CHUNKS_H
 
@@ -10,25 +10,26 @@
 
 struct chunk_key {
     size_t file;
-    uint64_t tensor, number; /* of the tensor in the file, of the chunk in the tensor */
+    uint64_t tensor, number; /* numbers of the tensor in the file, and of the chunk in the tensor */
     bool swap;
 };
 
-/* Make the size bytes of a chunk. tell: print why it fails; else that has been said. Returns 0 or an errno value. */
+/* Make the `size` bytes of a chunk. tell: print the reason of a failure; it is false if an earlier call did. Returns 0
+ * or an errno value. */
 typedef int chunk_maker(void *context, const struct chunk_key *key, void *bytes, size_t size, bool tell);
 
 struct chunks;
 
-/* most: bytes of chunks to keep. The one that was used last is kept whatever it has, and those that are being read may
- * need more. NULL: no memory. */
+/* most: bytes of chunks to keep. The chunk used last stays at any size, and chunks in use may exceed the limit. NULL:
+ * no memory. */
 struct chunks *chunks_new(uint64_t most, chunk_maker *make, void *context);
 
-/* Copy the size bytes at offset of the chunk, which has chunk_bytes. Where memory does not suffice, the chunks that are
- * kept are dropped for it. Returns 0 or an errno value. */
+/* Copy `size` bytes at offset `offset` of the chunk, which has chunk_bytes. If memory runs out, drops the other chunks
+ * and tries again. Returns 0 or an errno value. */
 int chunks_read(struct chunks *, const struct chunk_key *key, size_t chunk_bytes, void *buffer, size_t offset,
                 size_t size);
 
-/* Bytes that are kept, and how many chunks have been made. */
+/* The bytes in the cache; the number of chunks made so far. */
 uint64_t chunks_kept(struct chunks *);
 uint64_t chunks_made(struct chunks *);
 

@@ -22,10 +22,10 @@ struct output {
     const char *name;          /* to show */
     struct pici_outfile *file; /* NULL: standard output */
     int fd;                    /* -1: closed */
-    uint64_t position;         /* bytes written, holes among them */
+    uint64_t position;         /* bytes written, including holes */
     int error;                 /* errno of a failed output_put */
     bool is_stdout;
-    bool lasting; /* a regular file, which appears when it is complete */
+    bool lasting; /* a regular file, which appears at the commit */
     dev_t device; /* of that file */
     ino_t inode;
     unsigned block;     /* aligned blocks of this many zeros become holes; 0: none do */
@@ -33,33 +33,33 @@ struct output {
     uint64_t stored;    /* bytes written that are not holes */
     uint64_t claimed;   /* the expected length of the output; 0: unknown */
     bool over_limit;    /* output_put failed because of the limit */
-    bool timed;         /* it gets the times of last access and change */
+    bool timed;         /* set `times`, of last access and change, at the commit */
     struct timespec times[2];
-    bool hashed; /* by output_hash */
+    bool hashed; /* output_hash was called */
     struct pici_xxh64 hash;
 };
 
-/* path "-": standard output. Rejects, with TOOL_USAGE: an existing file, unless force is set or the user agrees on a
- * terminal; the file that input reads (input may be NULL); an output that this run has committed; and a terminal.
- * Writes directly to devices and pipes. A new file gets the permissions of the file that input reads. */
+/* path "-": standard output. Writes directly to devices and pipes. A new file gets the permissions of the file that
+ * input reads; input may be NULL. Rejects, with TOOL_USAGE: an existing file, unless force is set or the user agrees on
+ * a terminal; the file that input reads; an output that this run has committed; and a terminal. */
 int output_open(struct output *output, const char *path, const struct input *input, bool force);
 
-/* The same; a new file gets these permissions. */
+/* The same, with these permissions for a new file. */
 int output_open_as(struct output *output, const char *path, const struct input *input, const struct pici_perms *,
                    bool force);
 
-/* Narrow permissions to those of an open file. */
+/* Restrict permissions to those of an open file. */
 int output_perms(struct pici_perms *, const char *path, int fd);
 
-/* Leave holes in place of zeros, if the output is a new regular file on a file system that keeps holes. Call it before
- * the first byte is written. Has no effect on standard output, since other processes may write to the same file. */
+/* Leave holes in place of zeros, if the output is a new regular file and its file system supports holes. Call it before
+ * the first byte is written. Has no effect on standard output, since other processes may write to it. */
 void output_sparse(struct output *output);
 
-/* State the length of the output, according to the file from. Call it before the first byte is written. Rejects a
+/* State the length of the output, as the file `from` gives it. Call it before the first byte is written. Rejects a
  * length above the limit, unless zeros become holes, and a length that the file system does not allow. */
 int output_claim(struct output *output, const char *from, uint64_t claimed);
 
-/* Give the output the times of the input at its commit, if both are regular files. */
+/* At the commit, give the output the times of the input, if both are regular files. */
 void output_times(struct output *output, const struct input *input);
 
 /* Hash all written bytes. Call it before the first byte is written. */
@@ -79,7 +79,7 @@ int output_failed(const struct output *output);
  * status. */
 int output_writer_failed(const struct output *output, const struct pici_writer *writer, enum pici_status);
 
-/* Give the complete output its name. */
+/* Rename the complete output to its final name. */
 int output_commit(struct output *output);
 
 /* Remove the written data. Does nothing after output_commit and after a failed output_open. */

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Parses the directory of a zip file as torch.save (.pt) and numpy.savez (.npz) write them, with or without zip64:
- * where the bytes of the entries are, and whether these are compressed. Nothing is decompressed; unzip.h does that.
+ * Parses the directory of a zip file as torch.save (.pt) and numpy.savez (.npz) write it, with or without zip64. It
+ * finds the bytes of the entries, and whether they are compressed. unzip.h decompresses them.
  *
- * A file is refused unless all this holds: values that a zip file stores twice agree; local headers and data do not
- * overlap; the directory ends where the end records begin, and these end the file, but for zeros in its last 64 KiB;
- * there is one disk; nothing is encrypted; names are unique, relative, and without a component "..". Checksums of data
- * are not checked. */
+ * Rejects a file unless: values that a zip file stores twice agree; local headers and data do not overlap; the
+ * directory ends at the end records, and only zeros, in the last 64 KiB, follow these; there is one disk; nothing is
+ * encrypted; names are unique, relative, and without a component "..". Does not check the CRC-32 of data. */
 #ifndef PICI_TOOLS_PARSE_ZIP_H
 #define PICI_TOOLS_PARSE_ZIP_H
 
@@ -14,28 +13,28 @@
 
 #include "parse/parse.h"
 
-enum { ZIP_MAX_DIRECTORY = 256 << 20 /* bytes; longer is refused */ };
+enum { ZIP_MAX_DIRECTORY = 256 << 20 /* bytes; longer ones are rejected */ };
 
 struct zip_entry {
     const char *name; /* [name_size], then a NUL; any bytes but NUL */
     size_t name_size;
     bool stored;         /* not compressed */
-    unsigned method;     /* of compression */
-    uint32_t crc;        /* CRC-32 of its bytes before compression */
-    uint64_t bytes;      /* their number */
-    uint64_t header;     /* where its local header begins */
+    unsigned method;     /* compression method */
+    uint32_t crc;        /* CRC-32 of its uncompressed bytes */
+    uint64_t bytes;      /* its uncompressed length */
+    uint64_t header;     /* offset of its local header */
     uint64_t begin, end; /* offsets of its data in the file */
 };
 
 struct zip {
-    struct zip_entry *entries; /* [count] in the order of their bytes */
+    struct zip_entry *entries; /* [count] in file order */
     size_t count;
     char *names; /* owned: the storage of all names */
 };
 
-/* Parse the directory of a file of file_bytes bytes, which are read with read_at.
- *   out   freed by the caller with zip_free; needs none after false
- * Memory is proportional to the directory. False, with *error set: not such a zip file, out of memory, or read_at
+/* Parse the directory of a file of file_bytes bytes; reads with read_at.
+ *   out   the caller frees it with zip_free, unless the result is false
+ * Memory is proportional to the directory. False, with *error set: not such a zip file, memory ran out, or read_at
  * failed. */
 bool zip_open(struct zip *out, pici_read_at_fn read_at, void *context, uint64_t file_bytes, struct parse_error *error);
 
