@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Bits of 64-bit words, loop unrolling, inlining, and joined names: what the files of every ISA use before common.inc
- * too. */
+ * Bits of 64-bit words, loop unrolling, inlining and joined names. The files of every ISA use these even before
+ * common.inc. */
 #ifndef PICI_LIB_CPU_BITS_H
 #define PICI_LIB_CPU_BITS_H
 
 #include <stdint.h>
 
-/* UNROLL_SOME: a loop that may end before its last turn, which clang cannot unroll with sanitizers, and says so. */
+/* UNROLL_SOME: for a loop that may end early. clang warns that it cannot unroll such a loop with sanitizers. */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define UNROLL_SOME
@@ -22,13 +22,13 @@
 #define CAT_(a, b) a##b
 #define CAT(a, b) CAT_(a, b) /* after macro expansion */
 
-/* Of functions that work on a tile, beside which a call takes no time: inlined, they would cost time to compile, space
- * in the caches, and registers of what calls them. */
+/* For functions that work on a tile, where the time of a call does not matter. Inlining them would cost compile time,
+ * cache space and the caller's registers. */
 #define APART __attribute__((noinline, unused))
 
 #define CTZ64(w) ((unsigned)__builtin_ctzll(w)) /* w is not zero */
 
-/* In each byte the number of bits set in that byte of w. */
+/* Count the set bits of w in each byte. */
 static inline uint64_t byte_counts(uint64_t w)
 {
     w -= w >> 1 & UINT64_C(0x5555555555555555);

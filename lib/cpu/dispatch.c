@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Selects the kernels: the best that the CPU and the operating system can run, or the lower ones that PICI_CPU
- * names. */
+ * Selects the best kernels that the CPU and the operating system can run, or lower ones that PICI_CPU names. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +10,7 @@
 #include <cpuid.h>
 #endif
 
-/* Signed and unsigned integers of one width share an entry: two's complement addition is the same. */
+/* Signed and unsigned integers of one width share an entry: two's complement addition is the same for both. */
 #define BY_WIDTH(isa, member)                                                                                          \
     {                                                                                                                  \
         &isa##_8.member, &isa##_16.member, &isa##_32.member, &isa##_64.member                                          \
@@ -52,7 +51,7 @@ TABLE(neon)
 #endif
 
 #if PICI_HAVE_X86
-static int has_f16c(void) /* a name that not every clang's __builtin_cpu_supports knows */
+static int has_f16c(void) /* not every clang's __builtin_cpu_supports knows this name */
 {
     unsigned eax, ebx, ecx, edx;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && ecx & bit_F16C;
@@ -98,7 +97,7 @@ const struct pici_isa *const *pici_isas(void)
 #endif
 }
 
-/* The table that PICI_CPU names, or the last that this host can run. */
+/* The table that PICI_CPU names, or the best that this host can run. */
 static const struct pici_isa *best_table(void)
 {
     const struct pici_isa *const *table = pici_isas(), *best = *table;

@@ -16,7 +16,7 @@
 /* Bytes that a kernel may write (compress) or read (decompress) past the last value of a run of tiles. */
 enum { PICI_SLACK = 64 };
 
-/* What to make of a run. With threads, words come first: their counts tell each thread where its values go. */
+/* Which parts of a run to make. With threads, words come first: their counts tell each thread where its values go. */
 enum pici_pack_what {
     PACK_ALL,
     PACK_WORDS, /* words and index; counts the values */
@@ -31,10 +31,10 @@ struct pici_pack_run {
     uint8_t *index;       /* `tiles` entries of index_width bytes */
     unsigned index_width; /* 4 or 8 */
     int stream;           /* use non-temporal stores for values, because the output is larger than the caches */
-    uint8_t *values;      /* where value number 0 is; writable up to number at + tiles * TILE, plus PICI_SLACK bytes */
+    uint8_t *values;      /* place of value 0; writable up to value next_value + tiles * TILE, plus PICI_SLACK bytes */
     uint64_t next_value;  /* in, out: the number of the next value */
     size_t tiles;
-    size_t ahead; /* bytes from a tile to what is prefetched while its values are packed */
+    size_t ahead; /* bytes from a tile to the prefetch address while its values are packed */
 };
 
 /* A run of whole tiles to decompress, or to add. Index, bits and values are untrusted. */
@@ -57,8 +57,8 @@ struct pici_scatter {
     uint64_t first, count;
     const uint8_t *index, *values; /* entry 0 */
     unsigned index_width;
-    uint64_t next,
-        end;  /* in, out: place entries [i, end); i stops at the first that does not rise or is out of range */
+    /* In, out: place entries [next, end). next stops at the first that does not rise or is out of range. */
+    uint64_t next, end;
     int zero; /* out: set if a value was zero, otherwise left as it was */
 };
 
@@ -69,15 +69,15 @@ struct pici_tile {
     uint8_t container; /* PICI_EMPTY, ... */
 };
 
-/* A run of whole tiles of a hybrid block to write. Payloads are written exactly, values with up to PICI_SLACK bytes
- * too many. */
+/* A run of whole tiles of a hybrid block to write. Payloads are written exactly, values with up to PICI_SLACK excess
+ * bytes. */
 struct pici_pack_tiles {
     const uint8_t *src;                /* tiles * TILE elements */
-    const uint64_t (*word)[TILE_COLS]; /* for each tile, a bit an element */
-    const struct pici_tile *tile;      /* n and container of each */
+    const uint64_t (*word)[TILE_COLS]; /* for each tile, one bit per element */
+    const struct pici_tile *tile;      /* nonzeros and container of each */
     size_t tiles;
     int stream;
-    int signs;                 /* for pack_alike: stop at a tile with a negative zero, since it may keep signs */
+    int signs;                 /* for pack_alike: stop at a tile with a negative zero, because it may keep signs */
     uint8_t *payload, *values; /* in, out: where the next ones go */
 };
 
@@ -90,9 +90,9 @@ struct pici_unpack_tiles {
     int stream;
 };
 
-/* Kernels that move elements of one width. There are two tables for each width, which differ in what makes blocks: in
- * one, an element is nonzero if any of its bits is set; in the other, it is a float, and nonzero by value: -0.0 is a
- * zero, and where zeros are stored, it is stored as +0.0. */
+/* Kernels that move elements of one width. Each width has two tables, which make different blocks. In one, an element
+ * is nonzero if any of its bits is set. In the other, elements are floats and compared by value: -0.0 is a zero, and
+ * stored as +0.0. */
 struct pici_move {
     /* Returns the nonzeros among n elements. */
     uint64_t (*count)(const uint8_t *src, size_t n);
@@ -101,46 +101,46 @@ struct pici_move {
     /* dst[i] = a[i] ^ b[i] for n elements; dst overlaps neither. Prefetches what follows a and b. */
     void (*difference)(uint8_t *dst, const uint8_t *a, const uint8_t *b, size_t n);
     void (*pack)(struct pici_pack_run *);
-    /* Returns the tiles done: all of them, or those before the first whose index entry is not `at`, or whose values
-     * go beyond limit. */
+    /* Returns the number of tiles done: all, or those before the first that is wrong. In a wrong tile, the index entry
+     * is not next_value, or values go beyond limit. */
     size_t (*unpack)(struct pici_unpack *);
     /* Store positions (first + i) and values of the nonzeros among n <= TILE elements. Writes up to PICI_SLACK bytes
-     * past the last of each. Returns how many there are. */
+     * past the last of each. Returns the number of nonzeros. */
     size_t (*pack_coo)(uint8_t *index, unsigned index_width, uint8_t *values, const uint8_t *src, size_t n,
                        uint64_t first);
     /* Fill dst with zeros, then store the entries. */
     void (*unpack_coo)(struct pici_scatter *);
-    /* Make the row words of whole tiles, a bit an element, and set each tile's n. */
+    /* Make the row words of whole tiles, one bit per element, and set each tile's nonzeros. */
     void (*masks)(uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles);
     /* masks and dense in one pass. */
     void (*copy_masks)(uint8_t *dst, uint64_t (*word)[TILE_COLS], struct pici_tile *, const uint8_t *src, size_t tiles,
                        int stream);
     void (*pack_tiles)(struct pici_pack_tiles *);
-    /* masks and pack_tiles in one pass, for one tile with at most `most` <= OFFSETS8_MOST nonzeros and no run of
-     * 256: write the payload of its list, and its values with up to PICI_SLACK bytes too many. Returns its nonzeros;
-     * for any other tile, more than most. Slower than the two if there are few nonzeros. */
+    /* masks and pack_tiles in one pass, for one tile with at most `most` <= OFFSETS8_MOST nonzeros and no run of 256.
+     * Writes the payload of its list, and its values with up to PICI_SLACK excess bytes. Returns its nonzeros, or more
+     * than `most` for any other tile. Slower than two passes if there are few nonzeros. */
     unsigned (*pack_sparse)(uint8_t *payload, uint8_t *values, const uint8_t *src, unsigned most);
     /* masks and pack_tiles in one pass, for tiles that are expected to have the container of tile[0], a bitvector or
-     * raw. The run's word and tile are not used; sets n and container of the tiles done. Returns the tiles done:
-     * all, or those before the first that has another container. */
+     * raw. Ignores the run's word and tile; sets nonzeros and container of the tiles done. Returns the number of tiles
+     * done: all, or those before the first with another container. */
     size_t (*pack_alike)(struct pici_pack_tiles *, struct pici_tile *tile);
-    /* Returns the tiles done: all of them, or those before the first whose payload breaks a rule of the format (the
-     * rule "container" is not checked), or that has a zero among its values. */
+    /* Returns the number of tiles done: all, or those before the first that is wrong. In a wrong tile, the payload
+     * breaks a rule of the format (the rule "container" is not checked), or a value is zero. */
     size_t (*unpack_tiles)(const struct pici_unpack_tiles *);
-    /* Is one of n elements a negative zero: is its highest bit alone set? stored: they are in stored order. */
+    /* Is one of n elements a negative zero: is only its highest bit set? stored: they are in stored order. */
     int (*any_negative)(const uint8_t *src, size_t n, int stored);
-    /* Set the highest bit of each element of a tile, in host order, that has a bit in word: a row a word. */
+    /* Set the highest bit of each element of a tile, in host order, whose bit is set in word: one row per word. */
     void (*negate)(uint8_t *tile, const uint64_t word[TILE_COLS]);
     /* Copy n bytes with non-temporal stores. Null: this ISA has none. If not null, a run with stream set is written
      * exactly, without PICI_SLACK. */
     void (*copy)(uint8_t *dst, const uint8_t *src, size_t n);
-    unsigned sparse_many;  /* nonzeros of a tile from which pack_sparse is faster than masks and pack_tiles */
-    unsigned stream_least; /* bytes of a group's values from which non-temporal stores are faster */
+    unsigned sparse_many;  /* from this many nonzeros of a tile on, pack_sparse is faster than masks and pack_tiles */
+    unsigned stream_least; /* from this many bytes of a group's values on, non-temporal stores are faster */
 };
 
-/* Two lists of entries, of which the positions rise, and what becomes of them: the positions that are in one of them,
- * and beside each the values that both have there, 0 where one has none. Values are in host order, at any alignment.
- * The outputs have room for the entries of both lists, and overlap nothing. */
+/* Two lists of entries with rising positions, and their union. Each position of the union has the values of both lists;
+ * a list without this position gives 0. Values are in host order, at any alignment. The outputs have room for the
+ * entries of both lists, and overlap nothing. */
 struct pici_union {
     const uint32_t *first, *second;
     const uint8_t *first_values, *second_values;
@@ -151,7 +151,7 @@ struct pici_union {
 
 /* Kernels of lists of entries with values of one width. */
 struct pici_lists {
-    uint64_t (*unite)(const struct pici_union *); /* returns the positions of the union */
+    uint64_t (*unite)(const struct pici_union *); /* returns the number of positions of the union */
 };
 
 /* Kernels that add elements of one dtype, in the arithmetic of pici_scatter_add. A table of the same type XORs
@@ -159,9 +159,9 @@ struct pici_lists {
 struct pici_add {
     /* dst[i] += src[i] wherever src[i] is nonzero; both in host order, at any alignment. */
     void (*dense)(uint8_t *dst, const uint8_t *src, size_t n);
-    size_t (*unpack)(struct pici_unpack *); /* returns what unpack above does */
+    size_t (*unpack)(struct pici_unpack *); /* returns the same as unpack above */
     void (*unpack_coo)(struct pici_scatter *);
-    size_t (*unpack_tiles)(const struct pici_unpack_tiles *); /* and this what unpack_tiles above does */
+    size_t (*unpack_tiles)(const struct pici_unpack_tiles *); /* returns the same as unpack_tiles above */
 };
 
 /* The layout of a dtype for arithmetic. A magnitude is the bits below the sign. */
@@ -169,7 +169,7 @@ struct pici_kind {
     enum { PICI_IS_SIGNED, PICI_IS_UNSIGNED, PICI_IS_FLOAT } type;
     unsigned mantissa;  /* bits; this and the rest are for floats */
     uint64_t finite;    /* the greatest finite magnitude */
-    uint64_t largest;   /* the greatest magnitude that is not a NaN; for integers the greatest of all */
+    uint64_t largest;   /* the greatest magnitude that is not a NaN; for integers the greatest magnitude */
     uint64_t quiet_bit; /* the bit that makes a NaN quiet */
 };
 
@@ -196,19 +196,19 @@ struct pici_classes {
     uint16_t exponent_share[256]; /* the same by exponent */
 };
 
-/* What is found out of n changed elements, and how their bits are numbered: formats/small-delta.md. */
+/* The properties of n changed elements, and the numbering of their bits: formats/small-delta.md. */
 struct pici_differences {
     const uint8_t *old_values, *new_values; /* may be read up to PICI_SLACK bytes past the last */
     size_t elements;
     unsigned shift, exponents, low_exponent; /* as in pici_classes */
     int literals;                            /* class 0 is of literals */
-    uint8_t *class, *token;                  /* out: of each element; not the tokens of literals. Room for 32 more */
-    uint32_t *magnitude;                     /* out: magnitudes; for literals, anything. Room for 32 more */
+    uint8_t *class, *token;                  /* out: per element; no tokens for literals. Room for 32 more */
+    uint32_t *magnitude;                     /* out: magnitudes; any number for literals. Room for 32 more */
     uint32_t *sign;                          /* out: bits */
     uint32_t *literal;                       /* out: numbers of the literals. Room for 32 more than n */
     size_t literal_count;                    /* out: how many */
-    size_t more;                             /* out: elements that differ not only in the sign */
-    uint32_t count[2][32 * 32]; /* in, out: added to: differences of class c and token t, at c * 32 + t, in both */
+    size_t more;                             /* out: elements that differ in more than the sign */
+    uint32_t count[2][32 * 32]; /* in, out: at c * 32 + t, adds the differences of class c and token t; sum both */
 };
 
 /* The classes of n changed elements, and the first list of the differences among them. */
@@ -217,9 +217,9 @@ struct pici_first_list {
     size_t elements;
     unsigned shift, exponents, low_exponent; /* as in pici_classes */
     int literals;                            /* class 0 is of literals */
-    int list_all;                            /* list differences whose share is 2^15, too */
+    int list_all;                            /* also list differences whose share is 2^15 */
     const uint16_t *zero_share;              /* [32] shares of a 0 by class */
-    uint8_t *class;                          /* out: of each element. This and what follows has room for 32 more */
+    uint8_t *class;                          /* out: of each element. This and the next arrays have room for 32 more */
     uint32_t *element;                       /* out: numbers of the elements that are listed */
     uint16_t *share;                         /* out: their shares */
     uint32_t *literal;                       /* out: numbers of the literals */
@@ -232,45 +232,45 @@ struct pici_lanes {
     const uint16_t *next_word; /* host order */
 };
 
-/* Kernels of small deltas for elements of one width, of 1, 2 or 4 bytes. Bit i of an array of 32-bit words is bit
- * i % 32 of word i / 32. */
+/* Kernels of small deltas for elements of 1, 2 or 4 bytes. Bit i of an array of 32-bit words is bit i % 32 of word i /
+ * 32. */
 struct pici_small {
-    /* Set bit i where base[i] and src[i] differ, and append both elements to old and now, for n elements; bits beyond n
-     * are 0. Returns how many differ. May write PICI_SLACK bytes past the last of either. */
+    /* Set bit i where base[i] and src[i] differ, for n elements; bits beyond n are 0. Append both elements to old and
+     * now. Returns the number of differences. May write PICI_SLACK bytes past the last of either. */
     size_t (*changes)(uint32_t *bits, uint8_t *old, uint8_t *now, const uint8_t *base, const uint8_t *src, size_t n);
-    /* The largest of n elements, of which only the bits of `field` count; 0 of none. field: without the sign. */
+    /* The largest of n elements, where only the bits of `field` count; 0 if n is 0. field excludes the sign. */
     uint32_t (*largest)(const uint8_t *p, size_t n, uint32_t field);
-    /* Append the elements that have a bit; returns how many. May write PICI_SLACK bytes past the last. */
+    /* Append to old the elements whose bit is set. Returns their number. May write PICI_SLACK bytes past the last. */
     size_t (*pick)(uint8_t *old, const uint8_t *base, const uint32_t *bits, size_t n);
-    /* Replace those elements, in order, by those at now. May read PICI_SLACK bytes past the last of these. */
+    /* Replace these elements, in order, by those at now. May read PICI_SLACK bytes past the last of now. */
     void (*place)(uint8_t *dst, const uint32_t *bits, const uint8_t *now, size_t n);
     void (*differences)(struct pici_differences *);
     void (*first_list)(struct pici_first_list *);
-    /* now[i]: the float next to old[i], below it if bit i of sign is set; n of them. Either may be read or written up
-     * to PICI_SLACK bytes past the last. sign: bytes, of any alignment, (n + 7) / 8 of them. Null for 4 bytes. */
+    /* now[i]: the float next to old[i], below it if bit i of sign is set; n of them. May access up to PICI_SLACK bytes
+     * past the last of either. sign: (n + 7) / 8 bytes, at any alignment. Null for 4 bytes. */
     void (*neighbours)(uint8_t *now, const uint8_t *old, const uint8_t *sign, size_t n);
-    /* zero[i]: for n elements, the share of a 0 of their classes. */
+    /* zero[i]: the share of a 0 of element i's class, for n elements. */
     void (*shares)(uint16_t *zero, const uint8_t *p, size_t n, const struct pici_classes *);
-    /* n bytes of two e2m1 each to 2 * n floats of 8 bits (formats/small-delta.md), and back. Of 1 byte only. */
+    /* Split n bytes of two e2m1 each into 2 * n floats of 8 bits (formats/small-delta.md), and merge them again. Only
+     * in the table for 1 byte. */
     void (*widen)(uint8_t *wide, const uint8_t *packed, size_t n);
     void (*narrow)(uint8_t *packed, const uint8_t *wide, size_t n);
 };
 
 /* The coder of small deltas. */
 struct pici_coder {
-    /* Encode steps of 32 bits, the last step first, with these shares of a 0. Words go before *word, which moves down:
-     * at most 32 for a step; PICI_SLACK bytes more before them may be overwritten. */
+    /* Encode steps of 32 bits with these shares of a 0, the last step first. Words go before *word, which moves down by
+     * at most 32 per step. May overwrite PICI_SLACK bytes before the words. */
     void (*encode)(uint32_t x[32], uint16_t **word, const uint16_t *zero, const uint32_t *bits, size_t steps);
-    /* Decode steps to bits. Uses at most 32 words for a step, and may read PICI_SLACK bytes past these. */
+    /* Decode steps to bits. Uses at most 32 words per step, and may read PICI_SLACK bytes past them. */
     void (*decode)(struct pici_lanes *, uint32_t *bits, const uint16_t *zero, size_t steps);
-    /* The same for two coders that have nothing to do with each other, which takes less time than one after the
-     * other. */
+    /* Decode for two independent coders, faster than one after the other. */
     void (*decode_two)(struct pici_lanes *, uint32_t *bits, const uint16_t *zero, struct pici_lanes *, uint32_t *bits2,
                        const uint16_t *zero2, size_t steps);
 };
 
-/* Bits of 64 words. list: the bits of word, row after row, at the places that mask has; and the other way round, where
- * the list has no more bits than the mask. */
+/* Bits of 64 words. gather appends the bits of word that mask selects to list, row after row. spread reverses this; its
+ * list has no more bits than the mask. */
 struct pici_bits {
     void (*gather)(uint64_t *list, const uint64_t *word, const uint64_t *mask);
     void (*spread)(uint64_t *word, const uint64_t *list, const uint64_t *mask);

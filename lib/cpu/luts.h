@@ -40,17 +40,17 @@ static const uint64_t lut_expand[256] = {LUT_256(LUT_EXPAND)};
 #define LUT_256_ROWS(ROW, E)                                                                                           \
     LUT_64_ROWS(ROW, E, 0), LUT_64_ROWS(ROW, E, 64), LUT_64_ROWS(ROW, E, 128), LUT_64_ROWS(ROW, E, 192)
 
-/* The same as LUT_COMPRESS, in numbers of 16 bits. */
+/* LUT_COMPRESS as numbers of 16 bits. */
 #define LUT_PLACE(m, k) (uint16_t)(LUT_EIGHT(LUT_COMPRESS, m) >> 8 * (k)&0xff)
 static const uint16_t lut_places[256][8] = {LUT_256_ROWS(LUT_EIGHT_OF, LUT_PLACE)};
 
-/* Expand by a permutation that uses the low three bits of an index, then by an instruction that clears lanes where
- * the index is zero: LUT_EXPAND with 8 in place of 0, and 0 in place of 0x80. */
+/* Expand in two instructions: a permutation uses the low three bits of an index, then another clears lanes whose index
+ * is zero. LUT_EXPAND with 8 instead of 0, and 0 instead of 0x80. */
 #define LUT_RANK_OR_8(rank) ((rank) ? (rank) : 8)
 #define LUT_SIGN(m, i) ((uint64_t)(((m) >> (i)&1) * LUT_RANK_OR_8(LUT_RANK(m, i))) << 8 * (i))
 static const uint64_t lut_sign[256] = {LUT_256(LUT_SIGN)};
 
-/* LUT_SIGN and LUT_COMPRESS of masks of four bits, where each bit stands for a pair of lanes. */
+/* LUT_SIGN and LUT_COMPRESS for masks of four bits, where each bit stands for a pair of lanes. */
 #define LUT_RANK_PAIR(m, i) (2 * LUT_RANK(m, (i) / 2) + (i) % 2)
 #define LUT_SIGN_PAIR(m, i) ((uint64_t)(((m) >> (i) / 2 & 1) * LUT_RANK_OR_8(LUT_RANK_PAIR(m, i))) << 8 * (i))
 static const uint64_t lut_sign_pair[16] = {LUT_16(LUT_SIGN_PAIR, 0)};

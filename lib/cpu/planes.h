@@ -11,12 +11,12 @@
 #include "packed_format.h"
 
 struct pici_planes {
-    /* Encode n values, 1 to RUN_MOST, as a run -> out and *run. Returns the bytes of the run. Writes no more bytes than
-     * a raw run has, even if values change: the parts before the second planes are shorter, and what follows them is
-     * written when its length is known. */
+    /* Encode n values, 1 to RUN_MOST, as a run to out and *run. Returns the size of the run in bytes, at most that of a
+     * raw run, even if values change meanwhile. The parts before the second planes are shorter, and the parts after
+     * them are written when their size is known. */
     unsigned (*pack)(uint8_t *out, struct fmt_run *run, const uint8_t *values, unsigned n, int one_level);
-    /* Decode a packed run, which fmt_run_read accepted, and count the values without a bit set. Reads up to PICI_SLACK
-     * bytes past it. stream: use non-temporal stores; values is then aligned to 64 bytes. Returns 0 if the run breaks
+    /* Decode a packed run that fmt_run_read accepted, and count the values without a set bit. Reads up to PICI_SLACK
+     * bytes past it. stream: use non-temporal stores; values must be aligned to 64 bytes. Returns 0 if the run breaks
      * the rule "planes". */
     int (*unpack)(uint8_t *values, const struct fmt_run *run, const uint8_t *at, int stream, unsigned *zeros);
 };

@@ -50,9 +50,8 @@ void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t count, unsigne
         memcpy(dst, src, count << w);
 }
 
-/* Integers of up to 32 bits are divided as doubles, for speed. The result is right: where x / by is not an integer,
- * it differs from the nearest one by at least 1 / by > 2^-31. It is less than 2^32, so a double cannot round to that
- * integer. */
+/* Divide integers of up to 32 bits as doubles, for speed. The result is right: if x / by is not an integer, it differs
+ * from the nearest one by at least 1 / by > 2^-31. It is less than 2^32, so a double cannot round to that integer. */
 #define DIVIDE_INTEGER(name, type, quotient)                                                                           \
     static void divide_##name(uint8_t *dst, size_t n, const struct pici_kind *k, int by)                               \
     {                                                                                                                  \
@@ -73,13 +72,12 @@ DIVIDE_INTEGER(u32, uint32_t, (double)x / by)
 DIVIDE_INTEGER(i64, int64_t, x / by)
 DIVIDE_INTEGER(u64, uint64_t, x / (uint64_t)by)
 
-/* Narrow floats are rounded twice: the quotient to p = 24 or 53 bits, those of a lane, and then to the m + 1 bits of
- * the dtype. The result is the same as of one rounding. For it to differ, the first rounding would have to reach a
- * midpoint c between two neighbouring values, where x / by itself is not c. Let e be the quotient's exponent (for
- * denormals the least one). Then c is a multiple of u = 2^(e - m - 1), and so are x and c * by. These two are not
- * equal, so x / by is at least u / by away from c. The first rounding moves the quotient by 2^(e - p) at most, which
- * is less than that if by < 2^(p - m - 1): in float for by up to 2^13 with f16, and more with the other dtypes; in
- * double always. */
+/* Narrow floats are rounded twice: the quotient first to p = 24 or 53 bits, those of a lane, then to the m + 1 bits of
+ * the dtype. The result equals that of one rounding. To differ, the first rounding would have to reach a midpoint c
+ * between two neighbouring values, while x / by is not c. Let e be the quotient's exponent (for denormals the least
+ * one). Then x, c and c * by are multiples of u = 2^(e - m - 1). x and c * by differ, so x / by is at least u / by away
+ * from c. The first rounding moves the quotient by at most 2^(e - p). That is less than u / by if by < 2^(p - m - 1).
+ * In float this holds for by up to 2^13 with f16, and further with the other dtypes; in double always. */
 void pici_divide(uint8_t *dst, size_t count, unsigned dtype, int by)
 {
     typedef void divide(uint8_t *, size_t, const struct pici_kind *, int);

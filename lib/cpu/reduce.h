@@ -10,14 +10,14 @@
 
 #include "shared.h"
 
-/* dst[i] = the smaller of dst[i] and src[i], or with `max` the greater. The arrays do not overlap. -0 is less than
- * +0. A NaN in dst stays; otherwise a NaN in src is taken. A NaN keeps its payload and sign, and its quiet bit is
- * set (f8e4m3 has none). */
+/* dst[i] = the smaller of dst[i] and src[i], or with `max` the greater. The arrays do not overlap. -0 is less than +0.
+ * A NaN in dst stays; otherwise a NaN in src replaces dst. A NaN keeps its payload and sign, and its quiet bit is set
+ * (f8e4m3 has none). */
 PICI_SHARED void pici_reduce(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int max);
 
-/* dst[i] = src[i], but +0.0 for -0.0. With `quiet` a NaN becomes quiet too (f8e4m3's stay), and so dst[i] = (+0) +
- * src[i] as pici_scatter_add adds. Integers are copied. The arrays do not overlap, or dst is src; then only pieces
- * where something changes are written. */
+/* dst[i] = src[i], but +0.0 for -0.0. With `quiet`, a NaN also becomes quiet (f8e4m3's stay). Then dst[i] = (+0) +
+ * src[i], as pici_scatter_add adds. Integers are copied. The arrays do not overlap, or dst is src. In place, only
+ * pieces that change are written. */
 PICI_SHARED void pici_positive_zeros(uint8_t *dst, const uint8_t *src, size_t n, unsigned dtype, int quiet);
 
 /* dst[i] /= by, by >= 1. f32 and f64: IEEE division by (float)by and by (double)by. f16, bf16 and f8: the quotient,

@@ -12,21 +12,21 @@
 enum {
     TOPK_BINS_LOG2 = 11, /* bits of a magnitude that one pass of counting resolves */
     TOPK_BINS = 1 << TOPK_BINS_LOG2,
-    TOPK_TABLES = 4,        /* neighbouring elements are counted in different tables: counters in a row are faster */
+    TOPK_TABLES = 4,        /* neighbouring elements use different tables: repeated updates of one counter are slow */
     TOPK_BUCKET_MOST = 4096 /* elements of the longest bucket that `buckets` takes */
 };
 
-/* Counters of bins. The last of a table has what is in none of the bins. */
+/* Counters of bins. The last counter of a table is for magnitudes outside the bins. */
 typedef uint32_t pici_topk_counts[TOPK_TABLES][TOPK_BINS + 1];
 
 /* The terms of acc. */
 struct pici_topk_terms {
     const uint8_t *gradient, *residual; /* residual: null if there is none */
-    uint8_t *velocity;                  /* null if there is none; is updated */
+    uint8_t *velocity;                  /* in, out; null if there is none */
     float rate, leak, momentum;
 };
 
-/* Where acc goes. */
+/* Destinations of acc. */
 struct pici_topk_to {
     uint8_t *selected, *residual, *velocity; /* the last two: null if there is none */
 };
@@ -42,19 +42,19 @@ struct pici_topk_buckets {
 struct pici_topk_kernels {
     /* Compute acc of n elements, and the velocity. acc may be the residual or the gradient. */
     void (*accumulate)(uint8_t *acc, const struct pici_topk_terms *, size_t n);
-    /* Returns how many of n elements have a magnitude of at least `least`, which is at least 1. */
+    /* Returns the number of elements, of n, with a magnitude of at least `least` >= 1. */
     uint64_t (*at_least)(const uint8_t *src, size_t n, uint64_t least);
-    /* Count n < 2^32 elements: those with a magnitude in [low + (b << shift), low + ((b + 1) << shift)) in bin b.
-     * TOPK_BINS << shift is at most the number of magnitudes that the dtype has. Adds to the tables; the sum of all
-     * tables is the result. */
+    /* Count n < 2^32 elements: bin b counts magnitudes in [low + (b << shift), low + ((b + 1) << shift)). TOPK_BINS <<
+     * shift is at most the number of the dtype's magnitudes. Adds to the tables; the sum of all tables is the
+     * result. */
     void (*tally)(pici_topk_counts, const uint8_t *src, size_t n, uint64_t low, unsigned shift);
-    /* Returns how many elements there are up to, and with, the one that is number `count` of those with this magnitude;
-     * n if there are fewer; 0 for count 0. */
+    /* Returns the number of elements up to and including the count-th with this magnitude; n if there are fewer; 0 for
+     * count 0. */
     size_t (*up_to)(const uint8_t *src, size_t n, uint64_t magnitude, uint64_t count);
-    /* Put acc to out where its magnitude is at least `least` >= 1, else to the residual; the others become +0. acc may
-     * be out or the residual. */
+    /* Store acc in selected where its magnitude is at least `least` >= 1, else in residual; set the others to +0. acc
+     * may be selected or residual. */
     void (*place)(const struct pici_topk_to *, const uint8_t *acc, size_t n, uint64_t least);
-    /* All of it for buckets. Returns how many elements were kept. */
+    /* Accumulate and select in whole buckets. Returns the number of kept elements. */
     uint64_t (*buckets)(const struct pici_topk_buckets *);
 };
 

@@ -28,7 +28,7 @@ struct pici_quantize {
     uint8_t *codes;        /* out: (n * bits + 7) / 8 bytes */
 };
 
-/* And back. Scales and codes are untrusted. */
+/* Whole buckets to dequantise. Scales and codes are untrusted. */
 struct pici_dequantize {
     uint8_t *dst;
     size_t elements;
@@ -38,16 +38,17 @@ struct pici_dequantize {
 };
 
 struct pici_values_kernels {
-    /* Returns how many buckets are not finite. */
+    /* Returns the number of buckets that are not finite. */
     uint64_t (*quantize)(const struct pici_quantize *);
     /* Returns nonzero if a rule of scales or codes is broken. */
     int (*dequantize)(const struct pici_dequantize *);
-    /* Round n elements to a narrower float, and back. f32: [0] bf16, [1] f16. f64: [0] f32. Null if there is none.
-     * positive: -0.0 becomes +0.0. */
+    /* Round n elements to a narrower float, and widen them again. f32: [0] bf16, [1] f16. f64: [0] f32. Null if there
+     * is none. positive: -0.0 becomes +0.0. */
     void (*cast[VALUES_CASTS])(uint8_t *dst, const uint8_t *src, size_t n, int positive);
     void (*uncast[VALUES_CASTS])(uint8_t *dst, const uint8_t *src, size_t n);
-    /* For n elements x that became y: residual += times * (x - y), unless residual is null, and *squares += the square
-     * of x - y, where both are finite. Returns how many are not. The last bits of *squares differ between ISAs. */
+    /* Element x became y, for n elements. Where both are finite, add times * (x - y) to residual, unless that is null,
+     * and (x - y)^2 to *squares. Returns the number of elements that are not. The last bits of *squares differ between
+     * ISAs. */
     uint64_t (*accumulate)(uint8_t *residual, const uint8_t *x, const uint8_t *y, size_t n, int times, double *squares);
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The kernels of an ISA for elements of one width. Each is a file, so that compilers can work on several at a time:
- * avx2_16.c has the kernels of avx2.inc for 16 bits. dispatch.c makes the tables of kernels.h of them. */
+ * The kernels of an ISA for elements of one width. Each has its own file, so that compilers can work on several at a
+ * time: avx2_16.c has the kernels of avx2.inc for 16 bits. dispatch.c combines them into the tables of kernels.h. */
 #ifndef PICI_LIB_CPU_WIDTH_H
 #define PICI_LIB_CPU_WIDTH_H
 
