@@ -26,7 +26,7 @@ int pici_address_parse(const char *text, char host[ADDRESS_HOST], char port[ADDR
         text++;
         size -= 2;
     } else if (memchr(text, ':', size)) {
-        return 0; /* which colon is it? */
+        return 0; /* an IPv6 address without brackets: which colon precedes the port? */
     }
     if (!size || size >= ADDRESS_HOST || !digits || digits >= ADDRESS_PORT ||
         strspn(colon + 1, "0123456789") != digits || atoi(colon + 1) < 1 || atoi(colon + 1) > MAX_PORT)
@@ -165,7 +165,7 @@ static void set_port(struct address *address, int port)
 static int listen_at(const struct address *address)
 {
     const int fd = socket(address->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    /* or a port could not be used again until connections of an earlier run are forgotten */
+    /* without this, bind fails while connections of an earlier run are in TIME_WAIT */
     if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int)) ||
         bind(fd, (const struct sockaddr *)&address->storage, address->size) || listen(fd, SOMAXCONN))
         return give_up(fd);
@@ -188,8 +188,8 @@ int pici_address_listen(struct address *address, const int ports[2], int start)
     return fd;
 }
 
-/* Whether both ends of a connection are one socket. Where no process listens, the system may choose the port that is
- * connected to as the port of origin. */
+/* Whether a socket is connected to itself. If no process listens, the system may choose the target port as the source
+ * port. */
 static int meets_itself(int fd)
 {
     struct address own, peer;

@@ -129,7 +129,7 @@ enum pici_status pici_greeting_get(struct greeting *greeting, const uint8_t byte
 
 int pici_greeting_token(const char one[GREETING_TOKEN], const char other[GREETING_TOKEN])
 {
-    volatile unsigned differ = 0; /* the compiler may not leave the loop early */
+    volatile unsigned differ = 0; /* volatile: the compiler must not leave the loop early */
     for (int i = 0; i < GREETING_TOKEN; i++)
         differ |= (unsigned)(unsigned char)(one[i] ^ other[i]);
     return differ == 0;
@@ -176,8 +176,8 @@ void pici_verdict_put(uint8_t bytes[VERDICT_BYTES], const struct greeting_verdic
     memcpy(bytes + AT_TEXT, verdict->text, strnlen(verdict->text, VERDICT_TEXT - 1));
 }
 
-/* The bytes of the character of UTF-8 at text. 0 if it must not reach a terminal: a control (C1 ones are two bytes), an
- * invisible or reordering character, or bytes that are not UTF-8. */
+/* The length in bytes of the UTF-8 character at text. Returns 0 if it must not reach a terminal: a control (C1 controls
+ * have two bytes), an invisible or reordering character, or invalid UTF-8. */
 static int printable(const char *text)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000}; /* by length */

@@ -20,7 +20,7 @@
  * A verdict tells whether the sender can continue, and if not, why.
  *     0  magic "PICISAYS"
  *     8  status, 4 bytes: enum pici_status
- *    12  rank that found it, 4 bytes
+ *    12  rank that found the error, 4 bytes
  *    16  error message, 240 bytes, padded with at least one zero
  *
  * An offer follows good verdicts, from the lower rank of two.
@@ -30,9 +30,9 @@
  *    20  bytes of each ring, 4 bytes
  *    24  device and inode of the memory, 8 bytes each
  *    40  connections in all, 4 bytes
- *    44  port at which more of them are accepted, 4 bytes
- *    48  token of these, 16 bytes
- * The other rank accepts with an offer of the same kind, or declines with kind 0 and an errno at 12.
+ *    44  port that accepts the additional ones, 4 bytes
+ *    48  token for the additional ones, 16 bytes The other rank accepts with an offer of the same kind, or declines
+ *    with kind 0 and an errno at 12.
  *
  * A place is an address of TCP.
  *     0  family, 4 bytes: 0 (no address), 4 or 6
@@ -85,7 +85,7 @@ enum offer_kind { OFFER_NOTHING = 0, OFFER_MEMORY = 1, OFFER_CONNECTIONS = 2 };
 
 struct greeting_offer {
     enum offer_kind kind;
-    uint32_t process; /* of nothing: an errno, why; 0: it is not wanted */
+    uint32_t process; /* kind 0: the errno; 0 if the rank does not want what was offered */
     uint32_t descriptor, ring_bytes;
     uint64_t device, inode;
     uint32_t connections, port;
@@ -125,7 +125,7 @@ void pici_place_put(uint8_t bytes[PLACE_BYTES], const struct place *);
 /* PICI_E_CORRUPT: not a place. */
 enum pici_status pici_place_get(struct place *, const uint8_t bytes[PLACE_BYTES]);
 
-/* Whether a place can be reached from its own host only. */
+/* Whether only its own host can reach a place. */
 int pici_place_loopback(const struct place *);
 
 #endif

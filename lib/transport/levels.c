@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport on two levels. Which level a message takes follows from its peer alone, so the order of messages
- * between two ranks is that of one level.
+ * The transport on two levels. A message's peer alone decides which level carries it, so messages between two ranks
+ * stay in order.
  *
- * Steps. Where a level has steps, such as that over NCCL, every step is one of that level too, of as many messages as
- * take it, often none. So its receives and sends are begun when those of the step are all known; those of the other
- * level at once. The contract of pici/transport.h says that what a rank does for a step waits for earlier steps only,
- * over either level, so that each level alone sees what it may expect.
+ * Steps. One level may have steps, as NCCL's transport does. Every step of the communicator is then a step of that
+ * level too, often with no messages. So this transport collects the level's messages and begins them once it knows the
+ * whole step. It begins messages of the other level at once. By pici/transport.h, what a rank does for a step waits for
+ * earlier steps only. This holds for each level alone too.
  *
- * GPU memory. A level whose transport takes host memory only gets a copy there: made when a send is begun, or when a
+ * GPU memory. If a level supports host memory only, GPU data is staged in host memory: when a send begins, or when a
  * receive has ended. The engine's mover copies.
  *
- * Death. A transport with steps does not notice that a peer is gone. Then a receive over the outer level, where no
- * messages of ranks of a node go, watches each peer of the node: it ends when the peer is gone. What the peer sent
- * inside the node before may still be on its way, so requests for it fail some time later. */
+ * Death. A transport with steps does not notice that a peer is gone. Ranks of a node exchange no messages over the
+ * outer level. So a rank posts a receive there for each peer of its node, which ends when the peer is gone. Messages
+ * that the peer sent inside the node may still be on their way, so its requests fail only after a grace period. */
 #define _POSIX_C_SOURCE 200809L
 #include "transport/levels.h"
 
@@ -31,39 +31,39 @@ int pici_levels_grace_ms = 2000;
 
 /* Host memory for a message in a GPU's memory. */
 struct stage {
-    struct stage *next; /* of those not in use */
+    struct stage *next; /* in the list of unused stages */
     size_t bytes;
     uint8_t data[];
 };
 
 struct request {
     struct pool_item item;
-    struct request *next; /* of a step that is not complete */
+    struct request *next; /* in an incomplete step */
     struct level *level;
-    void *below; /* the level's request; NULL: not begun */
+    void *below; /* the level's own request; NULL: not begun */
     int sends, peer;
     void *data;
-    size_t bytes; /* of a receive the capacity */
+    size_t bytes; /* to send; of a receive, the capacity */
     struct stage *stage;
-    enum pici_status status; /* why it could not be begun */
+    enum pici_status status; /* not PICI_OK: why it could not begin */
 };
 
 /* The messages of a step in one direction, of a level with steps. */
 struct step {
-    int due; /* more are to come */
+    int due; /* messages still to be posted */
     int more, count;
     struct request *first, **end;
 };
 
 struct level {
     struct pici_transport transport;
-    struct pici_mover mover; /* for copies to host memory, which the transport needs; owns is NULL: it does not */
-    int running;             /* requests that were begun and have not ended */
+    struct pici_mover mover; /* copies to host memory; owns is NULL: the transport does not need that */
+    int running;             /* requests in flight */
 };
 
 struct watched {
     void *request; /* of the outer level, or NULL */
-    int64_t gone;  /* milliseconds: when it ended; 0: it has not */
+    int64_t gone;  /* when it ended, in milliseconds; 0: it has not */
     uint8_t byte;
 };
 
@@ -79,7 +79,7 @@ struct levels {
     struct stage *stages; /* not in use */
     int ended;            /* a request failed since the last wait */
     int looks, owns, abandoned;
-    int keeps_stages; /* a level may still use them */
+    int keeps_stages; /* a level may still use stages */
     char error[160], waits[480];
 };
 
@@ -110,7 +110,7 @@ static struct stage *stage_take(struct levels *levels, size_t bytes)
             *at = stage->next;
             return stage;
         }
-    struct stage *stage = levels->stages; /* too small: a larger one takes its place */
+    struct stage *stage = levels->stages; /* too small: replace it by a larger one */
     if (stage)
         levels->stages = stage->next;
     free(stage);
@@ -168,7 +168,7 @@ static enum pici_status begin(struct levels *levels, struct request *request)
     return status;
 }
 
-/* All messages of a step in one direction are known: begin those of the level that has steps. */
+/* All messages of a step in one direction are posted: begin those of the level that has steps. */
 static void step_complete(struct levels *levels, struct step *step)
 {
     const struct pici_transport *transport = &levels->stepping->transport;
@@ -245,7 +245,7 @@ static enum pici_status levels_recv(void *context, int sender, void *data, size_
 
 /* ---- peers that are gone */
 
-/* Begin to watch the peers of the node. One that cannot be watched is not: its death ends calls by their timeout. */
+/* Begin to watch the peers of the node. If a peer cannot be watched and dies, calls end by their timeout. */
 static void watch_all(struct levels *levels)
 {
     const struct pici_transport *outer = &levels->level[OUTER].transport;
@@ -255,14 +255,14 @@ static void watch_all(struct levels *levels)
             levels->watched[i].request = NULL;
 }
 
-/* Whether a peer is gone, and has been for so long that nothing of it is on its way any more. */
+/* Whether a peer has been gone for the grace period, so that no message of it is still on its way. */
 static int is_gone(struct levels *levels, int peer)
 {
     const struct pici_transport *outer = &levels->level[OUTER].transport;
     struct watched *watched = levels->watched ? &levels->watched[peer] : NULL;
     int ended = 0;
     if (watched && watched->request) {
-        (void)outer->test(outer->context, watched->request, &ended, NULL); /* it ends when the peer is gone */
+        (void)outer->test(outer->context, watched->request, &ended, NULL); /* ends when the peer is gone */
         if (ended) {
             watched->request = NULL;
             watched->gone = milliseconds();
@@ -285,7 +285,7 @@ static enum pici_status levels_test(void *context, void *tested, int *done, size
         status = level->transport.test(level->transport.context, request->below, done, &moved);
         if (!*done && level == &levels->level[INNER] && is_gone(levels, request->peer)) {
             snprintf(levels->error, sizeof levels->error, "rank %d is gone", request->peer);
-            /* the level may use the buffer until it is abandoned, which comes next */
+            /* the level may use the buffer until the caller abandons it, which comes next */
             return *done = 1, PICI_E_PEER;
         }
         if (*done)
@@ -303,7 +303,7 @@ static enum pici_status levels_test(void *context, void *tested, int *done, size
     return status;
 }
 
-/* If requests of one level only are in flight, that level sleeps. No sleep has an end on both. */
+/* If only one level has requests in flight, sleep in that level. No sleep can wait for both. */
 static void levels_wait(void *context, int timeout_ms)
 {
     struct levels *levels = context;
@@ -333,7 +333,7 @@ static void levels_close(void *context)
 {
     struct levels *levels = context;
     const struct pici_transport *outer = &levels->level[OUTER].transport;
-    /* a receive that watches has not ended */
+    /* the receives that watch peers are still in flight */
     if (levels->owns && levels->watched && !levels->abandoned && outer->abandon(outer->context, PICI_OK))
         levels->keeps_stages = 1;
     for (int i = 0; i < LEVELS && levels->owns; i++)
@@ -360,7 +360,7 @@ static enum pici_status levels_nodes(void *context, int *node_of)
     return PICI_OK;
 }
 
-/* A level names its own ranks. */
+/* Levels report their own rank numbers. */
 static const char *levels_error(void *context)
 {
     static const char *const names[LEVELS] = {"inside the node, by the inner communicator's ranks", "between nodes"};

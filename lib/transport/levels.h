@@ -7,16 +7,16 @@
 
 #include "pici/transport.h"
 
-/* Fill in a transport over two. Its ranks are those of `outer`, and its nodes as node_of [ranks] says: the lowest rank
- * of the node. number [ranks]: a rank's number in `inner`, or -1 for ranks of other nodes. Both arrays and both structs
- * are copied. At most one of the two has steps. PICI_E_NOMEM: nothing is closed.
+/* Fill in a transport over two. Its ranks are those of `outer`. node_of [ranks]: the lowest rank on each rank's node.
+ * number [ranks]: a rank's number in `inner`, or -1 for ranks of other nodes. Arrays and structs are copied. At most
+ * one of the two has steps. PICI_E_NOMEM: nothing is closed.
  *
  * close() closes both, once pici_transport_levels_own was called. */
 enum pici_status pici_transport_levels(struct pici_transport *, const struct pici_transport *inner,
                                        const struct pici_transport *outer, const int *number, const int *node_of);
 void pici_transport_levels_own(const struct pici_transport *);
 
-/* For tests: how long a request inside a node is waited for after its peer is gone. */
+/* For tests: how many milliseconds a request inside a node may take after its peer is gone. */
 extern int pici_levels_grace_ms;
 
 #endif

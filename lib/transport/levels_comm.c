@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making one communicator of two. The ranks exchange short records: over outer what each says of its inner one, over
- * inner who each is in outer, and over outer what they found and whether they have made theirs. Each round over outer
- * leaves the same records on all ranks, so all come to the same verdict. */
+ * Makes one communicator of two. The ranks exchange short records in rounds. First, over outer, each rank describes its
+ * inner communicator. Then, over inner, each rank says which rank of outer it is. Two more rounds over outer share what
+ * the ranks found, and whether they have made theirs. After each round over outer all ranks have the same records, so
+ * all come to the same verdict. */
 #define _POSIX_C_SOURCE 200809L
 #include <sched.h>
 #include <stdlib.h>
@@ -21,7 +22,7 @@ enum { RECORD_BYTES = WORDS * 8 };
 
 static const uint64_t magic = UINT64_C(0x316c766c69636970); /* "picilvl1" */
 
-/* What may be wrong on a rank. */
+/* The faults that a rank may find. */
 enum fault { FAULT_NONE, NO_INNER, SAME, NOT_IDLE, OLD, BOTH_STEP, STRANGERS, NO_ANSWER, NOT_MADE };
 
 static const char *const faults[] = {
@@ -42,7 +43,7 @@ struct making {
     void **requests;           /* [2 * ranks of outer] */
     int *number, *node_of;     /* [ranks of outer] */
     uint8_t *taken;            /* [ranks of outer] */
-    enum pici_status status;   /* what is wrong on this rank */
+    enum pici_status status;   /* this rank's error */
     enum fault fault;
     int leaks; /* a transport may still use the records */
 };
@@ -88,7 +89,7 @@ static enum pici_status begin(struct pici_comm *comm, uint8_t *records, void **r
     return status;
 }
 
-/* Test all requests; *left: how many have not ended. */
+/* Test all requests. *left: the number that have not ended. */
 static enum pici_status test_all(struct pici_comm *comm, void **requests, int *left)
 {
     const struct pici_transport *transport = &comm->transport;
@@ -101,7 +102,7 @@ static enum pici_status test_all(struct pici_comm *comm, void **requests, int *l
         enum pici_status status = transport->test(transport->context, requests[i], &done, &bytes);
         requests[i] = done ? NULL : requests[i];
         if (done && !status && bytes != RECORD_BYTES)
-            status = PICI_E_PEER; /* it makes another call */
+            status = PICI_E_PEER; /* the peer makes another call */
         if (status)
             return status;
         *left += !done;
@@ -109,7 +110,7 @@ static enum pici_status test_all(struct pici_comm *comm, void **requests, int *l
     return PICI_OK;
 }
 
-/* A round: each rank gets the records of all. A failure breaks the communicator. */
+/* One round: each rank gets the records of all ranks. A failure breaks the communicator. */
 static enum pici_status exchange(struct making *making, struct pici_comm *comm, uint8_t *records, double seconds)
 {
     const struct pici_transport *transport = &comm->transport;
@@ -147,7 +148,7 @@ static double timeout_of(const struct pici_comm *comm)
     return 1e-3 * comm->settings.timeout_ms;
 }
 
-/* A round over outer, with the status of this rank. Afterwards all know the first rank where something is wrong. */
+/* One round over outer, with this rank's status. Afterwards all ranks know the lowest rank that has an error. */
 static enum pici_status tell(struct making *making, double seconds)
 {
     struct pici_comm *outer = making->outer;
@@ -166,10 +167,10 @@ static enum pici_status tell(struct making *making, double seconds)
     return status;
 }
 
-/* ---- verdicts, which are the same on all ranks */
+/* ---- verdicts: the same on all ranks */
 
-/* Whether inner communicators of these sizes can have each rank of outer once: of the ranks that are in one of size s,
- * as many have each number from 0 to s - 1. All must be of one kind. */
+/* Whether inner communicators of these sizes can hold each rank of outer exactly once: among the ranks whose inner
+ * communicator has size s, each number from 0 to s - 1 must occur equally often. All must be of one kind. */
 static enum pici_status check_claims(const struct making *making)
 {
     const int ranks = making->outer->ranks;
@@ -197,7 +198,7 @@ static enum pici_status check_claims(const struct making *making)
     return PICI_OK;
 }
 
-/* Whether the ranks that name the same lowest rank are those of one inner communicator. Sets node_of and number. */
+/* Whether the ranks that name the same lowest rank form one inner communicator. Sets node_of and number. */
 static enum pici_status check_nodes(struct making *making)
 {
     const struct pici_comm *outer = making->outer;
@@ -213,13 +214,13 @@ static enum pici_status check_nodes(struct making *making)
         }
         making->node_of[i] = (int)lowest;
         if (lowest == (uint64_t)i) {
-            making->number[i] = (int)used; /* for now: where its node's places begin */
+            making->number[i] = (int)used; /* for now: the index in `taken` where its node's places begin */
             used += size;
         }
     }
     for (int i = 0; i < ranks && used == (uint64_t)ranks; i++) {
         uint8_t *taken = &making->taken[making->number[making->node_of[i]] + (int)word(records, i, WORD_PLACE)];
-        used += *taken; /* a place that two have: another one is empty */
+        used += *taken; /* two ranks have this place, so another place is empty */
         *taken = 1;
     }
     if (used != (uint64_t)ranks) {
@@ -238,7 +239,7 @@ static int idle(const struct pici_comm *comm)
     return !comm->broken && !comm->head && comm->generation == pici_coll_generation();
 }
 
-/* What is wrong with the arguments on this rank. */
+/* Check the arguments on this rank. */
 static void look(struct making *making)
 {
     const struct pici_comm *inner = making->inner, *outer = making->outer;
@@ -254,7 +255,7 @@ static void look(struct making *making)
         found(making, PICI_E_UNSUPPORTED, BOTH_STEP);
 }
 
-/* The round over inner: who its ranks are in outer. Returns the lowest. */
+/* The round over inner: its ranks exchange their ranks in outer. Returns the lowest. */
 static uint64_t meet_inside(struct making *making)
 {
     struct pici_comm *inner = making->inner, *outer = making->outer;
@@ -278,7 +279,7 @@ static uint64_t meet_inside(struct making *making)
     return lowest;
 }
 
-/* A number that another outer communicator does not have. */
+/* A number that identifies this outer communicator. */
 static uint64_t nonce_of(const struct making *making)
 {
     struct timespec time;
@@ -286,7 +287,7 @@ static uint64_t nonce_of(const struct making *making)
     return (uint64_t)time.tv_sec * 1000000000 + (uint64_t)time.tv_nsec + (uint64_t)(uintptr_t)making->outer;
 }
 
-/* What was said of the two links stays. */
+/* Keep the hints that the caller gave for the two links. */
 static void keep_hints(struct pici_comm *comm, const struct pici_comm *inner, const struct pici_comm *outer)
 {
     const struct coll_settings *of[POLICY_LINKS] = {
@@ -308,14 +309,14 @@ static enum pici_status move_engine(struct pici_comm *comm, struct pici_comm *in
     return status;
 }
 
-/* All ranks fit together: make it, and tell the others. */
+/* All ranks fit together: make the communicator, and tell the others. */
 static enum pici_status make(struct making *making, struct pici_comm **out)
 {
     struct pici_comm *inner = making->inner, *outer = making->outer, *comm = NULL;
     struct pici_transport transport;
     enum pici_status status =
         pici_transport_levels(&transport, &inner->transport, &outer->transport, making->number, making->node_of);
-    /* the new one's trace may have the path of one of these */
+    /* the new communicator's trace may have the same path */
     (void)pici_trace_close(inner->trace);
     (void)pici_trace_close(outer->trace);
     inner->trace = outer->trace = NULL;
@@ -326,12 +327,12 @@ static enum pici_status make(struct making *making, struct pici_comm **out)
     status = tell(making, timeout_of(outer));
     if (status) {
         if (comm)
-            pici_comm_free(comm); /* whose transport does not own the two yet */
+            pici_comm_free(comm); /* its transport does not own the two yet */
         return status;
     }
     pici_transport_levels_own(&transport);
     keep_hints(comm, inner, outer);
-    status = move_engine(comm, inner, outer); /* fails only if the library is not one */
+    status = move_engine(comm, inner, outer); /* fails only if parts of the library do not match */
     pici_comm_shell(inner);
     pici_comm_shell(outer);
     if (status) {
@@ -382,7 +383,7 @@ static enum pici_status run(struct making *making, struct pici_comm **out)
     if (status || (status = check_claims(making)))
         return status;
     set_word(making->records, outer->rank, WORD_RANK, meet_inside(making));
-    /* others may wait for a rank of their inner communicator meanwhile */
+    /* meanwhile, others may wait for a rank of their inner communicator */
     status = tell(making, 2 * timeout_of(outer));
     if (status || (status = check_nodes(making)))
         return status;

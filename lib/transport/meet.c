@@ -38,7 +38,7 @@ static void end(struct meet_side *side, enum pici_status status)
     side->ended = 1;
 }
 
-/* Whether a call that returned moved <= 0 is to be made again later. */
+/* Whether to repeat a call that returned moved <= 0. */
 static int later(ssize_t moved)
 {
     return moved < 0 && (errno == EINTR || errno == EAGAIN || errno == EWOULDBLOCK);
@@ -48,10 +48,10 @@ static void move(struct meet_side *side)
 {
     while (side->sent < side->out_bytes && !side->deaf) {
         const struct iovec rest = {(uint8_t *)side->outgoing + side->sent, side->out_bytes - side->sent};
-        const ssize_t moved = pici_secure_send(side->secure, side->fd, &rest, 1); /* which is only read */
+        const ssize_t moved = pici_secure_send(side->secure, side->fd, &rest, 1); /* send only reads it */
         if (later(moved))
             break;
-        /* what it has sent before may still be read */
+        /* bytes that it sent before may still arrive */
         if (moved <= 0)
             side->deaf = 1;
         else
@@ -73,7 +73,7 @@ static void move(struct meet_side *side)
         end(side, side->deaf && !side->in_bytes ? PICI_E_PEER : PICI_OK);
 }
 
-/* Returns how many sides have not ended. */
+/* Returns the number of sides that have not ended. */
 static int wait_for(struct meet_side *side, int count, struct pollfd *polls, int timeout_ms)
 {
     int open = 0;
@@ -89,7 +89,7 @@ static int wait_for(struct meet_side *side, int count, struct pollfd *polls, int
         entry->events |= sends && !reads ? POLLOUT : 0;
         entry->events |= receives || reads ? POLLIN : 0;
     }
-    /* if it fails, all are tried */
+    /* if poll fails, the caller tries all sides */
     if (open)
         (void)poll(polls, (nfds_t)open, timeout_ms);
     return open;

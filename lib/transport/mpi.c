@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport over MPI. MPI counts bytes in an int, so a message is one piece or several. All have pici_mpi_piece
- * bytes but the last, which is shorter and may be empty: it tells the receiver, who does not know the length, that the
- * message is complete. Each piece is begun when the one before has ended. The pieces of a message share a tag; messages
- * in flight between two ranks have different tags. */
+ * The transport over MPI. MPI counts bytes in an int, so a message is one piece or several. Each has pici_mpi_piece
+ * bytes except the last, which is shorter and may be empty. By its length, the receiver knows that the message is
+ * complete. A piece begins when the one before it has ended. The pieces of a message share a tag; messages in flight
+ * between two ranks have different tags. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #endif
 #endif
 
-enum { TAGS = 32768 }; /* the least that MPI guarantees; far more than messages in flight */
+enum { TAGS = 32768 }; /* tags that MPI guarantees at least; far more than messages in flight */
 
 enum { ERROR_BYTES = MPI_MAX_ERROR_STRING + 320 };
 
@@ -29,11 +29,11 @@ int pici_mpi_piece = 1 << 30;
 
 struct request {
     struct pool_item item;
-    MPI_Request mpi; /* of the piece in flight; MPI_REQUEST_NULL: not in use */
+    MPI_Request mpi; /* the piece in flight; MPI_REQUEST_NULL: not in use */
     int sends, peer, tag;
     uint8_t *data;
-    size_t bytes, offset; /* length or capacity; bytes of pieces that have ended */
-    int piece;            /* bytes of the piece in flight, at most if it is received */
+    size_t bytes, offset; /* bytes: length or capacity; offset: bytes of pieces that have ended */
+    int piece;            /* bytes of the piece in flight; of a receive, the most that it may have */
 #ifdef PICI_SMPI
     int ended; /* found by mpi_wait and not tested since */
     MPI_Status got;
@@ -47,11 +47,11 @@ struct mpi {
     int *node_of;              /* [ranks] */
     struct pool requests;
     struct mpi_dense dense;
-    int looks; /* without success, since something ended */
-    int cores; /* each rank of this machine has one */
+    int looks; /* waits since a request last ended */
+    int cores; /* each rank of this machine has a core */
     int abandoned;
     int kept;                  /* close does nothing */
-    enum pici_status no_nodes; /* why node_of is not known */
+    enum pici_status no_nodes; /* not PICI_OK: why node_of is unknown */
     char error[ERROR_BYTES];
 };
 
@@ -73,8 +73,8 @@ static enum pici_status status_of(struct mpi *mpi, int rc, const char *operation
 }
 
 /* MPI_Test. Open MPI raises its errors on the communicator of the request. MPICH raises them on MPI_COMM_WORLD, where
- * by default they end the job. So the error handler of MPI_COMM_WORLD is replaced meanwhile, by one thread at a time: a
- * second would take ours for the program's. */
+ * by default they end the job. So this function replaces the error handler of MPI_COMM_WORLD during the test. Only one
+ * thread does so at a time: a second one would save ours as the program's. */
 static int test_request(MPI_Request *request, int *ended, MPI_Status *got)
 {
 #if defined OPEN_MPI
@@ -108,7 +108,7 @@ static enum pici_status begin(struct mpi *mpi, struct request *request)
 {
     const size_t remaining = request->bytes - request->offset;
     request->piece = remaining < (size_t)pici_mpi_piece ? (int)remaining : pici_mpi_piece;
-    uint8_t *data = request->offset ? request->data + request->offset : request->data; /* it may be null */
+    uint8_t *data = request->offset ? request->data + request->offset : request->data; /* data may be null */
     const int rc =
         request->sends
             ? MPI_Isend(data, request->piece, MPI_BYTE, request->peer, request->tag, mpi->comm, &request->mpi)
@@ -193,8 +193,8 @@ static enum pici_status mpi_test(void *context, void *request, int *done, size_t
 }
 
 #ifdef PICI_SMPI
-/* SimGrid's MPI, which simulates time: there, polling would make a wait last until the next poll. Wait until a request
- * ends, without a timeout: if none ever does, SimGrid reports a deadlock. 0: there is nothing to wait for. */
+/* For SimGrid's MPI, which simulates time: polling would round each wait up to the next poll. So wait until a request
+ * ends, without a timeout. If none ever ends, SimGrid reports a deadlock. Returns 0 if there is nothing to wait for. */
 static int wait_any(struct mpi *mpi)
 {
     int requests = 0, count = 0, which = MPI_UNDEFINED;
@@ -205,7 +205,7 @@ static int wait_any(struct mpi *mpi)
     MPI_Status got;
     for (struct pool_item *item = mpi->requests.all; item; item = item->older) {
         struct request *request = (struct request *)item;
-        if (request->mpi == MPI_REQUEST_NULL) /* also those that an earlier wait has found */
+        if (request->mpi == MPI_REQUEST_NULL) /* includes requests that an earlier wait found ended */
             continue;
         requests_of[count] = request;
         live[count++] = request->mpi;
@@ -250,8 +250,8 @@ static int mpi_abandon(void *context, enum pici_status reason)
     return in_use;
 }
 
-/* After abandon the communicator is not freed: a message may still arrive for it, and a later communicator with the
- * same number would receive that. */
+/* After abandon, close does not free the communicator: a late message for it would reach a later communicator with the
+ * same number. */
 static void mpi_close(void *context)
 {
     struct mpi *mpi = context;
@@ -302,7 +302,7 @@ static enum pici_status mpi_dense(void *context, enum pici_collective collective
 
 /* ---- Making one ---- */
 
-/* Returns the worst status of all ranks on all ranks, with the explanation of the first rank that has it. */
+/* All ranks return the worst status of any rank, with the explanation of the lowest rank that has it. */
 static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char explanation[ERROR_BYTES])
 {
     struct {
@@ -317,7 +317,7 @@ static enum pici_status agree(MPI_Comm comm, enum pici_status mine, char explana
     return (enum pici_status)worst.status;
 }
 
-/* Duplicate a communicator so that the duplicate, and the original while it is duplicated, return errors. */
+/* Duplicate a communicator. The duplicate returns errors, and so does the original during the call. */
 static int duplicate(MPI_Comm comm, MPI_Comm *dup)
 {
     MPI_Errhandler theirs;
@@ -326,14 +326,14 @@ static int duplicate(MPI_Comm comm, MPI_Comm *dup)
         return rc;
     rc = MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
     if (rc == MPI_SUCCESS) {
-        rc = MPI_Comm_dup(comm, dup); /* which inherits the handler */
+        rc = MPI_Comm_dup(comm, dup); /* inherits the handler */
         MPI_Comm_set_errhandler(comm, theirs);
     }
     MPI_Errhandler_free(&theirs);
     return rc;
 }
 
-/* Whether messages may be in a GPU's memory: PICI_MPI_CUDA tells, or else this MPI. */
+/* Whether messages may be in GPU memory: by PICI_MPI_CUDA if it is set, else by this MPI. */
 static enum pici_status find_memory(enum pici_memory *memory, char explanation[ERROR_BYTES])
 {
     const char *said = getenv("PICI_MPI_CUDA");
@@ -349,7 +349,7 @@ static enum pici_status find_memory(enum pici_memory *memory, char explanation[E
 #if defined MPIX_GPU_SUPPORT_CUDA /* MPICH, from version 4 on */
         if (MPIX_GPU_query_support(MPIX_GPU_SUPPORT_CUDA, &supported) != MPI_SUCCESS)
             supported = 0;
-#elif defined MPIX_CUDA_AWARE_SUPPORT /* Open MPI: defined, as 0 or 1, if there is the extension */
+#elif defined MPIX_CUDA_AWARE_SUPPORT /* Open MPI with the extension: 0 or 1 */
         supported = MPIX_Query_cuda_support();
 #endif
     }
@@ -452,7 +452,7 @@ enum pici_status pici_comm_mpi(struct pici_comm **output, MPI_Comm comm)
         return status;
     struct mpi *mpi = transport.context;
     char explanation[ERROR_BYTES];
-    mpi->kept = 1; /* if this fails, agree still needs the duplicate */
+    mpi->kept = 1; /* agree still needs the duplicate if this fails */
     status = pici_comm_transport(output, &transport);
     mpi->kept = 0;
     snprintf(explanation, sizeof explanation, "rank %d: %.300s", mpi->rank, pici_comm_error(NULL));

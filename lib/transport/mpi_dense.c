@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PACKED_BYTES = 64 << 20 }; /* of what all ranks get in a piece of a reduce-scatter, which is packed for MPI */
+enum {
+    PACKED_BYTES = 64 << 20
+}; /* the most that all ranks together get in one piece of a reduce-scatter; pieces are packed for MPI */
 
 /* MPI_DATATYPE_NULL: MPI has no arithmetic for it. */
 static MPI_Datatype type_of(enum pici_dtype dtype)
@@ -38,7 +40,7 @@ static uint64_t least(uint64_t one, uint64_t other)
     return one < other ? one : other;
 }
 
-/* The elements of each rank (of all-reduce: of the vector) in one call of MPI. 0: not even one. */
+/* The number of elements per rank (all-reduce: in total) that one MPI call can handle; 0 if not even one. */
 static uint64_t elements_at_once(const struct mpi_dense *dense, enum pici_collective collective, uint64_t count,
                                  size_t width)
 {
@@ -96,7 +98,7 @@ static int all_reduce(const struct mpi_dense *dense, const uint8_t *send, uint8_
     return rc;
 }
 
-/* One piece of each rank's block: `bytes` bytes in front of `recv`, whose blocks are `apart` bytes apart. */
+/* Gather one piece of each rank's block: `bytes` bytes at `recv`, with blocks `apart` bytes apart. */
 static int gather_piece(const struct mpi_dense *dense, const void *send, void *recv, uint64_t bytes, uint64_t apart)
 {
     MPI_Datatype piece = MPI_DATATYPE_NULL, spaced = MPI_DATATYPE_NULL;
@@ -127,7 +129,7 @@ static int all_gather(const struct mpi_dense *dense, const uint8_t *send, uint8_
     return rc;
 }
 
-/* MPI's own "in place" would overwrite the send buffer, so here the result is copied. Pieces are packed. */
+/* MPI's own "in place" would overwrite the send buffer, so this function copies the result. It packs pieces. */
 static int reduce_scatter(const struct mpi_dense *dense, const uint8_t *send, uint8_t *recv, uint64_t count,
                           uint64_t piece, enum pici_dtype dtype, enum pici_op operation)
 {

@@ -43,7 +43,7 @@ static int read_graph(struct mpi_graph *graph, MPI_Comm comm, int rank)
            MPI_Graph_neighbors(comm, rank, neighbors, graph->destination) == MPI_SUCCESS;
 }
 
-/* Of each dimension the neighbour below, then the one above. */
+/* For each dimension, the neighbour below and then the one above. */
 static int read_cartesian(struct mpi_graph *graph, MPI_Comm comm)
 {
     int dimensions = 0,
@@ -99,7 +99,7 @@ void pici_mpi_graph_free(struct mpi_graph *graph)
 
 /* ---- the public function */
 
-/* Whether an MPI communicator has a topology and, by what this rank sees, the same ranks as one of ours. */
+/* Whether an MPI communicator has a topology, and matches ours in rank and size. */
 static int fits(const struct pici_comm *comm, MPI_Comm graph)
 {
     int inter = 0, rank = -1, ranks = -1, topology = MPI_UNDEFINED;
@@ -118,7 +118,7 @@ enum pici_status pici_neighbor_plan_mpi(struct pici_neighbor_plan **plan, struct
     if (!plan || !comm)
         return PICI_E_ARG;
     const int good = fits(comm, graph) && pici_mpi_graph(&lists, graph);
-    /* with a list that cannot be, the other ranks learn of it */
+    /* an invalid list tells the other ranks of the failure */
     const enum pici_status status = pici_neighbor_plan_create(plan, comm, good ? lists.sources : -1, lists.source,
                                                               lists.destinations, lists.destination, opts);
     pici_mpi_graph_free(&lists);

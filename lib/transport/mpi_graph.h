@@ -7,7 +7,7 @@
 
 #include <mpi.h>
 
-/* Lists in MPI's order, without MPI_PROC_NULL. A rank may occur several times, and be this one. */
+/* Lists in MPI's order, without MPI_PROC_NULL. A rank may occur several times, and may be this rank itself. */
 struct mpi_graph {
     int listed;          /* entries of MPI's list of sources, with MPI_PROC_NULL */
     int sources;         /* ranks from which this one receives */
@@ -16,7 +16,8 @@ struct mpi_graph {
     int *destination;    /* [destinations] */
 };
 
-/* Ask MPI. Local. Returns 0 without memory or topology, or if MPI has failed. Free *g in any case. */
+/* Read the lists from MPI. Local. Returns 0 without memory or topology, or if MPI fails. The caller frees the struct in
+ * any case. */
 int pici_mpi_graph(struct mpi_graph *, MPI_Comm);
 void pici_mpi_graph_free(struct mpi_graph *);
 

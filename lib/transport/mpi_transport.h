@@ -11,7 +11,7 @@
  * PICI_E_NOMEM, PICI_E_TRANSPORT. */
 enum pici_status pici_transport_mpi(struct pici_transport *, MPI_Comm);
 
-/* The most bytes that MPI is given in one call; the same on all ranks. Only tests change it, with nothing in flight. */
+/* The most bytes in one MPI call; the same on all ranks. Only tests change it, with nothing in flight. */
 extern int pici_mpi_piece;
 
 #endif

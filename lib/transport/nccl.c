@@ -8,24 +8,24 @@
  *
  * The order. While P(k) is in flight the lengths of step k + 1 should be exchanged already, or each message waits for a
  * round trip to the host. So H(k+1) comes before P(k) if `more` is 1 for step k, and after it if not. H(k+2) comes
- * after P(k) always. Nothing but `more` decides the order, least of all which messages have arrived. `more` is the same
- * on all ranks, so the order is: H(0) P(0) H(1) H(2) P(1) P(2), say.
+ * after P(k) always. Only `more` decides the order; the arrival of messages never does. `more` is the same on all
+ * ranks, so the order is too, for example H(0) P(0) H(1) H(2) P(1) P(2).
  *
- * There is no deadlock. For the proof let every rank issue every operation; that of a rank without messages is empty,
- * and ends when it is issued. Suppose that some operation does not end on all ranks, and take the first in the order.
- * All operations before it end on all ranks. Had all ranks issued it, it would be the first that is left in every
- * rank's stream; then both sides of each of its messages are at work, and it ends. So some rank does not issue it.
- *   - If it is P(k), that rank waits for nothing but H(k), which is before it and ends.
- *   - If it is H(k), that rank waits until its messages of step k are begun, or it has said that there are none, and
- *     until step k - LIVE has ended, whose payload is before H(k). By the contract the former waits for messages of
- *     steps before k only. If P(k-1) is before H(k), the payloads of all these steps are before it, and end. If not,
- *     `more` was 1 for step k - 1, so messages of steps before k - 1 only are waited for, and P(k-2) is before H(k).
- * So every rank issues it: a contradiction. A call of NCCL may not return until the peers issue the same operation, as
- * when it connects, and an allocation until operations issued before it have ended. Neither changes the proof, since a
- * rank still waits for nothing but the operation itself and those before it. tests/gpu/emu_nccl_order.cc tests all
- this.
+ * There is no deadlock. For the proof, let every rank issue every operation; a rank without messages issues an empty
+ * one, which ends at once. Take the first operation in the order that does not end on all ranks. If all ranks had
+ * issued it, it would be the first unfinished operation in every rank's stream. Then both sides of each of its messages
+ * would be at work, and it would end. So some rank does not issue it.
+ *   - If it is P(k), that rank waits only for H(k), which is before it and ends.
+ *   - If it is H(k), that rank waits for two things. First, step k - LIVE must have ended; its payload is before H(k).
+ *     Second, the rank must have begun its messages of step k, or announced that there are none. By pici/transport.h
+ *     that waits only for messages of steps before k. If P(k-1) is before H(k), so are the payloads of all these steps,
+ *     and they end. If not, `more` was 1 for step k - 1. Then that waits only for messages of steps before k - 1, and
+ *     P(k-2) is before H(k).
+ * So every rank issues it: a contradiction. A call of NCCL may block until the peers issue the same operation, for
+ * example to connect. An allocation may block until earlier operations have ended. Neither changes the proof: a rank
+ * still waits only for the operation itself and those before it. tests/gpu/emu_nccl_order.cc tests all this.
  *
- * A message in host memory, which is short, is staged in memory of the transport, pinned and on the device. */
+ * Messages in host memory are short. The transport stages them in its own memory, pinned and on the device. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdarg.h>
 #include <stdio.h>
@@ -75,9 +75,9 @@ struct queue {
     struct side *open; /* the last, if some of its messages are not begun, or NULL */
 };
 
-/* Memory that a step stages lengths and messages in: twice the same, pinned and on the device. */
+/* A step's memory for lengths and messages, allocated twice: pinned and on the device. */
 struct room {
-    struct room *older; /* of all rooms */
+    struct room *older; /* in the list of all rooms */
     uint8_t *pinned, *device;
     size_t bytes;
 };
@@ -97,14 +97,14 @@ struct nccl {
     struct queue sends, recvs;
     struct step step[LIVE];                             /* step k is at k modulo LIVE */
     uint64_t headers, payloads;                         /* issued */
-    uint64_t headers_ended, payloads_ended;             /* of these */
-    enum { NOTHING, HOSTS, HEADER, PAYLOAD } launching; /* NCCL is putting it into the stream */
+    uint64_t headers_ended, payloads_ended;             /* of those issued */
+    enum { NOTHING, HOSTS, HEADER, PAYLOAD } launching; /* what NCCL is putting into the stream */
     struct room *rooms;                                 /* all */
-    struct room *names;                                 /* hash of this host's name, then [ranks] of all */
+    struct room *names; /* hash of this host's name, then [ranks] hashes of all ranks' hosts */
     cudaEvent_t hosts;
     int hosts_known;
     int given_up;
-    int more; /* of the next send, if it is a step of its own */
+    int more; /* of the next send, if that is a step of its own */
     int looks;
     enum pici_status broken;
     char error[200];
@@ -121,7 +121,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct nccl *nccl, const c
 }
 
 /* Whether a call of CUDA succeeded. Its error is cleared, so the program's next call does not report it again. The
- * first failure ends the transport: what follows in the order cannot be done. */
+ * first failure ends the transport, because later operations in the order cannot run. */
 static int cuda_good(struct nccl *nccl, cudaError_t error, const char *operation)
 {
     if (error == cudaSuccess)
@@ -147,8 +147,8 @@ static int nccl_good(struct nccl *nccl, ncclResult_t result, const char *operati
 
 /* ---- Staging memory ---- */
 
-/* A room stays until close, even if a larger one replaces it: freeing memory of the device would wait for all that the
- * device does. NULL: no memory. */
+/* A room stays until close, even if a larger one replaces it: freeing device memory would wait for all work on the
+ * device. Returns NULL without memory. */
 static struct room *room_new(struct nccl *nccl, size_t bytes)
 {
     struct room *room = calloc(1, sizeof *room);
@@ -168,14 +168,14 @@ static struct room *room_new(struct nccl *nccl, size_t bytes)
     return made ? room : NULL;
 }
 
-enum { ROOM_ALIGN = 16, ROOM_LEAST = ROOM_ALIGN + 2 * HOST_BYTES }; /* as an agreement round needs */
+enum { ROOM_ALIGN = 16, ROOM_LEAST = ROOM_ALIGN + 2 * HOST_BYTES }; /* enough for an agreement round */
 
 static size_t round_up(size_t bytes)
 {
     return (bytes + ROOM_ALIGN - 1) / ROOM_ALIGN * ROOM_ALIGN;
 }
 
-/* Give each message in host memory its place behind the lengths, and the step a room that has them all. 0: no
+/* Assign each message in host memory a place after the lengths, and give the step a room for all. Returns 0 without
  * memory. */
 static int make_room(struct nccl *nccl, struct step *step)
 {
@@ -210,7 +210,7 @@ static int to_pinned(struct nccl *nccl, const struct room *room, size_t offset, 
     return copy(nccl, room->pinned + offset, room->device + offset, bytes, cudaMemcpyDeviceToHost);
 }
 
-/* Where the lengths of received messages are in a step's room; those of sent ones are at its beginning. */
+/* The offset of the received lengths in a step's room. The sent lengths are at its beginning. */
 static size_t lengths_received(const struct step *step)
 {
     return (size_t)step->outgoing->messages * sizeof(uint64_t);
@@ -218,7 +218,7 @@ static size_t lengths_received(const struct step *step)
 
 /* ---- Operations ---- */
 
-/* One send and one receive of a group; of no bytes: none. */
+/* Add one send, or one receive, to a group. Add nothing for 0 bytes. */
 static void send_part(struct nccl *nccl, const void *data, size_t bytes, int receiver)
 {
     if (bytes)
@@ -268,13 +268,13 @@ static void issue_header(struct nccl *nccl)
         for (const struct request *request = step->incoming->first; request;
              request = request->next, length_at += sizeof(uint64_t))
             recv_part(nccl, length_at, sizeof(uint64_t), request->peer);
-        nccl_good(nccl, ncclGroupEnd(), "ncclGroupEnd"); /* after any failure: this thread's group must end */
+        nccl_good(nccl, ncclGroupEnd(), "ncclGroupEnd"); /* even after a failure: this thread's group must end */
     }
     nccl->launching = HEADER;
 }
 
-/* Take the lengths that came. 0: a message is too long for its receive. Then the transport ends: the peer's payload
- * cannot be received. */
+/* Read the received lengths. Returns 0 if a message is longer than its receive allows. That ends the transport, which
+ * cannot receive the peer's payload. */
 static int take_lengths(struct nccl *nccl, const struct step *step)
 {
     const uint64_t *length = (const uint64_t *)(step->room->pinned + lengths_received(step));
@@ -292,7 +292,7 @@ static int take_lengths(struct nccl *nccl, const struct step *step)
     return !nccl->broken;
 }
 
-/* The bytes of a message that the operation reads or writes. */
+/* The device memory that the operation reads or writes for a message. */
 static uint8_t *bytes_of(const struct step *step, const struct request *request)
 {
     return request->on_device ? request->data : step->room->device + request->offset;
@@ -327,7 +327,7 @@ static void issue_payload(struct nccl *nccl)
     nccl->launching = PAYLOAD;
 }
 
-/* NCCL has put into the stream what it was given: add what comes after it there. */
+/* NCCL has put the operation into the stream: add the work that follows it. */
 static void launched(struct nccl *nccl)
 {
     const struct step *step;
@@ -397,7 +397,7 @@ static int complete(const struct queue *queue)
     return queue->first && queue->first->begun == queue->first->messages;
 }
 
-/* Issue the next operation of the order, if all that it needs is there. */
+/* Issue the next operation in the order, if it is ready. */
 static int issue(struct nccl *nccl)
 {
     const int more = nccl->headers > nccl->payloads && step_at(nccl, nccl->payloads)->outgoing->more;
@@ -413,7 +413,7 @@ static int issue(struct nccl *nccl)
     return 1;
 }
 
-/* Do all that can be done without waiting. */
+/* Make all progress that needs no waiting. */
 static void advance(struct nccl *nccl)
 {
     int moved = nccl->stream != NULL;
@@ -442,7 +442,7 @@ static void advance(struct nccl *nccl)
 
 /* ---- What a communicator calls ---- */
 
-/* Begin a side of a step, of so many messages. */
+/* Begin one side of a step with this number of messages. */
 static void announce(struct nccl *nccl, struct queue *to, int messages, int more)
 {
     if (nccl->broken || (nccl->ranks == 1 && !messages))
@@ -487,7 +487,7 @@ static void nccl_more(void *context, int more)
     nccl->more = more;
 }
 
-/* Add a message of so many bytes, or none, to the step that was announced; without one to a step of its own. */
+/* Add a message, which may be empty, to the announced step. If none was announced, the message is a step of its own. */
 static enum pici_status begin(struct nccl *nccl, struct queue *to, int peer, void *data, size_t bytes, int more,
                               void **request)
 {
@@ -527,7 +527,7 @@ static enum pici_status nccl_send(void *context, int receiver, const void *data,
     enum pici_status status = begin(nccl, &nccl->sends, receiver, (void *)data, bytes, nccl->more, request);
     if (status)
         return status;
-    nccl->more = 0; /* until the caller tells it of the next */
+    nccl->more = 0; /* until the caller sets it for the next send */
     advance(nccl);
     return PICI_OK;
 }
@@ -565,8 +565,8 @@ static void nccl_wait(void *context, int timeout_ms)
     pici_transport_nap(&nccl->looks, 0, timeout_ms);
 }
 
-/* Whether an operation is in flight. While one is, freeing memory of the device waits for it, even if no message's
- * buffer is in use. */
+/* Whether an operation is in flight. If so, freeing device memory would wait for it, even if no message's buffer is in
+ * use. */
 static int busy(const struct nccl *nccl)
 {
     if (!nccl->stream)
@@ -579,7 +579,7 @@ static int busy(const struct nccl *nccl)
     return nccl->launching || error != cudaSuccess;
 }
 
-/* Only the end of the NCCL communicator would stop its operations, and that is the caller's. The peers have a timeout
+/* Only destroying the NCCL communicator would stop its operations, and the caller owns that. The peers have a timeout
  * of their own. */
 static int nccl_abandon(void *context, enum pici_status reason)
 {
@@ -592,7 +592,7 @@ static int nccl_abandon(void *context, enum pici_status reason)
 static void nccl_close(void *context)
 {
     struct nccl *nccl = context;
-    if (!busy(nccl)) { /* else NCCL may still use all of it, and freeing some would wait */
+    if (!busy(nccl)) { /* else NCCL may still use the memory, and freeing it would wait */
         const enum cudaStreamCaptureMode mode = capture_relax();
         for (int i = 0; i < LIVE; i++) {
             if (nccl->step[i].header)
@@ -604,7 +604,7 @@ static void nccl_close(void *context)
             cudaEventDestroy(nccl->hosts);
         if (nccl->stream)
             cudaStreamDestroy(nccl->stream);
-        /* after a failure the GPU may hang in another stream, which freeing would wait for */
+        /* after a failure the GPU may hang in another stream, and freeing would wait for that */
         for (const struct room *room = nccl->given_up ? NULL : nccl->rooms; room; room = room->older) {
             cudaFreeHost(room->pinned);
             cudaFree(room->device);
@@ -667,8 +667,8 @@ static enum pici_status nccl_dense_ready(void *context, enum pici_collective col
     return nccl->broken; /* 0, PICI_OK, if all is well */
 }
 
-/* No message is in flight, so all operations issued before have ended, on this rank; and those of peers that have not
- * are before this one in the same order. */
+/* No message is in flight, so this rank's earlier operations have ended. A peer's may not have, but they come before
+ * this one in the same order. */
 static enum pici_status nccl_dense(void *context, enum pici_collective collective, const void *send, void *recv,
                                    uint64_t count, enum pici_dtype dtype, enum pici_op op, int timeout_ms)
 {
@@ -679,7 +679,7 @@ static enum pici_status nccl_dense(void *context, enum pici_collective collectiv
     const ncclResult_t result =
         pici_nccl_dense(nccl->comm, nccl->stream, collective, send, recv, count, dtype, op, timeout_ms, &cuda);
     nccl->looks = 0;
-    if (result == ncclInProgress) { /* what comes after it in the stream would wait for it */
+    if (result == ncclInProgress) { /* later operations in the stream would wait for it */
         nccl->broken = PICI_E_TIMEOUT;
         nccl->launching = PAYLOAD; /* it may not be in the stream yet, so an idle stream would mean nothing */
         say(nccl, "a collective of NCCL took more than %d ms", timeout_ms);
@@ -696,7 +696,7 @@ static int event_new(struct nccl *nccl, cudaEvent_t *event)
     return cuda_good(nccl, cudaEventCreateWithFlags(event, cudaEventDisableTiming), "cudaEventCreateWithFlags");
 }
 
-/* Make all that needs a GPU. */
+/* Create everything that needs a GPU. */
 static void prepare(struct nccl *nccl)
 {
     if (!cuda_good(nccl, cudaStreamCreateWithFlags(&nccl->stream, cudaStreamNonBlocking),
@@ -717,7 +717,7 @@ static void prepare(struct nccl *nccl)
     advance(nccl);
 }
 
-/* Find rank, ranks and device; or what is wrong. */
+/* Read rank, ranks and device from NCCL, and check them. */
 static enum pici_status look(struct nccl *nccl)
 {
     int theirs = -1, current = -1;

@@ -7,7 +7,7 @@
 #include "cuda/capture.h"
 #include "transport/nap.h"
 
-/* 0: NCCL has no arithmetic for it. */
+/* Returns 0 if NCCL has no arithmetic for the dtype. */
 static int type_of(enum pici_dtype dtype, ncclDataType_t *type)
 {
     switch (dtype) {
@@ -38,13 +38,13 @@ static int64_t milliseconds(void)
     return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/* Wait until NCCL has put the operation into the stream, if it does that later, and the stream is past it.
- * ncclInProgress: not in time. */
+/* Wait until the stream has completed the operation, which NCCL may enqueue late. Returns ncclInProgress at the
+ * timeout. */
 static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms, cudaError_t *cuda)
 {
     const int64_t end = timeout_ms < 0 ? INT64_MAX : milliseconds() + timeout_ms;
     for (int looks = 0, late = 0; !late; pici_transport_nap(&looks, 0, 1)) {
-        late = milliseconds() > end; /* and then a last look */
+        late = milliseconds() > end; /* then look once more */
         ncclResult_t result = ncclSuccess;
         const ncclResult_t asked = ncclCommGetAsyncError(comm, &result);
         if (asked != ncclSuccess || (result != ncclSuccess && result != ncclInProgress))
@@ -56,7 +56,7 @@ static ncclResult_t finish(ncclComm_t comm, cudaStream_t stream, int timeout_ms,
         capture_restore(mode);
         if (*cuda != cudaErrorNotReady)
             return ncclSuccess;
-        (void)cudaGetLastError(); /* the program's next call of CUDA must not see that it is not ready */
+        (void)cudaGetLastError(); /* clear cudaErrorNotReady, so that the program's next CUDA call does not see it */
         *cuda = cudaSuccess;
     }
     return ncclInProgress;

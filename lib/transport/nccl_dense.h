@@ -7,11 +7,11 @@
 #include "pici/nccl.h"
 #include "pici/transport.h"
 
-/* Whether NCCL can do it. */
+/* Whether NCCL supports this collective with this dtype. */
 int pici_nccl_dense_can(enum pici_collective, enum pici_dtype);
 
-/* Do it in the stream and wait for its end, at most about timeout_ms; < 0: without a limit. Returns NCCL's first
- * failure, ncclInProgress if it did not end in time and still uses the buffers, and in *cuda CUDA's failure. */
+/* Run the collective in the stream, and wait for it for about timeout_ms; < 0: no limit. Returns NCCL's first failure.
+ * Returns ncclInProgress at the timeout; NCCL still uses the buffers then. *cuda: CUDA's failure. */
 ncclResult_t pici_nccl_dense(ncclComm_t, cudaStream_t, enum pici_collective, const void *send, void *recv,
                              uint64_t count, enum pici_dtype, enum pici_op, int timeout_ms, cudaError_t *cuda);
 

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* A hash by which NCCL tells hosts apart: of NCCL_HOSTID, or else of the host's name and boot. */
+/* A hash that identifies this host, as in NCCL: of NCCL_HOSTID, or else of the host's name and boot id. */
 uint64_t pici_nccl_host(void);
 
 #endif

@@ -13,17 +13,17 @@
 #include "transport/meet.h"
 #include "transport/pending.h"
 
-enum { GRACE_MS = 2000 }; /* that the others have, once one of them has failed */
+enum { GRACE_MS = 2000 }; /* time that the other ranks have after one has failed */
 
-/* While this rank agrees with the others. */
+/* The state of an exchange of offers. */
 struct talk {
     struct pairs *pairs;
     struct meet_side *sides;   /* [ranks] */
     int *made;                 /* [ranks] descriptors of this rank's memory, or -1 */
     uint8_t *bytes;            /* [ranks * OFFER_BYTES] */
-    int (*more)[STRIPES_MOST]; /* [ranks] connections, of which the first is the old one; -1: not yet there */
-    int *connections;          /* [ranks] how many there are to be */
-    struct pending pending;    /* where they are accepted; its listener is -1 if there is none */
+    int (*more)[STRIPES_MOST]; /* [ranks] connections, the existing one first; -1: not there yet */
+    int *connections;          /* [ranks] their planned number */
+    struct pending pending;    /* accepts them; its listener is -1 if there is none */
     struct address here;
     int64_t deadline;
 };
@@ -33,7 +33,7 @@ static int is_near(const struct pairs *pairs, int i)
     return pairs->node_of[i] == pairs->node_of[pairs->rank];
 }
 
-/* What is wanted cannot be had, for a reason. 0: a rank does not want it. */
+/* Note why an offer failed. error: errno, or 0 if a rank declined. */
 static void note(struct pairs *pairs, int peer, enum offer_kind kind, int error)
 {
     if (!error || pairs->failures++)
@@ -42,7 +42,7 @@ static void note(struct pairs *pairs, int peer, enum offer_kind kind, int error)
              kind == OFFER_MEMORY ? "shares no memory" : "has only one connection", peer, strerror(error));
 }
 
-/* What this rank wants with another. */
+/* The kind of offer that this rank wants to exchange with another. */
 static enum offer_kind wanted(const struct pairs *pairs, int i)
 {
     if (pairs->share && is_near(pairs, i))
@@ -50,7 +50,7 @@ static enum offer_kind wanted(const struct pairs *pairs, int i)
     return pairs->connections > 1 ? OFFER_CONNECTIONS : OFFER_NOTHING;
 }
 
-/* Send offers to the ranks that are above or below this one, and receive those of the others. */
+/* Send offers to the ranks above this one, or to those below, and receive the offers of the others. */
 static enum pici_status exchange(struct talk *talk, int above)
 {
     const struct pairs *pairs = talk->pairs;
@@ -66,7 +66,7 @@ static enum pici_status exchange(struct talk *talk, int above)
     return pici_meet(talk->sides, pairs->ranks, talk->deadline, GRACE_MS);
 }
 
-/* What has come from a rank; nothing if it did not do its part: then it is given up. */
+/* The offer that a rank sent. If it sent no valid one: shut its socket down, and return an offer of nothing. */
 static struct greeting_offer offer_of(const struct talk *talk, int i)
 {
     struct greeting_offer offer = {.kind = OFFER_NOTHING};
@@ -87,8 +87,8 @@ static int make_token(char token[GREETING_TOKEN])
     return made;
 }
 
-/* Listen at the address of the connection with a rank, unless this rank does so already. Returns 0 if that cannot be:
- * errno is why. */
+/* Listen at this rank's address on the connection with rank i, unless it listens already. Returns 0 on failure, and
+ * sets errno. */
 static int listen_for(struct talk *talk, int i)
 {
     struct address here;
@@ -131,7 +131,8 @@ static struct greeting_offer offer_connections(struct talk *talk, int i)
     return offer;
 }
 
-/* Make what a lower rank offers, and say on each connection which it is. Returns 0 if that fails: errno is why. */
+/* Make the connections that a lower rank offers, and send each one's number over it. Returns 0 on failure, and sets
+ * errno. */
 static int connect_to(struct talk *talk, int rank, const struct greeting_offer *offer)
 {
     const struct pairs *pairs = talk->pairs;
@@ -159,7 +160,7 @@ static int connect_to(struct talk *talk, int rank, const struct greeting_offer *
     return 1;
 }
 
-/* Accept what the higher ranks have made before they answered. */
+/* Accept the connections that the higher ranks made before they answered. */
 static void accept_more(struct talk *talk)
 {
     const struct pairs *pairs = talk->pairs;
@@ -185,8 +186,8 @@ static void accept_more(struct talk *talk)
     }
 }
 
-/* Use the connections with a rank that are all there. If some are missing, both ranks cannot go on: the other one may
- * have begun to use them. */
+/* Use the connections with a rank if all are there. If some are missing, neither rank can continue: the other one may
+ * already use them. */
 static void use_more(struct talk *talk, int i)
 {
     struct pairs *pairs = talk->pairs;
@@ -205,7 +206,7 @@ static void use_more(struct talk *talk, int i)
         talk->more[i][k] = -1;
 }
 
-/* ---- all of it */
+/* ---- the exchange */
 
 static void make_offers(struct talk *talk)
 {

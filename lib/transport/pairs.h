@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Chooses how each two ranks exchange messages, once all can continue: by offers (greeting.h). */
+ * Chooses how each pair of ranks exchanges messages, once all ranks can continue. Ranks exchange offers
+ * (greeting.h). */
 #ifndef PICI_LIB_TRANSPORT_PAIRS_H
 #define PICI_LIB_TRANSPORT_PAIRS_H
 
@@ -23,13 +24,13 @@ struct pairs {
 
     struct pair *pair; /* [ranks] results; the caller owns them afterwards */
 
-    /* The number of ranks where this failed; and for the first of them, what failed and why. */
+    /* The number of peers with which an offer failed, and an explanation of the first failure. */
     int failures;
     char explanation[160];
 };
 
-/* All ranks call this, with a socket for each. A rank that does not do its part in time has its socket shut down.
- * PICI_E_NOMEM: all sockets are. */
+/* All ranks call this, with a socket for each. Shuts down the socket of a rank that does not answer in time.
+ * PICI_E_NOMEM: all sockets were shut down. */
 enum pici_status pici_pairs(struct pairs *);
 
 #endif

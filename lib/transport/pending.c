@@ -13,7 +13,7 @@
 
 enum {
     PENDING_MS = 10000,
-    HEARD_MS = 200 /* that a peer has at least, also if others want its descriptor */
+    HEARD_MS = 200 /* that a peer has at least, even if others need its descriptor */
 };
 
 void pici_pending_open(struct pending *pending, int listener, const char token[GREETING_TOKEN],
@@ -21,7 +21,7 @@ void pici_pending_open(struct pending *pending, int listener, const char token[G
 {
     pending->keys = keys;
     pending->listener = listener;
-    pending->spare = fcntl(listener, F_DUPFD_CLOEXEC, 0); /* none: there is nothing to give up */
+    pending->spare = fcntl(listener, F_DUPFD_CLOEXEC, 0); /* on failure there is nothing to give up */
     pending->error = pending->waiting = pending->rejected = 0;
     memcpy(pending->token, token, GREETING_TOKEN);
 }
@@ -34,7 +34,7 @@ int pici_pending_polls(const struct pending *pending, struct pollfd *polls)
     return pending->waiting + 1;
 }
 
-/* Take a peer from the list, which is in the order of arrival. Returns its socket. */
+/* Remove a peer from the list, which is in order of arrival. Returns its socket. */
 static int take(struct pending *pending, int i)
 {
     const int fd = pending->peer[i].fd;
@@ -49,7 +49,7 @@ static void reject(struct pending *pending, int i)
     pici_secure_close(take(pending, i));
 }
 
-/* Read a peer's greeting. Returns 1 if it is whole, -1 if there will be none, else 0. */
+/* Read a peer's greeting. Returns 1 if it is complete, -1 if it never will be, else 0. */
 static int read_more(struct pending_peer *peer)
 {
     while (peer->received < GREETING_BYTES) {
@@ -66,7 +66,8 @@ static int read_more(struct pending_peer *peer)
     return 1;
 }
 
-/* Read what peer i has sent. Returns whether it is handed out. If it is rejected, *gone is 1. */
+/* Read what peer i has sent. Returns whether it is handed out. *gone: out: it has left the list, handed out or
+ * rejected. */
 static int hear(struct pending *pending, int i, int *fd, struct greeting *greeting, int *gone)
 {
     const int whole = read_more(&pending->peer[i]);
@@ -102,11 +103,11 @@ static int let_in(struct pending *pending)
             pending->error = errno;
             return -1;
         }
-        reject(pending, 0); /* the descriptor of an unauthenticated peer for one that may be a rank's */
+        reject(pending, 0); /* free the descriptor of an unauthenticated peer for one that may be a rank's */
     }
 }
 
-/* Read those that have sent something, or whose time is over. Returns whether a peer is handed out. */
+/* Read from the peers that have sent bytes or run out of time. Returns whether one is handed out. */
 static int hear_all(struct pending *pending, int *fd, struct greeting *greeting)
 {
     struct pollfd polls[PENDING + 1];

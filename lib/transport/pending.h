@@ -13,7 +13,7 @@
 struct secure_keys;
 
 enum {
-    PENDING = 64,     /* peers without a greeting; on one more, the oldest is read once more, or dropped */
+    PENDING = 64,     /* peers without a greeting; one more makes the oldest be read a last time, then dropped */
     PENDING_TURN = 64 /* connections accepted in a turn */
 };
 
@@ -26,9 +26,9 @@ struct pending_peer {
 
 struct pending {
     int listener;
-    int spare; /* a descriptor to give up when there are no more */
-    int error; /* errno, if a waiting connection cannot be accepted. Until the caller sets it to 0, none is accepted,
-                * and the listener is not polled */
+    int spare; /* a descriptor to give up when the process has no more */
+    int error; /* errno, if a waiting connection cannot be accepted. Until the caller sets it to 0, no connection is
+                * accepted, and the listener is not polled */
     const struct secure_keys *keys; /* that peers must have too; NULL: connections are not encrypted */
     char token[GREETING_TOKEN];     /* that peers must know */
     int waiting, rejected;          /* waiting now; rejected so far: no greeting in time, or another token */
@@ -40,15 +40,15 @@ void pici_pending_open(struct pending *, int listener, const char token[GREETING
 /* Entries for poll: at most PENDING + 1. Returns how many. */
 int pici_pending_polls(const struct pending *, struct pollfd *);
 
-/* A turn: accept connections, and read what has come, without waiting. A peer that knows the token ends it and is
- * handed out: its socket, which the caller owns then, and its greeting. Returns 0 if there was none; more connections
+/* A turn: accept connections and read from them, without waiting. A peer that knows the token ends the turn and is
+ * handed out: its greeting, and its socket, which the caller then owns. Returns 0 if there was none; more connections
  * may wait to be accepted. */
 int pici_pending_next(struct pending *, int *fd, struct greeting *);
 
 /* Returns whether there was one. */
 int pici_pending_give_up_spare(struct pending *);
 
-/* Drop those that wait, and close the listening socket. */
+/* Drop the waiting peers, and close the listening socket. */
 void pici_pending_close(struct pending *);
 
 #endif

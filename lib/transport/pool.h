@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A pool of objects of one type, for requests: those not in use are used again, and all are freed together. One thread
- * at a time. */
+ * A pool of objects of one type, for requests: it reuses idle objects, and frees all together. One thread at a time may
+ * use it. */
 #ifndef PICI_LIB_TRANSPORT_POOL_H
 #define PICI_LIB_TRANSPORT_POOL_H
 
@@ -15,10 +15,10 @@ struct pool_item {
 };
 
 struct pool {
-    struct pool_item *all, *idle; /* all in use, and not; newest first */
+    struct pool_item *all, *idle; /* all: every object; idle: those not in use; newest first */
 };
 
-/* An object of so many bytes, the same in every call; zero but for its item. NULL: no memory. */
+/* An object of this size, the same in every call; zero except for its item. NULL: no memory. */
 static inline void *pool_take(struct pool *pool, size_t bytes)
 {
     struct pool_item *item = pool->idle;

@@ -2,11 +2,11 @@
  *
  * Communicators among processes that know one address.
  *
- * Rank 0 listens there. Each other rank connects to it, listens at a port of its own, and joins: its greeting has that
- * place. When all have joined, rank 0 sends each of them its verdict and, if that is good, the places of all. Then rank
- * i connects to the ranks 1 to i - 1, and accepts connections of the ranks i + 1 to p - 1; its connection to rank 0 it
- * has. A connection is accepted by the system before the process accepts it, so no rank waits for another while it
- * connects. The rest is as for sockets of the caller. */
+ * Rank 0 listens there. Each other rank connects to it, listens at a port of its own, and joins with a greeting that
+ * names this place. When all have joined, rank 0 sends each of them its verdict and, if that is good, the places of
+ * all. Then rank i connects to the ranks 1 to i - 1, and accepts connections of the ranks i + 1 to p - 1; it already
+ * has a connection to rank 0. The system completes a connection before the process accepts it, so no rank waits for
+ * another while it connects. The rest is as with sockets from the caller. */
 #define _GNU_SOURCE
 #include "pici/socket.h"
 
@@ -34,7 +34,7 @@ enum {
     FAULT_MS = 3000,     /* after an error: how long rank 0 waits for the other ranks, to tell them too */
     ANSWER_MS = 2000,    /* that rank 0 may take to answer after its own timeout */
     AGAIN_MOST_MS = 160, /* the longest pause before a rank greets again; twice as long each time */
-    NAMED = 8            /* ranks that are named in a message at the most */
+    NAMED = 8            /* the most ranks that a message names */
 };
 
 struct party {
@@ -44,18 +44,18 @@ struct party {
     const char *address;        /* of rank 0, as the caller writes it */
     char token[GREETING_TOKEN]; /* padded with zeros */
     struct coll_settings settings;
-    int *fds;             /* [ranks] sockets to those that are there; else -1 */
+    int *fds;             /* [ranks] sockets to the ranks that have come; else -1 */
     struct place *places; /* [ranks] where they listen */
-    int *unexpected;      /* sockets of ranks that should not be there: they get the verdict */
+    int *unexpected;      /* sockets of ranks that do not belong here; they get the verdict too */
     int unexpected_count;
-    int unread;                  /* rank 0 has closed the connection before it read what this rank sent */
+    int unread;                  /* rank 0 closed the connection before it read this rank's bytes */
     struct address zero_address; /* this end of the connection to rank 0; of rank 0 itself, where it listens */
     struct secure_keys *keys;    /* NULL: connections are not encrypted */
     struct pending pending;
     struct greeting_verdict fault;
 };
 
-/* Note an error, unless there is one. */
+/* Note an error, unless one is noted already. */
 __attribute__((format(printf, 3, 4))) static enum pici_status fail(struct party *party, enum pici_status status,
                                                                    const char *format, ...)
 {
@@ -80,8 +80,8 @@ static struct greeting greeting_of(const struct party *party, enum greeting_kind
 
 /* ---- rank 0 */
 
-/* A name that means loopback here, as a host's own name may, is no address that others can reach: then listen at all
- * addresses. That needs a token, as any address does that others reach. */
+/* A name may resolve to loopback here, as a host's own name often does, and then others cannot reach it. In that case
+ * listen at all addresses. Like any address that others can reach, this requires a token. */
 static enum pici_status listen_as_zero(struct party *party, const char *host, const char *port)
 {
     static const int any[2];
@@ -118,7 +118,7 @@ static enum pici_status listen_as_zero(struct party *party, const char *host, co
     return PICI_OK;
 }
 
-/* A rank has come: keep its socket, or note why it should not be there. Returns 0 if there are too many of these. */
+/* Keep the socket of a rank that has come, or note why it does not belong here. Returns 0 if too many do not belong. */
 static int welcome(struct party *party, int fd, const struct greeting *greeting, const struct greeting *own)
 {
     char explanation[VERDICT_TEXT];
@@ -154,7 +154,7 @@ static int welcome(struct party *party, int fd, const struct greeting *greeting,
     return 1;
 }
 
-/* Whether a rank that has joined is gone, or says what it should not yet say. */
+/* Whether a rank that has joined is gone, or sends too early. */
 static int has_left(int fd)
 {
     char byte;
@@ -162,7 +162,7 @@ static int has_left(int fd)
     return received >= 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
 }
 
-/* Wait until an unauthenticated peer moves, or one of so many sockets. Returns 0 without memory. */
+/* Wait until an unauthenticated peer, or one of `count` sockets, has an event. Returns 0 without memory. */
 static int wait_for(const struct party *party, const int *fds, int count, int timeout_ms)
 {
     struct pollfd *polls = calloc((size_t)count + PENDING + 1, sizeof *polls);
@@ -172,12 +172,12 @@ static int wait_for(const struct party *party, const int *fds, int count, int ti
     for (int i = 0; i < count; i++)
         if (fds[i] >= 0)
             polls[polled++] = (struct pollfd){.fd = fds[i], .events = POLLIN | POLLRDHUP};
-    (void)poll(polls, (nfds_t)polled, timeout_ms); /* if it fails, all are tried */
+    (void)poll(polls, (nfds_t)polled, timeout_ms); /* if poll fails, the caller tries all */
     free(polls);
     return 1;
 }
 
-/* Name the ranks from `first` on that are not there. */
+/* Note a timeout that names the missing ranks from `first` on. */
 static void name_missing(struct party *party, int first)
 {
     char list[NAMED * 12 + 32] = "";
@@ -199,14 +199,14 @@ static void name_missing(struct party *party, int first)
                missing > 1 ? "s" : "", list, party->ranks, rejected);
 }
 
-/* Accept the ranks that wait. Returns how many came that were missing. *most: the largest number of other ranks that
- * any rank has named. */
+/* Accept the waiting ranks. Returns the number of missing ranks that came. *most: the largest number of other ranks
+ * that any rank has named. */
 static int welcome_all(struct party *party, const struct greeting *own, int *most)
 {
     struct greeting greeting;
     int fd, came = 0;
     while (pici_pending_next(&party->pending, &fd, &greeting)) {
-        /* a second process as a rank is none that is missing */
+        /* a second process with a rank's number is no missing rank */
         came += greeting.rank >= (uint32_t)party->ranks || party->fds[greeting.rank] < 0;
         if (!welcome(party, fd, &greeting, own))
             pici_secure_close(fd);
@@ -218,8 +218,8 @@ static int welcome_all(struct party *party, const struct greeting *own, int *mos
 
 static enum pici_status answer(struct party *party);
 
-/* Rank 0 has no descriptors to accept another connection. Answer and close those that there are, so that the others can
- * connect and get the error too. Returns how many were closed. */
+/* Rank 0 has no descriptor for another connection. Answer and close the existing ones, so that the other ranks can
+ * connect and get the error too. Returns the number closed. */
 static int make_room(struct party *party)
 {
     int closed = party->unexpected_count;
@@ -237,7 +237,7 @@ static int make_room(struct party *party)
     return closed + pici_pending_give_up_spare(&party->pending);
 }
 
-/* Let all others join, or as many as come in time. After an error, wait a little for the rest: for as many as any rank
+/* Let all others join, or as many as come in time. After an error, wait briefly for the rest: for as many as any rank
  * has named. */
 static enum pici_status let_join(struct party *party)
 {
@@ -264,13 +264,13 @@ static enum pici_status let_join(struct party *party)
             return fail(party, PICI_E_NOMEM, "no memory for %d ranks", party->ranks);
         party->pending.error = 0;
     }
-    came += welcome_all(party, &own, &most); /* a second process as a rank that has joined */
+    came += welcome_all(party, &own, &most); /* finds a second process with the number of a rank that has joined */
     if (came < most)
         name_missing(party, 1);
     return party->fault.status;
 }
 
-/* Ranks of several hosts cannot all connect if one of them listens where only its own host can reach it. */
+/* Find a rank that only its own host can reach while other ranks are on other hosts: they cannot connect. */
 static void look_at_places(struct party *party)
 {
     int near = -1, far = -1;
@@ -286,7 +286,7 @@ static void look_at_places(struct party *party)
                    near, far);
 }
 
-/* Send the verdict to all that are there, and the places of all if it is good. */
+/* Send the verdict to all ranks that have come. If it is good, send the places of all too. */
 static enum pici_status answer(struct party *party)
 {
     const int sockets = party->ranks + party->unexpected_count;
@@ -397,7 +397,7 @@ static enum pici_status listen_as_other(struct party *party)
     return PICI_OK;
 }
 
-/* Whether a peer has closed a connection before it read all that was sent: the system resets that. */
+/* Whether a peer closed a connection before it read everything: then the system reports a reset. */
 static int is_unread(const struct meet_side *side)
 {
     int error = 0;
@@ -430,8 +430,8 @@ static enum pici_status with_zero(struct party *party, const uint8_t *output, si
     return PICI_OK;
 }
 
-/* Greet rank 0, and receive its verdict. In a crowd of unauthenticated peers it drops the oldest connections of which
- * it has read nothing yet, and one of them may be this rank's: connect again. */
+/* Greet rank 0, and receive its verdict. If too many unauthenticated peers wait, rank 0 drops the oldest connections
+ * without a greeting. One of them may be this rank's: then connect again. */
 static enum pici_status greet_zero(struct party *party, const char *host, const char *port, uint8_t *verdict)
 {
     const struct greeting own = greeting_of(party, GREETING_JOIN, 0);
@@ -484,7 +484,7 @@ static enum pici_status join(struct party *party, const char *host, const char *
     return status;
 }
 
-/* Connect to a lower rank but 0, and say who this is. */
+/* Connect to a lower rank other than 0, and greet it. */
 static enum pici_status link_to(struct party *party, int rank)
 {
     const struct address target = pici_address_at(&party->places[rank], &party->zero_address);
@@ -507,7 +507,7 @@ static enum pici_status link_to(struct party *party, int rank)
     return PICI_OK;
 }
 
-/* Rank 0 has greeted, and may have said that it cannot go on. */
+/* Rank 0 has ended its connection: read its greeting, and its verdict if it sent one. */
 static enum pici_status hear_zero(struct party *party)
 {
     uint8_t in[GREETING_BYTES + VERDICT_BYTES];
@@ -521,7 +521,8 @@ static enum pici_status hear_zero(struct party *party)
     return fail(party, PICI_E_PEER, "rank 0 aborted while the ranks connected to each other");
 }
 
-/* Accept connections of the higher ranks. Rank 0 knows first if one of them is gone: it closes its connection then. */
+/* Accept connections of the higher ranks. Rank 0 is the first to know that one of them is gone, and then closes its
+ * connection. */
 static enum pici_status let_link(struct party *party)
 {
     const struct greeting own = pici_greeting(GREETING_LINK, party->rank, party->ranks, 0);
@@ -545,7 +546,7 @@ static enum pici_status let_link(struct party *party)
                         strerror(party->pending.error));
         if (poll(&zero, 1, 0) > 0)
             return hear_zero(party);
-        /* rank 0 may say something already, so its socket is not one to wait for */
+        /* rank 0 may have sent bytes already, so do not wait for its socket */
         const int remaining = pici_meet_left(party->deadline);
         if (!wait_for(party, NULL, 0, remaining < NAP_MOST_MS ? remaining : NAP_MOST_MS))
             return fail(party, PICI_E_NOMEM, "no memory for %d ranks", party->ranks);
@@ -572,9 +573,9 @@ static enum pici_status be_other(struct party *party, const char *host, const ch
     return status;
 }
 
-/* ---- both */
+/* ---- rank 0 and the others */
 
-/* Make keys of the token, or of the files that the environment names. Inside the connections something else stands for
+/* Make keys from the token, or from the files that the environment names. Encrypted connections carry a substitute for
  * the token. */
 static enum pici_status encrypt_pairs(struct party *party)
 {
@@ -592,7 +593,7 @@ static enum pici_status encrypt_pairs(struct party *party)
     return PICI_OK;
 }
 
-/* Take what the caller leaves out from the environment. */
+/* Fill in from the environment what the caller leaves out. */
 static enum pici_status resolve(struct party *party, const char *address, int rank, int ranks, const char *token)
 {
     const struct coll_settings *settings = &party->settings;
@@ -629,7 +630,7 @@ static enum pici_status gather(struct party *party)
     party->places = calloc(count, sizeof *party->places);
     if (!party->fds || !party->unexpected || !party->places) {
         free(party->fds);
-        party->fds = NULL; /* which has no sockets to close yet */
+        party->fds = NULL; /* there are no sockets to close yet */
         return fail(party, PICI_E_NOMEM, "no memory for %d ranks", party->ranks);
     }
     for (int i = 0; i < party->ranks; i++)
@@ -668,7 +669,7 @@ enum pici_status pici_comm_rendezvous(struct pici_comm **output, const char *add
         return status;
     }
     status = gather(party);
-    /* it owns the sockets, also if it fails */
+    /* the communicator owns the sockets, even if this call fails */
     if (!status)
         status = pici_comm_sockets(output, party->fds, party->rank, party->ranks);
     else {

@@ -5,9 +5,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { LINE = 64, PIECE = 1 << 16 }; /* bytes that are shown to the other side at a time, so that both copy at once */
+enum { LINE = 64, PIECE = 1 << 16 }; /* PIECE: bytes published at a time, so that both sides copy in parallel */
 
-/* Each member has one writer, but for the flags: who waits sets its flag, and who wakes it takes it back. */
+/* Each counter has one writer. A flag has two: a side that waits sets its flag, and the side that wakes it clears the
+ * flag. */
 struct ring_state {
     _Alignas(LINE) _Atomic uint32_t written; /* bytes since the beginning, modulo 2^32 */
     _Alignas(LINE) _Atomic uint32_t read;
@@ -23,7 +24,7 @@ struct ring pici_ring(void *state, uint8_t *bytes, uint32_t capacity)
     return (struct ring){.state = state, .bytes = bytes, .capacity = capacity};
 }
 
-/* Copy between the ring, at a place counted from the beginning, and a part of the caller's. */
+/* Copy between the ring and the caller's part. at: the position in the stream. */
 static void copy(const struct ring *ring, uint32_t at, uint8_t *part, uint32_t bytes, int writes)
 {
     const uint32_t begin = at & (ring->capacity - 1), to_end = ring->capacity - begin,
@@ -37,8 +38,9 @@ static void copy(const struct ring *ring, uint32_t at, uint8_t *part, uint32_t b
     }
 }
 
-/* Bytes that can be written, but for the last ones; or read. They are counted as this side knows the other one, and
- * anew if these are fewer than `wanted`. -1: the other side has stored what cannot be. */
+/* The number of bytes that can be written (not counting RING_LAST), or read. Uses the last known position of the other
+ * side, and loads it again if that gives fewer than `wanted` bytes. Returns -1 if the other side stored an impossible
+ * position. */
 static int64_t free_bytes(struct ring *ring, uint32_t wanted)
 {
     const uint32_t most = ring->capacity - RING_LAST;
@@ -62,8 +64,8 @@ static int64_t ready_bytes(struct ring *ring, uint32_t wanted)
     return used <= ring->capacity ? (int64_t)used : -1;
 }
 
-/* Show how far this side is, and see whether the other one waits. Of the two stores and loads of both sides one comes
- * first, so that either this side sees that the other waits, or the other sees these bytes before it sleeps. */
+/* Publish this side's position, then check whether the other side waits. Both sides store before they load, in one
+ * total order. So either this side sees that the other waits, or the other sees these bytes before it sleeps. */
 static void show(_Atomic uint32_t *place, uint32_t moved, _Atomic uint32_t *waits, int *wakes)
 {
     atomic_store(place, moved);
@@ -71,7 +73,7 @@ static void show(_Atomic uint32_t *place, uint32_t moved, _Atomic uint32_t *wait
         *wakes = 1;
 }
 
-/* Small parts are shown together, and large ones in pieces. */
+/* Publishes small parts together, and large ones in pieces. */
 static int64_t move(struct ring *ring, const struct iovec *part, int parts, int *wakes, int writes)
 {
     struct ring_state *state = ring->state;

@@ -40,11 +40,11 @@ int64_t pici_ring_read(struct ring *, const struct iovec *, int parts, int *wake
 /* Write the last bytes of the stream, for which there is always room. */
 void pici_ring_end(struct ring *, const uint8_t last[RING_LAST]);
 
-/* Whether a writer could write, or a reader read; also if the other side has stored what cannot be. */
+/* Whether a writer could write, or a reader read. Also true if the other side stored an impossible state. */
 int pici_ring_writable(struct ring *);
 int pici_ring_readable(struct ring *);
 
-/* Say that this side waits, or no longer does. After it has said so it has to look once more before it sleeps. */
+/* Announce that this side waits, or no longer does. After announcing, check the ring once more before sleeping. */
 void pici_ring_writer_waits(struct ring *, int waits);
 void pici_ring_reader_waits(struct ring *, int waits);
 

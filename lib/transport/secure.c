@@ -30,7 +30,7 @@ struct secure_keys {
 
 struct secure {
     struct secure *next;
-    int fd, accepts, begun, agreed; /* begun: bytes of the peer's have come; agreed: bytes were exchanged */
+    int fd, accepts, begun, agreed; /* begun: the peer has begun TLS; agreed: data was exchanged */
     int reads;                      /* as pici_secure_reads */
     SSL *ssl;
     size_t staged; /* bytes of the record that the socket did not take */
@@ -69,7 +69,7 @@ void pici_secure_close(int fd)
     close(fd);
 }
 
-/* ---- the socket, as OpenSSL uses it: it never waits, and there are no signals */
+/* ---- the socket as OpenSSL uses it: calls never wait and raise no signals */
 
 static int bio_write(BIO *bio, const char *bytes, int count)
 {
@@ -97,7 +97,7 @@ static long bio_control(BIO *bio, int command, long number, void *pointer)
     return command == BIO_CTRL_FLUSH;
 }
 
-/* Made once, and never freed: connections outlive the keys. */
+/* Created once and never freed: connections outlive the keys. */
 static BIO_METHOD *method;
 
 static void make_method(void)
@@ -240,7 +240,7 @@ int pici_secure_begin(const struct secure_keys *keys, int fd, int accepts)
         SSL_set_accept_state(ssl);
     else
         SSL_set_connect_state(ssl);
-    if (!accepts) /* without files no authority is known: so a certificate in place of the key is refused */
+    if (!accepts) /* without files there is no authority, so OpenSSL rejects a certificate in place of the key */
         SSL_set_verify(ssl, SSL_VERIFY_PEER, NULL);
     *secure = (struct secure){.fd = fd, .accepts = accepts, .ssl = ssl};
     pthread_mutex_lock(&lock);
@@ -250,9 +250,9 @@ int pici_secure_begin(const struct secure_keys *keys, int fd, int accepts)
     return 1;
 }
 
-/* A call returned moved <= 0. Until the ends have a key, an error is that of an end that has another one, or none: the
- * connection is closed. So it is if the peer says in an alert that something is wrong. If it ends before they have a
- * key, the peer may be one in a crowd that was dropped: as if it was reset. */
+/* A call returned moved <= 0. If it failed before both ends agreed on a key, the peer has another key or none: report a
+ * closed connection. Do the same if the peer sent an alert. If the peer closed before they agreed, it may have dropped
+ * this end in a crowd: report a reset. */
 static ssize_t failed(struct secure *secure, int moved, int error, int *reads)
 {
     const int why = SSL_get_error(secure->ssl, moved), reason = ERR_GET_REASON(ERR_peek_last_error());
@@ -274,9 +274,8 @@ static ssize_t failed(struct secure *secure, int moved, int error, int *reads)
     return -1;
 }
 
-/* Whether the peer speaks TLS: one that does not gets no answer. Returns 1 if it does, 0 if it does not, and -1 with
- * errno as of recv if it has said nothing yet: then nothing may be read, for what comes in the meantime would be taken
- * before its first byte was seen. */
+/* Whether the peer speaks TLS; otherwise it gets no answer. Returns 1 or 0, or -1 with recv's errno if nothing has come
+ * yet. The caller must not read then: it could get bytes whose first one was not checked. */
 static int speaks(struct secure *secure)
 {
     unsigned char first;
@@ -316,7 +315,8 @@ static size_t fill_record(struct secure *secure, const struct iovec *parts, size
     return filled;
 }
 
-/* A record is made of all parts, as far as it goes. One that the socket did not take is sent again as it is. */
+/* A record holds as many bytes of the parts as fit. If the socket does not take a record, the next call sends it again
+ * unchanged. */
 ssize_t pici_secure_send(struct secure *secure, int fd, const struct iovec *parts, size_t count)
 {
     if (!secure) {

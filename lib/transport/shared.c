@@ -16,14 +16,14 @@
 enum {
     HEAD = 4096,          /* bytes before the rings */
     RING_USUAL = 1 << 18, /* bytes: more would leave the caches before they are read */
-    RINGS_MOST = 1 << 26, /* bytes of all rings of a host, if these are not at their least */
+    RINGS_MOST = 1 << 26, /* bytes of all rings of a host, unless rings have their least size */
     LOOKS = 64,           /* reads that find nothing before the socket is looked at */
-    HEARD = 16            /* reads of the socket at a time: a peer may send more wake-ups than it has reasons for */
+    HEARD = 16            /* reads of the socket at a time: a peer may send needless wake-ups */
 };
 
 /* At the beginning of the memory. */
 struct shared_head {
-    _Atomic uint32_t taken; /* somebody has opened it */
+    _Atomic uint32_t taken; /* a process has opened it */
 };
 
 struct shared {
@@ -49,7 +49,7 @@ static size_t all_bytes(uint32_t ring_bytes)
     return HEAD + 2 * (size_t)ring_bytes;
 }
 
-/* Map the memory. The one who made it writes to the first ring. A forked child has no business with it. */
+/* Map the memory. The rank that made it writes to the first ring. Forked children do not inherit it. */
 static struct shared *map(int fd, uint32_t ring_bytes, int made)
 {
     struct shared *shared = calloc(1, sizeof *shared);
@@ -72,8 +72,8 @@ static struct shared *map(int fd, uint32_t ring_bytes, int made)
 
 static const int seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
-/* A process that may not write so long a file would be ended by the attempt. All memory is taken at once: what is
- * missing later would end it too. */
+/* Beyond the limit for file sizes, the attempt would kill the process. Allocate all memory now: if it were missing
+ * later, that would kill the process too. */
 static int make_file(size_t bytes)
 {
     struct rlimit most;
@@ -118,8 +118,8 @@ struct shared *pici_shared_make(struct greeting_offer *offer, uint32_t ring_byte
     return shared;
 }
 
-/* Open a file of another process, if it is the one that is offered. What it is shows before it is opened for more than
- * that: opening a device or a pipe may do anything. */
+/* Open a file of another process, if it is the offered one. O_PATH allows to check that first: opening a device or a
+ * pipe could have side effects. */
 static int open_file(const struct greeting_offer *offer)
 {
     char path[64];
@@ -202,7 +202,7 @@ void pici_shared_free(struct shared *shared)
 
 #endif
 
-/* A byte on the socket. If that takes no more, the peer has not read the last ones, and will wake. */
+/* Send a byte. If the socket is full, the peer has unread bytes and wakes anyway. */
 static void wake(int fd)
 {
     (void)!send(fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -237,7 +237,7 @@ ssize_t pici_shared_send(struct shared *shared, int fd, const struct iovec *part
     return -1;
 }
 
-/* What a peer wrote before it ended is there once its end is seen. */
+/* Once this rank sees the peer's end, it also sees all that the peer wrote before. */
 ssize_t pici_shared_recv(struct shared *shared, int fd, const struct iovec *part, int parts)
 {
     int wakes = 0;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Memory that two ranks of a host share, with a ring each way: it carries what their socket would. The socket stays: a
- * byte on it wakes a rank that waits, and its end is the end of the peer.
+ * Memory that two ranks of a host share, with a ring in each direction. It replaces their socket for messages. The
+ * socket stays open: a byte on it wakes a waiting rank, and its end means that the peer has ended.
  *
  * One rank makes the memory (a file without a name, memfd_create) and tells the other its process and descriptor. The
- * other opens that through /proc, which the system lets processes of the same user do, and takes it only if it is the
- * file that was named, of the right size, sealed so that it stays so, and not yet taken. Once both have it mapped no
- * descriptor of it is open, and no file has a name: nothing is left when they die. */
+ * other opens it through /proc, which the system permits to processes of the same user. It accepts only the named file,
+ * with the right size, sealed against changes of the size, and not yet taken. Once both have mapped it, no descriptor
+ * is open and the file has no name. So nothing remains when they die. */
 #ifndef PICI_LIB_TRANSPORT_SHARED_H
 #define PICI_LIB_TRANSPORT_SHARED_H
 
@@ -18,31 +18,33 @@
 
 struct shared;
 
-/* The bytes of each ring where so many ranks of a host share memory in pairs. */
+/* The size of each ring in bytes, if `ranks` ranks of a host share memory in pairs. */
 uint32_t pici_shared_ring_bytes(int ranks);
 
-/* Make the memory, and the offer of it. *fd is to be closed when the peer has answered. On failure NULL, *fd is -1, and
- * the offer is of nothing and says why. */
+/* Make the memory, and the offer of it. The caller closes *fd after the peer has answered. On failure returns NULL and
+ * an offer of nothing with the errno; *fd is -1. */
 struct shared *pici_shared_make(struct greeting_offer *, uint32_t ring_bytes, int *fd);
 
-/* Open what a peer offers. NULL: errno is why not. */
+/* Open the memory that a peer offers. Returns NULL on failure, and sets errno. */
 struct shared *pici_shared_open(const struct greeting_offer *);
 
 void pici_shared_free(struct shared *);
 
-/* As sendmsg and recvmsg on the peer's socket, without waiting: errno is EAGAIN if nothing can be moved now; EPIPE or 0
- * if the peer has ended, and all that it sent is read; EBADMSG if it has damaged the memory. */
+/* As sendmsg and recvmsg on the peer's socket, without waiting. errno is EAGAIN if nothing can move now, and EBADMSG if
+ * the peer has damaged the memory. After the peer has ended, send fails with EPIPE, and recv returns 0 once it has read
+ * everything. */
 ssize_t pici_shared_send(struct shared *, int fd, const struct iovec *, int parts);
 ssize_t pici_shared_recv(struct shared *, int fd, const struct iovec *, int parts);
 
-/* Write a stream's last word. */
+/* Write the last bytes of the stream. */
 void pici_shared_end(struct shared *, const uint8_t last[RING_LAST]);
 
-/* Before the socket is polled for input: have the peer wake this rank when it has received, or sent, something. Returns
- * whether it has already. Afterwards: the same with zeros. */
+/* Call this before polling the socket for input. It makes the peer wake this rank once this rank can send, or receive.
+ * Returns whether it can already. Call it with zeros after polling. */
 int pici_shared_waits(struct shared *, int sends, int receives);
 
-/* The socket has input: wake-ups, or its end. Takes some at a time, so that no peer can keep this rank busy. */
+/* Read the socket's input: wake-ups, or its end. Reads a limited number at a time, so that no peer can keep this rank
+ * busy. */
 void pici_shared_hear(struct shared *, int fd);
 
 #endif

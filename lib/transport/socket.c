@@ -3,17 +3,18 @@
  * The transport over connected stream sockets.
  *
  * On a socket a message is its length (8 bytes, little-endian) and its bytes. Each direction of each socket has a queue
- * of requests. Sending writes to the socket at once, lengths and data of several messages in one system call, as much
- * as the socket takes. Data is received in its final place. Only lengths are received in a buffer, together with what
- * follows at once: so a short message takes one system call. Nothing is read from a socket before a receive is posted,
- * so an early message waits in the socket.
+ * of requests. A send writes to the socket at once, as much as the socket takes. One system call writes lengths and
+ * data of several messages. Data is received in its final place. Only lengths are received in a buffer, together with
+ * the bytes after them, so a short message takes one system call. Nothing is read from a socket before a receive is
+ * posted, so an early message waits in the socket.
  *
- * Two ranks that share memory (shared.h) have the same stream of bytes there. Their socket wakes and ends.
+ * Two ranks that share memory (shared.h) exchange the same stream of bytes there. Their socket carries only wake-ups
+ * and the end.
  *
- * A length whose highest bit is set is a shutdown message. Its low 32 bits are a status: PICI_OK, the rank closes its
- * transport; or why it gave up. The 31 bits between are the rank that it lost, or its own. If a socket
- * ends without it, the peer died. A rank that loses a peer gives up and tells all others, so all ranks that wait for
- * each other learn of it. */
+ * A length whose highest bit is set is a shutdown message. Its low 32 bits are a status: PICI_OK if the rank closes its
+ * transport, else why it gave up. The 31 bits between are the rank that it lost, or its own. If a socket ends without
+ * this message, the peer died. A rank that loses a peer gives up and tells all others, so all ranks that wait for each
+ * other learn of it. */
 #define _GNU_SOURCE
 #include "transport/socket.h"
 
@@ -41,20 +42,20 @@ enum {
     LENGTH_BYTES = 8,
     BUFFER = 16384,       /* for lengths and short messages of a peer */
     TOGETHER = 8,         /* messages in a system call */
-    GLANCES = 24,         /* without sleeping, where each rank has a core */
-    RELAX = 16,           /* pauses between two of these */
-    YIELDS = 100,         /* of the processor after that, where ranks share memory */
-    LONG_MS = 2,          /* a yield that takes so long went to another program */
-    CROWDED = 500,        /* waits without yields after one: who sleeps gets the processor back sooner */
+    GLANCES = 24,         /* polls before sleeping, if each rank has a core */
+    RELAX = 16,           /* pauses between two glances */
+    YIELDS = 100,         /* yields of the processor after that, if ranks share memory */
+    LONG_MS = 2,          /* during a longer yield another program ran */
+    CROWDED = 500,        /* waits without yields after such a one: a sleeper gets the processor back sooner */
     NEAR_BUFFER = 262144, /* bytes sent to a peer on this node and not yet received; the system doubles it */
-    BLINDLY = 2,          /* queues that are tried without asking */
-    SKIPPED = 8,          /* tests that leave a queue alone which another request found blocked */
-    LAST_MS = 100,        /* to end messages that are half sent, before giving up */
-    DRAINED = 256,        /* buffers of bytes that are read and dropped then, of each peer */
+    BLINDLY = 2,          /* the most queues to try without polling */
+    SKIPPED = 8,          /* tests that leave a queue alone after another request found it blocked */
+    LAST_MS = 100,        /* time to finish half-sent messages before giving up */
+    DRAINED = 256,        /* buffers of bytes to read then from each peer, and drop */
     NAMED = 4             /* ranks that the error message of a timeout names */
 };
 
-/* Bytes in a system call: less than a ssize_t has on 32-bit machines. */
+/* Bytes in a system call: they must fit in a 32-bit ssize_t. */
 static const size_t most_bytes = (size_t)1 << 30;
 
 static const uint64_t shutdown_bit = UINT64_C(1) << 63;
@@ -68,25 +69,25 @@ struct request {
     enum pici_status status;
     uint8_t length[LENGTH_BYTES]; /* of a send */
     uint8_t *data;
-    size_t bytes;  /* of data; of a receive the capacity until the length is known */
-    size_t offset; /* bytes sent, with those of the length; bytes of data received */
+    size_t bytes;  /* length; of a receive, the capacity until the length is known */
+    size_t offset; /* bytes sent, including the length's; or bytes of data received */
 };
 
 struct queue {
     struct request *first, *last;
-    const void *blocked; /* the request or rank that found it cannot move; NULL: none */
+    const void *blocked; /* the request, or the node, that found it unable to move; or NULL */
     int skipped;         /* tests since then that did not try */
 };
 
 struct peer {
     int fd;                  /* -1: this rank itself, or gone */
-    struct shared *shared;   /* carries what is sent and received, */
-    struct stripes *stripes; /* or these do, of which fd is the first; both NULL: fd does, */
+    struct shared *shared;   /* carries the messages, */
+    struct stripes *stripes; /* or these do, fd is the first of them; both NULL: fd does, */
     struct secure *secure;   /* encrypted, if this is not NULL */
-    enum pici_status gone;   /* not PICI_OK: why nothing can be exchanged any more */
+    enum pici_status gone;   /* not PICI_OK: why no more messages can be exchanged */
     struct queue outgoing, incoming;
     uint8_t *buffer;                 /* [BUFFER] */
-    size_t filled_begin, filled_end; /* what is in it and not yet taken */
+    size_t filled_begin, filled_end; /* the bytes in it that are not taken yet */
 };
 
 struct node {
@@ -99,8 +100,8 @@ struct node {
     struct pool requests;
     int ended;   /* a request ended since the last wait */
     int cores;   /* each rank of this node has one */
-    int crowded; /* waits to come that do not yield */
-    int shares;  /* memory with other ranks: looking there takes no system call */
+    int crowded; /* future waits that do not yield */
+    int shares;  /* some rank shares memory with this one: looking there takes no system call */
     int culprit; /* the first rank that was lost, or -1 */
     int abandoned, kept;
     char error[160], waits[96]; /* error messages */
@@ -132,7 +133,7 @@ static void hang_up(struct peer *peer)
     peer->stripes = NULL;
 }
 
-/* End all requests of a peer, with which nothing can be exchanged any more because of `culprit`. */
+/* End all requests of a peer, because `culprit` failed and no more messages can be exchanged. */
 static void lose(struct node *node, struct peer *peer, enum pici_status status, int culprit, const char *explanation)
 {
     if (node->culprit < 0) {
@@ -224,7 +225,8 @@ static int fill(struct node *node, struct peer *peer)
     }
 }
 
-/* Read what is still missing of the first receive's data, and what follows at once. Returns whether something came. */
+/* Read the missing data of the first receive, and what follows in the same system call. Returns whether something
+ * came. */
 static int fill_data(struct node *node, struct peer *peer, struct request *request)
 {
     const size_t missing = request->bytes - request->offset, wanted = missing < most_bytes ? missing : most_bytes;
@@ -269,7 +271,7 @@ static int take_length(struct node *node, struct peer *peer, struct request *req
     return 1;
 }
 
-/* Complete the receives whose messages have arrived; without `reads`, only those in the buffer. */
+/* Complete the receives whose messages have arrived; without `reads`, only from the buffer. */
 static void pump_in(struct node *node, struct peer *peer, int reads)
 {
     struct request *request;
@@ -303,7 +305,7 @@ static ssize_t give(struct peer *peer, struct iovec *parts, size_t count)
     return pici_secure_send(peer->secure, peer->fd, parts, count);
 }
 
-/* A send failed: the peer has closed its socket. What it said before says more. */
+/* A send failed because the peer closed its socket. Look for a shutdown message, which says more. */
 static void read_shutdown(struct node *node, struct peer *peer, ssize_t moved)
 {
     const int error = errno;
@@ -322,7 +324,7 @@ static void read_shutdown(struct node *node, struct peer *peer, ssize_t moved)
     (void)again(node, peer, moved);
 }
 
-/* The bytes of the first sends that the socket has not taken: arrays for a system call. Returns how many. */
+/* Collect the unsent bytes of the first sends, for one system call. Returns the number of parts. */
 static size_t gather(const struct queue *queue, struct iovec parts[2 * TOGETHER])
 {
     size_t count = 0, bytes = 0;
@@ -406,7 +408,7 @@ static enum pici_status post(struct node *node, int number_of_peer, int sends, v
 
 static enum pici_status socket_send(void *context, int receiver, const void *data, size_t bytes, void **request)
 {
-    return post(context, receiver, 1, (void *)data, bytes, request); /* which is only read */
+    return post(context, receiver, 1, (void *)data, bytes, request); /* sends only read it */
 }
 
 static enum pici_status socket_recv(void *context, int sender, void *data, size_t capacity, void **request)
@@ -414,8 +416,8 @@ static enum pici_status socket_recv(void *context, int sender, void *data, size_
     return post(context, sender, 0, data, capacity, request);
 }
 
-/* Try to move a request's queue. A queue that was found blocked is tried again by the request that found it so, and
- * after some tests of others: a caller tests all its requests in turn, and one try for all of them is enough. */
+/* Try to move a request's queue. A caller tests all its requests in turn, and one try per round is enough. So only the
+ * request that found a queue blocked tries it again, or another one after SKIPPED tests. */
 static void try_queue(struct node *node, const struct request *request)
 {
     struct peer *peer = request->peer;
@@ -447,7 +449,8 @@ static enum pici_status socket_test(void *context, void *request, int *done, siz
     return status;
 }
 
-/* What to poll of a peer before it can be sent to, or received from. *timeout_ms becomes 0 if it can be already. */
+/* The poll entry that tells when a peer is ready to send to, or to receive from. Sets *timeout_ms to 0 if it is ready
+ * already. */
 static struct pollfd poll_of(struct peer *peer, int sends, int receives, int *timeout_ms)
 {
     struct pollfd entry = {.fd = peer->fd, .events = sends ? POLLOUT : 0};
@@ -464,7 +467,7 @@ static struct pollfd poll_of(struct peer *peer, int sends, int receives, int *ti
     return entry;
 }
 
-/* After polling with a timeout. */
+/* Call this after polling with a timeout. */
 static void end_poll(struct peer *peer, int events)
 {
     if (!peer->shared)
@@ -474,8 +477,8 @@ static void end_poll(struct peer *peer, int events)
         pici_shared_hear(peer->shared, peer->fd);
 }
 
-/* Wait for queues that can move, and move them. Without a timeout, a few queues are tried without polling, which takes
- * fewer system calls. Returns how many sockets are known to have been ready. */
+/* Wait for queues that can move, and move them. Without a timeout, try few queues without polling, which takes fewer
+ * system calls. Returns the number of sockets that poll found ready. */
 static int look(struct node *node, int timeout_ms)
 {
     const int waits = timeout_ms > 0;
@@ -487,7 +490,7 @@ static int look(struct node *node, int timeout_ms)
         if (!sends && !receives)
             continue;
         queues += peer->shared ? 0 : sends + receives;
-        if (peer->stripes && sends && receives) { /* over one socket each */
+        if (peer->stripes && sends && receives) { /* they may use different sockets */
             node->polls[polled] = poll_of(peer, 0, 1, &timeout_ms);
             node->polled[polled++] = peer;
         }
@@ -501,7 +504,7 @@ static int look(struct node *node, int timeout_ms)
         struct peer *peer = node->polled[i];
         const int found = ready > 0 ? node->polls[i].revents : 0, events = blindly ? POLLIN | POLLOUT : found,
                   over = events & (POLLERR | POLLHUP | POLLNVAL), shares = peer->shared != NULL,
-                  inside = pici_secure_waits(peer->secure); /* poll does not see that */
+                  inside = pici_secure_waits(peer->secure); /* poll does not see these bytes */
         if (waits)
             end_poll(peer, events);
         if (peer->incoming.first && (shares || inside || events & POLLIN || over))
@@ -518,7 +521,7 @@ static int look(struct node *node, int timeout_ms)
     return ready;
 }
 
-/* Leave the core's units to another thread on it for a moment. */
+/* Leave the execution units to the core's other hardware thread for a moment. */
 static void relax(void)
 {
     for (int i = 0; i < RELAX; i++) {
@@ -537,8 +540,8 @@ static int64_t milliseconds(void)
     return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/* A test of one request may have ended others: then do not sleep. A short message mostly comes before the system call
- * that sleeps would have begun. */
+/* Do not sleep if a test of one request has ended others. Glance first: a short message mostly arrives before a system
+ * call could put this thread to sleep. */
 static void socket_wait(void *context, int timeout_ms)
 {
     struct node *node = context;
@@ -578,11 +581,11 @@ static int half_sent(const struct peer *peer)
     return peer->fd >= 0 && peer->outgoing.first && peer->outgoing.first->offset > 0;
 }
 
-/* Send more of it, but nothing of the messages behind it. */
+/* Send more of the message, but none of those behind it. */
 static void send_rest(struct node *node, struct peer *peer)
 {
     struct request *behind = peer->outgoing.first->next;
-    if (peer->secure && !peer->shared) { /* a record may have more messages */
+    if (peer->secure && !peer->shared) { /* a record may hold several messages */
         pump_out(node, peer);
         return;
     }
@@ -594,7 +597,7 @@ static void send_rest(struct node *node, struct peer *peer)
         peer->outgoing.first = behind;
 }
 
-/* A message that is half sent would swallow the shutdown message: end it, if the peer takes it soon. */
+/* A half-sent message would swallow the shutdown message: finish it if the peer takes it soon. */
 static void end_messages(struct node *node)
 {
     const int64_t end = milliseconds() + LAST_MS;
@@ -618,13 +621,13 @@ static void end_messages(struct node *node)
     }
 }
 
-/* Send a shutdown message to a peer, and close its socket. What it has sent is read: else closing would reset the
- * connection, and the peer might lose what it has not read. */
+/* Send a shutdown message to a peer, and close its socket. drains: read its bytes first. Otherwise closing would reset
+ * the connection, and the peer might lose unread bytes. */
 static void part(struct peer *peer, uint64_t word, int drains)
 {
     uint8_t length[LENGTH_BYTES];
     store_le64(length, word);
-    /* else it learns by the end */
+    /* after a half-sent message the peer learns only from the closed socket */
     if (!half_sent(peer) && peer->shared)
         pici_shared_end(peer->shared, length);
     else if (!half_sent(peer))
@@ -638,7 +641,7 @@ static void part(struct peer *peer, uint64_t word, int drains)
     hang_up(peer);
 }
 
-/* The next rank from `from` on that owes a message; with `sends`, that does not take one. -1: none. */
+/* The next rank from `from` on that this rank waits for: for a message, or with `sends` to take one. -1: none. */
 static int awaited(const struct node *node, int from, int sends)
 {
     while (from < node->ranks && !(sends ? node->peers[from].outgoing.first : node->peers[from].incoming.first))
@@ -646,7 +649,7 @@ static int awaited(const struct node *node, int from, int sends)
     return from < node->ranks ? from : -1;
 }
 
-/* The system has copied what was sent, so no buffer is in use afterwards. */
+/* The system has copied all sent bytes, so no buffer is in use afterwards. */
 static int socket_abandon(void *context, enum pici_status reason)
 {
     struct node *node = context;
@@ -698,7 +701,7 @@ static enum pici_status socket_nodes(void *context, int *node_of)
     return PICI_OK;
 }
 
-/* Without a failure: for whom this rank waits, since a call that times out asks for the message. */
+/* Without a failure, the text names the ranks that this one waits for: a call that times out reports it. */
 static const char *socket_error(void *context)
 {
     struct node *node = context;
@@ -719,9 +722,9 @@ static const char *socket_error(void *context)
 
 /* ---- making one */
 
-/* near: the peer is on this node. Then what is sent waits for its receiver in this host's memory; more than this would
- * leave the caches before it is read. 8 MiB of dense data take up to a third longer without the limit. To other hosts
- * the system chooses, by the link. */
+/* near: the peer is on this node. Then sent bytes wait for the receiver in this host's memory, and more than
+ * NEAR_BUFFER would leave the caches before they are read. Without the limit, 8 MiB of dense data take up to a third
+ * longer. For other hosts the system chooses by the link. */
 static void set_options(int fd, int near)
 {
     const int flags = fcntl(fd, F_GETFD);

@@ -12,11 +12,11 @@
 enum pici_status pici_transport_sockets(struct pici_transport *, const int *fds, const int *node_of, int rank,
                                         int ranks);
 
-/* keep = 1: close does nothing. 0: it does again. */
+/* keep = 1: close() does nothing. keep = 0: close() works again. */
 void pici_transport_sockets_keep(const struct pici_transport *, int keep);
 
-/* Exchange messages with a peer over what they have besides their socket, which the transport frees. Before the first
- * message of either. */
+/* Exchange messages with a peer over a pair's carrier instead of their socket. The transport frees the carrier. Call
+ * this before the first message of either rank. */
 void pici_transport_sockets_pair(const struct pici_transport *, int peer, const struct pair *);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Communicators over sockets that are connected: the ranks greet each other, make their communicators, and tell each
- * other whether that went well. So all return the same status, with the error message of the same rank. */
+ * Communicators over connected sockets. The ranks greet each other, make their communicators, and tell each other their
+ * status. So all return the same status, with the error message of the same rank. */
 #define _POSIX_C_SOURCE 200809L
 #include "pici/socket.h"
 
@@ -23,16 +23,16 @@
 #include "transport/socket.h"
 
 enum {
-    GRACE_MS = 2000, /* that the others have, once one of them has failed */
-    BOOT_BYTES = 36, /* of a boot's id */
+    GRACE_MS = 2000, /* time that the other ranks have after one has failed */
+    BOOT_BYTES = 36, /* of a boot id */
     SLICE = 262144   /* bytes of a slice on one node */
 };
 static const double GIGABIT = 1.25e8; /* bytes per second */
 
-/* What is the same on ranks of one node. The id of this boot tells hosts apart, also those that were copied from one
- * image, or have the same name. Two network namespaces of a host reach each other over a link like two hosts, which may
- * be slow: simulated networks are made of them, and containers have one each. So its inode is the other half. Where
- * there is no boot id (another system, no /proc), the host's name takes its place. */
+/* A key that is equal on ranks of one node. Its first half is the boot id, which differs even between hosts that have
+ * the same image or name. Without one (another system, no /proc), the host's name replaces it. The second half is the
+ * inode of the network namespace. Two namespaces of a host are like two hosts, whose link may be slow: containers have
+ * one each, and simulated networks consist of them. */
 static void find_host(char host[GREETING_HOST])
 {
     struct stat net;
@@ -53,15 +53,15 @@ static void find_host(char host[GREETING_HOST])
 struct circle {
     int rank, ranks, timeout_ms;
     uint64_t slice_bytes;             /* 0: not set */
-    int assume_gigabit;               /* nobody says how fast the network is */
+    int assume_gigabit;               /* no setting gives the network's speed */
     int share, connections, ports[2]; /* as struct pairs has them */
     struct pair *pair;                /* [ranks] */
     int *fds;                         /* [ranks] -1: none, or unusable */
     int *node_of;                     /* [ranks] */
     struct meet_side *sides;          /* [ranks] */
     struct greeting *greetings;
-    uint8_t *outgoing, *incoming; /* [ranks * VERDICT_BYTES], which is more than a greeting has */
-    struct greeting_verdict own;  /* the weightiest that this rank has found */
+    uint8_t *outgoing, *incoming; /* [ranks * VERDICT_BYTES], more than a greeting needs */
+    struct greeting_verdict own;  /* the error of the greatest weight that this rank has found */
 };
 
 /* How likely an error is the cause of others. An error in a rank's own arguments or memory is a cause; a closed socket
@@ -77,7 +77,7 @@ static int weight(enum pici_status status)
     }
 }
 
-/* Note an error. Of errors of the same weight the first stays. */
+/* Note an error. Among errors of equal weight, keep the first. */
 static void find_fault(struct circle *circle, enum pici_status status, const char *explanation)
 {
     if (weight(status) <= weight(circle->own.status))
@@ -93,7 +93,7 @@ static int is_stream(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) == 0 && type == SOCK_STREAM;
 }
 
-/* What is wrong with a socket that the caller gave: a status and an explanation, or PICI_OK. */
+/* Check a socket from the caller. Returns PICI_OK, or a status with an explanation. */
 static enum pici_status look_at_socket(const int *fds, int i, int rank, int ranks, char *explanation, size_t bytes)
 {
     if (!is_stream(fds[i])) {
@@ -108,7 +108,7 @@ static enum pici_status look_at_socket(const int *fds, int i, int rank, int rank
     return PICI_OK;
 }
 
-/* Tell everyone who this rank is, and hear who they are. */
+/* Send this rank's greeting to all ranks, and receive theirs. */
 static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
 {
     char explanation[VERDICT_TEXT];
@@ -141,7 +141,8 @@ static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
         } else if (pici_greeting_wrong(&circle->greetings[i], &own, i, explanation, sizeof explanation))
             find_fault(circle, PICI_E_PEER, explanation);
     }
-    for (int i = 0; i < circle->ranks; i++) { /* after the others, since what these found may be the cause */
+    for (int i = 0; i < circle->ranks;
+         i++) { /* the other checks come first: an error that they find may be the cause */
         const struct meet_side *side = &circle->sides[i];
         if (!side->status)
             continue;
@@ -169,7 +170,7 @@ static void find_nodes(struct circle *circle, const char host[GREETING_HOST])
 }
 
 /* Exchange with all ranks whether they can go on. The verdict is the error of the greatest weight, of the lowest rank
- * that has it. Ranks that did not greet are sent the verdict, but their own is not read. */
+ * that has it. This rank sends its verdict to ranks that did not greet, too, but does not read theirs. */
 static enum pici_status judge(struct circle *circle)
 {
     char explanation[VERDICT_TEXT];
@@ -243,7 +244,7 @@ static int circle_init(struct circle *circle, int rank, int ranks)
     return 0;
 }
 
-/* Close the sockets, but no file that the caller took for one. */
+/* Close the sockets, but not other files that the caller passed by mistake. */
 static void close_all(const int *fds, int rank, int ranks)
 {
     for (int i = 0; i < ranks; i++)
@@ -251,9 +252,9 @@ static void close_all(const int *fds, int rank, int ranks)
             pici_secure_close(fds[i]);
 }
 
-/* Where all ranks share a node, messages are copied from cache to cache: then slices are as long as caches are, unless
- * the environment says otherwise. All ranks have the same node map. A network that nobody has measured is taken for
- * Gigabit Ethernet, over which messages are packed. */
+/* If all ranks share a node, messages go from cache to cache, so slices have the length of a cache, unless the
+ * environment sets another. All ranks have the same node map, so they agree. If nothing gives the network's speed,
+ * assume Gigabit Ethernet, over which packing messages pays. */
 static void tune(const struct circle *circle, struct pici_comm *comm)
 {
     struct pici_tune tuned = PICI_TUNE_INIT;
@@ -268,8 +269,8 @@ static void tune(const struct circle *circle, struct pici_comm *comm)
     (void)pici_comm_tune(comm, &tuned);
 }
 
-/* All ranks have a communicator: now each two see what carries their messages. No call fails if that is less than was
- * wanted, so one line says so, for all communicators of a process. */
+/* All ranks have a communicator: now each pair of ranks chooses the carrier of its messages. Getting less than
+ * requested is no error; one line per process reports it. */
 static void pair_up(const struct circle *circle, const struct pici_transport *transport)
 {
     static atomic_flag said = ATOMIC_FLAG_INIT;
@@ -291,7 +292,7 @@ static void pair_up(const struct circle *circle, const struct pici_transport *tr
                 pairs.failures > 1 ? ", and likewise with others" : "");
 }
 
-/* All ranks go through the same rounds, with errors or without. */
+/* All ranks take part in the same rounds, even after errors. */
 static enum pici_status make(struct pici_comm **output, struct circle *circle)
 {
     struct pici_transport transport;
@@ -303,7 +304,7 @@ static enum pici_status make(struct pici_comm **output, struct circle *circle)
         find_nodes(circle, host);
         status = pici_transport_sockets(&transport, circle->fds, circle->node_of, circle->rank, circle->ranks);
         if (!status) {
-            kept = 1; /* if this fails, the verdict still needs the sockets */
+            kept = 1; /* if this fails, the ranks still need the sockets for the verdict */
             pici_transport_sockets_keep(&transport, 1);
             status = pici_comm_transport(output, &transport);
             if (status)
@@ -358,7 +359,7 @@ enum pici_status pici_comm_sockets(struct pici_comm **output, const int *fds, in
         close_all(fds, rank, ranks);
         return PICI_E_NOMEM;
     }
-    circle.timeout_ms = 60000; /* as long as the settings are not known */
+    circle.timeout_ms = 60000; /* until the settings are known */
     if (pici_settings_read(&settings, explanation, sizeof explanation))
         find_fault(&circle, PICI_E_ARG, explanation);
     else {
@@ -373,7 +374,7 @@ enum pici_status pici_comm_sockets(struct pici_comm **output, const int *fds, in
         const enum pici_status status =
             i == rank ? PICI_E_ARG : look_at_socket(fds, i, rank, ranks, explanation, sizeof explanation);
         circle.fds[i] = status ? -1 : fds[i];
-        if (!status && pici_secure_of(fds[i])) /* others would not be encrypted */
+        if (!status && pici_secure_of(fds[i])) /* the additional connections would not be encrypted */
             circle.connections = 1;
         if (status && i != rank)
             find_fault(&circle, status, explanation);

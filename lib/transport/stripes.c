@@ -9,7 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { PARTS = 16 }; /* of a system call */
+enum { PARTS = 16 }; /* the most parts in a system call */
 
 struct stripes {
     int count;
@@ -54,7 +54,7 @@ int pici_stripes_fd(const struct stripes *stripes, int i)
     return i < stripes->count ? stripes->fds[i] : -1;
 }
 
-/* What is left of the parts after so many bytes, up to the end of a stripe. Returns how many parts that is. */
+/* Skip `skipped` bytes of the parts, and take at most `most` of the rest. Returns the number of pieces. */
 static int cut_out(const struct iovec *part, int parts, size_t skipped, size_t most, struct iovec piece[PARTS])
 {
     int pieces = 0;
@@ -70,7 +70,7 @@ static int cut_out(const struct iovec *part, int parts, size_t skipped, size_t m
     return pieces;
 }
 
-/* An error or the end after some bytes is found again by the next call. */
+/* If an error or the end follows some bytes, return those; the next call finds it again. */
 static ssize_t move(struct stripes *stripes, const struct iovec *part, int parts, int sends)
 {
     uint64_t *offset = sends ? &stripes->sent : &stripes->received;

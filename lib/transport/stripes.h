@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * One stream of bytes over several connections of two ranks: stripes of STRIPE_BYTES go over one after the other, in
- * turn. A link with a long delay takes more bytes in flight than a connection is given. */
+ * One stream of bytes over several connections of two ranks: each connection in turn carries the next STRIPE_BYTES. A
+ * link with a long delay needs more bytes in flight than the system allows one connection. */
 #ifndef PICI_LIB_TRANSPORT_STRIPES_H
 #define PICI_LIB_TRANSPORT_STRIPES_H
 
@@ -12,8 +12,8 @@ enum { STRIPE_BYTES = 1 << 16, STRIPES_MOST = 64 };
 
 struct stripes;
 
-/* Over count sockets, 2 to STRIPES_MOST, the first of which is the caller's; the others are closed with the stripes.
- * NULL: no memory; nothing is closed. */
+/* Make stripes over count sockets, 2 to STRIPES_MOST. pici_stripes_free closes all but the first, which stays the
+ * caller's. NULL: no memory; nothing is closed. */
 struct stripes *pici_stripes(const int *fds, int count);
 
 void pici_stripes_free(struct stripes *);
@@ -22,7 +22,7 @@ void pici_stripes_free(struct stripes *);
 ssize_t pici_stripes_send(struct stripes *, const struct iovec *, int parts);
 ssize_t pici_stripes_recv(struct stripes *, const struct iovec *, int parts);
 
-/* The sockets that the next byte goes over, and comes over. */
+/* The sockets for the next byte to send, and for the next to receive. */
 int pici_stripes_sends(const struct stripes *);
 int pici_stripes_receives(const struct stripes *);
 

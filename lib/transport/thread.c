@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport between threads. Each rank has a mailbox with a queue for each peer: the messages that the peer has
- * sent, in order. A small message is copied into the queue, so its sender need not wait for a slow receiver. Of a large
- * one the queue has the address: the receiver copies from the sender's buffer to its own, without holding a lock, so
- * all ranks copy at the same time.
+ * The transport between threads. Each rank has a mailbox with a queue for each peer, which holds the peer's messages in
+ * order. A sender copies a small message into the queue, so it need not wait for a slow receiver. For a large one, the
+ * queue holds the address. The receiver copies from the sender's buffer to its own without holding a lock, so all ranks
+ * copy in parallel.
  *
- * A rank's lock guards its mailbox and the ends of its sends. Only the rank's own thread uses the rest. No thread holds
- * two locks. */
+ * A rank's lock guards its mailbox and the ends of its sends. Only the rank's own thread uses its other members. No
+ * thread holds two locks. */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
 #include <stdatomic.h>
@@ -21,32 +21,32 @@
 
 enum { SMALL = 2048, SPARE = 16 }; /* a message of at most SMALL bytes is copied when it is sent */
 
-enum { MAX_RANKS = 1 << 20 }; /* as pici_comm_transport has it */
+enum { MAX_RANKS = 1 << 20 }; /* the limit of pici_comm_transport */
 
 #define NO_FLIP UINT64_MAX
 
 struct message {
     struct message *next;
     const struct pici_mover *mover; /* NULL: the data is in host memory */
-    struct request *sender;         /* owns the data and waits for the end; NULL: small, and the receiver's then */
+    struct request *sender; /* owns the data and waits for the end; NULL: a small message, which the receiver owns */
     const uint8_t *data;
     size_t bytes;
-    uint64_t flip; /* the fault: the bit that changes, or NO_FLIP */
-    int64_t due;   /* the fault: the receiver does not see the message before this time; 0: no fault */
+    uint64_t flip; /* fault: the bit that changes, or NO_FLIP */
+    int64_t due;   /* fault: the receiver does not see the message before this time; 0: none */
 };
 
 struct request {
     struct pool_item item;
     struct rank *owner;
-    struct request *next; /* in the list of those posted, or ready */
+    struct request *next; /* in the list of posted or ready requests */
     int sends, done;      /* of a send, the owner's lock guards done and status */
     enum pici_status status;
     size_t bytes;            /* sent, or received */
-    struct message *arrived; /* this and the next three: of a receive */
+    struct message *arrived; /* of a receive, as the next three */
     uint8_t *into;
     size_t capacity;
     int from;
-    struct message message; /* of a send of a large message */
+    struct message message; /* of a large send */
 };
 
 struct rank {
@@ -56,26 +56,26 @@ struct rank {
     struct request *posted;         /* receives without a message, oldest first */
     unsigned long long events_seen; /* events before the last wait ended */
     uint64_t *sent;                 /* [ranks] messages, for faults */
-    struct pici_mover mover;        /* owns is NULL: all memory is the host's */
+    struct pici_mover mover;        /* owns is NULL: all memory is host memory */
     int stuck;                      /* a mover gave up a copy that may still go on in this rank's memory */
-    struct message *spare; /* small messages that this rank has received, for those that it sends; at most SPARE */
+    struct message *spare;          /* at most SPARE received small messages, to use again for sending */
     int spares;
     int silent; /* stalled by a fault */
     int gave_up;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_ullong events;         /* counts what may end a request of this rank; each signals `changed` */
-    enum pici_status left_status; /* not PICI_OK: this rank takes no more messages, and why */
+    atomic_ullong events;         /* counts events that may end a request of this rank; each signals `changed` */
+    enum pici_status left_status; /* not PICI_OK: why this rank takes no more messages */
     struct link {
         struct message *first, *last;
-        enum pici_status ended; /* not PICI_OK: no message follows, and why */
+        enum pici_status ended; /* not PICI_OK: why no message follows */
     } * links;                  /* [ranks] */
 };
 
 struct group {
     int ranks;
-    int cores; /* each rank has one */
+    int cores; /* each rank has a core */
     atomic_int open;
     int faulty;
     struct pici_thread_faults faults;
@@ -89,7 +89,7 @@ static int64_t now(void)
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Leave the core's units to another thread on it for a moment. */
+/* Leave the execution units to the core's other hardware thread for a moment. */
 static inline void relax(void)
 {
 #if defined __x86_64__ || defined __i386__
@@ -127,7 +127,7 @@ static int happens(const struct rank *me, int receiver, uint64_t number, enum ch
     return (double)(draw(me, receiver, number, what) >> 11) * 0x1p-53 < probability;
 }
 
-/* Apply faults to the next message to the receiver: change it, or set *lost. PICI_E_NOMEM: it is refused. */
+/* Apply faults to the next message to the receiver: change the message, or set *lost. PICI_E_NOMEM: refuse it. */
 static enum pici_status misfortune(struct rank *me, int receiver, struct message *message, int *lost)
 {
     const struct pici_thread_faults *faults = &me->group->faults;
@@ -166,7 +166,7 @@ static const struct pici_mover *mover_of(const struct rank *rank, const void *ad
     return rank->mover.owns && rank->mover.owns(rank->mover.self, address) ? &rank->mover : NULL;
 }
 
-/* Memory of a small message: of one that was received, if there is any. */
+/* Memory for a small message: a spare one if there is any. */
 static struct message *small_message(struct rank *me)
 {
     struct message *message = me->spare;
@@ -177,7 +177,7 @@ static struct message *small_message(struct rank *me)
     return message;
 }
 
-/* A small message was received. */
+/* Keep a received small message for reuse. */
 static void spare_message(struct rank *me, struct message *message)
 {
     if (me->spares == SPARE) {
@@ -189,7 +189,8 @@ static void spare_message(struct rank *me, struct message *message)
     me->spares++;
 }
 
-/* The message of a send: the request's own if it is large or not in host memory, else a copy. NULL: no memory. */
+/* The message of a send: the request's own member if it is large or not in host memory, else a copy. NULL: no
+ * memory. */
 static struct message *message_new(struct request *request, const void *data, size_t bytes)
 {
     struct message *message = &request->message;
@@ -209,7 +210,7 @@ static struct message *message_new(struct request *request, const void *data, si
     return message;
 }
 
-/* A message was received, or never will be: free it, or end its sender's request. */
+/* A message was received, or never will be: free it if it is a copy, else end its sender's request. */
 static void message_end(struct message *message, enum pici_status status)
 {
     struct request *request = message->sender;
@@ -231,7 +232,7 @@ static void stick(struct rank *rank)
     pthread_mutex_unlock(&rank->lock);
 }
 
-/* A mover gave up the copy of a message, which may go on: neither side may free its buffer. */
+/* A mover gave up copying a message, and the copy may still go on: neither side may free its buffer. */
 static enum pici_status give_up_copy(struct rank *me, const struct message *message)
 {
     stick(me);
@@ -322,7 +323,7 @@ static enum pici_status thread_send(void *context, int receiver, const void *dat
         }
         pthread_mutex_unlock(&peer->lock);
     }
-    /* not sent; or lost, which the sender does not learn */
+    /* not sent, or lost without the sender's knowledge */
     if (message)
         message_end(message, PICI_OK);
     if (s) {
@@ -371,8 +372,8 @@ static enum pici_status thread_test(void *context, void *request, int *done, siz
     return status;
 }
 
-/* A test may or may not have seen the events since the last wait ended, so sleep only if there were none. A short
- * message mostly comes before the system call that sleeps would have begun. */
+/* Tests may have missed events since the last wait ended, so sleep only if there were none. Spin first: a short message
+ * mostly arrives before a system call could put this thread to sleep. */
 static void thread_wait(void *context, int timeout_ms)
 {
     struct rank *me = context;
@@ -395,8 +396,8 @@ static void thread_wait(void *context, int timeout_ms)
     pthread_mutex_unlock(&me->lock);
 }
 
-/* Remove this rank's messages from a peer's mailbox, from the first large one on: the small ones before it do not need
- * this rank's memory. Returns the list of those removed. This rank sends no more to the peer. */
+/* Remove this rank's messages from a peer's mailbox, from the first large one on. The small ones before it do not need
+ * this rank's memory. Returns the removed messages. This rank sends no more to the peer. */
 static struct message *withdraw(const struct rank *me, struct rank *peer, enum pici_status reason)
 {
     struct link *link = &peer->links[me->number];
@@ -440,7 +441,7 @@ static int thread_abandon(void *context, enum pici_status reason)
         if (r != me->number)
             end_all(withdraw(me, &me->group->rank[r], reason), reason);
 
-    /* The sends that have not ended are being copied by peers at this moment. */
+    /* Peers are copying the sends that have not ended: wait for them. */
     pthread_mutex_lock(&me->lock);
     for (struct pool_item *item = me->requests.all; item; item = item->older) {
         const struct request *request = (const struct request *)item;
@@ -459,7 +460,7 @@ static int thread_abandon(void *context, enum pici_status reason)
         pthread_mutex_unlock(&me->lock);
         end_all(message, reason);
     }
-    return me->stuck; /* no peer takes a message of this rank any more, so none sets it */
+    return me->stuck; /* no peer sets it any more, because none takes a message of this rank */
 }
 
 static void thread_mover(void *context, const struct pici_mover *mover)
@@ -584,7 +585,7 @@ enum pici_status pici_comm_threads(struct pici_comm **comms, int ranks)
     }
     int i = 0;
     for (; i < ranks && status == PICI_OK; i++)
-        status = pici_comm_transport(&comms[i], &transports[i]); /* closes the transport if it fails */
+        status = pici_comm_transport(&comms[i], &transports[i]); /* on failure it closes the transport */
     if (status) {
         snprintf(reason, sizeof reason, "%s", pici_comm_error(NULL));
         for (; i < ranks; i++)

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The transport between threads of a process, and the faults that tests ask of it. */
+ * The transport between threads of a process, and the faults that tests inject into it. */
 #ifndef PICI_LIB_TRANSPORT_THREAD_H
 #define PICI_LIB_TRANSPORT_THREAD_H
 
 #include "pici/transport.h"
 
-/* Fill in transports[ranks], of one group. PICI_E_NOMEM, PICI_E_ARG. Each is closed on its own; the group is freed with
- * the last. After a rank has closed, requests of its peers that need it end with PICI_E_PEER, or with the status that
- * it abandoned with. Small messages (at most 256 bytes) that it sent before are still delivered. */
+/* Fill in transports[ranks], of one group. PICI_E_NOMEM, PICI_E_ARG. Each is closed on its own; the last close frees
+ * the group. After a rank has closed, its peers' requests to it end with PICI_E_PEER, or with its status of abandon().
+ * Small messages (at most 2048 bytes) that it sent before are still delivered. */
 enum pici_status pici_transport_threads(struct pici_transport *transports, int ranks);
 
 /* Faults, each with its probability per message. The seed, the link and the message's number decide which happen;
  * timing does not. */
 struct pici_thread_faults {
     uint64_t seed;
-    double drop;     /* the message is never delivered, which the sender does not learn */
-    double delay;    /* it is delivered late, by up to delay_ms */
+    double drop;     /* the message is never delivered, and the sender does not learn that */
+    double delay;    /* it arrives up to delay_ms late */
     double truncate; /* it loses bytes at its end */
     double flip;     /* one bit of it changes, if it is received into host memory */
-    double stall;    /* nothing that the sender sends from this one on is delivered; peers do not learn of its close */
+    double stall;    /* from this message on, none of the sender's arrives; peers do not learn of its close */
     double refuse;   /* send returns PICI_E_NOMEM */
     int delay_ms;
 };
