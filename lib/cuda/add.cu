@@ -30,7 +30,7 @@ static cudaError_t launch_add(const pici_cuda_decode_jobs *jobs, unsigned count,
 cudaError_t pici_cuda_launch_add(const pici_cuda_decode_jobs *jobs, unsigned count, uint64_t elements,
                                  cudaStream_t stream)
 {
-    /* signed and unsigned integers of one width are added by the same kernel */
+    /* one kernel adds signed and unsigned integers of the same width */
     switch (jobs->dtype) {
     case PICI_F32: return launch_add<PICI_F32>(jobs, count, elements, stream);
     case PICI_F64: return launch_add<PICI_F64>(jobs, count, elements, stream);

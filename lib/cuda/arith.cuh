@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The smaller or greater of two elements, an element whose sign is cleared if it is zero, and an element divided by a
- * number of ranks, on elements as bits. The results have the same bits as those of cpu/reduce.h. Sums are in
- * pici/device_add.cuh. */
+ * Arithmetic on elements as bits: the smaller or greater of two; zeros without their sign; and division by a number
+ * of ranks. The results have the same bits as those of cpu/reduce.h. Sums are in pici/device_add.cuh. */
 #ifndef PICI_LIB_CUDA_ARITH_CUH
 #define PICI_LIB_CUDA_ARITH_CUH
 
@@ -13,7 +12,8 @@
 
 namespace pici {
 
-/* How the elements of a dtype compare: as unsigned integers, after some bits are inverted, as in lib/cpu/order.inc. */
+/* The order of a dtype's elements: compare them as unsigned integers after inverting some bits, as in
+ * lib/cpu/order.inc. */
 struct ordering {
     uint64_t fold;    /* bits inverted in elements whose sign is set */
     uint64_t turn;    /* bits inverted in all elements */
@@ -49,9 +49,9 @@ template <class T> PICI_DEV T first_in_order(T d, T x, const ordering &order)
     return nan_d || nan_x ? (T)(first | (T)order.quiet_bit) : first;
 }
 
-/* Which bits clearing the sign of zeros changes. */
+/* The bits that clearing the sign of zeros changes. */
 struct zeros_rule {
-    uint64_t below;     /* the bits of a magnitude. Of an integer all of them, so that it stays as it is */
+    uint64_t below;     /* the bits of a magnitude; for integers all bits, so that they stay unchanged */
     uint64_t largest;   /* the greatest magnitude that is not a NaN */
     uint64_t quiet_bit; /* set in NaNs; may be 0 */
 };
@@ -73,7 +73,7 @@ template <class T> PICI_DEV T positive_zero(T x, const zeros_rule &rule)
     return magnitude > (T)rule.largest ? (T)(x | (T)rule.quiet_bit) : x;
 }
 
-/* A divisor, in each type in which elements are divided. */
+/* A divisor, in each type that divides elements. */
 struct divisor {
     uint64_t f64;
     uint32_t f32; /* rounded */
@@ -90,11 +90,11 @@ static inline divisor divisor_of(int by)
     return result;
 }
 
-/* The greatest divisor by which floats of 16 bits or fewer may be divided in f32: up to here, rounding the quotient
- * twice gives the same as once. Proof: pici_divide in cpu/reduce.c. */
+/* The greatest divisor for dividing floats of 16 bits or fewer in f32. Up to here, rounding the quotient twice gives
+ * the same result as once. Proof: pici_divide in cpu/reduce.c. */
 enum { BY_FEW = 4096 };
 
-/* bf16 as a narrow float. It has float's exponent, so it is converted by shifts. */
+/* bf16 as a narrow float. It has float's exponent, so shifts convert it. */
 struct bfloat16 : narrow_float<15, 7, 127, true> {
     PICI_DEV_MEMBER static uint32_t widen(uint32_t narrow)
     {
@@ -106,7 +106,7 @@ struct bfloat16 : narrow_float<15, 7, 127, true> {
     }
 };
 
-/* A quotient of floats: one that is zero is +0. */
+/* A quotient of floats, +0 if it is zero. */
 template <class T> PICI_DEV T positive_quotient(T q)
 {
     return (T)(q << 1) ? q : (T)0;
@@ -124,8 +124,8 @@ template <class FLOAT, class T> struct quotient_by_few {
     }
 };
 
-/* Any divisor. The magnitude, shifted to where a double has its exponent and mantissa, is a double: the value times
- * a power of two, for denormals too. So the quotient can be rounded as an integer. */
+/* Any divisor. Shift the magnitude to a double's exponent and mantissa. The result is a double: the value times a power
+ * of two, for denormals too. So the quotient can be rounded as an integer. */
 template <class FLOAT, class T> struct quotient_by_many {
     typedef T element;
     PICI_DEV_MEMBER static T of(T x, const divisor &by)
@@ -158,7 +158,7 @@ struct quotient_f64 {
     }
 };
 
-/* T: a signed or unsigned integer; WIDE: one of the same signedness that can hold every divisor. */
+/* T: a signed or unsigned integer. WIDE: an integer of the same signedness that can hold every divisor. */
 template <class T, class WIDE, class ELEMENT> struct quotient_integer {
     typedef ELEMENT element;
     PICI_DEV_MEMBER static ELEMENT of(ELEMENT x, const divisor &by)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding bitmap blocks in one pass over the elements, and dense blocks. In a bitmap block, where values begin depends
- * on n alone, so a partition can place its values as soon as it knows how many precede them. */
+ * Encoding bitmap blocks in one pass over the elements, and dense blocks. In a bitmap block, n alone determines
+ * where values begin. So a partition can place its values as soon as it knows the number of values before it. */
 #include "encode.cuh"
 
 using namespace pici;

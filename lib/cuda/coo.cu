@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding coo blocks, in two passes over the elements, because where values begin depends on how many there are.
- * The first pass counts them, and leaves in each partition's word the number of values up to its end. Positions and
- * values alone are found in the same two passes. */
+ * Encoding coo blocks in two passes over the elements, because the number of values determines where they begin. The
+ * first pass counts them, and leaves in each partition's word the number of values up to its end. Searches for
+ * positions and values use the same two passes. */
 #include "coo.cuh"
 
 #include "encode.cuh"
@@ -67,7 +67,8 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) coo_kernel(const pici_cuda_
         finish_block(work, work.to.nnz, job.call.result);
 }
 
-/* Called by a warp: store what it found of a tile, which `before` others precede. stage: as from tile_pack_coo. */
+/* Called by a warp: store the positions and values found in a tile. before: the number found before it. stage: from
+ * tile_pack_coo. */
 template <class T>
 PICI_DEV void store_found(const pici_cuda_nonzeros &job, const uint8_t *stage, uint64_t tile, uint64_t before,
                           unsigned found)
@@ -86,7 +87,7 @@ PICI_DEV void store_found(const pici_cuda_nonzeros &job, const uint8_t *stage, u
     }
 }
 
-/* After coo_count_kernel, by one thread: how many there are. */
+/* After coo_count_kernel, by one thread: store the number of elements found. */
 PICI_KERNEL(LANES, 1) nonzeros_end_kernel(const pici_cuda_nonzeros job)
 {
     if (hw::lane() != 0)
@@ -100,7 +101,7 @@ PICI_KERNEL(LANES, 1) nonzeros_end_kernel(const pici_cuda_nonzeros job)
     }
 }
 
-/* After that. */
+/* After nonzeros_end_kernel. */
 template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) nonzeros_kernel(const pici_cuda_nonzeros job)
 {
     PICI_BLOCK_MEMORY(memory);
@@ -126,7 +127,8 @@ template <class T> PICI_KERNEL(ENCODE_THREADS<T>, 2) nonzeros_kernel(const pici_
     }
 }
 
-/* The bytes of a block as `view` has it, but in a format other than hybrid and packed, with so many values. */
+/* The size in bytes of the block that `view` describes, but in another format, not hybrid or packed, with `values`
+ * values. */
 PICI_DEV uint64_t bytes_as(block_view view, unsigned format, uint64_t values)
 {
     view.format = format;
@@ -134,7 +136,7 @@ PICI_DEV uint64_t bytes_as(block_view view, unsigned format, uint64_t values)
     return layout(view) ? view.block_bytes : UINT64_MAX;
 }
 
-/* The format with the shortest block, other than hybrid and packed; of equal ones, that with the lowest number. */
+/* The format with the shortest block, except hybrid and packed. Of equal ones, the format with the lowest number. */
 PICI_DEV unsigned shortest_other(const block_view &view, uint64_t values)
 {
     unsigned best = PICI_DENSE;

@@ -9,7 +9,7 @@
 #include "sized.h"
 #include "small_format.h"
 
-/* pici/device_block.cuh does not include format.h, so its constants are compared here. */
+/* pici/device_block.cuh does not include format.h, so compare its constants here. */
 static_assert((int)pici::HEADER_BYTES == HDR_BYTES && (int)pici::CHECKSUM_AT == HDR_CHECKSUM &&
                   (int)pici::FLAG_INDEX64 == FLAG_INDEX64 && (int)pici::FLAG_CHECKSUM == FLAG_CHECKSUM &&
                   (int)PICI_DENSE == FMT_DENSE && (int)PICI_BITMAP == FMT_BITMAP && (int)PICI_COO == FMT_COO &&
@@ -44,8 +44,8 @@ static_assert(sizeof(pici_cuda_encode_jobs) <= 4096 && sizeof(pici_cuda_decode_j
               "a kernel has at most 4 KiB of arguments");
 static_assert(sizeof(pici_cuda_result) == 32, "the size is part of the ABI");
 
-/* Bytes of workspace to encode a block: the control, and the words that the format with the most of them needs. More
- * elements never need fewer bytes. */
+/* Bytes of workspace to encode a block: the control, and the words for the format that needs the most. More elements
+ * never need fewer bytes. */
 static uint64_t encode_bytes(unsigned width, uint64_t count)
 {
     const uint64_t tiles = pici::tiles_of(count), each = encode_tiles(width),
@@ -76,13 +76,13 @@ size_t pici_cuda_workspace(enum pici_dtype dtype, uint64_t count)
     return bytes > SIZE_MAX ? 0 : (size_t)bytes;
 }
 
-/* What is left of a workspace. */
+/* The rest of a workspace. */
 struct workspace {
     uint8_t *next;
     uint64_t bytes_left;
 };
 
-/* Take the next bytes of a workspace; null if there are too few. */
+/* Take the next bytes of a workspace, or null if there are too few. */
 static uint8_t *take(struct workspace *workspace, uint64_t bytes)
 {
     if (bytes > workspace->bytes_left)
@@ -120,14 +120,14 @@ static enum pici_status check_encode(const struct pici_cuda_encode *call, bool d
     return pici::layout(view) && view.block_bytes <= call->cap ? PICI_OK : PICI_E_SPACE;
 }
 
-/* How a batch is encoded. */
+/* How to encode a batch. */
 struct encoding {
     bool diff;
     bool by_value; /* not with diff */
     enum pici_pack pack;
 };
 
-/* Launch the kernels of a format for some jobs, the largest of which has so many elements. */
+/* Launch the kernels of a format for some jobs. elements: the elements of the largest job. */
 static cudaError_t launch_format(pici_cuda_encode_jobs *batch, enum pici_format format, const encoding &how,
                                  unsigned count, uint64_t elements, cudaStream_t stream)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
  * Reading blocks by a grid. Every thread block parses the header, reads its share of the tiles, and records the
- * first fault in the control. The thread block that ends last writes the result. */
+ * first fault in the control. The last thread block to end writes the result. */
 #ifndef PICI_LIB_CUDA_DECODE_CUH
 #define PICI_LIB_CUDA_DECODE_CUH
 
@@ -18,7 +18,7 @@ PICI_DEV bool size_of_block(const pici_cuda_decode &call, uint64_t *size)
     return *size <= call.len;
 }
 
-/* Read this warp's share of a job's block, and record what it found in the control. */
+/* Read this warp's share of a job's block, and record faults in the control. */
 template <reading DO, class SUM, class T>
 PICI_DEV void read_share(const block_view &view, T *dst, uint8_t *stage, pici_cuda_control *control)
 {
@@ -30,13 +30,13 @@ PICI_DEV void read_share(const block_view &view, T *dst, uint8_t *stage, pici_cu
         hw::atomic_add(&control->nonzeros, seen.nnz);
 }
 
-/* The first fault of a block. For the warp for which last_of_job() is true. */
+/* The first fault of a block. Call it in the warp in which last_of_job() is true. */
 PICI_DEV uint64_t fault_of_job(const block_view &view, const pici_cuda_control *control)
 {
     return whole_fault(view, hw::load_settled(&control->fault), hw::load_settled(&control->nonzeros));
 }
 
-/* Called by one thread, when the job's other thread blocks have ended: the control is as before its first kernel. */
+/* Called by one thread after the job's other thread blocks have ended: restore the control for another first kernel. */
 PICI_DEV void clear_control(pici_cuda_control *control)
 {
     static_assert(offsetof(pici_cuda_control, ticket) == offsetof(pici_cuda_control, done) + 4, "cleared as one word");
@@ -45,8 +45,7 @@ PICI_DEV void clear_control(pici_cuda_control *control)
     hw::store_relaxed(&control->nonzeros, 0);
 }
 
-/* Parse the header of a job's block into view and *size. Returns the job's status as far as the header determines
- * it. */
+/* Parse the header of a job's block into view and *size. Returns the job's status as known from the header. */
 PICI_DEV int header_status(block_view &view, const pici_cuda_decode &call, unsigned dtype, uint64_t *size)
 {
     view = block_view();

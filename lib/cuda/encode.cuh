@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding blocks by a grid. Thread blocks claim partitions one after another. Each finds out how many values
- * precede its partition in a single pass with decoupled look-back (Merrill and Garland, NVR-2016-002). */
+ * Encoding blocks by a grid. Thread blocks claim partitions one after another. Each finds the number of values
+ * before its partition in a single pass with decoupled look-back (Merrill and Garland, NVR-2016-002). */
 #ifndef PICI_LIB_CUDA_ENCODE_CUH
 #define PICI_LIB_CUDA_ENCODE_CUH
 
@@ -9,9 +9,9 @@
 
 namespace pici {
 
-/* The state of a partition, in one word: nothing is known (0); the number of its values (STATE_OWN); the number of
- * values up to its end (STATE_ALL). For a group of hybrid or packed the numbers are units of its record. One word holds
- * the kind and the number, so no other memory needs to be ordered with it. */
+/* The state of a partition, in one word: unknown (0); the number of its values (STATE_OWN); or the number of values up
+ * to its end (STATE_ALL). For a group of hybrid or packed, the numbers count units of its record. One word holds the
+ * kind and the number, so no other memory needs to be ordered with it. */
 constexpr unsigned STATE_SHIFT = 62;
 constexpr uint64_t STATE_OWN = UINT64_C(1) << STATE_SHIFT, STATE_ALL = UINT64_C(2) << STATE_SHIFT,
                    STATE_VALUE = STATE_OWN - 1;
@@ -31,22 +31,22 @@ struct look_back {
             next = hw::atomic_add(&control->ticket, 1u);
     }
 
-    /* The partition has `total` values. */
+    /* Publish the partition's number of values. */
     PICI_DEV_MEMBER void say(uint64_t total)
     {
         if (hw::lane() == 0)
             hw::store_relaxed(state + partition, (partition ? STATE_OWN : STATE_ALL) | total);
     }
 
-    /* The same, and claim the next partition. */
+    /* As `say`, and claim the next partition. */
     PICI_DEV_MEMBER void publish(uint64_t total)
     {
         say(total);
         claim();
     }
 
-    /* Wait for the partitions before, and publish the number of values up to the end. Returns the number before the
-     * partition. */
+    /* Wait for the partitions before, and publish the number of values up to the end of this one. Returns the number
+     * before it. */
     PICI_DEV_MEMBER uint64_t before(uint64_t total)
     {
         const unsigned lane = hw::lane();
@@ -87,7 +87,7 @@ struct look_back {
         }
     }
 
-    /* As `before`, and tell the thread block which partition is next. */
+    /* As `before`, and tell the thread block the number of the next partition. */
     PICI_DEV_MEMBER uint64_t resolve(uint64_t total)
     {
         const uint64_t sums = before(total);
@@ -97,9 +97,9 @@ struct look_back {
     }
 };
 
-/* Call each(prefix) for each partition that this thread block claims. In each, the first warp calls prefix.publish
- * and prefix.resolve between two barriers of the thread block: all threads read the ticket before the first, and the
- * next ticket is there after the second. */
+/* Call each(prefix) for each partition that this thread block claims. In each, the first warp calls prefix.publish and
+ * prefix.resolve between two barriers of the thread block. All threads read the ticket before the first barrier; the
+ * next ticket is ready after the second. */
 template <class EACH>
 PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *shared, uint64_t parts, EACH each)
 {
@@ -115,7 +115,7 @@ PICI_DEV void claim_partitions(const pici_cuda_encode_job &job, block_memory *sh
     }
 }
 
-/* What a job is to encode; the layout is not filled in. */
+/* A job's work, without the layout. */
 template <class T> PICI_DEV making<T> making_of(const pici_cuda_encode_jobs &jobs, unsigned format)
 {
     const pici_cuda_encode_job &job = jobs.job[hw::block_y()];
@@ -141,9 +141,9 @@ template <class T> PICI_DEV void finish_block(const making<T> &work, uint64_t no
         put_result(result, pici_cuda_result{size, size ? PICI_OK : PICI_E_SPACE, 0, 0, 0});
 }
 
-/* Called by all threads, at their end. nonzeros, units: what this thread block has added, in one thread. keep(nonzeros)
- * says whether the block is wanted. The first warp of the thread block that ends last calls it, once work has the
- * layout of the whole block. */
+/* Called by all threads at their end. nonzeros, units: the amounts that this thread block has added, in one thread.
+ * keep(nonzeros) decides whether to keep the block. In the last thread block to end, the first warp calls it once work
+ * has the layout of the whole block. */
 template <class T, class KEEP>
 PICI_DEV void finish_groups(making<T> &work, const pici_cuda_encode_job &job, uint64_t nonzeros, uint64_t units,
                             KEEP keep)
@@ -161,7 +161,7 @@ PICI_DEV void finish_groups(making<T> &work, const pici_cuda_encode_job &job, ui
     }
 }
 
-/* Add a group to a thread block's nonzeros, which also tell whether a tile keeps signs. */
+/* Add a group's nonzeros to a thread block's. They also record whether a tile keeps signs. */
 PICI_DEV void add_group(uint64_t &nonzeros, uint32_t its, bool signs)
 {
     nonzeros += its;
@@ -169,21 +169,21 @@ PICI_DEV void add_group(uint64_t &nonzeros, uint32_t its, bool signs)
         nonzeros += SIGNS_SEEN;
 }
 
-/* Is a job's block to be made in this format, as far as the kernels before have found out? Not for packed, whose kernel
- * is the first. In hybrid's kernel all thread blocks read the choice, and the last one writes it. */
+/* Must this kernel make the job's block, as known from the kernels before? Not for packed, whose kernel is the first.
+ * In hybrid's kernel, all thread blocks read the choice, and the last one writes it. */
 PICI_DEV bool is_wanted(const pici_cuda_encode_jobs &jobs, const pici_cuda_control *control, unsigned format)
 {
     const uint32_t wanted = format == PICI_HYBRID ? 0 : 1 + format;
     return !jobs.if_shortest || (uint32_t)hw::load_relaxed(&control->choice) == wanted;
 }
 
-/* Does the directory of a hybrid or packed block fit? The host has checked that, but for PICI_AUTO. */
+/* Does the directory of a hybrid or packed block fit? The host has checked this, except for PICI_AUTO. */
 template <class T> PICI_DEV bool directory_fits(const making<T> &work)
 {
     return work.to.body_offset <= work.cap;
 }
 
-/* Set `done` and `ticket` to 0, by one store: others have updated these words, and no fence follows. */
+/* Set `done` and `ticket` to 0 by one store: others have updated these words, and no fence follows. */
 PICI_DEV void reset_counts(pici_cuda_control *control)
 {
     static_assert(offsetof(pici_cuda_control, done) % 8 == 0 &&
@@ -192,8 +192,8 @@ PICI_DEV void reset_counts(pici_cuda_control *control)
     hw::store_relaxed((uint64_t *)&control->done, 0);
 }
 
-/* Reset the first words of a job's workspace for the kernels of other formats that follow. Called by one warp, when the
- * job's other thread blocks have ended. */
+/* Reset the first words of a job's workspace for the kernels of the next formats. Called by one warp after the job's
+ * other thread blocks have ended. */
 PICI_DEV void reset_job(const pici_cuda_encode_job &job, uint64_t words)
 {
     hw::syncwarp(); /* all lanes have read the control */

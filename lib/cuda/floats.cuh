@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Elements of floating-point dtypes as bits, the type of a lane in which they are computed (f64 in f64, all others in
- * f32), and loads and stores of four elements a thread. Roundings are to nearest even, no operation is contracted. */
+ * Elements of floating-point dtypes as bits; their lanes for arithmetic (f64 for f64, f32 for all others); and loads
+ * and stores of four elements a thread. Operations round to nearest even, and none is contracted. */
 #ifndef PICI_LIB_CUDA_FLOATS_CUH
 #define PICI_LIB_CUDA_FLOATS_CUH
 
@@ -26,7 +26,7 @@ template <> struct real<uint32_t> {
     {
         return hw::add_f32(a, b);
     }
-    /* As collectives add: of two NaNs the left one. */
+    /* As collectives add: of two NaNs, take the left one. */
     PICI_DEV_MEMBER static uint32_t sum(uint32_t a, uint32_t b)
     {
         return arith<PICI_F32>::sum(a, b);
@@ -150,13 +150,13 @@ template <class T> struct four {
     T v[4];
 };
 
-/* May four elements at p, and at every multiple of four from there, be moved at once? */
+/* Can one access move four elements at p, and at every multiple of four from there? */
 template <class T> PICI_DEV_HOST bool in_fours(const T *p)
 {
     return (uintptr_t)p % (sizeof(T) < 4 ? 4 * sizeof(T) : 16) == 0;
 }
 
-/* The first of `left` elements at p, four or all of them; zeros beyond. */
+/* The first four of `left` elements at p, or all if there are fewer; then zeros. */
 template <class T> PICI_DEV four<T> load_four(const T *p, uint64_t left, bool at_once)
 {
     four<T> f = {};

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding hybrid blocks, by groups or, if there are few, by tiles. A record begins where the record before it ends.
- * The totals are known when the last thread block ends; that thread block writes the header. */
+ * Encoding hybrid blocks by groups, or by tiles if there are few. A record begins where the record before it ends.
+ * The last thread block to end knows the totals, and writes the header. */
 #include "encode.cuh"
 
 using namespace pici;
 
-/* Threads of a thread block that encodes a group. Two with FEW fit on a multiprocessor, or one with MANY, which takes
- * half as long for a group: for inputs of so few groups that each has a multiprocessor to itself. */
+/* Threads of a thread block that encodes a group. Two blocks with FEW threads fit on a multiprocessor, or one with
+ * MANY. MANY halves the time for a group. It is for inputs with so few groups that each has a multiprocessor to
+ * itself. */
 constexpr unsigned FEW = 256, MANY = 512;
 
-/* Warps of a multiprocessor that encode tiles, each a thread block: as many as leave each of them enough registers. */
+/* Warps of a multiprocessor that encode tiles, each a thread block. This many leave enough registers for each. */
 constexpr unsigned TILEWISE_WARPS = 12;
 
-/* Is the hybrid block shorter than those of the other formats, or does none fit? If not, choose one, and reset these
- * words of the workspace for its kernel. work: its layout is complete except for nnz. Called by one warp, when the
+/* Is the hybrid block shorter than those of the other formats, or does none fit? If not, choose a format, and reset
+ * `words` words of the workspace for its kernel. work: complete layout except for nnz. Called by one warp after the
  * job's other thread blocks have ended. */
 template <class T>
 PICI_DEV_COLD bool keep_hybrid(making<T> work, pici_cuda_encode_job job, uint64_t nonzeros, uint64_t words)
@@ -31,14 +32,14 @@ PICI_DEV_COLD bool keep_hybrid(making<T> work, pici_cuda_encode_job job, uint64_
     return kept;
 }
 
-/* The same where not even the directory fits. Called by all threads, at their end. */
+/* keep_hybrid for blocks whose directory does not fit. Called by all threads, at their end. */
 template <class T> PICI_DEV void no_hybrid(const making<T> &work, const pici_cuda_encode_job &job)
 {
     if (last_of_job(job.control) && keep_hybrid(work, job, 0, 0))
         finish_block(work, 0, job.call.result);
 }
 
-/* In one pass over the elements, a group at a time. */
+/* Encode in one pass over the elements, a group at a time. */
 template <class T, unsigned THREADS>
 PICI_KERNEL(THREADS, MANY / THREADS)
 hybrid_kernel(const pici_cuda_encode_jobs jobs)
@@ -72,7 +73,7 @@ hybrid_kernel(const pici_cuda_encode_jobs jobs)
  * set. One word holds both numbers, so no other memory needs to be ordered with it. */
 constexpr uint32_t TILE_KNOWN = 1u << 29;
 
-/* Wait until the tiles of a group are known. Returns the lane's tile. */
+/* Wait until the tiles of a group are surveyed. Returns the lane's tile. */
 PICI_DEV surveyed wait_for_tiles(const uint64_t *of, unsigned tiles)
 {
     for (;;) {
@@ -83,8 +84,8 @@ PICI_DEV surveyed wait_for_tiles(const uint64_t *of, unsigned tiles)
     }
 }
 
-/* Write tile i of group `number`; with its first tile also what belongs to the whole group, which is then added to
- * nonzeros and units. Waits for tiles and groups that are claimed before this tile is. */
+/* Write tile i of group `number`. With the first tile, also write the parts of the whole group, and add it to nonzeros
+ * and units. Waits only for tiles and groups that were claimed before this tile. */
 template <class T>
 PICI_DEV void write_tile(const making<T> &work, uint64_t number, unsigned i, look_back &prefix, const uint64_t *known,
                          made_tile *made, uint64_t &nonzeros, uint64_t &units)
@@ -124,10 +125,9 @@ PICI_DEV void write_tile(const making<T> &work, uint64_t number, unsigned i, loo
     group_tile(work, first, made_group, record_at(work, base), i, made);
 }
 
-/* A thread block is one warp, and takes a tile at a time: first to survey it, then to write it. All tiles are claimed
- * once to be surveyed before any is claimed to be written, and a survey waits for nothing. So a warp only waits for
- * warps that are running. Elements are read twice, tiles with more than 2 KiB of values three times, from L2 but for
- * the first time. */
+/* A thread block is one warp. It takes a tile at a time: first to survey it, then to write it. Warps claim all surveys
+ * before any write, and a survey waits for nothing. So a warp waits only for running warps. Each element is read twice,
+ * and three times in tiles with more than 2 KiB of values. All reads but the first come from L2. */
 template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const pici_cuda_encode_jobs jobs)
 {
     PICI_BLOCK_MEMORY(memory);
@@ -143,7 +143,7 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
         return;
     }
     const uint64_t tiles = work.to.tiles;
-    uint64_t *const known = job.state + groups_of(tiles); /* after a word for each group */
+    uint64_t *const known = job.state + groups_of(tiles); /* after one word per group */
     look_back prefix = {job.control, job.state, shared, 0, 0};
     uint64_t nonzeros = 0, units = 0;
     prefix.claim();
@@ -165,7 +165,7 @@ template <class T> PICI_KERNEL(LANES, TILEWISE_WARPS) hybrid_tiles_kernel(const 
                   [&](uint64_t all) { return !jobs.of_all || keep_hybrid(work, job, all, groups_of(tiles) + tiles); });
 }
 
-/* By tiles if a group each would leave three of four multiprocessors without work. */
+/* By tiles if groups would keep at most a quarter of the multiprocessors busy. */
 template <class T>
 static cudaError_t launch_hybrid(const pici_cuda_encode_jobs *jobs, unsigned count, uint64_t elements,
                                  cudaStream_t stream)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the kernels of lib/cuda and the functions that launch them share. A kernel takes one struct of jobs by value;
- * the y coordinate of a thread block is the number of its job. */
+ * Code shared by the kernels of lib/cuda and the functions that launch them. A kernel takes one struct of jobs by
+ * value. The y coordinate of a thread block is the number of its job. */
 #ifndef PICI_LIB_CUDA_LAUNCH_CUH
 #define PICI_LIB_CUDA_LAUNCH_CUH
 
@@ -29,26 +29,26 @@ static inline cudaError_t launch(void (*kernel)(P), unsigned blocks_x, unsigned 
     return error ? error : cudaLaunchKernel(kernel, dim3(blocks_x, blocks_y), dim3(threads), args, shared, stream);
 }
 
-enum { BATCH = 32 }; /* jobs of one kernel: they are its arguments, which are limited to 4 KiB */
+enum { BATCH = 32 }; /* jobs of one kernel, limited because they are its arguments, of at most 4 KiB */
 
-/* At the beginning of a job's workspace. All bytes are zero when its first kernel begins. */
+/* The first bytes of a job's workspace. All are zero when its first kernel begins. */
 struct pici_cuda_control {
-    uint64_t fault;    /* the first that was found, as in device_block.cuh */
+    uint64_t fault;    /* the first one found, as in device_block.cuh */
     uint32_t done;     /* thread blocks that have ended */
-    uint32_t ticket;   /* partitions or groups that were claimed; hybrid by tiles: tiles, each twice */
+    uint32_t ticket;   /* partitions or groups claimed; hybrid by tiles: tiles, each twice */
     uint64_t nonzeros; /* hybrid, packed: nonzeros in the tiles of thread blocks that have ended, with SIGNS_SEEN */
-    uint64_t units;    /* encoding these: of all records, once the last group is laid out */
+    uint64_t units;    /* encoding hybrid, packed: units of all records, once the last group is laid out */
     uint64_t hybrid;   /* encoding packed: bytes of the records that a hybrid block would have */
-    uint64_t choice;   /* the lower half: 1 + the format of the shortest block, if it is not hybrid; 0 until that is
-                        * known. The upper half, PICI_AUTO: the format of the shortest other than hybrid and packed; */
-    uint64_t others;   /* its bytes; */
-    uint64_t filled;   /* and the elements other than zeros, which +0.0 alone is where zeros are exact */
+    uint64_t choice;   /* lower half: 1 + the format of the shortest block, if it is not hybrid; 0 until that is known.
+                        * Upper half, for PICI_AUTO: the shortest format other than hybrid and packed */
+    uint64_t others;   /* bytes of a block in that format */
+    uint64_t filled;   /* elements other than zeros; where zeros are exact, only +0.0 is a zero */
 };
 
 struct pici_cuda_encode_job {
     struct pici_cuda_encode call;
     struct pici_cuda_control *control;
-    uint64_t *state; /* a word for each partition, or group; hybrid by tiles: and then one for each tile */
+    uint64_t *state; /* a word for each partition or group; hybrid by tiles: then also one for each tile */
 };
 
 struct pici_cuda_encode_jobs {
@@ -56,8 +56,8 @@ struct pici_cuda_encode_jobs {
     unsigned dtype;
     bool by_value;    /* encode -0.0 as +0.0: dtype is one of floats, and no job has a base */
     bool one_level;   /* packed */
-    bool if_shortest; /* kernels of several formats follow each other, of which one makes the block */
-    bool of_all;      /* PICI_AUTO: then the formats are all but packed, or all; and control->choice has the other */
+    bool if_shortest; /* kernels of several formats follow each other; one makes the block */
+    bool of_all;      /* PICI_AUTO: the formats are all, or all but packed; control->choice has the other */
 };
 
 struct pici_cuda_decode_job {
@@ -70,8 +70,8 @@ struct pici_cuda_decode_jobs {
     unsigned dtype; /* 0: any, for verify */
 };
 
-/* Threads of a thread block, and thread blocks that fit on a multiprocessor, by the width of an element. Each warp
- * has a stage in shared memory. */
+/* Threads of a thread block, and thread blocks that fit on a multiprocessor, for elements of type T. Each warp has a
+ * stage in shared memory. */
 template <class T> constexpr unsigned ENCODE_THREADS = sizeof(T) == 8 ? 64 : 128;
 template <class T> constexpr unsigned ENCODE_BLOCKS = sizeof(T) >= 4 ? 3 : 4;
 template <class T> constexpr unsigned DECODE_THREADS = sizeof(T) == 8 ? 64 : 128;
@@ -84,7 +84,7 @@ PICI_DEV_HOST constexpr unsigned encode_tiles(unsigned width)
     return width == 8 ? 2 : 4;
 }
 
-/* Hybrid blocks of so many tiles at the most are encoded by tiles where that is faster. Their workspace has a word for
+/* Encode hybrid blocks of at most TILEWISE_MOST tiles by tiles where that is faster. Their workspace has a word for
  * each group and one for each tile. */
 constexpr uint64_t TILEWISE_MOST = 1024;
 
@@ -99,14 +99,15 @@ static inline bool overlap(const void *a, uint64_t a_bytes, const void *b, uint6
     return a_bytes && b_bytes && (a_begin < b_begin ? b_begin - a_begin < a_bytes : a_begin - b_begin < b_bytes);
 }
 
-/* Bytes of a workspace for elements, so that what follows is aligned; 0: the dtype is unknown, or they are too many. */
+/* Bytes of workspace for elements, rounded up to align the next part. 0: the dtype is unknown, or the size
+ * overflows. */
 static inline uint64_t staged_bytes(uint64_t count, unsigned dtype)
 {
     const int width_log2 = pici::width_log2(dtype);
     return width_log2 < 0 || count > SIZE_MAX / 64 ? 0 : ((count << width_log2) + 15) / 16 * 16;
 }
 
-/* Read a caller's options, or the defaults for null. Returns also what no encoder on a GPU takes. */
+/* Read a caller's options, or the defaults for null. Returns an error for options that no GPU encoder supports. */
 enum pici_status pici_cuda_options(struct pici_opts *checked, const struct pici_opts *given);
 
 /* The number of multiprocessors of the current device. */
@@ -117,8 +118,8 @@ static inline cudaError_t multiprocessors(int *count)
     return error ? error : cudaDeviceGetAttribute(count, cudaDevAttrMultiProcessorCount, device);
 }
 
-/* Launch a kernel on jobs, the largest of which has `parts` parts, each the work of one thread block. Launches just
- * enough thread blocks to fill the device: each takes parts until none are left. */
+/* Launch a kernel on jobs. The largest has `parts` parts, each the work of one thread block. Launches just enough
+ * thread blocks to fill the device: each takes parts until none are left. */
 template <class P>
 static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigned jobs, unsigned threads,
                                       unsigned shared, unsigned per_multiprocessor, const P &parameters,
@@ -135,8 +136,8 @@ static inline cudaError_t launch_jobs(void (*kernel)(P), uint64_t parts, unsigne
 
 namespace pici {
 
-/* Called by all threads, at their end. True in the first warp of the thread block of a job that ends last. All that the
- * job's other threads did comes before what this warp does next. */
+/* Called by all threads, at their end. True in the first warp of a job's last thread block to end. All work of the
+ * job's other threads comes before this warp's next operations. */
 PICI_DEV bool last_of_job(pici_cuda_control *control)
 {
     uint32_t before = 0;
@@ -144,7 +145,7 @@ PICI_DEV bool last_of_job(pici_cuda_control *control)
     if (warp() != 0)
         return false;
     if (hw::lane() == 0) {
-        /* of one thread, between the barriers, so that fences and barriers order every thread's accesses */
+        /* one thread does this between barriers, so that fences and barriers order every thread's accesses */
         hw::fence();
         before = hw::atomic_add(&control->done, 1u);
         hw::fence();
@@ -175,8 +176,8 @@ PICI_DEV void put_result(pici_cuda_result *target, const pici_cuda_result &resul
     default: return LAUNCH(uint64_t);                                                                                  \
     }
 
-/* In compress.cu, coo.cu, hybrid.cu, packed.cu, decompress.cu, add.cu and verify.cu. elements: elements of the largest
- * job; bytes: its block's size. */
+/* In compress.cu, coo.cu, hybrid.cu, packed.cu, decompress.cu, add.cu and verify.cu. elements, bytes: the elements and
+ * the block size of the largest job. */
 cudaError_t pici_cuda_launch_encode(const struct pici_cuda_encode_jobs *, unsigned jobs, uint64_t n, cudaStream_t);
 cudaError_t pici_cuda_launch_dense(const struct pici_cuda_encode_jobs *, unsigned count, uint64_t elements,
                                    cudaStream_t);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Positions and values of what blocks store, and of what deltas change. All elements are decoded in the workspace, and
- * then searched by the kernels of coo.cu. small_calls.cu has the call for small deltas. */
+ * Positions and values that blocks store, or that deltas change. The call decodes all elements in the workspace; the
+ * kernels of coo.cu then search them. small_calls.cu has the call for small deltas. */
 #include "nonzeros.cuh"
 
 #include "reduce.h"
@@ -17,7 +17,7 @@ struct region {
     uint64_t bytes;
 };
 
-/* Do any two of these overlap, one of which is among the first `written`? */
+/* Does one of the first `written` regions overlap another region? */
 static bool any_overlap(const struct region *regions, unsigned written, unsigned count)
 {
     for (unsigned i = 0; i < written; i++)
@@ -57,7 +57,7 @@ enum pici_status pici_cuda_nonzeros_check(struct pici_cuda_nonzeros *job, const 
     return workspace_bytes < *used ? PICI_E_ARG : PICI_OK;
 }
 
-/* base: null, or what the block is a delta of. */
+/* base: null, or the base of the delta block. */
 static enum pici_status search_block(struct pici_cuda_nonzeros job, const void *block, size_t size,
                                      const uint64_t *size_at, const void *base, void *workspace, size_t workspace_bytes,
                                      cudaStream_t stream)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding packed blocks by groups, as hybrid.cu does. If the caller asked for the shortest of several formats, this
- * kernel also adds up the sizes of hybrid's records. Kernels of the other formats follow, which do nothing if the
+ * Encoding packed blocks by groups, as hybrid.cu does. If the caller wants the shortest of several formats, this
+ * kernel also sums the sizes of hybrid's records. The kernels of the other formats follow. They do nothing if the
  * packed block is shorter. */
 #include "encode.cuh"
 
@@ -13,8 +13,7 @@ constexpr unsigned THREADS = 256;
 template <class T> constexpr unsigned PACK_BLOCKS = sizeof(T) >= 4 ? 1 : 2;
 
 /* Does the packed block fit, and is it shorter than those of the other formats? If not, reset the workspace for their
- * kernels. work: its layout is complete except for nnz. Called by one warp, when the job's other thread blocks have
- * ended. */
+ * kernels. work: complete layout except for nnz. Called by one warp after the job's other thread blocks have ended. */
 template <class T>
 PICI_DEV_COLD bool keep_packed(making<T> work, pici_cuda_encode_job job, uint64_t nonzeros, bool of_all)
 {

@@ -15,12 +15,12 @@ constexpr unsigned THREADS = 256, COUNT_BLOCKS = 6, ORDER_BLOCKS = 8, ZEROS_BLOC
 
 template <class T> constexpr unsigned PER_QUAD = 16 / sizeof(T);
 
-/* Which of n elements are in quads: `before` elements come first, then `count` quads. */
+/* The quads among n elements: `before` elements come first, then `count` quads. */
 struct quads {
     uint64_t before, count;
 };
 
-/* The quads of two arrays; none unless both are equally far from an address aligned to 16. */
+/* The quads of two arrays. None unless both have the same offset from an address aligned to 16. */
 template <class T> PICI_DEV quads quads_of(const T *dst, const T *src, uint64_t count)
 {
     const uint64_t before = (0 - (uintptr_t)dst) % 16 / sizeof(T);
@@ -29,7 +29,7 @@ template <class T> PICI_DEV quads quads_of(const T *dst, const T *src, uint64_t 
                : quads{before, (count - before) / PER_QUAD<T>};
 }
 
-/* Call quad(q) for each quad, AT_ONCE of them together, and one(i) for each element outside of quads. */
+/* Call quad(q) for each quad, AT_ONCE of them together, and one(i) for each other element. */
 template <class T, unsigned AT_ONCE, class QUAD, class ONE>
 PICI_DEV void each_quad(const quads &aligned, uint64_t count, QUAD quad, ONE one)
 {
@@ -50,7 +50,7 @@ PICI_DEV void each_quad(const quads &aligned, uint64_t count, QUAD quad, ONE one
         one(i < aligned.before ? i : i + within);
 }
 
-/* d = apply(d, x) for each of count elements d at dst and x at src. src: may be null if apply does not use x. */
+/* d = apply(d, x) for each of `count` elements d at dst and x at src. src may be null if apply ignores x. */
 template <class T, class F> PICI_DEV void update(T *dst, const T *src, uint64_t count, F apply)
 {
     const quads aligned = quads_of((const T *)dst, src ? src : dst, count);
@@ -102,7 +102,8 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     if (hw::thread() == 0)
         hw::put(all, UINT64_C(0));
     const auto count_quad = [&](uint64_t q) {
-        const raw128 quad = hw::load(from + q); /* not load_once: it is encoded next, so it should stay in a cache */
+        const raw128 quad =
+            hw::load(from + q); /* not load_once: encoding reads it next, so it should stay in a cache */
         nonzeros += nonzeros_of<T>(quad.lo, tops) + nonzeros_of<T>(quad.hi, tops);
     };
     const auto count_one = [&](uint64_t i) { nonzeros += nonzeros_of<T>(hw::load(src + i), tops); };
@@ -114,7 +115,7 @@ template <class T> PICI_KERNEL(THREADS, COUNT_BLOCKS) count_kernel(const count_j
     hw::syncthreads();
     if (hw::thread() != 0)
         return;
-    /* the thread block that ends last has the sum, and clears the scratch for the next call */
+    /* the last thread block to end has the sum, and clears the scratch for the next call */
     hw::atomic_add(job.scratch, hw::get(all));
     hw::fence();
     if (hw::atomic_add(job.scratch + 1, UINT64_C(1)) + 1 == hw::blocks_x()) {
@@ -269,7 +270,7 @@ struct look_job {
     unsigned blocks;
 };
 
-/* The lane's word of count bytes at bytes, which has any alignment; zeros beyond them. */
+/* The lane's word of `count` bytes at any alignment; zeros beyond them. */
 PICI_DEV uint64_t word_of(const uint8_t *bytes, uint64_t count)
 {
     uint64_t word = 0;
@@ -280,7 +281,7 @@ PICI_DEV uint64_t word_of(const uint8_t *bytes, uint64_t count)
     return word;
 }
 
-/* One warp: each block's offset follows from the header of the one before. */
+/* One warp: each block's header gives the offset of the next block. */
 PICI_KERNEL(32, 1) look_kernel(const look_job job)
 {
     constexpr unsigned PREFIX_BYTES = sizeof job.out->prefix;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Small deltas (formats/small-delta.md): a warp codes a context chunk, a thread block an XOR chunk. Thread block b has
- * slot b of the workspace, and takes chunks b, b + B, b + 2 B, ... of B thread blocks. A chunk's place depends on the
- * sizes of all before it, so chunks are made elsewhere and then copied; and an XOR chunk is copied before it is read,
- * to where it is aligned. small_calls.cu has the functions of pici/cuda.h. */
+ * Small deltas (formats/small-delta.md): a warp codes a context chunk, a thread block codes an XOR chunk. Of B
+ * thread blocks, number b has slot b of the workspace, and takes chunks b, b + B, b + 2 B, ... A chunk's place
+ * depends on the sizes of all chunks before it, so chunks are made elsewhere and then copied. An XOR chunk is copied
+ * to an aligned place before it is read. small_calls.cu has the functions of pici/cuda.h. */
 #include "small.cuh"
 
 using namespace pici;
@@ -11,14 +11,15 @@ using namespace pici;
 /* Threads that make or apply an XOR chunk, by the width of an element: each warp has a stage in shared memory. */
 template <class T> constexpr unsigned XOR_THREADS = sizeof(T) == 8 ? 64 : 128;
 constexpr unsigned COPY_THREADS = 256;
-constexpr unsigned SHARED_LEAST = 99 << 10; /* bytes that every GPU has for a thread block: 8.6, 8.9 and 12.0 no more */
-enum : unsigned { AT_ONCE = 256 /* chunks, unless the caller says another number */ };
+constexpr unsigned SHARED_LEAST =
+    99 << 10; /* bytes that every GPU has for a thread block; 8.6, 8.9 and 12.0 have no more */
+enum : unsigned { AT_ONCE = 256 /* chunks, unless the caller gives another number */ };
 
-/* A chunk that is made: its bytes, and in the upper bits what it is. */
+/* A finished chunk: its size in bytes, and its kind in the upper bits. */
 constexpr uint64_t MADE_CONTEXT = UINT64_C(1) << 63, MADE_MAYBE_LONGER = UINT64_C(1) << 62,
                    MADE_BYTES = MADE_MAYBE_LONGER - 1;
 
-/* Called by `threads` threads: copy count bytes. `target` or `from` is aligned to 16; they do not overlap. */
+/* Called by `threads` threads: copy `count` bytes. `target` or `from` is aligned to 16. They do not overlap. */
 PICI_DEV void copy_bytes(uint8_t *target, const uint8_t *from, uint64_t count, unsigned thread, unsigned threads)
 {
     const uint64_t before = (0 - (uintptr_t)target) % 16 < count ? (0 - (uintptr_t)target) % 16 : count;
@@ -56,7 +57,7 @@ template <unsigned KIND> PICI_KERNEL(LANES, 16) small_make_kernel(const small_jo
     }
 }
 
-/* XOR chunks, where there is no context chunk, or one that may be longer. */
+/* Make XOR chunks, where there is no context chunk, or where it may be longer. */
 template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS<T>, 1) small_xor_kernel(const small_job job)
 {
     PICI_BLOCK_MEMORY(memory);
@@ -78,7 +79,7 @@ template <class T, unsigned FORMAT> PICI_KERNEL(XOR_THREADS<T>, 1) small_xor_ker
     }
 }
 
-/* One warp: where each chunk begins, the header and the directory. */
+/* One warp: store where each chunk begins, the header and the directory. */
 PICI_KERNEL(LANES, 1) small_place_kernel(const small_job job)
 {
     const unsigned lane = hw::lane();
@@ -132,12 +133,12 @@ PICI_KERNEL(COPY_THREADS, 4) small_copy_kernel(const small_job job)
 struct small_header {
     const uint8_t *at;
     uint64_t bytes, count, chunks, first, of, checksum;
-    uint64_t row, columns; /* of columns, of which `first` is one: elements of the tensor's rows, and its own; else 0 */
+    uint64_t row, columns; /* columns: elements of the tensor's rows, and of the delta's; else 0 */
     unsigned version, dtype, flags, holds;
     bool narrow;
 };
 
-/* Check the rule "part" of a part, or of columns. */
+/* Check the rule "part" for a part or for columns. */
 PICI_DEV bool is_within(small_header *header)
 {
     if (!header->row)
@@ -149,8 +150,8 @@ PICI_DEV bool is_within(small_header *header)
            header->first <= header->row - header->columns;
 }
 
-/* Read the header at `at`, with `left` bytes from there on, and check the rules "size" to "part". latest: the latest
- * version that is read. */
+/* Read the header at `at`, where `left` bytes remain, and check the rules "size" to "part". latest: the latest version
+ * to accept. */
 PICI_DEV int read_header(small_header *header, const uint8_t *at, uint64_t left, unsigned latest)
 {
     if (left < SMALL_HEADER_BYTES || load_bytes(at, 4) != SMALL_MAGIC)
@@ -184,20 +185,20 @@ PICI_DEV int read_header(small_header *header, const uint8_t *at, uint64_t left,
     return header->chunks > (header->bytes - head) / 4 ? PICI_E_CORRUPT : PICI_OK;
 }
 
-/* What is found out of the deltas in a row. */
+/* State of the check of deltas in a row. */
 struct small_row {
     uint64_t listed;  /* chunks to apply */
-    uint64_t covered; /* the element after those that are covered so far; the column, of columns, as in the next */
-    uint64_t end;     /* after the last delta's */
-    uint64_t window;  /* after the last one that is to be covered */
-    bool wrong;       /* they are not of these elements */
+    uint64_t covered; /* end of the elements covered so far; for columns, a column, as in the next two */
+    uint64_t end;     /* end of the last delta */
+    uint64_t window;  /* end of the elements to cover */
+    bool wrong;       /* a delta is not of these elements */
     bool cut;         /* a chunk has only some of them */
-    bool stray;       /* a context chunk where there is none of the dtype */
+    bool stray;       /* a context chunk, but its dtype has none */
     bool forged;      /* a checksum is wrong */
 };
 
-/* The element after those that a delta counts of a tensor, or the column: after the last that is to change. false: what
- * is to change is another kind of shard. */
+/* Set *window to the end of the elements to change, or of the columns, in the delta's numbering of the tensor. Returns
+ * false if the job's elements are another kind of shard. */
 PICI_DEV bool find_window(const small_job &job, const small_header &header, uint64_t *window)
 {
     *window = job.first + (job.row ? job.columns : job.count);
@@ -205,11 +206,11 @@ PICI_DEV bool find_window(const small_job &job, const small_header &header, uint
         return false;
     if (!header.row || job.row)
         return true;
-    *window = header.row; /* of all elements */
+    *window = header.row; /* the whole tensor */
     return job.count == job.of && (!job.place.columns || job.place.columns == header.row);
 }
 
-/* Write where the elements of a chunk lie. element: of dst, its first, if they follow each other. */
+/* Write the place of a chunk's elements. element: index of the first in dst, if they are consecutive. */
 PICI_DEV void put_placed(small_placed *placed, const small_job &job, const small_header &header, uint64_t chunk,
                          uint64_t element, uint64_t window)
 {
@@ -226,15 +227,14 @@ PICI_DEV void put_placed(small_placed *placed, const small_job &job, const small
     }
 }
 
-/* Check the rule "directory", and list the chunks that have some of the elements; none unless `take`. window: as
- * find_window found it. */
+/* Check the rule "directory". If `take`, list the chunks that have some of the elements. window: from find_window. */
 PICI_DEV int list_chunks(const small_job &job, const small_header &header, bool take, uint64_t window, small_row *row)
 {
     const unsigned lane = hw::lane();
     const uint32_t head = header_bytes(header.version);
     const uint64_t end = job.first + job.count, most = job.chunks + ROW_MOST;
     const bool context = small_has_context(header.dtype, header.narrow);
-    /* of columns: those of the job before the delta's, and where it would begin if the elements of these came first */
+    /* columns: those of the job before the delta's, and a virtual start of the delta after the elements of these */
     const uint64_t columns_before = header.first - job.first,
                    origin = header.row ? job.first + header.of / header.row * columns_before : header.first;
     uint64_t offset = head + 4 * header.chunks;
@@ -265,8 +265,8 @@ PICI_DEV int list_chunks(const small_job &job, const small_header &header, bool 
     return offset == header.bytes ? PICI_OK : PICI_E_CORRUPT;
 }
 
-/* The first delta, or one that follows others: what is wrong with its header, its directory and its place. Lists its
- * chunks. */
+/* Check the header, the directory and the place of a delta, the first one or a later one. Lists its chunks. Returns a
+ * status. */
 PICI_DEV int take_delta(const small_job &job, const small_header &header, const small_header *before, small_row *row)
 {
     const bool alike = find_window(job, header, &row->window) && header.dtype == job.dtype;
@@ -292,8 +292,8 @@ PICI_DEV int take_delta(const small_job &job, const small_header &header, const 
     return PICI_OK;
 }
 
-/* What is wrong with the headers, the directories and the checksums; also lists the chunks, of which there are none to
- * apply if something is. By a warp. */
+/* Called by a warp: check headers, directories and checksums, and list the chunks. On an error, there are none to
+ * apply. */
 PICI_DEV int check_deltas(const small_job &job, uint64_t *size)
 {
     *size = job.len_at ? hw::load(job.len_at) : job.bytes;
@@ -333,7 +333,7 @@ PICI_KERNEL(LANES, 1) small_open_kernel(const small_job job)
         put_result(job.result, pici_cuda_result{status ? 0 : size, status, 0, 0, 0});
 }
 
-/* A chunk that is listed. */
+/* Listed chunk i. */
 PICI_DEV small_listed listed_chunk(const small_job &job, uint64_t i)
 {
     const struct small_listed *const listed = job.lists + i;
@@ -356,7 +356,7 @@ template <unsigned KIND> PICI_KERNEL(LANES, 16) small_read_kernel(const small_jo
     }
 }
 
-/* Apply the XOR chunk at `block`, which is aligned. By a thread block. */
+/* Called by a thread block: apply the XOR chunk at `block`, which is aligned. */
 template <class T>
 PICI_DEV bool apply_xor(const small_job &job, const small_listed &chunk, const uint8_t *block, uint8_t *memory)
 {
@@ -366,7 +366,7 @@ PICI_DEV bool apply_xor(const small_job &job, const small_listed &chunk, const u
     return !block_apply((T *)job.dst + chunk.element, chunk.count, job.dtype, block, chunk.entry, memory);
 }
 
-/* XOR chunks; and the end: the thread block that ends last writes the status. */
+/* Apply XOR chunks, and finish: the last thread block to end writes the status. */
 template <class T> PICI_KERNEL(XOR_THREADS<T>, 2) small_apply_xor_kernel(const small_job job)
 {
     PICI_BLOCK_MEMORY(memory);
@@ -417,7 +417,7 @@ static uint64_t read_table(uint64_t count, bool placed)
     return sizeof(pici_cuda_control) + up16(each * (small_chunks_of(count) + ROW_MOST));
 }
 
-/* The longest block of count elements in a format, or in any. */
+/* The size of the longest block of `count` elements in a format, or in any. */
 static uint64_t longest(unsigned dtype, unsigned format, uint64_t count)
 {
     return up16(pici_bound((enum pici_format)format, (enum pici_dtype)dtype, count));
@@ -431,7 +431,7 @@ static uint64_t longest_of_any(unsigned dtype, uint64_t count)
     return most;
 }
 
-/* Whose context chunks there may be: the dtype or SMALL_E2M1X2, or 0. narrow: as for small_has_context. */
+/* The kind of context chunks to make: the dtype, SMALL_E2M1X2, or 0 for none. narrow: see small_has_context. */
 static unsigned kind_of(unsigned dtype, bool narrow, unsigned holds)
 {
     if (!small_has_context(dtype, narrow))
@@ -439,14 +439,14 @@ static unsigned kind_of(unsigned dtype, bool narrow, unsigned holds)
     return holds ? (unsigned)SMALL_E2M1X2 : dtype;
 }
 
-/* The same where the delta tells. */
+/* The kind of context chunks to read, where the delta tells whether there are any. */
 static unsigned read_kind(unsigned dtype)
 {
     const bool narrow = small_is_narrow(dtype, dtype == PICI_U8 ? PICI_HOLDS_E2M1X2 : PICI_HOLDS_ONE);
     return kind_of(dtype, narrow, dtype == PICI_U8);
 }
 
-/* bytes_of(E, n) of the coder's n elements of type E that `count` elements of a kind are. */
+/* bytes_of(E, n), where `count` elements of a kind are n elements of the coder's type E. */
 template <class F> static uint64_t room(unsigned kind, uint64_t count, F bytes_of)
 {
     switch (kind) {
@@ -459,7 +459,7 @@ template <class F> static uint64_t room(unsigned kind, uint64_t count, F bytes_o
     }
 }
 
-/* Bytes of device memory that a warp needs to encode a chunk of so many elements, or to decode it. */
+/* Device memory in bytes that a warp needs to encode, or to decode, a chunk of `count` elements. */
 static uint64_t make_room(unsigned kind, uint64_t count)
 {
     return room(kind, count, [](auto element, uint64_t n) { return SMALL_MAKE_BYTES<decltype(element)>(n); });
@@ -470,7 +470,7 @@ static uint64_t read_room(unsigned kind, uint64_t count)
     return room(kind, count, [](auto element, uint64_t n) { return SMALL_READ_BYTES<decltype(element)>(n); });
 }
 
-/* Bytes of a slot, and of a chunk that is made. */
+/* Sizes of a slot and of a finished chunk. */
 static uint64_t make_slot(unsigned kind, unsigned dtype, unsigned format, uint64_t count)
 {
     const uint64_t most = chunk_elements(count), block = longest(dtype, format, most), room = make_room(kind, most);
@@ -491,7 +491,7 @@ static uint64_t read_slot(unsigned dtype, uint64_t count)
     return room > block ? room : block;
 }
 
-/* table + at_once * slot + chunks * made bytes; 0 if that does not fit in size_t. */
+/* table + at_once * slot + chunks * made bytes; 0 if that does not fit into size_t. */
 static size_t workspace_of(uint64_t table, uint64_t count, unsigned at_once, uint64_t slot, uint64_t made)
 {
     const uint64_t chunks = small_chunks_of(count), most = at_once ? at_once : AT_ONCE;
@@ -535,7 +535,7 @@ size_t pici_apply_small_cuda_workspace(enum pici_dtype dtype, uint64_t count, un
     return pici_cuda_small_apply_workspace((unsigned)dtype, count, at_once, false);
 }
 
-/* Are these bytes valid as a part of a call: aligned, and apart from the delta, the result and the workspace? */
+/* Is this memory valid for a call: aligned, and apart from the delta, the result and the workspace? */
 static bool is_apart(const small_job &job, const void *memory, uint64_t bytes, uintptr_t alignment,
                      const void *workspace, size_t workspace_bytes)
 {
@@ -544,8 +544,8 @@ static bool is_apart(const small_job &job, const void *memory, uint64_t bytes, u
            !overlap(memory, bytes, workspace, workspace_bytes);
 }
 
-/* Divide up the workspace, which begins with what is staged and then with `table` bytes. Returns how many thread blocks
- * have a slot; 0: it is too small. */
+/* Divide up the workspace, which begins with the staged elements and `table` bytes. Returns the number of thread blocks
+ * that have a slot, or 0 if it is too small. */
 static unsigned divide(small_job &job, uint8_t *workspace, size_t bytes, uint64_t table, uint64_t slot, uint64_t made)
 {
     if (bytes < job.staged)
@@ -569,7 +569,7 @@ static unsigned divide(small_job &job, uint8_t *workspace, size_t bytes, uint64_
     return (unsigned)(blocks < 1 << 16 ? blocks : 1 << 16);
 }
 
-/* What diff and apply share of the arguments. */
+/* Check the arguments that diff and apply share. */
 static enum pici_status check_job(const small_job &job, const void *workspace, size_t workspace_bytes)
 {
     const int width_log2 = pici::width_log2(job.dtype);

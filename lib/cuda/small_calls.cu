@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Calls that make and apply small deltas, of steps that are in small.cu. The elements of a shard of columns, which lie
- * in rows, are copied together in the workspace, where a delta of them is made or applied, and back. To find what a
- * delta changes, it is applied to a copy there. */
+ * Calls that make and apply small deltas, by the steps in small.cu. The elements of a shard of columns lie in rows.
+ * The calls pack them in the workspace, make or apply a delta there, and copy them back. To find what a delta
+ * changes, a call applies it to a copy there. */
 #include "small.cuh"
 
 #include "nonzeros.cuh"
@@ -11,15 +11,15 @@ using namespace pici;
 
 constexpr unsigned ROWS_THREADS = 256;
 
-/* Called by a thread block: copy the elements [first, first + count) of those in rows, at most SMALL_CHUNK, to
- * `packed`, or back. */
+/* Called by a thread block: copy elements [first, first + count), at most SMALL_CHUNK, from rows to `packed`, or
+ * back. */
 template <class T, bool BACK>
 PICI_DEV void copy_rows(T *packed, T *rows, uint64_t first, uint32_t count, uint64_t columns, uint64_t stride)
 {
     T *const from = rows + first / columns * stride;
     const uint64_t column = first % columns;
     for (uint32_t i = hw::thread(); i < count; i += hw::threads()) {
-        const uint64_t at = column + i; /* of long rows, at most one more is begun; else it has less than 21 bits */
+        const uint64_t at = column + i; /* long rows: at most one more row begins; otherwise it has less than 21 bits */
         const uint64_t row = columns > SMALL_CHUNK ? at >= columns : (uint32_t)at / (uint32_t)columns;
         T *const place = from + row * stride + (at - row * columns);
         if (BACK)
@@ -29,7 +29,7 @@ PICI_DEV void copy_rows(T *packed, T *rows, uint64_t first, uint32_t count, uint
     }
 }
 
-/* Elements that a delta is made of. */
+/* Elements to make a delta of. */
 struct small_gather {
     void *packed[2];
     const void *rows[2];
@@ -46,7 +46,7 @@ template <class T> PICI_KERNEL(ROWS_THREADS, 4) small_gather_kernel(const small_
                             job.place.stride);
 }
 
-/* What a delta that was found valid is applied to. */
+/* The target of a delta that was found valid. */
 struct small_move {
     small_job job; /* dst: in the workspace */
     void *rows;
@@ -287,7 +287,7 @@ enum pici_status pici_changes_small_cuda(void *indices, size_t index_bytes, void
     const unsigned width_log2 = (unsigned)pici::width_log2(search.dtype);
     small_job job = job_of(block, size, result, part_of(of, 0, of), dtype);
     job.len_at = size_at;
-    job.dst = (void *)(uintptr_t)base; /* to be checked */
+    job.dst = (void *)(uintptr_t)base; /* checked below */
     job.version = SMALL_NARROW_VERSION;
     job.staged = staged_bytes(of, search.dtype);
     status = pici_cuda_small_check_apply(job, elements, workspace_bytes - used, &blocks);

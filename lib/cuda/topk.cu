@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The selection of the largest elements of each bucket (pici/topk.h), with the bits that lib/cpu/topk.inc makes. A warp
- * takes a bucket. A lane has every 32nd element of it, which it keeps in shared memory. */
+ * Selection of the largest elements of each bucket (pici/topk.h), with the same bits as lib/cpu/topk.inc. A warp
+ * takes a bucket. Each lane keeps every 32nd element of it in shared memory. */
 #include "floats.cuh"
 #include "topk/accepts.h"
 
@@ -18,7 +18,7 @@ struct topk_job {
     uint32_t bucket, most_kept;
 };
 
-/* value * by. A NaN in value stays, made quiet. */
+/* value * by. A NaN in value stays a NaN and becomes quiet. */
 template <class U> PICI_DEV U scaled(U value, U factor)
 {
     typedef real<U> R;
@@ -46,9 +46,9 @@ template <class E> PICI_DEV typename E::bits accumulate(const topk_job &job, uin
     return E::narrow(sum);
 }
 
-/* Where a lane's elements are, of a bucket of n. */
+/* A lane's elements of a bucket of `count`. */
 template <class T> struct bucket_view {
-    T *magnitudes; /* of the lane, 32 elements from one to the next */
+    T *magnitudes; /* of the lane; 32 elements apart */
     uint32_t count;
 };
 
@@ -57,7 +57,7 @@ template <class T> PICI_DEV T magnitude(T element)
     return (T)(element & (T)((T) ~(T)0 >> 1));
 }
 
-/* How many elements of the bucket have a magnitude of at least `least`. */
+/* The number of elements of the bucket with a magnitude of at least `least`. */
 template <class T> PICI_DEV uint32_t reaching(const bucket_view<T> &bucket, T least)
 {
     uint32_t count = 0;
@@ -66,8 +66,8 @@ template <class T> PICI_DEV uint32_t reaching(const bucket_view<T> &bucket, T le
     return warp_sum(count);
 }
 
-/* The greatest threshold such that at least k elements reach it; if exactly k do, it may be less than the k-th
- * magnitude. One bit after the other. */
+/* The greatest threshold that at least k elements reach, one bit after the other. If exactly k do, it may be less than
+ * the k-th magnitude. */
 template <class T> PICI_DEV T kth(const bucket_view<T> &bucket, uint32_t k)
 {
     T threshold = 0;
@@ -82,11 +82,11 @@ template <class T> PICI_DEV T kth(const bucket_view<T> &bucket, uint32_t k)
     return threshold;
 }
 
-/* Put elements where they belong. ties: how many of those with the magnitude `least` are kept, the first ones. */
+/* Put elements where they belong. ties: keep only the first `ties` elements with the magnitude `least`. */
 template <class T>
 PICI_DEV void place(const topk_job &job, const bucket_view<T> &bucket, uint64_t begin, T least, uint32_t ties)
 {
-    uint32_t before = 0; /* elements of that magnitude in the rows before */
+    uint32_t before = 0; /* elements of that magnitude in earlier rows */
     for (uint32_t row = 0; row < bucket.count; row += LANES) {
         const bool there = row + hw::lane() < bucket.count;
         const uint64_t i = begin + row + hw::lane();

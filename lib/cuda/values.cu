@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The lossy codecs CAST and QSGD: the arrays of formats/values.md, with the bits that lib/cpu/values.inc makes. */
+ * The lossy codecs CAST and QSGD: the arrays of formats/values.md, with the same bits as lib/cpu/values.inc. */
 #include <stddef.h>
 
 #include <type_traits>
@@ -20,19 +20,19 @@ constexpr unsigned THREADS = 256, CAST_BLOCKS = 5, DEQUANTIZE_BLOCKS = 5;
 template <class E> constexpr unsigned QUANTIZE_BLOCKS = sizeof(typename E::lane) == 8 ? 3 : 4;
 constexpr unsigned QUANTIZE_SHARED = THREADS / 32 * 8;
 
-/* ---- what is lost ---- */
+/* ---- loss ---- */
 
-/* Where the losses of elements go. */
+/* Where to add or write the losses of elements. */
 struct losses {
     void *residual; /* null: nowhere */
     int times;
-    struct pici_cuda_told *report; /* null: no report is wanted; then the next two are null too */
+    struct pici_cuda_told *report; /* null: no report is wanted, and the next two are null too */
     pici_cuda_control *control;
-    uint64_t *squares; /* of each thread block: a double's bits */
+    uint64_t *squares; /* one per thread block: a double's bits */
 };
 
-/* residual += times * (x - y) for up to four elements x that became y, and squares += (x - y)^2, where both are finite.
- * Returns how many are not. */
+/* Element x became y, for up to four elements. Where both are finite, residual += times * (x - y) and squares += (x -
+ * y)^2. Returns the number of elements that are not. */
 template <class E>
 PICI_DEV unsigned accumulate(const losses &report, uint64_t first, const four<typename E::bits> &x,
                              const four<typename E::bits> &y, uint64_t left, uint64_t &squares)
@@ -61,8 +61,8 @@ PICI_DEV unsigned accumulate(const losses &report, uint64_t first, const four<ty
     return other;
 }
 
-/* Called by all threads at their end, with a double's bits each: write what all of them lost, once what is not finite
- * was counted in the control. memory: shared, a word for each warp. */
+/* Called by all threads at their end, with a double's bits each: write the loss of all threads. The control already
+ * counts the elements that are not finite. memory: shared, a word for each warp. */
 PICI_DEV void tell(const losses &report, uint64_t squares, uint64_t *memory)
 {
     typedef real<uint64_t> R;
@@ -97,7 +97,7 @@ PICI_DEV void tell(const losses &report, uint64_t squares, uint64_t *memory)
     }
 }
 
-/* ---- what becomes of dequantized elements ---- */
+/* ---- use of dequantized elements ---- */
 
 struct dequantizing {
     int how; /* enum pici_cuda_dequantizing */
@@ -183,7 +183,7 @@ struct cast_job {
     dequantizing after;
 };
 
-/* Call each(at) for every fourth element, the calls dealt out to all threads of the grid. */
+/* Call each(at) for every fourth element, distributed over all threads of the grid. */
 template <class EACH> PICI_DEV void each_four(uint64_t count, EACH each)
 {
     const uint64_t step = 4 * (uint64_t)hw::blocks_x() * hw::threads();
@@ -242,7 +242,8 @@ template <class C> PICI_KERNEL(THREADS, CAST_BLOCKS) uncast_kernel(const cast_jo
     });
 }
 
-/* ---- QSGD: a warp takes a bucket, and a lane four neighbouring elements at a time, whose codes are 1, 2 or 4 bytes */
+/* ---- QSGD: a warp takes a bucket; a lane takes four neighbouring elements at a time, with codes of 1, 2 or 4 bytes
+ * ---- */
 
 struct qsgd_job {
     void *elements, *scales;
@@ -250,7 +251,7 @@ struct qsgd_job {
     uint64_t count;
     losses lost;
     uint64_t *nonfinite;
-    uint64_t *broken; /* where the status of dequantizing is */
+    uint64_t *broken; /* out: where dequantizing writes its status */
     uint64_t first;
     uint32_t key[2], counter[2], bucket;
     unsigned bits;
@@ -260,7 +261,7 @@ struct qsgd_job {
 
 template <class T> PICI_DEV T warp_greatest(T value)
 {
-    typedef typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type word; /* that can be shuffled */
+    typedef typename std::conditional<sizeof(T) == 8, uint64_t, uint32_t>::type word; /* a type that shuffles accept */
     PICI_UNROLL
     for (unsigned by = LANES / 2; by; by /= 2) {
         const T other = (T)hw::shfl((word)value, hw::lane() ^ by);
@@ -269,7 +270,7 @@ template <class T> PICI_DEV T warp_greatest(T value)
     return value;
 }
 
-/* The 2-norm of a bucket of count finite elements, rounded up; at most the dtype's greatest number. */
+/* The 2-norm of a bucket of `count` finite elements, rounded up; at most the dtype's greatest number. */
 template <class E>
 PICI_DEV_COLD typename E::lane warp_norm(const typename E::bits *src, uint64_t count, typename E::bits greatest)
 {
@@ -307,14 +308,14 @@ PICI_DEV void random_four(uint32_t words[4], const qsgd_job &job, uint64_t first
             philox4x32(word + 4 * word_block, counter, job.key);
     }
     PICI_UNROLL
-    for (unsigned k = 0; k < 4; k++) { /* by constant indices, so that the words stay in registers */
+    for (unsigned k = 0; k < 4; k++) { /* constant indices keep the words in registers */
         const uint32_t low = skip & 1 ? word[k + 1] : word[k];
         const uint32_t high = skip & 1 ? word[k + 3] : word[k + 2];
         words[k] = (skip & 2 ? high : low) >> 8;
     }
 }
 
-/* What the codes of a bucket stand for. */
+/* The values of a bucket's codes. */
 template <class U> struct quantum {
     U scale, delta, levels;
 };
@@ -349,7 +350,8 @@ PICI_DEV void codes_of(int32_t code[4], const qsgd_job &job, const quantum<typen
     PICI_UNROLL
     for (unsigned k = 0; k < 4; k++) {
         const U bits = E::widen(x.v[k]);
-        U scaled = R::mul(R::mul(bits & ~R::SIGN, prescale), inverse); /* not negative: ordered as its bits are */
+        U scaled =
+            R::mul(R::mul(bits & ~R::SIGN, prescale), inverse); /* not negative, so its bits have the same order */
         scaled = scaled < step.levels ? scaled : step.levels;
         int32_t level = R::to_int(scaled);
         const U part = R::add(scaled, R::of_int(level) | R::SIGN);
@@ -358,7 +360,7 @@ PICI_DEV void codes_of(int32_t code[4], const qsgd_job &job, const quantum<typen
     }
 }
 
-/* Store the codes of four elements, or of the `left` that there are; code: zeros beyond. */
+/* Store the codes of four elements, or of `left` if fewer; code has zeros beyond. */
 PICI_DEV void store_codes(uint8_t *to, const int32_t code[4], unsigned bits, uint64_t left)
 {
     uint32_t word = 0;
@@ -429,7 +431,7 @@ template <class E> PICI_KERNEL(THREADS, QUANTIZE_BLOCKS<E>) quantize_kernel(cons
     tell(job.lost, squares, (uint64_t *)memory);
 }
 
-/* Codes of four elements as they are stored; of the last ones all bits of their bytes. */
+/* The stored codes of four elements. Of the last elements, all bits of their bytes. */
 PICI_DEV uint32_t load_codes(const uint8_t *from, unsigned bits, uint64_t left)
 {
     uint32_t word = 0;
@@ -451,7 +453,7 @@ template <class E> PICI_KERNEL(THREADS, DEQUANTIZE_BLOCKS) dequantize_kernel(con
     T *const elements = (T *)job.elements;
     const bool at_once = in_fours((const T *)elements);
     const uint64_t buckets = (job.count + job.bucket - 1) / job.bucket;
-    const int32_t unused = 1 << (job.bits - 1); /* the code that has this bit alone */
+    const int32_t unused = 1 << (job.bits - 1); /* the code with this bit alone is unused */
     const uint32_t mask = 2 * (uint32_t)unused - 1;
     bool bad = false;
     for (uint64_t b = hw::block_x() * (uint64_t)warps() + warp(); b < buckets;
@@ -460,7 +462,7 @@ template <class E> PICI_KERNEL(THREADS, DEQUANTIZE_BLOCKS) dequantize_kernel(con
         const U scale = hw::load((const U *)job.scales + b);
         const bool coded = scale != 0 && scale != (U)(R::INFINITE | R::QUIET);
         const quantum<U> step = quantum_of<E>(scale, job.bits);
-        bad = bad || (coded && scale >= R::INFINITE); /* or it is negative, or another NaN */
+        bad = bad || (coded && scale >= R::INFINITE); /* an infinite scale, a NaN or a negative one */
         for (uint64_t i = 4 * hw::lane(); i < count; i += STEP) {
             const uint32_t word = load_codes(job.codes + (begin + i) * job.bits / 8, job.bits, count - i);
             four<T> x = {};
@@ -534,7 +536,7 @@ static struct qsgd_job qsgd_job_of(const struct values *values, const void *elem
     return job;
 }
 
-/* nonfinite: to which elements or buckets that are not finite are added, or null. */
+/* nonfinite: null, or where to add the number of elements or buckets that are not finite. */
 static cudaError_t quantize(void *const out[2], const void *src, uint64_t count, const struct values *values,
                             const struct values_where *where, const losses &lost, uint64_t *nonfinite,
                             cudaStream_t stream)
@@ -596,7 +598,7 @@ cudaError_t pici_cuda_dequantize(void *dst, uint64_t count, const void *const in
 
 /* ---- the functions of pici/cuda.h ---- */
 
-/* The parameters, and the arrays that they give. */
+/* The parameters of a codec, and its arrays. */
 struct codec {
     struct values values;
     int arrays;
@@ -635,7 +637,7 @@ static enum pici_status codec_of(struct codec *codec, const struct pici_values *
     return status;
 }
 
-/* May these be the elements and arrays of a call? */
+/* Are these elements and arrays valid for a call? */
 static bool are_apart(const struct codec *codec, const void *elements, uint64_t count, const void *const array[2])
 {
     const unsigned width = (unsigned)width_log2((unsigned)codec->values.dtype);
