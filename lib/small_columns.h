@@ -45,7 +45,7 @@ static inline enum pici_status small_elements_read(struct small_elements *elemen
         return status;
     const uint64_t stride = columns.stride ? columns.stride : columns.count;
     memset(elements, 0, sizeof *elements);
-    elements->first = columns.first;
+    elements->first = columns.rows ? columns.first : 0; /* without rows, there is nothing before them */
     if (columns.count > columns.row_length || columns.first > columns.row_length - columns.count ||
         stride < columns.count || !small_multiply_add(&elements->of, columns.rows, columns.row_length, 0))
         return PICI_E_ARG;

@@ -340,4 +340,10 @@ Test(codec_columns, wrong_calls)
     cr_assert_eq(pici_diff_small_columns(delta, sizeof delta, &size, NULL, NULL, &good, PICI_BF16, PICI_AUTO, NULL), 0);
     cr_expect_eq(size, 56u);
     cr_expect_eq(pici_apply_small_columns(NULL, &good, row, &size, 1, NULL), PICI_OK);
+    good.rows = 0; /* a tensor without elements */
+    good.count = 15;
+    cr_assert_eq(pici_diff_small_columns(delta, sizeof delta, &size, NULL, NULL, &good, PICI_F8E4M3, PICI_AUTO, NULL),
+                 PICI_OK);
+    cr_expect_eq(pici_apply_small_columns(NULL, &good, row, &size, 1, NULL), PICI_OK);
+    cr_expect_eq(pici_apply_small(NULL, 0, delta, size, NULL), PICI_OK);
 }
