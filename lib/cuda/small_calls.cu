@@ -298,7 +298,7 @@ enum pici_status pici_changes_small_cuda(void *indices, size_t index_bytes, void
     search.base = search.old = (const uint8_t *)base + (first << width_log2);
     cudaError_t error = cudaMemsetAsync(workspace, 0, used, stream);
     if (of && !error)
-        error = cudaMemcpyAsync(elements, base, of << width_log2, cudaMemcpyDeviceToDevice, stream);
+        error = cudaMemcpyAsync(elements, base, of << width_log2, cudaMemcpyDefault, stream);
     if (!error)
         error = pici_cuda_small_launch_open(job, stream);
     if (!error)

@@ -182,6 +182,36 @@ static void long_ones(void)
     ask(delta);
 }
 
+/* The base is in pinned memory of the host, which the GPU reads. To be called last: it defers operations. */
+static void pinned_base(void)
+{
+#ifdef PICI_DEVICE_HW
+    emu::defer(rng.state);
+#endif
+    const uint64_t n = 3000;
+    const struct sample s = sample_of(PICI_BF16, PICI_BITMAP, n, STEP_USUAL);
+    const size_t space = pici_changes_small_cuda_workspace(PICI_BF16, n, 1), len = s.delta.size();
+    std::vector<uint8_t> indices(4 * n + 1), values(2 * n + 1);
+    uint64_t count = 0;
+    tally(!pici_changes(indices.data(), 4, values.data(), n, &count, s.base.data(), n, s.delta.data(), len, 0, n),
+          "%s: changes on the host", s.name);
+    void *base = NULL;
+    buffer made_indices(4 * n), made_values(2 * n), made_count(16), delta(len, 0, s.delta.data()), workspace(space);
+    result_buffer result;
+    cudaMallocHost(&base, 2 * n);
+    memcpy(base, s.base.data(), 2 * n);
+    const enum pici_status status =
+        pici_changes_small_cuda(made_indices.at, 4, made_values.at, n, (uint64_t *)made_count.at, base, n, delta.at,
+                                len, NULL, result.to(), 0, n, PICI_BF16, workspace.at, space, stream);
+    const bool good = device_good(); /* what is read is not in pinned memory: the stream must be idle */
+    const struct pici_cuda_result r = result.read();
+    tally(good && !status && !r.status && r.len == len && first_word(made_count) == count &&
+              starts_with(made_indices, indices, 4 * (size_t)count) &&
+              starts_with(made_values, values, 2 * (size_t)count),
+          "%s: of a base in pinned memory: %d, %d", s.name, (int)status, (int)r.status);
+    cudaFreeHost(base);
+}
+
 static void questions_that_are_wrong(void)
 {
     const struct stored s = block_of(PICI_BF16, PICI_BITMAP, 1000, true);

@@ -599,6 +599,7 @@ int main(int argc, char **argv)
         long_columns();
         long_ones();
     }
+    pinned_base();
     printf("%u passed, %u failed\n", passed, failed);
     return failed != 0;
 }
