@@ -46,7 +46,7 @@ int jobs_run(size_t count, unsigned threads, bool go_on, int (*run_one)(void *ct
     atomic_store(&stopped, false);
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, &old);
-    /* With fewer threads than asked for, it takes longer. */
+    /* If a thread cannot be created, the others do its jobs. */
     while (thread && started < more && pthread_create(&thread[started], NULL, run, &work) == 0)
         started++;
     pthread_sigmask(SIG_SETMASK, &old, NULL);

@@ -10,9 +10,9 @@
 #include "pici/file.h"
 #include "parse/safetensors.h"
 
-enum { HEAD_MOST = 16 << 20 /* bytes; a longer header would keep the shell waiting */ };
+enum { HEAD_MOST = 16 << 20 /* bytes; reading a longer header would delay the shell */ };
 
-/* Whether a shell can show and insert the name as it is; an escaped name would be another name. */
+/* Whether a shell can show and insert the name as it is, without escapes. */
 static bool can_be_shown(const char *name, size_t size)
 {
     const uint8_t *position = (const uint8_t *)name, *end = position + size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What collectives will cost on a machine: the library's model, for a grid of ranks, bytes and densities. */
+ * Predicts the time of collectives on a machine, by the library's model, for a grid of ranks, bytes and densities. */
 #ifndef PICI_TOOLS_PREDICT_H
 #define PICI_TOOLS_PREDICT_H
 
@@ -20,19 +20,18 @@ enum {
     PREDICT_CANDIDATES = 2 * PREDICT_OURS + PREDICT_OTHERS
 };
 
-/* Something that can be chosen: one of our algorithms, with sparse messages or all dense, or the dense call of another
- * library. */
+/* A candidate: one of our algorithms, with sparse messages or all dense, or the dense call of another library. */
 struct predict_candidate {
     char name[32];
-    char letter; /* a capital; small: all dense. V: another library */
+    char letter; /* upper case; lower case: all dense. V: another library */
     bool ours, dense;
 };
 
-/* A grid of predictions: what is asked for, and the answers. */
+/* A grid of predictions: the question and the answers. */
 struct predict {
     char name[64], what[256]; /* the machine */
     char made[512];
-    const char *source; /* where the constants come from */
+    const char *source; /* origin of the constants */
     int collectives, ranks, sizes, densities;
     enum pici_collective collective[PREDICT_COLLECTIVES];
     int rank[PREDICT_LIST];
@@ -44,50 +43,50 @@ struct predict {
     int candidates;
     struct predict_candidate candidate[PREDICT_CANDIDATES];
     struct predict_cell *cell;           /* predict_at */
-    const struct model_machine *machine; /* set by the next functions, as are the next two */
+    const struct model_machine *machine; /* this and the next two: set by the functions below */
     struct tune *tune;                   /* NULL: none */
     uint64_t slice_bytes;
 };
 
 /* One cell of the grid. */
 struct predict_cell {
-    double seconds[PREDICT_CANDIDATES]; /* < 0: it cannot do this */
-    int best;                           /* the candidate that takes the least time */
-    int dense;                          /* the one of other libraries that does; < 0: there is none */
+    double seconds[PREDICT_CANDIDATES]; /* < 0: not supported */
+    int best;                           /* index of the fastest candidate */
+    int dense;                          /* index of the fastest one of other libraries; < 0: none */
 };
 
-/* The machines that have a name: the i-th; NULL after the last. *what: a line about it. */
+/* The i-th named machine; NULL after the last. *what: a line about it. */
 const char *predict_machine(int i, const char **what);
 
-/* The name of collective PICI_ALL_GATHER + i, with an underscore; NULL after the last. */
+/* The name of collective PICI_ALL_GATHER + i, with underscores; NULL after the last. */
 const char *predict_collective(int i);
 
-/* What a picture shows: speedup over ranks and bytes; over ranks and sparsity; seconds over ranks. */
+/* A picture: speedup over ranks and bytes, speedup over ranks and sparsity, or seconds over ranks. */
 enum predict_plot { PLOT_BYTES, PLOT_SPARSITY, PLOT_TIME, PLOTS };
 
 /* The i-th plot's name; NULL after the last. */
 const char *predict_plot_name(int i);
 
-/* Set the machine by its name; per_node too. False: there is none. */
+/* Set the machine by its name, and per_node. False: unknown name. */
 bool predict_set_machine(struct predict *, const char *name);
 
-/* Set the machine by a tune file of len bytes: by its constants, corrected by what it measured. per_node is that of its
- * largest shape; correlation too. False: it is not valid, or there is no memory; why [PREDICT_WHY] says. */
+/* Set the machine by a tune file of `size` bytes: its constants, corrected by its measurements. Sets per_node, from the
+ * file's largest shape, and correlation. False: the file is not valid, or memory ran out; see reason [PREDICT_WHY]. */
 enum { PREDICT_WHY = 200 };
 bool predict_set_tune(struct predict *, const char *name, const void *bytes, size_t size, char *reason);
 
-/* The i-th constant of the machine: its name, or NULL after the last; value: in words. */
+/* The name of the machine's i-th constant, or NULL after the last. value: the constant, in words. */
 enum { PREDICT_VALUE = 64 };
 const char *predict_constant(const struct predict *, int i, char value[PREDICT_VALUE]);
 
-/* Compute the grid. The caller frees it, and the tune file, with predict_free. False: no memory. */
+/* Compute the grid. The caller frees the grid and the tune file with predict_free. False: no memory. */
 bool predict_run(struct predict *);
 void predict_free(struct predict *);
 
 const struct predict_cell *predict_at(const struct predict *, int collective, int density, int ranks, int bytes);
 
-/* Time of the best dense call of another library over that of the best candidate, which is at least 1; 0: there is no
- * such call. */
+/* The speedup: the time of the best dense call of another library over that of the best candidate, at least 1. 0: there
+ * is no such call. */
 double predict_gain(const struct predict_cell *);
 
 #endif

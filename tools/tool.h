@@ -12,8 +12,8 @@
 
 enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad data or I/O; usage */
 
-/* Return the status of a call at once, unless it is TOOL_OK: picitool propagates all failures this way. An outer
- * function owns resources and releases them after an inner one, which may return early. */
+/* Return the status of a call at once, unless it is TOOL_OK. picitool propagates all failures this way. An outer
+ * function owns resources, and releases them after an inner function, which may return early. */
 #define TRY(...)                                                                                                       \
     do {                                                                                                               \
         const int tried = (__VA_ARGS__);                                                                               \
@@ -23,26 +23,26 @@ enum { TOOL_OK = 0, TOOL_BAD = 1, TOOL_USAGE = 2 }; /* exit status: done; bad da
 
 enum tool_type { TYPE_UNSET, TYPE_RAW, TYPE_NPY, TYPE_SAFETENSORS, TYPE_GGUF, TYPE_PT, TYPE_NPZ, TYPES };
 
-/* The parsed command line. Options that a verb does not take keep their defaults, given here. */
+/* The parsed command line. Options that a verb does not have keep their defaults, given here. */
 struct tool_options {
     enum pici_format format; /* PICI_AUTO */
     enum pici_zeros zeros;   /* PICI_ZEROS_EXACT */
-    enum pici_pack pack;     /* if given; else PICI_PACK_NONE */
+    enum pici_pack pack;     /* PICI_PACK_NONE */
     bool pack_given;
     int file_version; /* 0: not given */
     int dtype;        /* enum pici_dtype; 0: not given */
     enum tool_type type;
     int threads;     /* 1; 0: all cores */
     uint64_t memory; /* bytes; 0: not given */
-    int zstd;        /* level; 0: none; so is compare */
+    int zstd;        /* level; 0: none. compare: likewise */
     int compare;
     const char *out;  /* NULL: not given */
     const char *base; /* likewise */
-    const char *png;  /* NULL: not given; the next two likewise */
+    const char *png;  /* this and the next two: NULL: not given */
     const char *svg;
     const char *tensor;
     struct {
-        bool given, to_end;   /* to_end: without last */
+        bool given, to_end;   /* to_end: no `last` was given */
         uint64_t first, last; /* elements [first, last) */
     } range;
     enum { DELTA_CHOICE, DELTA_SMALLEST, DELTA_FASTEST } delta; /* of diff; the last of --small and --fast */
@@ -51,7 +51,7 @@ struct tool_options {
     bool zstd_short;     /* zstd was given as -N */
     const char *out_dir; /* NULL: not given */
     bool remove;         /* delete inputs with complete outputs */
-    bool to_stdout;      /* out is "-" then */
+    bool to_stdout;      /* then out is "-" */
     int talk;            /* enum term_talk */
     struct {
         bool given;
@@ -91,48 +91,49 @@ int verb_log_compact(const struct tool_options *);
 int verb_log_list(const struct tool_options *);
 int verb_mount(const struct tool_options *);
 
-/* inspect --base: print one delta beside its bound. context: a struct inputs (show/inputs.h). */
+/* inspect --base: print a delta and its bound. context: a struct inputs (show/inputs.h). */
 int inspect_delta(const char *path, const struct tool_options *, void *context);
 
-/* Print "picitool: FILE: what" on stderr, as one line for any bytes in file and arguments. file may be NULL. Nothing
- * with --quiet twice. Returns TOOL_BAD. */
+/* Print "picitool: FILE: what" on stderr, always as one line. file may be NULL. With --quiet twice, prints nothing.
+ * Returns TOOL_BAD. */
 int tool_bad(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same as "picitool: FILE: offset N: what". Returns TOOL_BAD. */
+/* The same, as "picitool: FILE: offset N: what". Returns TOOL_BAD. */
 int tool_bad_at(const char *file, uint64_t offset, const char *what, ...) __attribute__((format(printf, 3, 4)));
 
-/* The same as tool_bad for wrong usage. Returns TOOL_USAGE. */
+/* tool_bad for wrong usage. Returns TOOL_USAGE. */
 int tool_usage(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* Print "picitool: FILE: warning: what" on stderr, as one line. Nothing with --quiet. */
+/* Print "picitool: FILE: warning: what" on stderr, as one line. With --quiet, prints nothing. */
 void tool_warn(const char *file, const char *what, ...) __attribute__((format(printf, 2, 3)));
 
-/* Suppress errors and warnings of this thread until tool_unmute, which returns the last one since then, without program
- * and file; "" if there was none. It is valid until the thread's next call. */
+/* Suppress errors and warnings of this thread until tool_unmute. That returns the last suppressed message, without
+ * program and file, or "". It is valid until the thread's next call. */
 void tool_mute(void);
 const char *tool_unmute(void);
 
-/* tool_bad: file has no tensor with the name in question; suggests the nearest one. */
+/* tool_bad for a file without the tensor in question; suggests the nearest name. */
 struct suggest;
 int tool_no_tensor(const char *file, const struct suggest *nearest);
 
 /* The last message of these functions on this thread, without program and file. */
 const char *tool_last_error(void);
 
-/* tool_bad: out of memory for what. */
+/* tool_bad for a lack of memory for `what`. */
 int tool_nomem(const char *file, const char *what);
 
-/* tool_bad for a call of the library, which described the error in reason, or ""; TOOL_OK if the call succeeded. */
+/* tool_bad for a failed call of the library. reason: its description of the error, or "". TOOL_OK if the call
+ * succeeded. */
 int tool_failed(const char *file, enum pici_status, const char *reason);
 
-/* Use no more memory than options->memory, if given: lowers the number of threads, and sets a system limit, which
+/* Use no more memory than options->memory, if given. Lowers the number of threads, and sets a system limit, which
  * errors then mention. */
 int tool_bound_memory(struct tool_options *options);
 
 /* The bytes that options->memory leaves for a cache beside the threads; UINT64_MAX if it is not given. */
 uint64_t tool_memory_left(const struct tool_options *options);
 
-/* The number of threads for a value of --threads; 0 stands for the number of online cores. At least 1. */
+/* The number of threads for a value of --threads, at least 1. 0: the number of online cores. */
 unsigned tool_threads(int asked);
 
 /* The name to show for an operand: "-" is "standard input". */
@@ -144,7 +145,7 @@ const char *tool_type_name(enum tool_type);
 /* Whether --type knows the word. */
 bool tool_type_exists(const char *name);
 
-/* Whether the name of the file at path ends in extension, in capitals or not, and has something before it. */
+/* Whether the name of the file at path ends in the extension, in any case, after at least one character. */
 bool tool_has_extension(const char *path, const char *extension);
 
 /* Whether files of this type are zip files. */
@@ -153,18 +154,18 @@ bool tool_type_is_zip(enum tool_type);
 /* The extension of path with its dot, "" if it has none. Dots in the names of directories do not count. */
 const char *tool_extension(const char *path);
 
-/* The default name of an output: input_path with the extension appended, or - for -. With a folder, in that one. The
- * caller frees it. NULL: no memory. */
+/* The default name of an output: input_path with the extension appended, in `folder` if given; "-" for "-". The caller
+ * frees it. NULL: no memory. */
 char *tool_output_name(const char *input_path, const char *extension, const char *folder);
 
-/* The type by the extension of path, in capitals or not; raw if the extension is unknown. */
+/* The type for the extension of path, in any case; raw if the extension is unknown. */
 enum tool_type tool_type_of(const char *path);
 
-/* Parse a number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False if it is malformed or
- * needs more than 64 bits. */
+/* Parse a number with an optional suffix K, M, G or T (powers of 1024, with or without iB). False: malformed, or longer
+ * than 64 bits. */
 bool tool_parse_bytes(const char *text, uint64_t *bytes);
 
-/* Parse the digits at *text and advance *text past them. False if there are none or they need more than 64 bits. */
+/* Parse the digits at *text and advance *text past them. False: no digits, or longer than 64 bits. */
 bool tool_parse_digits(const char **text, uint64_t *value);
 
 #endif

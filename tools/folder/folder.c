@@ -69,7 +69,7 @@ const struct folder_entry *folder_find(const struct folder *folder, const char *
 
 static int scan_at(struct folder *folder, int at, const char *name, const char *prefix, unsigned depth);
 
-/* Takes an entry of the folder directory, unless it is one to be left out. name: with the folders that it is in */
+/* Adds an entry of a directory, unless it is one to skip. name: its path in the folder */
 static int take_named(struct folder *folder, DIR *directory, const char *entry, const char *name, unsigned depth)
 {
     struct stat file_info, followed;
@@ -77,7 +77,7 @@ static int take_named(struct folder *folder, DIR *directory, const char *entry, 
     if (fstatat(dirfd(directory), entry, &file_info, AT_SYMLINK_NOFOLLOW) != 0 ||
         fstatat(dirfd(directory), entry, &followed, 0) != 0)
         return bad_file(folder, name, strerror(errno));
-    if (S_ISDIR(followed.st_mode) && entry[0] == '.') /* as .git and .cache are */
+    if (S_ISDIR(followed.st_mode) && entry[0] == '.') /* such as .git and .cache */
         return TOOL_OK;
     if (S_ISDIR(followed.st_mode) && !S_ISDIR(file_info.st_mode))
         return bad_file(folder, name, "is a symbolic link to a folder: only links to files are followed");
@@ -103,7 +103,7 @@ static int take(struct folder *folder, DIR *directory, const char *entry, const 
     return status;
 }
 
-/* Takes what is in the folder `name` in the folder `at`. prefix: its path in folder, or NULL: it is folder */
+/* Adds the content of the folder `name` in the folder `at`. prefix: its path in folder; NULL: it is folder itself */
 static int scan_at(struct folder *folder, int at, const char *name, const char *prefix, unsigned depth)
 {
     struct stat file_info;
@@ -139,7 +139,7 @@ static int scan(struct folder *folder)
     return status;
 }
 
-/* Reads a file of the folder that has at most so many bytes. The caller frees *text. */
+/* Reads a file of at most `most` bytes. The caller frees *text. */
 static int slurp(const struct folder *folder, const char *name, uint64_t most, uint8_t **text, size_t *size)
 {
     char *const path = folder_path(folder->path, name, "");
@@ -157,7 +157,7 @@ static int parse_failed(const struct folder *folder, const char *name, const str
     return TOOL_BAD;
 }
 
-/* Reads the list of a folder that picitool made, and looks for its files. */
+/* Reads the list of a folder that picitool made, and checks that its files exist. */
 static int read_list(struct folder *folder)
 {
     struct parse_error error;
@@ -239,7 +239,7 @@ int folder_open(struct folder *folder, const char *path)
     return status;
 }
 
-/* Whether a tensor keeps a file of torch.save from being a shard, and why. */
+/* The reason why a tensor keeps a file of torch.save from being a shard, or NULL. */
 static const char *reason_of(const struct tensor_at *tensor)
 {
     if (!tensor->in_place)
@@ -251,7 +251,7 @@ static const char *reason_of(const struct tensor_at *tensor)
 static int look_into(struct folder_entry *entry, const char *path)
 {
     static const uint8_t zip[] = {'P', 'K', 3, 4};
-    enum { OLD = 16 }; /* bytes that tell a file before torch 1.6 */
+    enum { OLD = 16 }; /* bytes that identify a file before torch 1.6 */
     const struct tool_options options = {.type = TYPE_PT};
     struct input input;
     uint8_t first[OLD];
@@ -260,10 +260,10 @@ static int look_into(struct folder_entry *entry, const char *path)
                           !input_read_at(&input, first, sizeof first, 0) &&
                           (memcmp(first, zip, sizeof zip) == 0 || torch_old_begins(first, sizeof first));
     input_close(&input);
-    if (!is_torch) /* of other programs */
+    if (!is_torch) /* from another program */
         return TOOL_OK;
     struct tensors tensors;
-    tool_mute(); /* warnings come when the file is compressed */
+    tool_mute(); /* compressing the file prints its warnings */
     const int status = tensors_open(&tensors, path, &options);
     const char *reason = tool_unmute();
     if (!status) {
@@ -305,9 +305,9 @@ size_t folder_shard(const struct folder *folder, const char *name)
     return found ? (size_t)(found - index->shard) : index->shards;
 }
 
-/* ---- the tensors of the shards, and the indexes that say where they are */
+/* ---- the tensors of the shards, and the indexes */
 
-/* Adds the tensors of a shard, by its number. */
+/* Adds the tensors of shard `number`. */
 static int add_tensors(struct folder *folder, const struct tensors *tensors, size_t number)
 {
     struct shards *const index = &folder->index;
@@ -333,10 +333,10 @@ static int add_tensors(struct folder *folder, const struct tensors *tensors, siz
 
 /* The shards that folder_check opens. */
 struct checked {
-    struct tensors *shard; /* NULL: they are closed again */
+    struct tensors *shard; /* NULL: each is closed after its check */
     folder_keep *keep;
     void *context;
-    uint64_t *bytes; /* [index.shards] of the tensors of each */
+    uint64_t *bytes; /* [index.shards] bytes of each shard's tensors */
 };
 
 static int check_opened(struct folder *folder, struct checked *checked, size_t number, struct tensors *tensors,
@@ -344,7 +344,7 @@ static int check_opened(struct folder *folder, struct checked *checked, size_t n
 {
     TRY(add_tensors(folder, tensors, number));
     checked->bytes[number] = tensors->input.bytes - tensors->source.head_size;
-    tensors->input.name = folder->index.shard[number]; /* path is freed */
+    tensors->input.name = folder->index.shard[number]; /* the caller frees path */
     return checked->shard ? checked->keep(checked->context, &tensors->input, path) : TOOL_OK;
 }
 
@@ -367,13 +367,13 @@ struct compared {
     const struct folder *folder;
     const char *name; /* of its file */
     struct shards index;
-    size_t *shard; /* [index.shards] the number in the folder of each, or folder->index.shards: there is no such file */
-    bool *named;   /* [folder->index.shards] the index names it */
-    bool warned;   /* that it is out of date */
-    uint64_t bytes; /* of the tensors of those that it names */
+    size_t *shard;  /* [index.shards] each shard's number in the folder; folder->index.shards: no such file */
+    bool *named;    /* [folder->index.shards] the index names it */
+    bool warned;    /* a warning says that it is out of date */
+    uint64_t bytes; /* of the tensors of the shards that it names */
 };
 
-/* Warns, once, of a tensor that is not where the index says. */
+/* Warns, once, about a tensor that is not where the index has it. */
 static void tell_stale(struct compared *compared, const struct shards_tensor *tensor, const char *where,
                        const char *shard)
 {
@@ -386,7 +386,7 @@ static void tell_stale(struct compared *compared, const struct shards_tensor *te
     compared->warned = true;
 }
 
-/* Looks for each tensor of the index in the shards. */
+/* Looks for each tensor of the index in the shards. An error if neither the tensor nor its shard exists. */
 static int compare_there(struct compared *compared)
 {
     const struct shards *const has = &compared->folder->index;
@@ -428,7 +428,7 @@ static int compare_opened(struct compared *compared, const uint64_t *bytes)
     return TOOL_OK;
 }
 
-/* Compares an index with the shards. An index that is out of date is no error: what is stored is the files. */
+/* Compares an index with the shards. An outdated index is no error, since compress stores the files as they are. */
 static int compare_index(const struct folder *folder, const char *name, const uint64_t *bytes)
 {
     struct compared compared = {.folder = folder, .name = name};
@@ -530,7 +530,7 @@ struct folder_sum folder_output_sum(const struct output *output)
     return (struct folder_sum){output->position, pici_xxh64_digest(&output->hash)};
 }
 
-/* A file that is read, and copied if there is a `to_path`. */
+/* A file that is hashed, and copied unless to_path is NULL. */
 struct copy {
     struct input input;
     struct output output;

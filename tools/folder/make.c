@@ -59,8 +59,8 @@ static void tell(const struct folder_make *making, const char *out_path, struct 
     }
 }
 
-/* Calls one(making, FOLDER) for the folders below the input, and for those that the files of the list are in, those
- * above first. Some more than once. */
+/* Calls one(making, FOLDER) for the subfolders of the input, and for the folders of all files in the list, parents
+ * first. It may call it several times for a folder. */
 static int each_folder(const struct folder_make *making, int (*one)(const struct folder_make *, const char *))
 {
     const char *last = "";
@@ -71,7 +71,7 @@ static int each_folder(const struct folder_make *making, int (*one)(const struct
         const char *const name = making->list.file[i].name, *slash = name;
         for (; (slash = strchr(slash, '/')); slash++) {
             const size_t size = (size_t)(slash - name);
-            if (strncmp(last, name, size + 1) == 0) /* the file before is in it too */
+            if (strncmp(last, name, size + 1) == 0) /* the previous file is in it too */
                 continue;
             memcpy(folder, name, size);
             folder[size] = 0;
@@ -92,7 +92,7 @@ static int begin_folder(const struct folder_make *making, const char *name)
     return status;
 }
 
-/* Gives a folder the permissions of the one of the same name, and writes its entries to the disk. */
+/* Gives a folder the permissions of the input's folder with this name, and syncs it to disk. */
 static int end_folder(const struct folder_make *making, const char *name)
 {
     struct stat file_info = {.st_mode = 0};
@@ -100,7 +100,7 @@ static int end_folder(const struct folder_make *making, const char *name)
     int status = path && old_path ? TOOL_OK : TOOL_BAD;
     const int fd = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
     if (old_path)
-        (void)stat(old_path, &file_info); /* if there is none, its owner alone may read it */
+        (void)stat(old_path, &file_info); /* if it does not exist, only the owner may read the new one */
     if (!status && (fd < 0 || fchmod(fd, (file_info.st_mode & 0777) | 0700) != 0 || outfolder_sync(fd) != 0))
         status = tool_bad(path, "%s", strerror(errno));
     if (!status && file_info.st_mode)
@@ -133,7 +133,7 @@ int folder_refuse_inside(const char *input_path, const char *output_path)
     return inside ? tool_usage(output_path, "is inside the input folder: choose a path outside of it") : TOOL_OK;
 }
 
-/* How many files to make at a time: each has up to four descriptors, and pici_files_kept leaves three quarters. */
+/* The most files to make at a time: each has up to four descriptors, and pici_files_kept leaves three quarters. */
 static size_t files_most(void)
 {
     const long most = sysconf(_SC_OPEN_MAX);
@@ -151,7 +151,7 @@ static int make_all(struct folder_make *making, struct outfolder *to, const char
         large += making->list.file[i].kind == FOLDER_SHARD;
     const unsigned at_a_time = jobs_at_a_time(large < files_most() ? large : files_most(),
                                               tool_threads(making->options->threads), &making->each.threads);
-    const double start = term_now(); /* a question may have been asked before */
+    const double start = term_now(); /* after prompts, which may take long */
     if (making->prepare)
         TRY(making->prepare(making));
     TRY(each_folder(making, begin_folder));
@@ -197,13 +197,13 @@ int folder_refuse_options(const char *path, const struct tool_options *options)
     return options->remove ? tool_usage(path, "is a folder: --rm is for files") : TOOL_OK;
 }
 
-/* Whether an entry of a checkpoint becomes a shard: a .safetensors file, or if all, all that is compressed. */
+/* Whether an entry of a checkpoint becomes a shard: a .safetensors file, or with `all` any file that compress packs. */
 static bool is_shard(const struct folder_entry *entry, bool all)
 {
     return entry->type == TYPE_SAFETENSORS || (all && entry->type != TYPE_UNSET);
 }
 
-/* Whether a shard is stored under this name. */
+/* Whether a shard will be stored under this name. */
 static bool is_stored(const struct folder *folder, const char *name, bool all)
 {
     char shard[SHARDS_NAME_MOST + 1];
@@ -262,7 +262,7 @@ char *folder_output_name(const char *path, const char *extension)
         strcpy(name + size, extension);
         return name;
     }
-    free(name); /* it has a name in the folder above */
+    free(name); /* use its name in its parent folder */
     char *const real = realpath(path, NULL);
     if (!real)
         tool_bad(path, "%s", strerror(errno));

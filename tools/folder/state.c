@@ -37,7 +37,7 @@ int checkpoint_open(struct checkpoint *checkpoint, const char *path, bool rest)
     return status;
 }
 
-/* A pici_read_at_fn of all shards as one file. No tensor is in two. */
+/* A pici_read_at_fn for the concatenation of all shards. No tensor crosses a shard's end. */
 static int read_at(void *context, void *buffer, size_t size, uint64_t offset)
 {
     const struct checkpoint *const checkpoint = context;
@@ -49,7 +49,7 @@ static int read_at(void *context, void *buffer, size_t size, uint64_t offset)
         else
             above = middle;
     }
-    struct input input = checkpoint->shard[shard].input; /* whose position changes */
+    struct input input = checkpoint->shard[shard].input; /* a copy, since its position changes */
     return input_read_at(&input, buffer, size, offset - checkpoint->start[shard]);
 }
 

@@ -6,7 +6,7 @@
 
 enum { SAMPLE = 4096, PIECE = 1 << 20 };
 
-/* A shard that is open. */
+/* An open shard. */
 struct opened {
     const struct folder *folder;
     const struct folder_list *list;
@@ -48,7 +48,7 @@ static int read_at(struct opened *opened, const struct twin *twin, uint64_t from
     return error ? tool_bad_at(opened->path, twin->offset + from, "%s", strerror(error)) : TOOL_OK;
 }
 
-/* ---- lists of tensors that may be the same */
+/* ---- lists of tensors that may be equal */
 
 static int add(struct twins *twins, size_t *capacity, const struct tensor_at *tensor, size_t file, size_t number)
 {
@@ -74,7 +74,7 @@ static int add(struct twins *twins, size_t *capacity, const struct tensor_at *te
     return TOOL_OK;
 }
 
-/* Opens a shard. The warnings of a file of torch.save come when it is compressed. */
+/* Opens a shard. Compressing a file of torch.save prints its warnings. */
 static int open_shard(struct tensors *tensors, const char *path, enum tool_type type)
 {
     const struct tool_options options = {.type = type, .dtype = type == TYPE_RAW ? PICI_U8 : 0};
@@ -84,7 +84,7 @@ static int open_shard(struct tensors *tensors, const char *path, enum tool_type 
     return status ? tool_bad(path, "%s", reason) : TOOL_OK;
 }
 
-/* Whether a tensor may be stored once with others. */
+/* Whether a tensor can be a twin. */
 static bool may_be_twin(const struct tensor_at *tensor)
 {
     return tensor->in_place && !tensor->filler && !tensor->unnamed && !tensor->big_endian &&
@@ -120,7 +120,7 @@ static int by_place(const void *left, const void *right)
     return order ? order : compare(first->number, second->number);
 }
 
-/* By what is known of the tensors so far, then those that views lie in before others, then by place. */
+/* By the content known so far, then tensors with views before others, then by place. */
 static int by_content(const void *left, const void *right)
 {
     const struct twin *const first = left, *const second = right;
@@ -139,7 +139,7 @@ static bool alike(const struct twin *a, const struct twin *b)
     return a->bytes == b->bytes && a->dtype == b->dtype && a->hash == b->hash;
 }
 
-/* Keeps those that are like another, by what is known so far, in the order of place. */
+/* Keeps the tensors that equal another one by the content known so far, sorted by place. */
 static void keep_alike(struct twins *twins)
 {
     size_t kept = 0;
@@ -189,7 +189,7 @@ static int hash_all(struct opened *opened, struct twin *twin, uint8_t *buffer)
     return TOOL_OK;
 }
 
-/* Whether two of one hash have the same bytes. */
+/* Whether two twins with the same hash have the same bytes. */
 static int same_bytes(struct opened opened[2], const struct twin *a, const struct twin *b, uint8_t *buffer, bool *same)
 {
     *same = true;
@@ -203,15 +203,15 @@ static int same_bytes(struct opened opened[2], const struct twin *a, const struc
     return TOOL_OK;
 }
 
-/* Sets `first` of all: of those of one hash, the first of all, if they have its bytes and no views lie in them. Others
- * are stored. */
+/* Sets `first` of all twins. A twin without views refers to the first one with its hash, if they have the same bytes.
+ * Other twins are stored. */
 static int find_first(struct twins *twins, struct opened opened[2], uint8_t *buffer)
 {
     struct twin *const sorted = malloc((twins->count + 1) * sizeof *sorted);
     int status = sorted ? TOOL_OK : tool_nomem(opened->folder->path, "the list of tensors");
     for (size_t i = 0; !status && i < twins->count; i++) {
         sorted[i] = twins->twin[i];
-        sorted[i].first = i; /* its number */
+        sorted[i].first = i; /* its index */
     }
     if (!status && twins->count)
         qsort(sorted, twins->count, sizeof *sorted, by_content);

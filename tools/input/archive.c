@@ -68,7 +68,7 @@ bool archive_in_place(const struct archive *archive, const struct archive_part *
     return part->kind == ARCHIVE_FILLER || part->kind == ARCHIVE_KEPT || archive->zip.entries[part->number].stored;
 }
 
-/* Whether a part's bytes are read through unzip, which checks them. */
+/* Whether unzip reads, and so checks, the part's bytes. */
 static bool is_checked(const struct archive *archive, const struct archive_part *part)
 {
     if (part->kind == ARCHIVE_KEPT)
@@ -76,7 +76,7 @@ static bool is_checked(const struct archive *archive, const struct archive_part 
     return part->kind == ARCHIVE_ARRAY || !archive_in_place(archive, part);
 }
 
-/* Checks the entry's end, once the part has been taken. */
+/* Checks the end of the entry, after the part has been read. */
 static int end_part(struct archive *archive)
 {
     const int status = archive->unzip.remaining ? archive_skip(archive, archive->unzip.remaining) : TOOL_OK;

@@ -11,8 +11,8 @@
 
 enum {
     SCRATCH = 1 << 16,
-    SPARE_LEAST = 128 << 20, /* bytes that may be deflated more than once, to find levels; */
-    SPARE_FACTOR = 32        /* and so many for each byte of the file */
+    SPARE_LEAST = 128 << 20, /* bytes for deflating at several levels, to find the level: at least this */
+    SPARE_FACTOR = 32        /* plus this many per byte of the file */
 };
 
 static int read_at(struct archive *archive, void *buffer, size_t bytes, uint64_t offset)
@@ -133,7 +133,7 @@ int cut_open(struct cut *cut, struct input *input, enum tool_type type)
                        looks_after(input, NULL, 0, type, looks));
 }
 
-/* ---- deflated entries, and those that are kept */
+/* ---- deflated and kept entries */
 
 int cut_deflated(struct cut *cut, const struct zip_entry *entry, int *level, uint32_t *crc, bool *is_readable)
 {

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The arrays of a .npz while it is opened. */
+/* The state of opening a .npz file. */
 struct arrays {
     struct cut cut;
     uint8_t *header; /* [NPY_MAX_HEADER_BYTES] */
@@ -17,8 +17,7 @@ static bool ends_in_npy(const struct zip_entry *entry)
     return entry->name_size > 4 && memcmp(entry->name + entry->name_size - 4, ".npy", 4) == 0;
 }
 
-/* Reads the .npy header of an entry. *is_array: it has one, and what follows it can be read as an array; else err says
- * why not. */
+/* Reads the .npy header of an entry. *is_array: the entry is a readable array; else archive->error has the reason. */
 static int read_header(struct arrays *arrays, const struct zip_entry *entry, struct npy *npy, bool *is_array)
 {
     struct archive *archive = arrays->cut.archive;
@@ -87,7 +86,7 @@ static int take_entry(struct arrays *arrays, uint32_t number)
     return is_array ? take_array(arrays, number, &npy, level, crc) : cut_kept(&arrays->cut, number);
 }
 
-/* Takes .npy from the names of arrays, or puts it back. */
+/* Strips .npy from the names of arrays, or restores it. */
 static void shorten(struct archive *archive, bool shorter)
 {
     for (size_t i = 0; i < archive->parts; i++) {
@@ -100,7 +99,7 @@ static void shorten(struct archive *archive, bool shorter)
     }
 }
 
-/* Whether two parts with names have one name. */
+/* Whether two named parts have the same name. */
 static int find_duplicates(struct archive *archive, bool *found)
 {
     struct archive_name *names = malloc((archive->parts + 1) * sizeof *names);

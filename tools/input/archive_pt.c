@@ -14,12 +14,12 @@
 #include "term.h"
 #include "view_format.h"
 
-/* The storages of a .pt while it is opened: entries PREFIX/data/KEY, by name. */
+/* The storages of a .pt file while it is opened: entries PREFIX/data/KEY, sorted by name. */
 struct storages {
     const struct zip_entry **entry; /* [count] */
-    uint32_t *part;                 /* [count] of the archive, by number of the entry */
+    uint32_t *part;                 /* [count] the archive's part for each entry */
     size_t count;
-    size_t prefix_size; /* of the entry PREFIX/data.pkl */
+    size_t prefix_size; /* length of PREFIX, from PREFIX/data.pkl */
 };
 
 /* Whether an entry is a storage as torch.save names them: PREFIX/data/NUMBER. */
@@ -30,7 +30,7 @@ static bool is_storage(const struct zip_entry *entry)
            strspn(number + 1, "0123456789") == strlen(number + 1);
 }
 
-/* The entry PREFIX/name, whose PREFIX has no slash. NULL: there is none. */
+/* The entry PREFIX/name with a PREFIX without slashes. NULL: none. */
 static const struct zip_entry *find_entry(const struct zip *zip, const char *name)
 {
     const size_t size = strlen(name);
@@ -49,7 +49,7 @@ static int by_entry_name(const void *left, const void *right)
     return strcmp((*(const struct zip_entry *const *)left)->name, (*(const struct zip_entry *const *)right)->name);
 }
 
-/* The part of the storage of a key; ARCHIVE_NONE if there is none. */
+/* The part of a tensor's storage, by its key; ARCHIVE_NONE: none. */
 static uint32_t part_of_key(const struct archive *archive, const struct storages *storages, const char *prefix,
                             const struct torch_tensor *tensor)
 {
@@ -68,7 +68,7 @@ static uint32_t part_of_key(const struct archive *archive, const struct storages
     return found ? storages->part[*found - archive->zip.entries] : ARCHIVE_NONE;
 }
 
-/* Whether a tensor is all of a storage of so many bytes, in its order. */
+/* Whether a tensor covers a whole storage of `bytes` bytes, in its order. */
 static bool is_whole(const struct torch_tensor *tensor, uint64_t bytes)
 {
     unsigned order[TORCH_MAX_RANK];
@@ -76,7 +76,7 @@ static bool is_whole(const struct torch_tensor *tensor, uint64_t bytes)
            torch_is_dense(tensor, order);
 }
 
-/* Whether the first index of a tensor that is all of its storage is the fastest, the last the slowest. */
+/* For a tensor that covers its storage: whether the first index varies fastest, and the last one slowest. */
 static bool is_reversed(const struct torch_tensor *tensor)
 {
     unsigned order[TORCH_MAX_RANK];
@@ -86,8 +86,8 @@ static bool is_reversed(const struct torch_tensor *tensor)
     return reversed;
 }
 
-/* How well a tensor describes a storage: 2, by its shape; 1, by its shape with the first index the fastest; 0: the
- * storage has another shape, or other numbers. */
+/* How well a tensor describes a storage. 2: by its shape. 1: by its shape, with the first index fastest. 0: not, since
+ * shape or values differ. */
 static int rank_of(const struct torch_tensor *tensor, uint64_t bytes)
 {
     const bool as_is = is_whole(tensor, bytes) && !tensor->conjugate && !tensor->negative &&
@@ -97,7 +97,7 @@ static int rank_of(const struct torch_tensor *tensor, uint64_t bytes)
     return tensor->row_major ? 2 : is_reversed(tensor);
 }
 
-/* Sets which tensor each storage is called after: the first of those that describe it best. */
+/* Sets the tensor that names each storage: the first of those that describe it best. */
 static bool match(struct archive *archive, const struct storages *storages, const char *prefix)
 {
     char name[64];
@@ -138,8 +138,8 @@ static void forget_names(struct archive *archive)
 
 /* ---- names */
 
-/* Gives each tensor but the first of those of one name another: the name, a tilde and the least number from 2 on that
- * makes a new one. names: [count] all, of tensors and of the storages that are called after their entries, sorted. */
+/* Renames duplicates: adds a tilde and the lowest number from 2 that makes a new name. The first tensor keeps its name.
+ * names [count], sorted: the names of tensors, and of storages named after their entries. */
 static int rename_tensors(struct archive *archive, struct archive_name *names, size_t count)
 {
     size_t capacity = 1, position = 0, twice = 0;
@@ -188,7 +188,7 @@ static int rename_tensors(struct archive *archive, struct archive_name *names, s
     return TOOL_OK;
 }
 
-/* Makes the names of all tensors, and of the storages that are called after their entries, differ. */
+/* Makes the names of all tensors unique, also among storages named after their entries. */
 static int settle_names(struct archive *archive)
 {
     size_t count = archive->torch.count;
@@ -236,7 +236,7 @@ static size_t view_bytes(const struct torch_tensor *tensor)
            ((tensor->name_size + 1 + strlen(tensor->source_dtype)) | 7) + 1;
 }
 
-/* Writes a view as formats/attributes.md has it. */
+/* Writes a view in the format of formats/attributes.md. */
 static uint8_t *put_view(uint8_t *target, const struct torch_tensor *tensor, uint32_t part)
 {
     const unsigned rank = view_rank(tensor);
@@ -269,7 +269,7 @@ static uint8_t *put_view(uint8_t *target, const struct torch_tensor *tensor, uin
     return end;
 }
 
-/* Makes the table of tensors that are not a stored tensor themselves. */
+/* Makes the table of views: the tensors that are not stored themselves. */
 static int make_views(struct archive *archive)
 {
     struct view_of *views = malloc((archive->torch.count + 1) * sizeof *views);
@@ -305,7 +305,7 @@ static int make_views(struct archive *archive)
     return position || !count ? TOOL_OK : tool_nomem(archive->input->name, "the list of views");
 }
 
-/* Reads a whole entry. Nothing checks the CRC-32 of one that is not deflated. */
+/* Reads a whole entry. Does not check the CRC-32 of an uncompressed entry. */
 static bool read_entry(struct archive *archive, const struct zip_entry *entry, void *target)
 {
     if (entry->stored)
@@ -318,7 +318,7 @@ static bool read_entry(struct archive *archive, const struct zip_entry *entry, v
     return complete;
 }
 
-/* Reads the entry data.pkl into new memory. False, with archive->err set: there is none that can be read. */
+/* Reads the entry data.pkl into new memory. False, with archive->error set: it does not exist or cannot be read. */
 static bool read_pickle(struct archive *archive, const struct zip_entry *entry)
 {
     if (!entry)
@@ -344,7 +344,7 @@ static bool read_byte_order(struct archive *archive)
     return true;
 }
 
-/* Reads the pickle and names the storages by it. */
+/* Reads the pickle, and names the storages after its tensors. */
 static int name_storages(struct archive *archive, struct storages *storages)
 {
     const struct zip_entry *entry = find_entry(&archive->zip, "data.pkl");
@@ -368,7 +368,7 @@ static int name_storages(struct archive *archive, struct storages *storages)
     return archive_number_unnamed(archive);
 }
 
-/* Takes the storage that entry i is. */
+/* Adds entry `number`, a storage, as a part. */
 static int take_storage(struct cut *cut, struct storages *storages, uint32_t number)
 {
     struct archive *const archive = cut->archive;

@@ -7,7 +7,7 @@
 
 #include "tool.h"
 
-enum { RATIO_MOST = 1032 /* no byte of deflated data makes more */ };
+enum { RATIO_MOST = 1032 /* the most bytes that a byte of deflated data can make */ };
 
 size_t deflated_format(char text[DEFLATED_TEXT], const struct deflated *deflated)
 {

@@ -55,14 +55,14 @@ int input_open(struct input *input, const char *path)
     input->inode = file_info.st_ino;
     input->size = file_info.st_size;
     input->changed = file_info.st_mtim;
-    /* A standard input that has been read from does not start at its first byte, so it is treated as a stream. So is a
-     * file of length 0: many files in /proc have that length and are not empty. */
+    /* A standard input that is not at its first byte is a stream. So is a file of length 0, since many files in /proc
+     * claim that length. */
     input->regular = S_ISREG(file_info.st_mode) && file_info.st_size > 0 && lseek(fd, 0, SEEK_CUR) == 0;
     input->bytes = input->regular ? (uint64_t)file_info.st_size : 0;
     return TOOL_OK;
 }
 
-/* Reads size bytes from the descriptor, or fewer at the end. Returns 0 or errno. */
+/* Reads `size` bytes from the descriptor, or fewer at the end. Returns 0 or errno. */
 static int read_all(struct input *input, void *buffer, size_t size, size_t *received)
 {
     char *bytes = buffer;
@@ -99,14 +99,14 @@ int input_take(void *context, void *buffer, size_t capacity, size_t *received)
     return input->error;
 }
 
-/* Whether file_info is of the file as it was when it was opened. */
+/* Whether size and time of the file are still those at the opening. */
 static bool is_unchanged(const struct input *input, const struct stat *file_info)
 {
     return file_info->st_size == input->size && file_info->st_mtim.tv_sec == input->changed.tv_sec &&
            file_info->st_mtim.tv_nsec == input->changed.tv_nsec;
 }
 
-/* Opens a file that rests. Returns a descriptor, or -1 and errno. */
+/* Reopens a resting file. Returns a descriptor, or -1 and errno. */
 static int open_again(const struct input *input)
 {
     const int fd = open(input->reopen_path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
@@ -158,14 +158,14 @@ int input_expect_unchanged(const struct input *input, const char *name)
     return is_unchanged(input, &file_info) ? TOOL_OK : tool_bad(name, "has changed while it was read");
 }
 
-/* Reads size bytes at an offset. Returns 0 or errno. */
+/* Reads `size` bytes at an offset. Returns 0 or errno. */
 static int read_at(int fd, void *buffer, size_t size, uint64_t offset)
 {
     while (size) {
         ssize_t count = pread(fd, buffer, size < IO_MOST ? size : IO_MOST, (off_t)offset);
         if (count < 0 && errno == EINTR)
             continue;
-        if (count <= 0) /* 0: the file has become shorter since it was opened */
+        if (count <= 0) /* 0: the file was truncated after the opening */
             return count < 0 ? errno : EIO;
         buffer = (char *)buffer + count;
         size -= (size_t)count;
@@ -220,7 +220,7 @@ int input_peek(struct input *input, uint8_t *buffer, size_t size, size_t *receiv
 
 int input_slurp(struct input *input, uint8_t **data, size_t *size)
 {
-    /* One byte more than the file's length, so that its end is seen without growing the buffer. */
+    /* The file's length and one byte, to see the end without growing the buffer. */
     size_t capacity = 1 << 16, filled = 0, received;
     if (input->regular && input->bytes >= input->position && input->bytes - input->position < SIZE_MAX / 2)
         capacity = (size_t)(input->bytes - input->position) + 1;

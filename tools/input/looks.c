@@ -7,7 +7,7 @@
 #include "delta/delta.h"
 #include "parse/sniff.h"
 
-/* Sets *what and *advice of a file that begins as a .pici file. */
+/* Sets *what and *advice for a file that begins like a .pici file. */
 static void look_inside(struct input *input, const char **what, const char **advice)
 {
     struct pici_reader *reader = NULL;
@@ -25,7 +25,8 @@ static void look_inside(struct input *input, const char **what, const char **adv
     pici_reader_close(reader);
 }
 
-/* What the input looks like. Its position, which may be anywhere, does not change. inside: a .pici file is opened. */
+/* Guesses the kind of the input, at any position of it, without changing the position. inside: open a .pici file to
+ * look into it. */
 static struct sniff look(struct input *input, const uint8_t *head, size_t size, bool inside, const char **advice)
 {
     const struct input saved = *input;
@@ -67,14 +68,14 @@ const char *looks(struct input *input, const uint8_t *head, size_t size, enum to
     return buffer;
 }
 
-/* What the first bytes of the input look like, of which none have been taken. */
+/* Guesses the kind of the input by its first bytes, before any byte is taken. */
 static int peek(struct input *input, struct sniff *sniffed)
 {
     uint8_t first[SNIFF_BYTES];
     size_t received = input->bytes < sizeof first ? (size_t)input->bytes : sizeof first;
     if (!input->regular) {
         TRY(input_peek(input, first, sizeof first, &received));
-    } else { /* it may be at rest */
+    } else { /* the input may be resting */
         const struct input saved = *input;
         if (input_read_at(input, first, received, 0))
             received = 0;

@@ -10,11 +10,10 @@
 #include "parse/shards.h"
 #include "tool.h"
 
-enum { PIECE_MOST = 256 << 20 }; /* bytes, unless one chunk is longer */
-enum { ZEROS_CHUNK = 1 << 16 };  /* elements at a time of a tensor that is lost */
+enum { PIECE_MOST = 256 << 20 }; /* bytes; one longer chunk is still read at once */
+enum { ZEROS_CHUNK = 1 << 16 };  /* elements at a time of a lost tensor */
 
-/* The first bytes of a .pici file: its magic, and its version. A reader of version 2 reads what follows the header of
- * either. */
+/* The first bytes of a .pici file: its magic and version. A reader of version 2 can read the rest of both versions. */
 static const uint8_t file_header[16] = {0x89, 'P', 'I', 'C', 'I', '\r', '\n', 0x1a, 2};
 enum { VERSION_AT = 8, VERSION_FIRST = 1 };
 
@@ -34,7 +33,7 @@ int reading_kind(struct input *input, const char *path, enum reading_kind *kind)
     return TOOL_OK;
 }
 
-/* Prints the error of a reader, that of the reading or of what a reference leads to, and its consequence: so. */
+/* Prints the error of a reader, which is the reading's or that of a reference's target, and the consequence. */
 static int say(const struct reading *reading, const struct pici_reader *reader, enum pici_status status,
                const char *consequence)
 {
@@ -45,12 +44,12 @@ static int say(const struct reading *reading, const struct pici_reader *reader, 
     if (!reader)
         return tool_bad(reading->input->name, "%s", pici_strerror(status));
     const char *words = pici_reader_error(reader);
-    if (!*words) /* of a failure that is not the reader's own */
+    if (!*words) /* the failure is not the reader's */
         words = pici_strerror(status);
     uint64_t offset = pici_reader_error_offset(reader);
     if (!of_the_bytes && !(status == PICI_E_IO && reading->keep_going))
         return tool_bad(reading->input->name, "%s", words);
-    /* The reader puts the offset inside its message; errors of the tool have it in front. */
+    /* The reader has the offset inside its message; picitool's errors begin with it. */
     char midst[48];
     snprintf(midst, sizeof midst, " at byte %" PRIu64 ": ", offset);
     const char *middle = strstr(words, midst);
@@ -65,7 +64,7 @@ int reading_failed(const struct reading *reading, enum pici_status status)
     return say(reading, reading->reader, status, "");
 }
 
-/* Whether to continue after the error status; then lose reports it. */
+/* Whether to continue after an error; the caller then reports it with lose. */
 static bool goes_on(const struct reading *reading, enum pici_status status)
 {
     return reading->keep_going && status != PICI_E_NOMEM && status != PICI_E_ARG;
@@ -98,8 +97,7 @@ int reading_open(struct reading *reading, struct input *input, int threads, bool
                   : TOOL_OK;
 }
 
-/* Repairs the file header in bytes, the size bytes of the file at offset. Its bytes are always the same, so a damaged
- * header loses nothing. */
+/* Repairs the file header in the `size` bytes at `offset`. The header is constant, so its damage loses nothing. */
 static void mend(uint8_t *bytes, size_t size, uint64_t offset)
 {
     for (uint64_t i = offset; i < sizeof file_header && i - offset < size; i++)
@@ -148,13 +146,13 @@ int reading_salvage(struct reading *reading, struct input *input, int threads, u
         pici_reader_close(reading->reader);
         input->position = 0;
     }
-    reading->threads = 1; /* one chunk at a time, so that all chunks before an error are read */
+    reading->threads = 1; /* one chunk at a time, to read all chunks before an error */
     status = pici_reader_open_stream(&reading->reader, mended_take, input, NULL);
     return status ? reading_failed(reading, status) : TOOL_OK;
 }
 
-/* Whether an error at offset is in the index or the trailer, which follow all data. If the header of the index is
- * damaged, the trailer still says where the index begins. */
+/* Whether an error at offset is in the index or the trailer, after all data. If the header of the index is damaged, the
+ * trailer still has the index's offset. */
 static bool of_the_end(const struct reading *reading, uint64_t offset)
 {
     enum { TRAILER = 32 };
@@ -197,7 +195,7 @@ static enum pici_status take(struct reading *reading, const struct pici_tensor_i
                               : pici_reader_read(reading->reader, target, count);
 }
 
-/* Reads elements [first, first + count), each chunk separately, with zeros for lost chunks. */
+/* Reads elements [first, first + count), each chunk separately. Lost chunks become zeros. */
 static int take_what_is_there(struct reading *reading, const struct pici_tensor_info *tensor, uint64_t first,
                               uint64_t count)
 {
@@ -219,8 +217,8 @@ static int take_what_is_there(struct reading *reading, const struct pici_tensor_
     return TOOL_OK;
 }
 
-/* Handles the error status of a forward reader at element first: the rest of the tensor is zeros, or is left out if it
- * is longer than fill_most. */
+/* Handles an error of a forward reader at element `first`. The rest of the tensor becomes zeros; it is left out if it
+ * exceeds fill_most. */
 static int break_off(struct reading *reading, const struct pici_tensor_info *tensor, uint64_t first, uint64_t *count,
                      enum pici_status status)
 {
@@ -238,7 +236,7 @@ static int break_off(struct reading *reading, const struct pici_tensor_info *ten
     return TOOL_OK;
 }
 
-/* Reads whole chunks, one for each thread, except at both ends of a range. */
+/* Reads a whole chunk for each thread, except at the ends of a range. */
 int reading_range(struct reading *reading, const struct pici_tensor_info *tensor, uint64_t first, uint64_t last,
                   uint64_t *count)
 {
@@ -317,7 +315,7 @@ int reading_is_delta(const struct reading *reading, bool *is_delta)
     enum pici_status status = pici_delta_is(reading->reader, is_delta);
     if (!status || !goes_on(reading, status))
         return status ? reading_failed(reading, status) : TOOL_OK;
-    *is_delta = false; /* the caller that needs the attributes reports that they are lost */
+    *is_delta = false; /* a caller that needs the attributes reports their loss */
     return TOOL_OK;
 }
 
@@ -345,10 +343,10 @@ int reading_views(struct reading *reading, const struct pici_tensor_info *tensor
     enum pici_status status = pici_reader_view_count(reading->reader, &total);
     if (!status)
         status = pici_reader_is_unnamed(reading->reader, tensor->name, tensor->name_len, &unnamed);
-    if (!status && !unnamed) { /* a name that a view has too means the view */
+    if (!status && !unnamed) { /* if a view has the same name, the name is the view's */
         view = (struct pici_view)PICI_VIEW_INIT;
         status = pici_reader_find_view(reading->reader, tensor->name, tensor->name_len, &view, &unnamed);
-        status = status == PICI_E_ARG ? PICI_OK : status; /* forward: of a tensor that comes later */
+        status = status == PICI_E_ARG ? PICI_OK : status; /* forward: the view of a later tensor */
     }
     if (status)
         return reading_failed(reading, status);
@@ -356,11 +354,11 @@ int reading_views(struct reading *reading, const struct pici_tensor_info *tensor
     for (; views->first + views->count < total; views->count++) {
         view = (struct pici_view)PICI_VIEW_INIT;
         status = pici_reader_view(reading->reader, views->first + views->count, &view);
-        if (status == PICI_E_ARG) /* forward: of a tensor that comes later */
+        if (status == PICI_E_ARG) /* forward: the view of a later tensor */
             break;
         if (status)
             return reading_failed(reading, status);
-        if (view.tensor < tensor->index) { /* of a tensor that was not looked at */
+        if (view.tensor < tensor->index) { /* of a tensor that the caller skipped */
             views->first++;
             views->count--;
         } else if (view.tensor > tensor->index) {
@@ -385,7 +383,7 @@ int reading_reference(struct reading *reading, const struct pici_tensor_info *te
     struct pici_attr attr;
     *is = false;
     const enum pici_status status = pici_reader_attr(reading->reader, tensor->index, REFERENCE_ATTR, &attr);
-    if (status) /* if reading goes on, who needs the other attributes reports that they are lost */
+    if (status) /* with keep_going, a caller that needs attributes reports their loss */
         return goes_on(reading, status) ? TOOL_OK : reading_failed(reading, status);
     if (!attr.key)
         return TOOL_OK;
@@ -405,8 +403,8 @@ static void close_other(struct reading_other *other)
     *other = (struct reading_other){.index = PICI_FILE};
 }
 
-/* Opens the file of a shard, or with "" that of the reading once more, unless it is open already. other->reader is NULL
- * if the latter cannot be read at random. */
+/* Opens the file of a shard, or with "" the reading's own file again, unless it is open. other->reader is NULL if the
+ * own file has no random access. */
 static int open_other(struct reading *reading, const char *shard)
 {
     struct reading_other *const other = &reading->other;
@@ -426,7 +424,7 @@ static int open_other(struct reading *reading, const char *shard)
     snprintf(other->path, size, "%s%s%s%s", folder, own ? "" : "/", shard, own ? "" : FOLDER_EXTENSION);
     strcpy(other->shard, shard);
     if (own)
-        other->input = *reading->input; /* the place from which the reading takes its next bytes stays */
+        other->input = *reading->input; /* a copy: the reading's own position stays */
     else
         TRY(input_open(&other->input, other->path));
     if (!other->input.regular)
@@ -443,13 +441,13 @@ static int open_other(struct reading *reading, const char *shard)
     return TOOL_OK;
 }
 
-/* The number of elements of a reference that leads nowhere: zeros, or none if they are more than fill_most. */
+/* The number of zeros for a broken reference; 0 if they exceed fill_most. */
 static uint64_t zeros_of(const struct reading *reading, const struct reference *reference)
 {
     return reference->count <= reading->fill_most / pici_dtype_width(reference->dtype) ? reference->count : 0;
 }
 
-/* Prints what is wrong with a reference. Returns TOOL_BAD; with keep_going, counts it as a loss. */
+/* Prints the fault of a reference. Returns TOOL_BAD; with keep_going, counts it as a loss. */
 static int bad_reference(struct reading *reading, const struct pici_tensor_info *tensor,
                          const struct reference *reference, const char *what)
 {
@@ -473,7 +471,7 @@ static bool is_shard(const struct folder_list *list, const char *name)
     return file && file->kind == FOLDER_SHARD;
 }
 
-/* Finds the target of a reference. Attributes of the reading move meanwhile. */
+/* Finds the target of a reference. Invalidates attributes of the reading. */
 static int find_target(struct reading *reading, const struct pici_tensor_info *tensor,
                        const struct reference *reference, struct pici_tensor_info *target)
 {
@@ -528,7 +526,7 @@ int reading_follow(struct reading *reading, struct pici_tensor_info *tensor)
     struct reference reference;
     bool is;
     const int status = reading_reference(reading, tensor, &reference, &is);
-    if (status && is && reading->keep_going) { /* of how many elements it was is lost too */
+    if (status && is && reading->keep_going) { /* its number of elements is lost too */
         reading->lost++;
         return TOOL_OK;
     }

@@ -36,7 +36,7 @@ static int refuse(const struct source *source, const struct parse_error *error)
                        looks_after(source->input, source->head, source->head_size, source->type, text));
 }
 
-/* Reads the head up to need bytes, or to the end of the file. Memory grows with the bytes read, not with need. */
+/* Reads the head up to `need` bytes, or to the end of the file. Memory grows with the bytes read, not with `need`. */
 static int read_head(struct source *source, uint64_t need)
 {
     while (source->head_size < need) {
@@ -105,7 +105,7 @@ static int open_gguf(struct source *source)
     return TOOL_OK;
 }
 
-/* Raw elements whose type is not given: another kind of file, perhaps. */
+/* Rejects raw elements without a dtype; the file may be of another type. */
 static int refuse_raw(struct source *source)
 {
     uint8_t first[INPUT_PEEK];
@@ -215,7 +215,7 @@ struct pici_tensor source_describe(const struct source_tensor *tensor, struct pi
     return described;
 }
 
-/* Describe a tensor: rank dimensions of items that have item_elements elements each. */
+/* Describes a tensor: `rank` dimensions of items, which have item_elements elements each. */
 static void describe(struct source *source, struct source_tensor *tensor, uint64_t count, const uint64_t *shape,
                      unsigned rank, uint64_t items, uint64_t item_elements)
 {
@@ -247,7 +247,7 @@ const char *source_unnamed(const struct source *source)
     return source->archive.stem;
 }
 
-/* A tensor of plain elements. */
+/* Describes a vector of elements. */
 static void plain(struct source *source, struct source_tensor *tensor, const char *stem, enum pici_dtype dtype,
                   uint64_t count)
 {
@@ -258,7 +258,7 @@ static void plain(struct source *source, struct source_tensor *tensor, const cha
     source->next++;
 }
 
-/* Reads ahead in a stream of unknown length, to learn how many elements follow. */
+/* Reads ahead in a stream of unknown length, to count the elements that follow. */
 static int read_part(struct source *source, size_t width)
 {
     size_t capacity = (size_t)PICI_CHUNK_MAX * width;
@@ -294,7 +294,7 @@ static int next_raw(struct source *source, struct source_tensor *tensor, bool *h
     return TOOL_OK;
 }
 
-/* The array that source->npy describes, by the header at head. */
+/* Describes the array of source->npy. head: its header. */
 static int describe_npy(struct source *source, struct source_tensor *tensor, const uint8_t *head)
 {
     const struct npy *npy = &source->npy;
@@ -311,7 +311,7 @@ static int describe_npy(struct source *source, struct source_tensor *tensor, con
     return TOOL_OK;
 }
 
-/* Bytes after the last tensor of a stream. */
+/* Describes the bytes after the last tensor of a stream. */
 static int next_tail(struct source *source, struct source_tensor *tensor, const char *stem, bool *has_more)
 {
     *has_more = false;
@@ -362,7 +362,7 @@ static int next_gguf(struct source *source, struct source_tensor *tensor, bool *
     const struct gguf *const gguf = &source->gguf;
     if (source->stage == SOURCE_DATA && source->next == gguf->count) {
         source->stage = SOURCE_TAIL;
-        source->next = gguf->fillers; /* the number of the next one */
+        source->next = gguf->fillers; /* number of the next filler */
     }
     if (source->stage == SOURCE_TAIL) {
         *has_more = false;
@@ -381,7 +381,7 @@ static int next_gguf(struct source *source, struct source_tensor *tensor, bool *
     return TOOL_OK;
 }
 
-/* Bytes of a zip file as elements of a dtype, if they are a whole number of them. */
+/* Describes bytes of a zip file as elements of a dtype, if their length allows. */
 static void describe_bytes(struct source *source, struct source_tensor *tensor, enum pici_dtype dtype)
 {
     const uint64_t bytes = source->archived->bytes;
@@ -402,7 +402,7 @@ static void describe_deflated(const struct source *source, struct source_tensor 
     deflated_format(tensor->deflate, &deflated);
 }
 
-/* Describes a storage by a tensor. Elements are in the order of the storage, and so are the dimensions. */
+/* Describes a storage by its tensor. Elements and dimensions are in storage order. */
 static void describe_storage(struct source *source, struct source_tensor *tensor)
 {
     const struct archive_part *part = source->archived;
@@ -437,7 +437,7 @@ static int describe_array(struct source *source, struct source_tensor *tensor)
     const struct archive_part *part = source->archived;
     const uint8_t *const head = source->head + source->head_position - part->header;
     struct parse_error error;
-    pici_npy_parse(&source->npy, head, part->header, UINT64_MAX, &error); /* which it did before */
+    pici_npy_parse(&source->npy, head, part->header, UINT64_MAX, &error); /* cannot fail: it succeeded before */
     return describe_npy(source, tensor, head);
 }
 

@@ -8,7 +8,7 @@ _Static_assert((int)PICI_STATE_RAW == TYPE_RAW && (int)PICI_STATE_NPY == TYPE_NP
                    (int)PICI_STATE_SAFETENSORS == TYPE_SAFETENSORS && (int)PICI_STATE_GGUF == TYPE_GGUF,
                "types of states are the first types of files");
 
-/* Adds tensor, whose elements begin at the input's position, and skips them. */
+/* Adds `tensor`, whose elements begin at the input's position, and skips them. */
 static int add(struct tensors *tensors, const struct source_tensor *tensor)
 {
     if (tensors->count == tensors->capacity) {
@@ -41,7 +41,7 @@ static int add(struct tensors *tensors, const struct source_tensor *tensor)
         added->viewed = part->viewed;
     }
     const size_t shape_bytes = tensor->rank * sizeof *tensor->shape;
-    /* A source keeps a name only until source_next; that of an archive, the word for the type too. */
+    /* A source keeps a name only until source_next; an archive, also the word for the type. */
     const size_t word_size = tool_type_is_zip(tensors->source.type) ? strlen(tensor->dtype_text) + 1 : 0;
     char *copy = malloc(shape_bytes + tensor->name_size + 1 + word_size);
     if (!copy)
@@ -53,7 +53,7 @@ static int add(struct tensors *tensors, const struct source_tensor *tensor)
     if (word_size)
         added->dtype_text = memcpy(copy + shape_bytes + tensor->name_size + 1, tensor->dtype_text, word_size);
     tensors->count++;
-    if (part) /* the directory says where it is */
+    if (part) /* the zip directory has its offset */
         return TOOL_OK;
     if (added->bytes > tensors->input.bytes || tensors->input.position > tensors->input.bytes - added->bytes)
         return tool_bad_at(tensors->input.name, tensors->input.bytes, "unexpected end of file inside the tensors");

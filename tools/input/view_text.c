@@ -8,7 +8,7 @@
 #include "parse/parse.h"
 #include "term.h"
 
-/* Appends words to buffer, after a space unless it is empty. */
+/* Returns where to append words to buffer, after a space unless it is empty. */
 static char *next_words(char *buffer, size_t capacity, size_t *remaining)
 {
     const size_t used = strlen(buffer), space = used && used + 1 < capacity;

@@ -5,15 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EXPONENTS = 256, LENGTHS = 128 /* of differences of f32, with a sign */ };
+enum { EXPONENTS = 256, LENGTHS = 128 /* lengths and signs of differences of f32 */ };
 
 struct bound {
-    size_t width, differences; /* differences: how many there are of one exponent */
+    size_t width, differences; /* differences: possible differences per exponent */
     bool pairs;                /* an element is two e2m1 */
-    unsigned shift, largest;   /* of the exponent in a float of 16 or 8 bits; the largest one */
+    unsigned shift, largest;   /* position and maximum of the exponent in a float of 16 or 8 bits */
     uint64_t changed_elements;
-    uint64_t elements[EXPONENTS], changed[EXPONENTS]; /* of pairs, the floats */
-    uint64_t plain;                                   /* bits that are stored as they are */
+    uint64_t elements[EXPONENTS], changed[EXPONENTS]; /* pairs count as two floats */
+    uint64_t plain;                                   /* uncoded bits */
     uint64_t *count[EXPONENTS];                       /* [differences]; NULL: none so far */
 };
 
@@ -59,7 +59,7 @@ void bound_free(struct bound *bound)
     free(bound);
 }
 
-/* Counts one float of so many bits. Returns whether it changed. */
+/* Counts one float of `bits` bits. Returns whether it changed. */
 static bool add_narrow(struct bound *bound, unsigned old_bits, unsigned new_bits, unsigned bits)
 {
     const unsigned exponent = old_bits >> bound->shift & bound->largest, rest = (1u << (bits - 1)) - 1;
@@ -83,7 +83,7 @@ static void add_16(struct bound *bound, const uint8_t *from, const uint8_t *to, 
     }
 }
 
-/* A float of four bits as one of eight, with the same order. */
+/* Widens a float of four bits to eight, in the same order. */
 static unsigned widened(unsigned bits)
 {
     return (bits & 7) | (bits & 8) << 4;

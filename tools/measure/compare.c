@@ -58,7 +58,7 @@ static double median(double times[REPS])
     return third < high ? third : high;
 }
 
-/* Compress and decompress once, with one of the two. False if the elements do not come back. */
+/* Compresses and decompresses once, with zstd or pici. False if the elements differ afterwards. */
 static bool try(struct compare *compare, bool zstd, enum pici_dtype dtype, const void *elements, uint64_t count,
                 size_t bytes, size_t *packed, double *compress, double *decompress)
 {

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* Blocks of a constant length, since gcc -O2 vectorizes no other loops. A count of a block fits in the least type. */
+/* Blocks have a constant length, since gcc -O2 vectorizes no other loops. The count of a block fits in the smallest
+ * type. */
 enum { BLOCK = 64 };
 
 #define COUNT(name, type, is)                                                                                          \

@@ -10,8 +10,8 @@
 #include "term.h"
 
 enum {
-    LONG = 64,     /* cells of at least so many consecutive elements are counted one by one */
-    PERIOD = 1024, /* shorter lines are counted several at once, of about so many elements */
+    LONG = 64,     /* cells with at least this many consecutive elements are counted one by one */
+    PERIOD = 1024, /* several lines with shorter cells are counted at once, about this many elements */
 };
 
 static uint64_t divide_up(uint64_t value, uint64_t divisor)
@@ -24,7 +24,8 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
-/* Lines of a power of two of elements, in cells of a power of two, at most half as many lines as cells in a line. */
+/* Wraps into lines. The lengths of a line and of a cell are powers of two. There are at most half as many lines as
+ * cells in a line. */
 static void wrap(struct grid *grid, unsigned side)
 {
     unsigned wide = GRID_SIDE_LEAST;
@@ -66,7 +67,7 @@ static void cut(struct grid *grid, unsigned side)
     grid->cell_columns = upright ? narrow : per;
 }
 
-/* Elements of a line, in the order in which they arrive; and of its part in a cell. */
+/* The elements in a line, by order of arrival; those of a line in one cell. */
 static uint64_t line_of(const struct grid *grid)
 {
     return grid->by_column ? grid->rows : grid->columns;
@@ -108,13 +109,13 @@ bool grid_init(struct grid *grid, const uint64_t *shape, unsigned rank, uint64_t
     return false;
 }
 
-/* The cell at a place of a line, in a row of lines. */
+/* The cell at `place` along a line, in the row of cells `lines`. */
 static uint64_t *cell_at(const struct grid *grid, uint64_t lines, uint64_t place)
 {
     return &grid->cell[grid->by_column ? place * grid->wide + lines : lines * grid->wide + place];
 }
 
-/* Moves what has been seen in a row of cells to the cells. A number of seen would overflow after 2^50 elements only. */
+/* Adds the counts in `seen` to a row of cells. A count in `seen` overflows only after 2^50 elements. */
 static void gather(struct grid *grid, uint64_t lines)
 {
     const uint64_t line = line_of(grid), per = cell_of_line(grid);
@@ -136,7 +137,7 @@ void grid_add(struct grid *grid, const void *elements, uint64_t count, size_t wi
     const unsigned char *position = elements;
     const uint64_t line = line_of(grid), per = cell_of_line(grid);
     const uint64_t lines =
-        line * (grid->by_column ? grid->cell_columns : grid->cell_rows); /* elements of a row of cells */
+        line * (grid->by_column ? grid->cell_columns : grid->cell_rows); /* elements in a row of cells */
     count = least(count, grid->elements - grid->counted);
     while (count) {
         uint64_t take, place = grid->counted % lines;

@@ -28,8 +28,7 @@ struct grid {
     bool by_column;   /* elements arrive column by column */
     uint64_t counted; /* elements counted so far */
     uint64_t *cell;   /* [high * wide] nonzeros, except those still in seen */
-    uint32_t *seen;   /* [period] nonzeros by position in a line, since the last row of cells ended; NULL if cells are
-                     * long */
+    uint32_t *seen;   /* [period] nonzeros by place in a line, since the last cells ended; NULL: cells are long */
     uint64_t period;  /* elements of some whole lines, all in one row or column of cells */
 };
 

@@ -37,7 +37,7 @@ bool measure_packed(uint64_t *bytes, struct scratch *scratch, enum pici_dtype dt
     const size_t capacity = pici_bound(PICI_PACKED, dtype, count);
     size_t size;
     *bytes = UINT64_MAX;
-    if (!capacity) /* not of floats */
+    if (!capacity) /* the dtype is not a float */
         return true;
     if (!scratch_fit(scratch, capacity) ||
         pici_compress(scratch->memory, capacity, &size, elements, count, dtype, PICI_PACKED, NULL) != PICI_OK)
@@ -92,7 +92,7 @@ static uint64_t breakdown_bytes(const struct pici_breakdown *breakdown)
     return bytes;
 }
 
-/* The bits that tell which `some` of total things these are, at random. */
+/* The bits to select `some` of `total` things at random. */
 static double choice_bits(double some, double total)
 {
     return some > 0 && some < total ? some * log2(total / some) + (total - some) * log2(total / (total - some)) : 0;
@@ -106,13 +106,12 @@ void sizes_end(struct sizes *sizes)
     sizes->bound = sizes->elements ? set * ((double)sizes->dense_bytes / elements) + bits / 8 : 0;
 }
 
-/* The length of a block in each format. Returns that of the shortest. */
+/* Computes the length of a block in each format. Returns the shortest. */
 static uint64_t lengths(uint64_t bytes[FORMATS], enum pici_dtype dtype, uint64_t elements, uint64_t nonzeros,
                         const struct pici_breakdown *breakdown)
 {
-    /* pici_bound is the length of a block without zeros. A pici block is shorter by the values of its zeros. A coo
-     * block of nonzeros values is as long as one of nonzeros elements without zeros: positions have 32 bits at either
-     * count. */
+    /* pici_bound is the length of a block without zeros. A bitmap block is shorter by the values of its zeros. A coo
+     * block depends only on the number of nonzeros, since positions always have 32 bits. */
     bytes[PICI_DENSE] = pici_bound(PICI_DENSE, dtype, elements);
     bytes[PICI_BITMAP] = pici_bound(PICI_BITMAP, dtype, elements) - (elements - nonzeros) * pici_dtype_width(dtype);
     bytes[PICI_COO] = pici_bound(PICI_COO, dtype, nonzeros);

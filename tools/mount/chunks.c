@@ -10,17 +10,17 @@ enum { BUCKETS_FIRST = 64 };
 
 struct chunk {
     struct chunk_key key;
-    enum { MAKING, READY, FAILED } state; /* FAILED: has no bytes, and why it failed has been printed */
-    unsigned users;                       /* threads that copy from it, make it, or wait for it */
+    enum { MAKING, READY, FAILED } state; /* FAILED: has no bytes; the reason has been printed */
+    unsigned users;                       /* threads that copy it, make it, or wait for it */
     uint8_t *bytes;
     size_t size;
-    struct chunk *next;          /* of its bucket */
+    struct chunk *next;          /* in its bucket */
     struct chunk *older, *newer; /* in the order of their last use */
 };
 
 struct chunks {
     pthread_mutex_t lock;
-    pthread_cond_t changed; /* a chunk is MAKING no longer */
+    pthread_cond_t changed; /* a chunk is no longer MAKING */
     uint64_t most, kept, made;
     chunk_maker *make;
     void *context;
@@ -64,7 +64,7 @@ static struct chunk **bucket_of(struct chunks *chunks, const struct chunk_key *k
     return &chunks->bucket[hash(key) & (chunks->buckets - 1)];
 }
 
-/* ---- The order of use. The lock is held from here on. */
+/* ---- The order of use. Callers of these functions hold the lock. */
 
 static void take_out(struct chunks *chunks, struct chunk *chunk)
 {
@@ -80,7 +80,7 @@ static void put_newest(struct chunks *chunks, struct chunk *chunk)
     chunks->newest = chunk;
 }
 
-/* What a chunk counts for, besides its bytes. */
+/* The memory that a chunk takes. */
 static uint64_t cost(const struct chunk *chunk)
 {
     return chunk->size + sizeof *chunk;
@@ -99,8 +99,8 @@ static void drop(struct chunks *chunks, struct chunk *chunk)
     free(chunk);
 }
 
-/* Drops chunks that no one uses, those first that were used longest ago, until no more than `most` bytes are kept. The
- * one that was used last stays, also if it has more: most readers want the bytes that follow. */
+/* Drops unused chunks, least recently used first, until at most `most` bytes are left. The newest chunk stays at any
+ * size, since most readers want its next bytes. */
 static void shrink(struct chunks *chunks, uint64_t most)
 {
     for (struct chunk *chunk = chunks->oldest, *newer; chunk != chunks->newest && chunks->kept > most; chunk = newer) {
@@ -110,7 +110,7 @@ static void shrink(struct chunks *chunks, uint64_t most)
     }
 }
 
-/* Twice as many buckets, if there is memory for them. */
+/* Doubles the number of buckets, if there is memory. */
 static void spread(struct chunks *chunks)
 {
     const size_t old_count = chunks->buckets;
@@ -129,7 +129,7 @@ static void spread(struct chunks *chunks)
     free(old);
 }
 
-/* The chunk of this key, new and without bytes if there is none. NULL: no memory. */
+/* Finds the chunk with this key, or adds one without bytes. NULL: no memory. */
 static struct chunk *find(struct chunks *chunks, const struct chunk_key *key)
 {
     struct chunk *chunk = *bucket_of(chunks, key);
@@ -154,7 +154,7 @@ static struct chunk *find(struct chunks *chunks, const struct chunk_key *key)
     return chunk;
 }
 
-/* Makes a chunk, which is in state MAKING and used; the lock is not held meanwhile. Returns 0 or an errno value. */
+/* Makes a chunk, which is MAKING and in use. Releases the lock meanwhile. Returns 0 or an errno value. */
 static int make(struct chunks *chunks, struct chunk *chunk, size_t size, bool tell)
 {
     shrink(chunks, chunks->most > size ? chunks->most - size : 0);
@@ -195,7 +195,7 @@ int chunks_read(struct chunks *chunks, const struct chunk_key *key, size_t chunk
     if (chunk->state == FAILED) {
         chunk->state = MAKING;
         error = make(chunks, chunk, chunk_bytes, is_new);
-        if (error == ENOMEM) { /* again with what the others had */
+        if (error == ENOMEM) { /* retry with the memory of the others */
             shrink(chunks, 0);
             chunk->state = MAKING;
             error = make(chunks, chunk, chunk_bytes, is_new);

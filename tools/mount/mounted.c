@@ -15,16 +15,16 @@
 #include "mount/chunks.h"
 #include "mount/original.h"
 
-enum { READERS_KEPT = 16 /* of a file that no thread uses */, COPY_PIECE = 1 << 18 };
+enum { READERS_KEPT = 16 /* idle readers of a file */, COPY_PIECE = 1 << 18 };
 
-/* A file as it is stored. */
+/* A stored file. */
 struct stored {
     char *path;
-    struct input input; /* read by copies of it, since its position changes */
+    struct input input; /* threads read from copies, since its position changes */
     struct original original;
     const struct folder_file *listed; /* NULL: a single file */
     bool is_copy;
-    atomic_bool has_changed; /* since it was opened, and a line has said so */
+    atomic_bool has_changed; /* after the opening; this has been reported */
     pthread_mutex_t lock;
     enum { UNCHECKED, GOOD, BAD } hash; /* of a copy */
     struct pici_reader *reader[READERS_KEPT];
@@ -38,10 +38,10 @@ struct mounted {
     size_t files;
     struct mounted_node *node; /* [nodes] sorted by their paths */
     size_t nodes, node_room;
-    char *alone; /* the name of the only file */
+    char *alone; /* name of the only file */
     uint64_t bytes;
     struct chunks *chunks;
-    atomic_bool was_short; /* of memory, and a line has said so */
+    atomic_bool was_short; /* of memory; this has been reported */
 };
 
 /* ---- Nodes ---- */
@@ -67,7 +67,7 @@ uint64_t mounted_bytes(const struct mounted *mounted)
     return mounted->bytes;
 }
 
-/* Whether the first `size` bytes of the path are those of a node, and which. */
+/* Finds the node whose path is the first `size` bytes of `path`. False: none. */
 static bool find_path(const struct mounted *mounted, const char *path, size_t size, size_t *node)
 {
     size_t first = 0, above = mounted->nodes;
@@ -138,7 +138,7 @@ static void add_node(struct mounted *mounted, const char *path, bool is_folder, 
     mounted->bytes += node->bytes;
 }
 
-/* Sorts the nodes, each of which must have a path of its own, and be in a folder. */
+/* Sorts the nodes. Each must have a unique path and be in a folder. */
 static int settle_nodes(struct mounted *mounted, const char *path)
 {
     qsort(mounted->node, mounted->nodes, sizeof *mounted->node, by_path);
@@ -151,9 +151,9 @@ static int settle_nodes(struct mounted *mounted, const char *path)
     return TOOL_OK;
 }
 
-/* ---- Files that are stored ---- */
+/* ---- Stored files ---- */
 
-/* Whether the file is another than it was when it was opened. */
+/* Whether the file has changed since the opening. Reports it once. */
 static bool has_changed(struct stored *stored)
 {
     if (!atomic_load(&stored->has_changed) && input_is_unchanged(&stored->input))
@@ -163,7 +163,7 @@ static bool has_changed(struct stored *stored)
     return true;
 }
 
-/* A pici_read_at_fn. */
+/* A pici_read_at_fn for a stored file. */
 static int read_stored(void *context, void *buffer, size_t size, uint64_t offset)
 {
     struct input input = ((const struct stored *)context)->input;
@@ -171,17 +171,17 @@ static int read_stored(void *context, void *buffer, size_t size, uint64_t offset
     return has_changed(context) ? EIO : error;
 }
 
-/* Prints why the file cannot be read, unless that it has changed has been said, or memory is short, which read_elements
- * says. */
+/* Prints why the file cannot be read, unless the reason is a change, which has been reported, or a lack of memory,
+ * which read_elements reports. */
 static void tell_failure(const struct stored *stored, const struct pici_reader *reader, enum pici_status status)
 {
     if (status == PICI_E_NOMEM || atomic_load(&stored->has_changed))
         return;
-    const char *const reason = pici_reader_error(reader); /* NULL is well */
+    const char *const reason = pici_reader_error(reader); /* accepts a NULL reader */
     tool_bad(stored->path, "%s", *reason ? reason : pici_strerror(status));
 }
 
-/* What original_open asks: the number of the file of a shard, of which reading_follow knows that it is one. */
+/* For original_open: the number of a shard's file. reading_follow has checked that the shard exists. */
 static size_t shard_file(void *context, const char *shard)
 {
     const struct mounted *const mounted = context;
@@ -209,7 +209,7 @@ static int map(struct mounted *mounted, size_t number)
     return TOOL_OK;
 }
 
-/* Opens a file, and reads where the bytes of its original are, unless it is a copy. */
+/* Opens a file, and maps the bytes of its original, unless it is a copy. */
 static int open_stored(struct mounted *mounted, size_t number, const char *path)
 {
     struct stored *const stored = &mounted->file[number];
@@ -302,7 +302,7 @@ static void give_reader(struct stored *stored, struct pici_reader *reader)
         pici_reader_close(reader);
 }
 
-/* A chunk_maker. */
+/* A chunk_maker that reads a chunk from its file. */
 static int make_chunk(void *context, const struct chunk_key *key, void *bytes, size_t size, bool tell)
 {
     struct stored *const stored = &((struct mounted *)context)->file[key->file];
@@ -327,7 +327,7 @@ static int make_chunk(void *context, const struct chunk_key *key, void *bytes, s
     return status == PICI_E_NOMEM ? ENOMEM : EIO;
 }
 
-/* Copies size bytes from byte `at` of the elements of a part on, from as many chunks as that takes. */
+/* Copies `size` bytes of a part's elements, from byte `at`, from all chunks that have them. */
 static int read_elements(struct mounted *mounted, const struct original_part *part, uint8_t *buffer, uint64_t at,
                          size_t size)
 {
@@ -369,7 +369,7 @@ static int read_original(struct mounted *mounted, const struct original *origina
     return 0;
 }
 
-/* The hash of a copy. Returns an exit status. */
+/* Checks the hash of a copy. Returns an exit status. */
 static int check_copy(struct stored *stored, uint8_t *piece)
 {
     struct folder_sum sum = {0};

@@ -44,7 +44,7 @@ static int grow(struct original *original, const char *file, uint64_t bytes)
     return TOOL_OK;
 }
 
-/* Adds the part of a tensor, and lets the head before it go on. *head: how much of the head is used. */
+/* Adds the head before a tensor, and the tensor's part. Advances *head, the bytes of the head used so far. */
 static int add_tensor(struct original *original, struct reading *reading, const struct pici_tensor_info *tensor,
                       struct original_part *part, size_t *head)
 {

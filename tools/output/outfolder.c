@@ -24,9 +24,9 @@
 #include "tool.h"
 
 enum { NO_REPLACE = 1, EXCHANGE = 2 }; /* flags of renameat2 */
-enum { DEPTH_MOST = 32 };              /* of folders in one another that are removed */
+enum { DEPTH_MOST = 32 };              /* nesting of folders to remove */
 
-/* The temporary folder, for the handler of signals. */
+/* The temporary folder, for the signal handler. */
 static struct {
     volatile sig_atomic_t exists;
     int parent;
@@ -51,7 +51,7 @@ char *folder_path(const char *folder, const char *name, const char *extension)
 
 static int remove_folder(int parent, const char *name, unsigned depth);
 
-/* Removes what is in a folder; of a folder, unlink(2) says EISDIR, or EPERM by POSIX. */
+/* Removes an entry of a folder. For a folder, unlink(2) fails with EISDIR, or with EPERM by POSIX. */
 static void remove_entry(int folder, const char *name, unsigned depth)
 {
     if (strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && unlinkat(folder, name, 0) != 0 &&
@@ -61,7 +61,7 @@ static void remove_entry(int folder, const char *name, unsigned depth)
 
 #ifdef __linux__
 
-/* An entry as getdents64(2) gives it, of which the name is followed by a NUL. */
+/* An entry of getdents64(2). Its name ends in a NUL. */
 struct entry {
     uint64_t inode;
     int64_t next_offset;
@@ -83,7 +83,7 @@ static void remove_entries(int folder, unsigned depth)
 
 #else
 
-/* By opendir(3), which a handler of signals should not call: there is no other way. */
+/* Uses opendir(3), which is not async-signal-safe: there is no other way. */
 static void remove_entries(int folder, unsigned depth)
 {
     const int copy = dup(folder);
@@ -98,8 +98,7 @@ static void remove_entries(int folder, unsigned depth)
 
 #endif
 
-/* Removes a folder, which others may add to meanwhile. Only calls what a handler of signals may call, as opendir(3) is
- * not. */
+/* Removes a folder, to which other threads may still add. Calls only async-signal-safe functions, unlike opendir(3). */
 static int remove_folder(int parent, const char *name, unsigned depth)
 {
     for (int tries = 0; tries < 1000; tries++) {
@@ -129,8 +128,8 @@ static void hold_signals(sigset_t *old)
     pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-/* Makes the temporary folder in `parent_path`, which folder->parent is, unless something has its name. Signals are
- * held. */
+/* Makes the temporary folder in `parent_path`, the folder of folder->parent, unless the name is taken. Signals are
+ * blocked. */
 static int make_temporary(struct outfolder *folder, const char *path, const char *parent_path, unsigned tries)
 {
     struct timespec now;
@@ -150,7 +149,7 @@ static int make_temporary(struct outfolder *folder, const char *path, const char
     return folder->path ? TOOL_OK : TOOL_BAD;
 }
 
-/* Finds the folder that the new one is to be in, and its name there. dir: path without slashes at its end; changed */
+/* Finds the parent of the new folder, and its name there. dir: path without trailing slashes; changed */
 static int place_at(struct outfolder *folder, const char *path, char *dir)
 {
     char *const slash = strrchr(dir, '/');
@@ -189,12 +188,12 @@ static int place(struct outfolder *folder, const char *path)
     return status;
 }
 
-/* What is known of a folder that is to be replaced. */
+/* A check of the folder to replace. */
 struct replaced {
     const char *path;               /* to show */
-    const struct folder_list *list; /* of the new one; NULL: the old one is the input */
-    const char *lacks;              /* a folder that the new one lacks, while what is in it is looked at; or NULL */
-    bool is_known, has_any;         /* it has a file of a checkpoint, or anything */
+    const struct folder_list *list; /* of the new folder; NULL: the old folder is the input */
+    const char *lacks;              /* while checking a subfolder that the new folder lacks, its name; or NULL */
+    bool is_known, has_any;         /* it has a file of a checkpoint; it has any entry */
 };
 
 /* Whether a file of the list is in the folder. */
@@ -236,7 +235,7 @@ static int look_at(struct replaced *replaced, const char *folder, DIR *directory
     return status;
 }
 
-/* Looks at all that is in a folder below replaced->path, or "". */
+/* Checks all entries of a folder below replaced->path, or of that folder for "". */
 static int look_through(struct replaced *replaced, const char *folder)
 {
     char *const path = folder_path(replaced->path, folder, "");
@@ -252,7 +251,7 @@ static int look_through(struct replaced *replaced, const char *folder)
     return status;
 }
 
-/* Whether what is in an existing folder may be removed. */
+/* Whether an existing folder may be replaced. */
 static int check_replaced(const char *path, const struct folder_list *list)
 {
     struct stat file_info;
@@ -314,7 +313,7 @@ static int rename_with(const struct outfolder *folder, unsigned flags)
 #endif
 }
 
-/* Gives the folder its name, unless something else has it. rename(2) replaces nothing but an empty folder. */
+/* Renames the folder to its final name, unless something else has it. rename(2) replaces only an empty folder. */
 static int name_new(const struct outfolder *folder)
 {
     struct stat file_info;
@@ -327,7 +326,7 @@ static int name_new(const struct outfolder *folder)
     return errno == ENOENT ? renameat(folder->parent, temporary.name, folder->parent, folder->base_name) : -1;
 }
 
-/* Prints why the folder did not get its name, by errno. Returns an exit status. */
+/* Prints why the rename failed, by errno. Returns an exit status. */
 static int not_named(const struct outfolder *folder)
 {
     if (errno == EEXIST || errno == ENOTEMPTY)
@@ -350,7 +349,7 @@ int outfolder_commit(struct outfolder *folder)
         temporary.exists = folder->replaces; /* the old one has the temporary name now */
         if (outfolder_sync(folder->parent) != 0) {
             status = tool_bad(folder->name, "written, but not synced to disk: %s", strerror(errno));
-            if (temporary.exists) /* after a power failure it may have its name again */
+            if (temporary.exists) /* a power failure may undo the rename */
                 tool_warn(folder->name, "the old folder is kept as %s", temporary.name);
             temporary.exists = 0;
         }

@@ -44,11 +44,11 @@ static void on_signal(int sig)
             pici_outfile_unlink(unfinished[i]);
     outfolder_unlink();
     signal(sig, SIG_DFL);
-    raise(sig); /* taken when the handler returns */
+    raise(sig); /* delivered when the handler returns */
 }
 
-/* Where address space is limited, let the stack grow now to what the verbs need. Later it would be a signal if there
- * were none left. */
+/* If address space is limited, grows the stack now to the size that the verbs need. Later, a lack of memory would raise
+ * a signal. */
 static int reserve_stack(void)
 {
     enum { STACK = 512 << 10, PAGE = 4096 };
@@ -68,7 +68,7 @@ static int reserve_stack(void)
 
 int output_start(void)
 {
-    /* Open /dev/null on each closed standard descriptor, in the mode in which using it still fails. */
+    /* Open /dev/null on each closed standard descriptor, in the opposite mode, so that using it still fails. */
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0)
             (void)!open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
@@ -89,7 +89,7 @@ static void hold_signals(sigset_t *old)
     pthread_sigmask(SIG_BLOCK, &all, old);
 }
 
-/* Replaces an entry of the list of unfinished outputs. Those in a folder are removed with it. */
+/* Replaces an entry of the list of unfinished outputs. Outputs in a folder are removed with the folder. */
 static void replace_unfinished(const struct pici_outfile *old, struct pici_outfile *new)
 {
     if (outfolder_is_open())
@@ -119,12 +119,12 @@ static int open_stdout(struct output *output, const struct input *input)
         return tool_usage(output->name, "is the input file");
     if (S_ISFIFO(file_info.st_mode))
         input_widen_pipe(STDOUT_FILENO);
-    /* A copy, since output_commit closes it to learn of late errors, and another output may follow. */
+    /* A copy: output_commit closes it to see late errors, and another output may follow. */
     output->fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
     return output->fd < 0 ? tool_bad(output->name, "%s", strerror(errno)) : TOOL_OK;
 }
 
-/* The regular files that this run has committed, but for those in a folder. */
+/* The regular files that this run has committed, except those in a folder. */
 static struct made {
     dev_t device;
     ino_t inode;
@@ -142,7 +142,7 @@ static bool is_made(const char *path)
     return false;
 }
 
-/* Makes room for all outputs that may be open. */
+/* Makes room for all open outputs. */
 static bool room_for_made(void)
 {
     if (outfolder_is_open() || made_room - made_count >= OUTPUTS)
@@ -186,7 +186,7 @@ int output_open_as(struct output *output, const char *path, const struct input *
         return tool_nomem(path, "the list of outputs");
     struct stat file_info;
     if (stat(path, &file_info) == 0 && S_ISFIFO(file_info.st_mode)) {
-        /* waits for a reader, and a signal may end that */
+        /* waits for a reader; a signal may interrupt it */
         output->fd = open(path, O_WRONLY | O_CLOEXEC | O_NOCTTY);
         return output->fd < 0 ? tool_bad(path, "%s", strerror(errno)) : TOOL_OK;
     }
@@ -209,7 +209,7 @@ int output_open_as(struct output *output, const char *path, const struct input *
     output->fd = pici_outfile_fd(output->file);
     output->lasting =
         !pici_outfile_is_stream(output->file) && fstat(output->fd, &file_info) == 0 && S_ISREG(file_info.st_mode);
-    if (output->lasting && perms && perms->files) /* those of the file that it replaces may permit more */
+    if (output->lasting && perms && perms->files) /* the replaced file's permissions may be wider */
         (void)pici_perms_set(perms, output->fd);
     output->device = output->lasting ? file_info.st_dev : 0;
     output->inode = output->lasting ? file_info.st_ino : 0;
@@ -230,14 +230,14 @@ int output_claim(struct output *output, const char *from, uint64_t claimed)
     output->claimed = claimed;
     if (!output->block)
         return claimed > limit_now(&output->limit) ? limit_refused(&output->limit, from, claimed) : TOOL_OK;
-    /* Making the file that long, all hole, shows at once whether the file system allows it. */
+    /* Make the file that long, as a hole, to see now whether the file system allows it. */
     int error = sparse_resize(output->fd, claimed);
     if (!error)
         error = sparse_resize(output->fd, 0);
     return error ? tool_bad(output->name, "a file of %" PRIu64 " bytes: %s", claimed, strerror(error)) : TOOL_OK;
 }
 
-/* Writes bytes that are not a hole. Returns 0 or errno. */
+/* Writes bytes outside of holes. Returns 0 or errno. */
 static int store(struct output *output, const uint8_t *bytes, size_t size)
 {
     if (size > limit_now(&output->limit) - output->stored) {
@@ -284,7 +284,7 @@ int output_put(void *context, const void *data, size_t size)
 int output_failed(const struct output *output)
 {
     if (output->error == ECANCELED)
-        return TOOL_BAD; /* another job has said why */
+        return TOOL_BAD; /* another job has printed the reason */
     if (output->over_limit)
         return limit_reached(&output->limit, output->name, output->claimed);
     return tool_bad_at(output->name, output->position, "%s", strerror(output->error));

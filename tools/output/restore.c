@@ -10,16 +10,16 @@
 #include "input/source.h"
 #include "parse/unzip.h"
 
-/* A tensor on its way. */
+/* A tensor being restored. */
 struct moved {
     struct restore *restore;
     const struct pici_tensor_info *tensor;
     struct deflater *deflater; /* NULL: it is not deflated */
     struct deflated deflated;
-    size_t head_before; /* bytes of the head that precede it, without the header below */
-    size_t header;      /* bytes of the head that are deflated with it */
+    size_t head_before; /* head bytes before it, without `header` */
+    size_t header;      /* head bytes that are deflated with it */
     bool big_endian;
-    uint64_t lost; /* losses that had been reported before the tensor */
+    uint64_t lost; /* losses reported before this tensor */
 };
 
 int restore_open(struct restore *restore, struct reading *reading, struct output *output)
@@ -31,7 +31,7 @@ int restore_open(struct restore *restore, struct reading *reading, struct output
     restore->head_lost = reading->lost > lost;
     if (!head.key || !head.len)
         return TOOL_OK;
-    restore->head = malloc(head.len); /* attributes move when others are read */
+    restore->head = malloc(head.len); /* reading other attributes moves this one */
     if (!restore->head)
         return tool_nomem(reading->input->name, "the head of the original file");
     memcpy(restore->head, head.value, head.len);
@@ -51,7 +51,7 @@ int restore_no_zlib(const char *file, const char *tensor)
                     tensor);
 }
 
-/* Prints what is wrong. With keep_going, counts it as a loss and continues. */
+/* Prints the fault. With keep_going, counts it as a loss and continues. */
 static int refuse(const struct moved *moved, const char *what, const char *key)
 {
     struct reading *reading = moved->restore->reading;
@@ -65,14 +65,14 @@ static int bad_attr(const struct moved *moved, const char *key)
     return refuse(moved, "has no valid attribute ", key);
 }
 
-/* Bytes of the head that precede a tensor if its attribute is lost. In a zip file each tensor has a part of the head
- * before it, which is left for later; other types have all of it before the first tensor. */
+/* The head bytes before a tensor whose attribute is lost. In a zip file, each tensor follows a part of the head: this
+ * part is left for later. In other types, the whole head precedes the first tensor. */
 static size_t before_unknown(const struct restore *restore)
 {
     return restore->in_parts ? 0 : restore->head_size - restore->head_position;
 }
 
-/* Reads how much of the head precedes the tensor: all that is left, if nothing says so. */
+/* Reads the number of head bytes before the tensor; by default all that are left. */
 static int find_before(struct moved *moved)
 {
     const struct restore *restore = moved->restore;
@@ -90,7 +90,7 @@ static int find_before(struct moved *moved)
     return bytes > remaining ? bad_attr(moved, ATTR_BEFORE) : TOOL_OK;
 }
 
-/* Reads whether the tensor is to be deflated. */
+/* Reads whether to deflate the tensor. */
 static int find_deflated(struct moved *moved)
 {
     struct restore *restore = moved->restore;
@@ -127,7 +127,7 @@ static int put(struct moved *moved, const void *data, size_t bytes, bool last)
     return deflater_put(moved->deflater, data, bytes, last, output_put, output) ? output_failed(output) : TOOL_OK;
 }
 
-/* Checks the deflated data. What is lost of a damaged file changes them, and has been reported. */
+/* Checks the deflated data. Reported losses of a damaged file change it, and are no error here. */
 static int check(const struct moved *moved)
 {
     struct reading *reading = moved->restore->reading;

@@ -37,7 +37,7 @@ int results_each(const struct tool_options *options,
     return worst;
 }
 
-/* Whether a line is printed for an output. Of standard output only on request, since its reader is someone else. */
+/* Whether to print a line for an output. For standard output, only on request, since another program reads it. */
 static bool shown(bool is_stdout)
 {
     return term_talk() >= TERM_VERBOSE || (term_talk() >= TERM_NORMAL && !is_stdout && isatty(STDERR_FILENO));

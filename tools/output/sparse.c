@@ -7,8 +7,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Blocks smaller than the file system's save no space, and larger ones find fewer holes. Network file systems report
- * the length of a transfer, which is far larger than a block, so that there is an upper limit. */
+/* Blocks smaller than the file system's save no space, and larger ones find fewer holes. Network file systems report a
+ * transfer size, which is far larger than a block: hence the upper limit. */
 enum { BLOCK_LEAST = 4096, BLOCK_MOST = 65536, TRIED = 16 /* blocks */, SECTOR = 512 /* unit of st_blocks */ };
 
 int sparse_resize(int fd, uint64_t bytes)
@@ -31,7 +31,8 @@ unsigned sparse_block(int fd)
     const uint64_t tried = (uint64_t)block * TRIED;
     const bool grew = sparse_resize(fd, tried) == 0 && fstat(fd, &file_info) == 0;
     const bool hole = grew && (uint64_t)file_info.st_blocks * SECTOR < tried;
-    return sparse_resize(fd, 0) || hole ? block : 0; /* a file that stays too long gets its length at the end */
+    return sparse_resize(fd, 0) || hole ? block : 0; /* if the truncation fails, the caller sets the length at the
+                                                      * end */
 }
 
 static bool is_zero(const uint8_t *bytes, size_t size)

@@ -9,12 +9,12 @@
 #include "parse/parse.h"
 #include "tool.h"
 
-/* The length and the CRC-32 of an entry follow its data, since they are not known before. Lengths have 64 bits. */
+/* The length and CRC-32 of an entry are not known at its start, so they follow its data. Lengths have 64 bits. */
 enum {
-    LATER = 1 << 3, /* flags: what follows the data; */
-    UTF8 = 1 << 11, /* the name */
-    VERSION = 45,   /* that reads lengths of 64 bits */
-    DATE = 33       /* 1 January 1980, the first that there is */
+    LATER = 1 << 3, /* flag: length and CRC-32 follow the data */
+    UTF8 = 1 << 11, /* flag: the name is UTF-8 */
+    VERSION = 45,   /* the first version with lengths of 64 bits */
+    DATE = 33       /* 1 January 1980, the earliest possible date */
 };
 
 struct record {
@@ -33,7 +33,7 @@ static int write_record(struct zipout *zip, const struct record *record)
     return output_write(zip->output, record->bytes, record->size);
 }
 
-/* Flags: readers refuse a whole archive for one name that is said to be UTF-8 and is not. */
+/* Flags. Readers reject a whole archive for one name that is marked as UTF-8 and is not. */
 static unsigned flags_of(const char *name)
 {
     const uint8_t *position = (const uint8_t *)name, *const end = position + strlen(name);
@@ -132,7 +132,7 @@ int zipout_finish(struct zipout *zip)
         TRY(write_entry(zip, &zip->entry[i]));
     const uint64_t end = zip->output->position;
     struct record record = {.size = 0};
-    put(&record, 4, 0x06064b50); /* the end of the directory, in 64 bits, */
+    put(&record, 4, 0x06064b50); /* zip64 end of the directory */
     put(&record, 8, 44);
     put(&record, 2, VERSION);
     put(&record, 2, VERSION);
@@ -141,11 +141,11 @@ int zipout_finish(struct zipout *zip)
     put(&record, 8, zip->entries);
     put(&record, 8, end - directory);
     put(&record, 8, directory);
-    put(&record, 4, 0x07064b50); /* where that is, */
+    put(&record, 4, 0x07064b50); /* locator of the zip64 end */
     put(&record, 4, 0);
     put(&record, 8, end);
     put(&record, 4, 1);
-    put(&record, 4, 0x06054b50); /* and the end that all readers look for */
+    put(&record, 4, 0x06054b50); /* end of the directory, for all readers */
     put(&record, 4, 0);
     put(&record, 4, UINT32_MAX);
     put(&record, 8, UINT64_MAX);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The interface that pictures are drawn with: rectangles, matrices of cells, lines and short texts, in pixels from the
- * upper left corner. png.h and svg.h make canvases. A canvas remembers its first failure, ignores later calls, and
+ * The interface for drawing pictures: rectangles, matrices of cells, lines and short texts, in pixels from the upper
+ * left corner. png.h and svg.h make canvases. A canvas remembers its first failure and ignores later calls;
  * canvas->finish returns the failure. */
 #ifndef PICI_TOOLS_SHOW_CANVAS_H
 #define PICI_TOOLS_SHOW_CANVAS_H
@@ -12,15 +12,15 @@
 /* Colours: a level of the heat scale (0 .. HEAT_TOP), or one of these. */
 enum { INK_PAPER = HEAT_TOP + 1, INK_TEXT, INK_FAINT, INK_LINE, INK_END };
 
-enum { CANVAS_CHAR = 12, CANVAS_LINE = 18 }; /* distance of characters, at most, and of lines, in pixels */
+enum { CANVAS_CHAR = 12, CANVAS_LINE = 18 }; /* width of a character, at most, and height of a line, in pixels */
 
-/* Which point of the upper edge of a text its position is. */
+/* The point of a text's upper edge that x and y give. */
 enum canvas_anchor { ANCHOR_LEFT, ANCHOR_MIDDLE, ANCHOR_RIGHT };
 
 /* Equal cells in rows, each with a level of the heat scale. The last row may be shorter. */
 struct canvas_cells {
     unsigned cell_width, cell_height; /* pixels */
-    unsigned wide, count;             /* cells in a row, and in all */
+    unsigned wide, count;             /* cells in a row; all cells */
     const uint16_t *level;            /* [count] */
 };
 

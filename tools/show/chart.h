@@ -8,7 +8,7 @@
 
 enum { CHART_LABEL = 16, CHART_LINES = 24 };
 
-/* A table of speedups: each cell has its speedup and a letter, and a colour by the speedup. */
+/* A table of speedups. Each cell has its speedup, a letter, and a colour for the speedup. */
 struct chart_table {
     const char *title, *columns, *rows; /* titles of the chart and of its axes */
     int wide, high;
@@ -17,7 +17,7 @@ struct chart_table {
     const char *letter;                                     /* [high][wide] */
 };
 
-/* Lines of seconds, on a logarithmic scale, at points that are equally far apart. */
+/* Lines of seconds, on a logarithmic scale, at equidistant points. */
 struct chart_lines {
     const char *title, *columns;
     int points, lines;
@@ -27,7 +27,7 @@ struct chart_lines {
     const double *seconds[CHART_LINES]; /* [points]; < 0: none */
 };
 
-/* "4.3M": a speedup in at most four characters, and the letter. */
+/* Write a speedup in at most four characters, and the letter: "4.3M". */
 void chart_cell_text(char text[CHART_LABEL], double gain, char letter);
 
 void chart_table_size(const struct chart_table *, unsigned *width, unsigned *height);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writes HTML pages without scripts and without references to other files. */
+ * Writes HTML pages without scripts and external files. */
 #ifndef PICI_TOOLS_SHOW_HTML_H
 #define PICI_TOOLS_SHOW_HTML_H
 

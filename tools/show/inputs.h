@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a verb prints on standard output about several inputs: texts with an empty line between them; or JSON, which is
- * what is printed of the one input, or an array if there are several. */
+ * Prints a verb's results for its inputs on standard output. Texts have an empty line between them. JSON is one value
+ * for one input, an array for several. */
 #ifndef PICI_TOOLS_SHOW_INPUTS_H
 #define PICI_TOOLS_SHOW_INPUTS_H
 
@@ -14,12 +14,12 @@ struct inputs {
     bool has_printed; /* something has been printed */
 };
 
-/* Run one(path, options, inputs), which prints one input, for each operand, also after one that fails. An input that
- * fails is an object of its name and the error in the array. Returns the worst status. */
+/* Run one(path, options, inputs), which prints one input, for each operand, even after a failure. In the array, a
+ * failed input becomes an object with its name and the error. Returns the worst status. */
 int inputs_print(const struct tool_options *options,
                  int (*one)(const char *path, const struct tool_options *options, void *inputs));
 
-/* Print the empty line, if there is to be one. Call it before the text of an input. */
+/* Print the empty line between two texts. Call it before the text of each input. */
 void inputs_next(struct inputs *);
 
 #endif

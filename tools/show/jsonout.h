@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Writes JSON (RFC 8259), value by value, with commas and escapes. The caller ends each object and array that it
- * begins. key is NULL in an array and at the top level. Errors are those of the FILE. */
+ * Writes JSON (RFC 8259), value by value, with commas and escapes. The caller ends each object and array. key is NULL
+ * in an array and at the top level. Errors are those of the FILE. */
 #ifndef PICI_TOOLS_SHOW_JSONOUT_H
 #define PICI_TOOLS_SHOW_JSONOUT_H
 
@@ -13,7 +13,7 @@
 struct jsonout {
     FILE *file;
     unsigned depth;
-    bool has_members; /* the innermost object or array has a member already */
+    bool has_members; /* the innermost object or array has a member */
 };
 
 void jsonout_begin(struct jsonout *json, const char *key, char bracket); /* '{' or '[' */
@@ -22,14 +22,14 @@ void jsonout_u64(struct jsonout *json, const char *key, uint64_t value); /* all 
 void jsonout_bool(struct jsonout *json, const char *key, bool value);
 void jsonout_null(struct jsonout *json, const char *key);
 
-/* The fewest digits, at least 15, that are read back as the same double; null for infinities and NaN. */
+/* Write the fewest digits, at least 15, that read back as the same double; null for infinities and NaN. */
 void jsonout_real(struct jsonout *json, const char *key, double value);
 
-/* Text of size bytes, NULs among them: UTF-8 as it is, characters that parse_hidden names as \uNNNN, each byte that is
- * not UTF-8 as U+FFFD. */
+/* Write a text of `size` bytes, which may contain NULs. UTF-8 stays, except that characters that parse_hidden names
+ * become \uNNNN. Each byte that is not UTF-8 becomes U+FFFD. */
 void jsonout_text(struct jsonout *json, const char *key, const char *string, size_t size);
 
-/* A NUL-terminated text. */
+/* Write a NUL-terminated text. */
 void jsonout_string(struct jsonout *json, const char *key, const char *string);
 
 #endif

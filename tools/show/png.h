@@ -4,7 +4,7 @@
 
 #include "show/canvas.h"
 
-/* A canvas that writes a PNG file to output. NULL: no memory, or larger than this encoder can write. */
+/* A canvas that writes a PNG file to output. NULL: no memory, or too large for this encoder. */
 struct canvas *canvas_png(struct output *output, unsigned width, unsigned height);
 
 #endif

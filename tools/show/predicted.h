@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Predictions, as tables on a terminal, as JSON, as pictures and as a page. */
+ * Shows predictions: as tables on a terminal, as JSON, as pictures and as a page. */
 #ifndef PICI_TOOLS_SHOW_PREDICTED_H
 #define PICI_TOOLS_SHOW_PREDICTED_H
 
@@ -11,8 +11,8 @@
 void predicted_print(const struct predict *);
 void predicted_json(const struct predict *, struct jsonout *);
 
-/* Draw the plot of a collective at a density and a number of bytes (indices; each plot ignores what it has as an axis),
- * on a canvas that begin makes. Returns an exit status. */
+/* Draw the plot of a collective on a canvas that `begin` makes. density and bytes are indices; each plot ignores the
+ * one that is its axis. Returns an exit status. */
 int predicted_draw(const struct predict *, enum predict_plot, int collective, int density, int bytes,
                    struct canvas *(*begin)(struct output *, unsigned width, unsigned height), struct output *output);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Prints what list and inspect have found on standard output. */
+ * Prints the results of list and inspect on standard output. */
 #ifndef PICI_TOOLS_SHOW_REPORT_H
 #define PICI_TOOLS_SHOW_REPORT_H
 
@@ -9,15 +9,15 @@
 
 enum { REPORT_SPARK = 24 }; /* characters of a sparkline */
 
-/* The output of inspect: JSON, an object; or text, which is a map of one tensor, or a table of several. */
+/* Print the output of inspect: a JSON object, or as text the map of one tensor or a table of several. */
 void report_json(struct jsonout *json, const struct report *report);
 void report_print(const struct report *report);
 
-/* Say how many tensors are references, if there are any. */
+/* Print the number of references, if there are any. */
 void report_json_referred(struct jsonout *, const struct report *);
 void report_print_referred(const struct report *);
 
-/* Begin the object of a file, and its list of tensors. type_key: the name of the member that has its type. */
+/* Begin the object of a file, and its list of tensors. type_key: the key of its type. */
 void report_json_begin(struct jsonout *json, const struct report *report, const char *type_key);
 
 /* Write the description of a tensor as members of the current object of json. */
@@ -25,12 +25,12 @@ void measured_json(struct jsonout *json, const struct measured *measured);
 
 /* The first columns of a table: name, dtype, shape. */
 struct columns {
-    size_t name, dtype, shape; /* their widths */
-    bool cut;                  /* longer names are cut, on a terminal */
+    size_t name, dtype, shape; /* column widths */
+    bool cut;                  /* cut longer names, on a terminal */
     bool fits;                 /* the terminal has room for the longest name */
 };
 
-/* Choose widths. The other columns take rest characters, with their gaps. */
+/* Choose the widths. The other columns take `rest` characters, with their gaps. */
 void columns_fit(struct columns *columns, const struct report *report, size_t rest);
 
 /* Print the beginning of a line: column names, a tensor, or sums. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Tune files on disk. What goes wrong is printed, and the function returns 0. */
+ * Tune files on disk. On an error, functions print the reason and return 0. */
 #ifndef PICI_TOOLS_TUNE_FILES_H
 #define PICI_TOOLS_TUNE_FILES_H
 
@@ -9,10 +9,10 @@
 /* Read a file; the caller frees it with pici_tune_free. */
 int file_read(const char *path, struct tune *);
 
-/* Whether a file can be written there; tried before much time is spent. */
+/* Check that the file can be written, before the measurements take their time. */
 int file_probe(const char *path);
 
-/* Write a file, whole or not at all. */
+/* Write a file, atomically. */
 int file_write(const char *path, struct tune *);
 
 /* Join files [count] into one. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What the library's messages go over while they are measured: MPI; sockets, and shared memory between ranks of a host;
- * or MPI inside nodes and such sockets between them. */
+ * The transport during measurements. OVER_MPI: MPI. OVER_SOCKETS: sockets, and shared memory between ranks of a host.
+ * OVER_LEVELS: MPI inside nodes, sockets between them. */
 #ifndef PICI_TOOLS_TUNE_OVER_H
 #define PICI_TOOLS_TUNE_OVER_H
 
@@ -12,14 +12,14 @@
 enum over { OVER_MPI, OVER_SOCKETS, OVER_LEVELS };
 enum { OVER_WRONG = 320 };
 
-/* Of the name of one; -1: there is none. */
+/* The transport with this name; -1: unknown. */
 int over_named(const char *name);
 
-/* The name, as tune files have it. */
+/* The transport's name in tune files. */
 const char *over_name(enum over);
 
-/* A communicator among the ranks of `mpi`. node: the number of this rank's node. Collective. NULL: `wrong` says why;
- * then the job is to end, since others may wait for this rank. */
+/* Collective. Make a communicator of the ranks of `mpi`. node: the number of this rank's node. NULL: `wrong` has the
+ * reason. Then end the job, since other ranks may wait for this one. */
 struct pici_comm *over_make(enum over, MPI_Comm mpi, int node, char wrong[OVER_WRONG]);
 
 #endif

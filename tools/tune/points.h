@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Which calls are measured, in which order, and their times. */
+ * Chooses the calls to measure and their order, and measures them. */
 #ifndef PICI_TOOLS_TUNE_POINTS_H
 #define PICI_TOOLS_TUNE_POINTS_H
 
@@ -9,11 +9,11 @@
 
 struct points_options {
     uint64_t least, most; /* bytes */
-    double noise;         /* a point whose interquartile range is a larger share of its median is measured once more,
-                           * and left out if it still is */
+    double noise;         /* if the interquartile range of a point is a larger share of its median, the point is
+                           * measured once more, and left out if it is still noisy */
 };
 
-/* Collective. Measure until the time is spent, or all is measured; on rank 0 the points are added to *tune. */
+/* Collective. Measure until the time is spent or everything is measured. Rank 0 adds the points to *tune. */
 void points_measure(struct world *, struct tune *, const struct points_options *);
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Medians, quartiles and a line through points. */
+ * Medians, quartiles, and a least-squares line. */
 #ifndef PICI_TOOLS_TUNE_STATS_H
 #define PICI_TOOLS_TUNE_STATS_H
 
-/* Sort values [count], count >= 1, and return the value below which a share share of them lies, interpolated. */
+/* Sort values [count], count >= 1, and return the quantile at `share`, interpolated. */
 double stats_quantile(double *values, int count, double share);
 
-/* The median of v [n], and half of its interquartile range. Sorts v. */
+/* The median of values [count], and half of the interquartile range. Sorts values. */
 struct stats {
     double median, spread;
 };
 struct stats stats_of(double *values, int count);
 
-/* y = intercept + slope x, neither below 0, by least squares of the errors divided by unit. Returns the root of the
- * mean square of these. n >= 1, and all unit > 0. */
+/* Fit y = intercept + slope x, both >= 0, by least squares of the errors divided by unit. Returns the root mean square
+ * of these errors. count >= 1, and all unit > 0. */
 struct line {
     double intercept, slope;
 };

@@ -9,10 +9,10 @@
 
 #include "input/limit.h"
 
-/* Check every rule of the format. If the block is not valid, say where and why on stderr. Returns an exit status. */
+/* Check every rule of the format. Prints the fault of an invalid block and its offset. Returns an exit status. */
 int block_check(const char *name, const uint8_t *block, size_t size);
 
-/* The same, and set *info. Refuse a block that decodes to more bytes than the limit, zeros among them: 48 bytes may
+/* The same, and set *info. Rejects a block that decodes to more bytes than the limit, including zeros: 48 bytes may
  * claim 2^60 zeros. */
 int block_open(const char *name, const uint8_t *block, size_t size, const struct tool_options *,
                struct pici_info *info);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What diff and apply do with folders of shards. Each is given how it does one of them. */
+ * diff and apply of folders of shards. The callbacks handle one shard. */
 #ifndef PICI_TOOLS_VERBS_FOLDERS_H
 #define PICI_TOOLS_VERBS_FOLDERS_H
 
@@ -8,11 +8,11 @@
 #include "pici/delta_file.h"
 #include "tool.h"
 
-/* Write the delta from one state to another, a file of that name and length, to output. Returns an exit status. */
+/* Write the delta between two states to output. name and bytes: of the new file. Returns an exit status. */
 typedef int delta_maker(struct output *output, struct pici_state *from, struct pici_state *to, const char *name,
                         uint64_t bytes, const struct tool_options *);
 
-/* Write the result of a delta, a file of that name and length, to output. The same. */
+/* Write the result of a delta to output. name and bytes: of the result. Returns an exit status. */
 typedef int delta_applier(struct output *output, struct pici_state *base, struct pici_deltas *, const char *name,
                           uint64_t bytes, const struct tool_options *);
 
