@@ -11,9 +11,9 @@
 
 struct pici_block {
     const uint8_t *bytes; /* the header */
-    const uint8_t *bits;  /* pici: the bitvector */
+    const uint8_t *bits;  /* bitmap: the bitvector */
     const uint8_t *index;
-    const uint8_t *values; /* not for hybrid and packed, whose values are in their records */
+    const uint8_t *values; /* unset for hybrid and packed, whose records hold the values */
     struct fmt_layout layout;
     unsigned format, dtype, flags;
     uint64_t count, nonzeros, checksum;

@@ -7,17 +7,18 @@
 
 #include "codec/block.h"
 
-/* Non-temporal stores write outputs of at least so many dense bytes, which would displace all else in the caches. */
+/* Outputs of at least this many dense bytes use non-temporal stores, because they would displace all other data in the
+ * caches. */
 enum { PICI_STREAM_BYTES = 4 << 20 };
 
-/* The least work, in tiles, that makes up for starting a thread. */
+/* The least number of tiles that is worth starting a thread. */
 enum { PICI_PIECE_TILES = 64 };
 
 /* Check the given options and copy them to *options. Without them, set the defaults. PICI_E_ARG: a size or a value out
  * of range. PICI_E_UNSUPPORTED: a newer caller's option that is not zero. */
 enum pici_status pici_opts_get(struct pici_opts *options, const struct pici_opts *given);
 
-/* Do the two ranges of bytes have a byte in common? */
+/* Do the two ranges of bytes overlap? */
 static inline int pici_overlap(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes)
 {
     uintptr_t a_begin = (uintptr_t)a, b_begin = (uintptr_t)b;
@@ -25,8 +26,8 @@ static inline int pici_overlap(const void *a, uint64_t a_bytes, const void *b, u
 }
 
 /* pici_decompress and pici_scatter_add with default options, for a block that pici_block_parse and pici_block_whole
- * accepted. dst has block->count elements and does not overlap the block. output: elements of the array that dst is a
- * part of; from PICI_STREAM_BYTES on, non-temporal stores write dst. */
+ * accepted. dst has block->count elements and does not overlap the block. output: number of elements of the array that
+ * contains dst; from PICI_STREAM_BYTES on, dst is written by non-temporal stores. */
 PICI_SHARED enum pici_status pici_block_decode(void *dst, const struct pici_block *block, uint64_t output);
 PICI_SHARED enum pici_status pici_block_add(void *dst, const struct pici_block *block);
 

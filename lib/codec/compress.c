@@ -34,7 +34,7 @@ size_t pici_bound(enum pici_format format, enum pici_dtype dtype, uint64_t count
     return (size_t)layout.block_bytes;
 }
 
-/* The struct of version 0.2. What followed its members was padding, up to its size. */
+/* The struct of version 0.2. After its members came only padding. */
 struct opts_of_02 {
     size_t size;
     int threads, checksum;
@@ -84,7 +84,7 @@ struct job {
     unsigned dtype;
     int threads;  /* to use */
     int stream;   /* use non-temporal stores */
-    int by_value; /* -0.0 is a zero; in.move then has the kernels for that */
+    int by_value; /* -0.0 is a zero, and in.move has the kernels for that */
     enum pici_pack pack;
 };
 
@@ -94,11 +94,11 @@ static void zero_padding(const struct job *job, const struct fmt_layout *layout)
     memset(job->block + end, 0, (size_t)(layout->values_offset - end));
 }
 
-/* ---- pici ---- */
+/* ---- bitmap ---- */
 
-/* Pack the tile that begins with element `first` through a bounce buffer: because it is a difference, or partial, or
- * because there is no room for what the kernel may write too much. room: number of values that fit. Returns the
- * number of values, or TILE + 1 if they do not fit. */
+/* Pack the tile that begins with element `first` through a bounce buffer: it is a difference, or partial, or has too
+ * little room for a kernel that writes past its end. room: number of values that fit. Returns the number of values, or
+ * TILE + 1 if they do not fit. */
 __attribute__((noinline)) static unsigned pack_tile_bounced(const struct job *job, size_t first, uint8_t *bits,
                                                             uint8_t *values, uint64_t capacity)
 {
@@ -155,11 +155,11 @@ static enum pici_status pack_serial(const struct job *job, const struct fmt_layo
     return PICI_OK;
 }
 
-/* Each thread takes the next chunk of tiles and makes its words. The chunks' counts are summed in order, which tells
- * the thread where its values go. Then it packs them, with the elements still in its cache, and prefetches the chunk
- * that it will probably take next. This needs kernels that write exactly, because a byte too many could be the next
- * chunk's. With other kernels, and for tiles that need a bounce buffer, values are packed together with the words,
- * into a buffer on the stack. */
+/* Each thread takes the next chunk of tiles and makes its words. The threads sum the chunks' counts in order, so each
+ * learns where its values go. Then it packs the values, with the elements still in its cache, and prefetches the chunk
+ * that it will probably take next. This needs kernels that write exactly, because an extra byte could belong to the
+ * next chunk. With other kernels, and for tiles that need a bounce buffer, the thread packs values together with the
+ * words, into a buffer on the stack. */
 enum { CHUNK_BYTES = 128 << 10 };
 
 struct chunks {
@@ -168,7 +168,7 @@ struct chunks {
     size_t chunk_tiles, chunks;
     atomic_size_t next; /* chunk to take */
     atomic_size_t turn; /* chunk whose count is added next */
-    /* of the chunks before turn; UINT64_MAX: they did not fit. Only the thread whose turn it is may use it */
+    /* nonzeros of the chunks before turn; UINT64_MAX: they did not fit. Only the thread whose turn it is may use it */
     uint64_t nonzeros;
 };
 
@@ -257,7 +257,7 @@ static enum pici_status compress_bitmap(const struct job *job, uint64_t *nonzero
 
 /* ---- counting, and coo ---- */
 
-/* Where in an input nonzeros are, for a buffer with few: bit i stands for tiles i * each to (i + 1) * each - 1. */
+/* Where an input has nonzeros, if it has few. Bit i stands for tiles_per_bit tiles, from tile i * tiles_per_bit on. */
 enum { WHERE_BITS = 1 << 16 };
 struct where {
     uint64_t bits[WHERE_BITS / 64];
@@ -274,7 +274,7 @@ static int where_has(const struct where *where, uint64_t tile)
     return where->bits[tile / where->tiles_per_bit / 64] >> tile / where->tiles_per_bit % 64 & 1;
 }
 
-/* The input in parts, one a thread: first each thread counts its nonzeros, then it writes their entries. */
+/* The input in parts, one for each thread. Each thread first counts its nonzeros, then writes their entries. */
 struct parts {
     const struct job *job;
     const struct where *where;             /* null: anywhere */
@@ -334,8 +334,7 @@ static uint64_t count_parts(struct parts *parts)
     return parts->before[parts->job->threads];
 }
 
-/* Write the entries of one part. Kernels write a little too much, so near the part's end they write to a bounce
- * buffer. */
+/* Write the entries of one part. Kernels may write past their end, so near the part's end they use a bounce buffer. */
 static void pack_coo_part(void *context, int i)
 {
     struct parts *parts = context;
@@ -385,26 +384,26 @@ static enum pici_status compress_coo(const struct job *job, struct parts *parts,
 /* When PICI_AUTO gives up a block before its end, because it will choose another format. */
 enum give_up {
     NEVER,
-    IF_LONGER,  /* hybrid: its records so far are not shorter than their elements */
+    IF_LONGER,  /* hybrid: its records so far are no shorter than their elements */
     IF_SHORTER, /* dense: hybrid's records so far would be shorter than their elements */
-    IF_SURELY   /* dense: by so much that hybrid's block is shorter, whatever follows */
+    IF_SURELY   /* dense: hybrid's block would be shorter for any remaining elements */
 };
 
-/* Each thread takes the next group and lays out its record. The sizes of the records are summed in the order of the
- * groups, which tells the thread where its record goes. Then it writes the record. */
+/* Each thread takes the next group and lays out its record. The threads sum the records' sizes in the order of the
+ * groups, so each learns where its record goes. Then it writes the record. */
 struct records {
     const struct job *job;
     const struct fmt_layout *layout;
     size_t capacity, groups;
-    int dense; /* write a dense block instead; the sizes are those that the records would have */
+    int dense; /* write a dense block instead, and only compute the records' sizes */
     enum give_up give_up;
-    struct where *where; /* null, or where nonzeros are to be noted */
+    struct where *where; /* null, or notes where nonzeros are */
     atomic_size_t next;  /* group to take */
     atomic_size_t turn;  /* group whose size is added next */
-    size_t end; /* of the records before turn; SIZE_MAX: they did not fit, or the block was given up. For the thread
-                 * whose turn it is, as nonzeros */
+    size_t end; /* of the records before turn; SIZE_MAX: they did not fit, or the block was given up. Only the thread
+                 * whose turn it is may use end and nonzeros */
     uint64_t nonzeros;
-    uint64_t kept; /* negative zeros of which the sign is kept: not among nonzeros */
+    uint64_t kept; /* negative zeros with a kept sign, not among nonzeros */
 };
 
 /* Give up the block when the records of groups 0 to `group` end at `end`? */
@@ -450,7 +449,7 @@ static void write_records(void *context, int thread)
     const size_t whole = (size_t)GROUP_TILES * TILE;
     struct pici_group_layout layout;
     struct pici_scratch scratch;
-    enum pici_prediction predicted = PREDICT_SPARSE; /* cheap to find out if it is not */
+    enum pici_prediction predicted = PREDICT_SPARSE; /* a wrong guess costs little */
     (void)thread;
     for (size_t group; (group = atomic_fetch_add(&records->next, 1)) < records->groups;) {
         const size_t first = group * whole, remaining = job->count - first,
@@ -505,8 +504,8 @@ static void run_records(struct records *records)
         write_records(records, 0);
 }
 
-/* capacity: bytes that it may use, at most job->capacity. where: null, or out. *nonzeros, *kept: out, as in struct
- * records. PICI_E_SPACE: it does not fit, or was given up. */
+/* Write a hybrid body in at most `capacity` bytes, which is at most job->capacity. where: null, or out. *nonzeros,
+ * *kept: out, as in struct records. PICI_E_SPACE: it does not fit, or was given up. */
 static enum pici_status compress_hybrid(const struct job *job, size_t capacity, enum give_up when, struct where *where,
                                         struct fmt_layout *layout, uint64_t *nonzeros, uint64_t *kept)
 {
@@ -531,8 +530,8 @@ static enum pici_status compress_hybrid(const struct job *job, size_t capacity, 
     return PICI_OK;
 }
 
-/* Write the body of a dense block, for which there is space. Returns the size that a hybrid block would have, or 0 if
- * the body was given up. Sets *nonzeros and *kept. */
+/* Write the body of a dense block, which must fit. Returns the size that a hybrid block would have, or 0 if the body
+ * was given up. Sets *nonzeros and *kept. */
 static uint64_t copy_and_measure(const struct job *job, enum give_up when, uint64_t *nonzeros, uint64_t *kept)
 {
     struct fmt_layout layout;
@@ -571,7 +570,7 @@ static uint64_t block_size(const struct job *job, unsigned format, uint64_t nonz
     return fmt_layout(&layout, format, job->dtype, job->count, values) ? layout.block_bytes : UINT64_MAX;
 }
 
-/* The smallest format other than hybrid; of equal ones, that with the lowest number. */
+/* The smallest format other than hybrid; among equal ones, the one with the lowest number. */
 static unsigned smallest(const struct job *job, uint64_t nonzeros)
 {
     unsigned best = FMT_DENSE;
@@ -610,7 +609,7 @@ static int make_dense(struct automatic *made, enum give_up give_up)
     return made->made == FMT_DENSE;
 }
 
-/* Write a hybrid body that is shorter than a dense one. Returns 0 if there is none that fits, or it was given up. */
+/* Write a hybrid body that is shorter than a dense one. Returns 0 if it does not fit, or was given up. */
 static int make_hybrid(struct automatic *made, enum give_up give_up)
 {
     const struct job *job = made->job;
@@ -623,8 +622,8 @@ static int make_hybrid(struct automatic *made, enum give_up give_up)
     return status == PICI_OK;
 }
 
-/* Write a dense or a hybrid body, whichever is shorter. Each attempt follows if the one before was given up; the last
- * dense one never is. */
+/* Write a dense or a hybrid body, whichever is shorter. Each attempt that gives up leads to the next; the last, a dense
+ * one, never gives up. */
 static void make_shorter(struct automatic *made)
 {
     if (made->dense_bytes > made->job->capacity) /* all formats that fit are shorter than dense */
@@ -636,9 +635,9 @@ static void make_shorter(struct automatic *made)
                make_dense(made, NEVER));
 }
 
-/* The format that AUTO uses: the smallest; of equal ones, that with the lowest number. It is hybrid or dense, except
- * for some short blocks. So one of these two is made first, which counts the nonzeros too. *done: the block of the
- * returned format is complete except for its header. */
+/* The format that AUTO uses: the smallest one; among equal ones, the one with the lowest number. Except for some short
+ * blocks it is hybrid or dense. So this makes one of these two first, which also counts the nonzeros. *done: the block
+ * of the returned format is complete except for its header. */
 static unsigned auto_format(const struct job *job, struct parts *parts, struct where *where, uint64_t *nonzeros,
                             struct fmt_layout *layout, int *done)
 {
@@ -680,8 +679,8 @@ __attribute__((noinline)) static void copy_dense(const struct job *job)
     }
 }
 
-/* Write the body of a packed block, where the caller has asked to pack. Returns whether it is shorter than the blocks
- * of the format that was asked for. */
+/* Write the body of a packed block if the caller asked to pack. Returns whether it is shorter than a block of the
+ * requested format. */
 static int packs(const struct job *job, enum pici_format format, struct pici_packed_made *made)
 {
     if (job->pack == PICI_PACK_NONE || (format != PICI_HYBRID && format != PICI_AUTO) ||

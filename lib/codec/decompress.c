@@ -25,11 +25,11 @@ struct job {
     int stream;
 };
 
-/* ---- pici ---- */
+/* ---- bitmap ---- */
 
 /* Decode or add a tile from a bounce buffer of its values, and check all of its rules. dst has space for a whole tile.
- * This is for a partial tile, one too near to the end of the block for a kernel, or one that a kernel rejected. *value:
- * in, out: values before the tile. */
+ * This is for tiles that are partial, too near to the block's end for a kernel, or rejected by a kernel. *value: in,
+ * out: values before the tile. */
 static int unpack_tile_bounced(const struct job *job, uint8_t *dst, uint64_t tile, uint64_t *value)
 {
     const struct pici_block *block = job->block;
@@ -55,7 +55,7 @@ static int unpack_tile_bounced(const struct job *job, uint8_t *dst, uint64_t til
     return (job->add_kernels ? job->add_kernels->unpack(&run) : job->kernels->unpack(&run)) == 1 && !run.zero;
 }
 
-/* Elements [first, first + count), which are part of one tile. */
+/* Decode or add elements [first, first + count), a part of one tile. */
 static int unpack_part(const struct job *job, uint8_t *dst, uint64_t first, size_t count, uint64_t *value)
 {
     uint8_t tile[TILE * 8];
@@ -71,7 +71,7 @@ static int unpack_part(const struct job *job, uint8_t *dst, uint64_t first, size
     return 1;
 }
 
-/* Elements [first, first + count) of a bitmap block. */
+/* Decode or add elements [first, first + count) of a bitmap block. */
 static int unpack_bitmap(const struct job *job, uint8_t *dst, uint64_t first, size_t count)
 {
     const struct pici_block *block = job->block;
@@ -119,7 +119,7 @@ static int unpack_bitmap(const struct job *job, uint8_t *dst, uint64_t first, si
 
 /* ---- coo ---- */
 
-/* The first entry at this position or a later one, if positions rise. If they do not, any entry. */
+/* The first entry at this position or a later one. If positions do not rise, any entry. */
 static uint64_t lower_bound(const struct pici_block *block, uint64_t position)
 {
     uint64_t first = 0, count = block->nonzeros;
@@ -158,9 +158,9 @@ static int unpack_coo(const struct job *job, uint8_t *dst, uint64_t first, size_
 
 /* ---- hybrid ---- */
 
-/* Elements [within, within + count) of tile i of a group, by a bounce buffer. This is for a tile that is partial,
- * needed only in part, too near to the end of the block for a kernel, or that keeps signs. elements: of the tile.
- * signs: check and set these. */
+/* Decode or add elements [within, within + count) of tile i of a group, through a bounce buffer. This is for tiles that
+ * are partial, needed only in part, too near to the block's end for a kernel, or keep signs. elements: of the tile.
+ * signs: check and set signs. */
 __attribute__((noinline)) static int unpack_stored_tile(const struct job *job, uint8_t *dst,
                                                         const struct pici_group *group, unsigned i, unsigned elements,
                                                         unsigned within, size_t count, int signs)
@@ -185,21 +185,21 @@ __attribute__((noinline)) static int unpack_stored_tile(const struct job *job, u
     return 1;
 }
 
-/* What hybrid's rules for the whole block need to know of the groups that were read. */
+/* What the groups read so far contribute to hybrid's rules for the whole block. */
 struct groups_read {
     uint64_t nonzeros;
     uint32_t signs; /* a tile keeps signs */
 };
 
-/* Do the groups of a block, all of them, break a rule together? */
+/* Do all groups of a block together break a rule? */
 static int groups_wrong(const struct pici_block *block, const struct groups_read *all)
 {
     return fmt_has_groups(block->format) &&
            (all->nonzeros != block->nonzeros || (block->layout.version == FMT_VERSION_SIGNS && !all->signs));
 }
 
-/* Elements [first, first + count) of a hybrid block, or with `packed` of a packed one. *seen: out: of the groups they
- * are in. */
+/* Decode or add elements [first, first + count) of a hybrid block, or with `packed` of a packed one. *seen: out, for
+ * their groups. */
 static int unpack_groups(const struct job *job, uint8_t *dst, uint64_t first, size_t count, struct groups_read *seen,
                          struct pici_values *packed)
 {
@@ -231,7 +231,7 @@ static int unpack_groups(const struct job *job, uint8_t *dst, uint64_t first, si
             }
             if (packed && (most = pici_values_load(packed, &group, i, count / TILE > 1 ? GROUP_TILES : 1)) == 0)
                 return 0;
-            /* whole tiles that are followed by as many bytes as a kernel may read too many */
+            /* whole tiles, followed by enough bytes for a kernel that reads past their end */
             while (!within && i + tiles < group.tiles && count / TILE > tiles && tiles < most) {
                 const struct pici_tile *tile = &group.tile[i + tiles];
                 const size_t bytes = (size_t)container_stored(tile->container, tile->nonzeros, TILE) << width_log2;
@@ -313,7 +313,7 @@ static int unpack(const struct job *job, uint8_t *dst, uint64_t first, size_t co
     }
 }
 
-/* The whole block in parts, one a thread, of whole tiles or, in hybrid, of whole groups. */
+/* The whole block in parts, one for each thread, of whole tiles or, in hybrid, of whole groups. */
 struct parts {
     const struct job *job;
     uint8_t *dst;
@@ -364,8 +364,8 @@ static const struct pici_add *kernels(const struct pici_block *block, enum op op
     }
 }
 
-/* Decode or add a block with a checked header to dst, which has block->count elements. output: elements of the array
- * that dst is all or a part of. */
+/* Decode or add a block with a checked header to dst, which has block->count elements. output: number of elements of
+ * the array that contains dst. */
 static enum pici_status whole(void *dst, const struct pici_block *block, int threads, enum op operation,
                               uint64_t output)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The records of a hybrid block, one for each group of tiles; of packed blocks, which have such records too, all but
- * the runs. Specifications: formats/hybrid.md, formats/packed.md. */
+ * The records of hybrid blocks, one for each group of tiles, and of packed blocks except their runs. Specifications:
+ * formats/hybrid.md, formats/packed.md. */
 #ifndef PICI_LIB_CODEC_HYBRID_H
 #define PICI_LIB_CODEC_HYBRID_H
 
@@ -11,16 +11,17 @@
 
 /* ---- hybrid_read.c ---- */
 
-/* A group of a block. Its descriptors were checked; payloads, signs and values were not. */
+/* A group of a block. Its descriptors are checked; payloads, signs and values are not. */
 struct pici_group {
-    uint64_t first;                     /* number of its first tile */
-    unsigned tiles, nonzeros;           /* nonzeros: the sum of the descriptors */
-    const uint8_t *record;              /* of a group whose tiles are all empty: where the next record begins */
-    struct pici_tile tile[GROUP_TILES]; /* of a tile that keeps signs and has no nonzero, the container is PICI_EMPTY */
-    uint32_t full;  /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
-    uint32_t signs; /* bit i: tile i keeps signs */
+    uint64_t first;           /* number of its first tile */
+    unsigned tiles, nonzeros; /* nonzeros: the sum of the descriptors */
+    const uint8_t *record;    /* if all tiles are empty: where the next record begins */
+    struct pici_tile
+        tile[GROUP_TILES]; /* the container is PICI_EMPTY for a tile that keeps signs and has no nonzeros */
+    uint32_t full;         /* bit i: tile i must have a run of 256 nonzeros, because its container is right only then */
+    uint32_t signs;        /* bit i: tile i keeps signs */
     struct pici_signs tile_signs[GROUP_TILES]; /* of those tiles */
-    /* packed: how many values the runs have, their descriptors, and the first run. Tiles have no values yet */
+    /* packed: the number of values in the runs, the runs' descriptors, and the first run. Tiles have no values yet */
     unsigned values;
     const uint8_t *run_descriptors, *runs;
 };
@@ -31,7 +32,7 @@ enum pici_status pici_group_read(struct pici_group *, const struct pici_block *,
 /* Elements of a tile: TILE, or fewer in the last one. */
 unsigned pici_tile_elements(const struct pici_block *, uint64_t tile);
 
-/* Does a tile, a bitvector or raw, have a run of 256 nonzeros? */
+/* Does a tile, stored as a bitvector or raw, have a run of 256 nonzeros? */
 int pici_tile_has_run(const struct pici_tile *, unsigned elements, unsigned width_log2);
 
 /* The first byte of the descriptor of tile i, and of its sign descriptor. */
@@ -84,18 +85,18 @@ const uint8_t *pici_source_tile(const struct pici_source *, size_t first, size_t
 /* The layout of a group's record, before it is written. */
 struct pici_group_layout {
     uint64_t word[GROUP_TILES][TILE_COLS]; /* row words: a bit an element */
-    struct pici_tile tile[GROUP_TILES];    /* of each tile nonzeros and container */
+    struct pici_tile tile[GROUP_TILES];    /* nonzeros and container of each tile */
     unsigned tiles;
     uint32_t nonzeros;
     uint32_t kept;                             /* negative zeros of tiles that keep signs; not among the nonzeros */
     uint32_t signs;                            /* bit i: tile i keeps signs, and the next two members are set */
     struct pici_signs tile_signs[GROUP_TILES]; /* without bytes */
     uint64_t negatives[GROUP_TILES][TILE_COLS];
-    size_t metadata, values, record; /* bytes: before the values' padding, of values, of all */
+    size_t metadata, values, record; /* bytes before the values' padding, of values, and of the whole record */
 };
 
-/* A buffer for a partial tile or a difference. For a record whose place is not known yet, it has the payloads, then the
- * values. */
+/* A buffer for a partial tile or a difference. It also holds payloads, then values, of a record whose place is not
+ * known yet. */
 enum { SCRATCH_PAYLOADS = GROUP_TILES * (RUNS + OFFSETS8_MOST), SCRATCH_VALUES = 54 << 10 };
 struct pici_scratch {
     uint8_t bytes[SCRATCH_PAYLOADS + SCRATCH_VALUES + PICI_SLACK] __attribute__((aligned(64)));
@@ -126,8 +127,8 @@ uint8_t *pici_group_write_descriptors(const struct pici_group_layout *, uint8_t 
 void pici_group_write(const struct pici_group_layout *, struct pici_scratch *, const struct pici_source *, size_t first,
                       size_t count, uint8_t *output, size_t space, int stream);
 
-/* Faster functions for a group of GROUP_TILES whole tiles. They read each tile once. They return 0 if the group is not
- * as predicted; the layout is then undefined.
+/* Faster functions for a group of GROUP_TILES whole tiles. They read each tile once. They return 0 and leave the layout
+ * undefined if the group is not as predicted.
  *
  * PREDICT_SPARSE: lay out the group, with payloads and values in scratch. pici_group_write_sparse copies these to the
  * record. */

@@ -16,7 +16,7 @@ static const struct sized_layout breakdown_0_2 = {offsetof(struct pici_breakdown
                                                    {offsetof(struct pici_breakdown, value_bytes), 5 * 8},
                                                    {offsetof(struct pici_breakdown, other_bytes), 4 * 8}}};
 
-/* Add the runs of a group to the breakdown; returns their bytes. 0 in hybrid, which has none. */
+/* Add the runs of a group to the breakdown. Returns their bytes; 0 in hybrid, which has no runs. */
 static uint64_t count_runs(struct pici_breakdown *breakdown, const struct pici_block *block,
                            const struct pici_group *group)
 {
@@ -84,7 +84,7 @@ enum pici_status pici_breakdown(struct pici_breakdown *output, const void *block
     return sized_write_either(output, &breakdown, sizeof breakdown, sizeof breakdown, &breakdown_0_2);
 }
 
-/* The name until version 0.3, for programs that were linked with the library then; the amalgamation needs none. */
+/* The name until version 0.3, for programs linked with the library then; the amalgamation does not need it. */
 #ifdef PICI_BUILD
 #undef pici_mix
 PICI_API enum pici_status pici_mix(struct pici_breakdown *breakdown, const void *block, size_t size);

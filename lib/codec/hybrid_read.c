@@ -82,7 +82,8 @@ enum pici_status pici_group_read(struct pici_group *group, const struct pici_blo
     if (bytes && (!occupied || (group->tiles < GROUP_TILES && occupied >> group->tiles)))
         return pici_fault_at(fault, PICI_E_CORRUPT, offset_of(block, record), group->first, "occupancy");
 
-    /* by address: a payload may be beyond the end, and is not read before the record's length has been checked */
+    /* only addresses so far: a payload may lie beyond the end, and is read only after the check of the record's
+     * length */
     const int version2 = block->layout.version == FMT_VERSION_SIGNS;
     const uint8_t *descriptor_byte = record + 4, *second_byte = descriptor_byte + __builtin_popcount(occupied),
                   *sign = second_byte;
@@ -195,7 +196,7 @@ int pici_tile_decode(uint8_t *output, const struct pici_tile *tile, unsigned ele
         memset(output, 0, (size_t)TILE << width_log2);
         return 1;
     }
-    /* bounce buffers, because a kernel reads too much */
+    /* bounce buffers, because a kernel reads past the end */
     memcpy(where, tile->payload, payload);
     memset(where + payload, 0, PICI_SLACK);
     memcpy(values, tile->values, stored);
@@ -203,7 +204,7 @@ int pici_tile_decode(uint8_t *output, const struct pici_tile *tile, unsigned ele
     const struct pici_tile copy = {where, values, tile->nonzeros, tile->container};
     struct pici_unpack_tiles one = {.dst = output, .tile = &copy, .tiles = 1};
     const struct pici_move *move = pici_isa()->move[width_log2];
-    /* stored values are nonzero, so any that lie past the end are counted here */
+    /* stored values are nonzero, so count finds any that lie past the end */
     return move->unpack_tiles(&one) == 1 &&
            (elements == TILE || !move->count(output + ((size_t)elements << width_log2), TILE - elements));
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The signs of a tile's zeros: whether they pay, and whether those of a block that was read are right. */
+ * The signs of a tile's zeros: whether storing them pays, and whether a block's are right. */
 #include "codec/hybrid.h"
 
 #include <string.h>
 
-/* What a tile costs whose negative zeros are nonzero elements: word has their bits too. */
+/* The cost of a tile that stores negative zeros as nonzero elements. word: with their bits. */
 static unsigned cost_without(const uint64_t word[TILE_COLS], unsigned count, unsigned elements, unsigned width_log2)
 {
     const unsigned container = container_of(count, elements, width_log2, count >= RUN && pici_words_have_run(word));

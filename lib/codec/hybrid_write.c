@@ -49,13 +49,13 @@ static void layout_end(struct pici_group_layout *layout, unsigned width_log2)
     layout->record = (size_t)fmt_record(layout->metadata, layout->values, width_log2);
 }
 
-/* Elements of a tile of a group of group_count elements. */
+/* The number of elements of a tile in a group of group_count elements. */
 static unsigned tile_elements(size_t tile, size_t group_count)
 {
     return group_count - tile * TILE < TILE ? (unsigned)(group_count - tile * TILE) : TILE;
 }
 
-/* Lay out tile i as one that keeps signs, if that costs less. tile: its elements. */
+/* Let tile i keep signs if that costs less. tile: its elements. */
 static void layout_signs(struct pici_group_layout *layout, unsigned i, const uint8_t *tile, unsigned elements,
                          unsigned width_log2)
 {
@@ -77,14 +77,14 @@ static void layout_signs(struct pici_group_layout *layout, unsigned i, const uin
     layout->values -= were - are;
 }
 
-/* output: null, or where all elements are copied to. */
+/* output: null, or receives a copy of all elements. */
 static void make_layout(struct pici_group_layout *layout, struct pici_scratch *scratch,
                         const struct pici_source *source, size_t first, size_t group_count, uint8_t *output, int stream)
 {
     const unsigned width_log2 = source->width_log2;
     const size_t whole = source->base ? 0 : group_count / TILE;
     const uint8_t *const src = source->src + (first << width_log2);
-    const size_t once = source->signs ? 1 : whole; /* a tile is searched for negative zeros while it is in the cache */
+    const size_t once = source->signs ? 1 : whole; /* search a tile for negative zeros while it is in the cache */
     uint32_t negative = 0;
     layout_begin(layout, (unsigned)fmt_tiles(group_count));
     for (size_t tile = 0; tile < whole; tile += once) {
@@ -151,8 +151,7 @@ static void write_tile_bounced(struct pici_pack_tiles *run, struct pici_scratch 
 }
 _Static_assert(sizeof(struct pici_scratch) >= 2 * TILE * 8 + PICI_SLACK, "a tile and its values");
 
-/* Write occupancy, descriptors, sign descriptors and the padding before the values; returns where the payloads
- * begin. */
+/* Write occupancy, descriptors and sign descriptors. Returns where the payloads begin. */
 uint8_t *pici_group_write_descriptors(const struct pici_group_layout *layout, uint8_t *output)
 {
     uint8_t *first = output + 4, *second;
@@ -177,7 +176,7 @@ uint8_t *pici_group_write_descriptors(const struct pici_group_layout *layout, ui
     return second;
 }
 
-/* The same, and write the padding before the values. */
+/* As pici_group_write_descriptors, and write the padding before the values. */
 static uint8_t *write_descriptors(const struct pici_group_layout *layout, unsigned width_log2, uint8_t *output)
 {
     memset(output + layout->metadata, 0, (size_t)(fmt_record_values(layout->metadata, width_log2) - layout->metadata));
@@ -193,7 +192,7 @@ void pici_group_write(const struct pici_group_layout *layout, struct pici_scratc
         return;
     size_t whole = source->base ? 0 : count / TILE;
     if (space - layout->record < PICI_SLACK ||
-        whole < layout->tiles) /* what a kernel writes too much must be overwritten by later tiles */
+        whole < layout->tiles) /* later tiles must overwrite the bytes that a kernel writes past its end */
         for (size_t after = 0, tile = layout->tiles; tile-- > 0 && after < PICI_SLACK;) {
             after += layout->tile[tile].nonzeros
                          ? (size_t)container_stored(layout->tile[tile].container, layout->tile[tile].nonzeros,

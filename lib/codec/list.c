@@ -38,8 +38,7 @@ void pici_list_free(struct pici_list *list)
 
 /* ---- reading */
 
-/* Append entries [0, n), which are in stored order, and whose positions the caller has written. Returns 0 if a value is
- * zero. */
+/* Append n values in stored order. The caller has written their positions. Returns 0 if a value is zero. */
 static int append_values(struct pici_list *list, const uint8_t *stored, unsigned n, unsigned width_log2)
 {
     uint8_t *values = list->values + (list->count << width_log2);
@@ -85,7 +84,8 @@ static enum pici_status read_coo(struct pici_list *list, const struct pici_block
                                                                                                  : PICI_E_CORRUPT;
 }
 
-/* The positions of a tile's list of offsets, of which the first is `first`. Returns 0 if one breaks a rule. */
+/* Read the positions in a tile's list of offsets. first: position of the tile's first element. Returns 0 if one breaks
+ * a rule. */
 static int read_offsets12(uint32_t *positions, const struct pici_tile *tile, unsigned elements, uint32_t first)
 {
     const uint8_t *payload = tile->payload;
@@ -145,7 +145,7 @@ static int read_tile(struct pici_list *list, const struct pici_block *block, con
     return !*no_memory;
 }
 
-/* Groups of empty tiles take a look at the directory. */
+/* A group of empty tiles costs one look at the directory. */
 static enum pici_status read_hybrid(struct pici_list *list, const struct pici_block *block, uint64_t most)
 {
     const uint64_t groups = fmt_groups(block->layout.tiles);
@@ -157,7 +157,7 @@ static enum pici_status read_hybrid(struct pici_list *list, const struct pici_bl
         int no_memory = 0;
         if (number && number + 1 < groups &&
             load_le32(block->index + 4 * number) == load_le32(block->index + 4 * number + 4))
-            continue; /* if it is beyond the block or below the one before, the group that ends here finds it */
+            continue; /* if the entry is wrong, the check of the group that ends here finds it */
         if ((status = pici_group_read(&group, block, number, NULL)))
             break;
         nonzeros += group.nonzeros;
@@ -169,7 +169,7 @@ static enum pici_status read_hybrid(struct pici_list *list, const struct pici_bl
                 return no_memory ? PICI_E_NOMEM : PICI_E_CORRUPT;
             if (list->count > most)
                 return PICI_E_CORRUPT;
-            /* what tiles that keep signs have more */
+            /* room for the negative zeros of tiles that keep signs */
             if (group.signs && !pici_list_reserve(list, list->count + block->nonzeros, block->layout.width_log2))
                 return PICI_E_NOMEM;
         }
@@ -180,7 +180,7 @@ static enum pici_status read_hybrid(struct pici_list *list, const struct pici_bl
                                                                                                 : PICI_E_CORRUPT;
 }
 
-/* Dense and bitmap blocks are as long as their elements, or an eighth of that. */
+/* Dense and bitmap blocks grow with their elements, so decode all elements. */
 static enum pici_status read_elements(struct pici_list *list, const struct pici_block *block)
 {
     const size_t size = (size_t)block->layout.block_bytes;
@@ -217,7 +217,7 @@ enum pici_status pici_list_read(struct pici_list *list, const struct pici_block 
 
 /* ---- writing */
 
-/* The entries of group or tile number `number`, of so many elements each, from entry `begin` on: where they end. */
+/* The end of the entries of group or tile `number`, which begin at entry `begin`. each: elements of a group or tile. */
 static uint64_t end_of(const struct pici_list *list, uint64_t begin, uint64_t number, uint64_t each)
 {
     const uint64_t above = (number + 1) * each;
@@ -229,7 +229,7 @@ static uint64_t end_of(const struct pici_list *list, uint64_t begin, uint64_t nu
         end = list->count - end < step ? list->count : end + step;
         step *= 2;
     }
-    while (end - begin > 1) { /* begin is below, end is not */
+    while (end - begin > 1) { /* entry `begin` is in the group, entry `end` is not */
         const uint64_t middle = begin + (end - begin) / 2;
         if (list->positions[middle] < above)
             begin = middle;
@@ -461,7 +461,7 @@ uint64_t pici_list_extract(uint8_t *indices, unsigned index_width, uint8_t *valu
     uint64_t done = 0;
     for (uint64_t at = 0, some; at < n; at += some) {
         some = n - at < TILE ? n - at : TILE;
-        const int bounced = room - done < TILE + PICI_SLACK; /* kernels write a little too much */
+        const int bounced = room - done < TILE + PICI_SLACK; /* kernels may write past their end */
         uint8_t *const index_to = bounced ? index : indices + done * index_width;
         uint8_t *const value_to = bounced ? value : values + (done << width_log2);
         const size_t found =

@@ -39,13 +39,13 @@ PICI_SHARED uint64_t pici_list_union(uint32_t *positions, uint8_t *first_values,
 /* dst[position] = value, in host order, for each entry. */
 PICI_SHARED void pici_list_scatter(uint8_t *dst, const struct pici_list *, unsigned width_log2);
 
-/* Replace the list by the nonzeros of count elements in host order, or with by_value by those that are not -0.0
- * either. Returns 0 if there is no memory. */
+/* Replace the list by the nonzeros of count elements in host order. by_value: leave out -0.0 too. Returns 0 if there is
+ * no memory. */
 PICI_SHARED int pici_list_of_dense(struct pici_list *, const uint8_t *elements, uint64_t count, unsigned width_log2,
                                    int by_value);
 
-/* The nonzeros among n elements in host order: their positions plus `first`, as uint32_t or uint64_t, and their values,
- * to arrays that have room for them and no more. Returns how many there are. */
+/* Write the nonzeros among n elements in host order: their positions plus `first`, as uint32_t or uint64_t, and their
+ * values. The arrays have room for exactly these. Returns their number. */
 PICI_SHARED uint64_t pici_list_extract(uint8_t *indices, unsigned index_width, uint8_t *values, uint64_t room,
                                        const uint8_t *elements, uint64_t n, uint64_t first, unsigned width_log2);
 

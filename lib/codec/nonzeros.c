@@ -9,7 +9,7 @@
 #include "codec/codec.h"
 #include "cpu/kernels.h"
 
-/* Decoded at once. The metadata of a group of tiles is read once for each piece. */
+/* Bytes decoded at once. Each piece reads the metadata of its groups of tiles again. */
 enum { PIECE_BYTES = 1 << 15 };
 
 enum pici_status pici_found_begin(struct pici_found *found, void *indices, size_t index_bytes, void *values,
@@ -32,7 +32,7 @@ enum pici_status pici_found_end(const struct pici_found *all, uint64_t *found)
     return all->count > all->capacity ? PICI_E_SPACE : PICI_OK;
 }
 
-/* Adds the nonzeros of n <= TILE elements, of which the first has this position. */
+/* Adds the nonzeros of n <= TILE elements. position: of the first one. */
 static void add_tile(struct pici_found *found, const uint8_t *elements, size_t n, uint64_t position,
                      const uint8_t *base)
 {

@@ -24,8 +24,8 @@ enum pici_status pici_found_begin(struct pici_found *, void *indices, size_t ind
 /* Set *found. PICI_E_SPACE if it exceeds the capacity. */
 enum pici_status pici_found_end(const struct pici_found *, uint64_t *found);
 
-/* Add elements [from, from + n) of a block whose element 0 is element `start` of all. base: null, or element 0 of an
- * array to XOR with; the values are then the results. Returns as pici_decompress_range. */
+/* Add elements [from, from + n) of a block. start: number of its element 0 in the whole array. base: null, or an array
+ * to XOR the block's elements with. Returns as pici_decompress_range. */
 enum pici_status pici_found_block(struct pici_found *, const void *block, size_t size, uint64_t from, uint64_t n,
                                   uint64_t start, const uint8_t *base);
 
@@ -34,8 +34,8 @@ enum pici_status pici_found_block(struct pici_found *, const void *block, size_t
 enum pici_status pici_found_all(struct pici_found *, const void *block, size_t size, uint64_t first, uint64_t n,
                                 const uint8_t *base);
 
-/* Add those of n elements that have a bit set in `bits`, if they are among [first, end) of all; `start` is the first of
- * the n. values: of all elements with a bit. */
+/* Add the elements that have a bit set in `bits`, if they are among [first, end) of the whole array. start: number of
+ * the first of the n elements. values: of all elements with a bit. */
 void pici_found_bits(struct pici_found *, const uint32_t *bits, const uint8_t *values, size_t n, uint64_t start,
                      uint64_t first, uint64_t end);
 

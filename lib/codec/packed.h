@@ -9,7 +9,7 @@
 
 /* ---- packed_read.c ---- */
 
-/* Values that are decoded at once, at most: what is left of one run, and the next. */
+/* The most values in the buffer: the rest of one run, and the next run. */
 enum { VALUES_MOST = 2 * RUN_MOST };
 
 /* The values of a group of a packed block, on their way to its tiles. */
@@ -17,9 +17,9 @@ struct pici_values {
     const struct pici_block *block;
     const struct pici_group *group;
     const struct pici_planes *planes;
-    const uint8_t *run;      /* the next one that is decoded */
+    const uint8_t *run;      /* the next one to decode */
     unsigned next;           /* its number */
-    unsigned first, decoded; /* values in the buffer: the number of the first, and how many */
+    unsigned first, decoded; /* values in the buffer: the number of the first, and their count */
     uint8_t bytes[VALUES_MOST * 8 + PICI_SLACK] __attribute__((aligned(64)));
     uint8_t bounce[RUN_MOST * 8 + PICI_SLACK]; /* for a run near the end of the block */
 };
@@ -27,9 +27,9 @@ struct pici_values {
 /* Begin with a group that pici_group_read accepted. */
 void pici_values_begin(struct pici_values *, const struct pici_block *, const struct pici_group *);
 
-/* Set the values of tile i of the group, and of as many tiles after it, up to `most` in all, as have values at hand.
- * Returns how many tiles; 0 if a run breaks a rule. Tiles are asked for in rising order. PICI_SLACK bytes may be read
- * after the values of each. */
+/* Set the values of tile i of the group, and of the tiles after it whose values are in the buffer, up to `most` tiles.
+ * Returns the number of tiles; 0 if a run breaks a rule. Callers ask for tiles in rising order. They may read
+ * PICI_SLACK bytes after the values of each. */
 unsigned pici_values_load(struct pici_values *, struct pici_group *, unsigned i, unsigned most);
 
 /* If tile i is raw and whole, and one packed run, decode it straight to dst and return 1. stream: use non-temporal
@@ -56,10 +56,10 @@ struct pici_packed_make {
     int stream;
     int one_level;
     int by_value;   /* source->move has the kernels by value */
-    int if_shorter; /* the block is wanted only if it is shorter than the hybrid one; else its body may be missing */
+    int if_shorter; /* the body may be missing if the block is no shorter than the hybrid one */
 };
 
-/* What it has. */
+/* The result of pici_packed_write. */
 struct pici_packed_made {
     struct fmt_layout layout;
     uint64_t nonzeros, kept;

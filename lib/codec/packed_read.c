@@ -27,7 +27,7 @@ static void read_run(struct fmt_run *run, struct fmt_kind *kind, const struct pi
                        block->layout.width_log2, 0); /* pici_group_read has checked it */
 }
 
-/* The first byte of a run's padding that is not zero; null: there is none. */
+/* The first nonzero byte of a run's padding, or null. */
 static const uint8_t *bad_padding(const uint8_t *from, const struct fmt_run *run, const struct fmt_kind *kind,
                                   unsigned width_log2)
 {
@@ -93,7 +93,7 @@ void pici_values_begin(struct pici_values *values, const struct pici_block *bloc
     values->next = values->first = values->decoded = 0;
 }
 
-/* Have values [from, from + n), n <= RUN_MOST, in the buffer. */
+/* Bring values [from, from + n), n <= RUN_MOST, into the buffer. */
 static int have_values(struct pici_values *values, unsigned from, unsigned n)
 {
     const unsigned width_log2 = width_of(values), done = values->first + values->decoded;

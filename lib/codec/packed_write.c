@@ -16,9 +16,9 @@ enum { THREAD_STACK = 512 << 10 };
 
 /* Where the runs of a group go. */
 enum run_place {
-    MEASURE, /* nowhere: only their lengths are wanted */
-    DIRECT,  /* to their place, which has room for raw ones */
-    BOUNCED, /* to their place, which may end where they do */
+    MEASURE, /* nowhere: only measure their lengths */
+    DIRECT,  /* to their place, which has room for raw runs */
+    BOUNCED, /* to their place, which may have no room after them */
     STREAMED /* the same, with non-temporal stores */
 };
 
@@ -29,8 +29,8 @@ struct writer {
     uint8_t *out;        /* where the next run goes */
     uint8_t *descriptor; /* where its descriptor goes */
     size_t bytes;        /* of all runs so far */
-    size_t most;         /* bytes of all runs that there is room for */
-    int changed;         /* runs would have more: src has changed since it was measured */
+    size_t most;         /* room for runs, in bytes */
+    int changed;         /* src has changed since it was measured: the runs need more room */
     unsigned held;       /* values in the buffer */
     uint8_t values[VALUES_MOST * 8 + PICI_SLACK] __attribute__((aligned(64)));
     uint8_t run[RUN_MOST * 8] __attribute__((aligned(64)));
@@ -56,8 +56,8 @@ static void write_run(struct writer *writer, const uint8_t *values, unsigned n)
     writer->descriptor += RUN_DESCRIPTOR;
 }
 
-/* Write the payloads of the group that begins with element `first` and has n, and its runs. payload: null to measure.
- * Returns where the payloads end. */
+/* Write the payloads and runs of the group of elements [first, first + n). payload: null to measure. Returns where the
+ * payloads end. */
 static uint8_t *write_tiles(struct writer *writer, const struct pici_group_layout *layout, struct pici_scratch *scratch,
                             size_t first, size_t n, uint8_t *payload)
 {
@@ -105,7 +105,7 @@ static size_t before_runs(const struct pici_group_layout *layout, unsigned width
     return (metadata + 7) & ~(size_t)7;
 }
 
-/* A record's length, at most. */
+/* The greatest length of a record. */
 static size_t record_most(const struct pici_group_layout *layout, unsigned width_log2)
 {
     const size_t runs = layout->values + 8; /* only the last one is not a multiple of 8 */
@@ -130,7 +130,7 @@ static size_t measure_record(struct writer *writer, const struct pici_group_layo
     return (size_t)fmt_record_packed(before_runs(layout, width_log2), writer->bytes, width_log2);
 }
 
-/* Write a record at out; returns its length. most: bytes of runs that there is room for. */
+/* Write a record at out; returns its length. most: room for runs, in bytes. */
 static size_t write_record(struct writer *writer, enum run_place destination, const struct pici_group_layout *layout,
                            struct pici_scratch *scratch, size_t first, size_t n, uint8_t *out, size_t most)
 {
@@ -155,20 +155,20 @@ static size_t write_record(struct writer *writer, enum run_place destination, co
     return record;
 }
 
-/* Each thread takes the next group and makes its record, in memory of its own if there are others. The records' lengths
- * are summed in the order of the groups, which tells the thread where its record goes. */
+/* Each thread takes the next group and makes its record, in memory of its own if there are other threads. The threads
+ * sum the records' lengths in the order of the groups, so each learns where its record goes. */
 struct groups {
     const struct pici_packed_make *make;
     const struct fmt_layout *layout;
     size_t groups;
     atomic_size_t next; /* group to take */
     atomic_size_t turn; /* group whose record is added next */
-    size_t end; /* of the records before turn; SIZE_MAX: they did not fit. For the thread whose turn it is, as what
-                 * follows */
+    size_t end; /* of the records before turn; SIZE_MAX: they did not fit. Only the thread whose turn it is may use
+                 * end and the next line's members */
     uint64_t nonzeros, kept, hybrid;
     atomic_int changed; /* src changed between measuring and writing */
     atomic_int measure; /* packing has not paid so far: records are only measured */
-    atomic_int pays;    /* it does after all, and records are missing */
+    atomic_int pays;    /* packing pays after all, and records are missing */
 };
 
 /* Add the record of group g, whose turn it is. Returns where it goes, or SIZE_MAX if there is no room. */
@@ -203,7 +203,7 @@ static void write_groups(void *context, int thread)
     const unsigned width_log2 = make->source->width_log2;
     const size_t whole = (size_t)GROUP_TILES * TILE, most = fmt_bound_packed(make->dtype, whole);
     const enum run_place exactly = make->stream && make->source->move->copy ? STREAMED : BOUNCED;
-    uint8_t *const own = make->threads > 1 ? malloc(most) : NULL; /* without it, runs are packed twice */
+    uint8_t *const own = make->threads > 1 ? malloc(most) : NULL; /* without this memory, runs are packed twice */
     struct pici_group_layout layout;
     struct pici_scratch scratch;
     struct writer writer;

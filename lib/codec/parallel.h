@@ -15,8 +15,8 @@ int pici_thread_count(int threads, uint64_t pieces);
 
 /* Run work(context, i) for each i in [0, count), and wait for all. The caller runs one. Each other runs on its own
  * thread, with at least `stack` bytes of stack. If a thread cannot be started, the caller runs the rest itself. The
- * caller takes part because Linux often puts a new thread on a busy core when the caller goes to sleep. Two threads
- * beside a sleeping caller often shared one core for the few milliseconds of a call. */
+ * caller takes part because Linux often puts a new thread on a busy core when the caller goes to sleep. Beside a
+ * sleeping caller, two threads often shared one core for the few milliseconds of a call. */
 void pici_parallel(int count, size_t stack, void (*work)(void *context, int i), void *context);
 
 #endif

@@ -14,7 +14,7 @@ unsigned pici_signs_negative(const struct pici_signs *signs)
     return signs->flip ? signs->zeros - signs->listed : signs->listed;
 }
 
-/* Set a bit for each element of the tile that exists and is not set in word. Returns how many. */
+/* Set a bit for each existing element of the tile without a bit in word. Returns their number. */
 static unsigned others(uint64_t zero[TILE_COLS], const uint64_t word[TILE_COLS], unsigned elements)
 {
     unsigned count = 0;
@@ -68,7 +68,7 @@ void pici_signs_write_descriptor(uint8_t *output, const struct pici_signs *signs
     store_le32(output, (uint32_t)(signs->listed | (signs->flip ? SIGN_FLIP : 0)) | (uint32_t)signs->unary << 16);
 }
 
-/* A buffer for the signs of a tile, with space to load or store 8 bytes at each of them. */
+/* The size of a buffer for the signs of a tile, with space to load or store 8 bytes at each. */
 enum { ROOM = (SIGNS_MOST + 15) / 8 * 8 };
 
 /* OR a value < 2^16 into the bits from `position` on. */

@@ -13,11 +13,11 @@
 
 /* The sign descriptor, and where the signs are. */
 struct pici_signs {
-    const uint8_t *bytes; /* of a block that is read: the unary bits, then the remainders */
+    const uint8_t *bytes; /* when reading: the unary bits, then the remainders */
     uint16_t zeros;       /* of both signs */
-    uint16_t listed;      /* of them, the rarer kind */
+    uint16_t listed;      /* zeros of the rarer sign */
     uint16_t unary;       /* bits */
-    uint8_t flip;         /* the zeros that are not negative are listed */
+    uint8_t flip;         /* the list has the positive zeros */
 };
 
 /* Bytes of unary bits and remainders. */
@@ -34,7 +34,7 @@ void pici_signs_make(struct pici_signs *signs, uint64_t list[TILE_COLS], const u
 void pici_signs_write_descriptor(uint8_t *output, const struct pici_signs *);
 uint8_t *pici_signs_write(uint8_t *output, const struct pici_signs *, const uint64_t list[TILE_COLS]);
 
-/* Read the descriptor of a tile with so many zeros. Returns 0 if it breaks a rule. */
+/* Read the descriptor of a tile with this number of zeros. Returns 0 if it breaks a rule. */
 int pici_signs_read_descriptor(struct pici_signs *, const uint8_t *descriptor, unsigned zeros);
 
 /* Read the signs of a tile: sets the bits of its negative zeros. word: bits of the tile's nonzeros. Returns 0 if unary

@@ -25,7 +25,7 @@ size_t pici_diff_small_bound(enum pici_format format, enum pici_dtype dtype, uin
                    last = remainder ? pici_bound(format, dtype, remainder) : 0;
     if (!each)
         return 0;
-    /* elements of a byte may have a delta of version 3, whose header is longer */
+    /* one-byte elements may need version 3, whose header is longer */
     const uint64_t before = fmt_width_log2((unsigned)dtype) ? SMALL_HDR_BYTES : SMALL_PART_BYTES;
     /* each < 2^24, and whole < 2^45 */
     if (whole > (SIZE_MAX - before - SMALL_ENTRY_BYTES - last) / (each + SMALL_ENTRY_BYTES))
@@ -51,21 +51,21 @@ struct diff {
     size_t capacity;
     const uint8_t *base, *src;
     uint64_t count, chunks;
-    uint64_t first, of; /* of the whole; count == of: it is the whole */
-    uint64_t row;       /* of columns, of which `first` is one: elements of the whole's rows */
+    uint64_t first, of; /* elements before this part, and of the whole; count == of: not a part */
+    uint64_t row;       /* for columns, the first being `first`: elements of the whole's rows */
     struct small_rows place;
     unsigned width_log2;
     enum pici_dtype dtype;
     enum pici_format format;
     unsigned version, holds;
-    int context; /* context chunks are tried */
+    int context; /* try context chunks */
     struct small_shape shape;
     atomic_size_t next, turn; /* chunk to take; chunk that is placed next */
-    size_t offset;            /* where that one goes. Only the thread whose turn it is may use it */
+    size_t offset;            /* where the chunk `turn` goes. Only the thread whose turn it is may use it */
     enum pici_status status;  /* likewise */
 };
 
-/* The chunk i. Returns its bytes, at *chunk, which is at `block` or the maker's; 0: none was made. */
+/* Make chunk i. Sets *chunk, in `block` or the maker's memory. Returns its bytes; 0 on failure. */
 static size_t make(const struct diff *job, uint64_t i, struct small_maker *maker, uint8_t *block, size_t capacity,
                    uint8_t *packed, const uint8_t **chunk, int *context, enum pici_status *status)
 {
@@ -85,7 +85,7 @@ static size_t make(const struct diff *job, uint64_t i, struct small_maker *maker
     *context = bytes != 0;
     if (bytes && bytes < least)
         return bytes;
-    /* an XOR block that is not longer, if there is one */
+    /* try an XOR block that is not longer */
     const enum pici_status made = pici_diff(block, bytes && bytes < capacity ? bytes : capacity, &size, base, src,
                                             count, job->dtype, job->format, &options);
     if (made == PICI_E_SPACE && bytes)
@@ -128,7 +128,7 @@ static void diff_thread(void *context, int thread)
         while (atomic_load_explicit(&job->turn, memory_order_acquire) != i)
             sched_yield();
         place(job, i, chunk, size, is_context, status);
-        if (job->status) /* take no more of them */
+        if (job->status) /* take no more chunks */
             atomic_store(&job->next, (size_t)job->chunks);
         atomic_store_explicit(&job->turn, i + 1, memory_order_release);
     }
@@ -174,7 +174,7 @@ static enum pici_status diff(struct diff *job, int threads, int checksum, size_t
     return PICI_OK;
 }
 
-/* Makes the delta of elements that have been found to be of the whole. */
+/* Makes the delta of elements that were checked to be within the whole. */
 static enum pici_status diff_elements(void *block, size_t capacity, size_t *size, const void *base, const void *src,
                                       const struct small_elements *elements, enum pici_dtype dtype,
                                       enum pici_format format, const struct pici_opts *options)

@@ -15,26 +15,26 @@
 #include "sized.h"
 #include "small_columns.h"
 
-/* A small delta, or one of several parts that are stored one after the other, and elements to change. */
+/* A small delta, or one of several consecutive parts, and the elements to change. */
 struct apply {
     uint8_t *dst;            /* element `from` of the part */
-    struct small_rows place; /* of the elements from there on, if they do not follow each other: then all change, and */
-    uint64_t skip;           /* so many elements of these rows are before them */
+    struct small_rows place; /* the layout of the elements from there on, if it has gaps: then all change, and */
+    uint64_t skip;           /* this many elements of these rows come before them */
     const uint8_t *delta, *directory, *chunks_begin;
     size_t size;
     uint64_t count, chunks;
-    uint64_t first, of;    /* of a part: elements before it, and of the whole */
-    uint64_t row, columns; /* of a part that is columns, of which `first` is one: elements of the whole's rows, and of
-                            * its own; else 0 */
-    uint64_t from, to;     /* elements of the part that are changed */
-    uint64_t low, high;    /* chunks that have some of these: [low, high) */
+    uint64_t first, of; /* of a part: elements before it, and of the whole */
+    uint64_t row,
+        columns; /* for columns, the first being `first`: elements of the whole's rows, and of the part's; else 0 */
+    uint64_t from, to;  /* elements of the part to change */
+    uint64_t low, high; /* chunks [low, high) contain them */
     unsigned width_log2, dtype, version, holds;
     int context; /* context chunks exist */
     struct small_shape shape;
 };
 
-/* Check the rules "size" to "directory" of the delta that begins there, and describe it. remaining: bytes from there
- * on; it ends with them, unless it is a part. */
+/* Check the rules "size" to "directory" of the delta at `header`, and describe it. remaining: bytes from there on; a
+ * delta that is not a part has exactly these. */
 static enum pici_status parse(struct apply *job, const uint8_t *header, size_t remaining)
 {
     if (remaining < SMALL_HDR_BYTES || memcmp(header, "PICD", 4) != 0)
@@ -94,7 +94,7 @@ static int is_context(const struct apply *job, uint64_t i, size_t *size)
     return (entry & SMALL_KIND_CONTEXT) != 0;
 }
 
-/* Whether an XOR chunk begins with the header that it must have. */
+/* Check the header of an XOR chunk. */
 static enum pici_status parse_xor(const struct apply *job, uint64_t count, const uint8_t *chunk, size_t size,
                                   struct pici_block *block)
 {
@@ -105,10 +105,10 @@ static enum pici_status parse_xor(const struct apply *job, uint64_t count, const
                : PICI_OK;
 }
 
-/* What a thread decodes with. */
+/* A thread's memory for decoding. */
 struct memory {
     struct small_reader *reader;
-    uint8_t *packed[2]; /* two chunks of elements that do not follow each other */
+    uint8_t *packed[2]; /* two chunks of elements that have gaps in the tensor */
 };
 
 static void memory_free(struct memory *memory)
@@ -118,7 +118,7 @@ static void memory_free(struct memory *memory)
     free(memory->packed[1]);
 }
 
-/* Copy the elements of chunk i together, as number k of two, or back. PICI_E_NOMEM. */
+/* Copy the elements of chunk i to packed[k], or with `back` from there to their places. PICI_E_NOMEM. */
 static enum pici_status gather(const struct apply *job, struct memory *memory, int k, uint64_t i, int back)
 {
     if (!memory->packed[k] && !(memory->packed[k] = malloc((size_t)SMALL_CHUNK << job->width_log2)))
@@ -128,7 +128,7 @@ static enum pici_status gather(const struct apply *job, struct memory *memory, i
     return PICI_OK;
 }
 
-/* Apply XOR chunk i to those of its elements that are changed. */
+/* Apply XOR chunk i to those of its elements that should change. */
 static enum pici_status apply_xor(const struct apply *job, struct memory *memory, uint64_t i, const uint8_t *chunk,
                                   size_t size)
 {
@@ -170,7 +170,7 @@ static enum pici_status apply_context(const struct apply *job, struct memory *me
     return status;
 }
 
-/* The elements of chunk i, all of which change; NULL if they do not follow each other. */
+/* The elements of chunk i, all of which change; NULL if they have gaps. */
 static uint8_t *chunk_at(const struct apply *job, uint64_t i)
 {
     return job->place.columns ? NULL : job->dst + ((i * SMALL_CHUNK - job->from) << job->width_log2);
@@ -202,7 +202,7 @@ static enum pici_status apply_group(const struct apply *job, struct memory *memo
     return status;
 }
 
-/* Several deltas of the same elements, one after the other on each few chunks. */
+/* Several deltas of the same elements. Each thread applies all of them in turn to a few chunks at a time. */
 struct fold {
     const struct apply *jobs; /* [count] */
     size_t count;
@@ -211,7 +211,7 @@ struct fold {
     atomic_int status;
 };
 
-/* Where a thread is in the chunks of a delta. */
+/* A thread's position in the chunks of a delta. */
 struct chunk_cursor {
     uint64_t number;
     const uint8_t *chunk;
@@ -255,7 +255,7 @@ static void fold_thread(void *context, int thread)
         free(cursors);
 }
 
-/* Apply deltas that are of the same elements, of which they change the same. */
+/* Apply deltas of the same elements that change the same range. */
 static enum pici_status apply_fold(const struct apply *jobs, size_t count, int threads)
 {
     struct fold fold = {.jobs = jobs, .count = count, .low = jobs->low, .high = jobs->high};
@@ -279,13 +279,13 @@ static enum pici_status check_hash(const struct apply *job)
                : PICI_OK;
 }
 
-/* The elements that are changed, which begin at dst. */
+/* The elements to change, which begin at dst. */
 struct range {
     uint8_t *dst;
     struct small_elements elements;
 };
 
-/* The parts of a delta, of which the headers are checked one by one. */
+/* The parts of a delta, whose headers are checked one by one. */
 struct parts {
     const uint8_t *next;
     size_t remaining;
@@ -314,8 +314,8 @@ static enum pici_status next_part(struct parts *parts, int *more)
     return PICI_OK;
 }
 
-/* What a part counts of a tensor, elements or columns: from the first to the last of a range, *end. Returns 0 if the
- * range is another kind of shard. */
+/* Express a range in the unit of a part, elements or columns: [*first, *end). Returns 0 if the range is another kind of
+ * shard. */
 static int window(const struct apply *job, const struct small_elements *range, uint64_t *first, uint64_t *end)
 {
     *first = range->first;
@@ -328,8 +328,8 @@ static int window(const struct apply *job, const struct small_elements *range, u
     return range->count == range->of && (!range->place.columns || range->place.columns == job->row);
 }
 
-/* Set what a part changes of a range, of which it has the window [first, end). Returns whether it has some of these
- * elements; -1: it has columns of which the range has some and not all. */
+/* Set the elements that a part changes in a range with the window [first, end). Returns whether there are any; -1 if
+ * the range has some, but not all, of the part's columns. */
 static int clip(struct apply *job, const struct range *range, uint64_t first, uint64_t end)
 {
     const uint64_t count = job->row ? job->columns : job->count, from = job->first > first ? job->first : first,
@@ -358,7 +358,7 @@ static int clip(struct apply *job, const struct range *range, uint64_t first, ui
     return 1;
 }
 
-/* Whether the range has all elements of every context chunk of which it has some. */
+/* Whether the range contains every context chunk that it overlaps. */
 static int is_whole(const struct apply *job)
 {
     size_t size;
@@ -367,8 +367,8 @@ static int is_whole(const struct apply *job)
            (job->to == last * SMALL_CHUNK + small_chunk_elements(job->count, last) || !is_context(job, last, &size));
 }
 
-/* Check all headers of a delta, and whether it can be applied to a range. *alone: out: the part that has all of it, if
- * there is one. */
+/* Check all headers of a delta, and whether it can be applied to a range. *alone: out: the part that covers the whole
+ * range, if there is one. */
 static enum pici_status check(const struct range *range, const void *delta, size_t size, struct apply *alone)
 {
     struct parts parts = {.next = delta, .remaining = size};
@@ -399,7 +399,7 @@ static enum pici_status check(const struct range *range, const void *delta, size
     return wrong || covered < end ? PICI_E_ARG : hash;
 }
 
-/* Apply a delta of which all headers have been checked. */
+/* Apply a delta whose headers have all been checked. */
 static enum pici_status apply_parts(const struct range *range, const void *delta, size_t size, int threads)
 {
     struct parts parts = {.next = delta, .remaining = size};
@@ -425,7 +425,7 @@ static enum pici_status apply_deltas(const struct range *range, const void *cons
         jobs = calloc(count, sizeof *jobs);
     if (!jobs)
         return PICI_E_NOMEM;
-    int alike = 1; /* all are of the same elements, and can be folded */
+    int alike = 1; /* all have the same elements, so they can be folded */
     for (size_t k = 0; k < count && !status; k++) {
         status = deltas[k] ? check(range, deltas[k], sizes[k], &jobs[k]) : PICI_E_ARG;
         alike = alike && jobs[k].size && jobs[k].first == jobs->first && jobs[k].count == jobs->count &&
@@ -484,7 +484,8 @@ enum pici_status pici_apply_small(void *dst, uint64_t count, const void *block, 
 
 /* ---- changes ---- */
 
-/* Adds what chunk i of a part changes among elements [first, end) of the whole. job->dst: the base's of the part. */
+/* Adds the changes by chunk i of a part among elements [first, end) of the whole. job->dst: the part's elements in the
+ * base. */
 static enum pici_status add_chunk(struct pici_found *found, const struct apply *job, struct small_reader **reader,
                                   uint64_t i, const uint8_t *chunk, uint64_t first, uint64_t end)
 {
@@ -533,7 +534,7 @@ static enum pici_status add_small(struct pici_found *found, const uint8_t *base,
 {
     struct parts parts = {.next = delta, .remaining = size};
     struct apply alone;
-    /* chunks are decoded whole, so all of base is the range */
+    /* chunks are decoded completely, so the range is all of base */
     const struct range whole = {(uint8_t *)(uintptr_t)base, {.count = base_n, .of = base_n, .extent = base_n}},
                        range = {whole.dst, {.first = first, .count = n, .of = base_n, .extent = n}};
     enum pici_status status = check(&whole, delta, size, &alone);

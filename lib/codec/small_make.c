@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Encoding a context chunk (formats/small-delta.md). Changed elements are few, so what is found out of each of them is
- * kept in arrays; then all bits are listed, and coded from the last to the first. */
+ * Encoding a context chunk (formats/small-delta.md). Changed elements are few, so arrays keep the properties of each.
+ * Then the encoder lists all bits, and codes them from the last to the first. */
 #include <stdlib.h>
 
 #include "bytes.h"
@@ -9,20 +9,20 @@
 #include "codec/small_model.h"
 #include "cpu/kernels.h"
 
-enum { SEGMENT = 128 /* steps that are coded at once */, SEGMENT_BITS = SEGMENT * SMALL_LANES };
+enum { SEGMENT = 128 /* steps coded at once */, SEGMENT_BITS = SEGMENT * SMALL_LANES };
 
 struct small_maker {
     struct small_shape shape;
     struct small_tables tables;
-    size_t capacity; /* elements that there is memory for */
+    size_t capacity; /* room, in elements */
     uint32_t *changed;
     uint8_t *old_values, *new_values; /* changed elements */
     uint8_t *class, *token;           /* of each of these */
     uint32_t *magnitude;              /* magnitudes of differences */
     uint32_t *sign;                   /* bits */
     uint32_t *element;                /* numbers of those in the list at hand */
-    uint32_t *distant;                /* without a tree: numbers of the differences of which the token is not 0 */
-    size_t distant_count;             /* how many */
+    uint32_t *distant;                /* without a tree: numbers of the differences with a nonzero token */
+    size_t distant_count;             /* their number */
     uint32_t *literal;                /* numbers of the literals */
     size_t literals, zeros;           /* zeros: literals with token 0 */
     uint32_t *mantissa;               /* of these */
@@ -95,8 +95,8 @@ struct small_maker *pici_small_maker(uint64_t count, const struct small_shape *s
 
 /* ---- counting ---- */
 
-/* Find class, magnitude, sign and token of each changed element but the tokens of literals. Returns how many changed
- * otherwise than in the sign alone. */
+/* Find class, magnitude, sign and token of each changed element, except the tokens of literals. Returns the number that
+ * changed in more than the sign. */
 static size_t differences(struct small_maker *maker, size_t changed)
 {
     struct pici_differences *const found = &maker->differences;
@@ -143,7 +143,7 @@ static void literals(struct small_maker *maker)
 
 /* ---- lists ---- */
 
-/* Bits that are listed, without those beyond the end of a list. */
+/* The number of listed bits, without those beyond the end of a list. */
 static uint64_t count_listed(const struct small_maker *maker)
 {
     uint64_t total = maker->zeros;
@@ -192,8 +192,8 @@ static void list_tree(struct small_maker *maker, struct list *list, size_t count
     }
 }
 
-/* The lists from a level on, of the first count elements of maker->element, which have at least that token. Where
- * nothing is listed, the bit is 0, and no element goes on. */
+/* Make the lists from a level on, for the first count elements of maker->element, whose tokens are at least that level.
+ * If a class lists nothing at a level, its bits are 0 and none of its elements continues. */
 static void list_levels(struct small_maker *maker, struct list *list, size_t count, unsigned level)
 {
     for (; count; level++) {
@@ -271,7 +271,7 @@ static void make_lists(struct small_maker *maker, size_t changed)
 
 /* ---- the chunk ---- */
 
-/* Code all bits. Returns the first word; null if there are more than most. */
+/* Code all bits. Returns the first word; null if they need more than `most` words. */
 static const uint16_t *code(struct small_maker *maker, size_t most, const uint8_t *base, size_t count)
 {
     const unsigned width_log2 = maker->shape.width_log2;
@@ -315,7 +315,7 @@ static void set_classes(struct small_maker *maker)
         classes->exponent_share[exponent] = classes->zero_share[small_class(exponent, maker->tables.low_exponent)];
 }
 
-/* Bits that are appended to bytes. */
+/* A position for appending bits to bytes. */
 struct appended {
     uint8_t *position;
     uint64_t bits;
@@ -334,7 +334,7 @@ static inline uint32_t low_bits(uint32_t value, unsigned bits)
     return value & (uint32_t)((UINT64_C(1) << bits) - 1);
 }
 
-/* Bits of all extra bits. */
+/* The number of all extra bits. */
 static uint64_t count_extra(const struct small_maker *maker)
 {
     const struct small_shape *shape = &maker->shape;
@@ -416,7 +416,7 @@ size_t pici_small_make(struct small_maker *maker, const uint8_t **chunk, uint64_
     if (!shape->tree && count_listed(maker) > (uint64_t)SMALL_LISTED * count)
         return 0;
 
-    /* all that is not words */
+    /* everything except the words */
     uint8_t tables[SMALL_CTX_TABLES + SMALL_TABLES_MOST];
     const size_t before = pici_small_put_tables(tables, &maker->tables, shape->tree), signs = (changed + 7) / 8;
     const uint64_t fixed = before + signs + (count_extra(maker) + 7) / 8;

@@ -52,7 +52,8 @@ static unsigned odds_of(uint64_t k, uint64_t n)
     return odds > 254 ? 254 : (unsigned)odds;
 }
 
-/* Tables in turns, so that an addition seldom waits for the one before: most weights have few exponents. */
+/* Use several tables in turn. Most weights share few exponents, and an addition to the same counter would wait for the
+ * previous one. */
 enum { TURNS = 8 };
 
 static void sample_16(uint32_t count[TURNS][256], const uint8_t *base, const struct small_shape *shape)
@@ -88,7 +89,7 @@ void pici_small_sample(uint32_t count[SMALL_CLASSES], const uint8_t *base, size_
     const unsigned width_log2 = shape->width_log2;
     for (size_t first = 0; first < elements; first += SMALL_SAMPLE_OF) {
         const size_t from = (size_t)small_sampled(first), ahead = (size_t)small_sampled(first + AHEAD);
-        if (ahead < elements) /* these lines are no pattern that a CPU predicts */
+        if (ahead < elements) /* CPUs do not predict this pattern of lines */
             __builtin_prefetch(base + (ahead << width_log2));
         if (width_log2 == 1 && from + SMALL_SAMPLE <= elements)
             sample_16(by_exponent, base + 2 * from, shape);
@@ -191,7 +192,7 @@ size_t pici_small_put_tables(uint8_t *chunk, const struct small_tables *tables, 
     return (size_t)(output - chunk);
 }
 
-/* The tables of class class, at next. Returns their end; null if they do not end before `end`, or break a rule. */
+/* Read the tables of a class at `next`. Returns their end; null if they pass `end` or break a rule. */
 static const uint8_t *get_class(struct small_tables *tables, unsigned class, const uint8_t *next, const uint8_t *end,
                                 const struct small_shape *shape)
 {

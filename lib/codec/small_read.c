@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Decoding context chunks (formats/small-delta.md), one or two at a time: lists of two chunks are decoded together,
- * since one alone waits for its own states. Chunks are untrusted. What is decoded, tables too, is counted again before
- * any element is changed. */
+ * Decoding context chunks (formats/small-delta.md), one or two at a time. Decoding the lists of two chunks together is
+ * faster, because one alone waits for its own states. Chunks are untrusted: before changing any element, the decoder
+ * counts everything again and compares the tables. */
 #include <stdlib.h>
 
 #include "bytes.h"
@@ -10,14 +10,14 @@
 #include "codec/small_model.h"
 #include "cpu/kernels.h"
 
-enum { SEGMENT = 128 /* steps that are decoded at once */, SEGMENT_BITS = SEGMENT * SMALL_LANES, PARTS = 2 };
+enum { SEGMENT = 128 /* steps decoded at once */, SEGMENT_BITS = SEGMENT * SMALL_LANES, PARTS = 2 };
 
 /* Which list comes next. */
 enum stage { CHANGED, DIFFERENCES, LITERALS, FREQUENT, DONE };
 
 struct part {
     const struct small_part *input;
-    const uint8_t *base; /* count elements: those of input, or of pairs of e2m1, widened */
+    const uint8_t *base; /* the elements of input; pairs of e2m1 widened */
     size_t count;
     struct small_shape shape;
     struct small_tables tables;
@@ -25,14 +25,14 @@ struct part {
     struct pici_lanes lanes;
     uint16_t *words; /* a copy in host order, followed by zeros that a segment may read */
     const uint16_t *words_end;
-    const uint8_t *after_words; /* of the chunk: signs and extra bits */
+    const uint8_t *after_words; /* signs and extra bits of the chunk */
     uint32_t *changed;
     size_t changed_count; /* changed elements */
     uint8_t *old_values, *new_values, *class, *token;
     uint8_t *wide;     /* pairs of e2m1: the base, widened; else null */
     uint32_t *literal; /* their numbers */
     size_t literals;
-    uint32_t *distant;    /* without a tree: numbers of the differences of which the token is not 0 */
+    uint32_t *distant;    /* without a tree: numbers of the differences with a nonzero token */
     size_t distant_count; /* how many */
     enum stage stage;
     unsigned level;
@@ -153,7 +153,7 @@ static int begin(struct part *part, const struct small_part *input)
 
 /* ---- lists ---- */
 
-/* After some steps: no more words may have been used than there are. */
+/* Check that the steps so far have used no more words than there are. */
 static void check_words(struct part *part)
 {
     if (part->lanes.next_word <= part->words_end)
@@ -238,7 +238,7 @@ static void first_literals(struct part *part)
     }
 }
 
-/* Take in the list at hand and make the next one, of the same elements. */
+/* Process the current list and make the next one, of the same elements. */
 static void next_level(struct part *part)
 {
     size_t kept = 0;
@@ -257,7 +257,7 @@ static void next_level(struct part *part)
     }
     const uint16_t *const zero = part->level_shares[part->level & (SMALL_TOKENS - 1)];
     const int first = part->level == 1 && part->stage == DIFFERENCES;
-    /* not members of *part, which the compiler would load again after each store to a token */
+    /* local copies: the compiler would reload members of *part after each store to a token */
     const size_t count = part->list_count;
     const uint8_t level = (uint8_t)part->level, *const class = part->class;
     const uint32_t *const list_bits = part->list_bits;
@@ -280,7 +280,7 @@ static void next_level(struct part *part)
     part->list_count = part->level < SMALL_TOKENS - 1 ? kept : 0;
 }
 
-/* Who changed, and the list of the differences. */
+/* Find the changed elements, and make the list of the differences. */
 static void list_changed(struct part *part)
 {
     const struct pici_small *const kernel = pici_isa()->small[part->shape.width_log2];
@@ -306,7 +306,7 @@ static void list_changed(struct part *part)
     part->level = 0;
 }
 
-/* Take in the list at hand, and make the next one that is not empty. Returns 0 if there is none. */
+/* Process the current list, and make the next one that is not empty. Returns 0 if there is none. */
 static int next_list(struct part *part)
 {
     if (part->stage == CHANGED)
@@ -331,7 +331,7 @@ static int next_list(struct part *part)
 
 /* ---- values ---- */
 
-/* Bits at p, of which `left` bytes may be read. */
+/* A position for reading bits; bytes_left bytes may be read. */
 struct extra {
     const uint8_t *position;
     size_t bytes_left;
@@ -340,7 +340,7 @@ struct extra {
     int good;
 };
 
-/* The next so many bits, at most 32. */
+/* Read the next bits, at most 32. */
 static inline uint32_t take(struct extra *extra, unsigned bits)
 {
     if (extra->pending < bits && extra->bytes_left >= 4) {
@@ -365,7 +365,8 @@ static inline uint32_t take(struct extra *extra, unsigned bits)
     return taken;
 }
 
-/* The new value of difference i, which has another token than 0 or is of a tree. Returns 0 if it is not possible. */
+/* Compute the new value of difference i, which has a nonzero token or belongs to a tree. Returns 0 if it is
+ * impossible. */
 static inline int put_difference(struct part *part, size_t i, const uint8_t *signs, struct extra *extra,
                                  unsigned width_log2)
 {
@@ -381,7 +382,7 @@ static inline int put_difference(struct part *part, size_t i, const uint8_t *sig
     return magnitude < small_sign(width_log2) + sign;
 }
 
-/* New values of the differences. Returns 0 if one is not possible. */
+/* Compute the new values of the differences. Returns 0 if one is impossible. */
 static int put_differences(struct part *part, const uint8_t *signs, struct extra *extra)
 {
     int good = 1;
@@ -408,7 +409,7 @@ static int put_differences(struct part *part, const uint8_t *signs, struct extra
     return good && !set;
 }
 
-/* New values of the literals, and who of them has the frequent mantissa. */
+/* Compute the new values of the literals, and find those with the frequent mantissa. */
 static int put_literals(struct part *part, const uint8_t *signs, struct extra *extra)
 {
     const struct small_shape *shape = &part->shape;
@@ -437,7 +438,7 @@ static int put_literals(struct part *part, const uint8_t *signs, struct extra *e
     return 1;
 }
 
-/* Are the tables those that follow from the elements? */
+/* Do the tables match the elements? */
 static int recount(struct part *part)
 {
     const struct small_shape *shape = &part->shape;
@@ -489,7 +490,7 @@ static int finish(struct part *part)
            extra.good && extra.bytes_left == 0 && extra.bits == 0 && extra.pending < 8 && recount(part);
 }
 
-/* Replace pairs of e2m1, or tell which of them change. */
+/* Replace the changed pairs of e2m1, or report which change. */
 static void place_pairs(struct part *part)
 {
     const struct pici_small *const kernel = pici_isa()->small[0];
@@ -499,7 +500,7 @@ static void place_pairs(struct part *part)
         kernel->narrow(part->input->dst, part->wide, pairs);
         return;
     }
-    kernel->narrow(part->wide, part->wide, pairs); /* each byte lies at or before the two that it is made of */
+    kernel->narrow(part->wide, part->wide, pairs); /* in place: each byte lies at or before the two that form it */
     part->changed_count =
         kernel->changes(part->changed, part->old_values, part->new_values, part->input->dst, part->wide, pairs);
 }

@@ -8,7 +8,7 @@
 #include "codec/packed.h"
 #include "sized.h"
 
-/* The first of count values that is zero, or with signs also -0.0; count if none is. */
+/* The index of the first zero among count values; signs: -0.0 is a zero too. Returns count if there is none. */
 static uint64_t first_zero(const uint8_t *values, uint64_t count, unsigned width_log2, int signs)
 {
     const struct pici_move *move = pici_isa()->move[width_log2];
@@ -24,7 +24,7 @@ static uint64_t first_zero(const uint8_t *values, uint64_t count, unsigned width
     return count;
 }
 
-/* The same of count values of the block from number `value` on, counted from there. */
+/* As first_zero, for count values of the block from number `value` on; the index counts from there. */
 static uint64_t find_zero(const struct pici_block *block, uint64_t value, uint64_t count)
 {
     return first_zero(block->values + (value << block->layout.width_log2), count, block->layout.width_log2, 0);
@@ -170,7 +170,7 @@ static enum pici_status verify_tile(const struct pici_block *block, const struct
     return tile_fault(fault, block, offset, group->first + i, "stored-zero");
 }
 
-/* Check tile i of a group of a version-2 block, which verify_tile found no fault in: does it keep signs exactly if it
+/* Check tile i of a group of a version-2 block, after verify_tile found no fault: does it keep signs exactly if it
  * should, and are they right? */
 static enum pici_status verify_signs(const struct pici_block *block, const struct pici_group *group, unsigned i,
                                      struct pici_fault *fault)

@@ -141,8 +141,7 @@ static enum pici_status greet(struct circle *circle, char host[GREETING_HOST])
         } else if (pici_greeting_wrong(&circle->greetings[i], &own, i, explanation, sizeof explanation))
             find_fault(circle, PICI_E_PEER, explanation);
     }
-    for (int i = 0; i < circle->ranks;
-         i++) { /* the other checks come first: an error that they find may be the cause */
+    for (int i = 0; i < circle->ranks; i++) { /* last: an error found above may be the cause */
         const struct meet_side *side = &circle->sides[i];
         if (!side->status)
             continue;
