@@ -45,7 +45,8 @@ struct pici_neighbor_opts {
         sizeof(struct pici_neighbor_opts), PICI_ROUTE_AUTO, 0, 0, 0                                                    \
     }
 
-/* Make a plan. *plan is NULL unless PICI_OK. The communicator must outlive it, and its node map must not change.
+/* Make a plan. *plan is NULL unless PICI_OK. The communicator must outlive it. Calls are PICI_E_ARG once
+ * pici_comm_set_nodes has changed the order of the ranks by nodes.
  *   source       [sources]       the ranks from which this rank receives. A rank may occur several times
  *   destination  [destinations]  the ranks to which it sends. May include itself
  * Both ends of an edge must list it equally often.

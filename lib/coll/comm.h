@@ -39,6 +39,7 @@ struct pici_comm {
     int *order;       /* [ranks] virtual ranks to ranks */
     int *node_of;     /* [ranks] */
     int nodes;
+    uint64_t order_hash;            /* of order */
     struct schedule_nodes on_nodes; /* which virtual ranks share a node */
     int *begin;                     /* [ranks + 1] its array */
     unsigned generation;            /* of the process that made it */

@@ -11,6 +11,7 @@
 #include "coll/make.h"
 #include "coll/note.h"
 #include "sized.h"
+#include "xxh64.h"
 
 /* The size of the first version's struct. */
 enum { TRANSPORT_FIRST = offsetof(struct pici_transport, receives) };
@@ -28,6 +29,7 @@ static void order_ranks(struct pici_comm *comm)
             comm->begin[comm->nodes++] = i;
     }
     comm->begin[comm->nodes] = comm->ranks;
+    comm->order_hash = pici_xxh64(comm->order, (size_t)comm->ranks * sizeof *comm->order, 0);
     comm->on_nodes = (struct schedule_nodes){comm->nodes, comm->begin};
 }
 

@@ -387,6 +387,7 @@ enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, stru
     struct pici_neighbor_plan *made = plan ? plan : &none;
     made->comm = comm;
     made->number = comm->plans++;
+    made->order_hash = comm->order_hash;
     enum pici_status status = check_all(made, own, &checked);
     if (!status)
         status = make(made, &lists, &checked);

@@ -83,14 +83,15 @@ static const char *count(struct coll_call *call, const struct pici_comm *comm, c
     const struct call_args *args = &call->args;
     struct call_resolved *resolved = &call->resolved;
     const uint64_t most = SIZE_MAX / 2 / resolved->width, allowed = args->plan->most_bytes;
-    (void)comm;
     call->opts.scratch = NULL;
     resolved->said =
         (struct call_said){.kind = SAID_NEIGHBOR, .plan = args->plan->number, .op = args->plan->number & NUMBER_MASK};
     resolved->agreement = !args->varied || allowed ? AGREE_NONE : AGREE_LONGEST;
     resolved->closing = call->opts.agree;
     resolved->longest = args->varied && allowed ? allowed / resolved->width : args->count;
-    if (args->count > most || args->count > COLL_LONGEST)
+    if (args->plan->order_hash != comm->order_hash)
+        snprintf(explanation, bytes, "the node map has changed since the plan was made");
+    else if (args->count > most || args->count > COLL_LONGEST)
         snprintf(explanation, bytes, "count %" PRIu64 " exceeds the address space", args->count);
     else if (resolved->longest > most)
         snprintf(explanation, bytes, "the plan's most_bytes, %" PRIu64 ", exceeds the address space", allowed);

@@ -376,7 +376,7 @@ class Calls:
 
     @staticmethod
     def _asked(kind: int, options: Taken) -> str:
-        """Reject options that a call does not have."""
+        """The option that may be unsupported, for an error message."""
         lossy = "" if options.values is None else " with this codec, dtype and op"
         return f"algorithm={options.algorithm!r} for {_NAMES[kind]}{lossy}"
 

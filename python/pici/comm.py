@@ -320,7 +320,7 @@ class Comm(SparseCalls):
         in destinations. All ranks make it, with the same options; both ends of an edge list it equally often. route:
         "direct", a message for each edge; "halving", ranks relay for each other; "auto", what is predicted to be
         faster. most_bytes: the most that a rank sends in all_gatherv, which saves a round in each call. leaf, gain: as
-        in struct pici_neighbor_opts. Ctrl-C does not end this call."""
+        in struct pici_neighbor_opts. After set_nodes(), make a new plan. Ctrl-C does not end this call."""
         return Neighbors._of(self, sources, destinations, route, (most_bytes, leaf, gain))
 
     # -- how it works

@@ -180,6 +180,16 @@ class Refused(unittest.TestCase):
 
         self.assertEqual(together(pici.Comm.threads(2), work), [[1, 1], [0, 0]])
 
+    def test_another_node_map(self):
+        def work(comm):
+            plan = plan_of(comm)
+            comm.set_nodes([0, 1, 0])
+            with self.assertRaisesRegex(ValueError, "the node map has changed since the plan was made"):
+                plan.all_gather(np.zeros(2), timeout=LONG)
+            return True
+
+        self.assertEqual(together(pici.Comm.threads(3), work), [True] * 3)
+
     def test_counts_that_disagree(self):
         def work(comm):
             plan = comm.neighbors([1 - comm.rank], [1 - comm.rank])

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making neighbourhood plans: what ranks send to each other for it, plans of more ranks than can relay, and how much
- * memory the messages of a call take. */
+ * Making neighbourhood plans: what ranks send to each other for it, plans of more ranks than can relay, how much memory
+ * the messages of a call take, and node maps that change. */
 #include <criterion/criterion.h>
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -183,4 +184,48 @@ Test(coll_neighbor_plan, memory_of_messages)
                       most);
             free(t);
         }
+}
+
+/* Node maps set after the plan was made: one that keeps the order of the ranks, and one that does not. */
+struct moved {
+    struct pici_comm *comm[3];
+    enum pici_status status[3][2], reserved[3];
+    char error[3][200];
+};
+
+static void move_rank(void *context, int rank)
+{
+    static const int all[3] = {0, 1, 2}, kept[3] = {0, 0, 1}, changed[3] = {0, 1, 0};
+    struct moved *moved = context;
+    struct pici_comm *comm = moved->comm[rank];
+    struct pici_neighbor_plan *plan = NULL;
+    struct pici_coll_opts options = PICI_COLL_OPTS_INIT;
+    const int *const node_of[2] = {kept, changed};
+    int got[3];
+    options.timeout_ms = 2000;
+    cr_assert_eq(pici_neighbor_plan_create(&plan, comm, 3, all, 3, all, NULL), PICI_OK);
+    for (int i = 0; i < 2; i++) {
+        memset(got, 0x5c, sizeof got);
+        cr_assert_eq(pici_comm_set_nodes(comm, node_of[i]), PICI_OK);
+        moved->reserved[rank] = pici_neighbor_plan_reserve(plan, 1, PICI_I32, NULL);
+        moved->status[rank][i] = pici_neighbor_all_gather(&rank, got, 1, PICI_I32, plan, &options);
+        cr_expect(moved->status[rank][i] || !memcmp(got, all, sizeof got), "rank %d, map %d: wrong elements", rank, i);
+    }
+    snprintf(moved->error[rank], sizeof moved->error[rank], "%s", pici_comm_error(comm));
+    pici_neighbor_plan_free(plan);
+}
+
+Test(coll_neighbor_plan, another_node_map)
+{
+    struct moved moved = {{NULL}, {{PICI_OK}}, {PICI_OK}, {""}};
+    alarm(WATCHDOG_S);
+    cr_assert_eq(pici_comm_threads(moved.comm, 3), PICI_OK);
+    coll_threads(3, move_rank, &moved);
+    for (int i = 0; i < 3; i++) {
+        cr_expect_eq(moved.status[i][0], PICI_OK, "rank %d: %s", i, pici_strerror(moved.status[i][0]));
+        cr_expect_eq(moved.status[i][1], PICI_E_ARG, "rank %d: %s", i, pici_strerror(moved.status[i][1]));
+        cr_expect_eq(moved.reserved[i], PICI_E_ARG, "rank %d: %s", i, pici_strerror(moved.reserved[i]));
+        cr_expect(strstr(moved.error[i], "the node map has changed since the plan was made"), "%s", moved.error[i]);
+        pici_comm_free(moved.comm[i]);
+    }
 }
