@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The rounds in which all ranks learn what any rank knows: before the data, whether all make the same call and can take
- * part in it; after the data, whether it succeeded. Dissemination: in round k a rank sends all it knows to the rank 2^k
- * ahead; if the number of ranks is a power of two, to the one whose number differs in bit k, as in doubling. Knowledge
- * is combined by functions that are idempotent (the worst status, the lowest and the highest call), so hearing a thing
- * twice does no harm. The messages do not depend on the call, so ranks that disagree still understand each other. Their
- * bytes: formats/agreement.md. */
+ * The agreement: all ranks learn what any rank knows. Before the data, they check that all make the same call and can
+ * take part in it; after the data, that it succeeded.
+ *
+ * Dissemination: in round k, a rank sends everything it knows to the rank 2^k ahead. If the number of ranks is a power
+ * of two, it sends to the rank whose number differs in bit k instead, as in doubling. Ranks combine knowledge with
+ * idempotent functions (the worst status, the lowest and the highest call), so hearing a thing twice does no harm. The
+ * messages do not depend on the call, so ranks that disagree still understand each other. Their format:
+ * formats/agreement.md. */
 #include <limits.h>
 #include <string.h>
 
@@ -18,7 +20,8 @@
 #include "coll/native.h"
 #include "coll/packing.h"
 
-/* A call, of AGREE_CALL_BYTES. Of doubles, bits: equal numbers have equal ones, since none is -0.0 or a NaN. */
+/* Offsets of a call's fields in AGREE_CALL_BYTES. Doubles are stored as bits: equal numbers have equal bits, since none
+ * is -0.0 or a NaN. */
 enum {
     CALL_KIND = 0,
     CALL_DTYPE = 1,
@@ -64,8 +67,8 @@ static uint64_t mix(uint64_t hash, int value)
     return (hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15) + (hash >> 29);
 }
 
-/* A hash of what follows from the node map: the order of ranks, and where nodes begin in it; and of whether only paired
- * schedules are possible, since the choice of the algorithm depends on that too. */
+/* Hash the order of ranks and where nodes begin in it: both follow from the node map. Also hash whether only paired
+ * schedules are possible, since the choice of the algorithm depends on that. */
 static uint64_t hash_nodes(const struct pici_comm *comm)
 {
     uint64_t hash = 0;
@@ -120,8 +123,8 @@ static void describe(uint8_t *bytes, const struct pici_request *request)
         pici_agree_values(bytes, &call->opts.values);
 }
 
-/* Describe how two calls differ, if that is in a number that is not an integer, or in what the algorithm is chosen
- * from. */
+/* Report how two calls differ, if they differ in a non-integer option or in the data from which ranks choose the
+ * algorithm. */
 static void explain_choice(struct pici_comm *comm, const struct coll_agreement *agreement)
 {
     static const struct {
@@ -177,14 +180,14 @@ static const char *algorithm_name(uint64_t a)
     return pici_algorithm_name((enum pici_algorithm)a);
 }
 
-/* Describe how two calls differ. */
+/* Report how two calls differ. */
 static void explain(struct pici_comm *comm, const struct coll_agreement *agreement)
 {
     static const struct {
         const char *what;
         int at, bytes;
         const char *(*name)(uint64_t); /* NULL: it is a number */
-        int kind;                      /* it has this meaning in calls of this kind only; 0: of all */
+        int kind;                      /* the kind of call that has this field; 0: all */
     } field[] = {{"dtype", CALL_DTYPE, 1, dtype_name, 0},
                  {"root", CALL_ROOT, 4, NULL, PICI_BROADCAST},
                  {"sum of recvcounts", CALL_COUNT, 8, NULL, PICI_ALL_GATHERV},
@@ -375,7 +378,7 @@ static enum pici_status begin_round(struct pici_request *request, enum msg_kind 
     return PICI_OK;
 }
 
-/* Have the two messages of a round ended? */
+/* Test the two messages of a round. Sets *ended if both have completed. */
 static enum pici_status round_ended(struct pici_request *request, int *progressed, int *ended)
 {
     struct pici_comm *comm = request->comm;
@@ -423,7 +426,7 @@ enum pici_status pici_coll_agree(struct pici_request *request, enum msg_kind kin
         request->call.resolved.longest = (uint64_t)(agreement->density[DENSITY_ONE] * (double)COLL_LONGEST);
     if (kind == MSG_AGREE_STATUS && agreement->status)
         pici_mismatch_explain(request, agreement->low);
-    if (agreement->status) { /* instead of what this rank alone found in its data */
+    if (agreement->status) { /* replaces the error that this rank alone found in its data */
         request->status = agreement->status;
         request->culprit = agreement->culprit;
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * All-to-all of runs with different lengths. The call agreement gives the ranks the length of the longest run, which
- * determines the number of slices; each run is cut evenly into that many. Each run, even an empty one, has a block in
- * each slice, so ranks exchange the same messages for any counts: the receiver finds counts that do not match, and the
- * status agreement names the ranks. */
+ * All-to-all of runs with different lengths. The call agreement yields the length of the longest run, which determines
+ * the number of slices. Each rank cuts each run evenly into that many slices. Every run, even an empty one, has a block
+ * in each slice, so ranks exchange the same messages for any counts. The receiver detects counts that do not match, and
+ * the status agreement names the ranks. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -18,8 +18,8 @@
 
 /* ---- runs */
 
-/* What one side of a call has for each rank. Where runs without displacements lie is in a table, once there are
- * tables. */
+/* The runs that one side of a call has for each rank. `packed` has the places of runs without displacements; it is NULL
+ * until the call has its tables. */
 struct side {
     const char *counts_name, *displs_name;
     const uint64_t *counts, *displs, *packed;
@@ -35,7 +35,7 @@ static struct side side_of(const struct coll_call *call, const struct pici_comm 
     return (struct side){"sendcounts", "sdispls", args->sendcounts, args->sdispls, packed};
 }
 
-/* An empty run may be said to be anywhere. */
+/* Ignores the displacement of an empty run: the caller may pass any. */
 static struct coll_span run_of(const struct side *side, int rank)
 {
     struct coll_span span = {0, side->counts[rank]};
@@ -44,7 +44,7 @@ static struct coll_span run_of(const struct side *side, int rank)
     return span;
 }
 
-/* The elements from the first to the last of all runs of a side, whose places no table says yet. */
+/* The range from the first to the last element of all runs of a side. Works before the call has its tables. */
 static struct coll_span extent_of(const struct side *side, int ranks)
 {
     uint64_t first = UINT64_MAX, end = 0, packed = 0;
@@ -60,7 +60,8 @@ static struct coll_span extent_of(const struct side *side, int ranks)
 
 /* ---- before the ranks have agreed */
 
-/* Check the runs of a side: the sum of their counts, and the longest if it is longer than *longest. */
+/* Check the runs of a side. Sets *sum to the sum of their counts, and raises *longest to the longest run. Returns an
+ * error message or NULL. */
 static const char *add_up(const struct side *side, int ranks, uint64_t most, uint64_t *sum, uint64_t *longest,
                           char *explanation, size_t bytes)
 {
@@ -143,7 +144,7 @@ static enum pici_status lay_out(struct coll_layout *layout, const struct pici_co
     schedule->limits(schedule, &shape, most);
     layout->steps = schedule->steps(schedule, &shape);
 
-    /* messages of a step share what is one message elsewhere, unless that makes them too short */
+    /* divide the bytes of a slice by the number of messages in a step, unless that makes messages too short */
     const uint64_t peers = (uint64_t)(most->receives ? most->receives : 1), worth = LAYOUT_SLICES_WORTH / width;
     const uint64_t asked = call->opts.slice_bytes / width, shared = asked / peers > worth ? asked / peers : worth;
     uint64_t slice = longest / (uint64_t)call->opts.window;
@@ -171,7 +172,7 @@ static enum pici_status prepare(struct pici_request *request)
     return pici_request_room(request);
 }
 
-/* How long what it passes on is, a rank does not know. */
+/* A rank does not know the length of a run that it passes on, so it assumes the longest. */
 static struct coll_span segment(const struct coll_layout *layout, const struct pici_comm *comm,
                                 const struct coll_call *call, int segment)
 {
@@ -185,7 +186,7 @@ static struct coll_span segment(const struct coll_layout *layout, const struct p
 
 /* ---- elements */
 
-/* What a rank has for itself, which no message carries. */
+/* Copy a rank's run for itself, which no message carries. */
 static void place_own(struct pici_request *request, const struct slice_run *slice_run)
 {
     const struct coll_call *call = &request->call;
@@ -214,10 +215,10 @@ static const void *contribution_at(const struct pici_request *request, const str
     const struct coll_call *call = &request->call;
     (void)slice_run, (void)segment;
     return span.count ? call->args.send + span.first * call->resolved.width
-                      : request->room.messages; /* of nothing: any valid pointer */
+                      : request->room.messages; /* no elements: any valid pointer */
 }
 
-/* A rank that passes a block on does not look into it. */
+/* A rank that passes a block on reads only its header. */
 static enum pici_status receive_part(struct pici_request *request, struct slice_run *slice_run,
                                      enum schedule_action action, struct coll_part *part)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A sum over all ranks in the rounds of the agreement, where ranks may receive the same data twice. In round k a rank
- * has the sum of the 2^k ranks that end with it. If the number of ranks is not a power of two, it also keeps the sum of
- * the m ranks that end with it, where m is the lower k bits of that number; in the end these are all ranks. */
+ * Sums over all ranks, made in the rounds of the agreement, in which ranks may receive the same data twice. Before
+ * round k, a rank has the sum of 2^k ranks, of which it is the last. If the number of ranks is not a power of two, the
+ * rank also keeps the sum of the last m ranks up to itself, where m is the lower k bits of that number. In the end
+ * these are all ranks. */
 #include "coll/balance.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@
 #include "schedule/registry.h"
 
 enum {
-    WORTHWHILE = 4096, /* nonzeros of all ranks: fewer take a message each, however they are cut */
-    FINER = 7          /* times that the ranges are made finer at the most: one of 2^42 becomes one of 1 */
+    WORTHWHILE = 4096, /* nonzeros of all ranks: with fewer, any cut takes one message per segment */
+    FINER = 7          /* how often ranges are refined at most: a range of 2^42 elements becomes one of 1 */
 };
 
 static int is_undivided(enum pici_algorithm algorithm, const struct pici_comm *comm)
@@ -27,8 +28,8 @@ static int is_undivided(enum pici_algorithm algorithm, const struct pici_comm *c
 
 _Static_assert(AGREE_COUNTS_BYTES == 2 * 8 * BALANCE_RANGES, "of each range two counts");
 
-/* What is added where, and so in which order, follows from who owns it: the bits of floats may change, and do so only
- * where that was asked for. */
+/* The owner of an element determines the order of additions, so balancing may change the bits of floats. Calls with
+ * floats are balanced only on request. */
 static int may_balance(const struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -61,7 +62,7 @@ static uint64_t count_range(const struct pici_request *request, uint64_t first, 
     return nonzeros;
 }
 
-/* With AUTO dense elements are not counted, since their calls are not balanced. */
+/* AUTO does not count dense elements, since it does not balance their calls. */
 static void count(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -117,8 +118,8 @@ void pici_balance_hear(struct pici_request *request, const uint8_t *counts)
     }
 }
 
-/* Whether cuts that differ are worth it. Of dense data, what they save in messages is less than what an owner takes for
- * a long segment with few nonzeros. */
+/* Whether balanced cuts pay. With AUTO, dense data never does: an owner loses more time on a long segment with few
+ * nonzeros than the messages save. */
 static int pays(const struct pici_request *request, uint64_t nonzeros)
 {
     const struct coll_agreement *agreement = &request->agree;

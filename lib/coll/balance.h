@@ -15,12 +15,13 @@ void pici_balance_begin(struct pici_request *);
 /* Whether this rank can take part: CAN_BALANCE or 0. */
 uint32_t pici_balance_can(const struct pici_request *);
 
-/* In a round of it: the counts to send, as in a message, or NULL if all are 0; and the received counts, or NULL. */
+/* In a round of the call agreement: `say` writes this rank's counts as a message has them, and returns them, or NULL if
+ * all are 0. `hear` adds the received counts, which may be NULL. */
 const uint8_t *pici_balance_say(const struct pici_request *, uint8_t counts[AGREE_COUNTS_BYTES]);
 void pici_balance_hear(struct pici_request *, const uint8_t *counts);
 
-/* After the ranks have agreed: whether they must agree again; finer ranges are then counted. If not, the cuts are
- * call.resolved.balance; NULL: segments have equally many elements. */
+/* After an agreement: whether the ranks must agree again. If so, this rank has counted finer ranges. If not, the cuts
+ * are call.resolved.balance; NULL: segments have equally many elements. */
 int pici_balance_again(struct pici_request *);
 
 #endif

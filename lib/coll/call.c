@@ -26,9 +26,9 @@ static size_t scratch_of(struct coll_call *call, const struct pici_comm *comm)
     return bytes ? bytes : 1;
 }
 
-/* The most that an all_gatherv needs whose longest contribution is the call's count: as an all-gather by any of the
- * algorithms that it may have. With AUTO, and with split, which gathers as ring or as recursive, that depends on the
- * sum of all contributions. */
+/* The most scratch that an all_gatherv needs if its longest contribution is the call's count: the maximum over
+ * all-gathers by each algorithm that it may use. With AUTO and with split, which gathers by ring or recursive, the
+ * algorithm depends on the sum of all contributions. */
 static size_t scratch_of_gatherv(const struct coll_call *call, const struct pici_comm *comm,
                                  const struct pici_coll_opts *options)
 {
@@ -89,8 +89,8 @@ enum pici_status pici_call_start(struct call_args args, struct pici_comm *comm, 
 
 /* ---- progress */
 
-/* Count nonzeros of a part of this rank's data. The native call counts none, and the next such call is to know
- * whether the data is still dense. An engine that would do it later leaves it out. */
+/* Count nonzeros in a part of this rank's data. The native collective counts none, and the next such call needs to know
+ * whether the data is still dense. Asynchronous engines skip this. */
 static void sample(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -105,7 +105,7 @@ static void sample(struct pici_request *request)
     request->counted[DENSITY_ONE] = (struct density_count){count, nonzeros};
 }
 
-/* The layout is used: print and record the algorithm if it was chosen by predicted time. */
+/* Print and record the algorithm of a layout in use, if it was chosen by predicted time. */
 static void tell_choice(const struct pici_request *request)
 {
     const struct choice *choice = &request->call.resolved.layout.choice;
@@ -178,7 +178,7 @@ static int advance(struct pici_comm *comm)
             status = request->status;
             break;
         }
-        if (request->early) { /* the data are through */
+        if (request->early) { /* the agreement has carried all data */
             tell_choice(request);
             pici_coll_agree_begin(request, MSG_AGREE_STATUS);
             request->state = COLL_AGREE_STATUS;
@@ -232,8 +232,8 @@ static int advance(struct pici_comm *comm)
     return progressed;
 }
 
-/* As advance, with the timeout: breaks the communicator if nothing has moved for too long. If nothing moved, *now is
- * the time, and *remaining the seconds until then. */
+/* Like advance, with the timeout: breaks the communicator after too long without progress. If nothing moved, sets *now
+ * to the time and *remaining to the seconds until the timeout. */
 static int advance_in_time(struct pici_comm *comm, double *now, double *remaining)
 {
     struct pici_request *request = comm->head;

@@ -6,8 +6,8 @@
 
 #include "coll/request.h"
 
-/* As the public functions: start a call; or start it and wait for its end, with the communicator's spare request, so
- * that no allocation can fail on this rank alone. */
+/* Start a call, like the public functions. pici_call_wait also waits for its end. It uses the communicator's spare
+ * request, so that no allocation can fail on this rank alone. */
 enum pici_status pici_call_start(struct call_args, struct pici_comm *, const struct pici_coll_opts *,
                                  struct pici_request **);
 enum pici_status pici_call_wait(struct call_args, struct pici_comm *, const struct pici_coll_opts *);

@@ -18,8 +18,9 @@ struct stream_pieces;
 /* The head's counts of nonzeros in ranges, and what follows from them (balance.h). */
 struct coll_balance {
     struct schedule_balance cuts;
-    uint64_t sum[BALANCE_RANGES], part[BALANCE_RANGES]; /* known so far: of 2^round ranks, and of some of all */
-    int finer;                                          /* how often the ranges were made finer */
+    uint64_t sum[BALANCE_RANGES],
+        part[BALANCE_RANGES]; /* so far: over the last 2^round ranks, and over the last m ranks (balance.c) */
+    int finer;                /* how often the ranges were made finer */
 };
 
 struct pici_comm {
@@ -32,7 +33,7 @@ struct pici_comm {
     struct coll_settings settings;
     struct densities densities; /* counted in earlier calls */
     struct chooser *chooser;
-    const struct schedule *forced; /* tests: instead of AUTO's choice; or NULL */
+    const struct schedule *forced; /* tests: replaces AUTO's choice; or NULL */
     int rank, ranks;
     int virtual_rank; /* order[virtual_rank] == rank */
     int in_order;     /* all virtual ranks are ranks */
@@ -44,19 +45,19 @@ struct pici_comm {
     int *begin;                     /* [ranks + 1] its array */
     unsigned generation;            /* of the process that made it */
     enum pici_status broken;
-    int failed;     /* a call failed that only some ranks may know of: the next one tells all */
+    int failed;     /* a call failed, and only some ranks may know: the next call tells all */
     uint32_t plans; /* neighbourhood plans made so far */
     char error[256];
     uint64_t sequence; /* of the next collective */
     struct coll_balance balance;
-    uint8_t *agreements;          /* the head's: memory of its rounds (early.h) */
-    struct coll_call *last_laid;  /* the last one that was laid out; its layout's schedule is NULL: there is none */
+    uint8_t *agreements;          /* memory of the head's agreement rounds (early.h) */
+    struct coll_call *last_laid;  /* the last call that got a layout; with a NULL schedule: there is none */
     struct stream_pieces *pieces; /* of the last call with a stream, or NULL (engine_stream.h) */
-    void *tables;                 /* the head's: its arrays (request.c) */
+    void *tables;                 /* the head's arrays (request.c) */
     size_t tables_bytes;
     int leaks;                        /* the transport may still use memory of a call: it is never freed */
     struct pici_request *head, *tail; /* in the order started; only the head makes progress */
-    struct pici_request *spare;       /* a blocking call's */
+    struct pici_request *spare;       /* for blocking calls */
     struct trace *trace;
 };
 

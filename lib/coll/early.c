@@ -22,12 +22,11 @@
 #include "coll/send.h"
 #include "coll/receive.h"
 
-/* A rank holds a message that it sends, one that it receives, and one that it keeps. Behind their places there is one
- * for a copy of the caller's data. */
+/* Places for messages: one sent, one received, one kept. A copy of the caller's data follows them. */
 enum { PLACES = 3 };
 
-/* Whether the transport can carry early data, and its ranks may have such. A transport whose elements are on GPUs
- * carries only short messages in the host's memory. */
+/* Whether the transport can carry early data, and the number of ranks permits it. A transport whose elements are on
+ * GPUs carries only short messages in the host's memory. */
 static int has_early_data(const struct pici_comm *comm)
 {
     return pici_early_ranks(comm->ranks) && comm->transport.memory != PICI_MEMORY_DEVICE;
@@ -49,7 +48,8 @@ static uint8_t *copy_of_data(const struct pici_comm *comm)
     return comm->agreements + PLACES * pici_early_place(comm);
 }
 
-/* Whether a call has early data, and then its layout. A function of what is the same on all ranks if they agree. */
+/* Returns whether a call has early data, and then makes its layout. Depends only on values that are the same on all
+ * ranks that agree. */
 static int lay_out(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
 {
     return call->args.kind == PICI_ALL_REDUCE && comm->in_order &&
@@ -63,11 +63,11 @@ void pici_early_begin(struct pici_request *request)
     struct coll_call *call = &request->call;
     if (!has_early_data(comm) || request->status || call->opts.native || request->engine != comm->engine ||
         !lay_out(&call->resolved.layout, comm, call))
-        return;                                    /* the native collective may take the place of data messages */
-    call->resolved.layout.message = EARLY_MESSAGE; /* of its longest, which a message of a whole slice may exceed */
+        return;                                    /* the native collective may replace data messages */
+    call->resolved.layout.message = EARLY_MESSAGE; /* this call's longest; one of a whole slice may be longer */
     pici_request_tables(request);
     pici_slice_buffers(request, comm->agreements + AGREE_BYTES, pici_early_place(comm));
-    if (call->args.send == call->args.recv) /* sums are built there, but the call may have to begin anew */
+    if (call->args.send == call->args.recv) /* the call builds sums there, but may have to start over */
         call->args.send =
             memcpy(copy_of_data(comm), call->args.send, (size_t)call->resolved.total * call->resolved.width);
     request->runs[0].queue = request->queues[0];
@@ -81,7 +81,7 @@ void pici_early_make(struct pici_request *request)
     struct coll_agreement *agreement = &request->agree;
     struct slice_run *slice_run = &request->runs[0];
     int progressed;
-    /* it is made: the host's engine has finished when a function returns */
+    /* complete on return: the host's engine does not work in the background */
     pici_make_messages(request, slice_run, &progressed);
     agreement->outgoing.buffer = slice_run->outgoing[0];
     agreement->incoming.buffer = pici_slice_take(request);

@@ -6,7 +6,7 @@
 
 #include "coll/request.h"
 
-/* Bytes of comm->agreements, and of the place of one message there: of an agreement, with data behind it. */
+/* Bytes of comm->agreements, and of the place of one message there: an agreement followed by data. */
 size_t pici_early_memory(const struct pici_comm *);
 size_t pici_early_place(const struct pici_comm *);
 
@@ -18,8 +18,9 @@ void pici_early_begin(struct pici_request *);
  * and incoming; the word belongs in the AGREE_BYTES before the data. */
 void pici_early_make(struct pici_request *);
 
-/* At the end of the round: receive the data that came with the word, `bytes` bytes by its prefix. agreed: no rank has
- * rejected the call so far. Without data, or if not agreed, the call has no early data any more: request->early = 0. */
+/* At the end of the round: receive the `bytes` bytes of data that came with the word, as its prefix counts them.
+ * agreed: no rank has rejected the call so far. Without data, or if not agreed, sets request->early = 0: the call has
+ * no early data any more. */
 void pici_early_receive(struct pici_request *, size_t bytes, int agreed);
 
 /* The call agreement has failed: an all-reduce in place gets its data back. */

@@ -34,7 +34,7 @@ struct engine_needs {
     size_t messages;                   /* bytes for messages, COLL_ALIGN-aligned */
     size_t sums;                       /* bytes for sums, COLL_ALIGN-aligned */
     size_t arrays;                     /* bytes for arrays of a lossy codec, COLL_ALIGN-aligned; 0: there is none */
-    const struct values *values;       /* that codec, during the call of room */
+    const struct values *values;       /* that codec; valid only while room runs */
     size_t temp;                       /* bytes for reduce and dequantize; 0: COLL_TEMP_BYTES */
     unsigned device : 1, checksum : 1; /* messages are in GPU memory; blocks have a checksum */
     void *memory;                      /* the caller's scratch to use instead of the engine's, or NULL */
@@ -49,8 +49,8 @@ struct engine_room {
 
 /* How to store received or dequantized elements. */
 enum engine_store {
-    STORE_PLACE, /* destination = they */
-    STORE_REDUCE /* destination = destination op they */
+    STORE_PLACE, /* destination = elements */
+    STORE_REDUCE /* destination = destination op elements */
 };
 
 /* The input of count and encode: the elements of a message's runs, or an array that a lossy codec makes of each run. */
@@ -137,7 +137,7 @@ struct pici_engine {
     enum pici_status (*reduce)(struct pici_queue *, void *destination, const uint8_t *block,
                                const struct pici_block *parsed, enum pici_op, void *temp, uint64_t temp_elements);
 
-    /* The same for a block of count elements that this engine's encode made, size bytes in a message. */
+    /* Like reduce, for a block that this engine's encode made: count elements, size bytes in a message. */
     enum pici_status (*reduce_own)(struct pici_queue *, void *destination, const uint8_t *block, size_t size,
                                    uint64_t count, enum pici_dtype, enum pici_op, void *temp, uint64_t temp_elements);
 
@@ -168,7 +168,7 @@ void *pici_engine_host_new(void);
 /* Provide at least this many bytes of scratch memory. On PICI_E_NOMEM the current memory stays. */
 enum pici_status pici_engine_host_reserve(void *self, size_t bytes);
 size_t pici_engine_host_scratch(const void *self); /* its size */
-/* How fast it packs: 0 by portable kernels, 1 by those for AVX2, 2 for AVX-512. */
+/* Its kernels for packing: 0 portable, 1 AVX2, 2 AVX-512. */
 int pici_engine_host_kernels(void);
 
 #ifdef __cplusplus

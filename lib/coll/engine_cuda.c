@@ -5,9 +5,8 @@
  * If the transport can send from the GPU's memory, messages are there too. Otherwise they are in pinned host memory: a
  * block is copied on the queue's stream, to the message when its length is known, or from the message to a slot of the
  * queue before it is read. What the host must know (lengths, statuses, counts, headers of blocks) is written to pinned
- * memory by the kernels that produce it: a few bytes each, cheaper than a copy. The host polls the queue's stream, in
- * which there is nothing but the queue's work, and never blocks. Its other calls of CUDA do not invalidate another
- * thread's capture. */
+ * memory by the kernels that produce it: a few bytes each, cheaper than a copy. The host never blocks: it polls the
+ * queue's stream, which has only the queue's work. Its other CUDA calls do not invalidate another thread's capture. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +32,7 @@ struct pici_queue {
     int pending;             /* work was begun, and is not known to have ended */
     enum pici_status status; /* the worst so far */
     unsigned used;           /* results in use */
-    uint8_t *slots;          /* [blocks] of gpu->slot bytes: where blocks are aligned to 16 */
+    uint8_t *slots;          /* [blocks] of gpu->slot bytes, for blocks aligned to 16 */
     uint8_t *workspace;
     uint8_t *temp; /* a slice */
 
@@ -41,24 +40,24 @@ struct pici_queue {
     uint8_t *controls; /* [blocks] workspaces of pici_cuda_read_cleared */
     uint8_t *losses;   /* workspace of pici_cuda_quantize */
 
-    /* pinned: all but the prefix written by the GPU */
+    /* pinned memory; the GPU writes all but the prefix */
     struct pici_cuda_result *results; /* [blocks] */
     uint64_t *counts;                 /* [blocks] */
     struct pici_cuda_heads *heads;
     struct pici_cuda_head *head; /* [blocks] */
-    struct pici_cuda_told *told; /* [blocks] what was lost by quantizing */
-    uint64_t *bad;               /* 0, or what is wrong with dequantized arrays */
+    struct pici_cuda_told *told; /* [blocks] losses of quantizing */
+    uint64_t *bad;               /* 0, or the status of invalid dequantized arrays */
     uint8_t *prefix;
 
-    /* blocks to read that are not launched yet; each into other elements, with results and controls in a row */
+    /* reads not launched yet: their destinations do not overlap, their results and controls are consecutive */
     struct pici_cuda_decode reads[READS];
     unsigned waiting;
     int adding;
     enum pici_dtype reading;
 
-    /* what is being made or looked at */
+    /* outputs of the work in flight */
     struct values_loss *loss; /* quantizing */
-    int quantized;            /* of told, those in use */
+    int quantized;            /* entries of told in use */
     uint64_t *nonzeros;       /* counting */
     size_t *sizes;            /* encoding */
     int runs, arrays, in_slots;
@@ -68,9 +67,9 @@ struct pici_queue {
 };
 
 struct gpu {
-    cudaStream_t caller, moves; /* moves: of messages between threads */
+    cudaStream_t caller, moves; /* moves: copies messages between threads */
     struct pici_queue *queue;
-    int device, queues; /* queues: made */
+    int device, queues; /* queues: number made */
     struct engine_needs needs;
     struct piece messages, sums, arrays, work, results;
     size_t slot, workspace, losses; /* bytes of one */
@@ -82,11 +81,11 @@ static enum pici_status status_of(struct gpu *gpu, cudaError_t error, const char
     if (error == cudaSuccess)
         return PICI_OK;
     snprintf(gpu->error, sizeof gpu->error, "%s: %s", operation, cudaGetErrorString(error));
-    (void)cudaGetLastError(); /* reported here, so not to the caller's program too */
+    (void)cudaGetLastError(); /* reported here: hide it from the caller's program */
     return error == cudaErrorMemoryAllocation ? PICI_E_NOMEM : PICI_E_DEVICE;
 }
 
-/* The codec's status of a call. If the CUDA runtime refused, notes the runtime's error message. */
+/* Pass on the codec's status. If the CUDA runtime failed, note its error message. */
 static enum pici_status codec_status(struct gpu *gpu, enum pici_status status, const char *operation)
 {
     if (status == PICI_E_DEVICE)
@@ -94,7 +93,7 @@ static enum pici_status codec_status(struct gpu *gpu, enum pici_status status, c
     return status;
 }
 
-/* Work was begun on a queue, or failed to. */
+/* Note that work was begun on a queue, or failed to begin. */
 static void begun(struct pici_queue *queue, enum pici_status status, const char *operation)
 {
     queue->pending = 1;
@@ -109,7 +108,8 @@ static void gpu_begun(struct pici_queue *queue, cudaError_t error, const char *o
     begun(queue, status_of(queue->gpu, error, operation), operation);
 }
 
-/* Launch the blocks to read, in one kernel: before any other work of the queue that may use what they are read to. */
+/* Launch all waiting reads in one kernel. Must run before any other work of the queue that may use their
+ * destinations. */
 static void launch_reads(struct pici_queue *queue)
 {
     const unsigned count = queue->waiting;
@@ -119,14 +119,14 @@ static void launch_reads(struct pici_queue *queue)
             pici_cuda_read_cleared(queue->reads, count, queue->reading, queue->adding,
                                    queue->controls + (queue->used - count) * PICI_CUDA_READ_WORKSPACE,
                                    count * PICI_CUDA_READ_WORKSPACE, queue->stream);
-        /* they have no results */
+        /* no launch, no results */
         if (status)
             queue->used -= count;
         begun(queue, codec_status(queue->gpu, status, "decoding"), "decoding");
     }
 }
 
-/* Copy what no block that waits to be read changes. */
+/* Copy bytes that no waiting read writes. */
 static void copy_input(struct pici_queue *queue, void *to, const void *from, size_t bytes)
 {
     if (bytes)
@@ -215,7 +215,7 @@ static void give(const struct gpu *gpu, struct pici_queue *queue, uint8_t *work,
     queue->prefix = take(pinned, at_pinned, PREFIX);
 }
 
-/* What the engine cannot do of a call. */
+/* Check whether the engine supports a call, and note the reason if not. */
 static enum pici_status refuse(struct gpu *gpu, const struct engine_needs *needs)
 {
     int device = 0;
@@ -250,7 +250,7 @@ static enum pici_status measure(struct gpu *gpu, const struct engine_needs *need
 {
     const struct values *values = needs->values;
     gpu->needs = *needs;
-    gpu->needs.values = NULL; /* it may not stay */
+    gpu->needs.values = NULL; /* it may not stay valid */
     gpu->slot = gpu->workspace = gpu->losses = 0;
     fit_blocks(gpu, needs->dtype, needs->slice);
     for (int array = 0; needs->arrays && array < values->codec->arrays; array++)
@@ -258,7 +258,7 @@ static enum pici_status measure(struct gpu *gpu, const struct engine_needs *need
     return needs->arrays ? status_of(gpu, pici_cuda_losses_workspace(&gpu->losses), "cudaDeviceGetAttribute") : PICI_OK;
 }
 
-/* A queue has its memory, and nothing to do but to clear that. */
+/* Reset a queue that has its memory, and begin to clear the parts that must be zero. */
 static enum pici_status open_queue(struct gpu *gpu, struct pici_queue *queue)
 {
     const size_t blocks = (size_t)gpu->needs.blocks;
@@ -344,7 +344,7 @@ static enum pici_status gpu_begin(void *self, void *mark, int queues)
     return status;
 }
 
-/* By comparing addresses: the GPU may be lost. */
+/* Compares addresses only: the GPU may be lost. */
 static int gpu_holds(void *self, const void *address)
 {
     const struct gpu *gpu = self;
@@ -359,8 +359,8 @@ static int64_t milliseconds(void)
     return (int64_t)time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-/* Wait for a stream until that time. What is not done by then: cudaErrorNotReady. Looks often at first, since most
- * waits are short. */
+/* Wait for a stream until `end`. Returns cudaErrorNotReady if it is still busy then. Polls without sleeping at first,
+ * since most waits are short. */
 static cudaError_t await(cudaStream_t stream, int64_t end)
 {
     static const struct timespec nap = {0, 50000};
@@ -371,7 +371,7 @@ static cudaError_t await(cudaStream_t stream, int64_t end)
         if (looks >= LOOKS)
             nanosleep(&nap, NULL);
     capture_restore(mode);
-    /* cudaErrorNotReady too, which cudaGetLastError would report */
+    /* clear the last error, which may be cudaErrorNotReady */
     if (error || looks)
         (void)cudaGetLastError();
     return error;
@@ -424,8 +424,8 @@ static const char *gpu_error(void *self)
 
 /* ---- a queue's end ---- */
 
-/* The lengths of the blocks are known: begin to copy the blocks to their places in the message, if they are in slots.
- * Returns whether copies were begun. */
+/* Store the lengths of the blocks, now known, and begin to copy blocks from slots to their places in the message.
+ * Returns whether the blocks are in slots. */
 static int place_blocks(struct pici_queue *queue)
 {
     size_t offset = queue->offset;
@@ -446,7 +446,7 @@ static int place_blocks(struct pici_queue *queue)
     return queue->in_slots;
 }
 
-/* What kernels of lossy codecs have found is known. */
+/* Collect the results of the lossy codecs' kernels, which have ended. */
 static void end_values(struct pici_queue *queue)
 {
     for (int i = 0; i < queue->quantized && !queue->status; i++) {
@@ -604,7 +604,7 @@ static const uint8_t *gpu_head(struct pici_queue *queue, int i, size_t offset)
     return (uint64_t)i <= queue->heads->found && queue->head[i].offset == offset ? queue->head[i].header : none;
 }
 
-/* A copy of a block that the GPU can read, aligned; or the block itself, if it is. */
+/* A block that the GPU can read, aligned to 16: a copy, unless the block itself is one. */
 static const void *legible(struct pici_queue *queue, const void *block, size_t size)
 {
     if (queue->gpu->needs.device && (uintptr_t)block % 16 == 0)
@@ -668,7 +668,7 @@ static enum pici_status gpu_reduce(struct pici_queue *queue, void *destination, 
     return PICI_OK;
 }
 
-/* read_block needs no more of the header. */
+/* Sets only the header fields that read_block needs. */
 static enum pici_status gpu_reduce_own(struct pici_queue *queue, void *destination, const uint8_t *block, size_t size,
                                        uint64_t count, enum pici_dtype dtype, enum pici_op op, void *temp,
                                        uint64_t temp_elements)
@@ -711,7 +711,7 @@ static enum pici_cuda_dequantizing dequantizing_of(const struct engine_values *u
     return usage->quiet ? DEQUANTIZED_QUIET : DEQUANTIZED_POSITIVE;
 }
 
-/* Elements are added by the kernel that dequantizes them, without a place for them. */
+/* The kernel that dequantizes elements also adds them, so it needs no temp. */
 static enum pici_status gpu_dequantize(struct pici_queue *queue, const struct engine_values *usage,
                                        enum engine_store action, void *destination, uint64_t count,
                                        const void *const inputs[VALUES_ARRAYS],
@@ -733,7 +733,7 @@ static enum pici_status gpu_dequantize(struct pici_queue *queue, const struct en
 static void gpu_containers(struct pici_queue *queue, uint64_t tiles[PICI_CONTAINERS], const uint8_t *block, size_t size)
 {
     struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
-    /* without tiles, if the block is not hybrid */
+    /* a block that is not hybrid has no tiles */
     if (!queue->gpu->needs.device)
         (void)pici_breakdown(&breakdown, block, size);
     for (int i = 0; i < PICI_CONTAINERS; i++)
@@ -746,9 +746,8 @@ static void gpu_divide(struct pici_queue *queue, void *destination, uint64_t cou
     gpu_begun(queue, pici_cuda_divide(destination, count, (unsigned)dtype, ranks, queue->stream), "dividing");
 }
 
-/* cost_scale: from the memory traffic that docs/reference/cuda.md counts, on a GPU of 3 TB/s, beside the host's
- * constants. It is
- * not measured. */
+/* cost_scale is an estimate, not measured: the memory traffic in docs/reference/cuda.md on a GPU of 3 TB/s, relative to
+ * the host's constants. */
 static const struct pici_engine engine = {
     .size = sizeof(struct pici_engine),
     .name = "CUDA",

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A piece of memory that grows: of the GPU, or pinned. */
+ * A growing allocation of GPU memory or pinned memory. */
 #ifndef PICI_LIB_COLL_ENGINE_CUDA_PIECE_H
 #define PICI_LIB_COLL_ENGINE_CUDA_PIECE_H
 
@@ -26,7 +26,7 @@ static inline void piece_free(struct piece *piece)
     piece->bytes = 0;
 }
 
-/* Provide at least so many bytes of this kind; those that were there are lost. */
+/* Provide at least `bytes` bytes, pinned or of the GPU. Growing loses the contents. */
 static inline cudaError_t piece_grow(struct piece *piece, size_t bytes, int pinned)
 {
     const size_t some = bytes ? bytes : 1;

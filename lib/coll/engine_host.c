@@ -228,7 +228,7 @@ static enum pici_status host_encode(struct pici_queue *queue, uint8_t *message, 
     return status;
 }
 
-/* A block whose header was parsed from a copy, with pointers to where its bytes are. */
+/* Return a block with pointers into its bytes; its header was parsed from a copy. */
 static struct pici_block at_bytes(const struct pici_block *parsed, const uint8_t *bytes)
 {
     struct pici_block whole = *parsed;
@@ -256,8 +256,8 @@ static void host_containers(struct pici_queue *queue, uint64_t tiles[PICI_CONTAI
         tiles[i] += breakdown.tiles[i];
 }
 
-/* The rules of a block that pici_decompress_range does not check: checksum, padding, the total and the version of
- * hybrid and packed. */
+/* Check the rules that pici_decompress_range does not: checksum, padding, and the total and version of hybrid and
+ * packed blocks. */
 static enum pici_status check_whole(const struct pici_block *parsed, size_t size)
 {
     struct pici_breakdown breakdown = PICI_BREAKDOWN_INIT;
@@ -333,8 +333,8 @@ static void add(uint8_t *destination, const uint8_t *source, uint64_t count, enu
         pici_isa()->add[dtype]->dense(destination, source, (size_t)count);
 }
 
-/* In pieces that stay in a core's cache until they are added, or until their zeros have lost their signs. Arrays of no
- * elements are checked too. */
+/* Works in pieces that stay in a core's cache until they are added, or until their zeros have lost their signs. Checks
+ * arrays without elements too. */
 static enum pici_status host_dequantize(struct pici_queue *queue, const struct engine_values *usage,
                                         enum engine_store store, void *destination, uint64_t count,
                                         const void *const inputs[VALUES_ARRAYS],

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The engine for elements in lists: it has pieces (engine_stream.h) where the library's other functions have addresses
- * of elements. The kernels for dense elements process values: those of both lists at the union of their positions, +0
- * where a list has none. So results have the bits of dense ones. */
+ * The engine for elements in lists. Where other engines get addresses of elements, it gets pieces (engine_stream.h). To
+ * reduce two lists, it takes the union of their positions, fills in +0 where a list has no entry, and runs the kernels
+ * for dense elements on the values. So results are bit-identical to dense ones. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +40,7 @@ void *pici_engine_stream_new(struct stream_call *call, void *host_self)
     return engine;
 }
 
-/* ---- what is the host's */
+/* ---- functions of the host's engine */
 
 static int stream_owns(void *self, const void *address)
 {
@@ -107,7 +107,7 @@ static void stream_close(void *self, int leak)
     free(engine);
 }
 
-/* Sums are pieces. */
+/* Sums are pieces, so they need no memory here. */
 static enum pici_status stream_room(void *self, const struct engine_needs *needs, struct engine_room *room,
                                     struct pici_queue **queues)
 {
@@ -146,19 +146,19 @@ static const uint8_t *stream_head(struct pici_queue *queue, int i, size_t offset
 
 /* ---- pieces */
 
-/* Is a dense slice cheaper than so many entries? */
+/* Whether a dense slice is cheaper than a list of `entries` entries. */
 static int better_dense(const struct stream_engine *engine, uint64_t entries, uint64_t count)
 {
     return pici_policy_dense(pici_policy_sparsity(entries < count ? entries : count, count), engine->call->threshold);
 }
 
-/* Where the caller's result is, in which the piece always is. */
+/* Whether the piece is in the caller's result, where it must stay. */
 static int is_fixed(const struct stream_piece *piece)
 {
     return piece->dense && !piece->room;
 }
 
-/* Make a piece dense, with room for its elements, which are not set. 0: no memory. */
+/* Make a piece dense, with room for its elements, which it does not set. 0: no memory. */
 static int make_room(struct stream_engine *engine, struct stream_piece *piece, uint64_t count)
 {
     piece->kind = PIECE_DENSE;
@@ -197,7 +197,8 @@ static void swap_lists(struct pici_list *one, struct pici_list *other)
     *other = list;
 }
 
-/* A piece's elements: dense ones, or NULL and a list, which may be in the engine's memory until the next view. */
+/* A piece's elements: returns them dense, or NULL and a list. The list may be in the engine's memory, which the next
+ * view overwrites. */
 static const uint8_t *view_of(struct stream_engine *engine, struct pici_list *view, const struct stream_piece *piece,
                               enum pici_status *status)
 {
@@ -224,7 +225,7 @@ static void fail(struct stream_engine *engine)
 /* The treatment of float zeros in a copy. */
 enum zeros { ZEROS_KEPT, ZEROS_POSITIVE, ZEROS_QUIET };
 
-/* Copy the values of a list, or elements, with positive zeros. */
+/* Copy elements, or the values of a list, with positive zeros. Does nothing for ZEROS_KEPT. */
 static void make_positive(uint8_t *to, const uint8_t *from, uint64_t count, enum pici_dtype dtype, enum zeros zeros)
 {
     if (count && zeros != ZEROS_KEPT)
@@ -290,7 +291,7 @@ static void stream_copy(struct pici_queue *queue, void *destination, const void 
     copy_piece(queue, destination, source, count, dtype, ZEROS_KEPT);
 }
 
-/* The values that a piece has in memory, of its own, to be changed. */
+/* A piece's values in its own memory, for changes in place. Its nonzeros no longer count as counted. */
 static uint8_t *values_of(struct stream_piece *piece, uint64_t count, size_t *entries)
 {
     *entries = (size_t)(piece->kind == PIECE_DENSE ? count : piece->list.count);
@@ -332,7 +333,7 @@ static void stream_count(struct pici_queue *queue, const void *const *source, co
 {
     struct stream_engine *engine = queue->engine;
     const struct pici_move *move = move_of(engine, array->by_value);
-    (void)arrays; /* there are no lossy codecs: one */
+    (void)arrays; /* always 1: there are no lossy codecs */
     for (int i = 0; i < runs; i++) {
         struct pici_list view;
         enum pici_status status = PICI_OK;
@@ -351,7 +352,7 @@ static void stream_count(struct pici_queue *queue, const void *const *source, co
 
 /* ---- blocks */
 
-/* The entries that a block stores: those that are not zero. */
+/* Drop the zeros of a list, which a block does not store. */
 static enum pici_status without_zeros(struct stream_engine *engine, struct pici_list *list, int by_value)
 {
     const struct pici_move *move = move_of(engine, by_value);
@@ -359,7 +360,7 @@ static enum pici_status without_zeros(struct stream_engine *engine, struct pici_
     const uint64_t nonzeros = list->count ? move->count(list->values, (size_t)list->count) : 0;
     if (nonzeros == list->count)
         return PICI_OK;
-    /* positions in the list, then what is there */
+    /* first indices into the list, then the positions there */
     if (!pici_list_of_dense(kept, list->values, list->count, engine->width_log2, by_value))
         return PICI_E_NOMEM;
     for (uint64_t i = 0; i < kept->count; i++)
@@ -417,7 +418,7 @@ static enum pici_status encode_piece(struct stream_engine *engine, uint8_t *outp
     status = pici_engine_host.encode(NULL, output, 0, most, size, &source, &count, 1, array, 1, checksum);
     if (status != PICI_E_SPACE || !longest)
         return status;
-    /* the format asked for is longer than what all ranks have room for */
+    /* the requested format is longer than the room that all ranks have */
     if (!pici_list_of_dense(&engine->received, dense, count, engine->width_log2, array->by_value))
         return PICI_E_NOMEM;
     return encode_list(engine, output, capacity, size, &engine->received, count, array, checksum);
@@ -446,8 +447,8 @@ static struct pici_block whole_of(const struct pici_block *parsed, const uint8_t
     return whole;
 }
 
-/* For a result as a list, lists are made from a block tile by tile, in the first-level cache, so they pay up to a
- * higher density than for additions. */
+/* Whether to decode a block to a list, for a result as a list. The decoder builds lists tile by tile in the first-level
+ * cache, so they pay up to a higher density than in additions. */
 static int is_listed(const struct stream_engine *engine, const struct stream_piece *piece,
                      const struct pici_block *block)
 {
@@ -471,7 +472,8 @@ static enum pici_status stream_decode(struct pici_queue *queue, void *destinatio
             return PICI_E_CORRUPT;
         if (!make_room(engine, to, parsed->count))
             return PICI_E_NOMEM;
-        /* what sparse blocks store has a bit set; those of another version also have negative zeros */
+        /* all elements that sparse blocks store have a bit set; blocks of another version also represent negative
+         * zeros */
         to->counted = (parsed->format == FMT_COO || parsed->format == FMT_HYBRID || parsed->format == FMT_BITMAP) &&
                       parsed->layout.version == FMT_VERSION;
         to->nonzeros = parsed->nonzeros;

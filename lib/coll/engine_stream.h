@@ -17,11 +17,11 @@ enum stream_kind {
 
 struct stream_piece {
     enum stream_kind kind;
-    uint64_t first, count; /* SENT: elements of the input; else its elements, count */
+    uint64_t first, count; /* SENT: elements of the input; else only count, of its elements */
     struct pici_list list;
     uint8_t *dense; /* elements, or room for them, or NULL */
     uint64_t room;  /* elements that fit in memory that the piece owns; 0: the caller's, or none */
-    int counted;    /* the number of elements with a bit set is known: */
+    int counted;    /* nonzeros, the number of elements with a bit set, is known */
     uint64_t nonzeros;
 };
 
@@ -70,7 +70,8 @@ struct stream_call {
 const char *pici_stream_take(struct stream_input *, const struct pici_stream *, enum pici_dtype, int *no_memory,
                              char *explanation, size_t bytes);
 
-/* For a list, without dense input: its values among elements [first, first + *count), and their number. */
+/* Only for input without a dense vector: returns the listed values of elements [first, first + *count), and sets *count
+ * to their number. */
 const uint8_t *pici_stream_values(const struct stream_input *, uint64_t first, uint64_t *count, size_t width);
 
 /* Elements [first, first + count) of the input, count <= 2^32. Returns them dense, or NULL and a list that owns
@@ -78,11 +79,11 @@ const uint8_t *pici_stream_values(const struct stream_input *, uint64_t first, u
 const uint8_t *pici_stream_view(struct pici_list *view, struct pici_list *positions, const struct stream_input *,
                                 uint64_t first, uint64_t count, size_t width);
 
-/* The engine, and what it works with. Free: NULL is ignored. */
+/* The engine, and its state. Its close ignores NULL. */
 extern const struct pici_engine pici_engine_stream;
 void *pici_engine_stream_new(struct stream_call *, void *host_self);
 
-/* The result, once all pieces are there. PICI_E_NOMEM. */
+/* Make the result when all pieces are complete. May return PICI_E_NOMEM. */
 enum pici_status pici_stream_finish(struct stream_call *, const struct pici_comm *, const struct coll_call *);
 
 /* Free everything of a call except its result; if the call failed, that too. NULL is ignored. */

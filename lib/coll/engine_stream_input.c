@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a caller passes as a stream: checked, and put in order. */
+ * Checks a caller's stream, and puts it in order. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,8 +28,8 @@ struct row {
     uint64_t index, place; /* place: in the caller's list */
 };
 
-/* Sort rows by their indices, those of one index by their places. Least significant digits first; a digit that all
- * rows share takes no pass. Returns which of the two arrays has them. */
+/* Sort rows by index; rows with equal indices keep their order. A radix sort from the least significant digit, which
+ * skips digits that all rows share. any, all: OR and AND of all indices. Returns the array that holds the result. */
 static struct row *sort(struct row *rows, struct row *other, uint64_t n, uint64_t any, uint64_t all)
 {
     enum { BITS = 11, DIGITS = 1 << BITS };
@@ -53,7 +53,7 @@ static struct row *sort(struct row *rows, struct row *other, uint64_t n, uint64_
     return rows;
 }
 
-/* Copy the rows in order to memory of the input's own; repeated ones are added to the first. */
+/* Copy the rows in order to memory that the input owns. Adds repeated rows to the first. */
 static int put_in_order(struct stream_input *input, const struct pici_stream *stream, enum pici_dtype dtype)
 {
     const uint64_t n = stream->nnz;
@@ -184,7 +184,7 @@ const uint8_t *pici_stream_view(struct pici_list *view, struct pici_list *positi
                    end_row = row_from(input, (end - 1) / run + 1);
     if (begin_row == end_row)
         return NULL;
-    /* of the first row and of the last one there may be only a part */
+    /* the range may cut the first row and the last one */
     const uint64_t begin_first = index_at(input->indices, input->index_width, begin_row) * run,
                    last_end = index_at(input->indices, input->index_width, end_row - 1) * run + run;
     const uint64_t before = begin_first < first ? first - begin_first : 0, behind = last_end > end ? last_end - end : 0;

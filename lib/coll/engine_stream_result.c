@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The result of a call: its pieces, joined. */
+ * Joins the pieces of a call to its result. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "coll/engine_stream.h"
 #include "cpu/kernels.h"
 
-/* Rows are counted, then written. */
+/* The first pass counts rows, the second one writes them. */
 struct join {
     uint64_t rows, last; /* rows so far; the index of the last of them */
     uint64_t room;       /* rows that there is memory for */
@@ -43,7 +43,7 @@ static void add_list(struct join *join, const struct pici_list *list, uint64_t f
     }
 }
 
-/* The same of rows of one element each, which need no look at their neighbours. */
+/* Add a piece if rows have one element, so that each entry is a row of its own. */
 static void add_single(struct join *join, const struct stream_piece *piece, uint64_t first)
 {
     const unsigned width_log2 = (unsigned)__builtin_ctzll(join->width);
@@ -99,7 +99,7 @@ static int add_piece(struct join *join, const struct stream_piece *piece, uint64
     return 1;
 }
 
-/* The segments that this rank has a result of, in the order of their elements. */
+/* A segment in this rank's result, to be sorted by its first element. */
 struct order {
     uint64_t first;
     int segment;
@@ -132,7 +132,7 @@ static void *allocate(struct pici_stream_out *out, uint64_t count, uint64_t each
     return out->allocate ? out->allocate(out->context, (size_t)(count * each)) : malloc((size_t)(count * each));
 }
 
-/* The bytes of both forms: is the sparse one the longer? */
+/* Whether the sparse form takes more bytes than the dense one. */
 static int is_longer(const struct join *join, uint64_t n)
 {
     const double row = join->index_width + (double)join->run * (double)join->width;
@@ -243,8 +243,8 @@ void pici_stream_pieces_free(struct stream_pieces *pieces)
     free(pieces);
 }
 
-/* Those of the last call lend their memory to those of this one with the same numbers: calls are often repeated, and
- * fresh memory takes as long as the sums. */
+/* Pieces reuse the memory of the last call's pieces: calls are often repeated, and fresh memory takes as long as the
+ * sums. */
 struct stream_pieces *pici_stream_pieces_new(struct pici_comm *comm, size_t count, size_t width)
 {
     struct stream_pieces *pieces = calloc(1, sizeof *pieces + count * sizeof *pieces->piece), *last = comm->pieces;

@@ -104,7 +104,7 @@ int pici_layout_window(const struct coll_call *call, uint64_t slices)
     return slices ? (int)slices : 1;
 }
 
-/* Of lists, a slice is longer by as much as they are sparser than a dense one. */
+/* A slice of lists has more elements, in proportion to their sparsity. */
 static uint64_t stretched(const struct coll_call *call, uint64_t elements)
 {
     if (!call->resolved.fill)
@@ -129,28 +129,28 @@ static struct lengths lengths_of(const struct coll_layout *layout, const struct 
     return lengths;
 }
 
-/* How many slices there are, and how long they are in other segments than the longest one. */
+/* Set the number of slices, and how segments shorter than the longest are cut. */
 static void count_slices(struct coll_layout *layout, const struct coll_call *call, struct lengths lengths)
 {
     /* without steps there is nothing to exchange */
     layout->slices = layout->steps ? lengths.longest / layout->slice + (lengths.longest % layout->slice != 0) : 0;
 
-    /* On uneven nodes, or of all_gatherv, or of balanced owners. Otherwise the last slices would have only the long
-     * ones, and other links would be idle. */
+    /* Segments differ on uneven nodes, in all_gatherv, and with balanced owners. Shorter ones are then cut evenly.
+     * Otherwise only the long ones would have last slices, and other links would be idle. */
     const int uneven = layout->slices > 1 && lengths.shortest <= (layout->slices - 1) * layout->slice;
     layout->unit = 0;
     if (uneven)
         layout->unit = call->opts.values.phases ? call->opts.values.codec->unit(&call->opts.values) : LAYOUT_PART;
 }
 
-/* Elements of a slice, and how many there are. */
+/* Set the elements of a slice, the number of slices, and the window. */
 static void cut(struct coll_layout *layout, const struct pici_comm *comm, const struct coll_call *call)
 {
     const uint64_t widest = layout->limits.segments ? (uint64_t)layout->limits.segments : 1;
     const uint64_t unit = call->opts.values.codec->unit(&call->opts.values);
     const struct lengths lengths = lengths_of(layout, comm, call);
 
-    /* a window of slices a segment, unless that makes them too short, or the call wants them shorter */
+    /* one window of slices per segment, unless that makes slices too short, or the call wants them shorter */
     const uint64_t most = stretched(call, call->opts.slice_bytes / call->resolved.width / widest);
     const uint64_t least = stretched(call, LAYOUT_SLICES_WORTH / call->resolved.width / widest);
     uint64_t slice = lengths.longest / (uint64_t)call->opts.window;
@@ -176,7 +176,7 @@ size_t pici_layout_longest(const struct coll_call *call, uint64_t count)
     return coded > exact ? coded : exact;
 }
 
-/* The most bytes of a block of so many elements where no rank has dense ones: as a list. */
+/* The most bytes of a block if no rank has dense data: a list, unless `longest` is shorter. */
 static size_t longest_list(const struct coll_call *call, size_t longest)
 {
     struct fmt_layout list;
@@ -259,7 +259,7 @@ static int same_values(const struct values *one, const struct values *other)
            one->nx == other->nx && one->ny == other->ny;
 }
 
-/* The last layout is kept: what a small call takes is mostly such work. */
+/* Reuses the last layout: a small call would spend most of its time here. */
 static enum pici_status lay_out(struct coll_layout *layout, const struct schedule *schedule,
                                 const struct pici_comm *comm, const struct coll_call *call)
 {
@@ -287,8 +287,7 @@ size_t pici_layout_scratch(const struct coll_layout *layout)
     return layout->messages ? layout->messages + layout->sums + layout->arrays + layout->temp + COLL_ALIGN : 0;
 }
 
-/* AUTO without a prediction. Undivided data that may be divided are one slice, however short the caller wants slices to
- * be. */
+/* AUTO without a prediction. Takes an undivided schedule only for data of one slice. */
 static enum pici_status lay_out_usual(struct coll_layout *layout, const struct pici_comm *comm,
                                       const struct coll_call *call)
 {
@@ -334,7 +333,7 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     choose.model.window = call->opts.window;
     choose.model.slice_bytes = call->opts.slice_bytes;
     choose.model.packing = call->resolved.predicted;
-    if (call->resolved.fill) { /* lists, the longest of which is known */
+    if (call->resolved.fill) { /* lists: the ranks know the longest */
         const uint64_t parts = call->args.kind == PICI_ALL_GATHER ? (uint64_t)comm->ranks : 1;
         choose.exact = (double)call->resolved.stored / ((double)call->resolved.total / (double)parts);
     }
@@ -342,7 +341,7 @@ static void predict(struct choice *choice, const struct pici_comm *comm, const s
     pici_choose(comm->chooser, &choose, &comm->densities, choice);
 }
 
-/* The layout of segments of equally many elements. */
+/* The layout with segments of equally many elements. */
 static enum pici_status choose_even(struct coll_layout *layout, const struct pici_comm *comm,
                                     const struct coll_call *call)
 {
@@ -365,7 +364,7 @@ enum pici_status pici_layout_choose(struct coll_layout *layout, const struct pic
     enum pici_status status = choose_even(layout, comm, &even);
     if (status || !call->resolved.balance || layout->schedule->undivided)
         return status;
-    if (!call->resolved.fill) { /* there is memory for such slices, so there are more of them */
+    if (!call->resolved.fill) { /* memory is sized for slices of this length, so longer segments have more of them */
         count_slices(layout, call, lengths_of(layout, comm, call));
         return PICI_OK;
     }

@@ -14,7 +14,9 @@ struct pici_neighbor_plan;
 struct stream_call;
 
 enum { LAYOUT_PART = 64 /* equal parts of a segment are multiples of this many elements */ };
-enum { LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than they overlap */ };
+enum {
+    LAYOUT_SLICES_WORTH = 64 << 10 /* dense bytes of a message: smaller slices cost more than their overlap saves */
+};
 
 /* Elements [first, first + count) of a call's total. */
 struct coll_span {
@@ -27,19 +29,19 @@ struct coll_layout {
     struct schedule_call shape;
     struct schedule_limits limits;
     int steps;
-    int segments;          /* of the data: one a rank, or one */
-    uint64_t slice;        /* elements of a slice, a multiple of TILE */
-    uint64_t slices;       /* of a segment; the last may be empty; 0: there is no data to exchange */
-    uint64_t unit;         /* if segments differ much: each has shorter slices, of a multiple of this many elements, so
-                            * that it has data in as many slices as possible; else 0 */
-    int window;            /* slices at a time */
-    int buffers;           /* for messages */
-    size_t message;        /* bytes of a buffer */
-    size_t block;          /* bytes of the longest block in neighbourhood calls and calls with streams; else 0 */
-    size_t messages, sums; /* bytes of all buffers, and of the sums outside the receive buffer */
+    int segments;    /* of the data: one per rank, or one in all */
+    uint64_t slice;  /* elements of a slice, a multiple of TILE */
+    uint64_t slices; /* of a segment; the last may be empty; 0: there is no data to exchange */
+    uint64_t
+        unit; /* if segments differ much: shorter ones have shorter slices, multiples of this many elements, so that they have data in as many slices as possible; else 0 */
+    int window;                 /* slices at a time */
+    int buffers;                /* for messages */
+    size_t message;             /* bytes of a buffer */
+    size_t block;               /* bytes of the longest block in neighbourhood calls and calls with streams; else 0 */
+    size_t messages, sums;      /* bytes of all buffers, and of the sums outside the receive buffer */
     size_t part[VALUES_ARRAYS]; /* bytes of an array of the lossy codec, for a slice of a segment */
-    int quantized;              /* segments of a message that the lossy codec makes, at most */
-    size_t parts, arrays;       /* of all arrays of such a slice; of those of all slices in flight */
+    int quantized;              /* the most segments in a message that the lossy codec encodes */
+    size_t parts, arrays;       /* bytes of all arrays of such a slice, and of all slices in flight */
     size_t temp;                /* for elements that are dequantized or decoded before addition */
     struct choice choice;       /* the choice of the schedule; seconds < 0: it was not predicted */
     int dense;                  /* all messages are dense by choice, not by an option of the call */
@@ -47,7 +49,7 @@ struct coll_layout {
 
 /* The caller's arguments. */
 struct call_args {
-    const struct call_rules *rules; /* of calls of its sort */
+    const struct call_rules *rules; /* the rules of its kind of call */
     enum pici_collective kind;
     const uint8_t *send; /* or a copy of it (early.c) */
     uint8_t *recv;
@@ -56,14 +58,13 @@ struct call_args {
     enum pici_op op;
     int root;     /* of PICI_BROADCAST: a rank */
     int blocking; /* the public function returns at the end */
-    /* of PICI_ALL_GATHERV and PICI_ALL_TO_ALLV, and then displs may be NULL; and of a neighbourhood call with `varied`
+    /* for PICI_ALL_GATHERV and PICI_ALL_TO_ALLV, where displs may be NULL; and for a neighbourhood call with `varied`
      * set */
     const uint64_t *recvcounts, *displs;
     const uint64_t *sendcounts, *sdispls;  /* of PICI_ALL_TO_ALLV; sdispls may be NULL */
     const struct pici_neighbor_plan *plan; /* of a neighbourhood all-gather; then kind is PICI_ALL_GATHER */
     int varied;                            /* it is an all_gatherv */
-    struct stream_call
-        *stream; /* of a call with a stream: then send and recv are NULL; it is the request's (engine_stream.h) */
+    struct stream_call *stream; /* or NULL; with it, send and recv are NULL; the request owns it (engine_stream.h) */
 };
 
 /* The requested options: of the call, else of the settings. */
@@ -94,45 +95,45 @@ enum call_agreement {
     AGREE_CALL,    /* in a round of the call agreement */
     AGREE_LONGEST, /* there, with the longest contribution, which the layout needs */
     AGREE_STREAM,  /* there, with the most elements of any rank, which the layout needs */
-    AGREE_NONE     /* from its data */
+    AGREE_NONE     /* no agreement: from its data */
 };
 
-/* The longest contribution that AGREE_LONGEST can tell, elements: the call agreement sends it as a density, the
- * fraction of this. */
+/* The longest contribution that AGREE_LONGEST can carry, in elements. The call agreement sends a contribution as a
+ * density: its fraction of this. */
 static const uint64_t COLL_LONGEST = UINT64_C(1) << 52;
 
-/* The elements that a rank has stored if its data is dense, whatever their number. */
+/* The count of stored elements that a rank reports if its data is dense. */
 static const uint64_t COLL_DENSE = UINT64_MAX;
 
 enum { SAID_NEIGHBOR = 4 }; /* the kind of a neighbourhood all-gather, which enum pici_collective leaves out */
 
-/* What the call agreement says of a call, and as its op what data messages say. */
+/* The description of a call in the call agreement. Data messages carry op, too. */
 struct call_said {
     unsigned kind, op, plan;
     uint64_t count;
 };
 
-/* What follows from both. */
+/* Values that follow from the arguments and options. */
 struct call_resolved {
     size_t width;   /* bytes of an element */
     uint64_t total; /* elements of all segments */
     int by_value;   /* floats whose -0.0 counts as +0.0: in sums, and in all-gather on request */
-    int unusable;   /* options or counts that no layout can be made of */
+    int unusable;   /* no layout exists for these options or counts */
     int native; /* after the call agreement: all ranks permit the transport library's own collective, and can make it */
-    struct policy_packing packing;   /* after the call agreement: of this rank's messages; */
-    struct policy_packing predicted; /* and what the choice of an algorithm takes all ranks' for */
+    struct policy_packing packing;   /* after the call agreement: of this rank's messages */
+    struct policy_packing predicted; /* the packing that the choice of an algorithm assumes for all ranks */
     enum call_agreement agreement;
     int closing; /* the call ends with a status agreement */
     struct call_said said;
-    uint64_t basis;       /* hash of what the choice of an algorithm is made from; 0: of the call alone */
-    uint64_t longest;     /* where they differ: of all ranks' contributions, elements; until AGREE_LONGEST has told it,
-                           * of this rank's */
-    uint64_t stored;      /* elements that this rank has, COLL_DENSE if it has no stream; of a call with a stream
-                           * after the call agreement: the most that any rank has */
-    uint64_t fill;        /* the most that a sum may have, where no rank is dense; else 0 */
+    uint64_t basis; /* hash of the data that the choice of an algorithm depends on; 0: on the call alone */
+    uint64_t
+        longest; /* elements of the longest contribution, where these differ; this rank's, until AGREE_LONGEST has ended */
+    uint64_t
+        stored; /* elements that this rank stores, COLL_DENSE without a stream; with one, after the call agreement: the most that any rank stores */
+    uint64_t fill;        /* the most elements that a sum may store, if no rank is dense; else 0 */
     uint64_t counts_hash; /* of PICI_ALL_GATHERV: of recvcounts */
-    const uint64_t *packed; /* instead of displs (of PICI_ALL_TO_ALLV: of sdispls, then of displs), once there are
-                             * tables */
+    const uint64_t
+        *packed; /* replaces a NULL displs (PICI_ALL_TO_ALLV: sdispls, then displs), once the call has tables */
     const struct schedule_balance *balance; /* after the call agreement: how segments are cut; NULL: evenly */
     struct coll_layout layout;
 };
@@ -143,14 +144,14 @@ struct coll_call {
     struct call_resolved resolved;
 };
 
-/* Whether each rank ends with elements as they are in one rank's data, which nothing is added to. */
+/* Whether ranks receive other ranks' elements unchanged, without additions. */
 static inline int coll_gathers(enum pici_collective collective)
 {
     return collective == PICI_ALL_GATHER || collective == PICI_BROADCAST || collective == PICI_ALL_GATHERV ||
            collective == PICI_ALL_TO_ALLV;
 }
 
-/* The name of a collective, or of what is said of one, in errors and traces. */
+/* The name of a collective, or of a kind in call_said, for errors and traces. */
 const char *pici_coll_name(unsigned kind);
 
 /* An error message if a buffer is null that must not be; NULL: none is. */
@@ -159,18 +160,18 @@ const char *pici_coll_null(const struct coll_call *);
 /* Whether the send buffer is this rank's part of the receive buffer, or the other way round. */
 int pici_coll_in_place(const struct coll_call *, const struct pici_comm *);
 
-/* Before the ranks have agreed: a layout with the most memory that any schedule needs which may be chosen afterwards.
- * PICI_E_ARG: beyond memory. PICI_E_UNSUPPORTED: the transport cannot carry the schedule. */
+/* Before the ranks have agreed: a layout with the most memory that any schedule needs that they may choose. PICI_E_ARG:
+ * beyond memory. PICI_E_UNSUPPORTED: the transport cannot carry the schedule. */
 enum pici_status pici_layout_most(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
 /* After the ranks have agreed: the layout, the same on all ranks. */
 enum pici_status pici_layout_choose(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
-/* What a schedule depends on; and how many slices are in flight, of so many. */
+/* The shape that a schedule depends on; and the number of slices in flight if a segment has `slices`. */
 struct schedule_call pici_layout_shape(const struct pici_comm *, const struct coll_call *);
 int pici_layout_window(const struct coll_call *, uint64_t slices);
 
-/* Elements in whole units: at least one unit, else not more than these. */
+/* Round elements down to whole units, but to one unit at least. */
 static inline uint64_t pici_layout_units(uint64_t elements, uint64_t unit)
 {
     return elements < unit ? unit : elements / unit * unit;
