@@ -33,9 +33,10 @@ struct coll_layout {
     uint64_t slice;  /* elements of a slice, a multiple of TILE */
     uint64_t slices; /* of a segment; the last may be empty; 0: there is no data to exchange */
     uint64_t
-        unit; /* if segments differ much: shorter ones have shorter slices, multiples of this many elements, so that they have data in as many slices as possible; else 0 */
-    int window;                 /* slices at a time */
-    int buffers;                /* for messages */
+        unit;    /* if segments differ much: shorter ones have shorter slices, multiples of this many elements, so that
+               * they have data in as many slices as possible; else 0 */
+    int window;  /* slices at a time */
+    int buffers; /* for messages */
     size_t message;             /* bytes of a buffer */
     size_t block;               /* bytes of the longest block in neighbourhood calls and calls with streams; else 0 */
     size_t messages, sums;      /* bytes of all buffers, and of the sums outside the receive buffer */
@@ -125,11 +126,12 @@ struct call_resolved {
     enum call_agreement agreement;
     int closing; /* the call ends with a status agreement */
     struct call_said said;
-    uint64_t basis; /* hash of the data that the choice of an algorithm depends on; 0: on the call alone */
+    uint64_t basis;   /* hash of the data that the choice of an algorithm depends on; 0: on the call alone */
+    uint64_t longest; /* elements of the longest contribution, where these differ; this rank's, until AGREE_LONGEST has
+                  * ended */
     uint64_t
-        longest; /* elements of the longest contribution, where these differ; this rank's, until AGREE_LONGEST has ended */
-    uint64_t
-        stored; /* elements that this rank stores, COLL_DENSE without a stream; with one, after the call agreement: the most that any rank stores */
+        stored; /* elements that this rank stores, COLL_DENSE without a stream; with one, after the call agreement: the
+                 * most that any rank stores */
     uint64_t fill;        /* the most elements that a sum may store, if no rank is dense; else 0 */
     uint64_t counts_hash; /* of PICI_ALL_GATHERV: of recvcounts */
     const uint64_t
@@ -186,8 +188,8 @@ static inline size_t pici_layout_aligned(size_t bytes)
  * than size_t holds. */
 size_t pici_layout_longest(const struct coll_call *, uint64_t count);
 
-/* Memory for the arrays of the lossy codec: those of `quantized` segments of a message for each slice in flight, and
- * those of a segment that is received. The layout has its slices. Returns whether that is more than size_t holds. */
+/* Set the memory for the lossy codec's arrays: for each slice in flight, the arrays of `quantized` segments of a
+ * message, and those of one received segment. The layout must have its slices. Returns whether that exceeds size_t. */
 int pici_layout_arrays(struct coll_layout *, const struct coll_call *, int quantized);
 
 /* Entries of the tables of rules (rules.h): which elements a rank owns, the sum and the hash of all contributions, and
@@ -202,16 +204,16 @@ const char *pici_layout_slots_wrong(const struct coll_call *, const struct pici_
 /* Whether some of n runs of elements overlap. */
 int pici_layout_overlap(const uint64_t *counts, const uint64_t *displs, int n);
 
-/* All_gatherv and all_to_allv without displs, whose contributions lie one after the other: the bytes of a table of
- * their places, 0 for other calls; and the table itself. */
+/* For all_gatherv and all_to_allv without displs, whose contributions are contiguous: the bytes of the table of their
+ * places, 0 for other calls; and the table itself. */
 size_t pici_layout_packed_bytes(const struct coll_call *, const struct pici_comm *);
 void pici_layout_pack(struct coll_call *, const struct pici_comm *, uint64_t *packed);
 
 /* Bytes of scratch in the host's memory. */
 size_t pici_layout_scratch(const struct coll_layout *);
 
-/* The elements of a segment, whose number is its owner's virtual rank, and those of its slice. The call has its layout.
- * */
+/* The elements of a segment, numbered by its owner's virtual rank, and those of one slice of it. The call must have its
+ * layout. */
 struct coll_span pici_coll_segment(const struct pici_comm *, const struct coll_call *, int segment);
 struct coll_span pici_coll_slice(const struct pici_comm *, const struct coll_call *, int segment, uint64_t slice);
 

@@ -11,8 +11,8 @@
 #include "format.h"
 #include "xxh64.h"
 
-/* 0 for an empty contribution, whose displacement may be any number. Of contributions that lie one after the other, 0
- * where there is no table yet. */
+/* The first element of a rank's contribution. 0 for an empty one, whose displacement may be any number, and for
+ * contiguous ones before the call has its table. */
 static uint64_t first_of(const struct coll_call *call, int rank)
 {
     if (!call->args.recvcounts[rank])
@@ -34,7 +34,7 @@ const char *pici_layout_count(struct coll_call *call, const struct pici_comm *co
 {
     struct call_resolved *resolved = &call->resolved;
     const uint64_t most = SIZE_MAX / 2 / resolved->width, *counts = call->args.recvcounts;
-    int beyond = -1; /* the first such rank */
+    int beyond = -1; /* the first rank beyond the address space */
     resolved->total = resolved->longest = resolved->counts_hash = 0;
     if (!counts)
         return "recvcounts is null";
@@ -61,7 +61,7 @@ const char *pici_layout_count(struct coll_call *call, const struct pici_comm *co
     return explanation;
 }
 
-/* Those of rising displs need one comparison each. */
+/* Runs with rising displs take one comparison each. */
 int pici_layout_overlap(const uint64_t *counts, const uint64_t *displs, int n)
 {
     uint64_t end = 0;

@@ -87,7 +87,7 @@ static enum pici_status make(struct pici_comm *comm, const struct pici_transport
     if (!status && (status = pici_chooser_open(&comm->chooser, comm->settings.tune,
                                                comm->settings.tune_verbose && !comm->rank, reason, sizeof reason)))
         pici_coll_note(NULL, "%s", reason);
-    comm->settings.trace = comm->settings.tune = NULL; /* the environment's memory, as the next three */
+    comm->settings.trace = comm->settings.tune = NULL; /* the environment's memory, like the next three */
     comm->settings.rendezvous = comm->settings.token = comm->settings.interface = NULL;
     return status;
 }
@@ -199,7 +199,7 @@ enum pici_status pici_comm_reserve(struct pici_comm *comm, size_t bytes)
         return PICI_E_ARG;
     if (comm->broken || comm->generation != pici_coll_generation())
         return PICI_E_BROKEN;
-    /* a collective works in it */
+    /* a running collective uses that memory */
     if (comm->head)
         return PICI_E_BROKEN;
     return pici_engine_host_reserve(comm->engine_self, bytes);

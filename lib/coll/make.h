@@ -14,11 +14,11 @@ struct schedule;
  * of another version. */
 PICI_API enum pici_status pici_comm_engine(struct pici_comm *, const struct pici_engine *, void *self);
 
-/* Free a communicator but for its transport, which is not closed. */
+/* Free a communicator without closing its transport. */
 void pici_comm_shell(struct pici_comm *);
 
-/* For tests: calls whose options and settings leave the algorithm open take this schedule, which need not be in the
- * registry; NULL: as usual. */
+/* For tests: use this schedule, which need not be in the registry, in calls whose options and settings leave the
+ * algorithm open. NULL: as usual. */
 void pici_comm_force(struct pici_comm *, const struct schedule *);
 
 #endif

@@ -69,7 +69,7 @@ enum {
     AT_COUNTS = AT_STORED + 8 /* if there are counts; then the hash, which is the last 8 bytes */
 };
 
-enum { OLD_BYTES = 136 }; /* of this message in version 0, which did not say its version */
+enum { OLD_BYTES = 136 }; /* of this message in version 0, which has no version number */
 
 size_t pici_msg_put_word(uint8_t message[AGREE_MOST], const struct msg_word *word)
 {
@@ -128,7 +128,7 @@ enum pici_status pici_msg_get_word(struct msg_word *word, const uint8_t *message
     memcpy(word->high, message + AT_HIGH, AGREE_CALL_BYTES);
     for (int i = 0; i < DENSITIES; i++) {
         const uint64_t bits = load_le64(message + AT_DENSITY + 8 * i);
-        if (bits > double_bits(1)) /* the bits of 0 to 1 are the integers from 0 to these */
+        if (bits > double_bits(1)) /* doubles from 0 to 1 have the bits from 0 to these */
             return PICI_E_CORRUPT;
         word->density[i] = double_of_bits(bits);
     }

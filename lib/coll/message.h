@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * What a message looks like: a prefix of 32 bytes, then whole blocks, one after the other; or what a rank knows, in the
- * agreement rounds. Specifications: formats/message.md, formats/agreement.md. */
+ * The format of messages: a prefix of 32 bytes, then whole blocks. In agreement rounds, the sender's knowledge replaces
+ * the blocks. Specifications: formats/message.md, formats/agreement.md. */
 #ifndef PICI_LIB_COLL_MESSAGE_H
 #define PICI_LIB_COLL_MESSAGE_H
 
@@ -16,7 +16,7 @@ struct msg_prefix {
     unsigned kind, dtype, op, algorithm;
     uint64_t sequence; /* of the collective, on its communicator */
     uint64_t slice;    /* data, coded data and poison: which slice the message is about; else 0 */
-    uint32_t step;     /* the same: at which step of the schedule; else 0 */
+    uint32_t step;     /* likewise: the step of the schedule; else 0 */
     uint32_t blocks;   /* data and coded data: how many follow; call agreement: bytes of data that follow; else 0 */
     int32_t status;    /* poison: why; else 0 */
 };
@@ -32,7 +32,7 @@ enum pici_status pici_msg_get(struct msg_prefix *, const uint8_t *message, size_
 enum {
     AGREE_CALL_BYTES = 104,
     AGREE_BYTES = MSG_BYTES + 8 + 16 + 2 * AGREE_CALL_BYTES + DENSITIES * 8 + 4 + 8 + 8,
-    AGREE_COUNTS_BYTES = 2 * 64 * 8, /* two counts in each of 64 ranges, which may be left out */
+    AGREE_COUNTS_BYTES = 2 * 64 * 8, /* optional: two counts for each of 64 ranges */
     AGREE_MOST = AGREE_BYTES + AGREE_COUNTS_BYTES,
     AGREE_ROOM = 2048 /* for such a message of any later version */
 };
@@ -43,19 +43,18 @@ struct msg_word {
     uint32_t version;
     uint32_t status, culprit;
     uint32_t low_rank, high_rank; /* who made the calls */
-    uint32_t abilities;           /* bits: what every rank known of can do in this call */
+    uint32_t abilities;           /* bits: the abilities that all known ranks have in this call */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
     double density[DENSITIES]; /* the largest that a rank counted, 0 to 1; 0: none was counted */
     uint64_t stored;           /* the most elements that a rank has; UINT64_MAX: one has dense data */
     const uint8_t *counts;     /* of nonzeros, AGREE_COUNTS_BYTES as in the message; or NULL. Read: in the message */
 };
 
-/* Write a message of our version; its version is not read. Returns its bytes. */
+/* Write a message of our version; ignores the struct's version. Returns its bytes. */
 size_t pici_msg_put_word(uint8_t message[AGREE_MOST], const struct msg_word *);
 
-/* Read a message of size bytes, of this kind. If its prefix says that data follow, then what is behind the word is not
- * looked at. PICI_E_CORRUPT: it is none. PICI_E_PEER: it is one of another version, and only the prefix and the
- * version are set. */
+/* Read a message of this kind, of size bytes. If its prefix announces data, ignores the bytes behind the word.
+ * PICI_E_CORRUPT: invalid. PICI_E_PEER: a message of another version; only the prefix and the version are set. */
 enum pici_status pici_msg_get_word(struct msg_word *, const uint8_t *message, size_t size, enum msg_kind);
 
 /* A status that a peer sent: itself if it is one of enum pici_status, else PICI_E_CORRUPT. */
@@ -67,7 +66,7 @@ enum pici_status pici_msg_status(uint32_t);
 enum pici_status pici_msg_block(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t count);
 
-/* The same for an array of a lossy codec, which holds `most` elements at the most. */
+/* Like pici_msg_block, for an array of a lossy codec with at most `most` elements. */
 enum pici_status pici_msg_array(struct pici_block *parsed, const uint8_t *header, size_t remaining,
                                 enum pici_dtype dtype, uint64_t most);
 

@@ -38,7 +38,7 @@ void pici_mismatch_say(uint8_t low[AGREE_CALL_BYTES], const struct pici_request 
     if (!found->found)
         return;
     memset(low, 0, AGREE_CALL_BYTES);
-    for (int i = 0; i < 4; i++) { /* the first is the least */
+    for (int i = 0; i < 4; i++) { /* big-endian, so that the lowest pair compares lowest */
         low[1 + i] = (uint8_t)(found->from >> (24 - 8 * i));
         low[5 + i] = (uint8_t)(found->to >> (24 - 8 * i));
     }

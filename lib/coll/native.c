@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The native path: the data of a call moves by the dense collective of the library below the transport, such as
- * MPI_Allreduce. Only with the caller's permission: the bits of sums, the rules for NaNs and the timeout are that
- * library's then. It may block, so it is for blocking calls only. The call agreement comes before it and the status
- * agreement after it as on every path; in the call agreement the ranks agree whether all of them can make the call. */
+ * The native path: the dense collective of the library below the transport, such as MPI_Allreduce, moves the data of a
+ * call. The caller must permit it: that library then determines the bits of sums, the rules for NaNs and the timeout.
+ * Its call may block, so only blocking calls use it. The call agreement comes before it and the status agreement after
+ * it, as on every path. In the call agreement the ranks find out whether all of them can make the call. */
 #include "coll/native.h"
 
 #include "coll/note.h"
@@ -11,7 +11,7 @@
 
 static enum pici_op op_of(const struct coll_call *call)
 {
-    return call->args.op == PICI_AVG ? PICI_SUM : call->args.op; /* the division is ours */
+    return call->args.op == PICI_AVG ? PICI_SUM : call->args.op; /* pici divides */
 }
 
 uint32_t pici_native_can(const struct pici_request *request)
@@ -22,10 +22,10 @@ uint32_t pici_native_can(const struct pici_request *request)
     if (!call->opts.native || !call->args.blocking || request->status || !call->args.count || comm->ranks == 1 ||
         !transport->dense || !transport->dense_ready)
         return 0;
-    /* a GPU's memory, of which this transport may not know */
+    /* this transport may not know GPU memory */
     if (request->engine != comm->engine && transport->memory != PICI_MEMORY_DEVICE)
         return 0;
-    /* what a native collective's sum of integers does beyond their range is not ours to promise */
+    /* a native collective may treat integer overflow in its own way */
     if (call->args.op == PICI_AVG && !fmt_is_float((unsigned)call->args.dtype))
         return 0;
     if (transport->dense_ready(transport->context, call->args.kind, call->args.send, call->args.recv, call->args.count,
@@ -65,8 +65,7 @@ static void trace_call(struct pici_request *request, double begin)
     pici_trace_add(request->comm->trace, &event);
 }
 
-/* What the native collective's result still lacks: the division of an average, and zeros without signs where they were
- * asked for. */
+/* Complete the native collective's result: divide an average, and clear the signs of zeros on request. */
 static void complete(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -78,7 +77,7 @@ static void complete(struct pici_request *request)
                                         call->args.dtype, 0);
 }
 
-/* Whatever failed on this rank before, it makes the call, which the others may be waiting in. */
+/* Makes the call even if this rank has failed: the others may be waiting in it. */
 static enum pici_status move(struct pici_request *request, int *progressed, int *done)
 {
     const struct coll_call *call = &request->call;
@@ -113,7 +112,7 @@ static enum pici_status move(struct pici_request *request, int *progressed, int 
     return PICI_OK;
 }
 
-/* What is left to wait for is the engine's. */
+/* Only the engine's work is left to wait for. */
 static int busy(const struct pici_request *request)
 {
     (void)request;

@@ -8,8 +8,8 @@
 
 extern const struct coll_path pici_path_native;
 
-/* What this rank can do about the native collective, as bits of enum call_can; and, after the ranks have agreed:
- * whether all can make it, and whether all want it if nothing else decides. */
+/* This rank's abilities for the native collective, as bits of enum call_can. After the ranks have agreed: whether all
+ * can make it, and whether all ask for it. */
 uint32_t pici_native_can(const struct pici_request *);
 int pici_native_allowed(const struct pici_request *);
 int pici_native_asked(const struct pici_request *);

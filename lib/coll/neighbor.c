@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The public functions of pici/neighbor.h. Making a plan: the ranks find out whether they all can; whether both ends of
- * each edge know of it; then each tells all others its row of the adjacency matrix, and computes the whole plan. */
+ * The public functions of pici/neighbor.h. To make a plan, the ranks check that all of them can, and that both ends of
+ * each edge state it. Then each rank sends all others its row of the adjacency matrix, and computes the whole plan. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@ int pici_neighbor_most_halved = NEIGHBOR_HALVED_RANKS;
 
 /* ---- what all ranks know */
 
-/* Numbers of all ranks, combined by their least or their sum. */
+/* Combine the numbers of all ranks: their minimum or their sum. */
 static enum pici_status combine(struct pici_comm *comm, uint64_t *numbers, uint64_t count, enum pici_op op)
 {
     return pici_all_reduce(numbers, numbers, count, PICI_U64, op, comm, NULL);
@@ -37,7 +37,7 @@ static int list_is_wrong(const struct pici_comm *comm, int n, const int *list)
     return wrong;
 }
 
-/* What is wrong on this rank alone. */
+/* Check this rank's own arguments. */
 static enum pici_status check_own(const struct pici_comm *comm, const struct lists *lists,
                                   struct pici_neighbor_opts *checked, const struct pici_neighbor_opts *opts)
 {
@@ -53,7 +53,7 @@ static enum pici_status check_own(const struct pici_comm *comm, const struct lis
     return PICI_OK;
 }
 
-/* Whether all ranks can make the plan, with the same options; and the lowest bandwidths. */
+/* Check that all ranks can make the plan with the same options, and find the lowest bandwidths. */
 static enum pici_status check_all(struct pici_neighbor_plan *plan, enum pici_status own,
                                   const struct pici_neighbor_opts *options)
 {
@@ -100,8 +100,8 @@ static uint64_t hash_edge(uint64_t from, uint64_t to)
     return hash ^ hash >> 31;
 }
 
-/* The edges with ends in two runs of ranks, as one number: those that begin at this rank count positively, those that
- * end here negatively. So over all ranks they cancel out, if both ends state each edge equally often. */
+/* This rank's edges between two runs of ranks, as one number: edges that begin at this rank count positively, those
+ * that end here negatively. If both ends state each edge equally often, the numbers of all ranks cancel out. */
 static uint64_t balance(const struct pici_comm *comm, const struct lists *lists, const int from[2], const int to[2])
 {
     const int me = comm->rank, begins = me >= from[0] && me < from[1], ends = me >= to[0] && me < to[1];
@@ -123,8 +123,8 @@ static uint64_t count_in(const int *list, int n, int rank)
     return times;
 }
 
-/* Some edge is stated unequally often: find the lowest such rank where edges begin, then the lowest where one of its
- * edges ends, by halving runs of ranks. */
+/* The ends of some edge state it unequally often. By bisection, find the lowest rank where such an edge begins, then
+ * the lowest rank where one of these edges ends. */
 static enum pici_status name_edge(struct pici_comm *comm, const struct lists *lists)
 {
     int run[2][2] = {{0, comm->ranks}, {0, comm->ranks}};
@@ -179,7 +179,7 @@ static int has_bit(const uint8_t *row, int i)
     return row[i / 8] >> i % 8 & 1;
 }
 
-/* Gather everybody's row, as bits by rank, and turn them into rows by virtual rank. */
+/* Gather the rows of all ranks, as bits by rank, and turn them into rows by virtual rank. */
 static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *lists, uint64_t *out, size_t words)
 {
     const size_t count = (size_t)comm->ranks, row = (count + 7) / 8;
@@ -207,13 +207,14 @@ static enum pici_status gather_rows(struct pici_comm *comm, const struct lists *
     return status;
 }
 
-/* Rising virtual ranks of a list of ranks, without repetitions and without this rank; returns how many. */
 static int compare_ints(const void *one, const void *other)
 {
     const int first = *(const int *)one, second = *(const int *)other;
     return (first > second) - (first < second);
 }
 
+/* Write the virtual ranks of a list of ranks in rising order, without repetitions and without this rank. Returns their
+ * number. */
 static int rising(const struct pici_comm *comm, const int *virtual_rank, const int *list, int n, int *to)
 {
     int kept = 0, many = 0;
@@ -242,7 +243,7 @@ static void plan_routes(struct pici_neighbor_plan *plan, const struct neighbor_g
         plan->routes[PICI_ROUTE_DIRECT] = pici_neighbor_direct(graph, virtual_rank);
 }
 
-/* Beyond what halving is for: a rank knows its own messages only. Counts of all are summed. */
+/* With more ranks than halving allows, a rank knows only its own messages. The ranks sum their counts. */
 static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct lists *lists)
 {
     struct pici_comm *comm = plan->comm;
@@ -279,7 +280,7 @@ static enum pici_status plan_lists(struct pici_neighbor_plan *plan, const struct
     return PICI_OK;
 }
 
-/* Whether all ranks have made the same plan; and what the one with the most needs. */
+/* Check that all ranks made the same plan, and find the most that any rank needs. */
 static enum pici_status close_routes(struct pici_neighbor_plan *plan)
 {
     enum { MADE, HASH, NOT_HASH, ROUTES, NUMBERS = ROUTES + 4 };
@@ -317,7 +318,7 @@ static enum pici_status close_routes(struct pici_neighbor_plan *plan)
     return PICI_OK;
 }
 
-/* Which entries of `source` each virtual rank's contribution belongs to. */
+/* Find the entries of `source` that receive each virtual rank's contribution. */
 static void find_slots(struct pici_neighbor_plan *plan, const struct lists *lists)
 {
     const struct pici_comm *comm = plan->comm;
@@ -326,7 +327,8 @@ static void find_slots(struct pici_neighbor_plan *plan, const struct lists *list
     plan->slot_begin = calloc((size_t)comm->ranks + 2, sizeof *plan->slot_begin);
     int *virtual_rank = malloc((size_t)comm->ranks * sizeof *virtual_rank);
     if (plan->slots && plan->slot_begin && virtual_rank) {
-        int *next = plan->slot_begin + 1; /* of a virtual rank: where its next slot goes; in the end, where they end */
+        int *next = plan->slot_begin +
+                    1; /* for each virtual rank, the place of its next slot; in the end, the end of its slots */
         for (int i = 0; i < comm->ranks; i++)
             virtual_rank[comm->order[i]] = i;
         for (int i = 0; i < lists->sources; i++)
@@ -380,7 +382,7 @@ enum pici_status pici_neighbor_plan_create(struct pici_neighbor_plan **out, stru
     if (!out || !comm)
         return PICI_E_ARG;
     *out = NULL;
-    if (comm->transport.memory == PICI_MEMORY_DEVICE) /* the same on all ranks, which exchange numbers in host memory */
+    if (comm->transport.memory == PICI_MEMORY_DEVICE) /* the same on all ranks; plans exchange numbers in host memory */
         return PICI_E_UNSUPPORTED;
     struct pici_neighbor_plan *plan = calloc(1, sizeof *plan), none = {.comm = comm};
     const enum pici_status own = plan ? check_own(comm, &lists, &checked, opts) : PICI_E_NOMEM;
@@ -413,7 +415,7 @@ void pici_neighbor_plan_free(struct pici_neighbor_plan *plan)
 
 enum pici_status pici_neighbor_plan_info(const struct pici_neighbor_plan *plan, struct pici_neighbor_info *to)
 {
-    enum { AUTO_BYTES = 4096, WINDOW = 4, SLICE = 1 << 20 }; /* as by default */
+    enum { AUTO_BYTES = 4096, WINDOW = 4, SLICE = 1 << 20 }; /* the defaults */
     if (!plan || !to)
         return PICI_E_ARG;
     const enum pici_route route =

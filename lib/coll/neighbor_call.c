@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * The special parts of a neighbourhood all-gather. Only a tag in its messages shows that ranks make the same call,
- * unless they do not know the longest contribution; then the call agreement finds it. They agree on the result only if
- * the caller wants that. A rank encodes its contribution as a message to itself, and all messages forward blocks. A
- * received block belongs in each slot of its owner. Messages differ much in length, so each has its own buffer. */
+ * The rules of a neighbourhood all-gather. A tag in its messages shows whether ranks make the same call. There is a
+ * call agreement only if the ranks do not know the longest contribution, which it finds. The ranks agree on the status
+ * only if the caller wants that. A rank encodes its contribution as a message to itself, and all messages forward
+ * blocks. A rank decodes a received block into each slot of its owner. Messages differ much in length, so each has its
+ * own buffer. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -26,8 +27,8 @@ enum {
 
 /* ---- slots */
 
-/* The elements that slot i expects, and the first of them in the receive buffer. An empty slot may be said to be
- * anywhere. */
+/* The number of elements that slot i expects, and the place of the first in the receive buffer. Ignores the
+ * displacement of an empty slot. */
 static uint64_t slot_of(const struct call_args *args, int i, uint64_t *first_element)
 {
     const uint64_t count = args->varied ? args->recvcounts[i] : args->count;
@@ -37,7 +38,7 @@ static uint64_t slot_of(const struct call_args *args, int i, uint64_t *first_ele
     return count;
 }
 
-/* Where slot i receives this slice, and how many elements. */
+/* Where slot i receives this slice, and its number of elements. */
 static uint8_t *slice_of_slot(const struct pici_request *request, const struct slice_run *slice_run, int i,
                               uint64_t *count)
 {
@@ -51,7 +52,7 @@ static uint8_t *slice_of_slot(const struct pici_request *request, const struct s
 
 /* ---- before any message */
 
-/* The elements of the receive buffer, whose slots need not follow each other. */
+/* Set the total: the elements of the receive buffer, whose slots need not be contiguous. */
 static const char *count_slots(struct coll_call *call, uint64_t most, char *explanation, size_t bytes)
 {
     const struct call_args *args = &call->args;
@@ -125,7 +126,7 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
 
 /* ---- the layout */
 
-/* Seconds of a call by a route, with slices of about the size that lay_out finds. */
+/* Predict the seconds of a call by a route, with slices of about the size that lay_out finds. */
 static double route_seconds(const struct pici_neighbor_plan *plan, enum pici_route route, double bytes, int window,
                             uint64_t slice_bytes)
 {
@@ -141,7 +142,7 @@ enum pici_route pici_neighbor_choose(const struct pici_neighbor_plan *plan, uint
 {
     if (!plan->routes[PICI_ROUTE_HALVING] || !plan->routes[PICI_ROUTE_DIRECT])
         return plan->routes[PICI_ROUTE_HALVING] ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
-    static const double margin = 1.2; /* of the prediction: steps that wait for each other take longer, if anything */
+    static const double margin = 1.2; /* for the prediction: steps that wait for each other take longer, if anything */
     const double halving = route_seconds(plan, PICI_ROUTE_HALVING, (double)bytes, window, slice_bytes),
                  direct = route_seconds(plan, PICI_ROUTE_DIRECT, (double)bytes, window, slice_bytes);
     return halving * margin <= direct ? PICI_ROUTE_HALVING : PICI_ROUTE_DIRECT;
@@ -156,8 +157,8 @@ static size_t room_of(const struct coll_layout *layout, const struct neighbor_me
 
 enum slice_fit { SLICE_FITS, SLICE_TOO_LONG, SLICE_BEYOND_MEMORY };
 
-/* How long slices are at first: for a window of them, unless that makes them shorter than is worth while, or longer
- * than the call allows. */
+/* The first slice length to try: one window of slices, unless that makes slices too short to pay, or longer than the
+ * call allows. */
 static uint64_t first_slice(const struct coll_call *call, uint64_t widest)
 {
     const size_t width = call->resolved.width;
@@ -167,8 +168,8 @@ static uint64_t first_slice(const struct coll_call *call, uint64_t widest)
     return most < slice ? most : slice;
 }
 
-/* Cut contributions into slices of layout->slice elements, and see whether the messages of a rank fit into memory. All
- * ranks know what the one with the most needs. Where shorter slices are not worth while, fewer are in flight. */
+/* Cut contributions into slices of layout->slice elements, and check whether a rank's messages fit into memory. All
+ * ranks know the needs of the rank that needs most. If shorter slices do not pay, reduces the window. */
 static enum slice_fit try_slice(struct coll_layout *layout, const struct coll_call *call, uint64_t blocks,
                                 uint64_t widest, uint64_t unit)
 {
@@ -243,9 +244,9 @@ static uint32_t tag_of(const struct coll_call *call)
                                 call->opts.values.phases ? pici_xxh64(values, sizeof values, 0) : 0);
 }
 
-/* A rank that cannot begin cannot send poison either. A source of an all_gatherv cannot send more than the
- * longest contribution; messages do not show that it sends less than expected if its last slice is a whole one, or if
- * no rank sends anything. */
+/* A rank that cannot begin cannot send poison either. A source of an all_gatherv cannot send more than the longest
+ * contribution, so a larger entry of recvcounts is an error. Messages do not reveal it if the source's last slice is a
+ * whole one, or if no rank sends anything. */
 static enum pici_status prepare(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -263,7 +264,7 @@ static enum pici_status prepare(struct pici_request *request)
     return PICI_OK;
 }
 
-/* A rank that relays a contribution does not know how long it is. */
+/* A rank that relays a contribution does not know its length, so it assumes the longest. */
 static struct coll_span segment(const struct coll_layout *layout, const struct pici_comm *comm,
                                 const struct coll_call *call, int segment)
 {
@@ -298,7 +299,7 @@ static void set_buffers(struct pici_request *request, uint8_t *memory)
         }
 }
 
-/* A buffer may still be in flight, sent on by the slice before. */
+/* The slice before may still have a buffer in flight. */
 static int has_buffers(const struct pici_request *request, int run, int step, int receives)
 {
     int n, free = 1;
@@ -319,7 +320,7 @@ static struct coll_buffer *acquire_buffer(struct pici_request *request, int run,
 
 static void free_buffer(struct pici_request *request, struct coll_buffer *buffer)
 {
-    (void)request, (void)buffer; /* it has no references any more: that is all */
+    (void)request, (void)buffer; /* without references it is free */
 }
 
 /* ---- elements */
@@ -344,7 +345,7 @@ static void place_own(struct pici_request *request, const struct slice_run *slic
     }
 }
 
-/* The same, of what was quantized. */
+/* Like place_own, with the elements that the receivers will decode. */
 static enum pici_status place_sent(struct pici_request *request, const struct slice_run *slice_run,
                                    const struct schedule_message *message, int i)
 {
@@ -366,8 +367,8 @@ static enum pici_status another_count(const struct pici_request *request, const 
     return PICI_E_PEER;
 }
 
-/* The arrays of a lossy codec. They may have as many elements as another count would give them: what else is wrong then
- * is found when they are dequantized, or not at all. */
+/* Receive the arrays of a lossy codec. A different count may give arrays of the same length. Then dequantizing them
+ * finds the error, or nothing does. */
 static enum pici_status receive_arrays(struct pici_request *request, struct slice_run *slice_run,
                                        struct coll_part *part)
 {
@@ -389,9 +390,9 @@ static enum pici_status receive_arrays(struct pici_request *request, struct slic
     return status;
 }
 
-/* Check the header of a block, and decode the block into all slots of its owner. A relay does not know how long the
- * contributions of an all_gatherv are, nor what is in a block. A buffer for messages that are sent on has room for
- * blocks no longer than those of an encoder. */
+/* Check the header of a block, and decode the block into all slots of its owner. A relay knows neither the lengths of
+ * an all_gatherv's contributions nor the elements of a block. Rejects blocks longer than an encoder makes: buffers of
+ * forwarded messages have no room for them. */
 static enum pici_status receive_part(struct pici_request *request, struct slice_run *slice_run,
                                      enum schedule_action action, struct coll_part *part)
 {

@@ -21,8 +21,7 @@ double pici_coll_now(void)
     return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
 }
 
-/* How many times the process forked on the way from the one that first asked. getpid would tell as well, but is a
- * system call. */
+/* The number of forks since the process that first asked. getpid would do as well, but is a system call. */
 static atomic_uint generation;
 static int not_watched;
 

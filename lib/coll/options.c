@@ -17,20 +17,21 @@ enum { OPTS_FIRST = offsetof(struct pici_coll_opts, inter_bandwidth) };
 
 _Static_assert(PICI_PACKED < PICI_FORMATS_ROOM, "the arrays of struct pici_coll_stats never grow");
 
-/* Until 0.2 they were as long as there were formats and containers. */
+/* Until 0.2 these arrays had one entry for each format or container. */
 static const struct sized_layout stats_0_2 = {offsetof(struct pici_coll_stats, wire_bytes) + 9 * 8,
                                               offsetof(struct pici_coll_stats, wire_bytes) + 20 * 8,
                                               {{offsetof(struct pici_coll_stats, wire_bytes), (2 + 4) * 8},
                                                {offsetof(struct pici_coll_stats, encode_s), (3 + 5) * 8},
                                                {offsetof(struct pici_coll_stats, inter_bytes), 6 * 8}}};
 
-/* By default. */
+/* Defaults. */
 enum {
     SLICE = 1 << 20,
-    SLICE_ON_GPU = 8 << 20 /* where messages are on GPUs: a message takes the host longer to begin, and a window of them
-                            * is to fill a GPU */
+    SLICE_ON_GPU =
+        8 << 20 /* if messages are in GPU memory: the host takes longer to begin a message, and a window of them should
+               * fill a GPU */
 };
-static const double LATENCY = 50e-6; /* seconds of a message, if the caller does not say */
+static const double LATENCY = 50e-6; /* seconds of a message */
 
 void pici_options_stats(struct pici_coll_stats *theirs, const struct pici_coll_stats *stats)
 {
@@ -68,7 +69,7 @@ enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct
     return comm->broken || comm->generation != pici_coll_generation() ? PICI_E_BROKEN : PICI_OK;
 }
 
-/* An error message for the first option that is no number or not from low to high; NULL: there is none. */
+/* An error message for the first option that is a NaN or out of range; NULL: there is none. */
 static const char *number_wrong(const struct pici_coll_opts *options, char *explanation, size_t bytes)
 {
     const struct {
@@ -92,7 +93,7 @@ static const char *number_wrong(const struct pici_coll_opts *options, char *expl
     return NULL;
 }
 
-/* A number for what the choice of an algorithm is made from, besides the call itself; 0: nothing. */
+/* A hash of the data that the choice of an algorithm depends on, besides the call itself; 0: none. */
 static uint64_t basis_of(const struct coll_call *call, const struct pici_comm *comm,
                          const struct pici_coll_opts *options)
 {
@@ -111,8 +112,7 @@ static uint64_t basis_of(const struct coll_call *call, const struct pici_comm *c
     return hash ? hash : 1;
 }
 
-/* A threshold: the call's, the settings', or that of a tune file, whose messages are sparse in the format that takes
- * the least time; < 0: as built in. */
+/* A threshold: the call's, the settings', or a tune file's, which assumes the fastest sparse format; < 0: built in. */
 static float threshold_of(float said, float set, const struct pici_comm *comm, enum pici_format format,
                           enum tune_threshold which)
 {
@@ -122,7 +122,7 @@ static float threshold_of(float said, float set, const struct pici_comm *comm, e
                                                                   : pici_tune_threshold(&comm->chooser->tune, which);
 }
 
-/* What options ask for, else the settings. */
+/* Merge a call's options with the settings, which are its defaults. */
 static void merge(struct call_opts *merged, const struct coll_call *call, const struct pici_comm *comm,
                   const struct pici_coll_opts *options)
 {
@@ -169,7 +169,7 @@ static void merge(struct call_opts *merged, const struct coll_call *call, const 
     }
 }
 
-/* Whether -0.0 counts as +0.0: in sums of floats, and in what is gathered if that was asked for. */
+/* Whether -0.0 counts as +0.0: in sums of floats, and on request in gathers. */
 static int is_by_value(const struct call_args *args, const struct pici_coll_opts *options)
 {
     if (!fmt_is_float((unsigned)args->dtype))
@@ -187,7 +187,7 @@ enum pici_status pici_options_resolve(struct coll_call *call, const struct pici_
     struct values *values = &call->opts.values;
     char explanation[160];
 
-    /* what the elements become in messages */
+    /* the codec of elements in messages */
     enum pici_status status = pici_values_resolve(values, options->values, args->dtype, args->op);
     if (status) { /* never: it was checked */
         snprintf(reason, bytes, "the option values: %s", pici_strerror(status));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A call's options: errors in them, and their values together with the settings. */
+ * Checks a call's options, and merges them with the settings. */
 #ifndef PICI_LIB_COLL_OPTIONS_H
 #define PICI_LIB_COLL_OPTIONS_H
 
@@ -11,7 +11,7 @@
 enum pici_status pici_options_check(struct pici_coll_opts *checked, const struct pici_comm *, const struct call_args *,
                                     const struct pici_coll_opts *);
 
-/* Give a caller whose options were checked what the call did. */
+/* Write the call's statistics to the caller's struct, whose size was checked. */
 void pici_options_stats(struct pici_coll_stats *theirs, const struct pici_coll_stats *);
 
 /* Resolve a call's options and sizes. PICI_E_ARG: an option or an argument is wrong, perhaps on this rank alone; reason

@@ -95,7 +95,7 @@ void pici_ordinary_free_buffer(struct pici_request *request, struct coll_buffer 
 
 /* ---- elements */
 
-/* Of a contribution that is gathered. */
+/* Only for gathers: copies this rank's contribution to the result. */
 void pici_ordinary_place_own(struct pici_request *request, const struct slice_run *slice_run)
 {
     const int own = request->comm->virtual_rank;
@@ -106,7 +106,7 @@ void pici_ordinary_place_own(struct pici_request *request, const struct slice_ru
                    request->call.args.rules->contribution_at(request, slice_run, own, span), span.count);
 }
 
-/* The root of a broadcast has the data where they belong. By value, their zeros lose their signs there. */
+/* The root of a broadcast has the data in place. By value, clears the signs of its zeros there. */
 static void place_root(struct pici_request *request, const struct slice_run *slice_run)
 {
     const struct coll_call *call = &request->call;

@@ -6,10 +6,10 @@
 
 #include "coll/rules.h"
 
-/* Of a collective that there is. */
+/* The rules of a collective that exists. */
 const struct call_rules *pici_ordinary_rules(enum pici_collective);
 
-/* Entries of tables: any message may have any buffer; and of a gather, a rank's own contribution in the result. */
+/* Table entries: any message may have any buffer; and gathers copy a rank's own contribution to the result. */
 void pici_ordinary_set_buffers(struct pici_request *, uint8_t *memory);
 int pici_ordinary_has_buffers(const struct pici_request *, int run, int step, int receives);
 struct coll_buffer *pici_ordinary_acquire_buffer(struct pici_request *, int run, int step, int receives, int message);

@@ -34,7 +34,7 @@ static enum policy_kernels kernels_of(uint32_t can)
     return can & CAN_PACK_AVX2 ? POLICY_AVX2 : POLICY_PORTABLE;
 }
 
-/* A bandwidth that was said counts before that of a tune file. */
+/* A bandwidth that options or settings set takes precedence over a tune file's. */
 void pici_packing_resolve(struct pici_request *request)
 {
     const struct coll_call *call = &request->call;
@@ -58,7 +58,7 @@ void pici_packing_resolve(struct pici_request *request)
     request->call.resolved.predicted = predicted;
 }
 
-/* Coo blocks have hardly any values. */
+/* Packs coo blocks only on request: they have hardly any values. */
 void pici_packing_choose(const struct pici_request *request, struct slice_run *slice_run,
                          const struct schedule_message *message, enum policy_link link, int counted)
 {
@@ -85,7 +85,7 @@ enum pici_format pici_packing_made(struct pici_request *request, const uint8_t *
         request->pack_ratio = 1;
         return (enum pici_format)block[HDR_FORMAT];
     }
-    (void)pici_breakdown(&breakdown, block, size); /* this rank has made the block */
+    (void)pici_breakdown(&breakdown, block, size); /* cannot fail: this rank made the block */
     for (int i = 0; i < PICI_CONTAINERS; i++)
         bytes += breakdown.value_bytes[i];
     if (breakdown.unpacked_bytes)

@@ -35,7 +35,8 @@ static enum pici_status check_prefix(struct pici_request *request, const struct 
     return PICI_E_CORRUPT;
 }
 
-/* Place elements in the result or in place of a sum, or add them: where, and which, as the schedule says. */
+/* Where the schedule puts received elements: in the result or in a sum. *store: whether they replace the elements
+ * there, or are added. */
 static uint8_t *destination(struct pici_request *request, struct slice_run *slice_run, enum schedule_action action,
                             const struct coll_part *part, enum engine_store *store)
 {
@@ -93,7 +94,7 @@ static enum pici_status receive_block(struct pici_request *request, struct slice
                           COLL_TEMP_BYTES / call->resolved.width);
 }
 
-/* Of an array of a lossy codec, how many elements it should have is checked when it is dequantized. */
+/* Leaves the exact length of a lossy codec's array unchecked: dequantizing it checks that. */
 enum pici_status pici_receive_parse(struct pici_request *request, const struct slice_run *slice_run,
                                     struct coll_part *part)
 {
@@ -172,13 +173,13 @@ static void complete(struct pici_request *request, struct slice_run *slice_run)
     }
 }
 
-/* Whether a block was sent in place of a dense one. */
+/* Whether a block is dense, or packed in place of a dense one. */
 static int is_dense(const struct pici_block *block)
 {
     return block->format == PICI_DENSE || (block->format == PICI_PACKED && block->nonzeros > block->count / 2);
 }
 
-/* Begin to decode or reduce the message at hand, which the engine has looked at. */
+/* Begin to decode or reduce a received message, which the engine has looked at. */
 static enum pici_status begin_receive(struct pici_request *request, struct slice_run *slice_run,
                                       const struct schedule_message *message, struct coll_flight *flight)
 {
@@ -222,7 +223,7 @@ static enum pici_status begin_receive(struct pici_request *request, struct slice
     return status;
 }
 
-/* Has a message arrived? */
+/* Test whether a message has arrived. */
 static enum pici_status arrived(struct pici_request *request, struct coll_flight *flight)
 {
     const struct pici_transport *transport = &request->comm->transport;
@@ -231,11 +232,11 @@ static enum pici_status arrived(struct pici_request *request, struct coll_flight
     enum pici_status status = transport->test(transport->context, flight->request, &flight->done, &flight->bytes);
     if (status && status != PICI_E_CORRUPT)
         return pici_coll_lost(request->comm, flight->peer, status);
-    flight->status = status; /* longer than any message can be */
+    flight->status = status; /* PICI_E_CORRUPT: longer than any message can be */
     return PICI_OK;
 }
 
-/* A message was processed, or could not be. */
+/* Finish a message that was processed, or could not be. */
 static void end_receive(struct pici_request *request, struct slice_run *slice_run,
                         const struct schedule_message *message, const struct coll_flight *flight,
                         enum pici_status status)
@@ -305,7 +306,7 @@ enum pici_status pici_receive_messages(struct pici_request *request, struct slic
         slice_run->stage = STAGE_REST;
         slice_run->message++;
     }
-    /* a sum may be complete before the first message: of a single contribution */
+    /* without messages, a sum of a single contribution may be complete */
     if (!step->receives && !request->status) {
         if (slice_run->stage == STAGE_REST)
             complete(request, slice_run);

@@ -52,7 +52,7 @@ static enum pici_status find_engine(struct pici_request *request)
     const struct pici_engine *engine = comm->other;
     if (call->args.stream)
         return find_stream_engine(request);
-    /* a neighbourhood call may be only one of them */
+    /* in a neighbourhood call, a rank may only send, or only receive */
     const int sending = engine && call->args.count, receiving = engine && call->resolved.total;
     const int sends = sending ? engine->owns(comm->other_self, call->args.send) : 0;
     const int receives = receiving ? engine->owns(comm->other_self, call->args.recv) : 0;
@@ -120,7 +120,7 @@ void pici_request_queue(struct pici_request *request, const struct call_args *ar
 
 /* ---- memory */
 
-/* Arrays that follow each other in memory, each aligned. With at == NULL they are only counted. */
+/* Aligned arrays that follow each other in memory. With memory == NULL they are only counted. */
 struct tables {
     uint8_t *memory;
     size_t bytes;

@@ -11,7 +11,7 @@
 struct coll_buffer {
     uint8_t *bytes;
     size_t size, capacity;
-    int segments;   /* whose blocks it holds */
+    int segments;   /* number of segments with blocks in it */
     int references; /* posted receives, sends, and kept blocks */
     int flights;    /* of the references, sends in flight: its bytes must not change */
 };
@@ -22,7 +22,7 @@ struct coll_blocks {
     size_t sizes[VALUES_ARRAYS];
     enum pici_format format[VALUES_ARRAYS];
     int count;
-    uint64_t elements; /* of the call that they stand for */
+    uint64_t elements; /* elements of the call in these blocks */
 };
 
 /* Kept blocks: a later step forwards them, or this one adds them. */
@@ -56,11 +56,13 @@ struct slice_run {
     enum coll_making making;
     struct pici_queue *queue;
     struct coll_buffer **outgoing; /* [limits.sends] the messages made */
-    uint64_t *counts, *nonzeros;   /* [limits.segments * VALUES_ARRAYS] of a message's blocks, */
-    size_t *sizes;                 /* their bytes, */
-    const void **sources;          /* and their sources: for each array of the lossy codec, all segments */
-    int arrays;                    /* of the current message, for each segment */
-    int coded;                     /* the lossy codec makes it; else there is one array, the elements */
+    uint64_t *counts,
+        *nonzeros; /* [limits.segments * VALUES_ARRAYS] of a message's blocks: all segments of one array, then of the
+                    * next */
+    size_t *sizes; /* their bytes */
+    const void **sources; /* their elements, or arrays of the lossy codec */
+    int arrays;           /* of the current message, for each segment */
+    int coded;            /* the lossy codec makes it; else there is one array, the elements */
     enum pici_format formats[VALUES_ARRAYS];
     enum pici_format unpacked; /* the format of a packed message without packing */
     enum pici_format format;   /* of the last array, for the trace; of the current message like the next five lines */
@@ -100,14 +102,14 @@ struct coll_flight {
 /* Abilities of a rank in a call; ranks agree on the common ones. formats/agreement.md has the numbers. */
 enum call_can {
     CAN_NATIVE = 1,     /* make the transport library's own collective, with permission */
-    CAN_IN_PLACE = 2,   /* as this rank's buffers are: that collective in place, */
-    CAN_APART = 4,      /* or not in place */
+    CAN_IN_PLACE = 2,   /* this rank's buffers are in place */
+    CAN_APART = 4,      /* this rank's buffers are separate */
     CAN_ASK_NATIVE = 8, /* wants that collective: the call asks for dense data, and for no algorithm */
     CAN_TAKE_PACKED = 16,
-    CAN_PACK = 32,         /* packs messages, */
-    CAN_PACK_ALL = 64,     /* at any cost */
-    CAN_PACK_AVX2 = 128,   /* by kernels for AVX2 or faster ones, */
-    CAN_PACK_AVX512 = 256, /* by those for AVX-512 */
+    CAN_PACK = 32,         /* packs messages */
+    CAN_PACK_ALL = 64,     /* packs messages at any cost */
+    CAN_PACK_AVX2 = 128,   /* packs by kernels for AVX2 or faster ones */
+    CAN_PACK_AVX512 = 256, /* packs by kernels for AVX-512 */
     CAN_BALANCE = 512      /* counts its nonzeros: its elements are in host memory or a list */
 };
 
@@ -119,12 +121,12 @@ struct coll_agreement {
     int round, rounds, posted;
     struct coll_flight outgoing, incoming;
     uint8_t *said, *heard;   /* the messages of the round */
-    enum pici_status status; /* the worst of all ranks known so far, from the time when their rounds began */
+    enum pici_status status; /* the worst of the ranks known so far, as of the start of their rounds */
     int culprit;
     uint32_t low_rank, high_rank; /* who made the lowest and the highest of the calls known */
     uint32_t abilities;           /* common abilities of the known ranks: bits, enum call_can */
     uint8_t low[AGREE_CALL_BYTES], high[AGREE_CALL_BYTES];
-    double density[DENSITIES]; /* the largest known of */
+    double density[DENSITIES]; /* the largest known of each */
     uint64_t stored;           /* likewise: the elements that a rank has; COLL_DENSE: one has no stream */
 };
 
@@ -137,7 +139,7 @@ struct coll_mismatch {
 
 struct pici_request {
     struct pici_request *next;
-    struct pici_comm *comm; /* NULL: it was freed */
+    struct pici_comm *comm; /* NULL after the request's end: it may have been freed */
     struct coll_call call;
     enum coll_state state;
     enum pici_status status; /* the worst that this rank knows of; in the end the result on all ranks */
@@ -145,14 +147,14 @@ struct pici_request {
     uint64_t sequence;
     uint32_t tag; /* in its messages; 0: they have none */
     struct pici_coll_stats stats;
-    double begin, idle_since; /* seconds; idle_since: since when there was no progress; 0: there just was some */
+    double begin, idle_since; /* seconds; idle_since: when progress stopped; 0: it did not */
 
     struct coll_agreement agree;
     struct density_count counted[DENSITIES]; /* the nonzeros that this rank counted */
     int early;                               /* the data travels with the call agreement, so far */
-    int balancing;                           /* and counts of nonzeros do, so that owners may be balanced */
+    int balancing;                           /* counts of nonzeros travel with it, to balance owners */
     struct coll_mismatch mismatch;
-    double pack_ratio; /* of the values in the last packed message, packed bytes to bytes; 0: there was none */
+    double pack_ratio; /* of the values in the last packed message: packed bytes / unpacked bytes; 0: there was none */
 
     const struct coll_path *path; /* of the data, once the layout is chosen */
     const struct pici_engine *engine;
@@ -213,7 +215,7 @@ void pici_request_failed(struct pici_comm *);
 /* Count a message that was given to the transport. */
 void pici_request_sent(struct pici_request *, int peer, size_t bytes);
 
-/* Tell the transport, if it asks for that, how many of the next receives or sends belong to one step. */
+/* Tell the transport, if it has these functions, how many of the next receives or sends belong to one step. */
 void pici_step_receives(struct pici_comm *, int n);
 void pici_step_sends(struct pici_comm *, int n, int more);
 

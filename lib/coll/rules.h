@@ -28,18 +28,17 @@ struct call_rules {
 
     /* ---- before the ranks have agreed */
 
-    /* Add up the elements of the call, whose options are resolved, and set how the call agreement and messages describe
-     * it. The error message for wrong counts or other arguments, which is in `explanation` [bytes] if they are not
-     * constant; NULL: nothing. */
+    /* Add up the elements of the call, whose options are resolved, and set its description in the call agreement and in
+     * messages. Returns an error message for wrong arguments, which may be in `explanation` [bytes], or NULL. */
     const char *(*count)(struct coll_call *, const struct pici_comm *, char *explanation, size_t bytes);
 
-    /* The same for the buffers: null, or an overlap other than in place. */
+    /* Returns an error message for wrong buffers: null ones, or an overlap other than in place. NULL: none is wrong. */
     const char *(*buffers_wrong)(const struct coll_call *, const struct pici_comm *);
 
     /* A layout with the most memory of any that the call may get. */
     enum pici_status (*lay_out)(struct coll_layout *, const struct pici_comm *, const struct coll_call *);
 
-    /* ---- when they have */
+    /* ---- after the ranks have agreed */
 
     /* The layout, the same on all ranks. */
     enum pici_status (*prepare)(struct pici_request *);
@@ -48,7 +47,7 @@ struct call_rules {
     struct coll_span (*segment)(const struct coll_layout *, const struct pici_comm *, const struct coll_call *,
                                 int segment);
 
-    /* ---- buffers of messages. receives: of those that a slice (run: its index) receives in a step; else, sends */
+    /* ---- buffers of messages that a slice receives in a step, or sends (receives: 0). run: the slice's index */
 
     void (*set_buffers)(struct pici_request *, uint8_t *memory);
     int (*has_buffers)(const struct pici_request *, int run, int step, int receives); /* all that the step needs */
@@ -60,26 +59,26 @@ struct call_rules {
     /* At a slice's first step: copy this rank's contribution to its place in the result. */
     void (*place_own)(struct pici_request *, const struct slice_run *);
 
-    /* What the call's engine takes for the address of elements: of a segment's result, from this element of the call's
-     * total on; of this rank's contribution to a slice of a segment; of a sum in a slot of the slice. */
+    /* Addresses of elements, as the call's engine understands them: of a segment's result, from this element of the
+     * call's total on; of this rank's contribution to a slice of a segment; of a sum in a slot of the slice. */
     void *(*result_at)(const struct pici_request *, int segment, uint64_t first_element);
     const void *(*contribution_at)(const struct pici_request *, const struct slice_run *, int segment,
                                    struct coll_span);
     void *(*slot_at)(const struct pici_request *, const struct slice_run *, int slot);
 
-    /* A result that this rank has just quantized, of the segment number i of a message: begin to put what the receivers
-     * will decode in its place. NULL where lossy codecs are not possible. */
+    /* Begin to replace a result that this rank has just quantized, segment number i of a message, by the elements that
+     * the receivers will decode. May be NULL without lossy codecs. */
     enum pici_status (*place_sent)(struct pici_request *, const struct slice_run *, const struct schedule_message *,
                                    int i);
 
-    /* A single rank: what it contributes is the result. */
+    /* With a single rank: its contribution is the result. */
     void (*place_alone)(struct pici_request *);
 
-    /* Check a part of a received message, and begin to take it in. Sets its blocks. */
+    /* Check a part of a received message, and begin to process it. Sets its blocks. */
     enum pici_status (*receive_part)(struct pici_request *, struct slice_run *, enum schedule_action,
                                      struct coll_part *);
 
-    /* All data are there, and the ranks have not agreed on a status yet: complete the result. */
+    /* Complete the result, when all data have arrived, before the status agreement. */
     enum pici_status (*finish)(struct pici_request *);
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Making the messages that a slice sends in a step: which format, which blocks. */
+ * Makes the messages that a slice sends in a step: chooses formats, and encodes or forwards blocks. */
 #include "coll/send.h"
 
 #include <string.h>
@@ -25,7 +25,7 @@ static void tally_block(struct pici_request *request, struct slice_run *slice_ru
     }
 }
 
-/* A message to itself is blocks that it keeps, and is not sent. */
+/* A message to the rank itself is not sent: the rank keeps its blocks. */
 static int is_sent(const struct pici_request *request, const struct schedule_message *message)
 {
     return message->peer != request->comm->virtual_rank;
@@ -45,7 +45,7 @@ static void tally(struct pici_request *request, struct slice_run *slice_run, con
     slice_run->dense_bytes += HDR_BYTES + blocks->elements * request->call.resolved.width;
 }
 
-/* segments: whose blocks follow. */
+/* segments: the number of segments whose blocks follow. */
 static void put_prefix(const struct pici_request *request, const struct slice_run *slice_run,
                        struct coll_buffer *buffer, enum msg_kind kind, int segments)
 {
@@ -81,7 +81,7 @@ static enum msg_kind kind_of(const struct slice_run *slice_run)
     return slice_run->coded ? MSG_CODED : MSG_DATA;
 }
 
-/* The link to a peer. A gathered block crosses all links: then the link between nodes counts, if there is one. */
+/* The link to a peer. Gathered blocks cross all links, so for them the link between nodes counts, if there is one. */
 static enum policy_link link_to(const struct pici_request *request, int virtual_rank, int gather)
 {
     const struct pici_comm *comm = request->comm;
@@ -95,8 +95,8 @@ static float threshold_of(const struct pici_request *request, const struct sched
                                  link_to(request, message->peer, 0), gather);
 }
 
-/* Whether nonzeros are counted though the message goes dense. If the call was chosen to be dense, those of the first
- * slice are, before anything was added and when all was, so that the next such call knows whether the data is still
+/* Whether to count the nonzeros of a message that is sent dense. In a call that was chosen to be dense, counts the
+ * first slice before any addition and after the last, so that the next such call knows whether the data is still
  * dense. */
 static int sampled(const struct pici_request *request, const struct slice_run *slice_run)
 {
@@ -104,8 +104,8 @@ static int sampled(const struct pici_request *request, const struct slice_run *s
            (slice_run->step == 0 || slice_run->messages.phase == PHASE_GATHER);
 }
 
-/* Choose the format of a message without counting. 0: its nonzeros must be counted first. How dense the arrays of a
- * lossy codec will be does not follow from those before. */
+/* Choose the format of a message without counting. 0: its nonzeros must be counted first. The density of a lossy
+ * codec's arrays does not follow from earlier ones. */
 static int choose_uncounted(const struct pici_request *request, struct slice_run *slice_run,
                             const struct schedule_message *message)
 {
@@ -120,7 +120,7 @@ static int choose_uncounted(const struct pici_request *request, struct slice_run
         slice_run->format = PICI_DENSE;
     if (sampled(request, slice_run))
         return 0;
-    /* whatever the density */
+    /* at any density */
     if (slice_run->format == PICI_DENSE || (threshold <= 0 && call->opts.format != PICI_AUTO))
         return 1;
     if (pici_policy_count(&slice_run->history, threshold, message->contributions, &slice_run->density))
@@ -131,7 +131,7 @@ static int choose_uncounted(const struct pici_request *request, struct slice_run
     return 1;
 }
 
-/* Add to what the call has counted, if the elements are this rank's own or results. */
+/* Add to the call's counts, if the elements are this rank's own or results. */
 static void tally_density(struct pici_request *request, const struct slice_run *slice_run,
                           const struct schedule_message *message, uint64_t count, uint64_t nonzeros)
 {
@@ -144,7 +144,7 @@ static void tally_density(struct pici_request *request, const struct slice_run *
     counted->nonzeros += nonzeros;
 }
 
-/* All blocks of the message have the format that was chosen, or are packed. */
+/* Give all blocks of the message the chosen format, or pack them. */
 static void one_format(const struct pici_request *request, struct slice_run *slice_run,
                        const struct schedule_message *message, int counted)
 {
@@ -154,7 +154,7 @@ static void one_format(const struct pici_request *request, struct slice_run *sli
     pici_packing_choose(request, slice_run, message, link_to(request, message->peer, gather), counted);
 }
 
-/* Whether -0.0 counts for nothing in an array of a lossy codec, because dequantizing clears its sign. */
+/* Whether an array of a lossy codec may drop -0.0, because dequantizing clears its sign. */
 static int by_value(const struct pici_request *request, enum pici_dtype dtype)
 {
     return request->call.resolved.by_value && fmt_is_float((unsigned)dtype);
@@ -166,7 +166,8 @@ static enum pici_dtype dtype_of(const struct pici_request *request, const struct
     return slice_run->coded ? values->codec->dtype(values, array) : request->call.args.dtype;
 }
 
-/* Of an array of a lossy codec, whose elements are not the call's. coo is not for bytes: its positions are longer. */
+/* Choose the format of a lossy codec's array, whose elements are not the call's. Rules out coo for bytes, since its
+ * positions are longer. */
 static enum pici_format choose_array(const struct pici_request *request, struct slice_run *slice_run,
                                      struct policy_auto auto_options, const uint64_t *count, const uint64_t *nonzeros,
                                      int segments, enum pici_dtype dtype, float threshold)
@@ -189,7 +190,7 @@ static enum pici_format choose_array(const struct pici_request *request, struct 
     return pici_policy_format(format, dtype, count, nonzeros, segments, &auto_options);
 }
 
-/* Choose the format, or that of each array, by the nonzeros counted. */
+/* Choose the format of a message, or of each of its arrays, by the nonzeros counted. */
 static void choose_counted(struct pici_request *request, struct slice_run *slice_run,
                            const struct schedule_message *message)
 {
@@ -244,8 +245,8 @@ static void fail_encode(struct pici_request *request, struct slice_run *slice_ru
     begin_poison(request, slice_run);
 }
 
-/* What the message is made of: the elements of its segments, or the arrays of the lossy codec. Instead of a dense block
- * a packed one is made sooner if it keeps the signs of zeros. */
+/* Describe the input of a message: the elements of its segments, or the arrays of the lossy codec. A packed block in
+ * place of a dense one keeps the signs of zeros, which takes less time. */
 static void describe(const struct pici_request *request, const struct slice_run *slice_run,
                      struct engine_array arrays[VALUES_ARRAYS])
 {
@@ -276,7 +277,7 @@ static void begin_encode(struct pici_request *request, struct slice_run *slice_r
         fail_encode(request, slice_run, status);
 }
 
-/* The blocks are encoded. */
+/* Record the encoded blocks of a message. */
 static void end_encode(struct pici_request *request, struct slice_run *slice_run,
                        const struct schedule_message *message)
 {
@@ -350,7 +351,7 @@ static void begin_forward(struct pici_request *request, struct slice_run *slice_
     }
 }
 
-/* The elements or arrays of a message are there: choose its format, which may take counting first. */
+/* Choose the format of a message whose elements or arrays are ready. May have to count them first. */
 static void begin_choosing(struct pici_request *request, struct slice_run *slice_run,
                            const struct schedule_message *message)
 {
@@ -366,7 +367,7 @@ static void begin_choosing(struct pici_request *request, struct slice_run *slice
     slice_run->stage = STAGE_COUNTING;
 }
 
-/* The lossy codec has made its arrays. */
+/* Continue when the lossy codec has made its arrays. */
 static void end_quantize(struct pici_request *request, struct slice_run *slice_run,
                          const struct schedule_message *message)
 {
@@ -414,7 +415,7 @@ static void begin_message(struct pici_request *request, struct slice_run *slice_
     begin_choosing(request, slice_run, message);
 }
 
-/* A data message is made. */
+/* Finish a data message. */
 static void end_message(struct pici_request *request, struct slice_run *slice_run,
                         const struct schedule_message *message)
 {

@@ -241,7 +241,7 @@ static int set(struct coll_settings *settings, const struct setting *setting, co
     return 1;
 }
 
-/* A variable's text. PICI_VENDOR is what PICI_NATIVE was called until version 0.3. */
+/* A variable's text. PICI_NATIVE was called PICI_VENDOR until version 0.3. */
 static const char *text_of(const struct setting *setting)
 {
     const char *text = getenv(setting->variable);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Settings of a communicator: defaults, changed by the environment, changed by pici_comm_tune. One table of variables:
- * the environment is read by it, and a test compares it with the table in docs/reference/settings.md. */
+ * Settings of a communicator: defaults, changed by the environment, changed by pici_comm_tune. One table lists the
+ * variables: pici_settings_read follows it, and a test compares it with the table in docs/reference/settings.md. */
 #ifndef PICI_LIB_COLL_SETTINGS_H
 #define PICI_LIB_COLL_SETTINGS_H
 
@@ -16,22 +16,22 @@ struct coll_settings {
     struct policy_thresholds threshold;
     float stream_threshold;
     double bandwidth[POLICY_LINKS]; /* bytes per second */
-    unsigned known;                 /* bits 1 << enum policy_link: somebody has said this bandwidth */
+    unsigned known;                 /* bits 1 << enum policy_link: this bandwidth was set */
     enum pici_packing pack;
     enum pici_balance balance;
     unsigned formats; /* that AUTO may choose; 0: all */
     int timeout_ms, checksum, window, history;
-    uint64_t slice_bytes; /* 0: by what the transport moves */
+    uint64_t slice_bytes; /* 0: depends on where the transport's messages are */
     int native;           /* calls may be the transport library's own collectives */
     const char *trace;    /* path, or NULL */
     const char *tune;     /* path, "" or NULL */
     int tune_verbose;
-    int rank, ranks;        /* of a rendezvous; -1 and 0: not said */
+    int rank, ranks;        /* of a rendezvous; -1 and 0: not set */
     const char *rendezvous; /* where it is, or NULL */
-    const char *token;      /* what those say that come to it, or NULL */
-    const char *interface;  /* whose address a rank listens at, or NULL */
+    const char *token;      /* the secret that ranks present there, or NULL */
+    const char *interface;  /* a rank listens at its address, or NULL */
     int shared;             /* ranks of a host exchange messages through memory that they share */
-    int connections;        /* of two ranks that share no memory */
+    int connections;        /* between two ranks that share no memory */
     int tls;                /* connections of a rendezvous are encrypted: by the token, or with these files */
     const char *tls_certificate, *tls_key, *tls_authority;
     int ports[2]; /* the lowest and the highest to listen at; 0: any */
@@ -65,7 +65,7 @@ struct setting {
 /* Ends with a row whose variable is NULL. */
 extern const struct setting pici_settings[];
 
-/* The values of a row as text: "auto, ring or split". Writes at most so many bytes. */
+/* The values of a row as text: "auto, ring or split". Writes at most `bytes` bytes. */
 void pici_setting_values(const struct setting *, char *explanation, size_t bytes);
 
 /* Set the defaults, then read the environment. PICI_E_ARG: a value is invalid; reason [bytes] names the variable. */

@@ -74,7 +74,8 @@ void pici_slice_keep(struct pici_request *request, struct slice_run *slice_run, 
     slice_run->encoded[segment] = (struct coll_encoded){.blocks = *blocks, .message = buffer};
 }
 
-/* The buffer's references are its segments. It has room for as many blocks as a message has, of any size. */
+/* Each segment in the buffer has one reference to it. The buffer has room for as many blocks as a message has, of any
+ * size. */
 void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice_run, int segment,
                            const struct coll_blocks *blocks)
 {
@@ -96,16 +97,15 @@ void pici_slice_keep_apart(struct pici_request *request, struct slice_run *slice
 /* ---- sums
  *
  * A sum of floats is (+0) + a + b + ..., in the order of the algorithm, and so is never -0.0. It begins as (+0) + this
- * rank's own contribution: pici_slice_own. After that no x makes a sum d that is not -0.0 into one that is:
- * - If d + x is exactly 0, then x = -d, and their sum is +0; or d is +0 and x a zero of either sign: +0 again.
- * - If d + x is not 0, it is a multiple of the dtype's least denormal, so at least as large as that. Rounding keeps the
- *   order of numbers, and that denormal is a value of the dtype, and of f32 in which narrow floats are added. So the
- *   rounded sum is not 0 either.
- * Rounding is to nearest, and denormals are kept. Of the other functions of an engine only divide makes zeros out of
- * what is not zero, and it makes +0.0.
+ * rank's own contribution: pici_slice_own. After that, if a sum d is not -0.0, no d + x is: - If d + x is exactly 0,
+ * then x = -d, and their sum is +0; or d is +0 and x a zero of either sign: +0 again. - If d + x is not 0, it is a
+ * multiple of the dtype's least denormal, so at least as large as that. Rounding keeps the order of numbers, and that
+ * denormal is a value of the dtype, and of f32 in which narrow floats are added. So the rounded sum is not 0 either.
+ * Rounding is to nearest, and denormals are kept. Of an engine's other functions, only divide turns nonzeros into
+ * zeros, and these are +0.0.
  *
- * x may be -0.0, which changes nothing. So a contribution may be sent with its -0.0, as dense messages are; sparse
- * ones leave them out, because they are shorter then. */
+ * x may be -0.0, which changes nothing. So a contribution may be sent with its -0.0, as dense messages are; sparse ones
+ * leave them out, because they are shorter then. */
 
 void pici_slice_begin(const struct pici_request *request, struct slice_run *slice_run, uint64_t slice)
 {
@@ -146,7 +146,7 @@ const void *pici_slice_contribution_at(const struct pici_request *request, const
         return call->args.send + span.first * call->resolved.width;
     const struct coll_span own = pici_coll_segment(request->comm, call, segment);
     return own.count ? call->args.send + (span.first - own.first) * call->resolved.width
-                     : call->args.recv; /* of nothing: any valid pointer */
+                     : call->args.recv; /* no elements: any valid pointer */
 }
 
 void pici_slice_place_alone(struct pici_request *request)
@@ -167,7 +167,7 @@ uint64_t pici_slice_number(const struct pici_request *request, const struct slic
     return slice_run->slice | (uint64_t)request->tag << 32;
 }
 
-/* Where the sum of a segment's slice is, which exists. */
+/* The address of an existing sum of a segment's slice. */
 static uint8_t *sum_at(const struct pici_request *request, const struct slice_run *slice_run, int segment,
                        uint64_t first_element)
 {
@@ -223,7 +223,7 @@ const uint8_t *pici_slice_source(const struct pici_request *request, const struc
     *count = span.count;
     if (call->args.kind == PICI_BROADCAST) /* the root has it there, too */
         return pici_slice_result(request, segment, first_element);
-    /* by value: what was cleared, in its place in the result */
+    /* by value: in the result, without signs of zeros */
     if (coll_gathers(call->args.kind) && call->resolved.by_value)
         return pici_slice_result(request, segment, first_element);
     return coll_gathers(call->args.kind) || slice_run->sum_slot[segment] == SUM_NONE

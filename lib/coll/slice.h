@@ -23,7 +23,7 @@ const struct schedule_step *pici_slice_step(const struct pici_request *, struct 
 struct coll_buffer *pici_slice_take(struct pici_request *);
 void pici_slice_release(struct pici_request *, struct coll_buffer *);
 
-/* The first buffers of the request are free: their memory, and its distance from one to the next. */
+/* Give the request's buffers their memory, `pitch` bytes apart, and make them free. */
 void pici_slice_buffers(struct pici_request *, uint8_t *first, size_t pitch);
 
 /* Keep the blocks of a segment, and so the buffer that they are in, for a later step; and stop keeping them. */
@@ -31,7 +31,7 @@ void pici_slice_keep(struct pici_request *, struct slice_run *, int segment, str
                      const struct coll_blocks *);
 void pici_slice_let_go(struct pici_request *, struct slice_run *, int segment);
 
-/* The same for blocks of a received message, but copy them to a buffer for such blocks. */
+/* Like pici_slice_keep, for a received message: copies the blocks to a buffer for such blocks. */
 void pici_slice_keep_apart(struct pici_request *, struct slice_run *, int segment, const struct coll_blocks *);
 
 /* The bytes of all blocks of a segment. */
@@ -59,8 +59,7 @@ enum pici_status pici_slice_finish(struct pici_request *);
 /* The number of a slice in its messages. */
 uint64_t pici_slice_number(const struct pici_request *, const struct slice_run *);
 
-/* Copy count elements of this rank's own contribution to where the call first needs them, which may be where they
- * are. */
+/* Copy count elements of this rank's own contribution to where the call first needs them, which may be in place. */
 void pici_slice_own(const struct pici_request *, struct pici_queue *, uint8_t *destination, const uint8_t *source,
                     uint64_t count);
 
@@ -85,19 +84,19 @@ int pici_slice_coded(const struct pici_request *, const struct slice_run *);
  * slice_run->counts. slice_run->arrays is set. */
 enum pici_status pici_slice_quantize(struct pici_request *, struct slice_run *, const struct schedule_message *);
 
-/* They are quantized: count what was lost, and begin to put what receivers will decode in the place of elements with
- * which this rank goes on. */
+/* After quantizing: count the losses. Begin to replace elements that this rank still uses by those that the receivers
+ * will decode. */
 enum pici_status pici_slice_quantized(struct pici_request *, struct slice_run *, const struct schedule_message *);
 
-/* An entry of tables of rules: what is sent has one place in the result. */
+/* A table entry (rules.h) for calls in which sent elements have one place in the result. */
 enum pici_status pici_slice_place_sent(struct pici_request *, const struct slice_run *, const struct schedule_message *,
                                        int i);
 
 /* Places for the arrays of a received segment. */
 void pici_slice_received(const struct pici_request *, const struct slice_run *, void *outputs[VALUES_ARRAYS]);
 
-/* Begin to put count elements of arrays at destination, or to add them there: arrays that were received, or those that
- * segment i of the last message made was quantized to. */
+/* Begin to store count dequantized elements at destination, or to add them there. They come from received arrays, or
+ * from the arrays of segment i of the last message made. */
 enum pici_status pici_slice_dequantize(struct pici_request *, const struct slice_run *, enum engine_store,
                                        uint8_t *destination, uint64_t count, const void *const inputs[VALUES_ARRAYS],
                                        const uint64_t input_counts[VALUES_ARRAYS]);

@@ -15,13 +15,13 @@ int pici_slice_coded(const struct pici_request *request, const struct slice_run 
 {
     const struct coll_layout *layout = layout_of(request);
     const int gather = slice_run->messages.phase == PHASE_GATHER;
-    if (gather &&
-        layout->schedule->undivided) /* these ranks have no part in the exchanges, after which all is the same */
+    /* these ranks take no part in the exchanges, after which all ranks have the same bytes */
+    if (gather && layout->schedule->undivided)
         return 0;
     return (request->call.opts.values.phases & (gather ? VALUES_GATHERING : VALUES_REDUCING)) != 0;
 }
 
-/* The places for the arrays of a segment, the number `at` in a message, or of a received one. */
+/* The places for the arrays of a segment: number `at` in a message, or a received one. */
 static void places(const struct pici_request *request, const struct slice_run *slice_run, int at,
                    void *outputs[VALUES_ARRAYS])
 {
@@ -39,8 +39,8 @@ void pici_slice_received(const struct pici_request *request, const struct slice_
     places(request, slice_run, layout_of(request)->quantized, outputs);
 }
 
-/* Whether this rank accounts for what the encodings of a message lose. Of ranks that make the same ones it is the
- * lowest. */
+/* Whether this rank accounts for the losses of a message's encodings. Of ranks that make the same encodings, the lowest
+ * does. */
 static int accounts(const struct pici_request *request, const struct schedule_message *message)
 {
     return !message->group || message->group == request->comm->virtual_rank + 1;
@@ -50,21 +50,21 @@ static int accounts(const struct pici_request *request, const struct schedule_me
 static uint8_t *residual_at(const struct pici_request *request, uint64_t first_element)
 {
     const struct coll_call *call = &request->call;
-    const int joined = call->args.kind == PICI_ALL_GATHER && !call->args.plan; /* the call's total is of all ranks */
+    const int joined = call->args.kind == PICI_ALL_GATHER && !call->args.plan; /* the call's total spans all ranks */
     const uint64_t base = joined ? (uint64_t)request->comm->rank * call->args.count : 0;
     return call->opts.residual ? call->opts.residual + (first_element - base) * call->resolved.width : NULL;
 }
 
-/* Of an average, results are losses of all ranks' sum divided by their number. */
+/* The factor of losses: the results of an average are the sum divided by the number of ranks. */
 static int times_of(const struct pici_request *request, const struct slice_run *slice_run)
 {
     const int average = request->call.args.kind == PICI_ALL_REDUCE && request->call.args.op == PICI_AVG;
     return average && slice_run->messages.phase == PHASE_GATHER ? request->comm->ranks : 1;
 }
 
-/* What tells the random numbers of an encoding from those of others in the phase. Ranks that hold the same sum draw the
- * same. A rank of doubling quantizes an element in every step; if it drew the same number each time, its errors would
- * add up. */
+/* Distinguishes the random numbers of an encoding from others in the phase. Ranks that hold the same sum draw the same
+ * numbers. A rank of doubling quantizes an element in every step; if it drew the same number each time, its errors
+ * would add up. */
 static int origin_of(const struct pici_request *request, const struct slice_run *slice_run,
                      const struct schedule_message *message)
 {
@@ -142,8 +142,8 @@ enum pici_status pici_slice_place_sent(struct pici_request *request, const struc
                                      pici_slice_result(request, message->segments[i], first_element));
 }
 
-/* Of the two ranks of an exchange, the one whose elements are the second operand keeps its message and adds it to what
- * it receives. */
+/* Of the two ranks of an exchange, the one whose elements are the second operand keeps its message and adds it to the
+ * elements that it receives. */
 enum pici_status pici_slice_quantized(struct pici_request *request, struct slice_run *slice_run,
                                       const struct schedule_message *message)
 {

@@ -81,7 +81,7 @@ static enum pici_status try_send(struct pici_request *request, int *progressed)
     const struct coll_place last = request->next_send;
     next_place(request, &request->next_send);
     /* If another slice is in flight, the next messages are that slice's and do not depend on what this one receives. */
-    int own = 0; /* messages that are only made */
+    int own = 0; /* messages to this rank itself */
     for (int i = 0; i < slice_run->messages.sends; i++)
         own += slice_run->messages.send[i].peer == comm->virtual_rank;
     pici_step_sends(comm, slice_run->messages.sends - own,
@@ -133,7 +133,7 @@ static enum pici_status reap(struct pici_request *request, int *progressed)
 
 /* ---- receiving */
 
-/* The receives of a place, whose number is counted from the first. */
+/* The receives of the place with this number, counted from 0. */
 static struct coll_flight *row(const struct pici_request *request, uint64_t number)
 {
     const struct coll_layout *layout = layout_of(request);
@@ -169,7 +169,7 @@ static enum pici_status post(struct pici_request *request, int *progressed)
     return PICI_OK;
 }
 
-/* Process what arrived. Pass the next place in the order if everything there was processed. */
+/* Process the messages that have arrived. Pass the next place in the order if everything there was processed. */
 static enum pici_status try_receive(struct pici_request *request, int *progressed)
 {
     struct coll_place place = request->next_pass;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * Collectives of sparse vectors. What differs from calls with dense buffers: the engine, what stands for an address of
- * elements, and the layout. Slices are as long as those of the dense call where a rank is dense. Otherwise the ranks
- * agree on the most elements that one of them has, and slices are longer by as much as the sum of all is sparser. */
+ * Collectives of sparse vectors. They differ from calls with dense buffers in the engine, in its addresses of elements,
+ * and in the layout. If a rank is dense, slices are as long as in a dense call. Otherwise the ranks agree on the most
+ * elements that one of them has, and slices are longer in proportion to the sparsity of the sum. */
 #include "pici/stream.h"
 
 #include <inttypes.h>
@@ -63,7 +63,7 @@ static const char *take(struct stream_call *stream, struct coll_call *call, cons
     return NULL;
 }
 
-/* The elements of all segments, as of the dense call; then the stream. */
+/* Count the elements of all segments, as in a dense call; then check the stream. */
 static const char *count(struct coll_call *call, const struct pici_comm *comm, char *explanation, size_t bytes)
 {
     struct stream_call *stream = call->args.stream;
@@ -84,7 +84,8 @@ static const char *count(struct coll_call *call, const struct pici_comm *comm, c
     return NULL;
 }
 
-/* The only buffer that the caller may have passed for the result. */
+/* Check the dense result, the only buffer that the caller may pass for it. Allocate one if the caller wants it and
+ * passes none. */
 static const char *buffers_wrong(const struct coll_call *call, const struct pici_comm *comm)
 {
     struct stream_call *stream = call->args.stream;
@@ -106,10 +107,10 @@ static const char *buffers_wrong(const struct coll_call *call, const struct pici
     return stream->dense ? NULL : "no memory for the result";
 }
 
-/* ---- when they have */
+/* ---- after the ranks have agreed */
 
-/* From 7% of its elements on, a pass over all of a slice is cheaper than lists, on CPUs with AVX-512. It is not a
- * sixteenth, since sums of rows at regular places often have exactly that. */
+/* From 7% of its elements on, a pass over a whole slice is cheaper than lists, on CPUs with AVX-512. The default is not
+ * a sixteenth, since sums of rows at regular places often have exactly that density. */
 static float threshold_of(const struct pici_comm *comm)
 {
     const float usual = 0.93F, measured = pici_tune_threshold(&comm->chooser->tune, TUNE_STREAM),
@@ -119,7 +120,7 @@ static float threshold_of(const struct pici_comm *comm)
     return measured >= 0 ? measured : usual;
 }
 
-/* Pieces, for the layout. */
+/* Make the pieces of the layout. */
 static enum pici_status make_pieces(struct stream_call *stream, struct pici_comm *comm, const struct coll_call *call)
 {
     const struct coll_layout *layout = &call->resolved.layout;
@@ -202,7 +203,7 @@ static enum pici_status prepare(struct pici_request *request)
     return status;
 }
 
-/* ---- what stands for addresses */
+/* ---- pieces instead of addresses */
 
 static void *result_at(const struct pici_request *request, int segment, uint64_t first_element)
 {
@@ -233,7 +234,7 @@ static void *slot_at(const struct pici_request *request, const struct slice_run 
     return &stream->slots[(slice_run - request->runs) * stream->sums + slot];
 }
 
-/* The root's own part of the result; its zeros lose their signs there, if they are to. */
+/* Place the root's own data in the result, by value without signs of zeros. */
 static void place_root(struct pici_request *request, const struct slice_run *slice_run)
 {
     const struct coll_call *call = &request->call;
@@ -302,7 +303,8 @@ static enum pici_status start(enum pici_collective kind, const struct pici_strea
     if (!request || !in || !out || !comm)
         return PICI_E_ARG;
     struct pici_stream_out known;
-    enum pici_status status = sized_read(&known, sizeof known, sizeof known, out); /* members of later versions */
+    enum pici_status status =
+        sized_read(&known, sizeof known, sizeof known, out); /* refuses members of later versions */
     if (status)
         return status;
     struct stream_call *stream = calloc(1, sizeof *stream);

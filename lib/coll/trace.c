@@ -41,7 +41,7 @@ static void flush(struct trace *trace)
 /* Append to the current event. Numbers are printed as integers, since %f writes the locale's decimal point. */
 #define PUT(t, ...) ((t)->used += (size_t)snprintf((t)->buffer + (t)->used, BUFFER - (t)->used, __VA_ARGS__))
 
-/* Append a number >= 0 with so many decimals. */
+/* Append a number >= 0 with this many decimals. */
 static void put_decimal(struct trace *trace, double number, int decimals)
 {
     uint64_t unit = 1;
@@ -69,7 +69,7 @@ static void put_int(struct trace *trace, const char *key, int value)
         PUT(trace, ",\"%s\":%d", key, value);
 }
 
-/* What a viewer shows as a thread. */
+/* The rows of a trace, which a viewer shows as threads. */
 enum { SENDS, RECEIVES, WAITS, COLLECTIVES, ROWS };
 static const char *const rows[ROWS] = {"sends", "receives", "waits", "collectives"};
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause
  *
- * A record of what the collectives of a rank did, for a trace viewer: Chrome's trace-event format, array form. */
+ * Records a rank's collectives for a trace viewer: Chrome's trace-event format, array form. */
 #ifndef PICI_LIB_COLL_TRACE_H
 #define PICI_LIB_COLL_TRACE_H
 
@@ -30,14 +30,14 @@ struct trace_event {
     const char *values;              /* the lossy codec of a message, or NULL */
     uint64_t events, nonfinite;      /* a collective with a codec: as in struct pici_coll_stats, like the next */
     double lost;
-    int blocks;                  /* a message of a neighbourhood call: its blocks, or 0; block i is that of rank */
-    const int *segments, *order; /* order[segments[i]] */
+    int blocks;                  /* blocks of a message of a neighbourhood call, or 0 */
+    const int *segments, *order; /* the owner of block i is rank order[segments[i]] */
 };
 
 /* An event to which no other members apply yet. */
 struct trace_event pici_trace_event(const char *name, uint64_t sequence, double begin, double end);
 
-enum { TRACE_OWNERS = 64 }; /* of so many blocks of a message the owners are named */
+enum { TRACE_OWNERS = 64 }; /* the most blocks of a message whose owners are named */
 
 /* Create PATH.RANK. PICI_E_IO, PICI_E_NOMEM. In a viewer the rank is a process, whose threads are sends, receives,
  * waits and collectives. When a collective has ended, its events are in the file. At any time the file consists of
